@@ -1,0 +1,55 @@
+"""Errors that reach a user: each is one clear sentence, and knows the exit status it ends the program with."""
+
+from __future__ import annotations
+
+__all__ = [
+    "AnswersDiffer",
+    "FusewiseError",
+    "InvalidModel",
+    "NoFeasiblePlan",
+    "ResourceLimit",
+    "UnsupportedModel",
+    "UsageError",
+]
+
+
+class FusewiseError(Exception):
+    """Something the user can act on. The message says what, where, and what to do."""
+
+    exit_status = 1
+
+
+class UsageError(FusewiseError):
+    """A wrong argument: an unknown model name, a wrong input name, shape or dtype."""
+
+    exit_status = 2
+
+
+class InvalidModel(FusewiseError):
+    """The model file is broken or breaks ONNX's rules."""
+
+    exit_status = 3
+
+
+class UnsupportedModel(FusewiseError):
+    """The model is valid, but asks for something this program does not do."""
+
+    exit_status = 3
+
+
+class AnswersDiffer(FusewiseError):
+    """The compiled model and the reference disagree by more than the tolerance."""
+
+    exit_status = 4
+
+
+class ResourceLimit(FusewiseError):
+    """A limit on memory, size or time would be passed."""
+
+    exit_status = 5
+
+
+class NoFeasiblePlan(FusewiseError):
+    """No plan satisfies the constraints."""
+
+    exit_status = 6

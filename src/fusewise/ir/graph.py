@@ -1,0 +1,214 @@
+"""The graph: one frozen, topologically ordered list of nodes over named, typed values.
+
+Nothing here points at anything else: nodes name their values, and who produces or reads a value is derived and cached.
+A pass builds a new graph that shares the nodes it did not touch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from fusewise.ir.dtypes import DType, dtype_of
+from fusewise.ir.types import TensorType, ValueType
+
+__all__ = ["Attribute", "Constant", "Graph", "Node", "Subgraph", "attributes_of"]
+
+
+class Constant:
+    """A tensor known before the model runs. The array may be a lazy memory map; it is never written to."""
+
+    __slots__ = ("_digest", "array")
+
+    def __init__(self, array: np.ndarray) -> None:
+        if array.flags.writeable:
+            array = array.view()
+            array.flags.writeable = False
+        self.array = array
+        self._digest: str | None = None
+
+    @property
+    def dtype(self) -> DType:
+        return dtype_of(self.array)
+
+    @property
+    def type(self) -> TensorType:
+        return TensorType(self.dtype, tuple(self.array.shape))
+
+    @property
+    def digest(self) -> str:
+        """A hash of dtype, shape and contents, computed once."""
+        if self._digest is None:
+            state = hashlib.blake2b(f"{self.array.dtype}{self.array.shape}".encode(), digest_size=16)
+            if self.array.dtype == object:
+                state.update(repr(self.array.tolist()).encode())
+            else:
+                state.update(np.ascontiguousarray(self.array).view(np.uint8).data)
+            self._digest = state.hexdigest()
+        return self._digest
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Constant) and self.type == other.type and self.digest == other.digest
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"Constant({self.type})"
+
+
+@dataclass(frozen=True, slots=True)
+class Subgraph:
+    """The body of an If, Loop or Scan, kept whole as ONNX bytes.
+
+    `captures` are the names, inside the body, of values that come from outside; `Node.captured` holds the outer value
+    for each, in the same order.
+    """
+
+    body: bytes
+    captures: tuple[str, ...]
+
+
+Attribute = int | float | str | bytes | tuple[Any, ...] | Constant | Subgraph
+
+
+def attributes_of(**values: Attribute | list[Any]) -> tuple[tuple[str, Attribute], ...]:
+    """Keyword arguments as the sorted pairs that `Node.attributes` holds; lists become tuples."""
+    return tuple(sorted((k, tuple(v) if isinstance(v, list) else v) for k, v in values.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One application of an ONNX operator.
+
+    An absent optional input or output is the empty string. `origin` names the nodes of the user's model this one comes
+    from. `captured` are outer values that `Subgraph` attributes read.
+    """
+
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: tuple[tuple[str, Attribute], ...] = ()
+    domain: str = ""
+    name: str = ""
+    origin: tuple[str, ...] = ()
+    captured: tuple[str, ...] = ()
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """The value of an attribute, or `default` when the node does not carry it."""
+        for key, value in self.attributes:
+            if key == name:
+                return value
+        return default
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Every value the node reads, absent ones left out."""
+        return tuple(name for name in self.inputs + self.captured if name)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """Every value the node produces, absent ones left out."""
+        return tuple(name for name in self.outputs if name)
+
+    @property
+    def label(self) -> str:
+        """How messages name the node: its own name, or its first output."""
+        return self.name or next(iter(self.writes), self.op)
+
+    def with_inputs(self, inputs: Iterable[str]) -> Node:
+        return replace(self, inputs=tuple(inputs))
+
+    def with_attributes(self, **changes: Attribute | list[Any] | None) -> Node:
+        """The node with attributes set, or removed where the new value is None."""
+        merged: dict[str, Any] = dict(self.attributes) | changes
+        return replace(self, attributes=attributes_of(**{k: v for k, v in merged.items() if v is not None}))
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A whole model. `types` has every value; `constants` those known before it runs; `opset` is the ai.onnx version.
+
+    `inputs` never include constants. `opsets` lists the versions of the other operator domains in use.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    types: Mapping[str, ValueType]
+    constants: Mapping[str, Constant] = field(default_factory=dict)
+    name: str = "graph"
+    opset: int = 23
+    opsets: tuple[tuple[str, int], ...] = ()
+    metadata: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "types", MappingProxyType(dict(self.types)))
+        object.__setattr__(self, "constants", MappingProxyType(dict(self.constants)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Plain data only, so that a graph can travel to a worker process; derived indexes are rebuilt there."""
+        state = {name: self.__dict__[name] for name in self.__dataclass_fields__}
+        return state | {"types": dict(self.types), "constants": dict(self.constants)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            object.__setattr__(self, name, MappingProxyType(value) if name in ("types", "constants") else value)
+
+    @cached_property
+    def producer(self) -> Mapping[str, int]:
+        """Value name to the index of the node that writes it; inputs and constants have no entry."""
+        return {value: i for i, node in enumerate(self.nodes) for value in node.writes}
+
+    @cached_property
+    def users(self) -> Mapping[str, tuple[int, ...]]:
+        """Value name to the indexes of the nodes that read it, ascending, each once; every value has an entry."""
+        found: dict[str, list[int]] = {value: [] for value in self.types}
+        for i, node in enumerate(self.nodes):
+            for value in dict.fromkeys(node.reads):
+                found.setdefault(value, []).append(i)
+        return {value: tuple(readers) for value, readers in found.items()}
+
+    @cached_property
+    def output_set(self) -> frozenset[str]:
+        return frozenset(self.outputs)
+
+    def producer_of(self, value: str) -> Node | None:
+        """The node that writes `value`, or None for an input or a constant."""
+        index = self.producer.get(value)
+        return None if index is None else self.nodes[index]
+
+    def tensor(self, value: str) -> TensorType:
+        """The type of a tensor value; `TypeError` when it is a sequence or an optional."""
+        found = self.types[value]
+        if not isinstance(found, TensorType):
+            raise TypeError(f"value {value!r} is {found}, not a tensor")
+        return found
+
+    def array(self, value: str) -> np.ndarray | None:
+        """The contents of a constant, or None when `value` is not one."""
+        constant = self.constants.get(value)
+        return None if constant is None else constant.array
+
+    def replace(self, **changes: Any) -> Graph:
+        """A copy with some fields changed."""
+        return replace(self, **changes)
+
+    def pruned(self) -> Graph:
+        """The same graph without types and constants that no node, input or output mentions."""
+        live = set(self.inputs) | set(self.outputs)
+        for node in self.nodes:
+            live.update(node.reads, node.writes)
+        return replace(
+            self,
+            types={name: kind for name, kind in self.types.items() if name in live},
+            constants={name: data for name, data in self.constants.items() if name in live},
+        )

@@ -1,0 +1,78 @@
+"""Types of values: tensors, sequences and optionals. All frozen, all hashable."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fusewise.ir.dtypes import DType
+
+__all__ = ["Dim", "OptionalType", "SequenceType", "TensorType", "ValueType"]
+
+Dim = int | str | None
+"""A dimension: a size, a symbol's name, or None when nothing is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """A dense tensor. `shape` is None when even the rank is unknown."""
+
+    dtype: DType
+    shape: tuple[Dim, ...] | None
+
+    @property
+    def is_static(self) -> bool:
+        """Is every dimension a number?"""
+        return self.shape is not None and all(isinstance(dim, int) for dim in self.shape)
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The shape as numbers; `ValueError` when it is not static."""
+        if self.shape is None or not self.is_static:
+            raise ValueError(f"shape {self} is not static")
+        return tuple(dim for dim in self.shape if isinstance(dim, int))
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions; `ValueError` when unknown."""
+        if self.shape is None:
+            raise ValueError("rank is unknown")
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements; `ValueError` when the shape is not static."""
+        return math.prod(self.dims)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensor in memory."""
+        return self.size * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        if self.shape is None:
+            return f"{self.dtype.name}[*]"
+        return f"{self.dtype.name}[{','.join('?' if dim is None else str(dim) for dim in self.shape)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceType:
+    """A list of values of one type."""
+
+    element: ValueType
+
+    def __str__(self) -> str:
+        return f"seq({self.element})"
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalType:
+    """A value that may be absent."""
+
+    element: ValueType
+
+    def __str__(self) -> str:
+        return f"optional({self.element})"
+
+
+ValueType = TensorType | SequenceType | OptionalType

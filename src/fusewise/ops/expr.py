@@ -1,0 +1,284 @@
+"""What one output element is, as an expression: the closed vocabulary that op rows are written in.
+
+An operator's definition maps an output index to an expression over loads of its operands. Fusion is then substitution: a
+load of a value made inside the group is replaced by that value's own expression. LLVM code, the interpreter and the
+printer are three readings of the same tree.
+
+Index expressions are ordinary expressions of dtype int64. Division and remainder of integers: `floordiv` and `floormod`
+round to minus infinity (index arithmetic), `div` and `mod` truncate as C does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from fusewise.ir.dtypes import BOOL, INT64, DType
+
+__all__ = [
+    "BINARY",
+    "COMPARE",
+    "UNARY",
+    "Expr",
+    "IndexLike",
+    "binary",
+    "cast",
+    "compare",
+    "const",
+    "index",
+    "load",
+    "reduce",
+    "select",
+    "substitute",
+    "unary",
+    "walk",
+]
+
+UNARY = frozenset(
+    "neg abs sqrt exp expm1 log log1p erf sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh floor ceil round sign"
+    " sigmoid not bitnot isnan isinf".split()
+)
+"""`round` is half-to-even; `not` is logical (bool), `bitnot` bitwise; `isnan` and `isinf` give bool."""
+
+BINARY = frozenset(
+    "add sub mul div mod fmod floordiv floormod pow min max and or xor bitand bitor bitxor shl shr".split()
+)
+"""`min` and `max` propagate NaN, as ONNX's do; `mod` follows the sign of the divisor for floats and integers alike
+(Python), `fmod` that of the dividend (C); `shr` is logical on unsigned types."""
+
+COMPARE = frozenset("lt le eq ne gt ge".split())
+
+REDUCE = frozenset("sum prod max min and or".split())
+
+
+class Expr:
+    """One expression node: `op`, result `dtype`, `args`, and a `value` for leaves and reductions.
+
+    Leaves: `const` (value: a Python number), `index` (value: the axis name), `load` (value: the operand's name; args: one
+    index per dimension of the operand). `reduce` has value `(kind, ((axis, extent), ...))` and one argument, its body.
+    Also `select` (condition, then, else) and `cast`. Hash is computed once, so deep trees are cheap keys.
+    """
+
+    __slots__ = ("_hash", "args", "dtype", "op", "value")
+
+    op: str
+    dtype: DType
+    args: tuple[Expr, ...]
+    value: Any
+
+    def __init__(self, op: str, dtype: DType, args: tuple[Expr, ...] = (), value: Any = None) -> None:
+        self.op = op
+        self.dtype = dtype
+        self.args = args
+        self.value = value
+        # repr of the value keeps 0, False, 0.0 and -0.0 apart
+        self._hash = hash((op, dtype.name, repr(value) if op == "const" else value, tuple(a._hash for a in args)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Expr) or self._hash != other._hash:
+            return False
+        same_value = repr(self.value) == repr(other.value) if self.op == "const" else self.value == other.value
+        return self.op == other.op and self.dtype == other.dtype and same_value and self.args == other.args
+
+    def __repr__(self) -> str:
+        if self.op == "const":
+            return f"{self.value}"
+        if self.op == "index":
+            return str(self.value)
+        inside = ", ".join(map(repr, self.args))
+        if self.op == "load":
+            return f"{self.value}[{inside}]"
+        if self.op == "reduce":
+            kind, axes = self.value
+            return f"{kind}({', '.join(f'{a}<{n}' for a, n in axes)}: {inside})"
+        if self.op == "cast":
+            return f"{self.dtype.name}({inside})"
+        return f"{self.op}({inside})"
+
+    # arithmetic reads as algebra in the op rows; a Python number takes the dtype of its partner
+    def __add__(self, other: IndexLike) -> Expr:
+        return binary("add", self, other)
+
+    def __radd__(self, other: IndexLike) -> Expr:
+        return binary("add", other, self)
+
+    def __sub__(self, other: IndexLike) -> Expr:
+        return binary("sub", self, other)
+
+    def __rsub__(self, other: IndexLike) -> Expr:
+        return binary("sub", other, self)
+
+    def __mul__(self, other: IndexLike) -> Expr:
+        return binary("mul", self, other)
+
+    def __rmul__(self, other: IndexLike) -> Expr:
+        return binary("mul", other, self)
+
+    def __truediv__(self, other: IndexLike) -> Expr:
+        return binary("div", self, other)
+
+    def __rtruediv__(self, other: IndexLike) -> Expr:
+        return binary("div", other, self)
+
+    def __floordiv__(self, other: IndexLike) -> Expr:
+        return binary("floordiv", self, other)
+
+    def __mod__(self, other: IndexLike) -> Expr:
+        return binary("floormod", self, other)
+
+    def __neg__(self) -> Expr:
+        return unary("neg", self)
+
+
+IndexLike = Expr | int | float
+
+
+def const(value: int | float | bool, dtype: DType = INT64) -> Expr:
+    """A number of the given dtype."""
+    if dtype.kind == "bool":
+        value = bool(value)
+    elif dtype.is_integer:
+        value = int(value)
+    elif dtype.is_float:
+        value = float(value)
+    return Expr("const", dtype, (), value)
+
+
+@cache
+def index(name: str) -> Expr:
+    """The loop variable `name`, an int64."""
+    return Expr("index", INT64, (), name)
+
+
+def load(operand: str, dtype: DType, indices: tuple[IndexLike, ...]) -> Expr:
+    """The element of `operand` at `indices`, one per dimension."""
+    return Expr("load", dtype, tuple(as_expr(i, INT64) for i in indices), operand)
+
+
+def as_expr(value: IndexLike, dtype: DType) -> Expr:
+    """A Python number becomes a constant of `dtype`; an expression stays."""
+    return value if isinstance(value, Expr) else const(value, dtype)
+
+
+def unary(op: str, x: Expr) -> Expr:
+    """Apply one of `UNARY`."""
+    assert op in UNARY, op
+    return Expr(op, BOOL if op in ("isnan", "isinf", "not") else x.dtype, (x,))
+
+
+def binary(op: str, a: IndexLike, b: IndexLike) -> Expr:
+    """Apply one of `BINARY`; integer index arithmetic on constants is folded on the spot."""
+    assert op in BINARY, op
+    dtype = a.dtype if isinstance(a, Expr) else b.dtype if isinstance(b, Expr) else INT64
+    left, right = as_expr(a, dtype), as_expr(b, dtype)
+    if dtype == INT64:
+        folded = _fold_index(op, left, right)
+        if folded is not None:
+            return folded
+    return Expr(op, dtype, (left, right))
+
+
+_INDEX_FOLD: Mapping[str, Callable[[int, int], int]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "floordiv": lambda a, b: a // b,
+    "floormod": lambda a, b: a % b,
+    "min": min,
+    "max": max,
+}
+
+
+def _fold_index(op: str, a: Expr, b: Expr) -> Expr | None:
+    if a.op == "const" and b.op == "const" and op in _INDEX_FOLD and (b.value or op not in ("floordiv", "floormod")):
+        result = _INDEX_FOLD[op](a.value, b.value)
+        return const(result) if -(2**63) <= result < 2**63 else None
+    if op == "add":
+        if a.op == "const" and a.value == 0:
+            return b
+        if b.op == "const" and b.value == 0:
+            return a
+    if op == "sub" and b.op == "const" and b.value == 0:
+        return a
+    if op == "mul":
+        for x, y in ((a, b), (b, a)):
+            if x.op == "const" and x.value == 1:
+                return y
+            if x.op == "const" and x.value == 0:
+                return x
+    if op == "floordiv" and b.op == "const" and b.value == 1:
+        return a
+    if op == "floormod" and b.op == "const" and b.value == 1:
+        return const(0)
+    return None
+
+
+def compare(op: str, a: IndexLike, b: IndexLike) -> Expr:
+    """Apply one of `COMPARE`; the result is bool. NaN compares false, but `ne` true."""
+    assert op in COMPARE, op
+    dtype = a.dtype if isinstance(a, Expr) else b.dtype if isinstance(b, Expr) else INT64
+    return Expr(op, BOOL, (as_expr(a, dtype), as_expr(b, dtype)))
+
+
+def select(condition: Expr, then: IndexLike, otherwise: IndexLike) -> Expr:
+    """`then` where `condition` holds, else `otherwise`. Loads in the branch not taken are not performed."""
+    dtype = then.dtype if isinstance(then, Expr) else otherwise.dtype if isinstance(otherwise, Expr) else INT64
+    return Expr("select", dtype, (condition, as_expr(then, dtype), as_expr(otherwise, dtype)))
+
+
+def cast(x: Expr, dtype: DType) -> Expr:
+    """Convert as ONNX `Cast` does without saturation options: float to integer truncates, to bool is `!= 0`."""
+    return x if x.dtype == dtype else Expr("cast", dtype, (x,))
+
+
+def reduce(kind: str, axes: tuple[tuple[str, int], ...], body: Expr) -> Expr:
+    """Combine `body` over the index space of `axes` (name, extent); the order of combination is unspecified.
+
+    An empty index space gives the identity of `kind`.
+    """
+    assert kind in REDUCE, kind
+    return Expr("reduce", body.dtype, (body,), (kind, axes)) if axes else body
+
+
+def walk(root: Expr) -> list[Expr]:
+    """Every distinct node below and including `root`, children before parents."""
+    seen: dict[Expr, None] = {}
+    stack: list[tuple[Expr, bool]] = [(root, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            seen[node] = None
+        elif node not in seen:
+            stack.append((node, True))
+            stack.extend((arg, False) for arg in node.args)
+    return list(seen)
+
+
+def rebuild(node: Expr, args: tuple[Expr, ...]) -> Expr:
+    """`node` with other arguments; index arithmetic folds again."""
+    if all(a is b for a, b in zip(node.args, args, strict=True)):
+        return node
+    if node.op in BINARY:
+        return binary(node.op, *args)
+    return Expr(node.op, node.dtype, args, node.value)
+
+
+def substitute(root: Expr, replace: Callable[[Expr], Expr | None]) -> Expr:
+    """Rebuild `root` from the leaves up; `replace` sees each rebuilt node and may return another in its place."""
+    done: dict[Expr, Expr] = {}
+    for node in walk(root):
+        fresh = rebuild(node, tuple(done[arg] for arg in node.args))
+        other = replace(fresh)
+        done[node] = fresh if other is None else other
+    return done[root]
+
+
+def substitute_indices(root: Expr, values: Mapping[str, Expr]) -> Expr:
+    """Replace loop variables by expressions."""
+    return substitute(root, lambda e: values.get(e.value) if e.op == "index" else None)

@@ -1,0 +1,58 @@
+"""Output types of a node, from ONNX's own shape inference, remembered."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import onnx
+
+from fusewise.errors import InvalidModel
+from fusewise.ir.graph import Constant, Node
+from fusewise.ir.types import ValueType
+from fusewise.ops.proto import node_to_proto, tensor_to_proto, type_from_proto, type_to_proto
+
+__all__ = ["infer_outputs"]
+
+_DATA_LIMIT = 4096  # elements; shape inference only ever looks into small operands such as axes and target shapes
+
+
+def infer_outputs(
+    node: Node, types: tuple[ValueType | None, ...], constants: tuple[np.ndarray | None, ...], opset: int
+) -> tuple[ValueType | None, ...]:
+    """The type of each output of `node`, given the type of each input (None: absent or unknown) and the known inputs.
+
+    An output whose type ONNX cannot tell is None. Raises `InvalidModel` with ONNX's reason when the types do not fit.
+    """
+    known = tuple(
+        Constant(c) if c is not None and c.size <= _DATA_LIMIT else None for c in constants
+    )
+    anonymous = Node(
+        op=node.op,
+        inputs=tuple(f"i{k}" if name else "" for k, name in enumerate(node.inputs)),
+        outputs=tuple(f"o{k}" if name else "" for k, name in enumerate(node.outputs)),
+        attributes=node.attributes,
+        domain=node.domain,
+    )
+    try:
+        return _infer(anonymous, types, known, opset)
+    except onnx.shape_inference.InferenceError as error:
+        reason = str(error).strip().splitlines()[-1] if str(error).strip() else "types do not fit"
+        raise InvalidModel(f"node {node.label!r} ({node.op}): {reason}") from error
+    except onnx.defs.SchemaError as error:
+        raise InvalidModel(f"node {node.label!r}: operator {node.op} does not exist in opset {opset}") from error
+
+
+@lru_cache(maxsize=4096)
+def _infer(
+    node: Node, types: tuple[ValueType | None, ...], constants: tuple[Constant | None, ...], opset: int
+) -> tuple[ValueType | None, ...]:
+    schema = onnx.defs.get_schema(node.op, opset, node.domain)
+    found = onnx.shape_inference.infer_node_outputs(
+        schema,
+        node_to_proto(node),
+        {n: type_to_proto(t) for n, t in zip(node.inputs, types, strict=True) if n and t is not None},
+        {n: tensor_to_proto(c.array, n) for n, c in zip(node.inputs, constants, strict=False) if n and c is not None},
+        opset_imports=[onnx.helper.make_opsetid(node.domain, opset)],
+    )
+    return tuple(type_from_proto(found[n]) if n in found else None for n in node.outputs)

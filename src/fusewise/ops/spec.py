@@ -1,0 +1,127 @@
+"""What is known of an operator: one frozen row each.
+
+A row adds only what ONNX lacks: how elements map along each operand, what it costs, its algebra, and the definition of one
+output element. Types, truth and text come from the `onnx` package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from fusewise.ir.graph import Node
+from fusewise.ir.types import TensorType, ValueType
+from fusewise.ops.expr import Expr, load
+
+__all__ = ["Call", "Mapping", "NotDefined", "OpSpec", "Sample"]
+
+
+class Mapping(IntEnum):
+    """How output elements relate to an operand's elements, ordered by complexity (DNNFusion, table 2)."""
+
+    ONE_TO_ONE = 0
+    REORGANIZE = 1
+    SHUFFLE = 2
+    ONE_TO_MANY = 3
+    MANY_TO_MANY = 4
+    OPAQUE = 5
+
+
+class NotDefined(Exception):
+    """Raised by a definition for a case it does not cover; the text says which, and becomes the reason in events."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One application of an operator, as rows see it: the node, its types, and the constants among its inputs.
+
+    `inputs[i]` is None for an absent operand. `constants[i]` is the array when the operand is known, else None.
+    """
+
+    node: Node
+    inputs: tuple[ValueType | None, ...]
+    outputs: tuple[ValueType | None, ...]
+    constants: tuple[np.ndarray | None, ...] = ()
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        return self.node.attribute(name, default)
+
+    def has(self, i: int) -> bool:
+        """Is operand `i` present?"""
+        return i < len(self.inputs) and self.inputs[i] is not None
+
+    def input(self, i: int) -> TensorType:
+        """The tensor type of operand `i`."""
+        kind = self.inputs[i]
+        if not isinstance(kind, TensorType):
+            raise NotDefined(f"operand {i} of {self.node.op} is not a tensor")
+        return kind
+
+    def output(self, i: int = 0) -> TensorType:
+        """The tensor type of output `i`."""
+        kind = self.outputs[i]
+        if not isinstance(kind, TensorType):
+            raise NotDefined(f"output {i} of {self.node.op} is not a tensor")
+        return kind
+
+    def constant(self, i: int) -> np.ndarray | None:
+        """The contents of operand `i` when they are known."""
+        return self.constants[i] if i < len(self.constants) else None
+
+    def known(self, i: int) -> np.ndarray:
+        """The contents of operand `i`; `NotDefined` when they are not known."""
+        found = self.constant(i)
+        if found is None:
+            raise NotDefined(f"operand {i} of {self.node.op} is not constant")
+        return found
+
+    def at(self, i: int, *indices: Expr | int) -> Expr:
+        """The element of operand `i` at an index; the operand is named by its position until lowering binds it."""
+        kind = self.input(i)
+        assert len(indices) == kind.rank, (self.node.op, i, indices)
+        return load(f"#{i}", kind.dtype, indices)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One example of an operator for the sweeps: operand types or arrays, and attributes.
+
+    An operand given as `(dtype name, shape)` is filled with random values; an array is used as it is and is constant; None
+    is absent. `low` and `high` bound random values, `outputs` is how many outputs to ask for.
+    """
+
+    inputs: tuple[tuple[str, tuple[int, ...]] | np.ndarray | None, ...]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    outputs: int = 1
+    low: float = -2.0
+    high: float = 2.0
+
+
+@dataclass(frozen=True)
+class OpSpec:
+    """One operator.
+
+    - `mapping(call)`: a `Mapping` per operand, in order (types per edge).
+    - `flops(call)`: arithmetic operations of one application; a multiply-accumulate is two, a copy none.
+    - `scalar(call, *operands)`: the output element from the aligned operand elements, for elementwise operators; broadcast
+      is added by the caller. Absent operands arrive as None.
+    - `define(call, output, index)`: the output element at `index` (one expression per dimension of output number `output`), for the
+      others. May raise `NotDefined`.
+    - `family`: the kernel family that has a better way than the definition (`matmul gemm conv pool softmax norm ...`).
+    - `flags`: `associative`, `commutative`, `linear`, `idempotent`; `distributes_over` names operators.
+    """
+
+    name: str
+    mapping: Callable[[Call], tuple[Mapping, ...]]
+    flops: Callable[[Call], int]
+    domain: str = ""
+    scalar: Callable[..., Expr] | None = None
+    define: Callable[[Call, int, tuple[Expr, ...]], Expr] | None = None
+    family: str = ""
+    flags: frozenset[str] = frozenset()
+    distributes_over: tuple[str, ...] = ()
+    samples: tuple[Sample, ...] = ()

@@ -1,0 +1,71 @@
+"""Events: every decision leaves one. Passes never print; reports, `explain` and `verify` read the trace.
+
+An event may be *gated*: a rewrite or a kernel choice asks `trace.allows(...)` before it acts, which hands out a serial
+number and says whether numbers that high are allowed. `verify` bisects over the limit to find the step to blame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+__all__ = ["Event", "Trace"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One decision.
+
+    `kind` is one of `pass rewrite fuse kernel layout host`; `what` the pass, rule, verdict or kernel; `where` the nodes or
+    values it concerns; `reason` a short phrase from the deciding table; costs are in the unit of the deciding cost, or None.
+    """
+
+    serial: int
+    kind: str
+    what: str
+    where: tuple[str, ...]
+    reason: str = ""
+    before: float | None = None
+    after: float | None = None
+    applied: bool = True
+
+
+@dataclass
+class Trace:
+    """A growing list of events, passed as an argument to whoever decides.
+
+    `limit`: gated decisions with a serial number at or above it are refused (None: all allowed). `disabled`: names of
+    passes, rules and kernels that are refused, as `name` or `name@node`.
+    """
+
+    limit: int | None = None
+    disabled: frozenset[str] = frozenset()
+    events: list[Event] = field(default_factory=list)
+    gates: int = 0
+
+    def add(
+        self,
+        kind: str,
+        what: str,
+        where: tuple[str, ...] = (),
+        reason: str = "",
+        *,
+        before: float | None = None,
+        after: float | None = None,
+        applied: bool = True,
+    ) -> None:
+        """Record a decision that is not gated."""
+        self.events.append(Event(self.gates, kind, what, where, reason, before, after, applied))
+
+    def allows(self, kind: str, what: str, where: tuple[str, ...] = (), reason: str = "") -> bool:
+        """Ask leave for one decision, record it, and say whether it may go ahead."""
+        serial = self.gates
+        self.gates += 1
+        blocked = what in self.disabled or any(f"{what}@{name}" in self.disabled for name in where)
+        allowed = not blocked and (self.limit is None or serial < self.limit)
+        note = reason if allowed else "disabled by name" if blocked else "past the bisection limit"
+        self.events.append(Event(serial, kind, what, where, note, applied=allowed))
+        return allowed
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.events)
