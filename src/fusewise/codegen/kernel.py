@@ -1,0 +1,55 @@
+"""The seam between tasks and kernels: candidates are tried in order, the first that accepts wins, the last accepts all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from fusewise.codegen.target import Target
+from fusewise.lower.program import Packing
+from fusewise.lower.task import Reason, Task
+
+__all__ = ["Argument", "Code", "Kernel", "Params"]
+
+Params = Mapping[str, int | str | bool]
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One pointer the kernel takes: an operand of the task by name, optionally repacked (constants only).
+
+    The name `scratch` with `nbytes` asks for working memory shared by all workers (private parts are carved by worker number;
+    `per_worker` says that `nbytes` is for each worker).
+    """
+
+    name: str
+    packing: Packing | None = None
+    nbytes: int = 0
+    per_worker: bool = False
+
+
+@dataclass(frozen=True)
+class Code:
+    """A built kernel: LLVM IR text that defines `symbol(ptr arguments, i64 worker, i64 workers)`."""
+
+    symbol: str
+    ir: str
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One way to run a task.
+
+    - `accepts(task, target)`: None, or the reason why not.
+    - `space(task, target)`: parameter sets worth trying, the analytic favourite first.
+    - `arguments(task, target, params)`: the pointers it takes, in order; cheap, needs no code.
+    - `build(task, target, params, symbol)`: the LLVM IR text.
+    """
+
+    name: str
+    accepts: Callable[[Task, Target], Reason | None]
+    space: Callable[[Task, Target], Iterable[Params]]
+    arguments: Callable[[Task, Target, Params], tuple[Argument, ...]]
+    build: Callable[[Task, Target, Params, str], str]
+    numeric: str = "reassociating"
+    notes: tuple[str, ...] = field(default=())

@@ -1,0 +1,45 @@
+"""The machine that code is generated for, as data: vector width, register count, caches, features.
+
+Kernels read this and never ask the host, so code for another machine can be generated and inspected anywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["TARGETS", "Target"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A CPU. `vector_bits` is the widest float vector worth using, `registers` how many such registers there are."""
+
+    name: str
+    triple: str
+    cpu: str
+    features: str
+    vector_bits: int
+    registers: int
+    fma: bool = True
+    l1_bytes: int = 32 * 1024
+    l2_bytes: int = 512 * 1024
+    l3_bytes: int = 16 * 1024 * 1024
+
+    @property
+    def lanes(self) -> int:
+        """float32 elements in one vector register."""
+        return self.vector_bits // 32
+
+    @property
+    def key(self) -> str:
+        """What compiled code depends on."""
+        return f"{self.triple}|{self.cpu}|{self.features}|{self.vector_bits}|{self.registers}"
+
+
+TARGETS: tuple[Target, ...] = (
+    Target("avx512", "x86_64-unknown-linux-gnu", "x86-64-v4", "", 512, 32, l2_bytes=1024 * 1024),
+    Target("avx2", "x86_64-unknown-linux-gnu", "x86-64-v3", "", 256, 16),
+    Target("sse2", "x86_64-unknown-linux-gnu", "x86-64", "", 128, 16, fma=False),
+    Target("neon", "aarch64-unknown-linux-gnu", "generic", "", 128, 32),
+)
+"""Generic targets, for inspection and tests; the runtime describes the host itself."""

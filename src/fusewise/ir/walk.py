@@ -1,0 +1,65 @@
+"""Walks over a graph: ancestors, descendants, convexity. Node sets are sets of indexes into `graph.nodes`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fusewise.ir.graph import Graph
+
+__all__ = ["ancestors", "descendants", "is_convex", "predecessors", "successors"]
+
+
+def predecessors(graph: Graph, node: int) -> tuple[int, ...]:
+    """Nodes that produce what `node` reads, ascending."""
+    found = {graph.producer[v] for v in graph.nodes[node].reads if v in graph.producer}
+    return tuple(sorted(found))
+
+
+def successors(graph: Graph, node: int) -> tuple[int, ...]:
+    """Nodes that read what `node` produces, ascending."""
+    found = {user for v in graph.nodes[node].writes for user in graph.users[v]}
+    return tuple(sorted(found))
+
+
+def ancestors(graph: Graph, nodes: Iterable[int]) -> set[int]:
+    """Every node from which some node of `nodes` can be reached, `nodes` themselves not included unless reachable."""
+    found: set[int] = set()
+    stack = list(nodes)
+    while stack:
+        for before in predecessors(graph, stack.pop()):
+            if before not in found:
+                found.add(before)
+                stack.append(before)
+    return found
+
+
+def descendants(graph: Graph, nodes: Iterable[int]) -> set[int]:
+    """Every node that can be reached from some node of `nodes`."""
+    found: set[int] = set()
+    stack = list(nodes)
+    while stack:
+        for after in successors(graph, stack.pop()):
+            if after not in found:
+                found.add(after)
+                stack.append(after)
+    return found
+
+
+def is_convex(graph: Graph, nodes: Iterable[int]) -> bool:
+    """Does every path between two nodes of the set stay inside it?
+
+    Nodes are in topological order, so only the index range that the set spans needs to be looked at.
+    """
+    group = set(nodes)
+    if not group:
+        return True
+    last = max(group)
+    outside: set[int] = set()  # reachable from the group through a node outside it
+    for node in range(min(group), last + 1):
+        before = predecessors(graph, node)
+        if node in group:
+            if any(p in outside for p in before):
+                return False
+        elif any(p in group or p in outside for p in before):
+            outside.add(node)
+    return True

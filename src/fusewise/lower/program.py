@@ -1,0 +1,115 @@
+"""The lowered program: plain data that the runtime turns into machine code, memory and threads.
+
+A native step is one kernel called by every worker on its share of the work. A host step runs one node through the reference
+evaluator. Buffers are flat bytes; where they lie is decided here, so the runtime only allocates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fusewise.ir.graph import Node
+from fusewise.ir.types import ValueType
+
+__all__ = ["Buffer", "HostStep", "KernelCode", "NativeStep", "Packing", "Place", "Port", "Program"]
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """A constant as a kernel wants it: `pack` turns the original array into the bytes of the buffer.
+
+    `recipe` names the transformation with all its parameters; two buffers with equal source and recipe are one.
+    """
+
+    recipe: str
+    pack: Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory a step may name.
+
+    `kind`: `arena` (planned, `offset` bytes into the one arena), `input` and `output` (the caller's arrays, `value` names the
+    port), `constant` (filled once when the program is loaded by calling `data`), `host` (a NumPy array produced or read by host
+    steps, named `value`, static type, allocated once).
+    """
+
+    kind: str
+    nbytes: int
+    offset: int = 0
+    value: str = ""
+    data: Callable[[], np.ndarray] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a kernel argument points: `offset` bytes into a buffer."""
+
+    buffer: int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class KernelCode:
+    """One function `void symbol(ptr arguments, i64 worker, i64 workers)`; `arguments` is an array of pointers.
+
+    `key` describes the kernel completely (equal keys: equal code), `build` gives its LLVM IR text on demand: a cached kernel
+    is loaded by key and never built again.
+    """
+
+    symbol: str
+    key: str
+    build: Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True)
+class NativeStep:
+    """Call kernel number `kernel` with pointers to `arguments`. Workers meet at a barrier afterwards when `barrier`."""
+
+    kernel: int
+    arguments: tuple[Place, ...]
+    label: str = ""
+    group: int = -1
+    barrier: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class HostStep:
+    """Run one node through the reference evaluator.
+
+    Operand k comes from `reads[k]` and result k goes to `writes[k]`: a `Place` with a type for a static tensor in native memory,
+    or the name of a dynamic value kept as a Python object between host steps; None for an absent one.
+    """
+
+    node: Node
+    opset: int
+    reads: tuple[tuple[str, Place | None, ValueType | None], ...]
+    writes: tuple[tuple[str, Place | None, ValueType | None], ...]
+    reason: str = ""
+    group: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output of the program. `buffer` is -1 for an output that is a dynamic host value called `name`."""
+
+    name: str
+    type: ValueType
+    buffer: int
+
+
+@dataclass(frozen=True)
+class Program:
+    """Everything the runtime needs."""
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    buffers: tuple[Buffer, ...]
+    kernels: tuple[KernelCode, ...]
+    steps: tuple[NativeStep | HostStep, ...]
+    arena_bytes: int
+    groups: int
+    opsets: tuple[tuple[str, int], ...] = ()

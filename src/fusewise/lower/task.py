@@ -1,0 +1,106 @@
+"""A task: one group as the code generator sees it. Pure data with canonical names, so equal groups are equal tasks.
+
+Operands are named `in0 in1 ... const0 ... out0 ...`. Each is a strided view of a buffer in elements, so layout (channels last,
+transposed, sliced) is only strides. `stores` say what each output element is, in index variables `i0 i1 ...` that run over
+`extents`, the index space of the root. With an anchor, the anchor's own result appears in the stores as a load of `acc` at
+exactly (i0, i1, ...), and what the anchor reads per operand is a prologue expression.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from fusewise.ir.dtypes import DType
+from fusewise.ir.types import TensorType
+from fusewise.ops.expr import Expr
+
+__all__ = ["ACC", "Anchor", "Operand", "Reason", "Store", "Task"]
+
+ACC = "acc"
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why something was refused: a phrase from a closed list, and what it concerns."""
+
+    text: str
+    where: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.where})" if self.where else self.text
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A view of a buffer: element (j0, j1, ...) lies `offset + sum(j * stride)` elements from where the argument points.
+
+    Logical dimensions are in ONNX's order; `strides` tell the physical layout. A constant operand may be repacked by a kernel.
+    `alignment` in bytes is what the base pointer guarantees.
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+    constant: bool = False
+    alignment: int = 64
+
+
+@dataclass(frozen=True)
+class Store:
+    """Write `value` to element `index` of an output operand; `index` and `value` are in i0, i1, ..."""
+
+    operand: str
+    index: tuple[Expr, ...]
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """The one heavy node of a group.
+
+    `op` and `attributes` as in ONNX; `inputs[k]` is the type of its operand k (None: absent); `prologue[k]` is the element
+    (p0, p1, ...) of that operand as an expression over loads of the task's operands (a bare load when nothing was fused);
+    `output` is its result type.
+    """
+
+    op: str
+    family: str
+    attributes: tuple[tuple[str, Any], ...]
+    inputs: tuple[TensorType | None, ...]
+    prologue: tuple[Expr | None, ...]
+    output: TensorType
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        for key, value in self.attributes:
+            if key == name:
+                return value
+        return default
+
+
+@dataclass(frozen=True)
+class Task:
+    """One group, ready for code generation.
+
+    `extents` is the index space (one entry per i0, i1, ...): the anchor's output shape, or that of the root value.
+    """
+
+    extents: tuple[int, ...]
+    operands: tuple[Operand, ...]
+    stores: tuple[Store, ...]
+    anchor: Anchor | None = None
+    exact: bool = False
+    _index: dict[str, Operand] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._index.update({operand.name: operand for operand in self.operands})
+
+    def operand(self, name: str) -> Operand:
+        return self._index[name]
+
+    @property
+    def key(self) -> str:
+        """A text that says everything about the task: equal texts, equal code."""
+        return repr((self.extents, self.operands, self.stores, self.anchor, self.exact))
