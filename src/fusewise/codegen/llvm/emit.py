@@ -1,0 +1,426 @@
+"""Writes LLVM IR as text: a thin, fast layer that knows SSA names, loops with carried values, vectors, and nothing of kernels.
+
+Text is several times faster to produce than an object tree, and knows every LLVM type. Integers that are Python `int` fold as
+they go, so address arithmetic with constant strides disappears before LLVM sees it.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+__all__ = ["Function", "Int", "Module", "Value", "vector"]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An SSA value or constant: its text and its LLVM type."""
+
+    text: str
+    type: str
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.text}"
+
+    @property
+    def lanes(self) -> int:
+        """Vector length; 1 for a scalar."""
+        return int(self.type[1:].split(" ", 1)[0]) if self.type.startswith("<") else 1
+
+    @property
+    def element(self) -> str:
+        """Element type of a vector, or the type itself."""
+        return self.type.split(" x ", 1)[1][:-1] if self.type.startswith("<") else self.type
+
+
+Int = int | Value
+"""An i64: known now (Python int) or at run time."""
+
+
+def vector(element: str, lanes: int) -> str:
+    """The LLVM type of `lanes` elements; a scalar when `lanes` is 1."""
+    return element if lanes == 1 else f"<{lanes} x {element}>"
+
+
+class Module:
+    """One LLVM module: functions, declarations and constant tables."""
+
+    def __init__(self) -> None:
+        self.functions: list[Function] = []
+        self.declarations: dict[str, str] = {}
+        self.globals: list[str] = []
+
+    def function(self, name: str, arguments: Sequence[str], result: str = "void", attributes: str = "") -> Function:
+        """Start a function; `arguments` are types, optionally with attributes (`"ptr noalias"`)."""
+        function = Function(self, name, tuple(arguments), result, attributes)
+        self.functions.append(function)
+        return function
+
+    def declare(self, name: str, result: str, arguments: Sequence[str]) -> None:
+        """Make an external function or intrinsic known."""
+        self.declarations.setdefault(name, f"declare {result} @{name}({', '.join(arguments)})")
+
+    def table(self, name: str, element: str, values: Sequence[int | float]) -> Value:
+        """A constant array; the value is its address."""
+        items = ", ".join(f"{element} {literal(v, element)}" for v in values)
+        self.globals.append(f"@{name} = private unnamed_addr constant [{len(values)} x {element}] [{items}], align 64")
+        return Value(f"@{name}", "ptr")
+
+    def text(self) -> str:
+        """The whole module as LLVM assembly."""
+        parts = [*self.globals, *self.declarations.values(), *(f.text() for f in self.functions)]
+        return "\n".join(parts) + "\n"
+
+
+def literal(value: int | float | bool, element: str) -> str:
+    """A number as LLVM spells it; floats as exact hexadecimal bits."""
+    if element == "i1":
+        return "true" if value else "false"
+    if element.startswith("i"):
+        bits = int(element[1:])
+        wrapped = int(value) & ((1 << bits) - 1)
+        return str(wrapped - (1 << bits) if wrapped >> (bits - 1) else wrapped)
+    if element == "float":
+        try:
+            value = struct.unpack("f", struct.pack("f", value))[0]
+        except OverflowError:
+            value = math.copysign(math.inf, value)
+    if element == "half":
+        try:
+            return f"0xH{struct.unpack('<H', struct.pack('<e', value))[0]:04X}"
+        except OverflowError:
+            return "0xH7C00" if value > 0 else "0xHFC00"
+    if element == "bfloat":
+        bits32 = struct.unpack("<I", struct.pack("<f", value))[0]
+        rounded = bits32 if value != value else bits32 + 0x7FFF + ((bits32 >> 16) & 1)
+        return f"0xR{(rounded >> 16) & 0xFFFF:04X}"
+    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+
+
+class Function:
+    """A function under construction, with a current block that instructions are appended to."""
+
+    def __init__(self, module: Module, name: str, arguments: tuple[str, ...], result: str, attributes: str) -> None:
+        self.module = module
+        self.name = name
+        self.result = result
+        self.attributes = attributes
+        self._signature = ", ".join(f"{kind} %a{k}" for k, kind in enumerate(arguments))
+        self.arguments = tuple(Value(f"%a{k}", kind.split()[0]) for k, kind in enumerate(arguments))
+        self.lines: list[str] = []
+        self._entry: list[str] = []
+        self._next = 0
+        self.block = "entry"
+
+    def text(self) -> str:
+        body = "\n".join(("entry:", *self._entry, *self.lines))
+        return f"define {self.result} @{self.name}({self._signature}) {self.attributes} {{\n{body}\n}}"
+
+    # --- plumbing -------------------------------------------------------------------------------------------------
+
+    def emit(self, kind: str, instruction: str) -> Value:
+        """Append an instruction whose result has type `kind`."""
+        self._next += 1
+        name = f"%v{self._next}"
+        self.lines.append(f"  {name} = {instruction}")
+        return Value(name, kind)
+
+    def do(self, instruction: str) -> None:
+        """Append an instruction without a result."""
+        self.lines.append(f"  {instruction}")
+
+    def label(self, stem: str) -> str:
+        self._next += 1
+        return f"{stem}{self._next}"
+
+    def start(self, label: str) -> None:
+        """Begin a block; the previous one must have ended in a branch."""
+        self.lines.append(f"{label}:")
+        self.block = label
+
+    def branch(self, label: str) -> None:
+        self.do(f"br label %{label}")
+
+    def branch_if(self, condition: Value, then: str, otherwise: str) -> None:
+        self.do(f"br i1 {condition.text}, label %{then}, label %{otherwise}")
+
+    def alloca(self, element: str, count: int = 1, align: int = 64) -> Value:
+        """Stack memory, reserved once at function entry."""
+        self._next += 1
+        name = f"%v{self._next}"
+        self._entry.append(f"  {name} = alloca {element}, i64 {count}, align {align}")
+        return Value(name, "ptr")
+
+    def phi(self, kind: str, incoming: Sequence[tuple[Value, str]]) -> Value:
+        pairs = ", ".join(f"[ {value.text}, %{block} ]" for value, block in incoming)
+        return self.emit(kind, f"phi {kind} {pairs}")
+
+    # --- constants ------------------------------------------------------------------------------------------------
+
+    def i64(self, value: Int) -> Value:
+        return value if isinstance(value, Value) else Value(str(value), "i64")
+
+    def constant(self, value: int | float | bool, kind: str) -> Value:
+        """A number of scalar or vector type `kind`."""
+        if not kind.startswith("<"):
+            return Value(literal(value, kind), kind)
+        element = kind.split(" x ", 1)[1][:-1]
+        return Value(f"splat ({element} {literal(value, element)})", kind)
+
+    # --- i64 arithmetic with folding ------------------------------------------------------------------------------
+
+    def add(self, a: Int, b: Int) -> Int:
+        if isinstance(a, int) and isinstance(b, int):
+            return a + b
+        if a == 0 and isinstance(a, int):
+            return b
+        if b == 0 and isinstance(b, int):
+            return a
+        return self.emit("i64", f"add nsw i64 {self.i64(a).text}, {self.i64(b).text}")
+
+    def sub(self, a: Int, b: Int) -> Int:
+        if isinstance(b, int):
+            return self.add(a, -b)
+        return self.emit("i64", f"sub nsw i64 {self.i64(a).text}, {b.text}")
+
+    def mul(self, a: Int, b: Int) -> Int:
+        if isinstance(a, int):
+            a, b = b, a
+        if isinstance(b, int):
+            if isinstance(a, int):
+                return a * b
+            if b == 0:
+                return 0
+            if b == 1:
+                return a
+        return self.emit("i64", f"mul nsw i64 {self.i64(a).text}, {self.i64(b).text}")
+
+    def udiv(self, a: Int, b: Int) -> Int:
+        """Division of numbers known to be non-negative."""
+        if isinstance(a, int) and isinstance(b, int):
+            return a // b
+        if isinstance(b, int) and b == 1:
+            return a
+        return self.emit("i64", f"udiv i64 {self.i64(a).text}, {self.i64(b).text}")
+
+    def urem(self, a: Int, b: Int) -> Int:
+        """Remainder of numbers known to be non-negative."""
+        if isinstance(a, int) and isinstance(b, int):
+            return a % b
+        if isinstance(b, int) and b == 1:
+            return 0
+        return self.emit("i64", f"urem i64 {self.i64(a).text}, {self.i64(b).text}")
+
+    def minimum(self, a: Int, b: Int) -> Int:
+        """The smaller of two signed i64."""
+        if isinstance(a, int) and isinstance(b, int):
+            return min(a, b)
+        return self.intrinsic("smin", self.i64(a), self.i64(b))
+
+    def maximum(self, a: Int, b: Int) -> Int:
+        """The larger of two signed i64."""
+        if isinstance(a, int) and isinstance(b, int):
+            return max(a, b)
+        return self.intrinsic("smax", self.i64(a), self.i64(b))
+
+    # --- instructions on any type ---------------------------------------------------------------------------------
+
+    def binary(self, op: str, a: Value, b: Value) -> Value:
+        """`op` as LLVM spells it: `fadd`, `and`, `shl`, ..."""
+        return self.emit(a.type, f"{op} {a.type} {a.text}, {b.text}")
+
+    def fadd(self, a: Value, b: Value) -> Value:
+        return self.binary("fadd", a, b)
+
+    def fsub(self, a: Value, b: Value) -> Value:
+        return self.binary("fsub", a, b)
+
+    def fmul(self, a: Value, b: Value) -> Value:
+        return self.binary("fmul", a, b)
+
+    def fma(self, a: Value, b: Value, c: Value) -> Value:
+        """a * b + c, rounded once."""
+        return self.intrinsic("fma", a, b, c)
+
+    def intrinsic(self, stem: str, *operands: Value, result: str | None = None) -> Value:
+        """Call `llvm.<stem>.<type>`; the overload suffix comes from the first operand."""
+        first = operands[0]
+        lanes = first.lanes
+        short = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16"}.get(first.element, first.element)
+        suffix = f"v{lanes}{short}" if first.type.startswith("<") else short
+        kind = first.type if result is None else result
+        name = f"llvm.{stem}.{suffix}"
+        extra = {"ctlz": ["i1"], "cttz": ["i1"], "abs": ["i1"]}.get(stem, [])
+        self.module.declare(name, kind, [*(o.type for o in operands), *extra])
+        given = ", ".join([*(str(o) for o in operands), *(f"{e} false" for e in extra)])
+        return self.emit(kind, f"call {kind} @{name}({given})")
+
+    def call(self, name: str, result: str, *operands: Value) -> Value | None:
+        """Call a function of this module or of the process."""
+        given = ", ".join(str(o) for o in operands)
+        if result == "void":
+            self.do(f"call void @{name}({given})")
+            return None
+        return self.emit(result, f"call {result} @{name}({given})")
+
+    def compare(self, predicate: str, a: Int, b: Int) -> Value:
+        """`predicate` with its family: `icmp slt`, `fcmp olt`, ..."""
+        left, right = self.i64(a), self.i64(b)
+        return self.emit(vector("i1", left.lanes), f"{predicate} {left.type} {left.text}, {right.text}")
+
+    def select(self, condition: Value, then: Value, otherwise: Value) -> Value:
+        return self.emit(then.type, f"select {condition.type} {condition.text}, {then}, {otherwise}")
+
+    def convert(self, op: str, value: Value, element: str) -> Value:
+        """`sitofp`, `fptosi`, `sext`, `bitcast`, ... to `element`, lane by lane."""
+        kind = vector(element, value.lanes)
+        return self.emit(kind, f"{op} {value} to {kind}")
+
+    def splat(self, value: Value, lanes: int) -> Value:
+        """A scalar in every lane."""
+        if lanes == 1 or value.lanes > 1:
+            return value
+        kind = vector(value.type, lanes)
+        first = self.emit(kind, f"insertelement {kind} poison, {value}, i64 0")
+        return self.emit(kind, f"shufflevector {kind} {first.text}, {kind} poison, <{lanes} x i32> zeroinitializer")
+
+    def extract(self, value: Value, lane: Int) -> Value:
+        return self.emit(value.element, f"extractelement {value}, {self.i64(lane)}")
+
+    def insert(self, into: Value, value: Value, lane: Int) -> Value:
+        return self.emit(into.type, f"insertelement {into}, {value}, {self.i64(lane)}")
+
+    def shuffle(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
+        mask = ", ".join(f"i32 {lane}" for lane in lanes)
+        kind = vector(a.element, len(lanes))
+        return self.emit(kind, f"shufflevector {a}, {b}, <{len(lanes)} x i32> <{mask}>")
+
+    # --- memory ---------------------------------------------------------------------------------------------------
+
+    def at(self, pointer: Value, offset: Int, element: str = "float") -> Value:
+        """The address `offset` elements after `pointer`."""
+        if isinstance(offset, int) and offset == 0:
+            return pointer
+        return self.emit("ptr", f"getelementptr inbounds {element}, ptr {pointer.text}, {self.i64(offset)}")
+
+    def load(self, kind: str, pointer: Value, align: int | None = None) -> Value:
+        """Load a scalar or vector; a vector is only assumed aligned to its element."""
+        return self.emit(kind, f"load {kind}, ptr {pointer.text}, align {align or _element_bytes(kind)}")
+
+    def store(self, value: Value, pointer: Value, align: int | None = None) -> None:
+        self.do(f"store {value}, ptr {pointer.text}, align {align or _element_bytes(value.type)}")
+
+    def mask(self, count: Int, lanes: int) -> Value:
+        """A lane mask with the first `count` lanes set."""
+        iota = ", ".join(f"i64 {k}" for k in range(lanes))
+        bound = self.splat(self.i64(count), lanes)
+        return self.emit(f"<{lanes} x i1>", f"icmp slt <{lanes} x i64> <{iota}>, {bound.text}")
+
+    def masked_load(self, kind: str, pointer: Value, mask: Value, fill: Value | None = None) -> Value:
+        """Load the lanes that `mask` sets; the others take `fill` (default zero) and memory there is not touched."""
+        short = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16"}
+        lanes, element = int(kind[1:].split(" ", 1)[0]), kind.split(" x ", 1)[1][:-1]
+        name = f"llvm.masked.load.v{lanes}{short.get(element, element)}.p0"
+        self.module.declare(name, kind, ["ptr", "i32", mask.type, kind])
+        other = Value("zeroinitializer", kind) if fill is None else fill
+        return self.emit(
+            kind, f"call {kind} @{name}(ptr {pointer.text}, i32 {_element_bytes(kind)}, {mask}, {other})"
+        )
+
+    def masked_store(self, value: Value, pointer: Value, mask: Value) -> None:
+        """Store the lanes that `mask` sets."""
+        short = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16"}
+        name = f"llvm.masked.store.v{value.lanes}{short.get(value.element, value.element)}.p0"
+        self.module.declare(name, "void", [value.type, "ptr", "i32", mask.type])
+        self.do(f"call void @{name}({value}, ptr {pointer.text}, i32 {_element_bytes(value.type)}, {mask})")
+
+    def prefetch(self, pointer: Value, locality: int = 3) -> None:
+        """Hint that memory will be read soon."""
+        self.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
+        self.do(f"call void @llvm.prefetch.p0(ptr {pointer.text}, i32 0, i32 {locality}, i32 1)")
+
+    # --- control flow ---------------------------------------------------------------------------------------------
+
+    def loop(
+        self,
+        low: Int,
+        high: Int,
+        step: int,
+        body: Callable[[Value, tuple[Value, ...]], Sequence[Value] | None],
+        carried: Sequence[Value] = (),
+    ) -> tuple[Value, ...]:
+        """`for (i = low; i < high; i += step)`; `body(i, carried)` returns the next carried values.
+
+        The loop is bottom-tested; when it is not known to run at least once it is guarded.
+        """
+        if isinstance(low, int) and isinstance(high, int) and low >= high:
+            return tuple(carried)
+        known = isinstance(low, int) and isinstance(high, int)
+        head, done = self.label("loop"), self.label("done")
+        before = self.block
+        if known:
+            self.branch(head)
+        else:
+            self.branch_if(self.compare("icmp slt", low, high), head, done)
+            before = self.block
+        self.start(head)
+        hole = len(self.lines)
+        self._next += 1
+        i = Value(f"%v{self._next}", "i64")
+        inside = []
+        for value in carried:
+            self._next += 1
+            inside.append(Value(f"%v{self._next}", value.type))
+        after = tuple(body(i, tuple(inside)) or ())
+        assert len(after) == len(carried), "a loop body must return one value per carried value"
+        following = self.i64(self.add(i, step))
+        tail = self.block
+        phis = [f"  {i.text} = phi i64 [ {self.i64(low).text}, %{before} ], [ {following.text}, %{tail} ]"]
+        phis += [
+            f"  {phi.text} = phi {phi.type} [ {first.text}, %{before} ], [ {last.text}, %{tail} ]"
+            for phi, first, last in zip(inside, carried, after, strict=True)
+        ]
+        self.lines[hole:hole] = phis
+        self.branch_if(self.compare("icmp slt", following, high), head, done)
+        self.start(done)
+        if known:
+            return after
+        return tuple(
+            self.phi(first.type, [(first, before), (last, tail)]) for first, last in zip(carried, after, strict=True)
+        )
+
+    def when(
+        self,
+        condition: Value,
+        then: Callable[[], Sequence[Value] | None],
+        otherwise: Callable[[], Sequence[Value] | None] | None = None,
+    ) -> tuple[Value, ...]:
+        """if / else; both branches return the same number of values, which are merged."""
+        yes, no, join = self.label("then"), self.label("else"), self.label("join")
+        self.branch_if(condition, yes, no)
+        self.start(yes)
+        first = tuple(then() or ())
+        first_end = self.block
+        self.branch(join)
+        self.start(no)
+        second = tuple((otherwise() if otherwise is not None else None) or ())
+        second_end = self.block
+        self.branch(join)
+        self.start(join)
+        assert len(first) == len(second), "both branches must return the same number of values"
+        return tuple(
+            self.phi(a.type, [(a, first_end), (b, second_end)]) for a, b in zip(first, second, strict=True)
+        )
+
+    def give_back(self, value: Value | None = None) -> None:
+        """Return from the function."""
+        self.do("ret void" if value is None else f"ret {value}")
+
+
+def _element_bytes(kind: str) -> int:
+    element = kind.split(" x ", 1)[1][:-1] if kind.startswith("<") else kind
+    if element.startswith("i"):
+        return max(1, int(element[1:]) // 8)
+    return {"float": 4, "double": 8, "half": 2, "bfloat": 2, "ptr": 8}[element]

@@ -1,0 +1,93 @@
+"""What callers ask of an operator row: the output element, the mapping types, the cost.
+
+`definition` unifies rows that give a scalar body (broadcast is added here) with rows that give the whole element
+expression. Loads are named `#i` by operand position.
+"""
+
+from __future__ import annotations
+
+from fusewise.ir.dtypes import FLOAT32, DType
+from fusewise.ir.graph import Graph, Node
+from fusewise.ir.types import TensorType
+from fusewise.ops.expr import Expr, cast
+from fusewise.ops.indexing import aligned, is_static, value
+from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec
+
+__all__ = ["call_of", "definition", "flops_of", "is_opaque", "mapping_of", "mappings_of", "narrowed"]
+
+
+def call_of(graph: Graph, node: Node) -> Call:
+    """A node of a graph as rows see it."""
+    return Call(
+        node,
+        tuple(graph.types[name] if name else None for name in node.inputs),
+        tuple(graph.types[name] if name else None for name in node.outputs),
+        tuple(graph.array(name) if name else None for name in node.inputs),
+    )
+
+
+def definition(spec: OpSpec, call: Call, output: int, index: tuple[Expr, ...]) -> Expr:
+    """The element of output number `output` at `index`, one expression per dimension.
+
+    Arithmetic on float16, bfloat16 and narrower floats is done in float32 and rounded once at the end. Raises
+    `NotDefined`, with the reason, when the row does not cover the case: the operator then runs as a host step.
+    """
+    if not is_static(call):
+        raise NotDefined(f"{call.node.op} has an operand or output without a static shape")
+    for kind in call.inputs + call.outputs:
+        if isinstance(kind, TensorType) and kind.dtype.kind in ("string", "complex"):
+            raise NotDefined(f"{call.node.op} on {kind.dtype.name}")
+    if spec.scalar is not None and output == 0:
+        operands = tuple(
+            value(call, i, *aligned(call, i, index)) if call.has(i) else None for i in range(len(call.inputs))
+        )
+        body = spec.scalar(call, *operands)
+    elif spec.define is not None:
+        body = spec.define(call, output, index)
+    else:
+        raise NotDefined(f"{spec.name} has no element definition")
+    return narrowed(body, call.output(output).dtype)
+
+
+def narrowed(body: Expr, dtype: DType) -> Expr:
+    """`body` rounded to `dtype`; widening a narrow float and rounding it back is no change at all."""
+    if body.op == "cast" and body.dtype == FLOAT32 and dtype.bits < 32 and body.args[0].dtype == dtype:
+        return body.args[0]
+    return cast(body, dtype)
+
+
+def is_opaque(spec: OpSpec) -> bool:
+    """Is the operator a border for every group, whatever its operands?"""
+    return "opaque" in spec.flags
+
+
+def mappings_of(spec: OpSpec, call: Call) -> tuple[Mapping, ...]:
+    """The mapping type along each operand; all Opaque when a shape is not static or the row is opaque."""
+    if is_opaque(spec) or not is_static(call):
+        return (Mapping.OPAQUE,) * len(call.inputs)
+    return spec.mapping(call)
+
+
+def mapping_of(spec: OpSpec, call: Call) -> Mapping:
+    """The operator's overall type: the most complex over its data operands.
+
+    Constants and single elements do not make an operator more complex. An operator without data operands computes each
+    element from its index alone and counts as One-to-One.
+    """
+    if is_opaque(spec) or not is_static(call):
+        return Mapping.OPAQUE
+    kinds = spec.mapping(call)
+    if Mapping.OPAQUE in kinds:
+        return Mapping.OPAQUE
+    found = [kind for i, kind in enumerate(kinds) if _is_data(call, i)]
+    return max(found, default=Mapping.ONE_TO_ONE)
+
+
+def _is_data(call: Call, i: int) -> bool:
+    kind = call.inputs[i]
+    return isinstance(kind, TensorType) and call.constant(i) is None and (kind.size != 1 or i == 0)
+
+
+def flops_of(spec: OpSpec, call: Call) -> int:
+    """Arithmetic operations of the call; 0 when its shapes are not static."""
+    return spec.flops(call) if is_static(call) else 0

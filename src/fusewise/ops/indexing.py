@@ -1,0 +1,167 @@
+"""Index arithmetic that operator rows share: broadcasting, reshaping, axes and integer parameters.
+
+Everything here takes a call (static shapes) and an output index, one expression per dimension, and gives the index into an
+operand. Unit dimensions are always read at 0, so that the maps stay short.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from fusewise.ir.dtypes import FLOAT32, INT64, DType
+from fusewise.ir.graph import Constant
+from fusewise.ir.types import TensorType
+from fusewise.ops.expr import Expr, binary, cast, compare, const, select
+from fusewise.ops.spec import Call, NotDefined
+
+__all__ = [
+    "aligned",
+    "clamped",
+    "compute_type",
+    "data_axis",
+    "dims",
+    "integers",
+    "is_static",
+    "known_integers",
+    "linear",
+    "output_dims",
+    "reshaped",
+    "spread",
+    "unlinear",
+    "value",
+    "wrapped",
+]
+
+
+def dims(call: Call, i: int = 0) -> tuple[int, ...]:
+    """The static shape of operand `i`."""
+    return call.input(i).dims
+
+
+def output_dims(call: Call, output: int = 0) -> tuple[int, ...]:
+    """The static shape of an output; a call whose output 0 was not asked for has none."""
+    return call.output(output).dims
+
+
+def compute_type(dtype: DType) -> DType:
+    """The type arithmetic on `dtype` is done in: narrow floats are computed as float32."""
+    return FLOAT32 if dtype.is_float and dtype.bits < 32 else dtype
+
+
+def value(call: Call, i: int, *index: Expr | int) -> Expr:
+    """The element of operand `i` at `index`, widened to the type arithmetic is done in."""
+    return cast(call.at(i, *index), compute_type(call.input(i).dtype))
+
+
+def spread(index: Sequence[Expr], shape: Sequence[int]) -> tuple[Expr, ...]:
+    """The index into a tensor of `shape` that is broadcast, NumPy style, to the space `index` runs over."""
+    tail = index[len(index) - len(shape) :] if shape else ()
+    return tuple(const(0) if size == 1 else at for at, size in zip(tail, shape, strict=True))
+
+
+def aligned(call: Call, i: int, index: Sequence[Expr]) -> tuple[Expr, ...]:
+    """The index into operand `i` of an elementwise operator, given the output index."""
+    return spread(index, dims(call, i))
+
+
+def data_axis(call: Call, default: int, operand: int = 0, name: str = "axis") -> int:
+    """The attribute `axis` of a call, counted from the front of operand `operand`."""
+    axis = int(call.attribute(name, default))
+    rank = call.input(operand).rank
+    return axis + rank if axis < 0 else axis
+
+
+def integers(call: Call, operand: int, name: str) -> tuple[int, ...] | None:
+    """Integers given by a constant operand (newer opsets) or by an attribute (older ones); None when absent.
+
+    Raises `NotDefined` when the operand is there but not constant.
+    """
+    if call.has(operand):
+        return tuple(int(v) for v in np.asarray(call.known(operand)).reshape(-1).tolist())
+    found = call.attribute(name)
+    if isinstance(found, Constant):
+        return tuple(int(v) for v in found.array.reshape(-1).tolist())
+    if found is None:
+        return None
+    return tuple(int(v) for v in found) if isinstance(found, tuple) else (int(found),)
+
+
+def known_integers(call: Call, operand: int, name: str) -> tuple[int, ...]:
+    """As `integers`, but `NotDefined` when absent."""
+    found = integers(call, operand, name)
+    if found is None:
+        raise NotDefined(f"{call.node.op} has no {name}")
+    return found
+
+
+def linear(index: Sequence[Expr], shape: Sequence[int]) -> Expr:
+    """Row-major position of `index` in a tensor of `shape`."""
+    position: Expr = const(0)
+    for at, size in zip(index, shape, strict=True):
+        position = position * size + (const(0) if size == 1 else at)
+    return position
+
+
+def unlinear(position: Expr, shape: Sequence[int]) -> tuple[Expr, ...]:
+    """The index whose row-major position in a tensor of `shape` is `position`."""
+    found: list[Expr] = []
+    stride = math.prod(shape)
+    for depth, size in enumerate(shape):
+        stride = stride // size if size else 0
+        if size <= 1:
+            found.append(const(0))
+            continue
+        quotient = position // stride if stride > 1 else position
+        outermost = math.prod(shape[:depth]) == 1
+        found.append(quotient if outermost else quotient % size)
+    return tuple(found)
+
+
+def reshaped(index: Sequence[Expr], shape: Sequence[int], source: Sequence[int]) -> tuple[Expr, ...]:
+    """The index into a tensor of shape `source` for the element at `index` of its reshape to `shape`.
+
+    Dimensions are matched in the shortest runs of equal product, so only what is really split or joined is divided:
+    (2, 3, 4) read as (2, 12) at (a, b) is (a, b // 4, b % 4).
+    """
+    if math.prod(source) == 0:
+        return tuple(const(0) for _ in source)
+    found: list[Expr] = []
+    i = j = 0
+    while j < len(source):
+        start_i, start_j = i, j
+        have, want = 1, source[j]
+        j += 1
+        while have != want:
+            if have < want:
+                have *= shape[i]
+                i += 1
+            else:
+                want *= source[j]
+                j += 1
+        run, target = shape[start_i:i], source[start_j:j]
+        if tuple(run) == tuple(target):
+            found.extend(const(0) if n == 1 else at for at, n in zip(index[start_i:i], run, strict=True))
+        else:
+            found.extend(unlinear(linear(index[start_i:i], run), target))
+    return tuple(found)
+
+
+def wrapped(position: Expr, size: int) -> Expr:
+    """An index read from data: cast to int64, negative ones counted from the end."""
+    at = cast(position, INT64)
+    if at.op == "const":
+        return const(at.value + size if at.value < 0 else at.value)
+    return select(compare("lt", at, 0), at + size, at)
+
+
+def clamped(position: Expr, size: int) -> Expr:
+    """`position` limited to 0 .. size - 1."""
+    return binary("min", binary("max", position, 0), size - 1)
+
+
+def is_static(call: Call) -> bool:
+    """Are the shapes of all operands and outputs known? Operands that are not tensors count as unknown."""
+    return all(isinstance(t, TensorType) and t.is_static for t in call.inputs + call.outputs if t is not None)
