@@ -67,12 +67,14 @@ class GraphBuilder:
         while operands and not operands[-1]:
             operands.pop()
         label = self.fresh(name or f"{kind.lower()}")
-        produced = tuple(
-            self.fresh(f"{label}_out" if outputs == 1 else f"{label}_out{k}") for k in range(outputs)
-        )
+        produced = tuple(self.fresh(f"{label}_out" if outputs == 1 else f"{label}_out{k}") for k in range(outputs))
         node = Node(
-            kind, tuple(operands), produced, attributes_of(**{k: v for k, v in attributes.items() if v is not None}),
-            name=label, origin=(label,),
+            kind,
+            tuple(operands),
+            produced,
+            attributes_of(**{k: v for k, v in attributes.items() if v is not None}),
+            name=label,
+            origin=(label,),
         )
         known = [self.constants.get(x) for x in operands]
         kinds = infer_outputs(

@@ -79,13 +79,9 @@ def mapping_of(spec: OpSpec, call: Call) -> Mapping:
     kinds = spec.mapping(call)
     if Mapping.OPAQUE in kinds:
         return Mapping.OPAQUE
-    found = [kind for i, kind in enumerate(kinds) if _is_data(call, i)]
-    return max(found, default=Mapping.ONE_TO_ONE)
-
-
-def _is_data(call: Call, i: int) -> bool:
-    kind = call.inputs[i]
-    return isinstance(kind, TensorType) and call.constant(i) is None and (kind.size != 1 or i == 0)
+    data = [i for i, kind in enumerate(call.inputs) if kind is not None and call.constant(i) is None]
+    wide = [i for i in data if call.input(i).size != 1]
+    return max((kinds[i] for i in (wide if wide else data)), default=Mapping.ONE_TO_ONE)
 
 
 def flops_of(spec: OpSpec, call: Call) -> int:

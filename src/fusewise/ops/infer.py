@@ -24,9 +24,7 @@ def infer_outputs(
 
     An output whose type ONNX cannot tell is None. Raises `InvalidModel` with ONNX's reason when the types do not fit.
     """
-    known = tuple(
-        Constant(c) if c is not None and c.size <= _DATA_LIMIT else None for c in constants
-    )
+    known = tuple(Constant(c) if c is not None and c.size <= _DATA_LIMIT else None for c in constants)
     anonymous = Node(
         op=node.op,
         inputs=tuple(f"i{k}" if name else "" for k, name in enumerate(node.inputs)),

@@ -68,9 +68,7 @@ def type_from_proto(proto: onnx.TypeProto) -> ValueType | None:
             return None
         if not tensor.HasField("shape"):
             return TensorType(dtype_of_onnx(tensor.elem_type), None)
-        dims = tuple(
-            d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim
-        )
+        dims = tuple(d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim)
         return TensorType(dtype_of_onnx(tensor.elem_type), dims)
     if which == "sequence_type":
         inner = type_from_proto(proto.sequence_type.elem_type)
@@ -126,9 +124,7 @@ def _text(data: bytes) -> str | bytes:
 
 def node_to_proto(node: Node) -> onnx.NodeProto:
     """A node as a `NodeProto`. Captured values keep the names they have inside the body."""
-    proto = onnx.NodeProto(
-        op_type=node.op, domain=node.domain, name=node.name, input=node.inputs, output=node.outputs
-    )
+    proto = onnx.NodeProto(op_type=node.op, domain=node.domain, name=node.name, input=node.inputs, output=node.outputs)
     for name, value in node.attributes:
         if name == "type" and isinstance(value, bytes) and node.op in ("Optional",):
             proto.attribute.append(onnx.helper.make_attribute(name, onnx.TypeProto.FromString(value)))

@@ -1,0 +1,21 @@
+"""Every operator row, assembled by name: the one place that knows them all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from fusewise.ops.elementwise import ELEMENTWISE
+from fusewise.ops.spec import OpSpec
+
+__all__ = ["OPERATORS", "spec_of"]
+
+OPERATORS: tuple[OpSpec, ...] = (*ELEMENTWISE,)
+"""All rows, in the order of the files."""
+
+_BY_NAME: Mapping[tuple[str, str], OpSpec] = MappingProxyType({(row.domain, row.name): row for row in OPERATORS})
+
+
+def spec_of(op: str, domain: str = "") -> OpSpec | None:
+    """The row of an operator, or None when there is none (`ai.onnx` is the empty domain)."""
+    return _BY_NAME.get(("" if domain == "ai.onnx" else domain, op))
