@@ -1,0 +1,81 @@
+"""Multi-head attention and the feed-forward block, spelled out with products, reshapes and a softmax.
+
+A. Vaswani et al., "Attention Is All You Need", NeurIPS 2017.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from fusewise.zoo.activations import activate
+from fusewise.zoo.layers import linear, reshape, transpose
+from fusewise.zoo.net import Net, gaussian
+
+__all__ = ["additive_mask", "attend", "feed_forward", "self_attention"]
+
+_LOWEST = -3.4028234663852886e38  # the lowest finite float32
+
+
+def additive_mask(net: Net, mask: str) -> str:
+    """An int64 mask [batch, tokens] of ones and zeros as float32 [batch, 1, 1, tokens]: 0 keeps, the lowest drops."""
+    b = net.builder
+    row = b.op("Unsqueeze", b.op("Unsqueeze", mask, b.constant([1], "axes")), b.constant([2], "axes"))
+    dropped = b.op("Sub", b.constant(1.0, "one"), b.op("Cast", row, to=1))
+    y: str = b.op("Mul", dropped, b.constant(_LOWEST, "lowest"))
+    return y
+
+
+def attend(
+    net: Net,
+    query: str,
+    key: str,
+    value: str,
+    heads: int,
+    *,
+    masked: Callable[[str], str] | None = None,
+    scale_query: bool = False,
+) -> str:
+    """Scaled dot-product attention of projected [batch, tokens, width] values.
+
+    `masked` turns scores [batch, heads, tokens, tokens] into masked ones. `scale_query` divides the query instead of
+    the scores by the root of the head's size.
+    """
+    batch, tokens, width = net.shape(query)
+    size = net.shape(value)[-1] // heads
+    root = net.builder.constant(math.sqrt(width // heads), "root")
+    if scale_query:
+        query = net.builder.op("Div", query, root)
+    q = transpose(net, reshape(net, query, batch, tokens, heads, width // heads), 0, 2, 1, 3)
+    k = transpose(net, reshape(net, key, batch, tokens, heads, width // heads), 0, 2, 3, 1)
+    v = transpose(net, reshape(net, value, batch, tokens, heads, size), 0, 2, 1, 3)
+    scores = net.builder.op("MatMul", q, k)
+    if not scale_query:
+        scores = net.builder.op("Div", scores, root)
+    weights = net.builder.op("Softmax", scores if masked is None else masked(scores), axis=-1)
+    context = transpose(net, net.builder.op("MatMul", weights, v), 0, 2, 1, 3)
+    # Averaging over a few dozen tokens leaves little of the variance.
+    _, variance = net.spread(value).pooled
+    return net.record(reshape(net, context, batch, tokens, heads * size), gaussian(0.0, 0.05 * variance))
+
+
+def self_attention(
+    net: Net,
+    x: str,
+    name: str,
+    heads: int,
+    *,
+    masked: Callable[[str], str] | None = None,
+    scale_query: bool = False,
+) -> str:
+    """Query, key and value by three products, attention, and the output's product."""
+    width = net.shape(x)[-1]
+    query, key, value = (linear(net, x, f"{name}.{part}", width) for part in ("query", "key", "value"))
+    context = attend(net, query, key, value, heads, masked=masked, scale_query=scale_query)
+    return linear(net, context, f"{name}.output", width)
+
+
+def feed_forward(net: Net, x: str, name: str, hidden: int, activation: str = "gelu") -> str:
+    """Two products with an activation between."""
+    inner = activate(net, linear(net, x, f"{name}.intermediate", hidden), activation)
+    return linear(net, inner, f"{name}.output", net.shape(x)[-1])

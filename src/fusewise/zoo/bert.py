@@ -1,0 +1,130 @@
+"""BERT and the smaller models made from it, as Hugging Face's `transformers` computes them, on 128 tokens.
+
+J. Devlin et al., "BERT", NAACL 2019; V. Sanh et al., "DistilBERT", arXiv 1910.01108; X. Jiao et al., "TinyBERT",
+EMNLP Findings 2020; Z. Lan et al., "ALBERT", ICLR 2020.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fusewise.ir.dtypes import INT64
+from fusewise.ir.graph import Graph
+from fusewise.zoo.activations import activate
+from fusewise.zoo.attention import additive_mask, feed_forward, self_attention
+from fusewise.zoo.layers import add, gemm, layer_norm, linear
+from fusewise.zoo.net import Net, finish, weight
+
+__all__ = ["TOKENS", "albert", "bert_base", "distilbert", "embed", "first_token", "tinybert"]
+
+TOKENS = 128
+_POSITIONS = 512
+_EPSILON = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class _Config:
+    vocabulary: int
+    layers: int
+    heads: int
+    width: int
+    hidden: int
+
+
+_BASE = _Config(vocabulary=30522, layers=12, heads=12, width=768, hidden=3072)
+_DISTIL = _Config(vocabulary=30522, layers=6, heads=12, width=768, hidden=3072)
+_TINY = _Config(vocabulary=30522, layers=4, heads=12, width=312, hidden=1200)
+_ALBERT = _Config(vocabulary=30000, layers=12, heads=12, width=768, hidden=3072)
+
+
+def embed(net: Net, ids: str, name: str, rows: int, width: int) -> str:
+    """Rows of a table of `rows` x `width` weights, by int64 index."""
+    y: str = net.builder.op("Gather", weight(net, f"{name}.weight", (rows, width), 0.5), ids, axis=0, name=name)
+    return y
+
+
+def _positions(net: Net, width: int) -> str:
+    ids = net.builder.constant(np.arange(TOKENS, dtype=np.int64)[None], "position_ids")
+    return embed(net, ids, "embeddings.position", _POSITIONS, width)
+
+
+def _embeddings(net: Net, ids: str, types: str | None, vocabulary: int, width: int) -> str:
+    x = embed(net, ids, "embeddings.word", vocabulary, width)
+    if types is not None:
+        x = add(net, x, embed(net, types, "embeddings.token_type", 2, width))
+    return layer_norm(net, add(net, x, _positions(net, width)), "embeddings.norm", epsilon=_EPSILON)
+
+
+def first_token(net: Net, x: str) -> str:
+    """[batch, tokens, width] to the first token's [batch, width]."""
+    y: str = net.builder.op("Gather", x, net.builder.constant(np.int64(0), "first"), axis=1)
+    return y
+
+
+def _inputs(net: Net, batch: int, *names: str) -> list[str]:
+    return [net.builder.input(name, (batch, TOKENS), INT64) for name in names]
+
+
+def _bert(net: Net, batch: int, config: _Config) -> Graph:
+    ids, mask, types = _inputs(net, batch, "input_ids", "attention_mask", "token_type_ids")
+    x = _embeddings(net, ids, types, config.vocabulary, config.width)
+    bias = additive_mask(net, mask)
+    for k in range(config.layers):
+        name = f"layer.{k}"
+        y = self_attention(net, x, f"{name}.attention", config.heads, masked=lambda s: net.builder.op("Add", s, bias))
+        x = layer_norm(net, add(net, y, x), f"{name}.attention.norm", epsilon=_EPSILON)
+        y = feed_forward(net, x, name, config.hidden)
+        x = layer_norm(net, add(net, y, x), f"{name}.norm", epsilon=_EPSILON)
+    pooled = activate(net, gemm(net, first_token(net, x), "pooler", config.width), "tanh")
+    return finish(net, last_hidden_state=x, pooler_output=pooled)
+
+
+def bert_base(net: Net, batch: int) -> Graph:
+    """BERT-base uncased: embeddings, encoder and pooler."""
+    return _bert(net, batch, _BASE)
+
+
+def tinybert(net: Net, batch: int) -> Graph:
+    """TinyBERT with four layers of width 312, with the pooler."""
+    return _bert(net, batch, _TINY)
+
+
+def distilbert(net: Net, batch: int) -> Graph:
+    """DistilBERT uncased: no token types, no pooler; masked scores are replaced, not added to."""
+    ids, mask = _inputs(net, batch, "input_ids", "attention_mask")
+    b, config = net.builder, _DISTIL
+    x = _embeddings(net, ids, None, config.vocabulary, config.width)
+    dropped = b.op("Equal", b.op("Reshape", mask, b.constant([batch, 1, 1, TOKENS], "shape")), b.constant(np.int64(0)))
+    grid = b.constant([batch, config.heads, TOKENS, TOKENS], "shape")
+
+    def masked(scores: str) -> str:
+        y: str = b.op(
+            "Where", b.op("Expand", dropped, grid), b.constant(float(np.finfo(np.float32).min), "lowest"), scores
+        )
+        return y
+
+    for k in range(config.layers):
+        name = f"layer.{k}"
+        y = self_attention(net, x, f"{name}.attention", config.heads, masked=masked, scale_query=True)
+        x = layer_norm(net, add(net, y, x), f"{name}.attention.norm", epsilon=_EPSILON)
+        y = feed_forward(net, x, name, config.hidden)
+        x = layer_norm(net, add(net, y, x), f"{name}.norm", epsilon=_EPSILON)
+    return finish(net, last_hidden_state=x)
+
+
+def albert(net: Net, batch: int) -> Graph:
+    """ALBERT-base v2: embeddings of width 128, and one set of layer weights that all twelve layers read."""
+    ids, mask, types = _inputs(net, batch, "input_ids", "attention_mask", "token_type_ids")
+    config, name = _ALBERT, "layer"
+    x = _embeddings(net, ids, types, config.vocabulary, 128)
+    x = linear(net, x, "embeddings.projection", config.width)
+    bias = additive_mask(net, mask)
+    for _ in range(config.layers):
+        y = self_attention(net, x, f"{name}.attention", config.heads, masked=lambda s: net.builder.op("Add", s, bias))
+        x = layer_norm(net, add(net, y, x), f"{name}.attention.norm", epsilon=_EPSILON)
+        y = feed_forward(net, x, name, config.hidden, "gelu_tanh")
+        x = layer_norm(net, add(net, y, x), f"{name}.norm", epsilon=_EPSILON)
+    pooled = activate(net, gemm(net, first_token(net, x), "pooler", config.width), "tanh")
+    return finish(net, last_hidden_state=x, pooler_output=pooled)
