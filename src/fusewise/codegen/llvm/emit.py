@@ -51,10 +51,13 @@ class Module:
         self.functions: list[Function] = []
         self.declarations: dict[str, str] = {}
         self.globals: list[str] = []
+        self.metadata: dict[str, str] = {}
 
-    def function(self, name: str, arguments: Sequence[str], result: str = "void", attributes: str = "") -> Function:
+    def function(
+        self, name: str, arguments: Sequence[str], result: str = "void", attributes: str = "", linkage: str = ""
+    ) -> Function:
         """Start a function; `arguments` are types, optionally with attributes (`"ptr noalias"`)."""
-        function = Function(self, name, tuple(arguments), result, attributes)
+        function = Function(self, name, tuple(arguments), result, attributes, linkage)
         self.functions.append(function)
         return function
 
@@ -68,9 +71,20 @@ class Module:
         self.globals.append(f"@{name} = private unnamed_addr constant [{len(values)} x {element}] [{items}], align 64")
         return Value(f"@{name}", "ptr")
 
+    def rolled(self) -> str:
+        """The suffix of a loop's branch that keeps LLVM from unrolling it; what should be unrolled is written out."""
+        self.metadata.setdefault("!0", "!0 = distinct !{!0, !1}")
+        self.metadata.setdefault("!1", '!1 = !{!"llvm.loop.unroll.disable"}')
+        return ", !llvm.loop !0"
+
     def text(self) -> str:
         """The whole module as LLVM assembly."""
-        parts = [*self.globals, *self.declarations.values(), *(f.text() for f in self.functions)]
+        parts = [
+            *self.globals,
+            *self.declarations.values(),
+            *(f.text() for f in self.functions),
+            *self.metadata.values(),
+        ]
         return "\n".join(parts) + "\n"
 
 
@@ -102,11 +116,14 @@ def literal(value: int | float | bool, element: str) -> str:
 class Function:
     """A function under construction, with a current block that instructions are appended to."""
 
-    def __init__(self, module: Module, name: str, arguments: tuple[str, ...], result: str, attributes: str) -> None:
+    def __init__(
+        self, module: Module, name: str, arguments: tuple[str, ...], result: str, attributes: str, linkage: str = ""
+    ) -> None:
         self.module = module
         self.name = name
         self.result = result
         self.attributes = attributes
+        self.linkage = f"{linkage} " if linkage else ""
         self._signature = ", ".join(f"{kind} %a{k}" for k, kind in enumerate(arguments))
         self.arguments = tuple(Value(f"%a{k}", kind.split()[0]) for k, kind in enumerate(arguments))
         self.lines: list[str] = []
@@ -116,7 +133,7 @@ class Function:
 
     def text(self) -> str:
         body = "\n".join(("entry:", *self._entry, *self.lines))
-        return f"define {self.result} @{self.name}({self._signature}) {self.attributes} {{\n{body}\n}}"
+        return f"define {self.linkage}{self.result} @{self.name}({self._signature}) {self.attributes} {{\n{body}\n}}"
 
     # --- plumbing -------------------------------------------------------------------------------------------------
 
@@ -312,6 +329,17 @@ class Function:
     def store(self, value: Value, pointer: Value, align: int | None = None) -> None:
         self.do(f"store {value}, ptr {pointer.text}, align {align or _element_bytes(value.type)}")
 
+    def copy(self, target: Value, source: Value, nbytes: Int, align: int = 4) -> None:
+        """Copy memory that does not overlap."""
+        self.module.declare("llvm.memcpy.p0.p0.i64", "void", ["ptr", "ptr", "i64", "i1"])
+        where = f"ptr align {align} {target.text}, ptr align {align} {source.text}"
+        self.do(f"call void @llvm.memcpy.p0.p0.i64({where}, {self.i64(nbytes)}, i1 false)")
+
+    def clear(self, target: Value, nbytes: Int, align: int = 4) -> None:
+        """Fill memory with zero bytes."""
+        self.module.declare("llvm.memset.p0.i64", "void", ["ptr", "i8", "i64", "i1"])
+        self.do(f"call void @llvm.memset.p0.i64(ptr align {align} {target.text}, i8 0, {self.i64(nbytes)}, i1 false)")
+
     def mask(self, count: Int, lanes: int) -> Value:
         """A lane mask with the first `count` lanes set."""
         iota = ", ".join(f"i64 {k}" for k in range(lanes))
@@ -350,10 +378,11 @@ class Function:
         step: int,
         body: Callable[[Value, tuple[Value, ...]], Sequence[Value] | None],
         carried: Sequence[Value] = (),
+        rolled: bool = False,
     ) -> tuple[Value, ...]:
         """`for (i = low; i < high; i += step)`; `body(i, carried)` returns the next carried values.
 
-        The loop is bottom-tested; when it is not known to run at least once it is guarded.
+        The loop is bottom-tested; when it is not known to run at least once it is guarded. `rolled` forbids LLVM to unroll it.
         """
         if isinstance(low, int) and isinstance(high, int) and low >= high:
             return tuple(carried)
@@ -384,6 +413,8 @@ class Function:
         ]
         self.lines[hole:hole] = phis
         self.branch_if(self.compare("icmp slt", following, high), head, done)
+        if rolled:
+            self.lines[-1] += self.module.rolled()
         self.start(done)
         if known:
             return after
