@@ -27,6 +27,7 @@ __all__ = [
     "compare",
     "const",
     "index",
+    "listing",
     "load",
     "reduce",
     "select",
@@ -277,6 +278,18 @@ def substitute(root: Expr, replace: Callable[[Expr], Expr | None]) -> Expr:
         other = replace(fresh)
         done[node] = fresh if other is None else other
     return done[root]
+
+
+def listing(roots: tuple[Expr, ...]) -> str:
+    """The expressions as numbered instructions, shared parts once: a compact text, equal for equal expressions."""
+    numbers: dict[Expr, int] = {}
+    lines: list[str] = []
+    for root in roots:
+        for node in walk(root):
+            if node not in numbers:
+                numbers[node] = len(numbers)
+                lines.append(f"{node.op} {node.dtype.name} {node.value!r} {[numbers[a] for a in node.args]}")
+    return "\n".join([*lines, str([numbers[root] for root in roots])])
 
 
 def substitute_indices(root: Expr, values: Mapping[str, Expr]) -> Expr:
