@@ -16,8 +16,9 @@ __all__ = ["Event", "Trace"]
 class Event:
     """One decision.
 
-    `kind` is one of `pass rewrite fuse kernel layout host`; `what` the pass, rule, verdict or kernel; `where` the nodes or
-    values it concerns; `reason` a short phrase from the deciding table; costs are in the unit of the deciding cost, or None.
+    `kind` is one of `pass rewrite fuse kernel layout host`; `what` the pass, rule, verdict or kernel; `where` the nodes
+    or values it concerns; `reason` a short phrase from the deciding table; costs are in the unit of the deciding cost,
+    or None.
     """
 
     serial: int

@@ -18,8 +18,8 @@ Params = Mapping[str, int | str | bool]
 class Argument:
     """One pointer the kernel takes: an operand of the task by name, optionally repacked (constants only).
 
-    The name `scratch` with `nbytes` asks for working memory shared by all workers (private parts are carved by worker number;
-    `per_worker` says that `nbytes` is for each worker).
+    The name `scratch` with `nbytes` asks for working memory shared by all workers (private parts are carved by worker
+    number; `per_worker` says that `nbytes` is for each worker).
     """
 
     name: str

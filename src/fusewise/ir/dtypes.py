@@ -117,7 +117,8 @@ def _numpy_dtype(name: str) -> np.dtype[np.generic]:
     except TypeError:
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, name))
+        narrow: np.dtype[np.generic] = np.dtype(getattr(ml_dtypes, name))
+        return narrow
 
 
 def dtype_named(name: str) -> DType:

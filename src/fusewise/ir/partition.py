@@ -45,8 +45,8 @@ class Group:
 class Partition:
     """All groups of one graph, each with a topological position: group k reads only from groups before it.
 
-    The constructor checks that groups are disjoint, cover every node, are convex, and that their quotient is acyclic in the
-    given order; `ValueError` says what is wrong.
+    The constructor checks that groups are disjoint, cover every node, are convex, and that their quotient is acyclic in
+    the given order; `ValueError` says what is wrong.
     """
 
     graph: Graph

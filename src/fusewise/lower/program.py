@@ -1,7 +1,7 @@
 """The lowered program: plain data that the runtime turns into machine code, memory and threads.
 
-A native step is one kernel called by every worker on its share of the work. A host step runs one node through the reference
-evaluator. Buffers are flat bytes; where they lie is decided here, so the runtime only allocates.
+A native step is one kernel called by every worker on its share of the work. A host step runs one node through the
+reference evaluator. Buffers are flat bytes; where they lie is decided here, so the runtime only allocates.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Packing:
 class Buffer:
     """Memory a step may name.
 
-    `kind`: `arena` (planned, `offset` bytes into the one arena), `input` and `output` (the caller's arrays, `value` names the
-    port), `constant` (filled once when the program is loaded by calling `data`), `host` (a NumPy array produced or read by host
-    steps, named `value`, static type, allocated once).
+    `kind`: `arena` (planned, `offset` bytes into the one arena), `input` and `output` (the caller's arrays, `value`
+    names the port), `constant` (filled once when the program is loaded by calling `data`), `host` (a NumPy array
+    produced or read by host steps, named `value`, static type, allocated once).
     """
 
     kind: str
@@ -56,8 +56,8 @@ class Place:
 class KernelCode:
     """One function `void symbol(ptr arguments, i64 worker, i64 workers)`; `arguments` is an array of pointers.
 
-    `key` describes the kernel completely (equal keys: equal code), `build` gives its LLVM IR text on demand: a cached kernel
-    is loaded by key and never built again.
+    `key` describes the kernel completely (equal keys: equal code), `build` gives its LLVM IR text on demand: a cached
+    kernel is loaded by key and never built again.
     """
 
     symbol: str
@@ -80,8 +80,8 @@ class NativeStep:
 class HostStep:
     """Run one node through the reference evaluator.
 
-    Operand k comes from `reads[k]` and result k goes to `writes[k]`: a `Place` with a type for a static tensor in native memory,
-    or the name of a dynamic value kept as a Python object between host steps; None for an absent one.
+    Operand k comes from `reads[k]` and result k goes to `writes[k]`: a `Place` with a type for a static tensor in
+    native memory, or the name of a dynamic value kept as a Python object between host steps; None for an absent one.
     """
 
     node: Node
@@ -103,7 +103,11 @@ class Port:
 
 @dataclass(frozen=True)
 class Program:
-    """Everything the runtime needs."""
+    """Everything the runtime needs.
+
+    `objects` are constants that only host steps read, by name; `workers` is how many workers scratch memory was sized
+    for.
+    """
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
@@ -113,3 +117,5 @@ class Program:
     arena_bytes: int
     groups: int
     opsets: tuple[tuple[str, int], ...] = ()
+    objects: tuple[tuple[str, np.ndarray], ...] = ()
+    workers: int = 1

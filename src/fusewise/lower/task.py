@@ -1,9 +1,9 @@
 """A task: one group as the code generator sees it. Pure data with canonical names, so equal groups are equal tasks.
 
-Operands are named `in0 in1 ... const0 ... out0 ...`. Each is a strided view of a buffer in elements, so layout (channels last,
-transposed, sliced) is only strides. `stores` say what each output element is, in index variables `i0 i1 ...` that run over
-`extents`, the index space of the root. With an anchor, the anchor's own result appears in the stores as a load of `acc` at
-exactly (i0, i1, ...), and what the anchor reads per operand is a prologue expression.
+Operands are named `in0 in1 ... const0 ... out0 ...`. Each is a strided view of a buffer in elements, so layout
+(channels last, transposed, sliced) is only strides. `stores` say what each output element is, in index variables `i0 i1
+...` that run over `extents`, the index space of the root. With an anchor, the anchor's own result appears in the stores
+as a load of `acc` at exactly (i0, i1, ...), and what the anchor reads per operand is a prologue expression.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from fusewise.ir.dtypes import DType
 from fusewise.ir.types import TensorType
-from fusewise.ops.expr import Expr
+from fusewise.ops.expr import Expr, listing
 
 __all__ = ["ACC", "Anchor", "Operand", "Reason", "Store", "Task"]
 
@@ -33,10 +33,11 @@ class Reason:
 
 @dataclass(frozen=True)
 class Operand:
-    """A view of a buffer: element (j0, j1, ...) lies `offset + sum(j * stride)` elements from where the argument points.
+    """A view of a buffer: element (j0, j1, ...) lies `offset + sum(j * stride)` elements from where the argument
+    points.
 
-    Logical dimensions are in ONNX's order; `strides` tell the physical layout. A constant operand may be repacked by a kernel.
-    `alignment` in bytes is what the base pointer guarantees.
+    Logical dimensions are in ONNX's order; `strides` tell the physical layout. A constant operand may be repacked by a
+    kernel. `alignment` in bytes is what the base pointer guarantees.
     """
 
     name: str
@@ -61,9 +62,9 @@ class Store:
 class Anchor:
     """The one heavy node of a group.
 
-    `op` and `attributes` as in ONNX; `inputs[k]` is the type of its operand k (None: absent); `prologue[k]` is the element
-    (p0, p1, ...) of that operand as an expression over loads of the task's operands (a bare load when nothing was fused);
-    `output` is its result type.
+    `op` and `attributes` as in ONNX; `inputs[k]` is the type of its operand k (None: absent); `prologue[k]` is the
+    element (p0, p1, ...) of that operand as an expression over loads of the task's operands (a bare load when nothing
+    was fused); `output` is its result type.
     """
 
     op: str
@@ -103,4 +104,11 @@ class Task:
     @property
     def key(self) -> str:
         """A text that says everything about the task: equal texts, equal code."""
-        return repr((self.extents, self.operands, self.stores, self.anchor, self.exact))
+        roots = [e for store in self.stores for e in (*store.index, store.value)]
+        anchor: tuple[Any, ...] = ()
+        if self.anchor is not None:
+            roots.extend(e for e in self.anchor.prologue if e is not None)
+            given = tuple(e is not None for e in self.anchor.prologue)
+            anchor = (self.anchor.op, self.anchor.attributes, self.anchor.inputs, given, self.anchor.output)
+        targets = tuple(store.operand for store in self.stores)
+        return repr((self.extents, self.operands, targets, anchor, self.exact)) + listing(tuple(roots))

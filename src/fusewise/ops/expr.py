@@ -1,7 +1,7 @@
 """What one output element is, as an expression: the closed vocabulary that op rows are written in.
 
-An operator's definition maps an output index to an expression over loads of its operands. Fusion is then substitution: a
-load of a value made inside the group is replaced by that value's own expression. LLVM code, the interpreter and the
+An operator's definition maps an output index to an expression over loads of its operands. Fusion is then substitution:
+a load of a value made inside the group is replaced by that value's own expression. LLVM code, the interpreter and the
 printer are three readings of the same tree.
 
 Index expressions are ordinary expressions of dtype int64. Division and remainder of integers: `floordiv` and `floormod`
@@ -37,8 +37,8 @@ __all__ = [
 ]
 
 UNARY = frozenset(
-    "neg abs sqrt exp expm1 log log1p erf sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh floor ceil round sign"
-    " sigmoid not bitnot isnan isinf".split()
+    "neg abs sqrt exp expm1 log log1p erf sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh".split()
+    + "floor ceil round sign sigmoid not bitnot isnan isinf".split()
 )
 """`round` is half-to-even; `not` is logical (bool), `bitnot` bitwise; `isnan` and `isinf` give bool."""
 
@@ -56,9 +56,9 @@ REDUCE = frozenset("sum prod max min and or".split())
 class Expr:
     """One expression node: `op`, result `dtype`, `args`, and a `value` for leaves and reductions.
 
-    Leaves: `const` (value: a Python number), `index` (value: the axis name), `load` (value: the operand's name; args: one
-    index per dimension of the operand). `reduce` has value `(kind, ((axis, extent), ...))` and one argument, its body.
-    Also `select` (condition, then, else) and `cast`. Hash is computed once, so deep trees are cheap keys.
+    Leaves: `const` (value: a Python number), `index` (value: the axis name), `load` (value: the operand's name; args:
+    one index per dimension of the operand). `reduce` has value `(kind, ((axis, extent), ...))` and one argument, its
+    body. Also `select` (condition, then, else) and `cast`. Hash is computed once, so deep trees are cheap keys.
     """
 
     __slots__ = ("_hash", "args", "dtype", "op", "value")

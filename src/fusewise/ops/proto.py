@@ -126,7 +126,7 @@ def node_to_proto(node: Node) -> onnx.NodeProto:
     """A node as a `NodeProto`. Captured values keep the names they have inside the body."""
     proto = onnx.NodeProto(op_type=node.op, domain=node.domain, name=node.name, input=node.inputs, output=node.outputs)
     for name, value in node.attributes:
-        if name == "type" and isinstance(value, bytes) and node.op in ("Optional",):
+        if name == "type" and isinstance(value, bytes) and node.op == "Optional":
             proto.attribute.append(onnx.helper.make_attribute(name, onnx.TypeProto.FromString(value)))
         else:
             proto.attribute.append(attribute_to_proto(name, value))

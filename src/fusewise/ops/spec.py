@@ -1,7 +1,7 @@
 """What is known of an operator: one frozen row each.
 
-A row adds only what ONNX lacks: how elements map along each operand, what it costs, its algebra, and the definition of one
-output element. Types, truth and text come from the `onnx` package.
+A row adds only what ONNX lacks: how elements map along each operand, what it costs, its algebra, and the definition of
+one output element. Types, truth and text come from the `onnx` package.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ class Call:
 class Sample:
     """One example of an operator for the sweeps: operand types or arrays, and attributes.
 
-    An operand given as `(dtype name, shape)` is filled with random values; an array is used as it is and is constant; None
-    is absent. `low` and `high` bound random values, `outputs` is how many outputs to ask for.
+    An operand given as `(dtype name, shape)` is filled with random values; an array is used as it is and is constant;
+    None is absent. `low` and `high` bound random values, `outputs` is how many outputs to ask for.
     """
 
     inputs: tuple[tuple[str, tuple[int, ...]] | np.ndarray | None, ...]
@@ -107,9 +107,11 @@ class OpSpec:
 
     - `mapping(call)`: a `Mapping` per operand, in order (types per edge).
     - `flops(call)`: arithmetic operations of one application; a multiply-accumulate is two, a copy none.
-    - `scalar(call, *operands)`: the output element from the aligned operand elements, for elementwise operators; broadcast
+    - `scalar(call, *operands)`: the output element from the aligned operand elements, for elementwise operators;
+    broadcast
       is added by the caller. Absent operands arrive as None.
-    - `define(call, output, index)`: the output element at `index` (one expression per dimension of output number `output`), for the
+    - `define(call, output, index)`: the output element at `index` (one expression per dimension of output number
+    `output`), for the
       others. May raise `NotDefined`.
     - `family`: the kernel family that has a better way than the definition (`matmul gemm conv pool softmax norm ...`).
     - `flags`: `associative`, `commutative`, `linear`, `idempotent`; `distributes_over` names operators.

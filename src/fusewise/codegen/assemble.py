@@ -1,0 +1,243 @@
+"""Lowered work to a program: a kernel for every task, a place for every argument, a plan for the arena."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fusewise.codegen.candidates import candidates
+from fusewise.codegen.kernel import Argument, Kernel, Params
+from fusewise.codegen.target import Target
+from fusewise.errors import UnsupportedModel
+from fusewise.ir.graph import Graph
+from fusewise.ir.partition import Partition
+from fusewise.ir.types import TensorType, ValueType
+from fusewise.lower.memory import Lifetime, plan_arena
+from fusewise.lower.program import Buffer, HostStep, KernelCode, NativeStep, Packing, Place, Port, Program
+from fusewise.lower.task import Reason
+from fusewise.lower.work import HostWork, Lowered, TaskWork, lower_partition
+from fusewise.trace import Trace
+
+__all__ = ["generate"]
+
+
+def generate(
+    partition: Partition, target: Target, trace: Trace, *, workers: int = 1, exact: bool = False, strict: bool = False
+) -> Program:
+    """The program that runs every group of `partition` on `target`.
+
+    `workers` sizes per-worker scratch memory. With `strict`, a node that would run on the host is an error that lists
+    all such nodes.
+    """
+    lowered = lower_partition(partition, trace, exact=exact)
+    on_host = [work for work in lowered.work if isinstance(work, HostWork)]
+    if strict and on_host:
+        listed = "; ".join(f"{work.node.label} ({work.node.op}: {work.reason})" for work in on_host)
+        raise UnsupportedModel(f"{len(on_host)} nodes have no native kernel: {listed}; compile without --strict")
+    return _Assembler(lowered, target, trace, workers).run(len(partition.groups))
+
+
+@dataclass
+class _Pending:
+    """A buffer while steps are still being added."""
+
+    kind: str
+    nbytes: int
+    value: str = ""
+    data: Callable[[], np.ndarray] | None = None
+    first: int = -1
+    last: int = -1
+
+
+@dataclass
+class _Assembler:
+    lowered: Lowered
+    target: Target
+    trace: Trace
+    workers: int
+    pending: list[_Pending] = field(default_factory=list)
+    by_root: dict[str, int] = field(default_factory=dict)
+    kernels: dict[str, KernelCode] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
+    steps: list[NativeStep | HostStep] = field(default_factory=list)
+    objects: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def graph(self) -> Graph:
+        return self.lowered.graph
+
+    def run(self, groups: int) -> Program:
+        inputs = tuple(Port(v, self.graph.types[v], self._port("input", v)) for v in self.graph.inputs)
+        produced = {v for node in self.graph.nodes for v in node.writes}
+        outputs = tuple(self._output(v, v in produced) for v in self.graph.outputs)
+        for work in self.lowered.work:
+            if isinstance(work, HostWork):
+                self._host(work)
+            else:
+                self._native(work)
+        buffers, arena_bytes = self._plan()
+        return Program(
+            inputs,
+            outputs,
+            buffers,
+            tuple(self.kernels.values()),
+            tuple(self.steps),
+            arena_bytes,
+            groups,
+            (("", self.graph.opset), *self.graph.opsets),
+            tuple(self.objects.items()),
+            self.workers,
+        )
+
+    # --- buffers --------------------------------------------------------------------------------------------------
+
+    def _port(self, kind: str, value: str, root: str = "") -> int:
+        described = self.graph.types[value]
+        if not isinstance(described, TensorType) or not described.is_static:
+            return -1
+        if described.dtype.kind in ("string", "complex"):
+            return -1
+        self.pending.append(_Pending(kind, described.nbytes, value))
+        self.by_root[root or value] = len(self.pending) - 1
+        return len(self.pending) - 1
+
+    def _output(self, value: str, produced: bool) -> Port:
+        root = value if produced else f"output:{value}"
+        known = self.by_root.get(root)
+        return Port(value, self.graph.types[value], self._port("output", value, root) if known is None else known)
+
+    def _buffer(self, root: str, nbytes: int) -> int:
+        """The buffer a root value owns, made on first use, at least `nbytes` large."""
+        number = self.by_root.get(root)
+        if number is None:
+            constant = self.graph.constants.get(root)
+            if constant is not None:
+                return self._constant(root, None)
+            number = self._arena(nbytes)
+            self.by_root[root] = number
+        return number
+
+    def _arena(self, nbytes: int) -> int:
+        self.pending.append(_Pending("arena", nbytes))
+        return len(self.pending) - 1
+
+    def _constant(self, value: str, packing: Packing | None) -> int:
+        name = f"constant:{value}:{packing.recipe if packing is not None else ''}"
+        number = self.by_root.get(name)
+        if number is None:
+            array = self.graph.constants[value].array
+            data = _packed(array, packing)
+            self.pending.append(_Pending("constant", array.nbytes, value, data))
+            number = self.by_root[name] = len(self.pending) - 1
+        return number
+
+    def _touch(self, number: int) -> None:
+        buffer = self.pending[number]
+        if buffer.first < 0:
+            buffer.first = len(self.steps)
+        buffer.last = len(self.steps)
+
+    def _plan(self) -> tuple[tuple[Buffer, ...], int]:
+        arena = [k for k, buffer in enumerate(self.pending) if buffer.kind == "arena"]
+        offsets, total = plan_arena(
+            [Lifetime(self.pending[k].nbytes, self.pending[k].first, self.pending[k].last) for k in arena]
+        )
+        where = dict(zip(arena, offsets, strict=True))
+        return (
+            tuple(Buffer(b.kind, b.nbytes, where.get(k, 0), b.value, b.data) for k, b in enumerate(self.pending)),
+            total,
+        )
+
+    # --- steps ----------------------------------------------------------------------------------------------------
+
+    def _native(self, work: TaskWork) -> None:
+        if 0 in work.bound.task.extents:
+            return
+        kernel, work = self._choose(work)
+        task = work.bound.task
+        params = next(iter(kernel.space(task, self.target)))
+        arguments = kernel.arguments(task, self.target, params)
+        places = tuple(self._argument(work, argument) for argument in arguments)
+        for place in places:
+            self._touch(place.buffer)
+        self.steps.append(NativeStep(self._kernel(kernel, work, params), places, work.label, work.group))
+
+    def _choose(self, work: TaskWork) -> tuple[Kernel, TaskWork]:
+        """The first candidate that accepts; without an anchored one, the same outputs from their definitions."""
+        refused: list[str] = []
+        for kernel in candidates(work.bound.task):
+            reason = kernel.accepts(work.bound.task, self.target)
+            note = f"after {'; '.join(refused)}" if refused else "first candidate"
+            last = kernel.name == "any-nest"
+            if reason is None and (self.trace.allows("kernel", kernel.name, (work.label,), note) or last):
+                return kernel, work
+            refused.append(f"{kernel.name}: {Reason('refused') if reason is None else reason}")
+        if work.plain is None:
+            raise UnsupportedModel(f"group {work.label}: no kernel accepts it ({'; '.join(refused)})")
+        return self._choose(work.plain())
+
+    def _kernel(self, kernel: Kernel, work: TaskWork, params: Params) -> int:
+        task = work.bound.task
+        key = f"{kernel.name}|{sorted(params.items())}|{task.key}|{self.target.key}"
+        symbol = "k" + hashlib.blake2b(key.encode(), digest_size=10).hexdigest()
+        if symbol not in self.kernels:
+            self.numbers[symbol] = len(self.kernels)
+            build = _builder(kernel, work, self.target, params, symbol)
+            self.kernels[symbol] = KernelCode(symbol, key, build)
+        return self.numbers[symbol]
+
+    def _argument(self, work: TaskWork, argument: Argument) -> Place:
+        if argument.name == "scratch":
+            return Place(self._arena(argument.nbytes * (self.workers if argument.per_worker else 1)))
+        operand = work.bound.task.operand(argument.name)
+        value = work.bound.values[argument.name]
+        if operand.constant:
+            return Place(self._constant(value, argument.packing))
+        root, offset = work.places[argument.name]
+        nbytes = self._root_bytes(root, value)
+        return Place(self._buffer(root, nbytes), offset * operand.dtype.itemsize)
+
+    def _root_bytes(self, root: str, value: str) -> int:
+        return self.graph.tensor(root if root in self.graph.types else value).nbytes
+
+    def _host(self, work: HostWork) -> None:
+        node = work.node
+        reads = tuple(self._host_read(work, value) for value in node.inputs + node.captured)
+        writes = tuple(self._host_write(value) for value in node.outputs)
+        for _, place, _ in (*reads, *writes):
+            if place is not None:
+                self._touch(place.buffer)
+        self.steps.append(HostStep(node, self.graph.opset, reads, writes, work.reason, work.group))
+
+    def _host_read(self, work: HostWork, value: str) -> tuple[str, Place | None, ValueType | None]:
+        if not value:
+            return "", None, None
+        found = work.reads[value]
+        if found is None:
+            constant = self.graph.constants.get(value)
+            if constant is not None:
+                self.objects[value] = constant.array
+            return value, None, None
+        kind = self.graph.tensor(value)
+        root, offset = found
+        return value, Place(self._buffer(root, self._root_bytes(root, value)), offset * kind.dtype.itemsize), kind
+
+    def _host_write(self, value: str) -> tuple[str, Place | None, ValueType | None]:
+        kind = self.graph.types.get(value) if value else None
+        static = isinstance(kind, TensorType) and kind.is_static and kind.dtype.kind not in ("string", "complex")
+        if not static or value not in self.lowered.layout.storage:
+            return value, None, None
+        storage = self.lowered.layout.storage[value]
+        assert isinstance(kind, TensorType)
+        return value, Place(self._buffer(storage.root, kind.nbytes), storage.offset * kind.dtype.itemsize), kind
+
+
+def _packed(array: np.ndarray, packing: Packing | None) -> Callable[[], np.ndarray]:
+    return (lambda: array) if packing is None else (lambda: packing.pack(array))
+
+
+def _builder(kernel: Kernel, work: TaskWork, target: Target, params: Params, symbol: str) -> Callable[[], str]:
+    return lambda: kernel.build(work.bound.task, target, params, symbol)

@@ -1,0 +1,213 @@
+"""Group to task: definitions substituted into one another until only loads from outside and the anchor's result remain.
+
+A load of a value made inside the group is replaced by that value's own element expression at the load's index, so a
+Reshape, Transpose, Slice, Concat or Expand inside a group costs index arithmetic and no copy (DNNFusion, section 4.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fusewise.ir.dtypes import DType
+from fusewise.ir.graph import Graph, Node
+from fusewise.lower.index import Simplifier
+from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
+from fusewise.ops.definition import call_of, definition
+from fusewise.ops.expr import Expr, const, index, load, substitute, walk
+from fusewise.ops.spec import Call, NotDefined
+from fusewise.ops.table import spec_of
+
+__all__ = ["OUTSIDE", "Bound", "View", "compose", "element_of"]
+
+OUTSIDE = "@"
+"""Marks, until operands get their names, a load of a value made outside the group."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How a value lies in its buffer: strides in elements, one per dimension."""
+
+    strides: tuple[int, ...]
+    alignment: int = 64
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A task and the value that each of its operands stands for."""
+
+    task: Task
+    values: Mapping[str, str]
+
+
+@dataclass
+class _Composer:
+    """Substitutes definitions within one group; names loads by value until the task is finished."""
+
+    graph: Graph
+    inside: Mapping[str, Node]
+    anchored: str = ""
+    _templates: dict[str, tuple[Expr, tuple[Expr, ...]]] = field(default_factory=dict)
+    _elements: dict[tuple[str, tuple[Expr, ...]], Expr] = field(default_factory=dict)
+    _reductions: int = 0
+
+    def element(self, value: str, at: tuple[Expr, ...]) -> Expr:
+        """The element of `value` at an index."""
+        key = (value, at)
+        known = self._elements.get(key)
+        if known is None:
+            known = self._find(value, at)
+            self._elements[key] = known
+        return known
+
+    def _find(self, value: str, at: tuple[Expr, ...]) -> Expr:
+        dtype = self.graph.tensor(value).dtype
+        if value == self.anchored:
+            return load(ACC, dtype, at)
+        if value not in self.inside:
+            scalar = self._scalar(value, dtype)
+            return load(OUTSIDE + value, dtype, at) if scalar is None else scalar
+        template, holes = self._template(value)
+        names = {hole.value: position for hole, position in zip(holes, at, strict=True)}
+        placed = substitute(template, lambda e: names.get(e.value) if e.op == "index" else None)
+        node = self.inside[value]
+        return substitute(placed, lambda e: self._operand(node, e))
+
+    def _operand(self, node: Node, e: Expr) -> Expr | None:
+        if e.op != "load" or not e.value.startswith("#"):
+            return None
+        return self.element(node.inputs[int(e.value[1:])], e.args)
+
+    def _scalar(self, value: str, dtype: DType) -> Expr | None:
+        constant = self.graph.constants.get(value)
+        if constant is None or constant.array.size != 1 or dtype.kind not in ("float", "int", "uint", "bool"):
+            return None
+        return const(constant.array.reshape(()).item(), dtype)
+
+    def _template(self, value: str) -> tuple[Expr, tuple[Expr, ...]]:
+        """The definition of a value with a hole per dimension, its reduction axes renamed apart, simplified once."""
+        known = self._templates.get(value)
+        if known is not None:
+            return known
+        node = self.inside[value]
+        dims = self.graph.tensor(value).dims
+        holes = tuple(index(f"hole{d}") for d in range(len(dims)))
+        spec = spec_of(node.op, node.domain)
+        if spec is None:
+            raise NotDefined(f"{node.op} has no row")
+        body = definition(spec, call_of(self.graph, node), node.outputs.index(value), holes)
+        body = self._apart(body)
+        body = Simplifier({hole.value: extent for hole, extent in zip(holes, dims, strict=True)}).simplify(body)
+        self._templates[value] = (body, holes)
+        return body, holes
+
+    def _apart(self, body: Expr) -> Expr:
+        fresh: dict[str, Expr] = {}
+        for node in walk(body):
+            if node.op == "reduce":
+                for axis, _ in node.value[1]:
+                    if axis not in fresh:
+                        fresh[axis] = index(f"r{self._reductions}")
+                        self._reductions += 1
+
+        def rename(e: Expr) -> Expr | None:
+            if e.op == "index":
+                return fresh.get(e.value)
+            if e.op == "reduce":
+                kind, axes = e.value
+                return Expr("reduce", e.dtype, e.args, (kind, tuple((fresh[a].value, n) for a, n in axes)))
+            return None
+
+        return substitute(body, rename) if fresh else body
+
+
+def element_of(graph: Graph, node: Node, value: str) -> tuple[Expr, tuple[Expr, ...]]:
+    """The simplified element expression of one node's output over its operands, and its index variables.
+
+    Operands are named `@value`."""
+    composer = _Composer(graph, dict.fromkeys(node.writes, node))
+    at = tuple(index(f"i{d}") for d in range(graph.tensor(value).rank))
+    body = composer.element(value, at)
+    ranges = {f"i{d}": extent for d, extent in enumerate(graph.tensor(value).dims)}
+    return Simplifier(ranges).simplify(body), at
+
+
+def compose(
+    graph: Graph,
+    nodes: tuple[Node, ...],
+    outputs: tuple[str, ...],
+    views: Mapping[str, View],
+    *,
+    anchor: Node | None = None,
+    exact: bool = False,
+) -> Bound:
+    """The task that computes `outputs`, all of one shape, of a group.
+
+    `views` tell how the outputs and every value read from outside lie in memory. `anchor` is the node whose result the
+    stores read as `acc`; without it every node is composed from its definition. Raises `NotDefined` when a definition
+    is missing.
+    """
+    anchored = anchor.outputs[0] if anchor is not None else ""
+    composer = _Composer(graph, {v: n for n in nodes if n is not anchor for v in n.writes}, anchored)
+    extents = graph.tensor(anchored or outputs[0]).dims
+    at = tuple(index(f"i{d}") for d in range(len(extents)))
+    simplifier = Simplifier({f"i{d}": extent for d, extent in enumerate(extents)})
+    bodies = [simplifier.simplify(composer.element(value, at)) for value in outputs]
+    names = _Names(graph, views)
+    stores = tuple(
+        Store(names.output(value), at, names.rename(body)) for value, body in zip(outputs, bodies, strict=True)
+    )
+    described = None if anchor is None else _anchor(graph, anchor, names)
+    operands = tuple(names.operands.values())
+    return Bound(Task(extents, operands, stores, described, exact), dict(names.values))
+
+
+def _anchor(graph: Graph, node: Node, names: _Names) -> Anchor:
+    spec = spec_of(node.op, node.domain)
+    assert spec is not None
+    call: Call = call_of(graph, node)
+    kinds = tuple(call.input(i) if call.has(i) else None for i in range(len(call.inputs)))
+    prologue = tuple(
+        None if kind is None else load(names.input(value), kind.dtype, tuple(index(f"p{d}") for d in range(kind.rank)))
+        for value, kind in zip(node.inputs, kinds, strict=True)
+    )
+    return Anchor(node.op, spec.family, node.attributes, kinds, prologue, call.output(0))
+
+
+class _Names:
+    """Hands out canonical operand names in order of first use."""
+
+    def __init__(self, graph: Graph, views: Mapping[str, View]) -> None:
+        self.graph = graph
+        self.views = views
+        self.operands: dict[str, Operand] = {}
+        self.values: dict[str, str] = {}
+        self._given: dict[str, str] = {}
+
+    def _add(self, stem: str, value: str, view: View, constant: bool = False) -> str:
+        name = f"{stem}{sum(1 for n in self.operands if n.startswith(stem))}"
+        kind = self.graph.tensor(value)
+        self.operands[name] = Operand(
+            name, kind.dtype, kind.dims, view.strides, constant=constant, alignment=view.alignment
+        )
+        self.values[name] = value
+        return name
+
+    def output(self, value: str) -> str:
+        return self._add("out", value, self.views[value])
+
+    def input(self, value: str) -> str:
+        if value not in self._given:
+            constant = value in self.graph.constants
+            self._given[value] = self._add("const" if constant else "in", value, self.views[value], constant)
+        return self._given[value]
+
+    def rename(self, body: Expr) -> Expr:
+        return substitute(
+            body,
+            lambda e: (
+                load(self.input(e.value[1:]), e.dtype, e.args)
+                if e.op == "load" and e.value.startswith(OUTSIDE)
+                else None
+            ),
+        )

@@ -1,0 +1,220 @@
+"""A partition as a list of work: tasks for the code generator, nodes for the host, nothing for what is only a view.
+
+A group whose definitions cannot be composed falls apart into its nodes; a node that has none runs on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fusewise.ir.graph import Graph, Node
+from fusewise.ir.partition import Group, Partition
+from fusewise.ir.types import TensorType
+from fusewise.lower.compose import Bound, View, compose
+from fusewise.lower.layout import Layout, Storage, is_dense, plan_layout, row_major
+from fusewise.lower.task import Operand, Store, Task
+from fusewise.ops.definition import call_of, definition
+from fusewise.ops.expr import index, load
+from fusewise.ops.spec import NotDefined
+from fusewise.ops.table import spec_of
+from fusewise.trace import Trace
+
+__all__ = ["HostWork", "Lowered", "TaskWork", "host_reason", "lower_partition"]
+
+ANCHORED = frozenset(
+    "matmul gemm conv conv_transpose max_pool average_pool global_pool softmax log_softmax layer_norm group_norm"
+    " instance_norm rms_norm lp_norm".split()
+)
+"""Kernel families that have something better than their definition; one such node anchors a group."""
+
+
+@dataclass(frozen=True)
+class TaskWork:
+    """One task. `places` gives, for each operand, the buffer's root value and the offset in elements.
+
+    `plain` composes the same outputs without an anchor, for when no anchored kernel accepts the task.
+    """
+
+    bound: Bound
+    places: dict[str, tuple[str, int]]
+    label: str
+    group: int
+    plain: Callable[[], TaskWork] | None = None
+
+
+@dataclass(frozen=True)
+class HostWork:
+    """One node for the reference evaluator, and why.
+
+    `reads` gives, for each value the node reads, where it lies in ONNX's own order (root and offset in elements), or
+    None for a value that is not in native memory.
+    """
+
+    node: Node
+    reason: str
+    group: int
+    reads: dict[str, tuple[str, int] | None]
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """All work in order, and where values lie."""
+
+    graph: Graph
+    layout: Layout
+    work: tuple[TaskWork | HostWork, ...]
+
+
+def host_reason(graph: Graph, node: Node) -> str:
+    """Why a node cannot run natively; empty when it can."""
+    spec = spec_of(node.op, node.domain)
+    if spec is None or (spec.scalar is None and spec.define is None):
+        return "no element definition"
+    for value in node.writes:
+        kind = graph.types.get(value)
+        if not isinstance(kind, TensorType) or not kind.is_static:
+            return "shape depends on data"
+        try:
+            at = tuple(index(f"i{d}") for d in range(kind.rank))
+            definition(spec, call_of(graph, node), node.outputs.index(value), at)
+        except NotDefined as reason:
+            return str(reason)
+    return ""
+
+
+def lower_partition(partition: Partition, trace: Trace, *, exact: bool = False) -> Lowered:
+    """Turn every group into work. The partition is first refined so that host nodes stand alone."""
+    graph = partition.graph
+    reasons = {i: reason for i, node in enumerate(graph.nodes) if (reason := host_reason(graph, node))}
+    partition = _refine(partition, frozenset(reasons))
+    host = frozenset(p for p, group in enumerate(partition.groups) if group.nodes[0] in reasons)
+    layout = plan_layout(graph, partition, host)
+    lowering = _Lowering(graph, layout, exact)
+    work: list[TaskWork | HostWork] = []
+    for position, group in enumerate(partition.groups):
+        if position in host:
+            node = graph.nodes[group.nodes[0]]
+            reason = reasons[group.nodes[0]]
+            trace.add("host", node.op, (node.label,), reason)
+            work.extend(lowering.host(node, reason, position))
+        else:
+            work.extend(lowering.tasks(group, position))
+    produced = {v for node in graph.nodes for v in node.writes}
+    for value in dict.fromkeys(graph.outputs):
+        if value not in produced:
+            work.append(lowering.output_copy(value, len(partition.groups)))
+    return Lowered(graph, layout, tuple(work))
+
+
+def _refine(partition: Partition, alone: frozenset[int]) -> Partition:
+    groups: list[Group] = []
+    for group in partition.groups:
+        if len(group.nodes) > 1 and alone.intersection(group.nodes):
+            groups.extend(Group((node,)) for node in group.nodes)
+        else:
+            groups.append(group)
+    return partition if len(groups) == len(partition.groups) else Partition.ordered(partition.graph, groups)
+
+
+@dataclass
+class _Lowering:
+    graph: Graph
+    layout: Layout
+    exact: bool
+
+    def tasks(self, group: Group, position: int) -> list[TaskWork]:
+        """The tasks of one native group; none when all its outputs are views."""
+        nodes = group.members(self.graph)
+        outputs = [v for v in group.outputs(self.graph) if v not in self.layout.views]
+        if not outputs:
+            return []
+        if len(nodes) == 1 and nodes[0].op == "Concat" and not nodes[0].domain:
+            return self._concat(nodes[0], position)
+        anchor = self._anchor(nodes, outputs)
+        label = "+".join(node.op for node in nodes)
+        if anchor is not None:
+            return [self._task(nodes, tuple(outputs), anchor, label, position)]
+        by_shape: dict[tuple[int, ...], list[str]] = {}
+        for value in outputs:
+            by_shape.setdefault(self.graph.tensor(value).dims, []).append(value)
+        return [self._task(nodes, tuple(values), None, label, position) for values in by_shape.values()]
+
+    def _anchor(self, nodes: tuple[Node, ...], outputs: list[str]) -> Node | None:
+        """The one node with a kernel of its own, when all outputs have the shape of its first and only used result."""
+        found = [n for n in nodes if (spec := spec_of(n.op, n.domain)) is not None and spec.family in ANCHORED]
+        if len(found) != 1 or len(found[0].writes) != 1:
+            return None
+        shape = self.graph.tensor(found[0].outputs[0]).dims
+        return found[0] if all(self.graph.tensor(v).dims == shape for v in outputs) else None
+
+    def _task(
+        self, nodes: tuple[Node, ...], outputs: tuple[str, ...], anchor: Node | None, label: str, position: int
+    ) -> TaskWork:
+        bound = compose(self.graph, nodes, outputs, self._views(nodes, outputs), anchor=anchor, exact=self.exact)
+        places = {name: self._place(value) for name, value in bound.values.items()}
+        plain = None
+        if anchor is not None:
+            plain = lambda: self._task(nodes, outputs, None, label, position)  # noqa: E731
+        return TaskWork(bound, places, label, position, plain)
+
+    def _views(self, nodes: tuple[Node, ...], outputs: tuple[str, ...]) -> dict[str, View]:
+        inside = {v for node in nodes for v in node.writes}
+        needed = [v for node in nodes for v in node.reads if v not in inside]
+        return {v: self._view(v) for v in (*outputs, *needed) if v in self.layout.storage}
+
+    def _view(self, value: str) -> View:
+        storage = self.layout.storage[value]
+        itemsize = self.graph.tensor(value).dtype.itemsize
+        aligned = storage.root not in self.graph.inputs and storage.offset * itemsize % 64 == 0
+        return View(storage.strides, 64 if aligned else itemsize)
+
+    def _place(self, value: str) -> tuple[str, int]:
+        storage = self.layout.storage[value]
+        return storage.root, storage.offset
+
+    def _concat(self, node: Node, position: int) -> list[TaskWork]:
+        """A copy for each operand that was not written in place."""
+        output = node.outputs[0]
+        whole = self.layout.storage[output]
+        axis = node.attribute("axis", 0) % self.graph.tensor(output).rank
+        start = 0
+        tasks: list[TaskWork] = []
+        for value in node.inputs:
+            there = Storage(whole.root, whole.offset + start * whole.strides[axis], whole.strides)
+            start += self.graph.tensor(value).dims[axis]
+            if self.layout.storage[value] != there and self.graph.tensor(value).size:
+                tasks.append(self._copy(value, there, "Concat", position))
+        return tasks
+
+    def host(self, node: Node, reason: str, position: int) -> list[TaskWork | HostWork]:
+        """A host step, after copies of the values that do not lie in ONNX's order."""
+        before: list[TaskWork | HostWork] = []
+        reads: dict[str, tuple[str, int] | None] = {}
+        for value in dict.fromkeys(node.reads):
+            storage = self.layout.storage.get(value)
+            if storage is None or value in self.graph.constants:
+                reads[value] = None
+            elif is_dense(storage, self.graph.tensor(value).dims):
+                reads[value] = storage.root, storage.offset
+            else:
+                root = f"dense:{position}:{value}"
+                there = Storage(root, 0, row_major(self.graph.tensor(value).dims))
+                before.append(self._copy(value, there, "Identity", position))
+                reads[value] = root, 0
+        return [*before, HostWork(node, reason, position, reads)]
+
+    def output_copy(self, value: str, position: int) -> TaskWork:
+        """A graph output that is an input or a constant: its contents are copied out."""
+        shape = self.graph.tensor(value).dims
+        return self._copy(value, Storage(f"output:{value}", 0, row_major(shape)), "Identity", position)
+
+    def _copy(self, value: str, there: Storage, label: str, position: int) -> TaskWork:
+        kind = self.graph.tensor(value)
+        here = self._view(value)
+        at = tuple(index(f"i{d}") for d in range(kind.rank))
+        source = Operand("in0", kind.dtype, kind.dims, here.strides, alignment=here.alignment)
+        target = Operand("out0", kind.dtype, kind.dims, there.strides, alignment=kind.dtype.itemsize)
+        task = Task(kind.dims, (target, source), (Store("out0", at, load("in0", kind.dtype, at)),), exact=self.exact)
+        bound = Bound(task, {"in0": value, "out0": there.root})
+        return TaskWork(bound, {"in0": self._place(value), "out0": (there.root, there.offset)}, label, position)
