@@ -1,4 +1,4 @@
-"""Activations by name: the nodes each is written with, and its values, from which its spread follows."""
+"""Activations by name: the nodes each is written with, and its values for the probe."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from fusewise.zoo.net import Net, spread_through
+from fusewise.zoo.net import Net
 
 __all__ = ["activate"]
 
@@ -18,80 +18,66 @@ def activate(net: Net, x: str, kind: str | None) -> str:
     if kind is None:
         return x
     write, values = _ACTIVATIONS[kind]
-    return net.record(write(net, x), spread_through(net.spread(x), values))
+    return net.follow(write(net, x), (x,), values)
 
 
-def _single(op: str, **attributes: float | str) -> Callable[[Net, str], str]:
+def _single(op: str, **attributes: float) -> Callable[[Net, str], str]:
     def write(net: Net, x: str) -> str:
-        y: str = net.builder.op(op, x, **attributes)
-        return y
+        return net.op(op, x, name="", **attributes)
 
     return write
 
 
 def _relu6(net: Net, x: str) -> str:
-    b = net.builder
-    y: str = b.op("Clip", x, b.constant(0.0, "zero"), b.constant(6.0, "six"))
-    return y
+    return net.op("Clip", x, net.constant(0.0, "zero"), net.constant(6.0, "six"))
 
 
 def _silu(net: Net, x: str) -> str:
-    y: str = net.builder.op("Mul", x, net.builder.op("Sigmoid", x))
-    return y
+    return net.op("Mul", x, net.op("Sigmoid", x))
 
 
 def _hard_sigmoid(net: Net, x: str) -> str:
-    b = net.builder
     if not net.decomposed:
-        y: str = b.op("HardSigmoid", x, alpha=1 / 6, beta=0.5)
-        return y
-    shifted = b.op("Clip", b.op("Add", x, b.constant(3.0, "three")), b.constant(0.0, "zero"), b.constant(6.0, "six"))
-    y = b.op("Div", shifted, b.constant(6.0, "six"))
-    return y
+        return net.op("HardSigmoid", x, alpha=1 / 6, beta=0.5)
+    shifted = net.op(
+        "Clip", net.op("Add", x, net.constant(3.0, "three")), net.constant(0.0, "zero"), net.constant(6.0, "six")
+    )
+    return net.op("Div", shifted, net.constant(6.0, "six"))
 
 
 def _hard_swish(net: Net, x: str) -> str:
-    y: str = net.builder.op("Mul", x, _hard_sigmoid(net, x)) if net.decomposed else net.builder.op("HardSwish", x)
-    return y
+    return net.op("Mul", x, _hard_sigmoid(net, x)) if net.decomposed else net.op("HardSwish", x)
 
 
 def _mish(net: Net, x: str) -> str:
-    b = net.builder
-    y: str = b.op("Mul", x, b.op("Tanh", b.op("Softplus", x))) if net.decomposed else b.op("Mish", x)
-    return y
+    return net.op("Mul", x, net.op("Tanh", net.op("Softplus", x))) if net.decomposed else net.op("Mish", x)
 
 
 def _gelu(net: Net, x: str) -> str:
     """x / 2 (1 + erf(x / sqrt 2)), as PyTorch's exporter wrote it before opset 20."""
-    b = net.builder
     if not net.decomposed:
-        y: str = b.op("Gelu", x)
-        return y
-    curve = b.op("Erf", b.op("Div", x, b.constant(math.sqrt(2), "root")))
-    lifted = b.op("Mul", x, b.op("Add", curve, b.constant(1.0, "one")))
-    y = b.op("Mul", lifted, b.constant(0.5, "half"))
-    return y
+        return net.op("Gelu", x)
+    curve = net.op("Erf", net.op("Div", x, net.constant(math.sqrt(2), "root")))
+    lifted = net.op("Mul", x, net.op("Add", curve, net.constant(1.0, "one")))
+    return net.op("Mul", lifted, net.constant(0.5, "half"))
 
 
 def _gelu_tanh(net: Net, x: str) -> str:
     """x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), as GPT-2's own code has it."""
-    b = net.builder
     if not net.decomposed:
-        y: str = b.op("Gelu", x, approximate="tanh")
-        return y
-    cubed = b.op("Mul", b.op("Pow", x, b.constant(3.0, "cube")), b.constant(0.044715, "slope"))
-    inner = b.op("Mul", b.op("Add", x, cubed), b.constant(math.sqrt(2 / math.pi), "root"))
-    lifted = b.op("Add", b.op("Tanh", inner), b.constant(1.0, "one"))
-    y = b.op("Mul", b.op("Mul", x, b.constant(0.5, "half")), lifted)
-    return y
+        return net.op("Gelu", x, approximate="tanh")
+    cubed = net.op("Mul", net.op("Pow", x, net.constant(3.0, "cube")), net.constant(0.044715, "slope"))
+    inner = net.op("Mul", net.op("Add", x, cubed), net.constant(math.sqrt(2 / math.pi), "root"))
+    lifted = net.op("Add", net.op("Tanh", inner), net.constant(1.0, "one"))
+    return net.op("Mul", net.op("Mul", x, net.constant(0.5, "half")), lifted)
 
 
 def _values_of_sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
+    return np.asarray(1 / (1 + np.exp(-x)))
 
 
 def _values_of_gelu(x: np.ndarray) -> np.ndarray:
-    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return np.asarray(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
 
 
 def _values_of_hard_sigmoid(x: np.ndarray) -> np.ndarray:

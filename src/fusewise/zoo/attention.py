@@ -10,20 +10,18 @@ from collections.abc import Callable
 
 from fusewise.zoo.activations import activate
 from fusewise.zoo.layers import linear, reshape, transpose
-from fusewise.zoo.net import Net, gaussian
+from fusewise.zoo.net import Net
 
-__all__ = ["additive_mask", "attend", "feed_forward", "self_attention"]
+__all__ = ["LOWEST", "additive_mask", "attend", "feed_forward", "self_attention"]
 
-_LOWEST = -3.4028234663852886e38  # the lowest finite float32
+LOWEST = -3.4028234663852886e38  # the lowest finite float32
 
 
 def additive_mask(net: Net, mask: str) -> str:
     """An int64 mask [batch, tokens] of ones and zeros as float32 [batch, 1, 1, tokens]: 0 keeps, the lowest drops."""
-    b = net.builder
-    row = b.op("Unsqueeze", b.op("Unsqueeze", mask, b.constant([1], "axes")), b.constant([2], "axes"))
-    dropped = b.op("Sub", b.constant(1.0, "one"), b.op("Cast", row, to=1))
-    y: str = b.op("Mul", dropped, b.constant(_LOWEST, "lowest"))
-    return y
+    row = net.op("Unsqueeze", net.op("Unsqueeze", mask, net.constant([1], "axes")), net.constant([2], "axes"))
+    dropped = net.op("Sub", net.constant(1.0, "one"), net.op("Cast", row, to=1))
+    return net.op("Mul", dropped, net.constant(LOWEST, "lowest"))
 
 
 def attend(
@@ -43,20 +41,18 @@ def attend(
     """
     batch, tokens, width = net.shape(query)
     size = net.shape(value)[-1] // heads
-    root = net.builder.constant(math.sqrt(width // heads), "root")
+    root = net.constant(math.sqrt(width // heads), "root")
     if scale_query:
-        query = net.builder.op("Div", query, root)
+        query = net.op("Div", query, root)
     q = transpose(net, reshape(net, query, batch, tokens, heads, width // heads), 0, 2, 1, 3)
     k = transpose(net, reshape(net, key, batch, tokens, heads, width // heads), 0, 2, 3, 1)
     v = transpose(net, reshape(net, value, batch, tokens, heads, size), 0, 2, 1, 3)
-    scores = net.builder.op("MatMul", q, k)
+    scores = net.op("MatMul", q, k)
     if not scale_query:
-        scores = net.builder.op("Div", scores, root)
-    weights = net.builder.op("Softmax", scores if masked is None else masked(scores), axis=-1)
-    context = transpose(net, net.builder.op("MatMul", weights, v), 0, 2, 1, 3)
-    # Averaging over a few dozen tokens leaves little of the variance.
-    _, variance = net.spread(value).pooled
-    return net.record(reshape(net, context, batch, tokens, heads * size), gaussian(0.0, 0.05 * variance))
+        scores = net.op("Div", scores, root)
+    weights = net.op("Softmax", scores if masked is None else masked(scores), axis=-1)
+    context = transpose(net, net.op("MatMul", weights, v), 0, 2, 1, 3)
+    return reshape(net, context, batch, tokens, heads * size)
 
 
 def self_attention(

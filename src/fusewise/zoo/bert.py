@@ -13,7 +13,7 @@ import numpy as np
 from fusewise.ir.dtypes import INT64
 from fusewise.ir.graph import Graph
 from fusewise.zoo.activations import activate
-from fusewise.zoo.attention import additive_mask, feed_forward, self_attention
+from fusewise.zoo.attention import LOWEST, additive_mask, feed_forward, self_attention
 from fusewise.zoo.layers import add, gemm, layer_norm, linear
 from fusewise.zoo.net import Net, finish, weight
 
@@ -41,12 +41,11 @@ _ALBERT = _Config(vocabulary=30000, layers=12, heads=12, width=768, hidden=3072)
 
 def embed(net: Net, ids: str, name: str, rows: int, width: int) -> str:
     """Rows of a table of `rows` x `width` weights, by int64 index."""
-    y: str = net.builder.op("Gather", weight(net, f"{name}.weight", (rows, width), 0.5), ids, axis=0, name=name)
-    return y
+    return net.op("Gather", weight(net, f"{name}.weight", (rows, width), 0.5), ids, axis=0, name=name)
 
 
 def _positions(net: Net, width: int) -> str:
-    ids = net.builder.constant(np.arange(TOKENS, dtype=np.int64)[None], "position_ids")
+    ids = net.constant(np.arange(TOKENS, dtype=np.int64)[None], "position_ids")
     return embed(net, ids, "embeddings.position", _POSITIONS, width)
 
 
@@ -59,8 +58,7 @@ def _embeddings(net: Net, ids: str, types: str | None, vocabulary: int, width: i
 
 def first_token(net: Net, x: str) -> str:
     """[batch, tokens, width] to the first token's [batch, width]."""
-    y: str = net.builder.op("Gather", x, net.builder.constant(np.int64(0), "first"), axis=1)
-    return y
+    return net.op("Gather", x, net.constant(np.int64(0), "first"), axis=1)
 
 
 def _inputs(net: Net, batch: int, *names: str) -> list[str]:
@@ -73,7 +71,7 @@ def _bert(net: Net, batch: int, config: _Config) -> Graph:
     bias = additive_mask(net, mask)
     for k in range(config.layers):
         name = f"layer.{k}"
-        y = self_attention(net, x, f"{name}.attention", config.heads, masked=lambda s: net.builder.op("Add", s, bias))
+        y = self_attention(net, x, f"{name}.attention", config.heads, masked=lambda s: net.op("Add", s, bias))
         x = layer_norm(net, add(net, y, x), f"{name}.attention.norm", epsilon=_EPSILON)
         y = feed_forward(net, x, name, config.hidden)
         x = layer_norm(net, add(net, y, x), f"{name}.norm", epsilon=_EPSILON)
@@ -94,16 +92,17 @@ def tinybert(net: Net, batch: int) -> Graph:
 def distilbert(net: Net, batch: int) -> Graph:
     """DistilBERT uncased: no token types, no pooler; masked scores are replaced, not added to."""
     ids, mask = _inputs(net, batch, "input_ids", "attention_mask")
-    b, config = net.builder, _DISTIL
+    config = _DISTIL
     x = _embeddings(net, ids, None, config.vocabulary, config.width)
-    dropped = b.op("Equal", b.op("Reshape", mask, b.constant([batch, 1, 1, TOKENS], "shape")), b.constant(np.int64(0)))
-    grid = b.constant([batch, config.heads, TOKENS, TOKENS], "shape")
+    dropped = net.op(
+        "Equal",
+        net.op("Reshape", mask, net.constant([batch, 1, 1, TOKENS], "shape")),
+        net.constant(np.int64(0), "zero"),
+    )
+    grid = net.constant([batch, config.heads, TOKENS, TOKENS], "shape")
 
     def masked(scores: str) -> str:
-        y: str = b.op(
-            "Where", b.op("Expand", dropped, grid), b.constant(float(np.finfo(np.float32).min), "lowest"), scores
-        )
-        return y
+        return net.op("Where", net.op("Expand", dropped, grid), net.constant(LOWEST, "lowest"), scores)
 
     for k in range(config.layers):
         name = f"layer.{k}"
@@ -122,7 +121,7 @@ def albert(net: Net, batch: int) -> Graph:
     x = linear(net, x, "embeddings.projection", config.width)
     bias = additive_mask(net, mask)
     for _ in range(config.layers):
-        y = self_attention(net, x, f"{name}.attention", config.heads, masked=lambda s: net.builder.op("Add", s, bias))
+        y = self_attention(net, x, f"{name}.attention", config.heads, masked=lambda s: net.op("Add", s, bias))
         x = layer_norm(net, add(net, y, x), f"{name}.attention.norm", epsilon=_EPSILON)
         y = feed_forward(net, x, name, config.hidden, "gelu_tanh")
         x = layer_norm(net, add(net, y, x), f"{name}.norm", epsilon=_EPSILON)

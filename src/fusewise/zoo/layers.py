@@ -1,4 +1,4 @@
-"""The layers convolutional and attention networks share, written node by node as an exporter writes them.
+"""The layers the architectures share, written node by node as an exporter writes them.
 
 Each takes the network, a value and, where it has weights, the name its weights get; each returns the value it made.
 "Same" padding (the default) means half the kernel on both sides, so stride 1 keeps the size.
@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from fusewise.zoo.net import Net, Spread, gaussian, normal, weight
+from fusewise.zoo.net import Net, spread_out, weight
 
 __all__ = [
     "Size",
@@ -29,6 +29,7 @@ __all__ = [
     "mul",
     "reshape",
     "transpose",
+    "upsample",
 ]
 
 Size = int | tuple[int, ...]
@@ -37,6 +38,11 @@ Size = int | tuple[int, ...]
 
 def _each(size: Size, rank: int) -> tuple[int, ...]:
     return (size,) * rank if isinstance(size, int) else size
+
+
+def _neighbours(pixels: np.ndarray, count: int) -> np.ndarray:
+    """[channels, pixels] to [channels, count, pixels]: each pixel's neighbours on the ring, itself in the middle."""
+    return np.stack([np.roll(pixels, count // 2 - tap, axis=1) for tap in range(count)], axis=1)
 
 
 def conv(
@@ -60,13 +66,15 @@ def conv(
     kernels, dilations = _each(kernel, rank), _each(dilation, rank)
     same = tuple((k - 1) * d // 2 for k, d in zip(kernels, dilations, strict=True))
     pads = same if padding is None else _each(padding, rank)
-    fan_in = in_channels // groups * math.prod(kernels)
-    filters = weight(net, f"{name}.weight", (channels, in_channels // groups, *kernels), math.sqrt(2 / fan_in))
-    y: str = net.builder.op(
+    taps = math.prod(kernels)
+    deviation = math.sqrt(2 / (in_channels // groups * taps))
+    filters = weight(net, f"{name}.weight", (channels, in_channels // groups, *kernels), deviation)
+    offset = weight(net, f"{name}.bias", (channels,), 0.05) if bias else None
+    y = net.op(
         "Conv",
         x,
         filters,
-        weight(net, f"{name}.bias", (channels,), 0.05) if bias else None,
+        offset,
         name=name,
         kernel_shape=kernels,
         strides=_each(stride, rank),
@@ -74,116 +82,101 @@ def conv(
         dilations=dilations,
         group=groups,
     )
-    mean, variance = net.spread(x).pooled
-    flat = net.builder.constants[filters].array.reshape(channels, fan_in)
-    return net.record(y, Spread(mean * flat.sum(1), variance * np.einsum("ij,ij->i", flat, flat)))
+
+    def values(pixels: np.ndarray) -> np.ndarray:
+        patches = _neighbours(pixels, taps).reshape(groups, in_channels // groups * taps, -1)
+        found: np.ndarray = (net.array(filters).reshape(groups, channels // groups, -1) @ patches).reshape(channels, -1)
+        return found if offset is None else found + net.array(offset)[:, None]
+
+    return net.follow(y, (x,), values)
 
 
-def conv_transpose(net: Net, x: str, name: str, channels: int, kernel: int, *, stride: int) -> str:
-    """Transposed convolution without overlap (`kernel == stride`), as U-Net upsamples with."""
+def conv_transpose(net: Net, x: str, name: str, channels: int, kernel: int) -> str:
+    """Transposed convolution whose stride is its kernel, so that nothing overlaps: U-Net's way to upsample."""
     in_channels = net.shape(x)[1]
-    y: str = net.builder.op(
+    shape = (in_channels, channels, kernel, kernel)
+    filters = weight(net, f"{name}.weight", shape, math.sqrt(1 / in_channels))
+    offset = weight(net, f"{name}.bias", (channels,), 0.05)
+    y = net.op(
         "ConvTranspose",
         x,
-        weight(net, f"{name}.weight", (in_channels, channels, kernel, kernel), math.sqrt(1 / in_channels)),
-        weight(net, f"{name}.bias", (channels,), 0.05),
+        filters,
+        offset,
         name=name,
         kernel_shape=(kernel, kernel),
-        strides=(stride, stride),
+        strides=(kernel, kernel),
         pads=(0, 0, 0, 0),
         dilations=(1, 1),
         group=1,
     )
-    mean, variance = net.spread(x).pooled
-    return net.record(y, gaussian(0.0, variance + mean * mean))
+    # One corner of the filter stands for all: they are alike in distribution.
+    return net.follow(y, (x,), lambda pixels: net.array(filters)[:, :, 0, 0].T @ pixels)
 
 
 def batch_norm(net: Net, x: str, name: str, *, epsilon: float = 1e-5, scale: float = 1.0) -> str:
-    """Inference-time batch normalisation; its running statistics are those expected of `x`, give or take a tenth.
+    """Inference-time batch normalisation of `x`, which must carry a probe: its running statistics are the probe's.
 
     `scale` is the mean of gamma: less than 1 at the end of a residual branch keeps deep sums from growing.
     """
-    channels = net.shape(x)[1]
-    gamma = normal(net, (channels,), 0.1 * scale, scale)
-    beta = normal(net, (channels,), 0.1)
-    spread = net.spread(x)
-    deviation = np.sqrt(spread.variance)
-    mean = (spread.mean + 0.1 * deviation * normal(net, (channels,), 1.0)).astype(np.float32)
-    variance = (spread.variance * net.rng.uniform(0.9, 1.1, channels)).astype(np.float32)
-    constants = {"weight": gamma, "bias": beta, "running_mean": mean, "running_var": variance}
-    operands = [net.builder.constant(array, f"{name}.{key}") for key, array in constants.items()]
-    y: str = net.builder.op("BatchNormalization", x, *operands, name=name, epsilon=epsilon, momentum=0.9)
-    return net.record(y, Spread(beta, gamma * gamma))
+    channels, pixels = net.shape(x)[1], net.probe[x]
+    gamma = weight(net, f"{name}.weight", (channels,), 0.1 * scale, scale)
+    beta = weight(net, f"{name}.bias", (channels,), 0.1)
+    if pixels.shape[1] > 1:
+        mean, variance = pixels.mean(1), pixels.var(1)
+    else:  # behind a global average there is one pixel, so the channels stand for each other
+        mean, variance = np.zeros_like(pixels[:, 0]), np.full_like(pixels[:, 0], pixels.var())
+    variance = np.maximum(variance, 1e-3 * variance.mean())
+    statistics = net.constant(mean, f"{name}.running_mean"), net.constant(variance, f"{name}.running_var")
+    y = net.op("BatchNormalization", x, gamma, beta, *statistics, name=name, epsilon=epsilon, momentum=0.9)
+    slope = net.array(gamma) / np.sqrt(variance + epsilon)
+    offset = net.array(beta) - slope * mean
+    return net.follow(y, (x,), lambda pixels: slope[:, None] * pixels + offset[:, None])
 
 
 def layer_norm(net: Net, x: str, name: str, *, epsilon: float = 1e-5) -> str:
     """Layer normalisation over the last axis: one operator, or the nine older exporters wrote."""
-    b = net.builder
     width = net.shape(x)[-1]
     gamma = weight(net, f"{name}.weight", (width,), 0.05, 1.0)
     beta = weight(net, f"{name}.bias", (width,), 0.05)
     if not net.decomposed:
-        y: str = b.op("LayerNormalization", x, gamma, beta, name=name, axis=-1, epsilon=epsilon)
-        return net.record(y, gaussian(0.0, 1.0))
-    axes = b.constant([-1], f"{name}.axes")
-    centred = b.op("Sub", x, b.op("ReduceMean", x, axes, keepdims=1))
-    squared = b.op("Pow", centred, b.constant(2.0, f"{name}.exponent"))
-    variance = b.op("ReduceMean", squared, axes, keepdims=1)
-    deviation = b.op("Sqrt", b.op("Add", variance, b.constant(epsilon, f"{name}.epsilon")))
-    y = b.op("Add", b.op("Mul", b.op("Div", centred, deviation), gamma), beta, name=name)
-    return net.record(y, gaussian(0.0, 1.0))
+        return net.op("LayerNormalization", x, gamma, beta, name=name, axis=-1, epsilon=epsilon)
+    axes = net.constant([-1], f"{name}.axes")
+    centred = net.op("Sub", x, net.op("ReduceMean", x, axes, keepdims=1))
+    squared = net.op("Pow", centred, net.constant(2.0, f"{name}.exponent"))
+    variance = net.op("ReduceMean", squared, axes, keepdims=1)
+    deviation = net.op("Sqrt", net.op("Add", variance, net.constant(epsilon, f"{name}.epsilon")))
+    return net.op("Add", net.op("Mul", net.op("Div", centred, deviation), gamma), beta, name=name)
 
 
 def gemm(net: Net, x: str, name: str, width: int, *, gain: float = 1.0) -> str:
     """A fully connected layer on `x` [batch, in], weights stored [out, in]; `gain` 2 suits a ReLU behind it."""
     fan_in = net.shape(x)[1]
     matrix = weight(net, f"{name}.weight", (width, fan_in), math.sqrt(gain / fan_in))
-    y: str = net.builder.op("Gemm", x, matrix, weight(net, f"{name}.bias", (width,), 0.05), name=name, transB=1)
-    mean, variance = net.spread(x).pooled
-    return net.record(y, gaussian(0.0, gain * (variance + mean * mean)))
+    return net.op("Gemm", x, matrix, weight(net, f"{name}.bias", (width,), 0.05), name=name, transB=1)
 
 
-def linear(net: Net, x: str, name: str, width: int, *, deviation: float | None = None) -> str:
-    """A fully connected layer on the last axis of `x` [..., in]: MatMul and Add, weights stored [in, out].
-
-    `deviation` is that of the weights, `sqrt(1 / in)` when None.
-    """
+def linear(net: Net, x: str, name: str, width: int, *, gain: float = 1.0) -> str:
+    """A fully connected layer on the last axis of `x` [..., in]: MatMul and Add, weights stored [in, out]."""
     fan_in = net.shape(x)[-1]
-    sigma = math.sqrt(1 / fan_in) if deviation is None else deviation
-    product = net.builder.op("MatMul", x, weight(net, f"{name}.weight", (fan_in, width), sigma), name=name)
-    y: str = net.builder.op("Add", product, weight(net, f"{name}.bias", (width,), 0.05), name=f"{name}.add")
-    mean, variance = net.spread(x).pooled
-    return net.record(y, gaussian(0.0, sigma * sigma * fan_in * (variance + mean * mean)))
+    matrix = weight(net, f"{name}.weight", (fan_in, width), math.sqrt(gain / fan_in))
+    return net.op(
+        "Add", net.op("MatMul", x, matrix, name=name), weight(net, f"{name}.bias", (width,), 0.05), name=f"{name}.add"
+    )
 
 
 def add(net: Net, x: str, y: str) -> str:
     """Elementwise sum, as at the end of a residual block."""
-    total: str = net.builder.op("Add", x, y)
-    a, b = net.spread(x), net.spread(y)
-    return net.record(total, Spread(a.mean + b.mean, a.variance + b.variance))
+    return net.follow(net.op("Add", x, y), (x, y), np.add)
 
 
 def mul(net: Net, x: str, y: str) -> str:
-    """Elementwise product of two values, taken as independent."""
-    product: str = net.builder.op("Mul", x, y)
-    (mean_x, var_x), (mean_y, var_y) = net.spread(x).pooled, net.spread(y).pooled
-    mean = mean_x * mean_y
-    return net.record(product, gaussian(mean, (var_x + mean_x**2) * (var_y + mean_y**2) - mean**2))
+    """Elementwise product."""
+    return net.follow(net.op("Mul", x, y), (x, y), np.multiply)
 
 
-def concat(net: Net, *values: str, axis: int = 1) -> str:
-    """Concatenation; channel statistics are laid side by side when the axis is the channel's."""
-    joined: str = net.builder.op("Concat", *values, axis=axis)
-    spreads = [net.spread(value) for value in values]
-    widths = [net.shape(value)[axis] for value in values]
-    means = [
-        np.broadcast_to(s.mean, width) if s.mean.ndim == 0 else s.mean for s, width in zip(spreads, widths, strict=True)
-    ]
-    variances = [
-        np.broadcast_to(s.variance, width) if s.variance.ndim == 0 else s.variance
-        for s, width in zip(spreads, widths, strict=True)
-    ]
-    return net.record(joined, Spread(np.concatenate(means), np.concatenate(variances)))
+def concat(net: Net, *values: str) -> str:
+    """Concatenation along the channels."""
+    return net.follow(net.op("Concat", *values, axis=1), values, lambda *pixels: np.concatenate(pixels))
 
 
 def max_pool(
@@ -191,58 +184,64 @@ def max_pool(
 ) -> str:
     """Maximum over windows; `stride` is the kernel's size when None."""
     rank = len(net.shape(x)) - 2
-    pads = _each(padding, rank)
-    y: str = net.builder.op(
+    kernels, pads = _each(kernel, rank), _each(padding, rank)
+    y = net.op(
         "MaxPool",
         x,
-        kernel_shape=_each(kernel, rank),
+        kernel_shape=kernels,
         strides=_each(kernel if stride is None else stride, rank),
         pads=pads + pads,
         dilations=(1,) * rank,
         ceil_mode=int(ceil),
     )
-    # Neighbours are alike, so the largest of a window is taken to be that of four independent draws.
-    mean, variance = net.spread(x).pooled
-    return net.record(y, gaussian(mean + 1.03 * math.sqrt(variance), 0.49 * variance))
+    # A wide window (SPP has 13 x 13) would cover the ring; beyond nine pixels the maximum hardly moves.
+    window = min(math.prod(kernels), 9)
+    return net.follow(y, (x,), lambda pixels: _neighbours(pixels, window).max(1))
 
 
 def average_pool(net: Net, x: str, kernel: Size, *, stride: Size = 1, padding: Size = 0) -> str:
     """Mean over windows, padding counted, as PyTorch does."""
     rank = len(net.shape(x)) - 2
-    pads = _each(padding, rank)
-    y: str = net.builder.op(
+    kernels, pads = _each(kernel, rank), _each(padding, rank)
+    y = net.op(
         "AveragePool",
         x,
-        kernel_shape=_each(kernel, rank),
+        kernel_shape=kernels,
         strides=_each(stride, rank),
         pads=pads + pads,
         count_include_pad=1,
         ceil_mode=0,
     )
-    mean, variance = net.spread(x).pooled
-    return net.record(y, gaussian(mean, 0.5 * variance))
+    return net.follow(y, (x,), lambda pixels: _neighbours(pixels, math.prod(kernels)).mean(1))
 
 
 def global_average(net: Net, x: str) -> str:
     """Mean over all spatial axes, which stay as ones."""
-    y: str = net.builder.op("GlobalAveragePool", x)
-    mean, variance = net.spread(x).pooled
-    return net.record(y, gaussian(mean, 0.1 * variance))
+    return net.follow(net.op("GlobalAveragePool", x), (x,), lambda pixels: pixels.mean(1, keepdims=True))
+
+
+def upsample(net: Net, x: str, size: tuple[int, int], mode: str) -> str:
+    """Resize [batch, channels, height, width] to `size`: `nearest` repeats, `linear` is PyTorch's bilinear.
+
+    Both as PyTorch's exporter writes them, corners not aligned.
+    """
+    sizes = net.constant([*net.shape(x)[:2], *size], "sizes")
+    settings = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    if mode == "linear":
+        settings = {"coordinate_transformation_mode": "pytorch_half_pixel"}
+    return net.follow(net.op("Resize", x, None, None, sizes, mode=mode, **settings), (x,), spread_out)
 
 
 def flatten(net: Net, x: str) -> str:
     """[batch, ...] to [batch, everything else]."""
-    y: str = net.builder.op("Flatten", x, axis=1)
-    return net.record(y, gaussian(*net.spread(x).pooled))
+    return net.op("Flatten", x, axis=1)
 
 
 def reshape(net: Net, x: str, *shape: int) -> str:
     """The same elements in another shape, given as an int64 constant."""
-    y: str = net.builder.op("Reshape", x, net.builder.constant(list(shape), "shape"))
-    return net.record(y, gaussian(*net.spread(x).pooled))
+    return net.op("Reshape", x, net.constant(list(shape), "shape"))
 
 
 def transpose(net: Net, x: str, *perm: int) -> str:
     """Axes permuted."""
-    y: str = net.builder.op("Transpose", x, perm=perm)
-    return net.record(y, gaussian(*net.spread(x).pooled))
+    return net.op("Transpose", x, perm=perm)

@@ -12,7 +12,7 @@ from fusewise.ir.graph import Graph
 from fusewise.zoo.activations import activate
 from fusewise.zoo.blocks import classify, conv_bn, round_channels, squeeze_excite
 from fusewise.zoo.layers import add, flatten, gemm, global_average
-from fusewise.zoo.net import Net, finish
+from fusewise.zoo.net import Net, finish, image
 
 __all__ = [
     "LARGE",
@@ -45,7 +45,7 @@ def v1_features(net: Net, x: str) -> tuple[str, str]:
 
 
 def mobilenet_v1(net: Net, batch: int) -> Graph:
-    _, x = v1_features(net, net.builder.input("x", (batch, 3, 224, 224)))
+    _, x = v1_features(net, image(net, (batch, 3, 224, 224)))
     return finish(net, logits=classify(net, x, "classifier"))
 
 
@@ -54,7 +54,7 @@ _V2 = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1)
 
 
 def mobilenet_v2(net: Net, batch: int) -> Graph:
-    x = net.builder.input("x", (batch, 3, 224, 224))
+    x = image(net, (batch, 3, 224, 224))
     x = conv_bn(net, x, "features.0", 32, 3, stride=2, activation="relu6")
     index = 1
     for expansion, channels, blocks, first in _V2:
@@ -149,7 +149,7 @@ def _bneck(net: Net, x: str, name: str, row: Bneck) -> str:
 
 
 def _v3(net: Net, batch: int, rows: tuple[Bneck, ...], hidden: int) -> Graph:
-    x = v3_features(net, net.builder.input("x", (batch, 3, 224, 224)), rows)
+    x = v3_features(net, image(net, (batch, 3, 224, 224)), rows)
     x = activate(net, gemm(net, flatten(net, global_average(net, x)), "classifier.0", hidden), _HS)
     return finish(net, logits=gemm(net, x, "classifier.1", 1000))
 

@@ -1,38 +1,26 @@
-"""A network under construction: the graph builder, its random weights, and what is expected of every value.
+"""A network under construction: the graph builder, its random weights, and a probe that runs along.
 
-Random weights only make a useful model when activations keep a sensible size through a hundred layers and batch
-normalisation centres what really arrives. So each value carries a `Spread`, the mean and variance its elements are
-expected to have over random weights and a standard normal input. Layers move it forward analytically, and batch
-normalisation takes its running statistics from it: no data has to be run through the network.
+Random weights only make a useful model when activations keep a sensible size through a hundred layers, and batch
+normalisation does that only when its running statistics are those of what really arrives. So convolutional networks
+carry a probe: a handful of pixels on a ring, pushed through every layer as it is written. Neighbours of a pixel are its
+neighbours on the ring, strides are ignored, and batch normalisation takes its statistics from the pixels it sees. That
+costs a few milliseconds a layer, where running the network itself would cost seconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from fusewise.ir.graph import Graph
 from fusewise.ops.build import GraphBuilder
 
-__all__ = ["Net", "Spread", "finish", "gaussian", "normal", "spread_through", "start", "weight"]
+__all__ = ["Net", "finish", "image", "spread_out", "start", "weight"]
 
-_POINTS, _WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
-_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Expected mean and variance of a value's elements: one figure each, or one a channel."""
-
-    mean: np.ndarray
-    variance: np.ndarray
-
-    @property
-    def pooled(self) -> tuple[float, float]:
-        """Mean and variance averaged over the channels."""
-        return float(self.mean.mean()), float(self.variance.mean())
+_PIXELS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +28,35 @@ class Net:
     """What every layer needs: where nodes go, where weights come from, and how LayerNorm, GELU and such are written.
 
     `decomposed` writes them with elementary operators, as exporters did before ONNX had them. It never changes the
-    weights, so both forms compute the same function.
+    weights, so both forms compute the same function. `probe` has the pixels [channels, pixels] of a value; values
+    behind an input that carries none have none.
     """
 
     builder: GraphBuilder
     rng: np.random.Generator
     decomposed: bool = False
-    spreads: dict[str, Spread] = field(default_factory=dict)
+    probe: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def op(self, kind: str, *inputs: str | None, name: str = "", **attributes: Any) -> str:
+        """Append a node with one output, and return that."""
+        value: str = self.builder.op(kind, *inputs, name=name, **attributes)
+        return value
+
+    def constant(self, array: Any, name: str) -> str:
+        """Add a constant that is no weight: an axis, a shape, a scalar."""
+        return self.builder.constant(array, name)
 
     def shape(self, value: str) -> tuple[int, ...]:
         return self.builder.shape(value)
 
-    def spread(self, value: str) -> Spread:
-        """The expectation recorded for `value`; standard normal when nothing was."""
-        return self.spreads.get(value, gaussian(0.0, 1.0))
+    def array(self, name: str) -> np.ndarray:
+        """The contents of a weight."""
+        return self.builder.constants[name].array
 
-    def record(self, value: str, spread: Spread) -> str:
-        """Remember what is expected of `value`, and hand it back."""
-        self.spreads[value] = spread
+    def follow(self, value: str, sources: tuple[str, ...], function: Callable[..., np.ndarray]) -> str:
+        """Give `value` the pixels that `function` makes of those of `sources`, if all have some; returns `value`."""
+        if all(source in self.probe for source in sources):
+            self.probe[value] = function(*(self.probe[source] for source in sources))
         return value
 
 
@@ -66,33 +65,30 @@ def start(name: str, *, seed: int, decomposed: bool) -> Net:
     return Net(GraphBuilder(name), np.random.default_rng(seed), decomposed)
 
 
-def gaussian(mean: float, variance: float) -> Spread:
-    """A spread with the same figures for every channel."""
-    return Spread(np.asarray(mean), np.asarray(variance))
+def image(net: Net, shape: tuple[int, ...], name: str = "x") -> str:
+    """A float32 input [batch, channels, ...] with a probe of standard normal pixels."""
+    value = net.builder.input(name, shape)
+    net.probe[value] = net.rng.standard_normal((shape[1], _PIXELS), dtype=np.float32)
+    return value
 
 
-def normal(net: Net, shape: tuple[int, ...], deviation: float, mean: float = 0.0) -> np.ndarray:
-    """Fresh float32 weights, normally distributed."""
+def spread_out(pixels: np.ndarray) -> np.ndarray:
+    """A probe at full size again, where a global average had left one pixel."""
+    return np.repeat(pixels, _PIXELS // pixels.shape[1], axis=1)
+
+
+def weight(net: Net, name: str, shape: tuple[int, ...], deviation: float, mean: float = 0.0) -> str:
+    """The normally distributed float32 weight called `name`.
+
+    It is drawn the first time it is asked for: layers of one name share their weights.
+    """
+    if name in net.builder.constants:
+        return name
     array = net.rng.standard_normal(shape, dtype=np.float32)
     array *= np.float32(deviation)
     if mean:
         array += np.float32(mean)
-    return array
-
-
-def weight(net: Net, name: str, shape: tuple[int, ...], deviation: float, mean: float = 0.0) -> str:
-    """The weight called `name`, drawn the first time it is asked for: layers of one name share their weights."""
-    if name in net.builder.constants:
-        return name
-    return net.builder.constant(normal(net, shape, deviation, mean), name)
-
-
-def spread_through(spread: Spread, function: Callable[[np.ndarray], np.ndarray]) -> Spread:
-    """What an elementwise function makes of a normally distributed value, by Gauss-Hermite quadrature."""
-    mean, variance = spread.pooled
-    samples = function(mean + np.sqrt(variance) * _POINTS)
-    centre = float(samples @ _WEIGHTS)
-    return gaussian(centre, float((samples - centre) ** 2 @ _WEIGHTS))
+    return net.builder.constant(array, name)
 
 
 def finish(net: Net, **outputs: str) -> Graph:

@@ -10,7 +10,7 @@ from fusewise.ir.graph import Graph
 from fusewise.zoo.activations import activate
 from fusewise.zoo.blocks import classify, conv_bn
 from fusewise.zoo.layers import add, max_pool
-from fusewise.zoo.net import Net, finish
+from fusewise.zoo.net import Net, finish, image
 
 __all__ = [
     "basic_block",
@@ -29,7 +29,7 @@ _BRANCH_SCALE = 0.5  # of the last gamma in a residual branch
 
 def stem(net: Net, batch: int, size: int) -> str:
     """The image input `x`, a 7x7 convolution and a pooling: [batch, 64, size / 4, size / 4]."""
-    x = net.builder.input("x", (batch, 3, size, size))
+    x = image(net, (batch, 3, size, size))
     return max_pool(net, conv_bn(net, x, "stem", 64, 7, stride=2), 3, stride=2, padding=1)
 
 
