@@ -1,0 +1,57 @@
+"""Fusewise compiles ONNX models to native code, in-process, and says why it did what it did.
+
+>>> import fusewise
+>>> model = fusewise.compile("model.onnx")
+>>> outputs = model.run(None, {"x": x})
+
+Names are loaded when first used, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fusewise.api import Model as Model
+    from fusewise.api import bench as bench
+    from fusewise.api import compile as compile  # noqa: A004 - the verb of the trade
+    from fusewise.api import from_torch as from_torch
+    from fusewise.api import inspect as inspect
+    from fusewise.api import load as load
+    from fusewise.api import optimize as optimize
+    from fusewise.api import save as save
+    from fusewise.api import to_onnx as to_onnx
+    from fusewise.api import verify as verify
+    from fusewise.errors import FusewiseError as FusewiseError
+    from fusewise.trace import Trace as Trace
+
+__all__ = [
+    "FusewiseError",
+    "Model",
+    "Trace",
+    "bench",
+    "compile",
+    "from_torch",
+    "inspect",
+    "load",
+    "optimize",
+    "save",
+    "to_onnx",
+    "verify",
+]
+
+__version__ = "0.1.0"
+
+_ELSEWHERE = {"FusewiseError": "fusewise.errors", "Trace": "fusewise.trace"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'fusewise' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_ELSEWHERE.get(name, "fusewise.api")), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,1 @@
+"""Comparing fairly with other runtimes: peers, timing, meters, answers."""

@@ -1,0 +1,427 @@
+"""What a user does, each verb in a few lines: load, optimize, compile, run, inspect, bench, verify.
+
+A model is given as a path, `zoo:NAME`, bytes, a `ModelProto` or a `Graph`. Everything heavy is imported by the verb that
+needs it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fusewise.errors import UsageError
+from fusewise.trace import Trace
+
+if TYPE_CHECKING:
+    import onnx
+
+    from fusewise.bench.peers import Subject
+    from fusewise.bench.timing import Budget
+    from fusewise.ir.graph import Graph
+    from fusewise.lower.program import Program
+    from fusewise.passes.pipeline import Pass
+    from fusewise.runtime.executable import Executable
+
+    Source = str | Path | bytes | onnx.ModelProto | Graph
+
+__all__ = [
+    "Model",
+    "Options",
+    "Verification",
+    "bench",
+    "compile",
+    "from_torch",
+    "inspect",
+    "load",
+    "optimize",
+    "save",
+    "to_onnx",
+    "verify",
+]
+
+ZOO = "zoo:"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a model is compiled.
+
+    `shapes` gives inputs their shape, `symbols` gives symbolic dimensions their size; a dimension that stays free is 1.
+    `threads`: None for what the machine offers. `exact` refuses whatever may change a rounding. `strict` makes operators
+    without native code an error. `cache`: False for none, a folder, or True for the user's cache folder. `disable` names
+    passes, rules and kernels not to use, as `name` or `name@node`. `passes`: False for none, True for the clean-up passes,
+    or the passes to run.
+    """
+
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    symbols: Mapping[str, int] = field(default_factory=dict)
+    threads: int | None = None
+    exact: bool = False
+    strict: bool = False
+    cache: bool | str | Path = True
+    disable: Iterable[str] = ()
+    passes: bool | Sequence[Pass] = True
+
+
+class Model:
+    """A compiled model, ready to run; callable like `onnxruntime.InferenceSession`.
+
+    `graph` is what was compiled, `trace` the decisions, `summary` the figures: `compile_ms`, `groups`, `kernels`,
+    `arena_bytes`, `host_steps` and `host` (which nodes run on the host, and why). `run` may be called from several threads.
+    """
+
+    def __init__(self, executable: Executable, graph: Graph, trace: Trace, summary: Mapping[str, Any]) -> None:
+        self.executable = executable
+        self.graph = graph
+        self.trace = trace
+        self.summary = dict(summary)
+
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any], run_options: Any = None) -> list[Any]:
+        """The named outputs, all of them for None, given every input by name. `UsageError` for feeds that do not fit."""
+        return self.executable.run(output_names, feeds)
+
+    def get_inputs(self) -> list[Any]:
+        """Name, shape and type of each input."""
+        return list(self.executable.get_inputs())
+
+    def get_outputs(self) -> list[Any]:
+        """Name, shape and type of each output."""
+        return list(self.executable.get_outputs())
+
+
+def load(
+    model: Source,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    symbols: Mapping[str, int] | None = None,
+) -> Graph:
+    """The graph of a model with every dimension that can be known made a number.
+
+    Raises `InvalidModel`, `UnsupportedModel`, `ResourceLimit`, or `UsageError` for a name that does not exist.
+    """
+    from fusewise.frontend import onnx_import
+    from fusewise.ir.graph import Graph
+
+    source = _built(model)
+    graph = source if isinstance(source, Graph) else onnx_import.load(source)
+    return onnx_import.bind(graph, {k: tuple(v) for k, v in (shapes or {}).items()}, dict(symbols or {}))
+
+
+def from_torch(module: Any, args: tuple[Any, ...], **options: Any) -> Graph:
+    """The graph of a PyTorch module, through `torch.export` and the ONNX exporter. `args` are example inputs."""
+    from fusewise.frontend import torch_import
+
+    return torch_import.from_torch(module, args, **options)
+
+
+def optimize(
+    model: Source,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    symbols: Mapping[str, int] | None = None,
+    passes: bool | Sequence[Pass] = True,
+    trace: Trace | None = None,
+) -> Graph:
+    """A better graph for any runtime: the same answers from fewer and cheaper nodes."""
+    return _cleaned(load(model, shapes=shapes, symbols=symbols), passes, Trace() if trace is None else trace)
+
+
+def to_onnx(graph: Graph) -> onnx.ModelProto:
+    """A graph as an ONNX model in memory, node names and provenance kept."""
+    from fusewise.frontend import onnx_export
+
+    return onnx_export.to_model(graph)
+
+
+def save(graph: Graph, path: str | Path) -> None:
+    """Write a graph as an ONNX file, whole or not at all; large weights go to a file beside it."""
+    from fusewise.frontend import onnx_export
+
+    onnx_export.save(graph, Path(path))
+
+
+def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
+    model: Source, options: Options | None = None, *, trace: Trace | None = None, **settings: Any
+) -> Model:
+    """Native code for a model. `settings` are the fields of `Options`, given one by one.
+
+    Raises what `load` raises, `UnsupportedModel` under `strict`, and `ResourceLimit` when the model would not fit.
+    """
+    from fusewise.fusion import simple
+    from fusewise.lower import assemble
+    from fusewise.runtime import executable
+    from fusewise.runtime.host import host_target
+
+    chosen = _options(options, settings)
+    decisions = Trace(disabled=frozenset(chosen.disable)) if trace is None else trace
+    source = _built(model)
+    begin = time.perf_counter()
+    graph = _cleaned(load(source, shapes=chosen.shapes, symbols=chosen.symbols), chosen.passes, decisions)
+    partition = simple.partition(graph, decisions)
+    program = assemble.lower(graph, partition, host_target(), exact=chosen.exact, strict=chosen.strict, trace=decisions)
+    built = executable.build(program, threads=chosen.threads, cache=_cache(chosen.cache))
+    summary = {"compile_ms": (time.perf_counter() - begin) * 1e3, **_figures(program)}
+    return Model(built, graph, decisions, summary)
+
+
+def inspect(
+    model: Source,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    symbols: Mapping[str, int] | None = None,
+) -> dict[str, Any]:
+    """What a model is: size, cost, operators, mapping types, and what of it would run natively on this machine."""
+    from fusewise.fusion import simple
+    from fusewise.lower import assemble
+    from fusewise.runtime.host import host_target
+
+    graph = load(model, shapes=shapes, symbols=symbols)
+    trace = Trace()
+    clean = _cleaned(graph, True, trace)
+    program = assemble.lower(clean, simple.partition(clean, trace), host_target(), trace=trace)
+    host = _host_nodes(program)
+    return {
+        **_description(graph),
+        "nodes_compiled": len(clean.nodes),
+        "native_nodes": len(clean.nodes) - len(host),
+        "host_nodes": len(host),
+        "host": host,
+    }
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Whether the compiled model gives the answers of `reference`.
+
+    `errors` has one relative error per output, `tolerances` what it may be; `blame` the decision found by bisection, as a
+    sentence, and `blamed` its event, when answers differ because of one.
+    """
+
+    agrees: bool
+    reference: str
+    errors: Mapping[str, float]
+    tolerances: Mapping[str, float]
+    decisions: int
+    blame: str | None = None
+    blamed: Any = None
+    builds: int = 1
+    confirmed: bool = False
+
+
+def verify(
+    model: Source,
+    options: Options | None = None,
+    *,
+    seed: int = 0,
+    tolerance: float | None = None,
+    bisect: bool = True,
+    **settings: Any,
+) -> Verification:
+    """Compare the compiled model with ONNX Runtime, or ONNX's reference evaluator, on random inputs from `seed`.
+
+    When answers differ the decision to blame is searched for, by building the model again with fewer decisions allowed.
+    """
+    from fusewise.bench.accuracy import relative_error, tolerance_of
+    from fusewise.bench.blame import first_bad
+    from fusewise.bench.inputs import random_feeds
+    from fusewise.bench.reference import answer
+
+    chosen = _options(options, settings)
+    source = _built(model)
+    graph = load(source, shapes=chosen.shapes, symbols=chosen.symbols)
+    feeds = random_feeds(graph, seed)
+    with tempfile.TemporaryDirectory(prefix="fusewise-verify-") as folder:
+        reference, expected = answer(_written(source, graph, Path(folder)), feeds)
+    limits = [tolerance_of(value) if tolerance is None else tolerance for value in expected]
+
+    def errors(trace: Trace) -> list[float]:
+        trace.disabled |= frozenset(chosen.disable)
+        found = compile(graph, chosen, trace=trace).run(None, feeds)
+        return [relative_error(a, b) for a, b in zip(found, expected, strict=True)]
+
+    def agrees(trace: Trace) -> bool:
+        return all(error <= limit for error, limit in zip(errors(trace), limits, strict=True))
+
+    trace = Trace()
+    found = errors(trace)
+    good = all(error <= limit for error, limit in zip(found, limits, strict=True))
+    blame = None if good or not bisect else first_bad(agrees)
+    return Verification(
+        agrees=good,
+        reference=reference,
+        errors=dict(zip(graph.outputs, found, strict=True)),
+        tolerances=dict(zip(graph.outputs, limits, strict=True)),
+        decisions=trace.gates,
+        blame=None if blame is None else str(blame),
+        blamed=None if blame is None else blame.event,
+        builds=1 if blame is None else 1 + blame.builds,
+        confirmed=False if blame is None else blame.confirmed,
+    )
+
+
+def bench(
+    model: Source,
+    options: Options | None = None,
+    *,
+    against: Sequence[str] = ("onnxruntime",),
+    seed: int = 0,
+    budget: Budget | None = None,
+    weigh: bool = True,
+    program: str | Path | None = None,
+    progress: Callable[[str, float], None] = lambda what, share: None,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Compare with other runtimes: same threads, same inputs, runs taken in turn; see `bench.contest` for the result.
+
+    `program` is the same model saved by `torch.export.save`, which the peers `torch` and `torch.compile` need. With
+    `weigh` off, load time and peak memory are not measured.
+    """
+    from fusewise.bench.contest import contest
+    from fusewise.bench.inputs import random_feeds
+    from fusewise.bench.peers import Peer, Subject, peers_named
+    from fusewise.runtime.host import worker_count
+
+    chosen = _options(options, settings)
+    peers = peers_named(tuple(against))
+    threads = worker_count(chosen.threads)
+    progress("loading", 0.0)
+    source = _built(model)
+    graph = load(source, shapes=chosen.shapes, symbols=chosen.symbols)
+    feeds = random_feeds(graph, seed)
+    ours = Peer("fusewise", _IMPORTS, "fusewise.api:open_session")
+    with tempfile.TemporaryDirectory(prefix="fusewise-bench-") as folder:
+        path = _written(source, graph, Path(folder))
+        stated = {name: list(graph.tensor(name).dims) for name in graph.inputs}
+        subject = Subject(path, graph.inputs, None if program is None else Path(program), _portable(chosen, stated))
+        found = contest(ours, peers, subject, feeds, threads=threads, budget=budget, weigh=weigh, progress=progress)
+    return {"model": _name(model, graph), "threads": threads, "precision": "float32", **found}
+
+
+@dataclass(frozen=True)
+class _Session:
+    """A compiled model as a contestant."""
+
+    model: Model
+
+    def run(self, feeds: Mapping[str, Any]) -> list[Any]:
+        return self.model.run(None, feeds)
+
+
+def open_session(subject: Subject, threads: int) -> _Session:
+    """Open a benchmark's subject in this program, from options as plain JSON values."""
+    return _Session(compile(subject.path, Options(threads=threads, **subject.options)))
+
+
+_IMPORTS = ("numpy", "onnx", "llvmlite.binding")
+"""What this program imports before it opens a model; not part of a load time, as other runtimes' libraries are not."""
+
+
+def _portable(options: Options, shapes: Mapping[str, list[int]]) -> dict[str, Any]:
+    """The options a child process needs, as plain JSON values."""
+    cache = options.cache if isinstance(options.cache, bool) else str(options.cache)
+    return {"shapes": shapes, "exact": options.exact, "cache": cache, "disable": sorted(options.disable)}
+
+
+def _options(options: Options | None, settings: Mapping[str, Any]) -> Options:
+    try:
+        return replace(Options() if options is None else options, **settings)
+    except TypeError as error:
+        known = ", ".join(Options.__dataclass_fields__)
+        raise UsageError(f"{str(error).split('.__init__() ')[-1]}; the options are {known}") from None
+
+
+def _built(model: Source) -> Source:
+    """A zoo name as its graph; everything else as it is."""
+    if isinstance(model, str) and model.startswith(ZOO):
+        from fusewise.zoo import catalogue
+
+        return catalogue.build(model.removeprefix(ZOO))
+    return model
+
+
+def _name(model: Source, graph: Graph) -> str:
+    return str(model) if isinstance(model, str | Path) else graph.name
+
+
+def _written(source: Source, graph: Graph, folder: Path) -> Path:
+    """The model as an ONNX file: the user's own where there is one, else written into `folder`."""
+    if isinstance(source, str | Path):
+        return Path(source)
+    path = folder / "model.onnx"
+    if isinstance(source, bytes):
+        path.write_bytes(source)
+    elif hasattr(source, "SerializeToString"):
+        path.write_bytes(source.SerializeToString())
+    else:
+        save(graph, path)
+    return path
+
+
+def _cleaned(graph: Graph, passes: bool | Sequence[Pass], trace: Trace) -> Graph:
+    from fusewise.passes import pipeline
+
+    if passes is False:
+        return graph
+    return pipeline.run(graph, pipeline.CLEAN if passes is True else tuple(passes), trace)
+
+
+def _cache(cache: bool | str | Path) -> Path | None:
+    """The folder for compiled kernels."""
+    if cache is True:
+        import platformdirs
+
+        return platformdirs.user_cache_path("fusewise")
+    return None if cache is False else Path(cache)
+
+
+def _figures(program: Program) -> dict[str, Any]:
+    host = _host_nodes(program)
+    return {
+        "groups": program.groups,
+        "kernels": len(program.kernels),
+        "arena_bytes": program.arena_bytes,
+        "host_steps": len(host),
+        "host": host,
+    }
+
+
+def _host_nodes(program: Program) -> list[dict[str, str]]:
+    """Name, operator and reason of every node that runs on the host."""
+    from fusewise.lower.program import HostStep
+
+    steps = [step for step in program.steps if isinstance(step, HostStep)]
+    return [{"node": step.node.label, "op": step.node.op, "reason": step.reason} for step in steps]
+
+
+def _description(graph: Graph) -> dict[str, Any]:
+    """Size and cost of a graph; `macs` is None when a shape is not known."""
+    from collections import Counter
+
+    from fusewise.ops.definition import call_of, mapping_of
+    from fusewise.ops.spec import Mapping as MappingType
+    from fusewise.ops.table import spec_of
+    from fusewise.zoo import count
+
+    kinds: Counter[str] = Counter()
+    for node in graph.nodes:
+        spec = spec_of(node.op, node.domain)
+        kinds[(MappingType.OPAQUE if spec is None else mapping_of(spec, call_of(graph, node))).name.lower()] += 1
+    try:
+        macs: int | None = count.macs(graph)
+    except (TypeError, ValueError):
+        macs = None
+    return {
+        "model": graph.name,
+        "opset": graph.opset,
+        "inputs": {name: str(graph.types[name]) for name in graph.inputs},
+        "outputs": {name: str(graph.types[name]) for name in graph.outputs},
+        "nodes": len(graph.nodes),
+        "parameters": count.parameters(graph),
+        "macs": macs,
+        "operators": dict(Counter(node.op for node in graph.nodes).most_common()),
+        "mapping_types": {kind.name.lower(): kinds[kind.name.lower()] for kind in MappingType},
+    }

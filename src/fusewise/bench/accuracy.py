@@ -1,0 +1,82 @@
+"""How far two sets of answers are apart, and how far they may be: one number per output, one table by dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fusewise.ir.dtypes import STRING, dtype_of
+
+__all__ = ["TOLERANCES", "relative_error", "tolerance_of", "within", "worst_error"]
+
+TOLERANCES: dict[str, float] = {
+    "float64": 1e-12,
+    "float32": 1e-5,
+    "complex64": 1e-5,
+    "complex128": 1e-12,
+    "float16": 4e-3,
+    "bfloat16": 3e-2,
+}
+"""Largest `relative_error` that reassociation explains, by dtype. Everything else (integers, booleans, text, the floats
+of 8 bits and fewer) must be equal."""
+
+
+def tolerance_of(answer: Any) -> float:
+    """The row of `TOLERANCES` for an answer; that of its elements for a sequence."""
+    if isinstance(answer, list | tuple):
+        return max((tolerance_of(item) for item in answer), default=0.0)
+    if answer is None:
+        return 0.0
+    return TOLERANCES.get(dtype_of(np.asarray(answer)).name, 0.0)
+
+
+def relative_error(found: Any, expected: Any) -> float:
+    """max |found - expected| / max |expected|, infinite when shape, dtype or structure differ.
+
+    Where both are NaN, or the same infinity, they agree. Text and truth values either agree (0) or do not (infinite);
+    integers are compared by value.
+    """
+    if found is None or expected is None:
+        return 0.0 if found is None and expected is None else float("inf")
+    if isinstance(expected, list | tuple):
+        if not isinstance(found, list | tuple) or len(found) != len(expected):
+            return float("inf")
+        return worst_error(found, expected)
+    a, b = np.asarray(found), np.asarray(expected)
+    if a.shape != b.shape or dtype_of(a) != dtype_of(b):
+        return float("inf")
+    if dtype_of(b) == STRING or b.dtype == bool:
+        return 0.0 if np.array_equal(a, b) else float("inf")
+    if b.size == 0:
+        return 0.0
+    if b.dtype.kind in "iu" and np.array_equal(a, b):
+        return 0.0
+    exact = b.dtype.kind in "iu"
+    wide = np.dtype(np.complex128) if b.dtype.kind == "c" else np.dtype(np.float64)
+    a, b = a.astype(wide), b.astype(wide)
+    finite = np.isfinite(a) & np.isfinite(b)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    if not np.all(finite | same):
+        return float("inf")
+    difference = float(np.max(np.abs(a[finite] - b[finite]), initial=0.0))
+    scale = float(np.max(np.abs(b[finite]), initial=0.0))
+    if exact:  # not equal, even where float64 cannot tell large integers apart
+        difference = max(difference, 1.0)
+    if difference == 0.0:
+        return 0.0
+    return difference / scale if scale else float("inf")
+
+
+def worst_error(found: Sequence[Any], expected: Sequence[Any]) -> float:
+    """The largest `relative_error` over all outputs."""
+    return max((relative_error(a, b) for a, b in zip(found, expected, strict=True)), default=0.0)
+
+
+def within(found: Sequence[Any], expected: Sequence[Any], tolerance: float | None = None) -> bool:
+    """Does every output agree? Each by its dtype's tolerance, or all by the one given."""
+    return all(
+        relative_error(a, b) <= (tolerance_of(b) if tolerance is None else tolerance)
+        for a, b in zip(found, expected, strict=True)
+    )

@@ -1,0 +1,98 @@
+"""Random inputs a model can digest: seeded, and with integers in the range the graph gives them a meaning for.
+
+A token id must be smaller than the table it looks up, a mask is 0 or 1. The range is read off the graph: an integer input
+is followed through operators that only move elements to the operators that use it as an index.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+
+from fusewise.errors import UsageError
+from fusewise.ir.dtypes import STRING
+from fusewise.ir.graph import Graph, Node
+from fusewise.ir.types import OptionalType, SequenceType, TensorType, ValueType
+
+__all__ = ["index_bound", "random_feeds"]
+
+_MOVES = frozenset(
+    "Cast Concat Expand Flatten Identity Reshape Slice Split Squeeze Tile Transpose Unsqueeze Clip Where Mod".split()
+)
+"""Operators whose output elements are elements of operand 0 (or of all operands), so that a range survives them."""
+
+_IMAGE_MAX = 256
+_ONES = 0.8  # how much of a mask is 1: enough that no attention row is masked whole
+
+
+def random_feeds(graph: Graph, seed: int = 0) -> dict[str, object]:
+    """One value for each graph input: arrays, lists of arrays for sequences.
+
+    The same seed gives an input the same contents whatever other inputs there are. `UsageError` for an input whose shape
+    is not known.
+    """
+    feeds: dict[str, object] = {}
+    for name in graph.inputs:
+        rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
+        feeds[name] = _value(graph, name, graph.types[name], rng)
+    return feeds
+
+
+def _value(graph: Graph, name: str, kind: ValueType, rng: np.random.Generator) -> object:
+    if isinstance(kind, SequenceType):
+        return [_value(graph, name, kind.element, rng) for _ in range(2)]
+    if isinstance(kind, OptionalType):
+        return _value(graph, name, kind.element, rng)
+    if not kind.is_static:
+        raise UsageError(f"input {name!r} has shape {kind}; give it with --shape {name}=...")
+    return _tensor(graph, name, kind, rng)
+
+
+def _tensor(graph: Graph, name: str, kind: TensorType, rng: np.random.Generator) -> np.ndarray:
+    shape, dtype = kind.dims, kind.dtype
+    if dtype == STRING:
+        words = np.array(["alpha", "beta", "gamma", "delta"], dtype=object)
+        return np.asarray(words[rng.integers(0, len(words), shape)], dtype=object).reshape(shape)
+    if dtype.kind == "complex":
+        pair = rng.standard_normal((2, *shape))
+        return np.asarray(pair[0] + 1j * pair[1]).astype(dtype.numpy)
+    if dtype.is_float:
+        return np.asarray(rng.standard_normal(shape)).astype(dtype.numpy)
+    if dtype.kind == "bool":
+        return np.asarray(rng.random(shape) < _ONES)
+    bound = index_bound(graph, name)
+    if bound is not None:
+        return np.asarray(rng.integers(0, max(1, bound), shape)).astype(dtype.numpy)
+    if dtype.bits == 8:
+        return rng.integers(0, _IMAGE_MAX, shape).astype(np.uint8).view(dtype.numpy).reshape(shape)
+    return np.asarray(rng.random(shape) < _ONES).astype(dtype.numpy)
+
+
+def index_bound(graph: Graph, value: str) -> int | None:
+    """One more than the largest index that every use of `value` as an index allows; None when it is never used as one."""
+    bounds: list[int] = []
+    waiting, seen = [value], {value}
+    while waiting:
+        name = waiting.pop()
+        for node in (graph.nodes[k] for k in graph.users[name]):
+            bounds.extend(_bounds(graph, node, name))
+            if node.op in _MOVES:
+                waiting.extend(v for v in node.writes if v not in seen)
+                seen.update(node.writes)
+    return min(bounds, default=None)
+
+
+def _bounds(graph: Graph, node: Node, name: str) -> list[int]:
+    """How many entries the tables have that `node` indexes with `name`."""
+    if node.op in ("Gather", "GatherElements", "ScatterElements") and name == node.inputs[1]:
+        shape = graph.tensor(node.inputs[0]).shape
+        extent = None if shape is None else shape[node.attribute("axis", 0)]
+        return [extent] if isinstance(extent, int) else []
+    if node.op == "GatherND" and name == node.inputs[1]:
+        shape = graph.tensor(node.inputs[0]).shape or ()
+        return [extent for extent in shape[node.attribute("batch_dims", 0) :] if isinstance(extent, int)]
+    if node.op == "OneHot" and name == node.inputs[0]:
+        depth = graph.array(node.inputs[1])
+        return [] if depth is None else [int(depth.reshape(-1)[0])]
+    return []

@@ -1,0 +1,170 @@
+"""Other runtimes behind one seam: each opens a model with the same number of threads and runs it on the same feeds.
+
+All run float32 as float32, at their best settings for latency. Rows name their opener and do not import it, so that the
+table costs nothing and a meter's child process can find the same opener by name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from fusewise.errors import UsageError
+
+__all__ = ["PEERS", "Peer", "Session", "Subject", "opener_of", "peers_named"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is measured: an ONNX file, the same model as a saved `torch.export` program where there is one, the
+    input names in order, and options that only one runtime reads (plain JSON values)."""
+
+    path: Path
+    inputs: tuple[str, ...] = ()
+    program: Path | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Session(Protocol):
+    """An opened model."""
+
+    def run(self, feeds: Mapping[str, Any]) -> list[Any]:
+        """All outputs, in the model's order. They may be overwritten by the next run."""
+        ...
+
+
+class Opener(Protocol):
+    def __call__(self, subject: Subject, threads: int) -> Session: ...
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One runtime. `opener` is `module:function`, `packages` what it imports."""
+
+    name: str
+    packages: tuple[str, ...]
+    opener: str
+    needs_program: bool = False
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Packages that are not installed."""
+        return tuple(name for name in self.packages if importlib.util.find_spec(name) is None)
+
+
+PEERS: tuple[Peer, ...] = (
+    Peer("onnxruntime", ("onnxruntime",), "fusewise.bench.peers:open_onnxruntime"),
+    Peer("openvino", ("openvino",), "fusewise.bench.peers:open_openvino"),
+    Peer("torch", ("torch",), "fusewise.bench.peers:open_torch", needs_program=True),
+    Peer("torch.compile", ("torch",), "fusewise.bench.peers:open_torch_compile", needs_program=True),
+)
+
+
+def peers_named(names: tuple[str, ...]) -> tuple[Peer, ...]:
+    """The rows of `PEERS` with these names; `UsageError` for a name that is unknown or not installed."""
+    table = {peer.name: peer for peer in PEERS}
+    for name in names:
+        if name not in table:
+            raise UsageError(f"there is no runtime {name!r} to compare with; choose from {', '.join(table)}")
+        if table[name].missing:
+            raise UsageError(f"{name} is not installed; install it with: pip install {' '.join(table[name].missing)}")
+    return tuple(table[name] for name in names)
+
+
+def opener_of(peer: Peer) -> Opener:
+    """The function that opens a model in this runtime."""
+    module, _, function = peer.opener.partition(":")
+    return cast(Opener, getattr(importlib.import_module(module), function))
+
+
+@dataclass(frozen=True)
+class _OnnxRuntime:
+    session: Any
+
+    def run(self, feeds: Mapping[str, Any]) -> list[Any]:
+        return list(self.session.run(None, dict(feeds)))
+
+
+def open_onnxruntime(subject: Subject, threads: int) -> Session:
+    """ONNX Runtime on the CPU: every optimisation, spinning workers, operators one after the other."""
+    import onnxruntime
+
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = threads
+    settings.inter_op_num_threads = 1
+    settings.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    settings.add_session_config_entry("session.intra_op.allow_spinning", "1")
+    settings.log_severity_level = 3
+    return _OnnxRuntime(onnxruntime.InferenceSession(str(subject.path), settings, providers=["CPUExecutionProvider"]))
+
+
+@dataclass(frozen=True)
+class _OpenVino:
+    request: Any
+    outputs: int
+
+    def run(self, feeds: Mapping[str, Any]) -> list[Any]:
+        found = self.request.infer(dict(feeds), share_inputs=True, share_outputs=True)
+        return [found[k] for k in range(self.outputs)]
+
+
+def open_openvino(subject: Subject, threads: int) -> Session:
+    """OpenVINO on the CPU: float32 throughout, one stream for latency, shapes fixed where the subject states them."""
+    import openvino
+
+    core = openvino.Core()
+    model = core.read_model(str(subject.path))
+    shapes = subject.options.get("shapes", {})
+    if model.is_dynamic() and shapes:
+        model.reshape({name: openvino.PartialShape(list(shape)) for name, shape in shapes.items()})
+    settings = {
+        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_NUM_THREADS": threads,
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": 1,
+    }
+    compiled = core.compile_model(model, "CPU", settings)
+    return _OpenVino(compiled.create_infer_request(), len(compiled.outputs))
+
+
+@dataclass(frozen=True)
+class _Torch:
+    module: Any
+    inputs: tuple[str, ...]
+
+    def run(self, feeds: Mapping[str, Any]) -> list[Any]:
+        import torch
+
+        with torch.inference_mode():
+            found = self.module(*(torch.from_numpy(np.asarray(feeds[name])) for name in self.inputs))
+        leaves = torch.utils._pytree.tree_leaves(found)
+        return [leaf.numpy() for leaf in leaves]
+
+
+def open_torch(subject: Subject, threads: int) -> Session:
+    """PyTorch, eager. Sets the thread count of the whole process: PyTorch has no other."""
+    import torch
+
+    torch.set_num_threads(threads)
+    return _Torch(torch.export.load(_program(subject)).module(), subject.inputs)
+
+
+def open_torch_compile(subject: Subject, threads: int) -> Session:
+    """PyTorch through `torch.compile`; the compilation itself happens in the first run."""
+    import torch
+
+    torch.set_num_threads(threads)
+    return _Torch(torch.compile(torch.export.load(_program(subject)).module()), subject.inputs)
+
+
+def _program(subject: Subject) -> Path:
+    if subject.program is None:
+        raise UsageError("PyTorch can only be compared on a model that came from a PyTorch module")
+    return subject.program

@@ -1,0 +1,144 @@
+"""Trustworthy timing of several runtimes on one machine: blocks of runs, taken in turn, with quiet in between.
+
+A runtime's idle workers spin for tens of milliseconds after its last run, on the cores the next runtime needs. So runs
+come in short blocks of one runtime, the first run of a block is not counted (cold caches, workers just woken), and
+before the next block the process must have gone quiet. Blocks alternate A B, B A, so that a slow drift of the machine
+falls on both alike.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+__all__ = ["Budget", "Clock", "Timing", "race", "settle"]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How long to measure: at least `runs` and `seconds` for each runtime, but no round begins after `limit_seconds`."""
+
+    runs: int = 50
+    seconds: float = 3.0
+    limit_seconds: float = 60.0
+    warmup: int = 3
+    block_seconds: float = 0.1
+    longest_block: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Wall time and the processor time of this process, in seconds, and how to wait."""
+
+    wall: Callable[[], float] = time.perf_counter
+    cpu: Callable[[], float] = time.process_time
+    sleep: Callable[[float], None] = time.sleep
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Durations of single runs, in milliseconds, in the order they were taken."""
+
+    samples_ms: tuple[float, ...]
+
+    @property
+    def p50_ms(self) -> float:
+        return self.percentile(50)
+
+    @property
+    def p90_ms(self) -> float:
+        return self.percentile(90)
+
+    @property
+    def min_ms(self) -> float:
+        return min(self.samples_ms)
+
+    def percentile(self, percent: float) -> float:
+        """The value below which `percent` of the runs lie, interpolated between neighbours."""
+        ordered = sorted(self.samples_ms)
+        place = (len(ordered) - 1) * percent / 100
+        below = int(place)
+        above = min(below + 1, len(ordered) - 1)
+        return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
+
+def settle(clock: Clock, quiet: float = 0.2, step: float = 0.005, limit: float = 0.3) -> None:
+    """Wait until this process uses less than `quiet` of one core over a step, at most `limit` seconds."""
+    begin = clock.wall()
+    while clock.wall() - begin < limit:
+        wall, cpu = clock.wall(), clock.cpu()
+        clock.sleep(step)
+        if clock.cpu() - cpu < quiet * (clock.wall() - wall):
+            return
+
+
+def race(
+    calls: Sequence[Callable[[], object]],
+    budget: Budget,
+    clock: Clock | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> tuple[Timing, ...]:
+    """Time each call, interleaved in blocks; one `Timing` for each, in order.
+
+    `progress` is told the finished share, 0 to 1, after each round.
+    """
+    clock = clock or Clock()
+    lengths = [_block_length(call, budget, clock) for call in calls]
+    samples: list[list[float]] = [[] for _ in calls]
+    begin = clock.wall()
+    backwards = False
+    with _without_collection():
+        while True:
+            order = range(len(calls))
+            for k in reversed(order) if backwards else order:
+                settle(clock)
+                calls[k]()
+                samples[k].extend(_block(calls[k], lengths[k], clock))
+            backwards = not backwards
+            share = _share(samples, budget, clock.wall() - begin)
+            if progress is not None:
+                progress(share)
+            if share >= 1:
+                break
+    return tuple(Timing(tuple(found)) for found in samples)
+
+
+def _block_length(call: Callable[[], object], budget: Budget, clock: Clock) -> int:
+    """Warm up, and choose how many runs make a block of the budgeted length."""
+    settle(clock)
+    shortest = float("inf")
+    for _ in range(max(1, budget.warmup)):
+        begin = clock.wall()
+        call()
+        shortest = min(shortest, clock.wall() - begin)
+    return max(2, min(budget.longest_block, round(budget.block_seconds / max(shortest, 1e-6))))
+
+
+def _block(call: Callable[[], object], length: int, clock: Clock) -> Iterator[float]:
+    for _ in range(length):
+        begin = clock.wall()
+        call()
+        yield (clock.wall() - begin) * 1e3
+
+
+def _share(samples: Sequence[Sequence[float]], budget: Budget, elapsed: float) -> float:
+    """How much of the budget is spent: the runtime that is furthest behind decides, unless time is up."""
+    runs = min(len(found) / budget.runs for found in samples) if budget.runs else 1.0
+    seconds = min(sum(found) / 1e3 / budget.seconds for found in samples) if budget.seconds else 1.0
+    return min(1.0, max(min(runs, seconds), elapsed / budget.limit_seconds))
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """No garbage collection inside the timed region."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
