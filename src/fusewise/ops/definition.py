@@ -81,7 +81,7 @@ def mapping_of(spec: OpSpec, call: Call) -> Mapping:
         return Mapping.OPAQUE
     data = [i for i, kind in enumerate(call.inputs) if kind is not None and call.constant(i) is None]
     wide = [i for i in data if call.input(i).size != 1]
-    return max((kinds[i] for i in (wide if wide else data)), default=Mapping.ONE_TO_ONE)
+    return max((kinds[i] for i in (wide or data)), default=Mapping.ONE_TO_ONE)
 
 
 def flops_of(spec: OpSpec, call: Call) -> int:

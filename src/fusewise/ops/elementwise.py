@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from fusewise.ir.dtypes import FLOAT32, FLOAT64, DType, dtype_of, dtype_of_onnx
-from fusewise.ops.cost import of_scalar
+from fusewise.ir.dtypes import BOOL, FLOAT64, DType, dtype_of, dtype_of_onnx
+from fusewise.ops.cost import free, of_scalar
 from fusewise.ops.edges import elementwise
 from fusewise.ops.expr import Expr, binary, cast, compare, const, select, unary
 from fusewise.ops.indexing import compute_type
@@ -228,7 +228,31 @@ _UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 _BITWISE = ("int32", "uint8", "int64", "int8")
 _NONZERO_INT = Sample((("int32", (3, 4)), np.array([[3], [-2], [5]], np.int32)), low=-9, high=9)
 
+
+def _dropout(call: Call, x: Expr, ratio: Expr | None = None, training: Expr | None = None) -> Expr:
+    """A copy, unless it is known to train."""
+    if call.has(2) and bool(call.known(2).reshape(-1)[0]):
+        raise NotDefined("Dropout in training mode")
+    return x
+
+
+def _dropout_mask(call: Call, output: int, at: tuple[Expr, ...]) -> Expr:
+    return const(True, BOOL)
+
+
 ELEMENTWISE: tuple[OpSpec, ...] = (
+    OpSpec(
+        "Dropout",
+        mapping=elementwise,
+        flops=free,
+        scalar=_dropout,
+        define=_dropout_mask,
+        flags=frozenset({"linear", "copy"}),
+        samples=(
+            Sample((("float32", (3, 4)),), outputs=2),
+            Sample((("float16", (5,)), np.array(0.3, np.float32), np.array(False)), {"seed": 1}),
+        ),
+    ),
     row("Abs", _of("abs"), unary_samples(-3, 3, "int32", "uint8"), "homomorphic"),
     row("Neg", _of("neg"), unary_samples(-3, 3, "int64", "int8"), "linear"),
     row("Sign", _of("sign"), unary_samples(-3, 3, "int32", "uint8"), "idempotent"),

@@ -9,10 +9,13 @@ import onnx
 
 from fusewise.errors import InvalidModel
 from fusewise.ir.graph import Constant, Node
-from fusewise.ir.types import ValueType
+from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.proto import node_to_proto, tensor_to_proto, type_from_proto, type_to_proto
 
 __all__ = ["infer_outputs"]
+
+_SHAPELESS = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
+"""Operators ONNX defines by a function and infers no shape for; their output is shaped as their first operand."""
 
 _DATA_LIMIT = 4096  # elements; shape inference only ever looks into small operands such as axes and target shapes
 
@@ -53,4 +56,16 @@ def _infer(
         {n: tensor_to_proto(c.array, n) for n, c in zip(node.inputs, constants, strict=False) if n and c is not None},
         opset_imports=[onnx.helper.make_opsetid(node.domain, opset)],
     )
-    return tuple(type_from_proto(found[n]) if n in found else None for n in node.outputs)
+    outputs = tuple(type_from_proto(found[n]) if n in found else None for n in node.outputs)
+    return _like_first(types[0], outputs) if node.op in _SHAPELESS and types else outputs
+
+
+def _like_first(first: ValueType | None, outputs: tuple[ValueType | None, ...]) -> tuple[ValueType | None, ...]:
+    if not isinstance(first, TensorType):
+        return outputs
+    return tuple(
+        TensorType(first.dtype if kind is None else kind.dtype, first.shape)
+        if kind is None or (isinstance(kind, TensorType) and kind.shape is None)
+        else kind
+        for kind in outputs
+    )

@@ -67,7 +67,7 @@ def evaluate_expression(
         found = _evaluate(body, space)
     shape = tuple(extents.values())
     trimmed = found.reshape(found.shape[: len(shape)])
-    return np.ascontiguousarray(np.broadcast_to(trimmed, shape)), space.operations
+    return np.broadcast_to(trimmed, shape).copy(), space.operations
 
 
 def _evaluate(root: Expr, space: _Space) -> np.ndarray:

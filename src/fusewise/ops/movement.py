@@ -387,7 +387,7 @@ MOVEMENT: tuple[OpSpec, ...] = (
         data_then(_pad_kind, (1, 3)),
         (
             Sample((_f32(2, 3), _i64(1, 0, 0, 2))),
-            Sample((_f32(2, 3), _i64(1, -1), np.array(1.5, np.float32), _i64(1))),
+            Sample((_f32(2, 3), _i64(1, 2), np.array(1.5, np.float32), _i64(1))),
             Sample((_f32(2, 4), _i64(1, 2, 1, 5)), {"mode": "reflect"}),
             Sample((_f32(2, 3), _i64(1, 2, 0, 1)), {"mode": "edge"}),
             Sample((_f32(2, 3), _i64(1, 2, 0, 4)), {"mode": "wrap"}),

@@ -189,7 +189,6 @@ _POSITIONS = (
 )
 _GLOBAL = (
     Sample((("float32", (2, 3, 4, 5)),)),
-    Sample((("float32", (1, 2, 6)),)),
     Sample((("float16", (1, 2, 3, 3)),)),
 )
 
@@ -209,7 +208,7 @@ POOL: tuple[OpSpec, ...] = (
     ),
     row("GlobalMaxPool", _max_pool, "max_pool", _flops(1), _GLOBAL),
     row("GlobalAveragePool", _average_pool, "average_pool", _flops(1, 1), _GLOBAL, "linear"),
-    row("GlobalLpPool", _lp_pool, "lp_pool", _flops(2, 1), ()),
+    row("GlobalLpPool", _lp_pool, "lp_pool", _flops(2, 1), (_GLOBAL[0], Sample((("float32", (1, 2, 6)),), {"p": 1}))),
     row(
         "Col2Im",
         _col2im,

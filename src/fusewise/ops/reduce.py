@@ -235,7 +235,7 @@ REDUCE: tuple[OpSpec, ...] = (
     row("ReduceMin", _and_or("min"), 1, _samples(-3, "int32", "int8", "bool"), "idempotent"),
     row("ReduceL1", _over("sum", lambda x: unary("abs", x)), 2, _samples(-3, *_INT)),
     row("ReduceL2", _over("sum", square, lambda y, n: _root(y)), 2, _samples(-3, "float64", "float16")),
-    row("ReduceSumSquare", _over("sum", square), 2, _samples(-3, *_INT)),
+    row("ReduceSumSquare", _over("sum", square), 2, _samples(-3, "int64", "float64")),
     row("ReduceLogSum", _over("sum", finish=lambda y, n: unary("log", y)), 1, _samples(0.5, "float64")),
     row("ReduceLogSumExp", _log_sum_exp, 4, _samples(-3, "float64", "float16")),
     _positional("ArgMax", _position("max"), 1, "reduce", _position_samples()),

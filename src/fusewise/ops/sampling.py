@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import onnx
 
 from fusewise.ir.dtypes import DType, dtype_named
 from fusewise.ir.graph import Constant, Node, attributes_of
@@ -12,9 +13,17 @@ from fusewise.ir.types import ValueType
 from fusewise.ops.infer import infer_outputs
 from fusewise.ops.spec import Call, OpSpec, Sample
 
-__all__ = ["call_of_sample", "random_array"]
+__all__ = ["NEWEST_OPSET", "call_of_sample", "opset_of", "random_array"]
 
-NEWEST_OPSET = 28
+NEWEST_OPSET = onnx.defs.onnx_opset_version()
+
+
+def opset_of(spec: OpSpec) -> int:
+    """The newest version of the row's domain that has the operator: deprecated ones live in an older opset."""
+    if spec.domain:
+        return 1
+    schema = onnx.defs.get_schema(spec.name, NEWEST_OPSET, spec.domain)
+    return schema.since_version - 1 if schema.deprecated else NEWEST_OPSET
 
 
 def random_array(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, low: float, high: float) -> np.ndarray:
@@ -31,7 +40,7 @@ def random_array(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator,
 
 
 def call_of_sample(
-    spec: OpSpec, sample: Sample, rng: np.random.Generator, opset: int = NEWEST_OPSET
+    spec: OpSpec, sample: Sample, rng: np.random.Generator
 ) -> tuple[Call, tuple[np.ndarray | None, ...]]:
     """The call a sample describes, and the arrays of its operands (None: absent)."""
     arrays: list[np.ndarray | None] = []
@@ -52,5 +61,5 @@ def call_of_sample(
         domain=spec.domain,
     )
     types: tuple[ValueType | None, ...] = tuple(None if a is None else Constant(a).type for a in arrays)
-    found = infer_outputs(node, types, tuple(constants), opset if spec.domain == "" else 1)
+    found = infer_outputs(node, types, tuple(constants), opset_of(spec))
     return dataclasses.replace(Call(node, types, found), constants=tuple(constants)), tuple(arrays)

@@ -1,0 +1,96 @@
+"""Operators that never fuse and run whole: recurrent cells, searches, sequences, text, control flow, random numbers.
+
+Rows still say how elements map, so that plans and costs are right about them. `opaque` marks those with several
+results per element, conflicts between writes, shapes that depend on data, or effects.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from fusewise.ops.cost import free, per_input
+from fusewise.ops.edges import every, opaque
+from fusewise.ops.indexing import dims
+from fusewise.ops.spec import Call, Mapping, OpSpec
+
+__all__ = ["MANY_TO_MANY", "OPAQUE"]
+
+
+def _many(name: str, cost: Callable[[Call], int], family: str = "") -> OpSpec:
+    """Many-to-Many without an element definition."""
+    return OpSpec(name, mapping=every(Mapping.MANY_TO_MANY), flops=cost, family=family)
+
+
+def _opaque(name: str, domain: str = "") -> OpSpec:
+    return OpSpec(name, mapping=opaque, flops=free, domain=domain, flags=frozenset({"opaque"}))
+
+
+def _recurrent(gates: int) -> Callable[[Call], int]:
+    """Products with the input and the recurrent weights at every step; the gates' own arithmetic is small beside them."""
+
+    def cost(call: Call) -> int:
+        steps, batch, size = dims(call, 0)
+        directions, _, hidden = dims(call, 2)
+        return steps * batch * directions * gates * hidden * (2 * (size + hidden) + 4)
+
+    return cost
+
+
+def _determinant(call: Call) -> int:
+    n = dims(call)[-1]
+    return 2 * n * call.input(0).size // 3
+
+
+def _transform(call: Call) -> int:
+    """Five n log n for each signal, as the fast transform is usually counted."""
+    size = call.output().size
+    return 5 * size * max(1, math.ceil(math.log2(max(2, max(dims(call))))))
+
+
+def _deform_flops(call: Call) -> int:
+    return call.output().size * (2 * math.prod(dims(call, 1)[1:]) * 4 + int(call.has(3)))
+
+
+def _grid_flops(call: Call) -> int:
+    return call.output().size * (3 * 2 ** (call.input(0).rank - 2))
+
+
+MANY_TO_MANY: tuple[OpSpec, ...] = (
+    _many("LSTM", _recurrent(4), "recurrent"),
+    _many("GRU", _recurrent(3), "recurrent"),
+    _many("RNN", _recurrent(1), "recurrent"),
+    _many("TopK", per_input(1), "top_k"),
+    _many("MaxRoiPool", per_input(1)),
+    _many("RoiAlign", lambda call: 8 * call.output().size),
+    _many("DeformConv", _deform_flops),
+    _many("GridSample", _grid_flops),
+    _many("AffineGrid", lambda call: 2 * call.output().size * dims(call, 0)[-1]),
+    _many("DFT", _transform),
+    _many("STFT", _transform),
+    _many("MelWeightMatrix", lambda call: 4 * call.output().size),
+    _many("Det", _determinant),
+    _many("NegativeLogLikelihoodLoss", per_input(1)),
+    _many("SoftmaxCrossEntropyLoss", per_input(6)),
+)
+
+OPAQUE: tuple[OpSpec, ...] = (
+    *(_opaque(name) for name in ("If", "Loop", "Scan", "SequenceMap")),
+    *(
+        _opaque(name)
+        for name in (
+            "SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength ConcatFromSequence"
+            " SplitToSequence Optional OptionalGetElement OptionalHasElement"
+        ).split()
+    ),
+    *(_opaque(name) for name in "RegexFullMatch StringConcat StringNormalizer StringSplit TfIdfVectorizer".split()),
+    *(_opaque(name) for name in "NonZero NonMaxSuppression Unique Compress".split()),
+    *(_opaque(name) for name in "Scatter ScatterElements ScatterND TensorScatter MaxUnpool".split()),
+    *(
+        _opaque(name)
+        for name in "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split()
+    ),
+    *(_opaque(name) for name in ("ImageDecoder", "BitCast", "Constant")),
+    *(_opaque(name, "ai.onnx.preview.training") for name in ("Adagrad", "Adam", "Gradient", "Momentum")),
+    _opaque("FlexAttention", "ai.onnx.preview"),
+)
