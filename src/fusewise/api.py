@@ -33,6 +33,7 @@ __all__ = [
     "Options",
     "Verification",
     "bench",
+    "cache_folder",
     "compile",
     "from_torch",
     "inspect",
@@ -163,7 +164,7 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     graph = _cleaned(load(source, shapes=chosen.shapes, symbols=chosen.symbols), chosen.passes, decisions)
     partition = simple.partition(graph, decisions)
     program = assemble.lower(graph, partition, host_target(), exact=chosen.exact, strict=chosen.strict, trace=decisions)
-    built = executable.build(program, threads=chosen.threads, cache=_cache(chosen.cache))
+    built = executable.build(program, threads=chosen.threads, cache=cache_folder(chosen.cache))
     summary = {"compile_ms": (time.perf_counter() - begin) * 1e3, **_figures(program)}
     return Model(built, graph, decisions, summary)
 
@@ -369,8 +370,8 @@ def _cleaned(graph: Graph, passes: bool | Sequence[Pass], trace: Trace) -> Graph
     return pipeline.run(graph, pipeline.CLEAN if passes is True else tuple(passes), trace)
 
 
-def _cache(cache: bool | str | Path) -> Path | None:
-    """The folder for compiled kernels."""
+def cache_folder(cache: bool | str | Path) -> Path | None:
+    """Where compiled kernels are kept; None for nowhere."""
     if cache is True:
         import platformdirs
 

@@ -1,0 +1,120 @@
+"""The options that verbs share: their names, help texts, and how their texts are read."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fusewise.errors import UsageError
+
+if TYPE_CHECKING:
+    from fusewise.api import Options
+
+__all__ = [
+    "Cache",
+    "Disable",
+    "Exact",
+    "Json",
+    "ModelName",
+    "Seed",
+    "Shapes",
+    "Strict",
+    "Symbols",
+    "Threads",
+    "cache_of",
+    "options_of",
+    "shapes_of",
+    "symbols_of",
+]
+
+ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="A path to an .onnx file, or zoo:NAME.")]
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option("--shape", metavar="NAME=1x3x224x224", help="The shape of an input; may be given for several."),
+]
+Symbols = Annotated[
+    list[str] | None,
+    typer.Option("--symbol", metavar="NAME=N", help="The size of a symbolic dimension (default: 1)."),
+]
+Threads = Annotated[
+    int | None, typer.Option("--threads", "-t", min=1, help="Workers (default: what this machine offers).")
+]
+Exact = Annotated[bool, typer.Option("--exact", help="Refuse whatever may change a rounding.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Fail if an operator has no native code.")]
+Disable = Annotated[
+    list[str] | None,
+    typer.Option("--disable", metavar="NAME[@NODE]", help="A pass, rule or kernel not to use; may be repeated."),
+]
+Cache = Annotated[bool, typer.Option("--cache/--no-cache", help="Keep compiled kernels for the next time.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of the random inputs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+CACHE_VARIABLE = "FUSEWISE_CACHE_DIR"
+THREADS_VARIABLE = "FUSEWISE_THREADS"
+
+
+def shapes_of(texts: Iterable[str] | None) -> dict[str, tuple[int, ...]]:
+    """`x=1x3x224x224` as {"x": (1, 3, 224, 224)}; `x=` is a scalar. `UsageError` for anything else."""
+    found: dict[str, tuple[int, ...]] = {}
+    for text in texts or ():
+        name, _, dims = text.rpartition("=")
+        if not name or not re.fullmatch(r"(\d+([x,]\d+)*)?", dims):
+            raise UsageError(f"--shape {text!r} is not of the form NAME=1x3x224x224")
+        found[name] = tuple(int(dim) for dim in re.split("[x,]", dims)) if dims else ()
+    return found
+
+
+def symbols_of(texts: Iterable[str] | None) -> dict[str, int]:
+    """`batch=4` as {"batch": 4}; `UsageError` for anything else."""
+    found: dict[str, int] = {}
+    for text in texts or ():
+        name, _, size = text.rpartition("=")
+        if not name or not size.isdecimal():
+            raise UsageError(f"--symbol {text!r} is not of the form NAME=N")
+        found[name] = int(size)
+    return found
+
+
+def cache_of(wanted: bool) -> bool | Path:
+    """The cache folder: none, the one the environment names, or the user's own."""
+    named = os.environ.get(CACHE_VARIABLE, "")
+    return Path(named) if wanted and named else wanted
+
+
+def threads_of(given: int | None) -> int | None:
+    """The thread count: from the command line, else from the environment, else None."""
+    named = os.environ.get(THREADS_VARIABLE, "")
+    if given is not None or not named:
+        return given
+    if not named.isdecimal() or int(named) < 1:
+        raise UsageError(f"{THREADS_VARIABLE} is {named!r}; it must be a number of threads")
+    return int(named)
+
+
+def options_of(
+    *,
+    shapes: Iterable[str] | None = None,
+    symbols: Iterable[str] | None = None,
+    threads: int | None = None,
+    exact: bool = False,
+    strict: bool = False,
+    cache: bool = True,
+    disable: Iterable[str] | None = None,
+) -> Options:
+    """The words of the command line as compile options."""
+    from fusewise.api import Options
+
+    return Options(
+        shapes=shapes_of(shapes),
+        symbols=symbols_of(symbols),
+        threads=threads_of(threads),
+        exact=exact,
+        strict=strict,
+        cache=cache_of(cache),
+        disable=tuple(disable or ()),
+    )

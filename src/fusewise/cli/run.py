@@ -1,0 +1,153 @@
+"""`fusewise run`: run a model on inputs from files, or on random ones."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fusewise.cli.options import (
+    Cache,
+    Disable,
+    Exact,
+    Json,
+    ModelName,
+    Seed,
+    Shapes,
+    Strict,
+    Symbols,
+    Threads,
+    options_of,
+)
+from fusewise.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["run"]
+
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option("--input", "-i", metavar="NAME=FILE.npy", help="An input; those not given are random."),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="Write outputs: one to a .npy file, any number to an .npz file."),
+]
+
+
+def run(
+    model: ModelName,
+    inputs: Inputs = None,
+    output: Output = None,
+    shape: Shapes = None,
+    symbol: Symbols = None,
+    threads: Threads = None,
+    seed: Seed = 0,
+    exact: Exact = False,
+    strict: Strict = False,
+    disable: Disable = None,
+    cache: Cache = True,
+    json: Json = False,
+) -> None:
+    """Run MODEL once; print what its outputs look like, or write them to a file."""
+    from fusewise import api
+    from fusewise.bench.inputs import random_feeds
+    from fusewise.cli.show import print_json, progress
+
+    if output is not None and output.suffix not in (".npy", ".npz"):
+        raise UsageError(f"the output file must end in .npy or .npz, not {output.name!r}")
+    given = _arrays(inputs)
+    shapes = {name: "x".join(map(str, array.shape)) for name, array in given.items()}
+    options = options_of(
+        shapes=[*(f"{name}={dims}" for name, dims in shapes.items()), *(shape or ())],
+        symbols=symbol,
+        threads=threads,
+        exact=exact,
+        strict=strict,
+        cache=cache,
+        disable=disable,
+    )
+    with progress() as report:
+        report(f"compiling {model}", 0.0)
+        compiled = api.compile(model, options)
+        report(f"running {model}", 0.5)
+        feeds = random_feeds(compiled.graph, seed) | given
+        answers = dict(zip(compiled.graph.outputs, compiled.run(None, feeds), strict=True))
+    if output is not None:
+        _write(output, answers)
+    described = [_described(name, value) for name, value in answers.items()]
+    if json:
+        print_json({"model": model, "outputs": described})
+    else:
+        for row in described:
+            typer.echo("  ".join(f"{value}" if key == "name" else f"{key} {value}" for key, value in row.items()))
+
+
+def _arrays(texts: Iterable[str] | None) -> dict[str, np.ndarray]:
+    import numpy as np
+
+    found: dict[str, np.ndarray] = {}
+    for text in texts or ():
+        name, _, file = text.partition("=")
+        if not name or not file:
+            raise UsageError(f"--input {text!r} is not of the form NAME=FILE.npy")
+        try:
+            found[name] = np.load(file, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise UsageError(f"input {name!r}: {file} cannot be read as a .npy file: {reason}") from error
+        if not isinstance(found[name], np.ndarray):
+            raise UsageError(f"input {name!r}: {file} is an archive; give a .npy file with one array")
+    return found
+
+
+def _described(name: str, value: Any) -> dict[str, Any]:
+    """Name, dtype, shape and the range of an output."""
+    import numpy as np
+
+    if not isinstance(value, np.ndarray):
+        return {"name": name, "type": "absent" if value is None else type(value).__name__}
+    row: dict[str, Any] = {"name": name, "dtype": str(value.dtype), "shape": list(value.shape)}
+    if value.size and value.dtype.kind in "fiu":
+        wide = value.astype(np.float64)
+        finite = wide[np.isfinite(wide)]
+        row |= {"min": float(finite.min()), "max": float(finite.max())} if finite.size else {}
+        row |= {"mean": float(finite.mean())} if finite.size else {}
+        row["not_finite"] = int(wide.size - finite.size)
+    return row
+
+
+def _write(path: Path, answers: Mapping[str, Any]) -> None:
+    """Outputs into one file, which appears whole or not at all."""
+    import numpy as np
+
+    arrays = {name: value for name, value in answers.items() if isinstance(value, np.ndarray) and value.dtype != object}
+    if len(arrays) != len(answers):
+        raise UsageError("outputs that are sequences, absent or text cannot be written to a file; leave --output out")
+    if path.suffix == ".npz":
+        _whole(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+    elif len(arrays) == 1:
+        _whole(path, lambda file: np.save(file, next(iter(arrays.values()))))
+    else:
+        raise UsageError(f"the model has {len(arrays)} outputs; write them to an .npz file")
+
+
+def _whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+    draft = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+        draft.replace(path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+    finally:
+        draft.unlink(missing_ok=True)
