@@ -1,0 +1,354 @@
+"""Matrix products: MatMul and Gemm with every broadcast, transpose and layout, as kernels.
+
+Takes a task whose anchor is MatMul or Gemm; gives LLVM IR. Constant right operands are packed into panels at compile time;
+others are used in place when their columns are neighbours in memory, or packed by each worker (`gemm_repack`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fusewise.codegen.kernel import Argument, Kernel, Params
+from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of, widened
+from fusewise.codegen.llvm.gemm_finish import Finish, finisher, is_heavy, joins
+from fusewise.codegen.llvm.gemm_product import (
+    Axis,
+    Left,
+    Product,
+    emit_product,
+    plan_product,
+    tile_of,
+    tiles_for,
+)
+from fusewise.codegen.llvm.gemm_repack import repack, repacked_elements
+from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, lanes_for, multiply_add
+from fusewise.codegen.llvm.registers import computed, memory_type
+from fusewise.codegen.packing import packed, panels
+from fusewise.codegen.target import Target
+from fusewise.codegen.view import View, view_of
+from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
+from fusewise.lower.task import Reason, Task
+
+__all__ = ["GEMM", "MATMUL"]
+
+FLOATS = (FLOAT32, FLOAT64, FLOAT16, BFLOAT16)
+
+
+@dataclass(frozen=True)
+class MatrixProduct:
+    """MatMul and Gemm alike: out[outer, rows, column] = alpha * sum_k left * right + beta * addend.
+
+    `right_outer` are the right operand's strides along the outer axes, `addend` strides are per index variable.
+    """
+
+    product: Product
+    left: View
+    left_outer: tuple[int, ...]
+    depth_stride: int
+    right: View
+    right_outer: tuple[int, ...]
+    right_depth: int
+    right_column: int
+    bias: View | None = None
+    addend: tuple[View, Mapping[str, int]] | None = None
+    alpha: float = 1.0
+    beta: float = 1.0
+
+    @property
+    def dtype(self) -> DType:
+        return self.product.dtype
+
+
+def understand(task: Task, target: Target) -> MatrixProduct | Reason:
+    """The task as a matrix product, or why it is none."""
+    anchor = task.anchor
+    if anchor is None or anchor.op not in ("MatMul", "Gemm"):
+        return Reason("no matrix product at the anchor")
+    left, right = view_of(task, 0), view_of(task, 1)
+    if isinstance(left, Reason):
+        return left
+    if isinstance(right, Reason):
+        return right
+    if left.operand.dtype not in FLOATS or right.operand.dtype != left.operand.dtype:
+        return Reason("element type has no matrix product kernel", left.operand.dtype.name)
+    if right.operand.constant and any(right.operand.name in repr(store.value) for store in task.stores):
+        return Reason("the packed operand is also read by the stores", right.operand.name)
+    return _matmul(task, left, right) if anchor.op == "MatMul" else _gemm(task, left, right)
+
+
+def _matmul(task: Task, left: View, right: View) -> MatrixProduct:
+    """NumPy's rules: one-dimensional operands lose their axis, leading axes are broadcast."""
+    assert task.anchor is not None
+    shape = task.anchor.output.dims
+    has_rows, has_columns = len(left.shape) > 1, len(right.shape) > 1
+    lead = len(shape) - has_rows - has_columns
+    left_strides = _leading(left, 2 if has_rows else 1, lead)
+    right_strides = _leading(right, 2 if has_columns else 1, lead)
+    shared = [k for k in range(lead) if right_strides[k] == 0 or shape[k] == 1]
+    apart = [k for k in range(lead) if k not in shared]
+    rows = [Axis(f"i{k}", shape[k], left_strides[k]) for k in shared]
+    if has_rows:
+        rows.append(Axis(f"i{lead}", left.shape[-2], left.strides[-2]))
+    rows = rows if rows else [Axis("row", 1, 0)]
+    product = _joined(
+        task,
+        Product(
+            outer=tuple((f"i{k}", shape[k]) for k in apart),
+            rows=tuple(rows),
+            column=f"i{len(shape) - 1}" if has_columns else "column",
+            columns=right.shape[-1] if has_columns else 1,
+            depth=left.shape[-1],
+            dtype=left.operand.dtype,
+        ),
+    )
+    return MatrixProduct(
+        product,
+        left,
+        tuple(left_strides[k] for k in apart),
+        left.strides[-1],
+        right,
+        tuple(right_strides[k] for k in apart),
+        right.strides[-2] if has_columns else right.strides[-1],
+        right.strides[-1] if has_columns else 1,
+    )
+
+
+def _leading(view: View, own: int, lead: int) -> list[int]:
+    """Strides along the broadcast leading axes; 0 where the operand is broadcast."""
+    strides = [0 if extent == 1 else stride for extent, stride in zip(view.shape[:-own], view.strides, strict=False)]
+    return [0] * (lead - len(strides)) + strides
+
+
+def _joined(task: Task, product: Product) -> Product:
+    """Let the stores take the flat row index where their addresses allow it."""
+    inner = product.rows[-1]
+    extent = inner.extent
+    for axis in reversed(product.rows[:-1]):
+        if axis.extent > 1 and not joins(task, axis.name, inner.name, extent):
+            return product
+        extent *= axis.extent
+    return Product(**{**product.__dict__, "joined": True})
+
+
+def _gemm(task: Task, left: View, right: View) -> MatrixProduct | Reason:
+    anchor = task.anchor
+    assert anchor is not None
+    row, depth = (1, 0) if anchor.attribute("transA", 0) else (0, 1)
+    deep, column = (1, 0) if anchor.attribute("transB", 0) else (0, 1)
+    alpha, beta = float(anchor.attribute("alpha", 1.0)), float(anchor.attribute("beta", 1.0))
+    bias, addend = None, None
+    if len(anchor.inputs) > 2 and anchor.inputs[2] is not None:
+        third = view_of(task, 2)
+        if isinstance(third, Reason):
+            return third
+        by_row = len(third.shape) > 1 and third.shape[-2] != 1
+        if not by_row and beta == 1.0 and (alpha == 1.0 or right.operand.constant):
+            bias = third
+        else:
+            names = ("i0", "i1")[2 - len(third.shape) :]
+            strides = {
+                name: 0 if extent == 1 else stride
+                for name, extent, stride in zip(names, third.shape, third.strides, strict=True)
+            }
+            addend = (third, strides)
+    product = Product(
+        outer=(),
+        rows=(Axis("i0", left.shape[row], left.strides[row]),),
+        column="i1",
+        columns=right.shape[column],
+        depth=left.shape[depth],
+        joined=True,
+        dtype=left.operand.dtype,
+    )
+    return MatrixProduct(
+        product,
+        left,
+        (),
+        left.strides[depth],
+        right,
+        (),
+        right.strides[deep],
+        right.strides[column],
+        bias,
+        addend,
+        alpha,
+        beta,
+    )
+
+
+def _accepts(task: Task, target: Target) -> Reason | None:
+    found = understand(task, target)
+    return found if isinstance(found, Reason) else None
+
+
+def _understood(task: Task, target: Target) -> MatrixProduct:
+    found = understand(task, target)
+    assert not isinstance(found, Reason), found
+    return found
+
+
+def _how_right(m: MatrixProduct, lanes: int) -> str:
+    """`packed` at compile time, `inplace`, or `repacked` by every worker."""
+    if m.right.operand.constant:
+        return "packed"
+    return "inplace" if m.right_column == 1 and m.product.columns >= lanes else "repacked"
+
+
+def _space(task: Task, target: Target) -> Iterable[Params]:
+    m = _understood(task, target)
+    size = 8 if m.dtype == FLOAT64 else 4
+    lanes = lanes_for(target, m.product.columns, size * 8)
+    how = _how_right(m, lanes)
+    for tile in tiles_for(m.product, target, lanes)[:6]:
+        params = dict(
+            plan_product(
+                m.product,
+                target,
+                lanes,
+                tile,
+                m.product.depth * m.dtype.itemsize,
+                m.product.depth * m.product.columns * size,
+            )
+        )
+        params["right"] = how
+        if how == "repacked":
+            # the copy is made once per outer index, so all tiles of it belong to one block
+            params["tiles"] = max(1, -(-m.product.height // tile[0]))
+        yield params
+
+
+def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
+    m = _understood(task, target)
+    tile = tile_of(params, computed(m.dtype))
+    extra = []
+    if params["right"] == "packed":
+        element = np.float64 if tile.element == "double" else np.float32
+
+        def arrange(matrix: np.ndarray) -> np.ndarray:
+            matrix = matrix.astype(element, copy=False)
+            return panels(matrix if m.alpha == 1.0 else matrix * element(m.alpha), tile.lanes, tile.vectors)
+
+        recipe = f"gemm panels {tile.vectors}x{tile.lanes} {tile.element} alpha {m.alpha!r}"
+        extra.append(Argument(m.right.operand.name, packed(_matrices(m), recipe, arrange)))
+    if params["right"] == "repacked":
+        size = 8 if tile.element == "double" else 4
+        extra.append(Argument("scratch", nbytes=-(-repacked_elements(m.product, tile) * size // 64) * 64, per_worker=True))
+    return operand_arguments(task, extra)
+
+
+def _matrices(m: MatrixProduct) -> View:
+    """The right operand as [outer..., depth, columns]."""
+    extents = tuple(extent for _, extent in m.product.outer)
+    return View(
+        m.right.operand,
+        (*extents, m.product.depth, m.product.columns),
+        (*m.right_outer, m.right_depth, m.right_column),
+        m.right.offset,
+    )
+
+
+def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
+    m = _understood(task, target)
+    product = m.product
+    arguments = _arguments(task, target, params)
+    module, f, pointers, worker, workers = enter(symbol, arguments)
+    tile = tile_of(params, computed(m.dtype))
+    scratch = scratch_of(f, pointers, arguments, worker) if params["right"] == "repacked" else None
+    count = min(tile.lanes, product.columns)
+    in_group = -(-product.columns // tile.width)
+    right_pointer = pointers[m.right.operand.name]
+
+    def right_offset(outer: Sequence[Int]) -> Int:
+        offset: Int = m.right.offset
+        for index, stride in zip(outer, m.right_outer, strict=True):
+            offset = f.add(offset, f.mul(index, stride))
+        return offset
+
+    def left(outer: Sequence[Int], first: Int, last: Int, unit: Int) -> Left:
+        offset: Int = m.left.offset
+        for index, stride in zip(outer, m.left_outer, strict=True):
+            offset = f.add(offset, f.mul(index, stride))
+        if scratch is not None:
+            source = f.at(right_pointer, right_offset(outer), memory_type(m.dtype))
+            repack(f, target, product, tile, source, m.right_depth, m.right_column, scratch)
+        return Left(pointers[m.left.operand.name], offset, (Level(product.depth, m.depth_stride),))
+
+    def right(outer: Sequence[Int], group: Int, panel: Int, columns: Sequence[Int]) -> Panel:
+        if params["right"] == "inplace":
+            base = right_offset(outer)
+            stored = memory_type(m.dtype)
+            return Panel(tuple(f.at(right_pointer, f.add(base, c), stored) for c in columns), m.right_depth, m.dtype)
+        start: Int = f.mul(panel, product.depth * tile.width)
+        if scratch is None:
+            flat = _flat(f, outer, [extent for _, extent in product.outer])
+            start = f.add(start, f.mul(flat, in_group * product.depth * tile.width))
+        where = right_pointer if scratch is None else scratch
+        first = f.at(where, start, tile.element)
+        return Panel(tuple(f.at(first, v * tile.lanes, tile.element) for v in range(tile.vectors)), tile.width)
+
+    def start(outer: Sequence[Int], columns: Sequence[Int]) -> list[Value]:
+        return initial(f, target, pointers, m.bias, columns, tile.lanes, count, tile.element)
+
+    emit_product(
+        f,
+        target,
+        product,
+        params,
+        worker,
+        workers,
+        left=left,
+        right=right,
+        start=start,
+        finish=_scaled(f, target, m, pointers, finisher(f, task, target, pointers), tile, params),
+        rolled_finish=is_heavy(task),
+    )
+    f.give_back()
+    return module.text()
+
+
+def _flat(f: Function, indices: Sequence[Int], extents: Sequence[int]) -> Int:
+    total: Int = 0
+    for index, extent in zip(indices, extents, strict=True):
+        total = f.add(f.mul(total, extent), index)
+    return total
+
+
+def _scaled(
+    f: Function,
+    target: Target,
+    m: MatrixProduct,
+    pointers: Mapping[str, Value],
+    finish: Finish,
+    tile: Tile,
+    params: Params,
+) -> Finish:
+    """Gemm's alpha and beta, where they could not be folded into the packed operand or the start value."""
+    scale = m.alpha != 1.0 and params["right"] != "packed"
+    if not scale and m.addend is None:
+        return finish
+
+    def scaled(indices: Mapping[str, Int], lane: str, value: Value, count: int) -> None:
+        if scale:
+            value = f.fmul(value, f.constant(m.alpha, value.type))
+        if m.addend is not None and m.beta != 0.0:
+            view, strides = m.addend
+            offset: Int = view.offset
+            for name, stride in strides.items():
+                offset = f.add(offset, f.mul(indices[name], stride))
+            pointer, stride = pointers[view.operand.name], strides.get(lane, 0)
+            other = widened(f, target, pointer, offset, stride, view.operand.dtype, value.lanes, count)
+            value = multiply_add(f, target, f.constant(m.beta, value.type), other, value)
+        finish(indices, lane, value, count)
+
+    return scaled
+
+
+PRODUCT = Kernel("product", _accepts, _space, _arguments, _build)
+
+MATMUL: tuple[Kernel, ...] = (PRODUCT,)
+GEMM: tuple[Kernel, ...] = (PRODUCT,)
+"""Best first. Neither accepts integers or computed operands: those tasks run from the operator's definition."""

@@ -1,0 +1,85 @@
+"""The outside of an anchored kernel: the exported symbol unpacks its argument array and calls the body.
+
+The body takes every pointer as an argument of its own, marked `noalias`, because that is the only way to tell LLVM that buffers
+do not overlap; it stays a function so that the promise survives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusewise.codegen.kernel import Argument
+from fusewise.codegen.llvm.emit import Function, Int, Module, Value, vector
+from fusewise.codegen.llvm.registers import memory_type, widen
+from fusewise.codegen.target import Target
+from fusewise.codegen.view import View
+from fusewise.ir.dtypes import DType
+from fusewise.lower.task import Task
+
+__all__ = ["enter", "initial", "operand_arguments", "scratch_of", "widened"]
+
+
+def operand_arguments(task: Task, extra: Sequence[Argument]) -> tuple[Argument, ...]:
+    """A pointer per operand of the task, those in `extra` repacked, and then the others of `extra`."""
+    given = {argument.name: argument for argument in extra}
+    named = tuple(given.pop(operand.name, Argument(operand.name)) for operand in task.operands)
+    return (*named, *given.values())
+
+
+def enter(symbol: str, arguments: Sequence[Argument]) -> tuple[Module, Function, dict[str, Value], Value, Value]:
+    """Write the exported function; gives module, body, pointers by name, worker and workers."""
+    module = Module()
+    outside = module.function(symbol, ("ptr", "i64", "i64"))
+    array, worker, workers = outside.arguments
+    pointers = [outside.load("ptr", outside.at(array, k, "ptr")) for k in range(len(arguments))]
+    body = module.function(
+        f"{symbol}_body", (*("ptr noalias" for _ in arguments), "i64", "i64"), "void", "noinline nounwind", "internal"
+    )
+    outside.call(body.name, "void", *pointers, worker, workers)
+    outside.give_back()
+    named = {argument.name: pointer for argument, pointer in zip(arguments, body.arguments, strict=False)}
+    return module, body, named, body.arguments[-2], body.arguments[-1]
+
+
+def scratch_of(f: Function, pointers: dict[str, Value], arguments: Sequence[Argument], worker: Value) -> Value:
+    """This worker's part of the scratch memory."""
+    nbytes = next(argument.nbytes for argument in arguments if argument.name == "scratch")
+    return f.at(pointers["scratch"], f.mul(worker, nbytes), "i8")
+
+
+def initial(
+    f: Function,
+    target: Target,
+    pointers: dict[str, Value],
+    bias: View | None,
+    columns: Sequence[Int],
+    lanes: int,
+    count: int,
+    element: str,
+) -> list[Value]:
+    """Start values of the accumulators, one vector per column position: the bias along its last axis, or zero."""
+    if bias is None:
+        return [f.constant(0.0, vector(element, lanes)) for _ in columns]
+    stride = bias.strides[-1] if bias.shape and bias.shape[-1] != 1 else 0
+    pointer, dtype = pointers[bias.operand.name], bias.operand.dtype
+    return [
+        widened(f, target, pointer, f.add(f.mul(column, stride), bias.offset), stride, dtype, lanes, count)
+        for column in columns
+    ]
+
+
+def widened(
+    f: Function, target: Target, pointer: Value, offset: Int, stride: int, dtype: DType, lanes: int, count: int
+) -> Value:
+    """`count` elements `stride` apart, in the type arithmetic is done in; the lanes past `count` are zero."""
+    stored = memory_type(dtype)
+    start = f.at(pointer, offset, stored)
+    if stride == 0:
+        return f.splat(widen(f, target, f.load(stored, start), dtype), lanes)
+    if stride == 1 and count == lanes:
+        return widen(f, target, f.load(vector(stored, lanes), start), dtype)
+    value = f.constant(0, vector(stored, lanes))
+    for lane in range(count):
+        one = f.load(stored, f.at(start, lane * stride, stored))
+        value = one if lanes == 1 else f.insert(value, one, lane)
+    return widen(f, target, value, dtype)

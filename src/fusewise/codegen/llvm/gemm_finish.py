@@ -1,0 +1,72 @@
+"""What happens to a finished accumulator: the task's stores, and which row axes they let us treat as one.
+
+Takes the task and pointers to its operands; gives a function that kernels call once per accumulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from fusewise.codegen.llvm.elements import Elements
+from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.target import Target
+from fusewise.codegen.view import strides_along
+from fusewise.lower.task import ACC, Task
+from fusewise.ops.expr import Expr, walk
+
+__all__ = ["Finish", "finisher", "is_heavy", "joins"]
+
+Finish = Callable[[Mapping[str, Int], str, Value, int], None]
+"""`finish(indices, lane axis, accumulator, valid lanes)` runs every store of the task."""
+
+HEAVY = 24
+"""Expression nodes beyond which the stores are emitted once per tile, in a loop, and not once per accumulator."""
+
+
+def finisher(f: Function, task: Task, target: Target, pointers: Mapping[str, Value]) -> Finish:
+    """The task's stores as a function of one accumulator."""
+    elements = Elements(f, task, target, pointers)
+
+    def finish(indices: Mapping[str, Int], lane: str, value: Value, count: int) -> None:
+        lanes = value.lanes
+        at = elements.at(
+            dict(indices), lane=lane, lanes=lanes, acc=value, count=None if count == lanes else f.i64(count)
+        )
+        for store in task.stores:
+            at.store(store)
+
+    return finish
+
+
+def is_heavy(task: Task) -> bool:
+    """Are the stores so long that repeating them for every accumulator would bloat the code?"""
+    return sum(len(walk(store.value)) for store in task.stores) > HEAVY
+
+
+def joins(task: Task, outer: str, inner: str, inner_extent: int) -> bool:
+    """May stores be given (outer = 0, inner = outer * inner_extent + inner) for every pair of indices?
+
+    True when each operand is read and written with a stride along `outer` that continues the one along `inner`, and neither
+    index is used for anything else.
+    """
+    for store in task.stores:
+        accesses = [(store.operand, store.index)]
+        accesses += [(str(e.value), e.args) for e in walk(store.value) if e.op == "load" and e.value != ACC]
+        for name, indices in accesses:
+            found = strides_along(task.operand(name), indices)
+            if found is None:
+                return False
+            strides = found[0]
+            if strides.get(outer, 0) != strides.get(inner, 0) * inner_extent:
+                return False
+        if _used_as_number(store.value, (outer, inner)):
+            return False
+    return True
+
+
+def _used_as_number(value: Expr, axes: Sequence[str]) -> bool:
+    """Does an index take part in anything but addressing?"""
+    if value.op == "index":
+        return value.value in axes
+    nodes = [e for e in walk(value) if e.op != "load"]
+    return any(arg.op == "index" and arg.value in axes for e in nodes for arg in e.args)

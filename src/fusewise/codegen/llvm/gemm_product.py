@@ -1,0 +1,317 @@
+"""Blocks, panels and tiles: the loops around the register tile that all product-like kernels share.
+
+The rows of the product are a space of axes (for a convolution: output rows and columns), flattened and cut into tiles of equal
+height; the last tile is moved back to end at the last row, so there is one tile shape and no remainder code. Tiles are grouped
+into blocks whose left operand stays in the second cache level while the panels of columns go by:
+
+    for block:  prepare the left operand (a convolution copies its padded input rows)
+      for panel:  for tile:  reduce in registers, run the stores
+
+Work is dealt out statically, as (block, panel) pairs in that order or as panels alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fusewise.codegen.kernel import Params
+from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.llvm.gemm_finish import Finish
+from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, accumulate, favourite_tiles
+from fusewise.codegen.llvm.registers import computed, memory_type
+from fusewise.codegen.target import Target
+from fusewise.ir.dtypes import FLOAT32, DType
+
+__all__ = ["Axis", "Left", "Product", "column_at", "emit_product", "plan_product", "unravel"]
+
+MIN_UNITS = 32
+"""Pieces of work to aim for, so that any usual number of workers is balanced."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A row axis: the index variable it is in the stores, and its stride in the left operand."""
+
+    name: str
+    extent: int
+    stride: int
+
+
+@dataclass(frozen=True)
+class Left:
+    """The left operand of a block: row with flat index 0 begins `offset` elements after `pointer`."""
+
+    pointer: Value
+    offset: Int
+    levels: tuple[Level, ...]
+
+
+@dataclass(frozen=True)
+class Product:
+    """What is computed: for each outer index and group, rows x columns, reduced over `depth` steps.
+
+    `outer` are axes (index variable, extent) that nothing is shared across; `column` is the index variable of the columns,
+    which run over groups * columns. `joined` tells that the stores take the flat row index as the innermost row axis.
+    `dtype` is what the left operand is stored as.
+    """
+
+    outer: tuple[tuple[str, int], ...]
+    rows: tuple[Axis, ...]
+    column: str
+    columns: int
+    depth: int
+    groups: int = 1
+    joined: bool = False
+    dtype: DType = FLOAT32
+
+    @property
+    def height(self) -> int:
+        """Rows of one outer index."""
+        return math.prod(axis.extent for axis in self.rows)
+
+    @property
+    def repeats(self) -> int:
+        """How many outer indices there are."""
+        return math.prod(extent for _, extent in self.outer)
+
+
+def plan_product(
+    product: Product, target: Target, lanes: int, tile: tuple[int, int], row_bytes: int, right_bytes: int
+) -> Params:
+    """Blocking for a tile: how many tiles share a block, and how work is dealt out.
+
+    `row_bytes` is what one row of the left operand occupies in cache, `right_bytes` the size of the right operand.
+    """
+    rows, vectors = tile
+    tiles = -(-product.height // rows)
+    panels = product.groups * -(-product.columns // (lanes * vectors))
+    fitting = max(1, (target.l2_bytes // 2) // max(1, rows * row_bytes))
+    blocks = max(1, -(-tiles // fitting))
+    left_bytes = product.height * row_bytes
+    by_columns = panels >= MIN_UNITS and right_bytes > left_bytes
+    if not by_columns:
+        wanted = -(-MIN_UNITS // max(1, panels * product.repeats))
+        blocks = max(blocks, min(max(1, tiles), wanted))
+    per_block = max(1, -(-tiles // blocks))
+    return {
+        "rows": rows,
+        "vectors": vectors,
+        "lanes": lanes,
+        "tiles": per_block,
+        "split": "columns" if by_columns else "blocks",
+    }
+
+
+def tile_of(params: Params, element: str = "float") -> Tile:
+    """The register tile that parameters describe."""
+    return Tile(int(params["rows"]), int(params["vectors"]), int(params["lanes"]), element)
+
+
+def tiles_for(product: Product, target: Target, lanes: int) -> list[tuple[int, int]]:
+    """Tiles worth trying for a product, best first."""
+    return favourite_tiles(target, product.height, product.columns, lanes)
+
+
+def column_at(product: Product, tile: Tile, panel: Int, slot: int, f: Function) -> Int:
+    """The first column, within its group, of vector `slot` of panel number `panel` of the group."""
+    first = f.add(f.mul(panel, tile.width), slot * tile.lanes)
+    last = max(0, product.columns - tile.lanes)
+    panels = -(-product.columns // tile.width)
+    if (panels - 1) * tile.width + slot * tile.lanes <= last:
+        return first
+    return f.minimum(first, last)
+
+
+def unravel(f: Function, flat: Int, extents: Sequence[int]) -> list[Int]:
+    """The indices of a row-major position."""
+    found: list[Int] = []
+    for extent in reversed(extents[1:]):
+        found.append(f.urem(flat, extent))
+        flat = f.udiv(flat, extent)
+    return [flat, *reversed(found)] if extents else []
+
+
+def emit_product(
+    f: Function,
+    target: Target,
+    product: Product,
+    params: Params,
+    worker: Value,
+    workers: Value,
+    *,
+    left: Callable[[Sequence[Int], Int, Int, Int], Left],
+    right: Callable[[Sequence[Int], Int, Int, Sequence[Int]], Panel],
+    start: Callable[[Sequence[Int], Sequence[Int]], Sequence[Value]],
+    finish: Finish,
+    rolled_finish: bool,
+    group_stride: int = 0,
+    spread: Callable[[Value, int], Value] | None = None,
+) -> None:
+    """Emit the loops.
+
+    - `left(outer, first, last, unit)` prepares the rows first..last (flat) of an outer index and says where they are.
+    - `right(outer, group, panel, columns)` points to the columns of a panel; `columns` are within the group.
+    - `start(outer, columns)` gives the initial value per vector; `columns` count over all groups.
+    """
+    if product.height == 0 or product.repeats == 0 or product.columns == 0:
+        return
+    tile = tile_of(params, computed(product.dtype))
+    height = product.height
+    tiles = -(-height // tile.rows)
+    per_block = int(params["tiles"])
+    blocks = -(-tiles // per_block)
+    in_group = -(-product.columns // tile.width)
+    panels = product.groups * in_group
+    scratch = f.alloca(tile.element, tile.rows * tile.width) if rolled_finish else None
+
+    def first_row(number: Int) -> Int:
+        first = f.mul(number, tile.rows)
+        return first if height % tile.rows == 0 else f.minimum(first, height - tile.rows)
+
+    def block(unit: Int, panel_low: Int, panel_high: Int) -> None:
+        outer = unravel(f, f.udiv(unit, blocks), [extent for _, extent in product.outer])
+        number = f.urem(unit, blocks)
+        low = f.mul(number, per_block)
+        high = f.add(low, per_block) if tiles % per_block == 0 else f.minimum(f.add(low, per_block), tiles)
+        where = left(outer, first_row(low), f.add(first_row(f.sub(high, 1)), tile.rows - 1), unit)
+
+        def panel(p: Value, _: Sequence[Value]) -> None:
+            group, q = (0, p) if product.groups == 1 else (f.udiv(p, in_group), f.urem(p, in_group))
+            inside = [column_at(product, tile, q, v, f) for v in range(tile.vectors)]
+            columns = [f.add(f.mul(group, product.columns), c) for c in inside]
+            strip = right(outer, group, q, inside)
+            initial = start(outer, columns)
+            offset = f.add(where.offset, f.mul(group, group_stride))
+            origin = Left(where.pointer, offset, where.levels)
+
+            def one(t: Value, _: Sequence[Value]) -> None:
+                row = first_row(t)
+                sums = accumulate(
+                    f,
+                    target,
+                    tile,
+                    row_pointers(f, product, tile, origin, row),
+                    strip,
+                    where.levels,
+                    [initial[v] for _ in range(tile.rows) for v in range(tile.vectors)],
+                    product.dtype,
+                    spread,
+                )
+                _finish_tile(f, product, tile, outer, row, columns, sums, finish, scratch)
+
+            f.loop(low, high, 1, one, rolled=True)
+
+        f.loop(panel_low, panel_high, 1, panel, rolled=True)
+
+    deal(f, worker, workers, product.repeats * blocks, panels, params["split"] == "columns", block)
+
+
+def deal(
+    f: Function,
+    worker: Value,
+    workers: Value,
+    units: int,
+    panels: int,
+    by_columns: bool,
+    block: Callable[[Int, Int, Int], None],
+) -> None:
+    """Give each worker an equal run of (unit, panel) pairs, or an equal run of panels of every unit."""
+
+    def share(count: int) -> tuple[Int, Int]:
+        low = f.udiv(f.mul(worker, count), workers)
+        return low, f.udiv(f.mul(f.add(worker, 1), count), workers)
+
+    if by_columns:
+        low, high = share(panels)
+        f.loop(0, units, 1, lambda unit, _: block(unit, low, high), rolled=True)
+        return
+    low, high = share(units * panels)
+
+    def some(unit: Value, _: Sequence[Value]) -> None:
+        before = f.mul(unit, panels)
+        block(unit, f.maximum(f.sub(low, before), 0), f.minimum(f.sub(high, before), panels))
+
+    f.loop(f.udiv(low, panels), f.udiv(f.add(high, panels - 1), panels), 1, some, rolled=True)
+
+
+def row_pointers(f: Function, product: Product, tile: Tile, left: Left, row: Int) -> list[Value]:
+    """Where each row of a tile begins in the left operand."""
+    axes, stored = merged(product.rows), memory_type(product.dtype)
+    if len(axes) == 1:
+        first = f.at(left.pointer, f.add(left.offset, f.mul(row, axes[0].stride)), stored)
+        return [f.at(first, r * axes[0].stride, stored) for r in range(tile.rows)]
+    inner = axes[-1]
+    if inner.extent % tile.rows == 0 and product.height % tile.rows == 0:
+        first = f.at(left.pointer, f.add(left.offset, _address(f, axes, row)), stored)
+        return [f.at(first, r * inner.stride, stored) for r in range(tile.rows)]
+    return [
+        f.at(left.pointer, f.add(left.offset, _address(f, axes, f.add(row, r))), stored) for r in range(tile.rows)
+    ]
+
+
+def merged(axes: Sequence[Axis]) -> list[Axis]:
+    """Row axes with neighbours joined where the left operand's strides continue each other."""
+    found: list[Axis] = []
+    for axis in axes:
+        if axis.extent == 1 and len(axes) > 1:
+            continue
+        if found and found[-1].stride == axis.extent * axis.stride:
+            found[-1] = Axis(axis.name, found[-1].extent * axis.extent, axis.stride)
+        else:
+            found.append(axis)
+    return found or [Axis("", 1, 0)]
+
+
+def _address(f: Function, axes: Sequence[Axis], flat: Int) -> Int:
+    total: Int = 0
+    for axis, index in zip(axes, unravel(f, flat, [axis.extent for axis in axes]), strict=True):
+        total = f.add(total, f.mul(index, axis.stride))
+    return total
+
+
+def _finish_tile(
+    f: Function,
+    product: Product,
+    tile: Tile,
+    outer: Sequence[Int],
+    row: Int,
+    columns: Sequence[Int],
+    sums: Sequence[Value],
+    finish: Finish,
+    scratch: Value | None,
+) -> None:
+    """Run the stores for every accumulator of a tile, in a loop over rows when there is scratch memory for it."""
+    count = min(tile.lanes, product.columns)
+
+    def indices(r: Int) -> dict[str, Int]:
+        found: dict[str, Int] = {name: at for (name, _), at in zip(product.outer, outer, strict=True)}
+        flat = f.add(row, r)
+        if product.joined:
+            found.update({axis.name: 0 for axis in product.rows[:-1]})
+            found[product.rows[-1].name] = flat
+        else:
+            each = unravel(f, flat, [axis.extent for axis in product.rows])
+            found.update({axis.name: at for axis, at in zip(product.rows, each, strict=True)})
+        return found
+
+    def place(at: Mapping[str, Int], v: int, value: Value) -> None:
+        finish({**at, product.column: columns[v]}, product.column, value, count)
+
+    if scratch is None:
+        for r in range(tile.rows):
+            at = indices(r)
+            for v in range(tile.vectors):
+                place(at, v, sums[r * tile.vectors + v])
+        return
+    for k, value in enumerate(sums):
+        f.store(value, f.at(scratch, k * tile.lanes, tile.element))
+
+    def later(r: Value, _: Sequence[Value]) -> None:
+        at = indices(r)
+        for v in range(tile.vectors):
+            offset = f.add(f.mul(r, tile.width), v * tile.lanes)
+            place(at, v, f.load(tile.kind, f.at(scratch, offset, tile.element)))
+
+    f.loop(0, tile.rows, 1, later, rolled=True)

@@ -1,0 +1,188 @@
+"""The register tile: `rows` x `vectors` accumulators that live in registers over the whole reduction.
+
+Every product-like kernel (matrix products, convolutions, transposed convolutions) is this tile under different addresses.
+Per step of the reduction a panel gives `vectors` vectors of columns, each row gives one scalar that is broadcast, and every
+accumulator takes one fused multiply-add. The reduction may be a nest of loops, for example over kernel rows and over the
+channels of a kernel row; only the row addresses know, the panel is always read forwards.
+
+The tile is chosen by counting: multiply-adds, loads and latency bound the cycles of a step, the registers bound the tile, and
+rows or columns that a tile computes twice at the edge count as work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from fusewise.codegen.llvm.emit import Function, Int, Value, vector
+from fusewise.codegen.llvm.registers import memory_type, widen
+from fusewise.codegen.target import Target
+from fusewise.ir.dtypes import FLOAT32, DType
+
+__all__ = ["Level", "Panel", "Tile", "accumulate", "favourite_tiles", "lanes_for", "multiply_add"]
+
+FMA_LATENCY = 4
+"""Cycles until a fused multiply-add can be added to again, on current x86-64 and AArch64 cores."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """One loop of the reduction: `extent` steps, `stride` elements apart in the left operand.
+
+    `low` and `high` narrow it at run time; the panel is still counted from 0.
+    """
+
+    extent: int
+    stride: int
+    low: Int = 0
+    high: Int | None = None
+
+
+@dataclass(frozen=True)
+class Tile:
+    """`rows` x (`vectors` * `lanes`) accumulators of LLVM type `element`."""
+
+    rows: int
+    vectors: int
+    lanes: int
+    element: str = "float"
+
+    @property
+    def width(self) -> int:
+        """Columns of the tile."""
+        return self.vectors * self.lanes
+
+    @property
+    def kind(self) -> str:
+        """The LLVM type of one accumulator."""
+        return vector(self.element, self.lanes)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Where the columns lie: a pointer per vector of the tile, `pitch` elements between steps of the reduction.
+
+    `dtype` is given when they are stored otherwise than the accumulators.
+    """
+
+    columns: tuple[Value, ...]
+    pitch: int
+    dtype: DType | None = None
+
+
+def lanes_for(target: Target, columns: int, element_bits: int = 32) -> int:
+    """Lanes that suit this many columns: a full vector, or the next power of two when the columns do not fill one."""
+    lanes = max(1, target.vector_bits // element_bits)
+    while lanes > 1 and lanes // 2 >= columns:
+        lanes //= 2
+    return lanes
+
+
+def favourite_tiles(
+    target: Target, rows: int, columns: int, lanes: int, max_vectors: int = 8, max_rows: int = 16
+) -> list[tuple[int, int]]:
+    """(rows, vectors) of every tile that fits the registers, the one with the fewest estimated cycles first."""
+    vectors = -(-columns // lanes)
+
+    def cycles(tile: tuple[int, int]) -> float:
+        r, v = tile
+        step = max(r * v / 2, (r + v) / 2, FMA_LATENCY)
+        stream = v * lanes * 4 / 24  # panels come from the second cache level
+        # a loop iteration costs about a cycle beyond its arithmetic, a tile some tens: larger tiles win ties
+        return (max(step, stream) + 0.15) * -(-rows // r) * -(-vectors // v)
+
+    fitting = [tile for tile in _fitting(target.registers) if tile[0] <= min(rows, max_rows) and tile[1] <= max_vectors]
+    useful = [tile for tile in fitting if tile[1] <= vectors] or [(1, 1)]
+    return sorted(useful, key=cycles)
+
+
+def _fitting(registers: int) -> Iterator[tuple[int, int]]:
+    """Tiles whose accumulators, one step's columns and one broadcast fit."""
+    for r in range(1, registers):
+        for v in range(1, registers):
+            # one row takes its columns straight from memory
+            if (v + 2 if r == 1 else r * v + v + 1) <= registers:
+                yield r, v
+
+
+def multiply_add(f: Function, target: Target, a: Value, b: Value, c: Value) -> Value:
+    """a * b + c, fused where the machine can."""
+    return f.fma(a, b, c) if target.fma else f.fadd(f.fmul(a, b), c)
+
+
+def accumulate(
+    f: Function,
+    target: Target,
+    tile: Tile,
+    rows: Sequence[Value],
+    panel: Panel,
+    levels: Sequence[Level],
+    start: Sequence[Value],
+    dtype: DType = FLOAT32,
+    spread: Callable[[Value, int], Value] | None = None,
+) -> tuple[Value, ...]:
+    """Emit the reduction of one tile; accumulators are row-major, `rows[r]` points to the first element of row r, a `dtype`.
+
+    `spread(pointer, step)` gives the vector that row r contributes at a step of the innermost level, by default the scalar
+    there in every lane; `step` is known then only when the innermost level is unrolled, else 0.
+    """
+    stored = memory_type(dtype)
+
+    def broadcast(pointer: Value, step: int) -> Value:
+        return f.splat(widen(f, target, f.load(stored, pointer), dtype), tile.lanes)
+
+    right = tile.element if panel.dtype is None else memory_type(panel.dtype)
+
+    def column_of(pointer: Value) -> Value:
+        raw = f.load(vector(right, tile.lanes), pointer)
+        return raw if panel.dtype is None else widen(f, target, raw, panel.dtype)
+
+    contribution = broadcast if spread is None else spread
+
+    def step(at: Int, position: Int, number: int, sums: list[Value]) -> list[Value]:
+        offset = f.mul(position, panel.pitch)
+        columns = [column_of(f.at(column, offset, right)) for column in panel.columns]
+        result = list(sums)
+        for r, row in enumerate(rows):
+            value = contribution(f.at(row, at, stored), number)
+            for v, column in enumerate(columns):
+                index = r * len(columns) + v
+                result[index] = multiply_add(f, target, value, column, result[index])
+        return result
+
+    def nest(depth: int, at: Int, position: Int, sums: Sequence[Value]) -> Sequence[Value]:
+        level = levels[depth]
+        below = 1
+        for deeper in levels[depth + 1 :]:
+            below *= deeper.extent
+        high = level.extent if level.high is None else level.high
+
+        def body(i: Int, carried: Sequence[Value]) -> Sequence[Value]:
+            inside = f.add(at, f.mul(i, level.stride))
+            here = f.add(position, f.mul(i, below))
+            if not innermost:
+                return nest(depth + 1, inside, here, carried)
+            result = list(carried)
+            for number in range(unroll):
+                result = step(
+                    f.add(inside, number * level.stride), f.add(here, number), number if whole else 0, result
+                )
+            return result
+
+        innermost = depth == len(levels) - 1
+        unroll = _unroll(level, len(sums)) if innermost else 1
+        whole = innermost and unroll == level.extent
+        if level.extent == unroll and level.high is None:
+            return body(0, sums)
+        return f.loop(level.low, high, unroll, body, tuple(sums), rolled=True)
+
+    return tuple(nest(0, 0, 0, list(start)))
+
+
+def _unroll(level: Level, accumulators: int) -> int:
+    """Steps written out per iteration: all of a short level, else a few that divide it."""
+    if level.high is not None:
+        return 1
+    if level.extent * accumulators <= 96:
+        return level.extent
+    return next(u for u in (4, 3, 2, 1) if level.extent % u == 0 and (u * accumulators <= 56 or u == 1))

@@ -1,0 +1,61 @@
+"""Constant weights rearranged at compile time into the order in which a kernel streams them.
+
+A panel is a run of columns that one register tile covers: `vectors` vectors of `lanes` lanes. For each step of the reduction
+the panel holds its columns side by side, so the inner loop reads memory strictly forwards:
+
+    matrix [K, N]  ->  [panel][k][vector][lane]
+
+Columns that do not fill a vector are not padded when there are enough of them: the last vector is moved back to end at the
+last column, so a few columns are computed twice and no store needs a mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fusewise.codegen.view import View
+from fusewise.lower.program import Packing
+
+__all__ = ["column_starts", "packed", "panels", "viewed"]
+
+
+def column_starts(columns: int, lanes: int, vectors: int) -> tuple[int, ...]:
+    """The first column of every vector of every panel; `(0, ...)` when the columns do not fill one vector."""
+    count = -(-columns // lanes)
+    whole = -(-count // vectors) * vectors
+    return tuple(max(0, min(k * lanes, columns - lanes)) for k in range(whole))
+
+
+def viewed(array: np.ndarray, view: View) -> np.ndarray:
+    """The elements that a view of a constant names, in the anchor's dimensions."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if 0 in view.shape:
+        return np.empty(view.shape, array.dtype)
+    step = flat.itemsize
+    return np.lib.stride_tricks.as_strided(flat[view.offset :], view.shape, tuple(s * step for s in view.strides))
+
+
+def panels(matrix: np.ndarray, lanes: int, vectors: int) -> np.ndarray:
+    """Columns of `[..., K, N]` as `[..., panel, K, vectors * lanes]`; see the module's text."""
+    *lead, depth, columns = matrix.shape
+    starts = column_starts(columns, lanes, vectors)
+    width = vectors * lanes
+    count = len(starts) // vectors
+    if columns < lanes:
+        matrix = np.concatenate([matrix, np.zeros((*lead, depth, lanes - columns), matrix.dtype)], axis=-1)
+    result = np.empty((*lead, count, depth, width), matrix.dtype)
+    for k, start in enumerate(starts):
+        panel, slot = divmod(k, vectors)
+        result[..., panel, :, slot * lanes : (slot + 1) * lanes] = matrix[..., start : start + lanes]
+    return result
+
+
+def packed(view: View, recipe: str, arrange: Callable[[np.ndarray], np.ndarray]) -> Packing:
+    """A packing that views the constant as the anchor does and arranges it; `recipe` must say everything `arrange` does."""
+
+    def pack(array: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(arrange(viewed(array, view)))
+
+    return Packing(f"{recipe} of {view.shape} strides {view.strides} offset {view.offset}", pack)

@@ -1,0 +1,64 @@
+"""What an anchor reads, as a strided view: the case where nothing was fused in front of an operand.
+
+Takes a task and the position of an operand of its anchor; gives base operand, shape, strides and offset in the anchor's own
+dimensions, so that layouts, transposes and slices that lowering folded into the index are only strides to the kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusewise.ir.types import TensorType
+from fusewise.lower.task import Operand, Reason, Task
+from fusewise.ops.expr import Expr
+
+__all__ = ["View", "strides_along", "view_of"]
+
+
+@dataclass(frozen=True)
+class View:
+    """Element (p0, p1, ...) lies `offset + sum(p * stride)` elements after the pointer of `operand`."""
+
+    operand: Operand
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements, each counted once."""
+        size = self.operand.dtype.itemsize
+        for extent in self.shape:
+            size *= extent
+        return size
+
+
+def strides_along(operand: Operand, indices: tuple[Expr, ...]) -> tuple[dict[str, int], int] | None:
+    """Strides per loop variable, and the offset, of reading `operand` at `indices`; None when an index is computed."""
+    strides: dict[str, int] = {}
+    offset = operand.offset
+    for at, stride in zip(indices, operand.strides, strict=True):
+        if at.op == "const":
+            offset += at.value * stride
+        elif at.op == "index":
+            strides[at.value] = strides.get(at.value, 0) + stride
+        else:
+            return None
+    return strides, offset
+
+
+def view_of(task: Task, position: int) -> View | Reason:
+    """Operand `position` of the anchor when it is read directly, or why it is not."""
+    anchor = task.anchor
+    assert anchor is not None
+    kind, element = anchor.inputs[position], anchor.prologue[position]
+    if not isinstance(kind, TensorType) or element is None:
+        return Reason("operand is absent", str(position))
+    if element.op != "load":
+        return Reason("operand is computed on the way in", str(position))
+    operand = task.operand(element.value)
+    found = strides_along(operand, element.args)
+    if found is None:
+        return Reason("operand is read through a computed index", str(position))
+    strides, offset = found
+    return View(operand, kind.dims, tuple(strides.get(f"p{k}", 0) for k in range(kind.rank)), offset)
