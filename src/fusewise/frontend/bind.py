@@ -1,0 +1,141 @@
+"""Gives the symbolic dimensions of a model's inputs their sizes, and all values their shapes.
+
+A dimension is known by its symbol (`batch`, `N`), which may occur in several inputs and then has one size everywhere, or
+by its input and position when it has no name. Sizes come from whole shapes, from symbols, or, for a batch, from the
+default of 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fusewise.errors import UsageError
+from fusewise.frontend.infer_types import infer_graph
+from fusewise.ir.graph import Graph
+from fusewise.ir.types import Dim, OptionalType, SequenceType, TensorType, ValueType
+
+__all__ = ["bind"]
+
+_BATCH_NAMES = ("batch", "batch_size", "batchsize", "n", "b", "bs", "bsz", "batch_dim", "num_batch", "minibatch")
+
+Slot = str | tuple[str, int]
+"""A free dimension: its symbol, or the input and position of one without."""
+
+
+def bind(
+    graph: Graph, shapes: Mapping[str, Sequence[int]] | None = None, symbols: Mapping[str, int] | None = None
+) -> Graph:
+    """The graph with every dimension of its tensor inputs a number, and all types inferred from them.
+
+    `shapes` gives whole shapes by input, `symbols` sizes by symbol. Free dimensions that neither gives are 1 when they are a
+    batch: the first dimension of an input, or one named like it. Raises `UsageError` that lists every dimension still free,
+    or says what does not fit.
+    """
+    sizes = _sizes(graph, shapes or {}, symbols or {})
+    free: list[str] = []
+    inputs: dict[str, ValueType] = {}
+    for name in graph.inputs:
+        kind = graph.types[name]
+        if isinstance(kind, TensorType):
+            shape = kind.shape if name not in (shapes or {}) else tuple((shapes or {})[name])
+            if shape is None:
+                free.append(f"the whole shape of {name!r}")
+                continue
+            bound = tuple(_bound(name, i, dim, sizes) for i, dim in enumerate(shape))
+            free += [_describe(name, i, dim) for i, dim in enumerate(bound) if not isinstance(dim, int)]
+            inputs[name] = TensorType(kind.dtype, bound)
+    if free:
+        raise UsageError(f"give a size to {'; '.join(free)}; for example {_example(graph, sizes)}")
+    declared = {name: _substituted(kind, sizes) for name, kind in graph.types.items()}
+    return graph.replace(types=infer_graph(graph, inputs, declared).types)
+
+
+def _sizes(graph: Graph, shapes: Mapping[str, Sequence[int]], symbols: Mapping[str, int]) -> dict[Slot, int]:
+    """The size of every dimension that is given or that has a default."""
+    tensors = {name: kind for name in graph.inputs if isinstance(kind := graph.types[name], TensorType)}
+    known = {dim for kind in tensors.values() for dim in kind.shape or () if isinstance(dim, str)}
+    for name in shapes:
+        if name not in tensors:
+            raise UsageError(f"a shape is given for {name!r}, but the model's inputs are {_listed(graph.inputs)}")
+    for name, size in symbols.items():
+        if name not in known:
+            raise UsageError(f"a size is given for dimension {name!r}, but the model's free dimensions are {_listed(sorted(known))}")
+        if size < 0:
+            raise UsageError(f"dimension {name!r} cannot have the size {size}")
+    sizes: dict[Slot, int] = dict(symbols)
+    for name, shape in shapes.items():
+        _take_shape(name, tuple(shape), tensors[name], sizes)
+    for name, kind in tensors.items():
+        if name in shapes:
+            continue
+        for i, dim in enumerate(kind.shape or ()):
+            slot = dim if isinstance(dim, str) else (name, i)
+            if not isinstance(dim, int) and _is_batch(i, dim):
+                sizes.setdefault(slot, 1)
+    return sizes
+
+
+def _take_shape(name: str, given: tuple[int, ...], kind: TensorType, sizes: dict[Slot, int]) -> None:
+    """Check one given shape against the input's type and note the sizes it gives."""
+    text = "x".join(map(str, given))
+    if any(size < 0 for size in given):
+        raise UsageError(f"the shape {text} for input {name!r} has a negative dimension")
+    if kind.shape is None:
+        return
+    if len(given) != len(kind.shape):
+        raise UsageError(f"the shape {text} for input {name!r} has {len(given)} dimensions, but the model wants {kind}")
+    for i, (size, dim) in enumerate(zip(given, kind.shape, strict=True)):
+        if isinstance(dim, int):
+            if dim != size:
+                raise UsageError(f"the shape {text} for input {name!r} does not fit: the model wants {kind}")
+            continue
+        slot = dim if isinstance(dim, str) else (name, i)
+        if sizes.setdefault(slot, size) != size:
+            raise UsageError(
+                f"dimension {dim!r} would be {sizes[slot]} and, by the shape {text} of input {name!r}, {size}; "
+                "it must be the same everywhere"
+            )
+
+
+def _is_batch(position: int, dim: Dim) -> bool:
+    return position == 0 or isinstance(dim, str) and dim.lower() in _BATCH_NAMES
+
+
+def _bound(name: str, position: int, dim: Dim, sizes: Mapping[Slot, int]) -> Dim:
+    if isinstance(dim, int):
+        return dim
+    return sizes.get(dim if isinstance(dim, str) else (name, position), dim)
+
+
+def _describe(name: str, position: int, dim: Dim) -> str:
+    return f"dimension {position} of input {name!r}" + (f" ({dim})" if isinstance(dim, str) else "")
+
+
+def _example(graph: Graph, sizes: Mapping[Slot, int]) -> str:
+    """Options that would do, with every free dimension as 128."""
+    options = []
+    for name in graph.inputs:
+        kind = graph.types[name]
+        if not isinstance(kind, TensorType) or kind.is_static:
+            continue
+        if kind.shape is None:
+            options.append(f"--shape {name}=1x3x224x224")
+            continue
+        dims = [_bound(name, i, dim, sizes) for i, dim in enumerate(kind.shape)]
+        options.append(f"--shape {name}={'x'.join(str(dim if isinstance(dim, int) else 128) for dim in dims)}")
+    return " ".join(options)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names)) or "none"
+
+
+def _substituted(kind: ValueType, sizes: Mapping[Slot, int]) -> ValueType:
+    """A type with the symbols that have a size replaced by it."""
+    if isinstance(kind, SequenceType):
+        return SequenceType(_substituted(kind.element, sizes))
+    if isinstance(kind, OptionalType):
+        return OptionalType(_substituted(kind.element, sizes))
+    if kind.shape is None:
+        return kind
+    return TensorType(kind.dtype, tuple(sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in kind.shape))

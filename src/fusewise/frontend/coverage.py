@@ -1,0 +1,213 @@
+"""What a model asks for, before anything is imported: operators, opsets, names, nesting.
+
+One pass over all nodes, those of bodies and of called functions included. It finds every unsupported operator at once,
+and whether a model newer than the pinned opset uses anything that the pinned opset lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import onnx
+
+from fusewise.errors import InvalidModel, ResourceLimit, UnsupportedModel
+from fusewise.frontend.functions import FunctionKey, function_key
+from fusewise.frontend.limits import Limits
+from fusewise.frontend.order import node_label
+from fusewise.frontend.upgrade import OLDEST_OPSET, PINNED_OPSET, UPGRADES
+from fusewise.ir.graph import Graph, Node, Subgraph
+from fusewise.ir.types import OptionalType, SequenceType, ValueType
+
+__all__ = ["Coverage", "survey"]
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What a model uses.
+
+    `opsets` are its imports, `other_opsets` those of domains besides ONNX's own; `newest` is the newest ONNX opset that it
+    or one of its functions imports. `fits_pinned`: every operator exists, with these attributes and operands, in the
+    pinned opset. `names`: every name of a value or node; `reads`: every value that something reads.
+    """
+
+    opsets: Mapping[str, int]
+    other_opsets: tuple[tuple[str, int], ...]
+    newest: int
+    fits_pinned: bool
+    names: frozenset[str]
+    reads: frozenset[str]
+
+    def types_fit(self, graph: Graph) -> bool:
+        """Do the operators of `graph`, imported at the pinned opset, take these element types there?"""
+        if self.newest <= PINNED_OPSET:
+            return True
+        return all(_takes(node, graph.types) for node in graph.nodes if not node.domain)
+
+
+@dataclass
+class _Findings:
+    """What the pass over the nodes has found so far."""
+
+    functions: Mapping[FunctionKey, onnx.FunctionProto]
+    limits: Limits
+    names: set[str]
+    reads: set[str]
+    missing: dict[tuple[str, str, int], str]
+    imports: dict[FunctionKey, dict[str, int]]
+    called: list[onnx.FunctionProto]
+    opsets: dict[str, int]
+    nodes: int = 0
+    fits_pinned: bool = True
+
+
+def survey(model: onnx.ModelProto, limits: Limits) -> Coverage:
+    """Look through a model. Raises `UnsupportedModel` that lists every unknown operator and every opset out of range."""
+    functions = {function_key(function): function for function in model.functions}
+    opsets = _imports(model.opset_import, "the model")
+    found = _Findings(functions, limits, set(), set(), {}, {}, [], dict(opsets))
+    _graph(found, model.graph, opsets, 0)
+    while found.called:
+        function = found.called.pop()
+        _nodes(found, function.node, found.imports[function_key(function)], 0)
+    if found.missing:
+        rows = [
+            f"{domain + '.' if domain else ''}{op} (opset {version}, node {label!r})"
+            for (domain, op, version), label in sorted(found.missing.items())
+        ]
+        raise UnsupportedModel(f"the model uses {len(rows)} unsupported operator{'s' * (len(rows) > 1)}: {', '.join(rows)}")
+    newest = max(found.opsets.get("", PINNED_OPSET), OLDEST_OPSET)
+    others = tuple(sorted((domain, version) for domain, version in found.opsets.items() if domain and _is_known(domain)))
+    return Coverage(opsets, others, newest, found.fits_pinned, frozenset(found.names), frozenset(found.reads))
+
+
+def _imports(entries: Iterable[onnx.OperatorSetIdProto], where: str) -> dict[str, int]:
+    """Opset versions by domain, ONNX's own checked."""
+    opsets: dict[str, int] = {}
+    for entry in entries:
+        domain = "" if entry.domain == "ai.onnx" else entry.domain
+        opsets[domain] = max(entry.version, opsets.get(domain, 0))
+    version = opsets.get("")
+    if version is not None and not OLDEST_OPSET <= version <= onnx.defs.onnx_opset_version():
+        raise UnsupportedModel(
+            f"{where} imports opset {version}; opsets {OLDEST_OPSET} to {onnx.defs.onnx_opset_version()} are supported"
+        )
+    return opsets
+
+
+def _graph(found: _Findings, graph: onnx.GraphProto, opsets: Mapping[str, int], depth: int) -> None:
+    if depth > found.limits.subgraph_depth:
+        raise ResourceLimit(f"bodies of control flow nest deeper than {found.limits.subgraph_depth}")
+    for value in (*graph.input, *graph.output):
+        found.limits.check_string("the name of a value", value.name)
+        found.names.add(value.name)
+    found.reads.update(value.name for value in graph.output)
+    found.names.update(tensor.name for tensor in graph.initializer)
+    _nodes(found, graph.node, opsets, depth)
+
+
+def _nodes(found: _Findings, nodes: Iterable[onnx.NodeProto], opsets: Mapping[str, int], depth: int) -> None:
+    for node in nodes:
+        found.nodes += 1
+        if found.nodes > found.limits.nodes:
+            raise ResourceLimit(f"the model has more than {found.limits.nodes:,} nodes")
+        for text in (node.name, node.op_type, *node.input, *node.output):
+            found.limits.check_string("a name", text)
+        found.names.add(node.name)
+        found.names.update(node.output)
+        found.reads.update(node.input)
+        _operator(found, node, opsets)
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                _graph(found, attribute.g, opsets, depth + 1)
+            elif attribute.graphs:
+                raise InvalidModel(f"node {node_label(node)!r} has a list of graphs, which no operator takes")
+
+
+def _operator(found: _Findings, node: onnx.NodeProto, opsets: Mapping[str, int]) -> None:
+    """Note the operator of one node; a function that is called for the first time is noted too."""
+    key = function_key(node)
+    function = found.functions.get(key)
+    if function is not None:
+        if key not in found.imports:
+            inner = found.imports[key] = _imports(function.opset_import, f"function {function.name!r}")
+            for domain, version in inner.items():
+                found.opsets[domain] = max(version, found.opsets.get(domain, 0))
+            found.called.append(function)
+        return
+    domain, op, _ = key
+    if domain not in opsets:
+        raise InvalidModel(
+            f"node {node_label(node)!r} ({op}) is of the domain {domain or 'ai.onnx'!r}, whose opset version "
+            "the model does not import"
+        )
+    version = opsets[domain]
+    if _schema(op, domain, version) is None:
+        found.missing.setdefault((domain, op, version), node_label(node))
+    elif not domain and version > PINNED_OPSET and not _fits(node, version):
+        found.fits_pinned = False
+
+
+@cache
+def _schema(op: str, domain: str, version: int) -> onnx.defs.OpSchema | None:
+    """The operator's definition, None when it does not exist (or no longer, and we do not know a replacement)."""
+    try:
+        schema = onnx.defs.get_schema(op, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+    replaced = op in UPGRADES and not domain
+    return None if schema.deprecated and not replaced else schema
+
+
+@cache
+def _is_known(domain: str) -> bool:
+    return any(schema.domain == domain for schema in onnx.defs.get_all_schemas())
+
+
+def _fits(node: onnx.NodeProto, version: int) -> bool:
+    """Does a node of a newer opset mean the same in the pinned one, as far as attributes and operands tell?"""
+    new, old = _schema(node.op_type, "", version), _schema(node.op_type, "", PINNED_OPSET)
+    if old is None or new is None:
+        return False
+    if new.since_version == old.since_version:
+        return True
+    known = all(attribute.name in old.attributes for attribute in node.attribute)
+    return known and len(node.input) <= old.max_input and len(node.output) <= old.max_output
+
+
+def _takes(node: Node, types: Mapping[str, ValueType]) -> bool:
+    """Are the element types of a node's operands allowed by the pinned opset?"""
+    newest = _schema(node.op, "", onnx.defs.onnx_opset_version())
+    schema = _schema(node.op, "", PINNED_OPSET)
+    if any(isinstance(value, Subgraph) for _, value in node.attributes):
+        return schema is not None  # bodies were imported at the pinned opset, operator by operator
+    if schema is None or newest is None:
+        return False
+    if schema.since_version == newest.since_version:
+        return True
+    allowed = {row.type_param_str: set(row.allowed_type_strs) for row in schema.type_constraints}
+    return all(
+        _type_text(types[name]) in allowed.get(formal, {formal})
+        for name, formal in (*_pairs(node.inputs, schema.inputs), *_pairs(node.outputs, schema.outputs))
+        if name and name in types
+    )
+
+
+def _pairs(names: tuple[str, ...], formals: Iterable[onnx.defs.OpSchema.FormalParameter]) -> Iterator[tuple[str, str]]:
+    """Each operand with the type (or type variable) of its formal parameter; the last one may repeat."""
+    texts = [formal.type_str for formal in formals]
+    for i, name in enumerate(names):
+        yield name, texts[min(i, len(texts) - 1)]
+
+
+def _type_text(kind: ValueType) -> str:
+    """A type as ONNX's schemas write it."""
+    if isinstance(kind, SequenceType):
+        return f"seq({_type_text(kind.element)})"
+    if isinstance(kind, OptionalType):
+        return f"optional({_type_text(kind.element)})"
+    names = {"float32": "float", "float64": "double", "float8_e4m3fn": "float8e4m3fn", "float8_e4m3fnuz": "float8e4m3fnuz"}
+    names |= {"float8_e5m2": "float8e5m2", "float8_e5m2fnuz": "float8e5m2fnuz", "float4_e2m1fn": "float4e2m1"}
+    names |= {"float8_e8m0fnu": "float8e8m0"}
+    return f"tensor({names.get(kind.dtype.name, kind.dtype.name)})"

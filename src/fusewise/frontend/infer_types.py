@@ -1,0 +1,201 @@
+"""Types of every value, node by node, in one walk.
+
+`Inference` takes nodes in topological order. Beside the types it keeps the small values it knows (shape arithmetic), so
+that the targets of Reshape, Expand and the like resolve as soon as the inputs they depend on are static. The rules are
+ONNX's own (`ops.infer`), except for control flow (`infer_control`) and partly known shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fusewise.errors import InvalidModel, UnsupportedModel
+from fusewise.frontend.bodies import graph_of_body
+from fusewise.frontend.infer_control import control_outputs
+from fusewise.frontend.limits import DEFAULT_LIMITS, Limits
+from fusewise.frontend.partial_shapes import partial_type
+from fusewise.frontend.shape_values import VALUE_LIMIT, is_complete, known_outputs
+from fusewise.ir.graph import Constant, Graph, Node, Subgraph
+from fusewise.ir.types import Dim, OptionalType, SequenceType, TensorType, ValueType
+from fusewise.ops.infer import infer_outputs
+
+__all__ = ["Inference", "Inferred", "infer_graph", "infer_types", "refine", "without_shape"]
+
+_READS_FLOATS = frozenset({"Range", "Resize", "Upsample"})  # operators whose output shape depends on float operands
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """What is known of each value: its type, and its contents when it is small and does not depend on data."""
+
+    types: dict[str, ValueType]
+    values: dict[str, np.ndarray]
+
+
+class Inference:
+    """A walk over a graph under construction: declare the inputs and constants, then add nodes in order.
+
+    `outer` is the walk over the graph that a body lies in, `declared` what the model itself says of its values.
+    """
+
+    def __init__(
+        self,
+        opset: int,
+        opsets: tuple[tuple[str, int], ...] = (),
+        declared: Mapping[str, ValueType] | None = None,
+        outer: Inference | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self.opset = opset
+        self.opsets = opsets
+        self.types: dict[str, ValueType] = {}
+        self.values: dict[str, np.ndarray] = {}
+        self.declared = declared or {}
+        self.outer = outer
+        self.limits = limits
+
+    def type_of(self, name: str) -> ValueType | None:
+        """The type of a value of this graph or of those around it; None when it is absent or unknown."""
+        found = self.types.get(name)
+        return found if found is not None or self.outer is None else self.outer.type_of(name)
+
+    def value_of(self, name: str) -> np.ndarray | None:
+        """The known or partly known (see `shape_values`) contents of a small value."""
+        if name in self.types or self.outer is None:
+            return self.values.get(name)
+        return self.outer.value_of(name)
+
+    def version(self, domain: str) -> int:
+        """The opset version that nodes of `domain` are written in."""
+        return self.opset if not domain else dict(self.opsets).get(domain, 1)
+
+    def add_constant(self, name: str, constant: Constant) -> None:
+        self.types[name] = constant.type
+        if constant.array.size <= VALUE_LIMIT and constant.array.dtype.kind in "iufb":
+            self.values[name] = constant.array
+
+    def add(self, node: Node) -> None:
+        """Infer the outputs of `node`. Raises `InvalidModel` when its operands do not fit."""
+        kinds = tuple(self.type_of(name) if name else None for name in node.inputs)
+        values = tuple(self.value_of(name) if name else None for name in node.inputs)
+        if any(isinstance(value, Subgraph) for _, value in node.attributes):
+            found = control_outputs(node, self)
+        else:
+            known = tuple(v if v is not None and _matters(node, v) else None for v in values)
+            found = infer_outputs(node, kinds, known, self.version(node.domain))
+            if not all(value is None or is_complete(value) for value in values):
+                found = partial_type(node, kinds, values, found)
+        for name, kind in zip(node.outputs, found, strict=True):
+            if name:
+                self.types[name] = self._settled(node, name, kind)
+        for name, value in zip(node.outputs, known_outputs(node, kinds, values), strict=True):
+            if name and value is not None:
+                self.values[name] = value
+
+    def input_count(self, body: Subgraph) -> int:
+        """How many inputs a body has."""
+        return len(graph_of_body(body, self.opset, self.opsets).inputs)
+
+    def body_outputs(
+        self, body: Subgraph, captured: tuple[str, ...], inputs: tuple[ValueType | None, ...]
+    ) -> tuple[ValueType | None, ...]:
+        """The type of each output of a body whose inputs have the given types.
+
+        What the body declares is only asked for element types: its shapes may hold for one run and not for the next.
+        """
+        graph = graph_of_body(body, self.opset, self.opsets)
+        declared = {name: without_shape(kind) for name, kind in graph.types.items()}
+        inner = Inference(self.opset, self.opsets, declared, self, self.limits)
+        for name, outer in zip(body.captures, captured, strict=True):
+            kind, value = self.type_of(outer), self.value_of(outer)
+            if kind is not None:
+                inner.types[name] = kind
+            if value is not None:
+                inner.values[name] = value
+        for name, constant in graph.constants.items():
+            inner.add_constant(name, constant)
+        for name, given in zip(graph.inputs, inputs, strict=True):
+            best = given if given is not None else declared.get(name)
+            if best is not None:
+                inner.types[name] = best
+        for node in graph.nodes:
+            inner.add(node)
+        return tuple(inner.types.get(name) for name in graph.outputs)
+
+    def _settled(self, node: Node, name: str, kind: ValueType | None) -> ValueType:
+        declared = self.declared.get(name)
+        best = declared if kind is None else refine(kind, declared)
+        if best is None:
+            raise UnsupportedModel(
+                f"node {node.label!r} ({node.op}): the type of its output {name!r} can neither be inferred nor is declared"
+            )
+        if isinstance(best, TensorType) and best.is_static:
+            if any(dim < 0 for dim in best.dims):
+                raise InvalidModel(f"node {node.label!r} ({node.op}): its output would have the shape {list(best.dims)}")
+            self.limits.check_shape(f"the output of node {node.label!r} ({node.op})", best.dims, best.dtype.itemsize)
+        return best
+
+
+def _matters(node: Node, value: np.ndarray) -> bool:
+    """May the contents of an operand decide the output's type? Withholding the others lets equal nodes share an answer."""
+    return is_complete(value) and (value.dtype.kind in "iu" or node.op in _READS_FLOATS)
+
+
+def without_shape(kind: ValueType) -> ValueType:
+    """The type with its shape forgotten."""
+    return TensorType(kind.dtype, None) if isinstance(kind, TensorType) else kind
+
+
+def refine(inferred: ValueType, declared: ValueType | None) -> ValueType:
+    """The inferred type, its unknown parts filled in from the declared one where the two agree."""
+    if declared is None or type(inferred) is not type(declared):
+        return inferred
+    if isinstance(inferred, SequenceType) and isinstance(declared, SequenceType):
+        return SequenceType(refine(inferred.element, declared.element))
+    if isinstance(inferred, OptionalType) and isinstance(declared, OptionalType):
+        return OptionalType(refine(inferred.element, declared.element))
+    if not isinstance(inferred, TensorType) or not isinstance(declared, TensorType):
+        return inferred
+    if inferred.dtype != declared.dtype or declared.shape is None:
+        return inferred
+    if inferred.shape is None:
+        return TensorType(inferred.dtype, declared.shape)
+    if len(inferred.shape) != len(declared.shape):
+        return inferred
+    dims = tuple(_better(a, b) for a, b in zip(inferred.shape, declared.shape, strict=True))
+    return TensorType(inferred.dtype, dims)
+
+
+def _better(inferred: Dim, declared: Dim) -> Dim:
+    """A number beats a symbol, a symbol beats nothing; inference beats the declaration."""
+    if isinstance(inferred, int) or declared is None:
+        return inferred
+    return declared if isinstance(declared, int) or inferred is None else inferred
+
+
+def infer_graph(
+    graph: Graph,
+    inputs: Mapping[str, ValueType] | None = None,
+    declared: Mapping[str, ValueType] | None = None,
+    outer: Inference | None = None,
+) -> Inferred:
+    """Types and small known values of every value of `graph`.
+
+    `inputs` overrides the types of graph inputs; `declared` is what to fall back on where inference cannot tell.
+    """
+    walk = Inference(graph.opset, graph.opsets, declared, outer)
+    for name in graph.inputs:
+        walk.types[name] = (inputs or {}).get(name) or graph.types[name]
+    for name, constant in graph.constants.items():
+        walk.add_constant(name, constant)
+    for node in graph.nodes:
+        walk.add(node)
+    return Inferred(walk.types, walk.values)
+
+
+def infer_types(graph: Graph) -> Graph:
+    """The graph with the type of every value inferred anew; present types fill what cannot be inferred."""
+    return graph.replace(types=infer_graph(graph, declared=graph.types).types)

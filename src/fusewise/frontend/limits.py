@@ -1,0 +1,44 @@
+"""How much of a model is read before it is refused: the defaults that bound time and memory on a hostile file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusewise.errors import ResourceLimit
+
+__all__ = ["DEFAULT_LIMITS", "Limits"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on a model. Sizes are bytes, depths and counts plain numbers."""
+
+    proto_bytes: int = 2**31
+    external_bytes: int = 64 * 2**30
+    nodes: int = 200_000
+    expanded_nodes: int = 1_000_000
+    function_depth: int = 32
+    subgraph_depth: int = 16
+    rank: int = 32
+    elements: int = 2**40
+    tensor_bytes: int = 2**47
+    dense_bytes: int = 2**30
+    string_bytes: int = 2**20
+
+    def check_shape(self, what: str, shape: tuple[int, ...], itemsize: int) -> None:
+        """Refuse a tensor with too many dimensions, elements or bytes; counted in unbounded integers."""
+        if len(shape) > self.rank:
+            raise ResourceLimit(f"{what} has {len(shape)} dimensions; the limit is {self.rank}")
+        elements = 1
+        for dim in shape:
+            elements *= dim
+        if elements >= self.elements or elements * itemsize >= self.tensor_bytes:
+            raise ResourceLimit(f"{what} has shape {list(shape)}, which is more than {self.elements:,} elements")
+
+    def check_string(self, what: str, text: str | bytes) -> None:
+        """Refuse a name or text that is absurdly long."""
+        if len(text) > self.string_bytes:
+            raise ResourceLimit(f"{what} is {len(text):,} characters long; the limit is {self.string_bytes:,}")
+
+
+DEFAULT_LIMITS = Limits()

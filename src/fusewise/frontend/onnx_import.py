@@ -1,0 +1,347 @@
+"""ONNX in: a file, bytes or a `ModelProto` becomes a `Graph` at the pinned opset, typed, with its weights left in the file.
+
+One walk over the nodes in topological order does it: calls of model-local functions are replaced by their nodes
+(`functions`), bodies of control flow are imported the same way (`bodies`), old operators are rewritten (`upgrade`), and
+types are inferred as nodes are added (`infer_types`).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import google.protobuf.message
+import numpy as np
+import onnx
+
+from fusewise.errors import InvalidModel, ResourceLimit, UnsupportedModel, UsageError
+from fusewise.frontend.bodies import node_with_bodies, subgraph_of
+from fusewise.frontend.coverage import Coverage, survey
+from fusewise.frontend.external import ExternalData
+from fusewise.frontend.functions import FunctionKey, expanded, function_key
+from fusewise.frontend.infer_control import body_inputs
+from fusewise.frontend.infer_types import Inference, without_shape
+from fusewise.frontend.limits import DEFAULT_LIMITS, Limits
+from fusewise.frontend.onnx_export import ORIGIN_KEY, default_origin, graph_to_proto
+from fusewise.frontend.order import node_label, sorted_nodes
+from fusewise.frontend.upgrade import PINNED_OPSET, upgraded
+from fusewise.frontend.weights import dense_array, tensor_array
+from fusewise.frontend.wire import cut
+from fusewise.ir.graph import Constant, Graph, Node, Subgraph
+from fusewise.ir.types import TensorType, ValueType
+from fusewise.ops.proto import attribute_from_proto, type_from_proto
+
+__all__ = ["PINNED_OPSET", "load"]
+
+
+def load(source: str | os.PathLike[str] | bytes | onnx.ModelProto, limits: Limits = DEFAULT_LIMITS) -> Graph:
+    """The model as a graph.
+
+    Weights of a file or of bytes are read-only views, possibly unaligned, of the mapped file or the bytes. Raises
+    `InvalidModel` for a broken model, `UnsupportedModel` naming every unknown operator, `ResourceLimit` past `limits`.
+    """
+    model, raw, folder = _read(source, limits)
+    if not model.HasField("graph"):
+        raise InvalidModel(f"{_name(source)} is not an ONNX model: it holds no graph")
+    coverage = survey(model, limits)
+    external = ExternalData(folder, limits)
+    for opset in dict.fromkeys((PINNED_OPSET if coverage.fits_pinned else coverage.newest, coverage.newest)):
+        graph = _Import(model, raw, external, coverage, opset, limits).graph()
+        if opset == coverage.newest or coverage.types_fit(graph):
+            break
+    return graph
+
+
+def _name(source: object) -> str:
+    return str(source) if isinstance(source, str | os.PathLike) else "the model"
+
+
+def _read(
+    source: str | os.PathLike[str] | bytes | onnx.ModelProto, limits: Limits
+) -> tuple[onnx.ModelProto, dict[int, memoryview], Path | None]:
+    """The message, the data of big initializers by position, and the folder external data may lie in."""
+    if isinstance(source, onnx.ModelProto):
+        return source, {}, None
+    if isinstance(source, bytes | bytearray | memoryview):
+        data, folder = memoryview(source), None
+    else:
+        path = Path(source)
+        data, folder = _mapped(path), path.parent
+    rest, blobs = cut(data, _name(source))
+    if len(rest) >= limits.proto_bytes:
+        raise ResourceLimit(f"{_name(source)} holds a message of {len(rest):,} bytes; the limit is {limits.proto_bytes:,}")
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(rest)
+    except (google.protobuf.message.DecodeError, RecursionError) as error:
+        raise InvalidModel(f"{_name(source)} is not an ONNX model: its contents do not follow ONNX's message format") from error
+    return model, {i: data[blob.offset : blob.offset + blob.length] for i, blob in blobs.items()}, folder
+
+
+def _mapped(path: Path) -> memoryview:
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                raise InvalidModel(f"{path} is not an ONNX model: it is empty")
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except FileNotFoundError:
+        raise UsageError(f"there is no file {path}") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+class _Scope:
+    """A graph or body while it is imported."""
+
+    def __init__(self, importer: _Import, walk: Inference, bodies: int = 0) -> None:
+        self.importer = importer
+        self.walk = walk
+        self.bodies = bodies  # how many bodies this one is nested in
+        self.nodes: list[Node] = []
+        self.constants: dict[str, Constant] = {}
+
+    def type_of(self, name: str) -> ValueType | None:
+        return self.walk.type_of(name) if name else None
+
+    def value_of(self, name: str) -> np.ndarray | None:
+        return self.walk.value_of(name) if name else None
+
+    def fresh(self, stem: str) -> str:
+        return self.importer.fresh(stem)
+
+    def is_read(self, name: str) -> bool:
+        return name in self.importer.coverage.reads
+
+    def constant(self, array: np.ndarray, stem: str) -> str:
+        name = self.fresh(stem)
+        self.keep(name, array)
+        return name
+
+    def keep(self, name: str, array: np.ndarray) -> None:
+        """A constant under its own name."""
+        self.constants[name] = Constant(array)
+        self.walk.add_constant(name, self.constants[name])
+
+
+class _Import:
+    """One import: what stays the same while the model is walked, and the names handed out."""
+
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        raw: Mapping[int, memoryview],
+        external: ExternalData,
+        coverage: Coverage,
+        opset: int,
+        limits: Limits,
+    ) -> None:
+        self.model = model
+        self.raw = raw
+        self.external = external
+        self.coverage = coverage
+        self.opset = opset
+        self.limits = limits
+        self.functions: dict[FunctionKey, onnx.FunctionProto] = {function_key(f): f for f in model.functions}
+        self.names = set(coverage.names)
+        self.steps = 0
+
+    def fresh(self, stem: str) -> str:
+        """A name not used anywhere in the model."""
+        name, count = stem, 0
+        while name in self.names:
+            count += 1
+            name = f"{stem}_{count}"
+        self.names.add(name)
+        return name
+
+    def graph(self) -> Graph:
+        """The whole model."""
+        proto = self.model.graph
+        walk = Inference(self.opset, self.coverage.other_opsets, _declared(proto), limits=self.limits)
+        scope = _Scope(self, walk)
+        for i, tensor in enumerate(proto.initializer):
+            self._unique(scope, tensor.name)
+            scope.keep(tensor.name, tensor_array(tensor, self.external, self.limits, self.raw.get(i)))
+        self._sparse(scope, proto)
+        inputs = [value for value in proto.input if value.name not in scope.constants]
+        for value in inputs:
+            self._unique(scope, value.name)
+            walk.types[value.name] = self._input_type(value)
+        self._nodes(scope, proto.node, self.coverage.opsets, 0, f"graph {proto.name!r}")
+        outputs = tuple(value.name for value in proto.output)
+        for name in outputs:
+            if name not in walk.types:
+                raise InvalidModel(f"the model's output {name!r} is not defined anywhere")
+        return Graph(
+            inputs=tuple(value.name for value in inputs),
+            outputs=outputs,
+            nodes=tuple(scope.nodes),
+            types=walk.types,
+            constants=scope.constants,
+            name=proto.name or "graph",
+            opset=self.opset,
+            opsets=self.coverage.other_opsets,
+            metadata=tuple((entry.key, entry.value) for entry in self.model.metadata_props),
+        ).pruned()
+
+    def _unique(self, scope: _Scope, name: str) -> None:
+        if not name or name in scope.walk.types:
+            raise InvalidModel(f"the value {name!r} is defined twice" if name else "an input or initializer has no name")
+
+    def _sparse(self, scope: _Scope, proto: onnx.GraphProto) -> None:
+        for sparse in proto.sparse_initializer:
+            self._unique(scope, sparse.values.name)
+            scope.keep(sparse.values.name, dense_array(sparse, self.external, self.limits))
+
+    def _input_type(self, value: onnx.ValueInfoProto) -> ValueType:
+        kind = _type(value)
+        if kind is None:
+            held = value.type.WhichOneof("value")
+            if held in (None, "tensor_type"):
+                raise InvalidModel(f"the model's input {value.name!r} has no type")
+            raise UnsupportedModel(f"the model's input {value.name!r} is of the kind {held}, which is not supported")
+        if isinstance(kind, TensorType) and kind.shape is not None:
+            known = tuple(dim for dim in kind.shape if isinstance(dim, int))
+            self.limits.check_shape(f"the model's input {value.name!r}", known, kind.dtype.itemsize)
+        return kind
+
+    def _nodes(
+        self, scope: _Scope, nodes: list[onnx.NodeProto], opsets: Mapping[str, int], calls: int, where: str
+    ) -> None:
+        """Import nodes in topological order; calls of functions are imported in their place."""
+        for proto in sorted_nodes(nodes, scope.walk.types, where, scope.walk.outer):
+            self.steps += 1
+            if self.steps > self.limits.expanded_nodes or len(scope.nodes) > self.limits.nodes:
+                raise ResourceLimit(f"the model has more than {self.limits.nodes:,} nodes after its functions are inlined")
+            function = self.functions.get(function_key(proto))
+            if function is None:
+                self._node(scope, proto, opsets, calls)
+                continue
+            if calls >= self.limits.function_depth:
+                raise ResourceLimit(
+                    f"function {function.name!r} nests deeper than {self.limits.function_depth} calls, or calls itself"
+                )
+            inner = expanded(function, proto, self.fresh)
+            versions = {_domain(entry.domain): entry.version for entry in function.opset_import}
+            self._nodes(scope, inner, versions, calls + 1, f"function {function.name!r}")
+
+    def _node(self, scope: _Scope, proto: onnx.NodeProto, opsets: Mapping[str, int], calls: int) -> None:
+        if proto.op_type == "Constant" and _domain(proto.domain) == "":
+            scope.keep(proto.output[0], self._constant(proto))
+            return
+        version = min(opsets[_domain(proto.domain)], self.opset if not _domain(proto.domain) else 2**31)
+        bodies = {
+            a.name: self._body(scope, proto, a.g, opsets, calls) for a in proto.attribute if a.type == onnx.AttributeProto.GRAPH
+        }
+        node = node_with_bodies(proto, bodies, _origin(proto))
+        for replacement in upgraded(node, version, scope):
+            scope.walk.add(replacement)
+            scope.nodes.append(replacement)
+
+    def _constant(self, proto: onnx.NodeProto) -> np.ndarray:
+        label = node_label(proto)
+        if len(proto.attribute) != 1:
+            raise InvalidModel(f"node {label!r} (Constant) needs exactly one value")
+        attribute = proto.attribute[0]
+        if attribute.type == onnx.AttributeProto.TENSOR:
+            return tensor_array(attribute.t, self.external, self.limits)
+        if attribute.type == onnx.AttributeProto.SPARSE_TENSOR:
+            return dense_array(attribute.sparse_tensor, self.external, self.limits)
+        value = attribute_from_proto(attribute)
+        kinds = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
+        if attribute.name in ("value_string", "value_strings"):
+            return np.array(value, dtype=object)
+        if attribute.name not in kinds:
+            raise InvalidModel(f"node {label!r} (Constant) has the unknown attribute {attribute.name!r}")
+        return np.array(value, dtype=kinds[attribute.name])
+
+    def _body(
+        self, outer: _Scope, node: onnx.NodeProto, proto: onnx.GraphProto, opsets: Mapping[str, int], calls: int
+    ) -> Subgraph:
+        """A body of control flow, imported like a model and written out again, so that it is at the same opset."""
+        declared = {name: without_shape(kind) for name, kind in _declared(proto).items()}
+        walk = Inference(self.opset, self.coverage.other_opsets, declared, outer.walk, self.limits)
+        if outer.bodies >= self.limits.subgraph_depth:
+            raise ResourceLimit(f"bodies of control flow nest deeper than {self.limits.subgraph_depth}")
+        scope = _Scope(self, walk, outer.bodies + 1)
+        for tensor in proto.initializer:
+            self._unique(scope, tensor.name)
+            scope.keep(tensor.name, tensor_array(tensor, self.external, self.limits))
+        self._sparse(scope, proto)
+        plain = node_with_bodies(_without_graphs(node), {}, ())
+        if node.op_type == "Scan" and opsets.get("", 9) < 9:
+            given: tuple[ValueType | None, ...] = ()
+        else:
+            given = body_inputs(plain, len(proto.input), outer.type_of)
+        for i, value in enumerate(proto.input):
+            self._unique(scope, value.name)
+            best = _any_size(given[i]) if i < len(given) else None
+            walk.types[value.name] = best or self._input_type(value)
+        where = f"a body of node {node_label(node)!r}"
+        self._nodes(scope, proto.node, opsets, calls, where)
+        outputs = tuple(value.name for value in proto.output)
+        for name in outputs:
+            if walk.type_of(name) is None:
+                raise InvalidModel(f"{where}: its output {name!r} is not defined anywhere")
+        ends = {name: kind for name, kind in walk.types.items() if name in {v.name for v in (*proto.input, *proto.output)}}
+        graph = Graph(
+            inputs=tuple(value.name for value in proto.input),
+            outputs=outputs,
+            nodes=tuple(scope.nodes),
+            types={name: without_shape(kind) for name, kind in ends.items()},
+            constants=scope.constants,
+            name=proto.name or "body",
+        )
+        return subgraph_of(graph_to_proto(graph, inner_types=False))
+
+
+def _domain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+def _type(value: onnx.ValueInfoProto) -> ValueType | None:
+    """The declared type of a value; negative dimensions count as unknown."""
+    try:
+        kind = type_from_proto(value.type)
+    except KeyError as error:
+        raise InvalidModel(f"the value {value.name!r} has the unknown element type {error}") from None
+    if isinstance(kind, TensorType) and kind.shape is not None:
+        dims = tuple(None if isinstance(dim, int) and dim < 0 else dim for dim in kind.shape)
+        return TensorType(kind.dtype, dims)
+    return kind
+
+
+def _declared(proto: onnx.GraphProto) -> dict[str, ValueType]:
+    """What the model itself says of the types of its values."""
+    found = {value.name: _type(value) for value in (*proto.value_info, *proto.output)}
+    return {name: kind for name, kind in found.items() if kind is not None}
+
+
+def _any_size(kind: ValueType | None) -> ValueType | None:
+    """A type whose dimensions may differ on the next run of the body."""
+    if isinstance(kind, TensorType) and kind.shape is not None:
+        return TensorType(kind.dtype, (None,) * len(kind.shape))
+    return kind
+
+
+def _without_graphs(node: onnx.NodeProto) -> onnx.NodeProto:
+    plain = onnx.NodeProto(op_type=node.op_type, domain=node.domain, input=node.input, output=node.output)
+    plain.attribute.extend(a for a in node.attribute if a.type != onnx.AttributeProto.GRAPH)
+    return plain
+
+
+def _origin(proto: onnx.NodeProto) -> tuple[str, ...]:
+    """The user's nodes this one comes from, when an earlier export of ours says so; otherwise the node itself."""
+    import json
+
+    for entry in proto.metadata_props:
+        if entry.key == ORIGIN_KEY:
+            try:
+                names = json.loads(entry.value)
+            except (ValueError, RecursionError):
+                break
+            if isinstance(names, list) and all(isinstance(name, str) for name in names):
+                return tuple(names)
+    return default_origin(proto)
