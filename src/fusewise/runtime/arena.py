@@ -1,0 +1,54 @@
+"""Aligned memory for tensors, with the limit on how much of it one program may ask for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fusewise.errors import ResourceLimit
+from fusewise.runtime.host import memory_limit
+
+__all__ = ["ALIGNMENT_BYTES", "MEMORY_SHARE", "address_of", "aligned_block", "check_memory", "settled"]
+
+ALIGNMENT_BYTES = 64
+"""A cache line, and the widest vector."""
+
+MEMORY_SHARE = 0.8
+"""The part of the memory limit that a program's planned buffers may take."""
+
+
+def aligned_block(nbytes: int) -> np.ndarray:
+    """uint8[nbytes] (at least one byte long) that starts on a 64-byte boundary; contents undefined."""
+    raw = np.empty(max(nbytes, 1) + ALIGNMENT_BYTES, np.uint8)
+    skip = -address_of(raw) % ALIGNMENT_BYTES
+    return raw[skip : skip + max(nbytes, 1)]
+
+
+def settled(array: np.ndarray, nbytes: int) -> np.ndarray:
+    """The bytes of `array` in C order as uint8[nbytes], aligned: itself when it already lies so, else a copy.
+
+    Raises `ValueError` when it does not have `nbytes` bytes.
+    """
+    if array.nbytes != nbytes:
+        raise ValueError(f"a constant of {array.nbytes} bytes was given for a buffer of {nbytes}")
+    if array.flags.c_contiguous and nbytes > 0 and address_of(array) % ALIGNMENT_BYTES == 0:
+        return array.reshape(-1).view(np.uint8)
+    block = aligned_block(nbytes)
+    if nbytes:
+        block.view(array.dtype).reshape(array.shape)[...] = array
+    return block
+
+
+def address_of(array: np.ndarray) -> int:
+    """Where the first element lies."""
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def check_memory(nbytes: int, what: str, limit_bytes: int | None = None) -> None:
+    """Raise `ResourceLimit` when `nbytes` is more than the share of the memory limit a program may plan for."""
+    limit = int((memory_limit() if limit_bytes is None else limit_bytes) * MEMORY_SHARE)
+    if nbytes > limit:
+        raise ResourceLimit(
+            f"{what} would take {nbytes / 1e6:,.0f} MB, more than {MEMORY_SHARE:.0%} of the memory this process may use "
+            f"({limit / 1e6:,.0f} MB): use smaller input shapes or a machine with more memory"
+        )

@@ -1,0 +1,304 @@
+"""The native part of the worker pool, as LLVM IR text: launch, walk, barrier, wait, park, wake.
+
+Shared words (64-bit, the pool's memory): 0 steps, 1 count, 2 workers, 3 timings, 4 idle spins, 5 barrier spins; on cache lines of
+their own 8 arrivals and 16 generation. Worker w has a slot of 32 words after 32 w words: 0 sequence (32 bits: a change is an
+order to start), 1 parked (32 bits), 2 the shared words' address, 3 its number, 4 stop; 8 and 16 mutex and condition where the
+system has no futex. A step is four words: function, arguments, barrier flag, unused.
+
+Two orderings carry the whole thing. A launch writes the shared words, then moves each sequence on; a worker reads the sequence,
+then the shared words. A worker says `parked`, then looks at its sequence once more; a launch moves the sequence on, then looks at
+`parked`: in one total order one of them sees the other, so no order is slept through.
+"""
+
+from __future__ import annotations
+
+__all__ = ["SLOT_WORDS", "pool_ir"]
+
+SLOT_WORDS = 32
+"""64-bit words per worker slot; the shared words take the place of slot 0."""
+
+
+def pool_ir(machine: str, parking: str, monotonic_clock: int) -> str:
+    """The module for a processor family (`x86_64`, `aarch64`, other) and a way to park (`futex` or `condition`).
+
+    It defines `pool_launch(shared, steps, count, workers, timings)`, `pool_alone(steps, count, timings)`,
+    `pool_worker(slot)`, `pool_wake(slot)` and `pool_spin(count)`. `timings` is null or i64[count][workers][2]: start and end of each
+    worker's share of each step, nanoseconds of the system clock `monotonic_clock`.
+    """
+    pause = {
+        "x86_64": "call void @llvm.x86.sse2.pause()",
+        "aarch64": "call void @llvm.aarch64.hint(i32 1)",
+    }.get(machine, "")
+    declarations = {
+        "x86_64": "declare void @llvm.x86.sse2.pause()",
+        "aarch64": "declare void @llvm.aarch64.hint(i32)",
+    }.get(machine, "")
+    waiting = _CONDITION
+    if parking == "futex":
+        waiting = _FUTEX.replace("$FUTEX", {"x86_64": "202", "aarch64": "98"}[machine])
+    text = declarations + _COMMON + waiting
+    return (
+        text.replace("$PAUSE", pause)
+        .replace("$CLOCK", str(monotonic_clock))
+        .replace("$SLOT_BYTES", str(8 * SLOT_WORDS))
+    )
+
+
+_COMMON = """
+declare i32 @sched_yield()
+declare i32 @clock_gettime(i32, ptr)
+
+define void @pool_spin(i64 %count) {
+entry:
+  br label %again
+again:
+  %i = phi i64 [ 0, %entry ], [ %next, %again ]
+  $PAUSE
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %count
+  br i1 %more, label %again, label %done
+done:
+  ret void
+}
+
+define internal void @barrier(ptr %shared, i64 %workers) {
+entry:
+  %arrivals = getelementptr i64, ptr %shared, i64 8
+  %generation = getelementptr i64, ptr %shared, i64 16
+  %mine = load atomic i64, ptr %generation acquire, align 8
+  %before = atomicrmw add ptr %arrivals, i64 1 acq_rel
+  %now = add i64 %before, 1
+  %last = icmp eq i64 %now, %workers
+  br i1 %last, label %open, label %wait
+open:
+  store atomic i64 0, ptr %arrivals monotonic, align 8
+  %following = add i64 %mine, 1
+  store atomic i64 %following, ptr %generation release, align 8
+  ret void
+wait:
+  %limit.at = getelementptr i64, ptr %shared, i64 5
+  %limit = load i64, ptr %limit.at
+  br label %spin
+spin:
+  %i = phi i64 [ 0, %wait ], [ %next, %patient ], [ %rewound, %yield ]
+  $PAUSE
+  %current = load atomic i64, ptr %generation acquire, align 8
+  %opened = icmp ne i64 %current, %mine
+  br i1 %opened, label %done, label %patient.check
+patient.check:
+  %next = add i64 %i, 1
+  %short = icmp slt i64 %next, %limit
+  br i1 %short, label %patient, label %yield
+patient:
+  br label %spin
+yield:
+  %ignored = call i32 @sched_yield()
+  %rewound = sub i64 %limit, 16
+  br label %spin
+done:
+  ret void
+}
+
+define internal i64 @clock() {
+  %time = alloca [2 x i64]
+  %ignored = call i32 @clock_gettime(i32 $CLOCK, ptr %time)
+  %seconds = load i64, ptr %time
+  %rest.at = getelementptr i64, ptr %time, i64 1
+  %rest = load i64, ptr %rest.at
+  %scaled = mul i64 %seconds, 1000000000
+  %sum = add i64 %scaled, %rest
+  ret i64 %sum
+}
+
+define internal void @walk(ptr %shared, ptr %steps, i64 %count, i64 %workers, ptr %timings, i64 %worker) {
+entry:
+  %timed = icmp ne ptr %timings, null
+  %alone = icmp eq i64 %workers, 1
+  %any = icmp sgt i64 %count, 0
+  br i1 %any, label %step, label %done
+step:
+  %k = phi i64 [ 0, %entry ], [ %next, %following ]
+  %at = getelementptr [4 x i64], ptr %steps, i64 %k
+  %function = load ptr, ptr %at
+  %arguments.at = getelementptr i64, ptr %at, i64 1
+  %arguments = load ptr, ptr %arguments.at
+  %flag.at = getelementptr i64, ptr %at, i64 2
+  %flag = load i64, ptr %flag.at
+  %next = add i64 %k, 1
+  %last = icmp eq i64 %next, %count
+  br i1 %timed, label %measured, label %plain
+plain:
+  call void %function(ptr %arguments, i64 %worker, i64 %workers)
+  br label %meet
+measured:
+  %row = mul i64 %k, %workers
+  %entry.number = add i64 %row, %worker
+  %start.at = getelementptr [2 x i64], ptr %timings, i64 %entry.number
+  %end.at = getelementptr i64, ptr %start.at, i64 1
+  %start = call i64 @clock()
+  store i64 %start, ptr %start.at
+  call void %function(ptr %arguments, i64 %worker, i64 %workers)
+  %end = call i64 @clock()
+  store i64 %end, ptr %end.at
+  br label %meet
+meet:
+  %flagged = icmp ne i64 %flag, 0
+  %wanted = or i1 %flagged, %last
+  %skipped = xor i1 %wanted, true
+  %pass = or i1 %skipped, %alone
+  br i1 %pass, label %following, label %synchronise
+synchronise:
+  call void @barrier(ptr %shared, i64 %workers)
+  br label %following
+following:
+  br i1 %last, label %done, label %step
+done:
+  ret void
+}
+
+define void @pool_alone(ptr %steps, i64 %count, ptr %timings) {
+  call void @walk(ptr null, ptr %steps, i64 %count, i64 1, ptr %timings, i64 0)
+  ret void
+}
+
+define void @pool_launch(ptr %shared, ptr %steps, i64 %count, i64 %workers, ptr %timings) {
+entry:
+  %count.at = getelementptr i64, ptr %shared, i64 1
+  %workers.at = getelementptr i64, ptr %shared, i64 2
+  %timings.at = getelementptr i64, ptr %shared, i64 3
+  store ptr %steps, ptr %shared
+  store i64 %count, ptr %count.at
+  store i64 %workers, ptr %workers.at
+  store ptr %timings, ptr %timings.at
+  br label %head
+head:
+  %w = phi i64 [ 1, %entry ], [ %next, %ordered ]
+  %more = icmp slt i64 %w, %workers
+  br i1 %more, label %order, label %go
+order:
+  %offset = mul i64 %w, $SLOT_BYTES
+  %slot = getelementptr i8, ptr %shared, i64 %offset
+  %ignored = atomicrmw add ptr %slot, i32 1 seq_cst
+  %parked.at = getelementptr i64, ptr %slot, i64 1
+  %parked = load atomic i32, ptr %parked.at seq_cst, align 8
+  %asleep = icmp ne i32 %parked, 0
+  br i1 %asleep, label %rouse, label %ordered
+rouse:
+  call void @pool_wake(ptr %slot)
+  br label %ordered
+ordered:
+  %next = add i64 %w, 1
+  br label %head
+go:
+  call void @walk(ptr %shared, ptr %steps, i64 %count, i64 %workers, ptr %timings, i64 0)
+  ret void
+}
+
+define ptr @pool_worker(ptr %slot) {
+entry:
+  %parked.at = getelementptr i64, ptr %slot, i64 1
+  %shared.at = getelementptr i64, ptr %slot, i64 2
+  %worker.at = getelementptr i64, ptr %slot, i64 3
+  %stop.at = getelementptr i64, ptr %slot, i64 4
+  %shared = load ptr, ptr %shared.at
+  %worker = load i64, ptr %worker.at
+  %count.at = getelementptr i64, ptr %shared, i64 1
+  %workers.at = getelementptr i64, ptr %shared, i64 2
+  %timings.at = getelementptr i64, ptr %shared, i64 3
+  %limit.at = getelementptr i64, ptr %shared, i64 4
+  br label %idle
+idle:
+  %seen = phi i32 [ 0, %entry ], [ %order, %work ]
+  %limit = load atomic i64, ptr %limit.at monotonic, align 8
+  br label %spin
+spin:
+  %i = phi i64 [ 0, %idle ], [ %next, %patient ]
+  %spun = load atomic i32, ptr %slot acquire, align 8
+  %ordered = icmp ne i32 %spun, %seen
+  br i1 %ordered, label %start, label %patient.check
+patient.check:
+  $PAUSE
+  %next = add i64 %i, 1
+  %short = icmp slt i64 %next, %limit
+  br i1 %short, label %patient, label %park
+patient:
+  br label %spin
+park:
+  store atomic i32 1, ptr %parked.at seq_cst, align 8
+  br label %check
+check:
+  %checked = load atomic i32, ptr %slot seq_cst, align 8
+  %called = icmp ne i32 %checked, %seen
+  br i1 %called, label %up, label %sleep
+sleep:
+  call void @pool_sleep(ptr %slot, i32 %seen)
+  br label %check
+up:
+  store atomic i32 0, ptr %parked.at seq_cst, align 8
+  br label %start
+start:
+  %order = phi i32 [ %spun, %spin ], [ %checked, %up ]
+  %stop = load i64, ptr %stop.at
+  %stopping = icmp ne i64 %stop, 0
+  br i1 %stopping, label %leave, label %work
+work:
+  %steps = load ptr, ptr %shared
+  %count = load i64, ptr %count.at
+  %workers = load i64, ptr %workers.at
+  %timings = load ptr, ptr %timings.at
+  call void @walk(ptr %shared, ptr %steps, i64 %count, i64 %workers, ptr %timings, i64 %worker)
+  br label %idle
+leave:
+  ret ptr null
+}
+"""
+
+# FUTEX_WAIT and FUTEX_WAKE, both private to the process. The kernel compares the sequence itself, so an order that comes between
+# the last look and the call is not slept through.
+_FUTEX = """
+declare i64 @syscall(i64, ...)
+
+define internal void @pool_sleep(ptr %slot, i32 %seen) noinline {
+  %ignored = call i64 (i64, ...) @syscall(i64 $FUTEX, ptr %slot, i32 128, i32 %seen, ptr null, ptr null, i32 0)
+  ret void
+}
+
+define void @pool_wake(ptr %slot) noinline {
+  %ignored = call i64 (i64, ...) @syscall(i64 $FUTEX, ptr %slot, i32 129, i32 1, ptr null, ptr null, i32 0)
+  ret void
+}
+"""
+
+_CONDITION = """
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_cond_signal(ptr)
+
+define internal void @pool_sleep(ptr %slot, i32 %seen) noinline {
+entry:
+  %mutex = getelementptr i64, ptr %slot, i64 8
+  %condition = getelementptr i64, ptr %slot, i64 16
+  %locked = call i32 @pthread_mutex_lock(ptr %mutex)
+  br label %look
+look:
+  %now = load atomic i32, ptr %slot seq_cst, align 8
+  %same = icmp eq i32 %now, %seen
+  br i1 %same, label %wait, label %done
+wait:
+  %waited = call i32 @pthread_cond_wait(ptr %condition, ptr %mutex)
+  br label %look
+done:
+  %unlocked = call i32 @pthread_mutex_unlock(ptr %mutex)
+  ret void
+}
+
+define void @pool_wake(ptr %slot) noinline {
+  %mutex = getelementptr i64, ptr %slot, i64 8
+  %condition = getelementptr i64, ptr %slot, i64 16
+  %locked = call i32 @pthread_mutex_lock(ptr %mutex)
+  %signalled = call i32 @pthread_cond_signal(ptr %condition)
+  %unlocked = call i32 @pthread_mutex_unlock(ptr %mutex)
+  ret void
+}
+"""
