@@ -1,0 +1,326 @@
+"""Element expressions of a task as LLVM values: one element, or several along one axis at once.
+
+Takes a task, a function under construction and a pointer per operand; gives a `Point`, a place in the index space, that
+values are asked from and stores are done at. Along the lane axis a point covers several consecutive elements. What does not
+vary along that axis stays a scalar and is computed once. How a load is done follows from its offset, an integer linear form
+(`lower.index`): coefficient 0 along the lane axis is one scalar, 1 a vector, anything else one element at a time.
+
+Memory that an expression does not ask for is never touched: a condition that is the same for all lanes is a branch; under one
+that differs between lanes, loads are masked, or their addresses limited to the operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from fusewise.codegen.llvm.arithmetic import apply_binary, apply_compare, apply_unary
+from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.llvm.memory import load_element, store_element
+from fusewise.codegen.llvm.reduction import reduce_element
+from fusewise.codegen.llvm.registers import computed, convert, narrow, register_type, splat
+from fusewise.codegen.target import Target
+from fusewise.ir.dtypes import INT64, DType
+from fusewise.lower.index import Simplifier
+from fusewise.lower.task import ACC, Store, Task
+from fusewise.ops.expr import BINARY, COMPARE, UNARY, Expr, walk
+
+__all__ = ["Elements", "Point"]
+
+
+@dataclass
+class Facts:
+    """What is known of expressions wherever they are evaluated; remembered, so that shared sub-trees cost once."""
+
+    simplifier: Simplifier
+    _reads: dict[Expr, bool] = field(default_factory=dict)
+
+    def reads(self, root: Expr) -> bool:
+        """Does evaluating `root` touch memory or run a loop?"""
+        known = self._reads.get(root)
+        if known is None:
+            known = root.op == "reduce" or (root.op == "load" and root.value != ACC)
+            known = known or any(self.reads(a) for a in root.args)
+            self._reads[root] = known
+        return known
+
+
+def _ranges(task: Task) -> dict[str, int]:
+    """The extent of every loop variable the task mentions; the largest when a name is used twice."""
+    ranges = {f"i{k}": extent for k, extent in enumerate(task.extents)}
+    roots = [root for store in task.stores for root in (*store.index, store.value)]
+    if task.anchor is not None:
+        roots += [root for root in task.anchor.prologue if root is not None]
+        for kind in task.anchor.inputs:
+            for k, extent in enumerate(kind.dims if kind is not None else ()):
+                ranges[f"p{k}"] = max(extent, ranges.get(f"p{k}", 0))
+    for root in roots:
+        for node in walk(root):
+            for name, extent in node.value[1] if node.op == "reduce" else ():
+                ranges[name] = max(extent, ranges.get(name, 0))
+    return ranges
+
+
+class Elements:
+    """The expressions of one task, ready to be emitted into one function."""
+
+    def __init__(self, function: Function, task: Task, target: Target, pointers: Mapping[str, Value]) -> None:
+        self.function = function
+        self.task = task
+        self.target = target
+        self.pointers = pointers
+        self.facts = Facts(Simplifier(_ranges(task)))
+
+    def at(
+        self,
+        indices: Mapping[str, Int],
+        lane: str | None = None,
+        lanes: int = 1,
+        *,
+        acc: Value | None = None,
+        leaves: Mapping[Expr, Value] | None = None,
+        count: Int | None = None,
+    ) -> Point:
+        """A place in the index space.
+
+        `indices` gives every loop variable an i64. Along `lane` the point covers indices[lane] + 0 .. lanes-1; with `count`
+        only the first `count` (at least 1) of them exist. `acc` is what a load of `acc` means, `leaves` what other
+        expressions are known to be: scalars where they do not vary along the lane axis, vectors where they do.
+        """
+        if lanes == 1:
+            lane, count = None, None
+        return Point(self, dict(indices), lane, lanes, acc, count, [dict(leaves or {})])
+
+
+@dataclass
+class Point:
+    """A place in the index space. Every expression is emitted at most once; `scopes` holds what is known, innermost last.
+
+    `mask` says, per lane, whether the path of conditions to here is taken; `guarded` that there is such a path.
+    """
+
+    elements: Elements
+    indices: dict[str, Int]
+    lane: str | None
+    lanes: int
+    acc: Value | None
+    count: Int | None
+    scopes: list[dict[Expr, Value]]
+    mask: Value | None = None
+    guarded: bool = False
+    _varies: dict[Expr, bool] = field(default_factory=dict)
+
+    @property
+    def function(self) -> Function:
+        return self.elements.function
+
+    @property
+    def target(self) -> Target:
+        return self.elements.target
+
+    def value(self, expr: Expr) -> Value:
+        """The element, or a vector of `lanes` elements, in register form (bool i1, float16 and bfloat16 as i16 bits)."""
+        return self.function.splat(self.minimal(expr), self.lanes)
+
+    def store(self, store: Store) -> None:
+        """Compute one store's value and write it."""
+        store_element(self, store)
+
+    def varies(self, expr: Expr) -> bool:
+        """Does the value differ between lanes?"""
+        if self.lanes == 1:
+            return False
+        known = self._varies.get(expr)
+        if known is None:
+            bound = self._known(expr)
+            if bound is not None:
+                known = bound.lanes > 1
+            elif expr.op == "index":
+                known = expr.value == self.lane
+            elif expr.op == "load" and expr.value == ACC:
+                known = self.acc is not None and self.acc.lanes > 1
+            else:
+                known = any(self.varies(a) for a in expr.args)
+            self._varies[expr] = known
+        return known
+
+    def minimal(self, expr: Expr) -> Value:
+        """As `value`, but a scalar when it is the same in all lanes."""
+        known = self._known(expr)
+        if known is None:
+            known = self._emit(expr)
+            self.scopes[-1][expr] = known
+        return known
+
+    def integer(self, expr: Expr) -> Int:
+        """An int64 expression that is the same in all lanes; folded where it is known now."""
+        if self._known(expr) is None:
+            if expr.op == "const":
+                return int(expr.value)
+            if expr.op == "index":
+                return self.indices[expr.value]
+            folded = self._fold(expr)
+            if folded is not None:
+                return folded
+        return self.minimal(expr)
+
+    def inner(self, indices: Mapping[str, Int], lane: str | None, lanes: int) -> Point:
+        """A point inside a loop at this point: more loop variables, possibly another lane axis."""
+        same = lane == self.lane and lanes == self.lanes
+        shadowed = any(name in self.indices for name in indices)
+        scopes = [self.scopes[0], {}] if shadowed else [*self.scopes, {}]
+        return replace(
+            self,
+            indices={**self.indices, **indices},
+            lane=lane,
+            lanes=lanes,
+            count=self.count if same else None,
+            mask=self.mask if same else None,
+            scopes=scopes,
+            _varies={},
+        )
+
+    def lane_indices(self, base: Int) -> Value:
+        """base, base+1, ...; lanes past `count` repeat the last one that exists, so that their addresses are good."""
+        f = self.function
+        iota = Value("<" + ", ".join(f"i64 {k}" for k in range(self.lanes)) + ">", f"<{self.lanes} x i64>")
+        if self.count is not None:
+            iota = f.intrinsic("smin", iota, f.splat(f.i64(f.sub(self.count, 1)), self.lanes))
+        return f.binary("add", f.splat(f.i64(base), self.lanes), iota)
+
+    # --- the words ------------------------------------------------------------------------------------------------
+
+    def _known(self, expr: Expr) -> Value | None:
+        for scope in reversed(self.scopes):
+            if expr in scope:
+                return scope[expr]
+        return None
+
+    def _emit(self, expr: Expr) -> Value:
+        op, f = expr.op, self.function
+        if op == "const":
+            return f.constant(_bits(expr.value, expr.dtype), register_type(expr.dtype))
+        if op == "index":
+            at = self.indices[expr.value]
+            return self.lane_indices(at) if expr.value == self.lane else f.i64(at)
+        if op == "load":
+            return self._accumulator(expr) if expr.value == ACC else load_element(self, expr)
+        if op == "select":
+            return self._select(expr)
+        if op == "reduce":
+            return reduce_element(self, expr)
+        if op == "cast":
+            return convert(f, self.target, self.minimal(expr.args[0]), expr.args[0].dtype, expr.dtype)
+        if expr.dtype == INT64 and not self.varies(expr) and not self.elements.facts.reads(expr):
+            folded = self._fold(expr)
+            if folded is not None:
+                return f.i64(folded)
+        source = expr.args[0].dtype
+        if op in UNARY:
+            return apply_unary(f, self.target, op, self.minimal(expr.args[0]), source)
+        a, b = self._aligned(self.minimal(expr.args[0]), self.minimal(expr.args[1]))
+        if op in COMPARE:
+            return apply_compare(f, self.target, op, a, b, source)
+        assert op in BINARY, op
+        if op in ("floordiv", "floormod") and source == INT64:
+            short = self._short_division(expr, a, b)
+            if short is not None:
+                return short
+        right = expr.args[1]
+        return apply_binary(f, self.target, op, a, b, source, right.value if right.op == "const" else None)
+
+    def _aligned(self, *values: Value) -> Sequence[Value]:
+        """All scalars, or all vectors."""
+        lanes = max(value.lanes for value in values)
+        return tuple(self.function.splat(value, lanes) for value in values)
+
+    def _accumulator(self, expr: Expr) -> Value:
+        """The anchor's result; one that is wider than its dtype says is rounded."""
+        assert self.acc is not None, "the task reads acc but the kernel gave none"
+        if self.acc.element == register_type(expr.dtype):
+            return self.acc
+        assert self.acc.element == computed(expr.dtype), (self.acc.type, expr.dtype)
+        return narrow(self.function, self.target, self.acc, expr.dtype)
+
+    def _fold(self, expr: Expr) -> Int | None:
+        """Index arithmetic without data: constants fold, and the rest is short."""
+        facts, f = self.elements.facts, self.function
+        if expr.dtype != INT64 or expr.op in ("select", "reduce", "load", "cast") or facts.reads(expr):
+            return None
+        if expr.op == "neg":
+            return f.sub(0, self.integer(expr.args[0]))
+        if expr.op not in ("add", "sub", "mul", "min", "max", "floordiv", "floormod"):
+            return None
+        if expr.op in ("floordiv", "floormod"):
+            by = expr.args[1]
+            if by.op != "const" or by.value <= 0:
+                return None
+            if facts.simplifier.range_of(facts.simplifier.linear(expr.args[0]))[0] < 0:
+                return None
+        a, b = (self.integer(x) for x in expr.args)
+        if expr.op in ("floordiv", "floormod"):
+            return f.udiv(a, b) if expr.op == "floordiv" else f.urem(a, b)
+        step = {"add": f.add, "sub": f.sub, "mul": f.mul, "min": f.minimum, "max": f.maximum}[expr.op]
+        return step(a, b)
+
+    def _short_division(self, expr: Expr, a: Value, b: Value) -> Value | None:
+        """Vectors of small non-negative numbers divide in 32 bits, which multiplies instead."""
+        facts, f = self.elements.facts, self.function
+        by = expr.args[1]
+        if a.lanes == 1 or by.op != "const" or not 0 < by.value < 2**31:
+            return None
+        low, high = facts.simplifier.range_of(facts.simplifier.linear(expr.args[0]))
+        if low < 0 or high >= 2**31:
+            return None
+        x, y = f.convert("trunc", a, "i32"), f.convert("trunc", b, "i32")
+        return f.convert("zext", f.binary("udiv" if expr.op == "floordiv" else "urem", x, y), "i64")
+
+    # --- conditions -----------------------------------------------------------------------------------------------
+
+    def _select(self, expr: Expr) -> Value:
+        condition, then, otherwise = expr.args
+        f = self.function
+        chosen = self.minimal(condition)
+        if chosen.text in ("true", "false"):
+            return self.minimal(then if chosen.text == "true" else otherwise)
+        reads = [self.elements.facts.reads(x) and self._known(x) is None for x in (then, otherwise)]
+        if chosen.lanes == 1 and any(reads):
+            lanes = self.lanes if self.varies(then) or self.varies(otherwise) else 1
+            return f.when(
+                chosen,
+                lambda: [f.splat(self._within(None, then), lanes)],
+                lambda: [f.splat(self._within(None, otherwise), lanes)],
+            )[0]
+        if chosen.lanes > 1 and any(reads):
+            first = self._within(chosen, then) if reads[0] else self.minimal(then)
+            inverse = f.binary("xor", chosen, splat(f, 1, chosen, "i1"))
+            second = self._within(inverse, otherwise) if reads[1] else self.minimal(otherwise)
+        else:
+            first, second = self.minimal(then), self.minimal(otherwise)
+        if chosen.lanes > 1:
+            first, second = (f.splat(v, chosen.lanes) for v in (first, second))
+        else:
+            first, second = self._aligned(first, second)
+        return f.select(chosen, first, second)
+
+    def _within(self, mask: Value | None, expr: Expr) -> Value:
+        """`expr` on a path: what is computed there is not known elsewhere. `mask` when lanes differ, else a real branch."""
+        before = self.mask, self.guarded
+        if mask is not None:
+            self.mask = mask if self.mask is None else self.function.binary("and", self.mask, mask)
+            self.guarded = True
+        self.scopes.append({})
+        try:
+            return self.minimal(expr)
+        finally:
+            self.scopes.pop()
+            self.mask, self.guarded = before
+
+
+def _bits(value: float | int | bool, dtype: DType) -> float | int | bool:
+    """The register form of a constant: narrow floats are bit patterns."""
+    if dtype.is_float and dtype.bits < 32:
+        import numpy as np
+
+        return int(np.array(value, np.float32).astype(dtype.numpy).view(np.uint16))
+    return value

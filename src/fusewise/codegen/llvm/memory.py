@@ -1,0 +1,187 @@
+"""Loads and stores of a point: which elements of an operand they touch, and the cheapest safe way to touch them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fusewise.codegen.llvm.emit import Function, Int, Value, vector
+from fusewise.codegen.llvm.registers import convert, has_masked_memory, memory_type, register_type
+from fusewise.ir.dtypes import BOOL
+from fusewise.lower.index import Linear
+from fusewise.lower.task import Operand, Store
+from fusewise.ops.expr import Expr
+
+if TYPE_CHECKING:
+    from fusewise.codegen.llvm.elements import Point
+
+__all__ = ["Access", "access_of", "load_element", "store_element"]
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where a load or store goes: `form` is the offset in elements. Along the lane axis it moves by `step` elements a lane;
+    None: irregularly. `inside` says that every index is known to be within the operand."""
+
+    form: Linear
+    step: int | None
+    inside: bool
+
+
+def access_of(point: Point, operand: Operand, indices: tuple[Expr, ...]) -> Access:
+    """Analyse one access at a point."""
+    simplifier = point.elements.facts.simplifier
+    form = Linear(operand.offset)
+    inside = True
+    for expr, stride, extent in zip(indices, operand.strides, operand.shape, strict=True):
+        one = simplifier.linear(expr)
+        low, high = simplifier.range_of(one)
+        inside = inside and low >= 0 and high < extent
+        form = form.plus(one, stride)
+    step: int | None = 0
+    for atom, coefficient in form.terms:
+        if point.varies(atom):
+            step = coefficient if atom.op == "index" and step is not None else None
+            if step is None:
+                break
+    return Access(form, step, inside)
+
+
+def load_element(point: Point, expr: Expr) -> Value:
+    """The element a load reads, in register form; a scalar when it is the same in all lanes."""
+    f, operand = point.function, point.elements.task.operand(expr.value)
+    element = memory_type(operand.dtype)
+    access = access_of(point, operand, expr.args)
+    if 0 in operand.shape:
+        raw = f.constant(0, vector(element, point.lanes if access.step != 0 else 1))
+    else:
+        raw = _load(point, operand, access, element)
+    if operand.dtype == BOOL:
+        raw = f.compare("icmp ne", raw, f.constant(0, raw.type))
+    return raw
+
+
+def _load(point: Point, operand: Operand, access: Access, element: str) -> Value:
+    f, pointer = point.function, point.elements.pointers[operand.name]
+    exposed = point.guarded and not access.inside
+    if access.step == 0:
+        offset = _uniform(point, access.form)
+        return f.load(element, f.at(pointer, _limited(f, offset, operand) if exposed else offset, element))
+    if access.step == 1 and not exposed and point.count is None:
+        return f.load(vector(element, point.lanes), f.at(pointer, _uniform(point, access.form), element))
+    if access.step == 1 and has_masked_memory(point.target, operand.dtype.itemsize):
+        mask = point.mask if exposed else None
+        if mask is not None or not exposed:
+            start = f.at(pointer, _uniform(point, access.form), element)
+            return f.masked_load(vector(element, point.lanes), start, _mask(point, mask))
+    if access.step == -1 and not exposed and point.count is None:
+        start = f.at(pointer, f.add(_uniform(point, access.form), 1 - point.lanes), element)
+        forward = f.load(vector(element, point.lanes), start)
+        return f.shuffle(forward, forward, range(point.lanes - 1, -1, -1))
+    return _gather(point, operand, access, element, exposed or (point.count is not None and access.step is None))
+
+
+def _gather(point: Point, operand: Operand, access: Access, element: str, exposed: bool) -> Value:
+    """One scalar load per lane."""
+    f, pointer = point.function, point.elements.pointers[operand.name]
+    kind = vector(element, point.lanes)
+    result = Value("poison", kind)
+    for lane, offset in enumerate(_lane_offsets(point, access)):
+        address = f.at(pointer, _limited(f, offset, operand) if exposed else offset, element)
+        result = f.insert(result, f.load(element, address), lane)
+    return result
+
+
+def _lane_offsets(point: Point, access: Access) -> list[Int]:
+    f = point.function
+    if access.step is None:
+        offsets = _varying(point, access.form)
+        return [f.extract(offsets, lane) for lane in range(point.lanes)]
+    base = _uniform(point, access.form)
+    lanes = [lane if point.count is None else f.minimum(lane, f.sub(point.count, 1)) for lane in range(point.lanes)]
+    return [f.add(base, f.mul(lane, access.step)) for lane in lanes]
+
+
+def _uniform(point: Point, form: Linear) -> Int:
+    """The offset at the first lane."""
+    f = point.function
+    total: Int = 0
+    for atom, coefficient in form.terms:
+        at = point.indices[atom.value] if atom.op == "index" else point.integer(atom)
+        total = f.add(total, f.mul(at, coefficient))
+    return f.add(total, form.constant)
+
+
+def _varying(point: Point, form: Linear) -> Value:
+    """The offset of every lane."""
+    f = point.function
+    total = f.splat(f.i64(_uniform(point, _part(point, form, varying=False))), point.lanes)
+    for atom, coefficient in _part(point, form, varying=True).terms:
+        term = point.value(atom)
+        if coefficient != 1:
+            term = f.binary("mul", term, f.constant(coefficient, term.type))
+        total = f.binary("add", total, term)
+    return total
+
+
+def _part(point: Point, form: Linear, varying: bool) -> Linear:
+    terms = tuple((a, c) for a, c in form.terms if point.varies(a) == varying)
+    return Linear(0 if varying else form.constant, terms)
+
+
+def _limited(f: Function, offset: Int, operand: Operand) -> Int:
+    """An offset kept within the operand's memory."""
+    ends = [stride * (extent - 1) for stride, extent in zip(operand.strides, operand.shape, strict=True)]
+    low = operand.offset + sum(min(0, end) for end in ends)
+    high = operand.offset + sum(max(0, end) for end in ends)
+    return f.maximum(f.minimum(offset, high), low)
+
+
+def _mask(point: Point, path: Value | None) -> Value:
+    f = point.function
+    if point.count is None:
+        assert path is not None
+        return path
+    present = f.mask(point.count, point.lanes)
+    return present if path is None else f.binary("and", present, path)
+
+
+def store_element(point: Point, store: Store) -> None:
+    """Compute a store's value at a point and write it, lanes past `count` excepted."""
+    f, operand = point.function, point.elements.task.operand(store.operand)
+    if 0 in operand.shape:
+        return
+    element, pointer = memory_type(operand.dtype), point.elements.pointers[operand.name]
+    value = convert(f, point.target, point.minimal(store.value), store.value.dtype, operand.dtype)
+    assert value.element == register_type(operand.dtype)
+    if operand.dtype == BOOL:
+        value = f.convert("zext", value, "i8")
+    access = access_of(point, operand, store.index)
+    if access.step == 0:
+        single = f.extract(value, 0) if value.lanes > 1 else value
+        f.store(single, f.at(pointer, _uniform(point, access.form), element))
+        return
+    value = f.splat(value, point.lanes)
+    if access.step == 1:
+        start = f.at(pointer, _uniform(point, access.form), element)
+        if point.count is None:
+            f.store(value, start)
+            return
+        if has_masked_memory(point.target, operand.dtype.itemsize):
+            f.masked_store(value, start, f.mask(point.count, point.lanes))
+            return
+    _scatter(point, access, value, pointer, element)
+
+
+def _scatter(point: Point, access: Access, value: Value, pointer: Value, element: str) -> None:
+    """One scalar store per lane."""
+    f = point.function
+    for lane, offset in enumerate(_lane_offsets(point, access)):
+
+        def write(lane: int = lane, offset: Int = offset) -> None:
+            f.store(f.extract(value, lane), f.at(pointer, offset, element))
+
+        if point.count is None or lane == 0:
+            write()
+        else:
+            f.when(f.compare("icmp slt", lane, point.count), write)

@@ -1,0 +1,212 @@
+"""How element types live in LLVM registers, and conversion between them, for scalars and vectors alike.
+
+bool is i1 in a register and one byte in memory. float16 and bfloat16 travel as i16 bit patterns and are computed as float:
+that way no conversion ever becomes a library call, whatever the machine has.
+"""
+
+from __future__ import annotations
+
+from fusewise.codegen.llvm.emit import Function, Value, vector
+from fusewise.codegen.target import Target
+from fusewise.ir.dtypes import BOOL, FLOAT16, FLOAT32, FLOAT64, DType
+
+__all__ = [
+    "computed",
+    "convert",
+    "has_half_conversion",
+    "has_masked_memory",
+    "has_rounding",
+    "is_representable",
+    "memory_type",
+    "narrow",
+    "register_type",
+    "resized",
+    "splat",
+    "widen",
+    "wrapped",
+]
+
+_REGISTER = {"float32": "float", "float64": "double", "float16": "i16", "bfloat16": "i16", "bool": "i1"}
+
+
+def is_representable(dtype: DType) -> bool:
+    """Can generated code compute on `dtype`?"""
+    return dtype.name in _REGISTER or dtype.is_integer
+
+
+def register_type(dtype: DType) -> str:
+    """The LLVM type of one element in a register."""
+    return _REGISTER.get(dtype.name) or f"i{max(8, dtype.bits)}"
+
+
+def memory_type(dtype: DType) -> str:
+    """The LLVM type of one element in memory."""
+    return "i8" if dtype == BOOL else register_type(dtype)
+
+
+def computed(dtype: DType) -> str:
+    """The LLVM type that arithmetic on `dtype` is done in: float for the narrow floats."""
+    return "float" if dtype.is_float and dtype.bits < 32 else register_type(dtype)
+
+
+def has_rounding(target: Target) -> bool:
+    """Does floor, ceil, round lower to an instruction? Plain SSE2 would call a library."""
+    return not target.triple.startswith(("x86_64", "i686")) or target.vector_bits >= 256 or "+sse4.1" in target.features
+
+
+def has_half_conversion(target: Target) -> bool:
+    """Does float16 to float32 lower to an instruction?"""
+    if target.triple.startswith(("aarch64", "arm64")):
+        return True
+    return "+f16c" in target.features or target.cpu in ("x86-64-v3", "x86-64-v4")
+
+
+def has_masked_memory(target: Target, element_bytes: int) -> bool:
+    """Do masked loads and stores lower to an instruction?"""
+    return target.vector_bits >= 512 or (target.vector_bits >= 256 and element_bytes >= 4)
+
+
+def splat(f: Function, value: int | float, like: Value, element: str) -> Value:
+    """A constant with the lanes of `like`."""
+    return f.constant(value, vector(element, like.lanes))
+
+
+def widen(f: Function, target: Target, x: Value, dtype: DType) -> Value:
+    """float16 or bfloat16 bits as float; other types unchanged."""
+    if not (dtype.is_float and dtype.bits < 32):
+        return x
+    if dtype == FLOAT16:
+        if has_half_conversion(target):
+            return f.convert("fpext", f.convert("bitcast", x, "half"), "float")
+        return _half_to_float(f, x)
+    wide = f.convert("zext", x, "i32")
+    return f.convert("bitcast", f.binary("shl", wide, splat(f, 16, x, "i32")), "float")
+
+
+def narrow(f: Function, target: Target, x: Value, dtype: DType) -> Value:
+    """A float rounded to nearest even as float16 or bfloat16 bits; unchanged for other types."""
+    if not (dtype.is_float and dtype.bits < 32):
+        return x
+    if dtype == FLOAT16:
+        if has_half_conversion(target):
+            return f.convert("bitcast", f.convert("fptrunc", x, "half"), "i16")
+        return _float_to_half(f, x)
+    bits = f.convert("bitcast", x, "i32")
+    last = f.binary("and", f.binary("lshr", bits, splat(f, 16, x, "i32")), splat(f, 1, x, "i32"))
+    rounded = f.binary("add", f.binary("add", bits, splat(f, 0x7FFF, x, "i32")), last)
+    quiet = f.binary("or", bits, splat(f, 0x00400000, x, "i32"))
+    chosen = f.select(f.compare("fcmp uno", x, x), quiet, rounded)
+    return f.convert("trunc", f.binary("lshr", chosen, splat(f, 16, x, "i32")), "i16")
+
+
+def _half_to_float(f: Function, x: Value) -> Value:
+    """Integer bit arithmetic for machines without a conversion instruction: rescale the exponent, mend inf and NaN."""
+    wide = f.convert("zext", x, "i32")
+    magnitude = f.binary("shl", f.binary("and", wide, splat(f, 0x7FFF, x, "i32")), splat(f, 13, x, "i32"))
+    scaled = f.fmul(f.convert("bitcast", magnitude, "float"), splat(f, 2.0**112, x, "float"))
+    special = f.compare("icmp uge", magnitude, splat(f, 0x7C00 << 13, x, "i32"))
+    extra = f.select(special, splat(f, 0x7F800000, x, "i32"), splat(f, 0, x, "i32"))
+    sign = f.binary("shl", f.binary("and", wide, splat(f, 0x8000, x, "i32")), splat(f, 16, x, "i32"))
+    bits = f.binary("or", f.binary("or", f.convert("bitcast", scaled, "i32"), extra), sign)
+    return f.convert("bitcast", bits, "float")
+
+
+def _float_to_half(f: Function, x: Value) -> Value:
+    """Integer bit arithmetic, rounding to nearest even; a float addition does the rounding of subnormals."""
+
+    def number(value: int) -> Value:
+        return splat(f, value, x, "i32")
+
+    bits = f.convert("bitcast", x, "i32")
+    sign = f.binary("and", bits, number(0x80000000))
+    magnitude = f.binary("xor", bits, sign)
+    nan = f.compare("icmp ugt", magnitude, number(0x7F800000))
+    huge = f.select(nan, number(0x7E00), number(0x7C00))
+    shift = number(((127 - 15) + (23 - 10) + 1) << 23)
+    sum_bits = f.fadd(f.convert("bitcast", magnitude, "float"), f.convert("bitcast", shift, "float"))
+    tiny = f.binary("sub", f.convert("bitcast", sum_bits, "i32"), shift)
+    odd = f.binary("and", f.binary("lshr", magnitude, number(13)), number(1))
+    rounded = f.binary("add", f.binary("add", magnitude, number(((15 - 127) << 23) + 0xFFF)), odd)
+    normal = f.binary("lshr", rounded, number(13))
+    finite = f.select(f.compare("icmp ult", magnitude, number(113 << 23)), tiny, normal)
+    result = f.select(f.compare("icmp uge", magnitude, number((127 + 16) << 23)), huge, finite)
+    return f.convert("trunc", f.binary("or", result, f.binary("lshr", sign, number(16))), "i16")
+
+
+def _double_to_float_odd(f: Function, x: Value) -> Value:
+    """float64 to float32 rounded to odd, so that a second rounding gives what one rounding would."""
+    short = f.convert("fptrunc", x, "float")
+    back = f.convert("fpext", short, "double")
+    bits = f.convert("bitcast", short, "i32")
+    beyond = f.compare("fcmp ogt", f.intrinsic("fabs", back), f.intrinsic("fabs", x))
+    toward_zero = f.binary("sub", bits, f.convert("zext", beyond, "i32"))
+    inexact = f.convert("zext", f.compare("fcmp one", back, x), "i32")
+    return f.convert("bitcast", f.binary("or", toward_zero, inexact), "float")
+
+
+def convert(f: Function, target: Target, x: Value, source: DType, to: DType) -> Value:
+    """Cast as ONNX `Cast`: float to integer truncates (saturating at 32 or 64 bits, then wrapping), to bool is `!= 0`."""
+    if source == to:
+        return x
+    if to == BOOL:
+        return _to_bool(f, widen(f, target, x, source))
+    if source.is_float:
+        if to.is_float:
+            return _float_to_float(f, target, x, source, to)
+        return _float_to_integer(f, widen(f, target, x, source), to)
+    signed = source.kind == "int"
+    if to.is_float:
+        element = computed(to)
+        return narrow(f, target, f.convert("sitofp" if signed else "uitofp", x, element), to)
+    return wrapped(f, resized(f, x, register_type(to), signed), to)
+
+
+def _to_bool(f: Function, x: Value) -> Value:
+    zero = splat(f, 0, x, x.element)
+    return f.compare("fcmp une" if x.element in ("float", "double") else "icmp ne", x, zero)
+
+
+def _float_to_float(f: Function, target: Target, x: Value, source: DType, to: DType) -> Value:
+    if source == FLOAT64:
+        if to == FLOAT32:
+            return f.convert("fptrunc", x, "float")
+        return narrow(f, target, _double_to_float_odd(f, x), to)
+    wide = widen(f, target, x, source)
+    return f.convert("fpext", wide, "double") if to == FLOAT64 else narrow(f, target, wide, to)
+
+
+def _float_to_integer(f: Function, x: Value, to: DType) -> Value:
+    """Through the signed conversion instructions, so that what lies outside wraps as compiled C does on x86."""
+    if to.bits == 64 and to.kind == "uint":
+        large, small = _saturated(f, x, "i64", "u"), _saturated(f, x, "i64", "s")
+        return f.select(f.compare("fcmp olt", x, splat(f, 0, x, x.element)), small, large)
+    through = "i64" if to.bits == 64 or (to.bits == 32 and to.kind == "uint") else "i32"
+    return wrapped(f, resized(f, _saturated(f, x, through, "s"), register_type(to), True), to)
+
+
+def _saturated(f: Function, x: Value, element: str, sign: str) -> Value:
+    """Truncation that is defined everywhere: out of range gives the nearest end, NaN gives 0."""
+    kind = vector(element, x.lanes)
+    short = {"float": "f32", "double": "f64"}[x.element]
+    lanes = f"v{x.lanes}" if x.lanes > 1 else ""
+    name = f"llvm.fpto{sign}i.sat.{lanes}{element}.{lanes}{short}"
+    f.module.declare(name, kind, [x.type])
+    return f.emit(kind, f"call {kind} @{name}({x})")
+
+
+def resized(f: Function, x: Value, element: str, signed: bool) -> Value:
+    """An integer of another width."""
+    have, want = int(x.element[1:]), int(element[1:])
+    if have == want:
+        return x
+    if have > want:
+        return f.convert("trunc", x, element)
+    return f.convert("sext" if signed else "zext", x, element)
+
+
+def wrapped(f: Function, x: Value, dtype: DType) -> Value:
+    """Integers narrower than a byte wrap inside the byte they live in."""
+    if dtype.bits >= 8 or not dtype.is_integer:
+        return x
+    unused = splat(f, 8 - dtype.bits, x, "i8")
+    return f.binary("ashr" if dtype.kind == "int" else "lshr", f.binary("shl", x, unused), unused)
