@@ -125,7 +125,7 @@ class Function:
         self.attributes = attributes
         self.linkage = f"{linkage} " if linkage else ""
         self._signature = ", ".join(f"{kind} %a{k}" for k, kind in enumerate(arguments))
-        self.arguments = tuple(Value(f"%a{k}", kind.split()[0]) for k, kind in enumerate(arguments))
+        self.arguments = tuple(Value(f"%a{k}", _bare(kind)) for k, kind in enumerate(arguments))
         self.lines: list[str] = []
         self._entry: list[str] = []
         self._next = 0
@@ -448,6 +448,11 @@ class Function:
     def give_back(self, value: Value | None = None) -> None:
         """Return from the function."""
         self.do("ret void" if value is None else f"ret {value}")
+
+
+def _bare(argument: str) -> str:
+    """The type of an argument without its attributes."""
+    return argument[: argument.index(">") + 1] if argument.startswith("<") else argument.split()[0]
 
 
 def _element_bytes(kind: str) -> int:
