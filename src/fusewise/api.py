@@ -39,6 +39,7 @@ __all__ = [
     "inspect",
     "load",
     "optimize",
+    "read",
     "save",
     "to_onnx",
     "verify",
@@ -104,12 +105,18 @@ def load(
 
     Raises `InvalidModel`, `UnsupportedModel`, `ResourceLimit`, or `UsageError` for a name that does not exist.
     """
+    from fusewise.frontend.bind import bind
+
+    return bind(read(model), shapes, symbols)
+
+
+def read(model: Source) -> Graph:
+    """The graph of a model as it was written: free dimensions stay symbols. Raises what `load` raises."""
     from fusewise.frontend import onnx_import
     from fusewise.ir.graph import Graph
 
     source = _built(model)
-    graph = source if isinstance(source, Graph) else onnx_import.load(source)
-    return onnx_import.bind(graph, {k: tuple(v) for k, v in (shapes or {}).items()}, dict(symbols or {}))
+    return source if isinstance(source, Graph) else onnx_import.load(source)
 
 
 def from_torch(module: Any, args: tuple[Any, ...], **options: Any) -> Graph:

@@ -62,6 +62,10 @@ def run(
     if output is not None and output.suffix not in (".npy", ".npz"):
         raise UsageError(f"the output file must end in .npy or .npz, not {output.name!r}")
     given = _arrays(inputs)
+    graph = api.read(model)
+    for name in given:
+        if name not in graph.inputs:
+            raise UsageError(f"the model has no input {name!r}; its inputs are {', '.join(graph.inputs) or 'none'}")
     shapes = {name: "x".join(map(str, array.shape)) for name, array in given.items()}
     options = options_of(
         shapes=[*(f"{name}={dims}" for name, dims in shapes.items()), *(shape or ())],
@@ -74,7 +78,7 @@ def run(
     )
     with progress() as report:
         report(f"compiling {model}", 0.0)
-        compiled = api.compile(model, options)
+        compiled = api.compile(graph, options)
         report(f"running {model}", 0.5)
         feeds = random_feeds(compiled.graph, seed) | given
         answers = dict(zip(compiled.graph.outputs, compiled.run(None, feeds), strict=True))

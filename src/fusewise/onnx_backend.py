@@ -1,0 +1,133 @@
+"""Fusewise as an ONNX backend: `prepare`, `run_model`, `run_node`, `supports_device`, `is_compatible`.
+
+Inputs and outputs are positional. A model whose shapes are not stated is compiled for the shapes it is first run with, and
+again for other shapes; the latest few compilations are kept.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.backend.base import BackendRep, namedtupledict
+
+from fusewise import api
+from fusewise.errors import FusewiseError, UnsupportedModel, UsageError
+from fusewise.ir.graph import Graph
+from fusewise.ir.types import TensorType
+
+__all__ = ["Representation", "is_compatible", "prepare", "run_model", "run_node", "supports_device"]
+
+SPECIALISATIONS = 8
+
+
+class Representation(BackendRep):
+    """A model that compiles itself for the shapes it is given."""
+
+    def __init__(self, graph: Graph, options: api.Options) -> None:
+        self.graph = graph
+        self.options = options
+        self._compiled: OrderedDict[tuple[tuple[int, ...] | None, ...], api.Model] = OrderedDict()
+        self._lock = Lock()
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """All outputs, in order. `inputs` are arrays, lists for sequences, None for an absent optional."""
+        names = self.graph.inputs
+        if isinstance(inputs, Mapping):
+            values = [inputs[name] for name in names]
+        elif isinstance(inputs, list | tuple):
+            values = list(inputs)
+        else:
+            values = [inputs]
+        if len(values) > len(names):
+            raise UsageError(f"the model has {len(names)} inputs, but {len(values)} were given")
+        values += [None] * (len(names) - len(values))
+        model = self.model_for(values)
+        outputs = model.run(None, dict(zip(names, values, strict=True)))
+        return tuple(namedtupledict("Outputs", list(self.graph.outputs))(*outputs))
+
+    def model_for(self, values: Sequence[Any]) -> api.Model:
+        """The compiled model for these inputs: kept from before, or made now."""
+        key = tuple(np.shape(value) if self._is_open(k) else None for k, value in enumerate(values))
+        with self._lock:
+            found = self._compiled.get(key)
+            if found is None:
+                shapes = {self.graph.inputs[k]: shape for k, shape in enumerate(key) if shape is not None}
+                found = api.compile(self.graph, self.options, shapes=shapes)
+                self._compiled[key] = found
+                while len(self._compiled) > SPECIALISATIONS:
+                    self._compiled.popitem(last=False)
+            self._compiled.move_to_end(key)
+            return found
+
+    def _is_open(self, k: int) -> bool:
+        """Is input number `k` a tensor whose shape the model does not state?"""
+        kind = self.graph.types[self.graph.inputs[k]]
+        return isinstance(kind, TensorType) and not kind.is_static
+
+
+def supports_device(device: str) -> bool:
+    """Only CPUs."""
+    return device.split(":")[0].upper() == "CPU"
+
+
+def is_compatible(model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
+    """Can this model be compiled here?"""
+    try:
+        prepare(model, device, **kwargs)
+    except FusewiseError:
+        return False
+    return True
+
+
+def prepare(model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> Representation:
+    """A model ready to run. `kwargs` are fields of `api.Options`; others, such as tolerances, are ignored.
+
+    A model whose shapes are all stated is compiled at once, so that what is wrong with it is found here.
+    """
+    if not supports_device(device):
+        raise UnsupportedModel(f"device {device!r} is not supported; only CPU is")
+    from fusewise.frontend import onnx_import
+
+    known = {key: value for key, value in kwargs.items() if key in api.Options.__dataclass_fields__}
+    found = Representation(onnx_import.load(model), api.Options(**known))
+    if not any(found._is_open(k) for k in range(len(found.graph.inputs))):
+        found.model_for([None] * len(found.graph.inputs))
+    return found
+
+
+def run_model(model: onnx.ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:
+    """Prepare a model and run it once."""
+    return prepare(model, device, **kwargs).run(inputs)
+
+
+def run_node(
+    node: onnx.NodeProto,
+    inputs: Any,
+    device: str = "CPU",
+    outputs_info: Sequence[tuple[np.dtype[Any], tuple[int, ...]]] | None = None,
+    **kwargs: Any,
+) -> tuple[Any, ...]:
+    """Run one node on arrays. `opset_version` chooses the operator's version, the newest known by default.
+
+    `outputs_info` is accepted as the interface has it; the types are inferred.
+    """
+    names = [name for name in node.input if name]
+    values = [inputs[name] for name in names] if isinstance(inputs, Mapping) else list(inputs)
+    if len(values) != len(names):
+        raise UsageError(f"node {node.op_type} reads {len(names)} values, but {len(values)} were given")
+    version = kwargs.pop("opset_version", onnx.defs.onnx_opset_version() if not node.domain else 1)
+    arrays = [np.asarray(value) for value in values]
+    graph = onnx.GraphProto(name="node", node=[node])
+    for name, array in dict(zip(names, arrays, strict=True)).items():
+        kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        graph.input.append(onnx.helper.make_tensor_value_info(name, kind, array.shape))
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in node.output if name)
+    model = onnx.ModelProto(graph=graph, ir_version=onnx.IR_VERSION)
+    model.opset_import.append(onnx.helper.make_opsetid(node.domain, version))
+    feeds = dict(zip(names, arrays, strict=True))
+    return run_model(model, [feeds[value.name] for value in graph.input], device, **kwargs)
