@@ -144,6 +144,7 @@ def log1p(m: Floats, x: Value) -> Value:
     back = m.sub(u, 1.0)
     lost = m.add(m.sub(1.0, m.sub(u, back)), m.sub(x, back))
     mantissa, biased, exponent = log_parts(m, u)
-    inverse = m.from_bits(m.shift_left(m.int_sub(m.whole(2 * m.bias), biased), m.mantissa))
+    kept = m.function.intrinsic("umin", biased, m.whole(2 * m.bias))
+    inverse = m.from_bits(m.shift_left(m.int_sub(m.whole(2 * m.bias), kept), m.mantissa))
     part = m.mad(lost, inverse, m.sub(mantissa, 1.0))
     return _log_edges(m, x, -1.0, _log_core(m, part, exponent))

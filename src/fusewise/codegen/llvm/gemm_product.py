@@ -147,7 +147,7 @@ def emit_product(
     finish: Finish,
     rolled_finish: bool,
     group_stride: int = 0,
-    spread: Callable[[Value, int], Value] | None = None,
+    together: int = 1,
 ) -> None:
     """Emit the loops.
 
@@ -197,7 +197,7 @@ def emit_product(
                     where.levels,
                     [initial[v] for _ in range(tile.rows) for v in range(tile.vectors)],
                     product.dtype,
-                    spread,
+                    together,
                 )
                 _finish_tile(f, product, tile, outer, row, columns, sums, finish, scratch)
 

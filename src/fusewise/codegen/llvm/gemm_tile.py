@@ -11,7 +11,7 @@ rows or columns that a tile computes twice at the edge count as work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
@@ -119,17 +119,23 @@ def accumulate(
     levels: Sequence[Level],
     start: Sequence[Value],
     dtype: DType = FLOAT32,
-    spread: Callable[[Value, int], Value] | None = None,
+    together: int = 1,
 ) -> tuple[Value, ...]:
     """Emit the reduction of one tile; accumulators are row-major, `rows[r]` points to the first element of row r, a `dtype`.
 
-    `spread(pointer, step)` gives the vector that row r contributes at a step of the innermost level, by default the scalar
-    there in every lane; `step` is known then only when the innermost level is unrolled, else 0.
+    Normally a row gives one scalar per step, to all lanes. With `together` > 1, the lanes belong to that many groups side by
+    side, and each group's lanes take its own channel: one load brings the innermost level of all groups, and every step
+    shuffles it.
     """
     stored = memory_type(dtype)
 
-    def broadcast(pointer: Value, step: int) -> Value:
-        return f.splat(widen(f, target, f.load(stored, pointer), dtype), tile.lanes)
+    def contribution(row: Value, at: Int, back: int, number: int) -> Value:
+        if together == 1:
+            return f.splat(widen(f, target, f.load(stored, f.at(row, at, stored)), dtype), tile.lanes)
+        group = levels[-1].extent
+        every = f.load(vector(stored, together * group), f.at(row, f.sub(at, back), stored))
+        own = [lane // (tile.lanes // together) * group + number for lane in range(tile.lanes)]
+        return f.shuffle(widen(f, target, every, dtype), Value("poison", vector(tile.element, together * group)), own)
 
     right = tile.element if panel.dtype is None else memory_type(panel.dtype)
 
@@ -137,14 +143,12 @@ def accumulate(
         raw = f.load(vector(right, tile.lanes), pointer)
         return raw if panel.dtype is None else widen(f, target, raw, panel.dtype)
 
-    contribution = broadcast if spread is None else spread
-
     def step(at: Int, position: Int, number: int, sums: list[Value]) -> list[Value]:
         offset = f.mul(position, panel.pitch)
         columns = [column_of(f.at(column, offset, right)) for column in panel.columns]
         result = list(sums)
         for r, row in enumerate(rows):
-            value = contribution(f.at(row, at, stored), number)
+            value = contribution(row, at, number * levels[-1].stride, number)
             for v, column in enumerate(columns):
                 index = r * len(columns) + v
                 result[index] = multiply_add(f, target, value, column, result[index])
@@ -165,13 +169,12 @@ def accumulate(
             result = list(carried)
             for number in range(unroll):
                 result = step(
-                    f.add(inside, number * level.stride), f.add(here, number), number if whole else 0, result
+                    f.add(inside, number * level.stride), f.add(here, number), number, result
                 )
             return result
 
         innermost = depth == len(levels) - 1
-        unroll = _unroll(level, len(sums)) if innermost else 1
-        whole = innermost and unroll == level.extent
+        unroll = (_unroll(level, len(sums)) if together == 1 else level.extent) if innermost else 1
         if level.extent == unroll and level.high is None:
             return body(0, sums)
         return f.loop(level.low, high, unroll, body, tuple(sums), rolled=True)

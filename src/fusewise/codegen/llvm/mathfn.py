@@ -96,7 +96,8 @@ def _acosh(m: Floats, x: Value) -> Value:
     huge = m.compare("ogt", x, 1e9 if m.double else 1e5)
     t = m.sub(m.select(huge, 2.0, x), 1.0)
     near = log1p(m, m.add(t, m.sqrt(m.mul(t, m.add(t, 2.0)))))
-    return m.select(huge, m.add(log(m, x), math.log(2)), near)
+    result = m.select(huge, m.add(log(m, x), math.log(2)), near)
+    return m.select(m.compare("ult", x, 1.0), math.nan, result)
 
 
 def _atanh(m: Floats, x: Value) -> Value:
