@@ -6,7 +6,7 @@ and whether a model newer than the pinned opset uses anything that the pinned op
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -17,8 +17,6 @@ from fusewise.frontend.functions import FunctionKey, function_key
 from fusewise.frontend.limits import Limits
 from fusewise.frontend.order import node_label
 from fusewise.frontend.upgrade import OLDEST_OPSET, PINNED_OPSET, UPGRADES
-from fusewise.ir.graph import Graph, Node, Subgraph
-from fusewise.ir.types import OptionalType, SequenceType, ValueType
 
 __all__ = ["Coverage", "survey"]
 
@@ -29,7 +27,7 @@ class Coverage:
 
     `opsets` are its imports, `other_opsets` those of domains besides ONNX's own; `newest` is the newest ONNX opset that it
     or one of its functions imports. `fits_pinned`: every operator exists, with these attributes and operands, in the
-    pinned opset. `names`: every name of a value or node; `reads`: every value that something reads.
+    pinned opset (element types are not looked at). `names`: every name of a value or node; `reads`: every value that something reads.
     """
 
     opsets: Mapping[str, int]
@@ -38,12 +36,6 @@ class Coverage:
     fits_pinned: bool
     names: frozenset[str]
     reads: frozenset[str]
-
-    def types_fit(self, graph: Graph) -> bool:
-        """Do the operators of `graph`, imported at the pinned opset, take these element types there?"""
-        if self.newest <= PINNED_OPSET:
-            return True
-        return all(_takes(node, graph.types) for node in graph.nodes if not node.domain)
 
 
 @dataclass
@@ -89,7 +81,7 @@ def _imports(entries: Iterable[onnx.OperatorSetIdProto], where: str) -> dict[str
         domain = "" if entry.domain == "ai.onnx" else entry.domain
         opsets[domain] = max(entry.version, opsets.get(domain, 0))
     version = opsets.get("")
-    if version is not None and not OLDEST_OPSET <= version <= onnx.defs.onnx_opset_version():
+    if version is not None and not 1 <= version <= onnx.defs.onnx_opset_version():
         raise UnsupportedModel(
             f"{where} imports opset {version}; opsets {OLDEST_OPSET} to {onnx.defs.onnx_opset_version()} are supported"
         )
@@ -143,7 +135,8 @@ def _operator(found: _Findings, node: onnx.NodeProto, opsets: Mapping[str, int])
             "the model does not import"
         )
     version = opsets[domain]
-    if _schema(op, domain, version) is None:
+    schema = _schema(op, domain, version)
+    if schema is None or (not domain and version < OLDEST_OPSET and _changed_before_oldest(op, version)):
         found.missing.setdefault((domain, op, version), node_label(node))
     elif not domain and version > PINNED_OPSET and not _fits(node, version):
         found.fits_pinned = False
@@ -160,6 +153,12 @@ def _schema(op: str, domain: str, version: int) -> onnx.defs.OpSchema | None:
     return None if schema.deprecated and not replaced else schema
 
 
+def _changed_before_oldest(op: str, version: int) -> bool:
+    """Does an operator of a very old opset mean something else than in the oldest supported one?"""
+    then, later = _schema(op, "", version), _schema(op, "", OLDEST_OPSET)
+    return then is None or later is None or then.since_version != later.since_version
+
+
 @cache
 def _is_known(domain: str) -> bool:
     return any(schema.domain == domain for schema in onnx.defs.get_all_schemas())
@@ -174,40 +173,3 @@ def _fits(node: onnx.NodeProto, version: int) -> bool:
         return True
     known = all(attribute.name in old.attributes for attribute in node.attribute)
     return known and len(node.input) <= old.max_input and len(node.output) <= old.max_output
-
-
-def _takes(node: Node, types: Mapping[str, ValueType]) -> bool:
-    """Are the element types of a node's operands allowed by the pinned opset?"""
-    newest = _schema(node.op, "", onnx.defs.onnx_opset_version())
-    schema = _schema(node.op, "", PINNED_OPSET)
-    if any(isinstance(value, Subgraph) for _, value in node.attributes):
-        return schema is not None  # bodies were imported at the pinned opset, operator by operator
-    if schema is None or newest is None:
-        return False
-    if schema.since_version == newest.since_version:
-        return True
-    allowed = {row.type_param_str: set(row.allowed_type_strs) for row in schema.type_constraints}
-    return all(
-        _type_text(types[name]) in allowed.get(formal, {formal})
-        for name, formal in (*_pairs(node.inputs, schema.inputs), *_pairs(node.outputs, schema.outputs))
-        if name and name in types
-    )
-
-
-def _pairs(names: tuple[str, ...], formals: Iterable[onnx.defs.OpSchema.FormalParameter]) -> Iterator[tuple[str, str]]:
-    """Each operand with the type (or type variable) of its formal parameter; the last one may repeat."""
-    texts = [formal.type_str for formal in formals]
-    for i, name in enumerate(names):
-        yield name, texts[min(i, len(texts) - 1)]
-
-
-def _type_text(kind: ValueType) -> str:
-    """A type as ONNX's schemas write it."""
-    if isinstance(kind, SequenceType):
-        return f"seq({_type_text(kind.element)})"
-    if isinstance(kind, OptionalType):
-        return f"optional({_type_text(kind.element)})"
-    names = {"float32": "float", "float64": "double", "float8_e4m3fn": "float8e4m3fn", "float8_e4m3fnuz": "float8e4m3fnuz"}
-    names |= {"float8_e5m2": "float8e5m2", "float8_e5m2fnuz": "float8e5m2fnuz", "float4_e2m1fn": "float4e2m1"}
-    names |= {"float8_e8m0fnu": "float8e8m0"}
-    return f"tensor({names.get(kind.dtype.name, kind.dtype.name)})"

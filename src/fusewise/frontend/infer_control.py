@@ -17,7 +17,10 @@ from fusewise.ir.dtypes import BOOL, INT64
 from fusewise.ir.graph import Node, Subgraph
 from fusewise.ir.types import Dim, OptionalType, SequenceType, TensorType, ValueType
 
-__all__ = ["Walk", "body_inputs", "control_outputs", "widen"]
+__all__ = ["CONTROL_FLOW", "Walk", "body_inputs", "control_outputs", "widen"]
+
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+"""The operators whose types are those of their bodies."""
 
 Kinds = tuple[ValueType | None, ...]
 _ROUNDS = 8  # of widening; each loses a dimension or a rank, so few are ever needed
@@ -43,9 +46,9 @@ def control_outputs(node: Node, walk: Walk) -> Kinds:
     """The type of each output of a node with bodies."""
     if node.op == "If":
         return _if_outputs(node, walk)
-    if node.op in ("Loop", "Scan", "SequenceMap") and len(bodies_of(node)) == 1:
+    if len(bodies_of(node)) == 1:
         return _repeated_outputs(node, walk)
-    raise InvalidModel(f"node {node.label!r} ({node.op}) carries a graph, which this operator does not take")
+    raise InvalidModel(f"node {node.label!r} ({node.op}) needs exactly one body")
 
 
 def _if_outputs(node: Node, walk: Walk) -> Kinds:

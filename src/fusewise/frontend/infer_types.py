@@ -14,10 +14,11 @@ import numpy as np
 
 from fusewise.errors import InvalidModel, UnsupportedModel
 from fusewise.frontend.bodies import graph_of_body
-from fusewise.frontend.infer_control import control_outputs
+from fusewise.frontend.infer_control import CONTROL_FLOW, control_outputs
 from fusewise.frontend.limits import DEFAULT_LIMITS, Limits
 from fusewise.frontend.partial_shapes import partial_type
 from fusewise.frontend.shape_values import VALUE_LIMIT, is_complete, known_outputs
+from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Constant, Graph, Node, Subgraph
 from fusewise.ir.types import Dim, OptionalType, SequenceType, TensorType, ValueType
 from fusewise.ops.infer import infer_outputs
@@ -81,19 +82,35 @@ class Inference:
         """Infer the outputs of `node`. Raises `InvalidModel` when its operands do not fit."""
         kinds = tuple(self.type_of(name) if name else None for name in node.inputs)
         values = tuple(self.value_of(name) if name else None for name in node.inputs)
-        if any(isinstance(value, Subgraph) for _, value in node.attributes):
-            found = control_outputs(node, self)
-        else:
-            known = tuple(v if v is not None and _matters(node, v) else None for v in values)
-            found = infer_outputs(node, kinds, known, self.version(node.domain))
-            if not all(value is None or is_complete(value) for value in values):
-                found = partial_type(node, kinds, values, found)
+        found = self._found(node, kinds, values)
         for name, kind in zip(node.outputs, found, strict=True):
             if name:
                 self.types[name] = self._settled(node, name, kind)
         for name, value in zip(node.outputs, known_outputs(node, kinds, values), strict=True):
             if name and value is not None:
                 self.values[name] = value
+
+    def _found(
+        self, node: Node, kinds: tuple[ValueType | None, ...], values: tuple[np.ndarray | None, ...]
+    ) -> tuple[ValueType | None, ...]:
+        """The types of the outputs of `node` as far as its operands tell.
+
+        A node of a body whose operands do not fit is no error yet: it may stand in a branch that is never taken, such as
+        the Squeeze of a dimension that is only sometimes 1.
+        """
+        try:
+            if node.op in CONTROL_FLOW and not node.domain:
+                return control_outputs(node, self)
+            known = tuple(v if v is not None and _matters(node, v) else None for v in values)
+            found = infer_outputs(node, kinds, known, self.version(node.domain))
+        except InvalidModel:
+            if self.outer is None:
+                raise
+            dtype = next((kind.dtype for kind in kinds if isinstance(kind, TensorType)), FLOAT32)
+            return (TensorType(dtype, None),) * len(node.outputs)
+        if all(value is None or is_complete(value) for value in values):
+            return found
+        return partial_type(node, kinds, values, found)
 
     def input_count(self, body: Subgraph) -> int:
         """How many inputs a body has."""
@@ -134,6 +151,8 @@ class Inference:
             )
         if isinstance(best, TensorType) and best.is_static:
             if any(dim < 0 for dim in best.dims):
+                if self.outer is not None:  # see `_found`
+                    return TensorType(best.dtype, None)
                 raise InvalidModel(f"node {node.label!r} ({node.op}): its output would have the shape {list(best.dims)}")
             self.limits.check_shape(f"the output of node {node.label!r} ({node.op})", best.dims, best.dtype.itemsize)
         return best

@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 
 from fusewise.errors import InvalidModel, ResourceLimit, UnsupportedModel, UsageError
+from fusewise.frontend.bind import bind
 from fusewise.frontend.bodies import node_with_bodies, subgraph_of
 from fusewise.frontend.coverage import Coverage, survey
 from fusewise.frontend.external import ExternalData
@@ -33,7 +34,7 @@ from fusewise.ir.graph import Constant, Graph, Node, Subgraph
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.proto import attribute_from_proto, type_from_proto
 
-__all__ = ["PINNED_OPSET", "load"]
+__all__ = ["PINNED_OPSET", "bind", "load"]
 
 
 def load(source: str | os.PathLike[str] | bytes | onnx.ModelProto, limits: Limits = DEFAULT_LIMITS) -> Graph:
@@ -47,11 +48,14 @@ def load(source: str | os.PathLike[str] | bytes | onnx.ModelProto, limits: Limit
         raise InvalidModel(f"{_name(source)} is not an ONNX model: it holds no graph")
     coverage = survey(model, limits)
     external = ExternalData(folder, limits)
-    for opset in dict.fromkeys((PINNED_OPSET if coverage.fits_pinned else coverage.newest, coverage.newest)):
-        graph = _Import(model, raw, external, coverage, opset, limits).graph()
-        if opset == coverage.newest or coverage.types_fit(graph):
-            break
-    return graph
+    if coverage.newest > PINNED_OPSET:
+        try:
+            if coverage.fits_pinned:
+                return _Import(model, raw, external, coverage, PINNED_OPSET, limits).graph()
+        except InvalidModel:
+            pass  # an operator has an element type that it learned later
+        return _Import(model, raw, external, coverage, coverage.newest, limits).graph()
+    return _Import(model, raw, external, coverage, PINNED_OPSET, limits).graph()
 
 
 def _name(source: object) -> str:

@@ -26,10 +26,10 @@ def scan_8(node: Node, version: int, site: Any) -> list[Node]:
     inner.input.extend(site.fresh(f"{name}_element") for name in node.inputs[1:])
     inner.output.extend(site.fresh(f"{name}_element") for name in node.outputs)
     count = node.attribute("num_scan_inputs")
+    inner.attribute.append(onnx.helper.make_attribute("body", onnx.GraphProto.FromString(body.body)))
     inner.attribute.append(onnx.helper.make_attribute("num_scan_inputs", count))
     if node.attribute("directions"):
         inner.attribute.append(onnx.helper.make_attribute("scan_input_directions", list(node.attribute("directions"))))
-    inner.attribute.append(onnx.helper.make_attribute("body", onnx.GraphProto.FromString(body.body)))
     states = len(node.inputs) - 1 - count
     step = onnx.GraphProto(name=f"{node.label}_batch", node=[inner])
     step.input.extend(onnx.ValueInfoProto(name=name) for name in inner.input)

@@ -133,7 +133,9 @@ def dtype_of_onnx(code: int) -> DType:
 
 def dtype_of(array: np.ndarray | np.dtype[np.generic]) -> DType:
     """The row for a NumPy array or dtype; strings of every kind are `string`."""
-    dtype = array.dtype if isinstance(array, np.ndarray) else array
-    if dtype.kind in "OSU":
-        return STRING
-    return _BY_NAME[dtype.name]
+    return _row_of(array.dtype if isinstance(array, np.ndarray) else array)
+
+
+@cache
+def _row_of(dtype: np.dtype[np.generic]) -> DType:
+    return STRING if dtype.kind in "OSU" else _BY_NAME[dtype.name]

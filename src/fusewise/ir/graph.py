@@ -45,7 +45,7 @@ class Constant:
     def digest(self) -> str:
         """A hash of dtype, shape and contents, computed once."""
         if self._digest is None:
-            state = hashlib.blake2b(f"{self.array.dtype}{self.array.shape}".encode(), digest_size=16)
+            state = hashlib.blake2b(f"{self.dtype.name}{self.array.shape}".encode(), digest_size=16)
             if self.array.dtype == object:
                 state.update(repr(self.array.tolist()).encode())
             else:

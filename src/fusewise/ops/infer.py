@@ -37,7 +37,7 @@ def infer_outputs(
     )
     try:
         return _infer(anonymous, types, known, opset)
-    except onnx.shape_inference.InferenceError as error:
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
         reason = str(error).strip().splitlines()[-1] if str(error).strip() else "types do not fit"
         raise InvalidModel(f"node {node.label!r} ({node.op}): {reason}") from error
     except onnx.defs.SchemaError as error:
