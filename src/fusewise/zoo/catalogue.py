@@ -21,18 +21,19 @@ __all__ = ["MODELS", "ZooModel", "build", "model_named"]
 _CLASSIFY, _IMAGE = "image classification", "x float32[1,3,224,224]"
 _TEXT = "input_ids, attention_mask, token_type_ids int64[1,128]"
 _VISION = "torchvision's table of weights"
+_HUB = "Hugging Face checkpoint "
 
 
 @dataclass(frozen=True, slots=True)
 class ZooModel:
     """One architecture.
 
-    `builder` is `module.function` below `fusewise.zoo`. `parameters` and `macs` are the published figures, None where
+    Its builder is the function called `name` in the module `fusewise.zoo.<module>`. `parameters` and `macs` are the published figures, None where
     nobody published one for this form of the model; `source` says where they are from.
     """
 
     name: str
-    builder: str
+    module: str
     family: str
     task: str
     input: str
@@ -42,58 +43,31 @@ class ZooModel:
 
 
 MODELS: tuple[ZooModel, ...] = (
-    ZooModel("resnet18", "resnet.resnet18", "resnet", _CLASSIFY, _IMAGE, 11_689_512, 1.814e9, _VISION),
-    ZooModel("resnet34", "resnet.resnet34", "resnet", _CLASSIFY, _IMAGE, 21_797_672, 3.664e9, _VISION),
-    ZooModel("resnet50", "resnet.resnet50", "resnet", _CLASSIFY, _IMAGE, 25_557_032, 4.089e9, _VISION),
-    ZooModel("resnet101", "resnet.resnet101", "resnet", _CLASSIFY, _IMAGE, 44_549_160, 7.801e9, _VISION),
-    ZooModel("resnet152", "resnet.resnet152", "resnet", _CLASSIFY, _IMAGE, 60_192_808, 11.514e9, _VISION),
-    ZooModel("resnext50", "resnet.resnext50", "resnet", _CLASSIFY, _IMAGE, 25_028_904, 4.230e9, _VISION),
-    ZooModel("vgg16", "vgg.vgg16", "vgg", _CLASSIFY, _IMAGE, 138_357_544, 15.470e9, _VISION),
-    ZooModel("squeezenet1_1", "squeezenet.squeezenet1_1", "squeezenet", _CLASSIFY, _IMAGE, 1_235_496, 0.349e9, _VISION),
+    ZooModel("resnet18", "resnet", "resnet", _CLASSIFY, _IMAGE, 11_689_512, 1.814e9, _VISION),
+    ZooModel("resnet34", "resnet", "resnet", _CLASSIFY, _IMAGE, 21_797_672, 3.664e9, _VISION),
+    ZooModel("resnet50", "resnet", "resnet", _CLASSIFY, _IMAGE, 25_557_032, 4.089e9, _VISION),
+    ZooModel("resnet101", "resnet", "resnet", _CLASSIFY, _IMAGE, 44_549_160, 7.801e9, _VISION),
+    ZooModel("resnet152", "resnet", "resnet", _CLASSIFY, _IMAGE, 60_192_808, 11.514e9, _VISION),
+    ZooModel("resnext50", "resnet", "resnet", _CLASSIFY, _IMAGE, 25_028_904, 4.23e9, _VISION),
+    ZooModel("vgg16", "vgg", "vgg", _CLASSIFY, _IMAGE, 138_357_544, 15.47e9, _VISION),
+    ZooModel("squeezenet1_1", "squeezenet", "squeezenet", _CLASSIFY, _IMAGE, 1_235_496, 0.349e9, _VISION),
     ZooModel(
         "mobilenet_v1",
-        "mobilenet.mobilenet_v1",
+        "mobilenet",
         "mobilenet",
         _CLASSIFY,
         _IMAGE,
         4_231_976,
         0.569e9,
-        "Keras applications (trainable parameters); the MobileNets paper, table 8",
+        "Keras Applications, trainable; MobileNets paper, table 8",
     ),
-    ZooModel("mobilenet_v2", "mobilenet.mobilenet_v2", "mobilenet", _CLASSIFY, _IMAGE, 3_504_872, 0.301e9, _VISION),
-    ZooModel(
-        "mobilenet_v3_small",
-        "mobilenet.mobilenet_v3_small",
-        "mobilenet",
-        _CLASSIFY,
-        _IMAGE,
-        2_542_856,
-        0.057e9,
-        _VISION,
-    ),
-    ZooModel(
-        "mobilenet_v3_large",
-        "mobilenet.mobilenet_v3_large",
-        "mobilenet",
-        _CLASSIFY,
-        _IMAGE,
-        5_483_032,
-        0.217e9,
-        _VISION,
-    ),
-    ZooModel(
-        "efficientnet_b0",
-        "efficientnet.efficientnet_b0",
-        "efficientnet",
-        _CLASSIFY,
-        _IMAGE,
-        5_288_548,
-        0.386e9,
-        _VISION,
-    ),
+    ZooModel("mobilenet_v2", "mobilenet", "mobilenet", _CLASSIFY, _IMAGE, 3_504_872, 0.301e9, _VISION),
+    ZooModel("mobilenet_v3_small", "mobilenet", "mobilenet", _CLASSIFY, _IMAGE, 2_542_856, 0.057e9, _VISION),
+    ZooModel("mobilenet_v3_large", "mobilenet", "mobilenet", _CLASSIFY, _IMAGE, 5_483_032, 0.217e9, _VISION),
+    ZooModel("efficientnet_b0", "efficientnet", "efficientnet", _CLASSIFY, _IMAGE, 5_288_548, 0.386e9, _VISION),
     ZooModel(
         "efficientnet_b3",
-        "efficientnet.efficientnet_b3",
+        "efficientnet",
         "efficientnet",
         _CLASSIFY,
         "x float32[1,3,300,300]",
@@ -103,7 +77,7 @@ MODELS: tuple[ZooModel, ...] = (
     ),
     ZooModel(
         "inception_v3",
-        "inception.inception_v3",
+        "inception",
         "inception",
         _CLASSIFY,
         "x float32[1,3,299,299]",
@@ -111,62 +85,139 @@ MODELS: tuple[ZooModel, ...] = (
         5.713e9,
         _VISION + ", less the auxiliary head",
     ),
-    ZooModel("convnext_tiny", "convnext.convnext_tiny", "convnext", _CLASSIFY, _IMAGE, 28_589_128, 4.456e9, _VISION),
+    ZooModel("convnext_tiny", "convnext", "convnext", _CLASSIFY, _IMAGE, 28_589_128, 4.456e9, _VISION),
     ZooModel(
         "deeplabv3_mobilenet_v3_large",
-        "segmentation.deeplabv3_mobilenet_v3_large",
+        "segmentation",
         "segmentation",
         "segmentation",
         "x float32[1,3,513,513]",
         11_029_328 - 3_851,
         None,
-        _VISION + ", less the auxiliary head",
+        _VISION + ", less the auxiliary head; 10.452e9 at 520 pixels",
     ),
     ZooModel(
         "unet",
-        "segmentation.unet",
+        "segmentation",
         "segmentation",
         "segmentation",
         "x float32[1,3,256,256]",
         31_037_698,
         None,
-        "milesial/Pytorch-UNet",
+        "milesial/Pytorch-UNet, two classes",
     ),
     ZooModel(
         "yolo_v4",
-        "detection.yolo_v4",
         "detection",
-        "detection",
+        "yolo",
+        "object detection",
         "x float32[1,3,416,416]",
         64_363_101,
-        59.57e9 / 2,
-        "darknet",
+        60.1e9 / 2,
+        "Tianxiaomo/pytorch-YOLOv4; AlexeyAB/darknet, 60.1 BFLOPs",
     ),
     ZooModel(
         "mobilenet_v1_ssd",
-        "detection.mobilenet_v1_ssd",
         "detection",
-        "detection",
+        "ssd",
+        "object detection",
         "x float32[1,3,300,300]",
         6_800_000,
         1.2e9,
-        "the MobileNets paper, table 13",
+        "MobileNets paper, table 13 (two digits)",
     ),
     ZooModel(
-        "ssd_resnet50", "detection.ssd_resnet50", "detection", "detection", "x float32[1,3,300,300]", None, None, ""
+        "ssd_resnet50",
+        "detection",
+        "ssd",
+        "object detection",
+        "x float32[1,3,300,300]",
+        None,
+        None,
+        "NVIDIA/DeepLearningExamples, SSD300 v1.1 gives no figures",
     ),
-    ZooModel("c3d", "video.c3d", "video", "video classification", "x float32[1,3,16,112,112]", None, 38.5e9, ""),
     ZooModel(
-        "s3d", "video.s3d", "video", "video classification", "x float32[1,3,16,112,112]", 8_320_048, None, _VISION
+        "c3d",
+        "video",
+        "video",
+        "video classification",
+        "x float32[1,3,16,112,112]",
+        78_400_000 + 386 * 4_097,
+        38.5e9,
+        "MMAction2 (101 classes, here 386 more)",
     ),
-    ZooModel("bert_base", "bert.bert_base", "transformer", "text encoding", _TEXT, 109_482_240, 22.5e9 / 2, ""),
-    ZooModel("distilbert", "bert.distilbert", "transformer", "text encoding", _TEXT, 66_362_880, None, ""),
-    ZooModel("tinybert", "bert.tinybert", "transformer", "text encoding", _TEXT, 14_350_248, 1.2e9 / 2, ""),
-    ZooModel("albert", "bert.albert", "transformer", "text encoding", _TEXT, 11_683_584, None, ""),
-    ZooModel("mobilebert", "mobilebert.mobilebert", "transformer", "text encoding", _TEXT, 24_581_888, 5.7e9 / 2, ""),
-    ZooModel("gpt2", "gpt2.gpt2", "transformer", "text generation", "x", 124_439_808, None, ""),
-    ZooModel("vit_b_16", "vit.vit_b_16", "transformer", _CLASSIFY, _IMAGE, 86_567_656, 17.564e9, _VISION),
-    ZooModel("nasrnn", "recurrent.nasrnn", "recurrent", "sequence modelling", "x", None, None, ""),
+    ZooModel(
+        "s3d",
+        "video",
+        "video",
+        "video classification",
+        "x float32[1,3,16,112,112]",
+        8_320_048,
+        None,
+        _VISION + ", 17.979e9 at 224 pixels",
+    ),
+    ZooModel(
+        "bert_base",
+        "bert",
+        "transformer",
+        "text encoding",
+        _TEXT,
+        109_482_240,
+        22.5e9 / 2,
+        _HUB + "bert-base-uncased; MobileBERT paper, 22.5 B FLOPs",
+    ),
+    ZooModel(
+        "distilbert",
+        "bert",
+        "transformer",
+        "text encoding",
+        "input_ids, attention_mask int64[1,128]",
+        66_362_880,
+        11.3e9 / 2,
+        _HUB + "distilbert-base-uncased; TinyBERT paper, 11.3 B FLOPs",
+    ),
+    ZooModel(
+        "tinybert",
+        "bert",
+        "transformer",
+        "text encoding",
+        _TEXT,
+        14_350_248,
+        1.2e9 / 2,
+        _HUB + "TinyBERT_General_4L_312D; TinyBERT paper, 1.2 B FLOPs",
+    ),
+    ZooModel("albert", "bert", "transformer", "text encoding", _TEXT, 11_683_584, None, _HUB + "albert-base-v2"),
+    ZooModel(
+        "mobilebert",
+        "mobilebert",
+        "transformer",
+        "text encoding",
+        _TEXT,
+        24_581_888,
+        5.7e9 / 2,
+        _HUB + "mobilebert-uncased, which has no pooler; its paper, 5.7 B FLOPs",
+    ),
+    ZooModel(
+        "gpt2",
+        "gpt2",
+        "transformer",
+        "text generation",
+        "input_ids int64[1,128]",
+        124_439_808,
+        None,
+        _HUB + "gpt2, output product tied to the embeddings",
+    ),
+    ZooModel("vit_b_16", "vit", "transformer", _CLASSIFY, _IMAGE, 86_567_656, 17.564e9, _VISION),
+    ZooModel(
+        "nasrnn",
+        "recurrent",
+        "recurrent",
+        "sequence modelling",
+        "x_0 to x_9, state float32[1,512]",
+        None,
+        None,
+        "TASO's benchmark gives no figures; it unrolls 5 steps, here 10",
+    ),
 )
 
 _BY_NAME = {row.name: row for row in MODELS}
@@ -192,6 +243,5 @@ def build(name: str, *, batch: int = 1, seed: int = 0, decomposed: bool = False)
         raise UsageError(f"the batch of zoo model {name!r} must be at least 1, not {batch}")
     from fusewise.zoo.net import start
 
-    module, function = row.builder.split(".")
-    builder = getattr(importlib.import_module(f"fusewise.zoo.{module}"), function)
+    builder = getattr(importlib.import_module(f"fusewise.zoo.{row.module}"), name)
     return cast("Graph", builder(start(name, seed=seed, decomposed=decomposed), batch))

@@ -135,7 +135,8 @@ def _top_down(net: Net, fine: str, middle: str, coarse: str) -> tuple[str, str, 
 
 
 def _head(net: Net, x: str, name: str, channels: int) -> str:
-    return conv(net, _leaky(net, x, f"{name}.0", channels, 3), f"{name}.1", 3 * (5 + _CLASSES))
+    # Extents go through an exponential, so the raw figures stay small.
+    return conv(net, _leaky(net, x, f"{name}.0", channels, 3), f"{name}.1", 3 * (5 + _CLASSES), gain=0.1)
 
 
 def _decode(net: Net, head: str, anchors: tuple[tuple[int, int], ...], reach: float) -> tuple[str, str]:

@@ -41,8 +41,8 @@ def _each(size: Size, rank: int) -> tuple[int, ...]:
 
 
 def _neighbours(pixels: np.ndarray, count: int) -> np.ndarray:
-    """[channels, pixels] to [channels, count, pixels]: each pixel's neighbours on the ring, itself in the middle."""
-    return np.stack([np.roll(pixels, count // 2 - tap, axis=1) for tap in range(count)], axis=1)
+    """[channels, rings, pixels] to [channels, count, rings, pixels]: a pixel's neighbours, itself in the middle."""
+    return np.stack([np.roll(pixels, count // 2 - tap, axis=2) for tap in range(count)], axis=1)
 
 
 def conv(
@@ -57,17 +57,19 @@ def conv(
     dilation: Size = 1,
     groups: int = 1,
     bias: bool = True,
+    gain: float = 2.0,
 ) -> str:
     """Convolution of `x` [batch, in, spatial...] in one, two or three dimensions, with He-initialised weights.
 
-    K. He et al., "Delving Deep into Rectifiers", ICCV 2015.
+    `gain` is the factor from the power of `x` to that of the result; 2 suits a ReLU behind it. K. He et al., "Delving
+    Deep into Rectifiers", ICCV 2015.
     """
     in_channels, rank = net.shape(x)[1], len(net.shape(x)) - 2
     kernels, dilations = _each(kernel, rank), _each(dilation, rank)
     same = tuple((k - 1) * d // 2 for k, d in zip(kernels, dilations, strict=True))
     pads = same if padding is None else _each(padding, rank)
     taps = math.prod(kernels)
-    deviation = math.sqrt(2 / (in_channels // groups * taps))
+    deviation = math.sqrt(gain / (in_channels // groups * taps))
     filters = weight(net, f"{name}.weight", (channels, in_channels // groups, *kernels), deviation)
     offset = weight(net, f"{name}.bias", (channels,), 0.05) if bias else None
     y = net.op(
@@ -85,8 +87,9 @@ def conv(
 
     def values(pixels: np.ndarray) -> np.ndarray:
         patches = _neighbours(pixels, taps).reshape(groups, in_channels // groups * taps, -1)
-        found: np.ndarray = (net.array(filters).reshape(groups, channels // groups, -1) @ patches).reshape(channels, -1)
-        return found if offset is None else found + net.array(offset)[:, None]
+        found = net.array(filters).reshape(groups, channels // groups, -1) @ patches
+        shift = 0 if offset is None else net.array(offset)[:, None, None]
+        return np.asarray(found.reshape(channels, *pixels.shape[1:]) + shift)
 
     return net.follow(y, (x,), values)
 
@@ -110,7 +113,7 @@ def conv_transpose(net: Net, x: str, name: str, channels: int, kernel: int) -> s
         group=1,
     )
     # One corner of the filter stands for all: they are alike in distribution.
-    return net.follow(y, (x,), lambda pixels: net.array(filters)[:, :, 0, 0].T @ pixels)
+    return net.follow(y, (x,), lambda pixels: np.tensordot(net.array(filters)[:, :, 0, 0].T, pixels, 1))
 
 
 def batch_norm(net: Net, x: str, name: str, *, epsilon: float = 1e-5, scale: float = 1.0) -> str:
@@ -121,16 +124,13 @@ def batch_norm(net: Net, x: str, name: str, *, epsilon: float = 1e-5, scale: flo
     channels, pixels = net.shape(x)[1], net.probe[x]
     gamma = weight(net, f"{name}.weight", (channels,), 0.1 * scale, scale)
     beta = weight(net, f"{name}.bias", (channels,), 0.1)
-    if pixels.shape[1] > 1:
-        mean, variance = pixels.mean(1), pixels.var(1)
-    else:  # behind a global average there is one pixel, so the channels stand for each other
-        mean, variance = np.zeros_like(pixels[:, 0]), np.full_like(pixels[:, 0], pixels.var())
+    mean, variance = pixels.mean((1, 2)), pixels.var((1, 2))
     variance = np.maximum(variance, 1e-3 * variance.mean())
     statistics = net.constant(mean, f"{name}.running_mean"), net.constant(variance, f"{name}.running_var")
     y = net.op("BatchNormalization", x, gamma, beta, *statistics, name=name, epsilon=epsilon, momentum=0.9)
     slope = net.array(gamma) / np.sqrt(variance + epsilon)
     offset = net.array(beta) - slope * mean
-    return net.follow(y, (x,), lambda pixels: slope[:, None] * pixels + offset[:, None])
+    return net.follow(y, (x,), lambda pixels: slope[:, None, None] * pixels + offset[:, None, None])
 
 
 def layer_norm(net: Net, x: str, name: str, *, epsilon: float = 1e-5) -> str:
@@ -217,7 +217,7 @@ def average_pool(net: Net, x: str, kernel: Size, *, stride: Size = 1, padding: S
 
 def global_average(net: Net, x: str) -> str:
     """Mean over all spatial axes, which stay as ones."""
-    return net.follow(net.op("GlobalAveragePool", x), (x,), lambda pixels: pixels.mean(1, keepdims=True))
+    return net.follow(net.op("GlobalAveragePool", x), (x,), lambda pixels: pixels.mean(2, keepdims=True))
 
 
 def upsample(net: Net, x: str, size: tuple[int, int], mode: str) -> str:

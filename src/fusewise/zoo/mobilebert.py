@@ -71,7 +71,7 @@ def _layer(net: Net, x: str, name: str, bias: str) -> str:
     value = linear(net, x, f"{name}.attention.value", _NARROW)
     y = attend(net, query, key, value, _HEADS, masked=lambda scores: net.op("Add", scores, bias))
     y = linear(net, y, f"{name}.attention.output", _NARROW)
-    y = _affine(net, add(net, y, narrow), f"{name}.attention.norm", 1.1)
+    y = _affine(net, add(net, y, narrow), f"{name}.attention.norm", 2.0)
     for k in range(4):
         inner = feed_forward(net, y, f"{name}.ffn.{k}", _HIDDEN, "relu")
         y = _affine(net, add(net, inner, y), f"{name}.ffn.{k}.norm", 1.5)

@@ -2,9 +2,10 @@
 
 Random weights only make a useful model when activations keep a sensible size through a hundred layers, and batch
 normalisation does that only when its running statistics are those of what really arrives. So convolutional networks
-carry a probe: a handful of pixels on a ring, pushed through every layer as it is written. Neighbours of a pixel are its
-neighbours on the ring, strides are ignored, and batch normalisation takes its statistics from the pixels it sees. That
-costs a few milliseconds a layer, where running the network itself would cost seconds.
+carry a probe: a few rings of a few pixels, each ring a tiny image, pushed through every layer as it is written.
+Neighbours of a pixel are its neighbours on the ring, strides are ignored, and batch normalisation takes its statistics
+from all pixels of all rings. That costs a few milliseconds a layer, where running the network itself would cost
+seconds.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from fusewise.ops.build import GraphBuilder
 
 __all__ = ["Net", "finish", "image", "spread_out", "start", "weight"]
 
-_PIXELS = 128
+_RINGS, _PIXELS = 16, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Net:
     """What every layer needs: where nodes go, where weights come from, and how LayerNorm, GELU and such are written.
 
     `decomposed` writes them with elementary operators, as exporters did before ONNX had them. It never changes the
-    weights, so both forms compute the same function. `probe` has the pixels [channels, pixels] of a value; values
+    weights, so both forms compute the same function. `probe` has the pixels [channels, rings, pixels] of a value; values
     behind an input that carries none have none.
     """
 
@@ -68,13 +69,13 @@ def start(name: str, *, seed: int, decomposed: bool) -> Net:
 def image(net: Net, shape: tuple[int, ...], name: str = "x") -> str:
     """A float32 input [batch, channels, ...] with a probe of standard normal pixels."""
     value = net.builder.input(name, shape)
-    net.probe[value] = net.rng.standard_normal((shape[1], _PIXELS), dtype=np.float32)
+    net.probe[value] = net.rng.standard_normal((shape[1], _RINGS, _PIXELS), dtype=np.float32)
     return value
 
 
 def spread_out(pixels: np.ndarray) -> np.ndarray:
     """A probe at full size again, where a global average had left one pixel."""
-    return np.repeat(pixels, _PIXELS // pixels.shape[1], axis=1)
+    return np.repeat(pixels, _PIXELS // pixels.shape[2], axis=2)
 
 
 def weight(net: Net, name: str, shape: tuple[int, ...], deviation: float, mean: float = 0.0) -> str:
