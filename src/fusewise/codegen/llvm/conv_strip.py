@@ -20,7 +20,7 @@ from fusewise.codegen.llvm.gemm_tile import Level
 from fusewise.codegen.llvm.registers import memory_type
 from fusewise.ir.dtypes import DType
 
-__all__ = ["Strip", "emit_strip", "strip_of"]
+__all__ = ["Strip", "emit_strip", "existing_taps", "joined_levels", "strip_of"]
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def emit_strip(
     """
     size = strip.dtype.itemsize
     stored = memory_type(strip.dtype)
-    low, high = _existing(f, strip.slices, slice_at)
+    low, high = existing_taps(f, strip.slices, slice_at)
     top = f.sub(f.mul(first, strip.rows.stride), strip.rows.before)
     count = f.add(f.mul(f.sub(last, first), strip.rows.stride), strip.rows.reach)
 
@@ -174,7 +174,7 @@ def emit_strip(
     return low, high
 
 
-def _existing(f: Function, axis: Spatial, at: Int) -> tuple[Int, Int]:
+def existing_taps(f: Function, axis: Spatial, at: Int) -> tuple[Int, Int]:
     """The taps of an output position that lie in the input."""
     if axis.is_inside:
         return 0, axis.kernel

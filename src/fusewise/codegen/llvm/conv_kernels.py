@@ -1,0 +1,11 @@
+"""The convolution kernels in the order in which they are tried."""
+
+from __future__ import annotations
+
+from fusewise.codegen.kernel import Kernel
+from fusewise.codegen.llvm.conv import DIRECT
+from fusewise.codegen.llvm.depthwise import DEPTHWISE
+
+__all__ = ["CONV"]
+
+CONV: tuple[Kernel, ...] = (DEPTHWISE, DIRECT)
