@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fusewise.ir.graph import Constant, Node, attributes_of
 from fusewise.ops.evaluate import evaluator
+from fusewise.ops.infer import infer_outputs
 from fusewise.ops.interpret import interpret
 from fusewise.ops.sampling import call_of_sample, opset_of
 from fusewise.ops.spec import Call, NotDefined, OpSpec, Sample
-from fusewise.ops.table import OPERATORS
+from fusewise.ops.table import OPERATORS, spec_of
 
 # relative and absolute, by output dtype; anything not listed must be equal
 TOLERANCES = {
@@ -20,9 +23,6 @@ TOLERANCES = {
     "float16": (4e-3, 2e-3),
     "bfloat16": (2e-2, 1e-2),
 }
-
-# samples a definition refuses, by row and position, with what its refusal must say
-REFUSED: dict[tuple[str, int], str] = {}
 
 
 def reference(spec: OpSpec, call: Call, arrays: tuple[np.ndarray | None, ...]) -> list[Any]:
@@ -60,10 +60,6 @@ def assert_equal(found: np.ndarray, expected: np.ndarray) -> None:
 @pytest.mark.parametrize(("spec", "k", "sample"), CASES)
 def test_definition_equals_reference(spec: OpSpec, k: int, sample: Sample) -> None:
     call, arrays = call_of_sample(spec, sample, np.random.default_rng(k))
-    if (spec.name, k) in REFUSED:
-        with pytest.raises(NotDefined, match=REFUSED[spec.name, k]):
-            interpret(spec, call, arrays)
-        return
     expected = reference(spec, call, arrays)
     for output in range(sample.outputs):
         assert_equal(interpret(spec, call, arrays, output), expected[output])
@@ -72,3 +68,66 @@ def test_definition_equals_reference(spec: OpSpec, k: int, sample: Sample) -> No
 def test_every_defined_row_has_samples() -> None:
     missing = [spec.name for spec in OPERATORS if (spec.scalar or spec.define) and not spec.samples]
     assert not missing
+
+
+def refusal(op: str, sample: Sample) -> str:
+    spec = spec_of(op)
+    assert spec is not None
+    call, arrays = call_of_sample(spec, sample, np.random.default_rng(0))
+    with pytest.raises(NotDefined) as caught:
+        interpret(spec, call, arrays)
+    return str(caught.value)
+
+
+def test_refusals_name_the_case() -> None:
+    vector = ("float32", (3,))
+    assert "float8_e4m3fn" in refusal("Cast", Sample((vector,), {"to": 17}))
+    assert "training" in refusal(
+        "BatchNormalization", Sample((("float32", (2, 3)), vector, vector, vector, vector), {"training_mode": 1}, 3)
+    )
+    assert "no element definition" in refusal("TopK", Sample((vector, np.array([1])), outputs=2))
+    assert "uint8" in refusal(
+        "Resize", Sample((("uint8", (2,)), None, np.array([2], np.float32)), {"mode": "linear"}, low=0, high=9)
+    )
+    assert "string" in refusal("Identity", Sample((np.array(["a", "b"], object),)))
+
+
+def test_a_parameter_that_is_not_constant_is_refused() -> None:
+    spec = spec_of("ReduceSum")
+    assert spec is not None
+    call, arrays = call_of_sample(spec, Sample((("float32", (2, 3)), np.array([1]))), np.random.default_rng(0))
+    unknown = dataclasses.replace(call, constants=(None, None))
+    with pytest.raises(NotDefined, match="operand 1 of ReduceSum is not constant"):
+        interpret(spec, unknown, arrays)
+
+
+def test_negative_pads_crop() -> None:
+    spec = spec_of("Pad")
+    assert spec is not None
+    call, arrays = call_of_sample(spec, Sample((("float32", (5,)), np.array([1, -2]))), np.random.default_rng(0))
+    x = arrays[0]
+    assert x is not None
+    np.testing.assert_array_equal(interpret(spec, call, arrays), np.concatenate([np.zeros(1, np.float32), x[:3]]))
+
+
+def test_attributes_of_older_opsets_are_read() -> None:
+    """Axes, bounds, pads and starts were attributes once."""
+    x = np.arange(12, dtype=np.float32).reshape(3, 4) - 6
+    cases = (
+        ("ReduceSum", {"axes": (1,), "keepdims": 0}, 11, x.sum(axis=1)),
+        ("Squeeze", {"axes": (0,)}, 11, None),
+        ("Clip", {"min": -1.0, "max": 2.0}, 10, x.clip(-1, 2)),
+        ("Slice", {"starts": (1,), "ends": (3,), "axes": (1,)}, 9, x[:, 1:3]),
+        ("Pad", {"pads": (0, 1, 0, 0), "value": 2.0}, 10, np.pad(x, ((0, 0), (1, 0)), constant_values=2)),
+        ("Split", {"split": (1, 3), "axis": 1}, 11, x[:, :1]),
+    )
+    for op, attributes, opset, expected in cases:
+        operand = x if expected is not None else x[:1]
+        expected = operand[0] if expected is None else expected
+        outputs = ("y", "z") if op == "Split" else ("y",)
+        node = Node(op, ("x",), outputs, attributes_of(**attributes))
+        types = (Constant(operand).type,)
+        call = Call(node, types, infer_outputs(node, types, (None,), opset), (None,))
+        spec = spec_of(op)
+        assert spec is not None
+        np.testing.assert_array_equal(interpret(spec, call, (operand,)), expected)

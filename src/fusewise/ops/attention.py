@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from fusewise.ir.dtypes import INT64
 from fusewise.ops.cost import per_output
-from fusewise.ops.edges import every
+from fusewise.ops.edges import every, per_operand
 from fusewise.ops.expr import Expr, cast, compare, select
 from fusewise.ops.indexing import dims, value
 from fusewise.ops.spec import Call, Mapping, OpSpec, Sample
@@ -82,7 +82,7 @@ def _f32(*shape: int) -> tuple[str, tuple[int, ...]]:
 ATTENTION: tuple[OpSpec, ...] = (
     OpSpec(
         "RotaryEmbedding",
-        mapping=every(_MANY),
+        mapping=per_operand(_MANY),
         flops=per_output(3),
         define=_rotary,
         samples=(

@@ -169,7 +169,7 @@ def _einsum_mapping(call: Call) -> tuple[Mapping, ...]:
             return _ONE_TO_MANY
         if labels == equation.output:
             return Mapping.ONE_TO_ONE
-        return _ONE_TO_MANY if len(set(labels)) < len(labels) else Mapping.SHUFFLE
+        return Mapping.SHUFFLE
 
     return tuple(along(labels) for labels in equation.operands)
 

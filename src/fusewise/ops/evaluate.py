@@ -74,7 +74,7 @@ def _expands_by_type(node: Node, version: int) -> bool:
         schema = onnx.defs.get_schema(node.op, version, node.domain)
     except onnx.defs.SchemaError:
         return False
-    return bool(schema.has_context_dependent_function)
+    return bool(schema.has_context_dependent_function)  # type: ignore[attr-defined]  # missing in onnx's stubs
 
 
 def _session(

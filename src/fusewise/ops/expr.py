@@ -5,7 +5,7 @@ a load of a value made inside the group is replaced by that value's own expressi
 printer are three readings of the same tree.
 
 Index expressions are ordinary expressions of dtype int64. Division and remainder of integers: `floordiv` and `floormod`
-round to minus infinity (index arithmetic), `div` and `mod` truncate as C does.
+round to minus infinity (index arithmetic), `div` truncates as C does, with `fmod` as its remainder.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ class Expr:
     dtype: DType
     args: tuple[Expr, ...]
     value: Any
+    _hash: int
 
     def __init__(self, op: str, dtype: DType, args: tuple[Expr, ...] = (), value: Any = None) -> None:
         self.op = op

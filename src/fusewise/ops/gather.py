@@ -72,7 +72,7 @@ def _nd_mapping(call: Call) -> tuple[Mapping, ...]:
 
 
 def _hot_mapping(call: Call) -> tuple[Mapping, ...]:
-    return Mapping.ONE_TO_MANY, Mapping.ONE_TO_MANY, Mapping.MANY_TO_MANY
+    return Mapping.ONE_TO_MANY, Mapping.ONE_TO_MANY, Mapping.ONE_TO_MANY
 
 
 def row(
@@ -133,7 +133,7 @@ GATHER: tuple[OpSpec, ...] = (
         define=_one_hot,
         samples=(
             Sample((("int64", (2, 3)), _i64(4), np.array([0.5, 2], np.float32)), low=-4, high=3),
-            Sample((("int64", (5,)), _i64(3), ("float32", (2,))), {"axis": 0}, low=-4, high=5),
+            Sample((("int64", (5,)), _i64(3), ("int32", (2,))), {"axis": 0}, low=-4, high=5),
         ),
     ),
 )

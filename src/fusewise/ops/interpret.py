@@ -17,6 +17,7 @@ from fusewise.ir.dtypes import DType
 from fusewise.ops.cost import ARITHMETIC
 from fusewise.ops.definition import definition
 from fusewise.ops.expr import Expr, index, walk
+from fusewise.ops.scalar import identity
 from fusewise.ops.spec import Call, NotDefined, OpSpec
 
 __all__ = ["evaluate_expression", "interpret"]
@@ -105,7 +106,7 @@ def _one(node: Expr, args: list[np.ndarray], space: _Space) -> np.ndarray:
         return np.asarray(node.value).astype(node.dtype.numpy).reshape(ones)
     if node.op == "index":
         dimension, extent = space.axes[node.value]
-        return np.arange(extent, dtype=np.int64).reshape(ones[:dimension] + (extent,) + ones[dimension + 1 :])
+        return np.arange(extent, dtype=np.int64).reshape((*ones[:dimension], extent, *ones[dimension + 1 :]))
     if node.op == "load":
         return _load(space.operands[node.value], args, ones)
     if node.op == "select":
@@ -123,12 +124,13 @@ def _load(array: np.ndarray, indices: list[np.ndarray], ones: tuple[int, ...]) -
     shape = np.broadcast_shapes(*(i.shape for i in indices))
     if array.size == 0:
         return np.zeros(shape, array.dtype)
-    return array[tuple(np.clip(i, 0, n - 1) for i, n in zip(indices, array.shape, strict=True))]
+    found: np.ndarray = array[tuple(np.clip(i, 0, n - 1) for i, n in zip(indices, array.shape, strict=True))]
+    return found
 
 
 def _cast(x: np.ndarray, dtype: DType) -> np.ndarray:
     if dtype.kind == "bool":
-        return x != 0
+        return np.asarray(x != 0)
     return x.astype(dtype.numpy)
 
 
@@ -141,25 +143,16 @@ def _reduce(node: Expr, body: np.ndarray, space: _Space) -> np.ndarray:
     over = tuple(space.axes[name][0] for name, _ in axes)
     if kind in ("min", "max") and math.prod(extent for _, extent in axes) == 0:
         kept = [1 if d in over else n for d, n in enumerate(shape)]
-        return np.full(kept, _identity(kind, node.dtype), node.dtype.numpy)
+        return np.full(kept, identity(kind, node.dtype).value, node.dtype.numpy)
     return _REDUCTIONS[kind](body, axis=over, keepdims=True, dtype=node.dtype.numpy)
-
-
-def _identity(kind: str, dtype: DType) -> float | int | bool:
-    if dtype.is_float:
-        return -math.inf if kind == "max" else math.inf
-    if dtype.kind == "bool":
-        return kind == "min"
-    info = np.iinfo(dtype.numpy)
-    return int(info.min if kind == "max" else info.max)
 
 
 def _truncated(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if a.dtype.kind not in "iu":
-        return np.divide(a, b)
+        return np.asarray(np.divide(a, b))
     quotient = np.floor_divide(a, b)
     off = (np.remainder(a, b) != 0) & ((a < 0) != (b < 0))
-    return quotient + off.astype(quotient.dtype)
+    return np.asarray(quotient + off.astype(quotient.dtype))
 
 
 def _erf(x: np.ndarray) -> np.ndarray:
@@ -169,7 +162,7 @@ def _erf(x: np.ndarray) -> np.ndarray:
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
     small = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1 / (1 + small), small / (1 + small))
+    return np.asarray(np.where(x >= 0, 1 / (1 + small), small / (1 + small)))
 
 
 _OPERATIONS: Mapping[str, Callable[..., np.ndarray]] = {

@@ -45,7 +45,7 @@ def _determinant(call: Call) -> int:
 def _transform(call: Call) -> int:
     """Five n log n for each signal, as the fast transform is usually counted."""
     size = call.output().size
-    return 5 * size * max(1, math.ceil(math.log2(max(2, max(dims(call))))))
+    return 5 * size * max(1, math.ceil(math.log2(max(2, *dims(call)))))
 
 
 def _deform_flops(call: Call) -> int:
@@ -53,7 +53,7 @@ def _deform_flops(call: Call) -> int:
 
 
 def _grid_flops(call: Call) -> int:
-    return call.output().size * (3 * 2 ** (call.input(0).rank - 2))
+    return int(call.output().size * 3 * 2 ** (call.input(0).rank - 2))
 
 
 MANY_TO_MANY: tuple[OpSpec, ...] = (

@@ -106,13 +106,14 @@ def attribute_from_proto(proto: onnx.AttributeProto, captures: tuple[str, ...] =
     if proto.type == kind.TENSORS:
         return tuple(Constant(tensor_from_proto(t)) for t in proto.tensors)
     if proto.type == kind.TYPE_PROTO:
-        return proto.tp.SerializeToString(deterministic=True)
+        return bytes(proto.tp.SerializeToString(deterministic=True))
     if proto.type == kind.STRING:
         return _text(proto.s)
     if proto.type == kind.STRINGS:
         return tuple(_text(s) for s in proto.strings)
     value: Any = onnx.helper.get_attribute_value(proto)
-    return tuple(value) if isinstance(value, list) else value
+    plain: Attribute = tuple(value) if isinstance(value, list) else value
+    return plain
 
 
 def _text(data: bytes) -> str | bytes:

@@ -23,6 +23,7 @@ __all__ = ["RESIZE", "Coordinate", "coordinates_of"]
 
 Index = tuple[Expr, ...]
 _HALF = Fraction(1, 2)
+_WHOLE = (Fraction(0), Fraction(1))
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,10 @@ def coordinates_of(call: Call) -> tuple[Coordinate, ...]:
     upsample = call.node.op == "Upsample"
     mode = "asymmetric" if upsample else str(call.attribute("coordinate_transformation_mode", "half_pixel"))
     shape, target = dims(call), output_dims(call)
-    regions = _regions(call) if mode == "tf_crop_and_resize" else ((Fraction(0), Fraction(1)),) * len(shape)
+    regions = _regions(call) if mode == "tf_crop_and_resize" else (_WHOLE,) * len(shape)
     found = []
     for extent, out, scale, region in zip(shape, target, _scales(call), regions, strict=True):
-        if scale == 1 and extent == out and region == (0, 1):
+        if scale == 1 and extent == out and region == _WHOLE:
             found.append(Coordinate(extent, 1, 0, 1, scale))
             continue
         slope, offset = _line(mode, extent, out, scale, region)
@@ -123,7 +124,7 @@ def _regions(call: Call) -> tuple[tuple[Fraction, Fraction], ...]:
     rank = call.input(0).rank
     axes = call.attribute("axes") or tuple(range(rank))
     roi = [Fraction(float(v)) for v in call.known(1).tolist()]
-    found = [(Fraction(0), Fraction(1))] * rank
+    found = [_WHOLE] * rank
     for n, axis in enumerate(axes):
         found[axis % rank] = (roi[n], roi[n + len(axes)])
     return tuple(found)
