@@ -23,17 +23,12 @@ def aligned_block(nbytes: int) -> np.ndarray:
     return raw[skip : skip + max(nbytes, 1)]
 
 
-def settled(array: np.ndarray, nbytes: int) -> np.ndarray:
-    """The bytes of `array` in C order as uint8[nbytes], aligned: itself when it already lies so, else a copy.
-
-    Raises `ValueError` when it does not have `nbytes` bytes.
-    """
-    if array.nbytes != nbytes:
-        raise ValueError(f"a constant of {array.nbytes} bytes was given for a buffer of {nbytes}")
-    if array.flags.c_contiguous and nbytes > 0 and address_of(array) % ALIGNMENT_BYTES == 0:
+def settled(array: np.ndarray) -> np.ndarray:
+    """The bytes of `array` in C order as a flat uint8 array, aligned: its own memory when it lies so already, else a copy."""
+    if array.flags.c_contiguous and array.nbytes > 0 and address_of(array) % ALIGNMENT_BYTES == 0:
         return array.reshape(-1).view(np.uint8)
-    block = aligned_block(nbytes)
-    if nbytes:
+    block = aligned_block(array.nbytes)
+    if array.nbytes:
         block.view(array.dtype).reshape(array.shape)[...] = array
     return block
 

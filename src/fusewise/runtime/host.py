@@ -36,7 +36,14 @@ def host_target() -> Target:
     flags = {name for name, present in features.items() if present}
     text = ",".join(f"{'+' if present else '-'}{name}" for name, present in sorted(features.items()))
     target = target_of(llvm.get_process_triple(), llvm.get_host_cpu_name(), flags)
-    return replace(target, features=text, **cache_bytes())
+    sizes = cache_bytes()
+    return replace(
+        target,
+        features=text,
+        l1_bytes=sizes.get("l1_bytes", target.l1_bytes),
+        l2_bytes=sizes.get("l2_bytes", target.l2_bytes),
+        l3_bytes=sizes.get("l3_bytes", target.l3_bytes),
+    )
 
 
 def target_of(triple: str, cpu: str, flags: set[str]) -> Target:

@@ -22,8 +22,8 @@ def pool_ir(machine: str, parking: str, monotonic_clock: int) -> str:
     """The module for a processor family (`x86_64`, `aarch64`, other) and a way to park (`futex` or `condition`).
 
     It defines `pool_launch(shared, steps, count, workers, timings)`, `pool_alone(steps, count, timings)`,
-    `pool_worker(slot)`, `pool_wake(slot)` and `pool_spin(count)`. `timings` is null or i64[count][workers][2]: start and end of each
-    worker's share of each step, nanoseconds of the system clock `monotonic_clock`.
+    `pool_worker(slot)`, `pool_wake(slot)` and `pool_spin(count)`. `timings` is null or i64[count][workers][2]: start and
+    end of each worker's share of each step, nanoseconds of the system clock `monotonic_clock`.
     """
     pause = {
         "x86_64": "call void @llvm.x86.sse2.pause()",

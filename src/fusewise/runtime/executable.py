@@ -1,0 +1,319 @@
+"""A program made runnable: machine code, memory and step tables; and the object a user runs.
+
+`build` compiles (or fetches) the kernels, fills the constants, allocates the arena and writes every pointer that is known into
+one array of kernel arguments. A run then only patches the pointers to the caller's arrays and launches: one native call for
+each stretch of native steps, with host steps between.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fusewise.codegen.target import Target
+from fusewise.ir.types import TensorType
+from fusewise.lower.program import Buffer, NativeStep, Port, Program
+from fusewise.runtime.arena import address_of, aligned_block, check_memory, settled
+from fusewise.runtime.cache import KernelCache
+from fusewise.runtime.compile import DEFAULT_LEVEL, compile_many
+from fusewise.runtime.feeds import PortInfo, accepted, chosen_outputs, port_info
+from fusewise.runtime.host import host_target, worker_count
+from fusewise.runtime.hoststep import HostCall, Memory, host_call
+from fusewise.runtime.jit import Library, load
+from fusewise.runtime.threads import StepTable, shared_pool, step_table
+
+__all__ = ["BuildFigures", "Executable", "StepTiming", "build"]
+
+
+@dataclass(frozen=True)
+class BuildFigures:
+    """What a build did. `link_ms` is loading machine code, `pack_ms` filling constants; `cached` kernels were not compiled."""
+
+    kernels: int
+    cached: int
+    compile_ms: float
+    link_ms: float
+    pack_ms: float
+    arena_bytes: int
+    constant_bytes: int
+    host_bytes: int
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepTiming:
+    """One step of one run. Times are nanoseconds of the monotonic clock; `busy_ns` has each worker's own share of the work.
+
+    `step` counts the program's steps, `group` is the group it runs, `native` tells kernels from host steps.
+    """
+
+    step: int
+    label: str
+    group: int
+    native: bool
+    start_ns: int
+    end_ns: int
+    busy_ns: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """Consecutive native steps, `first` the number of the first among the program's steps."""
+
+    first: int
+    table: StepTable
+
+
+@dataclass(frozen=True)
+class _Machine:
+    """Everything `Executable` runs on. `patches` lists, per input or output buffer, (argument number, byte offset)."""
+
+    program: Program
+    library: Library
+    memory: tuple[np.ndarray | None, ...]
+    arguments: np.ndarray
+    patches: Mapping[int, tuple[tuple[int, int], ...]]
+    parts: tuple[_Stretch | tuple[int, HostCall], ...]
+    workers: int
+
+
+def build(
+    program: Program,
+    *,
+    threads: int | None = None,
+    cache: Path | KernelCache | None = None,
+    target: Target | None = None,
+    level: str = DEFAULT_LEVEL,
+    progress: Callable[[int, int], None] | None = None,
+    warn: Callable[[str], None] | None = None,
+) -> Executable:
+    """Make `program` runnable on this machine.
+
+    `threads` may lower the number of workers the program was sized for, not raise it. `cache` is a folder for compiled kernels,
+    `warn` receives a sentence when it cannot be used. `progress(done, total)` is called as kernels are compiled. Raises
+    `ResourceLimit` when the memory planned is more than this process may use.
+    """
+    machine_target = host_target() if target is None else target
+    workers = min(worker_count(threads), program.workers)
+    own = [buffer for buffer in program.buffers if buffer.kind in ("host", "output")]
+    check_memory(program.arena_bytes + sum(buffer.nbytes for buffer in own), "the model's intermediate results")
+    store = KernelCache(cache, warn) if isinstance(cache, Path) else cache
+    begin = time.perf_counter()
+    images, cached = _images(program, machine_target, level, store, progress)
+    compiled = time.perf_counter()
+    library = load(images, [kernel.symbol for kernel in program.kernels])
+    linked = time.perf_counter()
+    memory = _allocate(program)
+    packed = time.perf_counter()
+    figures = BuildFigures(
+        kernels=len(program.kernels),
+        cached=cached,
+        compile_ms=(compiled - begin) * 1e3,
+        link_ms=(linked - compiled) * 1e3,
+        pack_ms=(packed - linked) * 1e3,
+        arena_bytes=program.arena_bytes,
+        constant_bytes=sum(
+            block.nbytes
+            for buffer, block in zip(program.buffers, memory, strict=True)
+            if buffer.kind == "constant" and block is not None
+        ),
+        host_bytes=sum(buffer.nbytes for buffer in program.buffers if buffer.kind == "host"),
+        workers=workers,
+    )
+    return Executable(_machine(program, library, memory, workers), figures)
+
+
+def _images(
+    program: Program,
+    target: Target,
+    level: str,
+    store: KernelCache | None,
+    progress: Callable[[int, int], None] | None,
+) -> tuple[list[bytes], int]:
+    """Object files of all kernels, and how many of them came from the cache."""
+    kernels = program.kernels
+    if store is None:
+        return compile_many([kernel.build for kernel in kernels], target, level=level, progress=progress), 0
+    keys = [f"{kernel.symbol}\n{kernel.key}" for kernel in kernels]
+    known = store.fetch(keys, target, level)
+    missing = [number for number, key in enumerate(keys) if key not in known]
+    if missing:
+        made = compile_many([kernels[k].build for k in missing], target, level=level, progress=progress)
+        known = {**known, **{keys[k]: image for k, image in zip(missing, made, strict=True)}}
+        store.store({key: known[key] for key in keys}, {keys[k] for k in missing}, target, level)
+    return [known[key] for key in keys], len(keys) - len(missing)
+
+
+def _allocate(program: Program) -> tuple[np.ndarray | None, ...]:
+    """Memory of every buffer as flat bytes; None for those the caller brings.
+
+    Constants are packed one after another, and each original is let go before the next is made.
+    """
+    arena = aligned_block(program.arena_bytes)
+    arena.fill(0)
+    return tuple(_memory_of(buffer, arena) for buffer in program.buffers)
+
+
+def _memory_of(buffer: Buffer, arena: np.ndarray) -> np.ndarray | None:
+    if buffer.kind == "arena":
+        return arena[buffer.offset : buffer.offset + buffer.nbytes]
+    if buffer.kind == "constant":
+        if buffer.data is None:
+            raise ValueError(f"constant {buffer.value!r} has no data")
+        return settled(buffer.data())
+    if buffer.kind == "host":
+        block = aligned_block(buffer.nbytes)
+        block.fill(0)
+        return block
+    return None
+
+
+def _machine(program: Program, library: Library, memory: tuple[np.ndarray | None, ...], workers: int) -> _Machine:
+    """Step tables, split at host steps, over one array of argument pointers."""
+    bases = [0 if block is None else address_of(block) for block in memory]
+    native = [step for step in program.steps if isinstance(step, NativeStep)]
+    places = [place for step in native for place in step.arguments]
+    arguments = np.array([bases[place.buffer] + place.offset for place in places] or [0], np.int64)
+    patches: dict[int, list[tuple[int, int]]] = {}
+    for number, place in enumerate(places):
+        if memory[place.buffer] is None:
+            patches.setdefault(place.buffer, []).append((number, place.offset))
+    parts: list[_Stretch | tuple[int, HostCall]] = []
+    rows: list[tuple[int, int, bool]] = []
+    at = address_of(arguments)
+    for number, step in enumerate(program.steps):
+        if isinstance(step, NativeStep):
+            rows.append((library.addresses[program.kernels[step.kernel].symbol], at, step.barrier))
+            at += 8 * len(step.arguments)
+            continue
+        if rows:
+            parts.append(_Stretch(number - len(rows), step_table(rows)))
+        rows = []
+        parts.append((number, host_call(step, program)))
+    if rows:
+        parts.append(_Stretch(len(program.steps) - len(rows), step_table(rows)))
+    fixed = {buffer: tuple(found) for buffer, found in patches.items()}
+    return _Machine(program, library, memory, arguments, fixed, tuple(parts), workers)
+
+
+class Executable:
+    """A compiled model. `run` may be called from any number of threads; runs of one executable take turns."""
+
+    def __init__(self, machine: _Machine, figures: BuildFigures) -> None:
+        self.figures = figures
+        self._machine = machine
+        self._words = machine.arguments.data
+        self._locks: dict[int, threading.Lock] = {}
+
+    def get_inputs(self) -> list[PortInfo]:
+        """Name, shape and type of each input."""
+        return [port_info(port) for port in self._machine.program.inputs]
+
+    def get_outputs(self) -> list[PortInfo]:
+        """Name, shape and type of each output."""
+        return [port_info(port) for port in self._machine.program.outputs]
+
+    @property
+    def workers(self) -> int:
+        """Threads a run uses."""
+        return self._machine.workers
+
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
+        """The named outputs (all for None) for the given inputs; arrays are new on every call.
+
+        Inputs may be anything NumPy can read in place. Raises `UsageError` for names, dtypes or shapes that do not fit.
+        """
+        wanted = chosen_outputs(self._machine.program.outputs, output_names)
+        values = accepted(self._machine.program.inputs, feeds)
+        with self._lock():
+            results = self._run(values, None)
+        return [results[number] for number in wanted]
+
+    def run_with_timings(
+        self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
+    ) -> tuple[list[Any], list[StepTiming]]:
+        """As `run`, with what each step took."""
+        wanted = chosen_outputs(self._machine.program.outputs, output_names)
+        values = accepted(self._machine.program.inputs, feeds)
+        timings: list[StepTiming] = []
+        with self._lock():
+            results = self._run(values, timings)
+        return [results[number] for number in wanted], timings
+
+    def _lock(self) -> threading.Lock:
+        """One lock per process: a forked child must not wait for a thread that only its parent has."""
+        return self._locks.setdefault(os.getpid(), threading.Lock())
+
+    def _run(self, values: list[Any], timings: list[StepTiming] | None) -> list[Any]:
+        machine, program = self._machine, self._machine.program
+        caller: dict[int, np.ndarray] = {}
+        objects: dict[str, Any] = dict(program.objects)
+        for port, value in zip(program.inputs, values, strict=True):
+            if port.buffer >= 0:
+                caller[port.buffer] = value
+            else:
+                objects[port.name] = value
+        for port in program.outputs:
+            if port.buffer >= 0 and program.buffers[port.buffer].kind == "output" and port.buffer not in caller:
+                caller[port.buffer] = _empty(port)
+        words = self._words
+        for buffer, array in caller.items():
+            base = address_of(array)
+            for number, offset in machine.patches.get(buffer, ()):
+                words[number] = base + offset
+        moving = Memory(machine.memory, caller)
+        for part in machine.parts:
+            if isinstance(part, _Stretch):
+                self._launch(part, timings)
+            else:
+                _call(part, moving, objects, timings)
+        return [self._result(port, caller, objects, values) for port in program.outputs]
+
+    def _launch(self, part: _Stretch, timings: list[StepTiming] | None) -> None:
+        workers = self._machine.workers
+        if timings is None:
+            shared_pool().run(part.table, workers)
+            return
+        clock = np.zeros((part.table.count, workers, 2), np.int64)
+        shared_pool().run(part.table, workers, clock)
+        for number, row in enumerate(clock, start=part.first):
+            step = self._machine.program.steps[number]
+            busy = tuple(int(end - start) for start, end in row)
+            label = step.label if isinstance(step, NativeStep) else ""
+            timings.append(StepTiming(number, label, step.group, True, int(row.min()), int(row.max()), busy))
+
+    def _result(
+        self, port: Port, caller: Mapping[int, np.ndarray], objects: Mapping[str, Any], values: list[Any]
+    ) -> Any:
+        """An output array; a copy where its memory belongs to an input, a constant or the arena."""
+        if port.buffer < 0:
+            found = objects[port.name]
+            given = any(found is value for value in values)
+            return found.copy() if isinstance(found, np.ndarray) and given else found
+        if self._machine.program.buffers[port.buffer].kind == "output":
+            return caller[port.buffer]
+        assert isinstance(port.type, TensorType)
+        return Memory(self._machine.memory, caller).view(port.buffer, 0, port.type).copy()
+
+
+def _empty(port: Port) -> np.ndarray:
+    assert isinstance(port.type, TensorType)
+    return np.empty(port.type.dims, port.type.dtype.numpy)
+
+
+def _call(
+    part: tuple[int, HostCall], moving: Memory, objects: dict[str, Any], timings: list[StepTiming] | None
+) -> None:
+    number, call = part
+    start = time.monotonic_ns()
+    call.run(moving, objects)
+    if timings is not None:
+        end = time.monotonic_ns()
+        timings.append(StepTiming(number, call.label, call.group, False, start, end, (end - start,)))

@@ -1,0 +1,130 @@
+"""What a caller hands in and gets back: checks of names, element types and shapes, and the types' names.
+
+The names of types are those of ONNX Runtime, so that code written for its sessions reads the same here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fusewise.errors import UsageError
+from fusewise.ir.dtypes import dtype_of
+from fusewise.ir.types import Dim, OptionalType, SequenceType, TensorType, ValueType
+from fusewise.lower.program import Port
+
+__all__ = ["PortInfo", "accepted", "chosen_outputs", "port_info", "type_name"]
+
+_SHORT_NAMES = {"float32": "float", "float64": "double"}
+
+
+@dataclass(frozen=True, slots=True)
+class PortInfo:
+    """An input or output as a user sees it: `type` is `tensor(float)` and the like."""
+
+    name: str
+    shape: tuple[Dim, ...]
+    type: str
+
+
+def port_info(port: Port) -> PortInfo:
+    """The public description of a port."""
+    shape = port.type.shape if isinstance(port.type, TensorType) else None
+    return PortInfo(port.name, () if shape is None else shape, type_name(port.type))
+
+
+def type_name(kind: ValueType) -> str:
+    """`tensor(float)`, `seq(tensor(int64))`, `optional(...)`."""
+    if isinstance(kind, SequenceType):
+        return f"seq({type_name(kind.element)})"
+    if isinstance(kind, OptionalType):
+        return f"optional({type_name(kind.element)})"
+    name = kind.dtype.name
+    short = name.replace("float8_", "float8").replace("float4_", "float4")
+    return f"tensor({_SHORT_NAMES.get(name, short)})"
+
+
+def accepted(ports: Sequence[Port], feeds: Mapping[str, Any]) -> list[Any]:
+    """The feeds in the order of `ports`, tensors as C-contiguous arrays of exactly the type the port states.
+
+    An array that fits is passed through as it is. Raises `UsageError` for an unknown or missing name, a wrong dtype or shape.
+    """
+    if len(feeds) != len(ports) or any(port.name not in feeds for port in ports):
+        _check_names(ports, feeds)
+    return [_fitted(port, feeds[port.name]) for port in ports]
+
+
+def chosen_outputs(ports: Sequence[Port], names: Sequence[str] | None) -> list[int]:
+    """Which outputs are asked for; all of them, in order, for None. Raises `UsageError` for an unknown name."""
+    if names is None:
+        return list(range(len(ports)))
+    known = {port.name: number for number, port in enumerate(ports)}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"the model has no output {name!r}; its outputs are {_listed(known)}")
+    return [known[name] for name in names]
+
+
+def _check_names(ports: Sequence[Port], feeds: Mapping[str, Any]) -> None:
+    known = {port.name for port in ports}
+    for name in feeds:
+        if name not in known:
+            raise UsageError(f"the model has no input {name!r}; its inputs are {_listed(port.name for port in ports)}")
+    missing = [port for port in ports if port.name not in feeds]
+    if missing:
+        wanted = ", ".join(f"{port.name!r} ({port.type})" for port in missing)
+        raise UsageError(f"no value was given for input{'s' if len(missing) > 1 else ''} {wanted}")
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(repr(name) for name in names) or "none"
+
+
+def _fitted(port: Port, value: Any) -> Any:
+    kind = port.type
+    if not isinstance(kind, TensorType):
+        return value
+    array = value if type(value) is np.ndarray else _as_array(port, value)
+    if array.dtype != kind.dtype.numpy and not (kind.dtype.kind == "string" and array.dtype.kind in "OSU"):
+        raise UsageError(f"input {port.name!r}: expected {kind.dtype.name}, found {_found(array)}")
+    shape = kind.shape
+    if shape is not None and array.shape != shape and not _matches(array.shape, shape):
+        raise UsageError(f"input {port.name!r}: expected shape {_dims(shape)}, found {_dims(array.shape)}")
+    if array.flags.c_contiguous and array.flags.aligned:
+        return array
+    return np.array(array, order="C", copy=True)
+
+
+def _as_array(port: Port, value: Any) -> np.ndarray:
+    """An array that shares memory where the object allows it."""
+    try:
+        if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
+            return np.from_dlpack(value)
+        return np.asarray(value)
+    except Exception as error:
+        raise UsageError(
+            f"input {port.name!r}: expected an array of {port.type}, found {type(value).__name__}, "
+            f"which NumPy cannot read ({error})"
+        ) from error
+
+
+def _matches(found: tuple[int, ...], wanted: tuple[Dim, ...]) -> bool:
+    """Equal where the port states a number."""
+    return len(found) == len(wanted) and all(
+        not isinstance(want, int) or have == want for have, want in zip(found, wanted, strict=True)
+    )
+
+
+def _dims(shape: tuple[Dim, ...]) -> str:
+    return "x".join("?" if dim is None else str(dim) for dim in shape) if shape else "() (a scalar)"
+
+
+def _found(array: np.ndarray) -> str:
+    try:
+        row = dtype_of(array)
+    except KeyError:
+        return str(array.dtype)
+    return row.name if row.name == "string" or row.numpy == array.dtype else str(array.dtype)
