@@ -28,8 +28,8 @@ _HUB = "Hugging Face checkpoint "
 class ZooModel:
     """One architecture.
 
-    Its builder is the function called `name` in the module `fusewise.zoo.<module>`. `parameters` and `macs` are the published figures, None where
-    nobody published one for this form of the model; `source` says where they are from.
+    Its builder is the function called `name` in the module `fusewise.zoo.<module>`. `parameters` and `macs` are the
+    published figures, None where nobody published one for this form of the model; `source` says where they are from.
     """
 
     name: str
