@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,13 @@ __all__ = [
 
 ZOO = "zoo:"
 
+Progress = Callable[[str, float], None]
+"""Told what is being done and the finished share of it, 0 to 1."""
+
+
+def _warn(sentence: str) -> None:
+    warnings.warn(sentence, RuntimeWarning, stacklevel=2)
+
 
 @dataclass(frozen=True)
 class Options:
@@ -56,7 +64,7 @@ class Options:
     `threads`: None for what the machine offers. `exact` refuses whatever may change a rounding. `strict` makes operators
     without native code an error. `cache`: False for none, a folder, or True for the user's cache folder. `disable` names
     passes, rules and kernels not to use, as `name` or `name@node`. `passes`: False for none, True for the clean-up passes,
-    or the passes to run.
+    or the passes to run. `warn` is told, as a sentence, what went wrong without stopping the work.
     """
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -67,6 +75,7 @@ class Options:
     cache: bool | str | Path = True
     disable: Iterable[str] = ()
     passes: bool | Sequence[Pass] = True
+    warn: Callable[[str], None] = _warn
 
 
 class Model:
@@ -153,7 +162,12 @@ def save(graph: Graph, path: str | Path) -> None:
 
 
 def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
-    model: Source, options: Options | None = None, *, trace: Trace | None = None, **settings: Any
+    model: Source,
+    options: Options | None = None,
+    *,
+    trace: Trace | None = None,
+    progress: Progress | None = None,
+    **settings: Any,
 ) -> Model:
     """Native code for a model. `settings` are the fields of `Options`, given one by one.
 
@@ -162,18 +176,31 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     from fusewise.fusion import simple
     from fusewise.lower import assemble
     from fusewise.runtime import executable
-    from fusewise.runtime.host import host_target
+    from fusewise.runtime.host import host_target, worker_count
 
     chosen = _options(options, settings)
     decisions = Trace(disabled=frozenset(chosen.disable)) if trace is None else trace
     source = _built(model)
     begin = time.perf_counter()
     graph = _cleaned(load(source, shapes=chosen.shapes, symbols=chosen.symbols), chosen.passes, decisions)
-    partition = simple.partition(graph, decisions)
-    program = assemble.lower(graph, partition, host_target(), exact=chosen.exact, strict=chosen.strict, trace=decisions)
-    built = executable.build(program, threads=chosen.threads, cache=cache_folder(chosen.cache))
-    summary = {"compile_ms": (time.perf_counter() - begin) * 1e3, **_figures(program)}
-    return Model(built, graph, decisions, summary)
+    program = assemble.lower(
+        graph,
+        simple.partition(graph, decisions),
+        host_target(),
+        exact=chosen.exact,
+        strict=chosen.strict,
+        trace=decisions,
+        workers=worker_count(chosen.threads),
+    )
+    built = executable.build(
+        program,
+        threads=chosen.threads,
+        cache=cache_folder(chosen.cache),
+        warn=chosen.warn,
+        progress=None if progress is None else lambda done, total: progress("compiling", done / max(1, total)),
+    )
+    elapsed = (time.perf_counter() - begin) * 1e3
+    return Model(built, graph, decisions, {**asdict(built.figures), **_figures(program), "compile_ms": elapsed})
 
 
 def inspect(
@@ -183,6 +210,7 @@ def inspect(
     symbols: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """What a model is: size, cost, operators, mapping types, and what of it would run natively on this machine."""
+    from fusewise.bench.describe import description
     from fusewise.fusion import simple
     from fusewise.lower import assemble
     from fusewise.runtime.host import host_target
@@ -193,7 +221,7 @@ def inspect(
     program = assemble.lower(clean, simple.partition(clean, trace), host_target(), trace=trace)
     host = _host_nodes(program)
     return {
-        **_description(graph),
+        **description(graph),
         "nodes_compiled": len(clean.nodes),
         "native_nodes": len(clean.nodes) - len(host),
         "host_nodes": len(host),
@@ -280,7 +308,7 @@ def bench(
     budget: Budget | None = None,
     weigh: bool = True,
     program: str | Path | None = None,
-    progress: Callable[[str, float], None] = lambda what, share: None,
+    progress: Progress = lambda what, share: None,
     **settings: Any,
 ) -> dict[str, Any]:
     """Compare with other runtimes: same threads, same inputs, runs taken in turn; see `bench.contest` for the result.
@@ -403,33 +431,3 @@ def _host_nodes(program: Program) -> list[dict[str, str]]:
 
     steps = [step for step in program.steps if isinstance(step, HostStep)]
     return [{"node": step.node.label, "op": step.node.op, "reason": step.reason} for step in steps]
-
-
-def _description(graph: Graph) -> dict[str, Any]:
-    """Size and cost of a graph; `macs` is None when a shape is not known."""
-    from collections import Counter
-
-    from fusewise.ops.definition import call_of, mapping_of
-    from fusewise.ops.spec import Mapping as MappingType
-    from fusewise.ops.table import spec_of
-    from fusewise.zoo import count
-
-    kinds: Counter[str] = Counter()
-    for node in graph.nodes:
-        spec = spec_of(node.op, node.domain)
-        kinds[(MappingType.OPAQUE if spec is None else mapping_of(spec, call_of(graph, node))).name.lower()] += 1
-    try:
-        macs: int | None = count.macs(graph)
-    except (TypeError, ValueError):
-        macs = None
-    return {
-        "model": graph.name,
-        "opset": graph.opset,
-        "inputs": {name: str(graph.types[name]) for name in graph.inputs},
-        "outputs": {name: str(graph.types[name]) for name in graph.outputs},
-        "nodes": len(graph.nodes),
-        "parameters": count.parameters(graph),
-        "macs": macs,
-        "operators": dict(Counter(node.op for node in graph.nodes).most_common()),
-        "mapping_types": {kind.name.lower(): kinds[kind.name.lower()] for kind in MappingType},
-    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import typer
@@ -18,23 +17,27 @@ cache = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Compiled 
 def info(json: Json = False) -> None:
     """Say where compiled kernels are kept, how many, and how large."""
     from fusewise.cli.show import facts, print_json
+    from fusewise.runtime.cache import KernelCache
 
-    folder = _folder()
-    files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
-    total = sum(path.stat().st_size for path in files)
+    found = KernelCache(_folder()).info()
     if json:
-        print_json({"path": str(folder), "files": len(files), "bytes": total})
+        print_json({"path": str(found.folder), "files": found.files, "bytes": found.nbytes})
     else:
-        facts([("path", str(folder)), ("files", str(len(files))), ("size", f"{total / 1e6:.1f} MB")])
+        facts([("path", str(found.folder)), ("files", str(found.files)), ("size", f"{found.nbytes / 1e6:.1f} MB")])
 
 
 @cache.command()
-def clear() -> None:
+def clear(json: Json = False) -> None:
     """Throw away every compiled kernel; they are made again when needed."""
-    folder = _folder()
-    if folder.is_dir():
-        shutil.rmtree(folder)
-    typer.echo(f"cleared {folder}")
+    from fusewise.cli.show import print_json
+    from fusewise.runtime.cache import KernelCache
+
+    store = KernelCache(_folder())
+    removed = store.clear()
+    if json:
+        print_json({"path": str(store.folder), "removed": removed})
+    else:
+        typer.echo(f"removed {removed} files from {store.folder}")
 
 
 def _folder() -> Path:

@@ -37,8 +37,7 @@ def compile_model(
         shapes=shape, symbols=symbol, threads=threads, exact=exact, strict=strict, cache=cache, disable=disable
     )
     with progress() as report:
-        report(f"compiling {model}", 0.0)
-        summary = api.compile(model, options).summary
+        summary = api.compile(model, options, progress=report).summary
     if json:
         print_json({"model": model, **summary})
         return

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -117,4 +118,17 @@ def options_of(
         strict=strict,
         cache=cache_of(cache),
         disable=tuple(disable or ()),
+        warn=_once(),
     )
+
+
+def _once() -> Callable[[str], None]:
+    """A function that writes a sentence on stderr, each only once."""
+    said: set[str] = set()
+
+    def warn(sentence: str) -> None:
+        if sentence not in said:
+            said.add(sentence)
+            sys.stderr.write(f"fusewise: {sentence}\n")
+
+    return warn

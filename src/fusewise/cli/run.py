@@ -77,9 +77,8 @@ def run(
         disable=disable,
     )
     with progress() as report:
-        report(f"compiling {model}", 0.0)
-        compiled = api.compile(graph, options)
-        report(f"running {model}", 0.5)
+        compiled = api.compile(graph, options, progress=report)
+        report("running", 1.0)
         feeds = random_feeds(compiled.graph, seed) | given
         answers = dict(zip(compiled.graph.outputs, compiled.run(None, feeds), strict=True))
     if output is not None:

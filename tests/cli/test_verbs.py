@@ -1,0 +1,223 @@
+"""Each verb on a small model: what it prints, the keys of its JSON, its exit status."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+
+
+def test_inspect_json_has_its_keys(fusewise, tiny_path):
+    ended = fusewise("inspect", tiny_path, "--json")
+    assert ended.status == 0, ended.err
+    found = json.loads(ended.out)
+    assert {"nodes", "parameters", "macs", "mapping_types", "native_nodes", "host_nodes"} <= set(found)
+    assert (found["nodes"], found["parameters"], found["macs"]) == (2, 12, 24)
+    assert found["mapping_types"]["many_to_many"] == 1
+    assert found["mapping_types"]["one_to_one"] == 1
+    assert (found["native_nodes"], found["host_nodes"]) == (found["nodes_compiled"], 0)
+
+
+def test_inspect_for_people(fusewise, tiny_path):
+    ended = fusewise("inspect", tiny_path)
+    assert ended.status == 0, ended.err
+    assert "x: float32[2,3]" in ended.out
+    assert "MatMul" in ended.out
+    assert ended.err == ""
+
+
+def test_compile_json_has_its_keys_and_fills_the_cache(fusewise, tiny_path, tmp_path):
+    ended = fusewise("compile", tiny_path, "--json")
+    assert ended.status == 0, ended.err
+    found = json.loads(ended.out)
+    assert {"compile_ms", "groups", "kernels", "arena_bytes", "host_steps"} <= set(found)
+    assert found["host_steps"] == 0
+    assert found["kernels"] >= 1
+    held = json.loads(fusewise("cache", "info", "--json").out)
+    assert held["files"] >= 1
+    assert held["path"].startswith(str(tmp_path / "cache"))
+    assert fusewise("cache", "clear").status == 0
+    assert json.loads(fusewise("cache", "info", "--json").out)["files"] == 0
+
+
+def test_compile_without_a_cache_writes_nothing(fusewise, tiny_path, tmp_path):
+    assert fusewise("compile", tiny_path, "--no-cache").status == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny.onnx"]
+
+
+def test_run_on_given_inputs_writes_outputs(fusewise, tiny_path, tmp_path):
+    x = np.array([[1, 2, 3], [-4, 0, 1]], np.float32)
+    np.save(tmp_path / "x.npy", x)
+    ended = fusewise("run", tiny_path, "--input", f"x={tmp_path / 'x.npy'}", "-o", tmp_path / "y.npy", "--json")
+    assert ended.status == 0, ended.err
+    assert np.array_equal(np.load(tmp_path / "y.npy"), np.maximum(x @ np.ones((3, 4), np.float32), 0))
+    (row,) = json.loads(ended.out)["outputs"]
+    assert row == {
+        "name": "y",
+        "dtype": "float32",
+        "shape": [2, 4],
+        "min": 0.0,
+        "max": 6.0,
+        "mean": 3.0,
+        "not_finite": 0,
+    }
+
+
+def test_run_on_random_inputs_is_seeded(fusewise, tiny_path, tmp_path):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        assert fusewise("run", tiny_path, "--seed", seed, "-o", tmp_path / f"{name}.npz").status == 0
+    a, b, c = (np.load(tmp_path / f"{name}.npz")["y"] for name in "abc")
+    assert np.array_equal(a, b)
+    assert not np.array_equal(a, c)
+
+
+def test_verify_agrees(fusewise, tiny_path):
+    ended = fusewise("verify", tiny_path, "--json")
+    assert ended.status == 0, ended.err
+    found = json.loads(ended.out)
+    assert found["agrees"] is True
+    assert found["max_rel_error"] <= 1e-6
+    assert found["blame"] is None
+
+
+def test_verify_ends_with_4_when_answers_differ(fusewise, tiny_path, monkeypatch):
+    from fusewise import api
+
+    wrong = api.Verification(
+        agrees=False,
+        reference="onnxruntime",
+        errors={"y": 0.5},
+        tolerances={"y": 1e-5},
+        decisions=7,
+        blame="rewrite 'rule' at node 'n' (decision 3)",
+        confirmed=True,
+        builds=5,
+    )
+    monkeypatch.setattr(api, "verify", lambda *words, **options: wrong)
+    ended = fusewise("verify", tiny_path, "--json")
+    assert ended.status == 4
+    assert "'y' differs" in ended.sentence
+    assert "rewrite 'rule' at node 'n'" in ended.sentence
+    assert json.loads(ended.out)["blame"] == wrong.blame
+
+
+@pytest.mark.slow
+def test_bench_json_has_its_keys(fusewise, tiny_path):
+    ended = fusewise("bench", tiny_path, "--vs", "onnxruntime", "--runs", "5", "--seconds", "0.01", "--json")
+    assert ended.status == 0, ended.err
+    found = json.loads(ended.out)
+    keys = ["model", "threads", "precision", "runtimes", "best_peer", "ratio", "max_rel_error"]
+    assert list(found) == keys
+    assert set(found["runtimes"]) == {"fusewise", "onnxruntime"}
+    for row in found["runtimes"].values():
+        assert {"p50_ms", "p90_ms", "min_ms", "load_ms", "peak_rss_mb"} <= set(row)
+        assert 0 < row["min_ms"] <= row["p50_ms"] <= row["p90_ms"]
+        assert row["peak_rss_mb"] > 10
+    assert found["best_peer"] == "onnxruntime"
+    assert found["max_rel_error"] <= 1e-6
+    assert (found["threads"], found["precision"]) == (1, "float32")
+
+
+def test_bench_without_peers_draws_a_table(fusewise, tiny_path):
+    ended = fusewise("bench", tiny_path, "--vs", "none", "--runs", "3", "--seconds", "0", "--no-weigh")
+    assert ended.status == 0, ended.err
+    assert "fusewise" in ended.out
+    assert "p50 ms" in ended.out
+
+
+def test_zoo_lists_and_builds(fusewise, tmp_path):
+    listed = json.loads(fusewise("zoo", "list", "--json").out)
+    assert {"resnet50", "bert_base"} <= {row["name"] for row in listed}
+    ended = fusewise("zoo", "build", "squeezenet1_1", "-o", tmp_path / "s.onnx", "--json")
+    assert ended.status == 0, ended.err
+    assert onnx.load(tmp_path / "s.onnx").graph.input[0].type.tensor_type.shape.dim[1].dim_value == 3
+
+
+def test_shapes_and_symbols_of_a_free_model(fusewise, write):
+    from onnx import TensorProto, helper
+
+    path = write(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        {"x": (TensorProto.FLOAT, ["batch", "width"])},
+        {"y": (TensorProto.FLOAT, ["batch", "width"])},
+    )
+    shape = lambda *words: json.loads(fusewise("run", path, *words, "--json").out)["outputs"][0]["shape"]  # noqa: E731
+    assert shape("--shape", "x=3x5") == [3, 5]
+    assert shape("--symbol", "width=7") == [1, 7]
+    ended = fusewise("run", path)
+    assert ended.status == 2
+    assert "width" in ended.sentence
+
+
+def test_a_disabled_name_is_passed_on(fusewise, tiny_path):
+    assert fusewise("compile", tiny_path, "--disable", "no-such-rule").status == 0
+
+
+def test_usage_errors_end_with_2(fusewise, tiny_path, tmp_path):
+    for words in (
+        ("nonsense",),
+        ("inspect",),
+        ("inspect", tiny_path, "--no-such-option"),
+        ("compile", tiny_path, "--threads", "0"),
+        ("compile", tiny_path, "--shape", "x"),
+        ("compile", tiny_path, "--shape", "x=1x"),
+        ("compile", tiny_path, "--symbol", "n=many"),
+        ("bench", tiny_path, "--vs", "tensorfoo"),
+        ("run", tiny_path, "-o", tmp_path / "y.txt"),
+        ("run", tiny_path, "-o", tmp_path / "no" / "such" / "folder" / "y.npy"),
+    ):
+        ended = fusewise(*words)
+        assert ended.status == 2, words
+        assert ended.err, words
+        assert ended.out == "", words
+        assert "Traceback" not in ended.err, words
+
+
+def test_an_unexpected_failure_is_one_sentence_and_status_1(fusewise, tiny_path, monkeypatch):
+    from fusewise import api
+
+    def broken(*words, **options):
+        raise KeyError("a bug\nof ours")
+
+    monkeypatch.setattr(api, "compile", broken)
+    ended = fusewise("compile", tiny_path)
+    assert ended.status == 1
+    assert ended.err.count("\n") == 1
+    assert "internal error: KeyError" in ended.err
+    assert "Traceback" in fusewise("compile", tiny_path, "--debug").err
+
+
+@pytest.mark.parametrize("error, status", [(MemoryError(), 5), (KeyboardInterrupt(), 130)])
+def test_full_memory_and_interruption_have_their_statuses(fusewise, tiny_path, monkeypatch, error, status):
+    from fusewise import api
+
+    def stopped(*words, **options):
+        raise error
+
+    monkeypatch.setattr(api, "compile", stopped)
+    assert fusewise("compile", tiny_path).status == status
+
+
+def test_help_and_version_load_nothing_heavy():
+    code = (
+        "import sys\nfrom fusewise.cli.main import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit as end:\n    assert not end.code\n"
+        "heavy = {'numpy', 'onnx', 'llvmlite', 'torch', 'rich', 'onnxruntime'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "inspect" in done.stdout
+
+
+def test_a_reader_that_leaves_early_is_no_error():
+    words = [sys.executable, "-m", "fusewise", "zoo", "list", "--json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        said = process.stderr.read()
+        process.wait(60)
+    assert b"Traceback" not in said
