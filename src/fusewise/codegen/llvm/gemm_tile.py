@@ -139,6 +139,9 @@ def accumulate(
 
     right = tile.element if panel.dtype is None else memory_type(panel.dtype)
 
+    rows = [_opaque(f, row) for row in rows]
+    panel = Panel(tuple(_opaque(f, column) for column in panel.columns), panel.pitch, panel.dtype)
+
     def column_of(pointer: Value) -> Value:
         raw = f.load(vector(right, tile.lanes), pointer)
         return raw if panel.dtype is None else widen(f, target, raw, panel.dtype)
@@ -180,6 +183,16 @@ def accumulate(
         return f.loop(level.low, high, unroll, body, tuple(sums), rolled=True)
 
     return tuple(nest(0, 0, 0, list(start)))
+
+
+def _opaque(f: Function, pointer: Value) -> Value:
+    """The same pointer, but LLVM cannot see how it was computed.
+
+    Loop strength reduction otherwise tries every way to split its terms over the reduction's registers, which takes longer
+    than all other passes together.
+    """
+    f.module.declare("llvm.launder.invariant.group.p0", "ptr", ["ptr"])
+    return f.emit("ptr", f"call ptr @llvm.launder.invariant.group.p0(ptr {pointer.text})")
 
 
 def _unroll(level: Level, accumulators: int) -> int:
