@@ -72,7 +72,8 @@ def dtype_of_operand(node: Node, site: Site, position: int = 0) -> DType:
 def step(node: Node, site: Site, op: str, *inputs: str, output: str = "", **attributes: Any) -> Node:
     """A further node that stands for part of `node`; it writes `output`, or a new value."""
     name = site.fresh(f"{node.label}_{op.lower()}")
-    return Node(op, inputs, (output or name,), attributes_of(**attributes), name=name, origin=node.origin)
+    given = {key: value for key, value in attributes.items() if value is not None}
+    return Node(op, inputs, (output or name,), attributes_of(**given), name=name, origin=node.origin)
 
 
 @dataclass(frozen=True)
@@ -161,16 +162,17 @@ def batch_normalization(node: Node, version: int, site: Site) -> list[Node]:
 
 
 def dropout(node: Node, version: int, site: Site) -> list[Node]:
-    """Inference only: the data pass through. The mask was of the data's type before opset 10."""
+    """Inference only: the data pass through. The mask was of the data's type before opset 10, and empty, not full."""
     plain = node.with_attributes(ratio=None)
     mask = node.outputs[1] if len(node.outputs) > 1 else ""
     if not mask or not site.is_read(mask):
         return [replace(plain, outputs=node.outputs[:1])]
+    kept = site.fresh(mask)
+    plain = replace(plain, outputs=(node.outputs[0], kept))
     if version >= 10:
-        return [plain]
-    boolean = site.fresh(mask)
-    cast = step(node, site, "Cast", boolean, output=mask, to=dtype_of_operand(node, site).onnx)
-    return [replace(plain, outputs=(node.outputs[0], boolean)), cast]
+        return [plain, step(node, site, "Not", kept, output=mask)]
+    dropped = step(node, site, "Not", kept)
+    return [plain, dropped, step(node, site, "Cast", *dropped.outputs, output=mask, to=dtype_of_operand(node, site).onnx)]
 
 
 def resize_10(node: Node, version: int, site: Site) -> list[Node]:

@@ -22,7 +22,7 @@ def scan_8(node: Node, version: int, site: Any) -> list[Node]:
     if node.inputs and node.inputs[0]:
         raise UnsupportedModel(f"node {node.label!r} (Scan, opset 8) has sequence lengths; export with opset 9 or newer")
     (_, body, captured), *_ = bodies_of(node)
-    inner = onnx.NodeProto(op_type="Scan", name=f"{node.label}_sequence")
+    inner = onnx.NodeProto(op_type="Scan", domain="", name=f"{node.label}_sequence")
     inner.input.extend(site.fresh(f"{name}_element") for name in node.inputs[1:])
     inner.output.extend(site.fresh(f"{name}_element") for name in node.outputs)
     count = node.attribute("num_scan_inputs")
