@@ -50,6 +50,12 @@ class Representation(BackendRep):
         outputs = model.run(None, dict(zip(names, values, strict=True)))
         return tuple(namedtupledict("Outputs", list(self.graph.outputs))(*outputs))
 
+    @property
+    def host_steps(self) -> int:
+        """Host steps of the latest compilation; 0 for a model that is native as a whole, or not yet compiled."""
+        latest = next(reversed(self._compiled.values()), None)
+        return 0 if latest is None else int(latest.summary["host_steps"])
+
     def model_for(self, values: Sequence[Any]) -> api.Model:
         """The compiled model for these inputs: kept from before, or made now."""
         key = tuple(np.shape(value) if self._is_open(k) else None for k, value in enumerate(values))
