@@ -1,0 +1,28 @@
+"""Which kernels are tried for a task, in order: literal tables by the anchor's family. The last accepts every plain task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from fusewise.codegen.kernel import Kernel
+from fusewise.codegen.llvm.conv_kernels import CONV
+from fusewise.codegen.llvm.gemm import GEMM, MATMUL
+from fusewise.codegen.llvm.nest import ANY_NEST
+from fusewise.lower.task import Task
+
+__all__ = ["KERNELS", "candidates"]
+
+KERNELS: Mapping[str, tuple[Kernel, ...]] = MappingProxyType(
+    {
+        "conv": CONV,
+        "gemm": GEMM,
+        "matmul": MATMUL,
+    }
+)
+"""Kernels for each anchor family, best first."""
+
+
+def candidates(task: Task) -> tuple[Kernel, ...]:
+    """The kernels to try for a task, in order."""
+    return (ANY_NEST,) if task.anchor is None else KERNELS.get(task.anchor.family, ())
