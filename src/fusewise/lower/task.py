@@ -93,7 +93,7 @@ class Task:
     stores: tuple[Store, ...]
     anchor: Anchor | None = None
     exact: bool = False
-    _index: dict[str, Operand] = field(default_factory=dict, compare=False, repr=False)
+    _index: dict[str, Operand] = field(init=False, default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         self._index.update({operand.name: operand for operand in self.operands})
