@@ -106,6 +106,15 @@ class Floats:
             total = self.mad(total, x, coefficient)
         return total
 
+    def estrin(self, x: Value, coefficients: Sequence[float]) -> Value:
+        """As `horner`, by pairs and powers of x squared: fewer roundings in a row, for an even number of coefficients."""
+        pairs = [self.mad(x, odd, even) for even, odd in zip(coefficients[::2], coefficients[1::2], strict=True)]
+        square = self.mul(x, x)
+        total = pairs[-1]
+        for pair in reversed(pairs[:-1]):
+            total = self.mad(total, square, pair)
+        return total
+
     def bits(self, x: Value) -> Value:
         return self.function.convert("bitcast", x, self.integer)
 

@@ -1,0 +1,329 @@
+"""The kernel that runs anything: a loop nest over the task's index space, straight from the element expressions.
+
+The loops are made few (`loops`), one axis becomes the lane axis, and the others are split among workers. Reductions inside the
+expressions are computed at the outermost loop that has all they depend on, so a row's sum is found once per row. A lane loop
+whose extent is not a multiple of the vector ends in one vector that overlaps the one before: the same values are written twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from fusewise.codegen.kernel import Argument, Kernel, Params
+from fusewise.codegen.llvm.elements import Elements, Point
+from fusewise.codegen.llvm.emit import Function, Int, Module, Value
+from fusewise.codegen.llvm.gemm_entry import enter
+from fusewise.codegen.llvm.loops import free_axes, simplified
+from fusewise.codegen.llvm.memory import access_of
+from fusewise.codegen.llvm.reduction import lanes_for
+from fusewise.codegen.llvm.registers import is_representable
+from fusewise.codegen.target import Target
+from fusewise.lower.task import ACC, Reason, Task
+from fusewise.ops.expr import Expr, walk
+
+__all__ = ["ANY_NEST", "share"]
+
+_SERIAL_WORK = 16384
+"""Element operations below which one worker does all: about a microsecond."""
+
+
+def _accepts(task: Task, target: Target) -> Reason | None:
+    if task.anchor is not None:
+        return Reason("the anchor needs a kernel of its own", task.anchor.op)
+    return unsupported(task)
+
+
+def unsupported(task: Task) -> Reason | None:
+    """A dtype generated code cannot compute on, if there is one."""
+    for operand in task.operands:
+        if not is_representable(operand.dtype):
+            return Reason("dtype is not supported by generated code", f"{operand.name}: {operand.dtype}")
+    return None
+
+
+def _space(task: Task, target: Target) -> Iterable[Params]:
+    return ({},)
+
+
+def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
+    return tuple(Argument(operand.name) for operand in task.operands)
+
+
+def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
+    module, f, pointers, worker, workers = enter(symbol, _arguments(task, target, params))
+    if 0 not in task.extents:
+        small = simplified(task)
+        nest = _plan(small, target)
+        _Emitter(f, nest, Elements(f, small, target, pointers)).run(worker, workers)
+    f.give_back()
+    return module.text()
+
+
+ANY_NEST = Kernel("any-nest", _accepts, _space, _arguments, _build, notes=("generic",))
+
+
+# --- the plan -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Nest:
+    """Loops from the outside in.
+
+    The first `split` of `outer` are run as one, shared among workers, together with the lane axis in pieces of `piece`. Inside
+    the lane loop run the loops `inner`, on which reductions that vary along the lane axis do not depend.
+    """
+
+    task: Task
+    outer: tuple[tuple[str, int], ...]
+    lane: tuple[str, int] | None
+    inner: tuple[tuple[str, int], ...]
+    split: int
+    lanes: int
+    unroll: int
+    piece: int
+    serial: bool
+
+
+def _reductions(task: Task) -> list[Expr]:
+    """Reductions that are certain to be computed, inner ones first; those a condition may skip are left out."""
+    found: dict[Expr, None] = {}
+    seen: set[Expr] = set()
+
+    def visit(node: Expr) -> None:
+        if node in seen:
+            return
+        seen.add(node)
+        for child in node.args[:1] if node.op == "select" else node.args:
+            visit(child)
+        if node.op == "reduce":
+            found[node] = None
+
+    for store in task.stores:
+        visit(store.value)
+    return list(found)
+
+
+def data_types(roots: Iterable[Expr]) -> list[Expr]:
+    """The nodes that carry data: loads, casts and results, but no index arithmetic."""
+    found: dict[Expr, None] = {}
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node in found:
+            continue
+        found[node] = None
+        if node.op != "load":
+            stack.extend(node.args)
+    return [n for n in found if n.op not in ("const", "index") and not (n.dtype.name == "int64" and not _reads(n))]
+
+
+def _reads(node: Expr) -> bool:
+    return any(n.op == "load" for n in walk(node))
+
+
+def _plan(task: Task, target: Target) -> _Nest:
+    axes = [(f"i{k}", extent) for k, extent in enumerate(task.extents)]
+    dtypes = [n.dtype for n in data_types(s.value for s in task.stores)]
+    dtypes += [task.operand(s.operand).dtype for s in task.stores]
+    lane = _lane_axis(task, target, axes)
+    lanes = lanes_for(target, dtypes, lane[1]) if lane is not None else 1
+    reductions = _reductions(task)
+    needs = [free_axes(r) for r in reductions]
+    inner: tuple[tuple[str, int], ...] = ()
+    if lane is not None:
+        varying = [n for n in needs if lane[0] in n]
+        inner = tuple(a for a in axes if a is not lane and any(a[0] not in n for n in varying))
+    outer = tuple(a for a in axes if a is not lane and a not in inner)
+    nodes = sum(len(walk(s.value)) for s in task.stores)
+    work = nodes * math.prod(task.extents) * max([1, *(math.prod(e for _, e in r.value[1]) for r in reductions)])
+    unroll = 1 if inner or reductions else 4 if nodes <= 24 else 2 if nodes <= 80 else 1
+    split = _split(outer, needs)
+    units = math.prod(e for _, e in outer[:split])
+    piece = lane[1] if lane is not None else 1
+    if lane is not None and units < 64 and split == len(outer):
+        least = lanes if reductions else 1024
+        wanted = -(-lane[1] // -(-128 // units))
+        block = lanes * unroll
+        piece = min(lane[1], -(-max(wanted, least) // block) * block)
+    return _Nest(task, outer, lane, inner, split, lanes, unroll, piece, work < _SERIAL_WORK)
+
+
+def _split(outer: Sequence[tuple[str, int]], needs: Sequence[frozenset[str]]) -> int:
+    """How many outer loops to share among workers: enough for balance, but none that would repeat a reduction."""
+    limit = len(outer)
+    for names in needs:
+        deepest = max((k + 1 for k, (name, _) in enumerate(outer) if name in names), default=0)
+        if deepest:
+            limit = min(limit, deepest)
+    count, units = 0, 1
+    while count < limit and units < 256:
+        units *= outer[count][1]
+        count += 1
+    return count
+
+
+def _lane_axis(task: Task, target: Target, axes: Sequence[tuple[str, int]]) -> tuple[str, int] | None:
+    """The axis along which the accesses are cheapest; None when reductions are better vectorised along their own axes."""
+    best, best_cost = None, _cost(task, target, None, axes)
+    for axis in reversed(axes):  # the innermost wins a tie
+        cost = _cost(task, target, axis, axes)
+        if cost < best_cost:
+            best, best_cost = axis, cost
+    return best
+
+
+def _cost(task: Task, target: Target, lane: tuple[str, int] | None, axes: Sequence[tuple[str, int]]) -> float:
+    """Instructions per element of output, roughly, when `lane` is the lane axis."""
+    f = Module().function("cost", ())  # analysis only; nothing is emitted
+    lanes = 1 if lane is None else min(target.lanes, 1 << (lane[1].bit_length() - 1))
+    elements = Elements(f, task, target, {})
+    point = elements.at({name: 0 for name, _ in axes}, None if lane is None else lane[0], lanes)
+    total = 0.0
+    for store in task.stores:
+        total += _access_cost(point, store.operand, store.index, lanes)
+        total += _value_cost(point, store.value, lanes, axes, {})
+    return total
+
+
+def _access_cost(point: Point, operand: str, indices: tuple[Expr, ...], lanes: int) -> float:
+    step = access_of(point, point.elements.task.operand(operand), indices).step
+    if step == 0:
+        return 0.5 if lanes > 1 else 1.0
+    return 1.0 / lanes if step == 1 else 1.25 / lanes if step == -1 else 1.5 if step is not None else 4.0
+
+
+def _value_cost(
+    point: Point, root: Expr, lanes: int, axes: Sequence[tuple[str, int]], done: dict[Expr, float]
+) -> float:
+    """Each distinct node once; a reduction costs its body times its length, less what it does not vary with."""
+    if root in done:
+        return 0.0
+    done[root] = 0.0
+    if root.op == "load":
+        return 0.0 if root.value == ACC else _access_cost(point, root.value, root.args, lanes)
+    if root.op in ("const", "index"):
+        return 0.0
+    if root.op != "reduce":
+        own = (1.0 / lanes) if point.lanes == 1 or point.varies(root) else 0.1
+        return own + sum(_value_cost(point, a, lanes, axes, done) for a in root.args)
+    loops = root.value[1]
+    size = math.prod(extent for _, extent in loops)
+    names = free_axes(root)
+    repeats = math.prod(extent for name, extent in axes if name not in names)
+    inside = point.inner({name: 0 for name, _ in loops}, point.lane, point.lanes)
+    if point.lanes > 1 and point.varies(root):
+        return size * _value_cost(inside, root.args[0], lanes, axes, dict(done)) / repeats
+    along = [size * _value_cost(inside, root.args[0], 1, axes, dict(done))]
+    for name, extent in loops:
+        width = min(point.target.lanes, 1 << (max(1, extent).bit_length() - 1))
+        if width > 1:
+            view = point.inner({name: 0 for name, _ in loops}, name, width)
+            along.append(size * _value_cost(view, root.args[0], width, axes, dict(done)))
+    return (min(along) + 4.0) / repeats
+
+
+# --- the code -----------------------------------------------------------------------------------------------------------
+
+
+def share(f: Function, units: int, worker: Value, workers: Value, serial: bool) -> tuple[Int, Int]:
+    """This worker's contiguous, balanced part of `units`; all of them for worker 0 when `serial`."""
+    if serial or units <= 1:
+        mine = f.select(f.compare("icmp eq", worker, 0), Value(str(units), "i64"), Value("0", "i64"))
+        return 0, mine
+    low = f.udiv(f.mul(worker, units), workers)
+    high = f.udiv(f.mul(f.add(worker, 1), units), workers)
+    return low, high
+
+
+@dataclass
+class _Emitter:
+    function: Function
+    nest: _Nest
+    elements: Elements
+    reductions: list[Expr] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.reductions = _reductions(self.nest.task)
+
+    def run(self, worker: Value, workers: Value) -> None:
+        f, nest = self.function, self.nest
+        extents = [e for _, e in nest.outer[: nest.split]]
+        pieces = 1 if nest.lane is None else -(-nest.lane[1] // nest.piece)
+        units = math.prod(extents) * pieces
+        low, high = share(f, units, worker, workers, nest.serial)
+        leaves = self._hoisted({}, {}, None)
+
+        def unit(u: Int, _: tuple[Value, ...]) -> None:
+            rest = f.udiv(u, pieces)
+            piece: Int = f.urem(u, pieces) if pieces > 1 else 0
+            indices: dict[str, Int] = {}
+            for k, (name, extent) in reversed(list(enumerate(nest.outer[: nest.split]))):
+                indices[name] = rest if k == 0 else f.urem(rest, extent)
+                rest = f.udiv(rest, extent) if k else rest
+            self._level(nest.split, indices, self._hoisted(indices, leaves, None), piece)
+
+        f.loop(low, high, 1, unit, rolled=True)
+
+    def _level(self, depth: int, indices: dict[str, Int], leaves: dict[Expr, Value], piece: Int) -> None:
+        nest = self.nest
+        if depth == len(nest.outer):
+            self._lanes(indices, leaves, piece)
+            return
+        name, extent = nest.outer[depth]
+
+        def body(i: Int, _: tuple[Value, ...]) -> None:
+            inside = {**indices, name: i}
+            self._level(depth + 1, inside, self._hoisted(inside, leaves, None), piece)
+
+        self.function.loop(0, extent, 1, body, rolled=True)
+
+    def _hoisted(self, indices: dict[str, Int], leaves: dict[Expr, Value], point: Point | None) -> dict[Expr, Value]:
+        """`leaves` and every reduction that can be computed with the loop variables known by now."""
+        ready = [r for r in self.reductions if r not in leaves and free_axes(r) <= set(indices)]
+        if not ready:
+            return leaves
+        at = self.elements.at(indices, leaves=leaves) if point is None else point
+        return {**leaves, **{r: at.minimal(r) for r in ready}}
+
+    def _lanes(self, indices: dict[str, Int], leaves: dict[Expr, Value], piece: Int) -> None:
+        """The lane loop over one piece: blocks of `unroll` vectors, then single ones, the last moved back to fit."""
+        f, nest = self.function, self.nest
+        if nest.lane is None:
+            self._inner(0, indices, leaves, 1)
+            return
+        name, extent = nest.lane
+        width, block = nest.lanes, nest.lanes * nest.unroll
+        low: Int = f.mul(piece, nest.piece)
+        high: Int = extent if nest.piece == extent else f.minimum(f.add(low, nest.piece), extent)
+        whole = f.add(low, f.mul(f.udiv(f.sub(high, low), block), block)) if nest.unroll > 1 else low
+
+        def many(i: Int, _: tuple[Value, ...]) -> None:
+            for u in range(nest.unroll):
+                self._inner(0, {**indices, name: f.add(i, u * width)}, leaves, width)
+
+        def one(i: Int, _: tuple[Value, ...]) -> None:
+            start = i if extent % width == 0 else f.minimum(i, extent - width)
+            self._inner(0, {**indices, name: start}, leaves, width)
+
+        if nest.unroll > 1:
+            f.loop(low, whole, block, many, rolled=True)
+        f.loop(whole, high, width, one, rolled=True)
+
+    def _inner(self, depth: int, indices: dict[str, Int], leaves: dict[Expr, Value], width: int) -> None:
+        nest = self.nest
+        lane = None if nest.lane is None else nest.lane[0]
+        point = self.elements.at(indices, lane, width, leaves=leaves)
+        leaves = self._hoisted(indices, leaves, point)
+        if depth == len(nest.inner):
+            point = self.elements.at(indices, lane, width, leaves=leaves)
+            for store in nest.task.stores:
+                point.store(store)
+            return
+        name, extent = nest.inner[depth]
+
+        def body(i: Int, _: tuple[Value, ...]) -> None:
+            self._inner(depth + 1, {**indices, name: i}, leaves, width)
+
+        self.function.loop(0, extent, 1, body, rolled=True)
