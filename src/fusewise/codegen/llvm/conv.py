@@ -126,7 +126,8 @@ def _space(task: Task, target: Target) -> Iterable[Params]:
         row_bytes = d.product.depth * d.product.groups * size
     else:
         row_bytes = d.strip.channels * size * d.strip.slices.kernel * d.strip.rows.stride * d.strip.columns.stride
-    for tile in tiles_for(d.product, target, d.lanes)[:6]:
+    reserved = d.shape.inputs if d.side_by_side > 1 else 0
+    for tile in tiles_for(d.product, target, d.lanes, reserved)[:6]:
         params = plan_product(d.product, target, d.lanes, tile, row_bytes, right_bytes)
         yield params if d.strip is None else _within_cache(d.strip, params, target)
 

@@ -109,9 +109,19 @@ def tile_of(params: Params, element: str = "float") -> Tile:
     return Tile(int(params["rows"]), int(params["vectors"]), int(params["lanes"]), element)
 
 
-def tiles_for(product: Product, target: Target, lanes: int) -> list[tuple[int, int]]:
-    """Tiles worth trying for a product, best first."""
-    return favourite_tiles(target, product.height, product.columns, lanes)
+def tiles_for(product: Product, target: Target, lanes: int, reserved: int = 0) -> list[tuple[int, int]]:
+    """Tiles worth trying for a product, best first; `reserved` registers are needed for something else."""
+    most = max(1, target.registers - reserved - 2)
+    axes = merged(product.rows)
+    return favourite_tiles(
+        target,
+        product.height,
+        product.columns,
+        product.depth,
+        lanes,
+        max_rows=min(16, most),
+        row_extent=axes[-1].extent if len(axes) > 1 else None,
+    )
 
 
 def column_at(product: Product, tile: Tile, panel: Int, slot: int, f: Function) -> Int:
@@ -246,6 +256,17 @@ def row_pointers(f: Function, product: Product, tile: Tile, left: Left, row: Int
     if inner.extent % tile.rows == 0 and product.height % tile.rows == 0:
         first = f.at(left.pointer, f.add(left.offset, _address(f, axes, row)), stored)
         return [f.at(first, r * inner.stride, stored) for r in range(tile.rows)]
+    if len(axes) == 2 and inner.extent >= tile.rows:
+        # the tile crosses from one run to the next at most once
+        outside, inside = unravel(f, row, [axis.extent for axis in axes])
+        base = f.add(left.offset, f.add(f.mul(outside, axes[0].stride), f.mul(inside, inner.stride)))
+        first = f.at(left.pointer, base, stored)
+        jump = f.i64(axes[0].stride - inner.extent * inner.stride)
+        found = [first]
+        for r in range(1, tile.rows):
+            beyond = f.select(f.compare("icmp sge", inside, inner.extent - r), jump, f.i64(0))
+            found.append(f.at(first, f.add(beyond, r * inner.stride), stored))
+        return found
     return [
         f.at(left.pointer, f.add(left.offset, _address(f, axes, f.add(row, r))), stored) for r in range(tile.rows)
     ]

@@ -24,6 +24,9 @@ __all__ = ["Level", "Panel", "Tile", "accumulate", "favourite_tiles", "lanes_for
 FMA_LATENCY = 4
 """Cycles until a fused multiply-add can be added to again, on current x86-64 and AArch64 cores."""
 
+MAX_VECTORS = 8
+"""Widest tile, in vectors: beyond this a single row gains nothing."""
+
 
 @dataclass(frozen=True)
 class Level:
@@ -79,19 +82,31 @@ def lanes_for(target: Target, columns: int, element_bits: int = 32) -> int:
 
 
 def favourite_tiles(
-    target: Target, rows: int, columns: int, lanes: int, max_vectors: int = 8, max_rows: int = 16
+    target: Target,
+    rows: int,
+    columns: int,
+    depth: int,
+    lanes: int,
+    max_rows: int = 16,
+    row_extent: int | None = None,
 ) -> list[tuple[int, int]]:
-    """(rows, vectors) of every tile that fits the registers, the one with the fewest estimated cycles first."""
+    """(rows, vectors) of every tile that fits the registers, the one with the fewest estimated cycles first.
+
+    `row_extent` is the length of a run of rows at equal distances; a tile that does not divide it addresses every row anew.
+    None: all rows are at equal distances.
+    """
     vectors = -(-columns // lanes)
 
     def cycles(tile: tuple[int, int]) -> float:
         r, v = tile
         step = max(r * v / 2, (r + v) / 2, FMA_LATENCY)
         stream = v * lanes * 4 / 24  # panels come from the second cache level
-        # a loop iteration costs about a cycle beyond its arithmetic, a tile some tens: larger tiles win ties
-        return (max(step, stream) + 0.15) * -(-rows // r) * -(-vectors // v)
+        crossing = row_extent is not None and (row_extent % r != 0 or rows % r != 0)
+        once = 20 + 2 * r * v + (3 * r if crossing else 0)
+        # an iteration of the reduction costs a little beyond its arithmetic, so larger tiles win ties
+        return ((max(step, stream) + 0.15) * depth + once) * -(-rows // r) * -(-vectors // v)
 
-    fitting = [tile for tile in _fitting(target.registers) if tile[0] <= min(rows, max_rows) and tile[1] <= max_vectors]
+    fitting = [tile for tile in _fitting(target.registers) if tile[0] <= min(rows, max_rows) and tile[1] <= MAX_VECTORS]
     useful = [tile for tile in fitting if tile[1] <= vectors] or [(1, 1)]
     return sorted(useful, key=cycles)
 
@@ -123,19 +138,11 @@ def accumulate(
 ) -> tuple[Value, ...]:
     """Emit the reduction of one tile; accumulators are row-major, `rows[r]` points to the first element of row r, a `dtype`.
 
-    Normally a row gives one scalar per step, to all lanes. With `together` > 1, the lanes belong to that many groups side by
-    side, and each group's lanes take its own channel: one load brings the innermost level of all groups, and every step
-    shuffles it.
+    Normally a row gives one scalar per step, to all lanes. With `together` > 1, the lanes of the one vector belong to that many
+    groups side by side, and each group's lanes take its own channel: one load brings the innermost level of all groups, and
+    every step shuffles it.
     """
     stored = memory_type(dtype)
-
-    def contribution(row: Value, at: Int, back: int, number: int) -> Value:
-        if together == 1:
-            return f.splat(widen(f, target, f.load(stored, f.at(row, at, stored)), dtype), tile.lanes)
-        group = levels[-1].extent
-        every = f.load(vector(stored, together * group), f.at(row, f.sub(at, back), stored))
-        own = [lane // (tile.lanes // together) * group + number for lane in range(tile.lanes)]
-        return f.shuffle(widen(f, target, every, dtype), Value("poison", vector(tile.element, together * group)), own)
 
     right = tile.element if panel.dtype is None else memory_type(panel.dtype)
 
@@ -146,15 +153,28 @@ def accumulate(
         raw = f.load(vector(right, tile.lanes), pointer)
         return raw if panel.dtype is None else widen(f, target, raw, panel.dtype)
 
-    def step(at: Int, position: Int, number: int, sums: list[Value]) -> list[Value]:
+    def step(at: Int, position: Int, sums: Sequence[Value]) -> list[Value]:
         offset = f.mul(position, panel.pitch)
         columns = [column_of(f.at(column, offset, right)) for column in panel.columns]
         result = list(sums)
         for r, row in enumerate(rows):
-            value = contribution(row, at, number * levels[-1].stride, number)
+            value = f.splat(widen(f, target, f.load(stored, f.at(row, at, stored)), dtype), tile.lanes)
             for v, column in enumerate(columns):
                 index = r * len(columns) + v
                 result[index] = multiply_add(f, target, value, column, result[index])
+        return result
+
+    def side_by_side(at: Int, position: Int, sums: Sequence[Value]) -> list[Value]:
+        group, result = levels[-1].extent, list(sums)
+        columns = [
+            column_of(f.at(panel.columns[0], f.mul(f.add(position, k), panel.pitch), right)) for k in range(group)
+        ]
+        for r, row in enumerate(rows):
+            every = widen(f, target, f.load(vector(stored, together * group), f.at(row, at, stored)), dtype)
+            for k, column in enumerate(columns):
+                own = [lane // (tile.lanes // together) * group + k for lane in range(tile.lanes)]
+                value = f.shuffle(every, Value("poison", every.type), own)
+                result[r] = multiply_add(f, target, value, column, result[r])
         return result
 
     def nest(depth: int, at: Int, position: Int, sums: Sequence[Value]) -> Sequence[Value]:
@@ -169,11 +189,11 @@ def accumulate(
             here = f.add(position, f.mul(i, below))
             if not innermost:
                 return nest(depth + 1, inside, here, carried)
+            if together > 1:
+                return side_by_side(inside, here, carried)
             result = list(carried)
             for number in range(unroll):
-                result = step(
-                    f.add(inside, number * level.stride), f.add(here, number), number, result
-                )
+                result = step(f.add(inside, number * level.stride), f.add(here, number), result)
             return result
 
         innermost = depth == len(levels) - 1
