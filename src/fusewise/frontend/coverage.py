@@ -56,6 +56,14 @@ class _Findings:
 
 def survey(model: onnx.ModelProto, limits: Limits) -> Coverage:
     """Look through a model. Raises `UnsupportedModel` that lists every unknown operator and every opset out of range."""
+    for entry in (*model.opset_import, *(entry for function in model.functions for entry in function.opset_import)):
+        limits.check_string("the name of an operator domain", entry.domain)
+    for prop in model.metadata_props:
+        limits.check_string("a metadata key", prop.key)
+        limits.check_string("a metadata value", prop.value)
+    for function in model.functions:
+        for text in (function.name, function.domain, function.overload, *function.input, *function.output):
+            limits.check_string("a name of a function", text)
     functions = {function_key(function): function for function in model.functions}
     opsets = _imports(model.opset_import, "the model")
     found = _Findings(functions, limits, set(), set(), {}, {}, [], dict(opsets))
@@ -91,11 +99,20 @@ def _imports(entries: Iterable[onnx.OperatorSetIdProto], where: str) -> dict[str
 def _graph(found: _Findings, graph: onnx.GraphProto, opsets: Mapping[str, int], depth: int) -> None:
     if depth > found.limits.subgraph_depth:
         raise ResourceLimit(f"bodies of control flow nest deeper than {found.limits.subgraph_depth}")
-    for value in (*graph.input, *graph.output):
-        found.limits.check_string("the name of a value", value.name)
-        found.names.add(value.name)
+    check = found.limits.check_string
+    check("the name of a graph", graph.name)
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        check("the name of a value", value.name)
+        for dim in value.type.tensor_type.shape.dim:
+            check(f"a dimension of the value {value.name!r}", dim.dim_param)
+    for tensor in (*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)):
+        check("the name of a tensor", tensor.name)
+        for entry in tensor.external_data:
+            check(f"external data of the tensor {tensor.name!r}", entry.key)
+            check(f"external data of the tensor {tensor.name!r}", entry.value)
+        found.names.add(tensor.name)
+    found.names.update(value.name for value in (*graph.input, *graph.output))
     found.reads.update(value.name for value in graph.output)
-    found.names.update(tensor.name for tensor in graph.initializer)
     _nodes(found, graph.node, opsets, depth)
 
 
@@ -104,13 +121,15 @@ def _nodes(found: _Findings, nodes: Iterable[onnx.NodeProto], opsets: Mapping[st
         found.nodes += 1
         if found.nodes > found.limits.nodes:
             raise ResourceLimit(f"the model has more than {found.limits.nodes:,} nodes")
-        for text in (node.name, node.op_type, *node.input, *node.output):
+        for text in (node.name, node.op_type, node.domain, node.overload, *node.input, *node.output):
             found.limits.check_string("a name", text)
         found.names.add(node.name)
         found.names.update(node.output)
         found.reads.update(node.input)
         _operator(found, node, opsets)
         for attribute in node.attribute:
+            found.limits.check_string("the name of an attribute", attribute.name)
+            found.limits.check_string("the name of an attribute", attribute.ref_attr_name)
             if attribute.type == onnx.AttributeProto.GRAPH:
                 _graph(found, attribute.g, opsets, depth + 1)
             elif attribute.graphs:
@@ -136,6 +155,8 @@ def _operator(found: _Findings, node: onnx.NodeProto, opsets: Mapping[str, int])
         )
     version = opsets[domain]
     schema = _schema(op, domain, version)
+    if schema is not None:
+        _check_form(node, _form(schema))
     if schema is None or (not domain and version < OLDEST_OPSET and _changed_before_oldest(op, version)):
         found.missing.setdefault((domain, op, version), node_label(node))
     elif not domain and version > PINNED_OPSET and not _fits(node, version):
@@ -151,6 +172,47 @@ def _schema(op: str, domain: str, version: int) -> onnx.defs.OpSchema | None:
         return None
     replaced = op in UPGRADES and not domain
     return None if schema.deprecated and not replaced else schema
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What a node of one operator must look like."""
+
+    attributes: Mapping[str, int]
+    required: frozenset[str]
+    inputs: tuple[int, int]
+    outputs: tuple[int, int]
+    present: tuple[int, ...]
+
+
+@cache
+def _form(schema: onnx.defs.OpSchema) -> _Form:
+    single = onnx.defs.OpSchema.FormalParameterOption.Single
+    return _Form(
+        attributes={name: attribute.type.value for name, attribute in schema.attributes.items()},
+        required=frozenset(name for name, attribute in schema.attributes.items() if attribute.required),
+        inputs=(schema.min_input, schema.max_input),
+        outputs=(schema.min_output, schema.max_output),
+        present=tuple(i for i, formal in enumerate(schema.inputs) if formal.option == single),
+    )
+
+
+def _check_form(node: onnx.NodeProto, form: _Form) -> None:
+    """Refuse a node with operands, outputs or attributes that its operator does not take."""
+    where = f"node {node_label(node)!r} ({node.op_type})"
+    for what, names, (least, most) in (("inputs", node.input, form.inputs), ("outputs", node.output, form.outputs)):
+        if not least <= len(names) <= most:
+            raise InvalidModel(f"{where} has {len(names)} {what}; the operator takes {least} to {most}")
+    for i in form.present:
+        if i < len(node.input) and not node.input[i]:
+            raise InvalidModel(f"{where} lacks its input {i}")
+    for attribute in node.attribute:
+        if form.attributes.get(attribute.name) != attribute.type:
+            problem = "of the wrong type" if attribute.name in form.attributes else "that the operator does not take"
+            raise InvalidModel(f"{where} has an attribute {attribute.name!r} {problem}")
+    missing = form.required.difference(attribute.name for attribute in node.attribute)
+    if missing:
+        raise InvalidModel(f"{where} lacks the attribute {min(missing)!r}")
 
 
 def _changed_before_oldest(op: str, version: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusewise.errors import ResourceLimit
+from fusewise.errors import InvalidModel, ResourceLimit
 
 __all__ = ["DEFAULT_LIMITS", "Limits"]
 
@@ -36,7 +36,9 @@ class Limits:
             raise ResourceLimit(f"{what} has shape {list(shape)}, which is more than {self.elements:,} elements")
 
     def check_string(self, what: str, text: str | bytes) -> None:
-        """Refuse a name or text that is absurdly long."""
+        """Refuse a name that is absurdly long, or is not text (protobuf then hands out its bytes)."""
+        if isinstance(text, bytes):
+            raise InvalidModel(f"{what} is not valid UTF-8: {text[:40]!r}")
         if len(text) > self.string_bytes:
             raise ResourceLimit(f"{what} is {len(text):,} characters long; the limit is {self.string_bytes:,}")
 

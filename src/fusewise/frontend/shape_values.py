@@ -93,7 +93,9 @@ def _axes(axes: np.ndarray | None) -> tuple[int, ...] | None:
 
 
 def _gather(node: Node, data: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    return np.asarray(np.take(data, indices, axis=node.attribute("axis", 0)))
+    axis = node.attribute("axis", 0) % max(data.ndim, 1)
+    taken = data.take(indices.reshape(-1), axis)  # one index at a time would turn an object array into its element
+    return taken.reshape(data.shape[:axis] + indices.shape + data.shape[axis + 1 :])
 
 
 def _slice(

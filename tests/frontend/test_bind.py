@@ -1,0 +1,96 @@
+"""Binding: sizes from shapes, symbols and the batch default; everything else is asked for at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fusewise.errors import InvalidModel, UsageError
+from fusewise.frontend.bind import bind
+from fusewise.frontend.onnx_import import load
+from fusewise.ir.dtypes import FLOAT32
+from fusewise.ir.graph import Graph
+from fusewise.ir.types import Dim
+from fusewise.ops.build import GraphBuilder
+
+
+def _flattened(*shape: Dim) -> Graph:
+    """Reshape(x, [Shape(x)[0], -1]), as exporters write a flatten."""
+    b = GraphBuilder()
+    x = b.input("x", shape, FLOAT32)
+    first = b.op("Gather", b.op("Shape", x), b.constant(np.array(0)), axis=0)
+    target = b.op("Concat", b.op("Unsqueeze", first, b.constant(np.array([0]))), b.constant(np.array([-1])), axis=0)
+    y = b.op("Relu", b.op("Reshape", x, target))
+    return b.finish(y)
+
+
+def test_a_batch_is_one_unless_told_otherwise() -> None:
+    graph = _flattened("N", 3, 4)
+    (y,) = graph.outputs
+    assert str(bind(graph).types[y]) == "float32[1,12]"
+    assert str(bind(graph, {"x": (5, 3, 4)}).types[y]) == "float32[5,12]"
+    assert str(bind(graph, None, {"N": 7}).types[y]) == "float32[7,12]"
+    assert str(bind(_flattened(None, 3, 4)).types[y]) == "float32[1,12]"
+
+
+def test_a_batch_that_is_not_first_is_known_by_its_name() -> None:
+    assert bind(_flattened(4, "batch_size", 2)).types["x"] == bind(_flattened(4, 1, 2)).types["x"]
+
+
+def test_rank_and_known_dimensions_are_there_before_binding() -> None:
+    from fusewise.frontend.infer_types import infer_types
+
+    graph = infer_types(_flattened("N", "C", 4))
+    assert str(graph.types[graph.outputs[0]]) == "float32[N,?]"
+    graph = infer_types(_flattened("N", 3, 4))
+    assert str(graph.types[graph.outputs[0]]) == "float32[N,12]"
+
+
+def test_every_open_dimension_is_listed_with_an_example() -> None:
+    b = GraphBuilder()
+    ids, mask = b.input("ids", ("N", "sequence")), b.input("mask", ("N", None))
+    graph = b.finish(b.op("Relu", ids), b.op("Relu", mask))
+    with pytest.raises(UsageError) as caught:
+        bind(graph)
+    text = str(caught.value)
+    assert "dimension 1 of input 'ids' (sequence)" in text and "dimension 1 of input 'mask'" in text
+    assert "--shape ids=1x128 --shape mask=1x128" in text
+    bound = bind(graph, {"mask": (2, 9)}, {"sequence": 8})
+    assert str(bound.types["ids"]) == "float32[2,8]"
+
+
+@pytest.mark.parametrize(
+    "shapes, symbols, part",
+    [
+        ({"x": (1, 3)}, {}, "has 2 dimensions, but the model wants"),
+        ({"x": (1, 3, 5)}, {}, "does not fit"),
+        ({"x": (2, 3, 4)}, {"N": 3}, "must be the same everywhere"),
+        ({"z": (1,)}, {}, "the model's inputs are 'x'"),
+        ({}, {"M": 1}, "free dimensions are 'N'"),
+        ({}, {"N": -1}, "cannot have the size -1"),
+        ({"x": (-1, 3, 4)}, {}, "negative"),
+    ],
+)
+def test_what_does_not_fit_is_refused(shapes: dict[str, tuple[int, ...]], symbols: dict[str, int], part: str) -> None:
+    with pytest.raises(UsageError, match=part):
+        bind(_flattened("N", 3, 4), shapes, symbols)
+
+
+def test_an_input_without_a_rank_takes_any_shape() -> None:
+    model = """<ir_version: 8, opset_import: ["": 17]> g (float x) => (float y) { y = Relu(x) }"""
+    import onnx
+
+    proto = onnx.parser.parse_model(model)
+    proto.graph.input[0].type.tensor_type.ClearField("shape")
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    graph = load(proto)
+    with pytest.raises(UsageError, match="the whole shape of 'x'"):
+        bind(graph)
+    assert str(bind(graph, {"x": (2, 0, 3)}).types["y"]) == "float32[2,0,3]"
+
+
+def test_shapes_that_the_operators_refuse_are_an_invalid_model() -> None:
+    b = GraphBuilder()
+    graph = b.finish(b.op("Add", b.input("a", ("N", "p")), b.input("b", ("N", "q"))))
+    with pytest.raises(InvalidModel, match="add"):
+        bind(graph, {"a": (1, 3), "b": (1, 4)})
