@@ -24,6 +24,9 @@ __all__ = ["Level", "Panel", "Tile", "accumulate", "favourite_tiles", "lanes_for
 FMA_LATENCY = 4
 """Cycles until a fused multiply-add can be added to again, on current x86-64 and AArch64 cores."""
 
+LOAD_CYCLES = 0.6
+"""Cycles that a load, or a scalar load into all lanes, takes of a core's throughput; measured, a little above one half."""
+
 MAX_VECTORS = 8
 """Widest tile, in vectors: beyond this a single row gains nothing."""
 
@@ -99,24 +102,32 @@ def favourite_tiles(
 
     def cycles(tile: tuple[int, int]) -> float:
         r, v = tile
-        step = max(r * v / 2, (r + v) / 2, FMA_LATENCY)
-        stream = v * lanes * 4 / 24  # panels come from the second cache level
+        bound = max(r * v / 2, (r + v) * LOAD_CYCLES, FMA_LATENCY)
+        # a tile that needs (nearly) every register is scheduled worse
+        tight = _registers(r, v) > target.registers - target.registers // 16
+        step = bound * (1.06 if tight else 1.0) + 0.05
+        if depth * v * lanes * 4 > target.l1_bytes // 2:
+            step += 0.1 * v * lanes * 4 / 32  # panels come from the second cache level
         crossing = row_extent is not None and (row_extent % r != 0 or rows % r != 0)
-        once = 20 + 2 * r * v + (3 * r if crossing else 0)
-        # an iteration of the reduction costs a little beyond its arithmetic, so larger tiles win ties
-        return ((max(step, stream) + 0.15) * depth + once) * -(-rows // r) * -(-vectors // v)
+        # small tiles finish while the next one has begun
+        once = 4 + 6 * max(0, r * v - target.registers // 2) + (2 * r if crossing else 0)
+        return (step * depth + once) * -(-rows // r) * -(-vectors // v)
 
     fitting = [tile for tile in _fitting(target.registers) if tile[0] <= min(rows, max_rows) and tile[1] <= MAX_VECTORS]
     useful = [tile for tile in fitting if tile[1] <= vectors] or [(1, 1)]
     return sorted(useful, key=cycles)
 
 
+def _registers(r: int, v: int) -> int:
+    """Vector registers of a tile: accumulators, a step's columns, a broadcast. One row takes its columns from memory."""
+    return v + 2 if r == 1 else r * v + v + 1
+
+
 def _fitting(registers: int) -> Iterator[tuple[int, int]]:
-    """Tiles whose accumulators, one step's columns and one broadcast fit."""
+    """Tiles that fit the registers."""
     for r in range(1, registers):
         for v in range(1, registers):
-            # one row takes its columns straight from memory
-            if (v + 2 if r == 1 else r * v + v + 1) <= registers:
+            if _registers(r, v) <= registers:
                 yield r, v
 
 
