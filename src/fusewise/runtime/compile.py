@@ -67,7 +67,8 @@ def compile_many(
                     helpers = [helper for _ in range(limit - 1) if (helper := _start_helper(queue)) is not None]
         for helper in helpers:
             helper.thread.join()
-        queue.report()
+        if helpers:
+            queue.report()
         while queue.compile_first():  # what a helper that failed gave back
             pass
     finally:

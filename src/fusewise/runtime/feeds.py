@@ -18,7 +18,17 @@ from fusewise.lower.program import Port
 
 __all__ = ["PortInfo", "accepted", "chosen_outputs", "port_info", "type_name"]
 
-_SHORT_NAMES = {"float32": "float", "float64": "double"}
+_ONNX_NAMES = {
+    "float32": "float",
+    "float64": "double",
+    "float8_e4m3fn": "float8e4m3fn",
+    "float8_e4m3fnuz": "float8e4m3fnuz",
+    "float8_e5m2": "float8e5m2",
+    "float8_e5m2fnuz": "float8e5m2fnuz",
+    "float8_e8m0fnu": "float8e8m0",
+    "float4_e2m1fn": "float4e2m1",
+}
+"""Element types that ONNX calls something else than NumPy does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +52,7 @@ def type_name(kind: ValueType) -> str:
         return f"seq({type_name(kind.element)})"
     if isinstance(kind, OptionalType):
         return f"optional({type_name(kind.element)})"
-    name = kind.dtype.name
-    short = name.replace("float8_", "float8").replace("float4_", "float4")
-    return f"tensor({_SHORT_NAMES.get(name, short)})"
+    return f"tensor({_ONNX_NAMES.get(kind.dtype.name, kind.dtype.name)})"
 
 
 def accepted(ports: Sequence[Port], feeds: Mapping[str, Any]) -> list[Any]:

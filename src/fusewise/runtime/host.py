@@ -126,7 +126,10 @@ def _control_groups(root: Path, controller: str) -> Iterator[Path]:
     """Folders of the control groups this process is in, innermost first: version 2, then version 1 of `controller`."""
     base = root / "sys/fs/cgroup"
     for line in _text(root / "proc/self/cgroup").splitlines():
-        _, names, path = line.split(":", 2)
+        _, _, rest = line.partition(":")
+        names, separator, path = rest.partition(":")
+        if not separator:
+            continue
         if names == "":
             mount = base
         elif controller in names.split(","):

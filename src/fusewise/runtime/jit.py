@@ -1,8 +1,9 @@
 """Turns LLVM IR text into machine code in this process: text -> object file (bytes, cacheable) -> addresses.
 
 Objects are position independent and linked all at once, so that sixty kernels load in about ten milliseconds. Symbols that
-kernels do not define (`memset`, `memcpy`) are looked up in the process. Kernels arrive vectorised and unrolled: LLVM's own
-vectorisers and unroller stay off, since undoing or repeating that work costs time and registers.
+kernels do not define (`memset`, `memcpy`) are looked up in the process, conversions of float16 and bfloat16 in `narrow_code`.
+Kernels arrive vectorised and unrolled: LLVM's own vectorisers and unroller stay off, since undoing or repeating that work
+costs time and registers.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from fusewise.codegen.target import Target
 from fusewise.errors import FusewiseError
+from fusewise.runtime.narrow_code import NARROW_IR, NARROW_SYMBOLS
 
 __all__ = ["LEVELS", "Level", "Library", "compile_assembly", "compile_object", "load"]
 
@@ -56,6 +58,8 @@ def load(objects: Sequence[bytes], symbols: Sequence[str], *, keep: bool = False
     linker = llvm.JITLibraryBuilder()
     for image in objects:
         linker.add_object_img(image)
+    if any(name.encode() in image for image in objects for name in NARROW_SYMBOLS):
+        linker.add_object_img(_narrow_conversions())
     linker.add_current_process()
     for symbol in symbols:
         linker.export_symbol(symbol)
@@ -157,6 +161,14 @@ def _machine(target: Target, codegen: int) -> Any:
     return llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=target.cpu, features=target.features, opt=codegen, reloc="pic", codemodel="small"
     )
+
+
+@cache
+def _narrow_conversions() -> bytes:
+    """The support routines for float16 and bfloat16, for any processor of this family."""
+    import llvmlite.binding as llvm
+
+    return compile_object(NARROW_IR, Target("generic", llvm.get_process_triple(), "", "", 128, 16, fma=False), "light")
 
 
 @cache

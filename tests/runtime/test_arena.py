@@ -1,0 +1,35 @@
+"""Aligned memory and the limit on it."""
+
+import numpy as np
+import pytest
+
+from fusewise.errors import ResourceLimit
+from fusewise.runtime.arena import ALIGNMENT_BYTES, address_of, aligned_block, check_memory, settled
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 63, 64, 65, 100_003])
+def test_blocks_are_aligned(nbytes):
+    block = aligned_block(nbytes)
+    assert address_of(block) % ALIGNMENT_BYTES == 0
+    assert block.nbytes == max(1, nbytes)
+    block.fill(7)
+
+
+def test_settled_keeps_or_copies():
+    block = aligned_block(48).view(np.float32)
+    block[:] = np.arange(12)
+    assert np.shares_memory(settled(block.reshape(3, 4)), block)
+    for strange in (block[1:], block.reshape(3, 4).T, block[::2], np.float32(3), np.zeros((0, 3), np.float32)):
+        array = np.asarray(strange)
+        bytes_of = settled(array)
+        assert not np.shares_memory(bytes_of, block)
+        assert address_of(bytes_of) % ALIGNMENT_BYTES == 0
+        np.testing.assert_array_equal(bytes_of[: array.nbytes].view(np.float32), array.ravel())
+
+
+def test_limit():
+    check_memory(80, "it", limit_bytes=100)
+    with pytest.raises(ResourceLimit, match="the arena would take 5 MB, more than 80% .*\\(4 MB\\)"):
+        check_memory(5_000_000, "the arena", limit_bytes=5_000_000)
+    with pytest.raises(ResourceLimit):
+        check_memory(1 << 60, "it")

@@ -1,0 +1,497 @@
+"""Programs written by hand, run: memory of every kind, host steps between kernels, feeds, threads, cache, limits."""
+
+import itertools
+import os
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fusewise.errors import ResourceLimit, UnsupportedModel, UsageError
+from fusewise.ir.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT64, STRING, dtype_of
+from fusewise.ir.graph import Node, attributes_of
+from fusewise.ir.types import SequenceType, TensorType
+from fusewise.lower.program import Buffer, HostStep, KernelCode, NativeStep, Place, Port, Program
+from fusewise.runtime.cache import KernelCache
+from fusewise.runtime.executable import build
+
+F8 = TensorType(FLOAT32, (2, 4))
+
+
+def binary(symbol, count, element="float", operation="fadd"):
+    """target[i] = a[i] op b[i] for arguments (a, b, target), shared among the workers element by element."""
+    text = f"""
+    define void @{symbol}(ptr %arguments, i64 %worker, i64 %workers) {{
+    entry:
+      %a = load ptr, ptr %arguments
+      %b.at = getelementptr ptr, ptr %arguments, i64 1
+      %b = load ptr, ptr %b.at
+      %c.at = getelementptr ptr, ptr %arguments, i64 2
+      %c = load ptr, ptr %c.at
+      %any = icmp slt i64 %worker, {count}
+      br i1 %any, label %loop, label %done
+    loop:
+      %i = phi i64 [ %worker, %entry ], [ %next, %loop ]
+      %pa = getelementptr {element}, ptr %a, i64 %i
+      %pb = getelementptr {element}, ptr %b, i64 %i
+      %pc = getelementptr {element}, ptr %c, i64 %i
+      %x = load {element}, ptr %pa
+      %y = load {element}, ptr %pb
+      %z = {operation} {element} %x, %y
+      store {element} %z, ptr %pc
+      %next = add i64 %i, %workers
+      %more = icmp slt i64 %next, {count}
+      br i1 %more, label %loop, label %done
+    done:
+      ret void
+    }}"""
+    return KernelCode(symbol, f"binary {count} {element} {operation}", lambda: text)
+
+
+def constant(array):
+    return Buffer("constant", array.nbytes, value="w", data=lambda: array)
+
+
+def program(buffers, kernels, steps, **changes):
+    """One float32[2,4] input `x` in buffer 0 and output `y` in buffer 1, unless `changes` say otherwise."""
+    settled = {
+        "inputs": (Port("x", F8, 0),),
+        "outputs": (Port("y", F8, 1),),
+        "arena_bytes": max([b.offset + b.nbytes for b in buffers if b.kind == "arena"], default=0),
+        "groups": len(steps),
+        "opsets": (("", 22),),
+        "workers": 3,
+    }
+    return Program(**settled | {"buffers": tuple(buffers), "kernels": tuple(kernels), "steps": tuple(steps)} | changes)
+
+
+W = np.arange(8, dtype=np.float32).reshape(2, 4) / 3
+X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
+
+
+def chain():
+    """y = ((x + w) + x) + w, through two arena slots."""
+    add = binary("add", 8)
+    buffers = [
+        Buffer("input", 32, value="x"),
+        Buffer("output", 32, value="y"),
+        Buffer("arena", 32, 0),
+        Buffer("arena", 32, 64),
+        constant(W),
+    ]
+    steps = [
+        NativeStep(0, (Place(0), Place(4), Place(2)), "first", 0),
+        NativeStep(0, (Place(2), Place(0), Place(3)), "second", 1),
+        NativeStep(0, (Place(3), Place(4), Place(1)), "third", 2),
+    ]
+    return program(buffers, [add], steps)
+
+
+@pytest.mark.parametrize("threads", [None, 1, 2, 3])
+def test_native_chain(threads):
+    executable = build(chain(), threads=threads)
+    first = executable.run(None, {"x": X})
+    second = executable.run(["y"], {"x": 2 * X})
+    np.testing.assert_array_equal(first[0], ((X + W) + X) + W)
+    np.testing.assert_array_equal(second[0], ((2 * X + W) + 2 * X) + W)
+    assert executable.workers <= 3
+    assert executable.run([], {"x": X}) == []
+
+
+def test_figures_and_ports():
+    executable = build(chain(), threads=2)
+    figures = executable.figures
+    assert (figures.kernels, figures.cached, figures.workers) == (1, 0, 2)
+    assert (figures.arena_bytes, figures.constant_bytes, figures.host_bytes) == (96, 32, 0)
+    (given,) = executable.get_inputs()
+    assert (given.name, given.shape, given.type) == ("x", (2, 4), "tensor(float)")
+    assert [port.name for port in executable.get_outputs()] == ["y"]
+
+
+def test_threads_do_not_exceed_what_scratch_was_sized_for():
+    assert build(replace(chain(), workers=1), threads=8).workers == 1
+    with pytest.raises(UsageError):
+        build(chain(), threads=0)
+
+
+def test_input_is_read_in_place_and_left_alone():
+    executable = build(chain(), threads=2)
+    frozen = X.copy()
+    frozen.flags.writeable = False
+    executable.run(None, {"x": frozen})
+    np.testing.assert_array_equal(frozen, X)
+    offset = np.zeros(9, np.float32)[1:].reshape(2, 4)
+    offset[...] = X
+    np.testing.assert_array_equal(executable.run(None, {"x": offset})[0], ((X + W) + X) + W)
+
+
+def test_strided_input():
+    wide = np.zeros((2, 8), np.float32)
+    wide[:, ::2] = X
+    np.testing.assert_array_equal(build(chain()).run(None, {"x": wide[:, ::2]})[0], ((X + W) + X) + W)
+
+
+def test_not_a_number_passes_through():
+    x = X.copy()
+    x[0, 0], x[1, 1] = np.nan, np.inf
+    (y,) = build(chain()).run(None, {"x": x})
+    np.testing.assert_array_equal(y, ((x + W) + x) + W)
+
+
+def test_wrong_feeds():
+    executable = build(chain())
+    with pytest.raises(UsageError, match="expected shape 2x4, found 4x2"):
+        executable.run(None, {"x": X.T})
+    with pytest.raises(UsageError, match="no output 'z'"):
+        executable.run(["z"], {"x": X})
+    with pytest.raises(UsageError, match="no value was given for input 'x'"):
+        executable.run(None, {})
+
+
+def test_outputs_are_fresh():
+    executable = build(chain())
+    first = executable.run(None, {"x": X})[0]
+    kept = first.copy()
+    second = executable.run(None, {"x": -X})[0]
+    assert not np.shares_memory(first, second)
+    np.testing.assert_array_equal(first, kept)
+
+
+def test_outputs_that_are_inputs_constants_or_arena():
+    """Ports may name any memory; what comes out is the caller's to keep."""
+    same = chain()
+    ports = (Port("y", F8, 1), Port("x2", F8, 0), Port("w", F8, 4), Port("middle", F8, 3), Port("y2", F8, 1))
+    executable = build(replace(same, outputs=ports))
+    y, x, w, middle, y2 = executable.run(None, {"x": X})
+    np.testing.assert_array_equal(y, y2)
+    np.testing.assert_array_equal(x, X)
+    np.testing.assert_array_equal(w, W)
+    np.testing.assert_array_equal(middle, (X + W) + X)
+    assert not np.shares_memory(x, X)
+    w[...] = 0
+    np.testing.assert_array_equal(executable.run(["w"], {"x": X})[0], W)
+
+
+@pytest.mark.parametrize(
+    "dtype, element, operation",
+    [
+        (FLOAT16, "half", "fadd"),
+        (BFLOAT16, "bfloat", "fadd"),
+        (INT64, "i64", "add"),
+        (BOOL, "i8", "and"),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_element_types(dtype, element, operation):
+    kind = TensorType(dtype, (5,))
+    a = np.array([0, 1, 1, 0, 1], dtype.numpy)
+    b = np.array([1, 1, 0, 0, 1], dtype.numpy)
+    made = program(
+        [Buffer("input", kind.nbytes), Buffer("output", kind.nbytes), constant(b)],
+        [binary("k", 5, element, operation)],
+        [NativeStep(0, (Place(0), Place(2), Place(1)))],
+        inputs=(Port("x", kind, 0),),
+        outputs=(Port("y", kind, 1),),
+    )
+    (y,) = build(made).run(None, {"x": a})
+    assert dtype_of(y) is dtype
+    np.testing.assert_array_equal(y, (a & b) if dtype is BOOL else a + b)
+
+
+def test_scalars_and_nothing_at_all():
+    scalar, empty = TensorType(FLOAT32, ()), TensorType(FLOAT32, (0, 3))
+    made = program(
+        [Buffer("input", 4), Buffer("output", 4), Buffer("input", 0), Buffer("output", 0), constant(np.float32(2))],
+        [binary("one", 1), binary("none", 0)],
+        [NativeStep(0, (Place(0), Place(4), Place(1))), NativeStep(1, (Place(2), Place(2), Place(3)))],
+        inputs=(Port("s", scalar, 0), Port("e", empty, 2)),
+        outputs=(Port("s2", scalar, 1), Port("e2", empty, 3)),
+    )
+    s, e = build(made).run(None, {"s": np.array(1.5, np.float32), "e": np.zeros((0, 3), np.float32)})
+    assert s.shape == ()
+    assert s == 3.5
+    assert (e.shape, e.dtype) == ((0, 3), np.float32)
+
+
+def test_program_without_steps():
+    made = program([Buffer("input", 32)], [], [], outputs=(Port("x", F8, 0),))
+    np.testing.assert_array_equal(build(made).run(None, {"x": X})[0], X)
+
+
+# --- host steps -------------------------------------------------------------------------------------------------------
+
+
+def test_host_step_between_kernels():
+    """y = -(x + w) + w, the negation on the host, in place in the arena."""
+    buffers = [Buffer("input", 32), Buffer("output", 32), Buffer("arena", 32, 0), constant(W)]
+    steps = [
+        NativeStep(0, (Place(0), Place(3), Place(2)), "add", 0),
+        HostStep(Node("Neg", ("a",), ("b",)), 22, (("a", Place(2), F8),), (("b", Place(2), F8),), "test", 1),
+        NativeStep(0, (Place(2), Place(3), Place(1)), "add", 2),
+    ]
+    executable = build(program(buffers, [binary("add", 8)], steps), threads=2)
+    for scale in (1, -3):
+        (y,) = executable.run(None, {"x": scale * X})
+        np.testing.assert_array_equal(y, -(scale * X + W) + W)
+    (y,), timings = executable.run_with_timings(None, {"x": X})
+    np.testing.assert_array_equal(y, -(X + W) + W)
+    assert [(t.step, t.label, t.group, t.native) for t in timings] == [
+        (0, "add", 0, True),
+        (1, "b", 1, False),
+        (2, "add", 2, True),
+    ]
+    assert all(t.start_ns <= t.end_ns for t in timings)
+    assert all(a.end_ns <= b.start_ns for a, b in itertools.pairwise(timings))
+    assert [len(t.busy_ns) for t in timings] == [2, 1, 2]
+
+
+def test_host_step_on_ports_and_host_buffers():
+    """A host step reads part of the caller's input and fills a host buffer; the next writes the caller's output."""
+    half = TensorType(FLOAT32, (4,))
+    steps = [
+        HostStep(Node("Neg", ("a",), ("b",)), 22, (("a", Place(0, 16), half),), (("b", Place(2), half),)),
+        HostStep(
+            Node("Concat", ("b", "b"), ("y",), attributes_of(axis=0)),
+            22,
+            (("b", Place(2), half), ("b", Place(2), half)),
+            (("y", Place(1), TensorType(FLOAT32, (8,))),),
+        ),
+    ]
+    made = program(
+        [Buffer("input", 32), Buffer("output", 32), Buffer("host", 16)],
+        [],
+        steps,
+        outputs=(Port("y", TensorType(FLOAT32, (8,)), 1),),
+    )
+    executable = build(made)
+    assert executable.figures.host_bytes == 16
+    np.testing.assert_array_equal(executable.run(None, {"x": X})[0], np.tile(-X[1], 2))
+
+
+def test_dynamic_values_outlive_the_memory_they_came_from():
+    """A sequence keeps an arena tensor that a later step overwrites."""
+    buffers = [Buffer("input", 32), Buffer("output", 32), Buffer("arena", 32, 0), constant(W)]
+    sequence = SequenceType(F8)
+    steps = [
+        NativeStep(0, (Place(0), Place(3), Place(2))),
+        HostStep(Node("SequenceConstruct", ("a",), ("s",)), 22, (("a", Place(2), F8),), (("s", None, None),)),
+        NativeStep(0, (Place(2), Place(2), Place(2))),
+        HostStep(
+            Node("SequenceAt", ("s", "k"), ("y",)), 22, (("s", None, None), ("k", None, None)), (("y", Place(1), F8),)
+        ),
+    ]
+    made = program(
+        buffers,
+        [binary("add", 8)],
+        steps,
+        outputs=(Port("y", F8, 1), Port("s", sequence, -1)),
+        objects=(("k", np.array(0)),),
+    )
+    executable = build(made)
+    y, kept = executable.run(None, {"x": X})
+    executable.run(None, {"x": -X})
+    np.testing.assert_array_equal(y, X + W)
+    np.testing.assert_array_equal(kept[0], X + W)
+
+
+def test_dynamic_ports():
+    """Strings and tensors of unknown shape never touch native memory."""
+    words, found = TensorType(STRING, (None,)), TensorType(INT64, (1, None))
+    steps = [
+        HostStep(Node("NonZero", ("m",), ("n",)), 22, (("m", None, None),), (("n", None, None),)),
+        HostStep(Node("Identity", ("w",), ("v",)), 22, (("w", None, None),), (("v", None, None),)),
+    ]
+    made = program(
+        [],
+        [],
+        steps,
+        inputs=(Port("m", TensorType(FLOAT32, (None,)), -1), Port("w", words, -1)),
+        outputs=(Port("n", found, -1), Port("v", words, -1), Port("w", words, -1)),
+    )
+    given = np.array(["a", "b"], object)
+    n, v, w = build(made).run(None, {"m": np.array([0, 1, 2], np.float32), "w": given})
+    assert n.tolist() == [[1, 2]]
+    assert v.tolist() == w.tolist() == ["a", "b"]
+    assert not np.shares_memory(w, given)
+
+
+def test_optional_operands_and_results():
+    """Absent operands stay absent, absent results are dropped."""
+    kind = F8
+    node = Node("Dropout", ("x", "", "t"), ("y", ""), attributes_of(seed=1))
+    clip = Node("Clip", ("y", "", "high"), ("z",))
+    scalar = TensorType(FLOAT32, ())
+    steps = [
+        HostStep(
+            node,
+            22,
+            (("x", Place(0), kind), ("", None, None), ("t", None, None)),
+            (("y", Place(2), kind), ("", None, None)),
+        ),
+        HostStep(
+            clip, 22, (("y", Place(2), kind), ("", None, None), ("high", Place(3), scalar)), (("z", Place(1), kind),)
+        ),
+    ]
+    made = program(
+        [Buffer("input", 32), Buffer("output", 32), Buffer("arena", 32), constant(np.float32(0.25))],
+        [],
+        steps,
+        objects=(("t", np.array(False)),),
+    )
+    np.testing.assert_array_equal(build(made).run(None, {"x": X})[0], np.minimum(X, np.float32(0.25)))
+
+
+def test_host_step_of_another_shape_or_type_than_promised():
+    wrong = HostStep(
+        Node("NonZero", ("x",), ("y",)), 22, (("x", Place(0), F8),), (("y", Place(1), TensorType(INT64, (2, 7))),)
+    )
+    kind = TensorType(INT64, (2, 7))
+    made = program([Buffer("input", 32), Buffer("output", kind.nbytes)], [], [wrong], outputs=(Port("y", kind, 1),))
+    executable = build(made)
+    with pytest.raises(
+        UnsupportedModel, match=r"node 'y' \(NonZero\) was expected to give shape \(2, 7\), but gave \(2, 8\)"
+    ):
+        executable.run(None, {"x": X + 10})
+    x = np.array([[0, 1, 2, 3], [4, 5, 6, 7]], np.float32)
+    np.testing.assert_array_equal(executable.run(None, {"x": x})[0], np.nonzero(x))
+
+
+def test_failing_host_step_names_its_node():
+    step = HostStep(
+        Node("Reshape", ("x", "s"), ("y",), name="bend"),
+        22,
+        (("x", Place(0), F8), ("s", None, None)),
+        (("y", Place(1), F8),),
+    )
+    made = program([Buffer("input", 32), Buffer("output", 32)], [], [step], objects=(("s", np.array([3, 3])),))
+    with pytest.raises(UnsupportedModel, match=r"node 'bend' \(Reshape\) failed in ONNX's reference evaluator"):
+        build(made).run(None, {"x": X})
+
+
+# --- many at once -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_concurrent_runs(threads):
+    executables = [build(chain(), threads=threads) for _ in range(2)]
+    wrong = []
+
+    def work(number):
+        for k in range(100):
+            x = X * (number + 1) - k
+            (y,) = executables[number % 2].run(None, {"x": x})
+            if not np.array_equal(y, ((x + W) + x) + W):
+                wrong.append((number, k))
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert wrong == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_run_in_a_forked_child():
+    executable = build(chain(), threads=2)
+    expected = executable.run(None, {"x": X})[0]
+    stop = threading.Event()
+
+    def hammer():
+        while not stop.is_set():
+            executable.run(None, {"x": X})
+
+    thread = threading.Thread(target=hammer)
+    thread.start()
+    statuses = []
+    try:
+        for _ in range(3):
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    status = 0 if np.array_equal(executable.run(None, {"x": X})[0], expected) else 2
+                finally:
+                    os._exit(status)
+            statuses.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    finally:
+        stop.set()
+        thread.join()
+    assert statuses == [0, 0, 0]
+
+
+# --- building ---------------------------------------------------------------------------------------------------------
+
+
+def test_cache_saves_building(tmp_path):
+    built = []
+
+    def watched(kernel):
+        return replace(kernel, build=lambda: built.append(kernel.symbol) or kernel.build())
+
+    made = chain()
+    made = replace(made, kernels=tuple(watched(k) for k in (*made.kernels, binary("spare", 3))))
+    assert build(made, cache=tmp_path).figures.cached == 0
+    assert sorted(built) == ["add", "spare"]
+    again = build(made, cache=KernelCache(tmp_path))
+    assert again.figures.cached == 2
+    assert sorted(built) == ["add", "spare"]
+    np.testing.assert_array_equal(again.run(None, {"x": X})[0], ((X + W) + X) + W)
+    larger = replace(made, kernels=(*made.kernels, watched(binary("third", 4))))
+    assert build(larger, cache=tmp_path).figures.cached == 2
+    assert built.count("third") == 1
+
+
+def test_unusable_cache_is_told_once(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    told = []
+    executable = build(chain(), cache=tmp_path / "file", warn=told.append)
+    np.testing.assert_array_equal(executable.run(None, {"x": X})[0], ((X + W) + X) + W)
+    assert len(told) == 1
+
+
+def test_damaged_cache_is_compiled_again(tmp_path):
+    build(chain(), cache=tmp_path)
+    for path in KernelCache(tmp_path).folder.iterdir():
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    executable = build(chain(), cache=tmp_path)
+    assert executable.figures.cached == 0
+    np.testing.assert_array_equal(executable.run(None, {"x": X})[0], ((X + W) + X) + W)
+    assert build(chain(), cache=tmp_path).figures.cached == 1
+
+
+def test_progress():
+    told = []
+    build(chain(), progress=lambda done, total: told.append((done, total)))
+    assert told == [(1, 1)]
+
+
+def test_arena_larger_than_memory():
+    with pytest.raises(ResourceLimit, match="intermediate results would take"):
+        build(replace(chain(), arena_bytes=1 << 50))
+
+
+def test_constants_are_made_once_in_turn():
+    """No two originals are alive at the same time."""
+    alive, peak = [0], [0]
+
+    class Original(np.ndarray):
+        def __del__(self):
+            if self.base is None:
+                alive[0] -= 1
+
+    def data():
+        alive[0] += 1
+        peak[0] = max(peak[0], alive[0])
+        array = np.ndarray.__new__(Original, (8,), np.float32)
+        array[...] = 1
+        return array
+
+    made = chain()
+    constants = [Buffer("constant", 32, data=data) for _ in range(5)]
+    build(replace(made, buffers=(*made.buffers, *constants)))
+    assert peak[0] <= 2

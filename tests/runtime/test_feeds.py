@@ -1,0 +1,133 @@
+"""What may be fed, and what is said when it does not fit."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from fusewise.errors import UsageError
+from fusewise.ir.dtypes import DTYPES, FLOAT32, INT64, STRING, dtype_named
+from fusewise.ir.types import OptionalType, SequenceType, TensorType
+from fusewise.lower.program import Port
+from fusewise.runtime.feeds import accepted, chosen_outputs, port_info, type_name
+
+X = Port("x", TensorType(FLOAT32, (2, 3)), 0)
+N = Port("n", TensorType(INT64, ()), 1)
+GOOD = {"x": np.zeros((2, 3), np.float32), "n": np.array(4)}
+
+
+def test_fitting_arrays_pass_through():
+    x, n = accepted([X, N], {"n": GOOD["n"], "x": GOOD["x"]})
+    assert x is GOOD["x"]
+    assert n is GOOD["n"]
+
+
+@pytest.mark.parametrize(
+    "feeds, words",
+    [
+        ({"x": GOOD["x"]}, "no value was given for input 'n' (int64[])"),
+        ({}, "inputs 'x' (float32[2,3]), 'n' (int64[])"),
+        (GOOD | {"y": 1}, "no input 'y'; its inputs are 'x', 'n'"),
+        (GOOD | {"x": np.zeros((2, 3))}, "input 'x': expected float32, found float64"),
+        (GOOD | {"x": np.zeros((2, 3), ">f4")}, "input 'x': expected float32, found >f4"),
+        (GOOD | {"x": np.zeros((3, 2), np.float32)}, "input 'x': expected shape 2x3, found 3x2"),
+        (GOOD | {"x": np.zeros(6, np.float32)}, "input 'x': expected shape 2x3, found 6"),
+        (GOOD | {"x": np.float32(1)}, "input 'x': expected shape 2x3, found () (a scalar)"),
+        (GOOD | {"n": np.zeros(1, np.int64)}, "input 'n': expected shape () (a scalar), found 1"),
+        (GOOD | {"n": np.array(["4"])}, "input 'n': expected int64, found string"),
+        (GOOD | {"x": [[1.0, 2.0, 3.0], [4.0]]}, "input 'x': expected an array of float32[2,3], found list"),
+        (GOOD | {"x": np.zeros((2, 3), ml_dtypes.bfloat16)}, "expected float32, found bfloat16"),
+        (GOOD | {"x": np.zeros((2, 3), "M8[s]")}, "expected float32, found datetime64[s]"),
+    ],
+)
+def test_what_does_not_fit(feeds, words):
+    with pytest.raises(UsageError) as caught:
+        accepted([X, N], feeds)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_strides_are_made_contiguous():
+    wide = np.arange(12, dtype=np.float32).reshape(2, 6)
+    (x,) = accepted([X], {"x": wide[:, ::2]})
+    assert x.flags.c_contiguous
+    np.testing.assert_array_equal(x, wide[:, ::2])
+    (x,) = accepted([X], {"x": np.asfortranarray(GOOD["x"])})
+    assert x.flags.c_contiguous
+
+
+def test_unaligned_memory_is_copied():
+    raw = np.zeros(25, np.uint8)[1:].view(np.float32).reshape(2, 3)
+    assert not raw.flags.aligned
+    (x,) = accepted([X], {"x": raw})
+    assert x.flags.aligned
+
+
+def test_foreign_arrays_are_read_in_place():
+    class Array:
+        def __array__(self, dtype=None, copy=None):
+            return GOOD["x"]
+
+    class Capsule:
+        def __dlpack__(self, **options):
+            return GOOD["x"].__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return GOOD["x"].__dlpack_device__()
+
+    for foreign in (Array(), Capsule()):
+        (x,) = accepted([X], {"x": foreign})
+        assert np.shares_memory(x, GOOD["x"])
+
+
+def test_unreadable_object():
+    class Broken:
+        def __array__(self, dtype=None, copy=None):
+            raise RuntimeError("it lies on another device")
+
+    with pytest.raises(UsageError, match="input 'x'.*Broken.*another device"):
+        accepted([X], {"x": Broken()})
+
+
+def test_open_dimensions_and_objects():
+    open_port = Port("o", TensorType(FLOAT32, ("n", None, 3)), -1)
+    assert accepted([open_port], {"o": np.zeros((5, 0, 3), np.float32)})[0].shape == (5, 0, 3)
+    with pytest.raises(UsageError, match=r"expected shape nx\?x3, found 5x0x4"):
+        accepted([open_port], {"o": np.zeros((5, 0, 4), np.float32)})
+    unranked = Port("u", TensorType(FLOAT32, None), -1)
+    assert accepted([unranked], {"u": np.zeros((1, 2), np.float32)})[0].shape == (1, 2)
+    words = Port("w", TensorType(STRING, (2,)), -1)
+    assert accepted([words], {"w": np.array(["a", "b"])})[0].tolist() == ["a", "b"]
+    sequence = Port("s", SequenceType(TensorType(FLOAT32, None)), -1)
+    value = [np.zeros(2, np.float32)]
+    assert accepted([sequence], {"s": value})[0] is value
+
+
+@pytest.mark.parametrize("dtype", [row for row in DTYPES if row.kind != "string"], ids=lambda row: row.name)
+def test_every_element_type(dtype):
+    port = Port("x", TensorType(dtype, (3,)), 0)
+    array = np.zeros(3, dtype.numpy)
+    assert accepted([port], {"x": array})[0] is array
+
+
+def test_chosen_outputs():
+    assert chosen_outputs([X, N], None) == [0, 1]
+    assert chosen_outputs([X, N], ["n"]) == [1]
+    assert chosen_outputs([X, N], ["n", "x", "n"]) == [1, 0, 1]
+    assert chosen_outputs([X, N], []) == []
+    with pytest.raises(UsageError, match="no output 'z'; its outputs are 'x', 'n'"):
+        chosen_outputs([X, N], ["z"])
+
+
+def test_type_names_are_those_of_onnx_runtime():
+    names = {row.name: type_name(TensorType(row, ())) for row in DTYPES}
+    assert names["float32"] == "tensor(float)"
+    assert names["float64"] == "tensor(double)"
+    assert names["bfloat16"] == "tensor(bfloat16)"
+    assert names["bool"] == "tensor(bool)"
+    assert names["string"] == "tensor(string)"
+    assert names["float8_e4m3fn"] == "tensor(float8e4m3fn)"
+    assert names["float4_e2m1fn"] == "tensor(float4e2m1)"
+    assert type_name(SequenceType(TensorType(INT64, None))) == "seq(tensor(int64))"
+    assert type_name(OptionalType(TensorType(dtype_named("uint8"), None))) == "optional(tensor(uint8))"
+    assert port_info(X) == port_info(X)
+    assert (port_info(X).name, port_info(X).shape, port_info(X).type) == ("x", (2, 3), "tensor(float)")
