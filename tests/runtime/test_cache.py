@@ -1,5 +1,6 @@
 """The kernel cache: hits are exact, damage is a miss, many processes share a folder, failures are told once."""
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -20,6 +21,12 @@ from fusewise.runtime.cache import KernelCache, source_digest
 AVX2 = TARGETS[1]
 IMAGES = {"k1\nmatmul 3x4": b"\x7fELF one", "k2\nrelu": b"\x7fELF two" * 100, "k3\nempty": b""}
 KEYS = list(IMAGES)
+
+
+@pytest.fixture(autouse=True)
+def one_version(monkeypatch):
+    """All processes of a test agree on the version, even while someone edits the sources."""
+    monkeypatch.setattr(caching, "_versions", lambda: "one version")
 
 
 @pytest.fixture
@@ -210,6 +217,14 @@ def test_stray_files_of_killed_writers_go(filled):
     assert recent.exists()
 
 
+def test_version_names_everything_that_matters(monkeypatch):
+    monkeypatch.undo()
+    version = caching._versions()
+    assert source_digest() in version
+    assert f"llvmlite {llvmlite.__version__}" in version
+    assert f"llvm {llvmlite.binding.llvm_version_info[0]}." in version
+
+
 def test_digest_follows_the_sources(tmp_path, monkeypatch):
     assert len(source_digest()) == 32
     for place in caching._GENERATORS:
@@ -236,8 +251,9 @@ WRITER = """
 import hashlib, sys
 from pathlib import Path
 from fusewise.codegen.target import TARGETS
-from fusewise.runtime.cache import KernelCache
-cache = KernelCache(Path(sys.argv[1]))
+from fusewise.runtime import cache as caching
+caching._versions = lambda: "one version"
+cache = caching.KernelCache(Path(sys.argv[1]))
 print("ready", flush=True)
 def image(key):
     return hashlib.sha256(key.encode()).digest() * 600
@@ -271,8 +287,6 @@ def test_processes_share_a_folder(tmp_path):
 
 @pytest.mark.parametrize("kills", [4, pytest.param(40, marks=pytest.mark.slow)], ids=["few", "many"])
 def test_killed_writers_leave_a_working_cache(tmp_path, kills):
-    import hashlib
-
     for number in range(kills):
         writer = start_writer(tmp_path, 1_000_000)
         assert writer.stdout.readline() == "ready\n"
