@@ -10,6 +10,8 @@ from dataclasses import replace
 from errno import ENOSPC
 from pathlib import Path
 
+import llvmlite
+import llvmlite.binding
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
