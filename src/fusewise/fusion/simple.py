@@ -14,16 +14,12 @@ from fusewise.ir.graph import Graph, Node
 from fusewise.ir.partition import Group, Partition
 from fusewise.ir.types import TensorType
 from fusewise.ops.definition import is_opaque
-from fusewise.ops.spec import OpSpec
+from fusewise.ops.spec import ANCHOR_FAMILIES, OpSpec
 from fusewise.ops.table import spec_of
 from fusewise.trace import Trace
 
 __all__ = ["partition"]
 
-HEAVY = frozenset(
-    "matmul gemm conv conv_transpose max_pool average_pool global_pool softmax log_softmax layer_norm group_norm"
-    " instance_norm rms_norm lp_norm".split()
-)
 LONGEST = 32
 
 
@@ -52,11 +48,11 @@ class _Grower:
         spec = spec_of(node.op, node.domain)
         if spec is None or len(node.writes) != 1 or not self._is_static(node):
             return [start]
-        if not (spec.family in HEAVY or spec.family == "reduce" or self._is_elementwise(spec)):
+        if not (spec.family in ANCHOR_FAMILIES or spec.family == "reduce" or self._is_elementwise(spec)):
             return [start]
         shape = self.graph.tensor(node.writes[0]).dims
         region, best = [start], [start]
-        reduced = spec.family in HEAVY or spec.family == "reduce"
+        reduced = spec.family in ANCHOR_FAMILIES or spec.family == "reduce"
         while len(region) < LONGEST:
             candidate = self._next(region)
             if candidate is None:

@@ -23,9 +23,7 @@ from fusewise.ops.table import spec_of
 
 __all__ = ["Layout", "Storage", "plan_layout", "row_major"]
 
-SPATIAL_FAMILIES = frozenset(
-    "conv conv_transpose max_pool average_pool lp_pool global_average_pool global_max_pool global_pool pool".split()
-)
+SPATIAL_FAMILIES = frozenset("conv conv_transpose max_pool average_pool lp_pool".split())
 _VIEW_OPS = frozenset(
     "Identity Reshape Flatten Squeeze Unsqueeze Transpose Slice Split Expand Gather DepthToSpace SpaceToDepth".split()
 )

@@ -16,17 +16,11 @@ from fusewise.lower.layout import Layout, Storage, is_dense, plan_layout, row_ma
 from fusewise.lower.task import Operand, Store, Task
 from fusewise.ops.definition import call_of, definition
 from fusewise.ops.expr import index, load
-from fusewise.ops.spec import NotDefined
+from fusewise.ops.spec import ANCHOR_FAMILIES, NotDefined
 from fusewise.ops.table import spec_of
 from fusewise.trace import Trace
 
 __all__ = ["HostWork", "Lowered", "TaskWork", "host_reason", "lower_partition"]
-
-ANCHORED = frozenset(
-    "matmul gemm conv conv_transpose max_pool average_pool global_pool softmax log_softmax layer_norm group_norm"
-    " instance_norm rms_norm lp_norm".split()
-)
-"""Kernel families that have something better than their definition; one such node anchors a group."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +136,7 @@ class _Lowering:
 
     def _anchor(self, nodes: tuple[Node, ...], outputs: list[str]) -> Node | None:
         """The one node with a kernel of its own, when all outputs have the shape of its first and only used result."""
-        found = [n for n in nodes if (spec := spec_of(n.op, n.domain)) is not None and spec.family in ANCHORED]
+        found = [n for n in nodes if (spec := spec_of(n.op, n.domain)) is not None and spec.family in ANCHOR_FAMILIES]
         if len(found) != 1 or len(found[0].writes) != 1:
             return None
         shape = self.graph.tensor(found[0].outputs[0]).dims

@@ -17,7 +17,14 @@ from fusewise.ir.graph import Node
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.expr import Expr, load
 
-__all__ = ["Call", "Mapping", "NotDefined", "OpSpec", "Sample"]
+__all__ = ["ANCHOR_FAMILIES", "Call", "Mapping", "NotDefined", "OpSpec", "Sample"]
+
+
+ANCHOR_FAMILIES = frozenset(
+    "matmul gemm conv conv_transpose max_pool average_pool lp_pool softmax log_softmax layer_norm group_norm instance_norm"
+    " rms_norm lp_norm".split()
+)
+"""Kernel families that have something better than their element definition; one such node anchors a group."""
 
 
 class Mapping(IntEnum):
