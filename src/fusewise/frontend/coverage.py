@@ -18,7 +18,7 @@ from fusewise.frontend.limits import Limits
 from fusewise.frontend.order import node_label
 from fusewise.frontend.upgrade import OLDEST_OPSET, PINNED_OPSET, UPGRADES
 
-__all__ = ["Coverage", "survey"]
+__all__ = ["Coverage", "check_node", "survey"]
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,18 @@ def survey(model: onnx.ModelProto, limits: Limits) -> Coverage:
         _nodes(found, function.node, found.imports[function_key(function)], 0)
     if found.missing:
         rows = [
-            f"{domain + '.' if domain else ''}{op} (opset {version}, node {label!r})"
+            f"{_printable(f'{domain}.{op}' if domain else op)} (opset {version}, node {label!r})"
             for (domain, op, version), label in sorted(found.missing.items())
         ]
         raise UnsupportedModel(f"the model uses {len(rows)} unsupported operator{'s' * (len(rows) > 1)}: {', '.join(rows)}")
     newest = max(found.opsets.get("", PINNED_OPSET), OLDEST_OPSET)
     others = tuple(sorted((domain, version) for domain, version in found.opsets.items() if domain and _is_known(domain)))
     return Coverage(opsets, others, newest, found.fits_pinned, frozenset(found.names), frozenset(found.reads))
+
+
+def _printable(name: str) -> str:
+    """A name from a stranger's file, fit for a message of one line."""
+    return name if name.isprintable() else repr(name)
 
 
 def _imports(entries: Iterable[onnx.OperatorSetIdProto], where: str) -> dict[str, int]:
@@ -154,9 +159,8 @@ def _operator(found: _Findings, node: onnx.NodeProto, opsets: Mapping[str, int])
             "the model does not import"
         )
     version = opsets[domain]
+    check_node(node, version)
     schema = _schema(op, domain, version)
-    if schema is not None:
-        _check_form(node, _form(schema))
     if schema is None or (not domain and version < OLDEST_OPSET and _changed_before_oldest(op, version)):
         found.missing.setdefault((domain, op, version), node_label(node))
     elif not domain and version > PINNED_OPSET and not _fits(node, version):
@@ -197,8 +201,13 @@ def _form(schema: onnx.defs.OpSchema) -> _Form:
     )
 
 
-def _check_form(node: onnx.NodeProto, form: _Form) -> None:
-    """Refuse a node with operands, outputs or attributes that its operator does not take."""
+def check_node(node: onnx.NodeProto, version: int) -> None:
+    """Refuse a node with operands, outputs or attributes that its operator does not take in opset `version`."""
+    domain, op, _ = function_key(node)
+    schema = _schema(op, domain, version)
+    if schema is None:
+        return
+    form = _form(schema)
     where = f"node {node_label(node)!r} ({node.op_type})"
     for what, names, (least, most) in (("inputs", node.input, form.inputs), ("outputs", node.output, form.outputs)):
         if not least <= len(names) <= most:

@@ -19,7 +19,7 @@ import onnx
 from fusewise.errors import InvalidModel, ResourceLimit, UnsupportedModel, UsageError
 from fusewise.frontend.bind import bind
 from fusewise.frontend.bodies import node_with_bodies, subgraph_of
-from fusewise.frontend.coverage import Coverage, survey
+from fusewise.frontend.coverage import Coverage, check_node, survey
 from fusewise.frontend.external import ExternalData
 from fusewise.frontend.functions import FunctionKey, expanded, function_key
 from fusewise.frontend.infer_control import body_inputs
@@ -232,6 +232,8 @@ class _Import:
             self._nodes(scope, inner, versions, calls + 1, f"function {function.name!r}")
 
     def _node(self, scope: _Scope, proto: onnx.NodeProto, opsets: Mapping[str, int], calls: int) -> None:
+        if calls:  # the call may have filled in attributes of any type
+            check_node(proto, opsets[_domain(proto.domain)])
         if proto.op_type == "Constant" and _domain(proto.domain) == "":
             scope.keep(proto.output[0], self._constant(proto))
             return

@@ -17,6 +17,15 @@ __all__ = ["infer_outputs"]
 _SHAPELESS = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
 """Operators ONNX defines by a function and infers no shape for; their output is shaped as their first operand."""
 
+_REFUSALS = (
+    onnx.shape_inference.InferenceError,
+    onnx.checker.ValidationError,
+    # its C++ core raises these for attributes and tensors that contradict themselves
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
 _DATA_LIMIT = 4096  # elements; shape inference only ever looks into small operands such as axes and target shapes
 
 
@@ -37,7 +46,7 @@ def infer_outputs(
     )
     try:
         return _infer(anonymous, types, known, opset)
-    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
+    except _REFUSALS as error:
         reason = str(error).strip().splitlines()[-1] if str(error).strip() else "types do not fit"
         raise InvalidModel(f"node {node.label!r} ({node.op}): {reason}") from error
     except onnx.defs.SchemaError as error:
