@@ -21,7 +21,9 @@ def _write(folder: Path, count: int = 1024, **entries: str) -> Path:
     for key, value in entries.items():
         weight.external_data.add(key=key, value=value)
     kinds = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [count]) for name in "xy"]
-    graph = onnx.helper.make_graph([onnx.helper.make_node("Add", ["x", "w"], ["y"])], "g", kinds[:1], kinds[1:], [weight])
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Add", ["x", "w"], ["y"])], "g", kinds[:1], kinds[1:], [weight]
+    )
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
     path = folder / "model.onnx"
     path.write_bytes(model.SerializeToString())
@@ -61,7 +63,16 @@ def test_the_working_folder_does_not_matter(folder: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(
     "location",
-    ["../secret.bin", "below/../../secret.bin", "/etc/hostname", "C:\\secret.bin", "..\\secret.bin", "\\\\host\\w", "", "a\0b"],
+    [
+        "../secret.bin",
+        "below/../../secret.bin",
+        "/etc/hostname",
+        "C:\\secret.bin",
+        "..\\secret.bin",
+        "\\\\host\\w",
+        "",
+        "a\0b",
+    ],
 )
 def test_a_path_out_of_the_folder_is_refused(folder: Path, location: str) -> None:
     with pytest.raises(InvalidModel, match="'w'.*points outside the model's folder"):

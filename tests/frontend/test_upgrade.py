@@ -39,7 +39,9 @@ class Case:
     symbolic: bool = False
 
     def __str__(self) -> str:
-        return f"{self.op}-{self.opset}-{'-'.join(f'{k}={v}' for k, v in self.attributes.items())}"[:60].replace(" ", "")
+        return f"{self.op}-{self.opset}-{'-'.join(f'{k}={v}' for k, v in self.attributes.items())}"[:60].replace(
+            " ", ""
+        )
 
     def model(self) -> onnx.ModelProto:
         names = [f"x{i}" if x is not None else "" for i, x in enumerate(self.inputs)]
@@ -75,21 +77,58 @@ REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare".split()
 STATISTICS = (f32(3), f32(3), f32(3), np.abs(f32(3)) + 0.5)
 
 CASES = (
-    *(Case(op, opset, (IMAGE,), {"axis": axis}) for op in ("Softmax", "LogSoftmax", "Hardmax") for opset, axis in ((7, 1), (9, 2), (11, -1), (11, 0))),
+    *(
+        Case(op, opset, (IMAGE,), {"axis": axis})
+        for op in ("Softmax", "LogSoftmax", "Hardmax")
+        for opset, axis in ((7, 1), (9, 2), (11, -1), (11, 0))
+    ),
     Case("Softmax", 8, (IMAGE,)),
     Case("Softmax", 12, (f32(2, 10, 1, 1),), {"axis": 1}),
     Case("LogSoftmax", 11, (IMAGE,), {"axis": 2}, symbolic=True),
-    *(Case(f"Reduce{name}", opset, (np.abs(IMAGE) + 0.1,), {"axes": [1, 3], "keepdims": keep}) for name in REDUCTIONS for opset, keep in ((7, 1), (11, 0))),
+    *(
+        Case(f"Reduce{name}", opset, (np.abs(IMAGE) + 0.1,), {"axes": [1, 3], "keepdims": keep})
+        for name in REDUCTIONS
+        for opset, keep in ((7, 1), (11, 0))
+    ),
     *(Case(f"Reduce{name}", 8, (np.abs(IMAGE) + 0.1,)) for name in ("Mean", "Sum", "Max")),
     Case("Upsample", 7, (IMAGE,), {"scales": [1.0, 1.0, 2.0, 2.0], "mode": "nearest"}),
     Case("Upsample", 8, (IMAGE,), {"scales": [1.0, 1.0, 2.0, 3.0], "mode": "linear"}),
     Case("Upsample", 9, (IMAGE, SCALES_UP), {"mode": "nearest"}, constants=(1,)),
     Case("Upsample", 9, (IMAGE, SCALES_UP), {"mode": "linear"}, constants=(1,)),
-    *(Case("Resize", 10, (IMAGE, s), {"mode": mode}, constants=(1,)) for s in (SCALES_UP, SCALES_DOWN, SCALES_MIXED) for mode in ("nearest", "linear")),
-    *(Case("Resize", 11, (IMAGE, f32(0), s), {"mode": mode, "coordinate_transformation_mode": c}, constants=(1, 2)) for s, mode, c in ((SCALES_UP, "linear", "half_pixel"), (SCALES_UP, "cubic", "align_corners"), (SCALES_DOWN, "nearest", "asymmetric"))),
-    Case("Resize", 11, (IMAGE, f32(0), f32(0), i64(2, 3, 9, 5)), {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"}, constants=(1, 2, 3)),
-    Case("Resize", 11, (IMAGE, f32(0), SCALES_UP), {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "tf_half_pixel_for_nn"}, constants=(1, 2)),
-    Case("Resize", 11, (IMAGE, f32(0), SCALES_DOWN), {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "tf_half_pixel_for_nn"}, constants=(1, 2)),
+    *(
+        Case("Resize", 10, (IMAGE, s), {"mode": mode}, constants=(1,))
+        for s in (SCALES_UP, SCALES_DOWN, SCALES_MIXED)
+        for mode in ("nearest", "linear")
+    ),
+    *(
+        Case("Resize", 11, (IMAGE, f32(0), s), {"mode": mode, "coordinate_transformation_mode": c}, constants=(1, 2))
+        for s, mode, c in (
+            (SCALES_UP, "linear", "half_pixel"),
+            (SCALES_UP, "cubic", "align_corners"),
+            (SCALES_DOWN, "nearest", "asymmetric"),
+        )
+    ),
+    Case(
+        "Resize",
+        11,
+        (IMAGE, f32(0), f32(0), i64(2, 3, 9, 5)),
+        {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"},
+        constants=(1, 2, 3),
+    ),
+    Case(
+        "Resize",
+        11,
+        (IMAGE, f32(0), SCALES_UP),
+        {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "tf_half_pixel_for_nn"},
+        constants=(1, 2),
+    ),
+    Case(
+        "Resize",
+        11,
+        (IMAGE, f32(0), SCALES_DOWN),
+        {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "tf_half_pixel_for_nn"},
+        constants=(1, 2),
+    ),
     Case("Slice", 7, (IMAGE,), {"starts": [1, -5], "ends": [3, -1], "axes": [1, 3]}),
     Case("Slice", 9, (IMAGE,), {"starts": [0, 1], "ends": [1, 2]}),
     Case("Slice", 10, (IMAGE, i64(1), i64(100), i64(3), i64(2)), constants=(1, 2, 3, 4)),
@@ -118,17 +157,48 @@ CASES = (
     Case("BatchNormalization", 7, (IMAGE, *STATISTICS), {"epsilon": 1e-3, "momentum": 0.8}),
     Case("BatchNormalization", 8, (IMAGE, *STATISTICS), {"spatial": 1}, constants=(1, 2, 3, 4)),
     Case("BatchNormalization", 9, (IMAGE, *STATISTICS), constants=(1, 2, 3, 4)),
-    Case("BatchNormalization", 7, (f32(2, 3, 4, 5), f32(3, 4, 5), f32(3, 4, 5), f32(3, 4, 5), np.abs(f32(3, 4, 5)) + 0.5), {"spatial": 0}),
+    Case(
+        "BatchNormalization",
+        7,
+        (f32(2, 3, 4, 5), f32(3, 4, 5), f32(3, 4, 5), f32(3, 4, 5), np.abs(f32(3, 4, 5)) + 0.5),
+        {"spatial": 0},
+    ),
     Case("Scatter", 9, (f32(3, 4), np.array([[1, 0, 2], [2, 1, 3]]), f32(2, 3)), {"axis": 1}),
-    Case("RoiAlign", 10, (IMAGE, np.array([[0, 0, 5, 4], [1, 1, 7, 5]], np.float32), i64(0, 1)), {"output_height": 2, "output_width": 3, "sampling_ratio": 2}),
+    Case(
+        "RoiAlign",
+        10,
+        (IMAGE, np.array([[0, 0, 5, 4], [1, 1, 7, 5]], np.float32), i64(0, 1)),
+        {"output_height": 2, "output_width": 3, "sampling_ratio": 2},
+    ),
     Case("DFT", 17, (f32(2, 8, 5, 1),), {"axis": 2}),
     Case("DFT", 17, (f32(2, 8, 5, 1),), {"onesided": 1}),
     Case("GridSample", 16, (IMAGE, np.clip(f32(2, 4, 5, 2), -1, 1)), {"mode": "bicubic"}),
     Case("GridSample", 16, (IMAGE, np.clip(f32(2, 4, 5, 2), -1, 1)), {"padding_mode": "border"}),
     Case("GroupNormalization", 18, (f32(2, 6, 4, 4), f32(3), f32(3)), {"num_groups": 3}),
-    Case("LSTM", 7, (f32(5, 2, 3), f32(1, 16, 3), f32(1, 16, 4), f32(1, 32)), {"hidden_size": 4}, constants=(1, 2, 3), outputs=3),
-    Case("GRU", 7, (f32(5, 2, 3), f32(2, 12, 3), f32(2, 12, 4), f32(2, 24)), {"hidden_size": 4, "direction": "bidirectional", "linear_before_reset": 1}, constants=(1, 2, 3), outputs=2),
-    Case("RNN", 7, (f32(5, 2, 3), f32(1, 4, 3), f32(1, 4, 4)), {"hidden_size": 4, "activations": ["Relu"]}, constants=(1, 2), outputs=2),
+    Case(
+        "LSTM",
+        7,
+        (f32(5, 2, 3), f32(1, 16, 3), f32(1, 16, 4), f32(1, 32)),
+        {"hidden_size": 4},
+        constants=(1, 2, 3),
+        outputs=3,
+    ),
+    Case(
+        "GRU",
+        7,
+        (f32(5, 2, 3), f32(2, 12, 3), f32(2, 12, 4), f32(2, 24)),
+        {"hidden_size": 4, "direction": "bidirectional", "linear_before_reset": 1},
+        constants=(1, 2, 3),
+        outputs=2,
+    ),
+    Case(
+        "RNN",
+        7,
+        (f32(5, 2, 3), f32(1, 4, 3), f32(1, 4, 4)),
+        {"hidden_size": 4, "activations": ["Relu"]},
+        constants=(1, 2),
+        outputs=2,
+    ),
     Case("Conv", 7, (IMAGE, f32(4, 3, 3, 3), f32(4)), {"auto_pad": "SAME_UPPER", "strides": [2, 2]}, constants=(1, 2)),
     Case("ConvTranspose", 7, (IMAGE, f32(3, 4, 3, 3)), {"strides": [2, 2], "output_padding": [1, 1]}, constants=(1,)),
     Case("MaxPool", 7, (IMAGE,), {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
@@ -163,7 +233,13 @@ CASES = (
     Case("Max", 8, (IMAGE, f32(8))),
     Case("Mean", 8, (IMAGE, f32(8))),
     Case("Equal", 7, (np.arange(6, dtype=np.int32), np.array([3], np.int32))),
-    Case("OneHot", 9, (i64(0, 2, 1), np.array(4, dtype=np.int64), np.array([0, 1], np.float32)), {"axis": -1}, constants=(1, 2)),
+    Case(
+        "OneHot",
+        9,
+        (i64(0, 2, 1), np.array(4, dtype=np.int64), np.array([0, 1], np.float32)),
+        {"axis": -1},
+        constants=(1, 2),
+    ),
     Case("Where", 9, (IMAGE > 0, IMAGE, f32(1))),
     Case("ConstantOfShape", 9, (i64(2, 3),), constants=(0,)),
     Case("Shape", 7, (IMAGE,)),
@@ -236,8 +312,12 @@ def _changes() -> list[tuple[str, int]]:
         except onnx.defs.SchemaError:
             continue
         gone = set(older.attributes) - set(schema.attributes)
-        defaults = {n for n in set(older.attributes) & set(schema.attributes) if _default(older, n) != _default(schema, n)}
-        required = [sum(i.option == onnx.defs.OpSchema.FormalParameterOption.Single for i in s.inputs) for s in (older, schema)]
+        defaults = {
+            n for n in set(older.attributes) & set(schema.attributes) if _default(older, n) != _default(schema, n)
+        }
+        required = [
+            sum(i.option == onnx.defs.OpSchema.FormalParameterOption.Single for i in s.inputs) for s in (older, schema)
+        ]
         if gone or defaults or required[1] > required[0] or schema.deprecated:
             found.append((schema.name, schema.since_version))
     return found
@@ -251,11 +331,16 @@ def test_scan_of_opset_8_runs_over_the_batch() -> None:
     body = onnx.parser.parse_graph(
         "body (float[3] state, float[3] x) => (float[3] next, float[3] y) { next = Add(state, x)  y = Mul(next, outer) }"
     )
-    node = onnx.helper.make_node("Scan", ["", "first", "xs"], ["last", "ys"], "scan", body=body, num_scan_inputs=1, directions=[1])
+    node = onnx.helper.make_node(
+        "Scan", ["", "first", "xs"], ["last", "ys"], "scan", body=body, num_scan_inputs=1, directions=[1]
+    )
     graph = onnx.helper.make_graph(
         [node],
         "g",
-        [onnx.helper.make_tensor_value_info("first", 1, [2, 3]), onnx.helper.make_tensor_value_info("xs", 1, [2, 5, 3])],
+        [
+            onnx.helper.make_tensor_value_info("first", 1, [2, 3]),
+            onnx.helper.make_tensor_value_info("xs", 1, [2, 5, 3]),
+        ],
         [onnx.helper.make_tensor_value_info("last", 1, [2, 3]), onnx.helper.make_tensor_value_info("ys", 1, [2, 5, 3])],
         [onnx.numpy_helper.from_array(f32(3), "outer")],
     )

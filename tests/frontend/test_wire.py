@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import onnx
 import pytest
@@ -102,11 +104,8 @@ def test_changed_bytes_give_a_graph_or_an_error_of_ours(changes: list[tuple[int,
     data = bytearray(SMALL)
     for position, value in changes:
         data[position] = value
-    try:
+    with contextlib.suppress(FusewiseError):
         graph = load(bytes(data))
-    except FusewiseError as error:
-        assert str(error)
-    else:
         assert set(graph.types) >= set(graph.outputs)
 
 

@@ -59,10 +59,13 @@ def _sizes(graph: Graph, shapes: Mapping[str, Sequence[int]], symbols: Mapping[s
             raise UsageError(f"a shape is given for {name!r}, but the model's inputs are {_listed(graph.inputs)}")
     for name, size in symbols.items():
         if name not in known:
-            raise UsageError(f"a size is given for dimension {name!r}, but the model's free dimensions are {_listed(sorted(known))}")
+            raise UsageError(
+                f"a size is given for dimension {name!r}, but the model's free dimensions are {_listed(sorted(known))}"
+            )
         if size < 0:
             raise UsageError(f"dimension {name!r} cannot have the size {size}")
-    sizes: dict[Slot, int] = dict(symbols)
+    sizes: dict[Slot, int] = {}
+    sizes.update(symbols)
     for name, shape in shapes.items():
         _take_shape(name, tuple(shape), tensors[name], sizes)
     for name, kind in tensors.items():
@@ -98,7 +101,7 @@ def _take_shape(name: str, given: tuple[int, ...], kind: TensorType, sizes: dict
 
 
 def _is_batch(position: int, dim: Dim) -> bool:
-    return position == 0 or isinstance(dim, str) and dim.lower() in _BATCH_NAMES
+    return position == 0 or (isinstance(dim, str) and dim.lower() in _BATCH_NAMES)
 
 
 def _bound(name: str, position: int, dim: Dim, sizes: Mapping[Slot, int]) -> Dim:

@@ -25,8 +25,8 @@ __all__ = ["Coverage", "check_node", "survey"]
 class Coverage:
     """What a model uses.
 
-    `opsets` are its imports, `other_opsets` those of domains besides ONNX's own; `newest` is the newest ONNX opset that it
-    or one of its functions imports. `fits_pinned`: every operator exists, with these attributes and operands, in the
+    `opsets` are its imports, `other_opsets` those of domains besides ONNX's own; `newest` is the newest ONNX opset that
+    it or one of its functions imports. `fits_pinned`: every operator exists, with these attributes and operands, in the
     pinned opset (element types are not looked at). `names`: every name of a value or node; `reads`: every value that something reads.
     """
 
@@ -76,9 +76,13 @@ def survey(model: onnx.ModelProto, limits: Limits) -> Coverage:
             f"{_printable(f'{domain}.{op}' if domain else op)} (opset {version}, node {label!r})"
             for (domain, op, version), label in sorted(found.missing.items())
         ]
-        raise UnsupportedModel(f"the model uses {len(rows)} unsupported operator{'s' * (len(rows) > 1)}: {', '.join(rows)}")
+        raise UnsupportedModel(
+            f"the model uses {len(rows)} unsupported operator{'s' * (len(rows) > 1)}: {', '.join(rows)}"
+        )
     newest = max(found.opsets.get("", PINNED_OPSET), OLDEST_OPSET)
-    others = tuple(sorted((domain, version) for domain, version in found.opsets.items() if domain and _is_known(domain)))
+    others = tuple(
+        sorted((domain, version) for domain, version in found.opsets.items() if domain and _is_known(domain))
+    )
     return Coverage(opsets, others, newest, found.fits_pinned, frozenset(found.names), frozenset(found.reads))
 
 
@@ -193,7 +197,7 @@ class _Form:
 def _form(schema: onnx.defs.OpSchema) -> _Form:
     single = onnx.defs.OpSchema.FormalParameterOption.Single
     return _Form(
-        attributes={name: attribute.type.value for name, attribute in schema.attributes.items()},
+        attributes={name: int(attribute.type.value) for name, attribute in schema.attributes.items()},  # type: ignore[attr-defined]  # missing in onnx's stubs
         required=frozenset(name for name, attribute in schema.attributes.items() if attribute.required),
         inputs=(schema.min_input, schema.max_input),
         outputs=(schema.min_output, schema.max_output),

@@ -21,15 +21,13 @@ def function_key(item: onnx.FunctionProto | onnx.NodeProto) -> FunctionKey:
     return ("" if item.domain == "ai.onnx" else item.domain, name, item.overload)
 
 
-def expanded(
-    function: onnx.FunctionProto, call: onnx.NodeProto, fresh: Callable[[str], str]
-) -> list[onnx.NodeProto]:
+def expanded(function: onnx.FunctionProto, call: onnx.NodeProto, fresh: Callable[[str], str]) -> list[onnx.NodeProto]:
     """The nodes of `function` with the names and attributes of one call.
 
     Parameters take the names of the call's operands; inner values and nodes get new ones below the call's name.
     """
     label = node_label(call)
-    names = {formal: "" for formal in function.input} | dict(zip(function.input, call.input, strict=False))
+    names = dict.fromkeys(function.input, "") | dict(zip(function.input, call.input, strict=False))
     for formal, actual in zip(function.output, call.output, strict=False):
         if formal not in names and actual:
             names[formal] = actual

@@ -123,7 +123,7 @@ def _stacked(kind: ValueType | None, axis: int, length: Dim) -> ValueType | None
     if not isinstance(kind, TensorType) or kind.shape is None:
         return kind
     at = axis % (len(kind.shape) + 1)
-    return TensorType(kind.dtype, kind.shape[:at] + (length,) + kind.shape[at:])
+    return TensorType(kind.dtype, (*kind.shape[:at], length, *kind.shape[at:]))
 
 
 def _scan_length(node: Node, walk: Walk) -> Dim:
@@ -131,8 +131,10 @@ def _scan_length(node: Node, walk: Walk) -> Dim:
     axes = node.attribute("scan_input_axes", ()) or (0,) * count
     for name, axis in zip(node.inputs[len(node.inputs) - count :], axes, strict=False):
         kind = walk.type_of(name)
-        if isinstance(kind, TensorType) and kind.shape and isinstance(kind.shape[axis % len(kind.shape)], int):
-            return kind.shape[axis % len(kind.shape)]
+        if isinstance(kind, TensorType) and kind.shape:
+            dim: Dim = kind.shape[axis % len(kind.shape)]
+            if isinstance(dim, int):
+                return dim
     return None
 
 
@@ -148,9 +150,7 @@ def widen(a: ValueType | None, b: ValueType | None) -> ValueType | None:
     if a is None or b is None or a == b:
         return b if a is None else a
     if isinstance(a, OptionalType) or isinstance(b, OptionalType):
-        inner = widen(
-            a.element if isinstance(a, OptionalType) else a, b.element if isinstance(b, OptionalType) else b
-        )
+        inner = widen(a.element if isinstance(a, OptionalType) else a, b.element if isinstance(b, OptionalType) else b)
         return None if inner is None else OptionalType(inner)
     if isinstance(a, SequenceType) and isinstance(b, SequenceType):
         inner = widen(a.element, b.element)

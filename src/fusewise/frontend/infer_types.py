@@ -153,7 +153,9 @@ class Inference:
             if any(dim < 0 for dim in best.dims):
                 if self.outer is not None:  # see `_found`
                     return TensorType(best.dtype, None)
-                raise InvalidModel(f"node {node.label!r} ({node.op}): its output would have the shape {list(best.dims)}")
+                raise InvalidModel(
+                    f"node {node.label!r} ({node.op}): its output would have the shape {list(best.dims)}"
+                )
             self.limits.check_shape(f"the output of node {node.label!r} ({node.op})", best.dims, best.dtype.itemsize)
         return best
 

@@ -186,5 +186,3 @@ def _written_whole(target: Path) -> Iterator[Path]:
         raise
     finally:
         temporary.unlink(missing_ok=True)
-
-

@@ -75,12 +75,16 @@ def _read(
         data, folder = _mapped(path), path.parent
     rest, blobs = cut(data, _name(source))
     if len(rest) >= limits.proto_bytes:
-        raise ResourceLimit(f"{_name(source)} holds a message of {len(rest):,} bytes; the limit is {limits.proto_bytes:,}")
+        raise ResourceLimit(
+            f"{_name(source)} holds a message of {len(rest):,} bytes; the limit is {limits.proto_bytes:,}"
+        )
     model = onnx.ModelProto()
     try:
         model.ParseFromString(rest)
     except (google.protobuf.message.DecodeError, RecursionError) as error:
-        raise InvalidModel(f"{_name(source)} is not an ONNX model: its contents do not follow ONNX's message format") from error
+        raise InvalidModel(
+            f"{_name(source)} is not an ONNX model: its contents do not follow ONNX's message format"
+        ) from error
     return model, {i: data[blob.offset : blob.offset + blob.length] for i, blob in blobs.items()}, folder
 
 
@@ -192,7 +196,9 @@ class _Import:
 
     def _unique(self, scope: _Scope, name: str) -> None:
         if not name or name in scope.walk.types:
-            raise InvalidModel(f"the value {name!r} is defined twice" if name else "an input or initializer has no name")
+            raise InvalidModel(
+                f"the value {name!r} is defined twice" if name else "an input or initializer has no name"
+            )
 
     def _sparse(self, scope: _Scope, proto: onnx.GraphProto) -> None:
         for sparse in proto.sparse_initializer:
@@ -218,7 +224,9 @@ class _Import:
         for proto in sorted_nodes(nodes, scope.walk.types, where, scope.walk.outer):
             self.steps += 1
             if self.steps > self.limits.expanded_nodes or len(scope.nodes) > self.limits.nodes:
-                raise ResourceLimit(f"the model has more than {self.limits.nodes:,} nodes after its functions are inlined")
+                raise ResourceLimit(
+                    f"the model has more than {self.limits.nodes:,} nodes after its functions are inlined"
+                )
             function = self.functions.get(function_key(proto))
             if function is None:
                 self._node(scope, proto, opsets, calls)
@@ -239,7 +247,9 @@ class _Import:
             return
         version = min(opsets[_domain(proto.domain)], self.opset if not _domain(proto.domain) else 2**31)
         bodies = {
-            a.name: self._body(scope, proto, a.g, opsets, calls) for a in proto.attribute if a.type == onnx.AttributeProto.GRAPH
+            a.name: self._body(scope, proto, a.g, opsets, calls)
+            for a in proto.attribute
+            if a.type == onnx.AttributeProto.GRAPH
         }
         node = node_with_bodies(proto, bodies, _origin(proto))
         for replacement in upgraded(node, version, scope):
@@ -291,7 +301,9 @@ class _Import:
         for name in outputs:
             if walk.type_of(name) is None:
                 raise InvalidModel(f"{where}: its output {name!r} is not defined anywhere")
-        ends = {name: kind for name, kind in walk.types.items() if name in {v.name for v in (*proto.input, *proto.output)}}
+        ends = {
+            name: kind for name, kind in walk.types.items() if name in {v.name for v in (*proto.input, *proto.output)}
+        }
         graph = Graph(
             inputs=tuple(value.name for value in proto.input),
             outputs=outputs,

@@ -33,7 +33,9 @@ def node_reads(node: onnx.NodeProto) -> list[str]:
     """Every value a node reads, through its bodies too."""
     read = [name for name in node.input if name]
     for attribute in node.attribute:
-        for body in (attribute.g, *attribute.graphs) if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs:
+        for body in (
+            (attribute.g, *attribute.graphs) if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs
+        ):
             read += free_values(body)
     return read
 

@@ -28,7 +28,7 @@ def partial_type(
     if node.domain or position is None or position >= len(values) or not isinstance(found[0], TensorType):
         return found
     target = values[position]
-    if target is None or target.ndim != 1 or found[0].shape is not None and None not in found[0].shape:
+    if target is None or target.ndim != 1 or (found[0].shape is not None and None not in found[0].shape):
         return found
     dims: list[Dim] = target.tolist()
     data = types[0]

@@ -11,7 +11,9 @@ from fusewise.ir.graph import Graph
 
 __all__ = ["from_torch"]
 
-_EXPORT_OPSET = 20  # the newest that PyTorch's exporter writes well in all versions supported; the importer goes on from it
+_EXPORT_OPSET = (
+    20  # the newest that PyTorch's exporter writes well in all versions supported; the importer goes on from it
+)
 
 
 def from_torch(

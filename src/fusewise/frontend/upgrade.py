@@ -135,17 +135,30 @@ def softmax(node: Node, version: int, site: Site) -> list[Node]:
     if isinstance(kind, TensorType) and kind.is_static:
         target = site.constant(np.array(kind.dims, dtype=np.int64), f"{node.label}_shape")
         back = step(
-            node, site, "Reshape", *inner.outputs, target, output=node.outputs[0], allowzero=1 if 0 in kind.dims else None
+            node,
+            site,
+            "Reshape",
+            *inner.outputs,
+            target,
+            output=node.outputs[0],
+            allowzero=1 if 0 in kind.dims else None,
         )
         return [flat, inner, back]
     shape_node = step(node, site, "Shape", node.inputs[0])
-    return [flat, inner, shape_node, step(node, site, "Reshape", *inner.outputs, *shape_node.outputs, output=node.outputs[0])]
+    return [
+        flat,
+        inner,
+        shape_node,
+        step(node, site, "Reshape", *inner.outputs, *shape_node.outputs, output=node.outputs[0]),
+    ]
 
 
 def batch_normalization(node: Node, version: int, site: Site) -> list[Node]:
     """Drops outputs that only training had; statistics per element (`spatial=0`, before opset 9) are written out."""
     if any(site.is_read(name) for name in node.outputs[1:] if name):
-        raise UnsupportedModel(f"node {node.label!r} (BatchNormalization) is in training mode; export the model for inference")
+        raise UnsupportedModel(
+            f"node {node.label!r} (BatchNormalization) is in training mode; export the model for inference"
+        )
     plain = replace(node.with_attributes(spatial=None), outputs=node.outputs[:1])
     if node.attribute("spatial", 1):
         return [plain]
@@ -158,7 +171,14 @@ def batch_normalization(node: Node, version: int, site: Site) -> list[Node]:
     deviation = step(node, site, "Sqrt", *safe.outputs)
     normal = step(node, site, "Div", *centred.outputs, *deviation.outputs)
     scaled = step(node, site, "Mul", *normal.outputs, scale)
-    return [centred, safe, deviation, normal, scaled, step(node, site, "Add", *scaled.outputs, bias, output=plain.outputs[0])]
+    return [
+        centred,
+        safe,
+        deviation,
+        normal,
+        scaled,
+        step(node, site, "Add", *scaled.outputs, bias, output=plain.outputs[0]),
+    ]
 
 
 def dropout(node: Node, version: int, site: Site) -> list[Node]:
@@ -172,7 +192,11 @@ def dropout(node: Node, version: int, site: Site) -> list[Node]:
     if version >= 10:
         return [plain, step(node, site, "Not", kept, output=mask)]
     dropped = step(node, site, "Not", kept)
-    return [plain, dropped, step(node, site, "Cast", *dropped.outputs, output=mask, to=dtype_of_operand(node, site).onnx)]
+    return [
+        plain,
+        dropped,
+        step(node, site, "Cast", *dropped.outputs, output=mask, to=dtype_of_operand(node, site).onnx),
+    ]
 
 
 def resize_10(node: Node, version: int, site: Site) -> list[Node]:
@@ -185,13 +209,17 @@ def resize_10(node: Node, version: int, site: Site) -> list[Node]:
         operand = site.constant(np.array(node.attribute("scales"), dtype=np.float32), f"{node.label}_scales")
     else:
         known, operand = site.value_of(node.inputs[1]), node.inputs[1]
-    mode = {"bilinear": "linear", "trilinear": "linear"}.get(node.attribute("mode", "nearest"), node.attribute("mode", "nearest"))
+    mode = {"bilinear": "linear", "trilinear": "linear"}.get(
+        node.attribute("mode", "nearest"), node.attribute("mode", "nearest")
+    )
     common: dict[str, Any] = {"coordinate_transformation_mode": "asymmetric", "mode": mode}
     target = Node("Resize", (node.inputs[0], "", operand), node.outputs, name=node.name, origin=node.origin)
     if mode != "nearest":
         return [target.with_attributes(**common)]
     if known is None and node.op == "Resize":
-        raise UnsupportedModel(f"node {node.label!r} (Resize, opset 10): its scales are computed; export with opset 11 or newer")
+        raise UnsupportedModel(
+            f"node {node.label!r} (Resize, opset 10): its scales are computed; export with opset 11 or newer"
+        )
     if known is None or np.all(known >= 1):
         return [target.with_attributes(**common, nearest_mode="floor")]
     if np.all(known <= 1):
@@ -216,7 +244,9 @@ def resize(node: Node, version: int, site: Site) -> list[Node]:
     if node.attribute("coordinate_transformation_mode") != "tf_half_pixel_for_nn":
         return [node]
     if node.attribute("mode", "nearest") != "nearest" or node.attribute("nearest_mode") != "floor":
-        raise UnsupportedModel(f"node {node.label!r} (Resize): tf_half_pixel_for_nn is understood only with nearest_mode=floor")
+        raise UnsupportedModel(
+            f"node {node.label!r} (Resize): tf_half_pixel_for_nn is understood only with nearest_mode=floor"
+        )
     # floor((i + 0.5) / scale) is (i + 0.5) / scale - 0.5 rounded half up
     return [node.with_attributes(coordinate_transformation_mode="half_pixel", nearest_mode="round_prefer_ceil")]
 
@@ -224,7 +254,9 @@ def resize(node: Node, version: int, site: Site) -> list[Node]:
 def group_normalization(node: Node, version: int, site: Site) -> list[Node]:
     """Scale and bias were per group before opset 21, and are per channel since: each is repeated."""
     kind = site.type_of(node.inputs[0])
-    channels = kind.shape[1] if isinstance(kind, TensorType) and kind.shape is not None and len(kind.shape) > 1 else None
+    channels = (
+        kind.shape[1] if isinstance(kind, TensorType) and kind.shape is not None and len(kind.shape) > 1 else None
+    )
     groups = node.attribute("num_groups")
     if not isinstance(channels, int) or channels % groups:
         raise UnsupportedModel(f"node {node.label!r} (GroupNormalization, opset {version}): its channels are not known")
@@ -232,7 +264,7 @@ def group_normalization(node: Node, version: int, site: Site) -> list[Node]:
     full = site.constant(np.array([groups, channels // groups], dtype=np.int64), f"{node.label}_repeat")
     flat = site.constant(np.array([channels], dtype=np.int64), f"{node.label}_flat")
     nodes: list[Node] = []
-    operands = []
+    operands: list[str] = []
     for name in node.inputs[1:3]:
         first = step(node, site, "Reshape", name, column)
         second = step(node, site, "Expand", *first.outputs, full)

@@ -20,7 +20,9 @@ def scan_8(node: Node, version: int, site: Any) -> list[Node]:
     The outer Scan stacks the final states and the scan outputs of the inner one, which puts the batch first again.
     """
     if node.inputs and node.inputs[0]:
-        raise UnsupportedModel(f"node {node.label!r} (Scan, opset 8) has sequence lengths; export with opset 9 or newer")
+        raise UnsupportedModel(
+            f"node {node.label!r} (Scan, opset 8) has sequence lengths; export with opset 9 or newer"
+        )
     (_, body, captured), *_ = bodies_of(node)
     inner = onnx.NodeProto(op_type="Scan", domain="", name=f"{node.label}_sequence")
     inner.input.extend(site.fresh(f"{name}_element") for name in node.inputs[1:])

@@ -58,12 +58,16 @@ def _from_bytes(name: str, dtype: DType, shape: tuple[int, ...], raw: memoryview
     elements = math.prod(shape)
     expected = -(-elements * dtype.bits // 8)
     if len(raw) != expected:
-        raise InvalidModel(f"tensor {name!r} of type {dtype}{list(shape)} needs {expected:,} bytes but has {len(raw):,}")
+        raise InvalidModel(
+            f"tensor {name!r} of type {dtype}{list(shape)} needs {expected:,} bytes but has {len(raw):,}"
+        )
     if dtype.bits < 8:
         packed = onnx.TensorProto(name=name, data_type=dtype.onnx, dims=shape, raw_data=bytes(raw))
-        return onnx.numpy_helper.to_array(packed)
+        unpacked: np.ndarray = onnx.numpy_helper.to_array(packed)
+        return unpacked
     if dtype.kind == "bool":
-        return (np.frombuffer(raw, np.uint8) != 0).reshape(shape)
+        flags: np.ndarray = np.frombuffer(raw, np.uint8) != 0
+        return flags.reshape(shape)
     return np.frombuffer(raw, dtype.numpy).reshape(shape)
 
 
