@@ -25,7 +25,6 @@ def nasrnn(net: Net, batch: int, *, steps: int = _STEPS) -> Graph:
 
 
 def _product(net: Net, x: str, name: str) -> str:
-    # Two products are added before each nonlinearity: half the usual variance each.
     return net.op("MatMul", x, weight(net, f"{name}.weight", (_HIDDEN, _HIDDEN), (1 / _HIDDEN) ** 0.5), name=name)
 
 
