@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from fusewise.codegen.llvm.arithmetic import apply_binary, apply_compare, apply_unary
 from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.llvm.loops import loop_ranges
 from fusewise.codegen.llvm.memory import load_element, store_element
 from fusewise.codegen.llvm.reduction import reduce_element
 from fusewise.codegen.llvm.registers import computed, convert, narrow, register_type, splat
@@ -23,7 +24,7 @@ from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import INT64, DType
 from fusewise.lower.index import Simplifier
 from fusewise.lower.task import ACC, Store, Task
-from fusewise.ops.expr import BINARY, COMPARE, UNARY, Expr, walk
+from fusewise.ops.expr import BINARY, COMPARE, UNARY, Expr
 
 __all__ = ["Elements", "Point"]
 
@@ -45,22 +46,6 @@ class Facts:
         return known
 
 
-def _ranges(task: Task) -> dict[str, int]:
-    """The extent of every loop variable the task mentions; the largest when a name is used twice."""
-    ranges = {f"i{k}": extent for k, extent in enumerate(task.extents)}
-    roots = [root for store in task.stores for root in (*store.index, store.value)]
-    if task.anchor is not None:
-        roots += [root for root in task.anchor.prologue if root is not None]
-        for kind in task.anchor.inputs:
-            for k, extent in enumerate(kind.dims if kind is not None else ()):
-                ranges[f"p{k}"] = max(extent, ranges.get(f"p{k}", 0))
-    for root in roots:
-        for node in walk(root):
-            for name, extent in node.value[1] if node.op == "reduce" else ():
-                ranges[name] = max(extent, ranges.get(name, 0))
-    return ranges
-
-
 class Elements:
     """The expressions of one task, ready to be emitted into one function."""
 
@@ -69,7 +54,7 @@ class Elements:
         self.task = task
         self.target = target
         self.pointers = pointers
-        self.facts = Facts(Simplifier(_ranges(task)))
+        self.facts = Facts(Simplifier(loop_ranges(task)))
 
     def at(
         self,

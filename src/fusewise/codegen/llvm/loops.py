@@ -16,7 +16,7 @@ from fusewise.lower.index import Linear, Simplifier
 from fusewise.lower.task import ACC, Operand, Store, Task
 from fusewise.ops.expr import Expr, const, index, load, substitute, walk
 
-__all__ = ["free_axes", "simplified"]
+__all__ = ["free_axes", "loop_ranges", "reduction_ranges", "simplified"]
 
 Form = Mapping[Expr, int]
 
@@ -49,19 +49,33 @@ def _spans(operand: Operand) -> tuple[int, int]:
     return operand.offset + sum(min(0, end) for end in ends), operand.offset + sum(max(0, end) for end in ends)
 
 
-def _ranges(task: Task) -> dict[str, int]:
+def loop_ranges(task: Task) -> dict[str, int]:
+    """The extent of every loop variable a task mentions; the largest when a name is used twice."""
     ranges = {f"i{k}": extent for k, extent in enumerate(task.extents)}
-    for store in task.stores:
-        for root in (*store.index, store.value):
-            for node in walk(root):
-                for name, extent in node.value[1] if node.op == "reduce" else ():
-                    ranges[name] = max(extent, ranges.get(name, 0))
+    roots = [root for store in task.stores for root in (*store.index, store.value)]
+    if task.anchor is not None:
+        roots += [root for root in task.anchor.prologue if root is not None]
+        for kind in task.anchor.inputs:
+            for k, extent in enumerate(kind.dims if kind is not None else ()):
+                ranges[f"p{k}"] = max(extent, ranges.get(f"p{k}", 0))
+    for root in roots:
+        for name, extent in reduction_ranges(root).items():
+            ranges[name] = max(extent, ranges.get(name, 0))
+    return ranges
+
+
+def reduction_ranges(root: Expr) -> dict[str, int]:
+    """The extent of every loop variable of the reductions in an expression."""
+    ranges: dict[str, int] = {}
+    for node in walk(root):
+        for name, extent in node.value[1] if node.op == "reduce" else ():
+            ranges[name] = max(extent, ranges.get(name, 0))
     return ranges
 
 
 def _flat(task: Task) -> Task:
     """Every operand as one row of elements; indices become simplified offsets."""
-    simplifier = Simplifier(_ranges(task))
+    simplifier = Simplifier(loop_ranges(task))
     operands: dict[str, Operand] = {}
     for operand in task.operands:
         empty = 0 in operand.shape
@@ -105,7 +119,7 @@ def _without_units(task: Task) -> Task:
 
 def _forms(task: Task) -> list[Form]:
     """The offset of every store and load, as coefficients of atoms."""
-    simplifier = Simplifier(_ranges(task))
+    simplifier = Simplifier(loop_ranges(task))
     roots = [s.index[0] for s in task.stores]
     for store in task.stores:
         for node in walk(store.value):
@@ -118,7 +132,7 @@ def _ordered(task: Task, axes: list[tuple[str, int]]) -> list[tuple[str, int]]:
     """Loops by falling stride of the first output; axes it does not mention come first."""
     if not task.stores:
         return axes
-    first = Simplifier(_ranges(task)).linear(task.stores[0].index[0])
+    first = Simplifier(loop_ranges(task)).linear(task.stores[0].index[0])
     steps = {atom.value: abs(c) for atom, c in first.terms if atom.op == "index"}
     if any(atom.op != "index" for atom, _ in first.terms):
         return axes
@@ -127,7 +141,7 @@ def _ordered(task: Task, axes: list[tuple[str, int]]) -> list[tuple[str, int]]:
 
 def _used_as_values(task: Task) -> set[str]:
     """Loop variables that are more than terms of an address: in conditions, quotients, values."""
-    simplifier = Simplifier(_ranges(task))
+    simplifier = Simplifier(loop_ranges(task))
     used: set[str] = set()
 
     def address(root: Expr) -> None:

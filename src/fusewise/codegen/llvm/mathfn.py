@@ -1,9 +1,9 @@
 """Mathematical functions as LLVM code for float and double, scalars and vectors: exp, log, erf, tanh, pow and their kin.
 
 Each is a range reduction, a polynomial (coefficients found by a Remez exchange in high precision, relative error as
-noted), and a reconstruction. Against the exact value the error is 4 units in the last place or less over all arguments; NaN,
-infinities and zeros are as IEEE 754 recommends. `exp` and `log` take and give subnormals; `sigmoid` below -87 gives 0. A function is emitted once per
-module and vector length, as an internal function that LLVM may inline.
+noted), and a reconstruction. Against the exact value the error is 4 units in the last place or less; NaN, infinities and
+zeros are as IEEE 754 recommends. `exp` and `log` take and give subnormals; `sigmoid` gives 0 in place of one. A function is
+emitted once per module and vector length, as an internal function that LLVM may inline.
 """
 
 from __future__ import annotations

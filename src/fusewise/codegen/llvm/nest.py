@@ -8,7 +8,7 @@ whose extent is not a multiple of the vector ends in one vector that overlaps th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusewise.codegen.kernel import Argument, Kernel, Params
@@ -23,7 +23,7 @@ from fusewise.codegen.target import Target
 from fusewise.lower.task import ACC, Reason, Task
 from fusewise.ops.expr import Expr, walk
 
-__all__ = ["ANY_NEST", "share"]
+__all__ = ["ANY_NEST", "emit_nest", "share", "unsupported"]
 
 _SERIAL_WORK = 16384
 """Element operations below which one worker does all: about a microsecond."""
@@ -53,12 +53,20 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
 
 def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
     module, f, pointers, worker, workers = enter(symbol, _arguments(task, target, params))
-    if 0 not in task.extents:
-        small = simplified(task)
-        nest = _plan(small, target)
-        _Emitter(f, nest, Elements(f, small, target, pointers)).run(worker, workers)
+    emit_nest(f, task, target, pointers, worker, workers)
     f.give_back()
     return module.text()
+
+
+def emit_nest(
+    f: Function, task: Task, target: Target, pointers: Mapping[str, Value], worker: Value, workers: Value
+) -> None:
+    """Write the loops of a task without an anchor into a kernel's body, this worker's share of them."""
+    if 0 in task.extents:
+        return
+    small = simplified(task)
+    nest = _plan(small, target)
+    _Emitter(f, nest, Elements(f, small, target, pointers)).run(worker, workers)
 
 
 ANY_NEST = Kernel("any-nest", _accepts, _space, _arguments, _build, notes=("generic",))
@@ -209,9 +217,9 @@ def _value_cost(
         own = (1.0 / lanes) if point.lanes == 1 or point.varies(root) else 0.1
         return own + sum(_value_cost(point, a, lanes, axes, done) for a in root.args)
     loops = root.value[1]
-    size = math.prod(extent for _, extent in loops)
+    size = float(math.prod(extent for _, extent in loops))
     names = free_axes(root)
-    repeats = math.prod(extent for name, extent in axes if name not in names)
+    repeats = float(math.prod(extent for name, extent in axes if name not in names))
     inside = point.inner({name: 0 for name, _ in loops}, point.lane, point.lanes)
     if point.lanes > 1 and point.varies(root):
         return size * _value_cost(inside, root.args[0], lanes, axes, dict(done)) / repeats

@@ -6,6 +6,7 @@ itself is vectorised, along the axis whose elements lie side by side in memory, 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,11 +30,12 @@ __all__ = ["across_lanes", "lanes_for", "reduce_element"]
 @dataclass(frozen=True)
 class _Plan:
     """Loops (name, extent) outermost first; the last is cut into `unroll` accumulators of `lanes` elements along it (1: not
-    vectorised along it)."""
+    vectorised along it). `flat`: no loops at all, every step is written out."""
 
     loops: tuple[tuple[str, int], ...]
     lanes: int
     unroll: int
+    flat: bool = False
 
 
 def lanes_for(target: Target, dtypes: Sequence[DType], extent: int) -> int:
@@ -71,6 +73,9 @@ def _plan(point: Point, expr: Expr, varying: bool, axes: tuple[tuple[str, int], 
             return _Plan(axes, lanes, max(1, min(wide, chosen[1] // lanes)))
     longest = max(axes, key=lambda a: a[1]) if axes[-1][1] < 4 else axes[-1]
     axes = (*(a for a in axes if a is not longest), longest)
+    steps = math.prod(extent for _, extent in axes)
+    if steps <= 16 and len(nodes) <= 24:
+        return _Plan(axes, 1, min(2, steps), flat=True)
     return _Plan(axes, 1, max(1, min(wide, longest[1])))
 
 
@@ -124,12 +129,20 @@ class _Reducer:
         if tail:
             first = start.element
             accumulators += (self.function.constant(identity(self.expr.value[0], self.expr.dtype), first),)
-        done = self._nest(0, {}, accumulators)
+        done = self._written_out(accumulators) if self.plan.flat else self._nest(0, {}, accumulators)
         vectors, rest = done[: self.plan.unroll], done[self.plan.unroll :]
         total = self._combined(vectors)
         if self.plan.lanes > 1:
             total = across_lanes(self.function, self.point.target, self.expr.value[0], total, self.expr.dtype)
         return self._combined((total, *rest))
+
+    def _written_out(self, accumulators: tuple[Value, ...]) -> tuple[Value, ...]:
+        names = [name for name, _ in self.plan.loops]
+        totals = list(accumulators)
+        for k, at in enumerate(itertools.product(*(range(extent) for _, extent in self.plan.loops))):
+            outer = dict(zip(names[:-1], at[:-1], strict=True))
+            totals[k % len(totals)] = self._step(dict(outer), at[-1], 1, totals[k % len(totals)])
+        return tuple(totals)
 
     def _combined(self, values: Sequence[Value]) -> Value:
         left = list(values)

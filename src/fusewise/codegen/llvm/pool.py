@@ -1,0 +1,101 @@
+"""Pooling: the operator's definition in the generic nest, with the borders cut off.
+
+Where every tap of the window lies inside the input no condition is left, so the output is cut into an interior box and the
+boxes around it; in each the index ranges decide as many conditions as they can. Channels last, the lane axis is the channels.
+
+    +----------------+
+    |      top       |
+    +--+----------+--+
+    |  | interior |  |
+    +--+----------+--+
+    |     bottom     |
+    +----------------+
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from fusewise.codegen.kernel import Argument, Kernel, Params
+from fusewise.codegen.llvm.gemm_entry import enter
+from fusewise.codegen.llvm.loops import loop_ranges
+from fusewise.codegen.llvm.nest import emit_nest, unsupported
+from fusewise.codegen.llvm.plain import anchor_call, plain_task
+from fusewise.codegen.target import Target
+from fusewise.lower.index import Simplifier
+from fusewise.lower.task import Reason, Store, Task
+from fusewise.ops.expr import Expr, index, substitute_indices
+from fusewise.ops.pool import pool_window
+from fusewise.ops.window import Window
+
+__all__ = ["POOL"]
+
+_FAMILIES = frozenset("max_pool average_pool lp_pool global_pool".split())
+
+Box = tuple[tuple[int, int], ...]
+
+
+def _accepts(task: Task, target: Target) -> Reason | None:
+    if task.anchor is None or task.anchor.family not in _FAMILIES:
+        return Reason("the anchor is not a pooling", "" if task.anchor is None else task.anchor.op)
+    if plain_task(task) is None:
+        return Reason("the operator's definition does not cover the case", task.anchor.op)
+    return unsupported(task)
+
+
+def _space(task: Task, target: Target) -> Iterable[Params]:
+    return ({},)
+
+
+def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
+    return tuple(Argument(operand.name) for operand in task.operands)
+
+
+def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
+    module, f, pointers, worker, workers = enter(symbol, _arguments(task, target, params))
+    plain = plain_task(task)
+    assert plain is not None
+    assert task.anchor is not None
+    window = pool_window(anchor_call(task.anchor))
+    for box in boxes(task.extents, window):
+        emit_nest(f, within(plain, box), target, pointers, worker, workers)
+    f.give_back()
+    return module.text()
+
+
+def boxes(extents: tuple[int, ...], window: Window) -> list[Box]:
+    """The output cut into an interior, where no tap leaves the input, and what surrounds it; empty boxes are left out.
+
+    Each box is (first, past the last) per axis of `extents`. Axes are peeled from the front, so outer borders are whole.
+    """
+    ranges: list[tuple[int, int]] = [(0, extent) for extent in extents]
+    found: list[Box] = []
+    for d in range(window.rank):
+        extent, k = extents[2 + d], 2 + d
+        stride, begin = window.strides[d], window.begins[d]
+        reach = (window.kernel[d] - 1) * window.dilations[d]
+        low = min(extent, -(-begin // stride))
+        high = max(low, min(extent, (window.extents[d] - 1 - reach + begin) // stride + 1))
+        for part in ((0, low), (high, extent)):
+            found.append((*ranges[:k], part, *ranges[k + 1 :]))
+        ranges[k] = (low, high)
+    found.insert(0, tuple(ranges))
+    return [box for box in found if all(a < b for a, b in box)]
+
+
+def within(task: Task, box: Box) -> Task:
+    """The task on a part of its index space, its conditions simplified for it."""
+    moved: Mapping[str, Expr] = {f"i{k}": index(f"i{k}") + low for k, (low, _) in enumerate(box)}
+    extents = tuple(high - low for low, high in box)
+    ranges = loop_ranges(task) | {f"i{k}": extent for k, extent in enumerate(extents)}
+    simplifier = Simplifier(ranges)
+
+    def one(root: Expr) -> Expr:
+        return simplifier.simplify(substitute_indices(root, moved))
+
+    stores = tuple(Store(s.operand, tuple(one(i) for i in s.index), one(s.value)) for s in task.stores)
+    return replace(task, extents=extents, stores=stores)
+
+
+POOL = Kernel("pool", _accepts, _space, _arguments, _build)
