@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "AnswersDiffer",
+    "BrokenGraph",
     "FusewiseError",
     "InvalidModel",
     "NoFeasiblePlan",
@@ -17,6 +18,10 @@ class FusewiseError(Exception):
     """Something the user can act on. The message says what, where, and what to do."""
 
     exit_status = 1
+
+
+class BrokenGraph(FusewiseError):
+    """A graph inside the program breaks its own rules: a fault of ours, found between two passes."""
 
 
 class UsageError(FusewiseError):

@@ -1,0 +1,55 @@
+"""The clean-up passes, in their usual order: what each does, and what it may do to answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fusewise.ir.graph import Graph
+from fusewise.passes.drop_dead import drop_dead
+from fusewise.passes.drop_zeros import drop_zeros
+from fusewise.passes.fold_batch_norm import fold_batch_norm, lower_batch_norm
+from fusewise.passes.fold_constants import fold_constants
+from fusewise.passes.merge_equal import merge_equal
+from fusewise.passes.simplify_arithmetic import simplify_arithmetic
+from fusewise.passes.simplify_movement import simplify_movement
+from fusewise.trace import Trace
+
+__all__ = ["CATALOGUE", "CatalogueRow", "Pass", "pass_named"]
+
+Pass = Callable[[Graph, Trace], Graph]
+"""A pure function: never in place, the same graph object when there is nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueRow:
+    """One pass. `numeric_class`: `exact` (the same bits, up to the sign of a zero that ONNX leaves open), `reassociating`
+    (the same mathematics, roundings may differ) or `approximate`."""
+
+    name: str
+    function: Pass
+    summary: str
+    numeric_class: str
+
+
+def row(function: Pass, summary: str, numeric_class: str) -> CatalogueRow:
+    return CatalogueRow(getattr(function, "__name__", ""), function, summary, numeric_class)
+
+
+CATALOGUE: tuple[CatalogueRow, ...] = (
+    row(drop_dead, "removes nodes and outputs that nothing needs", "exact"),
+    row(fold_constants, "computes what does not depend on the inputs", "exact"),
+    row(
+        simplify_movement, "removes reshapes, slices, casts and copies that do nothing, merges those in a row", "exact"
+    ),
+    row(merge_equal, "computes and stores once what is there twice", "exact"),
+    row(simplify_arithmetic, "removes neutral elements and merges bounds", "exact"),
+    row(drop_zeros, "removes sums with zeros", "reassociating"),
+    row(fold_batch_norm, "folds batch normalisation into the weights next to it", "reassociating"),
+    row(lower_batch_norm, "writes other batch normalisation as a product and a sum", "reassociating"),
+)
+
+
+def pass_named(name: str) -> Pass | None:
+    """The pass called `name`, or None."""
+    return next((found.function for found in CATALOGUE if found.name == name), None)

@@ -1,0 +1,294 @@
+"""Rewrite a graph locally: one sweep in topological order, rules that look backwards, a new graph at the end.
+
+A rule sees one node with its operands as they are by now, looks at the nodes that made them, and answers with a `Change`
+or with None. What a change makes is looked at again at once, so chains collapse in one sweep; nodes that lose their last
+reader go at once too, so "has only this reader" is always true to the graph as it is by now. Cost: linear in nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from fusewise.ir.graph import Constant, Graph, Node, attributes_of
+from fusewise.ir.types import TensorType, ValueType
+from fusewise.ops.infer import infer_outputs
+from fusewise.trace import Trace
+
+__all__ = ["Change", "Edit", "LocalRule", "rebuilt", "sweep"]
+
+_MOST_CHANGES = 64  # of one node of the old graph; only a pair of rules that undo each other gets there
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a rule wants in place of the node it was shown.
+
+    `matched`: the nodes it is about, for the event and for provenance. `nodes`: new nodes, in topological order, that
+    write the old node's outputs; `same`: outputs that are simply another value; `known`: outputs that are constant.
+    """
+
+    matched: tuple[Node, ...]
+    reason: str
+    nodes: tuple[Node, ...] = ()
+    same: Mapping[str, str] = field(default_factory=dict)
+    known: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+Find = Callable[["Edit", Node], Change | None]
+
+
+@dataclass(frozen=True)
+class LocalRule:
+    """A rewrite under its name: `find` is asked about nodes whose operator is one of `roots` (empty: about all)."""
+
+    name: str
+    roots: tuple[str, ...]
+    find: Find
+
+
+class Edit:
+    """A graph while a sweep rewrites it. Rules read it; they only ever add constants."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.opset = graph.opset
+        self.opsets = graph.opsets
+        self.outputs = graph.output_set
+        self.types: dict[str, ValueType] = dict(graph.types)
+        self.constants: dict[str, Constant] = dict(graph.constants)
+        self.changed = False
+        self._graph = graph
+        self._nodes: list[Node | None] = []
+        self._maker: dict[str, int] = {}
+        self._alias: dict[str, str] = {}
+        self._named: dict[str, str] = {}  # value to the output of the graph it will be called in the end
+        self._counts: dict[str, int] = {}
+        self._reads: dict[str, int] = {}
+        for node in graph.nodes:
+            self._count(node.reads)
+
+    # what rules ask
+
+    def maker(self, value: str) -> Node | None:
+        """The node that writes `value` by now; None for inputs, constants and absent operands."""
+        position = self._maker.get(value)
+        return None if position is None else self._nodes[position]
+
+    def made_by(self, value: str, *kinds: str) -> Node | None:
+        """The node that writes `value`, if it is of one of these ONNX operators."""
+        node = self.maker(value)
+        return node if node is not None and node.op in kinds and not node.domain else None
+
+    def sole(self, value: str, *kinds: str) -> Node | None:
+        """Like `made_by`, if nothing but one operand of one node reads `value`."""
+        node = self.made_by(value, *kinds)
+        return node if node is not None and self.reads(value) == 1 and not self.is_output(value) else None
+
+    def reads(self, value: str) -> int:
+        """How many operands `value` is."""
+        return self._reads.get(value, 0)
+
+    def is_output(self, value: str) -> bool:
+        """Is `value` an output of the graph?"""
+        return value in self.outputs or value in self._named
+
+    def is_unused(self, value: str) -> bool:
+        """Is the value absent, or neither read nor an output?"""
+        return not value or (not self.reads(value) and not self.is_output(value))
+
+    def array(self, value: str) -> np.ndarray | None:
+        """The contents of a constant, else None."""
+        constant = self.constants.get(value)
+        return None if constant is None else constant.array
+
+    def operand(self, node: Node, i: int) -> np.ndarray | None:
+        """The contents of operand `i` when it is a constant, else None."""
+        return self.array(node.inputs[i]) if i < len(node.inputs) else None
+
+    def scalar(self, value: str) -> float | None:
+        """The number that a constant of one element holds, else None."""
+        array = self.array(value)
+        return float(array.reshape(-1)[0]) if array is not None and array.size == 1 and array.dtype != object else None
+
+    def static(self, value: str) -> TensorType | None:
+        """The type of a tensor whose shape is known, else None."""
+        kind = self.types.get(value)
+        return kind if isinstance(kind, TensorType) and kind.is_static else None
+
+    def same_type(self, a: str, b: str) -> bool:
+        """Have both values one and the same known shape and dtype?"""
+        kind = self.static(a)
+        return kind is not None and kind == self.types.get(b)
+
+    # what rules make
+
+    def constant(self, array: np.ndarray, stem: str) -> str:
+        """A new constant; it is dropped in the end if nothing reads it."""
+        name = self.fresh(stem)
+        self.constants[name] = Constant(array)
+        self.types[name] = self.constants[name].type
+        return name
+
+    def fresh(self, stem: str) -> str:
+        """A value name not used before: the stem, or the stem and a number."""
+        name = stem
+        while name in self.types:
+            self._counts[stem] = self._counts.get(stem, 0) + 1
+            name = f"{stem}_{self._counts[stem]}"
+        return name
+
+    def value(self, stem: str, kind: ValueType) -> str:
+        """A new name for a value of a known type."""
+        name = self.fresh(stem)
+        self.types[name] = kind
+        return name
+
+    # what the sweep does
+
+    def resolved(self, node: Node) -> Node:
+        """The node with its operands as they are by now."""
+        if not any(value in self._alias for value in node.inputs + node.captured):
+            return node
+        inputs = tuple(self._alias.get(v, v) for v in node.inputs)
+        return replace(node, inputs=inputs, captured=tuple(self._alias.get(v, v) for v in node.captured))
+
+    def keep(self, node: Node) -> None:
+        """Append a node no rule changes."""
+        for value in node.writes:
+            self._maker[value] = len(self._nodes)
+        self._nodes.append(node)
+
+    def accepts(self, node: Node, change: Change) -> bool:
+        """Do the outputs of the graph keep their names if `change` is made?"""
+        targets = []
+        for old, new in change.same.items():
+            if old in self.outputs:
+                if new not in self._maker or self.is_output(new) or new in targets:
+                    return False
+                targets.append(new)
+        return all(
+            v in change.same or v in change.known or v in _written(change.nodes) or self.is_unused(v)
+            for v in node.writes
+        )
+
+    def make(self, node: Node, change: Change) -> None:
+        """Carry out a change for `node`, which has not been kept; its new nodes are still to be kept."""
+        self.changed = True
+        for fresh in change.nodes:
+            self._count(fresh.reads)
+            self._infer(fresh)
+        for old, new in change.same.items():
+            if old in self.outputs:
+                self._named[new] = old
+            self._alias[old] = new
+            if self.static(new) is None and self.static(old) is not None:
+                self.types[new] = self.types[old]
+            self._reads[new] = self._reads.get(new, 0) + self._reads.pop(old, 0)
+        for value, array in change.known.items():
+            self.constants[value] = Constant(array)
+            self.types[value] = self.constants[value].type
+        self._release(node.reads)
+
+    def finish(self) -> Graph:
+        """The new graph; the old one itself when nothing was changed."""
+        if not self.changed:
+            return self._graph
+        nodes: Iterable[Node] = (node for node in self._nodes if node is not None)
+        if self._named:
+            nodes = (_renamed(node, self._named) for node in nodes)
+        return self._graph.replace(nodes=tuple(nodes), types=self.types, constants=self.constants).pruned()
+
+    def _count(self, values: Iterable[str]) -> None:
+        for value in values:
+            self._reads[value] = self._reads.get(value, 0) + 1
+
+    def _release(self, values: Sequence[str]) -> None:
+        """Take reads away; a node that nobody reads any more goes, and releases what it read."""
+        waiting = list(values)
+        while waiting:
+            value = waiting.pop()
+            self._reads[value] -= 1
+            position = self._maker.get(value)
+            node = None if position is None else self._nodes[position]
+            if position is not None and node is not None and all(self.is_unused(v) for v in node.writes):
+                self._nodes[position] = None
+                waiting.extend(node.reads)
+
+    def _infer(self, node: Node) -> None:
+        if all(value in self.types for value in node.writes):
+            return
+        kinds = tuple(self.types[v] if v else None for v in node.inputs)
+        known = tuple(self.array(v) if v else None for v in node.inputs)
+        for value, kind in zip(node.outputs, infer_outputs(node, kinds, known, self.opset), strict=True):
+            if value and value not in self.types and kind is not None:
+                self.types[value] = kind
+
+
+def sweep(graph: Graph, trace: Trace, rules: Sequence[LocalRule]) -> Graph:
+    """Apply `rules`, the first that matches first, wherever they match and `trace` allows.
+
+    Rules with higher positions see what earlier ones leave. The same graph comes back when nothing matched.
+    """
+    by_root: dict[str, list[LocalRule]] = {}
+    kinds = {node.op for node in graph.nodes if not node.domain}
+    for rule in rules:
+        for root in rule.roots or kinds:
+            by_root.setdefault(root, []).append(rule)
+    if kinds.isdisjoint(by_root):
+        return graph
+    edit = Edit(graph)
+    for node in graph.nodes:
+        _settle(edit, node, by_root, trace)
+    return edit.finish()
+
+
+def _settle(edit: Edit, first: Node, by_root: Mapping[str, list[LocalRule]], trace: Trace) -> None:
+    """Rewrite one node, and what comes in its place, until no rule matches."""
+    waiting = [first]
+    for _ in range(_MOST_CHANGES):
+        if not waiting:
+            return
+        node = edit.resolved(waiting.pop())
+        change = None if node.domain else _first_change(edit, node, by_root.get(node.op, ()), trace)
+        if change is None:
+            edit.keep(node)
+        else:
+            origin = tuple(dict.fromkeys(name for part in change.matched for name in part.origin))
+            fresh = tuple(replace(new, origin=origin) for new in change.nodes)
+            edit.make(node, replace(change, nodes=fresh))
+            waiting.extend(reversed(fresh))
+    for node in reversed(waiting):
+        edit.keep(edit.resolved(node))
+
+
+def _first_change(edit: Edit, node: Node, rules: Iterable[LocalRule], trace: Trace) -> Change | None:
+    for rule in rules:
+        change = rule.find(edit, node)
+        if change is not None and edit.accepts(node, change):
+            where = tuple(part.label for part in change.matched)
+            if trace.allows("rewrite", rule.name, where, change.reason):
+                return change
+    return None
+
+
+def rebuilt(node: Node, op: str, inputs: Sequence[str], **attributes: Any) -> Node:
+    """A node under the name of `node` and with its outputs, of another operator."""
+    return Node(op, tuple(inputs), node.outputs, attributes_of(**attributes), name=node.name, origin=node.origin)
+
+
+def _written(nodes: Iterable[Node]) -> set[str]:
+    return {value for node in nodes for value in node.writes}
+
+
+def _renamed(node: Node, names: Mapping[str, str]) -> Node:
+    if not any(value in names for value in node.inputs + node.outputs + node.captured):
+        return node
+    return replace(
+        node,
+        inputs=tuple(names.get(v, v) for v in node.inputs),
+        outputs=tuple(names.get(v, v) for v in node.outputs),
+        captured=tuple(names.get(v, v) for v in node.captured),
+    )

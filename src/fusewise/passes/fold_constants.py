@@ -1,0 +1,115 @@
+"""Compute now what does not depend on the inputs. Numeric class exact: the same arithmetic, done earlier."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from fusewise.errors import FusewiseError
+from fusewise.frontend.shape_values import known_outputs
+from fusewise.ir.graph import Graph, Node, Subgraph
+from fusewise.ir.types import TensorType
+from fusewise.ops.evaluate import evaluate
+from fusewise.ops.spec import Call
+from fusewise.ops.table import spec_of
+from fusewise.passes.edit import Change, Edit, LocalRule, sweep
+from fusewise.passes.merge_equal import NOT_REPEATABLE
+from fusewise.trace import Trace
+
+__all__ = ["LARGEST_BYTES", "fold_constants"]
+
+SMALL_BYTES = 64 * 1024
+"""Constants up to this size are folded whatever they grow from."""
+
+LARGEST_BYTES = 16 * 1024 * 1024
+"""Larger ones are folded only when they take no more memory than what they are made of."""
+
+MOST_GROWTH = 4
+"""A folded constant is at most so many times as large as its operands."""
+
+_MOST_FLOPS = 50_000_000
+"""Arithmetic beyond this is left to the compiled program; the reference evaluator is slow."""
+
+_FROM_TYPE = ("Shape", "Size")
+
+
+def fold_constants(graph: Graph, trace: Trace) -> Graph:
+    """Nodes whose operands are all constant become constants, and so do Shape and Size of known shapes.
+
+    s = Shape(x); n = Gather(s, 0)   ->   n = 8
+
+    Left alone: random operators, bodies of control flow, and what would grow: a folded constant is small, or at most 16 MiB
+    and four times its operands, or no larger than they are.
+    """
+    return sweep(graph, trace, (LocalRule("fold_constants", (), _fold),))
+
+
+def _fold(edit: Edit, node: Node) -> Change | None:
+    if not (node.op in _FROM_TYPE or all(value in edit.constants for value in node.reads)):
+        return None
+    if node.op in NOT_REPEATABLE or any(isinstance(value, Subgraph) for _, value in node.attributes):
+        return None
+    if not node.writes or not _affordable(edit, node):
+        return None
+    known = _evaluated(edit, node)
+    return None if known is None else Change((node,), "operands are constant", known=known)
+
+
+def _affordable(edit: Edit, node: Node) -> bool:
+    kinds = [edit.static(value) for value in node.writes]
+    given = sum(edit.constants[value].type.nbytes for value in node.reads if value in edit.constants)
+    made = 0
+    for kind in kinds:
+        if kind is None:  # its shape follows from contents; those of small operands are small
+            return (
+                node.op not in ("Expand", "Tile", "ConstantOfShape", "Range", "Resize", "Pad") and given <= SMALL_BYTES
+            )
+        made += kind.nbytes
+    if made > SMALL_BYTES:
+        weights = node.op == "DequantizeLinear" and made <= MOST_GROWTH * given
+        if not (made <= given or weights or made <= min(LARGEST_BYTES, MOST_GROWTH * given)):
+            return False
+    return _flops(edit, node) <= _MOST_FLOPS
+
+
+def _flops(edit: Edit, node: Node) -> float:
+    spec = spec_of(node.op)
+    if spec is None:
+        return math.inf
+    inputs = tuple(edit.types.get(value) if value else None for value in node.inputs)
+    outputs = tuple(edit.types.get(value) if value else None for value in node.outputs)
+    if not all(kind is None or (isinstance(kind, TensorType) and kind.is_static) for kind in inputs + outputs):
+        return 0
+    return spec.flops(Call(node, inputs, outputs, tuple(edit.array(value) for value in node.inputs)))
+
+
+def _evaluated(edit: Edit, node: Node) -> Mapping[str, np.ndarray] | None:
+    """The outputs of a node by name; None when it cannot be evaluated, or not to what its types say."""
+    kinds = tuple(edit.types.get(value) if value else None for value in node.inputs)
+    arrays = tuple(edit.array(value) if value else None for value in node.inputs)
+    found: tuple[np.ndarray | None, ...] = known_outputs(node, kinds, arrays)
+    if any(name and value is None for name, value in zip(node.outputs, found, strict=True)):
+        if node.op in _FROM_TYPE:
+            return None
+        feeds = {name: array for name, array in zip(node.inputs, arrays, strict=True) if name}
+        try:
+            with np.errstate(all="ignore"):
+                found = evaluate(node, feeds, edit.opset, edit.opsets)
+        except (FusewiseError, ValueError, IndexError, TypeError, RuntimeError, ArithmeticError, AttributeError):
+            return None  # the run says what is wrong, if the value is ever needed
+    known = {name: value for name, value in zip(node.outputs, found, strict=True) if name}
+    fits = all(isinstance(value, np.ndarray) and _fits(value, edit.types.get(name)) for name, value in known.items())
+    return {name: value for name, value in known.items() if value is not None} if fits else None
+
+
+def _fits(value: np.ndarray, kind: object) -> bool:
+    if not isinstance(kind, TensorType) or (value.dtype != object and value.dtype != kind.dtype.numpy):
+        return False
+    if value.dtype == object and kind.dtype.name != "string":
+        return False
+    return kind.shape is None or (
+        len(kind.shape) == value.ndim
+        and all(not isinstance(dim, int) or dim == size for dim, size in zip(kind.shape, value.shape, strict=True))
+    )

@@ -1,0 +1,77 @@
+"""Run passes in order, check the graph between them, record what each did, repeat until nothing changes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from fusewise.errors import BrokenGraph
+from fusewise.ir.graph import Graph
+from fusewise.ir.verify import verify as check
+from fusewise.passes.catalogue import CATALOGUE, Pass
+from fusewise.trace import Trace
+
+__all__ = ["CLEAN", "MOST_ROUNDS", "Pass", "run"]
+
+CLEAN: tuple[Pass, ...] = tuple(row.function for row in CATALOGUE)
+"""The clean-up passes in their usual order: what uncovers work for others comes first."""
+
+MOST_ROUNDS = 8
+
+Clock = Callable[[], float]
+
+
+def run(
+    graph: Graph,
+    passes: Sequence[Pass] = CLEAN,
+    trace: Trace | None = None,
+    *,
+    verify: bool = True,
+    exact: bool = False,
+    clock: Clock = time.perf_counter,
+) -> Graph:
+    """The graph after `passes`, repeated until a whole round changes nothing (at most `MOST_ROUNDS` rounds).
+
+    `exact` leaves out passes that may change a rounding; passes not in the catalogue count as such. Passes whose name is in
+    `trace.disabled` are left out too. Every pass leaves an event of kind `pass` with the number of nodes before and after
+    and its time. With `verify` each new graph is checked; `BrokenGraph` names the pass that broke it.
+    """
+    decisions = Trace() if trace is None else trace
+    chosen = [step for step in passes if not exact or step in _EXACT]
+    settled: dict[Pass, Graph] = {}  # what each pass last returned; it has nothing to do on that very graph
+    for _ in range(MOST_ROUNDS):
+        start = graph
+        for step in chosen:
+            if settled.get(step) is not graph:
+                graph = settled[step] = _once(graph, step, decisions, verify, clock)
+        if graph is start:
+            break
+    return graph
+
+
+_EXACT = frozenset(row.function for row in CATALOGUE if row.numeric_class == "exact")
+
+
+def _once(graph: Graph, step: Pass, trace: Trace, verify: bool, clock: Clock) -> Graph:
+    name = getattr(step, "__name__", str(step))
+    if name in trace.disabled:
+        trace.add("pass", name, reason="disabled by name", applied=False)
+        return graph
+    begin = clock()
+    result = step(graph, trace)
+    elapsed_ms = (clock() - begin) * 1e3
+    changed = result is not graph
+    trace.add(
+        "pass",
+        name,
+        reason=f"{elapsed_ms:.2f} ms" + ("" if changed else ", nothing to do"),
+        before=float(len(graph.nodes)),
+        after=float(len(result.nodes)),
+        applied=changed,
+    )
+    if verify and changed:
+        try:
+            check(result)
+        except BrokenGraph as error:
+            raise BrokenGraph(f"pass {name} broke the graph: {error}") from error
+    return result

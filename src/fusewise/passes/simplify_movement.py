@@ -1,0 +1,219 @@
+"""Remove operators that move nothing, and merge pairs that move twice. Bits are kept: numeric class exact."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fusewise.ir.dtypes import STRING
+from fusewise.ir.graph import Graph, Node
+from fusewise.ir.types import TensorType
+from fusewise.passes.edit import Change, Edit, LocalRule, rebuilt, sweep
+from fusewise.trace import Trace
+
+__all__ = ["RULES", "simplify_movement"]
+
+_RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+
+
+def simplify_movement(graph: Graph, trace: Trace) -> Graph:
+    """Movement that is no movement goes, and two in a row become one.
+
+    b = Transpose(Transpose(x, perm=[0,2,1]), perm=[0,2,1])   ->   b = x
+    b = Reshape(Unsqueeze(x, [0]), [4,6])                     ->   b = Reshape(x, [4,6])
+    """
+    return sweep(graph, trace, RULES)
+
+
+def _same(node: Node, reason: str, *inner: Node, source: str | None = None) -> Change:
+    """The first output of `node` is its first operand, or `source`."""
+    return Change((*inner, node), reason, same={node.outputs[0]: node.inputs[0] if source is None else source})
+
+
+def _copy(edit: Edit, node: Node) -> Change | None:
+    return _same(node, "a copy")
+
+
+def _keeps_shape(edit: Edit, node: Node) -> Change | None:
+    """Reshape, Expand, Tile and the like whose result has the shape of their operand."""
+    if edit.same_type(node.inputs[0], node.outputs[0]):
+        return _same(node, "the shape stays")
+    return None
+
+
+def _whole_slice(edit: Edit, node: Node) -> Change | None:
+    steps = edit.operand(node, 4)
+    if len(node.inputs) > 4 and node.inputs[4] and (steps is None or bool(np.any(steps <= 0))):
+        return None  # a negative step keeps the shape and reverses
+    return _same(node, "takes everything") if edit.same_type(node.inputs[0], node.outputs[0]) else None
+
+
+def _no_padding(edit: Edit, node: Node) -> Change | None:
+    pads = edit.operand(node, 1)
+    return _same(node, "pads by nothing") if pads is not None and not np.any(pads) else None
+
+
+def _single_part(edit: Edit, node: Node) -> Change | None:
+    """Concat of one operand, or Split into one part."""
+    parts = node.inputs if node.op == "Concat" else node.outputs
+    return _same(node, "one part") if len(parts) == 1 else None
+
+
+def _same_resize(edit: Edit, node: Node) -> Change | None:
+    """Resize to the size there is; every coordinate then falls on a pixel."""
+    kind = edit.static(node.inputs[0])
+    if kind is None or not edit.same_type(node.inputs[0], node.outputs[0]):
+        return None
+    if node.attribute("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
+        return None
+    if node.attribute("mode", "nearest") not in ("nearest", "linear"):
+        return None
+    if node.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
+        return None  # the scale used is then not that of the sizes
+    scales, sizes = edit.operand(node, 2), edit.operand(node, 3)
+    by_scale = scales is not None and scales.size > 0 and bool(np.all(scales == 1))
+    by_size = sizes is not None and sizes.size == kind.rank and "axes" not in dict(node.attributes)
+    return _same(node, "the size stays") if by_scale or by_size else None
+
+
+def _permutation(edit: Edit, node: Node) -> tuple[int, ...] | None:
+    given = node.attribute("perm")
+    if given is not None:
+        return tuple(given)
+    kind = edit.types.get(node.inputs[0])
+    if not isinstance(kind, TensorType) or kind.shape is None:
+        return None
+    return tuple(reversed(range(kind.rank)))
+
+
+def _transpose(edit: Edit, node: Node) -> Change | None:
+    """No permutation at all, or one after another."""
+    perm = _permutation(edit, node)
+    if perm is None:
+        return None
+    if perm == tuple(range(len(perm))):
+        return _same(node, "permutes nothing")
+    before = edit.made_by(node.inputs[0], "Transpose")
+    first = None if before is None else _permutation(edit, before)
+    if before is None or first is None:
+        return None
+    both = tuple(first[axis] for axis in perm)
+    if both == tuple(range(len(both))):
+        return _same(node, "the second undoes the first", before, source=before.inputs[0])
+    merged = rebuilt(node, "Transpose", before.inputs, perm=both)
+    return Change((before, node), "two permutations are one", (merged,))
+
+
+def _reshape_twice(edit: Edit, node: Node) -> Change | None:
+    before = edit.made_by(node.inputs[0], *_RESHAPES)
+    kind = edit.static(node.outputs[0])
+    if before is None or kind is None:
+        return None
+    if edit.same_type(before.inputs[0], node.outputs[0]):
+        return _same(node, "the second undoes the first", before, source=before.inputs[0])
+    if edit.sole(node.inputs[0], *_RESHAPES) is None:
+        return None
+    shape = edit.constant(np.array(kind.dims, dtype=np.int64), f"{node.label}_shape")
+    zero = {"allowzero": 1} if 0 in kind.dims else {}
+    merged = rebuilt(node, "Reshape", (before.inputs[0], shape), **zero)
+    return Change((before, node), "only the last shape counts", (merged,))
+
+
+def _concat_of_split(edit: Edit, node: Node) -> Change | None:
+    """All parts of one Split, in order, along its axis."""
+    split = edit.made_by(node.inputs[0], "Split")
+    if split is None or split.outputs != node.inputs or _axis(edit, split) != _axis(edit, node):
+        return None
+    return _same(node, "joins what was split", split, source=split.inputs[0])
+
+
+def _split_of_concat(edit: Edit, node: Node) -> Change | None:
+    """A Split into just the parts that were concatenated."""
+    concat = edit.made_by(node.inputs[0], "Concat")
+    if concat is None or len(concat.inputs) != len(node.outputs) or _axis(edit, concat) != _axis(edit, node):
+        return None
+    pairs = dict(zip(node.outputs, concat.inputs, strict=True))
+    if not all(made and edit.same_type(made, part) for made, part in pairs.items()):
+        return None
+    return Change((concat, node), "splits what was joined", same=pairs)
+
+
+def _axis(edit: Edit, node: Node) -> int | None:
+    kind = edit.types.get(node.inputs[0])
+    axis = int(node.attribute("axis", 0))
+    if axis >= 0:
+        return axis
+    return axis + kind.rank if isinstance(kind, TensorType) and kind.shape is not None else None
+
+
+def _concat_of_concat(edit: Edit, node: Node) -> Change | None:
+    """A Concat among the operands of another along the same axis."""
+    axis = _axis(edit, node)
+    for i, value in enumerate(node.inputs):
+        inner = edit.sole(value, "Concat")
+        if inner is not None and axis is not None and _axis(edit, inner) == axis:
+            merged = node.with_inputs((*node.inputs[:i], *inner.inputs, *node.inputs[i + 1 :]))
+            return Change((inner, node), "two joins are one", (merged,))
+    return None
+
+
+def _chosen(edit: Edit, node: Node) -> Change | None:
+    """Where with a condition that is the same everywhere."""
+    condition = edit.operand(node, 0)
+    if condition is None or condition.size == 0:
+        return None
+    pick = 1 if condition.all() else 2 if not condition.any() else 0
+    if pick and edit.same_type(node.inputs[pick], node.outputs[0]):
+        return _same(node, "the condition is constant", source=node.inputs[pick])
+    return None
+
+
+def _dropout(edit: Edit, node: Node) -> Change | None:
+    """Dropout when not training: the data pass through. Its mask must be unused."""
+    training = edit.operand(node, 2)
+    if len(node.inputs) > 2 and node.inputs[2] and (training is None or bool(training.reshape(-1)[0])):
+        return None
+    return _same(node, "not training")
+
+
+def _cast(edit: Edit, node: Node) -> Change | None:
+    """To the type there is, or after a cast that loses nothing."""
+    made, given = edit.types.get(node.outputs[0]), edit.types.get(node.inputs[0])
+    if not isinstance(made, TensorType) or not isinstance(given, TensorType):
+        return None
+    if made.dtype == given.dtype:
+        return _same(node, "the type stays")
+    before = edit.made_by(node.inputs[0], "Cast") if node.op == "Cast" and made.dtype != STRING else None
+    first = None if before is None else edit.types.get(before.inputs[0])
+    if before is None or not isinstance(first, TensorType) or not _holds(given, first):
+        return None
+    if first.dtype == made.dtype:
+        return _same(node, "there and back", before, source=before.inputs[0])
+    return Change((before, node), "the first cast loses nothing", (node.with_inputs(before.inputs),))
+
+
+def _holds(wide: TensorType, narrow: TensorType) -> bool:
+    """Can the one type hold every value of the other?"""
+    a, b = wide.dtype, narrow.dtype
+    if b.kind == "bool":
+        return a.is_integer or a.is_float
+    if a.is_float and b.is_float:
+        return a.bits in (32, 64) and b.name in ("float16", "bfloat16", "float32") and a.bits >= b.bits
+    return a.is_integer and a.bits > b.bits and b.is_integer and (a.kind == "int" or b.kind == "uint")
+
+
+RULES: tuple[LocalRule, ...] = (
+    LocalRule("drop-identity", ("Identity",), _copy),
+    LocalRule("drop-dropout", ("Dropout",), _dropout),
+    LocalRule("drop-cast", ("Cast", "CastLike"), _cast),
+    LocalRule("drop-same-shape", (*_RESHAPES, "Expand", "Tile"), _keeps_shape),
+    LocalRule("drop-whole-slice", ("Slice",), _whole_slice),
+    LocalRule("drop-empty-pad", ("Pad",), _no_padding),
+    LocalRule("drop-single-part", ("Concat", "Split"), _single_part),
+    LocalRule("drop-same-resize", ("Resize",), _same_resize),
+    LocalRule("drop-constant-where", ("Where",), _chosen),
+    LocalRule("merge-transposes", ("Transpose",), _transpose),
+    LocalRule("merge-reshapes", _RESHAPES, _reshape_twice),
+    LocalRule("concat-of-split", ("Concat",), _concat_of_split),
+    LocalRule("concat-of-concat", ("Concat",), _concat_of_concat),
+    LocalRule("split-of-concat", ("Split",), _split_of_concat),
+)
