@@ -173,8 +173,8 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
 
     Raises what `load` raises, `UnsupportedModel` under `strict`, and `ResourceLimit` when the model would not fit.
     """
+    from fusewise.codegen.assemble import generate
     from fusewise.fusion import simple
-    from fusewise.lower import assemble
     from fusewise.runtime import executable
     from fusewise.runtime.host import host_target, worker_count
 
@@ -183,14 +183,13 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     source = _built(model)
     begin = time.perf_counter()
     graph = _cleaned(load(source, shapes=chosen.shapes, symbols=chosen.symbols), chosen.passes, decisions)
-    program = assemble.lower(
-        graph,
+    program = generate(
         simple.partition(graph, decisions),
         host_target(),
+        decisions,
+        workers=worker_count(chosen.threads),
         exact=chosen.exact,
         strict=chosen.strict,
-        trace=decisions,
-        workers=worker_count(chosen.threads),
     )
     built = executable.build(
         program,
@@ -211,14 +210,14 @@ def inspect(
 ) -> dict[str, Any]:
     """What a model is: size, cost, operators, mapping types, and what of it would run natively on this machine."""
     from fusewise.bench.describe import description
+    from fusewise.codegen.assemble import generate
     from fusewise.fusion import simple
-    from fusewise.lower import assemble
     from fusewise.runtime.host import host_target
 
     graph = load(model, shapes=shapes, symbols=symbols)
     trace = Trace()
     clean = _cleaned(graph, True, trace)
-    program = assemble.lower(clean, simple.partition(clean, trace), host_target(), trace=trace)
+    program = generate(simple.partition(clean, trace), host_target(), trace)
     host = _host_nodes(program)
     return {
         **description(graph),
