@@ -9,15 +9,27 @@ from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.llvm.conv_kernels import CONV
 from fusewise.codegen.llvm.gemm import GEMM, MATMUL
 from fusewise.codegen.llvm.nest import ANY_NEST
+from fusewise.codegen.llvm.pool import POOL
+from fusewise.codegen.llvm.rows import ROWS, SOFTMAX
 from fusewise.lower.task import Task
 
 __all__ = ["KERNELS", "candidates"]
 
 KERNELS: Mapping[str, tuple[Kernel, ...]] = MappingProxyType(
     {
+        "average_pool": (POOL,),
         "conv": CONV,
         "gemm": GEMM,
+        "group_norm": (ROWS,),
+        "instance_norm": (ROWS,),
+        "layer_norm": (ROWS,),
+        "log_softmax": (SOFTMAX, ROWS),
+        "lp_norm": (ROWS,),
+        "lp_pool": (POOL,),
         "matmul": MATMUL,
+        "max_pool": (POOL,),
+        "rms_norm": (ROWS,),
+        "softmax": (SOFTMAX, ROWS),
     }
 )
 """Kernels for each anchor family, best first."""
