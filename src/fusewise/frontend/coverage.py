@@ -17,6 +17,7 @@ from fusewise.frontend.functions import FunctionKey, function_key
 from fusewise.frontend.limits import Limits
 from fusewise.frontend.order import node_label
 from fusewise.frontend.upgrade import OLDEST_OPSET, PINNED_OPSET, UPGRADES
+from fusewise.frontend.upgrade_six import SIX
 
 __all__ = ["Coverage", "check_node", "survey"]
 
@@ -229,8 +230,8 @@ def check_node(node: onnx.NodeProto, version: int) -> None:
 
 
 def _changed_before_oldest(op: str, version: int) -> bool:
-    """Does an operator of a very old opset mean something else than in the oldest supported one?"""
-    then, later = _schema(op, "", version), _schema(op, "", OLDEST_OPSET)
+    """Does an operator of a very old opset mean something we have no rewrite for?"""
+    then, later = _schema(op, "", version), _schema(op, "", OLDEST_OPSET - 1 if op in SIX else OLDEST_OPSET)
     return then is None or later is None or then.since_version != later.since_version
 
 

@@ -27,7 +27,8 @@ from fusewise.frontend.infer_types import Inference, without_shape
 from fusewise.frontend.limits import DEFAULT_LIMITS, Limits
 from fusewise.frontend.onnx_export import ORIGIN_KEY, default_origin, graph_to_proto
 from fusewise.frontend.order import node_label, sorted_nodes
-from fusewise.frontend.upgrade import PINNED_OPSET, upgraded
+from fusewise.frontend.upgrade import PINNED_OPSET
+from fusewise.frontend.upgrade_six import upgraded
 from fusewise.frontend.weights import dense_array, tensor_array
 from fusewise.frontend.wire import cut
 from fusewise.ir.graph import Constant, Graph, Node, Subgraph
