@@ -1,18 +1,27 @@
 """The geometry of a convolution, read off a task: batch, groups, channels, and one `Spatial` per spatial axis.
 
-Everything is a number here; attributes with defaults (`auto_pad` among them) are resolved once.
+Everything is a number here; attributes with defaults (`auto_pad` among them) are resolved once. A transposed convolution is
+brought to the same form (`Transposed`): each residue of the output position modulo the stride is a convolution of its own with
+every stride-th tap, and all of them read the same inputs.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from fusewise.codegen.llvm.gemm_finish import reads
 from fusewise.codegen.view import View, view_of
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
-from fusewise.lower.task import Reason, Task
+from fusewise.ir.graph import Node
+from fusewise.ir.types import TensorType
+from fusewise.lower.task import Anchor, Operand, Reason, Task
+from fusewise.ops.expr import Expr
+from fusewise.ops.spec import Call
+from fusewise.ops.window import Window, transposed_window_of, window_of
 
-__all__ = ["Convolution", "Spatial", "convolution_of"]
+__all__ = ["Convolution", "Spatial", "Transposed", "convolution_of", "transposed_of"]
 
 FLOATS = (FLOAT32, FLOAT64, FLOAT16, BFLOAT16)
 
@@ -46,7 +55,11 @@ class Spatial:
 
 @dataclass(frozen=True)
 class Convolution:
-    """out[n, g * outputs + m] = bias + sum over taps and c of data[n, g * inputs + c] * weight[g * outputs + m, c, taps]."""
+    """out[n, g * outputs + m] = bias + sum over taps and c of data[n, g * inputs + c] * weight[g * outputs + m, c, taps].
+
+    When something was fused in front of the data, `computed` is its element as an expression in p0, p1, ..., and the
+    strides of `data` mean nothing.
+    """
 
     batch: int
     groups: int
@@ -56,6 +69,7 @@ class Convolution:
     data: View
     weight: View
     bias: View | None
+    computed: Expr | None = None
 
     @property
     def dtype(self) -> DType:
@@ -71,19 +85,54 @@ class Convolution:
         return math.prod(axis.kernel for axis in self.spatial)
 
     @property
+    def planar(self) -> bool:
+        """Are the channels stored one after the other, rather than side by side?"""
+        return self.computed is None and self.data.strides[1] != 1 and self.channels > 1
+
+    @property
     def out_axes(self) -> tuple[str, ...]:
         """Names of the spatial output indices."""
         return tuple(f"i{k + 2}" for k in range(len(self.spatial)))
 
 
-def convolution_of(task: Task) -> Convolution | Reason:
-    """The geometry of the task's Conv, or why its kernels cannot take it."""
+@dataclass(frozen=True)
+class Transposed:
+    """A transposed convolution as convolutions `shape` of unit stride, one per phase, over positions q of each axis.
+
+    On each axis, phase f of position q is the output q * stride + f - shift; outputs outside 0 .. extent - 1 do not exist.
+    Tap t of a phase is the kernel's tap f + (taps - 1 - t) * stride, zero when there is none.
+    """
+
+    shape: Convolution
+    strides: tuple[int, ...]
+    shifts: tuple[int, ...]
+    extents: tuple[int, ...]
+
+    @property
+    def phases(self) -> int:
+        return math.prod(self.strides)
+
+
+@dataclass(frozen=True)
+class _Operands:
+    data: View
+    weight: View
+    bias: View | None
+    computed: Expr | None
+
+
+def _operands(task: Task, op: str) -> _Operands | Reason:
+    """The operands of a convolution-like anchor, or why its kernels cannot take them."""
     anchor = task.anchor
-    if anchor is None or anchor.op != "Conv":
-        return Reason("no convolution at the anchor")
-    data, weight = view_of(task, 0), view_of(task, 1)
+    if anchor is None or anchor.op != op:
+        return Reason(f"no {op} at the anchor")
+    data, computed = view_of(task, 0), None
     if isinstance(data, Reason):
-        return data
+        kind, computed = anchor.inputs[0], anchor.prologue[0]
+        if not isinstance(kind, TensorType) or computed is None or computed.dtype != FLOAT32:
+            return data
+        data = View(Operand("computed", kind.dtype, kind.dims, (0,) * kind.rank), kind.dims, (0,) * kind.rank, 0)
+    weight = view_of(task, 1)
     if isinstance(weight, Reason):
         return weight
     bias = view_of(task, 2) if len(anchor.inputs) > 2 and anchor.inputs[2] is not None else None
@@ -91,44 +140,83 @@ def convolution_of(task: Task) -> Convolution | Reason:
         return bias
     if not weight.operand.constant:
         return Reason("weights are not constant", weight.operand.name)
-    if any(weight.operand.name in repr(store.value) for store in task.stores):
-        return Reason("the packed operand is also read by the stores", weight.operand.name)
+    if reads(task, weight.operand.name) or weight.operand.name == data.operand.name:
+        return Reason("the packed operand is also read otherwise", weight.operand.name)
     if data.operand.dtype not in FLOATS or weight.operand.dtype != data.operand.dtype:
         return Reason("element type has no convolution kernel", data.operand.dtype.name)
+    return _Operands(data, weight, bias, computed)
+
+
+def convolution_of(task: Task) -> Convolution | Reason:
+    """The geometry of the task's Conv, or why its kernels cannot take it."""
+    found = _operands(task, "Conv")
+    if isinstance(found, Reason):
+        return found
+    anchor = task.anchor
+    assert anchor is not None
     groups = int(anchor.attribute("group", 1))
     out = anchor.output.dims
+    window = _window(anchor, window_of)
+    if any(begin < 0 for begin in window.begins):
+        return Reason("negative padding")
     return Convolution(
         batch=out[0],
         groups=groups,
-        inputs=weight.shape[1],
-        outputs=weight.shape[0] // groups,
-        spatial=_spatial(task, data.shape[2:], weight.shape[2:], out[2:]),
-        data=data,
-        weight=weight,
-        bias=bias,
+        inputs=found.weight.shape[1],
+        outputs=found.weight.shape[0] // groups,
+        spatial=tuple(
+            Spatial(e, o, k, s, d, b)
+            for e, o, k, s, d, b in zip(
+                window.extents, out[2:], window.kernel, window.strides, window.dilations, window.begins, strict=True
+            )
+        ),
+        data=found.data,
+        weight=found.weight,
+        bias=found.bias,
+        computed=found.computed,
     )
 
 
-def _spatial(
-    task: Task, extents: tuple[int, ...], kernel: tuple[int, ...], out: tuple[int, ...]
-) -> tuple[Spatial, ...]:
+def _window(anchor: Anchor, find: Callable[[Call, tuple[int, ...]], Window]) -> Window:
+    """The geometry that the operator's definition uses, so that there is one reading of the attributes."""
+    node = Node(anchor.op, tuple(f"x{k}" for k in range(len(anchor.inputs))), ("y",), anchor.attributes)
+    weights = anchor.inputs[1]
+    assert isinstance(weights, TensorType)
+    return find(Call(node, anchor.inputs, (anchor.output,)), weights.dims[2:])
+
+
+def transposed_of(task: Task) -> Transposed | Reason:
+    """The geometry of the task's ConvTranspose, or why its kernels cannot take it."""
+    found = _operands(task, "ConvTranspose")
+    if isinstance(found, Reason):
+        return found
     anchor = task.anchor
     assert anchor is not None
-    rank = len(extents)
-    strides = tuple(anchor.attribute("strides", (1,) * rank))
-    dilations = tuple(anchor.attribute("dilations", (1,) * rank))
-    automatic = anchor.attribute("auto_pad", "NOTSET")
-    automatic = automatic.decode() if isinstance(automatic, bytes) else automatic
-    before = tuple(anchor.attribute("pads", (0,) * (2 * rank)))[:rank]
-    if automatic == "VALID":
-        before = (0,) * rank
-    if automatic in ("SAME_UPPER", "SAME_LOWER"):
-        total = [
-            max((o - 1) * s + (k - 1) * d + 1 - e, 0)
-            for o, s, k, d, e in zip(out, strides, kernel, dilations, extents, strict=True)
-        ]
-        before = tuple(t // 2 if automatic == "SAME_UPPER" else t - t // 2 for t in total)
-    return tuple(
-        Spatial(e, o, k, s, d, b)
-        for e, o, k, s, d, b in zip(extents, out, kernel, strides, dilations, before, strict=True)
+    groups = int(anchor.attribute("group", 1))
+    window = _window(anchor, transposed_window_of)
+    strides, out = window.strides, anchor.output.dims[2:]
+    if any(s > 1 and d > 1 and k > 1 for s, d, k in zip(strides, window.dilations, window.kernel, strict=True)):
+        return Reason("transposed convolution with both stride and dilation")
+    spatial, shifts = [], []
+    for extent, k, s, d, o, b in zip(
+        window.extents, window.kernel, strides, window.dilations, out, window.begins, strict=True
+    ):
+        taps = -(-k // s)
+        first, last = b // s, (b + o - 1) // s
+        padding = (taps - 1) * d - first
+        if padding < 0 or b < 0:
+            return Reason("transposed convolution with more padding than kernel")
+        spatial.append(Spatial(extent, max(0, last - first + 1), taps, 1, d, padding))
+        shifts.append(b - first * s)
+    shape = Convolution(
+        batch=anchor.output.dims[0],
+        groups=groups,
+        inputs=found.weight.shape[0] // groups,
+        outputs=found.weight.shape[1],
+        spatial=tuple(spatial),
+        data=found.data,
+        weight=found.weight,
+        bias=found.bias,
+        computed=found.computed,
     )
+    return Transposed(shape, strides, tuple(shifts), out)

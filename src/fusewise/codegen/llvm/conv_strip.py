@@ -101,7 +101,7 @@ def joined_levels(levels: Sequence[Level]) -> tuple[Level, ...]:
 def strip_of(shape: Convolution) -> Strip:
     """The layout of the strip that suits how the input is stored."""
     strides = shape.data.strides
-    planar = strides[1] != 1 and shape.channels > 1
+    planar = shape.planar
     absent = Spatial(1, 1, 1, 1, 1, 0)
     axes = list(zip(shape.spatial, shape.out_axes, strides[2:], strict=True))
     if len(axes) == 1 and not planar:

@@ -55,6 +55,8 @@ def understand(task: Task, target: Target) -> Depthwise | Reason:
     shape = convolution_of(task)
     if isinstance(shape, Reason):
         return shape
+    if shape.computed is not None:
+        return Reason("operand is computed on the way in", "0")
     if shape.groups == 1 or shape.inputs != 1 or shape.outputs != 1:
         return Reason("not depthwise: a group has several channels")
     if shape.data.strides[1] != 1:

@@ -14,7 +14,7 @@ import numpy as np
 from fusewise.codegen.kernel import Argument, Kernel, Params
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of, widened
-from fusewise.codegen.llvm.gemm_finish import Finish, finisher, is_heavy, joins
+from fusewise.codegen.llvm.gemm_finish import Finish, finisher, is_heavy, joins, reads
 from fusewise.codegen.llvm.gemm_product import (
     Axis,
     Left,
@@ -75,8 +75,8 @@ def understand(task: Task, target: Target) -> MatrixProduct | Reason:
         return right
     if left.operand.dtype not in FLOATS or right.operand.dtype != left.operand.dtype:
         return Reason("element type has no matrix product kernel", left.operand.dtype.name)
-    if right.operand.constant and any(right.operand.name in repr(store.value) for store in task.stores):
-        return Reason("the packed operand is also read by the stores", right.operand.name)
+    if right.operand.constant and (reads(task, right.operand.name) or left.operand.name == right.operand.name):
+        return Reason("the packed operand is also read otherwise", right.operand.name)
     return _matmul(task, left, right) if anchor.op == "MatMul" else _gemm(task, left, right)
 
 

@@ -14,7 +14,7 @@ from fusewise.codegen.view import strides_along
 from fusewise.lower.task import ACC, Task
 from fusewise.ops.expr import Expr, walk
 
-__all__ = ["Finish", "finisher", "is_heavy", "joins"]
+__all__ = ["Finish", "finisher", "is_heavy", "joins", "reads"]
 
 Finish = Callable[[Mapping[str, Int], str, Value, int], None]
 """`finish(indices, lane axis, accumulator, valid lanes)` runs every store of the task."""
@@ -41,6 +41,11 @@ def finisher(f: Function, task: Task, target: Target, pointers: Mapping[str, Val
 def is_heavy(task: Task) -> bool:
     """Are the stores so long that repeating them for every accumulator would bloat the code?"""
     return sum(len(walk(store.value)) for store in task.stores) > HEAVY
+
+
+def reads(task: Task, name: str) -> bool:
+    """Do the stores read operand `name`?"""
+    return any(e.op == "load" and e.value == name for store in task.stores for e in walk(store.value))
 
 
 def joins(task: Task, outer: str, inner: str, inner_extent: int) -> bool:

@@ -156,7 +156,7 @@ def emit_product(
     start: Callable[[Sequence[Int], Sequence[Int]], Sequence[Value]],
     finish: Finish,
     rolled_finish: bool,
-    group_stride: int = 0,
+    group_at: Callable[[Int], tuple[Int, Int]] | None = None,
     together: int = 1,
 ) -> None:
     """Emit the loops.
@@ -164,6 +164,8 @@ def emit_product(
     - `left(outer, first, last, unit)` prepares the rows first..last (flat) of an outer index and says where they are.
     - `right(outer, group, panel, columns)` points to the columns of a panel; `columns` are within the group.
     - `start(outer, columns)` gives the initial value per vector; `columns` count over all groups.
+    - `group_at(group)` is the offset of a group in the left operand and its first column; by default 0 and its turn.
+    - `finish` finds the number of the group among its indices, under the name `group`.
     """
     if product.height == 0 or product.repeats == 0 or product.columns == 0:
         return
@@ -190,11 +192,11 @@ def emit_product(
         def panel(p: Value, _: Sequence[Value]) -> None:
             group, q = (0, p) if product.groups == 1 else (f.udiv(p, in_group), f.urem(p, in_group))
             inside = [column_at(product, tile, q, v, f) for v in range(tile.vectors)]
-            columns = [f.add(f.mul(group, product.columns), c) for c in inside]
+            offset, first = (0, f.mul(group, product.columns)) if group_at is None else group_at(group)
+            columns = [f.add(first, c) for c in inside]
             strip = right(outer, group, q, inside)
             initial = start(outer, columns)
-            offset = f.add(where.offset, f.mul(group, group_stride))
-            origin = Left(where.pointer, offset, where.levels)
+            origin = Left(where.pointer, f.add(where.offset, offset), where.levels)
 
             def one(t: Value, _: Sequence[Value]) -> None:
                 row = first_row(t)
@@ -209,7 +211,7 @@ def emit_product(
                     product.dtype,
                     together,
                 )
-                _finish_tile(f, product, tile, outer, row, columns, sums, finish, scratch)
+                _finish_tile(f, product, tile, outer, group, row, columns, sums, finish, scratch)
 
             f.loop(low, high, 1, one, rolled=True)
 
@@ -297,6 +299,7 @@ def _finish_tile(
     product: Product,
     tile: Tile,
     outer: Sequence[Int],
+    group: Int,
     row: Int,
     columns: Sequence[Int],
     sums: Sequence[Value],
@@ -308,6 +311,7 @@ def _finish_tile(
 
     def indices(r: Int) -> dict[str, Int]:
         found: dict[str, Int] = {name: at for (name, _), at in zip(product.outer, outer, strict=True)}
+        found["group"] = group
         flat = f.add(row, r)
         if product.joined:
             found.update({axis.name: 0 for axis in product.rows[:-1]})

@@ -1,0 +1,313 @@
+"""Convolutions as products of output pixels and output channels, reduced over taps and channels.
+
+Takes the geometry of a convolution (`conv_shape`); gives the product, its parameters, arguments and loops. Output pixels are
+flattened, so small maps fill tiles across row ends. Where no tap leaves the input, the tile reads it in place (a 1x1
+convolution is then a matrix product); otherwise padded rows are copied into a strip first (`conv_strip`).
+
+A transposed convolution is the same with several `phases`: sets of output channels over the same input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fusewise.codegen.kernel import Argument, Params
+from fusewise.codegen.llvm.conv_shape import Convolution
+from fusewise.codegen.llvm.conv_strip import Strip, emit_strip, joined_levels, strip_of
+from fusewise.codegen.llvm.elements import Elements
+from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.llvm.gemm_entry import initial, operand_arguments, scratch_of
+from fusewise.codegen.llvm.gemm_finish import Finish, is_heavy, joins
+from fusewise.codegen.llvm.gemm_product import Axis, Left, Product, emit_product, plan_product, tile_of, tiles_for
+from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, lanes_for
+from fusewise.codegen.llvm.registers import computed
+from fusewise.codegen.packing import packed, panels
+from fusewise.codegen.target import Target
+from fusewise.ir.dtypes import FLOAT64
+from fusewise.lower.task import Task
+
+__all__ = ["Direct", "direct_arguments", "direct_of", "direct_space", "emit_direct", "matrices"]
+
+
+@dataclass(frozen=True)
+class Direct:
+    """A convolution as a product. `strip` is None when the input is read in place.
+
+    `side_by_side` groups are computed in one vector, each lane reading the channels of its own group. The product's groups are
+    the convolution's, over again for each phase.
+    """
+
+    shape: Convolution
+    product: Product
+    strip: Strip | None
+    lanes: int
+    side_by_side: int
+
+    @property
+    def channel_pitch(self) -> int:
+        """Elements from one input channel to the next, where the tile reads it."""
+        return self.shape.data.strides[1] if self.strip is None else self.strip.channel_pitch
+
+    @property
+    def turns(self) -> int:
+        """Product groups of one phase."""
+        return self.shape.groups // self.side_by_side
+
+
+def direct_of(shape: Convolution, task: Task, target: Target, phases: int = 1) -> Direct:
+    """The product that a convolution is."""
+    in_place = shape.computed is None and all(axis.is_inside for axis in shape.spatial)
+    strip = None if in_place else strip_of(shape)
+    size = 64 if shape.dtype == FLOAT64 else 32
+    widest = max(1, target.vector_bits // size)
+    together = _side_by_side(shape, widest)
+    outer = [("i0", shape.batch)]
+    if strip is None:
+        axes = [
+            Axis(name, axis.out, axis.stride * stride)
+            for name, axis, stride in zip(shape.out_axes, shape.spatial, shape.data.strides[2:], strict=True)
+        ]
+        if shape.batch > 1:
+            outer, axes = [], [Axis("i0", shape.batch, shape.data.strides[0]), *axes]
+    else:
+        axes = list(strip.axes())
+        if strip.slice_name is not None:
+            outer.append((strip.slice_name, strip.slices.out))
+    product = Product(
+        outer=tuple(outer),
+        rows=tuple(axes),
+        column="i1",
+        columns=shape.outputs * together,
+        depth=shape.taps * shape.inputs,
+        groups=phases * (shape.groups // together),
+        joined=phases == 1 and _joined(task, axes),
+        dtype=shape.dtype,
+    )
+    return Direct(shape, product, strip, widest if together > 1 else lanes_for(target, shape.outputs, size), together)
+
+
+def _side_by_side(shape: Convolution, lanes: int) -> int:
+    """How many narrow groups share a vector: their outputs fill it exactly, and so do their inputs, side by side."""
+    if shape.groups == 1 or shape.planar or shape.inputs != shape.outputs or shape.outputs >= lanes:
+        return 1
+    together = lanes // shape.outputs
+    return together if lanes % shape.outputs == 0 and shape.groups % together == 0 else 1
+
+
+def _joined(task: Task, axes: Sequence[Axis]) -> bool:
+    extent = axes[-1].extent
+    for axis in reversed(axes[:-1]):
+        if axis.extent > 1 and not joins(task, axis.name, axes[-1].name, extent):
+            return False
+        extent *= axis.extent
+    return True
+
+
+def direct_space(d: Direct, target: Target) -> Iterable[Params]:
+    """Parameters worth trying, the analytic favourite first."""
+    size = d.shape.dtype.itemsize
+    right_bytes = d.product.groups * d.product.depth * d.product.columns * max(4, size)
+    if d.strip is None:
+        row_bytes = d.shape.taps * d.shape.channels * size
+    else:
+        row_bytes = d.strip.channels * size * d.strip.slices.kernel * d.strip.rows.stride * d.strip.columns.stride
+    reserved = d.shape.inputs if d.side_by_side > 1 else 0
+    for tile in tiles_for(d.product, target, d.lanes, reserved)[:6]:
+        params = plan_product(d.product, target, d.lanes, tile, row_bytes, right_bytes)
+        yield params if d.strip is None else _within_cache(d.strip, params, target)
+
+
+def _within_cache(strip: Strip, params: Params, target: Target) -> Params:
+    """Fewer tiles to a block when the strip, with the rows it spans at its ends, would not fit the second level."""
+    rows, tiles = int(params["rows"]), int(params["tiles"])
+    while tiles > 1 and strip.elements(tiles * rows) * strip.dtype.itemsize > target.l2_bytes * 5 // 8:
+        shorter = tiles * 7 // 8
+        if strip.height(shorter * rows) < 2 * strip.rows.reach and strip.rows.reach > strip.rows.stride:
+            break
+        tiles = shorter
+    return {**params, "tiles": tiles}
+
+
+def direct_arguments(
+    d: Direct, task: Task, params: Params, arrange: Callable[[np.ndarray], np.ndarray], recipe: str
+) -> tuple[Argument, ...]:
+    """Operands, packed weights and scratch; `arrange` gives the weights as [product group, depth, columns]."""
+    tile = tile_of(params, computed(d.shape.dtype))
+    element = np.float64 if tile.element == "double" else np.float32
+
+    def pack(weight: np.ndarray) -> np.ndarray:
+        return panels(arrange(weight.astype(element, copy=False)), tile.lanes, tile.vectors)
+
+    order = "planar" if d.shape.planar else "channels last"
+    name = f"{recipe} panels {tile.vectors}x{tile.lanes} {tile.element} groups {d.shape.groups}/{d.side_by_side} {order}"
+    extra = [Argument(d.shape.weight.operand.name, packed(d.shape.weight, name, pack))]
+    if d.strip is not None:
+        nbytes = d.strip.elements(int(params["tiles"]) * tile.rows) * d.shape.dtype.itemsize
+        extra.append(Argument("scratch", nbytes=max(64, -(-nbytes // 64) * 64), per_worker=True))
+    return operand_arguments(task, extra)
+
+
+def matrices(weight: np.ndarray, shape: Convolution, together: int) -> np.ndarray:
+    """Weights [outputs, inputs, taps...] as [product group, depth, columns], the depth in the order the tile reduces it.
+
+    With groups side by side, the columns of `together` groups stand next to each other; at each step every group is at the
+    same channel of its own.
+    """
+    rank = len(shape.spatial)
+    turns = shape.groups // together
+    grouped = weight.reshape(turns, together, shape.outputs, shape.inputs, *weight.shape[2:])
+    taps = list(range(4, 4 + rank))
+    depth = [*taps[:-1], 3, taps[-1]] if shape.planar else [*taps, 3]
+    ordered = grouped.transpose(0, *depth, 1, 2)
+    return ordered.reshape(turns, shape.taps * shape.inputs, together * shape.outputs)
+
+
+def emit_direct(
+    f: Function,
+    d: Direct,
+    task: Task,
+    target: Target,
+    params: Params,
+    arguments: Sequence[Argument],
+    pointers: Mapping[str, Value],
+    worker: Value,
+    workers: Value,
+    finish: Finish,
+) -> None:
+    """The loops of a direct convolution."""
+    shape, product, strip = d.shape, d.product, d.strip
+    tile = tile_of(params, computed(shape.dtype))
+    in_group = -(-product.columns // tile.width)
+    weights = pointers[shape.weight.operand.name]
+    elements = Elements(f, task, target, pointers) if shape.computed is not None else None
+    scratch = None if strip is None else scratch_of(f, pointers, arguments, worker)
+
+    def left(outer: Sequence[Int], first: Int, last: Int, unit: Int) -> Left:
+        if strip is None or scratch is None:
+            base = f.add(shape.data.offset, f.mul(outer[0] if outer else 0, shape.data.strides[0]))
+            return Left(pointers[shape.data.operand.name], base, _levels_in_place(d))
+        return _strip_block(f, d, strip, tile, params, pointers, elements, outer, first, last, scratch)
+
+    def right(outer: Sequence[Int], group: Int, panel: Int, columns: Sequence[Int]) -> Panel:
+        number = f.add(f.mul(group, in_group), panel)
+        first = f.at(weights, f.mul(number, product.depth * tile.width), tile.element)
+        return Panel(tuple(f.at(first, v * tile.lanes, tile.element) for v in range(tile.vectors)), tile.width)
+
+    def start(outer: Sequence[Int], columns: Sequence[Int]) -> list[Value]:
+        count = min(tile.lanes, product.columns)
+        return initial(f, target, pointers, shape.bias, columns, tile.lanes, count, tile.element)
+
+    def group_at(group: Int) -> tuple[Int, Int]:
+        turn = 0 if d.turns == 1 else f.urem(group, d.turns) if d.turns < product.groups else group
+        return f.mul(turn, shape.inputs * d.side_by_side * d.channel_pitch), f.mul(turn, product.columns)
+
+    emit_product(
+        f,
+        target,
+        product,
+        params,
+        worker,
+        workers,
+        left=left,
+        right=right,
+        start=start,
+        finish=finish,
+        rolled_finish=is_heavy(task),
+        group_at=group_at,
+        together=d.side_by_side,
+    )
+
+
+def _levels_in_place(d: Direct) -> tuple[Level, ...]:
+    """The reduction when taps and channels are read where the input lies."""
+    strides = d.shape.data.strides
+    taps = [
+        Level(axis.kernel, axis.dilation * stride) for axis, stride in zip(d.shape.spatial, strides[2:], strict=True)
+    ]
+    channel = Level(d.shape.inputs, strides[1])
+    order = [*taps[:-1], channel, *taps[-1:]] if d.shape.planar else [*taps, channel]
+    return _kept_inner(joined_levels(order), channel, d.side_by_side)
+
+
+def _kept_inner(levels: tuple[Level, ...], channel: Level, together: int) -> tuple[Level, ...]:
+    """With groups side by side the channels of a group stay a level of their own, the innermost."""
+    if together == 1 or levels[-1].extent == channel.extent:
+        return levels
+    if channel.extent == 1:
+        return (*levels, channel)
+    assert levels[-1].extent % channel.extent == 0
+    return (*levels[:-1], Level(levels[-1].extent // channel.extent, channel.extent * channel.stride), channel)
+
+
+def _strip_block(
+    f: Function,
+    d: Direct,
+    strip: Strip,
+    tile: Tile,
+    params: Params,
+    pointers: Mapping[str, Value],
+    elements: Elements | None,
+    outer: Sequence[Int],
+    first: Int,
+    last: Int,
+    scratch: Value,
+) -> Left:
+    """Copy the rows of a block and say where its outputs find them."""
+    shape = d.shape
+    slice_pitch = strip.height(int(params["tiles"]) * tile.rows) * strip.row_pitch
+    slice_at: Int = outer[1] if len(outer) > 1 else 0
+    width = strip.columns.out
+    top, bottom = f.udiv(first, width), f.udiv(last, width)
+    base = f.add(shape.data.offset, f.mul(outer[0], shape.data.strides[0]))
+    if elements is None:
+        low, high = emit_strip(f, strip, pointers[shape.data.operand.name], base, scratch, slice_pitch, slice_at, top, bottom)
+    else:
+        row = _computed_row(f, d, strip, elements, outer[0])
+        low, high = emit_strip(f, strip, scratch, 0, scratch, slice_pitch, slice_at, top, bottom, row)
+    whole = strip.slices.kernel == 1 and strip.slices.is_inside
+    levels = strip.levels(shape.inputs, slice_pitch, 0 if whole else low, None if whole else high)
+    channel = Level(shape.inputs, strip.channel_pitch)
+    offset = f.mul(top, -strip.rows.stride * strip.row_pitch)
+    return Left(scratch, offset, _kept_inner(levels, channel, d.side_by_side))
+
+
+def _computed_row(
+    f: Function, d: Direct, strip: Strip, elements: Elements, batch: Int
+) -> Callable[[Value, Int, Int], None]:
+    """Writes one padded row of the strip by evaluating what was fused in front of the convolution."""
+    shape = d.shape
+    computed_element = shape.computed
+    assert computed_element is not None
+    lanes = lanes_for(elements.target, shape.channels)
+    lanes = lanes if shape.channels >= lanes else 1
+    left = min(strip.columns.before, strip.columns.covered)
+    width = max(0, min(strip.columns.extent, strip.columns.covered - left))
+    right = strip.columns.covered - left - width
+    rank = len(shape.spatial)
+
+    def row(at: Value, depth: Int, height: Int) -> None:
+        inner = f.at(at, left * shape.channels)
+        if left:
+            f.clear(at, left * shape.channels * 4)
+        if right:
+            f.clear(f.at(inner, width * shape.channels), right * shape.channels * 4)
+
+        def pixel(w: Value, _: Sequence[Value]) -> None:
+            names = [f"p{k + 2}" for k in range(rank)]
+            # a signal lies along the rows of the strip, see `strip_of`
+            spatial = [height] if strip.row_names[1] is None else [depth, height, w][-rank:]
+
+            def channels(c: Value, _: Sequence[Value]) -> None:
+                channel = c if shape.channels % lanes == 0 else f.minimum(c, shape.channels - lanes)
+                indices = {"p0": batch, "p1": channel, **dict(zip(names, spatial, strict=True))}
+                value = elements.at(indices, "p1", lanes).value(computed_element)
+                f.store(value, f.at(inner, f.add(f.mul(w, shape.channels), channel)))
+
+            f.loop(0, shape.channels, lanes, channels, rolled=True)
+
+        f.loop(0, width, 1, pixel, rolled=True)
+
+    return row

@@ -1,0 +1,120 @@
+"""Transposed convolutions: one product whose columns are (phase, output channel).
+
+An output position modulo the stride is its phase. Outputs of one phase form an ordinary convolution of unit stride with every
+stride-th tap; all phases read the same input rows, so they are computed together and each stores to its own places:
+
+    2x2, stride 2:   out[2q + f, m] = sum over c of data[q, c] * weight[c, m, f]      four phases of one tap each
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from fusewise.codegen.kernel import Argument, Kernel, Params
+from fusewise.codegen.llvm.conv_direct import Direct, direct_arguments, direct_of, direct_space, emit_direct
+from fusewise.codegen.llvm.conv_shape import Transposed, transposed_of
+from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.llvm.gemm_entry import enter
+from fusewise.codegen.llvm.gemm_finish import Finish, finisher
+from fusewise.codegen.llvm.gemm_product import unravel
+from fusewise.codegen.target import Target
+from fusewise.lower.task import Reason, Task
+
+__all__ = ["CONV_TRANSPOSE"]
+
+MAX_PHASES = 64
+"""Beyond this most of the product would be zeros or tiny."""
+
+
+def _accepts(task: Task, target: Target) -> Reason | None:
+    found = transposed_of(task)
+    if isinstance(found, Reason):
+        return found
+    return Reason("transposed convolution with a very long stride") if found.phases > MAX_PHASES else None
+
+
+def _understood(task: Task, target: Target) -> tuple[Transposed, Direct]:
+    found = transposed_of(task)
+    assert not isinstance(found, Reason), found
+    return found, direct_of(found.shape, task, target, found.phases)
+
+
+def _space(task: Task, target: Target) -> Iterable[Params]:
+    return direct_space(_understood(task, target)[1], target)
+
+
+def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
+    t, d = _understood(task, target)
+
+    def arrange(weight: np.ndarray) -> np.ndarray:
+        return phase_matrices(weight, t, d.side_by_side)
+
+    return direct_arguments(d, task, params, arrange, f"transposed by {t.strides}")
+
+
+def phase_matrices(weight: np.ndarray, t: Transposed, together: int) -> np.ndarray:
+    """Weights [inputs of all groups, outputs, taps...] as [phase and group, depth, columns].
+
+    Axis by axis, taps are padded with zeros to whole strides and split into (tap of the phase, phase); a phase's taps run
+    backwards, because input moves backwards under a transposed kernel.
+    """
+    shape, rank = t.shape, len(t.strides)
+    padding = [(0, 0), (0, 0)]
+    split: list[int] = []
+    for axis, stride, extent in zip(shape.spatial, t.strides, weight.shape[2:], strict=True):
+        padding.append((0, axis.kernel * stride - extent))
+        split += [axis.kernel, stride]
+    turns = shape.groups // together
+    whole = np.pad(weight, padding).reshape(turns, together, shape.inputs, shape.outputs, *split)
+    taps = [4 + 2 * k for k in range(rank)]
+    phases = [5 + 2 * k for k in range(rank)]
+    whole = np.flip(whole, taps)
+    depth = [*taps[:-1], 2, taps[-1]] if shape.planar else [*taps, 2]
+    ordered = whole.transpose(*phases, 0, *depth, 1, 3)
+    return ordered.reshape(t.phases * turns, shape.taps * shape.inputs, together * shape.outputs)
+
+
+def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
+    t, d = _understood(task, target)
+    arguments = _arguments(task, target, params)
+    module, f, pointers, worker, workers = enter(symbol, arguments)
+    finish = _placed(f, t, d, finisher(f, task, target, pointers))
+    emit_direct(f, d, task, target, params, arguments, pointers, worker, workers, finish)
+    f.give_back()
+    return module.text()
+
+
+def _placed(f: Function, t: Transposed, d: Direct, finish: Finish) -> Finish:
+    """Stores at the output that a phase and a position make, when there is one."""
+
+    def placed(indices: Mapping[str, Int], lane: str, value: Value, count: int) -> None:
+        phases = unravel(f, f.udiv(indices["group"], d.turns), t.strides)
+        at = dict(indices)
+        conditions: list[Value] = []
+        for name, axis, phase, stride, shift, extent in zip(
+            t.shape.out_axes, t.shape.spatial, phases, t.strides, t.shifts, t.extents, strict=True
+        ):
+            at[name] = f.sub(f.add(f.mul(indices[name], stride), phase), shift)
+            if shift > 0 or axis.out * stride - shift > extent:
+                conditions.append(f.compare("icmp ult", at[name], extent))
+        _guarded(f, conditions, lambda: finish(at, lane, value, count))
+
+    return placed
+
+
+def _guarded(f: Function, conditions: Sequence[Value], body: Callable[[], None]) -> None:
+    """Run `body` where all conditions hold."""
+    if not conditions:
+        body()
+        return
+    all_hold = conditions[0]
+    for condition in conditions[1:]:
+        all_hold = f.binary("and", all_hold, condition)
+    f.when(all_hold, body)
+
+
+PHASES = Kernel("transposed-convolution", _accepts, _space, _arguments, _build)
+
+CONV_TRANSPOSE: tuple[Kernel, ...] = (PHASES,)
