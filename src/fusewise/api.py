@@ -141,10 +141,11 @@ def optimize(
     shapes: Mapping[str, Sequence[int]] | None = None,
     symbols: Mapping[str, int] | None = None,
     passes: bool | Sequence[Pass] = True,
+    exact: bool = False,
     trace: Trace | None = None,
 ) -> Graph:
-    """A better graph for any runtime: the same answers from fewer and cheaper nodes."""
-    return _cleaned(load(model, shapes=shapes, symbols=symbols), passes, Trace() if trace is None else trace)
+    """A better graph for any runtime: the same answers from fewer and cheaper nodes; under `exact` to the last bit."""
+    return _cleaned(load(model, shapes=shapes, symbols=symbols), passes, Trace() if trace is None else trace, exact)
 
 
 def to_onnx(graph: Graph) -> onnx.ModelProto:
@@ -182,7 +183,8 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     decisions = Trace(disabled=frozenset(chosen.disable)) if trace is None else trace
     source = _built(model)
     begin = time.perf_counter()
-    graph = _cleaned(load(source, shapes=chosen.shapes, symbols=chosen.symbols), chosen.passes, decisions)
+    bound = load(source, shapes=chosen.shapes, symbols=chosen.symbols)
+    graph = _cleaned(bound, chosen.passes, decisions, chosen.exact)
     program = generate(
         simple.partition(graph, decisions),
         host_target(),
@@ -396,12 +398,12 @@ def _written(source: Source, graph: Graph, folder: Path) -> Path:
     return path
 
 
-def _cleaned(graph: Graph, passes: bool | Sequence[Pass], trace: Trace) -> Graph:
+def _cleaned(graph: Graph, passes: bool | Sequence[Pass], trace: Trace, exact: bool = False) -> Graph:
     from fusewise.passes import pipeline
 
     if passes is False:
         return graph
-    return pipeline.run(graph, pipeline.CLEAN if passes is True else tuple(passes), trace)
+    return pipeline.run(graph, pipeline.CLEAN if passes is True else tuple(passes), trace, exact=exact)
 
 
 def cache_folder(cache: bool | str | Path) -> Path | None:
