@@ -1,0 +1,220 @@
+"""The mathematical functions: errors in units in the last place against more precise arithmetic, and IEEE special cases."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from fusewise.codegen.llvm import mathfn
+from fusewise.codegen.llvm.emit import Module, vector
+from fusewise.codegen.target import TARGETS, Target
+from fusewise.runtime.jit import compile_assembly, compile_object, load
+
+Run = Callable[..., np.ndarray]
+
+
+def module_text(op: str, element: str, lanes: int, target: Target) -> str:
+    """`kernel(x, y, result, n)`: apply a function to n elements, a multiple of `lanes`."""
+    module = Module()
+    f = module.function("kernel", ("ptr noalias", "ptr noalias", "ptr noalias", "i64"))
+    first, second, result, n = f.arguments
+    kind = vector(element, lanes)
+
+    def body(i, _):
+        x = f.load(kind, f.at(first, i, element))
+        y = f.load(kind, f.at(second, i, element))
+        if op == "pow":
+            value = mathfn.power(f, target, x, y, None)
+        elif op == "fmod":
+            value = mathfn.remainder(f, target, x, y)
+        else:
+            value = mathfn.call(f, target, op, x)
+        f.store(value, f.at(result, i, element))
+
+    f.loop(0, n, lanes, body)
+    f.give_back()
+    return module.text()
+
+
+@pytest.fixture(scope="module")
+def run() -> Callable[..., np.ndarray]:
+    from fusewise.runtime.host import host_target
+
+    target, libraries = host_target(), {}
+
+    def apply(op: str, x: np.ndarray, y: np.ndarray | None = None) -> np.ndarray:
+        element, lanes = ("float", 8) if x.dtype == np.float32 else ("double", 4)
+        if (op, element) not in libraries:
+            text = module_text(op, element, lanes, target)
+            libraries[op, element] = load([compile_object(text, target)], ["kernel"])
+        padded = np.zeros(-(-x.size // lanes) * lanes, x.dtype)
+        padded[: x.size] = x
+        other = np.ones_like(padded)
+        if y is not None:
+            other[: x.size] = y
+        result = np.empty_like(padded)
+        kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int64)
+        function = kind(libraries[op, element].addresses["kernel"])
+        function(padded.ctypes.data, other.ctypes.data, result.ctypes.data, padded.size)
+        return result[: x.size]
+
+    return apply
+
+
+def erf(x: np.ndarray) -> np.ndarray:
+    return np.vectorize(math.erf, otypes=[np.float64])(x.astype(np.float64)).astype(x.dtype)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    small = np.exp(-np.abs(x))
+    return np.where(np.isnan(x), x, np.where(x >= 0, 1 / (1 + small), small / (1 + small)))
+
+
+TRUTH: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "exp": np.exp,
+    "expm1": np.expm1,
+    "log": np.log,
+    "log1p": np.log1p,
+    "erf": erf,
+    "tanh": np.tanh,
+    "sigmoid": sigmoid,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.rint,
+}
+BOUND_ULP = {"exp": 3, "log": 1.5, "floor": 0, "ceil": 0, "round": 0, "sin": 1, "cos": 1, "tan": 1}
+"""Tighter than the common bound of 4, for float."""
+
+
+def error_in_ulp(found: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Distance in units in the last place of the result type; `truth` is more precise."""
+    rounded = truth.astype(found.dtype)
+    same = (found == rounded) | (np.isnan(found) & np.isnan(rounded))
+    finite = np.isfinite(found) & np.isfinite(rounded)
+    spacing = np.spacing(np.abs(np.where(finite, rounded, 1))).astype(truth.dtype)
+    distance = np.abs(np.where(finite, found, 0).astype(truth.dtype) - np.where(finite, truth, 0)) / spacing
+    return np.where(same, 0, np.where(finite, distance, np.inf)).astype(float)
+
+
+def check_float_bits(run: Run, op: str, step: int, start: int = 0) -> None:
+    """Every `step`-th bit pattern of float32."""
+    x = np.arange(start, 2**32, step, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    if op in ("sin", "cos", "tan"):  # the range the reduction is good for, and what is not finite
+        x = x[(np.abs(x) < 2**20) | ~np.isfinite(x)]
+    if op == "sigmoid":  # subnormal results are flushed
+        x = x[~(x < -87)]
+    with np.errstate(all="ignore"):
+        error = error_in_ulp(run(op, x), TRUTH[op](x.astype(np.float64)))
+    worst = int(np.argmax(error))
+    assert error[worst] <= BOUND_ULP.get(op, 4), (op, x[worst], error[worst])
+
+
+@pytest.mark.parametrize("op", TRUTH)
+def test_float_over_the_bit_patterns(run, op):
+    check_float_bits(run, op, 200_003 if op == "erf" else 20_011)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op", TRUTH)
+def test_float_over_many_bit_patterns(run, op):
+    for start in range(0, 1024, 256):
+        check_float_bits(run, op, 4096 if op == "erf" else 509, start)
+
+
+def points(op: str, n: int = 4000) -> np.ndarray:
+    """Arguments of the function's domain, over many magnitudes."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(size=n) * s for s in (1e-8, 1e-3, 0.3, 1, 5, 30, 300)] + [rng.uniform(-1, 1, n)])
+    if op in ("log", "acosh"):
+        x = np.abs(x) + (op == "acosh")
+    if op in ("asin", "acos", "atanh"):
+        x = x[np.abs(x) < 1]
+    if op == "log1p":
+        x = x[x > -1]
+    if op in ("exp", "expm1", "sinh", "cosh", "sigmoid"):
+        x = x[np.abs(x) < 700]
+    if op in ("sin", "cos", "tan"):
+        x = np.concatenate([x, rng.normal(size=n) * 1e5, np.arange(1, 999) * np.pi / 2])
+    return x
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).eps > 2.0**-60, reason="nothing here is more precise than float64")
+@pytest.mark.parametrize("op", TRUTH)
+def test_double(run, op):
+    x = points(op)
+    wide = x if op == "erf" else x.astype(np.longdouble)  # math.erf is good to one unit itself
+    error = error_in_ulp(run(op, x), TRUTH[op](wide))
+    worst = int(np.argmax(error))
+    assert error[worst] <= 4, (op, x[worst], error[worst])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("op", TRUTH)
+def test_special_arguments(run, op, dtype):
+    huge, tiny = np.finfo(dtype).max, np.finfo(dtype).smallest_subnormal
+    normal = np.finfo(dtype).tiny
+    x = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1, -1, tiny, -tiny, normal, -normal, 0.5, -0.5, 2, -2, 1 + 2**-20]
+    x += [] if op in ("sin", "cos", "tan") else [huge, -huge]
+    given = np.array(x, dtype)
+    with np.errstate(all="ignore"):
+        expected = TRUTH[op](given.astype(np.float64)).astype(dtype)
+    found = run(op, given)
+    np.testing.assert_allclose(found, expected, rtol=8 * np.finfo(dtype).eps, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_power(run, dtype):
+    rng = np.random.default_rng(1)
+    x = np.exp(rng.normal(size=20_000) * (5 if dtype == np.float32 else 30)).astype(dtype)
+    y = (rng.normal(size=20_000) * 8).astype(dtype)
+    wide = np.float64 if dtype == np.float32 else np.longdouble
+    with np.errstate(all="ignore"):
+        truth = np.power(x.astype(wide), y.astype(wide))
+        found = run("pow", x, y)
+        error = error_in_ulp(found, truth)
+    worst = int(np.argmax(error))
+    assert error[worst] <= (1 if dtype == np.float32 else 2), (x[worst], y[worst], found[worst], truth[worst])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("op", ["pow", "fmod"])
+def test_two_argument_specials(run, op, dtype):
+    special = np.array([0, -0.0, np.nan, np.inf, -np.inf, 1, -1, 2, -2, 3, -3, 0.5, -0.5, 2.5, 1e30, -1e-30], dtype)
+    x, y = (v.reshape(-1).copy() for v in np.meshgrid(special, special))
+    with np.errstate(all="ignore"):
+        expected = {"pow": np.power, "fmod": np.fmod}[op](x, y)
+    np.testing.assert_allclose(run(op, x, y), expected, rtol=4 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_remainder_is_exact(run, dtype):
+    rng = np.random.default_rng(2)
+    x = (rng.normal(size=4000) * np.exp(rng.uniform(-20, 60, 4000))).astype(dtype)
+    y = (rng.normal(size=4000) * np.exp(rng.uniform(-20, 20, 4000))).astype(dtype)
+    np.testing.assert_array_equal(run("fmod", x, y), np.fmod(x, y))
+
+
+@pytest.mark.parametrize("generic", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("op", [*TRUTH, "pow", "fmod"])
+def test_no_target_needs_a_library(generic, op):
+    """Whatever the machine lacks is written out, not called."""
+    for element in ("float", "double"):
+        lines = compile_assembly(module_text(op, element, 4, generic), generic).splitlines()
+        words = [line.split() for line in lines]
+        called = {w[1] for w in words if len(w) > 1 and w[0] in ("callq", "bl", "jmp", "b")}
+        assert not {name for name in called if not name.startswith((".", "fusewise.", "*"))}, called
