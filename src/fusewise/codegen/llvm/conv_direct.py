@@ -20,7 +20,7 @@ from fusewise.codegen.llvm.conv_strip import Strip, emit_strip, joined_levels, s
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import initial, operand_arguments, scratch_of
-from fusewise.codegen.llvm.gemm_finish import Finish, is_heavy, joins
+from fusewise.codegen.llvm.gemm_finish import Finish, is_heavy, joined_axis
 from fusewise.codegen.llvm.gemm_product import Axis, Left, Product, emit_product, plan_product, tile_of, tiles_for
 from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, lanes_for
 from fusewise.codegen.llvm.registers import computed
@@ -83,7 +83,7 @@ def direct_of(shape: Convolution, task: Task, target: Target, phases: int = 1) -
         columns=shape.outputs * together,
         depth=shape.taps * shape.inputs,
         groups=phases * (shape.groups // together),
-        joined=phases == 1 and _joined(task, axes),
+        joined=joined_axis(task, [(axis.name, axis.extent) for axis in axes]) if phases == 1 else None,
         dtype=shape.dtype,
     )
     return Direct(shape, product, strip, widest if together > 1 else lanes_for(target, shape.outputs, size), together)
@@ -95,15 +95,6 @@ def _side_by_side(shape: Convolution, lanes: int) -> int:
         return 1
     together = lanes // shape.outputs
     return together if lanes % shape.outputs == 0 and shape.groups % together == 0 else 1
-
-
-def _joined(task: Task, axes: Sequence[Axis]) -> bool:
-    extent = axes[-1].extent
-    for axis in reversed(axes[:-1]):
-        if axis.extent > 1 and not joins(task, axis.name, axes[-1].name, extent):
-            return False
-        extent *= axis.extent
-    return True
 
 
 def direct_space(d: Direct, target: Target) -> Iterable[Params]:
@@ -142,7 +133,9 @@ def direct_arguments(
         return panels(arrange(weight.astype(element, copy=False)), tile.lanes, tile.vectors)
 
     order = "planar" if d.shape.planar else "channels last"
-    name = f"{recipe} panels {tile.vectors}x{tile.lanes} {tile.element} groups {d.shape.groups}/{d.side_by_side} {order}"
+    name = (
+        f"{recipe} panels {tile.vectors}x{tile.lanes} {tile.element} groups {d.shape.groups}/{d.side_by_side} {order}"
+    )
     extra = [Argument(d.shape.weight.operand.name, packed(d.shape.weight, name, pack))]
     if d.strip is not None:
         nbytes = d.strip.elements(int(params["tiles"]) * tile.rows) * d.shape.dtype.itemsize
@@ -263,7 +256,9 @@ def _strip_block(
     top, bottom = f.udiv(first, width), f.udiv(last, width)
     base = f.add(shape.data.offset, f.mul(outer[0], shape.data.strides[0]))
     if elements is None:
-        low, high = emit_strip(f, strip, pointers[shape.data.operand.name], base, scratch, slice_pitch, slice_at, top, bottom)
+        low, high = emit_strip(
+            f, strip, pointers[shape.data.operand.name], base, scratch, slice_pitch, slice_at, top, bottom
+        )
     else:
         row = _computed_row(f, d, strip, elements, outer[0])
         low, high = emit_strip(f, strip, scratch, 0, scratch, slice_pitch, slice_at, top, bottom, row)

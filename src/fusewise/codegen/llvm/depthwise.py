@@ -241,7 +241,7 @@ def _reduce(
 
     if d.axes[0].kernel == 1 and d.axes[0].is_inside:
         return tuple(kernel_slice(0, start))
-    return f.loop(slices[0], slices[1], 1, lambda z, carried: kernel_slice(z, carried), tuple(start), rolled=True)
+    return f.loop(slices[0], slices[1], 1, kernel_slice, tuple(start), rolled=True)
 
 
 def _finish(

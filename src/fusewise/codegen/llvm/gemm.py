@@ -14,7 +14,7 @@ import numpy as np
 from fusewise.codegen.kernel import Argument, Kernel, Params
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of, widened
-from fusewise.codegen.llvm.gemm_finish import Finish, finisher, is_heavy, joins, reads
+from fusewise.codegen.llvm.gemm_finish import Finish, finisher, is_heavy, joined_axis, reads
 from fusewise.codegen.llvm.gemm_product import (
     Axis,
     Left,
@@ -93,17 +93,16 @@ def _matmul(task: Task, left: View, right: View) -> MatrixProduct:
     rows = [Axis(f"i{k}", shape[k], left_strides[k]) for k in shared]
     if has_rows:
         rows.append(Axis(f"i{lead}", left.shape[-2], left.strides[-2]))
-    rows = rows if rows else [Axis("row", 1, 0)]
-    product = _joined(
-        task,
-        Product(
-            outer=tuple((f"i{k}", shape[k]) for k in apart),
-            rows=tuple(rows),
-            column=f"i{len(shape) - 1}" if has_columns else "column",
-            columns=right.shape[-1] if has_columns else 1,
-            depth=left.shape[-1],
-            dtype=left.operand.dtype,
-        ),
+    if not rows:
+        rows.append(Axis("row", 1, 0))
+    product = Product(
+        outer=tuple((f"i{k}", shape[k]) for k in apart),
+        rows=tuple(rows),
+        column=f"i{len(shape) - 1}" if has_columns else "column",
+        columns=right.shape[-1] if has_columns else 1,
+        depth=left.shape[-1],
+        joined=joined_axis(task, [(axis.name, axis.extent) for axis in rows]),
+        dtype=left.operand.dtype,
     )
     return MatrixProduct(
         product,
@@ -121,17 +120,6 @@ def _leading(view: View, own: int, lead: int) -> list[int]:
     """Strides along the broadcast leading axes; 0 where the operand is broadcast."""
     strides = [0 if extent == 1 else stride for extent, stride in zip(view.shape[:-own], view.strides, strict=False)]
     return [0] * (lead - len(strides)) + strides
-
-
-def _joined(task: Task, product: Product) -> Product:
-    """Let the stores take the flat row index where their addresses allow it."""
-    inner = product.rows[-1]
-    extent = inner.extent
-    for axis in reversed(product.rows[:-1]):
-        if axis.extent > 1 and not joins(task, axis.name, inner.name, extent):
-            return product
-        extent *= axis.extent
-    return Product(**{**product.__dict__, "joined": True})
 
 
 def _gemm(task: Task, left: View, right: View) -> MatrixProduct | Reason:
@@ -161,7 +149,6 @@ def _gemm(task: Task, left: View, right: View) -> MatrixProduct | Reason:
         column="i1",
         columns=right.shape[column],
         depth=left.shape[depth],
-        joined=True,
         dtype=left.operand.dtype,
     )
     return MatrixProduct(
@@ -236,7 +223,9 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
         extra.append(Argument(m.right.operand.name, packed(_matrices(m), recipe, arrange)))
     if params["right"] == "repacked":
         size = 8 if tile.element == "double" else 4
-        extra.append(Argument("scratch", nbytes=-(-repacked_elements(m.product, tile) * size // 64) * 64, per_worker=True))
+        extra.append(
+            Argument("scratch", nbytes=-(-repacked_elements(m.product, tile) * size // 64) * 64, per_worker=True)
+        )
     return operand_arguments(task, extra)
 
 

@@ -14,7 +14,7 @@ from fusewise.codegen.view import strides_along
 from fusewise.lower.task import ACC, Task
 from fusewise.ops.expr import Expr, walk
 
-__all__ = ["Finish", "finisher", "is_heavy", "joins", "reads"]
+__all__ = ["Finish", "finisher", "is_heavy", "joined_axis", "reads"]
 
 Finish = Callable[[Mapping[str, Int], str, Value, int], None]
 """`finish(indices, lane axis, accumulator, valid lanes)` runs every store of the task."""
@@ -48,12 +48,25 @@ def reads(task: Task, name: str) -> bool:
     return any(e.op == "load" and e.value == name for store in task.stores for e in walk(store.value))
 
 
-def joins(task: Task, outer: str, inner: str, inner_extent: int) -> bool:
-    """May stores be given (outer = 0, inner = outer * inner_extent + inner) for every pair of indices?
+def joined_axis(task: Task, axes: Sequence[tuple[str, int]]) -> str | None:
+    """The row axis (name, extent) that stores may be given a flat row index for, all other row axes being 0.
 
-    True when each operand is read and written with a stride along `outer` that continues the one along `inner`, and neither
-    index is used for anything else.
+    There is one when each operand is read and written with strides that continue each other along all axes, and no index is
+    used for anything else. Axes of extent 1 are never it: what reads them reads at 0.
     """
+    wide = [axis for axis in axes if axis[1] > 1]
+    if not wide:
+        return None
+    inner, extent = wide[-1]
+    for outer, size in reversed(wide[:-1]):
+        if not _continues(task, outer, inner, extent):
+            return None
+        extent *= size
+    return inner
+
+
+def _continues(task: Task, outer: str, inner: str, inner_extent: int) -> bool:
+    """Is the stride along `outer` that along `inner` times `inner_extent`, everywhere?"""
     for store in task.stores:
         accesses = [(store.operand, store.index)]
         accesses += [(str(e.value), e.args) for e in walk(store.value) if e.op == "load" and e.value != ACC]

@@ -53,7 +53,7 @@ class Product:
     """What is computed: for each outer index and group, rows x columns, reduced over `depth` steps.
 
     `outer` are axes (index variable, extent) that nothing is shared across; `column` is the index variable of the columns,
-    which run over groups * columns. `joined` tells that the stores take the flat row index as the innermost row axis.
+    which run over groups * columns. `joined` names the row axis that the stores take the flat row index for, if they do.
     `dtype` is what the left operand is stored as.
     """
 
@@ -63,7 +63,7 @@ class Product:
     columns: int
     depth: int
     groups: int = 1
-    joined: bool = False
+    joined: str | None = None
     dtype: DType = FLOAT32
 
     @property
@@ -269,9 +269,7 @@ def row_pointers(f: Function, product: Product, tile: Tile, left: Left, row: Int
             beyond = f.select(f.compare("icmp sge", inside, inner.extent - r), jump, f.i64(0))
             found.append(f.at(first, f.add(beyond, r * inner.stride), stored))
         return found
-    return [
-        f.at(left.pointer, f.add(left.offset, _address(f, axes, f.add(row, r))), stored) for r in range(tile.rows)
-    ]
+    return [f.at(left.pointer, f.add(left.offset, _address(f, axes, f.add(row, r))), stored) for r in range(tile.rows)]
 
 
 def merged(axes: Sequence[Axis]) -> list[Axis]:
@@ -313,9 +311,9 @@ def _finish_tile(
         found: dict[str, Int] = {name: at for (name, _), at in zip(product.outer, outer, strict=True)}
         found["group"] = group
         flat = f.add(row, r)
-        if product.joined:
-            found.update({axis.name: 0 for axis in product.rows[:-1]})
-            found[product.rows[-1].name] = flat
+        if product.joined is not None:
+            found.update({axis.name: 0 for axis in product.rows})
+            found[product.joined] = flat
         else:
             each = unravel(f, flat, [axis.extent for axis in product.rows])
             found.update({axis.name: at for axis, at in zip(product.rows, each, strict=True)})

@@ -49,7 +49,14 @@ def repack(
 
 
 def _elements(
-    f: Function, target: Target, product: Product, tile: Tile, start: Value, depth_stride: int, column_stride: int, to: Value
+    f: Function,
+    target: Target,
+    product: Product,
+    tile: Tile,
+    start: Value,
+    depth_stride: int,
+    column_stride: int,
+    to: Value,
 ) -> None:
     stored = memory_type(product.dtype)
     count = min(tile.lanes, product.columns)

@@ -1,0 +1,355 @@
+"""Convolutions of random geometry against PyTorch, through every kernel that accepts them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from fusewise.codegen.kernel import Kernel
+from fusewise.codegen.llvm.conv import DIRECT
+from fusewise.codegen.llvm.conv_kernels import CONV
+from fusewise.codegen.llvm.transposed_conv import CONV_TRANSPOSE
+from fusewise.codegen.target import TARGETS, Target
+from fusewise.ir.dtypes import FLOAT16, FLOAT32, FLOAT64, DType
+from fusewise.ir.types import TensorType
+from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
+from fusewise.ops.expr import Expr, binary, const, index, load, unary
+from fusewise.runtime.jit import compile_assembly
+
+TOLERANCE = 1e-5
+"""Largest difference, relative to the largest value, between two orders of float32 summation."""
+
+
+def dense(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides = [1]
+    for extent in reversed(shape[1:]):
+        strides.append(strides[-1] * extent)
+    return tuple(reversed(strides))
+
+
+def strides_of(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
+    """Strides of a logical N, C, ... tensor stored channels last or as it is."""
+    if layout == "planar":
+        return dense(shape)
+    stored = dense((shape[0], *shape[2:], shape[1]))
+    return (stored[0], stored[-1], *stored[1:-1])
+
+
+def buffer_of(array: np.ndarray, layout: str) -> np.ndarray:
+    return np.ascontiguousarray(array if layout == "planar" else np.moveaxis(array, 1, -1))
+
+
+def bare(name: str, dtype: DType, rank: int, prefix: str = "p") -> Expr:
+    return load(name, dtype, tuple(index(f"{prefix}{k}") for k in range(rank)))
+
+
+def convolution(
+    op: str,
+    x: tuple[int, ...],
+    w: tuple[int, ...],
+    out: tuple[int, ...],
+    attributes: dict[str, Any],
+    *,
+    bias: bool = True,
+    layout: str = "last",
+    out_layout: str = "last",
+    epilogue: str = "none",
+    prologue: str = "none",
+    dtype: DType = FLOAT32,
+) -> Task:
+    """A task with a convolution at its anchor: in0 data, const0 weights, const1 bias, in1 residual, out0 result."""
+    rank = len(x)
+    operands = [
+        Operand("in0", dtype, x, strides_of(x, layout)),
+        Operand("const0", dtype, w, dense(w), constant=True),
+    ]
+    kinds: list[TensorType | None] = [TensorType(dtype, x), TensorType(dtype, w)]
+    first = bare("in0", dtype, rank)
+    if prologue == "relu":
+        first = binary("max", first, const(0.0, dtype))
+    elements: list[Expr | None] = [first, bare("const0", dtype, rank)]
+    channels = out[1]
+    if bias:
+        operands.append(Operand("const1", dtype, (channels,), (1,), constant=True))
+        kinds.append(TensorType(dtype, (channels,)))
+        elements.append(bare("const1", dtype, 1))
+    at = tuple(index(f"i{k}") for k in range(rank))
+    value = load(ACC, dtype, at)
+    if epilogue == "residual":
+        operands.append(Operand("in1", dtype, out, strides_of(out, out_layout)))
+        value = binary("max", value + load("in1", dtype, at), const(0.0, dtype))
+    if epilogue == "swish":
+        value = value * unary("sigmoid", value)
+        value = value * unary("sigmoid", value)
+    operands.append(Operand("out0", dtype, out, strides_of(out, out_layout)))
+    anchor = Anchor(op, "conv", tuple(attributes.items()), tuple(kinds), tuple(elements), TensorType(dtype, out))
+    return Task(out, tuple(operands), (Store("out0", at, value),), anchor)
+
+
+def finished(value: np.ndarray, epilogue: str, residual: np.ndarray) -> np.ndarray:
+    if epilogue == "residual":
+        return np.maximum(value + residual, 0)
+    if epilogue == "swish":
+        once = value / (1 + np.exp(-value))
+        return once / (1 + np.exp(-once))
+    return value
+
+
+def check(
+    run_kernel: Any,
+    kernels: tuple[Kernel, ...],
+    target: Target,
+    op: str,
+    x: tuple[int, ...],
+    w: tuple[int, ...],
+    attributes: dict[str, Any],
+    reference: Any,
+    *,
+    workers: int = 2,
+    dtype: DType = FLOAT32,
+    tolerance: float = TOLERANCE,
+    **options: Any,
+) -> None:
+    """Run every kernel that accepts and compare with `reference(data, weights, bias)`."""
+    import torch
+
+    rng = np.random.default_rng(7)
+    data = rng.standard_normal(x).astype(dtype.numpy)
+    weights = (rng.standard_normal(w) / max(1, np.prod(w[1:])) ** 0.5).astype(dtype.numpy)
+    groups = attributes.get("group", 1)
+    channels = w[0] if op == "Conv" else w[1] * groups
+    bias = rng.standard_normal(channels).astype(dtype.numpy)
+    seen = np.maximum(data, 0) if options.get("prologue") == "relu" else data
+    wanted = [torch.from_numpy(a.astype(np.float64)) for a in (seen, weights, bias)]
+    expected = reference(wanted[0], wanted[1], wanted[2] if options.get("bias", True) else None).numpy()
+    residual = rng.standard_normal(expected.shape).astype(dtype.numpy)
+    expected = finished(expected, options.get("epilogue", "none"), residual)
+    task = convolution(op, x, w, expected.shape, attributes, dtype=dtype, **options)
+    out_layout = options.get("out_layout", "last")
+    accepted = [kernel for kernel in kernels if kernel.accepts(task, target) is None]
+    assert accepted, [str(kernel.accepts(task, target)) for kernel in kernels]
+    for kernel in accepted:
+        params = next(iter(kernel.space(task, target)))
+        arrays = {
+            "in0": buffer_of(data, options.get("layout", "last")),
+            "const0": weights,
+            "const1": bias,
+            "in1": buffer_of(residual, out_layout),
+            "out0": np.full(buffer_of(expected, out_layout).shape, np.nan, dtype.numpy),
+        }
+        for argument in kernel.arguments(task, target, params):
+            if argument.packing is not None:
+                arrays[argument.name] = argument.packing.pack(arrays[argument.name])
+        run_kernel(kernel, task, arrays, workers=workers, params=params)
+        found = arrays["out0"] if out_layout == "planar" else np.moveaxis(arrays["out0"], -1, 1)
+        scale = max(float(np.abs(expected).max(initial=0)), 1e-30)
+        error = float(np.abs(found - expected).max(initial=0)) / scale
+        assert error <= tolerance, (kernel.name, dict(params), error)
+
+
+def correlate(attributes: dict[str, Any]) -> Any:
+    """PyTorch's convolution with ONNX's attributes, uneven padding included."""
+
+    def run(data: Any, weights: Any, bias: Any) -> Any:
+        import torch
+        from torch.nn import functional
+
+        rank = data.ndim - 2
+        pads = attributes["pads"]
+        uneven = [p for d in reversed(range(rank)) for p in (pads[d], pads[rank + d])]
+        convolve = (torch.conv1d, torch.conv2d, torch.conv3d)[rank - 1]
+        return convolve(
+            functional.pad(data, uneven),
+            weights,
+            bias,
+            attributes["strides"],
+            0,
+            attributes["dilations"],
+            attributes["group"],
+        )
+
+    return run
+
+
+@st.composite
+def geometries(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]:
+    rank = draw(st.integers(1, 3))
+    groups = draw(st.sampled_from((1, 1, 1, 2, 3, 8, 16)))
+    inputs = draw(st.sampled_from((1, 2, 3, 4, 5, 8)))
+    outputs = draw(st.sampled_from((1, 2, 3, 4, 7, 8, 9, 17)))
+    if groups > 3:
+        outputs = draw(st.sampled_from((inputs, inputs, 1, 3)))
+    axis = st.tuples(
+        st.integers(1, 11 if rank < 3 else 6),
+        st.integers(1, 4),
+        st.integers(1, 3),
+        st.integers(1, 3),
+        st.integers(0, 3),
+        st.integers(0, 3),
+    )
+    axes = [draw(axis) for _ in range(rank)]
+    for extent, kernel, _, dilation, before, after in axes:
+        assume(extent + before + after >= (kernel - 1) * dilation + 1)
+    attributes = {
+        "strides": tuple(a[2] for a in axes),
+        "dilations": tuple(a[3] for a in axes),
+        "pads": (*(a[4] for a in axes), *(a[5] for a in axes)),
+        "group": groups,
+    }
+    batch = draw(st.integers(0, 2))
+    extents, kernel = tuple(a[0] for a in axes), tuple(a[1] for a in axes)
+    return (batch, groups * inputs, *extents), (groups * outputs, inputs, *kernel), attributes
+
+
+FEW = settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much, HealthCheck.too_slow],
+)
+
+
+@FEW
+@given(
+    geometry=geometries(),
+    layout=st.sampled_from(("last", "last", "planar")),
+    out_layout=st.sampled_from(("last", "last", "planar")),
+    epilogue=st.sampled_from(("none", "residual", "swish")),
+    prologue=st.sampled_from(("none", "none", "none", "relu")),
+    bias=st.booleans(),
+    workers=st.integers(1, 5),
+)
+def test_random_geometry_agrees_with_torch(
+    run_kernel: Any, target: Target, geometry: Any, workers: int, **options: Any
+) -> None:
+    x, w, attributes = geometry
+    check(run_kernel, CONV, target, "Conv", x, w, attributes, correlate(attributes), workers=workers, **options)
+
+
+@FEW
+@given(geometry=geometries(), layout=st.sampled_from(("last", "planar")), data=st.data(), workers=st.integers(1, 3))
+def test_random_transposed_geometry_agrees_with_torch(
+    run_kernel: Any, target: Target, geometry: Any, layout: str, data: st.DataObject, workers: int
+) -> None:
+    x, w, attributes = geometry
+    rank, groups = len(x) - 2, attributes["group"]
+    pads = tuple(
+        min(p, (k - 1) * d) for p, k, d in zip(attributes["pads"], w[2:], attributes["dilations"], strict=False)
+    )
+    dilations = tuple(1 if s > 1 else d for s, d in zip(attributes["strides"], attributes["dilations"], strict=True))
+    pads = tuple(min(p, (k - 1) * d) for p, k, d in zip(pads, w[2:], dilations, strict=True))
+    extra = tuple(data.draw(st.integers(0, s - 1)) for s in attributes["strides"])
+    extents = [
+        (e - 1) * s + (k - 1) * d + 1 + a - 2 * p
+        for e, s, k, d, a, p in zip(x[2:], attributes["strides"], w[2:], dilations, extra, pads, strict=True)
+    ]
+    assume(all(extent > 0 for extent in extents))
+    weights = (x[1], w[0] // groups, *w[2:])
+    given_attributes = {
+        "strides": attributes["strides"],
+        "dilations": dilations,
+        "pads": (*pads, *pads),
+        "output_padding": extra,
+        "group": groups,
+    }
+
+    def reference(values: Any, kernel: Any, bias: Any) -> Any:
+        import torch
+
+        if values.shape[0] == 0:
+            return torch.zeros((0, weights[1] * groups, *extents), dtype=values.dtype)
+        spread = (torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d)[rank - 1]
+        return spread(values, kernel, bias, attributes["strides"], pads, extra, groups, dilations)
+
+    check(
+        run_kernel,
+        CONV_TRANSPOSE,
+        target,
+        "ConvTranspose",
+        x,
+        weights,
+        given_attributes,
+        reference,
+        layout=layout,
+        workers=workers,
+    )
+
+
+LARGE = [
+    ((1, 24, 30, 30), (40, 24, 3, 3), 1, 1, 1, "last"),
+    ((1, 3, 61, 47), (33, 3, 7, 7), 2, 3, 1, "planar"),
+    ((2, 16, 9, 9), (64, 16, 1, 1), 2, 0, 1, "last"),
+    ((1, 64, 14, 14), (64, 4, 3, 3), 1, 1, 16, "last"),
+    ((1, 48, 23, 23), (48, 1, 5, 5), 2, 2, 48, "last"),
+    ((1, 20, 33, 33), (20, 1, 7, 7), 1, 3, 20, "last"),
+]
+
+
+@pytest.mark.parametrize("x, w, stride, pad, groups, layout", LARGE)
+@pytest.mark.parametrize("workers", [1, 3])
+def test_blocks_strips_and_panels_meet(
+    run_kernel: Any, target: Target, x: Any, w: Any, stride: int, pad: int, groups: int, layout: str, workers: int
+) -> None:
+    attributes = {"strides": (stride,) * 2, "dilations": (1, 1), "pads": (pad,) * 4, "group": groups}
+    reference = correlate(attributes)
+    check(run_kernel, CONV, target, "Conv", x, w, attributes, reference, layout=layout, workers=workers)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(FLOAT64, 1e-13), (FLOAT16, 2e-3)])
+def test_other_float_types(run_kernel: Any, target: Target, dtype: DType, tolerance: float) -> None:
+    attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1), "group": 1}
+    x, w = (1, 12, 8, 9), (10, 12, 3, 3)
+    check(
+        run_kernel,
+        CONV,
+        target,
+        "Conv",
+        x,
+        w,
+        attributes,
+        correlate(attributes),
+        dtype=dtype,
+        tolerance=tolerance,
+        epilogue="residual",
+    )
+
+
+def test_every_parameter_set_gives_the_same_answer(run_kernel: Any, target: Target) -> None:
+    attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1), "group": 1}
+    x, w = (1, 10, 11, 13), (26, 10, 3, 3)
+    task = convolution("Conv", x, w, (1, 26, 11, 13), attributes)
+    for params in DIRECT.space(task, target):
+        chosen = Kernel(DIRECT.name, DIRECT.accepts, lambda *_, p=params: [p], DIRECT.arguments, DIRECT.build)
+        check(run_kernel, (chosen,), target, "Conv", x, w, attributes, correlate(attributes))
+
+
+@pytest.mark.parametrize("other", TARGETS, ids=lambda t: t.name)
+def test_code_for_every_machine_is_valid(other: Target) -> None:
+    for x, w, groups in (
+        ((1, 24, 9, 9), (40, 24, 3, 3), 1),
+        ((1, 32, 9, 9), (32, 1, 3, 3), 32),
+        ((1, 32, 9, 9), (32, 4, 3, 3), 8),
+    ):
+        attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1), "group": groups}
+        task = convolution("Conv", x, w, (1, w[0], 9, 9), attributes, epilogue="residual")
+        kernel = next(kernel for kernel in CONV if kernel.accepts(task, other) is None)
+        text = compile_assembly(kernel.build(task, other, next(iter(kernel.space(task, other))), "kernel"), other)
+        fused = "fmla" if other.name == "neon" else "vfmadd"
+        assert (fused in text) == other.fma
+
+
+def test_refusals_say_why(target: Target) -> None:
+    attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1), "group": 1}
+    task = convolution("Conv", (1, 4, 5, 5), (4, 4, 3, 3), (1, 4, 5, 5), attributes)
+    varying = Task(
+        task.extents,
+        tuple(Operand(o.name, o.dtype, o.shape, o.strides) for o in task.operands),
+        task.stores,
+        task.anchor,
+    )
+    assert [str(kernel.accepts(varying, target)) for kernel in CONV] == ["weights are not constant (const0)"] * len(
+        CONV
+    )
