@@ -6,11 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fusewise.ir.graph import Graph
+from fusewise.passes.absorb_bias import absorb_bias
+from fusewise.passes.absorb_padding import absorb_padding
+from fusewise.passes.absorb_scale import absorb_scale
 from fusewise.passes.drop_dead import drop_dead
 from fusewise.passes.drop_zeros import drop_zeros
 from fusewise.passes.fold_batch_norm import fold_batch_norm, lower_batch_norm
 from fusewise.passes.fold_constants import fold_constants
 from fusewise.passes.merge_equal import merge_equal
+from fusewise.passes.recognise_activations import recognise_activations
+from fusewise.passes.recognise_norms import recognise_norms
 from fusewise.passes.simplify_arithmetic import simplify_arithmetic
 from fusewise.passes.simplify_movement import simplify_movement
 from fusewise.trace import Trace
@@ -45,8 +50,13 @@ CATALOGUE: tuple[CatalogueRow, ...] = (
     row(merge_equal, "computes and stores once what is there twice", "exact"),
     row(simplify_arithmetic, "removes neutral elements and merges bounds", "exact"),
     row(drop_zeros, "removes sums with zeros", "reassociating"),
+    row(recognise_norms, "finds layer and RMS normalisation that were written out", "reassociating"),
+    row(recognise_activations, "finds GELU, Mish, HardSwish and HardSigmoid that were written out", "reassociating"),
+    row(absorb_padding, "takes zeros around an image into the convolution's padding", "exact"),
+    row(absorb_bias, "takes a constant sum per channel into the bias before it", "reassociating"),
     row(fold_batch_norm, "folds batch normalisation into the weights next to it", "reassociating"),
     row(lower_batch_norm, "writes other batch normalisation as a product and a sum", "reassociating"),
+    row(absorb_scale, "takes a constant factor per channel into the weights before it", "reassociating"),
 )
 
 
