@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from fusewise.cli.main import main
+from fusewise.cli.main import run
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,9 @@ def fusewise(capsys, monkeypatch, tmp_path):
 
     def call(*words: object) -> Ended:
         capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main([str(word) for word in words])
+        status = run([str(word) for word in words])
         said = capsys.readouterr()
-        return Ended(int(ended.value.code or 0), said.out, said.err)
+        return Ended(status, said.out, said.err)
 
     return call
 

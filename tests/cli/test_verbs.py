@@ -204,8 +204,8 @@ def test_full_memory_and_interruption_have_their_statuses(fusewise, tiny_path, m
 
 def test_help_and_version_load_nothing_heavy():
     code = (
-        "import sys\nfrom fusewise.cli.main import main\n"
-        "try:\n    main(['--help'])\nexcept SystemExit as end:\n    assert not end.code\n"
+        "import sys\nfrom fusewise.cli.main import run\n"
+        "assert run(['--help']) == 0\n"
         "heavy = {'numpy', 'onnx', 'llvmlite', 'torch', 'rich', 'onnxruntime'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

@@ -1,4 +1,4 @@
-"""The program `fusewise`: the verbs in one list, and every way to end with its exit status.
+"""The program `fusewise`: every way to end, with its exit status.
 
 0 done, 1 our fault, 2 usage, 3 model invalid or unsupported, 4 answers differ, 5 a resource limit, 6 no feasible plan,
 130 interrupted. Data goes to stdout, everything else to stderr.
@@ -9,91 +9,61 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
-import typer
-
-from fusewise.cli.bench import bench
-from fusewise.cli.cache import cache
-from fusewise.cli.compile import compile_model
-from fusewise.cli.inspect import inspect
-from fusewise.cli.run import run
-from fusewise.cli.verify import verify
-from fusewise.cli.zoo import zoo
 from fusewise.errors import FusewiseError
 
-__all__ = ["app", "main"]
+__all__ = ["main", "run"]
 
-app = typer.Typer(
-    name="fusewise",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="Compile ONNX models to native code for this machine, and say why.\n\n"
-    "MODEL is a path to an .onnx file or zoo:NAME (see: fusewise zoo list).",
-)
-
-for _name, _verb in (
-    ("inspect", inspect),
-    ("compile", compile_model),
-    ("run", run),
-    ("bench", bench),
-    ("verify", verify),
-):
-    app.command(_name)(_verb)
-app.add_typer(zoo, name="zoo")
-app.add_typer(cache, name="cache")
+INTERRUPTED = 130
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
-        from fusewise import __version__
-
-        typer.echo(f"fusewise {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback when something goes wrong.")] = False,
-) -> None:
-    """Compile ONNX models to native code for this machine, and say why."""
-
-
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the program and leave with its exit status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in given  # allowed anywhere, so that it can be added to the end of a line that failed
+def run(arguments: Sequence[str]) -> int:
+    """Run the program with these words; its exit status."""
+    debug = "--debug" in arguments  # allowed anywhere, so that it can be added to the end of a line that failed
     try:
-        app([word for word in given if word != "--debug"], prog_name="fusewise")
+        from fusewise.cli.app import app  # here, so that an interruption while it is loaded ends like any other
+
+        app([word for word in arguments if word != "--debug"], prog_name="fusewise")
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        return _ended("interrupted", status) if status == INTERRUPTED else status
     except KeyboardInterrupt:
-        _leave("interrupted", 130)
+        return _ended("interrupted", INTERRUPTED)
     except FusewiseError as error:
-        _leave(str(error), error.exit_status, debug)
+        return _ended(str(error), error.exit_status, debug)
     except MemoryError:
-        _leave("memory is full; give the model smaller shapes or the machine more memory", 5, debug)
+        return _ended("memory is full; give the model smaller shapes or the machine more memory", 5, debug)
     except BrokenPipeError:
         # Whoever read our output has left; there is nobody to tell. Python must not flush into the closed pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        return 1
     except Exception as error:
         about = " ".join(str(error).split()) or type(error).__name__
-        _leave(f"internal error: {type(error).__name__}: {about[:300]} (use --debug to see where)", 1, debug)
-    sys.exit(0)
+        return _ended(f"internal error: {type(error).__name__}: {about[:300]} (use --debug to see where)", 1, debug)
+    return 0
 
 
-def _leave(sentence: str, status: int, debug: bool = False) -> NoReturn:
+def main() -> NoReturn:
+    """Run the program on the words it was called with, and leave with its exit status."""
+    status = run(sys.argv[1:])
+    if status == INTERRUPTED:
+        # At once: threads that still compile are not waited for, and Python, which may remember the interruption, would
+        # end by the signal instead of the status.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
+
+
+def _ended(sentence: str, status: int, debug: bool = False) -> int:
+    """Say why the program ends."""
     if debug:
         import traceback
 
         traceback.print_exc()
     sys.stderr.write(f"fusewise: {' '.join(sentence.split())}\n")
-    sys.exit(status)
+    return status
 
 
 if __name__ == "__main__":

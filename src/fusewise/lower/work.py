@@ -181,13 +181,18 @@ class _Lowering:
                 tasks.append(self._copy(value, there, "Concat", position))
         return tasks
 
+    def _is_object(self, value: str) -> bool:
+        """Is the value kept as a Python object, having no form in native memory?"""
+        kind = self.graph.types[value]
+        return not isinstance(kind, TensorType) or kind.dtype.kind in ("string", "complex")
+
     def host(self, node: Node, reason: str, position: int) -> list[TaskWork | HostWork]:
         """A host step, after copies of the values that do not lie in ONNX's order."""
         before: list[TaskWork | HostWork] = []
         reads: dict[str, tuple[str, int] | None] = {}
         for value in dict.fromkeys(node.reads):
             storage = self.layout.storage.get(value)
-            if storage is None or value in self.graph.constants:
+            if storage is None or value in self.graph.constants or self._is_object(value):
                 reads[value] = None
             elif is_dense(storage, self.graph.tensor(value).dims):
                 reads[value] = storage.root, storage.offset

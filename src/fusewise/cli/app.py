@@ -1,0 +1,57 @@
+"""The verbs of the program `fusewise` in one list."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fusewise.cli.bench import bench
+from fusewise.cli.cache import cache
+from fusewise.cli.compile import compile_model
+from fusewise.cli.inspect import inspect
+from fusewise.cli.run import run
+from fusewise.cli.verify import verify
+from fusewise.cli.zoo import zoo
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="fusewise",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Compile ONNX models to native code for this machine, and say why.\n\n"
+    "MODEL is a path to an .onnx file or zoo:NAME (see: fusewise zoo list).",
+)
+
+for _name, _verb in (
+    ("inspect", inspect),
+    ("compile", compile_model),
+    ("run", run),
+    ("bench", bench),
+    ("verify", verify),
+):
+    app.command(_name)(_verb)
+app.add_typer(zoo, name="zoo")
+app.add_typer(cache, name="cache")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from fusewise import __version__
+
+        typer.echo(f"fusewise {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback when something goes wrong.")] = False,
+) -> None:
+    """Compile ONNX models to native code for this machine, and say why."""
