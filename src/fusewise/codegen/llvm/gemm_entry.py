@@ -6,7 +6,7 @@ do not overlap; it stays a function so that the promise survives.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fusewise.codegen.kernel import Argument
 from fusewise.codegen.llvm.emit import Function, Int, Module, Value, vector
@@ -41,7 +41,7 @@ def enter(symbol: str, arguments: Sequence[Argument]) -> tuple[Module, Function,
     return module, body, named, body.arguments[-2], body.arguments[-1]
 
 
-def scratch_of(f: Function, pointers: dict[str, Value], arguments: Sequence[Argument], worker: Value) -> Value:
+def scratch_of(f: Function, pointers: Mapping[str, Value], arguments: Sequence[Argument], worker: Value) -> Value:
     """This worker's part of the scratch memory."""
     nbytes = next(argument.nbytes for argument in arguments if argument.name == "scratch")
     return f.at(pointers["scratch"], f.mul(worker, nbytes), "i8")
@@ -50,7 +50,7 @@ def scratch_of(f: Function, pointers: dict[str, Value], arguments: Sequence[Argu
 def initial(
     f: Function,
     target: Target,
-    pointers: dict[str, Value],
+    pointers: Mapping[str, Value],
     bias: View | None,
     columns: Sequence[Int],
     lanes: int,

@@ -104,7 +104,7 @@ def favourite_tiles(
         r, v = tile
         bound = max(r * v / 2, (r + v) * LOAD_CYCLES, FMA_LATENCY)
         # a tile that needs (nearly) every register is scheduled worse
-        tight = _registers(r, v) > target.registers - target.registers // 16
+        tight = _registers(target, r, v) > target.registers - target.registers // 16
         step = bound * (1.06 if tight else 1.0) + 0.05
         if depth * v * lanes * 4 > target.l1_bytes // 2:
             step += 0.1 * v * lanes * 4 / 32  # panels come from the second cache level
@@ -113,21 +113,24 @@ def favourite_tiles(
         once = 4 + 6 * max(0, r * v - target.registers // 2) + (2 * r if crossing else 0)
         return (step * depth + once) * -(-rows // r) * -(-vectors // v)
 
-    fitting = [tile for tile in _fitting(target.registers) if tile[0] <= min(rows, max_rows) and tile[1] <= MAX_VECTORS]
+    fitting = [tile for tile in _fitting(target) if tile[0] <= min(rows, max_rows) and tile[1] <= MAX_VECTORS]
     useful = [tile for tile in fitting if tile[1] <= vectors] or [(1, 1)]
     return sorted(useful, key=cycles)
 
 
-def _registers(r: int, v: int) -> int:
-    """Vector registers of a tile: accumulators, a step's columns, a broadcast. One row takes its columns from memory."""
-    return v + 2 if r == 1 else r * v + v + 1
+def _registers(target: Target, r: int, v: int) -> int:
+    """Vector registers of a tile: accumulators, a step's columns, a broadcast. One row takes its columns from memory.
+
+    Machines without a fused multiply-add need a place for the product.
+    """
+    return (v + 2 if r == 1 else r * v + v + 1) + (0 if target.fma else 1)
 
 
-def _fitting(registers: int) -> Iterator[tuple[int, int]]:
+def _fitting(target: Target) -> Iterator[tuple[int, int]]:
     """Tiles that fit the registers."""
-    for r in range(1, registers):
-        for v in range(1, registers):
-            if _registers(r, v) <= registers:
+    for r in range(1, target.registers):
+        for v in range(1, target.registers):
+            if _registers(target, r, v) <= target.registers:
                 yield r, v
 
 

@@ -70,10 +70,11 @@ def phase_matrices(weight: np.ndarray, t: Transposed, together: int) -> np.ndarr
     whole = np.pad(weight, padding).reshape(turns, together, shape.inputs, shape.outputs, *split)
     taps = [4 + 2 * k for k in range(rank)]
     phases = [5 + 2 * k for k in range(rank)]
-    whole = np.flip(whole, taps)
+    backwards: np.ndarray = np.flip(whole, tuple(taps))
     depth = [*taps[:-1], 2, taps[-1]] if shape.planar else [*taps, 2]
-    ordered = whole.transpose(*phases, 0, *depth, 1, 3)
-    return ordered.reshape(t.phases * turns, shape.taps * shape.inputs, together * shape.outputs)
+    ordered: np.ndarray = backwards.transpose(*phases, 0, *depth, 1, 3)
+    result: np.ndarray = ordered.reshape(t.phases * turns, shape.taps * shape.inputs, together * shape.outputs)
+    return result
 
 
 def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
