@@ -35,6 +35,11 @@ def free_axes(root: Expr) -> frozenset[str]:
 def simplified(task: Task) -> Task:
     """An equal task: flat operands, loops in the order of the output's strides, joined where possible, named i0, i1, ..."""
     flat = _flat(task)
+    for _ in range(8):
+        cut = _divided_axis(flat)
+        if cut is None:
+            break
+        flat = _cut(flat, *cut)
     axes = [(f"i{k}", extent) for k, extent in enumerate(flat.extents) if extent != 1]
     flat = _without_units(flat)
     axes = _ordered(flat, axes)
@@ -99,6 +104,36 @@ def _flat(task: Task) -> Task:
         for s in task.stores
     )
     return replace(task, operands=tuple(operands.values()), stores=stores)
+
+
+def _divided_axis(task: Task) -> tuple[int, int] | None:
+    """A loop whose variable is divided by a divisor of its extent, and that divisor; None when there is none."""
+    for store in task.stores:
+        for node in (*walk(store.index[0]), *walk(store.value)):
+            if node.op not in ("floordiv", "floormod") or node.args[0].op != "index" or node.args[1].op != "const":
+                continue
+            name, by = node.args[0].value, node.args[1].value
+            if name[0] == "i" and name[1:].isdigit() and int(name[1:]) < len(task.extents):
+                extent = task.extents[int(name[1:])]
+                if 1 < by < extent and extent % by == 0:
+                    return int(name[1:]), by
+    return None
+
+
+def _cut(task: Task, axis: int, by: int) -> Task:
+    """Loop `axis` as two loops, the inner one of extent `by`: quotient and remainder become loop variables.
+
+    for i < 12: a[i // 4, i % 4]   ->   for i < 3: for j < 4: a[i, j]
+    """
+    extents = (*task.extents[:axis], task.extents[axis] // by, by, *task.extents[axis + 1 :])
+    values: dict[str, Expr] = {f"i{axis}": index(f"i{axis}") * by + index(f"i{axis + 1}")}
+    values |= {f"i{k}": index(f"i{k + 1}") for k in range(axis + 1, len(task.extents))}
+    moved = replace(_mapped(task, values), extents=extents)
+    simplifier = Simplifier(loop_ranges(moved))
+    stores = tuple(
+        Store(s.operand, (simplifier.simplify(s.index[0]),), simplifier.simplify(s.value)) for s in moved.stores
+    )
+    return replace(moved, stores=stores)
 
 
 def _mapped(task: Task, values: Mapping[str, Expr]) -> Task:

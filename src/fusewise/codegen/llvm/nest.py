@@ -143,7 +143,11 @@ def _plan(task: Task, target: Target) -> _Nest:
     if lane is not None:
         varying = [n for n in needs if lane[0] in n]
         inner = tuple(a for a in axes if a is not lane and any(a[0] not in n for n in varying))
+        if varying and not inner:
+            lanes *= _wider(lanes, lane[1], reductions, lane[0])
+    # what reductions depend on goes outside, so that they are not repeated
     outer = tuple(a for a in axes if a is not lane and a not in inner)
+    outer = tuple(sorted(outer, key=lambda a: -sum(a[0] in n for n in needs)))
     nodes = sum(len(walk(s.value)) for s in task.stores)
     work = nodes * math.prod(task.extents) * max([1, *(math.prod(e for _, e in r.value[1]) for r in reductions)])
     unroll = 1 if inner or reductions else 4 if nodes <= 24 else 2 if nodes <= 80 else 1
@@ -156,6 +160,13 @@ def _plan(task: Task, target: Target) -> _Nest:
         block = lanes * unroll
         piece = min(lane[1], -(-max(wanted, least) // block) * block)
     return _Nest(task, outer, lane, inner, split, lanes, unroll, piece, work < _SERIAL_WORK)
+
+
+def _wider(lanes: int, extent: int, reductions: Sequence[Expr], lane: str) -> int:
+    """How many vectors one long reduction should carry: whole cache lines, and enough work for each step."""
+    long = all(math.prod(e for _, e in r.value[1]) >= 32 for r in reductions if lane in free_axes(r))
+    short = all(len(walk(r)) <= 24 for r in reductions)
+    return 4 if long and short and extent >= 4 * lanes else 2 if long and short and extent >= 2 * lanes else 1
 
 
 def _split(outer: Sequence[tuple[str, int]], needs: Sequence[frozenset[str]]) -> int:

@@ -64,6 +64,8 @@ def reduce_element(point: Point, expr: Expr) -> Value:
 def _plan(point: Point, expr: Expr, varying: bool, axes: tuple[tuple[str, int], ...]) -> _Plan:
     nodes = walk(expr.args[0])
     wide = 4 if len(nodes) <= 24 else 2 if len(nodes) <= 80 else 1
+    if varying:  # a point of several vectors has as many chains of its own
+        wide = max(1, wide * point.target.lanes // max(point.lanes, point.target.lanes))
     if not varying:
         chosen = _contiguous_axis(point, nodes, axes)
         if chosen is not None:
