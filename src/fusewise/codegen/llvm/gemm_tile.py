@@ -121,9 +121,9 @@ def favourite_tiles(
 def _registers(target: Target, r: int, v: int) -> int:
     """Vector registers of a tile: accumulators, a step's columns, a broadcast. One row takes its columns from memory.
 
-    Machines without a fused multiply-add need a place for the product.
+    Machines without a fused multiply-add need places for the products on their way to be added.
     """
-    return (v + 2 if r == 1 else r * v + v + 1) + (0 if target.fma else 1)
+    return (v + 2 if r == 1 else r * v + v + 1) + (0 if target.fma else 4)
 
 
 def _fitting(target: Target) -> Iterator[tuple[int, int]]:
