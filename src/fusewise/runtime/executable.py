@@ -73,13 +73,18 @@ class _Stretch:
 
 @dataclass(frozen=True)
 class _Machine:
-    """Everything `Executable` runs on. `patches` lists, per input or output buffer, (argument number, byte offset)."""
+    """Everything `Executable` runs on.
+
+    `patches` lists, per input or output buffer, (argument number, byte offset); `fresh` has buffer, shape and dtype of the
+    outputs that get an array of their own.
+    """
 
     program: Program
     library: Library
     memory: tuple[np.ndarray | None, ...]
     arguments: np.ndarray
     patches: Mapping[int, tuple[tuple[int, int], ...]]
+    fresh: tuple[tuple[int, tuple[int, ...], np.dtype], ...]
     parts: tuple[_Stretch | tuple[int, HostCall], ...]
     workers: int
 
@@ -154,7 +159,8 @@ def _images(
 def _allocate(program: Program) -> tuple[np.ndarray | None, ...]:
     """Memory of every buffer as flat bytes; None for those the caller brings.
 
-    Constants are packed one after another, and each original is let go before the next is made.
+    Constants are packed one after another, and each original is let go before the next is made. (Threads do not pay: new
+    memory is what takes the time, and the system hands it out one request at a time.)
     """
     arena = aligned_block(program.arena_bytes)
     arena.fill(0)
@@ -200,7 +206,12 @@ def _machine(program: Program, library: Library, memory: tuple[np.ndarray | None
     if rows:
         parts.append(_Stretch(len(program.steps) - len(rows), step_table(rows)))
     fixed = {buffer: tuple(found) for buffer, found in patches.items()}
-    return _Machine(program, library, memory, arguments, fixed, tuple(parts), workers)
+    fresh = {
+        port.buffer: (port.buffer, port.type.dims, port.type.dtype.numpy)
+        for port in program.outputs
+        if port.buffer >= 0 and program.buffers[port.buffer].kind == "output" and isinstance(port.type, TensorType)
+    }
+    return _Machine(program, library, memory, arguments, fixed, tuple(fresh.values()), tuple(parts), workers)
 
 
 class Executable:
@@ -260,9 +271,8 @@ class Executable:
                 caller[port.buffer] = value
             else:
                 objects[port.name] = value
-        for port in program.outputs:
-            if port.buffer >= 0 and program.buffers[port.buffer].kind == "output" and port.buffer not in caller:
-                caller[port.buffer] = _empty(port)
+        for buffer, shape, dtype in machine.fresh:
+            caller[buffer] = np.empty(shape, dtype)
         words = self._words
         for buffer, array in caller.items():
             base = address_of(array)
@@ -301,11 +311,6 @@ class Executable:
             return caller[port.buffer]
         assert isinstance(port.type, TensorType)
         return Memory(self._machine.memory, caller).view(port.buffer, 0, port.type).copy()
-
-
-def _empty(port: Port) -> np.ndarray:
-    assert isinstance(port.type, TensorType)
-    return np.empty(port.type.dims, port.type.dtype.numpy)
 
 
 def _call(
