@@ -11,6 +11,7 @@ from fusewise.codegen.llvm.gemm import GEMM, MATMUL
 from fusewise.codegen.llvm.nest import ANY_NEST
 from fusewise.codegen.llvm.pool import POOL
 from fusewise.codegen.llvm.rows import ROWS, SOFTMAX
+from fusewise.codegen.llvm.transposed_conv import CONV_TRANSPOSE
 from fusewise.lower.task import Task
 
 __all__ = ["KERNELS", "candidates"]
@@ -19,6 +20,7 @@ KERNELS: Mapping[str, tuple[Kernel, ...]] = MappingProxyType(
     {
         "average_pool": (POOL,),
         "conv": CONV,
+        "conv_transpose": CONV_TRANSPOSE,
         "gemm": GEMM,
         "group_norm": (ROWS,),
         "instance_norm": (ROWS,),
