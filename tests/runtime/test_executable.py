@@ -1,8 +1,10 @@
 """Programs written by hand, run: memory of every kind, host steps between kernels, feeds, threads, cache, limits."""
 
 import itertools
+import gc
 import os
 import threading
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -473,6 +475,25 @@ def test_progress():
 def test_arena_larger_than_memory():
     with pytest.raises(ResourceLimit, match="intermediate results would take"):
         build(replace(chain(), arena_bytes=1 << 50))
+
+
+def test_originals_are_let_go():
+    """An executable keeps neither the constants it packed nor what the kernels were built from."""
+
+    class Held:
+        pass
+
+    weights, task = Held(), Held()
+    weights.array, task.kernel = W, binary("add", 8)
+    made = chain()
+    buffers = (*made.buffers[:-1], Buffer("constant", 32, data=lambda held=weights: held.array + 0))
+    kernels = (KernelCode("add", "key", lambda held=task: held.kernel.build()),)
+    alive = [weakref.ref(weights), weakref.ref(task)]
+    executable = build(replace(made, buffers=buffers, kernels=kernels))
+    del made, buffers, kernels, weights, task
+    gc.collect()
+    assert [reference() for reference in alive] == [None, None]
+    np.testing.assert_array_equal(executable.run(None, {"x": X})[0], ((X + W) + X) + W)
 
 
 def test_constants_are_made_once_in_turn():

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -211,7 +211,9 @@ def _machine(program: Program, library: Library, memory: tuple[np.ndarray | None
         for port in program.outputs
         if port.buffer >= 0 and program.buffers[port.buffer].kind == "output" and isinstance(port.type, TensorType)
     }
-    return _Machine(program, library, memory, arguments, fixed, tuple(fresh.values()), tuple(parts), workers)
+    # Let go of the original constants and of whatever the kernels' builders hold.
+    kept = replace(program, buffers=tuple(replace(buffer, data=None) for buffer in program.buffers), kernels=())
+    return _Machine(kept, library, memory, arguments, fixed, tuple(fresh.values()), tuple(parts), workers)
 
 
 class Executable:
