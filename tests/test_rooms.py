@@ -1,0 +1,147 @@
+"""The rooms of the package: imports go only downwards, files and functions stay small, importing is cheap."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fusewise
+
+PACKAGE = Path(fusewise.__file__).parent
+
+LINES: tuple[tuple[str, ...], ...] = (
+    ("__main__",),
+    ("cli", "report"),
+    ("__init__", "onnx_backend"),
+    ("api",),
+    ("bench",),
+    ("runtime",),
+    ("codegen",),
+    ("lower", "fusion", "select", "accel"),
+    ("passes",),
+    ("rewrite", "frontend", "zoo"),
+    ("ops",),
+    ("ir", "trace"),
+    ("errors",),
+)
+"""Rooms from top to bottom. A room imports itself and lower lines; rooms on one line do not know each other."""
+
+LONGEST_FILE, LONGEST_FUNCTION = 500, 80
+
+HEAVY = ("torch", "onnxruntime", "openvino", "llvmlite", "onnx.reference", "transformers", "onnxscript")
+"""Not loaded by `import fusewise`, nor at the top of any module but those below."""
+
+LLVM_ROOMS = ("codegen", "runtime")
+
+
+def sources() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def line_of(room: str) -> int:
+    """The line of a room; every room must have one."""
+    found = [i for i, rooms in enumerate(LINES) if room in rooms]
+    assert found, f"room {room!r} is not in LINES: say which rooms it may import"
+    return found[0]
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Modules that are imported anywhere in a file, and where; `from a import b` gives `a.b` too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module, node.lineno
+            yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def known_rooms() -> set[str]:
+    return {room_of(path) for path in sources()}
+
+
+def upward_arrows(path: Path, tree: ast.AST, rooms: set[str]) -> list[str]:
+    here = room_of(path)
+    found = []
+    for module, number in imports(tree):
+        parts = module.split(".")
+        if parts[0] != "fusewise" or len(parts) < 2 or parts[1] not in rooms or parts[1] == here:
+            continue
+        if line_of(parts[1]) <= line_of(here):
+            found.append(f"{path.relative_to(PACKAGE)}:{number} imports {module}")
+    return found
+
+
+def test_imports_go_only_downwards() -> None:
+    rooms = known_rooms()
+    arrows = [arrow for path in sources() for arrow in upward_arrows(path, ast.parse(path.read_text()), rooms)]
+    assert not arrows, "\n".join(sorted(set(arrows)))
+
+
+@pytest.mark.parametrize(
+    "file, code, allowed",
+    [
+        ("ops/x.py", "from fusewise.ir.graph import Graph", True),
+        ("ops/x.py", "from fusewise.passes import pipeline", False),
+        ("ops/x.py", "def f():\n    import fusewise.runtime.jit", False),
+        ("ops/x.py", "from fusewise import api", False),
+        ("zoo/x.py", "from fusewise.frontend.bind import bind", False),
+        ("codegen/x.py", "from fusewise.lower.task import Task", True),
+        ("lower/x.py", "from fusewise.codegen.target import Target", False),
+        ("fusion/x.py", "from fusewise.lower.task import Task", False),
+        ("passes/x.py", "import numpy", True),
+    ],
+)
+def test_the_arrow_check_sees(file: str, code: str, allowed: bool) -> None:
+    rooms = {room for line in LINES for room in line}
+    assert (not upward_arrows(PACKAGE / file, ast.parse(code), rooms)) == allowed
+
+
+def test_files_are_short() -> None:
+    lengths = {path.relative_to(PACKAGE): len(path.read_text().splitlines()) for path in sources()}
+    long = [f"{path}: {length} lines" for path, length in lengths.items() if length > LONGEST_FILE]
+    assert not long, "\n".join(long)
+
+
+def test_functions_are_short() -> None:
+    long = []
+    for path in sources():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                if length > LONGEST_FUNCTION:
+                    long.append(f"{path.relative_to(PACKAGE)}:{node.lineno} {node.name}: {length} lines")
+    assert not long, "\n".join(long)
+
+
+def test_heavy_packages_are_imported_late() -> None:
+    """At the top of a module only code generation and the runtime name LLVM, and nobody the others."""
+    found = []
+    for path in sources():
+        tree = ast.parse(path.read_text())
+        for statement in tree.body:
+            for module, number in imports(statement) if isinstance(statement, ast.Import | ast.ImportFrom) else ():
+                heavy = next((name for name in HEAVY if module == name or module.startswith(f"{name}.")), None)
+                if heavy is not None and not (heavy == "llvmlite" and room_of(path) in LLVM_ROOMS):
+                    found.append(f"{path.relative_to(PACKAGE)}:{number} imports {module}")
+    assert not found, "\n".join(found)
+
+
+def test_importing_the_package_pulls_nothing_heavy() -> None:
+    script = f"import sys, fusewise; print(*(name for name in {HEAVY!r} if name in sys.modules))"
+    found = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(PACKAGE.parent)},
+    )
+    assert not found.stdout.strip()
