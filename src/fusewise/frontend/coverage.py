@@ -28,7 +28,8 @@ class Coverage:
 
     `opsets` are its imports, `other_opsets` those of domains besides ONNX's own; `newest` is the newest ONNX opset that
     it or one of its functions imports. `fits_pinned`: every operator exists, with these attributes and operands, in the
-    pinned opset (element types are not looked at). `names`: every name of a value or node; `reads`: every value that something reads.
+    pinned opset (element types are not looked at). `names`: every name of a value or node; `reads`: every value that
+    something reads.
     """
 
     opsets: Mapping[str, int]

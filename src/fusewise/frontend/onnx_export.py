@@ -55,14 +55,14 @@ def save(graph: Graph, path: str | os.PathLike[str], external_data: str | None =
         external_data = target.name + ".data"
     if external_data is not None and (Path(external_data).name != external_data or external_data in ("", target.name)):
         raise UsageError(f"external data name {external_data!r} must be a plain file name other than {target.name!r}")
-    with _written_whole(target) as temporary:
-        if external_data is None:
+    if external_data is None:
+        with _written_whole(target) as (temporary,):
             temporary.write_bytes(to_model(graph).SerializeToString(deterministic=True))
-            return
-        with _written_whole(target.with_name(external_data)) as beside:
-            places = _write_weights(graph, beside)
-            proto = graph_to_proto(graph, {name: (external_data, *place) for name, place in places.items()})
-            temporary.write_bytes(_model(graph, proto).SerializeToString(deterministic=True))
+        return
+    with _written_whole(target.with_name(external_data), target) as (beside, temporary):
+        places = _write_weights(graph, beside)
+        proto = graph_to_proto(graph, {name: (external_data, *place) for name, place in places.items()})
+        temporary.write_bytes(_model(graph, proto).SerializeToString(deterministic=True))
 
 
 def _model(graph: Graph, proto: onnx.GraphProto) -> onnx.ModelProto:
@@ -168,21 +168,22 @@ def _raw_bytes(constant: Constant) -> memoryview | bytes:
 
 
 @contextlib.contextmanager
-def _written_whole(target: Path) -> Iterator[Path]:
-    """A temporary file beside `target` to write to; it takes the name `target` when all went well, else it goes away."""
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+def _written_whole(*targets: Path) -> Iterator[tuple[Path, ...]]:
+    """Temporary files beside the targets to write to. They take the targets' names when all went well, else they go."""
+    temporary = tuple(target.with_name(f".{target.name}.{secrets.token_hex(8)}") for target in targets)
     try:
-        temporary.touch(exist_ok=False)
-    except OSError as error:
-        raise UsageError(f"cannot write {target}: {error.strerror}") from None
-    try:
+        for path in temporary:
+            path.touch(exist_ok=False)
         yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(target)
+        for path in temporary:
+            with path.open("rb+") as file:
+                os.fsync(file.fileno())
+        for path, target in zip(temporary, targets, strict=True):
+            path.replace(target)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise ResourceLimit(f"cannot write {target}: {error.strerror}; nothing was left behind") from None
-        raise
+            raise ResourceLimit(f"cannot write {targets[-1]}: {error.strerror}; nothing was left behind") from None
+        raise UsageError(f"cannot write {targets[-1]}: {error.strerror}") from None
     finally:
-        temporary.unlink(missing_ok=True)
+        for path in temporary:
+            path.unlink(missing_ok=True)

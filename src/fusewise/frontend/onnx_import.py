@@ -298,22 +298,31 @@ class _Import:
             walk.types[value.name] = best or self._input_type(value)
         where = f"a body of node {node_label(node)!r}"
         self._nodes(scope, proto.node, opsets, calls, where)
-        outputs = tuple(value.name for value in proto.output)
-        for name in outputs:
-            if walk.type_of(name) is None:
-                raise InvalidModel(f"{where}: its output {name!r} is not defined anywhere")
-        ends = {
-            name: kind for name, kind in walk.types.items() if name in {v.name for v in (*proto.input, *proto.output)}
-        }
-        graph = Graph(
-            inputs=tuple(value.name for value in proto.input),
-            outputs=outputs,
-            nodes=tuple(scope.nodes),
-            types={name: without_shape(kind) for name, kind in ends.items()},
-            constants=scope.constants,
-            name=proto.name or "body",
-        )
-        return subgraph_of(graph_to_proto(graph, inner_types=False))
+        for value in proto.output:
+            if walk.type_of(value.name) is None:
+                raise InvalidModel(f"{where}: its output {value.name!r} is not defined anywhere")
+        return _written_body(proto, scope, node.op_type == "Loop")
+
+
+def _written_body(proto: onnx.GraphProto, scope: _Scope, loop: bool) -> Subgraph:
+    """An imported body as ONNX again. Its ends have the types the model states, or at least their element types.
+
+    The counter and the condition of a Loop are scalars even where the model does not say so.
+    """
+    ends = (*proto.input, *proto.output)
+    types = {v.name: without_shape(scope.walk.types[v.name]) for v in ends if v.name in scope.walk.types}
+    types |= {value.name: kind for value in ends if (kind := _type(value)) is not None}
+    if loop:
+        types |= {value.name: scope.walk.types[value.name] for value in proto.input[:2]}
+    graph = Graph(
+        inputs=tuple(value.name for value in proto.input),
+        outputs=tuple(value.name for value in proto.output),
+        nodes=tuple(scope.nodes),
+        types=types,
+        constants=scope.constants,
+        name=proto.name or "body",
+    )
+    return subgraph_of(graph_to_proto(graph, inner_types=False))
 
 
 def _domain(domain: str) -> str:
