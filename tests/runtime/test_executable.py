@@ -1,7 +1,7 @@
 """Programs written by hand, run: memory of every kind, host steps between kernels, feeds, threads, cache, limits."""
 
-import itertools
 import gc
+import itertools
 import os
 import threading
 import weakref
