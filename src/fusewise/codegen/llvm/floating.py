@@ -107,9 +107,9 @@ class Floats:
         return total
 
     def estrin(self, x: Value, coefficients: Sequence[float]) -> Value:
-        """As `horner`, by pairs and powers of x squared: fewer roundings in a row, for an even number of coefficients."""
-        pairs = [self.mad(x, odd, even) for even, odd in zip(coefficients[::2], coefficients[1::2], strict=True)]
+        """As `horner`, by pairs and powers of x squared: fewer roundings follow one another."""
         square = self.mul(x, x)
+        pairs = [self.horner(x, coefficients[k : k + 2]) for k in range(0, len(coefficients), 2)]
         total = pairs[-1]
         for pair in reversed(pairs[:-1]):
             total = self.mad(total, square, pair)

@@ -1,14 +1,14 @@
 """sin, cos, tan and their inverses for float and double.
 
-The circular functions reduce by pi/2 in three parts (Cody and Waite, 1980) in double, for float arguments too; this is good for
-|x| < 2^20 pi/2, past which the result loses bits gradually.
+The circular functions reduce by pi/2 in three parts (Cody and Waite, 1980) in double, for float arguments too. That is exact
+for |x| < 2^20 pi/2; lanes beyond are reduced one by one with 2/pi to 192 bits where it matters (Payne and Hanek, 1983).
 """
 
 from __future__ import annotations
 
 import math
 
-from fusewise.codegen.llvm.emit import Value
+from fusewise.codegen.llvm.emit import Module, Value
 from fusewise.codegen.llvm.floating import Floats
 
 __all__ = ["acos", "asin", "atan", "cos", "sin", "tan"]
@@ -36,6 +36,7 @@ def _circular(m: Floats, x: Value) -> tuple[Floats, Value, Value, Value]:
     second = wide.mul(n, _HALF_PI[1])
     r = wide.sub(first, second)
     rest = wide.sub(wide.sub(wide.sub(first, r), second), wide.mul(n, _HALF_PI[2]))
+    r, rest, turns = _mend_large(wide, d, r, rest, wide.bits(shifted))
     z = wide.mul(r, r)
     half = wide.mul(z, 0.5)
     # to first order: sin(r + rest) = sin r + rest cos r, cos(r + rest) = cos r - rest sin r
@@ -45,7 +46,109 @@ def _circular(m: Floats, x: Value) -> tuple[Floats, Value, Value, Value]:
     lost = wide.sub(wide.sub(1.0, base), half)
     tail = wide.sub(wide.mul(wide.mul(z, z), wide.horner(z, _COS)), wide.mul(rest, r))
     cosine = wide.add(base, wide.add(lost, tail))
-    return wide, sine, cosine, wide.bits(shifted)
+    return wide, sine, cosine, turns
+
+
+def _mend_large(m: Floats, x: Value, r: Value, rest: Value, turns: Value) -> tuple[Value, Value, Value]:
+    """The reduction again for lanes too large for it."""
+    f = m.function
+    size = m.abs(x)
+    large = m.both(m.compare("ogt", size, _LARGE), m.compare("olt", size, math.inf))
+    found = large
+    if m.lanes > 1:
+        packed = f.emit(f"i{m.lanes}", f"bitcast {large} to i{m.lanes}")
+        found = f.emit("i1", f"icmp ne {packed}, 0")
+
+    def mended() -> tuple[Value, Value, Value]:
+        exact, quarter = r, turns
+        for lane in range(m.lanes):
+            one = f.extract(x, lane) if m.lanes > 1 else x
+            safe = f.select(f.extract(large, lane) if m.lanes > 1 else large, one, f.constant(_LARGE * 2, "double"))
+            pair = f.call(_reduction(f.module), "<2 x double>", safe)
+            assert pair is not None
+            part = f.extract(pair, 0)
+            count = f.emit("i64", f"bitcast double {f.extract(pair, 1).text} to i64")
+            exact = f.insert(exact, part, lane) if m.lanes > 1 else part
+            quarter = f.insert(quarter, count, lane) if m.lanes > 1 else count
+        return (
+            m.select(large, exact, r),
+            m.select(large, 0.0, rest),
+            f.select(large, quarter, turns),
+        )
+
+    fixed = f.when(found, mended, lambda: (r, rest, turns))
+    return fixed[0], fixed[1], fixed[2]
+
+
+_LARGE = 2.0**20 * math.pi / 2
+_WORDS = 22
+
+
+def _two_over_pi() -> list[int]:
+    """64 zero bits and the binary digits of 2/pi, in words of 64; pi by Machin's formula."""
+    bits = 64 * (_WORDS + 2)
+
+    def inverse_tangent(n: int) -> int:
+        term = (1 << bits) // n
+        total, k = term, 1
+        while term:
+            term //= n * n
+            k += 2
+            total += -(term // k) if k % 4 == 3 else term // k
+        return total
+
+    pi = 4 * (4 * inverse_tangent(5) - inverse_tangent(239))
+    digits = (2 << (2 * bits)) // pi >> (bits - 64 * (_WORDS - 1))
+    return [(digits >> (64 * (_WORDS - 1 - k))) & (2**64 - 1) for k in range(_WORDS)]
+
+
+def _reduction(module: Module) -> str:
+    """A function of the module: a large double to (r, number of quarter turns as integer bits)."""
+    symbol = "fusewise.reduce"
+    if any(function.name == symbol for function in module.functions):
+        return symbol
+    f = module.function(symbol, ("double",), "<2 x double>", "nounwind willreturn noinline", linkage="internal")
+    table = module.table("fusewise.two_over_pi", "i64", _two_over_pi())
+    x = f.arguments[0]
+    bits = f.convert("bitcast", x, "i64")
+    exponent = f.binary("and", f.binary("lshr", bits, f.i64(52)), f.i64(0x7FF))
+    mantissa = f.binary("or", f.binary("and", bits, f.i64((1 << 52) - 1)), f.i64(1 << 52))
+    # x = mantissa 2^(exponent - 1075); digits of 2/pi that give whole multiples of 4 are skipped
+    skip = f.binary("sub", exponent, f.i64(1075 - 62))
+    word, shift = f.binary("lshr", skip, f.i64(6)), f.binary("and", skip, f.i64(63))
+    words = [f.load("i64", f.at(table, f.add(word, k), "i64")) for k in range(4)]
+    top, middle, bottom = (f.intrinsic("fshl", words[k], words[k + 1], shift) for k in range(3))
+
+    def product(a: Value) -> Value:
+        return f.binary("mul", f.convert("zext", a, "i128"), f.convert("zext", mantissa, "i128"))
+
+    low = f.binary("lshr", product(bottom), Value("64", "i128"))
+    high = f.binary("shl", product(top), Value("64", "i128"))
+    fixed = f.binary("add", f.binary("add", product(middle), low), high)  # x 2/pi mod 4, 126 bits after the point
+    quarter = f.binary("lshr", f.binary("add", fixed, Value(str(1 << 125), "i128")), Value("126", "i128"))
+    part = f.binary("sub", fixed, f.binary("shl", quarter, Value("126", "i128")))
+    # to double in two pieces, so that leading zeros cost no bits
+    upper = f.convert("trunc", f.binary("ashr", part, Value("64", "i128")), "i64")
+    first = f.convert("sitofp", upper, "double")
+    left = f.binary("sub", upper, f.convert("fptosi", first, "i64"))
+    second = f.fadd(
+        f.fmul(f.convert("sitofp", left, "double"), f.constant(2.0**64, "double")),
+        f.convert("uitofp", f.convert("trunc", part, "i64"), "double"),
+    )
+    scale = math.pi / 2 * 2.0**-126
+    first = f.fmul(first, f.constant(2.0**64, "double"))
+    tail = f.fadd(
+        f.fmul(second, f.constant(scale, "double")),
+        f.fmul(first, f.constant(6.123233995736766e-17 * 2.0**-126, "double")),
+    )
+    r = f.fadd(f.fmul(first, f.constant(scale, "double")), tail)
+    turns = f.convert("trunc", quarter, "i64")
+    negative = f.compare("fcmp olt", x, f.constant(0.0, "double"))
+    r = f.select(negative, f.emit("double", f"fneg {r}"), r)
+    turns = f.select(negative, f.binary("sub", f.i64(0), turns), turns)
+    pair = f.insert(Value("poison", "<2 x double>"), r, 0)
+    f.give_back(f.insert(pair, f.convert("bitcast", turns, "double"), 1))
+    return symbol
 
 
 def _turned(m: Floats, x: Value, quarter: int) -> Value:
