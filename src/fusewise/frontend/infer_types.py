@@ -108,8 +108,6 @@ class Inference:
                 raise
             dtype = next((kind.dtype for kind in kinds if isinstance(kind, TensorType)), FLOAT32)
             return (TensorType(dtype, None),) * len(node.outputs)
-        if all(value is None or is_complete(value) for value in values):
-            return found
         return partial_type(node, kinds, values, found)
 
     def input_count(self, body: Subgraph) -> int:

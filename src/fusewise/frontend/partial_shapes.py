@@ -1,7 +1,8 @@
-"""Output shapes of operators whose target shape is only partly known: Reshape, Expand, ConstantOfShape and Resize.
+"""Output shapes where a dimension or the target shape is symbolic: Reshape, Expand, ConstantOfShape and Resize.
 
-ONNX's inference takes a target as a whole or not at all. With symbolic dimensions a target such as `[N, 768]` still tells
-the rank and the known dimensions, which is enough to upgrade old operators and to report a model before it is bound.
+ONNX's inference takes a target as a whole or not at all, and computes a missing dimension from numbers only. With symbolic
+dimensions a target such as `[N, 768]` still tells the rank and the known dimensions, and `[-1, 768]` tells N from an operand
+`[N, 12, 64]`; this is enough to upgrade old operators and to report a model before it is bound.
 """
 
 from __future__ import annotations
