@@ -215,5 +215,5 @@ class _Lowering:
         source = Operand("in0", kind.dtype, kind.dims, here.strides, alignment=here.alignment)
         target = Operand("out0", kind.dtype, kind.dims, there.strides, alignment=kind.dtype.itemsize)
         task = Task(kind.dims, (target, source), (Store("out0", at, load("in0", kind.dtype, at)),), exact=self.exact)
-        bound = Bound(task, {"in0": value, "out0": there.root})
+        bound = Bound(task, {"in0": value, "out0": value})
         return TaskWork(bound, {"in0": self._place(value), "out0": (there.root, there.offset)}, label, position)
