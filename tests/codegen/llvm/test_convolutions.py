@@ -298,6 +298,26 @@ def test_blocks_strips_and_panels_meet(
     check(run_kernel, CONV, target, "Conv", x, w, attributes, reference, layout=layout, workers=workers)
 
 
+SPARSE = [
+    ((2, 20, 9, 11), (24, 20, 3, 3), (1, 1), (6, 5), (6, 5), 1),
+    ((1, 16, 5, 5), (9, 16, 3, 3), (2, 1), (9, 7), (8, 7), 1),
+    ((1, 32, 6, 6), (32, 16, 3, 3), (1, 1), (7, 7), (7, 7), 2),
+    ((1, 16, 30), (8, 16, 3), (1,), (40,), (40,), 1),
+    ((2, 8, 5, 4, 4), (16, 8, 3, 1, 1), (1, 1, 1), (1, 0, 0), (1, 1, 1), 1),
+    ((1, 8, 7, 4, 4), (16, 8, 3, 2, 2), (2, 1, 1), (4, 0, 0), (2, 1, 1), 1),
+    ((1, 16, 2, 5, 5), (16, 16, 3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), 1),
+]
+
+
+@pytest.mark.parametrize("x, w, strides, pads, dilations, groups", SPARSE)
+def test_taps_outside_the_input_are_skipped(
+    run_kernel: Any, target: Target, x: Any, w: Any, strides: Any, pads: Any, dilations: Any, groups: int
+) -> None:
+    attributes = {"strides": strides, "dilations": dilations, "pads": (*pads, *pads), "group": groups}
+    for workers in (1, 3):
+        check(run_kernel, CONV, target, "Conv", x, w, attributes, correlate(attributes), workers=workers)
+
+
 @pytest.mark.parametrize("dtype, tolerance", [(FLOAT64, 1e-13), (FLOAT16, 2e-3)])
 def test_other_float_types(run_kernel: Any, target: Target, dtype: DType, tolerance: float) -> None:
     attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1), "group": 1}

@@ -9,6 +9,7 @@ A transposed convolution is the same with several `phases`: sets of output chann
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,14 +17,24 @@ import numpy as np
 
 from fusewise.codegen.kernel import Argument, Params
 from fusewise.codegen.llvm.conv_shape import Convolution
-from fusewise.codegen.llvm.conv_strip import Strip, emit_strip, joined_levels, strip_of
+from fusewise.codegen.llvm.conv_strip import Strip, emit_strip, existing_taps, joined_levels, strip_of
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import initial, operand_arguments, scratch_of
 from fusewise.codegen.llvm.gemm_finish import Finish, is_heavy, joined_axis
-from fusewise.codegen.llvm.gemm_product import Axis, Left, Product, emit_product, plan_product, tile_of, tiles_for
-from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, lanes_for
-from fusewise.codegen.llvm.registers import computed
+from fusewise.codegen.llvm.gemm_product import (
+    Axis,
+    Left,
+    Product,
+    Taps,
+    emit_product,
+    plan_product,
+    tile_of,
+    tiles_for,
+    unravel,
+)
+from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, accumulate, lanes_for
+from fusewise.codegen.llvm.registers import computed, memory_type
 from fusewise.codegen.packing import packed, panels
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT64
@@ -36,6 +47,9 @@ __all__ = ["Direct", "direct_arguments", "direct_of", "direct_space", "emit_dire
 class Direct:
     """A convolution as a product. `strip` is None when the input is read in place.
 
+    `clipped` reads in place too, and skips the taps of the outermost of three axes that lie outside. `by_tap` reads in place
+    tap after tap, with zeros for the rows of a tile whose tap lies outside.
+
     `side_by_side` groups are computed in one vector, each lane reading the channels of its own group. The product's groups are
     the convolution's, over again for each phase.
     """
@@ -45,6 +59,8 @@ class Direct:
     strip: Strip | None
     lanes: int
     side_by_side: int
+    clipped: bool = False
+    by_tap: bool = False
 
     @property
     def channel_pitch(self) -> int:
@@ -59,8 +75,10 @@ class Direct:
 
 def direct_of(shape: Convolution, task: Task, target: Target, phases: int = 1) -> Direct:
     """The product that a convolution is."""
-    in_place = shape.computed is None and all(axis.is_inside for axis in shape.spatial)
-    strip = None if in_place else strip_of(shape)
+    outside = [k for k, axis in enumerate(shape.spatial) if not axis.is_inside]
+    clipped = shape.computed is None and outside == [0] and len(shape.spatial) == 3
+    by_tap = bool(outside) and not clipped and _is_sparse(shape)
+    strip = None if shape.computed is None and (not outside or clipped or by_tap) else strip_of(shape)
     size = 64 if shape.dtype == FLOAT64 else 32
     widest = max(1, target.vector_bits // size)
     together = _side_by_side(shape, widest)
@@ -70,7 +88,10 @@ def direct_of(shape: Convolution, task: Task, target: Target, phases: int = 1) -
             Axis(name, axis.out, axis.stride * stride)
             for name, axis, stride in zip(shape.out_axes, shape.spatial, shape.data.strides[2:], strict=True)
         ]
-        if shape.batch > 1:
+        if clipped:
+            outer.append((axes[0].name, axes[0].extent))
+            axes = axes[1:]
+        elif shape.batch > 1 and not by_tap:
             outer, axes = [], [Axis("i0", shape.batch, shape.data.strides[0]), *axes]
     else:
         axes = list(strip.axes())
@@ -86,7 +107,15 @@ def direct_of(shape: Convolution, task: Task, target: Target, phases: int = 1) -
         joined=joined_axis(task, [(axis.name, axis.extent) for axis in axes]) if phases == 1 else None,
         dtype=shape.dtype,
     )
-    return Direct(shape, product, strip, widest if together > 1 else lanes_for(target, shape.outputs, size), together)
+    lanes = widest if together > 1 else lanes_for(target, shape.outputs, size)
+    return Direct(shape, product, strip, lanes, together, clipped, by_tap)
+
+
+def _is_sparse(shape: Convolution) -> bool:
+    """Do padding and dilation blow the input up so far that reading it tap by tap is better than copying it padded?"""
+    padded = math.prod(axis.covered for axis in shape.spatial)
+    present = math.prod(min(axis.extent, axis.covered) for axis in shape.spatial)
+    return shape.computed is None and not shape.planar and shape.inputs >= 16 and padded > 2 * present
 
 
 def _side_by_side(shape: Convolution, lanes: int) -> int:
@@ -102,7 +131,8 @@ def direct_space(d: Direct, target: Target) -> Iterable[Params]:
     size = d.shape.dtype.itemsize
     right_bytes = d.product.groups * d.product.depth * d.product.columns * max(4, size)
     if d.strip is None:
-        row_bytes = d.shape.taps * d.shape.channels * size
+        # taps read the same inputs again, a stride apart
+        row_bytes = d.shape.channels * size * math.prod(min(axis.stride, axis.kernel) for axis in d.shape.spatial)
     else:
         row_bytes = d.strip.channels * size * d.strip.slices.kernel * d.strip.rows.stride * d.strip.columns.stride
     reserved = d.shape.inputs if d.side_by_side > 1 else 0
@@ -181,7 +211,13 @@ def emit_direct(
     def left(outer: Sequence[Int], first: Int, last: Int, unit: Int) -> Left:
         if strip is None or scratch is None:
             base = f.add(shape.data.offset, f.mul(outer[0] if outer else 0, shape.data.strides[0]))
-            return Left(pointers[shape.data.operand.name], base, _levels_in_place(d))
+            low: Int = 0
+            high: Int | None = None
+            if d.clipped:
+                slices, stride = shape.spatial[0], shape.data.strides[2]
+                low, high = existing_taps(f, slices, outer[1])
+                base = f.add(base, f.mul(f.sub(f.mul(outer[1], slices.stride), slices.before), stride))
+            return Left(pointers[shape.data.operand.name], base, _levels_in_place(d, low, high))
         return _strip_block(f, d, strip, tile, params, pointers, elements, outer, first, last, scratch)
 
     def right(outer: Sequence[Int], group: Int, panel: Int, columns: Sequence[Int]) -> Panel:
@@ -211,15 +247,66 @@ def emit_direct(
         rolled_finish=is_heavy(task),
         group_at=group_at,
         together=d.side_by_side,
+        taps=_tap_by_tap(f, d, target) if d.by_tap else None,
     )
 
 
-def _levels_in_place(d: Direct) -> tuple[Level, ...]:
+def _tap_by_tap(f: Function, d: Direct, target: Target) -> Taps:
+    """The reduction of a tile as a loop over taps; each gives every row its input pixel, or zeros where there is none.
+
+    Taps that no row of the tile has are skipped, which under strong dilation are most of them.
+    """
+    shape = d.shape
+    stored = memory_type(shape.dtype)
+    zeros = f.module.zeros(f"{f.name}_zeros", shape.inputs * d.side_by_side * shape.dtype.itemsize)
+    channel = Level(shape.inputs, shape.data.strides[1])
+    extents = [axis.kernel for axis in shape.spatial]
+
+    def taps(
+        tile: Tile, outer: Sequence[Int], row: Int, left: Left, panel: Panel, sums: Sequence[Value]
+    ) -> Sequence[Value]:
+        places = [unravel(f, f.add(row, r), [axis.out for axis in shape.spatial]) for r in range(tile.rows)]
+
+        def one(tap: Value, carried: Sequence[Value]) -> Sequence[Value]:
+            rows: list[Value] = []
+            present: list[Value] = []
+            at = unravel(f, tap, extents)
+            for place in places:
+                offset: Int = left.offset
+                inside: Value | None = None
+                for o, k, axis, stride in zip(place, at, shape.spatial, shape.data.strides[2:], strict=True):
+                    here = f.sub(f.add(f.mul(o, axis.stride), f.mul(k, axis.dilation)), axis.before)
+                    test = f.compare("icmp ult", here, axis.extent)
+                    inside = test if inside is None else f.binary("and", inside, test)
+                    offset = f.add(offset, f.mul(here, stride))
+                assert inside is not None
+                present.append(inside)
+                address = f.emit("ptr", f"getelementptr {stored}, ptr {left.pointer.text}, {f.i64(offset)}")
+                rows.append(f.select(inside, address, zeros))
+            some = present[0]
+            for test in present[1:]:
+                some = f.binary("or", some, test)
+            skip = f.mul(f.mul(tap, shape.inputs), panel.pitch)
+            columns = tuple(f.at(column, skip, tile.element) for column in panel.columns)
+            here_panel = Panel(columns, panel.pitch)
+            return f.when(
+                some,
+                lambda: accumulate(f, target, tile, rows, here_panel, (channel,), carried, shape.dtype, d.side_by_side),
+                lambda: carried,
+            )
+
+        return f.loop(0, shape.taps, 1, one, tuple(sums), rolled=True)
+
+    return taps
+
+
+def _levels_in_place(d: Direct, low: Int, high: Int | None) -> tuple[Level, ...]:
     """The reduction when taps and channels are read where the input lies."""
     strides = d.shape.data.strides
     taps = [
         Level(axis.kernel, axis.dilation * stride) for axis, stride in zip(d.shape.spatial, strides[2:], strict=True)
     ]
+    taps[0] = Level(taps[0].extent, taps[0].stride, low, high)
     channel = Level(d.shape.inputs, strides[1])
     order = [*taps[:-1], channel, *taps[-1:]] if d.shape.planar else [*taps, channel]
     return _kept_inner(joined_levels(order), channel, d.side_by_side)

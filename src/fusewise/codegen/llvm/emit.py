@@ -71,6 +71,11 @@ class Module:
         self.globals.append(f"@{name} = private unnamed_addr constant [{len(values)} x {element}] [{items}], align 64")
         return Value(f"@{name}", "ptr")
 
+    def zeros(self, name: str, nbytes: int) -> Value:
+        """Constant memory full of zeros; the value is its address."""
+        self.globals.append(f"@{name} = private unnamed_addr constant [{nbytes} x i8] zeroinitializer, align 64")
+        return Value(f"@{name}", "ptr")
+
     def rolled(self) -> str:
         """The suffix of a loop's branch that keeps LLVM from unrolling it; what should be unrolled is written out."""
         self.metadata.setdefault("!0", "!0 = distinct !{!0, !1}")

@@ -24,7 +24,7 @@ from fusewise.codegen.llvm.registers import computed, memory_type
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32, DType
 
-__all__ = ["Axis", "Left", "Product", "column_at", "emit_product", "plan_product", "unravel"]
+__all__ = ["Axis", "Left", "Product", "Taps", "column_at", "emit_product", "plan_product", "unravel"]
 
 MIN_UNITS = 32
 """Pieces of work to aim for, so that any usual number of workers is balanced."""
@@ -46,6 +46,9 @@ class Left:
     pointer: Value
     offset: Int
     levels: tuple[Level, ...]
+
+
+Taps = Callable[[Tile, Sequence[Int], Int, Left, Panel, Sequence[Value]], Sequence[Value]]
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,7 @@ def emit_product(
     rolled_finish: bool,
     group_at: Callable[[Int], tuple[Int, Int]] | None = None,
     together: int = 1,
+    taps: Taps | None = None,
 ) -> None:
     """Emit the loops.
 
@@ -165,6 +169,7 @@ def emit_product(
     - `right(outer, group, panel, columns)` points to the columns of a panel; `columns` are within the group.
     - `start(outer, columns)` gives the initial value per vector; `columns` count over all groups.
     - `group_at(group)` is the offset of a group in the left operand and its first column; by default 0 and its turn.
+    - `taps` replaces the reduction: given tile, outer indices, flat row, the left operand, the panel and the initial sums.
     - `finish` finds the number of the group among its indices, under the name `group`.
     """
     if product.height == 0 or product.repeats == 0 or product.columns == 0:
@@ -200,17 +205,13 @@ def emit_product(
 
             def one(t: Value, _: Sequence[Value]) -> None:
                 row = first_row(t)
-                sums = accumulate(
-                    f,
-                    target,
-                    tile,
-                    row_pointers(f, product, tile, origin, row),
-                    strip,
-                    where.levels,
-                    [initial[v] for _ in range(tile.rows) for v in range(tile.vectors)],
-                    product.dtype,
-                    together,
-                )
+                sums = [initial[v] for _ in range(tile.rows) for v in range(tile.vectors)]
+                if taps is not None:
+                    sums = list(taps(tile, outer, row, origin, strip, sums))
+                else:
+                    rows = row_pointers(f, product, tile, origin, row)
+                    levels, dtype = where.levels, product.dtype
+                    sums = list(accumulate(f, target, tile, rows, strip, levels, sums, dtype, together))
                 _finish_tile(f, product, tile, outer, group, row, columns, sums, finish, scratch)
 
             f.loop(low, high, 1, one, rolled=True)
