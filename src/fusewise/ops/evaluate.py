@@ -15,6 +15,7 @@ from fusewise.errors import UnsupportedModel
 from fusewise.ir.dtypes import dtype_of
 from fusewise.ir.graph import Node, Subgraph
 from fusewise.ir.types import TensorType
+from fusewise.ops.corrections import corrected_operators
 from fusewise.ops.proto import node_to_proto, type_to_proto
 
 __all__ = ["Evaluator", "evaluate", "evaluator"]
@@ -94,7 +95,7 @@ def _session(
     model = onnx.ModelProto(graph=graph, ir_version=10)
     model.opset_import.extend(onnx.helper.make_opsetid(domain, version) for domain, version in versions.items())
     try:
-        return ReferenceEvaluator(model)
+        return ReferenceEvaluator(model, new_ops=list(corrected_operators()))
     except (NotImplementedError, onnx.defs.SchemaError, RuntimeError) as error:
         raise UnsupportedModel(
             f"node {node.label!r}: operator {node.op} of domain {node.domain!r} has no reference implementation"
