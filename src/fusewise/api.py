@@ -334,7 +334,10 @@ def bench(
         path = _written(source, graph, Path(folder))
         stated = {name: list(graph.tensor(name).dims) for name in graph.inputs}
         subject = Subject(path, graph.inputs, None if program is None else Path(program), _portable(chosen, stated))
-        found = contest(ours, peers, subject, feeds, threads=threads, budget=budget, weigh=weigh, progress=progress)
+        cold = replace(subject, options={**subject.options, "cache": False})
+        found = contest(
+            ours, peers, subject, feeds, threads=threads, budget=budget, weigh=weigh, cold=cold, progress=progress
+        )
     return {"model": _name(model, graph), "threads": threads, "precision": "float32", **found}
 
 

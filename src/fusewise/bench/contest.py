@@ -33,6 +33,7 @@ def contest(
     threads: int,
     budget: Budget | None = None,
     weigh: bool = True,
+    cold: Subject | None = None,
     progress: Progress = lambda what, share: None,
 ) -> dict[str, Any]:
     """Compare `ours` with `peers` on one model.
@@ -40,6 +41,9 @@ def contest(
     The result has `runtimes` (name to `p50_ms p90_ms min_ms runs load_ms first_run_ms peak_rss_mb max_rel_error`, or to
     `error` for a peer that cannot run the model), `best_peer` (lowest p50), `ratio` (best peer's p50 over ours) and
     `max_rel_error` (the worst over all peers). With `weigh` off, load time and memory are None.
+
+    `cold` is the subject with options that keep `ours` from using what it compiled before: our row then has `compile_ms`,
+    the time to open that, and its peak memory is the larger of the two.
     """
     sessions, failures = _opened((ours, *peers), subject, threads, progress)
     answers = {name: _copied(session.run(feeds)) for name, session in sessions.items()}
@@ -57,6 +61,10 @@ def contest(
     runtimes: dict[str, dict[str, Any]] = {
         name: _row(timing, weights.get(name), errors.get(name)) for name, timing in running.items()
     }
+    if weigh and cold is not None:
+        fresh = _weighed([ours], cold, threads, feeds, progress)[ours.name]
+        row = runtimes[ours.name]
+        row |= {"compile_ms": fresh.load_ms, "peak_rss_mb": max(row["peak_rss_mb"], fresh.peak_rss_mb)}
     runtimes |= {name: {"error": reason} for name, reason in failures.items()}
     rivals = {name: timing.p50_ms for name, timing in running.items() if name != ours.name}
     best = min(rivals, key=rivals.__getitem__, default=None)

@@ -70,15 +70,15 @@ def bench(
 def _show(found: dict[str, Any]) -> None:
     from fusewise.cli.show import table
 
-    headings = ("runtime", "p50 ms", "p90 ms", "min ms", "load ms", "peak MB", "difference")
+    headings = ("runtime", "p50 ms", "p90 ms", "min ms", "compile ms", "load ms", "peak MB", "difference")
     rows = []
     for name, row in found["runtimes"].items():
         if "error" in row:
-            rows.append((name, f"cannot run it: {row['error'][:80]}", "", "", "", "", ""))
+            rows.append((name, f"cannot run it: {row['error'][:80]}", "", "", "", "", "", ""))
             continue
         error = row["max_rel_error"]
         times = [f"{row[key]:.2f}" for key in ("p50_ms", "p90_ms", "min_ms")]
-        costs = ["-" if row[key] is None else f"{row[key]:.0f}" for key in ("load_ms", "peak_rss_mb")]
+        costs = ["-" if row.get(key) is None else f"{row[key]:.0f}" for key in ("compile_ms", "load_ms", "peak_rss_mb")]
         rows.append((name, *times, *costs, "-" if error is None else f"{error:.1e}"))
     table(headings, rows, title=f"{found['model']}, {found['precision']}, {found['threads']} threads")
     if found["ratio"] is not None:
