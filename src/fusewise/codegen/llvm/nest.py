@@ -237,7 +237,7 @@ def _value_cost(
     along = [size * _value_cost(inside, root.args[0], 1, axes, dict(done))]
     for name, extent in loops:
         width = min(point.target.lanes, 1 << (max(1, extent).bit_length() - 1))
-        if width > 1:
+        if width >= 4:
             view = point.inner({name: 0 for name, _ in loops}, name, width)
             along.append(size * _value_cost(view, root.args[0], width, axes, dict(done)))
     return (min(along) + 4.0) / repeats

@@ -14,6 +14,7 @@ boxes around it; in each the index ranges decide as many conditions as they can.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -66,6 +67,7 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
 
 def boxes(extents: tuple[int, ...], window: Window) -> list[Box]:
     """The output cut into an interior, where no tap leaves the input, and what surrounds it; empty boxes are left out.
+    Where the interior is the smaller part, all is one box.
 
     Each box is (first, past the last) per axis of `extents`. Axes are peeled from the front, so outer borders are whole.
     """
@@ -80,6 +82,8 @@ def boxes(extents: tuple[int, ...], window: Window) -> list[Box]:
         for part in ((0, low), (high, extent)):
             found.append((*ranges[:k], part, *ranges[k + 1 :]))
         ranges[k] = (low, high)
+    if 2 * math.prod(b - a for a, b in ranges) < math.prod(extents):  # mostly border: one nest with its conditions
+        return [tuple((0, extent) for extent in extents)] if math.prod(extents) else []
     found.insert(0, tuple(ranges))
     return [box for box in found if all(a < b for a, b in box)]
 

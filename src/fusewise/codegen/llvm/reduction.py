@@ -76,7 +76,7 @@ def _plan(point: Point, expr: Expr, varying: bool, axes: tuple[tuple[str, int], 
     longest = max(axes, key=lambda a: a[1]) if axes[-1][1] < 4 else axes[-1]
     axes = (*(a for a in axes if a is not longest), longest)
     steps = math.prod(extent for _, extent in axes)
-    if steps <= 16 and len(nodes) <= 24:
+    if steps <= 16 and len(nodes) <= 24 and not any(n.op == "select" for n in nodes):
         return _Plan(axes, 1, min(2, steps), flat=True)
     return _Plan(axes, 1, max(1, min(wide, longest[1])))
 
