@@ -8,11 +8,13 @@ reader go at once too, so "has only this reader" is always true to the graph as 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from fusewise.errors import InvalidModel
 from fusewise.ir.graph import Constant, Graph, Node, attributes_of
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.infer import infer_outputs
@@ -157,6 +159,8 @@ class Edit:
 
     def keep(self, node: Node) -> None:
         """Append a node no rule changes."""
+        if self.changed:
+            self._refine(node)
         for value in node.writes:
             self._maker[value] = len(self._nodes)
         self._nodes.append(node)
@@ -218,13 +222,25 @@ class Edit:
                 waiting.extend(node.reads)
 
     def _infer(self, node: Node) -> None:
+        """Types for outputs that have none yet."""
         if all(value in self.types for value in node.writes):
             return
+        for value, kind in self._inferred(node).items():
+            self.types.setdefault(value, kind)
+
+    def _refine(self, node: Node) -> None:
+        """Shapes that are known now that more constants are."""
+        if not node.domain and any(self.static(value) is None for value in node.writes):
+            with suppress(InvalidModel):
+                found = self._inferred(node)
+                better = (value for value, kind in found.items() if isinstance(kind, TensorType) and kind.is_static)
+                self.types.update({value: found[value] for value in better})
+
+    def _inferred(self, node: Node) -> dict[str, ValueType]:
         kinds = tuple(self.types[v] if v else None for v in node.inputs)
         known = tuple(self.array(v) if v else None for v in node.inputs)
-        for value, kind in zip(node.outputs, infer_outputs(node, kinds, known, self.opset), strict=True):
-            if value and value not in self.types and kind is not None:
-                self.types[value] = kind
+        found = zip(node.outputs, infer_outputs(node, kinds, known, self.opset), strict=True)
+        return {value: kind for value, kind in found if value and kind is not None}
 
 
 def sweep(graph: Graph, trace: Trace, rules: Sequence[LocalRule]) -> Graph:
