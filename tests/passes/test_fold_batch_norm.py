@@ -101,8 +101,10 @@ CONV = f"{IMAGE}constant w: float32[4,4,3,3] = #w\n"
         f"{CONV}{norm(4)}input live: float32[4]\na = Conv(x, w, live)\ny = BatchNormalization(a, s, t, m, v)\nreturn y",
         f"{CONV}{norm(4)}input live: float32[4,4,3,3]\na = Conv(x, live)\ny = BatchNormalization(a, s, t, m, v)\nreturn y",
         f"{CONV}{norm(4)}a = Conv(x, w)\ny, p, q = BatchNormalization(a, s, t, m, v) {{training_mode=1}}\nreturn y",
-        (f"input x: float32[2,4,5]\nconstant w: float32[5,6] = #w\n{norm(4)}"
-        "a = MatMul(x, w)\ny = BatchNormalization(a, s, t, m, v)\nreturn y"),
+        (
+            f"input x: float32[2,4,5]\nconstant w: float32[5,6] = #w\n{norm(4)}"
+            "a = MatMul(x, w)\ny = BatchNormalization(a, s, t, m, v)\nreturn y"
+        ),
     ],
 )
 def test_refused(refuses: Any, text: str) -> None:

@@ -38,12 +38,15 @@ def run(
     """
     decisions = Trace() if trace is None else trace
     chosen = [step for step in passes if not exact or step in _EXACT]
-    settled: dict[Pass, Graph] = {}  # what each pass last returned; it has nothing to do on that very graph
+    settled: dict[Pass, Graph] = {}  # where each pass last had nothing to do
     for _ in range(MOST_ROUNDS):
         start = graph
         for step in chosen:
             if settled.get(step) is not graph:
-                graph = settled[step] = _once(graph, step, decisions, verify, clock)
+                result = _once(graph, step, decisions, verify, clock)
+                if result is graph:
+                    settled[step] = graph
+                graph = result
         if graph is start:
             break
     return graph
