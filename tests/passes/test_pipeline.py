@@ -93,7 +93,7 @@ def test_a_pass_that_breaks_the_graph_is_named(parse: Any) -> None:
 
     with pytest.raises(BrokenGraph, match=r"pass careless broke the graph: node 'n_b' .* reads 'a'"):
         run(parse(MIXED), (careless,))
-    assert run(parse(MIXED), (careless,), verify=False).nodes[0].outputs != ("a",)
+    assert not run(parse(MIXED), (careless,), verify=False).nodes
 
 
 def test_passes_that_never_settle_end(parse: Any) -> None:
