@@ -81,7 +81,7 @@ def test_the_suite(shard, kernels, record_property):
         native += latest[0].host_steps == 0
     record_property("onnx_suite", [len(mine), len(mine) - len(failed), native])
     listed = EXPECTED["failures"]
-    unexpected = {name: why for name, why in failed.items() if name not in listed}
+    unexpected = {name: why for name, why in failed.items() if name not in listed | EXPECTED["varies"]}
     repaired = [name for name in listed if f"{name}_cpu" in mine and name not in failed]
     assert not unexpected, "\n".join(f"{name}: {why}" for name, why in sorted(unexpected.items()))
     assert not repaired, f"these pass now; take them off the list: {repaired}"
@@ -91,7 +91,7 @@ def test_the_suite(shard, kernels, record_property):
 def test_enough_of_the_suite_passes_and_the_list_is_true(kernels):
     tests, _ = suite(kernels)
     names = {name.removesuffix("_cpu") for name in tests}
-    listed = EXPECTED["failures"]
+    listed = EXPECTED["failures"] | EXPECTED["varies"]
     assert onnx.__version__ == EXPECTED["onnx"], "the list belongs to another version of the suite"
     assert len(names) == EXPECTED["tests"]
     assert set(listed) <= names

@@ -39,8 +39,9 @@ def definition(spec: OpSpec, call: Call, output: int, index: tuple[Expr, ...]) -
             raise NotDefined(f"{call.node.op} on {kind.dtype.name}")
     if spec.scalar is not None and output == 0:
         operands = tuple(
-            value(call, i, *aligned(call, i, index)) if call.has(i) else None for i in range(len(call.inputs))
-        )
+            value(call, i, *aligned(call, i, index)) if call.has(i) and call.input(i).rank <= len(index) else None
+            for i in range(len(call.inputs))
+        )  # only the second operand of CastLike, which states a type, may have more dimensions than the output
         body = spec.scalar(call, *operands)
     elif spec.define is not None:
         body = spec.define(call, output, index)

@@ -154,12 +154,19 @@ def _cast(call: Call, x: Expr, like: Expr | None = None) -> Expr:
 
 
 def _power(call: Call, a: Expr, b: Expr) -> Expr:
-    """Mixed types are computed in the type NumPy promotes to, and rounded to the base's."""
+    """Mixed types are computed in the type NumPy promotes to, and rounded to the base's.
+
+    A whole power of an integer is an integer, and must not be cut off to the one below for a last bit.
+    """
     left, right = call.input(0).dtype, call.input(1).dtype
     if left == right:
         return binary("pow", a, b)
     wide = compute_type(dtype_of(np.result_type(left.numpy, right.numpy)))
-    return cast(binary("pow", cast(a, wide), cast(b, wide)), compute_type(left))
+    exponent = cast(b, wide)
+    power = binary("pow", cast(a, wide), exponent)
+    if left.is_integer and wide.is_float:
+        power = select(compare("eq", exponent, unary("floor", exponent)), unary("round", power), power)
+    return cast(power, compute_type(left))
 
 
 def _modulo(call: Call, a: Expr, b: Expr) -> Expr:
@@ -328,7 +335,13 @@ ELEMENTWISE: tuple[OpSpec, ...] = (
         ),
     ),
     row(
-        "CastLike", _cast, (Sample((("float32", (2, 3)), ("int32", (1,)))), Sample((("int8", (4,)), ("float16", (4,)))))
+        "CastLike",
+        _cast,
+        (
+            Sample((("float32", (2, 3)), ("int32", (1,)))),
+            Sample((("int8", (4,)), ("float16", (4,)))),
+            Sample((("float32", ()), ("float16", (2, 5)))),
+        ),
     ),
     row("Add", _pair("add"), binary_samples(*_ALL_FLOATS, *_INTEGERS), *_MONOID, "linear"),
     row("Sub", _pair("sub"), binary_samples(*_ALL_FLOATS, *_INTEGERS), "linear"),

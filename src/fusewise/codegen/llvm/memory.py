@@ -58,6 +58,9 @@ def load_element(point: Point, expr: Expr) -> Value:
         raw = _load(point, operand, access, element)
     if operand.dtype == BOOL:
         raw = f.compare("icmp ne", raw, f.constant(0, raw.type))
+    if operand.dtype.is_integer and operand.dtype.bits < 8:  # the bits above a narrow integer mean nothing
+        spare = f.constant(8 - operand.dtype.bits, raw.type)
+        raw = f.binary("ashr" if operand.dtype.kind == "int" else "lshr", f.binary("shl", raw, spare), spare)
     return raw
 
 
