@@ -153,3 +153,17 @@ def test_the_branch_of_a_known_condition_decides() -> None:
       y = If(c) <then_branch = p () => (float[] a) { a = Transpose(x) }, else_branch = q () => (float[] b) { b = Relu(x) }>
     }"""
     assert load(_parse(text)).types["y"] == t(3, 2)
+
+
+def test_the_counting_idiom_of_old_exporters_is_static() -> None:
+    """Before opset 11 there was no Range: 0, 1, ..., n - 1 are the places where a vector of ones is not zero."""
+    text = """g (float[N, 5] x) => (int64[] y) {
+      shape = Shape(x)
+      n = Slice<starts = [1], ends = [2]>(shape)
+      ones = ConstantOfShape<value = int64[1] {1}>(n)
+      places = NonZero(ones)
+      y = Squeeze<axes = [0]>(places)
+    }"""
+    graph = load(_parse(text, 9))
+    assert graph.types["y"] == TensorType(INT64, (5,))
+    np.testing.assert_array_equal(infer_graph(graph).values["y"], np.arange(5))

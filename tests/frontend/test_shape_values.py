@@ -85,6 +85,7 @@ CASES: tuple[tuple[str, tuple[np.ndarray | None, ...], dict[str, Any], int], ...
     ("ConstantOfShape", (i(2),), {"value": Constant(i(7))}, 1),
     ("Range", (s(1), s(10), s(4)), {}, 1),
     ("Range", (s(1, "float32"), s(-2, "float32"), s(-0.75, "float32")), {}, 1),
+    ("NonZero", (MAT,), {}, 1),
     ("Tile", (MAT, i(2, 1)), {}, 1),
     ("CumSum", (VEC, s(0)), {}, 1),
 )

@@ -87,8 +87,10 @@ class Inference:
             if name:
                 self.types[name] = self._settled(node, name, kind)
         for name, value in zip(node.outputs, known_outputs(node, kinds, values), strict=True):
-            if name and value is not None:
+            kind = self.types.get(name)
+            if name and value is not None and isinstance(kind, TensorType):
                 self.values[name] = value
+                self.types[name] = TensorType(kind.dtype, value.shape)
 
     def _found(
         self, node: Node, kinds: tuple[ValueType | None, ...], values: tuple[np.ndarray | None, ...]

@@ -295,6 +295,7 @@ _ARITHMETIC: dict[str, Callable[..., Any]] = {
     "ReduceMin": _reduction(np.min),
     "ConstantOfShape": _constant_of_shape,
     "Range": _range,
+    "NonZero": lambda node, x: np.array(np.nonzero(x), dtype=np.int64) if x.ndim else None,
     "Tile": _tile,
     "CumSum": lambda node, x, axis: None if node.attributes else np.cumsum(x, int(axis)).astype(x.dtype),
 }
