@@ -142,9 +142,10 @@ def direct_space(d: Direct, target: Target) -> Iterable[Params]:
 
 
 def _within_cache(strip: Strip, params: Params, target: Target) -> Params:
-    """Fewer tiles to a block when the strip, with the rows it spans at its ends, would not fit the second level."""
+    """Fewer tiles to a block when the strip, with the rows it spans at its ends, would not fit the cache it should."""
     rows, tiles = int(params["rows"]), int(params["tiles"])
-    while tiles > 1 and strip.elements(tiles * rows) * strip.dtype.itemsize > target.l2_bytes * 5 // 8:
+    room = target.l3_bytes // 8 if params["split"] == "columns" else target.l2_bytes * 5 // 8
+    while tiles > 1 and strip.elements(tiles * rows) * strip.dtype.itemsize > room:
         shorter = tiles * 7 // 8
         if strip.height(shorter * rows) < 2 * strip.rows.reach and strip.rows.reach > strip.rows.stride:
             break

@@ -178,18 +178,27 @@ def _understood(task: Task, target: Target) -> MatrixProduct:
     return found
 
 
-def _how_right(m: MatrixProduct, lanes: int) -> str:
+FAR_BYTES = 1024
+"""Rows of an operand used in place that lie farther apart than this soon crowd each other out of the first cache level."""
+
+
+def _how_right(m: MatrixProduct, target: Target, lanes: int) -> str:
     """`packed` at compile time, `inplace`, or `repacked` by every worker."""
     if m.right.operand.constant:
         return "packed"
-    return "inplace" if m.right_column == 1 and m.product.columns >= lanes else "repacked"
+    if m.right_column != 1 or m.product.columns < lanes:
+        return "repacked"
+    size = m.dtype.itemsize
+    is_far = m.right_depth * size > FAR_BYTES and m.product.height >= 32
+    fits = m.product.depth * m.product.columns * size <= target.l2_bytes // 2
+    return "repacked" if is_far and fits else "inplace"
 
 
 def _space(task: Task, target: Target) -> Iterable[Params]:
     m = _understood(task, target)
     size = 8 if m.dtype == FLOAT64 else 4
     lanes = lanes_for(target, m.product.columns, size * 8)
-    how = _how_right(m, lanes)
+    how = _how_right(m, target, lanes)
     for tile in tiles_for(m.product, target, lanes)[:6]:
         params = dict(
             plan_product(

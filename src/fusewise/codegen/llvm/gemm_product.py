@@ -90,10 +90,11 @@ def plan_product(
     rows, vectors = tile
     tiles = -(-product.height // rows)
     panels = product.groups * -(-product.columns // (lanes * vectors))
-    fitting = max(1, (target.l2_bytes // 2) // max(1, rows * row_bytes))
-    blocks = max(1, -(-tiles // fitting))
     left_bytes = product.height * row_bytes
     by_columns = panels >= MIN_UNITS and right_bytes > left_bytes
+    # a large right operand comes from memory: use each panel for all rows, as long as these stay in the third level
+    room = target.l3_bytes // 8 if by_columns else target.l2_bytes // 2
+    blocks = max(1, -(-tiles // max(1, room // max(1, rows * row_bytes))))
     if not by_columns:
         wanted = -(-MIN_UNITS // max(1, panels * product.repeats))
         blocks = max(blocks, min(max(1, tiles), wanted))

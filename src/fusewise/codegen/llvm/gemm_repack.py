@@ -42,10 +42,24 @@ def repack(
             start = f.at(source, f.mul(column, column_stride), memory_type(product.dtype))
             if in_blocks:
                 _blocks(f, target, product, tile, start, column_stride, to)
+            elif column_stride == 1 and tile.lanes <= product.columns:
+                _vectors(f, target, product, tile, start, depth_stride, to)
             else:
                 _elements(f, target, product, tile, start, depth_stride, column_stride, to)
 
     f.loop(0, -(-product.columns // tile.width), 1, one_panel, rolled=True)
+
+
+def _vectors(
+    f: Function, target: Target, product: Product, tile: Tile, start: Value, depth_stride: int, to: Value
+) -> None:
+    stored = memory_type(product.dtype)
+
+    def step(k: Value, _: Sequence[Value]) -> None:
+        raw = f.load(vector(stored, tile.lanes), f.at(start, f.mul(k, depth_stride), stored))
+        f.store(widen(f, target, raw, product.dtype), f.at(to, f.mul(k, tile.width), tile.element))
+
+    f.loop(0, product.depth, 1, step, rolled=True)
 
 
 def _elements(
