@@ -1,0 +1,119 @@
+"""Every zoo model here and in other runtimes: the table on the README's first screen.
+
+    python -m benchmarks.zoo [NAME ...] [--vs onnxruntime,openvino] [--threads 2] [--json FILE]
+    python -m benchmarks.zoo --table FILE     draw the table of an earlier run
+
+Each model is measured as `fusewise bench` does it; the file holds one result a model beside the machine's description, and
+is rewritten after each model, so that a long run may be stopped. Run it from the root of the repository with the `bench`
+extra installed, on a machine that does nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from fusewise import api
+from fusewise.bench.timing import Budget
+from fusewise.errors import FusewiseError
+from fusewise.runtime.host import host_target, worker_count
+from fusewise.zoo.catalogue import MODELS
+
+
+def machine(threads: int | None) -> dict[str, Any]:
+    """What was measured on, and with which versions."""
+    target = host_target()
+    packages = ("fusewise", "llvmlite", "numpy", "onnx", "onnxruntime", "openvino")
+    return {
+        "processor": _processor(),
+        "architecture": platform.machine(),
+        "vector_bits": target.vector_bits,
+        "cores": os.cpu_count(),
+        "threads": worker_count(threads),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in packages},
+    }
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def measured(name: str, peers: tuple[str, ...], threads: int | None, budget: Budget) -> dict[str, Any]:
+    """The result for one model; an error is a result too."""
+    try:
+        found = api.bench(f"{api.ZOO}{name}", against=peers, threads=threads, budget=budget)
+    except FusewiseError as error:
+        return {"model": f"{api.ZOO}{name}", "error": str(error)}
+    return found
+
+
+def table(results: list[dict[str, Any]]) -> str:
+    """A Markdown table: one row a model, medians in milliseconds."""
+    peers = list(dict.fromkeys(name for r in results for name in r.get("runtimes", {}) if name != "fusewise"))
+    lines = [
+        f"| model | Fusewise ms | {' | '.join(f'{name} ms' for name in peers)} | ratio | largest difference |",
+        f"| --- | ---: | {' | '.join('---:' for _ in peers)} | ---: | ---: |",
+    ]
+    for r in results:
+        name = r["model"].removeprefix(api.ZOO)
+        if "error" in r:
+            lines.append(f"| {name} | {r['error']} | {' | '.join('' for _ in peers)} | | |")
+            continue
+        cells = [_ms(r["runtimes"].get(peer, {})) for peer in ("fusewise", *peers)]
+        ratio = "" if r["ratio"] is None else f"{r['ratio']:.2f}"
+        error = "" if r["max_rel_error"] is None else f"{r['max_rel_error']:.1e}"
+        lines.append(f"| {name} | {' | '.join(cells)} | {ratio} | {error} |")
+    return "\n".join(lines)
+
+
+def _ms(row: dict[str, Any]) -> str:
+    return f"{row['p50_ms']:.2f}" if "p50_ms" in row else "-"
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="Measure zoo models against other runtimes.")
+    parser.add_argument("names", nargs="*", help="zoo models (default: all)")
+    parser.add_argument("--vs", default="onnxruntime,openvino")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--json", type=Path, help="where to keep the results")
+    parser.add_argument("--table", type=Path, help="draw the table of this file and measure nothing")
+    given = parser.parse_args()
+    if given.table:
+        print(table(json.loads(given.table.read_text())["results"]))
+        return
+    peers = tuple(name for name in given.vs.split(",") if name)
+    budget = Budget(runs=given.runs, seconds=given.seconds)
+    results: list[dict[str, Any]] = []
+    for name in given.names or [model.name for model in MODELS]:
+        results.append(measured(name, peers, given.threads, budget))
+        print(table(results[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
+        if given.json:
+            given.json.write_text(json.dumps({"machine": machine(given.threads), "results": results}, indent=2) + "\n")
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()
