@@ -9,6 +9,7 @@ import pytest
 
 from fusewise.ir.graph import Node, Subgraph, attributes_of
 from fusewise.ops.build import GraphBuilder
+from fusewise.ops.evaluate import evaluate
 from fusewise.passes import fold_constants as module
 from fusewise.passes.fold_constants import fold_constants
 from fusewise.trace import Trace
@@ -61,6 +62,32 @@ def test_weights_are_dequantised(parse: Any, same_answers: Any) -> None:
     after = fold_constants(graph, Trace())
     assert [node.op for node in after.nodes] == ["Mul"]
     same_answers(graph, after, True)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "a = Gather(w, j) {axis=-1}",
+        "a = Transpose(w) {perm=[2, 0, 1]}",
+        "a = Transpose(w)",
+        "constant k: int64[2] = [0, -1]\na = Unsqueeze(w, k)",
+        "a = Cast(w) {to=11}",
+        "a = Cast(w) {to=10}",
+        "a = Cast(w) {to=9}",
+        "b = Cast(w) {to=6}\na = Cast(b) {to=3}",
+        "a = ReduceSum(w)",
+    ],
+)
+def test_large_tensors_are_moved_as_onnx_does(parse: Any, body: str) -> None:
+    text = f"constant w: float32[40,30,4] = #w\nconstant j: int64[1,2] = [-1, 2]\n{body}\nreturn a"
+    graph = parse(text)
+    after = fold_constants(graph, Trace())
+    assert not after.nodes
+    values: dict[str, Any] = {name: constant.array for name, constant in graph.constants.items()}
+    for node in graph.nodes:
+        (values[node.outputs[0]],) = evaluate(node, values, graph.opset)
+    np.testing.assert_array_equal(after.constants["a"].array, values["a"])
+    assert after.constants["a"].dtype == graph.tensor("a").dtype
 
 
 def test_growth_is_limited(refuses: Any, rewrites: Any) -> None:

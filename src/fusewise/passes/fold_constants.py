@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from fusewise.errors import FusewiseError
 from fusewise.frontend.shape_values import known_outputs
+from fusewise.ir.dtypes import dtype_of_onnx
 from fusewise.ir.graph import Graph, Node, Subgraph
 from fusewise.ir.types import TensorType
 from fusewise.ops.evaluate import evaluate
@@ -85,11 +86,38 @@ def _flops(edit: Edit, node: Node) -> float:
     return spec.flops(Call(node, inputs, outputs, tuple(edit.array(value) for value in node.inputs)))
 
 
+def _moved(node: Node, arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    """Copies of large tensors that NumPy does by itself, so that the reference evaluator need not be loaded for them."""
+    data = arrays[0] if arrays else None
+    if data is None or node.domain:
+        return None
+    index = arrays[1] if len(arrays) == 2 else None
+    try:
+        if node.op == "Gather" and index is not None:
+            return np.asarray(np.take(data, index, axis=node.attribute("axis", 0)))
+        if node.op == "Transpose":
+            return np.ascontiguousarray(data.transpose(node.attribute("perm")))
+        if node.op == "Unsqueeze" and index is not None:
+            return np.expand_dims(data, tuple(index.reshape(-1).tolist()))
+        if node.op == "Cast" and data.dtype.kind in "biuf":
+            target = dtype_of_onnx(node.attribute("to"))
+            # what a float out of range becomes is the reference's to say
+            if target.name in ("float32", "float64") or (
+                data.dtype.kind in "biu" and target.is_integer and target.bits >= 8
+            ):
+                return data.astype(target.numpy)
+    except (ValueError, IndexError):
+        return None
+    return None
+
+
 def _evaluated(edit: Edit, node: Node) -> Mapping[str, np.ndarray] | None:
     """The outputs of a node by name; None when it cannot be evaluated, or not to what its types say."""
     kinds = tuple(edit.types.get(value) if value else None for value in node.inputs)
     arrays = tuple(edit.array(value) if value else None for value in node.inputs)
     found: tuple[np.ndarray | None, ...] = known_outputs(node, kinds, arrays)
+    if len(found) == 1 and found[0] is None:
+        found = (_moved(node, arrays),)
     if any(name and value is None for name, value in zip(node.outputs, found, strict=True)):
         if node.op in _FROM_TYPE:
             return None
