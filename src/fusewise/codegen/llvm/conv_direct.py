@@ -25,6 +25,7 @@ from fusewise.codegen.llvm.gemm_finish import Finish, is_heavy, joined_axis
 from fusewise.codegen.llvm.gemm_product import (
     Axis,
     Left,
+    Parts,
     Product,
     Taps,
     emit_product,
@@ -209,7 +210,7 @@ def emit_direct(
     elements = Elements(f, task, target, pointers) if shape.computed is not None else None
     scratch = None if strip is None else scratch_of(f, pointers, arguments, worker)
 
-    def left(outer: Sequence[Int], first: Int, last: Int, unit: Int) -> Left:
+    def left(outer: Sequence[Int], first: Int, last: Int) -> Left:
         if strip is None or scratch is None:
             base = f.add(shape.data.offset, f.mul(outer[0] if outer else 0, shape.data.strides[0]))
             low: Int = 0
@@ -234,22 +235,17 @@ def emit_direct(
         turn = 0 if d.turns == 1 else f.urem(group, d.turns) if d.turns < product.groups else group
         return f.mul(turn, shape.inputs * d.side_by_side * d.channel_pitch), f.mul(turn, product.columns)
 
-    emit_product(
-        f,
-        target,
-        product,
-        params,
-        worker,
-        workers,
-        left=left,
-        right=right,
-        start=start,
-        finish=finish,
+    parts = Parts(
+        left,
+        right,
+        start,
+        finish,
         rolled_finish=is_heavy(task),
         group_at=group_at,
-        together=d.side_by_side,
         taps=_tap_by_tap(f, d, target) if d.by_tap else None,
+        together=d.side_by_side,
     )
+    emit_product(f, target, product, params, worker, workers, parts)
 
 
 def _tap_by_tap(f: Function, d: Direct, target: Target) -> Taps:
@@ -263,9 +259,7 @@ def _tap_by_tap(f: Function, d: Direct, target: Target) -> Taps:
     channel = Level(shape.inputs, shape.data.strides[1])
     extents = [axis.kernel for axis in shape.spatial]
 
-    def taps(
-        tile: Tile, outer: Sequence[Int], row: Int, left: Left, panel: Panel, sums: Sequence[Value]
-    ) -> Sequence[Value]:
+    def taps(tile: Tile, row: Int, left: Left, panel: Panel, sums: Sequence[Value]) -> Sequence[Value]:
         places = [unravel(f, f.add(row, r), [axis.out for axis in shape.spatial]) for r in range(tile.rows)]
 
         def one(tap: Value, carried: Sequence[Value]) -> Sequence[Value]:

@@ -18,6 +18,7 @@ from fusewise.codegen.llvm.gemm_finish import Finish, finisher, is_heavy, joined
 from fusewise.codegen.llvm.gemm_product import (
     Axis,
     Left,
+    Parts,
     Product,
     emit_product,
     plan_product,
@@ -266,7 +267,7 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
             offset = f.add(offset, f.mul(index, stride))
         return offset
 
-    def left(outer: Sequence[Int], first: Int, last: Int, unit: Int) -> Left:
+    def left(outer: Sequence[Int], first: Int, last: Int) -> Left:
         offset: Int = m.left.offset
         for index, stride in zip(outer, m.left_outer, strict=True):
             offset = f.add(offset, f.mul(index, stride))
@@ -291,19 +292,9 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
     def start(outer: Sequence[Int], columns: Sequence[Int]) -> list[Value]:
         return initial(f, target, pointers, m.bias, columns, tile.lanes, count, tile.element)
 
-    emit_product(
-        f,
-        target,
-        product,
-        params,
-        worker,
-        workers,
-        left=left,
-        right=right,
-        start=start,
-        finish=_scaled(f, target, m, pointers, finisher(f, task, target, pointers), tile, params),
-        rolled_finish=is_heavy(task),
-    )
+    finish = _scaled(f, target, m, pointers, finisher(f, task, target, pointers), tile, params)
+    parts = Parts(left, right, start, finish, rolled_finish=is_heavy(task))
+    emit_product(f, target, product, params, worker, workers, parts)
     f.give_back()
     return module.text()
 

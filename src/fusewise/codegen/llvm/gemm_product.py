@@ -24,7 +24,7 @@ from fusewise.codegen.llvm.registers import computed, memory_type
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32, DType
 
-__all__ = ["Axis", "Left", "Product", "Taps", "column_at", "emit_product", "plan_product", "unravel"]
+__all__ = ["Axis", "Left", "Parts", "Product", "Taps", "column_at", "emit_product", "plan_product", "unravel"]
 
 MIN_UNITS = 32
 """Pieces of work to aim for, so that any usual number of workers is balanced."""
@@ -48,7 +48,7 @@ class Left:
     levels: tuple[Level, ...]
 
 
-Taps = Callable[[Tile, Sequence[Int], Int, Left, Panel, Sequence[Value]], Sequence[Value]]
+Taps = Callable[[Tile, Int, Left, Panel, Sequence[Value]], Sequence[Value]]
 
 
 @dataclass(frozen=True)
@@ -147,79 +147,114 @@ def unravel(f: Function, flat: Int, extents: Sequence[int]) -> list[Int]:
     return [flat, *reversed(found)] if extents else []
 
 
-def emit_product(
-    f: Function,
-    target: Target,
-    product: Product,
-    params: Params,
-    worker: Value,
-    workers: Value,
-    *,
-    left: Callable[[Sequence[Int], Int, Int, Int], Left],
-    right: Callable[[Sequence[Int], Int, Int, Sequence[Int]], Panel],
-    start: Callable[[Sequence[Int], Sequence[Int]], Sequence[Value]],
-    finish: Finish,
-    rolled_finish: bool,
-    group_at: Callable[[Int], tuple[Int, Int]] | None = None,
-    together: int = 1,
-    taps: Taps | None = None,
-) -> None:
-    """Emit the loops.
+@dataclass(frozen=True)
+class Parts:
+    """What a kernel gives to the loops.
 
-    - `left(outer, first, last, unit)` prepares the rows first..last (flat) of an outer index and says where they are.
+    - `left(outer, first, last)` prepares the rows first..last (flat) of an outer index and says where they are.
     - `right(outer, group, panel, columns)` points to the columns of a panel; `columns` are within the group.
     - `start(outer, columns)` gives the initial value per vector; `columns` count over all groups.
+    - `finish` runs the stores; it finds the number of the group among its indices, under the name `group`. With
+      `rolled_finish` it is emitted once, in a loop over the rows of a tile.
     - `group_at(group)` is the offset of a group in the left operand and its first column; by default 0 and its turn.
-    - `taps` replaces the reduction: given tile, outer indices, flat row, the left operand, the panel and the initial sums.
-    - `finish` finds the number of the group among its indices, under the name `group`.
+    - `taps` replaces the reduction: given tile, flat row, the left operand, the panel and the initial sums.
+    - `together` groups share a vector, see `accumulate`.
     """
+
+    left: Callable[[Sequence[Int], Int, Int], Left]
+    right: Callable[[Sequence[Int], Int, Int, Sequence[Int]], Panel]
+    start: Callable[[Sequence[Int], Sequence[Int]], Sequence[Value]]
+    finish: Finish
+    rolled_finish: bool = False
+    group_at: Callable[[Int], tuple[Int, Int]] | None = None
+    taps: Taps | None = None
+    together: int = 1
+
+
+@dataclass(frozen=True)
+class _Emission:
+    """One product being written: everything the loops share."""
+
+    f: Function
+    target: Target
+    product: Product
+    parts: Parts
+    tile: Tile
+    per_block: int
+    scratch: Value | None
+
+    @property
+    def tiles(self) -> int:
+        return -(-self.product.height // self.tile.rows)
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.tiles // self.per_block)
+
+    @property
+    def in_group(self) -> int:
+        """Panels of one group."""
+        return -(-self.product.columns // self.tile.width)
+
+    def first_row(self, number: Int) -> Int:
+        """The first row of a tile; the last tile is moved back to end at the last row."""
+        first = self.f.mul(number, self.tile.rows)
+        height = self.product.height
+        return first if height % self.tile.rows == 0 else self.f.minimum(first, height - self.tile.rows)
+
+
+def emit_product(
+    f: Function, target: Target, product: Product, params: Params, worker: Value, workers: Value, parts: Parts
+) -> None:
+    """Emit the loops."""
     if product.height == 0 or product.repeats == 0 or product.columns == 0:
         return
     tile = tile_of(params, computed(product.dtype))
-    height = product.height
-    tiles = -(-height // tile.rows)
-    per_block = int(params["tiles"])
-    blocks = -(-tiles // per_block)
-    in_group = -(-product.columns // tile.width)
-    panels = product.groups * in_group
-    scratch = f.alloca(tile.element, tile.rows * tile.width) if rolled_finish else None
+    scratch = f.alloca(tile.element, tile.rows * tile.width) if parts.rolled_finish else None
+    e = _Emission(f, target, product, parts, tile, int(params["tiles"]), scratch)
+    units, panels = product.repeats * e.blocks, product.groups * e.in_group
+    deal(f, worker, workers, units, panels, params["split"] == "columns", lambda *which: _block(e, *which))
 
-    def first_row(number: Int) -> Int:
-        first = f.mul(number, tile.rows)
-        return first if height % tile.rows == 0 else f.minimum(first, height - tile.rows)
 
-    def block(unit: Int, panel_low: Int, panel_high: Int) -> None:
-        outer = unravel(f, f.udiv(unit, blocks), [extent for _, extent in product.outer])
-        number = f.urem(unit, blocks)
-        low = f.mul(number, per_block)
-        high = f.add(low, per_block) if tiles % per_block == 0 else f.minimum(f.add(low, per_block), tiles)
-        where = left(outer, first_row(low), f.add(first_row(f.sub(high, 1)), tile.rows - 1), unit)
+def _block(e: _Emission, unit: Int, panel_low: Int, panel_high: Int) -> None:
+    """Some panels of one block of rows."""
+    f = e.f
+    outer = unravel(f, f.udiv(unit, e.blocks), [extent for _, extent in e.product.outer])
+    low = f.mul(f.urem(unit, e.blocks), e.per_block)
+    high = f.add(low, e.per_block)
+    if e.tiles % e.per_block:
+        high = f.minimum(high, e.tiles)
+    last = f.add(e.first_row(f.sub(high, 1)), e.tile.rows - 1)
+    where = e.parts.left(outer, e.first_row(low), last)
 
-        def panel(p: Value, _: Sequence[Value]) -> None:
-            group, q = (0, p) if product.groups == 1 else (f.udiv(p, in_group), f.urem(p, in_group))
-            inside = [column_at(product, tile, q, v, f) for v in range(tile.vectors)]
-            offset, first = (0, f.mul(group, product.columns)) if group_at is None else group_at(group)
-            columns = [f.add(first, c) for c in inside]
-            strip = right(outer, group, q, inside)
-            initial = start(outer, columns)
-            origin = Left(where.pointer, f.add(where.offset, offset), where.levels)
+    def panel(p: Value, _: Sequence[Value]) -> None:
+        _panel(e, where, outer, low, high, p)
 
-            def one(t: Value, _: Sequence[Value]) -> None:
-                row = first_row(t)
-                sums = [initial[v] for _ in range(tile.rows) for v in range(tile.vectors)]
-                if taps is not None:
-                    sums = list(taps(tile, outer, row, origin, strip, sums))
-                else:
-                    rows = row_pointers(f, product, tile, origin, row)
-                    levels, dtype = where.levels, product.dtype
-                    sums = list(accumulate(f, target, tile, rows, strip, levels, sums, dtype, together))
-                _finish_tile(f, product, tile, outer, group, row, columns, sums, finish, scratch)
+    f.loop(panel_low, panel_high, 1, panel, rolled=True)
 
-            f.loop(low, high, 1, one, rolled=True)
 
-        f.loop(panel_low, panel_high, 1, panel, rolled=True)
+def _panel(e: _Emission, where: Left, outer: Sequence[Int], low: Int, high: Int, p: Int) -> None:
+    """All tiles of a block against one panel."""
+    f, parts, product, tile = e.f, e.parts, e.product, e.tile
+    group, q = (0, p) if product.groups == 1 else (f.udiv(p, e.in_group), f.urem(p, e.in_group))
+    inside = [column_at(product, tile, q, v, f) for v in range(tile.vectors)]
+    offset, first = (0, f.mul(group, product.columns)) if parts.group_at is None else parts.group_at(group)
+    columns = [f.add(first, c) for c in inside]
+    strip = parts.right(outer, group, q, inside)
+    initial = parts.start(outer, columns)
+    origin = Left(where.pointer, f.add(where.offset, offset), where.levels)
 
-    deal(f, worker, workers, product.repeats * blocks, panels, params["split"] == "columns", block)
+    def one(t: Value, _: Sequence[Value]) -> None:
+        row = e.first_row(t)
+        sums: Sequence[Value] = [initial[v] for _ in range(tile.rows) for v in range(tile.vectors)]
+        if parts.taps is not None:
+            sums = parts.taps(tile, row, origin, strip, sums)
+        else:
+            rows = row_pointers(f, product, tile, origin, row)
+            sums = accumulate(f, e.target, tile, rows, strip, where.levels, sums, product.dtype, parts.together)
+        _finish_tile(f, product, tile, outer, group, row, columns, sums, parts.finish, e.scratch)
+
+    f.loop(low, high, 1, one, rolled=True)
 
 
 def deal(
