@@ -11,6 +11,7 @@ rows or columns that a tile computes twice at the edge count as work.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -156,67 +157,98 @@ def accumulate(
     groups side by side, and each group's lanes take its own channel: one load brings the innermost level of all groups, and
     every step shuffles it.
     """
-    stored = memory_type(dtype)
+    if together > 1:
+        assert len(panel.columns) == 1, "groups side by side are one vector wide"
+    columns = tuple(_opaque(f, column) for column in panel.columns)
+    reduction = _Reduction(
+        f,
+        target,
+        tile,
+        tuple(_opaque(f, row) for row in rows),
+        Panel(columns, panel.pitch, panel.dtype),
+        tuple(levels),
+        dtype,
+        together,
+    )
+    return tuple(_nest(reduction, 0, 0, 0, start))
 
-    right = tile.element if panel.dtype is None else memory_type(panel.dtype)
 
-    rows = [_opaque(f, row) for row in rows]
-    panel = Panel(tuple(_opaque(f, column) for column in panel.columns), panel.pitch, panel.dtype)
+@dataclass(frozen=True)
+class _Reduction:
+    """One tile's reduction being written."""
 
-    def column_of(pointer: Value) -> Value:
-        raw = f.load(vector(right, tile.lanes), pointer)
-        return raw if panel.dtype is None else widen(f, target, raw, panel.dtype)
+    f: Function
+    target: Target
+    tile: Tile
+    rows: tuple[Value, ...]
+    panel: Panel
+    levels: tuple[Level, ...]
+    dtype: DType
+    together: int
 
-    def step(at: Int, position: Int, sums: Sequence[Value]) -> list[Value]:
+    def row(self, r: int, at: Int, lanes: int = 1) -> Value:
+        """Elements of row r, widened."""
+        stored = memory_type(self.dtype)
+        raw = self.f.load(vector(stored, lanes), self.f.at(self.rows[r], at, stored))
+        return widen(self.f, self.target, raw, self.dtype)
+
+    def columns(self, position: Int) -> list[Value]:
+        """The columns at one step."""
+        f, panel = self.f, self.panel
+        stored = self.tile.element if panel.dtype is None else memory_type(panel.dtype)
         offset = f.mul(position, panel.pitch)
-        columns = [column_of(f.at(column, offset, right)) for column in panel.columns]
-        result = list(sums)
-        for r, row in enumerate(rows):
-            value = f.splat(widen(f, target, f.load(stored, f.at(row, at, stored)), dtype), tile.lanes)
-            for v, column in enumerate(columns):
-                index = r * len(columns) + v
-                result[index] = multiply_add(f, target, value, column, result[index])
-        return result
+        raw = [f.load(vector(stored, self.tile.lanes), f.at(column, offset, stored)) for column in panel.columns]
+        return raw if panel.dtype is None else [widen(f, self.target, value, panel.dtype) for value in raw]
 
-    def side_by_side(at: Int, position: Int, sums: Sequence[Value]) -> list[Value]:
-        group, result = levels[-1].extent, list(sums)
-        columns = [
-            column_of(f.at(panel.columns[0], f.mul(f.add(position, k), panel.pitch), right)) for k in range(group)
-        ]
-        for r, row in enumerate(rows):
-            every = widen(f, target, f.load(vector(stored, together * group), f.at(row, at, stored)), dtype)
-            for k, column in enumerate(columns):
-                own = [lane // (tile.lanes // together) * group + k for lane in range(tile.lanes)]
-                value = f.shuffle(every, Value("poison", every.type), own)
-                result[r] = multiply_add(f, target, value, column, result[r])
-        return result
 
-    def nest(depth: int, at: Int, position: Int, sums: Sequence[Value]) -> Sequence[Value]:
-        level = levels[depth]
-        below = 1
-        for deeper in levels[depth + 1 :]:
-            below *= deeper.extent
-        high = level.extent if level.high is None else level.high
+def _nest(n: _Reduction, depth: int, at: Int, position: Int, sums: Sequence[Value]) -> Sequence[Value]:
+    """The loops from level `depth` inwards, `at` in the rows and at step `position` of the panel."""
+    f, level = n.f, n.levels[depth]
+    below = math.prod(deeper.extent for deeper in n.levels[depth + 1 :])
+    innermost = depth == len(n.levels) - 1
+    unroll = 1
+    if innermost:
+        unroll = level.extent if n.together > 1 else _unroll(level, len(sums))
 
-        def body(i: Int, carried: Sequence[Value]) -> Sequence[Value]:
-            inside = f.add(at, f.mul(i, level.stride))
-            here = f.add(position, f.mul(i, below))
-            if not innermost:
-                return nest(depth + 1, inside, here, carried)
-            if together > 1:
-                return side_by_side(inside, here, carried)
-            result = list(carried)
-            for number in range(unroll):
-                result = step(f.add(inside, number * level.stride), f.add(here, number), result)
-            return result
+    def body(i: Int, carried: Sequence[Value]) -> Sequence[Value]:
+        inside = f.add(at, f.mul(i, level.stride))
+        here = f.add(position, f.mul(i, below))
+        if not innermost:
+            return _nest(n, depth + 1, inside, here, carried)
+        if n.together > 1:
+            return _side_by_side(n, inside, here, carried)
+        for number in range(unroll):
+            carried = _step(n, f.add(inside, number * level.stride), f.add(here, number), carried)
+        return carried
 
-        innermost = depth == len(levels) - 1
-        unroll = (_unroll(level, len(sums)) if together == 1 else level.extent) if innermost else 1
-        if level.extent == unroll and level.high is None:
-            return body(0, sums)
-        return f.loop(level.low, high, unroll, body, tuple(sums), rolled=True)
+    if level.extent == unroll and level.high is None:
+        return body(0, sums)
+    high = level.extent if level.high is None else level.high
+    return f.loop(level.low, high, unroll, body, tuple(sums), rolled=True)
 
-    return tuple(nest(0, 0, 0, list(start)))
+
+def _step(n: _Reduction, at: Int, position: Int, sums: Sequence[Value]) -> list[Value]:
+    """One step: every row's scalar times every column."""
+    columns, result = n.columns(position), list(sums)
+    for r in range(len(n.rows)):
+        value = n.f.splat(n.row(r, at), n.tile.lanes)
+        for v, column in enumerate(columns):
+            index = r * len(columns) + v
+            result[index] = multiply_add(n.f, n.target, value, column, result[index])
+    return result
+
+
+def _side_by_side(n: _Reduction, at: Int, position: Int, sums: Sequence[Value]) -> list[Value]:
+    """All steps of the innermost level: each row's channels of all groups are one vector, shuffled for every step."""
+    group, result = n.levels[-1].extent, list(sums)
+    columns = [n.columns(n.f.add(position, k))[0] for k in range(group)]
+    for r in range(len(n.rows)):
+        every = n.row(r, at, n.together * group)
+        for k, column in enumerate(columns):
+            own = [lane // (n.tile.lanes // n.together) * group + k for lane in range(n.tile.lanes)]
+            value = n.f.shuffle(every, Value("poison", every.type), own)
+            result[r] = multiply_add(n.f, n.target, value, column, result[r])
+    return result
 
 
 def _opaque(f: Function, pointer: Value) -> Value:
