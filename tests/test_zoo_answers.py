@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from fusewise import api
 from fusewise.ir.graph import Graph
 from fusewise.zoo.catalogue import MODELS, build
