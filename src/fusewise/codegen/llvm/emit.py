@@ -358,9 +358,7 @@ class Function:
         name = f"llvm.masked.load.v{lanes}{short.get(element, element)}.p0"
         self.module.declare(name, kind, ["ptr", "i32", mask.type, kind])
         other = Value("zeroinitializer", kind) if fill is None else fill
-        return self.emit(
-            kind, f"call {kind} @{name}(ptr {pointer.text}, i32 {_element_bytes(kind)}, {mask}, {other})"
-        )
+        return self.emit(kind, f"call {kind} @{name}(ptr {pointer.text}, i32 {_element_bytes(kind)}, {mask}, {other})")
 
     def masked_store(self, value: Value, pointer: Value, mask: Value) -> None:
         """Store the lanes that `mask` sets."""
@@ -446,9 +444,7 @@ class Function:
         self.branch(join)
         self.start(join)
         assert len(first) == len(second), "both branches must return the same number of values"
-        return tuple(
-            self.phi(a.type, [(a, first_end), (b, second_end)]) for a, b in zip(first, second, strict=True)
-        )
+        return tuple(self.phi(a.type, [(a, first_end), (b, second_end)]) for a, b in zip(first, second, strict=True))
 
     def give_back(self, value: Value | None = None) -> None:
         """Return from the function."""
