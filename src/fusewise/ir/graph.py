@@ -112,12 +112,13 @@ class Node:
     @property
     def reads(self) -> tuple[str, ...]:
         """Every value the node reads, absent ones left out."""
-        return tuple(name for name in self.inputs + self.captured if name)
+        read = self.inputs + self.captured
+        return tuple(filter(None, read)) if "" in read else read
 
     @property
     def writes(self) -> tuple[str, ...]:
         """Every value the node produces, absent ones left out."""
-        return tuple(name for name in self.outputs if name)
+        return tuple(filter(None, self.outputs)) if "" in self.outputs else self.outputs
 
     @property
     def label(self) -> str:

@@ -152,7 +152,7 @@ class Edit:
 
     def resolved(self, node: Node) -> Node:
         """The node with its operands as they are by now."""
-        if not any(value in self._alias for value in node.inputs + node.captured):
+        if not self._alias or not any(value in self._alias for value in node.inputs + node.captured):
             return node
         inputs = tuple(self._alias.get(v, v) for v in node.inputs)
         return replace(node, inputs=inputs, captured=tuple(self._alias.get(v, v) for v in node.captured))
