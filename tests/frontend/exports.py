@@ -169,6 +169,7 @@ def _vit(size: Size) -> Build:
             "intermediate_size": 64,
             "image_size": 32,
             "patch_size": 8,
+            "num_labels": 50,
         },
         "shallow": {"num_hidden_layers": 2, "num_labels": 1000},
         "full": {"num_labels": 1000},
@@ -240,7 +241,7 @@ def _segformer(size: Size) -> Build:
         "shallow": {"depths": [1, 1, 1, 1], "num_labels": 150},
         "full": {"num_labels": 150},
     }
-    model = SegformerForSemanticSegmentation(SegformerConfig(**sizes[size]))
+    model = SegformerForSemanticSegmentation(SegformerConfig(**sizes[size], attn_implementation="eager"))
     return _image(model, {"small": 64, "shallow": 256, "full": 512}[size])
 
 
