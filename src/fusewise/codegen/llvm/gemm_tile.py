@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.registers import memory_type, widen
@@ -27,6 +27,10 @@ FMA_LATENCY = 4
 
 LOAD_CYCLES = 0.6
 """Cycles that a load, or a scalar load into all lanes, takes of a core's throughput; measured, a little above one half."""
+
+CHAIN = 512
+"""Longest run of additions into one accumulator. Rounding grows with the length of the chain, so a longer reduction is cut
+into runs of about this many steps whose results are added up in memory, which costs about one part in a hundred."""
 
 MAX_VECTORS = 8
 """Widest tile, in vectors: beyond this a single row gains nothing."""
@@ -160,17 +164,45 @@ def accumulate(
     if together > 1:
         assert len(panel.columns) == 1, "groups side by side are one vector wide"
     columns = tuple(_opaque(f, column) for column in panel.columns)
+    cut, fresh = (tuple(levels), -1) if together > 1 else _cut(levels)
     reduction = _Reduction(
         f,
         target,
         tile,
         tuple(_opaque(f, row) for row in rows),
         Panel(columns, panel.pitch, panel.dtype),
-        tuple(levels),
+        cut,
         dtype,
         together,
+        fresh,
     )
-    return tuple(_nest(reduction, 0, 0, 0, start))
+    if fresh < 0:
+        return tuple(_nest(reduction, 0, 0, 0, start))
+    kept = f.alloca(tile.kind, len(start))
+    places = [f.at(kept, k, tile.kind) for k in range(len(start))]
+    for place, value in zip(places, start, strict=True):
+        f.store(value, place)
+    _nest(replace(reduction, places=tuple(places)), 0, 0, 0, ())
+    return tuple(f.load(tile.kind, place) for place in places)
+
+
+def _cut(levels: Sequence[Level]) -> tuple[tuple[Level, ...], int]:
+    """The levels with a long one split in two, and the depth below which a run starts anew (-1: one run does it all)."""
+    if math.prod(level.extent for level in levels) <= CHAIN * 3 // 2:
+        return tuple(levels), -1
+    below = 1
+    for depth in reversed(range(len(levels))):
+        level = levels[depth]
+        if below * level.extent > CHAIN:
+            parts = [n for n in range(1, level.extent + 1) if level.extent % n == 0 and below * n <= CHAIN]
+            inner = max(parts, default=1)
+            if inner == 1 or level.high is not None:
+                return tuple(levels), depth if below >= CHAIN // 8 else -1
+            outer = Level(level.extent // inner, level.stride * inner)
+            split = (*levels[:depth], outer, Level(inner, level.stride), *levels[depth + 1 :])
+            return split, depth if below * inner >= CHAIN // 8 else -1
+        below *= level.extent
+    return tuple(levels), -1
 
 
 @dataclass(frozen=True)
@@ -185,6 +217,8 @@ class _Reduction:
     levels: tuple[Level, ...]
     dtype: DType
     together: int
+    fresh: int = -1
+    places: tuple[Value, ...] = ()
 
     def row(self, r: int, at: Int, lanes: int = 1) -> Value:
         """Elements of row r, widened."""
@@ -213,6 +247,8 @@ def _nest(n: _Reduction, depth: int, at: Int, position: Int, sums: Sequence[Valu
     def body(i: Int, carried: Sequence[Value]) -> Sequence[Value]:
         inside = f.add(at, f.mul(i, level.stride))
         here = f.add(position, f.mul(i, below))
+        if depth == n.fresh:
+            return _run(n, depth + 1, inside, here)
         if not innermost:
             return _nest(n, depth + 1, inside, here, carried)
         if n.together > 1:
@@ -225,6 +261,15 @@ def _nest(n: _Reduction, depth: int, at: Int, position: Int, sums: Sequence[Valu
         return body(0, sums)
     high = level.extent if level.high is None else level.high
     return f.loop(level.low, high, unroll, body, tuple(sums), rolled=True)
+
+
+def _run(n: _Reduction, depth: int, at: Int, position: Int) -> tuple[Value, ...]:
+    """The levels from `depth` inwards into accumulators of their own, added to the sums in memory."""
+    f = n.f
+    zero = f.constant(0.0, n.tile.kind)
+    for place, value in zip(n.places, _nest(n, depth, at, position, [zero] * len(n.places)), strict=True):
+        f.store(f.fadd(f.load(n.tile.kind, place), value), place)
+    return ()
 
 
 def _step(n: _Reduction, at: Int, position: Int, sums: Sequence[Value]) -> list[Value]:
