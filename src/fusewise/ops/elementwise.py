@@ -18,7 +18,7 @@ from fusewise.ops.cost import free, of_scalar
 from fusewise.ops.edges import elementwise
 from fusewise.ops.expr import Expr, binary, cast, compare, const, select, unary
 from fusewise.ops.indexing import compute_type
-from fusewise.ops.scalar import clip, gelu, gelu_tanh, maximum, softplus, swish, where_positive
+from fusewise.ops.scalar import clip, gelu, gelu_tanh, maximum, mish, softplus, swish, where_positive
 from fusewise.ops.spec import Call, NotDefined, OpSpec, Sample
 
 __all__ = ["ELEMENTWISE"]
@@ -294,7 +294,7 @@ ELEMENTWISE: tuple[OpSpec, ...] = (
     row("HardSwish", lambda call, x: x * clip(x * (1 / 6) + 0.5, 0, 1), unary_samples(-5, 5, double=False)),
     row("Softplus", lambda call, x: softplus(x), unary_samples(-12, 12)),
     row("Softsign", lambda call, x: x / (unary("abs", x) + 1), unary_samples()),
-    row("Mish", lambda call, x: x * unary("tanh", softplus(x)), unary_samples()),
+    row("Mish", lambda call, x: mish(x), unary_samples(-12, 12)),
     row("Gelu", _gelu, unary_samples(double=False) + unary_samples(double=False, approximate="tanh")),
     row("Swish", _swish, unary_samples() + unary_samples(alpha=1.5)),
     row("SwiGLU", _swiglu, (Sample((("float32", (3, 4)),) * 2), Sample((("float16", (5,)),) * 2, {"alpha": 1.7}))),

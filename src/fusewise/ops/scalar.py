@@ -16,6 +16,7 @@ __all__ = [
     "gelu_tanh",
     "identity",
     "maximum",
+    "mish",
     "minimum",
     "quantized",
     "softplus",
@@ -47,6 +48,16 @@ def square(x: Expr) -> Expr:
 def softplus(x: Expr) -> Expr:
     """log(1 + exp(x)), without overflow for large x."""
     return maximum(x, 0) + unary("log1p", unary("exp", -unary("abs", x)))
+
+
+def mish(x: Expr) -> Expr:
+    """x * tanh(softplus(x)) with one exponential: with e = exp(x) and n = e * (e + 2), the tanh is n / (n + 2).
+
+    Beyond 20 the quotient is 1 even in double precision, and e * e must not overflow.
+    """
+    e = unary("exp", minimum(x, 20))
+    n = e * (e + 2)
+    return x * (n / (n + 2))
 
 
 def swish(x: Expr, alpha: float = 1.0) -> Expr:

@@ -116,7 +116,7 @@ def conv_transpose(net: Net, x: str, name: str, channels: int, kernel: int) -> s
     return net.follow(y, (x,), lambda pixels: np.tensordot(net.array(filters)[:, :, 0, 0].T, pixels, 1))
 
 
-_SHIFT = 0.5
+_SHIFT = 1.0
 """Mean of beta in deviations. With none, a deep chain of batch norm and ReLU multiplies rounding noise by about 1.2 a layer
 (Yang et al., "A mean field theory of batch normalization", 2019); trained networks, and this shift, keep it flat."""
 
