@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 __all__ = ["across_lanes", "lanes_for", "reduce_element"]
 
 
+LONGEST_RUN = 128
+"""Additions to one accumulator; a longer sum is a sum of runs, so that rounding errors do not grow with its length."""
+
+LEAST_RUN = 8
+"""Shorter sums are not worth an accumulator of their own."""
+
+
 @dataclass(frozen=True)
 class _Plan:
     """Loops (name, extent) outermost first; the last is cut into `unroll` accumulators of `lanes` elements along it (1: not
@@ -162,9 +169,29 @@ class _Reducer:
             return self._innermost(indices, carried)
         if extent == 1:
             return self._nest(depth + 1, {**indices, name: 0}, carried)
-        return self.function.loop(
-            0, extent, 1, lambda i, inside: self._nest(depth + 1, {**indices, name: i}, inside), carried, rolled=True
-        )
+        apart = self._apart(extent, math.prod(e for _, e in self.plan.loops[depth + 1 :]))
+
+        def body(i: Int, inside: tuple[Value, ...]) -> tuple[Value, ...]:
+            here = {**indices, name: i}
+            if apart:
+                return self._added(inside, lambda fresh: self._nest(depth + 1, here, fresh))
+            return self._nest(depth + 1, here, inside)
+
+        return self.function.loop(0, extent, 1, body, carried, rolled=True)
+
+    def _apart(self, turns: int, below: int) -> bool:
+        """Is each of `turns` turns of a loop, of `below` steps, summed alone? Rounding grows with the length of a sum."""
+        if self.expr.value[0] != "sum" or not self.expr.dtype.is_float:
+            return False
+        steps = below // (self.plan.lanes * self.plan.unroll)
+        return steps >= LEAST_RUN and turns * steps > LONGEST_RUN
+
+    def _added(
+        self, totals: tuple[Value, ...], run: Callable[[tuple[Value, ...]], tuple[Value, ...]]
+    ) -> tuple[Value, ...]:
+        """What `run` sums up beginning from nothing, added to the totals."""
+        fresh = tuple(self.function.constant(0.0, value.type) for value in totals)
+        return tuple(self._join(total, own) for total, own in zip(totals, run(fresh), strict=True))
 
     def _innermost(self, indices: dict[str, Int], carried: tuple[Value, ...]) -> tuple[Value, ...]:
         """Blocks of `unroll` vectors, then single vectors, then single elements."""
@@ -200,7 +227,16 @@ class _Reducer:
     ) -> tuple[Value, ...]:
         if high - low == step:
             return body(low, carried)
-        return self.function.loop(low, high, step, body, carried, rolled=True)
+        f, steps = self.function, (high - low) // step
+        if steps <= LONGEST_RUN or self.expr.value[0] != "sum" or not self.expr.dtype.is_float:
+            return f.loop(low, high, step, body, carried, rolled=True)
+        length = -(-steps // -(-steps // LONGEST_RUN)) * step
+
+        def run(start: Int, totals: tuple[Value, ...]) -> tuple[Value, ...]:
+            end = f.add(start, length) if (high - low) % length == 0 else f.minimum(f.add(start, length), high)
+            return self._added(totals, lambda fresh: f.loop(start, end, step, body, fresh, rolled=True))
+
+        return f.loop(low, high, length, run, carried, rolled=True)
 
     def _step(self, indices: dict[str, Int], at: Int, lanes: int, total: Value) -> Value:
         """Fold the body at one place into an accumulator."""
