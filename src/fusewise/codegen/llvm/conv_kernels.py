@@ -5,7 +5,8 @@ from __future__ import annotations
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.llvm.conv import DIRECT
 from fusewise.codegen.llvm.depthwise import DEPTHWISE
+from fusewise.codegen.llvm.winograd import WINOGRAD
 
 __all__ = ["CONV"]
 
-CONV: tuple[Kernel, ...] = (DEPTHWISE, DIRECT)
+CONV: tuple[Kernel, ...] = (WINOGRAD, DEPTHWISE, DIRECT)

@@ -1,0 +1,221 @@
+"""Winograd convolutions against PyTorch in float64: random geometry, epilogues, accuracy, refusals, other machines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fusewise.codegen.kernel import Kernel
+from fusewise.codegen.llvm import winograd
+from fusewise.codegen.llvm.winograd import WINOGRAD
+from fusewise.codegen.target import TARGETS, Target
+from fusewise.ir.dtypes import FLOAT32, FLOAT64, DType
+from fusewise.ir.types import TensorType
+from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
+from fusewise.ops.expr import Expr, binary, const, index, load, unary
+from fusewise.runtime.jit import compile_assembly
+
+TOLERANCE = 5e-6
+"""Largest difference from the exact result, relative to the largest output: what the kernel promises."""
+
+EVERYWHERE = replace(WINOGRAD, accepts=winograd.applies)
+"""The kernel without its rule of where it is worth it, so that small shapes test it too."""
+
+
+def last(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a logical N, C, H, W tensor stored channels last."""
+    _, c, h, w = shape
+    return (c * h * w, 1, w * c, c)
+
+
+def planar(shape: tuple[int, ...]) -> tuple[int, ...]:
+    _, c, h, w = shape
+    return (c * h * w, h * w, w, 1)
+
+
+def element(name: str, dtype: DType, rank: int, prefix: str = "p") -> Expr:
+    return load(name, dtype, tuple(index(f"{prefix}{k}") for k in range(rank)))
+
+
+def convolution(
+    x: tuple[int, ...],
+    outputs: int,
+    pads: tuple[int, ...] = (1, 1, 1, 1),
+    *,
+    kernel: int = 3,
+    stride: int = 1,
+    dilation: int = 1,
+    group: int = 1,
+    bias: bool = True,
+    epilogue: str = "none",
+    planar_output: bool = False,
+    planar_input: bool = False,
+    prologue: bool = False,
+    dtype: DType = FLOAT32,
+) -> Task:
+    """in0 data, const0 weights, const1 bias, in1 residual, out0 result."""
+    reach = (kernel - 1) * dilation + 1
+    spatial = [(e + a + b - reach) // stride + 1 for e, a, b in zip(x[2:], pads[:2], pads[2:], strict=True)]
+    w, out = (outputs, x[1] // group, kernel, kernel), (x[0], outputs, *spatial)
+    strides = planar(out) if planar_output else last(out)
+    operands = [
+        Operand("in0", dtype, x, planar(x) if planar_input else last(x)),
+        Operand("const0", dtype, w, planar(w), constant=True),
+    ]
+    kinds = [TensorType(dtype, x), TensorType(dtype, w)]
+    first = element("in0", dtype, 4)
+    elements = [binary("max", first, const(0.0, dtype)) if prologue else first, element("const0", dtype, 4)]
+    if bias:
+        operands.append(Operand("const1", dtype, (outputs,), (1,), constant=True))
+        kinds.append(TensorType(dtype, (outputs,)))
+        elements.append(element("const1", dtype, 1))
+    at = tuple(index(f"i{k}") for k in range(4))
+    value = load(ACC, dtype, at)
+    if epilogue == "residual":
+        operands.append(Operand("in1", dtype, out, strides))
+        value = binary("max", value + load("in1", dtype, at), const(0.0, dtype))
+    if epilogue == "relu":
+        value = binary("max", value, const(0.0, dtype))
+    if epilogue == "swish":
+        value = value * unary("sigmoid", value)
+        value = value * unary("sigmoid", value)
+        value = value * unary("sigmoid", value)
+    operands.append(Operand("out0", dtype, out, strides))
+    attributes = {"strides": (stride,) * 2, "dilations": (dilation,) * 2, "pads": pads, "group": group}
+    anchor = Anchor("Conv", "conv", tuple(attributes.items()), tuple(kinds), tuple(elements), TensorType(dtype, out))
+    return Task(out, tuple(operands), (Store("out0", at, value),), anchor)
+
+
+def finished(value: np.ndarray, epilogue: str, residual: np.ndarray) -> np.ndarray:
+    if epilogue == "residual":
+        return np.maximum(value + residual, 0)
+    if epilogue == "relu":
+        return np.maximum(value, 0)
+    if epilogue == "swish":
+        for _ in range(3):
+            value = value / (1 + np.exp(-value))
+    return value
+
+
+def error_of(
+    run_kernel: Any,
+    target: Target,
+    x: tuple[int, ...],
+    outputs: int,
+    pads: tuple[int, ...] = (1, 1, 1, 1),
+    *,
+    workers: int = 1,
+    kernel: Kernel = EVERYWHERE,
+    **options: Any,
+) -> float:
+    """The largest difference from PyTorch's convolution in float64, relative to the largest output."""
+    import torch
+
+    rng = np.random.default_rng(11)
+    data = rng.standard_normal(x).astype(np.float32)
+    weights = (rng.standard_normal((outputs, x[1], 3, 3)) / (9 * x[1]) ** 0.5).astype(np.float32)
+    bias = rng.standard_normal(outputs).astype(np.float32)
+    task = convolution(x, outputs, pads, **options)
+    top, left, bottom, right = pads
+    padded = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right))).astype(np.float64)
+    given_bias = torch.from_numpy(bias.astype(np.float64)) if options.get("bias", True) else None
+    exact = torch.conv2d(torch.from_numpy(padded), torch.from_numpy(weights.astype(np.float64)), given_bias).numpy()
+    residual = rng.standard_normal(exact.shape).astype(np.float32)
+    expected = finished(exact, options.get("epilogue", "none"), residual)
+
+    def stored(array: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(array if options.get("planar_output") else np.moveaxis(array, 1, -1))
+
+    params = next(iter(kernel.space(task, target)))
+    arrays = {
+        "in0": np.ascontiguousarray(np.moveaxis(data, 1, -1)),
+        "const0": weights,
+        "const1": bias,
+        "in1": stored(residual),
+        "out0": np.full(stored(expected).shape, np.nan, np.float32),
+    }
+    for argument in kernel.arguments(task, target, params):
+        if argument.packing is not None:
+            arrays[argument.name] = argument.packing.pack(arrays[argument.name])
+    run_kernel(kernel, task, arrays, workers=workers, params=params)
+    return float(np.abs(arrays["out0"] - stored(expected)).max() / np.abs(expected).max())
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    batch=st.integers(1, 2),
+    extents=st.tuples(st.integers(1, 19), st.integers(1, 19)),
+    inputs=st.sampled_from((32, 36, 40, 57, 64, 72)),
+    outputs=st.sampled_from((32, 40, 49, 64, 72)),
+    pads=st.tuples(*[st.integers(0, 2)] * 4),
+    bias=st.booleans(),
+    epilogue=st.sampled_from(("none", "relu", "residual", "swish")),
+    planar_output=st.booleans(),
+    workers=st.integers(1, 3),
+)
+def test_random_geometry(
+    run_kernel: Any,
+    target: Target,
+    batch: int,
+    extents: tuple[int, int],
+    inputs: int,
+    outputs: int,
+    pads: tuple[int, int, int, int],
+    **options: Any,
+) -> None:
+    height, width = (max(e, 3 - a - b) for e, a, b in zip(extents, pads[:2], pads[2:], strict=True))
+    assert error_of(run_kernel, target, (batch, inputs, height, width), outputs, pads, **options) <= TOLERANCE
+
+
+@pytest.mark.parametrize("channels, extent", [(64, 56), (128, 28), (256, 14), (512, 14)])
+def test_error_stays_within_the_bound(run_kernel: Any, target: Target, channels: int, extent: int) -> None:
+    error = error_of(run_kernel, target, (1, channels, extent, extent), min(channels, 128), workers=2)
+    assert 0 < error <= TOLERANCE
+
+
+def test_every_parameter_set_gives_the_same_answer(run_kernel: Any, target: Target) -> None:
+    task = convolution((1, 40, 15, 13), 72)
+    for params in EVERYWHERE.space(task, target):
+        for tiles, together in ((params["tiles"], params["panels"]), (1, 1), (2, 3)):
+            one = {**params, "tiles": tiles, "panels": together}
+            chosen = replace(EVERYWHERE, space=lambda *_, p=one: [p])
+            assert error_of(run_kernel, target, (1, 40, 15, 13), 72, kernel=chosen, workers=3) <= TOLERANCE, one
+
+
+REFUSED = {
+    "stride": ({"stride": 2}, "3x3"),
+    "dilation": ({"dilation": 2}, "3x3"),
+    "five taps": ({"kernel": 5}, "3x3"),
+    "groups": ({"group": 2}, "3x3"),
+    "planar": ({"planar_input": True}, "side by side"),
+    "prologue": ({"prologue": True}, "on the way in"),
+    "double": ({"dtype": FLOAT64}, "float32"),
+}
+
+
+@pytest.mark.parametrize("options, reason", REFUSED.values(), ids=REFUSED)
+def test_refusals_say_why(target: Target, options: dict[str, Any], reason: str) -> None:
+    assert reason in str(WINOGRAD.accepts(convolution((1, 64, 56, 56), 64, **options), target))
+
+
+def test_accepts_where_it_pays(target: Target) -> None:
+    task = convolution((1, 64, 56, 56), 64)
+    assert WINOGRAD.accepts(task, target) is None
+    assert "order" in str(WINOGRAD.accepts(replace(task, exact=True), target))
+    assert "channels" in str(WINOGRAD.accepts(convolution((1, 16, 56, 56), 64), target))
+    assert "direct" in str(WINOGRAD.accepts(convolution((1, 512, 7, 7), 512), target))
+    varying = tuple(replace(operand, constant=False) for operand in task.operands)
+    assert "constant" in str(WINOGRAD.accepts(replace(task, operands=varying), target))
+
+
+@pytest.mark.parametrize("other", TARGETS, ids=lambda t: t.name)
+def test_code_for_every_machine_is_valid(other: Target) -> None:
+    task = convolution((1, 64, 15, 15), 72, epilogue="residual")
+    text = compile_assembly(EVERYWHERE.build(task, other, next(iter(EVERYWHERE.space(task, other))), "kernel"), other)
+    fused = "fmla" if other.name == "neon" else "vfmadd"
+    assert (fused in text) == other.fma
