@@ -11,8 +11,9 @@ columns, and cut into strips; a strip is worked on in scratch memory that stays 
 Work is dealt out as (strip, panel) pairs, so few tiles are still shared evenly; a strip that workers share has its inputs
 transformed by each of them.
 
-The transforms lose about one bit: on random data, the difference from the exact result is at most 5e-6 of the largest
-output for up to 512 input channels.
+On random data the difference from the exact result is at most 5e-6 of the largest output for up to 512 input channels. The
+transforms add inputs that one output alone does not read: an infinity or NaN spreads to all four outputs of its tile, and
+inputs above a quarter of the largest float32 may overflow.
 """
 
 from __future__ import annotations
