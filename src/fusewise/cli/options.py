@@ -45,7 +45,7 @@ Symbols = Annotated[
 Threads = Annotated[
     int | None, typer.Option("--threads", "-t", min=1, help="Workers (default: what this machine offers).")
 ]
-Exact = Annotated[bool, typer.Option("--exact", help="Refuse whatever may change a rounding.")]
+Exact = Annotated[bool, typer.Option("--exact", help="Refuse rewrites that may change a rounding, and Winograd.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Fail if an operator has no native code.")]
 Disable = Annotated[
     list[str] | None,
