@@ -64,7 +64,8 @@ class Options:
     `threads`: None for what the machine offers. `exact` refuses rewrites that may change a rounding, and Winograd.
     `strict` makes operators without native code an error. `cache`: False for none, a folder, or True for the user's cache
     folder. `disable` names passes, rules and kernels not to use, as `name` or `name@node`. `passes`: False for
-    none, True for the clean-up passes, or the passes to run. `warn` is told, as a sentence, what went wrong without stopping the work.
+    none, True for the clean-up passes, or the passes to run. `warn` is told, as a sentence, what
+    went wrong without stopping the work.
     """
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
