@@ -58,14 +58,23 @@ class Trace:
         """Record a decision that is not gated."""
         self.events.append(Event(self.gates, kind, what, where, reason, before, after, applied))
 
-    def allows(self, kind: str, what: str, where: tuple[str, ...] = (), reason: str = "") -> bool:
+    def allows(
+        self,
+        kind: str,
+        what: str,
+        where: tuple[str, ...] = (),
+        reason: str = "",
+        *,
+        before: float | None = None,
+        after: float | None = None,
+    ) -> bool:
         """Ask leave for one decision, record it, and say whether it may go ahead."""
         serial = self.gates
         self.gates += 1
         blocked = what in self.disabled or any(f"{what}@{name}" in self.disabled for name in where)
         allowed = not blocked and (self.limit is None or serial < self.limit)
         note = reason if allowed else "disabled by name" if blocked else "past the bisection limit"
-        self.events.append(Event(serial, kind, what, where, note, applied=allowed))
+        self.events.append(Event(serial, kind, what, where, note, before, after, allowed))
         return allowed
 
     def __iter__(self) -> Iterator[Event]:
