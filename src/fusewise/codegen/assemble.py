@@ -47,7 +47,8 @@ class _Pending:
     kind: str
     nbytes: int
     value: str = ""
-    data: Callable[[], np.ndarray] | None = None
+    data: np.ndarray | None = None
+    packing: Packing | None = None
     first: int = -1
     last: int = -1
 
@@ -129,8 +130,7 @@ class _Assembler:
         number = self.by_root.get(name)
         if number is None:
             array = self.graph.constants[value].array
-            data = _packed(array, packing)
-            self.pending.append(_Pending("constant", array.nbytes, value, data))
+            self.pending.append(_Pending("constant", array.nbytes, value, array, packing))
             number = self.by_root[name] = len(self.pending) - 1
         return number
 
@@ -147,7 +147,10 @@ class _Assembler:
         )
         where = dict(zip(arena, offsets, strict=True))
         return (
-            tuple(Buffer(b.kind, b.nbytes, where.get(k, 0), b.value, b.data) for k, b in enumerate(self.pending)),
+            tuple(
+                Buffer(b.kind, b.nbytes, where.get(k, 0), b.value, b.data, b.packing)
+                for k, b in enumerate(self.pending)
+            ),
             total,
         )
 
@@ -233,10 +236,6 @@ class _Assembler:
         storage = self.lowered.layout.storage[value]
         assert isinstance(kind, TensorType)
         return value, Place(self._buffer(storage.root, kind.nbytes), storage.offset * kind.dtype.itemsize), kind
-
-
-def _packed(array: np.ndarray, packing: Packing | None) -> Callable[[], np.ndarray]:
-    return (lambda: array) if packing is None else (lambda: packing.pack(array))
 
 
 def _builder(kernel: Kernel, work: TaskWork, target: Target, params: Params, symbol: str) -> Callable[[], str]:

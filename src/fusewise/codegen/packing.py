@@ -16,9 +16,13 @@ from collections.abc import Callable
 import numpy as np
 
 from fusewise.codegen.view import View
-from fusewise.lower.program import Packing
+from fusewise.ir.dtypes import FLOAT32
+from fusewise.lower.program import Packing, Panels
 
-__all__ = ["column_starts", "packed", "panels", "viewed"]
+__all__ = ["Axes", "column_starts", "packed", "panels", "panels_of", "viewed"]
+
+Axes = tuple[tuple[int, int], ...]
+"""(extent, stride) of each."""
 
 
 def column_starts(columns: int, lanes: int, vectors: int) -> tuple[int, ...]:
@@ -52,10 +56,31 @@ def panels(matrix: np.ndarray, lanes: int, vectors: int) -> np.ndarray:
     return result
 
 
-def packed(view: View, recipe: str, arrange: Callable[[np.ndarray], np.ndarray]) -> Packing:
-    """A packing that views the constant as the anchor does and arranges it; `recipe` must say everything `arrange` does."""
+def panels_of(
+    view: View,
+    outer: Axes,
+    depth: Axes,
+    columns: tuple[int, int],
+    lanes: int,
+    vectors: int,
+    taps: tuple[int, int] | None = None,
+) -> Panels | None:
+    """What `panels` does to a view with these axes, as data; None for what is left to NumPy: other types, a few columns."""
+    extent, stride = columns
+    if view.operand.dtype != FLOAT32 or extent < lanes or 0 in view.shape:
+        return None
+    return Panels(view.offset, outer, depth, stride, column_starts(extent, lanes, vectors), lanes, vectors, taps)
+
+
+def packed(
+    view: View, recipe: str, arrange: Callable[[np.ndarray], np.ndarray], panels: Panels | None = None
+) -> Packing:
+    """A packing that views the constant as the anchor does and arranges it; `recipe` must say everything `arrange` does.
+
+    `panels` says the same as data, where it can be said so.
+    """
 
     def pack(array: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(arrange(viewed(array, view)))
 
-    return Packing(f"{recipe} of {view.shape} strides {view.strides} offset {view.offset}", pack)
+    return Packing(f"{recipe} of {view.shape} strides {view.strides} offset {view.offset}", pack, panels)

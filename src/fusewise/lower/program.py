@@ -14,18 +14,40 @@ import numpy as np
 from fusewise.ir.graph import Node
 from fusewise.ir.types import ValueType
 
-__all__ = ["Buffer", "HostStep", "KernelCode", "NativeStep", "Packing", "Place", "Port", "Program"]
+__all__ = ["Buffer", "HostStep", "KernelCode", "NativeStep", "Packing", "Panels", "Place", "Port", "Program"]
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """A constant [outer..., depth..., columns] arranged as [outer][panel][depth][column of the panel].
+
+    Axes are (extent, stride) in elements of the constant in C order, the first element at `offset`. `starts` has the
+    first column of every run of `run` columns, and `runs` of these make a panel. With `taps`, the strides of a 3x3 filter's
+    rows and columns, every element is a filter, and the result is [position][panel][depth][column] of its transform for
+    Winograd's convolution.
+    """
+
+    offset: int
+    outer: tuple[tuple[int, int], ...]
+    depth: tuple[tuple[int, int], ...]
+    column_stride: int
+    starts: tuple[int, ...]
+    run: int
+    runs: int
+    taps: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Packing:
     """A constant as a kernel wants it: `pack` turns the original array into the bytes of the buffer.
 
-    `recipe` names the transformation with all its parameters; two buffers with equal source and recipe are one.
+    `recipe` names the transformation with all its parameters; two buffers with equal source and recipe are one. `panels` says
+    the same as data when it is one of panels of float32, so that native code may do it.
     """
 
     recipe: str
     pack: Callable[[np.ndarray], np.ndarray]
+    panels: Panels | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +55,7 @@ class Buffer:
     """Memory a step may name.
 
     `kind`: `arena` (planned, `offset` bytes into the one arena), `input` and `output` (the caller's arrays, `value`
-    names the port), `constant` (filled once when the program is loaded by calling `data`), `host` (a NumPy array
+    names the port), `constant` (filled once when the program is loaded, from `data` by `packing`), `host` (a NumPy array
     produced or read by host steps, named `value`, static type, allocated once).
     """
 
@@ -41,7 +63,8 @@ class Buffer:
     nbytes: int
     offset: int = 0
     value: str = ""
-    data: Callable[[], np.ndarray] | None = None
+    data: np.ndarray | None = None
+    packing: Packing | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,11 @@ import numpy as np
 
 from fusewise.codegen.target import Target
 from fusewise.ir.types import TensorType
-from fusewise.lower.program import Buffer, NativeStep, Port, Program
-from fusewise.runtime.arena import address_of, aligned_block, check_memory, settled
+from fusewise.lower.program import Buffer, KernelCode, NativeStep, Port, Program
+from fusewise.runtime.arena import address_of, aligned_block, check_memory
 from fusewise.runtime.cache import KernelCache
 from fusewise.runtime.compile import DEFAULT_LEVEL, compile_many
+from fusewise.runtime.constants import filled, packers_for
 from fusewise.runtime.feeds import PortInfo, accepted, chosen_outputs, port_info
 from fusewise.runtime.host import host_target, worker_count
 from fusewise.runtime.hoststep import HostCall, Memory, host_call
@@ -111,15 +112,16 @@ def build(
     check_memory(program.arena_bytes + sum(buffer.nbytes for buffer in own), "the model's intermediate results")
     store = KernelCache(cache, warn) if isinstance(cache, Path) else cache
     begin = time.perf_counter()
-    images, cached = _images(program, machine_target, level, store, progress)
+    kernels = (*program.kernels, *packers_for(program.buffers))
+    images, known = _images(kernels, machine_target, level, store, progress)
     compiled = time.perf_counter()
-    library = load(images, [kernel.symbol for kernel in program.kernels])
+    library = load(images, [kernel.symbol for kernel in kernels])
     linked = time.perf_counter()
-    memory = _allocate(program)
+    memory = _allocate(program, library, workers)
     packed = time.perf_counter()
     figures = BuildFigures(
         kernels=len(program.kernels),
-        cached=cached,
+        cached=sum(known[: len(program.kernels)]),
         compile_ms=(compiled - begin) * 1e3,
         link_ms=(linked - compiled) * 1e3,
         pack_ms=(packed - linked) * 1e3,
@@ -136,16 +138,16 @@ def build(
 
 
 def _images(
-    program: Program,
+    kernels: tuple[KernelCode, ...],
     target: Target,
     level: str,
     store: KernelCache | None,
     progress: Callable[[int, int], None] | None,
-) -> tuple[list[bytes], int]:
-    """Object files of all kernels, and how many of them came from the cache."""
-    kernels = program.kernels
+) -> tuple[list[bytes], list[bool]]:
+    """The object file of every kernel, and whether it came from the cache."""
     if store is None:
-        return compile_many([kernel.build for kernel in kernels], target, level=level, progress=progress), 0
+        made = compile_many([kernel.build for kernel in kernels], target, level=level, progress=progress)
+        return made, [False] * len(kernels)
     keys = [f"{kernel.symbol}\n{kernel.key}" for kernel in kernels]
     known = store.fetch(keys, target, level)
     missing = [number for number, key in enumerate(keys) if key not in known]
@@ -153,32 +155,26 @@ def _images(
         made = compile_many([kernels[k].build for k in missing], target, level=level, progress=progress)
         known = {**known, **{keys[k]: image for k, image in zip(missing, made, strict=True)}}
         store.store({key: known[key] for key in keys}, {keys[k] for k in missing}, target, level)
-    return [known[key] for key in keys], len(keys) - len(missing)
+    new = set(missing)
+    return [known[key] for key in keys], [number not in new for number in range(len(keys))]
 
 
-def _allocate(program: Program) -> tuple[np.ndarray | None, ...]:
-    """Memory of every buffer as flat bytes; None for those the caller brings.
-
-    Constants are packed one after another, and each original is let go before the next is made. (Threads do not pay: new
-    memory is what takes the time, and the system hands it out one request at a time.)
-    """
+def _allocate(program: Program, library: Library, workers: int) -> tuple[np.ndarray | None, ...]:
+    """Memory of every buffer as flat bytes; None for those the caller brings."""
     arena = aligned_block(program.arena_bytes)
     arena.fill(0)
-    return tuple(_memory_of(buffer, arena) for buffer in program.buffers)
+    constants = filled(program.buffers, library.addresses, workers)
 
+    def memory_of(number: int, buffer: Buffer) -> np.ndarray | None:
+        if buffer.kind == "arena":
+            return arena[buffer.offset : buffer.offset + buffer.nbytes]
+        if buffer.kind == "host":
+            block = aligned_block(buffer.nbytes)
+            block.fill(0)
+            return block
+        return constants.get(number)
 
-def _memory_of(buffer: Buffer, arena: np.ndarray) -> np.ndarray | None:
-    if buffer.kind == "arena":
-        return arena[buffer.offset : buffer.offset + buffer.nbytes]
-    if buffer.kind == "constant":
-        if buffer.data is None:
-            raise ValueError(f"constant {buffer.value!r} has no data")
-        return settled(buffer.data())
-    if buffer.kind == "host":
-        block = aligned_block(buffer.nbytes)
-        block.fill(0)
-        return block
-    return None
+    return tuple(memory_of(number, buffer) for number, buffer in enumerate(program.buffers))
 
 
 def _machine(program: Program, library: Library, memory: tuple[np.ndarray | None, ...], workers: int) -> _Machine:
@@ -212,7 +208,9 @@ def _machine(program: Program, library: Library, memory: tuple[np.ndarray | None
         if port.buffer >= 0 and program.buffers[port.buffer].kind == "output" and isinstance(port.type, TensorType)
     }
     # Let go of the original constants and of whatever the kernels' builders hold.
-    kept = replace(program, buffers=tuple(replace(buffer, data=None) for buffer in program.buffers), kernels=())
+    kept = replace(
+        program, buffers=tuple(replace(buffer, data=None, packing=None) for buffer in program.buffers), kernels=()
+    )
     return _Machine(kept, library, memory, arguments, fixed, tuple(fresh.values()), tuple(parts), workers)
 
 

@@ -7,7 +7,15 @@ from collections.abc import Iterable
 import numpy as np
 
 from fusewise.codegen.kernel import Argument, Kernel, Params
-from fusewise.codegen.llvm.conv_direct import Direct, direct_arguments, direct_of, direct_space, emit_direct, matrices
+from fusewise.codegen.llvm.conv_direct import (
+    Direct,
+    direct_arguments,
+    direct_of,
+    direct_space,
+    emit_direct,
+    matrices,
+    matrix_axes,
+)
 from fusewise.codegen.llvm.conv_shape import convolution_of
 from fusewise.codegen.llvm.gemm_entry import enter
 from fusewise.codegen.llvm.gemm_finish import finisher
@@ -38,7 +46,7 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
     def arrange(weight: np.ndarray) -> np.ndarray:
         return matrices(weight, d.shape, d.side_by_side)
 
-    return direct_arguments(d, task, params, arrange, "convolution")
+    return direct_arguments(d, task, params, arrange, "convolution", matrix_axes(d.shape, d.side_by_side))
 
 
 def _build(task: Task, target: Target, params: Params, symbol: str) -> str:

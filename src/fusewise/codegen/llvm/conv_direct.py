@@ -36,12 +36,12 @@ from fusewise.codegen.llvm.gemm_product import (
 )
 from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, accumulate, lanes_for
 from fusewise.codegen.llvm.registers import computed, memory_type
-from fusewise.codegen.packing import packed, panels
+from fusewise.codegen.packing import Axes, packed, panels, panels_of
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT64
 from fusewise.lower.task import Task
 
-__all__ = ["Direct", "direct_arguments", "direct_of", "direct_space", "emit_direct", "matrices"]
+__all__ = ["Direct", "direct_arguments", "direct_of", "direct_space", "emit_direct", "matrices", "matrix_axes"]
 
 
 @dataclass(frozen=True)
@@ -155,9 +155,17 @@ def _within_cache(strip: Strip, params: Params, target: Target) -> Params:
 
 
 def direct_arguments(
-    d: Direct, task: Task, params: Params, arrange: Callable[[np.ndarray], np.ndarray], recipe: str
+    d: Direct,
+    task: Task,
+    params: Params,
+    arrange: Callable[[np.ndarray], np.ndarray],
+    recipe: str,
+    axes: tuple[Axes, Axes, tuple[int, int]] | None = None,
 ) -> tuple[Argument, ...]:
-    """Operands, packed weights and scratch; `arrange` gives the weights as [product group, depth, columns]."""
+    """Operands, packed weights and scratch; `arrange` gives the weights as [product group, depth, columns].
+
+    `axes` are those of the weights in that order, where they have strides.
+    """
     tile = tile_of(params, computed(d.shape.dtype))
     element = np.float64 if tile.element == "double" else np.float32
 
@@ -168,7 +176,8 @@ def direct_arguments(
     name = (
         f"{recipe} panels {tile.vectors}x{tile.lanes} {tile.element} groups {d.shape.groups}/{d.side_by_side} {order}"
     )
-    extra = [Argument(d.shape.weight.operand.name, packed(d.shape.weight, name, pack))]
+    data = None if axes is None else panels_of(d.shape.weight, *axes, tile.lanes, tile.vectors)
+    extra = [Argument(d.shape.weight.operand.name, packed(d.shape.weight, name, pack, data))]
     if d.strip is not None:
         nbytes = d.strip.elements(int(params["tiles"]) * tile.rows) * d.shape.dtype.itemsize
         extra.append(Argument("scratch", nbytes=max(64, -(-nbytes // 64) * 64), per_worker=True))
@@ -188,6 +197,16 @@ def matrices(weight: np.ndarray, shape: Convolution, together: int) -> np.ndarra
     depth = [*taps[:-1], 3, taps[-1]] if shape.planar else [*taps, 3]
     ordered = grouped.transpose(0, *depth, 1, 2)
     return ordered.reshape(turns, shape.taps * shape.inputs, together * shape.outputs)
+
+
+def matrix_axes(shape: Convolution, together: int) -> tuple[Axes, Axes, tuple[int, int]]:
+    """The axes of what `matrices` gives, (extent, stride) in the constant: product groups, depth, columns."""
+    first, inputs, *taps = shape.weight.strides
+    columns = together * shape.outputs
+    along = [(axis.kernel, stride) for axis, stride in zip(shape.spatial, taps, strict=True)]
+    channels = (shape.inputs, inputs)
+    depth = (*along[:-1], channels, along[-1]) if shape.planar else (*along, channels)
+    return ((shape.groups // together, columns * first),), depth, (columns, first)
 
 
 def emit_direct(

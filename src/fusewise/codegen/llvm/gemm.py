@@ -28,10 +28,11 @@ from fusewise.codegen.llvm.gemm_product import (
 from fusewise.codegen.llvm.gemm_repack import repack, repacked_elements
 from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, lanes_for, multiply_add
 from fusewise.codegen.llvm.registers import computed, memory_type
-from fusewise.codegen.packing import packed, panels
+from fusewise.codegen.packing import packed, panels, panels_of
 from fusewise.codegen.target import Target
 from fusewise.codegen.view import View, view_of
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
+from fusewise.lower.program import Panels
 from fusewise.lower.task import Reason, Task
 
 __all__ = ["GEMM", "MATMUL"]
@@ -230,7 +231,7 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
             return panels(matrix if m.alpha == 1.0 else matrix * element(m.alpha), tile.lanes, tile.vectors)
 
         recipe = f"gemm panels {tile.vectors}x{tile.lanes} {tile.element} alpha {m.alpha!r}"
-        extra.append(Argument(m.right.operand.name, packed(_matrices(m), recipe, arrange)))
+        extra.append(Argument(m.right.operand.name, packed(_matrices(m), recipe, arrange, _panels(m, tile))))
     if params["right"] == "repacked":
         size = 8 if tile.element == "double" else 4
         extra.append(
@@ -248,6 +249,15 @@ def _matrices(m: MatrixProduct) -> View:
         (*m.right_outer, m.right_depth, m.right_column),
         m.right.offset,
     )
+
+
+def _panels(m: MatrixProduct, tile: Tile) -> Panels | None:
+    """The packed right operand as data; None when it is also scaled."""
+    if m.alpha != 1.0 or tile.element != "float":
+        return None
+    outer = tuple((extent, stride) for (_, extent), stride in zip(m.product.outer, m.right_outer, strict=True))
+    columns = (m.product.columns, m.right_column)
+    return panels_of(_matrices(m), outer, ((m.product.depth, m.right_depth),), columns, tile.lanes, tile.vectors)
 
 
 def _build(task: Task, target: Target, params: Params, symbol: str) -> str:

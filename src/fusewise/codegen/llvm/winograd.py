@@ -39,7 +39,7 @@ from fusewise.codegen.llvm.winograd_transform import (
     tile_counts,
     transformed_weights,
 )
-from fusewise.codegen.packing import packed, panels
+from fusewise.codegen.packing import packed, panels, panels_of
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.task import Reason, Task
@@ -183,10 +183,15 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
 
     nbytes = POSITIONS * (plan.input_pitch + plan.product_pitch) * 4
     weight = plan.shape.weight
+    first, inputs, row, column = weight.strides
+    channels, outputs = (plan.shape.inputs, inputs), (plan.shape.outputs, first)
+    data = panels_of(weight, (), (channels,), outputs, tile.lanes, tile.vectors, (row, column))
     return operand_arguments(
         task,
         [
-            Argument(weight.operand.name, packed(weight, f"winograd 2x2 panels {tile.vectors}x{tile.lanes}", pack)),
+            Argument(
+                weight.operand.name, packed(weight, f"winograd 2x2 panels {tile.vectors}x{tile.lanes}", pack, data)
+            ),
             Argument("scratch", nbytes=-(-nbytes // 64) * 64, per_worker=True),
         ],
     )

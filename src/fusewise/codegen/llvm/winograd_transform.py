@@ -17,7 +17,15 @@ from fusewise.codegen.llvm.conv_shape import Convolution
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_product import unravel
 
-__all__ = ["POSITIONS", "TILE", "emit_input_tile", "output_tile", "tile_counts", "transformed_weights"]
+__all__ = [
+    "POSITIONS",
+    "TILE",
+    "emit_filter_tile",
+    "emit_input_tile",
+    "output_tile",
+    "tile_counts",
+    "transformed_weights",
+]
 
 TILE = 2
 """Outputs of a tile along an axis."""
@@ -53,6 +61,20 @@ def transformed_weights(weight: np.ndarray) -> np.ndarray:
     filters = weight.astype(np.float64).reshape(-1, 3, 3)
     found = (matrix @ filters @ matrix.T).reshape(outputs, inputs, POSITIONS)
     return np.ascontiguousarray(found.transpose(2, 1, 0).astype(np.float32))
+
+
+def emit_filter_tile(f: Function, taps: Grid) -> list[Value]:
+    """The 16 elements of G g G^T, of float32 vectors of 3x3 taps; formed in float64 and rounded once."""
+    half = f.constant(0.5, vector("double", taps[0][0].lanes))
+
+    def along(a: Value, b: Value, c: Value) -> list[Value]:
+        outside = f.fadd(a, c)
+        return [a, f.fmul(f.fadd(outside, b), half), f.fmul(f.fsub(outside, b), half), c]
+
+    wide = [[f.convert("fpext", tap, "double") for tap in row] for row in taps]
+    columns = [along(*column) for column in zip(*wide, strict=True)]
+    rows = [along(*row) for row in zip(*columns, strict=True)]
+    return [f.convert("fptrunc", value, "float") for row in rows for value in row]
 
 
 def _combined(f: Function, coefficients: Sequence[int], values: Sequence[Value]) -> Value:

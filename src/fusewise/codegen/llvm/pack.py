@@ -1,0 +1,155 @@
+"""Native code that rearranges constant weights into panels: one function for all shapes.
+
+A kernel is compiled for one shape, but weights are packed once per load, so these functions take everything as data: tables of
+source offsets along the axes of `lower.program.Panels`. They follow the kernels' convention, so they run on the same workers
+and their code lies in the same cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from fusewise.codegen.kernel import Argument
+from fusewise.codegen.llvm.emit import Function, Int, Value, vector
+from fusewise.codegen.llvm.gemm_entry import enter
+from fusewise.codegen.llvm.winograd_transform import emit_filter_tile
+from fusewise.lower.program import KernelCode
+
+__all__ = ["ARGUMENTS", "CHUNK", "HEADER", "PACKERS", "PACK_FILTERS", "PACK_PANELS"]
+
+ARGUMENTS = ("target", "source", "header", "outer", "depth", "columns")
+"""Pointers the functions take: memory to fill, the float32 constant, `HEADER`, and i64 offsets into the constant."""
+
+HEADER = ("outer", "panels", "depth", "chunks", "adjacent", "tap_row", "tap_column")
+"""i64 words: extents of the tables (columns are counted by panel and chunk), whether the columns of a chunk are neighbours,
+and the strides of a 3x3 filter."""
+
+CHUNK = 4
+"""Columns that are handled together."""
+
+_BLOCK = 256
+"""Steps of the depth gathered for one chunk before the next one: what is read and written stays in the first cache."""
+
+_FLOATS = vector("float", CHUNK)
+
+Pointers = Mapping[str, Value]
+
+
+def _function(name: str, write: Callable[[Function, Pointers, Pointers, Value], None]) -> KernelCode:
+    """Deals (outer, panel) pairs to the workers; `write` emits the code of one."""
+
+    def build() -> str:
+        module, f, at, worker, workers = enter(name, [Argument(argument) for argument in ARGUMENTS])
+        words = {word: f.load("i64", f.at(at["header"], k, "i64")) for k, word in enumerate(HEADER)}
+        units = f.mul(words["outer"], words["panels"])
+        low = f.udiv(f.mul(units, worker), workers)
+        high = f.udiv(f.mul(units, f.add(worker, 1)), workers)
+        f.loop(low, high, 1, lambda unit, _: write(f, at, words, unit), rolled=True)
+        f.give_back()
+        return module.text()
+
+    return KernelCode(name, f"{name} by {CHUNK}, 1", build)
+
+
+def _entry(f: Function, table: Value, k: Int) -> Value:
+    return f.load("i64", f.at(table, k, "i64"))
+
+
+def _sources(f: Function, at: Pointers, source: Value, chunk: Int) -> list[Value]:
+    """Where the columns of a chunk begin."""
+    return [f.at(source, _entry(f, at["columns"], f.add(f.mul(chunk, CHUNK), lane))) for lane in range(CHUNK)]
+
+
+def _gathered(f: Function, sources: list[Value], offset: Value) -> Value:
+    """The elements `offset` after each of `sources`; a mapped file promises no alignment."""
+    found = Value("poison", _FLOATS)
+    for lane, source in enumerate(sources):
+        found = f.insert(found, f.load("float", f.at(source, offset), align=1), lane)
+    return found
+
+
+def _copy(f: Function, at: Pointers, words: Pointers, unit: Value) -> None:
+    """target[outer, panel, d, column] = source[outer + depth[d] + columns[panel, column]]."""
+    panel = f.urem(unit, words["panels"])
+    source = f.at(at["source"], _entry(f, at["outer"], f.udiv(unit, words["panels"])))
+    width = f.mul(words["chunks"], CHUNK)
+    target = f.at(at["target"], f.mul(f.mul(unit, words["depth"]), width))
+    first = f.mul(panel, words["chunks"])
+
+    def along(low: Int, high: Int, chunk: Value, read: Callable[[Value], Value]) -> None:
+        start = f.at(target, f.mul(chunk, CHUNK))
+
+        def step(d: Value, _: object) -> None:
+            f.store(read(_entry(f, at["depth"], d)), f.at(start, f.mul(d, width)))
+
+        f.loop(low, high, 1, step, rolled=True)
+
+    def gathered() -> None:
+        def block(low: Value, _: object) -> None:
+            high = f.minimum(f.add(low, _BLOCK), words["depth"])
+
+            def chunked(chunk: Value, _: object) -> None:
+                sources = _sources(f, at, source, f.add(first, chunk))
+                along(low, high, chunk, lambda offset: _gathered(f, sources, offset))
+
+            f.loop(0, words["chunks"], 1, chunked, rolled=True)
+
+        f.loop(0, words["depth"], _BLOCK, block, rolled=True)
+
+    def copied() -> None:
+        def step(d: Value, _: object) -> None:
+            here = f.at(source, _entry(f, at["depth"], d))
+            there = f.at(target, f.mul(d, width))
+
+            def chunked(chunk: Value, _: object) -> None:
+                column = _entry(f, at["columns"], f.mul(f.add(first, chunk), CHUNK))
+                f.store(f.load(_FLOATS, f.at(here, column), align=1), f.at(there, f.mul(chunk, CHUNK)))
+
+            f.loop(0, words["chunks"], 1, chunked, rolled=True)
+
+        f.loop(0, words["depth"], 1, step, rolled=True)
+
+    f.when(f.compare("icmp ne", words["adjacent"], 0), copied, gathered)
+
+
+def _transform(f: Function, at: Pointers, words: Pointers, unit: Value) -> None:
+    """target[position, panel, d, column] = (G g G^T)[position] of the filter at source[depth[d] + columns[panel, column]]."""
+    width = f.mul(words["chunks"], CHUNK)
+    plane = f.mul(f.mul(words["panels"], words["depth"]), width)
+    start = f.at(at["target"], f.mul(f.mul(unit, words["depth"]), width))
+
+    def chunked(chunk: Value, _: object) -> None:
+        sources = _sources(f, at, at["source"], f.add(f.mul(unit, words["chunks"]), chunk))
+
+        def step(d: Value, _: object) -> None:
+            offset = _entry(f, at["depth"], d)
+            taps = [
+                [
+                    _gathered(f, sources, _sum(f, offset, f.mul(words["tap_row"], i), f.mul(words["tap_column"], j)))
+                    for j in range(3)
+                ]
+                for i in range(3)
+            ]
+            there = f.at(start, f.add(f.mul(d, width), f.mul(chunk, CHUNK)))
+            for position, value in enumerate(emit_filter_tile(f, taps)):
+                f.store(value, f.at(there, f.mul(plane, position)))
+
+        f.loop(0, words["depth"], 1, step, rolled=True)
+
+    f.loop(0, words["chunks"], 1, chunked, rolled=True)
+
+
+def _sum(f: Function, *terms: Int) -> Value:
+    total: Int = 0
+    for term in terms:
+        total = f.add(total, term)
+    return f.i64(total)
+
+
+PACK_PANELS = _function("pack_panels", _copy)
+"""Copies."""
+
+PACK_FILTERS = _function("pack_filters", _transform)
+"""Copies 3x3 filters transformed for Winograd's convolution."""
+
+PACKERS = (PACK_PANELS, PACK_FILTERS)

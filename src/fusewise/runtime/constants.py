@@ -1,0 +1,94 @@
+"""Constants of a program in memory, as its kernels want them.
+
+Most of a model's load time is here, so panels of float32 are made by native code on all workers, in one block of memory; other
+arrangements are NumPy's work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+
+import numpy as np
+
+from fusewise.codegen.llvm.pack import ARGUMENTS, CHUNK, PACK_FILTERS, PACK_PANELS
+from fusewise.codegen.llvm.winograd_transform import POSITIONS
+from fusewise.lower.program import Buffer, KernelCode, Panels
+from fusewise.runtime.arena import ALIGNMENT_BYTES, address_of, aligned_block, settled
+from fusewise.runtime.threads import shared_pool, step_table
+
+__all__ = ["filled", "packers_for"]
+
+
+def packers_for(buffers: tuple[Buffer, ...]) -> tuple[KernelCode, ...]:
+    """The native code that `filled` needs for these buffers."""
+    wanted = {_packer(panels).symbol: _packer(panels) for panels in map(_native, buffers) if panels is not None}
+    return tuple(wanted.values())
+
+
+def filled(buffers: tuple[Buffer, ...], addresses: Mapping[str, int], workers: int) -> dict[int, np.ndarray]:
+    """Flat bytes of every constant by buffer number, each on a 64-byte boundary; `addresses` has the code by symbol.
+
+    A constant that is used as it is and lies on such a boundary is not copied.
+    """
+    found: dict[int, np.ndarray] = {}
+    native = {number: panels for number, buffer in enumerate(buffers) if (panels := _native(buffer)) is not None}
+    sizes = {number: _nbytes(panels) for number, panels in native.items()}
+    block = aligned_block(sum(-(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for size in sizes.values()))
+    at = 0
+    for number, panels in native.items():
+        data = buffers[number].data
+        assert data is not None
+        found[number] = block[at : at + sizes[number]]
+        _pack(found[number], np.ascontiguousarray(data), panels, addresses[_packer(panels).symbol], workers)
+        at += -(-sizes[number] // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+    for number, buffer in enumerate(buffers):
+        if buffer.kind != "constant" or number in native:
+            continue
+        if buffer.data is None:
+            raise ValueError(f"constant {buffer.value!r} has no data")
+        found[number] = settled(buffer.data if buffer.packing is None else buffer.packing.pack(buffer.data))
+    return found
+
+
+def _native(buffer: Buffer) -> Panels | None:
+    panels = None if buffer.packing is None else buffer.packing.panels
+    return None if panels is None or panels.run % CHUNK else panels
+
+
+def _packer(panels: Panels) -> KernelCode:
+    return PACK_PANELS if panels.taps is None else PACK_FILTERS
+
+
+def _nbytes(panels: Panels) -> int:
+    extents = [extent for extent, _ in (*panels.outer, *panels.depth)]
+    return (
+        int(np.prod(extents, dtype=np.int64)) * len(panels.starts) * panels.run * (POSITIONS if panels.taps else 1) * 4
+    )
+
+
+def _pack(target: np.ndarray, source: np.ndarray, panels: Panels, function: int, workers: int) -> None:
+    """One launch of a packer; see `codegen.llvm.pack` for what it reads."""
+    outer, depth = _offsets(panels.outer), _offsets(panels.depth)
+    columns = np.add.outer(np.array(panels.starts, np.int64), np.arange(panels.run)) * panels.column_stride
+    count = len(panels.starts) // panels.runs
+    chunks = panels.runs * panels.run // CHUNK
+    header = np.array(
+        [outer.size, count, depth.size, chunks, panels.column_stride == 1, *(panels.taps or (0, 0))], np.int64
+    )
+    at = {
+        "target": address_of(target),
+        "source": address_of(source) + panels.offset * source.itemsize,
+        "header": address_of(header),
+        "outer": address_of(outer),
+        "depth": address_of(depth),
+        "columns": address_of(columns),
+    }
+    words = np.array([at[name] for name in ARGUMENTS], np.int64)
+    shared_pool().run(step_table([(function, address_of(words), False)]), workers)
+
+
+def _offsets(axes: tuple[tuple[int, int], ...]) -> np.ndarray:
+    """Offsets of all points of these axes, the last one fastest; int64."""
+    tables = [np.arange(extent, dtype=np.int64) * stride for extent, stride in axes]
+    return reduce(lambda a, b: np.add.outer(a, b).reshape(-1), tables, np.zeros(1, np.int64))

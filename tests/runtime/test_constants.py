@@ -1,0 +1,105 @@
+"""Constants in memory: native panels against the same arrangement in NumPy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fusewise.codegen.llvm.pack import CHUNK, PACKERS
+from fusewise.codegen.llvm.winograd_transform import transformed_weights
+from fusewise.codegen.packing import packed, panels, panels_of
+from fusewise.codegen.view import View
+from fusewise.ir.dtypes import dtype_of
+from fusewise.lower.program import Buffer, Packing
+from fusewise.lower.task import Operand
+from fusewise.runtime.arena import address_of
+from fusewise.runtime.compile import compile_many
+from fusewise.runtime.constants import filled, packers_for
+from fusewise.runtime.host import host_target
+from fusewise.runtime.jit import Library, load
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    images = compile_many([kernel.build for kernel in PACKERS], host_target())
+    return load(images, [kernel.symbol for kernel in PACKERS])
+
+
+def view(array: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> View:
+    return View(Operand("w", dtype_of(array), shape, strides, constant=True), shape, strides, offset)
+
+
+def natively(array: np.ndarray, packing: Packing, library: Library, workers: int) -> np.ndarray:
+    """What `filled` gives, which must have gone through the native code."""
+    buffer = Buffer("constant", array.nbytes, data=array, packing=replace(packing, pack=lambda _: pytest.fail("NumPy")))
+    assert packers_for((buffer,))
+    found = filled((buffer,), library.addresses, workers)[0]
+    assert address_of(found) % 64 == 0
+    return found.view(np.float32)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    outer=st.integers(1, 3),
+    depth=st.integers(1, 700),
+    columns=st.integers(4, 70),
+    lanes=st.sampled_from((4, 8, 16)),
+    vectors=st.integers(1, 3),
+    transposed=st.booleans(),
+    skip=st.integers(0, 5),
+    workers=st.integers(1, 5),
+)
+def test_matrices(
+    outer: int,
+    depth: int,
+    columns: int,
+    lanes: int,
+    vectors: int,
+    transposed: bool,
+    skip: int,
+    workers: int,
+    library: Library,
+) -> None:
+    columns = max(columns, lanes)
+    array = np.random.default_rng(depth * columns).random(skip + outer * depth * columns, np.float32)
+    inner = (1, depth) if transposed else (columns, 1)
+    seen = view(array, (outer, depth, columns), (depth * columns, *inner), skip)
+    data = panels_of(seen, ((outer, depth * columns),), ((depth, inner[0]),), (columns, inner[1]), lanes, vectors)
+    packing = packed(seen, "test", lambda matrix: panels(matrix, lanes, vectors), data)
+    np.testing.assert_array_equal(natively(array, packing, library, workers), packing.pack(array).reshape(-1))
+
+
+@pytest.mark.parametrize("outputs, inputs", [(8, 1), (12, 5), (40, 33)])
+@pytest.mark.parametrize("vectors, workers", [(1, 1), (2, 3)])
+def test_filters_for_winograd(outputs: int, inputs: int, vectors: int, workers: int, library: Library) -> None:
+    array = np.random.default_rng(outputs).standard_normal((outputs, inputs, 3, 3)).astype(np.float32)
+    seen = view(array, array.shape, (inputs * 9, 9, 3, 1))
+    data = panels_of(seen, (), ((inputs, 9),), (outputs, inputs * 9), 8, vectors, (3, 1))
+    packing = packed(seen, "test", lambda weight: panels(transformed_weights(weight), 8, vectors), data)
+    expected = packing.pack(array).reshape(-1)
+    # both form the sums in float64, in another order
+    np.testing.assert_allclose(natively(array, packing, library, workers), expected, rtol=1e-7, atol=1e-9)
+
+
+def test_a_file_that_aligns_nothing(library: Library) -> None:
+    raw = np.random.default_rng(0).random(16 * 8 + 1, np.float32).tobytes()
+    array = np.frombuffer(raw, np.float32, 16 * 8, offset=3)
+    seen = view(array, (16, 8), (8, 1))
+    packing = packed(seen, "test", lambda m: panels(m, 8, 1), panels_of(seen, (), ((16, 8),), (8, 1), 8, 1))
+    np.testing.assert_array_equal(natively(array, packing, library, 2), array.reshape(-1))
+
+
+@pytest.mark.parametrize("dtype, columns, lanes", [(np.float64, 16, 8), (np.float32, 5, 8), (np.float32, 16, 2)])
+def test_the_rest_is_left_to_numpy(dtype: type, columns: int, lanes: int) -> None:
+    array = np.arange(7 * columns, dtype=dtype)
+    seen = view(array, (7, columns), (columns, 1))
+    data = panels_of(seen, (), ((7, columns),), (columns, 1), lanes, 1)
+    packing = packed(seen, "test", lambda matrix: panels(matrix, lanes, 1), data)
+    buffer = Buffer("constant", array.nbytes, data=array, packing=packing)
+    assert lanes % CHUNK or columns < lanes or dtype is np.float64
+    assert packers_for((buffer,)) == ()
+    np.testing.assert_array_equal(filled((buffer,), {}, 1)[0].view(dtype), packing.pack(array).reshape(-1))
