@@ -33,7 +33,10 @@ LINES: tuple[tuple[str, ...], ...] = (
 
 LONGEST_FILE, LONGEST_FUNCTION = 500, 80
 
-HEAVY = ("torch", "onnxruntime", "openvino", "llvmlite", "onnx.reference", "transformers", "onnxscript")
+HEAVY = (
+    *("torch", "onnxruntime", "openvino", "llvmlite", "onnx.reference", "transformers", "onnxscript"),
+    *("torch_geometric", "safetensors", "pymoo", "highspy", "ortools", "scipy", "dask", "distributed"),
+)
 """Not loaded by `import fusewise`, nor at the top of any module but those below."""
 
 LLVM_ROOMS = ("codegen", "runtime")
