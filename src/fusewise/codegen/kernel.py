@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fusewise.codegen.target import Target
 from fusewise.lower.program import Packing
@@ -51,5 +51,3 @@ class Kernel:
     space: Callable[[Task, Target], Iterable[Params]]
     arguments: Callable[[Task, Target, Params], tuple[Argument, ...]]
     build: Callable[[Task, Target, Params, str], str]
-    numeric: str = "reassociating"
-    notes: tuple[str, ...] = field(default=())
