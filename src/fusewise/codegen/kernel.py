@@ -9,7 +9,7 @@ from fusewise.codegen.target import Target
 from fusewise.lower.program import Packing
 from fusewise.lower.task import Reason, Task
 
-__all__ = ["Argument", "Code", "Kernel", "Params"]
+__all__ = ["Argument", "Kernel", "Params"]
 
 Params = Mapping[str, int | str | bool]
 
@@ -26,14 +26,6 @@ class Argument:
     packing: Packing | None = None
     nbytes: int = 0
     per_worker: bool = False
-
-
-@dataclass(frozen=True)
-class Code:
-    """A built kernel: LLVM IR text that defines `symbol(ptr arguments, i64 worker, i64 workers)`."""
-
-    symbol: str
-    ir: str
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def emit_nest(
     _Emitter(f, nest, Elements(f, small, target, pointers)).run(worker, workers)
 
 
-ANY_NEST = Kernel("any-nest", _accepts, _space, _arguments, _build, notes=("generic",))
+ANY_NEST = Kernel("any-nest", _accepts, _space, _arguments, _build)
 
 
 # --- the plan -----------------------------------------------------------------------------------------------------------
