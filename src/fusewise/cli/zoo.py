@@ -35,7 +35,7 @@ def build_model(
     batch: Annotated[int, typer.Option("--batch", min=1, help="Images or sequences in one batch.")] = 1,
     seed: Seed = 0,
     decomposed: Annotated[
-        bool, typer.Option("--decomposed", help="Normalisations and GELU as older exporters wrote them.")
+        bool, typer.Option("--decomposed", help="Primitives and shape arithmetic, as older exporters wrote them.")
     ] = False,
     json: Json = False,
 ) -> None:

@@ -9,7 +9,8 @@ import math
 from collections.abc import Callable
 
 from fusewise.zoo.activations import activate
-from fusewise.zoo.layers import linear, reshape, transpose
+from fusewise.zoo.extents import Extent, divide, extent, product, view
+from fusewise.zoo.layers import linear, transpose
 from fusewise.zoo.net import Net
 
 __all__ = ["LOWEST", "additive_mask", "attend", "feed_forward", "self_attention"]
@@ -33,26 +34,48 @@ def attend(
     *,
     masked: Callable[[str], str] | None = None,
     scale_query: bool = False,
+    sizes: tuple[Extent, Extent] | None = None,
+    reads_width: bool = False,
 ) -> str:
     """Scaled dot-product attention of projected [batch, tokens, width] values.
 
     `masked` turns scores [batch, heads, tokens, tokens] into masked ones. `scale_query` divides the query instead of
-    the scores by the root of the head's size.
+    the scores by the root of the head's size. Of the form with sizes read at run time: `sizes` are batch and tokens
+    where the model's code reads them once, and not again for every value it takes apart; with `reads_width` it reads
+    the width too, works out the size of a head and its root, and is exported without folding constants.
     """
-    batch, tokens, width = net.shape(query)
-    size = net.shape(value)[-1] // heads
-    root = net.constant(math.sqrt(width // heads), "root")
+    width = net.shape(query)[2]
+    reads_root = reads_width and net.decomposed
+    root = "" if reads_root else net.constant(math.sqrt(width // heads), "root")
     if scale_query:
         query = net.op("Div", query, root)
-    q = transpose(net, reshape(net, query, batch, tokens, heads, width // heads), 0, 2, 1, 3)
-    k = transpose(net, reshape(net, key, batch, tokens, heads, width // heads), 0, 2, 3, 1)
-    v = transpose(net, reshape(net, value, batch, tokens, heads, size), 0, 2, 1, 3)
+    q = transpose(net, _parted(net, query, heads, sizes, reads_width), 0, 2, 1, 3)
+    k = transpose(net, _parted(net, key, heads, sizes, reads_width), 0, 2, 3, 1)
+    v = transpose(net, _parted(net, value, heads, sizes, reads_width), 0, 2, 1, 3)
     scores = net.op("MatMul", q, k)
+    if reads_root:
+        root = net.op("Sqrt", net.op("Cast", extent(net, v, 3).value, to=1))
     if not scale_query:
         scores = net.op("Div", scores, root)
     weights = net.op("Softmax", scores if masked is None else masked(scores), axis=-1)
     context = transpose(net, net.op("MatMul", weights, v), 0, 2, 1, 3)
-    return reshape(net, context, batch, tokens, heads * size)
+    last: Extent | int = math.prod(net.shape(context)[2:])
+    if reads_width:
+        last = product(net, extent(net, context, 2), extent(net, context, 3))
+    return view(net, context, *(sizes or _leading(net, context)), last)
+
+
+def _leading(net: Net, x: str) -> tuple[Extent, Extent]:
+    """`x.size()[:2]`."""
+    return extent(net, x, 0), extent(net, x, 1)
+
+
+def _parted(net: Net, x: str, heads: int, sizes: tuple[Extent, Extent] | None, reads_width: bool) -> str:
+    """[batch, tokens, width] to [batch, tokens, heads, width / heads]."""
+    leading = sizes or _leading(net, x)
+    if reads_width:
+        return view(net, x, *leading, heads, divide(net, extent(net, x, 2), heads), folded=False)
+    return view(net, x, *leading, heads, net.shape(x)[2] // heads)
 
 
 def self_attention(
@@ -63,11 +86,12 @@ def self_attention(
     *,
     masked: Callable[[str], str] | None = None,
     scale_query: bool = False,
+    sizes: tuple[Extent, Extent] | None = None,
 ) -> str:
     """Query, key and value by three products, attention, and the output's product."""
     width = net.shape(x)[-1]
     query, key, value = (linear(net, x, f"{name}.{part}", width) for part in ("query", "key", "value"))
-    context = attend(net, query, key, value, heads, masked=masked, scale_query=scale_query)
+    context = attend(net, query, key, value, heads, masked=masked, scale_query=scale_query, sizes=sizes)
     return linear(net, context, f"{name}.output", width)
 
 

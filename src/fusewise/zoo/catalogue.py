@@ -235,8 +235,9 @@ def model_named(name: str) -> ZooModel:
 def build(name: str, *, batch: int = 1, seed: int = 0, decomposed: bool = False) -> Graph:
     """The architecture called `name` with random weights that follow from `seed` alone.
 
-    `decomposed` writes LayerNorm, GELU, HardSwish and Mish with elementary operators, as older exporters did, with the
-    same weights. `UsageError` for an unknown name or a batch below one.
+    `decomposed` writes the same function as exporters did around 2020: LayerNorm, GELU, HardSwish and Mish with elementary
+    operators, and sizes of free axes read and computed at run time (`zoo.extents`); `zoo.exported` says how many operators
+    that makes. Shapes are known all the same. `UsageError` for an unknown name or a batch below one.
     """
     row = model_named(name)
     if batch < 1:

@@ -9,9 +9,11 @@ import numpy as np
 
 from fusewise.ir.graph import Graph
 from fusewise.zoo.blocks import conv_bn
+from fusewise.zoo.extents import extent, view
 from fusewise.zoo.layers import add, concat, conv, max_pool, mul, reshape, transpose, upsample
 from fusewise.zoo.mobilenet import v1_features
 from fusewise.zoo.net import Net, finish, image
+from fusewise.zoo.norms import folded_norms
 from fusewise.zoo.resnet import bottleneck, stem
 
 __all__ = ["mobilenet_v1_ssd", "ssd_resnet50", "yolo_v4"]
@@ -33,7 +35,7 @@ def mobilenet_v1_ssd(net: Net, batch: int) -> Graph:
 def _predict(net: Net, x: str, name: str, anchors: int, figures: int, kernel: int) -> str:
     """`figures` numbers for each anchor at each point: [batch, points * anchors, figures]."""
     y = transpose(net, conv(net, x, name, anchors * figures, kernel), 0, 2, 3, 1)
-    return reshape(net, y, net.shape(x)[0], -1, figures)
+    return view(net, y, extent(net, y, 0), -1, figures)
 
 
 def ssd_resnet50(net: Net, batch: int) -> Graph:
@@ -55,7 +57,7 @@ def ssd_resnet50(net: Net, batch: int) -> Graph:
     for k, (x, anchors) in enumerate(zip(maps, (4, 6, 6, 6, 4, 4), strict=True)):
         for found, name, figures in ((boxes, "loc", 4), (classes, "conf", 81)):
             y = conv(net, x, f"{name}.{k}", anchors * figures, 3)
-            found.append(reshape(net, y, batch, figures, -1))
+            found.append(view(net, y, extent(net, y, 0), figures, -1))
     return finish(net, boxes=net.op("Concat", *boxes, axis=2), scores=net.op("Concat", *classes, axis=2))
 
 
@@ -79,7 +81,8 @@ def yolo_v4(net: Net, batch: int) -> Graph:
     heads.append(_head(net, coarse, "head.2", 1024))
     decoded = [_decode(net, head, _ANCHORS[k], _REACH[k]) for k, head in enumerate(heads)]
     boxes, scores = ([pair[part] for pair in decoded] for part in (0, 1))
-    return finish(net, boxes=net.op("Concat", *boxes, axis=1), scores=net.op("Concat", *scores, axis=1))
+    graph = finish(net, boxes=net.op("Concat", *boxes, axis=1), scores=net.op("Concat", *scores, axis=1))
+    return folded_norms(graph) if net.decomposed else graph
 
 
 def _mish(net: Net, x: str, name: str, channels: int, kernel: int = 1, stride: int = 1) -> str:
@@ -147,13 +150,19 @@ def _decode(net: Net, head: str, anchors: tuple[tuple[int, int], ...], reach: fl
     rows = reshape(net, rows, batch, count, figures)
     cuts = net.constant([2, 2, 1, _CLASSES], "cuts")
     centre, extent, certainty, classes = net.builder.op("Split", rows, cuts, outputs=4, axis=2)
-    # Cells and anchors are whole numbers.
     across = np.stack(np.meshgrid(np.arange(side), np.arange(side)), axis=-1).reshape(1, -1, 2)
-    cells = net.op("Cast", net.constant(np.tile(across, (1, len(anchors), 1)), "cells"), to=1)
-    sizes = net.op("Cast", net.constant(np.repeat(np.array(anchors), side * side, axis=0)[None], "anchors"), to=1)
+    cells = _floats(net, np.tile(across, (1, len(anchors), 1)), "cells")
+    sizes = _floats(net, np.repeat(np.array(anchors), side * side, axis=0)[None], "anchors")
     offset = net.op("Mul", net.op("Sigmoid", centre), net.constant(reach, "reach"))
     offset = net.op("Sub", offset, net.constant((reach - 1) / 2, "overlap"))
     middle = net.op("Mul", net.op("Add", offset, cells), net.constant(float(_SIZE // side), "stride"))
     half = net.op("Mul", net.op("Mul", net.op("Exp", extent), sizes), net.constant(0.5, "half"))
     corners = net.op("Concat", net.op("Sub", middle, half), net.op("Add", middle, half), axis=2)
     return corners, mul(net, net.op("Sigmoid", classes), net.op("Sigmoid", certainty))
+
+
+def _floats(net: Net, figures: np.ndarray, name: str) -> str:
+    """Whole numbers as float32: cast when the model runs, or by the exporter where it wrote the decomposed form."""
+    if net.decomposed:
+        return net.constant(figures.astype(np.float32), name)
+    return net.op("Cast", net.constant(figures, name), to=1)

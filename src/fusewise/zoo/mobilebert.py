@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from fusewise.ir.dtypes import INT64
 from fusewise.ir.graph import Graph
 from fusewise.zoo.attention import additive_mask, attend, feed_forward
-from fusewise.zoo.bert import TOKENS, embed, first_token
+from fusewise.zoo.bert import TOKENS, embed, first_token, position_ids
 from fusewise.zoo.layers import add, linear, mul
 from fusewise.zoo.net import Net, finish, weight
 
@@ -39,8 +37,7 @@ def _embeddings(net: Net, ids: str, types: str) -> str:
     words = embed(net, ids, "embeddings.word", _VOCABULARY, _NARROW)
     following, preceding = (_shifted(net, words, *edge) for edge in ((1, TOKENS, 0, 1), (0, TOKENS - 1, 1, 0)))
     x = linear(net, net.op("Concat", following, words, preceding, axis=2), "embeddings.projection", _WIDTH)
-    order = net.constant(np.arange(TOKENS, dtype=np.int64)[None], "position_ids")
-    x = add(net, x, embed(net, order, "embeddings.position", _POSITIONS, _WIDTH))
+    x = add(net, x, embed(net, position_ids(net, ids), "embeddings.position", _POSITIONS, _WIDTH))
     return _affine(net, add(net, x, embed(net, types, "embeddings.token_type", 2, _WIDTH)), "embeddings.norm", 1.0)
 
 

@@ -28,9 +28,9 @@ _RINGS, _PIXELS = 16, 16
 class Net:
     """What every layer needs: where nodes go, where weights come from, and how LayerNorm, GELU and such are written.
 
-    `decomposed` writes them with elementary operators, as exporters did before ONNX had them. It never changes the
-    weights, so both forms compute the same function. `probe` has the pixels [channels, rings, pixels] of a value; values
-    behind an input that carries none have none.
+    `decomposed` writes them with elementary operators, as exporters did before ONNX had them, and sizes as reads of
+    shapes. It never changes what is drawn, so both forms compute the same function. `probe` has the pixels [channels,
+    rings, pixels] of a value; values behind an input that carries none have none.
     """
 
     builder: GraphBuilder

@@ -8,7 +8,8 @@ from __future__ import annotations
 from fusewise.ir.graph import Graph
 from fusewise.zoo.attention import attend, feed_forward
 from fusewise.zoo.bert import first_token
-from fusewise.zoo.layers import add, conv, gemm, layer_norm, linear, reshape, transpose
+from fusewise.zoo.extents import extent, view
+from fusewise.zoo.layers import add, conv, gemm, layer_norm, linear, transpose
 from fusewise.zoo.net import Net, finish, weight
 
 __all__ = ["vit_b_16"]
@@ -21,7 +22,7 @@ def vit_b_16(net: Net, batch: int) -> Graph:
     x = net.builder.input("x", (batch, 3, _SIZE, _SIZE))
     patches = (_SIZE // _PATCH) ** 2
     x = conv(net, x, "patches", _WIDTH, _PATCH, stride=_PATCH, padding=0)
-    x = transpose(net, reshape(net, x, batch, _WIDTH, patches), 0, 2, 1)
+    x = transpose(net, view(net, x, extent(net, x, 0), _WIDTH, patches), 0, 2, 1)
     token = weight(net, "class_token", (1, 1, _WIDTH), 0.5)
     token = net.op("Expand", token, net.constant([batch, 1, _WIDTH], "shape"))
     x = net.op("Concat", token, x, axis=1)

@@ -1,0 +1,103 @@
+"""Sizes of axes as an exporter with free axes writes them: read from the tensor at run time, and computed with.
+
+PyTorch traces `x.size(0)` as Shape and Gather, `x.size(-1) // 12` as a Div and more on top, and `x.view(x.size(0), -1, 64)`
+as an Unsqueeze for each such figure, a Concat with the rest, and the Reshape. A network that is not `decomposed` has none of
+these nodes: there a size is a number. Both forms have the same shapes, which are all known when the graph is written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fusewise.ir.types import TensorType
+from fusewise.zoo.net import Net
+
+__all__ = ["Extent", "divide", "extent", "known", "minus", "product", "rest", "row", "view"]
+
+_FLOAT, _INT64 = 1, 7  # ONNX's numbers for the types
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A size: its figure, and the int64 scalar that holds it at run time.
+
+    `value` is empty in a network that is not decomposed, and None for a size that Reshape works out itself.
+    """
+
+    figure: int
+    value: str | None = ""
+
+
+def extent(net: Net, x: str, axis: int) -> Extent:
+    """The length of an axis of `x`: Shape and Gather."""
+    figure = net.shape(x)[axis]
+    if not net.decomposed:
+        return Extent(figure)
+    index = net.constant(np.int64(axis % len(net.shape(x))), "axis")
+    return Extent(figure, net.op("Gather", net.op("Shape", x), index, axis=0))
+
+
+def rest(figure: int) -> Extent:
+    """The size that is left over, -1 in a decomposed network."""
+    return Extent(figure, None)
+
+
+def divide(net: Net, dividend: Extent, divisor: int) -> Extent:
+    """Floor division, which tracers wrote on float32 numbers: Cast, Div, Floor, Cast."""
+    figure = dividend.figure // divisor
+    if not net.decomposed:
+        return Extent(figure)
+    quotient = net.op("Div", net.op("Cast", dividend.value, to=_FLOAT), net.constant(float(divisor), "divisor"))
+    return Extent(figure, net.op("Cast", net.op("Floor", quotient), to=_INT64))
+
+
+def product(net: Net, first: Extent, second: Extent) -> Extent:
+    return Extent(first.figure * second.figure, _both(net, "Mul", first, second))
+
+
+def minus(net: Net, first: Extent, second: Extent) -> Extent:
+    return Extent(first.figure - second.figure, _both(net, "Sub", first, second))
+
+
+def _both(net: Net, kind: str, first: Extent, second: Extent) -> str:
+    return net.op(kind, first.value, second.value) if net.decomposed else ""
+
+
+def row(net: Net, sizes: Sequence[Extent | int], *, folded: bool = True) -> str:
+    """An int64 vector of sizes: one constant, or an Unsqueeze for each that is read and a Concat.
+
+    An exporter that does not fold constants unsqueezes those too: `folded` False.
+    """
+    if not net.decomposed:
+        return net.constant([part if isinstance(part, int) else part.figure for part in sizes], "shape")
+    parts = []
+    for part in sizes:
+        fixed = part if isinstance(part, int) else -1
+        if isinstance(part, Extent) and part.value is not None:
+            parts.append(net.op("Unsqueeze", part.value, net.constant([0], "axes")))
+        elif folded:
+            parts.append(net.constant([fixed], "figure"))
+        else:
+            parts.append(net.op("Unsqueeze", net.constant(np.int64(fixed), "figure"), net.constant([0], "axes")))
+    return net.op("Concat", *parts, axis=0) if len(parts) > 1 else parts[0]
+
+
+def view(net: Net, x: str, *sizes: Extent | int, folded: bool = True) -> str:
+    """`x` in another shape, as `Tensor.view` gives it."""
+    dims = [part if isinstance(part, int) else part.figure for part in sizes]
+    if -1 in dims:
+        dims[dims.index(-1)] = math.prod(net.shape(x)) // -math.prod(dims)
+    return known(net, net.op("Reshape", x, row(net, sizes, folded=folded)), tuple(dims))
+
+
+def known(net: Net, x: str, dims: tuple[int, ...]) -> str:
+    """State the shape of `x`, which its operands do not tell before they are computed."""
+    kind = net.builder.types[x]
+    assert isinstance(kind, TensorType)
+    if not kind.is_static:
+        net.builder.types[x] = TensorType(kind.dtype, dims)
+    return x
