@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "AnswersDiffer",
     "BrokenGraph",
+    "BrokenPlan",
     "FusewiseError",
     "InvalidModel",
     "NoFeasiblePlan",
@@ -22,6 +23,10 @@ class FusewiseError(Exception):
 
 class BrokenGraph(FusewiseError):
     """A graph inside the program breaks its own rules: a fault of ours, found between two passes."""
+
+
+class BrokenPlan(FusewiseError):
+    """A plan breaks its own rules: a fault of ours, or a plan file that someone changed."""
 
 
 class UsageError(FusewiseError):

@@ -1,0 +1,269 @@
+"""The table of operators as a streaming accelerator sees them: what kind each is and which window it reads.
+
+Takes a node of a prepared graph; gives its `Form`. The accelerator streams images row by row, so what matters of an operator
+is how many rows and columns it looks back and ahead, whether it must see a whole map before it can answer, how much weight it
+carries. An operator that cannot be said in these terms is `opaque`, with the reason: it runs alone, through DRAM.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fusewise.ir.graph import Graph, Node
+from fusewise.ir.types import TensorType, ValueType
+from fusewise.ops.table import spec_of
+
+__all__ = ["KINDS", "Form", "Image", "Window", "form_of", "image_of"]
+
+KINDS = ("conv", "depthwise", "pool", "global_pool", "pointwise", "resize", "flatten", "opaque")
+"""`conv`: every output channel reads every input channel of its group, Gemm included. `pointwise`: elementwise operators,
+joins, and what mixes the channels of one pixel. `flatten`: a map becomes one pixel of many channels."""
+
+Image = tuple[int, int, int]
+"""Channels, height and width."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What an operator reads of its input along one axis, in pixels of the input: `back` and `ahead` of the centre.
+
+    `stride` is how many input pixels one output pixel moves it (a fraction when the map grows), as (numerator, denominator).
+    """
+
+    back: int = 0
+    ahead: int = 0
+    stride: tuple[int, int] = (1, 1)
+
+    @property
+    def size(self) -> int:
+        return self.back + 1 + self.ahead
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One operator: its kind, its windows along rows and columns, its weights, its work.
+
+    `weights` counts elements, bias included; `filter_weights` those of one output channel, without bias; `macs` counts
+    multiply-accumulates. `reason` says why the kind is `opaque`.
+    """
+
+    kind: str
+    rows: Window = Window()
+    columns: Window = Window()
+    weights: int = 0
+    filter_weights: int = 0
+    macs: int = 0
+    reason: str = ""
+
+
+def image_of(kind: ValueType) -> Image | None:
+    """Channels, height, width of a tensor, or None when it is not one image.
+
+    [1,C,H,W] is an image, [1,C] a single pixel, and [1,S,D] a column of S pixels (tokens) with D channels.
+    """
+    if not isinstance(kind, TensorType) or not kind.is_static:
+        return None
+    match kind.dims:
+        case (1, int(channels), int(height), int(width)) if min(channels, height, width) > 0:
+            return channels, height, width
+        case (1, int(length), int(channels)) if min(length, channels) > 0:
+            return channels, length, 1
+        case (1, int(channels)) if channels > 0:
+            return channels, 1, 1
+    return None
+
+
+def form_of(graph: Graph, node: Node) -> Form:
+    """The row of the table for one node of a prepared graph."""
+    weights = _weights(graph, node)
+    if node.captured or not node.writes:
+        return Form("opaque", weights=weights, reason=f"{node.op} holds a subgraph")
+    reads = tuple(dict.fromkeys(v for v in node.reads if v not in graph.constants))
+    for value in (*reads, *node.writes):
+        if image_of(graph.types[value]) is None:
+            return Form("opaque", weights=weights, reason=f"{value} {graph.types[value]} is not one image")
+    if not reads:
+        return Form("opaque", weights=weights, reason=f"{node.op} reads no tensor")
+    reader = _READERS.get(node.op) if node.domain in ("", "ai.onnx") else None
+    if reader is None:
+        spec = spec_of(node.op, node.domain)
+        if spec is None or spec.scalar is None:
+            return Form("opaque", weights=weights, reason=f"{node.op} has no streaming form")
+        reader = _elementwise
+    found = reader(graph, node, weights)
+    return found if isinstance(found, Form) else Form("opaque", weights=weights, reason=found)
+
+
+def _weights(graph: Graph, node: Node) -> int:
+    """Elements of floating-point constants; numbers that stand alone are part of the instruction, not of the weights."""
+    arrays = (graph.array(value) for value in node.inputs if value)
+    return sum(a.size for a in arrays if a is not None and a.ndim > 0 and (a.dtype.kind == "f" or a.dtype.kind == "V"))
+
+
+def _image(graph: Graph, value: str) -> Image:
+    found = image_of(graph.types[value])
+    assert found is not None, value
+    return found
+
+
+def _centred(kernel: int, dilation: int, stride: tuple[int, int]) -> Window:
+    """A window aligned at its centre, whatever the pads attribute says."""
+    reach = (kernel - 1) * dilation
+    return Window(reach // 2, reach - reach // 2, stride)
+
+
+def _conv(graph: Graph, node: Node, weights: int) -> Form | str:
+    kernel = graph.array(node.inputs[1])
+    if kernel is None:
+        return "the weights are not constant"
+    if kernel.ndim != 4:
+        return f"{kernel.ndim - 2} spatial axes instead of two"
+    channels, height, width = _image(graph, node.outputs[0])
+    strides, dilations = node.attribute("strides", (1, 1)), node.attribute("dilations", (1, 1))
+    rows, columns = (_centred(kernel.shape[2 + d], dilations[d], (strides[d], 1)) for d in (0, 1))
+    each = math.prod(kernel.shape[1:])
+    inputs = _image(graph, node.inputs[0])[0]
+    depthwise = kernel.shape[1] == 1 and node.attribute("group", 1) == inputs > 1
+    kind = "depthwise" if depthwise else "conv"
+    return Form(kind, rows, columns, weights, each, each * channels * height * width)
+
+
+def _conv_transpose(graph: Graph, node: Node, weights: int) -> Form | str:
+    """An output pixel reads ceil(kernel / stride) input pixels along an axis."""
+    kernel = graph.array(node.inputs[1])
+    if kernel is None:
+        return "the weights are not constant"
+    if kernel.ndim != 4:
+        return f"{kernel.ndim - 2} spatial axes instead of two"
+    strides, dilations = node.attribute("strides", (1, 1)), node.attribute("dilations", (1, 1))
+    reach = [(kernel.shape[2 + d] - 1) * dilations[d] + 1 for d in (0, 1)]
+    rows, columns = (_centred(-(-reach[d] // strides[d]), 1, (1, strides[d])) for d in (0, 1))
+    each = kernel.shape[0] // node.attribute("group", 1) * kernel.shape[2] * kernel.shape[3]
+    inputs = _image(graph, node.inputs[0])
+    return Form("conv", rows, columns, weights, each, math.prod(kernel.shape[1:]) * math.prod(inputs))
+
+
+def _product(graph: Graph, node: Node, weights: int) -> Form | str:
+    """Gemm and MatMul with constant weights: a 1x1 convolution over the pixels."""
+    matrix = graph.array(node.inputs[1])
+    if matrix is None or node.inputs[0] in graph.constants:
+        return "the weights are not constant"
+    if matrix.ndim != 2 or node.attribute("transA", 0) or any(v not in graph.constants for v in node.reads[1:]):
+        return "not a product of pixels and a matrix"
+    if graph.tensor(node.inputs[0]).rank == 4:
+        return "the product runs along the width"
+    channels, height, width = _image(graph, node.outputs[0])
+    each = matrix.size // channels
+    return Form("conv", Window(), Window(), weights, each, each * channels * height * width)
+
+
+def _pool(graph: Graph, node: Node, weights: int) -> Form | str:
+    kernel, (_, height, width) = node.attribute("kernel_shape"), _image(graph, node.inputs[0])
+    if len(kernel) != 2:
+        return f"{len(kernel)} spatial axes instead of two"
+    if len(node.writes) > 1:
+        return "the positions of the maxima are asked for"
+    pads = node.attribute("pads", (0, 0, 0, 0))
+    if tuple(kernel) == (height, width) and (height, width) != (1, 1) and not any(pads):
+        return Form("global_pool")
+    strides, dilations = node.attribute("strides", (1, 1)), node.attribute("dilations", (1, 1))
+    rows, columns = (_centred(kernel[d], dilations[d], (strides[d], 1)) for d in (0, 1))
+    return Form("pool", rows, columns, macs=math.prod(kernel) * math.prod(_image(graph, node.outputs[0])))
+
+
+def _global_pool(graph: Graph, node: Node, weights: int) -> Form | str:
+    return Form("global_pool", macs=math.prod(_image(graph, node.inputs[0])))
+
+
+def _reduce(graph: Graph, node: Node, weights: int) -> Form | str:
+    axes = graph.array(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] else None
+    kind = graph.tensor(node.inputs[0])
+    if axes is None or kind.rank != 4 or {int(a) % 4 for a in np.ravel(axes)} != {2, 3}:
+        return "it reduces other axes than height and width"
+    return _global_pool(graph, node, weights)
+
+
+def _elementwise(graph: Graph, node: Node, weights: int) -> Form | str:
+    _, height, width = _image(graph, node.outputs[0])
+    kind = graph.tensor(node.outputs[0])
+    for value in node.reads:
+        if value not in graph.constants:
+            one = _image(graph, value)[1:] == (1, 1)
+            if graph.tensor(value).rank != kind.rank or not (one or _image(graph, value)[1:] == (height, width)):
+                return f"{value} is stretched along one axis"
+    return Form("pointwise", weights=weights, macs=kind.size)
+
+
+def _along_channels(graph: Graph, node: Node, weights: int) -> Form | str:
+    """Concat, Split, Softmax and normalisations: pointwise when they work within one pixel."""
+    rank = graph.tensor(node.inputs[0]).rank
+    axis = node.attribute("axis", 0 if node.op == "Split" else -1) % rank
+    if axis != (1 if rank == 4 else rank - 1):
+        return f"{node.op} works along axis {axis}, across pixels"
+    if any(value in graph.constants for value in node.reads[:1]):
+        return "it reads a constant image"
+    return Form("pointwise", weights=weights, macs=graph.tensor(node.outputs[0]).size)
+
+
+def _reshape(graph: Graph, node: Node, weights: int) -> Form | str:
+    """Reshape and its kin: free when the pixels stay, `flatten` when a map becomes one pixel."""
+    (channels, *extent), (after, *pixels) = _image(graph, node.inputs[0]), _image(graph, node.outputs[0])
+    if extent == pixels and channels == after:
+        return Form("pointwise")
+    return Form("flatten") if pixels == [1, 1] else f"{node.op} moves pixels"
+
+
+def _resize(graph: Graph, node: Node, weights: int) -> Form | str:
+    """Nearest reads one pixel; linear reads the next one too where there is one."""
+    mode = node.attribute("mode", "nearest")
+    mode = mode.decode() if isinstance(mode, bytes) else mode
+    if mode not in ("nearest", "linear"):
+        return f"Resize by {mode} has no streaming form"
+    before, after = _image(graph, node.inputs[0]), _image(graph, node.outputs[0])
+    if before[0] != after[0]:
+        return "Resize changes the channels"
+    ahead = [int(mode == "linear" and before[d] > 1) for d in (1, 2)]
+    rows, columns = (Window(0, ahead[d], (before[1 + d], after[1 + d])) for d in (0, 1))
+    return Form("resize", rows, columns, macs=math.prod(after))
+
+
+def _pad(graph: Graph, node: Node, weights: int) -> Form | str:
+    """Zeros around the image: the input is read as it comes, only shifted."""
+    before, after = _image(graph, node.inputs[0]), _image(graph, node.outputs[0])
+    pads = graph.array(node.inputs[1]) if len(node.inputs) > 1 else None
+    if before[0] != after[0] or pads is None or pads.size != 8 or (pads < 0).any():
+        return "Pad adds channels or cuts"
+    return Form("pointwise", Window(int(pads[2])), Window(int(pads[3])))
+
+
+_READERS: dict[str, Callable[[Graph, Node, int], Form | str]] = {
+    "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
+    "Gemm": _product,
+    "MatMul": _product,
+    "MaxPool": _pool,
+    "AveragePool": _pool,
+    "LpPool": _pool,
+    "GlobalAveragePool": _global_pool,
+    "GlobalMaxPool": _global_pool,
+    "ReduceMean": _reduce,
+    "ReduceMax": _reduce,
+    "ReduceSum": _reduce,
+    "Concat": _along_channels,
+    "Split": _along_channels,
+    "Softmax": _along_channels,
+    "LogSoftmax": _along_channels,
+    "LayerNormalization": _along_channels,
+    "RMSNormalization": _along_channels,
+    "Reshape": _reshape,
+    "Flatten": _reshape,
+    "Squeeze": _reshape,
+    "Unsqueeze": _reshape,
+    "Resize": _resize,
+    "Pad": _pad,
+}
+"""Operators that are not elementwise; those are known from the operator table by their scalar body."""

@@ -1,0 +1,150 @@
+"""The planning problem: a network, a scheme, a buffer; and a memory for what groups cost.
+
+Takes a `Network` (see `accel.network`); gives what every search works on. A plan is a partition of the fuseable operators into
+groups that each hang together and fit the buffer, such that groups and excluded operators can be put in an order. Groups are
+sets of operators as bits (`accel.bits`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from fusewise.accel.bits import bits_of, component, is_connected, mask_of
+from fusewise.accel.network import Network
+from fusewise.accel.schemes.scheme import UNBOUNDED, Scheme, operator_traffic
+
+__all__ = ["Costs", "GroupCost", "Problem"]
+
+GroupCost = Callable[[int], float]
+"""What a search minimises the sum of: a number for each group."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """`capacity` is the buffer in bytes. An operator that the scheme cannot run in it even alone is *excluded*: it stays in the
+    graph as a barrier, runs through DRAM, and belongs to no group."""
+
+    network: Network
+    scheme: Scheme
+    capacity: int
+
+    @cached_property
+    def excluded(self) -> int:
+        """Operators that take part in no group, as bits."""
+        nodes = range(len(self.network))
+        return mask_of(v for v in nodes if not self.scheme.fuseable(self.network, v, self.capacity))
+
+    @property
+    def fuseable(self) -> int:
+        """Operators that a plan must cover, as bits."""
+        return self.network.everything & ~self.excluded
+
+    @cached_property
+    def excluded_bytes(self) -> int:
+        """DRAM traffic of the excluded operators, I + O + W each: what the full metric adds to the headline."""
+        return sum(operator_traffic(self.network, v, self.scheme.bits) for v in bits_of(self.excluded))
+
+    def exclusion(self, node: int) -> str:
+        """Why an operator is excluded, in words."""
+        refused = self.scheme.refusal(self.network, 1 << node)
+        if refused is not None:
+            return refused
+        need = self.scheme.buffer_bytes(self.network, 1 << node)
+        return f"alone it needs {need} bytes of buffer, {need - self.capacity + 1} more than would do"
+
+    def is_group(self, group: int) -> bool:
+        """Is it a connected, convex set of fuseable operators? (Whether it fits is `Costs.fits`.)"""
+        network = self.network
+        return not group & self.excluded and is_connected(network.neighbours, group) and network.is_convex(group)
+
+    def runs(self) -> tuple[int, ...]:
+        """The connected parts of the fuseable operators, by first member. They may be larger than the buffer, and not convex."""
+        rest, found = self.fuseable, []
+        while rest:
+            part = component(self.network.neighbours, rest, (rest & -rest).bit_length() - 1)
+            found.append(part)
+            rest ^= part
+        return tuple(found)
+
+    def singletons(self) -> tuple[int, ...]:
+        """The plan without fusion: every fuseable operator its own group."""
+        return tuple(1 << v for v in bits_of(self.fuseable))
+
+    def ordered(self, groups: Iterable[int]) -> tuple[int, ...] | None:
+        """Disjoint groups that cover the fuseable operators, so that each reads only from those before it; None when groups
+        and excluded operators form a cycle. Of those that are ready, the one with the smallest first member comes next."""
+        parts = [*groups, *(1 << v for v in bits_of(self.excluded))]
+        owner = {v: k for k, part in enumerate(parts) for v in bits_of(part)}
+        before = self.network.predecessors
+        needs = [0] * len(parts)
+        after: list[list[int]] = [[] for _ in parts]
+        for k, part in enumerate(parts):
+            sources = {owner[u] for v in bits_of(part) for u in bits_of(before[v] & ~part)}
+            needs[k] = len(sources)
+            for source in sources:
+                after[source].append(k)
+        ready = [(parts[k] & -parts[k], k) for k in range(len(parts)) if not needs[k]]
+        heapq.heapify(ready)
+        order = []
+        while ready:
+            _, k = heapq.heappop(ready)
+            order.append(parts[k])
+            for later in after[k]:
+                needs[later] -= 1
+                if not needs[later]:
+                    heapq.heappush(ready, (parts[later] & -parts[later], later))
+        return tuple(part for part in order if not part & self.excluded) if len(order) == len(parts) else None
+
+
+class Costs:
+    """What the groups of one problem need and cost, each computed once; a memory that whoever searches owns and passes on.
+
+    `objective` is what `cost` gives: a function of a group, by default its DRAM bytes (see `accel.estimate` for energy and
+    latency). `buffer_calls` and `dram_calls` count questions, `len(buffer_known)` and `len(dram_known)` the distinct groups.
+    """
+
+    __slots__ = ("_objective", "buffer_calls", "buffer_known", "dram_calls", "dram_known", "problem")
+
+    def __init__(self, problem: Problem, objective: Callable[[Costs, int], float] | None = None) -> None:
+        self.problem = problem
+        self.buffer_known: dict[int, int] = {}
+        self.dram_known: dict[int, int] = {}
+        self.buffer_calls = self.dram_calls = 0
+        self._objective = objective
+
+    def buffer_bytes(self, group: int) -> int:
+        """F_beta of the group."""
+        self.buffer_calls += 1
+        known = self.buffer_known.get(group)
+        if known is None:
+            known = self.buffer_known[group] = self.problem.scheme.buffer_bytes(self.problem.network, group)
+        return known
+
+    def dram_bytes(self, group: int) -> int:
+        """F_D of the group."""
+        self.dram_calls += 1
+        known = self.dram_known.get(group)
+        if known is None:
+            problem = self.problem
+            known = self.dram_known[group] = problem.scheme.dram_bytes(
+                problem.network, group, problem.capacity, problem.excluded
+            )
+        return known
+
+    def fits(self, group: int) -> bool:
+        """Does the buffer hold the group? Strict; of fuseable operators, connected or not."""
+        need = self.buffer_bytes(group)
+        return need < self.problem.capacity or (
+            not group & (group - 1) and need < UNBOUNDED and self.problem.scheme.singles_always_fit
+        )
+
+    def cost(self, group: int) -> float:
+        """The objective of one group; of a plan it is the sum over its groups."""
+        return self.dram_bytes(group) if self._objective is None else self._objective(self, group)
+
+    def total(self, groups: Iterable[int]) -> float:
+        """The objective of a plan."""
+        return sum(map(self.cost, groups))
