@@ -26,7 +26,7 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("passes",),
     ("rewrite", "frontend", "zoo"),
     ("ops",),
-    ("ir", "trace"),
+    ("ir", "trace", "files"),
     ("errors",),
 )
 """Rooms from top to bottom. A room imports itself and lower lines; rooms on one line do not know each other."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,6 +22,7 @@ from fusewise.cli.options import (
     options_of,
 )
 from fusewise.errors import UsageError
+from fusewise.files import written_whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -133,24 +132,10 @@ def _write(path: Path, answers: Mapping[str, Any]) -> None:
     if len(arrays) != len(answers):
         raise UsageError("outputs that are sequences, absent or text cannot be written to a file; leave --output out")
     if path.suffix == ".npz":
-        _whole(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+        with written_whole(path) as (draft,), draft.open("wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
     elif len(arrays) == 1:
-        _whole(path, lambda file: np.save(file, next(iter(arrays.values()))))
+        with written_whole(path) as (draft,), draft.open("wb") as file:
+            np.save(file, next(iter(arrays.values())))
     else:
         raise UsageError(f"the model has {len(arrays)} outputs; write them to an .npz file")
-
-
-def _whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
-    draft = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-        draft.replace(path)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
-    finally:
-        draft.unlink(missing_ok=True)

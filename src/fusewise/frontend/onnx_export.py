@@ -6,18 +6,16 @@ Node names are kept, and the names of the user's nodes that a node comes from ar
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import json
 import os
-import secrets
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
 import onnx
 
 from fusewise.errors import ResourceLimit, UsageError
+from fusewise.files import written_whole
 from fusewise.frontend.bodies import bodies_of, defined_names, rename_body
 from fusewise.frontend.order import node_label
 from fusewise.ir.dtypes import STRING
@@ -56,10 +54,10 @@ def save(graph: Graph, path: str | os.PathLike[str], external_data: str | None =
     if external_data is not None and (Path(external_data).name != external_data or external_data in ("", target.name)):
         raise UsageError(f"external data name {external_data!r} must be a plain file name other than {target.name!r}")
     if external_data is None:
-        with _written_whole(target) as (temporary,):
+        with written_whole(target) as (temporary,):
             temporary.write_bytes(to_model(graph).SerializeToString(deterministic=True))
         return
-    with _written_whole(target.with_name(external_data), target) as (beside, temporary):
+    with written_whole(target.with_name(external_data), target) as (beside, temporary):
         places = _write_weights(graph, beside)
         proto = graph_to_proto(graph, {name: (external_data, *place) for name, place in places.items()})
         temporary.write_bytes(_model(graph, proto).SerializeToString(deterministic=True))
@@ -165,25 +163,3 @@ def _raw_bytes(constant: Constant) -> memoryview | bytes:
         return tensor_to_proto(constant.array).raw_data
     flat = np.ascontiguousarray(constant.array).reshape(-1)
     return flat.view(np.uint8).data
-
-
-@contextlib.contextmanager
-def _written_whole(*targets: Path) -> Iterator[tuple[Path, ...]]:
-    """Temporary files beside the targets to write to. They take the targets' names when all went well, else they go."""
-    temporary = tuple(target.with_name(f".{target.name}.{secrets.token_hex(8)}") for target in targets)
-    try:
-        for path in temporary:
-            path.touch(exist_ok=False)
-        yield temporary
-        for path in temporary:
-            with path.open("rb+") as file:
-                os.fsync(file.fileno())
-        for path, target in zip(temporary, targets, strict=True):
-            path.replace(target)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise ResourceLimit(f"cannot write {targets[-1]}: {error.strerror}; nothing was left behind") from None
-        raise UsageError(f"cannot write {targets[-1]}: {error.strerror}") from None
-    finally:
-        for path in temporary:
-            path.unlink(missing_ok=True)

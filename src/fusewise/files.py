@@ -1,0 +1,46 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from fusewise.errors import ResourceLimit, UsageError
+
+__all__ = ["write_text", "written_whole"]
+
+
+@contextlib.contextmanager
+def written_whole(*targets: Path) -> Iterator[tuple[Path, ...]]:
+    """Empty files beside the targets to write to. They take the targets' names when all went well, else they go.
+
+    Raises `ResourceLimit` when there is no room, and `UsageError` when the place may not be written to.
+    """
+    temporary = tuple(target.with_name(f".{target.name}.{secrets.token_hex(8)}") for target in targets)
+    try:
+        for path in temporary:
+            path.touch(exist_ok=False)
+        yield temporary
+        for path in temporary:
+            with path.open("rb+") as file:
+                os.fsync(file.fileno())
+        for path, target in zip(temporary, targets, strict=True):
+            path.replace(target)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise ResourceLimit(f"cannot write {targets[-1]}: {error.strerror}; nothing was left behind") from None
+        raise UsageError(f"cannot write {targets[-1]}: {error.strerror}") from None
+    finally:
+        for path in temporary:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all. Raises what `written_whole` raises."""
+    with written_whole(path) as (draft,):
+        draft.write_text(text, encoding="utf-8")
