@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from fusewise.ir.dtypes import DType
 from fusewise.ir.graph import Graph, Node
 from fusewise.lower.index import Simplifier
+from fusewise.lower.places import Place, hub_index, strides_at
 from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
 from fusewise.ops.definition import call_of, definition
 from fusewise.ops.expr import Expr, const, index, load, substitute, walk
@@ -22,6 +23,10 @@ __all__ = ["OUTSIDE", "Bound", "View", "compose", "element_of"]
 
 OUTSIDE = "@"
 """Marks, until operands get their names, a load of a value made outside the group."""
+
+
+Straight = tuple[tuple[int, ...], tuple[int, ...], int]
+"""A view of a value as an operand: shape, strides, offset, in elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,39 +144,60 @@ def compose(
     views: Mapping[str, View],
     *,
     anchor: Node | None = None,
+    places: Mapping[str, Place] | None = None,
     exact: bool = False,
 ) -> Bound:
-    """The task that computes `outputs`, all of one shape, of a group.
+    """The task that computes `outputs` of a group.
 
     `views` tell how the outputs and every value read from outside lie in memory. `anchor` is the node whose result the
-    stores read as `acc`; without it every node is composed from its definition. Raises `NotDefined` when a definition
-    is missing.
+    stores read as `acc`; without it every node is composed from its definition. The index space is that of the anchor's
+    result, else of the first output; `places` gives the index of every output in it, unless all have its shape. Raises
+    `NotDefined` when a definition is missing, or when an output needs more than one element of the anchor's result.
     """
     anchored = anchor.outputs[0] if anchor is not None else ""
     composer = _Composer(graph, {v: n for n in nodes if n is not anchor for v in n.writes}, anchored)
     extents = graph.tensor(anchored or outputs[0]).dims
-    at = tuple(index(f"i{d}") for d in range(len(extents)))
+    at = hub_index(len(extents))
     simplifier = Simplifier({f"i{d}": extent for d, extent in enumerate(extents)})
-    bodies = [simplifier.simplify(composer.element(value, at)) for value in outputs]
+    where = [at if places is None else places[value] for value in outputs]
+    bodies = [simplifier.simplify(composer.element(value, place)) for value, place in zip(outputs, where, strict=True)]
+    if anchored:
+        _check_aligned(bodies, tuple(simplifier.simplify(e) for e in at), anchored)
     names = _Names(graph, views)
-    stores = tuple(
-        Store(names.output(value), at, names.rename(body)) for value, body in zip(outputs, bodies, strict=True)
-    )
-    described = None if anchor is None else _anchor(graph, anchor, names)
+    stores = []
+    for value, place, body in zip(outputs, where, bodies, strict=True):
+        operand, index_there = names.output(value, place, extents)
+        stores.append(Store(operand, index_there, names.rename(body, extents if anchored else None)))
+    described = None if anchor is None else _anchor(graph, anchor, composer, names)
     operands = tuple(names.operands.values())
-    return Bound(Task(extents, operands, stores, described, exact), dict(names.values))
+    return Bound(Task(extents, operands, tuple(stores), described, exact), dict(names.values))
 
 
-def _anchor(graph: Graph, node: Node, names: _Names) -> Anchor:
+def _check_aligned(bodies: list[Expr], at: tuple[Expr, ...], anchored: str) -> None:
+    """Does every store read the anchor's result at its own index?"""
+    for body in bodies:
+        for node in walk(body):
+            if node.op == "load" and node.value == ACC and node.args != at:
+                raise NotDefined(f"another element of {anchored} is read")
+
+
+def _anchor(graph: Graph, node: Node, composer: _Composer, names: _Names) -> Anchor:
     spec = spec_of(node.op, node.domain)
     assert spec is not None
     call: Call = call_of(graph, node)
     kinds = tuple(call.input(i) if call.has(i) else None for i in range(len(call.inputs)))
-    prologue = tuple(
-        None if kind is None else load(names.input(value), kind.dtype, tuple(index(f"p{d}") for d in range(kind.rank)))
-        for value, kind in zip(node.inputs, kinds, strict=True)
-    )
-    return Anchor(node.op, spec.family, node.attributes, kinds, prologue, call.output(0))
+    prologue: list[Expr | None] = []
+    for value, kind in zip(node.inputs, kinds, strict=True):
+        if kind is None:
+            prologue.append(None)
+            continue
+        at = tuple(index(f"p{d}") for d in range(kind.rank))
+        if value in composer.inside:
+            simplifier = Simplifier({f"p{d}": extent for d, extent in enumerate(kind.dims)})
+            prologue.append(names.rename(simplifier.simplify(composer.element(value, at)), kind.dims, "p"))
+        else:
+            prologue.append(load(names.input(value), kind.dtype, at))
+    return Anchor(node.op, spec.family, node.attributes, kinds, tuple(prologue), call.output(0))
 
 
 class _Names:
@@ -182,32 +208,54 @@ class _Names:
         self.views = views
         self.operands: dict[str, Operand] = {}
         self.values: dict[str, str] = {}
-        self._given: dict[str, str] = {}
+        self._given: dict[object, str] = {}
 
-    def _add(self, stem: str, value: str, view: View, constant: bool = False) -> str:
+    def _add(self, stem: str, value: str, straight: Straight | None = None) -> str:
         name = f"{stem}{sum(1 for n in self.operands if n.startswith(stem))}"
-        kind = self.graph.tensor(value)
+        kind, view = self.graph.tensor(value), self.views[value]
+        shape, strides, offset = (kind.dims, view.strides, 0) if straight is None else straight
         self.operands[name] = Operand(
-            name, kind.dtype, kind.dims, view.strides, constant=constant, alignment=view.alignment
+            name, kind.dtype, shape, strides, offset, constant=stem == "const", alignment=view.alignment
         )
         self.values[name] = value
         return name
 
-    def output(self, value: str) -> str:
-        return self._add("out", value, self.views[value])
+    def output(self, value: str, place: Place, extents: tuple[int, ...]) -> tuple[str, tuple[Expr, ...]]:
+        """The operand to write, and where: at (i0, i1, ...) of a view of the value when there is such a view."""
+        at = hub_index(len(extents))
+        if place == at:
+            return self._add("out", value), at
+        straight = self._straight(value, place, extents, "i")
+        return (self._add("out", value), place) if straight is None else (self._add("out", value, straight), at)
 
-    def input(self, value: str) -> str:
-        if value not in self._given:
-            constant = value in self.graph.constants
-            self._given[value] = self._add("const" if constant else "in", value, self.views[value], constant)
-        return self._given[value]
+    def _straight(self, value: str, place: Place, extents: tuple[int, ...], letter: str) -> Straight | None:
+        """An access as a view over the whole index space; None when it does not move evenly."""
+        ranges = {f"{letter}{d}": extent for d, extent in enumerate(extents)}
+        found = strides_at(place, self.views[value].strides, ranges)
+        if found is None or not found[0].keys() <= ranges.keys():
+            return None
+        return extents, tuple(found[0].get(name, 0) for name in ranges), found[1]
 
-    def rename(self, body: Expr) -> Expr:
-        return substitute(
-            body,
-            lambda e: (
-                load(self.input(e.value[1:]), e.dtype, e.args)
-                if e.op == "load" and e.value.startswith(OUTSIDE)
-                else None
-            ),
-        )
+    def input(self, value: str, straight: Straight | None = None) -> str:
+        if (value, straight) not in self._given:
+            stem = "const" if value in self.graph.constants else "in"
+            self._given[value, straight] = self._add(stem, value, straight)
+        return self._given[value, straight]
+
+    def rename(self, body: Expr, extents: tuple[int, ...] | None = None, letter: str = "i") -> Expr:
+        """Loads by operand name. With `extents`, those that move evenly over that index space read a view at (i0, i1, ...),
+        since that is all that anchored kernels look for."""
+        guarded = any(node.op == "select" for node in walk(body))
+
+        def one(e: Expr) -> Expr | None:
+            if e.op != "load" or not e.value.startswith(OUTSIDE):
+                return None
+            value = e.value[len(OUTSIDE) :]
+            if extents is not None and not guarded and any(a.op not in ("index", "const") for a in e.args):
+                straight = self._straight(value, e.args, extents, letter)
+                if straight is not None:
+                    at = tuple(index(f"{letter}{d}") for d in range(len(extents)))
+                    return load(self.input(value, straight), e.dtype, at)
+            return load(self.input(value), e.dtype, e.args)
+
+        return substitute(body, one)

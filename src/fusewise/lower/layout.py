@@ -17,16 +17,15 @@ from fusewise.ir.partition import Group, Partition
 from fusewise.ir.types import TensorType
 from fusewise.lower.compose import OUTSIDE, element_of
 from fusewise.lower.index import Simplifier
+from fusewise.lower.places import places, strides_at
+from fusewise.ops.bijection import VIEWS
 from fusewise.ops.expr import const
-from fusewise.ops.spec import NotDefined
+from fusewise.ops.spec import ANCHOR_FAMILIES, NotDefined
 from fusewise.ops.table import spec_of
 
 __all__ = ["Layout", "Storage", "plan_layout", "row_major"]
 
 SPATIAL_FAMILIES = frozenset("conv conv_transpose max_pool average_pool lp_pool".split())
-_VIEW_OPS = frozenset(
-    "Identity Reshape Flatten Squeeze Unsqueeze Transpose Slice Split Expand Gather DepthToSpace SpaceToDepth".split()
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +43,12 @@ class Storage:
 
 @dataclass(frozen=True)
 class Layout:
-    """`storage` for every value that is ever in memory; `views` are those that cost nothing to make."""
+    """`storage` for every value that is ever in memory; `views` are those that cost nothing to make, `assembled` the
+    results of a Concat whose pieces are written each to its place."""
 
     storage: Mapping[str, Storage]
     views: frozenset[str]
+    assembled: frozenset[str] = frozenset()
 
 
 def strides_in_order(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
@@ -78,50 +79,70 @@ class _Planner:
     storage: dict[str, Storage] = field(default_factory=dict)
     views: set[str] = field(default_factory=set)
     orders: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    parents: dict[str, tuple[str, int]] = field(default_factory=dict)
+    parents: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    assembled: set[str] = field(default_factory=set)
+    moves: bool = True
+    orders_wanted: bool = True
 
     def run(self) -> Layout:
         for value in (*self.graph.inputs, *self.graph.constants):
             kind = self.graph.types[value]
             if isinstance(kind, TensorType) and kind.is_static:
                 self.storage[value] = Storage(value, 0, row_major(kind.dims))
-        self._find_orders()
+        if self.orders_wanted:
+            self._find_orders()
         self._find_parents()
         for position, group in enumerate(self.partition.groups):
             for value in group.outputs(self.graph):
                 kind = self.graph.types[value]
                 if isinstance(kind, TensorType) and kind.is_static and value not in self.storage:
                     self._place(group, value, kind, position in self.host)
-        return Layout(self.storage, frozenset(self.views))
+            for node in group.members(self.graph):
+                if node.writes and node.outputs[0] in self.assembled:
+                    self._place_pieces(group, node)
+        return Layout(self.storage, frozenset(self.views), frozenset(self.assembled))
 
     def _place(self, group: Group, value: str, kind: TensorType, on_host: bool) -> None:
-        if value not in self.graph.output_set and not on_host and len(group.nodes) == 1:
-            view = self._as_view(self.graph.nodes[group.nodes[0]], value)
-            if view is not None:
-                self.storage[value] = view
-                self.views.add(value)
-                return
         if on_host:
             self.storage[value] = Storage(value, 0, row_major(kind.dims))
+        elif self.moves and value not in self.graph.output_set and value not in self.parents:
+            found: dict[str, Storage] = {}
+            if self._as_view(group, value, found) is not None:
+                self.storage.update(found)
+                self.views.update(v for v in found if self.graph.nodes[self.graph.producer[v]].op in VIEWS)
+                return
         self._place_root(value)
 
+    def _place_pieces(self, group: Group, concat: Node) -> None:
+        """What the group itself puts into an assembled Concat is stored, in its place if it may be."""
+        self._place_root(concat.outputs[0])
+        for value in concat.inputs:
+            if self.graph.producer.get(value) in group.nodes:
+                self._place_root(value)
+
     def _place_root(self, value: str) -> None:
-        if value in self.storage:
-            return
+        if value not in self.storage:
+            self.storage[value] = self._root(value)
+
+    def _root(self, value: str) -> Storage:
+        """Memory of its own for a value, or its part of the Concat it is written into."""
         if value in self.parents:
-            concatenated, start = self.parents[value]
+            concatenated, axis, start = self.parents[value]
             self._place_root(concatenated)
             whole = self.storage[concatenated]
-            self.storage[value] = Storage(whole.root, whole.offset + start, whole.strides)
-            return
+            return Storage(whole.root, whole.offset + start * whole.strides[axis], whole.strides)
         shape = self.graph.tensor(value).dims
         order = range(len(shape)) if value in self.graph.output_set else self.orders.get(value, range(len(shape)))
-        self.storage[value] = Storage(value, 0, strides_in_order(shape, tuple(order)))
+        return Storage(value, 0, strides_in_order(shape, tuple(order)))
 
     # --- views ----------------------------------------------------------------------------------------------------
 
-    def _as_view(self, node: Node, value: str) -> Storage | None:
-        if node.op not in _VIEW_OPS or node.domain:
+    def _as_view(self, group: Group, value: str, found: dict[str, Storage]) -> Storage | None:
+        """A value as a view of one in memory, or of one that its group then writes; what is thus placed goes to `found`."""
+        if value in self.storage:
+            return self.storage[value]
+        node = self.graph.nodes[self.graph.producer[value]]
+        if node.op not in VIEWS or node.domain or value in self.graph.output_set:
             return None
         try:
             body, at = element_of(self.graph, node, value)
@@ -129,16 +150,21 @@ class _Planner:
             return None
         if body.op != "load" or not body.value.startswith(OUTSIDE):
             return None
-        source = self.storage.get(body.value[len(OUTSIDE) :])
-        if source is None or source.root in self.graph.constants:
-            return None
+        name = body.value[len(OUTSIDE) :]
+        source = self.storage.get(name)
+        before: dict[str, Storage] = {}
+        if source is None and self.graph.producer.get(name) in group.nodes:
+            source = self._as_view(group, name, before)
+            if source is None and self._worth_writing(group, name, value):
+                source = self._root(name)
+                before = {name: source}
         shape = self.graph.tensor(value).dims
-        if 0 in shape:
+        if source is None or source.root in self.graph.constants or 0 in shape:
             return None
-        ranges = Simplifier({i.value: extent for i, extent in zip(at, shape, strict=True)})
         position = const(0)
         for subscript, stride in zip(body.args, source.strides, strict=True):
             position = position + subscript * stride
+        ranges = Simplifier({i.value: extent for i, extent in zip(at, shape, strict=True)})
         form = ranges.linear(position)
         coefficients = {atom.value: c for atom, c in form.terms if atom.op == "index"}
         if len(coefficients) != len(form.terms):
@@ -147,7 +173,17 @@ class _Planner:
         for d in reversed(range(len(shape))):
             if shape[d] == 1:
                 strides[d] = strides[d + 1] * shape[d + 1] if d + 1 < len(shape) else 1
-        return Storage(source.root, source.offset + form.constant, tuple(strides))
+        found |= before
+        found[value] = Storage(source.root, source.offset + form.constant, tuple(strides))
+        return found[value]
+
+    def _worth_writing(self, group: Group, source: str, part: str) -> bool:
+        """Is a value to be written whole when only views of it are read outside? Yes, unless a part alone can be computed."""
+        whole = self.graph.tensor(source).size
+        if self.graph.tensor(part).size >= whole or self.graph.nodes[self.graph.producer[part]].op == "Split":
+            return True
+        families = [spec_of(node.op, node.domain) for node in group.members(self.graph)]
+        return any(spec is not None and spec.family in ANCHOR_FAMILIES for spec in families)
 
     # --- orders ---------------------------------------------------------------------------------------------------
 
@@ -214,21 +250,29 @@ class _Planner:
     def _find_parents(self) -> None:
         """Values that can be written straight into the result of the one Concat that reads them."""
         for position, group in enumerate(self.partition.groups):
-            node = self.graph.nodes[group.nodes[0]]
-            if len(group.nodes) != 1 or node.op != "Concat" or node.domain or position in self.host:
-                continue
-            output = node.outputs[0]
-            kind = self.graph.types[output]
-            if not isinstance(kind, TensorType) or not kind.is_static:
-                continue
-            axis = node.attribute("axis", 0) % kind.rank
-            order = range(kind.rank) if output in self.graph.output_set else self.orders.get(output, range(kind.rank))
-            step = strides_in_order(kind.dims, tuple(order))[axis]
-            start = 0
-            for value in node.inputs:
-                if self._may_move(value, node):
-                    self.parents[value] = (output, start * step)
-                start += self.graph.tensor(value).dims[axis]
+            for node in group.members(self.graph):
+                if position not in self.host and self._is_assembled(group, node):
+                    self._move_operands(node)
+
+    def _is_assembled(self, group: Group, node: Node) -> bool:
+        """Is a Concat there only to be stored? Otherwise whoever reads it chooses the operand to read."""
+        if node.op != "Concat" or node.domain:
+            return False
+        kind = self.graph.types[node.outputs[0]]
+        if not isinstance(kind, TensorType) or not kind.is_static or not kind.size:
+            return False
+        inside = [n for n in group.nodes if n in self.graph.users[node.outputs[0]]]
+        return not any(self.graph.nodes[reader].op not in VIEWS for reader in inside)
+
+    def _move_operands(self, node: Node) -> None:
+        output = node.outputs[0]
+        self.assembled.add(output)
+        axis = node.attribute("axis", 0) % self.graph.tensor(output).rank
+        start = 0
+        for value in node.inputs:
+            if self.moves and self._may_move(value, node):
+                self.parents[value] = (output, axis, start)
+            start += self.graph.tensor(value).dims[axis]
 
     def _may_move(self, value: str, concat: Node) -> bool:
         index = self.graph.producer.get(value)
@@ -236,17 +280,38 @@ class _Planner:
             return False
         owner = self.partition.group_of[index]
         group = self.partition.groups[owner]
-        maker = self.graph.nodes[index]
-        plain_view = len(group.nodes) == 1 and maker.op in _VIEW_OPS
-        return owner not in self.host and not plain_view and concat.inputs.count(value) == 1
+        if owner in self.host or concat.inputs.count(value) != 1:
+            return False
+        return self.graph.nodes[index].op not in VIEWS or self._is_even(group, value)
+
+    def _is_even(self, group: Group, value: str) -> bool:
+        """Can a moved value be stored through regular strides by the group that computes it?"""
+        nodes = group.members(self.graph)
+        heavy = next((n for n in nodes if (s := spec_of(n.op, n.domain)) and s.family in ANCHOR_FAMILIES), None)
+        if heavy is None:
+            return len(nodes) > 1 and any(node.op not in VIEWS for node in nodes)
+        hub = heavy.outputs[0]
+        place = places(self.graph, nodes, hub).get(value)
+        dims = self.graph.tensor(hub).dims
+        ranges = {f"i{d}": extent for d, extent in enumerate(dims)}
+        return place is not None and strides_at(place, row_major(self.graph.tensor(value).dims), ranges) is not None
 
 
-def plan_layout(graph: Graph, partition: Partition, host: frozenset[int] = frozenset()) -> Layout:
+def plan_layout(
+    graph: Graph,
+    partition: Partition,
+    host: frozenset[int] = frozenset(),
+    *,
+    by_index: bool = True,
+    by_dominant: bool = True,
+) -> Layout:
     """Storage for every static value that groups exchange. `host` are the positions of groups that run as host steps.
 
-    Host steps read and write ONNX's own order; lowering copies where a value lies otherwise.
+    Host steps read and write ONNX's own order; lowering copies where a value lies otherwise. Without `by_index` movement
+    is done by copying (no views, no Concat in place); without `by_dominant` every value lies in ONNX's order and not in
+    the one that the dominant operator likes (DNNFusion's intra-block and inter-block optimisations, section 4.4.3).
     """
-    return _Planner(graph, partition, host).run()
+    return _Planner(graph, partition, host, moves=by_index, orders_wanted=by_dominant).run()
 
 
 def is_dense(storage: Storage, shape: Sequence[int]) -> bool:

@@ -5,14 +5,15 @@ A group whose definitions cannot be composed falls apart into its nodes; a node 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.partition import Group, Partition
 from fusewise.ir.types import TensorType
 from fusewise.lower.compose import Bound, View, compose
 from fusewise.lower.layout import Layout, Storage, is_dense, plan_layout, row_major
+from fusewise.lower.places import Place, hub_index, places, strides_at
 from fusewise.lower.task import Operand, Store, Task
 from fusewise.ops.definition import call_of, definition
 from fusewise.ops.expr import index, load
@@ -111,73 +112,127 @@ def _refine(partition: Partition, alone: frozenset[int]) -> Partition:
     return partition if len(groups) == len(partition.groups) else Partition.ordered(partition.graph, groups)
 
 
+@dataclass(frozen=True)
+class _Group:
+    """A group being lowered, or what is left of it once some of its values have been stored."""
+
+    nodes: tuple[Node, ...]
+    label: str
+    position: int
+
+    def without(self, value: str) -> _Group:
+        return replace(self, nodes=tuple(node for node in self.nodes if value not in node.writes))
+
+    def places(self, graph: Graph, hub: str) -> dict[str, Place]:
+        return places(graph, self.nodes, hub)
+
+
 @dataclass
 class _Lowering:
     graph: Graph
     layout: Layout
     exact: bool
+    storage: dict[str, Storage] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.storage = dict(self.layout.storage)
 
     def tasks(self, group: Group, position: int) -> list[TaskWork]:
-        """The tasks of one native group; none when all its outputs are views."""
+        """The tasks of one native group, nearly always one; none when all its outputs are views."""
         nodes = group.members(self.graph)
-        outputs = [v for v in group.outputs(self.graph) if v not in self.layout.views]
-        if not outputs:
-            return []
-        if len(nodes) == 1 and nodes[0].op == "Concat" and not nodes[0].domain:
-            return self._concat(nodes[0], position)
-        anchor = self._anchor(nodes, outputs)
-        label = "+".join(node.op for node in nodes)
-        if anchor is not None:
-            return [self._task(nodes, tuple(outputs), anchor, label, position)]
-        by_shape: dict[tuple[int, ...], list[str]] = {}
-        for value in outputs:
-            by_shape.setdefault(self.graph.tensor(value).dims, []).append(value)
-        return [self._task(nodes, tuple(values), None, label, position) for values in by_shape.values()]
+        made = [v for node in nodes for v in node.writes if v in self.storage and v not in self.layout.views]
+        assembled = [node for node in nodes if node.outputs[0] in self.layout.assembled]
+        wanted = [v for v in made if v not in self.layout.assembled]
+        work = _Group(nodes, "+".join(node.op for node in nodes), position)
+        found, work = self._anchored(work, wanted)
+        while wanted:
+            direct = self._direct(work, wanted[0], wanted)
+            found.append(self._task(work, direct, None))
+            wanted = [v for v in wanted if v not in direct]
+        for node in assembled:
+            found.extend(self._concat(node, position))
+        return found
 
-    def _anchor(self, nodes: tuple[Node, ...], outputs: list[str]) -> Node | None:
-        """The one node with a kernel of its own, when all outputs have the shape of its first and only used result."""
+    def _anchored(self, work: _Group, wanted: list[str]) -> tuple[list[TaskWork], _Group]:
+        """The task around the group's anchor and what is left of the group; what the task stores is taken from `wanted`.
+
+        When something needs other elements of the anchor's result than its own, that result is stored, and the rest of
+        the group reads it from memory.
+        """
+        anchor = self._anchor(work.nodes)
+        if anchor is None or not wanted:
+            return [], work
+        hub = anchor.outputs[0]
+        direct = self._direct(work, hub, wanted, even=True)
+        try:
+            task = self._task(work, direct, anchor) if len(direct) == len(wanted) else None
+        except NotDefined:
+            task = None
+        if task is None:
+            if hub not in self.storage:
+                self.storage[hub] = Storage(hub, 0, row_major(self.graph.tensor(hub).dims))
+            direct = {hub: hub_index(self.graph.tensor(hub).rank)}
+            task = self._task(work, direct, anchor)
+            work = work.without(hub)
+        wanted[:] = [v for v in wanted if v not in direct]
+        return [task], work
+
+    def _direct(self, work: _Group, hub: str, wanted: list[str], even: bool = False) -> dict[str, Place]:
+        """Those of `wanted` that can be stored from the index space of `hub`, with their places in it."""
+        found = work.places(self.graph, hub)
+        dims = self.graph.tensor(hub).dims
+        if not even:
+            alike = {v: hub_index(len(dims)) for v in wanted if v not in found and self.graph.tensor(v).dims == dims}
+            return {v: found[v] if v in found else alike[v] for v in wanted if v in found or v in alike}
+        ranges = {f"i{d}": extent for d, extent in enumerate(dims)}
+        return {
+            value: found[value]
+            for value in wanted
+            if value in found
+            and (value == hub or strides_at(found[value], self.storage[value].strides, ranges) is not None)
+        }
+
+    def _anchor(self, nodes: tuple[Node, ...]) -> Node | None:
+        """The one node with a kernel of its own."""
         found = [n for n in nodes if (spec := spec_of(n.op, n.domain)) is not None and spec.family in ANCHOR_FAMILIES]
-        if len(found) != 1 or len(found[0].writes) != 1:
-            return None
-        shape = self.graph.tensor(found[0].outputs[0]).dims
-        return found[0] if all(self.graph.tensor(v).dims == shape for v in outputs) else None
+        return found[0] if len(found) == 1 and len(found[0].writes) == 1 else None
 
-    def _task(
-        self, nodes: tuple[Node, ...], outputs: tuple[str, ...], anchor: Node | None, label: str, position: int
-    ) -> TaskWork:
-        bound = compose(self.graph, nodes, outputs, self._views(nodes, outputs), anchor=anchor, exact=self.exact)
-        places = {name: self._place(value) for name, value in bound.values.items()}
+    def _task(self, work: _Group, direct: Mapping[str, Place], anchor: Node | None) -> TaskWork:
+        outputs, nodes = tuple(direct), work.nodes
+        views = self._views(nodes, outputs)
+        bound = compose(self.graph, nodes, outputs, views, anchor=anchor, places=direct, exact=self.exact)
+        values = {name: self._place(value) for name, value in bound.values.items()}
         plain = None
         if anchor is not None:
-            plain = lambda: self._task(nodes, outputs, None, label, position)  # noqa: E731
-        return TaskWork(bound, places, label, position, plain)
+            plain = lambda: self._task(work, direct, None)  # noqa: E731
+        return TaskWork(bound, values, work.label, work.position, plain)
 
     def _views(self, nodes: tuple[Node, ...], outputs: tuple[str, ...]) -> dict[str, View]:
         inside = {v for node in nodes for v in node.writes}
         needed = [v for node in nodes for v in node.reads if v not in inside]
-        return {v: self._view(v) for v in (*outputs, *needed) if v in self.layout.storage}
+        return {v: self._view(v) for v in (*outputs, *needed) if v in self.storage}
 
     def _view(self, value: str) -> View:
-        storage = self.layout.storage[value]
+        storage = self.storage[value]
         itemsize = self.graph.tensor(value).dtype.itemsize
         aligned = storage.root not in self.graph.inputs and storage.offset * itemsize % 64 == 0
         return View(storage.strides, 64 if aligned else itemsize)
 
     def _place(self, value: str) -> tuple[str, int]:
-        storage = self.layout.storage[value]
+        storage = self.storage[value]
         return storage.root, storage.offset
 
     def _concat(self, node: Node, position: int) -> list[TaskWork]:
         """A copy for each operand that was not written in place."""
         output = node.outputs[0]
-        whole = self.layout.storage[output]
+        whole = self.storage[output]
         axis = node.attribute("axis", 0) % self.graph.tensor(output).rank
         start = 0
         tasks: list[TaskWork] = []
         for value in node.inputs:
             there = Storage(whole.root, whole.offset + start * whole.strides[axis], whole.strides)
             start += self.graph.tensor(value).dims[axis]
-            if self.layout.storage[value] != there and self.graph.tensor(value).size:
+            if self.storage[value] != there and self.graph.tensor(value).size:
                 tasks.append(self._copy(value, there, "Concat", position))
         return tasks
 
@@ -191,7 +246,7 @@ class _Lowering:
         before: list[TaskWork | HostWork] = []
         reads: dict[str, tuple[str, int] | None] = {}
         for value in dict.fromkeys(node.reads):
-            storage = self.layout.storage.get(value)
+            storage = self.storage.get(value)
             if storage is None or value in self.graph.constants or self._is_object(value):
                 reads[value] = None
             elif is_dense(storage, self.graph.tensor(value).dims):
