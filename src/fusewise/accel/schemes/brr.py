@@ -55,33 +55,20 @@ class BRR:
 
     def refusal(self, network: Network, group: int) -> str | None:
         """Groups of several operators may not start with a pool, use a global pool's result, or mix resolutions."""
-        operators = network.operators
-        for node in bits_of(group):
-            if operators[node].form.kind == "opaque":
-                return operators[node].form.reason
-        if not group & (group - 1):
-            return None
-        for node in bits_of(group):
-            kind = operators[node].form.kind
-            if kind in ("pool", "global_pool") and not network.predecessors[node] & group:
-                return f"it starts with the pool {operators[node].name}"
-            if kind == "global_pool":
-                after = network.successors[node] & group
-                if any(operators[later].op not in _RESHAPES for later in bits_of(after)):
-                    return f"it needs the whole map before {operators[node].name} answers"
-        return None if _scales(network, group) is not None else "its branches shrink the image by different factors"
+        frame = _frame(network, group)
+        return frame if isinstance(frame, str) else None
 
     def buffer_bytes(self, network: Network, group: int) -> int:
         """F_beta = rows held for one-row tiles + one filter of the largest operator, in bytes, for the better phase."""
-        if self.refusal(network, group) is not None:
-            return UNBOUNDED
         frame = _frame(network, group)
-        return min(self._need(frame, full) for full in (True, False))
+        if isinstance(frame, str):
+            return UNBOUNDED
+        heights = frame.tile_heights(1)
+        held = min(self._held(frame, heights, full) for full in (True, False))
+        return bytes_for(held + frame.largest_filter, self.bits)
 
     def dram_bytes(self, network: Network, group: int, capacity: int, excluded: int = 0) -> int:
         """F_D = tensors read and written + weights once for each tile, in bytes; `UNBOUNDED` when no phase fits."""
-        if self.refusal(network, group) is not None:
-            return UNBOUNDED
         tilings = self.tilings(network, group, capacity, excluded)
         return min((tiling.dram_bytes for tiling in tilings), default=UNBOUNDED)
 
@@ -90,33 +77,40 @@ class BRR:
         return self.refusal(network, 1 << node) is None
 
     def tilings(self, network: Network, group: int, capacity: int, excluded: int = 0) -> list[Tiling]:
-        """The ways in which a group that is not refused runs in a buffer of `capacity` bytes: one for each phase that fits.
+        """The ways in which a group runs in a buffer of `capacity` bytes: one for each phase that fits.
 
-        A single operator may instead hold a part of its filters and read its input again for each part.
+        A single operator always runs; it may instead hold a part of its filters and read its input again for each part.
         """
+        frame = _frame(network, group)
+        if isinstance(frame, str):
+            return []
         read, written = traffic(
             network, group, excluded, network_io=self.network_io, excluded_traffic=self.excluded_traffic
         )
-        frame, weights, single = _frame(network, group), weights_of(network, group), not group & (group - 1)
+        weights, single, bits = weights_of(network, group), not group & (group - 1), self.bits
+        one, two = frame.tile_heights(1), frame.tile_heights(2)
         found = []
         for full in (True, False):
-            need = self._need(frame, full)
+            held = self._held(frame, one, full)
+            need = bytes_for(held + frame.largest_filter, bits)
             if need >= capacity and not single:
                 continue
-            held = self.held(frame, 1, full)
-            resident = bytes_for(held + weights, self.bits) <= capacity
-            rows = frame.height if resident else self._tile_rows(frame, full, need, capacity)
+            resident = bytes_for(held + weights, bits) <= capacity
+            if resident:
+                rows = frame.height
+            else:
+                rows = frame.most_rows(capacity - need, bytes_for(self._held(frame, two, full) - held, bits))
             tiles = -(-frame.height // rows)
-            moved, free = read + written + tiles * weights, capacity - bytes_for(held, self.bits)
+            moved, free = read + written + tiles * weights, capacity - bytes_for(held, bits)
             if single and weights and free > 0:
-                parts = -(-bytes_for(weights, self.bits) // free)
+                parts = -(-bytes_for(weights, bits) // free)
                 moved = min(moved, parts * read + written + weights)
-            found.append(Tiling(full, rows, tiles, resident, need, bytes_for(moved, self.bits)))
+            found.append(Tiling(full, rows, tiles, resident, need, bytes_for(moved, bits)))
         return found
 
-    def held(self, frame: Frame, rows: int, full_first: bool) -> int:
-        """Elements held while a tile of `rows` rows of the coarsest result passes."""
-        total, heights = 0, frame.tile_heights(rows)
+    def _held(self, frame: Frame, heights: dict[int, int], full_first: bool) -> int:
+        """Elements held while a tile passes that needs so many rows of each operator's result."""
+        total = 0
         for node, operator, out, depth, starts in frame.members:
             high, full = heights[node], (depth % 2 == 0) == full_first
             if operator.form.kind == "conv":
@@ -128,17 +122,6 @@ class BRR:
                     source = frame.network.tensors[read.tensor]
                     total += source.channels * _reach(operator, high, source.height) * source.width
         return total
-
-    def _need(self, frame: Frame, full_first: bool) -> int:
-        largest = max(member.operator.form.filter_weights for member in frame.members)
-        return bytes_for(self.held(frame, 1, full_first) + largest, self.bits)
-
-    def _tile_rows(self, frame: Frame, full_first: bool, need: int, capacity: int) -> int:
-        """The highest tile beside which one filter still has room, at least one row."""
-        more = bytes_for(self.held(frame, 2, full_first) - self.held(frame, 1, full_first), self.bits)
-        if need >= capacity:
-            return 1
-        return min(frame.height, (capacity - need) // more + 1 if more else frame.height)
 
 
 class Member(NamedTuple):
@@ -152,45 +135,65 @@ class Member(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A group laid out for tiling. `sinks` are the operators without consumers in the group, each with how many rows it makes for
-    one row of the coarsest of them, whose height is `height`."""
+    """A group laid out for tiling.
+
+    `sinks` are the operators without consumers in the group, each with how many rows it makes for one row of the coarsest of
+    them, whose height is `height`; `largest_filter` is in elements.
+    """
 
     network: Network
     group: int
     members: tuple[Member, ...]
     sinks: tuple[tuple[int, Scale], ...]
     height: int
+    largest_filter: int
 
     def tile_heights(self, rows: int) -> dict[int, int]:
         """Rows of each operator's result that a tile of `rows` rows of the coarsest result needs."""
+        operators, successors = self.network.operators, self.network.successors
         heights = {node: math.ceil(scale * rows) for node, scale in self.sinks}
         for node, _, out, _, _ in reversed(self.members):
-            after = self.network.successors[node] & self.group
+            after = successors[node] & self.group
             if after:
-                operators = self.network.operators
                 heights[node] = max(_reach(operators[v], heights[v], out.height) for v in bits_of(after))
             else:
                 heights[node] = min(heights[node], out.height)
         return heights
 
+    def most_rows(self, free: int, more: int) -> int:
+        """The highest tile when `free` bytes are left beside one-row tiles and each row takes `more`; at least one row."""
+        if free <= 0:
+            return 1
+        return min(self.height, free // more + 1) if more else self.height
 
-def _frame(network: Network, group: int) -> Frame:
-    steps = _scales(network, group)
-    assert steps is not None
+
+def _frame(network: Network, group: int) -> Frame | str:
+    """The layout of a group, or why it cannot run."""
     depths: dict[int, int] = {}
-    members, ends = [], []
+    members, ends, largest, several = [], [], 0, group & (group - 1) != 0
     for node in bits_of(group):
         operator = network.operators[node]
-        before = network.predecessors[node] & group
-        depth = max((depths[v] for v in bits_of(before)), default=0)
-        depths[node] = depth + 1 if before and operator.form.kind == "conv" else depth
+        form, before, after = operator.form, network.predecessors[node] & group, network.successors[node] & group
+        if form.kind == "opaque":
+            return form.reason
+        if several and form.kind in ("pool", "global_pool"):
+            if not before:
+                return f"it starts with the pool {operator.name!r}"
+            if form.kind == "global_pool" and any(network.operators[v].op not in _RESHAPES for v in bits_of(after)):
+                return f"it needs the whole map before {operator.name!r} answers"
+        depth = max((depths[v] for v in bits_of(before)), default=-1)
+        depths[node] = depth + 1 if form.kind == "conv" else max(depth, 0)
         members.append(Member(node, operator, network.tensors[operator.writes[0]], depths[node], not before))
-        if not network.successors[node] & group:
+        largest = max(largest, form.filter_weights)
+        if not after:
             ends.append(node)
+    steps = _scales(network, group)
+    if steps is None:
+        return "its branches shrink the image by different factors"
     coarsest = max(steps[node] for node in ends)
     sinks = tuple((node, _over(coarsest, steps[node])) for node in ends)
     height = max(math.ceil(_over(network.tensors[network.operators[v].writes[0]].height, scale)) for v, scale in sinks)
-    return Frame(network, group, tuple(members), sinks, height)
+    return Frame(network, group, tuple(members), sinks, height, largest)
 
 
 def _scales(network: Network, group: int) -> dict[int, Scale] | None:

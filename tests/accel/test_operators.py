@@ -1,0 +1,104 @@
+"""The table of operators: windows, weights and what has no streaming form, on small graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fusewise.accel.operators import Form, Window, form_of, image_of
+from fusewise.ir.dtypes import FLOAT32
+from fusewise.ir.graph import Constant, Graph, Node, attributes_of
+from fusewise.ir.types import TensorType
+
+Shape = tuple[int, ...]
+
+
+def form(op: str, inputs: list[Shape | np.ndarray | None], output: Shape, **attributes: Any) -> Form:
+    """Arrays are constants, shapes activations, None is absent."""
+    names = ["" if one is None else f"x{i}" for i, one in enumerate(inputs)]
+    constants = {n: Constant(one) for n, one in zip(names, inputs, strict=True) if isinstance(one, np.ndarray)}
+    types = {n: TensorType(FLOAT32, one) for n, one in zip(names, inputs, strict=True) if isinstance(one, tuple)}
+    types |= {n: c.type for n, c in constants.items()} | {"y": TensorType(FLOAT32, output)}
+    node = Node(op, tuple(names), ("y",), attributes_of(**attributes))
+    free = tuple(n for n in names if n and n not in constants)
+    return form_of(Graph(free, ("y",), (node,), types, constants), node)
+
+
+def zeros(*shape: int) -> np.ndarray:
+    return np.zeros(shape, np.float32)
+
+
+def test_images() -> None:
+    kinds = {(1, 3, 8, 9): (3, 8, 9), (1, 5): (5, 1, 1), (1, 7, 16): (16, 7, 1), (2, 3, 8, 9): None, (8,): None}
+    assert {shape: image_of(TensorType(FLOAT32, shape)) for shape in kinds} == kinds
+
+
+def test_convolutions() -> None:
+    plain = form("Conv", [(1, 8, 9, 9), zeros(16, 8, 3, 3), zeros(16)], (1, 16, 9, 9), pads=(1, 1, 1, 1))
+    assert plain == Form("conv", Window(1, 1), Window(1, 1), 16 * 72 + 16, 72, 72 * 16 * 81)
+    flat = form("Conv", [(1, 8, 9, 9), zeros(16, 8, 1, 7)], (1, 16, 9, 9))
+    assert (flat.rows.size, flat.columns.size, flat.columns.back) == (1, 7, 3)
+    wide = form("Conv", [(1, 8, 65, 65), zeros(8, 8, 3, 3)], (1, 8, 65, 65), dilations=(24, 24))
+    assert wide.rows.size == 49
+    even = form("Conv", [(1, 8, 8, 8), zeros(8, 8, 2, 2)], (1, 8, 4, 4), strides=(2, 2))
+    assert even.rows == Window(0, 1, (2, 1))
+    apart = form("Conv", [(1, 8, 9, 9), zeros(8, 1, 3, 3)], (1, 8, 9, 9), group=8)
+    assert (apart.kind, apart.weights, apart.filter_weights) == ("depthwise", 72, 9)
+    grouped = form("Conv", [(1, 8, 9, 9), zeros(8, 2, 3, 3)], (1, 8, 9, 9), group=4)
+    assert (grouped.kind, grouped.filter_weights) == ("conv", 18)
+
+
+def test_transposed_convolution_reads_fewer_pixels() -> None:
+    found = form("ConvTranspose", [(1, 8, 4, 4), zeros(8, 6, 4, 4)], (1, 6, 8, 8), strides=(2, 2))
+    assert (found.kind, found.rows, found.macs) == ("conv", Window(0, 1, (1, 2)), 6 * 16 * 8 * 16)
+
+
+def test_products_are_convolutions_of_one_pixel() -> None:
+    gemm = form("Gemm", [(1, 20), zeros(10, 20), zeros(10)], (1, 10), transB=1)
+    assert gemm == Form("conv", Window(), Window(), 210, 20, 200)
+    assert form("MatMul", [(1, 7, 20), zeros(20, 10)], (1, 7, 10)).macs == 1400
+    assert form("MatMul", [(1, 7, 20), (1, 20, 7)], (1, 7, 7)).reason == "the weights are not constant"
+
+
+def test_pools() -> None:
+    assert form("MaxPool", [(1, 8, 9, 9)], (1, 8, 4, 4), kernel_shape=(3, 3), strides=(2, 2)).kind == "pool"
+    assert form("AveragePool", [(1, 8, 7, 7)], (1, 8, 1, 1), kernel_shape=(7, 7)).kind == "global_pool"
+    assert form("GlobalAveragePool", [(1, 8, 7, 7)], (1, 8, 1, 1)).kind == "global_pool"
+    assert form("ReduceMean", [(1, 8, 7, 7), np.array([-1, 2])], (1, 8, 1, 1)).kind == "global_pool"
+    assert form("ReduceMean", [(1, 8, 7, 7), np.array([1])], (1, 1, 7, 7)).kind == "opaque"
+
+
+def test_pointwise() -> None:
+    assert form("Relu", [(1, 8, 7, 7)], (1, 8, 7, 7)).kind == "pointwise"
+    assert form("Mul", [(1, 8, 7, 7), (1, 8, 1, 1)], (1, 8, 7, 7)).kind == "pointwise"
+    assert form("Add", [(1, 8, 7, 7), zeros(8, 1, 1)], (1, 8, 7, 7)).weights == 8
+    assert form("Mul", [(1, 8, 7, 7), np.array(2, np.float32)], (1, 8, 7, 7)).weights == 0
+    assert form("Mul", [(1, 8, 7, 7), (1, 8, 7, 1)], (1, 8, 7, 7)).reason == "x1 is stretched along one axis"
+    assert form("Concat", [(1, 8, 7, 7), (1, 4, 7, 7)], (1, 12, 7, 7), axis=1).kind == "pointwise"
+    assert form("Concat", [(1, 8, 7, 7), (1, 8, 7, 7)], (1, 8, 14, 7), axis=2).kind == "opaque"
+    assert form("LayerNormalization", [(1, 7, 16), zeros(16), zeros(16)], (1, 7, 16)).kind == "pointwise"
+    assert form("Softmax", [(1, 8, 7, 7)], (1, 8, 7, 7)).kind == "opaque"
+
+
+def test_reshapes() -> None:
+    assert form("Flatten", [(1, 8, 1, 1)], (1, 8)).kind == "pointwise"
+    assert form("Flatten", [(1, 8, 7, 7)], (1, 392)).kind == "flatten"
+    assert form("Reshape", [(1, 8, 4, 4), np.array([1, 16, 2, 4])], (1, 16, 2, 4)).reason == "Reshape moves pixels"
+
+
+@pytest.mark.parametrize("mode, ahead", [("nearest", 0), ("linear", 1)])
+def test_resize(mode: str, ahead: int) -> None:
+    found = form("Resize", [(1, 8, 4, 4), None, zeros(4)], (1, 8, 8, 8), mode=mode)
+    assert (found.kind, found.rows, found.weights) == ("resize", Window(0, ahead, (4, 8)), 0)
+    assert form("Resize", [(1, 8, 1, 1), None, zeros(4)], (1, 8, 8, 8), mode=mode).rows.ahead == 0
+    assert form("Resize", [(1, 8, 4, 4), None, zeros(4)], (1, 8, 8, 8), mode="cubic").kind == "opaque"
+
+
+def test_what_has_no_form_says_why() -> None:
+    assert form("Softplus", [(2, 8, 7, 7)], (2, 8, 7, 7)).reason == "x0 float32[2,8,7,7] is not one image"
+    assert (
+        form("Transpose", [(1, 8, 7, 7)], (1, 7, 7, 8), perm=(0, 2, 3, 1)).reason == "Transpose has no streaming form"
+    )
+    assert form("Conv", [(1, 8, 9, 9), (16, 8, 3, 3)], (1, 16, 9, 9)).kind == "opaque"
