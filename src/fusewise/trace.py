@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-__all__ = ["Event", "Trace"]
+__all__ = ["INTER_BLOCK", "INTRA_BLOCK", "Event", "Trace"]
+
+INTRA_BLOCK, INTER_BLOCK = "intra-block", "inter-block"
+"""Two optimisations that `Trace.disabled` may name: an index change in place of moving data, and the memory layout that the
+dominant operator of a group likes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from fusewise.ops.definition import call_of, definition
 from fusewise.ops.expr import index, load
 from fusewise.ops.spec import ANCHOR_FAMILIES, NotDefined
 from fusewise.ops.table import spec_of
-from fusewise.trace import Trace
+from fusewise.trace import INTER_BLOCK, INTRA_BLOCK, Trace
 
 __all__ = ["HostWork", "Lowered", "TaskWork", "host_reason", "lower_partition"]
 
@@ -79,12 +79,21 @@ def host_reason(graph: Graph, node: Node) -> str:
 
 
 def lower_partition(partition: Partition, trace: Trace, *, exact: bool = False) -> Lowered:
-    """Turn every group into work. The partition is first refined so that host nodes stand alone."""
+    """Turn every group into work. The partition is first refined so that host nodes stand alone.
+
+    `trace.disabled` may name the layout optimisations `INTRA_BLOCK` and `INTER_BLOCK`.
+    """
     graph = partition.graph
     reasons = {i: reason for i, node in enumerate(graph.nodes) if (reason := host_reason(graph, node))}
     partition = _refine(partition, frozenset(reasons))
     host = frozenset(p for p, group in enumerate(partition.groups) if group.nodes[0] in reasons)
-    layout = plan_layout(graph, partition, host)
+    layout = plan_layout(
+        graph,
+        partition,
+        host,
+        by_index=INTRA_BLOCK not in trace.disabled,
+        by_dominant=INTER_BLOCK not in trace.disabled,
+    )
     lowering = _Lowering(graph, layout, exact)
     work: list[TaskWork | HostWork] = []
     for position, group in enumerate(partition.groups):

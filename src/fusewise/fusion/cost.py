@@ -1,0 +1,92 @@
+"""What a group costs: an analytic estimate, and the choice between it, what was measured before, and measuring now.
+
+The estimate counts what fusion changes: a start per kernel, bytes read and written, and operations repeated because an element
+is asked for in several places. The heavy operator's own work is the same fused or not and is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fusewise.fusion.ecg import ExtendedGraph
+from fusewise.ir.graph import Graph
+from fusewise.ops.spec import Mapping
+
+__all__ = ["Costs", "GroupCost", "estimate_ns"]
+
+GroupCost = Callable[[Graph, tuple[int, ...]], float | None]
+"""Nanoseconds that a group (ascending node indexes) takes as one kernel; None when that is not known or cannot be measured."""
+
+START_NS = 1000.0
+NS_PER_BYTE = 0.06
+
+SLOW_OPERATORS = frozenset(
+    "Acos Acosh Asin Asinh Atan Atanh Celu Cos Cosh Elu Erf Exp Gelu HardSwish Log Mish Pow Selu Sigmoid Sin Sinh Softplus Swish"
+    " Tan Tanh".split()
+)
+SLOW_NS, FAST_NS = 0.8, 0.06
+"""Per element: a transcendental function, and any other arithmetic, in vectors."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Where costs come from: `profile` looks a group up among earlier measurements, `measure` runs it now."""
+
+    profile: GroupCost | None = None
+    measure: GroupCost | None = None
+
+    def of(self, ecg: ExtendedGraph, *groups: Sequence[int]) -> list[float] | None:
+        """Costs of groups that are to be compared, all from one source; None when a measurement failed."""
+        for source in (self.profile, self.measure):
+            if source is None:
+                continue
+            found = [source(ecg.graph, tuple(group)) for group in groups]
+            known = [cost for cost in found if cost is not None]
+            if len(known) == len(found):
+                return known
+            if source is self.measure:
+                return None
+        return [estimate_ns(ecg, group) for group in groups]
+
+
+def estimate_ns(ecg: ExtendedGraph, nodes: Sequence[int]) -> float:
+    """The analytic estimate of a group's cost in nanoseconds, its heavy operator's own work left out."""
+    inside = {v for n in nodes for v in ecg.node(n).writes}
+    outputs = [v for v in inside if not ecg.is_removable(v, nodes)]
+    inputs = {v for n in nodes for v in ecg.node(n).reads} - inside
+    moved = sum(ecg.nbytes(v) for v in inputs if v not in ecg.graph.constants) + sum(ecg.nbytes(v) for v in outputs)
+    if all(ecg.is_view(n) for n in nodes):
+        return 0.0
+    return START_NS + NS_PER_BYTE * moved + _arithmetic_ns(ecg, nodes, inside, outputs)
+
+
+def _arithmetic_ns(ecg: ExtendedGraph, nodes: Sequence[int], inside: set[str], outputs: Sequence[str]) -> float:
+    """Each element as often as it is asked for: once for all readers at the same place, again for every other one."""
+    aligned = {v: float(ecg.size(v) or 0) for v in outputs}
+    again: dict[str, float] = {}
+    total = 0.0
+    for n in reversed(nodes):
+        node = ecg.node(n)
+        times = max((aligned.get(v, 0.0) + again.get(v, 0.0) for v in node.writes), default=0.0)
+        heavy = ecg.mapping(n) == Mapping.MANY_TO_MANY
+        if heavy:
+            times = float(sum(ecg.size(v) or 0 for v in node.writes))
+        elif not ecg.is_view(n):
+            total += times * (SLOW_NS if node.op in SLOW_OPERATORS else FAST_NS)
+        for v in {v for v in node.reads if v in inside}:
+            if heavy:
+                again[v] = again.get(v, 0.0) + _passes(ecg, n) * (ecg.size(v) or 0)
+            elif v in ecg.bijective(n):
+                aligned[v] = max(aligned.get(v, 0.0), times)
+            else:
+                copies = ecg.edge(v, n) < Mapping.ONE_TO_MANY
+                again[v] = again.get(v, 0.0) + (min(times, float(ecg.size(v) or 0)) if copies else times)
+    return total
+
+
+def _passes(ecg: ExtendedGraph, index: int) -> int:
+    """How often a heavy operator's kernel asks for each element."""
+    spec = ecg.spec(index)
+    family = "" if spec is None else spec.family
+    return 2 if family in ("softmax", "log_softmax") else 3 if family.endswith("_norm") else 1

@@ -1,0 +1,114 @@
+"""The extended computational graph: what fusion needs to know beside the graph, derived from it and from the operator rows.
+
+Per operator: mapping type, family, whether it has a loop nest, arithmetic cost, algebraic flags. Per edge: mapping type and
+whether elements correspond one to one. Per value: bytes. Whether an intermediate result can be dropped follows from a set of
+operators (DNNFusion, section 4.1). Nothing here is kept anywhere else, and everything is computed on first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from fusewise.fusion.mapping import edge_mappings, has_loop_nest, node_mapping
+from fusewise.ir.graph import Graph, Node
+from fusewise.ir.types import TensorType
+from fusewise.ops.bijection import VIEWS, bijective_operands
+from fusewise.ops.definition import call_of, flops_of
+from fusewise.ops.spec import ANCHOR_FAMILIES, Mapping, OpSpec
+from fusewise.ops.table import spec_of
+
+__all__ = ["ExtendedGraph"]
+
+
+@dataclass
+class ExtendedGraph:
+    """A graph and what is derived of it; operators are named by their index into `graph.nodes`."""
+
+    graph: Graph
+    _types: dict[int, Mapping] = field(default_factory=dict)
+    _edges: dict[int, dict[str, Mapping]] = field(default_factory=dict)
+    _nests: dict[int, bool] = field(default_factory=dict)
+    _bijective: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    _flops: dict[int, int] = field(default_factory=dict)
+    _sizes: dict[str, int | None] = field(default_factory=dict)
+
+    def node(self, index: int) -> Node:
+        return self.graph.nodes[index]
+
+    def spec(self, index: int) -> OpSpec | None:
+        node = self.node(index)
+        return spec_of(node.op, node.domain)
+
+    def mapping(self, index: int) -> Mapping:
+        """The operator's type; Opaque when it has no loop nest."""
+        if index not in self._types:
+            self._types[index] = node_mapping(self.graph, self.node(index))
+        return self._types[index]
+
+    def edge(self, value: str, reader: int) -> Mapping:
+        """The type along one edge."""
+        if reader not in self._edges:
+            self._edges[reader] = edge_mappings(self.graph, self.node(reader))
+        return self._edges[reader][value]
+
+    def is_native(self, index: int) -> bool:
+        """Has the operator a loop nest, so that it can be part of a group?"""
+        if index not in self._nests:
+            self._nests[index] = has_loop_nest(self.graph, self.node(index))
+        return self._nests[index]
+
+    def is_anchor(self, index: int) -> bool:
+        """Has the operator kernels of its own?"""
+        spec = self.spec(index)
+        return spec is not None and spec.family in ANCHOR_FAMILIES and len(self.node(index).writes) == 1
+
+    def is_view(self, index: int) -> bool:
+        """Is the result, as a rule, only strides over the operand's memory?"""
+        node = self.node(index)
+        if node.domain or node.op not in VIEWS or node.op in ("DepthToSpace", "SpaceToDepth"):
+            return False
+        return node.op != "Gather" or (node.inputs[1] in self.graph.constants and self.size(node.inputs[1]) == 1)
+
+    def bijective(self, index: int) -> tuple[str, ...]:
+        """Values whose elements correspond one to one to those of the operator's result."""
+        if index not in self._bijective:
+            node = self.node(index)
+            self._bijective[index] = tuple(node.inputs[k] for k in bijective_operands(self.graph, node))
+        return self._bijective[index]
+
+    def flops(self, index: int) -> int:
+        """Arithmetic operations of one application."""
+        if index not in self._flops:
+            spec, node = self.spec(index), self.node(index)
+            self._flops[index] = 0 if spec is None else flops_of(spec, call_of(self.graph, node))
+        return self._flops[index]
+
+    def flags(self, index: int) -> frozenset[str]:
+        """Algebraic properties: `associative`, `commutative`, `linear`, `idempotent`, and `distributive` over something."""
+        spec = self.spec(index)
+        if spec is None:
+            return frozenset()
+        return spec.flags | ({"distributive"} if spec.distributes_over else set())
+
+    def size(self, value: str) -> int | None:
+        """Elements of a value; None when its shape is not known."""
+        if value not in self._sizes:
+            kind = self.graph.types.get(value)
+            self._sizes[value] = kind.size if isinstance(kind, TensorType) and kind.is_static else None
+        return self._sizes[value]
+
+    def nbytes(self, value: str) -> int:
+        """Bytes of a value in memory; 0 when its shape is not known."""
+        size = self.size(value)
+        return 0 if size is None else size * self.graph.tensor(value).dtype.itemsize
+
+    def result_bytes(self, index: int) -> int | None:
+        """Bytes of the operator's intermediate result; None when a shape is not known."""
+        if any(self.size(value) is None for value in self.node(index).writes):
+            return None
+        return sum(self.nbytes(value) for value in self.node(index).writes)
+
+    def is_removable(self, value: str, group: Iterable[int]) -> bool:
+        """Need a value never be written, all its readers being fused with its producer?"""
+        return value not in self.graph.output_set and set(self.graph.users[value]) <= set(group)

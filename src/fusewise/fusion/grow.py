@@ -1,0 +1,221 @@
+"""Grows groups from seeds: DNNFusion's listing 1 on a set of blocks that are merged two at a time.
+
+    seed: the One-to-One operator with the smallest result
+    merge its block with a predecessor or a successor as long as one fits, then take the next seed
+
+Predecessors come first, so that an activation joins the convolution that makes its operand and not the one that reads its
+result. What the listing leaves open: operators without a One-to-One neighbour are seeds afterwards (Reorganize, Shuffle, the
+rest), and in the end blocks are merged along every edge still open, so that each has a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from fusewise.fusion.cost import Costs
+from fusewise.fusion.ecg import ExtendedGraph
+from fusewise.fusion.legal import Limits, constraint
+from fusewise.fusion.verdicts import Reason, Verdict, combine
+from fusewise.ir.walk import predecessors, successors
+from fusewise.ops.spec import Mapping
+from fusewise.trace import Trace
+
+__all__ = ["Blocks", "Judgement", "grow"]
+
+SEED_ORDER = (Mapping.ONE_TO_ONE, Mapping.REORGANIZE, Mapping.SHUFFLE, Mapping.ONE_TO_MANY, Mapping.MANY_TO_MANY)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """May two blocks be one? `type` is that of the two together; `before` and `after` are costs in ns where they decided."""
+
+    reason: Reason
+    type: Mapping = Mapping.OPAQUE
+    verdict: Verdict = Verdict.BREAK
+    before: float | None = None
+    after: float | None = None
+
+    @property
+    def fits(self) -> bool:
+        return self.reason in (Reason.GREEN, Reason.PROFITABLE)
+
+
+@dataclass
+class Blocks:
+    """Disjoint blocks of operators, at first one each. A block is named by one of its operators.
+
+    `owner` tells an operator's block, `members` a block's operators in ascending order.
+    """
+
+    ecg: ExtendedGraph
+    trace: Trace
+    costs: Costs
+    limits: Limits
+    by_index: bool = True
+    owner: list[int] = field(init=False)
+    members: dict[int, tuple[int, ...]] = field(init=False)
+    types: dict[int, Mapping] = field(default_factory=dict)
+    joined: dict[tuple[int, int], Judgement] = field(default_factory=dict)
+    refused: set[tuple[int, int]] = field(default_factory=set)
+    before: list[tuple[int, ...]] = field(init=False)
+    after: list[tuple[int, ...]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        count = len(self.ecg.graph.nodes)
+        self.owner = list(range(count))
+        self.members = {n: (n,) for n in range(count)}
+        self.before = [predecessors(self.ecg.graph, n) for n in range(count)]
+        self.after = [successors(self.ecg.graph, n) for n in range(count)]
+
+    def type(self, block: int) -> Mapping:
+        if block not in self.types:
+            self.types[block] = self.ecg.mapping(block)
+        return self.types[block]
+
+    def neighbours(self, block: int) -> Iterator[tuple[int, int]]:
+        """Pairs (producer, consumer) of blocks of which one is `block`: latest predecessors first, then successors."""
+        inside = self.members[block]
+        before = {self.owner[p] for n in inside for p in self.before[n]} - {block}
+        after = {self.owner[s] for n in inside for s in self.after[n]} - {block}
+        yield from ((p, block) for p in sorted(before, key=lambda b: -self.members[b][-1]))
+        yield from ((block, s) for s in sorted(after, key=lambda b: self.members[b][0]))
+
+    def edges(self, first: int, second: int) -> list[tuple[int, int]]:
+        """Pairs of operators that join two blocks."""
+        return [(p, n) for n in self.members[second] for p in self.before[n] if self.owner[p] == first]
+
+    def judge(self, first: int, second: int) -> Judgement:
+        """May the blocks become one, `second` reading results of `first`?"""
+        reason = self._refusal(first, second)
+        if reason is not None:
+            return Judgement(reason)
+        type_, verdict = self._combined(first, second)
+        if verdict is Verdict.BREAK:
+            return Judgement(Reason.RED, type_, verdict)
+        merged = tuple(sorted(self.members[first] + self.members[second]))
+        reason = constraint(self.ecg, merged, self.limits)
+        if reason is None and self._returns(first, second, merged):
+            reason = Reason.CYCLE
+        if reason is not None:
+            return Judgement(reason, type_, verdict)
+        return self._priced(first, second, merged, type_, verdict)
+
+    def _refusal(self, first: int, second: int) -> Reason | None:
+        """What has nothing to do with the pair's types."""
+        if not self.refused.isdisjoint(self.edges(first, second)):
+            return Reason.REFUSED
+        for block in (first, second):
+            if len(self.members[block]) > 1:
+                continue
+            if self.ecg.result_bytes(block) is None:
+                return Reason.SHAPE
+            if self.type(block) == Mapping.OPAQUE or not self.ecg.is_native(block):
+                return Reason.OPAQUE
+            if not self.by_index and (self.ecg.is_view(block) or self._moves(block)):
+                return Reason.MOVEMENT
+        return None
+
+    def _moves(self, node: int) -> bool:
+        return self.ecg.mapping(node) in (Mapping.REORGANIZE, Mapping.SHUFFLE) or self.ecg.node(node).op == "Concat"
+
+    def _combined(self, first: int, second: int) -> tuple[Mapping, Verdict]:
+        """The consumer's type is that along the edges between the two, and of the rest of its block."""
+        readers = self.edges(first, second)
+        made = {v for p, _ in readers for v in self.ecg.node(p).writes}
+        entry = max(self.ecg.edge(v, n) for _, n in readers for v in self.ecg.node(n).reads if v in made)
+        whole = self.type(second)
+        type_, verdict = combine(self.type(first), max(entry, whole) if len(self.members[second]) > 1 else entry)
+        return max(type_, whole), verdict
+
+    def _returns(self, first: int, second: int, merged: tuple[int, ...]) -> bool:
+        """Is there a path from one of the two blocks through others to the second, or back to the first?"""
+        inside = {first, second}
+        lowest = merged[0]
+        stack = [self.owner[p] for n in merged for p in self.before[n] if self.owner[p] not in inside]
+        seen = set(stack)
+        while stack:
+            block = stack.pop()
+            if self.members[block][-1] < lowest:
+                continue
+            for n in self.members[block]:
+                for p in self.before[n]:
+                    owner = self.owner[p]
+                    if owner in inside:
+                        return True
+                    if owner not in seen:
+                        seen.add(owner)
+                        stack.append(owner)
+        return False
+
+    def _priced(self, first: int, second: int, merged: tuple[int, ...], type_: Mapping, verdict: Verdict) -> Judgement:
+        """A yellow pair must cost less fused by the best source there is, a green one by the estimate."""
+        costs = self.costs if verdict is Verdict.ASK else Costs()
+        found = costs.of(self.ecg, merged, self.members[first], self.members[second])
+        if found is None:
+            return Judgement(Reason.UNMEASURED, type_, verdict)
+        fused, *apart = found
+        if fused > sum(apart):
+            return Judgement(
+                Reason.COSTLY if verdict is Verdict.ASK else Reason.AGAIN, type_, verdict, sum(apart), fused
+            )
+        good = Reason.PROFITABLE if verdict is Verdict.ASK else Reason.GREEN
+        return Judgement(good, type_, verdict, sum(apart), fused)
+
+    def merge(self, first: int, second: int, judgement: Judgement) -> bool:
+        """Make the two one, if the trace allows it."""
+        edges = self.edges(first, second)
+        labels = tuple(self.ecg.node(n).label for n in dict.fromkeys((*edges[0], *self.members[first])))[:8]
+        if not self.trace.allows("fuse", judgement.verdict.value, labels, judgement.reason.value):
+            self.refused.update(edges)
+            return False
+        self.joined.update(dict.fromkeys(edges, judgement))
+        merged = tuple(sorted(self.members[first] + self.members.pop(second)))
+        for n in merged:
+            self.owner[n] = first
+        self.members[first] = merged
+        self.types[first] = judgement.type
+        return True
+
+
+def grow(blocks: Blocks) -> None:
+    """Merge blocks from seeds, and then along every edge that is still open."""
+    for seed in _seeds(blocks.ecg):
+        while _one_merge(blocks, blocks.owner[seed]):
+            pass
+    changed = True
+    while changed:
+        changed = False
+        for n in range(len(blocks.owner)):
+            while blocks.owner[n] == n or n == blocks.members[blocks.owner[n]][0]:
+                if not _one_merge(blocks, blocks.owner[n], ahead=True):
+                    break
+                changed = True
+
+
+def _seeds(ecg: ExtendedGraph) -> list[int]:
+    """One-to-One operators by rising size of their result, then the other types; unknown sizes and Opaque never."""
+    found = []
+    for n in range(len(ecg.graph.nodes)):
+        size = ecg.result_bytes(n)
+        if size is not None and ecg.mapping(n) != Mapping.OPAQUE:
+            last = ecg.node(n).op == "Concat"  # its operands belong to those who compute them
+            found.append((len(SEED_ORDER) if last else SEED_ORDER.index(ecg.mapping(n)), size, n))
+    return [n for _, _, n in sorted(found)]
+
+
+def _one_merge(blocks: Blocks, block: int, ahead: bool = False) -> bool:
+    """Merge a block with the first neighbour that fits: a single operator while growing, any block `ahead` afterwards.
+
+    What a heavy operator reads joins it only afterwards, when its own producer has had its turn.
+    """
+    for first, second in blocks.neighbours(block):
+        other = second if first == block else first
+        if ahead and first != block:
+            continue
+        if not ahead and (len(blocks.members[other]) > 1 or blocks.type(second) == Mapping.MANY_TO_MANY):
+            continue
+        judgement = blocks.judge(first, second)
+        if judgement.fits and blocks.merge(first, second, judgement):
+            return True
+    return False

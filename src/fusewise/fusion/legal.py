@@ -1,0 +1,188 @@
+"""What one kernel can compute: the constraint check of a group, beside the table of types.
+
+A group has one index space, that of its hub: the result of its anchor (the operator with kernels of its own), or one of its
+outputs. The kernel visits it once and writes every result. So around an anchor
+
+    prologue          hub            aligned                      tails
+    Transpose, ... -> MatMul -> Reshape -> Add -> Gelu -> Reshape, Transpose, Split, Concat
+
+what stands before the anchor must be an index change (or cheap to compute where the kernel reads each element once); what
+follows must have its elements correspond one to one to the hub's; and after those, index changes whose results are only
+strides over what was written, or a Concat that is written in pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from fusewise.fusion.ecg import ExtendedGraph
+from fusewise.fusion.verdicts import Reason
+from fusewise.ops.spec import Mapping
+
+__all__ = ["LIMITS", "Limits", "constraint"]
+
+ROW_FAMILIES = frozenset("softmax log_softmax layer_norm group_norm instance_norm rms_norm lp_norm".split())
+"""Anchors whose kernels evaluate what they read where it stands."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The empirical limits of the constraint check: operators and inputs of a group, rows per reduction that is read back, and
+    the bytes up to which a Concat may be computed element by element."""
+
+    nodes: int = 96
+    inputs: int = 32
+    rows: int = 16
+    inline_bytes: int = 16384
+
+
+LIMITS = Limits()
+
+
+def constraint(ecg: ExtendedGraph, nodes: Sequence[int], limits: Limits = LIMITS) -> Reason | None:
+    """Why one kernel should not compute these operators (ascending), each of which has a loop nest; None when it can."""
+    if len(nodes) > limits.nodes:
+        return Reason.SIZE
+    shape = _Shape.of(ecg, nodes)
+    if len(shape.inputs) > limits.inputs:
+        return Reason.INPUTS
+    anchors = [n for n in nodes if ecg.is_anchor(n)]
+    if len(anchors) > 1:
+        return Reason.RED
+    for n in nodes:
+        if ecg.node(n).op == "Concat" and (ecg.result_bytes(n) or 0) > limits.inline_bytes:
+            made = [v for v in dict.fromkeys(ecg.node(n).inputs) if v in shape.maker]
+            if n not in shape.tails or len(made) > 1:
+                return Reason.PIECES
+    return _around_anchor(shape, anchors[0]) if anchors else _without_anchor(shape, limits)
+
+
+@dataclass
+class _Shape:
+    """A group taken apart: who makes what, what is read outside, and which operators only rearrange results at its end."""
+
+    ecg: ExtendedGraph
+    nodes: Sequence[int]
+    maker: dict[str, int] = field(default_factory=dict)
+    inputs: set[str] = field(default_factory=set)
+    outputs: list[str] = field(default_factory=list)
+    tails: set[int] = field(default_factory=set)
+
+    @staticmethod
+    def of(ecg: ExtendedGraph, nodes: Sequence[int]) -> _Shape:
+        shape = _Shape(ecg, nodes)
+        shape.maker = {v: n for n in nodes for v in ecg.node(n).writes}
+        shape.inputs = {v for n in nodes for v in ecg.node(n).reads if v not in shape.maker and (ecg.size(v) or 0) != 1}
+        shape.outputs = [v for v in shape.maker if not ecg.is_removable(v, nodes)]
+        for n in reversed(nodes):
+            readers = {r for v in ecg.node(n).writes for r in ecg.graph.users[v] if r in nodes}
+            if readers <= shape.tails and (ecg.is_view(n) or ecg.node(n).op == "Concat"):
+                shape.tails.add(n)
+        return shape
+
+    def aligned(self, hub: str) -> set[str]:
+        """Values whose elements correspond one to one to the hub's."""
+        found = {hub}
+        while True:
+            fresh: set[str] = set()
+            for n in self.nodes:
+                linked = [v for v in self.ecg.bijective(n) if v in found or v in self.maker]
+                if linked and (self.ecg.node(n).outputs[0] in found or not found.isdisjoint(linked)):
+                    fresh.update((self.ecg.node(n).outputs[0], *linked))
+            if fresh <= found:
+                return found
+            found |= fresh
+
+    def after(self, start: int) -> set[int]:
+        """Operators of the group that depend on `start`."""
+        found = {start}
+        for n in self.nodes:
+            if any(self.maker.get(v) in found for v in self.ecg.node(n).reads):
+                found.add(n)
+        return found - {start}
+
+    def before(self, start: int) -> set[int]:
+        """Operators of the group that `start` depends on."""
+        found = {start}
+        for n in reversed(self.nodes):
+            if any(r in found for v in self.ecg.node(n).writes for r in self.ecg.graph.users[v]):
+                found.add(n)
+        return found - {start}
+
+    def sources(self, value: str) -> set[str]:
+        """What is written so that `value` is in memory: itself, or what it is a view of, or its pieces."""
+        n = self.maker.get(value)
+        if n is None:
+            return set()
+        if n not in self.tails:
+            return {value}
+        node = self.ecg.node(n)
+        if node.op == "Concat":
+            return {s for v in node.inputs for s in self.sources(v)}
+        shrinks = (self.ecg.size(value) or 0) < (self.ecg.size(node.inputs[0]) or 0)
+        if node.inputs[0] not in self.maker or (shrinks and node.op != "Split"):
+            return {value}
+        return self.sources(node.inputs[0])
+
+
+def _around_anchor(shape: _Shape, anchor: int) -> Reason | None:
+    ecg, hub = shape.ecg, shape.ecg.node(anchor).outputs[0]
+    aligned = shape.aligned(hub)
+    after, before = shape.after(anchor), shape.before(anchor)
+    if before and (reason := _prologue(shape, anchor, before)) is not None:
+        return reason
+    for n in after - shape.tails:
+        held = [v for v in ecg.node(n).reads if shape.maker.get(v) in after or v == hub]
+        if not all(v in aligned and v in ecg.bijective(n) for v in held):
+            return Reason.ELSEWHERE
+    extents = ecg.graph.tensor(hub).dims
+    for value in shape.outputs:
+        maker = shape.maker[value]
+        if maker in shape.tails and maker in after:
+            continue
+        if value not in aligned and ecg.graph.tensor(value).dims != extents:
+            return Reason.OUTPUTS
+    return None
+
+
+def _prologue(shape: _Shape, anchor: int, before: Iterable[int]) -> Reason | None:
+    """Index changes are strides to every kernel; kernels over rows, and a pointwise convolution, compute what they read."""
+    ecg = shape.ecg
+    if all(ecg.is_view(n) for n in before):
+        return None
+    spec, node = ecg.spec(anchor), ecg.node(anchor)
+    assert spec is not None
+    if any(not ecg.is_view(n) and ecg.mapping(n) != Mapping.ONE_TO_ONE for n in before):
+        return Reason.PROLOGUE
+    if spec.family in ROW_FAMILIES:
+        return None
+    if spec.family != "conv" or not _is_pointwise(ecg, anchor):
+        return Reason.PROLOGUE
+    return None if node.inputs[1] in ecg.graph.constants else Reason.PROLOGUE
+
+
+def _is_pointwise(ecg: ExtendedGraph, conv: int) -> bool:
+    node = ecg.node(conv)
+    kernel = ecg.graph.tensor(node.inputs[1]).dims[2:]
+    return all(extent == 1 for extent in kernel) and node.attribute("group", 1) == 1
+
+
+def _without_anchor(shape: _Shape, limits: Limits) -> Reason | None:
+    ecg = shape.ecg
+    sources = list(dict.fromkeys(s for value in shape.outputs for s in sorted(shape.sources(value))))
+    if not sources:
+        return None
+    heavy = [n for n in shape.nodes if ecg.mapping(n) == Mapping.MANY_TO_MANY]
+    pieces = any(ecg.node(n).op == "Concat" for n in shape.tails)
+    if len(sources) > 1 and (heavy or not pieces):
+        hub = sources[0]
+        aligned, extents = shape.aligned(hub), ecg.graph.tensor(hub).dims
+        if any(s not in aligned and ecg.graph.tensor(s).dims != extents for s in sources):
+            return Reason.OUTPUTS
+    for n in heavy:
+        rows = ecg.size(ecg.node(n).outputs[0]) or 0
+        wider = any((ecg.size(v) or 0) > rows for r in shape.after(n) for v in ecg.node(r).writes)
+        if wider and rows < limits.rows:
+            return Reason.ROWS
+    return None

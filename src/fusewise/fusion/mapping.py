@@ -1,0 +1,62 @@
+"""The mapping type of operators and of the edges between them, read off the operator rows and the shapes.
+
+Types are per edge: an elementwise operator is One-to-One along an operand as large as its result and One-to-Many only along
+one that is broadcast, so a bias or a mask does not make it more complex than the data that flows through it.
+"""
+
+from __future__ import annotations
+
+from fusewise.ir.graph import Graph, Node
+from fusewise.ir.types import TensorType
+from fusewise.ops.definition import call_of, definition, is_opaque, mapping_of, mappings_of
+from fusewise.ops.expr import index
+from fusewise.ops.spec import Mapping, NotDefined
+from fusewise.ops.table import spec_of
+
+__all__ = ["edge_mappings", "has_loop_nest", "node_mapping"]
+
+
+def node_mapping(graph: Graph, node: Node) -> Mapping:
+    """The operator's type over all its data operands; Opaque for what cannot be part of a group.
+
+    An elementwise operator counts as One-to-One when one of its operands is as large as the result: only what enters through
+    a broadcast operand is multiplied, and that shows on the edge.
+    """
+    spec = spec_of(node.op, node.domain)
+    if spec is None:
+        return Mapping.OPAQUE
+    call = call_of(graph, node)
+    found = mapping_of(spec, call)
+    if found == Mapping.ONE_TO_MANY and spec.scalar is not None:
+        kinds = zip(mappings_of(spec, call), call.inputs, strict=True)
+        return Mapping.ONE_TO_ONE if any(k == Mapping.ONE_TO_ONE and i is not None for k, i in kinds) else found
+    return found
+
+
+def edge_mappings(graph: Graph, node: Node) -> dict[str, Mapping]:
+    """The type along each value the node reads; the most complex where it reads one several times."""
+    spec = spec_of(node.op, node.domain)
+    found = dict.fromkeys(node.reads, Mapping.OPAQUE)
+    if spec is None or node.captured:
+        return found
+    kinds = mappings_of(spec, call_of(graph, node))
+    for value in found:
+        found[value] = max(kind for operand, kind in zip(node.inputs, kinds, strict=True) if operand == value)
+    return found
+
+
+def has_loop_nest(graph: Graph, node: Node) -> bool:
+    """Is every result a static tensor whose elements the operator's row defines?"""
+    spec = spec_of(node.op, node.domain)
+    if spec is None or is_opaque(spec) or (spec.scalar is None and spec.define is None):
+        return False
+    for value in node.writes:
+        kind = graph.types.get(value)
+        if not isinstance(kind, TensorType) or not kind.is_static:
+            return False
+        try:
+            at = tuple(index(f"i{d}") for d in range(kind.rank))
+            definition(spec, call_of(graph, node), node.outputs.index(value), at)
+        except NotDefined:
+            return False
+    return True

@@ -1,0 +1,128 @@
+"""The fusion plan of a graph: which operators form a group, and for every edge the verdict and the reason.
+
+Takes a graph and a trace that may refuse each fusion; gives a `Partition`. Three planners stand beside each other: DNNFusion
+(mapping types, grown from seeds), the fixed patterns that compilers commonly use, and no fusion.
+
+Niu et al., DNNFusion: Accelerating Deep Neural Networks Execution with Advanced Operator Fusion, PLDI 2021.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from fusewise.errors import UsageError
+from fusewise.fusion.cost import Costs
+from fusewise.fusion.ecg import ExtendedGraph
+from fusewise.fusion.grow import Blocks, Judgement, grow
+from fusewise.fusion.legal import LIMITS, Limits
+from fusewise.fusion.patterns import pattern_groups
+from fusewise.fusion.verdicts import Reason, Verdict
+from fusewise.ir.graph import Graph
+from fusewise.ir.partition import Group, Partition, singletons
+from fusewise.trace import INTRA_BLOCK, Trace
+
+__all__ = ["PLANNERS", "Edge", "Plan", "partition", "plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One value between two operators (indexes into the nodes): fused or not, and why."""
+
+    value: str
+    producer: int
+    consumer: int
+    fused: bool
+    verdict: Verdict
+    reason: Reason
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A partition and the verdict on every edge of the graph."""
+
+    partition: Partition
+    edges: tuple[Edge, ...]
+
+
+Planner = Callable[[ExtendedGraph, Trace, Costs, Limits], Plan]
+
+
+def plan(
+    graph: Graph, trace: Trace, how: str = "dnnfusion", *, costs: Costs | None = None, limits: Limits = LIMITS
+) -> Plan:
+    """The fusion plan by the planner called `how`: `dnnfusion`, `patterns` or `none`.
+
+    Every fusion is gated by `trace` and every edge that stays open leaves an event. `costs` decide where the table of types
+    says to ask; the default is the analytic estimate. `UsageError` when there is no such planner.
+    """
+    planner = PLANNERS.get(how)
+    if planner is None:
+        raise UsageError(f"there is no fusion planner {how!r}; there are {', '.join(PLANNERS)}")
+    found = planner(ExtendedGraph(graph), trace, Costs() if costs is None else costs, limits)
+    for edge in found.edges:
+        if not edge.fused:
+            where = graph.nodes[edge.producer].label, graph.nodes[edge.consumer].label
+            trace.add("fuse", edge.verdict.value, where, edge.reason.value, applied=False)
+    return found
+
+
+def partition(
+    graph: Graph, trace: Trace, how: str = "dnnfusion", *, costs: Costs | None = None, limits: Limits = LIMITS
+) -> Partition:
+    """The groups alone; see `plan`."""
+    return plan(graph, trace, how, costs=costs, limits=limits).partition
+
+
+def _by_mapping_types(ecg: ExtendedGraph, trace: Trace, costs: Costs, limits: Limits) -> Plan:
+    blocks = Blocks(ecg, trace, costs, limits, by_index=INTRA_BLOCK not in trace.disabled)
+    grow(blocks)
+    known: dict[tuple[int, int], Judgement] = {}
+
+    def judged(first: int, second: int) -> Judgement:
+        if (first, second) not in known:
+            known[first, second] = blocks.judge(first, second)
+        return known[first, second]
+
+    edges = []
+    for value, producer, consumer in _edges(ecg.graph):
+        first, second = blocks.owner[producer], blocks.owner[consumer]
+        found = blocks.joined.get((producer, consumer)) if first == second else judged(first, second)
+        assert found is not None
+        edges.append(Edge(value, producer, consumer, first == second, found.verdict, found.reason))
+    groups = [Group(members) for members in blocks.members.values()]
+    return Plan(Partition.ordered(ecg.graph, groups), tuple(edges))
+
+
+def _by_patterns(ecg: ExtendedGraph, trace: Trace, costs: Costs, limits: Limits) -> Plan:
+    groups = pattern_groups(ecg, trace)
+    return _described(Partition.ordered(ecg.graph, groups), Reason.PATTERN, Reason.NO_PATTERN)
+
+
+def _not_at_all(ecg: ExtendedGraph, trace: Trace, costs: Costs, limits: Limits) -> Plan:
+    return _described(singletons(ecg.graph), Reason.PATTERN, Reason.NO_FUSION)
+
+
+PLANNERS: Mapping[str, Planner] = MappingProxyType(
+    {"dnnfusion": _by_mapping_types, "patterns": _by_patterns, "none": _not_at_all}
+)
+
+
+def _described(found: Partition, inside: Reason, between: Reason) -> Plan:
+    owner = found.group_of
+    edges = []
+    for value, producer, consumer in _edges(found.graph):
+        fused = owner[producer] == owner[consumer]
+        verdict, reason = (Verdict.FUSE, inside) if fused else (Verdict.BREAK, between)
+        edges.append(Edge(value, producer, consumer, fused, verdict, reason))
+    return Plan(found, tuple(edges))
+
+
+def _edges(graph: Graph) -> list[tuple[str, int, int]]:
+    return [
+        (value, graph.producer[value], n)
+        for n, node in enumerate(graph.nodes)
+        for value in dict.fromkeys(node.reads)
+        if value in graph.producer
+    ]
