@@ -19,6 +19,7 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("cli", "report"),
     ("__init__", "onnx_backend"),
     ("api",),
+    ("compiled",),
     ("bench",),
     ("runtime",),
     ("codegen",),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fusewise.api import from_torch as from_torch
     from fusewise.api import inspect as inspect
     from fusewise.api import load as load
+    from fusewise.api import open_compiled as open_compiled
     from fusewise.api import optimize as optimize
     from fusewise.api import save as save
     from fusewise.api import to_onnx as to_onnx
@@ -34,6 +35,7 @@ __all__ = [
     "from_torch",
     "inspect",
     "load",
+    "open_compiled",
     "optimize",
     "save",
     "to_onnx",

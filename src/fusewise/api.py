@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fusewise.compiled import SUFFIX, Model, open_compiled
 from fusewise.errors import UsageError
 from fusewise.trace import Trace
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from fusewise.ir.graph import Graph
     from fusewise.lower.program import Program
     from fusewise.passes.pipeline import Pass
-    from fusewise.runtime.executable import Executable
 
     Source = str | Path | bytes | onnx.ModelProto | Graph
 
@@ -39,6 +39,7 @@ __all__ = [
     "from_torch",
     "inspect",
     "load",
+    "open_compiled",
     "optimize",
     "read",
     "save",
@@ -63,9 +64,9 @@ class Options:
     `shapes` gives inputs their shape, `symbols` gives symbolic dimensions their size; a dimension that stays free is 1.
     `threads`: None for what the machine offers. `exact` refuses rewrites that may change a rounding, and Winograd.
     `strict` makes operators without native code an error. `cache`: False for none, a folder, or True for the user's cache
-    folder. `disable` names passes, rules and kernels not to use, as `name` or `name@node`. `passes`: False for
-    none, True for the clean-up passes, or the passes to run. `warn` is told, as a sentence, what
-    went wrong without stopping the work.
+    folder. `disable` names passes, rules and kernels not to use, as `name` or `name@node`. `fusion` is the planner:
+    `dnnfusion`, `patterns` (the fixed patterns of other compilers) or `none`. `passes`: False for none, True for the
+    clean-up passes, or the passes to run. `warn` is told, as a sentence, what went wrong without stopping the work.
     """
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -75,34 +76,9 @@ class Options:
     strict: bool = False
     cache: bool | str | Path = True
     disable: Iterable[str] = ()
+    fusion: str = "dnnfusion"
     passes: bool | Sequence[Pass] = True
     warn: Callable[[str], None] = _warn
-
-
-class Model:
-    """A compiled model, ready to run; callable like `onnxruntime.InferenceSession`.
-
-    `graph` is what was compiled, `trace` the decisions, `summary` the figures: `compile_ms`, `groups`, `kernels`,
-    `arena_bytes`, `host_steps` and `host` (which nodes run on the host, and why). `run` may be called from several threads.
-    """
-
-    def __init__(self, executable: Executable, graph: Graph, trace: Trace, summary: Mapping[str, Any]) -> None:
-        self.executable = executable
-        self.graph = graph
-        self.trace = trace
-        self.summary = dict(summary)
-
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any], run_options: Any = None) -> list[Any]:
-        """The named outputs, all of them for None, given every input by name. `UsageError` for feeds that do not fit."""
-        return self.executable.run(output_names, feeds)
-
-    def get_inputs(self) -> list[Any]:
-        """Name, shape and type of each input."""
-        return list(self.executable.get_inputs())
-
-    def get_outputs(self) -> list[Any]:
-        """Name, shape and type of each output."""
-        return list(self.executable.get_outputs())
 
 
 def load(
@@ -126,6 +102,8 @@ def read(model: Source) -> Graph:
     from fusewise.ir.graph import Graph
 
     source = _built(model)
+    if isinstance(source, str | Path) and Path(source).suffix == SUFFIX:
+        raise UsageError(f"{source} is a compiled file, which can only be run; give the model it was compiled from")
     return source if isinstance(source, Graph) else onnx_import.load(source)
 
 
@@ -176,7 +154,7 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     Raises what `load` raises, `UnsupportedModel` under `strict`, and `ResourceLimit` when the model would not fit.
     """
     from fusewise.codegen.assemble import generate
-    from fusewise.fusion import simple
+    from fusewise.fusion.plan import partition
     from fusewise.runtime import executable
     from fusewise.runtime.host import host_target, worker_count
 
@@ -187,7 +165,7 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     bound = load(source, shapes=chosen.shapes, symbols=chosen.symbols)
     graph = _cleaned(bound, chosen.passes, decisions, chosen.exact)
     program = generate(
-        simple.partition(graph, decisions),
+        partition(graph, decisions, chosen.fusion),
         host_target(),
         decisions,
         workers=worker_count(chosen.threads),
@@ -214,13 +192,13 @@ def inspect(
     """What a model is: size, cost, operators, mapping types, and what of it would run natively on this machine."""
     from fusewise.bench.describe import description
     from fusewise.codegen.assemble import generate
-    from fusewise.fusion import simple
+    from fusewise.fusion.plan import partition
     from fusewise.runtime.host import host_target
 
     graph = load(model, shapes=shapes, symbols=symbols)
     trace = Trace()
     clean = _cleaned(graph, True, trace)
-    program = generate(simple.partition(clean, trace), host_target(), trace)
+    program = generate(partition(clean, trace), host_target(), trace)
     host = _host_nodes(program)
     return {
         **description(graph),
@@ -364,7 +342,8 @@ _IMPORTS = ("numpy", "onnx", "llvmlite.binding")
 def _portable(options: Options, shapes: Mapping[str, list[int]]) -> dict[str, Any]:
     """The options a child process needs, as plain JSON values."""
     cache = options.cache if isinstance(options.cache, bool) else str(options.cache)
-    return {"shapes": shapes, "exact": options.exact, "cache": cache, "disable": sorted(options.disable)}
+    chosen = {"exact": options.exact, "disable": sorted(options.disable), "fusion": options.fusion}
+    return {"shapes": shapes, "cache": cache, **chosen}
 
 
 def _options(options: Options | None, settings: Mapping[str, Any]) -> Options:

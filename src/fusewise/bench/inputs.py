@@ -7,6 +7,7 @@ is followed through operators that only move elements to the operators that use 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from fusewise.ir.dtypes import STRING
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import OptionalType, SequenceType, TensorType, ValueType
 
-__all__ = ["index_bound", "random_feeds"]
+__all__ = ["index_bound", "index_bounds", "random_feeds", "random_values"]
 
 _MOVES = frozenset(
     "Cast Concat Expand Flatten Identity Reshape Slice Split Squeeze Tile Transpose Unsqueeze Clip Where Mod".split()
@@ -32,24 +33,34 @@ def random_feeds(graph: Graph, seed: int = 0) -> dict[str, object]:
     The same seed gives an input the same contents whatever other inputs there are. `UsageError` for an input whose shape
     is not known.
     """
+    return random_values({name: graph.types[name] for name in graph.inputs}, index_bounds(graph), seed)
+
+
+def random_values(types: Mapping[str, ValueType], bounds: Mapping[str, int | None], seed: int = 0) -> dict[str, object]:
+    """One value for each name of `types`; `bounds` has one more than the largest index an input may hold, where it is one."""
     feeds: dict[str, object] = {}
-    for name in graph.inputs:
+    for name, kind in types.items():
         rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
-        feeds[name] = _value(graph, name, graph.types[name], rng)
+        feeds[name] = _value(name, kind, bounds.get(name), rng)
     return feeds
 
 
-def _value(graph: Graph, name: str, kind: ValueType, rng: np.random.Generator) -> object:
+def index_bounds(graph: Graph) -> dict[str, int | None]:
+    """`index_bound` of every input."""
+    return {name: index_bound(graph, name) for name in graph.inputs}
+
+
+def _value(name: str, kind: ValueType, bound: int | None, rng: np.random.Generator) -> object:
     if isinstance(kind, SequenceType):
-        return [_value(graph, name, kind.element, rng) for _ in range(2)]
+        return [_value(name, kind.element, bound, rng) for _ in range(2)]
     if isinstance(kind, OptionalType):
-        return _value(graph, name, kind.element, rng)
+        return _value(name, kind.element, bound, rng)
     if not kind.is_static:
         raise UsageError(f"input {name!r} has shape {kind}; give it with --shape {name}=...")
-    return _tensor(graph, name, kind, rng)
+    return _tensor(kind, bound, rng)
 
 
-def _tensor(graph: Graph, name: str, kind: TensorType, rng: np.random.Generator) -> np.ndarray:
+def _tensor(kind: TensorType, bound: int | None, rng: np.random.Generator) -> np.ndarray:
     shape, dtype = kind.dims, kind.dtype
     if dtype == STRING:
         words = np.array(["alpha", "beta", "gamma", "delta"], dtype=object)
@@ -61,7 +72,6 @@ def _tensor(graph: Graph, name: str, kind: TensorType, rng: np.random.Generator)
         return np.asarray(rng.standard_normal(shape)).astype(dtype.numpy)
     if dtype.kind == "bool":
         return np.asarray(rng.random(shape) < _ONES)
-    bound = index_bound(graph, name)
     if bound is not None:
         return np.asarray(rng.integers(0, max(1, bound), shape)).astype(dtype.numpy)
     if dtype.bits == 8:

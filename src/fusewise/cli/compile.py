@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
 from fusewise.cli.options import (
     Cache,
     Disable,
@@ -14,12 +19,17 @@ from fusewise.cli.options import (
     Threads,
     options_of,
 )
+from fusewise.compiled import SUFFIX
+from fusewise.errors import UsageError
 
 __all__ = ["compile_model"]
+
+Output = Annotated[Path | None, typer.Option("--output", "-o", help=f"Write the compiled model: a {SUFFIX} file.")]
 
 
 def compile_model(
     model: ModelName,
+    output: Output = None,
     shape: Shapes = None,
     symbol: Symbols = None,
     threads: Threads = None,
@@ -29,21 +39,28 @@ def compile_model(
     cache: Cache = True,
     json: Json = False,
 ) -> None:
-    """Compile MODEL to native code and keep the kernels for the next time."""
+    """Compile MODEL to native code; keep the kernels for the next time, or the whole in a file for `fusewise run`."""
     from fusewise import api
     from fusewise.cli.show import facts, print_json, progress
 
     options = options_of(
         shapes=shape, symbols=symbol, threads=threads, exact=exact, strict=strict, cache=cache, disable=disable
     )
+    if output is not None and output.suffix != SUFFIX:
+        raise UsageError(f"the name of a compiled file must end in {SUFFIX}, not {output.name!r}")
     with progress() as report:
-        summary = api.compile(model, options, progress=report).summary
+        compiled = api.compile(model, options, progress=report)
+        if output is not None:
+            report("writing", 1.0)
+            compiled.save(output)
+    summary = compiled.summary
     if json:
-        print_json({"model": model, **summary})
+        print_json({"model": model, **summary, "output": None if output is None else str(output)})
         return
     facts(
         [
             ("model", model),
+            *([] if output is None else [("file", f"{output} ({output.stat().st_size / 1e6:.1f} MB)")]),
             ("compile time", f"{summary['compile_ms']:.0f} ms"),
             ("groups", str(summary["groups"])),
             ("kernels", str(summary["kernels"])),

@@ -31,6 +31,7 @@ __all__ = [
     "options_of",
     "shapes_of",
     "symbols_of",
+    "threads_of",
 ]
 
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="A path to an .onnx file, or zoo:NAME.")]

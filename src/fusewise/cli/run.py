@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,12 +21,16 @@ from fusewise.cli.options import (
     Symbols,
     Threads,
     options_of,
+    threads_of,
 )
+from fusewise.compiled import SUFFIX
 from fusewise.errors import UsageError
 from fusewise.files import written_whole
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from fusewise.api import Model, Options, Progress
 
 __all__ = ["run"]
 
@@ -53,33 +58,25 @@ def run(
     cache: Cache = True,
     json: Json = False,
 ) -> None:
-    """Run MODEL once; print what its outputs look like, or write them to a file."""
+    """Run MODEL, or a file that `fusewise compile -o` wrote, once; print what its outputs look like, or write them to a file."""
     from fusewise import api
-    from fusewise.bench.inputs import random_feeds
     from fusewise.cli.show import print_json, progress
 
     if output is not None and output.suffix not in (".npy", ".npz"):
         raise UsageError(f"the output file must end in .npy or .npz, not {output.name!r}")
     given = _arrays(inputs)
-    graph = api.read(model)
-    for name in given:
-        if name not in graph.inputs:
-            raise UsageError(f"the model has no input {name!r}; its inputs are {', '.join(graph.inputs) or 'none'}")
-    shapes = {name: "x".join(map(str, array.shape)) for name, array in given.items()}
-    options = options_of(
-        shapes=[*(f"{name}={dims}" for name, dims in shapes.items()), *(shape or ())],
-        symbols=symbol,
-        threads=threads,
-        exact=exact,
-        strict=strict,
-        cache=cache,
-        disable=disable,
-    )
     with progress() as report:
-        compiled = api.compile(graph, options, progress=report)
+        if Path(model).suffix == SUFFIX:
+            _refuse_settings(shape=shape, symbol=symbol, exact=exact, strict=strict, disable=disable)
+            compiled = api.open_compiled(model, threads=threads_of(threads))
+        else:
+            options = options_of(
+                shapes=shape, symbols=symbol, threads=threads, exact=exact, strict=strict, cache=cache, disable=disable
+            )
+            compiled = _compiled(model, options, given, report)
         report("running", 1.0)
-        feeds = random_feeds(compiled.graph, seed) | given
-        answers = dict(zip(compiled.graph.outputs, compiled.run(None, feeds), strict=True))
+        names = [port.name for port in compiled.get_outputs()]
+        answers = dict(zip(names, compiled.run(None, compiled.random_inputs(seed) | given), strict=True))
     if output is not None:
         _write(output, answers)
     described = [_described(name, value) for name, value in answers.items()]
@@ -88,6 +85,25 @@ def run(
     else:
         for row in described:
             typer.echo("  ".join(f"{value}" if key == "name" else f"{key} {value}" for key, value in row.items()))
+
+
+def _refuse_settings(**settings: object) -> None:
+    """A compiled file was compiled with settings; others cannot be given now."""
+    given = [name for name, value in settings.items() if value]
+    if given:
+        raise UsageError(f"--{given[0]} has no meaning for a compiled file; give it to `fusewise compile`")
+
+
+def _compiled(model: str, options: Options, given: Mapping[str, np.ndarray], report: Progress) -> Model:
+    """The model compiled for the shapes of the arrays given and those stated."""
+    from fusewise import api
+
+    graph = api.read(model)
+    for name in given:
+        if name not in graph.inputs:
+            raise UsageError(f"the model has no input {name!r}; its inputs are {', '.join(graph.inputs) or 'none'}")
+    shapes = {name: array.shape for name, array in given.items()} | dict(options.shapes)
+    return api.compile(graph, replace(options, shapes=shapes), progress=report)
 
 
 def _arrays(texts: Iterable[str] | None) -> dict[str, np.ndarray]:

@@ -30,7 +30,7 @@ from fusewise.runtime.hoststep import HostCall, Memory, host_call
 from fusewise.runtime.jit import Library, load
 from fusewise.runtime.threads import StepTable, shared_pool, step_table
 
-__all__ = ["BuildFigures", "Executable", "StepTiming", "build"]
+__all__ = ["BuildFigures", "Contents", "Executable", "StepTiming", "build", "restored"]
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,20 @@ class _Machine:
     workers: int
 
 
+@dataclass(frozen=True)
+class Contents:
+    """What an executable is made of, to be written to a file: `images` has the object file of each kernel of `symbols`.
+
+    The program has no constants' data and no kernels any more; `constants` are theirs as packed, by buffer.
+    """
+
+    program: Program
+    symbols: tuple[str, ...]
+    images: tuple[bytes, ...]
+    constants: Mapping[int, np.ndarray]
+    target: Target
+
+
 def build(
     program: Program,
     *,
@@ -112,12 +126,13 @@ def build(
     check_memory(program.arena_bytes + sum(buffer.nbytes for buffer in own), "the model's intermediate results")
     store = KernelCache(cache, warn) if isinstance(cache, Path) else cache
     begin = time.perf_counter()
-    kernels = (*program.kernels, *packers_for(program.buffers))
+    packers = packers_for(program.buffers)
+    kernels = (*program.kernels, *packers)
     images, known = _images(kernels, machine_target, level, store, progress)
     compiled = time.perf_counter()
     library = load(images, [kernel.symbol for kernel in kernels])
     linked = time.perf_counter()
-    memory = _allocate(program, library, workers)
+    constants = filled(program.buffers, library.addresses, workers)
     packed = time.perf_counter()
     figures = BuildFigures(
         kernels=len(program.kernels),
@@ -126,15 +141,42 @@ def build(
         link_ms=(linked - compiled) * 1e3,
         pack_ms=(packed - linked) * 1e3,
         arena_bytes=program.arena_bytes,
-        constant_bytes=sum(
-            block.nbytes
-            for buffer, block in zip(program.buffers, memory, strict=True)
-            if buffer.kind == "constant" and block is not None
-        ),
+        constant_bytes=sum(block.nbytes for block in constants.values()),
         host_bytes=sum(buffer.nbytes for buffer in program.buffers if buffer.kind == "host"),
         workers=workers,
     )
-    return Executable(_machine(program, library, memory, workers), figures)
+    symbols = tuple(kernel.symbol for kernel in program.kernels)
+    # Let go of the original constants and of whatever the kernels' builders hold.
+    kept = replace(
+        program, buffers=tuple(replace(buffer, data=None, packing=None) for buffer in program.buffers), kernels=()
+    )
+    contents = Contents(kept, symbols, tuple(images[: len(symbols)]), constants, machine_target)
+    return Executable(contents, _machine(contents, library, workers), figures)
+
+
+def restored(contents: Contents, threads: int | None = None) -> Executable:
+    """An executable from its contents: machine code is linked, memory allocated, nothing compiled or packed.
+
+    Raises `ResourceLimit` as `build` does, and `FusewiseError` when the code cannot be linked.
+    """
+    program = contents.program
+    workers = min(worker_count(threads), program.workers)
+    own = sum(buffer.nbytes for buffer in program.buffers if buffer.kind in ("host", "output"))
+    check_memory(program.arena_bytes + own, "the model's intermediate results")
+    begin = time.perf_counter()
+    library = load(list(contents.images), list(contents.symbols))
+    figures = BuildFigures(
+        kernels=len(contents.symbols),
+        cached=len(contents.symbols),
+        compile_ms=0.0,
+        link_ms=(time.perf_counter() - begin) * 1e3,
+        pack_ms=0.0,
+        arena_bytes=program.arena_bytes,
+        constant_bytes=sum(block.nbytes for block in contents.constants.values()),
+        host_bytes=sum(buffer.nbytes for buffer in program.buffers if buffer.kind == "host"),
+        workers=workers,
+    )
+    return Executable(contents, _machine(contents, library, workers), figures)
 
 
 def _images(
@@ -159,11 +201,10 @@ def _images(
     return [known[key] for key in keys], [number not in new for number in range(len(keys))]
 
 
-def _allocate(program: Program, library: Library, workers: int) -> tuple[np.ndarray | None, ...]:
+def _allocate(program: Program, constants: Mapping[int, np.ndarray]) -> tuple[np.ndarray | None, ...]:
     """Memory of every buffer as flat bytes; None for those the caller brings."""
     arena = aligned_block(program.arena_bytes)
     arena.fill(0)
-    constants = filled(program.buffers, library.addresses, workers)
 
     def memory_of(number: int, buffer: Buffer) -> np.ndarray | None:
         if buffer.kind == "arena":
@@ -177,8 +218,10 @@ def _allocate(program: Program, library: Library, workers: int) -> tuple[np.ndar
     return tuple(memory_of(number, buffer) for number, buffer in enumerate(program.buffers))
 
 
-def _machine(program: Program, library: Library, memory: tuple[np.ndarray | None, ...], workers: int) -> _Machine:
-    """Step tables, split at host steps, over one array of argument pointers."""
+def _machine(contents: Contents, library: Library, workers: int) -> _Machine:
+    """Memory, and step tables, split at host steps, over one array of argument pointers."""
+    program = contents.program
+    memory = _allocate(program, contents.constants)
     bases = [0 if block is None else address_of(block) for block in memory]
     native = [step for step in program.steps if isinstance(step, NativeStep)]
     places = [place for step in native for place in step.arguments]
@@ -192,7 +235,7 @@ def _machine(program: Program, library: Library, memory: tuple[np.ndarray | None
     at = address_of(arguments)
     for number, step in enumerate(program.steps):
         if isinstance(step, NativeStep):
-            rows.append((library.addresses[program.kernels[step.kernel].symbol], at, step.barrier))
+            rows.append((library.addresses[contents.symbols[step.kernel]], at, step.barrier))
             at += 8 * len(step.arguments)
             continue
         if rows:
@@ -207,17 +250,14 @@ def _machine(program: Program, library: Library, memory: tuple[np.ndarray | None
         for port in program.outputs
         if port.buffer >= 0 and program.buffers[port.buffer].kind == "output" and isinstance(port.type, TensorType)
     }
-    # Let go of the original constants and of whatever the kernels' builders hold.
-    kept = replace(
-        program, buffers=tuple(replace(buffer, data=None, packing=None) for buffer in program.buffers), kernels=()
-    )
-    return _Machine(kept, library, memory, arguments, fixed, tuple(fresh.values()), tuple(parts), workers)
+    return _Machine(program, library, memory, arguments, fixed, tuple(fresh.values()), tuple(parts), workers)
 
 
 class Executable:
     """A compiled model. `run` may be called from any number of threads; runs of one executable take turns."""
 
-    def __init__(self, machine: _Machine, figures: BuildFigures) -> None:
+    def __init__(self, contents: Contents, machine: _Machine, figures: BuildFigures) -> None:
+        self.contents = contents
         self.figures = figures
         self._machine = machine
         self._words = machine.arguments.data

@@ -1,0 +1,101 @@
+"""A compiled model as its user holds it: run it, ask what it takes, keep it in a file, open it again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fusewise.errors import UsageError
+from fusewise.trace import Trace
+
+if TYPE_CHECKING:
+    from fusewise.ir.graph import Graph
+    from fusewise.runtime.executable import Executable
+
+__all__ = ["SUFFIX", "Model", "open_compiled"]
+
+SUFFIX = ".fw"
+"""How names of compiled files end."""
+
+
+class Model:
+    """A compiled model, ready to run; callable like `onnxruntime.InferenceSession`.
+
+    `trace` has the decisions, `summary` the figures: `compile_ms`, `groups`, `kernels`, `arena_bytes`, `host_steps` and `host`
+    (which nodes run on the host, and why). `run` may be called from several threads.
+    """
+
+    def __init__(
+        self,
+        executable: Executable,
+        graph: Graph | None,
+        trace: Trace,
+        summary: Mapping[str, Any],
+        bounds: Mapping[str, int | None] | None = None,
+    ) -> None:
+        self.executable = executable
+        self.trace = trace
+        self.summary = dict(summary)
+        self._graph = graph
+        self._bounds = bounds
+
+    @property
+    def graph(self) -> Graph:
+        """What was compiled. `UsageError` for a model that was opened from a file, which holds only machine code."""
+        if self._graph is None:
+            raise UsageError("a compiled file holds no graph; give the model it was compiled from")
+        return self._graph
+
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any], run_options: Any = None) -> list[Any]:
+        """The named outputs, all of them for None, given every input by name. `UsageError` for feeds that do not fit."""
+        return self.executable.run(output_names, feeds)
+
+    def get_inputs(self) -> list[Any]:
+        """Name, shape and type of each input."""
+        return list(self.executable.get_inputs())
+
+    def get_outputs(self) -> list[Any]:
+        """Name, shape and type of each output."""
+        return list(self.executable.get_outputs())
+
+    def random_inputs(self, seed: int = 0) -> dict[str, Any]:
+        """A value for every input, by name; integers that are indexes stay within what they index."""
+        from fusewise.bench.inputs import random_values
+
+        ports = self.executable.contents.program.inputs
+        return random_values({port.name: port.type for port in ports}, self._index_bounds(), seed)
+
+    def save(self, path: str | Path) -> None:
+        """Write machine code and packed weights as one file, which `open_compiled` runs without compiling anything.
+
+        Raises `ResourceLimit` when there is no room, `UsageError` when the place may not be written to.
+        """
+        from fusewise import __version__
+        from fusewise.runtime import artefact
+
+        notes = {"summary": self.summary, "bounds": self._index_bounds()}
+        artefact.write(Path(path), self.executable, notes, __version__)
+
+    def _index_bounds(self) -> Mapping[str, int | None]:
+        from fusewise.bench.inputs import index_bounds
+
+        return index_bounds(self.graph) if self._bounds is None else self._bounds
+
+
+def open_compiled(path: str | Path, *, threads: int | None = None) -> Model:
+    """A model that `Model.save` wrote, on as many workers as it was compiled for, or fewer.
+
+    Raises `UsageError` when there is no such file, `InvalidModel` when it is damaged, `UnsupportedModel` when another version
+    wrote it or this CPU lacks what it needs.
+    """
+    from fusewise import __version__
+    from fusewise.runtime import artefact
+
+    begin = time.perf_counter()
+    found = artefact.read(Path(path), __version__, threads=threads)
+    elapsed = (time.perf_counter() - begin) * 1e3
+    summary = {**found.notes["summary"], **asdict(found.executable.figures), "compile_ms": elapsed}
+    return Model(found.executable, None, Trace(), summary, found.notes["bounds"])

@@ -1,0 +1,209 @@
+"""A compiled model as one file: manifest, machine code and packed weights. Opening it compiles nothing and packs nothing.
+
+    magic | length of manifest | manifest (JSON, spaces to fill a page) | checksum | sections, each on a 64-byte boundary
+
+The manifest states format and program version, the CPU features the code was compiled for, the program, where its sections lie,
+and a checksum of every stretch of the file behind it, so that a changed byte anywhere is found before anything runs. There is
+no pickle; still, an artefact is machine code: open only what you trust as you would a program.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fusewise.codegen.target import Target
+from fusewise.errors import InvalidModel, UnsupportedModel, UsageError
+from fusewise.files import written_whole
+from fusewise.runtime.arena import ALIGNMENT_BYTES, aligned_block, check_memory
+from fusewise.runtime.executable import Contents, Executable, restored
+from fusewise.runtime.host import host_target
+from fusewise.runtime.program_json import program_from_json, program_to_json
+
+__all__ = ["Artefact", "read", "write"]
+
+_MAGIC = b"fusewise artefact\n"
+_FORMAT = 1
+_PAGE_BYTES = 4096
+_CHECKSUM_BYTES = 32
+_STRETCH_BYTES = 4 * 1024 * 1024
+"""Sections are read, checked and, by several threads, overlapped in pieces of this size."""
+
+_READERS = 4
+_LONGEST_MANIFEST = 1 << 30
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """What a file holds: a model ready to run, and the `notes` its writer added (plain JSON)."""
+
+    executable: Executable
+    notes: Mapping[str, Any]
+
+
+def write(path: Path, executable: Executable, notes: Mapping[str, Any], version: str) -> None:
+    """Write a compiled model; the file appears whole or not at all.
+
+    `version` is that of this program. Raises `ResourceLimit` when there is no room, `UsageError` when the place may not be
+    written to.
+    """
+    contents = executable.contents
+    sections = [np.frombuffer(image, np.uint8) for image in contents.images]
+    constants = sorted(contents.constants)
+    sections += [contents.constants[number] for number in constants]
+    edges = _edges([section.nbytes for section in sections])
+    target = contents.target
+    manifest = {
+        "format": _FORMAT,
+        "version": version,
+        "target": {"triple": target.triple, "cpu": target.cpu, "features": target.features},
+        "program": program_to_json(contents.program),
+        "kernels": list(contents.symbols),
+        "constants": constants,
+        "sections": [[edge, section.nbytes] for edge, section in zip(edges, sections, strict=False)],
+        "bytes": edges[-1],
+        "checksums": _checksums(sections, edges),
+        "notes": dict(notes),
+    }
+    text = json.dumps(manifest, separators=(",", ":")).encode()
+    around = len(_MAGIC) + 8 + _CHECKSUM_BYTES
+    text = text.ljust(-(-(len(text) + around) // _PAGE_BYTES) * _PAGE_BYTES - around)
+    head = _MAGIC + len(text).to_bytes(8, "little") + text
+    with written_whole(path) as (draft,), draft.open("wb") as file:
+        file.write(head + hashlib.blake2b(head, digest_size=_CHECKSUM_BYTES).digest())
+        for piece in _pieces(sections, edges):
+            file.write(piece)
+
+
+def read(path: Path, version: str, *, threads: int | None = None) -> Artefact:
+    """Open an artefact. Raises `UsageError` when there is no such file, `InvalidModel` when it is damaged, and
+    `UnsupportedModel` when it was made by another version or for a CPU with features this one lacks."""
+    try:
+        with path.open("rb") as file:
+            manifest, start = _manifest(path, file.read(len(_MAGIC) + 8), file.fileno())
+            _check_fit(path, manifest, version, host_target())
+            body = _body(path, file.fileno(), manifest, start)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    try:
+        parts = [body[offset : offset + size] for offset, size in manifest["sections"]]
+        symbols = tuple(manifest["kernels"])
+        images = tuple(bytes(part) for part in parts[: len(symbols)])
+        constants = dict(zip(manifest["constants"], parts[len(symbols) :], strict=True))
+        program = program_from_json(manifest["program"])
+        notes = dict(manifest["notes"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidModel(f"{path} is not a compiled model of this program ({error!r}); compile it again") from None
+    return Artefact(restored(Contents(program, symbols, images, constants, host_target()), threads), notes)
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def _edges(sizes: list[int]) -> list[int]:
+    """Where each section begins behind the manifest, and where the last one ends; bytes."""
+    edges = [0]
+    for size in sizes:
+        edges.append(-(-(edges[-1] + size) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES)
+    return edges
+
+
+def _pieces(sections: list[np.ndarray], edges: list[int]) -> Iterator[memoryview | bytes]:
+    """The bytes of all sections with the zeros between them."""
+    for section, begin, end in zip(sections, edges[:-1], edges[1:], strict=True):
+        yield section.data
+        yield b"\0" * (end - begin - section.nbytes)
+
+
+def _checksums(sections: list[np.ndarray], edges: list[int]) -> list[int]:
+    """A checksum of every stretch of what `_pieces` gives."""
+    found, state, room = [], 0, _STRETCH_BYTES
+    for piece in _pieces(sections, edges):
+        view = memoryview(piece)
+        while view.nbytes:
+            part = view[:room]
+            state, room = zlib.crc32(part, state), room - part.nbytes
+            if not room:
+                found.append(state)
+                state, room = 0, _STRETCH_BYTES
+            view = view[part.nbytes :]
+    return found if room == _STRETCH_BYTES else [*found, state]
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def _damaged(path: Path, what: str) -> InvalidModel:
+    return InvalidModel(f"{path} is damaged: {what}; compile the model again")
+
+
+def _manifest(path: Path, head: bytes, file: int) -> tuple[dict[str, Any], int]:
+    """The manifest, checked to be whole, and where the sections begin."""
+    if not head.startswith(_MAGIC):
+        if head and _MAGIC.startswith(head):
+            raise _damaged(path, "it ends within its first line")
+        raise InvalidModel(f"{path} is not a compiled model: it does not begin as one")
+    length = int.from_bytes(head[len(_MAGIC) :], "little")
+    known = os.fstat(file).st_size
+    if len(head) < len(_MAGIC) + 8 or length > min(known, _LONGEST_MANIFEST):
+        raise _damaged(path, "it is shorter than it says")
+    text = os.pread(file, length, len(head))
+    checksum = os.pread(file, _CHECKSUM_BYTES, len(head) + length)
+    if hashlib.blake2b(head + text, digest_size=_CHECKSUM_BYTES).digest() != checksum:
+        raise _damaged(path, "its manifest does not match its checksum")
+    manifest: dict[str, Any] = json.loads(text)
+    return manifest, len(head) + length + _CHECKSUM_BYTES
+
+
+def _check_fit(path: Path, manifest: Mapping[str, Any], version: str, host: Target) -> None:
+    """Refuse what another version wrote, or what this CPU cannot run."""
+    if manifest["format"] != _FORMAT or manifest["version"] != version:
+        raise UnsupportedModel(
+            f"{path} was written by version {manifest['version']}, and this is {version}: compile the model again"
+        )
+    made = manifest["target"]
+    if made["triple"] != host.triple:
+        raise UnsupportedModel(f"{path} was compiled for {made['triple']}, and this is {host.triple}: compile it here")
+    missing = sorted(_present(made["features"]) - _present(host.features))
+    if missing:
+        shown = ", ".join(missing[:6]) + (" and more" if len(missing) > 6 else "")
+        raise UnsupportedModel(f"{path} was compiled for a {made['cpu']}; this CPU lacks {shown}: compile it here")
+
+
+def _present(features: str) -> set[str]:
+    return {name[1:] for name in features.split(",") if name.startswith("+")}
+
+
+def _body(path: Path, file: int, manifest: Mapping[str, Any], start: int) -> np.ndarray:
+    """All sections in one block of memory, every stretch checked."""
+    total, checksums = int(manifest["bytes"]), manifest["checksums"]
+    if os.fstat(file).st_size != start + total or len(checksums) != -(-total // _STRETCH_BYTES):
+        raise _damaged(path, f"it has {os.fstat(file).st_size:,} bytes where {start + total:,} are stated")
+    check_memory(total, f"the weights of {path}")
+    block = aligned_block(total)
+
+    def fetch(number: int) -> bool:
+        low = number * _STRETCH_BYTES
+        part = block.data[low : min(low + _STRETCH_BYTES, total)]
+        at, left = start + low, part
+        while left.nbytes:
+            count = os.preadv(file, [left], at)
+            if not count:
+                return False
+            at, left = at + count, left[count:]
+        return bool(zlib.crc32(part) == checksums[number])
+
+    with ThreadPoolExecutor(_READERS) as readers:
+        whole = list(readers.map(fetch, range(len(checksums))))
+    if not all(whole):
+        raise _damaged(path, f"bytes after {start + whole.index(False) * _STRETCH_BYTES:,} do not match their checksum")
+    return block

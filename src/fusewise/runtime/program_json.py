@@ -1,0 +1,154 @@
+"""A lowered program as JSON and back: ports, buffers, steps, and the nodes of host steps as ONNX messages.
+
+Machine code and constants lie elsewhere; steps name kernels by number.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from fusewise.ir.dtypes import dtype_named
+from fusewise.ir.graph import Node, Subgraph
+from fusewise.ir.types import OptionalType, SequenceType, TensorType, ValueType
+from fusewise.lower.program import Buffer, HostStep, NativeStep, Place, Port, Program
+from fusewise.ops.proto import attribute_from_proto, node_to_proto, tensor_from_proto, tensor_to_proto
+
+__all__ = ["program_from_json", "program_to_json", "type_from_json", "type_to_json"]
+
+Json = dict[str, Any]
+
+
+def program_to_json(program: Program) -> Json:
+    """Everything but kernels and the data of constants."""
+    return {
+        "inputs": [_port(port) for port in program.inputs],
+        "outputs": [_port(port) for port in program.outputs],
+        "buffers": [[buffer.kind, buffer.nbytes, buffer.offset, buffer.value] for buffer in program.buffers],
+        "steps": [_native(step) if isinstance(step, NativeStep) else _host(step) for step in program.steps],
+        "arena_bytes": program.arena_bytes,
+        "groups": program.groups,
+        "opsets": [list(pair) for pair in program.opsets],
+        "objects": {name: _text(tensor_to_proto(array).SerializeToString()) for name, array in program.objects},
+        "workers": program.workers,
+    }
+
+
+def program_from_json(found: Json) -> Program:
+    """The program without kernels. `KeyError`, `TypeError` or `ValueError` when `found` is not one."""
+    return Program(
+        inputs=tuple(_port_from(port) for port in found["inputs"]),
+        outputs=tuple(_port_from(port) for port in found["outputs"]),
+        buffers=tuple(Buffer(kind, nbytes, offset, value) for kind, nbytes, offset, value in found["buffers"]),
+        kernels=(),
+        steps=tuple(_native_from(step) if "kernel" in step else _host_from(step) for step in found["steps"]),
+        arena_bytes=found["arena_bytes"],
+        groups=found["groups"],
+        opsets=tuple((domain, version) for domain, version in found["opsets"]),
+        objects=tuple((name, tensor_from_proto(_tensor(text))) for name, text in found["objects"].items()),
+        workers=found["workers"],
+    )
+
+
+def type_to_json(kind: ValueType) -> Json:
+    if isinstance(kind, SequenceType):
+        return {"sequence": type_to_json(kind.element)}
+    if isinstance(kind, OptionalType):
+        return {"optional": type_to_json(kind.element)}
+    return {"dtype": kind.dtype.name, "shape": None if kind.shape is None else list(kind.shape)}
+
+
+def type_from_json(found: Json) -> ValueType:
+    if "sequence" in found:
+        return SequenceType(type_from_json(found["sequence"]))
+    if "optional" in found:
+        return OptionalType(type_from_json(found["optional"]))
+    shape = found["shape"]
+    return TensorType(dtype_named(found["dtype"]), None if shape is None else tuple(shape))
+
+
+def _port(port: Port) -> Json:
+    return {"name": port.name, "type": type_to_json(port.type), "buffer": port.buffer}
+
+
+def _port_from(found: Json) -> Port:
+    return Port(found["name"], type_from_json(found["type"]), found["buffer"])
+
+
+def _native(step: NativeStep) -> Json:
+    places = [[place.buffer, place.offset] for place in step.arguments]
+    return {
+        "kernel": step.kernel,
+        "arguments": places,
+        "label": step.label,
+        "group": step.group,
+        "barrier": step.barrier,
+    }
+
+
+def _native_from(found: Json) -> NativeStep:
+    places = tuple(Place(buffer, offset) for buffer, offset in found["arguments"])
+    return NativeStep(found["kernel"], places, found["label"], found["group"], found["barrier"])
+
+
+Operand = tuple[str, Place | None, ValueType | None]
+
+
+def _host(step: HostStep) -> Json:
+    node = step.node
+    return {
+        "node": _text(node_to_proto(node).SerializeToString()),
+        "origin": list(node.origin),
+        "captured": list(node.captured),
+        "captures": {name: list(value.captures) for name, value in node.attributes if isinstance(value, Subgraph)},
+        "opset": step.opset,
+        "reads": [_operand(read) for read in step.reads],
+        "writes": [_operand(write) for write in step.writes],
+        "reason": step.reason,
+        "group": step.group,
+    }
+
+
+def _host_from(found: Json) -> HostStep:
+    import onnx
+
+    proto = onnx.NodeProto.FromString(base64.b64decode(found["node"]))
+    captures = found["captures"]
+    attributes = sorted((a.name, attribute_from_proto(a, tuple(captures.get(a.name, ())))) for a in proto.attribute)
+    node = Node(
+        proto.op_type,
+        tuple(proto.input),
+        tuple(proto.output),
+        tuple(attributes),
+        proto.domain,
+        proto.name,
+        tuple(found["origin"]),
+        tuple(found["captured"]),
+    )
+    reads = tuple(_operand_from(read) for read in found["reads"])
+    writes = tuple(_operand_from(write) for write in found["writes"])
+    return HostStep(node, found["opset"], reads, writes, found["reason"], found["group"])
+
+
+def _operand(operand: Operand) -> list[Any]:
+    name, place, kind = operand
+    return [
+        name,
+        None if place is None else [place.buffer, place.offset],
+        None if kind is None else type_to_json(kind),
+    ]
+
+
+def _operand_from(found: list[Any]) -> Operand:
+    name, place, kind = found
+    return name, None if place is None else Place(*place), None if kind is None else type_from_json(kind)
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _tensor(text: str) -> Any:
+    import onnx
+
+    return onnx.TensorProto.FromString(base64.b64decode(text))

@@ -1,0 +1,183 @@
+"""Compiled files: the same answers without compiling, and a clear refusal of everything that is not whole or not for here."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import fusewise
+from fusewise.compiled import Model
+from fusewise.errors import InvalidModel, ResourceLimit, UnsupportedModel, UsageError
+from fusewise.ir.dtypes import INT64
+from fusewise.ir.graph import Graph
+from fusewise.ops.build import GraphBuilder
+from fusewise.runtime import artefact
+from fusewise.runtime import compile as compiling
+
+MAGIC = b"fusewise artefact\n"
+
+
+def network() -> Graph:
+    """A Winograd convolution, a product, a host step on text, and an index."""
+    rng = np.random.default_rng(0)
+    b = GraphBuilder("network")
+    x = b.input("x", (1, 16, 20, 20))
+    row = b.input("row", (3,), INT64)
+    weight = b.constant(rng.standard_normal((16, 16, 3, 3)).astype(np.float32) / 8)
+    y = b.op("Relu", b.op("Conv", x, weight, pads=[1, 1, 1, 1]))
+    y = b.op("GlobalAveragePool", y)
+    y = b.op(
+        "MatMul",
+        b.op("Reshape", y, b.constant(np.array([1, 16]))),
+        b.constant(rng.standard_normal((16, 9), np.float32)),
+    )
+    z = b.op("Gather", b.constant(rng.standard_normal((7, 9)).astype(np.float32)), row)
+    return b.finish(b.op("Add", y, z))
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("compiled") / "network.fw"
+    fusewise.compile(network(), cache=False, threads=3).save(path)
+    return path
+
+
+def rewritten(path: Path, target: Path, change: Any) -> Path:
+    """The file with its manifest changed and its checksum put right."""
+    data = path.read_bytes()
+    start = len(MAGIC) + 8
+    length = int.from_bytes(data[len(MAGIC) : start], "little")
+    manifest = json.loads(data[start : start + length])
+    body = data[-manifest["bytes"] :]
+    change(manifest)
+    text = json.dumps(manifest).encode()
+    head = MAGIC + len(text).to_bytes(8, "little") + text
+    head += hashlib.blake2b(head, digest_size=32).digest()
+    target.write_bytes(head + body)
+    return target
+
+
+def test_the_same_answers_and_nothing_compiled(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = fusewise.compile(network(), cache=False, threads=3)
+    feeds = model.random_inputs(3)
+    monkeypatch.setattr(compiling, "compile_object", lambda *_: pytest.fail("compiled"))
+    for threads in (None, 1, 2, 8):
+        opened = fusewise.open_compiled(saved, threads=threads)
+        assert [port.name for port in opened.get_inputs()] == ["x", "row"]
+        assert all(np.array_equal(a, b) for a, b in zip(opened.random_inputs(3).values(), feeds.values(), strict=True))
+        for _ in range(3):
+            np.testing.assert_array_equal(opened.run(None, feeds)[0], model.run(None, feeds)[0])
+    assert opened.summary["groups"] == model.summary["groups"]
+    with pytest.raises(UsageError, match="holds no graph"):
+        _ = opened.graph
+
+
+def host_model() -> Any:
+    """Text, a sequence, and a branch that reads a value from outside: all on the host."""
+    value = helper.make_tensor_value_info
+    branch = [
+        helper.make_graph([helper.make_node(op, ["x"], ["r"])], op, [], [value("r", TensorProto.FLOAT, [2])])
+        for op in ("Neg", "Exp")
+    ]
+    nodes = [
+        helper.make_node("If", ["c"], ["y"], then_branch=branch[0], else_branch=branch[1]),
+        helper.make_node("Constant", [], ["word"], value=helper.make_tensor("t", TensorProto.STRING, [1], [b"!"])),
+        helper.make_node("StringConcat", ["s", "word"], ["t"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "host",
+        [value("c", TensorProto.BOOL, []), value("x", TensorProto.FLOAT, [2]), value("s", TensorProto.STRING, [1])],
+        [value("y", TensorProto.FLOAT, [2]), value("t", TensorProto.STRING, [1])],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)])
+
+
+def test_host_steps(tmp_path: Path) -> None:
+    model = fusewise.compile(host_model(), cache=False)
+    assert model.summary["host_steps"] >= 2
+    model.save(tmp_path / "host.fw")
+    opened = fusewise.open_compiled(tmp_path / "host.fw")
+    for choice in (True, False):
+        feeds = {"c": np.array(choice), "x": np.array([1, 2], np.float32), "s": np.array(["a"], object)}
+        for a, b in zip(opened.run(None, feeds), model.run(None, feeds), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("share", [0, 0.001, 0.02, 0.3, 0.7, 0.99, 1])
+def test_a_file_cut_short(saved: Path, tmp_path: Path, share: float) -> None:
+    data = saved.read_bytes()
+    short = tmp_path / "short.fw"
+    short.write_bytes(data[: min(len(data) - 1, int(len(data) * share))])
+    with pytest.raises(InvalidModel, match="damaged|not a compiled model"):
+        fusewise.open_compiled(short)
+
+
+def test_one_changed_byte_anywhere(saved: Path, tmp_path: Path) -> None:
+    data = bytearray(saved.read_bytes())
+    rng = np.random.default_rng(0)
+    head = len(MAGIC) + 8 + int.from_bytes(data[len(MAGIC) : len(MAGIC) + 8], "little")
+    places = [*range(30), *range(head - 2, head + 40), len(data) - 1, *rng.integers(0, len(data), 60).tolist()]
+    for place in places:
+        changed = data.copy()
+        changed[place] ^= 1 << int(rng.integers(8))
+        (tmp_path / "changed.fw").write_bytes(changed)
+        with pytest.raises(InvalidModel, match="damaged|not a compiled model"):
+            fusewise.open_compiled(tmp_path / "changed.fw")
+
+
+@pytest.mark.parametrize(
+    "change, sentence",
+    [
+        (lambda m: m.update(version="0.0.1"), "written by version 0.0.1"),
+        (lambda m: m.update(format=99), "compile the model again"),
+        (lambda m: m["target"].update(triple="riscv64-unknown-linux"), "compiled for riscv64"),
+        (lambda m: m["target"].update(features="+avx10.9,+quantum"), "lacks avx10.9, quantum"),
+    ],
+)
+def test_another_version_or_processor(saved: Path, tmp_path: Path, change: Any, sentence: str) -> None:
+    with pytest.raises(UnsupportedModel, match=sentence):
+        fusewise.open_compiled(rewritten(saved, tmp_path / "other.fw", change))
+
+
+def test_a_manifest_that_makes_no_sense(saved: Path, tmp_path: Path) -> None:
+    for change in (lambda m: m["program"].pop("steps"), lambda m: m.update(constants=[]), lambda m: m.pop("notes")):
+        with pytest.raises(InvalidModel, match="not a compiled model"):
+            fusewise.open_compiled(rewritten(saved, tmp_path / "odd.fw", change))
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="No such file"):
+        fusewise.open_compiled(tmp_path / "none.fw")
+    with pytest.raises(UsageError, match="directory"):
+        fusewise.open_compiled(tmp_path)
+    with pytest.raises(UsageError, match="can only be run"):
+        fusewise.load(tmp_path / "none.fw")
+
+
+def test_a_full_disk_leaves_nothing(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    model: Model = fusewise.open_compiled(saved)
+    monkeypatch.setattr(artefact, "_pieces", full)
+    monkeypatch.setattr(artefact, "_checksums", lambda *_: [])
+    with pytest.raises(ResourceLimit, match="nothing was left behind"):
+        model.save(tmp_path / "network.fw")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_opened_model_can_be_saved_again(saved: Path, tmp_path: Path) -> None:
+    opened = fusewise.open_compiled(saved)
+    opened.save(tmp_path / "again.fw")
+    feeds = opened.random_inputs()
+    np.testing.assert_array_equal(
+        fusewise.open_compiled(tmp_path / "again.fw").run(None, feeds)[0], opened.run(None, feeds)[0]
+    )
