@@ -232,12 +232,12 @@ def test_attention_reads_heads_where_they_lie(
     check(run_kernel, MATMUL, target, "MatMul", arrays, expected, {}, orders=orders, constant=False, workers=3)
 
 
-@pytest.mark.parametrize("shape", [(1, 700, 130), (130, 300, 65), (37, 2000, 20)])
+@pytest.mark.parametrize("shape", [(1, 700, 130), (130, 300, 65), (37, 2000, 20), (197, 67, 73), (23, 129, 403)])
 def test_blocks_and_panels_meet(run_kernel: Any, target: Target, shape: tuple[int, int, int]) -> None:
     rows, depth, columns = shape
     arrays = [numbers(1, (rows, depth)), numbers(2, (depth, columns))]
     expected = arrays[0].astype(np.float64) @ arrays[1]
-    for workers in (1, 2, 5):
+    for workers in (1, 2, 5, 8):
         check(run_kernel, MATMUL, target, "MatMul", arrays, expected, {}, workers=workers)
 
 

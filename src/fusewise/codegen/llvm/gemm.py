@@ -297,7 +297,9 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
             start = f.add(start, f.mul(flat, in_group * product.depth * tile.width))
         where = right_pointer if scratch is None else scratch
         first = f.at(where, start, tile.element)
-        return Panel(tuple(f.at(first, v * tile.lanes, tile.element) for v in range(tile.vectors)), tile.width)
+        following = f.at(first, product.depth * tile.width, tile.element) if scratch is None else None
+        columns_at = tuple(f.at(first, v * tile.lanes, tile.element) for v in range(tile.vectors))
+        return Panel(columns_at, tile.width, following=following)
 
     def start(outer: Sequence[Int], columns: Sequence[Int]) -> list[Value]:
         return initial(f, target, pointers, m.bias, columns, tile.lanes, count, tile.element)

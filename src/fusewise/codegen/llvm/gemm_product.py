@@ -7,7 +7,8 @@ into blocks whose left operand stays in the second cache level while the panels 
     for block:  prepare the left operand (a convolution copies its padded input rows)
       for panel:  for tile:  reduce in registers, run the stores
 
-Work is dealt out statically, as (block, panel) pairs in that order or as panels alone.
+Work is dealt out statically, as (block, panel) pairs in that order, or as (panel, tile) pairs, so that no worker waits longer
+than one tile takes. A panel is fetched from memory while the one before it is worked on.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_finish import Finish
-from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, accumulate, favourite_tiles
+from fusewise.codegen.llvm.gemm_tile import Ahead, Level, Panel, Tile, accumulate, favourite_tiles
 from fusewise.codegen.llvm.registers import computed, memory_type
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32, DType
@@ -28,6 +29,10 @@ __all__ = ["Axis", "Left", "Parts", "Product", "Taps", "column_at", "emit_produc
 
 MIN_UNITS = 32
 """Pieces of work to aim for, so that any usual number of workers is balanced."""
+
+LEAST_FETCHING, MOST_FETCHING = 4, 64
+"""Tiles that share a panel for it to be worth fetching ahead: with fewer, memory is the limit and the processor's own fetching
+does as well; with more, the first one's wait is lost among the others."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,10 @@ def plan_product(
     tiles = -(-product.height // rows)
     panels = product.groups * -(-product.columns // (lanes * vectors))
     left_bytes = product.height * row_bytes
-    by_columns = panels >= MIN_UNITS and right_bytes > left_bytes
+    if left_bytes <= target.l2_bytes * 3 // 4:
+        by_columns = panels * tiles >= MIN_UNITS and right_bytes > left_bytes // 2
+    else:
+        by_columns = panels >= MIN_UNITS and right_bytes > left_bytes
     # a large right operand comes from memory: use each panel for all rows, as long as these stay in the third level
     room = target.l3_bytes // 8 if by_columns else target.l2_bytes // 2
     blocks = max(1, -(-tiles // max(1, room // max(1, rows * row_bytes))))
@@ -213,28 +221,31 @@ def emit_product(
     scratch = f.alloca(tile.element, tile.rows * tile.width) if parts.rolled_finish else None
     e = _Emission(f, target, product, parts, tile, int(params["tiles"]), scratch)
     units, panels = product.repeats * e.blocks, product.groups * e.in_group
-    deal(f, worker, workers, units, panels, params["split"] == "columns", lambda *which: _block(e, *which))
+    by_columns = params["split"] == "columns"
+    deal(f, worker, workers, units, panels, by_columns, lambda *which: _block(e, *which), e.per_block)
 
 
-def _block(e: _Emission, unit: Int, panel_low: Int, panel_high: Int) -> None:
-    """Some panels of one block of rows."""
+def _block(e: _Emission, unit: Int, pair_low: Int, pair_high: Int) -> None:
+    """Some (panel, tile) pairs of one block of rows, panel by panel."""
     f = e.f
     outer = unravel(f, f.udiv(unit, e.blocks), [extent for _, extent in e.product.outer])
     low = f.mul(f.urem(unit, e.blocks), e.per_block)
-    high = f.add(low, e.per_block)
-    if e.tiles % e.per_block:
-        high = f.minimum(high, e.tiles)
-    last = f.add(e.first_row(f.sub(high, 1)), e.tile.rows - 1)
+    last = f.add(e.first_row(f.minimum(f.add(low, e.per_block - 1), e.tiles - 1)), e.tile.rows - 1)
     where = e.parts.left(outer, e.first_row(low), last)
 
     def panel(p: Value, _: Sequence[Value]) -> None:
-        _panel(e, where, outer, low, high, p)
+        before = f.mul(p, e.per_block)
+        first = f.add(low, f.maximum(f.sub(pair_low, before), 0))
+        high = f.add(low, f.minimum(f.sub(pair_high, before), e.per_block))
+        if e.tiles % e.per_block:
+            high = f.minimum(high, e.tiles)
+        _panel(e, where, outer, low, first, high, p)
 
-    f.loop(panel_low, panel_high, 1, panel, rolled=True)
+    f.loop(f.udiv(pair_low, e.per_block), ceiling(f, pair_high, e.per_block), 1, panel, rolled=True)
 
 
-def _panel(e: _Emission, where: Left, outer: Sequence[Int], low: Int, high: Int, p: Int) -> None:
-    """All tiles of a block against one panel."""
+def _panel(e: _Emission, where: Left, outer: Sequence[Int], begin: Int, low: Int, high: Int, p: Int) -> None:
+    """The tiles low..high of the block that begins at tile `begin`, against one panel."""
     f, parts, product, tile = e.f, e.parts, e.product, e.tile
     group, q = (0, p) if product.groups == 1 else (f.udiv(p, e.in_group), f.urem(p, e.in_group))
     inside = [column_at(product, tile, q, v, f) for v in range(tile.vectors)]
@@ -251,10 +262,22 @@ def _panel(e: _Emission, where: Left, outer: Sequence[Int], low: Int, high: Int,
             sums = parts.taps(tile, row, origin, strip, sums)
         else:
             rows = row_pointers(f, product, tile, origin, row)
-            sums = accumulate(f, e.target, tile, rows, strip, where.levels, sums, product.dtype, parts.together)
+            ahead = _ahead(e, strip, f.sub(t, begin))
+            sums = accumulate(f, e.target, tile, rows, strip, where.levels, sums, product.dtype, parts.together, ahead)
         _finish_tile(f, product, tile, outer, group, row, columns, sums, parts.finish, e.scratch)
 
     f.loop(low, high, 1, one, rolled=True)
+
+
+def _ahead(e: _Emission, strip: Panel, turn: Int) -> Ahead | None:
+    """The part of the following panel that tile number `turn` of a block fetches, so that none waits for memory."""
+    width, depth = e.tile.width * (8 if e.tile.element == "double" else 4), e.product.depth
+    worthwhile = LEAST_FETCHING <= e.per_block <= MOST_FETCHING and width * depth <= e.target.l2_bytes
+    if strip.following is None or not worthwhile:
+        return None
+    step = -(-width // e.per_block)
+    start = e.f.at(strip.following, e.f.mul(turn, step * depth), "i8")
+    return Ahead(start, step, 3 if depth * width <= e.target.l1_bytes // 2 else 2)
 
 
 def deal(
@@ -265,24 +288,36 @@ def deal(
     panels: int,
     by_columns: bool,
     block: Callable[[Int, Int, Int], None],
+    tiles: int = 1,
 ) -> None:
-    """Give each worker an equal run of (unit, panel) pairs, or an equal run of panels of every unit."""
+    """Give each worker an equal run of (unit, panel) pairs, or an equal run of (panel, tile) pairs of every unit.
 
-    def share(count: int) -> tuple[Int, Int]:
-        low = f.udiv(f.mul(worker, count), workers)
-        return low, f.udiv(f.mul(f.add(worker, 1), count), workers)
-
+    `block(unit, low, high)` does the (panel, tile) pairs low..high, which count panel by panel, `tiles` to each.
+    """
+    pairs = panels * tiles
     if by_columns:
-        low, high = share(panels)
+        low, high = share(f, worker, workers, pairs)
         f.loop(0, units, 1, lambda unit, _: block(unit, low, high), rolled=True)
         return
-    low, high = share(units * panels)
+    low, high = share(f, worker, workers, units * panels)
 
     def some(unit: Value, _: Sequence[Value]) -> None:
         before = f.mul(unit, panels)
-        block(unit, f.maximum(f.sub(low, before), 0), f.minimum(f.sub(high, before), panels))
+        first = f.mul(f.maximum(f.sub(low, before), 0), tiles)
+        block(unit, first, f.minimum(f.mul(f.sub(high, before), tiles), pairs))
 
-    f.loop(f.udiv(low, panels), f.udiv(f.add(high, panels - 1), panels), 1, some, rolled=True)
+    f.loop(f.udiv(low, panels), ceiling(f, high, panels), 1, some, rolled=True)
+
+
+def share(f: Function, worker: Value, workers: Value, count: int) -> tuple[Int, Int]:
+    """The equal run of `count` pieces that is this worker's."""
+    low = f.udiv(f.mul(worker, count), workers)
+    return low, f.udiv(f.mul(f.add(worker, 1), count), workers)
+
+
+def ceiling(f: Function, a: Int, by: int) -> Int:
+    """a / by, rounded up."""
+    return f.udiv(f.add(a, by - 1), by)
 
 
 def row_pointers(f: Function, product: Product, tile: Tile, left: Left, row: Int) -> list[Value]:

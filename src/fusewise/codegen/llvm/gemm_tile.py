@@ -20,17 +20,27 @@ from fusewise.codegen.llvm.registers import memory_type, widen
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32, DType
 
-__all__ = ["Level", "Panel", "Tile", "accumulate", "favourite_tiles", "lanes_for", "multiply_add"]
+__all__ = ["Ahead", "Level", "Panel", "Tile", "accumulate", "favourite_tiles", "lanes_for", "multiply_add"]
 
-FMA_LATENCY = 4
-"""Cycles until a fused multiply-add can be added to again, on current x86-64 and AArch64 cores."""
+FMA_LATENCY = 4.3
+"""Cycles until a fused multiply-add can be added to again, on current x86-64 and AArch64 cores: 4, and a little, since no
+schedule hits it exactly."""
 
 LOAD_CYCLES = 0.6
 """Cycles that a load, or a scalar load into all lanes, takes of a core's throughput; measured, a little above one half."""
 
+LOAD_BESIDE = 0.05
+"""Cycles that every load costs although the multiply-adds are the limit; measured."""
+
+FINISH_CYCLES = 16
+"""Cycles that each accumulator past half of the registers costs at the end of a tile: what the next one cannot overlap."""
+
 CHAIN = 512
 """Longest run of additions into one accumulator. Rounding grows with the length of the chain, so a longer reduction is cut
 into runs of about this many steps whose results are added up in memory, which costs about one part in a hundred."""
+
+LINE = 64
+"""Bytes of a cache line."""
 
 MAX_VECTORS = 8
 """Widest tile, in vectors: beyond this a single row gains nothing."""
@@ -73,12 +83,26 @@ class Tile:
 class Panel:
     """Where the columns lie: a pointer per vector of the tile, `pitch` elements between steps of the reduction.
 
-    `dtype` is given when they are stored otherwise than the accumulators.
+    `dtype` is given when they are stored otherwise than the accumulators. `following` points to the panel that comes next,
+    when it is worth fetching ahead of its use.
     """
 
     columns: tuple[Value, ...]
     pitch: int
     dtype: DType | None = None
+    following: Value | None = None
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Memory that is needed soon, fetched while a tile is reduced: `step` bytes for every step, from `start` on.
+
+    `locality` is how near the processor it should come: 3 the first cache level, 2 the second.
+    """
+
+    start: Value
+    step: int
+    locality: int
 
 
 def lanes_for(target: Target, columns: int, element_bits: int = 32) -> int:
@@ -110,12 +134,12 @@ def favourite_tiles(
         bound = max(r * v / 2, (r + v) * LOAD_CYCLES, FMA_LATENCY)
         # a tile that needs (nearly) every register is scheduled worse
         tight = _registers(target, r, v) > target.registers - target.registers // 16
-        step = bound * (1.06 if tight else 1.0) + 0.05
+        step = bound * (1.01 if tight else 1.0) + LOAD_BESIDE * (r + v)
         if depth * v * lanes * 4 > target.l1_bytes // 2:
-            step += 0.1 * v * lanes * 4 / 32  # panels come from the second cache level
+            step += 0.03 * v * lanes * 4 / 32  # panels come from the second cache level
         crossing = row_extent is not None and (row_extent % r != 0 or rows % r != 0)
         # small tiles finish while the next one has begun
-        once = 4 + 6 * max(0, r * v - target.registers // 2) + (2 * r if crossing else 0)
+        once = 4 + FINISH_CYCLES * max(0, r * v - target.registers // 2) + (2 * r if crossing else 0)
         return (step * depth + once) * -(-rows // r) * -(-vectors // v)
 
     fitting = [tile for tile in _fitting(target) if tile[0] <= min(rows, max_rows) and tile[1] <= MAX_VECTORS]
@@ -154,12 +178,13 @@ def accumulate(
     start: Sequence[Value],
     dtype: DType = FLOAT32,
     together: int = 1,
+    ahead: Ahead | None = None,
 ) -> tuple[Value, ...]:
     """Emit the reduction of one tile; accumulators are row-major, `rows[r]` points to the first element of row r, a `dtype`.
 
     Normally a row gives one scalar per step, to all lanes. With `together` > 1, the lanes of the one vector belong to that many
     groups side by side, and each group's lanes take its own channel: one load brings the innermost level of all groups, and
-    every step shuffles it.
+    every step shuffles it. What `ahead` names is fetched along the way.
     """
     if together > 1:
         assert len(panel.columns) == 1, "groups side by side are one vector wide"
@@ -175,6 +200,7 @@ def accumulate(
         dtype,
         together,
         fresh,
+        None if ahead is None else replace(ahead, start=_opaque(f, ahead.start)),
     )
     if fresh < 0:
         return tuple(_nest(reduction, 0, 0, 0, start))
@@ -218,6 +244,7 @@ class _Reduction:
     dtype: DType
     together: int
     fresh: int = -1
+    ahead: Ahead | None = None
     places: tuple[Value, ...] = ()
 
     def row(self, r: int, at: Int, lanes: int = 1) -> Value:
@@ -251,6 +278,7 @@ def _nest(n: _Reduction, depth: int, at: Int, position: Int, sums: Sequence[Valu
             return _run(n, depth + 1, inside, here)
         if not innermost:
             return _nest(n, depth + 1, inside, here, carried)
+        _fetch(n, here, unroll)
         if n.together > 1:
             return _side_by_side(n, inside, here, carried)
         for number in range(unroll):
@@ -270,6 +298,14 @@ def _run(n: _Reduction, depth: int, at: Int, position: Int) -> tuple[Value, ...]
     for place, value in zip(n.places, _nest(n, depth, at, position, [zero] * len(n.places)), strict=True):
         f.store(f.fadd(f.load(n.tile.kind, place), value), place)
     return ()
+
+
+def _fetch(n: _Reduction, position: Int, steps: int) -> None:
+    """Ask for what these steps are to fetch, a cache line at a time."""
+    if n.ahead is not None:
+        start = n.f.at(n.ahead.start, n.f.mul(position, n.ahead.step), "i8")
+        for line in range(0, steps * n.ahead.step, LINE):
+            n.f.prefetch(n.f.at(start, line, "i8"), n.ahead.locality)
 
 
 def _step(n: _Reduction, at: Int, position: Int, sums: Sequence[Value]) -> list[Value]:
