@@ -1,0 +1,278 @@
+"""Find a pattern in a graph: which nodes it covers, which values its variables stand for.
+
+Operands of an operator that is associative and commutative are matched as a set: a chain `(x * y) * z`, whose inner results
+nobody else reads, is one product of three factors in any order. A pattern of fewer operands than there are leaves a rest,
+which a variable that occurs once takes, or which stays beside what replaces the pattern. Other operands are matched in
+place. A value that others read too may be matched; it stays, and whoever counts savings sees that it stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fusewise.ir.graph import Graph, Node
+from fusewise.ir.types import TensorType
+from fusewise.rewrite.pattern import Apply, Literal, Pattern, Term, Variable, regroups
+
+__all__ = ["Bound", "Match", "Several", "flattened", "is_tree_inside", "matches"]
+
+WIDEST = 12
+"""Operands of one flattened tree; deeper parts stay values of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """Operands of a flattened tree together; no node computes them alone."""
+
+    op: str
+    values: tuple[str, ...]
+
+
+Bound = str | Several
+"""What a variable stands for; the empty string is an absent operand."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """One place of a pattern in `graph`.
+
+    `roots` are the values the pattern computes, `nodes` the indexes in `graph` of all nodes it covers, `bound` what each
+    variable and each inner term is, `like` the node that gives each name its attributes. `rest` stays beside the pattern
+    in its tree; `regrouped` names the operators whose operands were taken in another order than they stand.
+    """
+
+    graph: Graph
+    roots: tuple[str, ...]
+    nodes: tuple[int, ...]
+    bound: Mapping[Term, Bound]
+    like: Mapping[str, Node]
+    rest: Several | None = None
+    regrouped: frozenset[str] = frozenset()
+
+    def values(self, variable: str) -> tuple[str, ...]:
+        """The values a variable stands for, mostly one; none when it is absent."""
+        found = next(what for term, what in self.bound.items() if isinstance(term, Variable) and term.name == variable)
+        return found.values if isinstance(found, Several) else (found,) if found else ()
+
+    def type(self, variable: str) -> TensorType:
+        """The type of a variable's value; of several, their common shape."""
+        kinds = [self.graph.tensor(value) for value in self.values(variable)]
+        if len(kinds) == 1:
+            return kinds[0]
+        return TensorType(kinds[0].dtype, np.broadcast_shapes(*(kind.dims for kind in kinds)))
+
+    def array(self, variable: str) -> np.ndarray | None:
+        """The contents of a variable that is one constant, else None."""
+        values = self.values(variable)
+        return self.graph.array(values[0]) if len(values) == 1 else None
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """How messages name the place."""
+        return tuple(self.graph.nodes[i].label for i in self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What has been found so far; never changed in place, so that a branch can be given up."""
+
+    bound: Mapping[Term, Bound] = field(default_factory=dict)
+    nodes: tuple[int, ...] = ()
+    like: Mapping[str, Node] = field(default_factory=dict)
+    rest: Several | None = None
+    regrouped: frozenset[str] = frozenset()
+
+    def binding(self, term: Term, what: Bound) -> _State:
+        return replace(self, bound={**self.bound, term: what})
+
+    def covering(self, nodes: tuple[int, ...]) -> _State:
+        return replace(self, nodes=self.nodes + tuple(i for i in nodes if i not in self.nodes))
+
+
+def flattened(graph: Graph, index: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The operands of the tree of one operator that ends in node `index`, and its nodes, the root first.
+
+    An operand is replaced by its own operands when the same operator makes it and nobody else reads it.
+    """
+    node = graph.nodes[index]
+    operands, nodes = list(node.inputs), [index]
+    position = 0
+    while position < len(operands):
+        value = operands[position]
+        inner = graph.producer.get(value)
+        if inner is None or not _continues(graph, node, inner, value, operands.count(value)):
+            position += 1
+            continue
+        more = graph.nodes[inner].inputs
+        if len(operands) + len(more) - 1 > WIDEST:
+            break
+        operands[position : position + 1] = more
+        nodes.append(inner)
+    return tuple(operands), tuple(nodes)
+
+
+def _continues(graph: Graph, node: Node, inner: int, value: str, times: int) -> bool:
+    """Does the tree of `node` go on in the node `inner`, which makes its operand `value`?"""
+    made = graph.nodes[inner]
+    if made.op != node.op or made.domain or made.attributes or len(made.outputs) != 1:
+        return False
+    return times == 1 and len(graph.users[value]) == 1 and value not in graph.output_set
+
+
+def matches(pattern: Pattern, graph: Graph, index: int) -> Iterator[Match]:
+    """Every way to find `pattern`, which must be flat, with its first root at output 0 of node `index`."""
+    search = _Search(pattern, graph)
+    seen: set[frozenset[int]] = set()
+    for state, roots in search.all_roots(index):
+        covered = frozenset(state.nodes)
+        if len(roots) > 1:
+            if covered in seen:  # the same places with roots in another order
+                continue
+            seen.add(covered)
+        yield Match(graph, roots, tuple(sorted(covered)), state.bound, state.like, state.rest, state.regrouped)
+
+
+class _Search:
+    def __init__(self, pattern: Pattern, graph: Graph) -> None:
+        self.graph = graph
+        self.roots = pattern.roots
+        self.once = frozenset(name for name in pattern.variables if pattern.occurrences(name) == 1)
+
+    def all_roots(self, index: int) -> Iterator[tuple[_State, tuple[str, ...]]]:
+        found: list[tuple[_State, tuple[str, ...]]] = [
+            (state, (value,)) for value, state in self._root(self.roots[0], index, _State())
+        ]
+        for term in self.roots[1:]:
+            found = [
+                (more, (*values, value))
+                for state, values in found
+                for candidate in self._candidates(term, state)
+                for value, more in self._root(term, candidate, state)
+                if value not in values
+            ]
+        return iter(found)
+
+    def _candidates(self, term: Term, state: _State) -> list[int]:
+        """Nodes where a further root may be: readers of a value that is bound already."""
+        assert isinstance(term, Apply)
+        for operand in term.operands:
+            value = state.bound.get(operand)
+            if isinstance(value, str) and value:
+                return [i for i in self.graph.users[value] if i not in state.nodes]
+        return [i for i, node in enumerate(self.graph.nodes) if node.op == term.op and i not in state.nodes]
+
+    def _root(self, term: Term, index: int, state: _State) -> Iterator[tuple[str, _State]]:
+        assert isinstance(term, Apply)
+        node = self.graph.nodes[index]
+        if term.index < len(node.outputs) and node.outputs[term.index]:
+            for found in self._node(term, index, state, len(self.roots) == 1):
+                yield node.outputs[term.index], found
+
+    def _term(self, term: Term, value: str, state: _State) -> Iterator[_State]:
+        known = state.bound.get(term)
+        if known is not None:
+            if known == value:
+                yield state
+        elif isinstance(term, Variable):
+            if value or term.optional:
+                yield state.binding(term, value)
+        elif isinstance(term, Literal):
+            array = self.graph.array(value) if value else None
+            if array is not None and array.size and array.dtype != object and bool(np.all(array == term.value)):
+                yield state
+        elif isinstance(term, Apply):
+            index = self.graph.producer.get(value)
+            if index is not None and self.graph.nodes[index].outputs.index(value) == term.index:
+                for found in self._node(term, index, state, False):
+                    yield found.binding(term, value)
+
+    def _node(self, term: Apply, index: int, state: _State, top: bool) -> Iterator[_State]:
+        node = self.graph.nodes[index]
+        if node.op != term.op or node.domain or len(node.outputs) != term.outputs:
+            return
+        tagged = self._attributes(term, node, state)
+        if tagged is None:
+            return
+        if term.regroups:
+            yield from self._regrouped(term, index, tagged, top)
+            return
+        inputs = node.inputs + ("",) * (len(term.operands) - len(node.inputs))
+        if len(inputs) != len(term.operands):
+            return
+        orders = [inputs, inputs[::-1]] if term.commutes and len(inputs) == 2 else [inputs]
+        for order in orders:
+            yield from self._in_order(term.operands, order, tagged.covering((index,)))
+
+    def _attributes(self, term: Apply, node: Node, state: _State) -> _State | None:
+        """The state with the node's attributes noted, or None when they do not fit."""
+        if any(node.attribute(name) != value for name, value in term.attributes):
+            return None
+        if not term.like:
+            return state if len(node.attributes) == len(term.attributes) else None
+        first = state.like.get(term.like)
+        if first is not None:
+            return state if first.attributes == node.attributes else None
+        return replace(state, like={**state.like, term.like: node})
+
+    def _in_order(self, terms: tuple[Term, ...], values: tuple[str, ...], state: _State) -> Iterator[_State]:
+        if not terms:
+            yield state
+            return
+        for found in self._term(terms[0], values[0], state):
+            yield from self._in_order(terms[1:], values[1:], found)
+
+    def _regrouped(self, term: Apply, index: int, state: _State, top: bool) -> Iterator[_State]:
+        operands, nodes = flattened(self.graph, index)
+        if len(operands) < len(term.operands):
+            return
+        state = state.covering(nodes)
+        if len(operands) > 2:
+            state = replace(state, regrouped=state.regrouped | {term.op})
+        # what is most particular first; a variable met only here comes last and takes what is left
+        ordered = sorted(term.operands, key=lambda each: (isinstance(each, Variable), self._is_free(each)))
+        last = ordered[-1]
+        collects = len(operands) > len(ordered) and self._is_free(last)
+        yield from self._assign(term.op, ordered[:-1] if collects else ordered, operands, state, top, collects, last)
+
+    def _is_free(self, term: Term) -> bool:
+        return isinstance(term, Variable) and term.name in self.once
+
+    def _assign(
+        self,
+        op: str,
+        terms: list[Term],
+        operands: tuple[str, ...],
+        state: _State,
+        top: bool,
+        collects: bool,
+        last: Term,
+    ) -> Iterator[_State]:
+        """Give each term an operand of its own; then the rest to `last`, or beside the pattern if it is the root."""
+        if not terms:
+            if collects:
+                yield state.binding(last, Several(op, operands))
+            elif not operands:
+                yield state
+            elif top:
+                yield replace(state, rest=Several(op, operands))
+            return
+        tried: set[str] = set()
+        for i, value in enumerate(operands):
+            if value not in tried:
+                tried.add(value)
+                for found in self._term(terms[0], value, state):
+                    yield from self._assign(op, terms[1:], operands[:i] + operands[i + 1 :], found, top, collects, last)
+
+
+def is_tree_inside(graph: Graph, index: int) -> bool:
+    """Is the node part of a larger tree of its own operator, so that the tree's root speaks for it?"""
+    node = graph.nodes[index]
+    if not regroups(node.op) or node.attributes or len(node.outputs) != 1:
+        return False
+    users = graph.users[node.outputs[0]]
+    return len(users) == 1 and _continues(
+        graph, graph.nodes[users[0]], index, node.outputs[0], graph.nodes[users[0]].inputs.count(node.outputs[0])
+    )

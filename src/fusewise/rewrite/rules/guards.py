@@ -1,0 +1,74 @@
+"""Guards that several rules share: what must hold of a place beyond the facts about single variables."""
+
+from __future__ import annotations
+
+from fusewise.ops.reduce import reduced_axes
+from fusewise.ops.spec import Call
+from fusewise.rewrite.match import Match
+from fusewise.rewrite.rule import Guard
+
+__all__ = ["all_of", "reduces", "same_shape", "uniform", "wide_divisor"]
+
+
+def all_of(*guards: Guard) -> Guard:
+    """The first reason any of them has."""
+
+    def check(match: Match) -> str | None:
+        return next((reason for guard in guards if (reason := guard(match)) is not None), None)
+
+    return check
+
+
+def _axes(match: Match, like: str = "r") -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The shape of what the reduction called `like` reads, and the axes it combines; None when they are not known."""
+    node, graph = match.like[like], match.graph
+    if any(x and graph.array(x) is None for x in node.inputs[1:]):
+        return None
+    kinds = tuple(graph.types[x] if x else None for x in node.inputs)
+    known = tuple(graph.array(x) if x else None for x in node.inputs)
+    call = Call(node, kinds, tuple(graph.types[x] for x in node.outputs), known)
+    return call.input(0).dims, reduced_axes(call)
+
+
+def reduces(match: Match) -> str | None:
+    """The reduction combines known axes, and at least one element along each."""
+    found = _axes(match)
+    if found is None:
+        return "the axes are not known"
+    shape, axes = found
+    return None if axes and all(shape[axis] for axis in axes) else "nothing is reduced"
+
+
+def uniform(variable: str) -> Guard:
+    """The variable does not vary along the reduced axes, and still lines up with the result."""
+
+    def check(match: Match) -> str | None:
+        found = _axes(match)
+        if found is None:
+            return "the axes are not known"
+        shape, axes = found
+        kind = match.type(variable).dims
+        offset = len(shape) - len(kind)
+        if any(axis >= offset and kind[axis - offset] != 1 for axis in axes):
+            return f"{variable} varies along a reduced axis"
+        kept = bool(match.like["r"].attribute("keepdims", 1))
+        if not kept and any(axis >= offset for axis in axes) and match.type(variable).size != 1:
+            return f"{variable} would line up with other axes"
+        return None
+
+    return check
+
+
+def same_shape(*variables: str) -> Guard:
+    """The variables have one shape."""
+
+    def check(match: Match) -> str | None:
+        return None if len({match.type(name).dims for name in variables}) == 1 else "shapes differ"
+
+    return check
+
+
+def wide_divisor(match: Match) -> str | None:
+    """A division for every element costs more than one reciprocal for a whole row."""
+    whole = match.graph.tensor(match.roots[0]).size
+    return None if match.type("b").size == whole else "the reciprocal is shared by a whole row"
