@@ -96,6 +96,15 @@ def test_resize(mode: str, ahead: int) -> None:
     assert form("Resize", [(1, 8, 4, 4), None, zeros(4)], (1, 8, 8, 8), mode="cubic").kind == "opaque"
 
 
+def test_cutting_and_padding_shift() -> None:
+    pads = np.array([0, 0, 1, 2, 0, 0, 3, 4])
+    assert form("Pad", [(1, 8, 4, 4), pads], (1, 8, 8, 10)) == Form("pointwise", Window(1), Window(2))
+    cut = [np.array([1, 0]), np.array([5, 5]), np.array([2, 3])]
+    assert form("Slice", [(1, 8, 5, 5), *cut], (1, 8, 4, 5)) == Form("pointwise", Window(0, 1), Window(0, 0))
+    assert form("Slice", [(1, 8, 5, 5), *cut, np.array([2, 2])], (1, 8, 2, 3)).kind == "opaque"
+    assert form("Slice", [(1, 8, 5, 5), np.array([4]), np.array([8]), np.array([1])], (1, 4, 5, 5)).kind == "opaque"
+
+
 def test_what_has_no_form_says_why() -> None:
     assert form("Softplus", [(2, 8, 7, 7)], (2, 8, 7, 7)).reason == "x0 float32[2,8,7,7] is not one image"
     assert (

@@ -13,9 +13,9 @@ from fusewise.zoo.catalogue import MODELS, build, model_named
 
 NAMES = """
     resnet18 resnet34 resnet50 resnet101 resnet152 resnext50 vgg16 squeezenet1_1 mobilenet_v1 mobilenet_v2
-    mobilenet_v3_small mobilenet_v3_large efficientnet_b0 efficientnet_b3 inception_v3 convnext_tiny
+    mobilenet_v3_small mobilenet_v3_large efficientnet_b0 efficientnet_b3 inception_v3 convnext_tiny densenet121
     deeplabv3_mobilenet_v3_large unet yolo_v4 mobilenet_v1_ssd ssd_resnet50 c3d s3d bert_base distilbert tinybert albert
-    mobilebert gpt2 vit_b_16 nasrnn
+    mobilebert gpt2 vit_b_16 nasrnn nasnet_a_mobile
 """.split()
 
 

@@ -240,6 +240,17 @@ def _pad(graph: Graph, node: Node, weights: int) -> Form | str:
     return Form("pointwise", Window(int(pads[2])), Window(int(pads[3])))
 
 
+def _slice(graph: Graph, node: Node, weights: int) -> Form | str:
+    """A part of the image, cut out: what lies before it is read ahead of what is kept."""
+    starts, ends, axes, steps = (graph.array(v) for v in (*node.inputs[1:5], *("",) * 4)[:4])
+    if starts is None or ends is None or axes is None or (steps is not None and (steps != 1).any()):
+        return "Slice takes every so many pixels, or all axes"
+    begins = {int(axis) % 4: int(start) for axis, start in zip(axes, starts, strict=True)}
+    if graph.tensor(node.inputs[0]).rank != 4 or not set(begins) <= {2, 3} or min(begins.values()) < 0:
+        return "Slice takes a part of the channels, or counts from the end"
+    return Form("pointwise", Window(ahead=begins.get(2, 0)), Window(ahead=begins.get(3, 0)))
+
+
 _READERS: dict[str, Callable[[Graph, Node, int], Form | str]] = {
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
@@ -265,5 +276,6 @@ _READERS: dict[str, Callable[[Graph, Node, int], Form | str]] = {
     "Unsqueeze": _reshape,
     "Resize": _resize,
     "Pad": _pad,
+    "Slice": _slice,
 }
 """Operators that are not elementwise; those are known from the operator table by their scalar body."""

@@ -85,6 +85,17 @@ MODELS: tuple[ZooModel, ...] = (
         5.713e9,
         _VISION + ", less the auxiliary head",
     ),
+    ZooModel("densenet121", "densenet", "densenet", _CLASSIFY, _IMAGE, 7_978_856, 2.834e9, _VISION),
+    ZooModel(
+        "nasnet_a_mobile",
+        "nasnet",
+        "nasnet",
+        _CLASSIFY,
+        _IMAGE,
+        5_289_978,
+        0.564e9,
+        "Cadene/pretrained-models.pytorch; NASNet paper, 564 M multiply-accumulates",
+    ),
     ZooModel("convnext_tiny", "convnext", "convnext", _CLASSIFY, _IMAGE, 28_589_128, 4.456e9, _VISION),
     ZooModel(
         "deeplabv3_mobilenet_v3_large",
