@@ -62,6 +62,7 @@ def test_zoo_is_the_pinned_network(name: str, zero_biases: int | None) -> None:
     assert missing == zero_biases if zero_biases is not None else missing > 0
 
 
+@pytest.mark.slow
 def test_zoo_vgg16_has_no_pooling_that_does_nothing() -> None:
     ours, theirs = network_of(prepare(build("vgg16"))), pinned("vgg16", bilinear_ahead=1)
     [(extra, times)] = (operators(theirs) - operators(ours)).items()

@@ -22,6 +22,7 @@ from fusewise.accel.schemes.scheme import Scheme
 from fusewise.errors import BrokenPlan, NoFeasiblePlan
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Graph, Node
+from fusewise.ir.partition import Group, Partition
 from fusewise.ir.types import TensorType
 
 CHIP = hardware_named("edge-256k")
@@ -157,6 +158,25 @@ def test_cycles_of_convex_groups_have_no_order() -> None:
     assert problem.ordered(crosswise) is None
     with pytest.raises(ValueError, match="cycle"):
         plan_of(Costs(problem), crosswise, CHIP)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_an_order_is_found_exactly_when_there_is_one(seed: int) -> None:
+    """Neighbours thrown together at random: with one edge in twenty hardly ever a cycle, with half of them nearly always."""
+    problem, rng = problem_of("squeezenet1_1", BRR()), random.Random(seed)
+    parts = {v: 1 << v for v in range(len(problem.network))}
+    for a, b in problem.network.edges:
+        if rng.random() < (0.05, 0.2, 0.5)[seed % 3]:
+            joined = parts[a] | parts[b]
+            parts.update(dict.fromkeys(bits_of(joined), joined))
+    groups = sorted(set(parts.values()))
+    order = problem.ordered(groups)
+    listed = [Group(tuple(bits_of(part))) for part in groups]
+    if order is None:
+        with pytest.raises(ValueError, match="cycle"):
+            Partition.ordered(pinned_graph("squeezenet1_1"), listed)
+    else:
+        Partition(pinned_graph("squeezenet1_1"), tuple(Group(tuple(bits_of(part))) for part in order))
 
 
 def test_costs_are_computed_once() -> None:

@@ -94,7 +94,7 @@ def test_branches_must_shrink_alike() -> None:
     assert scheme.refusal(network, 0b0111) is None
 
 
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2"])
+@pytest.mark.parametrize("name", ["resnet18", pytest.param("mobilenet_v2", marks=pytest.mark.slow)])
 def test_optimum_lies_between_its_bounds(name: str) -> None:
     """No fusion above, weights and the network's own inputs and outputs below."""
     problem = Problem(pinned(name), BRR(), 128 * KIB)
