@@ -16,6 +16,7 @@ from fusewise.passes.fold_constants import fold_constants
 from fusewise.passes.merge_equal import merge_equal
 from fusewise.passes.recognise_activations import recognise_activations
 from fusewise.passes.recognise_norms import recognise_norms
+from fusewise.passes.rewrite_algebra import rewrite_algebra, rewrite_exactly
 from fusewise.passes.simplify_arithmetic import simplify_arithmetic
 from fusewise.passes.simplify_movement import simplify_movement
 from fusewise.trace import Trace
@@ -29,16 +30,18 @@ Pass = Callable[[Graph, Trace], Graph]
 @dataclass(frozen=True, slots=True)
 class CatalogueRow:
     """One pass. `numeric_class`: `exact` (the same bits, up to the sign of a zero that ONNX leaves open), `reassociating`
-    (the same mathematics, roundings may differ) or `approximate`."""
+    (the same mathematics, roundings may differ) or `approximate`. A `late` pass waits until the others have nothing left
+    to do: it would hide from them what they look for."""
 
     name: str
     function: Pass
     summary: str
     numeric_class: str
+    late: bool = False
 
 
-def row(function: Pass, summary: str, numeric_class: str) -> CatalogueRow:
-    return CatalogueRow(getattr(function, "__name__", ""), function, summary, numeric_class)
+def row(function: Pass, summary: str, numeric_class: str, late: bool = False) -> CatalogueRow:
+    return CatalogueRow(getattr(function, "__name__", ""), function, summary, numeric_class, late)
 
 
 CATALOGUE: tuple[CatalogueRow, ...] = (
@@ -57,6 +60,8 @@ CATALOGUE: tuple[CatalogueRow, ...] = (
     row(fold_batch_norm, "folds batch normalisation into the weights next to it", "reassociating"),
     row(lower_batch_norm, "writes other batch normalisation as a product and a sum", "reassociating"),
     row(absorb_scale, "takes a constant factor per channel into the weights before it", "reassociating"),
+    row(rewrite_exactly, "saves operations by laws of order, logic and whole numbers", "exact", late=True),
+    row(rewrite_algebra, "saves operations by laws of arithmetic", "reassociating", late=True),
 )
 
 

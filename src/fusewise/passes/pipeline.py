@@ -32,6 +32,7 @@ def run(
 ) -> Graph:
     """The graph after `passes`, repeated until a whole round changes nothing (at most `MOST_ROUNDS` rounds).
 
+    Late passes wait for a round in which the others changed nothing.
     `exact` leaves out passes that may change a rounding; passes not in the catalogue count as such. Passes whose name is in
     `trace.disabled` are left out too. Every pass leaves an event of kind `pass` with the number of nodes before and after
     and its time. With `verify` each new graph is checked; `BrokenGraph` names the pass that broke it.
@@ -42,7 +43,8 @@ def run(
     for _ in range(MOST_ROUNDS):
         start = graph
         for step in chosen:
-            if settled.get(step) is not graph:
+            waits = step in _LATE and graph is not start
+            if settled.get(step) is not graph and not waits:
                 result = _once(graph, step, decisions, verify, clock)
                 if result is graph:
                     settled[step] = graph
@@ -53,6 +55,7 @@ def run(
 
 
 _EXACT = frozenset(row.function for row in CATALOGUE if row.numeric_class == "exact")
+_LATE = frozenset(row.function for row in CATALOGUE if row.late)
 
 
 def _once(graph: Graph, step: Pass, trace: Trace, verify: bool, clock: Clock) -> Graph:

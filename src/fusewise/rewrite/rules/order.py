@@ -58,7 +58,7 @@ def _of_row(op: str, function: str, numeric: str, fact: str) -> Rule:
 
 
 def _lattice(op: str, dual: str) -> tuple[Rule, ...]:
-    reduce, dual_reduce = f"Reduce{op}", f"Reduce{dual}"
+    """Maximum and minimum over each other; `dual` is the other one of the two."""
     name = op.lower()
     return (
         rule(
@@ -77,6 +77,13 @@ def _lattice(op: str, dual: str) -> tuple[Rule, ...]:
             "exact",
             on=("int", "uint"),  # among floats a NaN would be lost
         ),
+    )
+
+
+def _translated(op: str, dual: str) -> tuple[Rule, ...]:
+    """What is added to, or taken from, both operands is so to the result."""
+    name = op.lower()
+    return (
         rule(
             f"term-out-of-{name}",
             lambda g, a, b, c: getattr(g, op)(a + c, b + c),
@@ -98,6 +105,13 @@ def _lattice(op: str, dual: str) -> tuple[Rule, ...]:
             "distributive",
             "reassociating",
         ),
+    )
+
+
+def _scaled(op: str, dual: str) -> tuple[Rule, ...]:
+    """What both operands are multiplied or divided by; turning the sign or the fraction turns the order."""
+    name = op.lower()
+    return (
         rule(
             f"factor-out-of-{name}",
             lambda g, a, b, c: getattr(g, op)(a * c, b * c),
@@ -129,8 +143,15 @@ def _lattice(op: str, dual: str) -> tuple[Rule, ...]:
             "exact",
             needs=(("a", "positive"), ("b", "positive")),
         ),
+    )
+
+
+def _along_axes(op: str, dual: str) -> tuple[Rule, ...]:
+    """The same along axes."""
+    reduce, dual_reduce, name = f"Reduce{op}", f"Reduce{dual}", f"reduce{op.lower()}"
+    return (
         rule(
-            f"negative-out-of-{reduce.lower()}",
+            f"negative-out-of-{name}",
             lambda g, x, axes=None: getattr(g, reduce)(-x, axes, like="r"),
             lambda g, x, axes=None: -getattr(g, dual_reduce)(x, axes, like="r"),
             "commutative",
@@ -139,7 +160,7 @@ def _lattice(op: str, dual: str) -> tuple[Rule, ...]:
             samples=REDUCTIONS,
         ),
         rule(
-            f"term-out-of-{reduce.lower()}",
+            f"term-out-of-{name}",
             lambda g, x, c, axes=None: getattr(g, reduce)(x + c, axes, like="r"),
             lambda g, x, c, axes=None: getattr(g, reduce)(x, axes, like="r") + c,
             "distributive",
@@ -148,7 +169,7 @@ def _lattice(op: str, dual: str) -> tuple[Rule, ...]:
             samples=REDUCTIONS_BESIDE,
         ),
         rule(
-            f"factor-out-of-{reduce.lower()}",
+            f"factor-out-of-{name}",
             lambda g, x, c, axes=None: getattr(g, reduce)(x * c, axes, like="r"),
             lambda g, x, c, axes=None: getattr(g, reduce)(x, axes, like="r") * c,
             "distributive",
@@ -158,7 +179,7 @@ def _lattice(op: str, dual: str) -> tuple[Rule, ...]:
             samples=REDUCTIONS_BESIDE,
         ),
         rule(
-            f"{reduce.lower()}-of-{name}",
+            f"{name}-of-{op.lower()}",
             lambda g, a, b, axes=None: getattr(g, op)(
                 getattr(g, reduce)(a, axes, like="r"), getattr(g, reduce)(b, axes, like="r")
             ),
@@ -172,8 +193,10 @@ def _lattice(op: str, dual: str) -> tuple[Rule, ...]:
     )
 
 
+_LAWS = (_lattice, _translated, _scaled, _along_axes)
+
 ORDER: tuple[Rule, ...] = (
-    *(row for pair in _PAIRS for row in _lattice(*pair)),
+    *(row for pair in _PAIRS for laws in _LAWS for row in laws(*pair)),
     *(_of_two(op, *row) for op, _ in _PAIRS for row in RISING),
     *(_of_row(op, *row) for op, _ in _PAIRS for row in RISING),
 )
