@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from fusewise.fusion.simple import partition
+from fusewise.fusion.plan import partition
 from fusewise.ir.graph import Graph
 from fusewise.lower.interpret import interpret_lowered
 from fusewise.lower.work import HostWork, lower_partition

@@ -58,6 +58,31 @@ def constraint(ecg: ExtendedGraph, nodes: Sequence[int], limits: Limits = LIMITS
     return _around_anchor(shape, anchors[0]) if anchors else _without_anchor(shape, limits)
 
 
+Probes = tuple[int, ...]
+"""Row-major positions of a few elements."""
+
+
+def moved(ecg: ExtendedGraph, index: int, at: Probes, back: bool = False) -> Probes:
+    """Where an operator that renames elements puts the operand's elements `at`; the other way round when `back`."""
+    node = ecg.node(index)
+    if node.op != "Transpose" or node.domain:
+        return at
+    dims = ecg.graph.tensor(node.inputs[0]).dims
+    permutation = node.attribute("perm", tuple(range(len(dims)))[::-1])
+    steps, turned = _row_steps(dims), _row_steps([dims[axis] for axis in permutation])
+    pairs = [(steps[axis], dims[axis], turned[k]) for k, axis in enumerate(permutation)]
+    if back:
+        pairs = [(turned[k], dims[axis], steps[axis]) for k, axis in enumerate(permutation)]
+    return tuple(sum(place // step % extent * there for step, extent, there in pairs) for place in at)
+
+
+def _row_steps(dims: Sequence[int]) -> list[int]:
+    steps = [1] * len(dims)
+    for d in reversed(range(len(dims) - 1)):
+        steps[d] = steps[d + 1] * dims[d + 1]
+    return [max(1, step) for step in steps]
+
+
 @dataclass
 class _Shape:
     """A group taken apart: who makes what, what is read outside, and which operators only rearrange results at its end."""
@@ -81,18 +106,30 @@ class _Shape:
                 shape.tails.add(n)
         return shape
 
-    def aligned(self, hub: str) -> set[str]:
-        """Values whose elements correspond one to one to the hub's."""
-        found = {hub}
-        while True:
-            fresh: set[str] = set()
+    def aligned(self, hub: str) -> dict[str, Probes]:
+        """Values whose elements correspond one to one to the hub's, and where in them a few elements of the hub go.
+
+        Two values lie alike when these places are the same ones.
+        """
+        size = self.ecg.size(hub) or 0
+        found: dict[str, Probes] = {hub: tuple(size * part // 101 for part in (3, 14, 37, 58, 71, 97))}
+        changed = True
+        while changed:
+            changed = False
             for n in self.nodes:
-                linked = [v for v in self.ecg.bijective(n) if v in found or v in self.maker]
-                if linked and (self.ecg.node(n).outputs[0] in found or not found.isdisjoint(linked)):
-                    fresh.update((self.ecg.node(n).outputs[0], *linked))
-            if fresh <= found:
-                return found
-            found |= fresh
+                linked = self.ecg.bijective(n)
+                output = self.ecg.node(n).outputs[0]
+                if output not in found:
+                    known = next((v for v in linked if v in found), None)
+                    if known is None:
+                        continue
+                    found[output] = moved(self.ecg, n, found[known])
+                    changed = True
+                for v in linked:
+                    if v not in found and v in self.maker:
+                        found[v] = moved(self.ecg, n, found[output], back=True)
+                        changed = True
+        return found
 
     def after(self, start: int) -> set[int]:
         """Operators of the group that depend on `start`."""
@@ -133,9 +170,12 @@ def _around_anchor(shape: _Shape, anchor: int) -> Reason | None:
     if before and (reason := _prologue(shape, anchor, before)) is not None:
         return reason
     for n in after - shape.tails:
-        held = [v for v in ecg.node(n).reads if shape.maker.get(v) in after or v == hub]
-        if not all(v in aligned and v in ecg.bijective(n) for v in held):
-            return Reason.ELSEWHERE
+        here = aligned.get(ecg.node(n).outputs[0])
+        for v in ecg.node(n).reads:
+            if v == hub or shape.maker.get(v) in after:
+                lies_alike = v in aligned and v in ecg.bijective(n) and moved(ecg, n, aligned[v]) == here
+                if not lies_alike:
+                    return Reason.ELSEWHERE
     extents = ecg.graph.tensor(hub).dims
     for value in shape.outputs:
         maker = shape.maker[value]

@@ -145,18 +145,19 @@ def compose(
     *,
     anchor: Node | None = None,
     places: Mapping[str, Place] | None = None,
+    hub: str = "",
     exact: bool = False,
 ) -> Bound:
     """The task that computes `outputs` of a group.
 
     `views` tell how the outputs and every value read from outside lie in memory. `anchor` is the node whose result the
-    stores read as `acc`; without it every node is composed from its definition. The index space is that of the anchor's
-    result, else of the first output; `places` gives the index of every output in it, unless all have its shape. Raises
-    `NotDefined` when a definition is missing, or when an output needs more than one element of the anchor's result.
+    stores read as `acc`; without it every node is composed from its definition. The index space is that of `hub`, by
+    default the anchor's result, else the first output; `places` gives the index of every output in it, unless all have its
+    shape. Raises `NotDefined` when a definition is missing, or when an output needs another element of the anchor's result.
     """
     anchored = anchor.outputs[0] if anchor is not None else ""
     composer = _Composer(graph, {v: n for n in nodes if n is not anchor for v in n.writes}, anchored)
-    extents = graph.tensor(anchored or outputs[0]).dims
+    extents = graph.tensor(hub or anchored or outputs[0]).dims
     at = hub_index(len(extents))
     simplifier = Simplifier({f"i{d}": extent for d, extent in enumerate(extents)})
     where = [at if places is None else places[value] for value in outputs]

@@ -109,7 +109,7 @@ class _Planner:
             found: dict[str, Storage] = {}
             if self._as_view(group, value, found) is not None:
                 self.storage.update(found)
-                self.views.update(v for v in found if self.graph.nodes[self.graph.producer[v]].op in VIEWS)
+                self.views.update(v for v, storage in found.items() if storage.root != v and v not in self.parents)
                 return
         self._place_root(value)
 
@@ -142,7 +142,7 @@ class _Planner:
         if value in self.storage:
             return self.storage[value]
         node = self.graph.nodes[self.graph.producer[value]]
-        if node.op not in VIEWS or node.domain or value in self.graph.output_set:
+        if node.op not in VIEWS or node.domain or value in self.graph.output_set or value in self.parents:
             return None
         try:
             body, at = element_of(self.graph, node, value)

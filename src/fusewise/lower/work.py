@@ -156,7 +156,7 @@ class _Lowering:
         found, work = self._anchored(work, wanted)
         while wanted:
             direct = self._direct(work, wanted[0], wanted)
-            found.append(self._task(work, direct, None))
+            found.append(self._task(work, wanted[0], direct, None))
             wanted = [v for v in wanted if v not in direct]
         for node in assembled:
             found.extend(self._concat(node, position))
@@ -174,14 +174,14 @@ class _Lowering:
         hub = anchor.outputs[0]
         direct = self._direct(work, hub, wanted, even=True)
         try:
-            task = self._task(work, direct, anchor) if len(direct) == len(wanted) else None
+            task = self._task(work, hub, direct, anchor) if len(direct) == len(wanted) else None
         except NotDefined:
             task = None
         if task is None:
             if hub not in self.storage:
                 self.storage[hub] = Storage(hub, 0, row_major(self.graph.tensor(hub).dims))
             direct = {hub: hub_index(self.graph.tensor(hub).rank)}
-            task = self._task(work, direct, anchor)
+            task = self._task(work, hub, direct, anchor)
             work = work.without(hub)
         wanted[:] = [v for v in wanted if v not in direct]
         return [task], work
@@ -206,14 +206,14 @@ class _Lowering:
         found = [n for n in nodes if (spec := spec_of(n.op, n.domain)) is not None and spec.family in ANCHOR_FAMILIES]
         return found[0] if len(found) == 1 and len(found[0].writes) == 1 else None
 
-    def _task(self, work: _Group, direct: Mapping[str, Place], anchor: Node | None) -> TaskWork:
+    def _task(self, work: _Group, hub: str, direct: Mapping[str, Place], anchor: Node | None) -> TaskWork:
         outputs, nodes = tuple(direct), work.nodes
         views = self._views(nodes, outputs)
-        bound = compose(self.graph, nodes, outputs, views, anchor=anchor, places=direct, exact=self.exact)
+        bound = compose(self.graph, nodes, outputs, views, anchor=anchor, places=direct, hub=hub, exact=self.exact)
         values = {name: self._place(value) for name, value in bound.values.items()}
         plain = None
         if anchor is not None:
-            plain = lambda: self._task(work, direct, None)  # noqa: E731
+            plain = lambda: self._task(work, hub, direct, None)  # noqa: E731
         return TaskWork(bound, values, work.label, work.position, plain)
 
     def _views(self, nodes: tuple[Node, ...], outputs: tuple[str, ...]) -> dict[str, View]:
