@@ -123,7 +123,9 @@ def test_attention_moves_no_data() -> None:
     graph = b.finish(*attention(b))
     lowered = lower_partition(partition(graph, Trace()), Trace())
     labels = [work.label for work in lowered.work if not isinstance(work, HostWork)]
-    assert [label for label in labels if "Transpose" in label or "Split" in label or "Reshape" in label] == []
+    heavy = [label for label in labels if "MatMul" in label or "Softmax" in label]
+    assert len(heavy) == 5
+    assert [label for label in labels if label not in heavy] == ["Gather"], "only a result of the graph is copied"
 
 
 def test_concat_operands_with_one_reader_are_written_in_place() -> None:
