@@ -188,24 +188,38 @@ def inspect(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     symbols: Mapping[str, int] | None = None,
+    fusion: str = "dnnfusion",
+    groups: bool = False,
+    why: str | None = None,
 ) -> dict[str, Any]:
-    """What a model is: size, cost, operators, mapping types, and what of it would run natively on this machine."""
+    """What a model is: size, cost, operators, mapping types, and what of it would run natively on this machine.
+
+    With `groups` the fusion plan is added: every group under `groups`, the verdict on every edge under `verdicts`. `why`
+    names a node whose neighbours' verdicts are wanted. Raises what `load` raises, and `UsageError` for an unknown node.
+    """
     from fusewise.bench.describe import description
     from fusewise.codegen.assemble import generate
-    from fusewise.fusion.plan import partition
+    from fusewise.fusion import describe
+    from fusewise.fusion.plan import plan
     from fusewise.runtime.host import host_target
 
     graph = load(model, shapes=shapes, symbols=symbols)
     trace = Trace()
     clean = _cleaned(graph, True, trace)
-    program = generate(partition(clean, trace), host_target(), trace)
+    fused = plan(clean, trace, fusion)
+    told: dict[str, Any] = {} if why is None else {"why": describe.why(fused, why)}
+    program = generate(fused.partition, host_target(), trace)
     host = _host_nodes(program)
+    if groups:
+        told |= {"groups": describe.described_groups(fused), "verdicts": describe.described_edges(fused)}
     return {
         **description(graph),
         "nodes_compiled": len(clean.nodes),
         "native_nodes": len(clean.nodes) - len(host),
         "host_nodes": len(host),
         "host": host,
+        **describe.fusion_figures(graph, fused),
+        **told,
     }
 
 

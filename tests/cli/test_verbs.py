@@ -30,6 +30,44 @@ def test_inspect_for_people(fusewise, tiny_path):
     assert ended.err == ""
 
 
+def test_inspect_lists_groups_and_every_verdict(fusewise, tiny_path):
+    ended = fusewise("inspect", tiny_path, "--groups", "--json")
+    assert ended.status == 0, ended.err
+    found = json.loads(ended.out)
+    assert {
+        "nodes",
+        "groups",
+        "fusion_rate",
+        "intermediate_bytes_before",
+        "intermediate_bytes_after",
+        "verdicts",
+    } <= set(found)
+    (group,) = found["groups"]
+    assert [member["op"] for member in group["members"]] == ["MatMul", "Relu"]
+    assert (group["type"], group["bytes_saved"], group["stopped_by"]) == ("many_to_many", 32, [])
+    assert group["anchor"] == group["members"][0]["node"]
+    (edge,) = found["verdicts"]
+    assert (edge["fused"], edge["verdict"], edge["reason"]) == (True, "fuse", "the types fuse without asking")
+    assert (found["fusion_rate"], found["intermediate_bytes_before"], found["intermediate_bytes_after"]) == (2, 32, 0)
+    shown = fusewise("inspect", tiny_path, "--groups", "--fusion", "none").out
+    assert "fusion is off" in shown
+    assert "2 (1.0 nodes each)" in shown
+
+
+def test_inspect_says_why_a_node_is_fused(fusewise, tiny_path):
+    name = json.loads(fusewise("inspect", tiny_path, "--groups", "--json").out)["groups"][0]["members"][1]["node"]
+    ended = fusewise("inspect", tiny_path, "--why", name)
+    assert ended.status == 0, ended.err
+    assert "the types fuse without asking" in ended.out
+    told = json.loads(fusewise("inspect", tiny_path, "--why", name, "--fusion", "none", "--json").out)["why"]
+    assert [(edge["side"], edge["fused"], edge["reason"]) for edge in told["edges"]] == [
+        ("before", False, "fusion is off")
+    ]
+    missing = fusewise("inspect", tiny_path, "--why", "nobody")
+    assert missing.status == 2
+    assert "no node is called 'nobody'" in missing.err
+
+
 def test_compile_json_has_its_keys_and_fills_the_cache(fusewise, tiny_path, tmp_path):
     ended = fusewise("compile", tiny_path, "--json")
     assert ended.status == 0, ended.err

@@ -10,6 +10,7 @@ from fusewise.cli.options import (
     Cache,
     Disable,
     Exact,
+    Fusion,
     Json,
     ModelName,
     Seed,
@@ -41,6 +42,7 @@ def bench(
     seed: Seed = 0,
     exact: Exact = False,
     disable: Disable = None,
+    fusion: Fusion = "dnnfusion",
     cache: Cache = True,
     json: Json = False,
 ) -> None:
@@ -49,7 +51,9 @@ def bench(
     from fusewise.bench.timing import Budget
     from fusewise.cli.show import print_json, progress
 
-    options = options_of(shapes=shape, symbols=symbol, threads=threads, exact=exact, cache=cache, disable=disable)
+    options = options_of(
+        shapes=shape, symbols=symbol, threads=threads, exact=exact, cache=cache, disable=disable, fusion=fusion
+    )
     peers = tuple(name.strip() for name in vs.split(",") if name.strip() not in ("", "none"))
     with progress() as report:
         found = api.bench(

@@ -11,6 +11,7 @@ from fusewise.cli.options import (
     Cache,
     Disable,
     Exact,
+    Fusion,
     Json,
     ModelName,
     Shapes,
@@ -36,6 +37,7 @@ def compile_model(
     exact: Exact = False,
     strict: Strict = False,
     disable: Disable = None,
+    fusion: Fusion = "dnnfusion",
     cache: Cache = True,
     json: Json = False,
 ) -> None:
@@ -44,7 +46,14 @@ def compile_model(
     from fusewise.cli.show import facts, print_json, progress
 
     options = options_of(
-        shapes=shape, symbols=symbol, threads=threads, exact=exact, strict=strict, cache=cache, disable=disable
+        shapes=shape,
+        symbols=symbol,
+        threads=threads,
+        exact=exact,
+        strict=strict,
+        cache=cache,
+        disable=disable,
+        fusion=fusion,
     )
     if output is not None and output.suffix != SUFFIX:
         raise UsageError(f"the name of a compiled file must end in {SUFFIX}, not {output.name!r}")

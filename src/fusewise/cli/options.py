@@ -20,6 +20,7 @@ __all__ = [
     "Cache",
     "Disable",
     "Exact",
+    "Fusion",
     "Json",
     "ModelName",
     "Seed",
@@ -53,6 +54,10 @@ Disable = Annotated[
     typer.Option("--disable", metavar="NAME[@NODE]", help="A pass, rule or kernel not to use; may be repeated."),
 ]
 Cache = Annotated[bool, typer.Option("--cache/--no-cache", help="Keep compiled kernels for the next time.")]
+Fusion = Annotated[
+    str,
+    typer.Option("--fusion", metavar="PLANNER", help="How nodes are fused: dnnfusion, patterns (fixed ones) or none."),
+]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the random inputs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -107,6 +112,7 @@ def options_of(
     strict: bool = False,
     cache: bool = True,
     disable: Iterable[str] | None = None,
+    fusion: str = "dnnfusion",
 ) -> Options:
     """The words of the command line as compile options."""
     from fusewise.api import Options
@@ -119,6 +125,7 @@ def options_of(
         strict=strict,
         cache=cache_of(cache),
         disable=tuple(disable or ()),
+        fusion=fusion,
         warn=_once(),
     )
 

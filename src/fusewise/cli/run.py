@@ -13,6 +13,7 @@ from fusewise.cli.options import (
     Cache,
     Disable,
     Exact,
+    Fusion,
     Json,
     ModelName,
     Seed,
@@ -55,6 +56,7 @@ def run(
     exact: Exact = False,
     strict: Strict = False,
     disable: Disable = None,
+    fusion: Fusion = "dnnfusion",
     cache: Cache = True,
     json: Json = False,
 ) -> None:
@@ -71,7 +73,14 @@ def run(
             compiled = api.open_compiled(model, threads=threads_of(threads))
         else:
             options = options_of(
-                shapes=shape, symbols=symbol, threads=threads, exact=exact, strict=strict, cache=cache, disable=disable
+                shapes=shape,
+                symbols=symbol,
+                threads=threads,
+                exact=exact,
+                strict=strict,
+                cache=cache,
+                disable=disable,
+                fusion=fusion,
             )
             compiled = _compiled(model, options, given, report)
         report("running", 1.0)

@@ -10,6 +10,7 @@ from fusewise.cli.options import (
     Cache,
     Disable,
     Exact,
+    Fusion,
     Json,
     ModelName,
     Seed,
@@ -40,6 +41,7 @@ def verify(
     exact: Exact = False,
     strict: Strict = False,
     disable: Disable = None,
+    fusion: Fusion = "dnnfusion",
     cache: Cache = True,
     json: Json = False,
 ) -> None:
@@ -49,7 +51,14 @@ def verify(
     from fusewise.errors import AnswersDiffer
 
     options = options_of(
-        shapes=shape, symbols=symbol, threads=threads, exact=exact, strict=strict, cache=cache, disable=disable
+        shapes=shape,
+        symbols=symbol,
+        threads=threads,
+        exact=exact,
+        strict=strict,
+        cache=cache,
+        disable=disable,
+        fusion=fusion,
     )
     with progress() as report:
         report(f"verifying {model}", 0.0)

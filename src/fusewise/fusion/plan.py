@@ -21,6 +21,7 @@ from fusewise.fusion.patterns import pattern_groups
 from fusewise.fusion.verdicts import Reason, Verdict
 from fusewise.ir.graph import Graph
 from fusewise.ir.partition import Group, Partition, singletons
+from fusewise.ops.spec import Mapping as MappingType
 from fusewise.trace import INTRA_BLOCK, Trace
 
 __all__ = ["PLANNERS", "Edge", "Plan", "partition", "plan"]
@@ -40,9 +41,10 @@ class Edge:
 
 @dataclass(frozen=True)
 class Plan:
-    """A partition and the verdict on every edge of the graph."""
+    """A partition, the mapping type of each of its groups, and the verdict on every edge of the graph."""
 
     partition: Partition
+    types: tuple[MappingType, ...]
     edges: tuple[Edge, ...]
 
 
@@ -88,20 +90,21 @@ def _by_mapping_types(ecg: ExtendedGraph, trace: Trace, costs: Costs, limits: Li
     edges = []
     for value, producer, consumer in _edges(ecg.graph):
         first, second = blocks.owner[producer], blocks.owner[consumer]
-        found = blocks.joined.get((producer, consumer)) if first == second else judged(first, second)
-        assert found is not None
-        edges.append(Edge(value, producer, consumer, first == second, found.verdict, found.reason))
-    groups = [Group(members) for members in blocks.members.values()]
-    return Plan(Partition.ordered(ecg.graph, groups), tuple(edges))
+        verdict = blocks.joined.get((producer, consumer)) if first == second else judged(first, second)
+        assert verdict is not None
+        edges.append(Edge(value, producer, consumer, first == second, verdict.verdict, verdict.reason))
+    found = Partition.ordered(ecg.graph, [Group(members) for members in blocks.members.values()])
+    types = tuple(blocks.type(blocks.owner[group.nodes[0]]) for group in found.groups)
+    return Plan(found, types, tuple(edges))
 
 
 def _by_patterns(ecg: ExtendedGraph, trace: Trace, costs: Costs, limits: Limits) -> Plan:
     groups = pattern_groups(ecg, trace)
-    return _described(Partition.ordered(ecg.graph, groups), Reason.PATTERN, Reason.NO_PATTERN)
+    return _described(ecg, Partition.ordered(ecg.graph, groups), Reason.PATTERN, Reason.NO_PATTERN)
 
 
 def _not_at_all(ecg: ExtendedGraph, trace: Trace, costs: Costs, limits: Limits) -> Plan:
-    return _described(singletons(ecg.graph), Reason.PATTERN, Reason.NO_FUSION)
+    return _described(ecg, singletons(ecg.graph), Reason.PATTERN, Reason.NO_FUSION)
 
 
 PLANNERS: Mapping[str, Planner] = MappingProxyType(
@@ -109,14 +112,15 @@ PLANNERS: Mapping[str, Planner] = MappingProxyType(
 )
 
 
-def _described(found: Partition, inside: Reason, between: Reason) -> Plan:
+def _described(ecg: ExtendedGraph, found: Partition, inside: Reason, between: Reason) -> Plan:
     owner = found.group_of
     edges = []
     for value, producer, consumer in _edges(found.graph):
         fused = owner[producer] == owner[consumer]
         verdict, reason = (Verdict.FUSE, inside) if fused else (Verdict.BREAK, between)
         edges.append(Edge(value, producer, consumer, fused, verdict, reason))
-    return Plan(found, tuple(edges))
+    types = tuple(max(ecg.mapping(n) for n in group.nodes) for group in found.groups)
+    return Plan(found, types, tuple(edges))
 
 
 def _edges(graph: Graph) -> list[tuple[str, int, int]]:
