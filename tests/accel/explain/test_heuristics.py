@@ -12,7 +12,7 @@ from tests.accel.pinned import pinned, random_group
 
 from fusewise.accel.explain.candidates import Share, candidates
 from fusewise.accel.explain.explainer import Edge, Explanation, edges_inside
-from fusewise.accel.explain.heuristics import CONTROLS, spread_order, control_named
+from fusewise.accel.explain.heuristics import CONTROLS, control_named, spread_order
 from fusewise.accel.problem import Costs, Problem
 from fusewise.accel.schemes.brr import BRR
 from fusewise.accel.schemes.lbdf import LBDF

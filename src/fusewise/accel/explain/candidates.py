@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fusewise.accel.explain.explainer import Edge, Explanation, edges_inside
 from fusewise.accel.network import Network
 
-__all__ = ["Share", "candidates"]
+__all__ = ["DEFAULT_SHARE", "Share", "candidates"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,10 @@ class Share:
 
     part: float = 0.3
     least: int = 3
+
+
+DEFAULT_SHARE = Share()
+"""Three edges of ten."""
 
 
 def candidates(network: Network, explanation: Explanation, share: Share) -> tuple[Edge, ...]:
