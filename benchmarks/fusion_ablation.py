@@ -1,0 +1,104 @@
+"""What each part of DNNFusion is worth here: latency without it, all variants of a model timed in turn (the paper's figure 7).
+
+    python -m benchmarks.fusion_ablation [NAME ...] [--threads N] [--runs N] [--seconds S] [--json FILE]
+
+    none        every operator a kernel of its own (the paper's OurB)
+    patterns    fused by fixed patterns (OurB+)
+    dnnfusion   fused by mapping types
+    -rewriting, -fusion, -intra, -inter   the last without: algebraic rules; fusion; index changes in place of moving data;
+                layouts by the dominant operator
+
+The paper's factors are of a phone: rewriting 1.2-1.5x, fusion 1.6-2.2x, intra- and inter-block together 1.3-1.8x; DNNFusion
+over fixed patterns 1.4-2.5x, over no fusion 1.5-5.8x.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from benchmarks.fusion_table import PUBLISHED, REWRITING
+from benchmarks.zoo import machine
+
+from fusewise import api
+from fusewise.bench.inputs import random_feeds
+from fusewise.bench.timing import Budget, race
+from fusewise.trace import INTER_BLOCK, INTRA_BLOCK
+from fusewise.zoo.catalogue import MODELS, build
+
+VARIANTS = MappingProxyType(
+    {
+        "none": {"fusion": "none"},
+        "patterns": {"fusion": "patterns"},
+        "dnnfusion": {},
+        "-rewriting": {"disable": tuple(sorted(REWRITING))},
+        "-fusion": {"fusion": "none"},
+        "-intra": {"disable": (INTRA_BLOCK,)},
+        "-inter": {"disable": (INTER_BLOCK,)},
+    }
+)
+"""Compile options of every variant; `-fusion` is `none` by another name and is measured once."""
+
+
+def measured(name: str, threads: int | None, budget: Budget, decomposed: bool) -> dict[str, Any]:
+    """Median and shortest latency of every variant of one model, in milliseconds, timed in one process in turn."""
+    graph = api.load(build(name, decomposed=decomposed))
+    feeds = random_feeds(graph, 0)
+    names = [variant for variant in VARIANTS if variant != "-fusion"]
+    models = {variant: api.compile(graph, threads=threads, **VARIANTS[variant]) for variant in names}
+    timings = race([partial(models[variant].run, None, feeds) for variant in names], budget)
+    rows = {
+        variant: {"p50_ms": timing.p50_ms, "min_ms": timing.min_ms, "groups": models[variant].summary["groups"]}
+        for variant, timing in zip(names, timings, strict=True)
+    }
+    rows["-fusion"] = rows["none"]
+    return {"model": name, "form": "exported" if decomposed else "clean", "variants": {v: rows[v] for v in VARIANTS}}
+
+
+def factors(found: dict[str, Any]) -> dict[str, float]:
+    """How many times longer each variant takes than the whole."""
+    whole = found["variants"]["dnnfusion"]["p50_ms"]
+    return {variant: row["p50_ms"] / whole for variant, row in found["variants"].items()}
+
+
+def table(results: list[dict[str, Any]]) -> str:
+    """A Markdown table: milliseconds with everything on, and times as long without each part."""
+    others = [variant for variant in VARIANTS if variant != "dnnfusion"]
+    lines = [f"| model | dnnfusion ms | {' | '.join(others)} |", f"| --- | ---: |{' ---: |' * len(others)}"]
+    for found in results:
+        ratio = factors(found)
+        cells = [f"{ratio[variant]:.2f}x" for variant in others]
+        lines.append(f"| {found['model']} | {found['variants']['dnnfusion']['p50_ms']:.2f} | {' | '.join(cells)} |")
+    means = [math.exp(sum(math.log(factors(f)[v]) for f in results) / len(results)) for v in others]
+    return "\n".join([*lines, f"| geometric mean | | {' | '.join(f'{mean:.2f}x' for mean in means)} |"])
+
+
+def main() -> None:
+    """Measure and print."""
+    known = {model.name for model in MODELS}
+    parser = argparse.ArgumentParser(description="Measure what each part of the fusion planner is worth.")
+    parser.add_argument("names", nargs="*", help="zoo models (default: the paper's that the zoo has)")
+    parser.add_argument("--exported", action="store_true", help="take models as exporters wrote them around 2020")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--runs", type=int, default=30)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--json", type=Path, help="where to keep the results")
+    given = parser.parse_args()
+    budget = Budget(runs=given.runs, seconds=given.seconds, limit_seconds=300.0)
+    results: list[dict[str, Any]] = []
+    for name in given.names or [name for name in PUBLISHED if name in known]:
+        results.append(measured(name, given.threads, budget, given.exported))
+        print(table(results[-1:]).splitlines()[2], file=sys.stderr, flush=True)
+        if given.json:
+            given.json.write_text(json.dumps({"machine": machine(given.threads), "results": results}, indent=2) + "\n")
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()
