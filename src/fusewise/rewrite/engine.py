@@ -14,7 +14,7 @@ from contextlib import suppress
 from fusewise.ir.graph import Graph
 from fusewise.ir.types import TensorType
 from fusewise.rewrite.cost import NOTHING
-from fusewise.rewrite.match import flattened, is_tree_inside, matches
+from fusewise.rewrite.match import WIDEST, flattened, is_tree_inside, matches
 from fusewise.rewrite.pattern import regroups
 from fusewise.rewrite.rule import FLOATS, Rule, numeric_class, refusal
 from fusewise.rewrite.substitute import Draft, Refused, carried_out, draft_of, folded
@@ -59,7 +59,7 @@ def drafts_at(graph: Graph, index: int, rules: Iterable[Rule]) -> Iterator[Draft
     for rule in rules:
         if (inside and regroups(rule.root)) or not made_by >= rule.beneath:
             continue
-        for match in matches(rule.flat, graph, index):
+        for match in matches(rule.flat, graph, index, rule.only):
             with suppress(Refused):
                 yield draft_of(rule, match)
 
@@ -175,15 +175,17 @@ def _around(graph: Graph, drafts: Iterable[Draft]) -> list[int]:
     found = set(near)
     for _ in range(_REACH):
         further: set[int] = set()
-        trees = list(near)
+        trees = [(i, WIDEST) for i in near]
         while trees:
-            i = trees.pop()
+            i, left = trees.pop()
             for value in graph.nodes[i].writes:
                 for user in graph.users[value]:
                     if user in found:
                         continue
                     found.add(user)
-                    same = graph.nodes[user].op == graph.nodes[i].op and regroups(graph.nodes[i].op)
-                    (trees.append if same else further.add)(user)
+                    if left and graph.nodes[user].op == graph.nodes[i].op and regroups(graph.nodes[i].op):
+                        trees.append((user, left - 1))
+                    else:
+                        further.add(user)
         near = further
     return sorted(found)

@@ -77,7 +77,7 @@ def _found(rule: Rule, graph: Graph) -> Iterator[Match]:
     first = rule.flat.roots[0]
     for index in reversed(range(len(graph.nodes))):
         if isinstance(first, Apply) and graph.nodes[index].op == first.op:
-            yield from matches(rule.flat, graph, index)
+            yield from matches(rule.flat, graph, index, rule.only)
 
 
 # -- examples -----------------------------------------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ place. A value that others read too may be matched; it stays, and whoever counts
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -17,10 +18,10 @@ from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import TensorType
 from fusewise.rewrite.pattern import Apply, Literal, Pattern, Term, Variable, regroups
 
-__all__ = ["Bound", "Match", "Several", "flattened", "is_tree_inside", "matches"]
+__all__ = ["WIDEST", "Bound", "Match", "Only", "Several", "flattened", "is_tree_inside", "matches"]
 
 WIDEST = 12
-"""Operands of one flattened tree; deeper parts stay values of their own."""
+"""Operands of one flattened tree. What is deeper in a tree than that stays as it is, so that time stays linear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +87,11 @@ class _State:
     regrouped: frozenset[str] = frozenset()
 
     def binding(self, term: Term, what: Bound) -> _State:
-        return replace(self, bound={**self.bound, term: what})
+        return _State({**self.bound, term: what}, self.nodes, self.like, self.rest, self.regrouped)
 
-    def covering(self, nodes: tuple[int, ...]) -> _State:
-        return replace(self, nodes=self.nodes + tuple(i for i in nodes if i not in self.nodes))
+    def covering(self, nodes: tuple[int, ...], regrouped: frozenset[str] = frozenset()) -> _State:
+        new = self.nodes + tuple(i for i in nodes if i not in self.nodes)
+        return _State(self.bound, new, self.like, self.rest, self.regrouped | regrouped)
 
 
 def flattened(graph: Graph, index: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
@@ -122,9 +124,18 @@ def _continues(graph: Graph, node: Node, inner: int, value: str, times: int) -> 
     return times == 1 and len(graph.users[value]) == 1 and value not in graph.output_set
 
 
-def matches(pattern: Pattern, graph: Graph, index: int) -> Iterator[Match]:
-    """Every way to find `pattern`, which must be flat, with its first root at output 0 of node `index`."""
-    search = _Search(pattern, graph)
+Only = Callable[[Graph, str, str], bool]
+"""May a variable stand for this value? Told the graph, the value and the root's value."""
+
+
+def matches(
+    pattern: Pattern, graph: Graph, index: int, only: Mapping[str, Only] = MappingProxyType({})
+) -> Iterator[Match]:
+    """Every way to find `pattern`, which must be flat, with its first root at node `index`.
+
+    `only` narrows what single variables may stand for, before anything else is looked at.
+    """
+    search = _Search(pattern, graph, only, graph.nodes[index].outputs[0])
     seen: set[frozenset[int]] = set()
     for state, roots in search.all_roots(index):
         covered = frozenset(state.nodes)
@@ -136,10 +147,12 @@ def matches(pattern: Pattern, graph: Graph, index: int) -> Iterator[Match]:
 
 
 class _Search:
-    def __init__(self, pattern: Pattern, graph: Graph) -> None:
+    def __init__(self, pattern: Pattern, graph: Graph, only: Mapping[str, Only], root: str) -> None:
         self.graph = graph
         self.roots = pattern.roots
-        self.once = frozenset(name for name in pattern.variables if pattern.occurrences(name) == 1)
+        self.once = pattern.once
+        self.only = only
+        self.root = root
 
     def all_roots(self, index: int) -> Iterator[tuple[_State, tuple[str, ...]]]:
         found: list[tuple[_State, tuple[str, ...]]] = [
@@ -177,7 +190,8 @@ class _Search:
             if known == value:
                 yield state
         elif isinstance(term, Variable):
-            if value or term.optional:
+            only = self.only.get(term.name)
+            if (value or term.optional) and (only is None or only(self.graph, value, self.root)):
                 yield state.binding(term, value)
         elif isinstance(term, Literal):
             array = self.graph.array(value) if value else None
@@ -228,9 +242,7 @@ class _Search:
         operands, nodes = flattened(self.graph, index)
         if len(operands) < len(term.operands):
             return
-        state = state.covering(nodes)
-        if len(operands) > 2:
-            state = replace(state, regrouped=state.regrouped | {term.op})
+        state = state.covering(nodes, frozenset((term.op,)) if len(operands) > 2 else frozenset())
         # what is most particular first; a variable met only here comes last and takes what is left
         ordered = sorted(term.operands, key=lambda each: (isinstance(each, Variable), self._is_free(each)))
         last = ordered[-1]
@@ -268,11 +280,13 @@ class _Search:
 
 
 def is_tree_inside(graph: Graph, index: int) -> bool:
-    """Is the node part of a larger tree of its own operator, so that the tree's root speaks for it?"""
+    """Is the node part of a larger tree of its own operator, whose root speaks for it?"""
     node = graph.nodes[index]
     if not regroups(node.op) or node.attributes or len(node.outputs) != 1:
         return False
-    users = graph.users[node.outputs[0]]
-    return len(users) == 1 and _continues(
-        graph, graph.nodes[users[0]], index, node.outputs[0], graph.nodes[users[0]].inputs.count(node.outputs[0])
-    )
+    value = node.outputs[0]
+    users = graph.users[value]
+    if len(users) != 1:
+        return False
+    above = graph.nodes[users[0]]
+    return _continues(graph, above, index, value, above.inputs.count(value))

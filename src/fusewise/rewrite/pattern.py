@@ -202,7 +202,12 @@ class Pattern:
 
         return sum(map(count, self.roots))
 
-    @property
+    @cached_property
+    def once(self) -> frozenset[str]:
+        """The variables that are one operand only."""
+        return frozenset(name for name in self.variables if self.occurrences(name) == 1)
+
+    @cached_property
     def operators(self) -> frozenset[str]:
         """The names of the operators in it."""
         return frozenset(term.op for term in self.terms() if isinstance(term, Apply))

@@ -22,7 +22,7 @@ import numpy as np
 
 from fusewise.ir.graph import Attribute
 from fusewise.rewrite.facts import FACTS
-from fusewise.rewrite.match import Match
+from fusewise.rewrite.match import Match, Only
 from fusewise.rewrite.pattern import Apply, Pattern, pattern_of
 
 __all__ = [
@@ -65,7 +65,8 @@ class Rule:
 
     `law` is the property it rests on: `associative distributive commutative` or, for rules that name a known composition,
     `recognising`. `numeric` is its class on floats, `on` the kinds of element type it is claimed for. `needs` are facts
-    about variables (`facts.FACTS`), `guard` what else must hold. `published` says which published rule it is.
+    about variables (`facts.FACTS`), `guard` what else must hold; `only` narrows the search where the rule has a chance to
+    save anything. `published` says which published rule it is.
     Without `samples` it is checked on broadcasts of small shapes.
     """
 
@@ -77,6 +78,7 @@ class Rule:
     on: tuple[str, ...] = FLOATS
     needs: tuple[tuple[str, str], ...] = ()
     guard: Guard | None = None
+    only: Mapping[str, Only] = field(default_factory=dict)
     samples: tuple[Sample, ...] = ()
     published: str = ""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusewise.rewrite.rule import NUMBERS, SIGNED, Rule, rule
-from fusewise.rewrite.rules.guards import wide_divisor
+from fusewise.rewrite.rules.guards import narrow, wide_divisor
 
 __all__ = ["ARITHMETIC"]
 
@@ -20,6 +20,7 @@ def _regroup(op: str, numeric: str, on: tuple[str, ...]) -> Rule:
         "associative",
         numeric,
         on=on,
+        only={"r": narrow, "s": narrow},
         published=published,
     )
 
@@ -46,6 +47,8 @@ REGROUPING: tuple[Rule, ...] = (
     *(_once(op, _INTEGERS) for op in ("BitwiseAnd", "BitwiseOr")),
 )
 
+_NARROW = {"a": narrow, "b": narrow}
+
 DIFFERENCES: tuple[Rule, ...] = (
     rule(
         "gather-difference-then-sum",
@@ -54,6 +57,7 @@ DIFFERENCES: tuple[Rule, ...] = (
         "associative",
         "reassociating",
         on=NUMBERS,
+        only=_NARROW,
     ),
     rule(
         "gather-sum-then-difference",
@@ -62,6 +66,7 @@ DIFFERENCES: tuple[Rule, ...] = (
         "associative",
         "reassociating",
         on=NUMBERS,
+        only=_NARROW,
     ),
     rule(
         "gather-differences",
@@ -70,6 +75,7 @@ DIFFERENCES: tuple[Rule, ...] = (
         "associative",
         "reassociating",
         on=NUMBERS,
+        only=_NARROW,
     ),
     rule(
         "gather-difference-from",
@@ -78,6 +84,7 @@ DIFFERENCES: tuple[Rule, ...] = (
         "associative",
         "reassociating",
         on=NUMBERS,
+        only=_NARROW,
     ),
     rule(
         "gather-difference-from-then-difference",
@@ -86,6 +93,7 @@ DIFFERENCES: tuple[Rule, ...] = (
         "associative",
         "reassociating",
         on=NUMBERS,
+        only=_NARROW,
     ),
     rule(
         "gather-difference-from-difference",
@@ -94,6 +102,7 @@ DIFFERENCES: tuple[Rule, ...] = (
         "associative",
         "reassociating",
         on=NUMBERS,
+        only=_NARROW,
     ),
     rule(
         "gather-difference-of-difference",
@@ -102,6 +111,7 @@ DIFFERENCES: tuple[Rule, ...] = (
         "associative",
         "reassociating",
         on=NUMBERS,
+        only=_NARROW,
     ),
     rule(
         "gather-difference-of-sum",
@@ -110,6 +120,7 @@ DIFFERENCES: tuple[Rule, ...] = (
         "associative",
         "reassociating",
         on=NUMBERS,
+        only=_NARROW,
     ),
 )
 
@@ -120,6 +131,7 @@ QUOTIENTS: tuple[Rule, ...] = (
         lambda g, x, a, b: x * (b / a),
         "associative",
         "reassociating",
+        only=_NARROW,
     ),
     rule(
         "gather-product-then-quotient",
@@ -127,11 +139,20 @@ QUOTIENTS: tuple[Rule, ...] = (
         lambda g, x, a, b: x * (a / b),
         "associative",
         "reassociating",
+        only=_NARROW,
     ),
     rule(
         "gather-quotients",
         lambda g, x, a, b: (x / a) / b,
         lambda g, x, a, b: x / (a * b),
+        "associative",
+        "reassociating",
+        only=_NARROW,
+    ),
+    rule(
+        "product-of-reciprocals",
+        lambda g, a, b: g.Reciprocal(a) * g.Reciprocal(b),
+        lambda g, a, b: g.Reciprocal(a * b),
         "associative",
         "reassociating",
     ),
@@ -161,13 +182,6 @@ QUOTIENTS: tuple[Rule, ...] = (
         "reciprocal-twice",
         lambda g, a: g.Reciprocal(g.Reciprocal(a)),
         lambda g, a: a,
-        "associative",
-        "reassociating",
-    ),
-    rule(
-        "product-of-reciprocals",
-        lambda g, a, b: g.Reciprocal(a) * g.Reciprocal(b),
-        lambda g, a, b: g.Reciprocal(a * b),
         "associative",
         "reassociating",
     ),

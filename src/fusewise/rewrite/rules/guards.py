@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from fusewise.ir.graph import Graph
+from fusewise.ir.types import TensorType
 from fusewise.ops.reduce import reduced_axes
 from fusewise.ops.spec import Call
 from fusewise.rewrite.match import Match
 from fusewise.rewrite.rule import Guard
 
-__all__ = ["all_of", "reduces", "same_shape", "uniform", "wide_divisor"]
+__all__ = ["all_of", "narrow", "reduces", "same_shape", "uniform", "wide_divisor"]
 
 
 def all_of(*guards: Guard) -> Guard:
@@ -66,6 +68,14 @@ def same_shape(*variables: str) -> Guard:
         return None if len({match.type(name).dims for name in variables}) == 1 else "shapes differ"
 
     return check
+
+
+def narrow(graph: Graph, value: str, root: str) -> bool:
+    """Is the value constant, or smaller than what it is a part of?"""
+    mine, whole = graph.types.get(value), graph.types.get(root)
+    if value in graph.constants or not (isinstance(mine, TensorType) and isinstance(whole, TensorType)):
+        return True
+    return mine.shape != whole.shape
 
 
 def wide_divisor(match: Match) -> str | None:

@@ -1,0 +1,126 @@
+"""Where a pattern is found, and what its variables stand for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fusewise.ir.graph import Graph
+from fusewise.ops.build import GraphBuilder
+from fusewise.rewrite.match import Several, flattened, matches
+from fusewise.rewrite.pattern import Variable, pattern_of
+
+
+def found(function: Any, graph: Graph, index: int = -1) -> list[dict[str, Any]]:
+    """What the named variables are in each match at a node."""
+    pattern = pattern_of(function).flat()
+    index = range(len(graph.nodes))[index]
+    return [
+        {term.name: what for term, what in match.bound.items() if isinstance(term, Variable)}
+        for match in matches(pattern, graph, index)
+    ]
+
+
+def test_operands_of_a_sum_are_a_set(written: Any) -> None:
+    graph = written(lambda g, x, y: g.Exp(y) + x)
+    assert found(lambda g, a, b: a + g.Exp(b), graph) == [{"b": "y", "a": "x"}]
+    graph = written(lambda g, x, y: g.Exp(y) - x)
+    assert not found(lambda g, a, b: a - g.Exp(b), graph)
+
+
+def test_the_same_variable_is_the_same_value(written: Any) -> None:
+    graph = written(lambda g, x, y, z: y * x + z * y)
+    (first, *_) = found(lambda g, a, b, c: a * b + a * c, graph)
+    assert first["a"] == "y"
+    assert {first["b"], first["c"]} == {"x", "z"}
+    assert not found(lambda g, a, b: a * b + b, graph)
+
+
+def test_chains_are_matched_in_any_grouping(written: Any) -> None:
+    graph = written(lambda g, x, y, z, w: ((x * g.Sqrt(y)) * z) * (g.Sqrt(y) * w))
+    graph = merged(graph)
+    (match, *_) = matches(pattern_of(lambda g, a: g.Sqrt(a) * g.Sqrt(a)).flat(), graph, len(graph.nodes) - 1)
+    assert match.bound[Variable("a")] == "y"
+    assert isinstance(match.rest, Several)
+    assert sorted(match.rest.values) == ["w", "x", "z"]
+    assert match.regrouped == {"Mul"}
+    assert len(match.nodes) == len(graph.nodes)
+
+
+def merged(graph: Graph) -> Graph:
+    from fusewise.passes.merge_equal import merge_equal
+    from fusewise.trace import Trace
+
+    return merge_equal(graph, Trace())
+
+
+def test_a_variable_met_once_takes_what_is_left_of_an_inner_product(written: Any) -> None:
+    graph = written(lambda g, x, y, z, w: x * y * z + w * x)
+    bound = [b for b in found(lambda g, a, b, c: a * b + a * c, graph) if isinstance(b["b"], Several)]
+    assert {what["a"] for what in bound} == {"x"}
+    assert {frozenset(what["b"].values) for what in bound} == {frozenset("yz")}
+
+
+def test_a_chain_ends_where_somebody_else_reads(written: Any) -> None:
+    graph = written(lambda g, x, y, z: (x * y * z, g.Exp(x * y)))
+    index = next(i for i, node in enumerate(graph.nodes) if node.op == "Mul" and "z" in node.inputs)
+    assert flattened(graph, index)[0] == (graph.nodes[0].outputs[0], "z")
+
+
+def test_attributes_must_fit() -> None:
+    build = GraphBuilder()
+    x = build.input("x", (2, 3, 4))
+    axes = build.constant([1])
+    kept = build.op("ReduceSum", x, axes, keepdims=1)
+    gone = build.op("ReduceSum", x, axes, keepdims=0)
+    graph = build.finish(build.op("Add", kept, gone))
+    assert not found(lambda g, x, axes: g.ReduceSum(x, axes), graph, 0), "attributes nobody mentions"
+    assert found(lambda g, x, axes: g.ReduceSum(x, axes, keepdims=1), graph, 0)
+    assert not found(lambda g, x, axes: g.ReduceSum(x, axes, keepdims=1), graph, 1)
+    assert found(lambda g, a, p: g.ReduceSum(a, p, like="r"), graph, 1)
+    assert not found(lambda g, a, p: g.ReduceSum(a, p, like="r") + g.ReduceSum(a, p, like="r"), graph)
+    assert found(lambda g, a, p: g.ReduceSum(a, p, like="r") + g.ReduceSum(a, p, like="s"), graph)
+
+
+def test_only_optional_variables_may_be_absent() -> None:
+    build = GraphBuilder()
+    graph = build.finish(build.op("ReduceSum", build.input("x", (2, 3))))
+    assert not found(lambda g, x, axes: g.ReduceSum(x, axes), graph)
+    assert found(lambda g, x, axes=None: g.ReduceSum(x, axes), graph) == [{"x": "x", "axes": ""}]
+
+
+def test_literals_are_uniform_constants(written: Any) -> None:
+    def halved(g: Any, a: Any) -> Any:
+        return a * 0.5
+
+    assert found(halved, written(lambda g, x, c: x * c, constants={"c": 0.5}))
+    assert found(halved, written(lambda g, x, c: x * c, constants={"c": [0.5, 0.5, 0.5]}))
+    assert not found(halved, written(lambda g, x, c: x * c, constants={"c": [0.5, 0.5, 0.25]}))
+    assert not found(halved, written(lambda g, x, c: x * c, constants={"c": []}, x=(1, 1)))
+    assert not found(halved, written(lambda g, x, c: x * c))
+
+
+def test_several_roots_share_an_operand() -> None:
+    build = GraphBuilder()
+    x = build.input("x", (2, 4))
+    one, two = build.constant([[1.0]] * 4), build.constant([[2.0]] * 4)
+    other = build.op("MatMul", build.input("y", (2, 4)), one)
+    graph = build.finish(build.op("MatMul", x, one), build.op("MatMul", x, two), other)
+    pairs = found(lambda g, x, v, w: (g.MatMul(x, v), g.MatMul(x, w)), graph, 1)
+    assert pairs == [{"x": "x", "v": one, "w": two}]
+
+
+def test_a_pattern_may_mean_one_output_of_several() -> None:
+    build = GraphBuilder()
+    first, second = build.op("Split", build.input("x", (2, 4)), outputs=2, axis=1, num_outputs=2)
+    graph = build.finish(build.op("Sub", first, second))
+
+    def turned(g: Any, x: Any) -> Any:
+        low, high = g.Split(x, like="s", outputs=2)
+        return high - low
+
+    def straight(g: Any, x: Any) -> Any:
+        low, high = g.Split(x, like="s", outputs=2)
+        return low - high
+
+    assert found(straight, graph) == [{"x": "x"}]
+    assert not found(turned, graph)
