@@ -18,6 +18,7 @@ def all_of(*guards: Guard) -> Guard:
     def check(match: Match) -> str | None:
         return next((reason for guard in guards if (reason := guard(match)) is not None), None)
 
+    check.__doc__ = "; ".join((guard.__doc__ or "").rstrip(".") for guard in guards)
     return check
 
 
@@ -33,7 +34,7 @@ def _axes(match: Match, like: str = "r") -> tuple[tuple[int, ...], tuple[int, ..
 
 
 def reduces(match: Match) -> str | None:
-    """The reduction combines known axes, and at least one element along each."""
+    """The axes are known, and something is reduced."""
     found = _axes(match)
     if found is None:
         return "the axes are not known"
@@ -58,6 +59,7 @@ def uniform(variable: str) -> Guard:
             return f"{variable} would line up with other axes"
         return None
 
+    check.__doc__ = f"{variable} does not vary along them"
     return check
 
 
@@ -67,6 +69,7 @@ def same_shape(*variables: str) -> Guard:
     def check(match: Match) -> str | None:
         return None if len({match.type(name).dims for name in variables}) == 1 else "shapes differ"
 
+    check.__doc__ = f"{' and '.join(variables)} have one shape"
     return check
 
 

@@ -1,0 +1,135 @@
+"""The page of rules in the documentation, from the table: `python -m fusewise.rewrite.page > docs/rules.md`."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from fusewise.rewrite.pattern import Apply, Pattern, Term, Variable
+from fusewise.rewrite.rule import Rule
+from fusewise.rewrite.rules.table import ALGEBRA
+
+__all__ = ["page", "spellings"]
+
+_PAPER = {"associative": "45", "distributive": "38", "commutative": "66"}
+"""Rules the paper counts in each family (Niu et al., PLDI 2021, section 4.2)."""
+
+_HEAD = """# Rewrite rules
+
+Rules that save arithmetic on elementwise operators and reductions, after DNNFusion (Niu et al., PLDI 2021, section 4.2). They
+run after the clean-up passes, as `rewrite_exactly` and `rewrite_algebra`; `--exact` leaves the first only, and
+`--disable NAME` any one of them. A rule is applied where it saves operations, or the same operations read fewer elements, or
+the same with fewer operators; the largest saving goes first. Every one is checked without rounding, over fractions or
+integers that wrap around, and in float32 against ONNX's reference evaluator.
+
+This page is written from the table of rules; do not edit it.
+
+## How many
+
+Operands of sums, products, maxima and logical operators are matched as sets, in any order and grouping, so one rule stands
+for all the ways its left side can be written down. The paper publishes ten of its 149 rules; its counts are those of rules
+as written, where `A * B -> B * A` is one. The families are compared by both counts.
+
+"""
+
+_CLASSES = """
+A rule of class `exact` gives the same bits. `reassociating` is the same mathematics: roundings and the sign of a zero may
+differ, and so may answers whose way, before or after, leads past the largest or smallest number of the type; a finite answer
+within that range stays one, and for finite operands NaN stays NaN. `approximate` rules would leave the range in ordinary use;
+they are off. The class is that on floats; on integers and booleans every rule is exact.
+"""
+
+
+def spellings(pattern: Pattern) -> int:
+    """In how many ways the pattern can be written with operators of two operands, apart from the names of variables."""
+    roots = pattern.flat().roots
+    return len({tuple(_renamed(form)) for form in itertools.product(*map(_forms, roots))})
+
+
+def _forms(term: Term) -> list[Term]:
+    if not isinstance(term, Apply):
+        return [term]
+    found: dict[Term, None] = {}
+    for operands in itertools.product(*map(_forms, term.operands)):
+        orders: Iterable[Sequence[Term]] = (
+            itertools.permutations(operands) if term.regroups or term.commutes else (operands,)
+        )
+        for order in orders:
+            for tree in _trees(term, order) if term.regroups else (_applied(term, order),):
+                found[tree] = None
+    return list(found)
+
+
+def _applied(term: Apply, operands: Sequence[Term]) -> Apply:
+    return Apply(term.op, tuple(operands), term.attributes, term.like, term.outputs, term.index)
+
+
+def _trees(term: Apply, operands: Sequence[Term]) -> Iterator[Term]:
+    """Every grouping of the operands, in this order, into applications to two."""
+    if len(operands) == 1:
+        yield operands[0]
+    for cut in range(1, len(operands)):
+        for left in _trees(term, operands[:cut]):
+            for right in _trees(term, operands[cut:]):
+                yield _applied(term, (left, right))
+
+
+def _renamed(form: Iterable[Term]) -> Iterator[str]:
+    names: dict[str, str] = {}
+
+    def text(term: Term) -> str:
+        if isinstance(term, Variable):
+            return names.setdefault(term.name, f"v{len(names)}")
+        if isinstance(term, Apply):
+            return f"{term.op}({', '.join(map(text, term.operands))}){term.attributes}"
+        return str(term)
+
+    return map(text, form)
+
+
+def _counts(rules: Sequence[Rule]) -> str:
+    laws = list(dict.fromkeys(rule.law for rule in rules))
+    number = Counter(rule.law for rule in rules)
+    written = Counter[str]()
+    for rule in rules:
+        written[rule.law] += spellings(rule.before)
+    rows = [f"| {law} | {number[law]} | {written[law]} | {_PAPER.get(law, '')} |" for law in laws]
+    total = f"| all | {len(rules)} | {written.total()} | 149 |"
+    return "\n".join(["| family | rules | as written | paper |", "|---|---|---|---|", *rows, total]) + "\n"
+
+
+def _published(rules: Sequence[Rule]) -> str:
+    texts = dict.fromkeys(rule.published for rule in rules if rule.published)
+    rows = [f"| `{text}` | {', '.join(f'`{r.name}`' for r in rules if r.published == text)} |" for text in texts]
+    rows.append("| `A * B -> B * A` | how operands are matched |")
+    return "\n".join(["| published | here |", "|---|---|", *rows]) + "\n"
+
+
+def _row(rule: Rule) -> str:
+    needs = [f"{variable} {fact}" for variable, fact in rule.needs]
+    guard = [(rule.guard.__doc__ or "").strip().rstrip(".")] if rule.guard is not None and rule.guard.__doc__ else []
+    cells = (
+        f"`{rule.name}`",
+        f"`{rule.before}`",
+        f"`{rule.after}`",
+        rule.numeric,
+        " ".join(rule.on),
+        "; ".join(needs + guard),
+    )
+    return "| " + " | ".join(cells) + " |"
+
+
+def page(rules: Sequence[Rule] = ALGEBRA) -> str:
+    """The page as Markdown."""
+    parts = [_HEAD, _counts(rules), "\n## The published ones\n\n", _published(rules), "\n## All of them\n", _CLASSES]
+    for law in dict.fromkeys(rule.law for rule in rules):
+        rows = [_row(rule) for rule in rules if rule.law == law]
+        head = "| rule | before | after | class | element types | where |\n|---|---|---|---|---|---|\n"
+        parts.append(f"\n### {law.capitalize()}\n\n{head}" + "\n".join(rows) + "\n")
+    return "".join(parts)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())
