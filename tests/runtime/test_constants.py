@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusewise.codegen.llvm.pack import CHUNK, PACKERS
-from fusewise.codegen.llvm.winograd_transform import transformed_weights
+from fusewise.codegen.llvm.pack import CHUNK, PACK_PANELS
 from fusewise.codegen.packing import packed, panels, panels_of
 from fusewise.codegen.view import View
 from fusewise.ir.dtypes import dtype_of
@@ -25,8 +24,7 @@ from fusewise.runtime.jit import Library, load
 
 @pytest.fixture(scope="module")
 def library() -> Library:
-    images = compile_many([kernel.build for kernel in PACKERS], host_target())
-    return load(images, [kernel.symbol for kernel in PACKERS])
+    return load(compile_many([PACK_PANELS.build], host_target()), [PACK_PANELS.symbol])
 
 
 def view(array: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> View:
@@ -71,18 +69,6 @@ def test_matrices(
     data = panels_of(seen, ((outer, depth * columns),), ((depth, inner[0]),), (columns, inner[1]), lanes, vectors)
     packing = packed(seen, "test", lambda matrix: panels(matrix, lanes, vectors), data)
     np.testing.assert_array_equal(natively(array, packing, library, workers), packing.pack(array).reshape(-1))
-
-
-@pytest.mark.parametrize("outputs, inputs", [(8, 1), (12, 5), (40, 33)])
-@pytest.mark.parametrize("vectors, workers", [(1, 1), (2, 3)])
-def test_filters_for_winograd(outputs: int, inputs: int, vectors: int, workers: int, library: Library) -> None:
-    array = np.random.default_rng(outputs).standard_normal((outputs, inputs, 3, 3)).astype(np.float32)
-    seen = view(array, array.shape, (inputs * 9, 9, 3, 1))
-    data = panels_of(seen, (), ((inputs, 9),), (outputs, inputs * 9), 8, vectors, (3, 1))
-    packing = packed(seen, "test", lambda weight: panels(transformed_weights(weight), 8, vectors), data)
-    expected = packing.pack(array).reshape(-1)
-    # both form the sums in float64, in another order
-    np.testing.assert_allclose(natively(array, packing, library, workers), expected, rtol=1e-7, atol=1e-9)
 
 
 def test_a_file_that_aligns_nothing(library: Library) -> None:

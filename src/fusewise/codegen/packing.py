@@ -63,13 +63,12 @@ def panels_of(
     columns: tuple[int, int],
     lanes: int,
     vectors: int,
-    taps: tuple[int, int] | None = None,
 ) -> Panels | None:
     """What `panels` does to a view with these axes, as data; None for what is left to NumPy: other types, a few columns."""
     extent, stride = columns
     if view.operand.dtype != FLOAT32 or extent < lanes or 0 in view.shape:
         return None
-    return Panels(view.offset, outer, depth, stride, column_starts(extent, lanes, vectors), lanes, vectors, taps)
+    return Panels(view.offset, outer, depth, stride, column_starts(extent, lanes, vectors), lanes, vectors)
 
 
 def packed(

@@ -22,9 +22,7 @@ class Panels:
     """A constant [outer..., depth..., columns] arranged as [outer][panel][depth][column of the panel].
 
     Axes are (extent, stride) in elements of the constant in C order, the first element at `offset`. `starts` has the
-    first column of every run of `run` columns, and `runs` of these make a panel. With `taps`, the strides of a 3x3 filter's
-    rows and columns, every element is a filter, and the result is [position][panel][depth][column] of its transform for
-    Winograd's convolution.
+    first column of every run of `run` columns, and `runs` of these make a panel.
     """
 
     offset: int
@@ -34,7 +32,6 @@ class Panels:
     starts: tuple[int, ...]
     run: int
     runs: int
-    taps: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

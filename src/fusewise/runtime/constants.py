@@ -11,8 +11,7 @@ from functools import reduce
 
 import numpy as np
 
-from fusewise.codegen.llvm.pack import ARGUMENTS, CHUNK, PACK_FILTERS, PACK_PANELS
-from fusewise.codegen.llvm.winograd_transform import POSITIONS
+from fusewise.codegen.llvm.pack import ARGUMENTS, CHUNK, PACK_PANELS
 from fusewise.lower.program import Buffer, KernelCode, Panels
 from fusewise.runtime.arena import ALIGNMENT_BYTES, address_of, aligned_block, settled
 from fusewise.runtime.threads import shared_pool, step_table
@@ -22,8 +21,7 @@ __all__ = ["filled", "packers_for"]
 
 def packers_for(buffers: tuple[Buffer, ...]) -> tuple[KernelCode, ...]:
     """The native code that `filled` needs for these buffers."""
-    wanted = {_packer(panels).symbol: _packer(panels) for panels in map(_native, buffers) if panels is not None}
-    return tuple(wanted.values())
+    return (PACK_PANELS,) if any(_native(buffer) is not None for buffer in buffers) else ()
 
 
 def filled(buffers: tuple[Buffer, ...], addresses: Mapping[str, int], workers: int) -> dict[int, np.ndarray]:
@@ -40,7 +38,7 @@ def filled(buffers: tuple[Buffer, ...], addresses: Mapping[str, int], workers: i
         data = buffers[number].data
         assert data is not None
         found[number] = block[at : at + sizes[number]]
-        _pack(found[number], np.ascontiguousarray(data), panels, addresses[_packer(panels).symbol], workers)
+        _pack(found[number], np.ascontiguousarray(data), panels, addresses[PACK_PANELS.symbol], workers)
         at += -(-sizes[number] // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
     for number, buffer in enumerate(buffers):
         if buffer.kind != "constant" or number in native:
@@ -56,15 +54,9 @@ def _native(buffer: Buffer) -> Panels | None:
     return None if panels is None or panels.run % CHUNK else panels
 
 
-def _packer(panels: Panels) -> KernelCode:
-    return PACK_PANELS if panels.taps is None else PACK_FILTERS
-
-
 def _nbytes(panels: Panels) -> int:
     extents = [extent for extent, _ in (*panels.outer, *panels.depth)]
-    return (
-        int(np.prod(extents, dtype=np.int64)) * len(panels.starts) * panels.run * (POSITIONS if panels.taps else 1) * 4
-    )
+    return int(np.prod(extents, dtype=np.int64)) * len(panels.starts) * panels.run * 4
 
 
 def _pack(target: np.ndarray, source: np.ndarray, panels: Panels, function: int, workers: int) -> None:
@@ -73,9 +65,7 @@ def _pack(target: np.ndarray, source: np.ndarray, panels: Panels, function: int,
     columns = np.add.outer(np.array(panels.starts, np.int64), np.arange(panels.run)) * panels.column_stride
     count = len(panels.starts) // panels.runs
     chunks = panels.runs * panels.run // CHUNK
-    header = np.array(
-        [outer.size, count, depth.size, chunks, panels.column_stride == 1, *(panels.taps or (0, 0))], np.int64
-    )
+    header = np.array([outer.size, count, depth.size, chunks, panels.column_stride == 1], np.int64)
     at = {
         "target": address_of(target),
         "source": address_of(source) + panels.offset * source.itemsize,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fusewise.codegen.kernel import Kernel
+from fusewise.codegen.kernel import Kernel, Params
 from fusewise.codegen.llvm import winograd
 from fusewise.codegen.llvm.winograd import WINOGRAD
 from fusewise.codegen.target import TARGETS, Target
@@ -25,6 +25,15 @@ TOLERANCE = 5e-6
 
 EVERYWHERE = replace(WINOGRAD, accepts=winograd.applies)
 """The kernel without its rule of where it is worth it, so that small shapes test it too."""
+
+
+def with_outputs(tile: int) -> Kernel:
+    """The kernel that computes tiles of this many outputs along an axis."""
+
+    def space(task: Task, target: Target) -> list[Params]:
+        return [params for params in WINOGRAD.space(task, target) if params["outputs"] == tile]
+
+    return replace(EVERYWHERE, space=space)
 
 
 def last(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -146,21 +155,23 @@ def error_of(
     return float(np.abs(arrays["out0"] - stored(expected)).max() / np.abs(expected).max())
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    batch=st.integers(1, 2),
+    tile=st.sampled_from((2, 4)),
+    batch=st.integers(1, 3),
     extents=st.tuples(st.integers(1, 19), st.integers(1, 19)),
-    inputs=st.sampled_from((32, 36, 40, 57, 64, 72)),
-    outputs=st.sampled_from((32, 40, 49, 64, 72)),
+    inputs=st.sampled_from((8, 16, 36, 57, 64, 72, 130, 192)),
+    outputs=st.sampled_from((8, 21, 32, 49, 64, 72)),
     pads=st.tuples(*[st.integers(0, 2)] * 4),
     bias=st.booleans(),
     epilogue=st.sampled_from(("none", "relu", "residual", "swish")),
     planar_output=st.booleans(),
-    workers=st.integers(1, 3),
+    workers=st.integers(1, 8),
 )
 def test_random_geometry(
     run_kernel: Any,
     target: Target,
+    tile: int,
     batch: int,
     extents: tuple[int, int],
     inputs: int,
@@ -169,20 +180,23 @@ def test_random_geometry(
     **options: Any,
 ) -> None:
     height, width = (max(e, 3 - a - b) for e, a, b in zip(extents, pads[:2], pads[2:], strict=True))
-    assert error_of(run_kernel, target, (batch, inputs, height, width), outputs, pads, **options) <= TOLERANCE
+    x = (batch, inputs, height, width)
+    assert error_of(run_kernel, target, x, outputs, pads, kernel=with_outputs(tile), **options) <= TOLERANCE
 
 
-@pytest.mark.parametrize("channels, extent", [(64, 56), (128, 28), (256, 14), (512, 14)])
-def test_error_stays_within_the_bound(run_kernel: Any, target: Target, channels: int, extent: int) -> None:
-    error = error_of(run_kernel, target, (1, channels, extent, extent), min(channels, 128), workers=2)
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize("channels, extent", [(64, 56), (128, 28), (256, 14), (512, 7), (1024, 14)])
+def test_error_stays_within_the_bound(run_kernel: Any, target: Target, channels: int, extent: int, tile: int) -> None:
+    x = (1, channels, extent, extent)
+    error = error_of(run_kernel, target, x, min(channels, 128), workers=2, kernel=with_outputs(tile))
     assert 0 < error <= TOLERANCE
 
 
 def test_every_parameter_set_gives_the_same_answer(run_kernel: Any, target: Target) -> None:
     task = convolution((1, 40, 15, 13), 72)
     for params in EVERYWHERE.space(task, target):
-        for tiles, together in ((params["tiles"], params["panels"]), (1, 1), (2, 3)):
-            one = {**params, "tiles": tiles, "panels": together}
+        for tiles, together, depth in ((params["tiles"], params["panels"], 40), (1, 1, 16), (2, 3, 20)):
+            one = {**params, "tiles": tiles, "panels": together, "depth": depth}
             chosen = replace(EVERYWHERE, space=lambda *_, p=one: [p])
             assert error_of(run_kernel, target, (1, 40, 15, 13), 72, kernel=chosen, workers=3) <= TOLERANCE, one
 
@@ -207,8 +221,17 @@ def test_accepts_where_it_pays(target: Target) -> None:
     task = convolution((1, 64, 56, 56), 64)
     assert WINOGRAD.accepts(task, target) is None
     assert "order" in str(WINOGRAD.accepts(replace(task, exact=True), target))
-    assert "channels" in str(WINOGRAD.accepts(convolution((1, 16, 56, 56), 64), target))
-    assert "direct" in str(WINOGRAD.accepts(convolution((1, 512, 7, 7), 512), target))
+    assert "channels" in str(WINOGRAD.accepts(convolution((1, 3, 56, 56), 64), target))
+    assert "direct" in str(WINOGRAD.accepts(convolution((1, 512, 3, 3), 512), target))
+
+
+@pytest.mark.parametrize("extent, tile", [(56, 4), (14, 4), (7, 4), (6, 2)])
+def test_the_scheme_suits_the_extent(target: Target, extent: int, tile: int) -> None:
+    assert next(iter(WINOGRAD.space(convolution((1, 256, extent, extent), 256), target)))["outputs"] == tile
+
+
+def test_refuses_weights_that_vary(target: Target) -> None:
+    task = convolution((1, 64, 56, 56), 64)
     varying = tuple(replace(operand, constant=False) for operand in task.operands)
     assert "constant" in str(WINOGRAD.accepts(replace(task, operands=varying), target))
 

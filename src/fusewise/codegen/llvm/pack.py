@@ -12,17 +12,15 @@ from collections.abc import Callable, Mapping
 from fusewise.codegen.kernel import Argument
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import enter
-from fusewise.codegen.llvm.winograd_transform import emit_filter_tile
 from fusewise.lower.program import KernelCode
 
-__all__ = ["ARGUMENTS", "CHUNK", "HEADER", "PACKERS", "PACK_FILTERS", "PACK_PANELS"]
+__all__ = ["ARGUMENTS", "CHUNK", "HEADER", "PACK_PANELS"]
 
 ARGUMENTS = ("target", "source", "header", "outer", "depth", "columns")
 """Pointers the functions take: memory to fill, the float32 constant, `HEADER`, and i64 offsets into the constant."""
 
-HEADER = ("outer", "panels", "depth", "chunks", "adjacent", "tap_row", "tap_column")
-"""i64 words: extents of the tables (columns are counted by panel and chunk), whether the columns of a chunk are neighbours,
-and the strides of a 3x3 filter."""
+HEADER = ("outer", "panels", "depth", "chunks", "adjacent")
+"""i64 words: extents of the tables (columns are counted by panel and chunk), and whether the columns of a chunk are neighbours."""
 
 CHUNK = 4
 """Columns that are handled together."""
@@ -112,44 +110,5 @@ def _copy(f: Function, at: Pointers, words: Pointers, unit: Value) -> None:
     f.when(f.compare("icmp ne", words["adjacent"], 0), copied, gathered)
 
 
-def _transform(f: Function, at: Pointers, words: Pointers, unit: Value) -> None:
-    """target[position, panel, d, column] = (G g G^T)[position] of the filter at source[depth[d] + columns[panel, column]]."""
-    width = f.mul(words["chunks"], CHUNK)
-    plane = f.mul(f.mul(words["panels"], words["depth"]), width)
-    start = f.at(at["target"], f.mul(f.mul(unit, words["depth"]), width))
-
-    def chunked(chunk: Value, _: object) -> None:
-        sources = _sources(f, at, at["source"], f.add(f.mul(unit, words["chunks"]), chunk))
-
-        def step(d: Value, _: object) -> None:
-            offset = _entry(f, at["depth"], d)
-            taps = [
-                [
-                    _gathered(f, sources, _sum(f, offset, f.mul(words["tap_row"], i), f.mul(words["tap_column"], j)))
-                    for j in range(3)
-                ]
-                for i in range(3)
-            ]
-            there = f.at(start, f.add(f.mul(d, width), f.mul(chunk, CHUNK)))
-            for position, value in enumerate(emit_filter_tile(f, taps)):
-                f.store(value, f.at(there, f.mul(plane, position)))
-
-        f.loop(0, words["depth"], 1, step, rolled=True)
-
-    f.loop(0, words["chunks"], 1, chunked, rolled=True)
-
-
-def _sum(f: Function, *terms: Int) -> Value:
-    total: Int = 0
-    for term in terms:
-        total = f.add(total, term)
-    return f.i64(total)
-
-
 PACK_PANELS = _function("pack_panels", _copy)
 """Copies."""
-
-PACK_FILTERS = _function("pack_filters", _transform)
-"""Copies 3x3 filters transformed for Winograd's convolution."""
-
-PACKERS = (PACK_PANELS, PACK_FILTERS)

@@ -1,157 +1,273 @@
-"""The transforms of Winograd's convolution F(2x2, 3x3): 3x3 filters, 2x2 outputs and 4x4 inputs at a time.
+"""The transforms of Winograd's convolutions F(2x2, 3x3) and F(4x4, 3x3) with 3x3 filters.
 
-A tile of outputs is A^T [(G g G^T) * (B^T d B)] A with d the 4x4 inputs and g the filter, and `*` element by element, so
-that 16 multiplications do the work of 36. Summed over input channels, each of the 16 positions is a matrix product of tiles
-and channels. Both transforms here work on a vector of channels at once, and need additions only.
+A tile of outputs is A^T [(G g G^T) * (B^T d B)] A with d the inputs that it spans and g the filter, and `*` element by
+element: 16 multiplications do the work of 36, or 36 that of 144. Summed over input channels, each position of a tile is a
+matrix product of tiles and channels. Every transform works on a vector of channels at once, along columns and then rows.
 
-Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016 (arXiv:1509.09308).
+A scheme is a polynomial's values at some points (Toom and Cook). F(2x2) takes 0, 1, -1 and infinity, and needs additions
+only. F(4x4) takes 0, infinity and two pairs of opposite numbers; the usual 1 and 2 lose four times the precision of the
+square roots of 1/2 and 2, whose products and squares stay near one.
+
+Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016 (arXiv:1509.09308), section 4. Choice of points:
+Barabasz, Anderson, Soodhalter and Gregg, Error Analysis and Improving the Accuracy of Winograd Convolution for Deep Neural
+Networks, ACM TOMS 2020 (arXiv:1803.10986).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from fusewise.codegen.llvm.conv_shape import Convolution
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_product import unravel
 
-__all__ = [
-    "POSITIONS",
-    "TILE",
-    "emit_filter_tile",
-    "emit_input_tile",
-    "output_tile",
-    "tile_counts",
-    "transformed_weights",
-]
+__all__ = ["BLOCK", "F2", "F4", "SCHEMES", "Scheme", "emit_filter", "emit_input_tile", "emit_sides", "tile_counts"]
 
-TILE = 2
-"""Outputs of a tile along an axis."""
-
-SPAN = 4
-"""Inputs of a tile along an axis."""
-
-POSITIONS = SPAN * SPAN
-"""Products of a tile."""
-
-INPUT = ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1))
-"""B^T."""
-
-FILTER = ((1.0, 0.0, 0.0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0.0, 0.0, 1.0))
-"""G."""
-
-OUTPUT = ((1, 1, 1, 0), (0, 1, -1, -1))
-"""A^T."""
+Line = Callable[["Arithmetic", Sequence[Value]], list[Value]]
+"""A transform along one axis."""
 
 Grid = list[list[Value]]
 
 
-def tile_counts(shape: Convolution) -> tuple[int, int, int]:
+@dataclass(frozen=True)
+class Arithmetic:
+    """Sums of vectors with constant factors; fused where the machine can."""
+
+    f: Function
+    fused: bool
+
+    def plus(self, a: Value, b: Value) -> Value:
+        return self.f.fadd(a, b)
+
+    def minus(self, a: Value, b: Value) -> Value:
+        return self.f.fsub(a, b)
+
+    def times(self, factor: float, a: Value) -> Value:
+        return self.f.fmul(self.f.constant(factor, a.type), a)
+
+    def add(self, a: Value, factor: float, b: Value) -> Value:
+        """a + factor * b."""
+        constant = self.f.constant(factor, a.type)
+        return self.f.fma(constant, b, a) if self.fused else self.f.fadd(a, self.f.fmul(constant, b))
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """`tile` outputs along an axis; `inputs` is B^T, `filters` G and `outputs` A^T, each along one axis."""
+
+    tile: int
+    inputs: Line
+    filters: Line
+    outputs: Line
+
+    @property
+    def span(self) -> int:
+        """Inputs of a tile along an axis."""
+        return self.tile + 2
+
+    @property
+    def positions(self) -> int:
+        """Products of a tile."""
+        return self.span * self.span
+
+
+def _inputs2(a: Arithmetic, d: Sequence[Value]) -> list[Value]:
+    return [a.minus(d[0], d[2]), a.plus(d[1], d[2]), a.minus(d[2], d[1]), a.minus(d[1], d[3])]
+
+
+def _filters2(a: Arithmetic, g: Sequence[Value]) -> list[Value]:
+    outside = a.plus(g[0], g[2])
+    return [g[0], a.times(0.5, a.plus(outside, g[1])), a.times(0.5, a.minus(outside, g[1])), g[2]]
+
+
+def _outputs2(a: Arithmetic, m: Sequence[Value]) -> list[Value]:
+    return [a.plus(a.plus(m[0], m[1]), m[2]), a.minus(a.minus(m[1], m[2]), m[3])]
+
+
+NEAR, FAR = math.sqrt(0.5), math.sqrt(2.0)
+"""The points of F(4x4) besides 0 and infinity, each with both signs."""
+
+NEAR_WEIGHT, FAR_WEIGHT = -2.0 / 3.0, 1.0 / 6.0
+"""One over the product of a point's distances to the other finite points; applied to the products, where it costs nothing."""
+
+
+def _inputs4(a: Arithmetic, d: Sequence[Value]) -> list[Value]:
+    near, near_odd = a.add(d[4], -2.0, d[2]), a.add(d[3], -2.0, d[1])
+    far, far_odd = a.add(d[4], -0.5, d[2]), a.add(d[3], -0.5, d[1])
+    return [
+        a.add(a.plus(d[0], d[4]), -2.5, d[2]),
+        a.add(near, NEAR, near_odd),
+        a.add(near, -NEAR, near_odd),
+        a.add(far, FAR, far_odd),
+        a.add(far, -FAR, far_odd),
+        a.add(a.plus(d[1], d[5]), -2.5, d[3]),
+    ]
+
+
+def _filters4(a: Arithmetic, g: Sequence[Value]) -> list[Value]:
+    near, far = a.add(g[0], 0.5, g[2]), a.add(g[0], 2.0, g[2])
+    return [
+        g[0],
+        a.add(near, NEAR, g[1]),
+        a.add(near, -NEAR, g[1]),
+        a.add(far, FAR, g[1]),
+        a.add(far, -FAR, g[1]),
+        g[2],
+    ]
+
+
+def _outputs4(a: Arithmetic, m: Sequence[Value]) -> list[Value]:
+    near, near_odd = a.plus(m[1], m[2]), a.minus(m[1], m[2])
+    far, far_odd = a.plus(m[3], m[4]), a.minus(m[3], m[4])
+
+    def both(power: int, x: Value, y: Value) -> Value:
+        return a.add(a.times(NEAR_WEIGHT * NEAR**power, x), FAR_WEIGHT * FAR**power, y)
+
+    return [
+        a.add(a.add(m[0], NEAR_WEIGHT, near), FAR_WEIGHT, far),
+        both(1, near_odd, far_odd),
+        both(2, near, far),
+        a.plus(both(3, near_odd, far_odd), m[5]),
+    ]
+
+
+F2 = Scheme(2, _inputs2, _filters2, _outputs2)
+
+F4 = Scheme(4, _inputs4, _filters4, _outputs4)
+
+SCHEMES = (F4, F2)
+
+BLOCK = 64
+"""Channels of an input tile that are transformed at once; they stay in the first cache level between the two sides."""
+
+
+def tile_counts(shape: Convolution, scheme: Scheme) -> tuple[int, int, int]:
     """Tiles along batch, rows and columns."""
-    rows, columns = (-(-axis.out // TILE) for axis in shape.spatial)
+    rows, columns = (-(-axis.out // scheme.tile) for axis in shape.spatial)
     return shape.batch, rows, columns
 
 
-def transformed_weights(weight: np.ndarray) -> np.ndarray:
-    """G g G^T of float32 weights [outputs, inputs, 3, 3] as float32 [16, inputs, outputs]; rounded once."""
-    matrix = np.array(FILTER)
-    outputs, inputs = weight.shape[:2]
-    filters = weight.astype(np.float64).reshape(-1, 3, 3)
-    found = (matrix @ filters @ matrix.T).reshape(outputs, inputs, POSITIONS)
-    return np.ascontiguousarray(found.transpose(2, 1, 0).astype(np.float32))
+def emit_sides(
+    a: Arithmetic,
+    line: Line,
+    kind: str,
+    extents: tuple[int, int],
+    between: Value,
+    read: Callable[[int, Value], Value],
+    write: Callable[[Value, Sequence[Value]], None],
+) -> None:
+    """matrix @ grid @ matrix^T of a grid with `extents[0]` rows and columns, for a matrix with `extents[1]` rows.
+
+    `read(i, j)` gives an element of the grid, `write(i, values)` takes a row of the result. Both sides are loops, which take
+    no longer than one piece of code, whose values would not fit the registers either. `between` is memory for
+    extents[0] * extents[1] vectors.
+    """
+    f, (inner, outer) = a.f, extents
+
+    def column(j: Value, _: Sequence[Value]) -> None:
+        there = f.at(between, j, kind)
+        for i, value in enumerate(line(a, [read(i, j) for i in range(inner)])):
+            f.store(value, f.at(there, i * inner, kind))
+
+    def row(i: Value, _: Sequence[Value]) -> None:
+        start = f.at(between, f.mul(i, inner), kind)
+        write(i, line(a, [f.load(kind, f.at(start, j, kind)) for j in range(inner)]))
+
+    f.loop(0, inner, 1, column, rolled=True)
+    f.loop(0, outer, 1, row, rolled=True)
 
 
-def emit_filter_tile(f: Function, taps: Grid) -> list[Value]:
-    """The 16 elements of G g G^T, of float32 vectors of 3x3 taps; formed in float64 and rounded once."""
-    half = f.constant(0.5, vector("double", taps[0][0].lanes))
+def emit_filter(
+    a: Arithmetic, scheme: Scheme, kind: str, between: Value, source: Value, width: int, target: Value, pitch: int
+) -> None:
+    """G g G^T of the filters of one vector of output channels: taps lie `width` elements apart, positions go `pitch` apart."""
+    f, span = a.f, scheme.span
 
-    def along(a: Value, b: Value, c: Value) -> list[Value]:
-        outside = f.fadd(a, c)
-        return [a, f.fmul(f.fadd(outside, b), half), f.fmul(f.fsub(outside, b), half), c]
+    def read(i: int, j: Value) -> Value:
+        return f.load(kind, f.at(source, f.mul(f.add(j, 3 * i), width)))
 
-    wide = [[f.convert("fpext", tap, "double") for tap in row] for row in taps]
-    columns = [along(*column) for column in zip(*wide, strict=True)]
-    rows = [along(*row) for row in zip(*columns, strict=True)]
-    return [f.convert("fptrunc", value, "float") for row in rows for value in row]
+    def write(i: Value, values: Sequence[Value]) -> None:
+        first = f.at(target, f.mul(i, span * pitch))
+        for j, value in enumerate(values):
+            f.store(value, f.at(first, j * pitch))
 
-
-def _combined(f: Function, coefficients: Sequence[int], values: Sequence[Value]) -> Value:
-    """The sum of values with coefficients 1, 0 or -1, the first of which that is not negative comes first."""
-    terms = [(c, value) for c, value in zip(coefficients, values, strict=True) if c]
-    terms.sort(key=lambda term: term[0] < 0)
-    total = terms[0][1]
-    for c, value in terms[1:]:
-        total = f.fadd(total, value) if c > 0 else f.fsub(total, value)
-    return total
-
-
-def _both_sides(f: Function, matrix: Sequence[Sequence[int]], grid: Grid) -> Grid:
-    """matrix @ grid @ matrix^T."""
-    columns = list(zip(*grid, strict=True))
-    half = [[_combined(f, row, column) for column in columns] for row in matrix]
-    return [[_combined(f, row, line) for row in matrix] for line in half]
-
-
-def output_tile(f: Function, products: Sequence[Value]) -> Grid:
-    """A^T m A: the 2x2 outputs of the 16 products."""
-    return _both_sides(f, OUTPUT, [list(products[k : k + SPAN]) for k in range(0, POSITIONS, SPAN)])
+    emit_sides(a, scheme.filters, kind, (3, span), between, read, write)
 
 
 def emit_input_tile(
-    f: Function, shape: Convolution, source: Value, zeros: Value, tile: Int, lanes: int, target: Value, pitch: int
+    a: Arithmetic,
+    scheme: Scheme,
+    shape: Convolution,
+    source: Value,
+    zeros: Value,
+    tile: Int,
+    lanes: int,
+    between: Value,
+    target: Value,
+    pitch: int,
 ) -> None:
     """B^T d B of one tile (its number counts over batch, rows and columns), for all channels.
 
     `source` is the data operand, `zeros` memory with a zero for every channel, which stands for the inputs outside. Position
-    e of channel c goes to element e * `pitch` + c of `target`.
+    e of channel c goes to element e * `pitch` + c of `target`. `between` has `BLOCK` elements for each position.
     """
-    n, *at = unravel(f, tile, tile_counts(shape))
+    f, span = a.f, scheme.span
+    n, *at = unravel(f, tile, tile_counts(shape, scheme))
     _, _, *strides = shape.data.strides
-    top, left = (f.sub(f.mul(k, TILE), axis.before) for k, axis in zip(at, shape.spatial, strict=True))
+    top, left = (f.sub(f.mul(k, scheme.tile), axis.before) for k, axis in zip(at, shape.spatial, strict=True))
     offset = f.add(shape.data.offset, f.mul(n, shape.data.strides[0]))
-    offset = f.add(offset, f.add(f.mul(top, strides[0]), f.mul(left, strides[1])))
     kind = vector("float", lanes)
 
-    def present(first: Int, k: int, extent: int) -> Value:
+    def present(first: Int, k: Int, extent: int) -> Value:
         return f.compare("icmp ult", f.add(first, k), extent)
 
-    def transform(pointers: Sequence[Sequence[Value]]) -> None:
-        def channels(c: Value, _: Sequence[Value]) -> None:
-            # the last vector is moved back to end at the last channel
-            here: Int = c if shape.inputs % lanes == 0 else f.minimum(c, shape.inputs - lanes)
-            inputs = [[f.load(kind, f.at(pointer, here)) for pointer in row] for row in pointers]
-            start = f.at(target, here)
-            for i, row in enumerate(_both_sides(f, INPUT, inputs)):
-                for j, value in enumerate(row):
-                    f.store(value, f.at(start, (i * SPAN + j) * pitch))
+    rows = [present(top, k, shape.spatial[0].extent) for k in range(span)]
+    starts = [f.add(offset, f.mul(f.add(top, k), strides[0])) for k in range(span)]
 
-        f.loop(0, shape.inputs, lanes, channels, rolled=True)
+    def channels(count: int, each: Callable[[Int], None]) -> None:
+        """The vectors of a block; the last is moved back to end at the last channel."""
+        f.loop(0, count, lanes, lambda c, _: each(f.minimum(c, count - lanes) if count % lanes else c), rolled=True)
 
-    def place(i: int, j: int) -> Value:
-        return f.at(source, f.add(offset, i * strides[0] + j * strides[1]))
-
-    def inside() -> None:
-        first = f.at(source, offset)
-        transform([[f.at(first, i * strides[0] + j * strides[1]) for j in range(SPAN)] for i in range(SPAN)])
-
-    def border() -> None:
-        rows = [present(top, k, shape.spatial[0].extent) for k in range(SPAN)]
-        columns = [present(left, k, shape.spatial[1].extent) for k in range(SPAN)]
-        transform(
-            [
-                [f.select(f.binary("and", rows[i], columns[j]), place(i, j), zeros) for j in range(SPAN)]
-                for i in range(SPAN)
+    def block(first: Int, count: int) -> None:
+        def column(j: Value, _: Sequence[Value]) -> None:
+            inside = present(left, j, shape.spatial[1].extent)
+            skip = f.mul(f.add(left, j), strides[1])
+            lines = [
+                f.at(f.select(f.binary("and", row, inside), f.at(source, f.add(start, skip)), zeros), first)
+                for row, start in zip(rows, starts, strict=True)
             ]
-        )
+            there = f.at(between, f.mul(j, BLOCK))
 
-    whole = [
-        f.compare("icmp ult", f.add(first, 0), axis.extent - SPAN + 1)
-        for first, axis in zip((top, left), shape.spatial, strict=True)
-        if axis.extent >= SPAN
-    ]
-    if len(whole) < 2:
-        border()
-    else:
-        f.when(f.binary("and", *whole), inside, border)
+            def each(c: Int) -> None:
+                values = scheme.inputs(a, [f.load(kind, f.at(pointer, c)) for pointer in lines])
+                for i, value in enumerate(values):
+                    f.store(value, f.at(f.at(there, c), i * span * BLOCK))
+
+            channels(count, each)
+
+        def row(i: Value, _: Sequence[Value]) -> None:
+            here = f.at(between, f.mul(i, span * BLOCK))
+            there = f.at(f.at(target, first), f.mul(i, span * pitch))
+
+            def each(c: Int) -> None:
+                start, end = f.at(here, c), f.at(there, c)
+                values = scheme.inputs(a, [f.load(kind, f.at(start, j * BLOCK)) for j in range(span)])
+                for j, value in enumerate(values):
+                    f.store(value, f.at(end, j * pitch))
+
+            channels(count, each)
+
+        f.loop(0, span, 1, column, rolled=True)
+        f.loop(0, span, 1, row, rolled=True)
+
+    if shape.inputs <= BLOCK:
+        block(0, shape.inputs)
+        return
+
+    def some(first: Value, _: Sequence[Value]) -> None:
+        # the last block is moved back to end at the last channel
+        block(f.minimum(first, shape.inputs - BLOCK), BLOCK)
+
+    f.loop(0, shape.inputs, BLOCK, some, rolled=True)
