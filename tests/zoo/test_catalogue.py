@@ -14,7 +14,8 @@ from fusewise.zoo.catalogue import MODELS, build, model_named
 NAMES = """
     resnet18 resnet34 resnet50 resnet101 resnet152 resnext50 vgg16 squeezenet1_1 mobilenet_v1 mobilenet_v2
     mobilenet_v3_small mobilenet_v3_large efficientnet_b0 efficientnet_b3 inception_v3 convnext_tiny densenet121
-    deeplabv3_mobilenet_v3_large unet yolo_v4 mobilenet_v1_ssd ssd_resnet50 c3d s3d bert_base distilbert tinybert albert
+    deeplabv3_mobilenet_v3_large unet yolo_v4 mobilenet_v1_ssd ssd_resnet50
+    faster_rcnn_resnet50_fpn mask_rcnn_resnet50_fpn c3d s3d bert_base distilbert tinybert albert
     mobilebert gpt2 vit_b_16 nasrnn nasnet_a_mobile
 """.split()
 
@@ -37,6 +38,11 @@ def test_a_name_like_no_other_points_to_the_list() -> None:
 def test_a_batch_below_one_is_refused() -> None:
     with pytest.raises(UsageError, match="at least 1, not 0"):
         build("squeezenet1_1", batch=0)
+
+
+def test_the_two_stage_detectors_take_one_image() -> None:
+    with pytest.raises(UsageError, match="written for one image, not for a batch of 2"):
+        build("faster_rcnn_resnet50_fpn", batch=2)
 
 
 def test_reading_the_table_imports_nothing_heavy() -> None:

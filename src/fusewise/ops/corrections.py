@@ -2,6 +2,7 @@
 
 Up to onnx 1.23 its Loop joins scan outputs along their first dimension instead of stacking them, and does nothing when the
 condition is absent; its Optional wraps the element in a list.
+What it only does slowly is in `rois`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+
+from fusewise.ops.rois import detection_operators
 
 __all__ = ["corrected_operators"]
 
@@ -67,7 +70,7 @@ def corrected_operators() -> tuple[type[Any], ...]:
         def _check_and_fix_outputs(self, found: tuple[Any, ...]) -> tuple[Any, ...]:
             return found
 
-    return (Loop, Optional)
+    return (Loop, Optional, *detection_operators())
 
 
 def _stacked(values: list[np.ndarray], kind: Any) -> np.ndarray:

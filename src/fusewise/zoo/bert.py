@@ -15,7 +15,7 @@ from fusewise.ir.dtypes import INT64
 from fusewise.ir.graph import Graph
 from fusewise.zoo.activations import activate
 from fusewise.zoo.attention import LOWEST, additive_mask, feed_forward, self_attention
-from fusewise.zoo.extents import Extent, extent, known, rest, row, view
+from fusewise.zoo.extents import Extent, counted, extent, known, rest, row, view
 from fusewise.zoo.layers import add, gemm, layer_norm, linear
 from fusewise.zoo.net import Net, finish, weight
 
@@ -60,9 +60,7 @@ def _counted_positions(net: Net, ids: str) -> str:
     """The same as DistilBERT has it: counted up, and repeated for every sequence."""
     if not net.decomposed:
         return position_ids(net, ids)
-    zero, one = net.constant(np.int64(0), "zero"), net.constant(np.int64(1), "one")
-    counted = known(net, net.op("Range", zero, extent(net, ids, 1).value, one), (TOKENS,))
-    lone = net.op("Unsqueeze", counted, net.constant([0], "axes"))
+    lone = net.op("Unsqueeze", counted(net, extent(net, ids, 1)), net.constant([0], "axes"))
     return known(net, net.op("Expand", lone, net.op("Shape", ids)), net.shape(ids))
 
 

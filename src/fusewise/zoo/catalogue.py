@@ -20,6 +20,7 @@ __all__ = ["MODELS", "ZooModel", "build", "model_named"]
 
 _CLASSIFY, _IMAGE = "image classification", "x float32[1,3,224,224]"
 _TEXT = "input_ids, attention_mask, token_type_ids int64[1,128]"
+_ROI_ALIGN = 21  # ONNX Runtime has no RoiAlign of opset 22
 _VISION = "torchvision's table of weights"
 _HUB = "Hugging Face checkpoint "
 
@@ -30,6 +31,7 @@ class ZooModel:
 
     Its builder is the function called `name` in the module `fusewise.zoo.<module>`. `parameters` and `macs` are the
     published figures, None where nobody published one for this form of the model; `source` says where they are from.
+    `opset` is the version of ONNX it is written in.
     """
 
     name: str
@@ -40,6 +42,7 @@ class ZooModel:
     parameters: int | None
     macs: float | None
     source: str
+    opset: int = 23
 
 
 MODELS: tuple[ZooModel, ...] = (
@@ -146,6 +149,28 @@ MODELS: tuple[ZooModel, ...] = (
         None,
         None,
         "NVIDIA/DeepLearningExamples, SSD300 v1.1 gives no figures",
+    ),
+    ZooModel(
+        "faster_rcnn_resnet50_fpn",
+        "rcnn",
+        "rcnn",
+        "object detection",
+        "x float32[1,3,800,800]",
+        41_755_286 + 53_126,
+        None,
+        _VISION + ", and 53,120 of batch normalisation and 6 for the colours, which it does not count",
+        opset=_ROI_ALIGN,
+    ),
+    ZooModel(
+        "mask_rcnn_resnet50_fpn",
+        "rcnn",
+        "rcnn",
+        "instance segmentation",
+        "x float32[1,3,800,800]",
+        44_401_393 + 53_126,
+        None,
+        _VISION + ", and 53,120 of batch normalisation and 6 for the colours, which it does not count",
+        opset=_ROI_ALIGN,
     ),
     ZooModel(
         "c3d",
@@ -256,4 +281,4 @@ def build(name: str, *, batch: int = 1, seed: int = 0, decomposed: bool = False)
     from fusewise.zoo.net import start
 
     builder = getattr(importlib.import_module(f"fusewise.zoo.{row.module}"), name)
-    return cast("Graph", builder(start(name, seed=seed, decomposed=decomposed), batch))
+    return cast("Graph", builder(start(name, seed=seed, decomposed=decomposed, opset=row.opset), batch))

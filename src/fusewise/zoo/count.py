@@ -8,7 +8,13 @@ from fusewise.ir.graph import Graph, Node
 
 __all__ = ["macs", "parameters"]
 
-_NOT_TRAINED = {"BatchNormalization": (3, 4), "Resize": (1, 2), "Clip": (1, 2), "QuantizeLinear": (1, 2)}
+_NOT_TRAINED = {
+    "BatchNormalization": (3, 4),
+    "Resize": (1, 2),
+    "Clip": (1, 2),
+    "QuantizeLinear": (1, 2),
+    "NonMaxSuppression": (3, 4),
+}
 """Operands that are statistics or settings, by operator."""
 
 

@@ -37,6 +37,13 @@ EXPORTED: Mapping[str, Export] = MappingProxyType(
         "unet": Export(
             292, "fits padding each map to its skip; the bilinear variant or unfolded constants would add more"
         ),
+        "faster_rcnn_resnet50_fpn": Export(
+            3640,
+            "fits a loop over the classes written out for each; ours does not resize the image, and indexes more simply",
+        ),
+        "mask_rcnn_resnet50_fpn": Export(
+            3999, "as Faster R-CNN; ours gives masks of 28 pixels and does not paste them into the image"
+        ),
         "tinybert": Export(366, "twenty-eight we cannot place; the layers are those of BERT"),
         "distilbert": Export(457, "thirteen we cannot place, about the mask"),
         "albert": Export(936, "its code of the time had an Einsum for the output product, and no reshape before it"),

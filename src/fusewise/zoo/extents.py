@@ -16,7 +16,7 @@ import numpy as np
 from fusewise.ir.types import TensorType
 from fusewise.zoo.net import Net
 
-__all__ = ["Extent", "divide", "extent", "known", "minus", "product", "rest", "row", "view"]
+__all__ = ["Extent", "counted", "divide", "extent", "known", "minus", "plus", "product", "rest", "row", "view"]
 
 _FLOAT, _INT64 = 1, 7  # ONNX's numbers for the types
 
@@ -46,17 +46,31 @@ def rest(figure: int) -> Extent:
     return Extent(figure, None)
 
 
-def divide(net: Net, dividend: Extent, divisor: int) -> Extent:
+def divide(net: Net, dividend: Extent, divisor: Extent | int) -> Extent:
     """Floor division, which tracers wrote on float32 numbers: Cast, Div, Floor, Cast."""
-    figure = dividend.figure // divisor
+    figure = dividend.figure // (divisor if isinstance(divisor, int) else divisor.figure)
     if not net.decomposed:
         return Extent(figure)
-    quotient = net.op("Div", net.op("Cast", dividend.value, to=_FLOAT), net.constant(float(divisor), "divisor"))
+    if isinstance(divisor, int):
+        other = net.constant(float(divisor), "divisor")
+    else:
+        other = net.op("Cast", divisor.value, to=_FLOAT)
+    quotient = net.op("Div", net.op("Cast", dividend.value, to=_FLOAT), other)
     return Extent(figure, net.op("Cast", net.op("Floor", quotient), to=_INT64))
 
 
 def product(net: Net, first: Extent, second: Extent) -> Extent:
     return Extent(first.figure * second.figure, _both(net, "Mul", first, second))
+
+
+def plus(net: Net, first: Extent, second: Extent) -> Extent:
+    return Extent(first.figure + second.figure, _both(net, "Add", first, second))
+
+
+def counted(net: Net, count: Extent) -> str:
+    """0, 1, 2, ... int64 [count], in a decomposed network: Range."""
+    zero, one = net.constant(np.int64(0), "zero"), net.constant(np.int64(1), "one")
+    return known(net, net.op("Range", zero, count.value, one), (count.figure,))
 
 
 def minus(net: Net, first: Extent, second: Extent) -> Extent:

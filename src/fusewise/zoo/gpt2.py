@@ -13,7 +13,7 @@ from fusewise.ir.dtypes import INT64
 from fusewise.ir.graph import Graph
 from fusewise.zoo.activations import activate
 from fusewise.zoo.attention import LOWEST, attend
-from fusewise.zoo.extents import extent, known, minus, row, view
+from fusewise.zoo.extents import counted, extent, known, minus, row, view
 from fusewise.zoo.layers import add, layer_norm, transpose
 from fusewise.zoo.net import Net, finish, weight
 
@@ -46,9 +46,8 @@ def _positions(net: Net, ids: str) -> str:
     """0, 1, 2, ... [1, tokens]; decomposed: counted up to the tokens there are, as its code says."""
     if not net.decomposed:
         return net.constant(np.arange(_TOKENS, dtype=np.int64)[None], "position_ids")
-    zero, one = net.constant(np.int64(0), "zero"), net.constant(np.int64(1), "one")
-    counted = known(net, net.op("Range", zero, extent(net, ids, 1).value, one), (_TOKENS,))
-    return view(net, net.op("Unsqueeze", counted, net.constant([0], "axes")), -1, extent(net, ids, 1), folded=False)
+    lone = net.op("Unsqueeze", counted(net, extent(net, ids, 1)), net.constant([0], "axes"))
+    return view(net, lone, -1, extent(net, ids, 1), folded=False)
 
 
 def _product(net: Net, x: str, name: str, width: int) -> str:

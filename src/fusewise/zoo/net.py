@@ -61,9 +61,9 @@ class Net:
         return value
 
 
-def start(name: str, *, seed: int, decomposed: bool) -> Net:
+def start(name: str, *, seed: int, decomposed: bool, opset: int = 23) -> Net:
     """An empty network whose weights follow from `seed` alone."""
-    return Net(GraphBuilder(name), np.random.default_rng(seed), decomposed)
+    return Net(GraphBuilder(name, opset), np.random.default_rng(seed), decomposed)
 
 
 def image(net: Net, shape: tuple[int, ...], name: str = "x") -> str:

@@ -5,13 +5,17 @@ Both take a convolution's weights apart without changing what the pair computes,
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 
 from fusewise.ir.graph import Constant, Graph, Node
+from fusewise.ops.build import GraphBuilder
 from fusewise.zoo.layers import Size, conv
 from fusewise.zoo.net import Net
 
-__all__ = ["folded_norms", "normed_conv"]
+__all__ = ["folded_norms", "frozen_norms", "normed_conv"]
 
 
 def folded_norms(graph: Graph) -> Graph:
@@ -59,3 +63,26 @@ def normed_conv(net: Net, x: str, name: str, channels: int, kernel: Size, *, eps
     settings = {"weight": gamma, "bias": offset + slope * mean, "running_mean": mean, "running_var": variance}
     operands = [net.constant(array.astype(np.float32), f"{name}.norm.{part}") for part, array in settings.items()]
     return net.op("BatchNormalization", y, *operands, name=f"{name}.norm", epsilon=epsilon, momentum=0.9)
+
+
+def frozen_norms(graph: Graph) -> Graph:
+    """Every BatchNormalization spelled out, as torchvision's detectors compute it with statistics that never change.
+
+    `scale = weight * (variance + epsilon).rsqrt()`, `x * scale + (bias - mean * scale)`, all four reshaped to
+    [1, channels, 1, 1] first.
+    """
+    b = GraphBuilder(graph.name, graph.opset)
+    b.types, b.constants, b.inputs = dict(graph.types), dict(graph.constants), list(graph.inputs)
+    for node in graph.nodes:
+        if node.op != "BatchNormalization":
+            b.nodes.append(node)
+            continue
+        write = partial(b.op, name=f"{node.name}.frozen")
+        shape = b.constant([1, -1, 1, 1], "shape")
+        gamma, beta, mean, variance = (write("Reshape", value, shape) for value in node.inputs[1:5])
+        epsilon = b.constant(float(node.attribute("epsilon")), "epsilon")
+        scale = write("Mul", gamma, write("Reciprocal", write("Sqrt", write("Add", variance, epsilon))))
+        offset = write("Sub", beta, write("Mul", mean, scale))
+        last = Node("Add", (write("Mul", node.inputs[0], scale), offset), node.outputs, name=node.name)
+        b.nodes.append(replace(last, origin=node.origin))
+    return b.finish(*graph.outputs)

@@ -22,6 +22,7 @@ __all__ = [
     "resnet152",
     "resnext50",
     "stem",
+    "stem_of",
 ]
 
 _BRANCH_SCALE = 0.5  # of the last gamma in a residual branch
@@ -29,7 +30,11 @@ _BRANCH_SCALE = 0.5  # of the last gamma in a residual branch
 
 def stem(net: Net, batch: int, size: int) -> str:
     """The image input `x`, a 7x7 convolution and a pooling: [batch, 64, size / 4, size / 4]."""
-    x = image(net, (batch, 3, size, size))
+    return stem_of(net, image(net, (batch, 3, size, size)))
+
+
+def stem_of(net: Net, x: str) -> str:
+    """A 7x7 convolution and a pooling: a quarter of the size, 64 channels."""
     return max_pool(net, conv_bn(net, x, "stem", 64, 7, stride=2), 3, stride=2, padding=1)
 
 
