@@ -244,7 +244,8 @@ def emit_direct(
     def right(outer: Sequence[Int], group: Int, panel: Int, columns: Sequence[Int]) -> Panel:
         number = f.add(f.mul(group, in_group), panel)
         first = f.at(weights, f.mul(number, product.depth * tile.width), tile.element)
-        return Panel(tuple(f.at(first, v * tile.lanes, tile.element) for v in range(tile.vectors)), tile.width)
+        columns_at = tuple(f.at(first, v * tile.lanes, tile.element) for v in range(tile.vectors))
+        return Panel(columns_at, tile.width, following=f.at(first, product.depth * tile.width, tile.element))
 
     def start(outer: Sequence[Int], columns: Sequence[Int]) -> list[Value]:
         count = min(tile.lanes, product.columns)
