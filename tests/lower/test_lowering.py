@@ -137,3 +137,19 @@ def test_concat_operands_with_one_reader_are_written_in_place() -> None:
     ]
     concat = next(node for node in graph.nodes if node.op == "Concat")
     assert set(copies) <= {concat.inputs[0]}, "only the operand that is read twice may be copied"
+
+
+def test_concats_that_extend_each_other_share_memory() -> None:
+    b = GraphBuilder("dense")
+    features = [b.op("Relu", b.op("Conv", b.input("x", (1, 3, 6, 6)), weights(b, 4, 3, 1, 1)))]
+    for _ in range(3):
+        joined = b.op("Concat", *features, axis=1) if len(features) > 1 else features[0]
+        pooled = b.op("MaxPool", joined, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+        features.append(b.op("Conv", pooled, weights(b, 2, b.shape(pooled)[1], 1, 1)))
+    graph = b.finish(b.op("Exp", b.op("MaxPool", b.op("Concat", *features, axis=1), kernel_shape=[2, 2])))
+    feeds = {"x": np.random.default_rng(0).standard_normal((1, 3, 6, 6), dtype=np.float32)}
+    lowered = lower_partition(partition(graph, Trace()), Trace())
+    found = interpret_lowered(lowered, feeds)
+    expected = reference(graph, feeds)
+    np.testing.assert_allclose(found[graph.outputs[0]], expected[graph.outputs[0]], rtol=1e-5, atol=1e-5)
+    assert [work.label for work in lowered.work if not isinstance(work, HostWork) and work.label == "Concat"] == []

@@ -43,12 +43,12 @@ class Storage:
 
 @dataclass(frozen=True)
 class Layout:
-    """`storage` for every value that is ever in memory; `views` are those that cost nothing to make, `assembled` the
-    results of a Concat whose pieces are written each to its place."""
+    """`storage` for every value that is ever in memory; `views` are those that cost nothing to make; `assembled` the
+    results of a Concat whose pieces are written each to its place, and those pieces."""
 
     storage: Mapping[str, Storage]
     views: frozenset[str]
-    assembled: frozenset[str] = frozenset()
+    assembled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def strides_in_order(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
@@ -80,7 +80,7 @@ class _Planner:
     views: set[str] = field(default_factory=set)
     orders: dict[str, tuple[int, ...]] = field(default_factory=dict)
     parents: dict[str, tuple[str, int, int]] = field(default_factory=dict)
-    assembled: set[str] = field(default_factory=set)
+    assembled: dict[str, tuple[str, ...]] = field(default_factory=dict)
     moves: bool = True
     orders_wanted: bool = True
 
@@ -100,7 +100,7 @@ class _Planner:
             for node in group.members(self.graph):
                 if node.writes and node.outputs[0] in self.assembled:
                     self._place_pieces(group, node)
-        return Layout(self.storage, frozenset(self.views), frozenset(self.assembled))
+        return Layout(self.storage, frozenset(self.views), self.assembled)
 
     def _place(self, group: Group, value: str, kind: TensorType, on_host: bool) -> None:
         if on_host:
@@ -116,7 +116,7 @@ class _Planner:
     def _place_pieces(self, group: Group, concat: Node) -> None:
         """What the group itself puts into an assembled Concat is stored, in its place if it may be."""
         self._place_root(concat.outputs[0])
-        for value in concat.inputs:
+        for value in self.assembled[concat.outputs[0]]:
             if self.graph.producer.get(value) in group.nodes:
                 self._place_root(value)
 
@@ -249,10 +249,11 @@ class _Planner:
 
     def _find_parents(self) -> None:
         """Values that can be written straight into the result of the one Concat that reads them."""
+        known: dict[tuple[int, tuple[str, ...]], str] = {}
         for position, group in enumerate(self.partition.groups):
             for node in group.members(self.graph):
                 if position not in self.host and self._is_assembled(group, node):
-                    self._move_operands(node)
+                    self._move_operands(node, known)
 
     def _is_assembled(self, group: Group, node: Node) -> bool:
         """Is a Concat there only to be stored? Otherwise whoever reads it chooses the operand to read."""
@@ -264,23 +265,30 @@ class _Planner:
         inside = [n for n in group.nodes if n in self.graph.users[node.outputs[0]]]
         return not any(self.graph.nodes[reader].op not in VIEWS for reader in inside)
 
-    def _move_operands(self, node: Node) -> None:
+    def _move_operands(self, node: Node, known: dict[tuple[int, tuple[str, ...]], str]) -> None:
+        """Give the operands their places; those that an earlier Concat joined alike (DenseNet's chains) move as one."""
         output = node.outputs[0]
-        self.assembled.add(output)
         axis = node.attribute("axis", 0) % self.graph.tensor(output).rank
+        pieces = node.inputs
+        for end in range(len(pieces) - 1, 1, -1):
+            if self.moves and (axis, pieces[:end]) in known:
+                pieces = (known[axis, pieces[:end]], *pieces[end:])
+                break
+        self.assembled[output] = pieces
+        known.setdefault((axis, node.inputs), output)
         start = 0
-        for value in node.inputs:
-            if self.moves and self._may_move(value, node):
+        for value in pieces:
+            if self.moves and self._may_move(value, pieces):
                 self.parents[value] = (output, axis, start)
             start += self.graph.tensor(value).dims[axis]
 
-    def _may_move(self, value: str, concat: Node) -> bool:
+    def _may_move(self, value: str, pieces: tuple[str, ...]) -> bool:
         index = self.graph.producer.get(value)
         if index is None or value in self.graph.output_set or value in self.parents:
             return False
         owner = self.partition.group_of[index]
         group = self.partition.groups[owner]
-        if owner in self.host or concat.inputs.count(value) != 1:
+        if owner in self.host or pieces.count(value) != 1:
             return False
         return self.graph.nodes[index].op not in VIEWS or self._is_even(group, value)
 

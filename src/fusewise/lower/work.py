@@ -238,7 +238,7 @@ class _Lowering:
         axis = node.attribute("axis", 0) % self.graph.tensor(output).rank
         start = 0
         tasks: list[TaskWork] = []
-        for value in node.inputs:
+        for value in self.layout.assembled.get(output, node.inputs):
             there = Storage(whole.root, whole.offset + start * whole.strides[axis], whole.strides)
             start += self.graph.tensor(value).dims[axis]
             if self.storage[value] != there and self.graph.tensor(value).size:
