@@ -10,6 +10,7 @@ from fusewise.cli.bench import bench
 from fusewise.cli.cache import cache
 from fusewise.cli.compile import compile_model
 from fusewise.cli.inspect import inspect
+from fusewise.cli.profile import profile
 from fusewise.cli.run import run
 from fusewise.cli.verify import verify
 from fusewise.cli.zoo import zoo
@@ -37,6 +38,7 @@ for _name, _verb in (
     app.command(_name)(_verb)
 app.add_typer(zoo, name="zoo")
 app.add_typer(cache, name="cache")
+app.add_typer(profile, name="profile")
 
 
 def _version(wanted: bool) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +25,7 @@ from importlib import metadata, resources
 from pathlib import Path
 
 from fusewise.codegen.target import Target
+from fusewise.runtime.folder import folder_fault
 
 __all__ = ["CacheInfo", "KernelCache", "source_digest"]
 
@@ -179,29 +179,13 @@ class KernelCache:
 
     def _usable(self, *, create: bool = True) -> bool:
         """Does the folder exist, or can it be made, for us alone?"""
-        if self._readable is not None:
-            return self._readable
-        try:
-            if create:
-                self.folder.parent.mkdir(parents=True, exist_ok=True)
-                with suppress(FileExistsError):
-                    self.folder.mkdir(mode=0o700)
-            status = self.folder.stat()
-        except OSError as error:
-            if create:
-                self._readable = False
-                self._complain(
-                    f"the cache folder {self.folder} cannot be used: {error.strerror}; working without the cache"
-                )
-            return False
-        shared = bool(status.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
-        foreign = hasattr(os, "geteuid") and status.st_uid != os.geteuid()
-        self._readable = stat.S_ISDIR(status.st_mode) and not shared and not foreign
-        if not self._readable:
-            self._complain(
-                f"the cache folder {self.folder} is not a folder that only you can write to, and what it holds would be "
-                "executed; working without the cache"
-            )
+        if self._readable is None:
+            fault = folder_fault(self.folder, create=create)
+            if fault and not create:
+                return False
+            self._readable = not fault
+            if fault:
+                self._complain(f"the cache folder {self.folder} {fault}; working without the cache")
         return self._readable
 
     def _complain(self, sentence: str) -> None:

@@ -1,0 +1,260 @@
+"""What groups of operators took on this machine: one SQLite file in the user's cache folder, shared by all processes.
+
+An entry has a key that says everything its duration depends on (`runtime.measure` makes it), and the median, the spread and the
+number of its samples, or why it could not be measured. Every entry is on disk before `record` returns, so an interruption
+loses nothing; writers wait for one another, readers for nobody.
+
+A file that is damaged, locked, of another layout or of another machine is left as it is. One warning says so, and a new file is
+begun beside it: `profile.sqlite`, `profile-2.sqlite` and so on, the first that can be used. DNNFusion (W. Niu et al., PLDI
+2021) keeps the same, collected once and used for every model.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from fusewise.runtime.folder import folder_fault
+
+__all__ = ["Measurement", "ProfileDatabase", "ProfileInfo"]
+
+_FOLDER, _MOST_FILES = "profile", 9
+_APPLICATION, _LAYOUT = 0x46757365, 1  # of SQLite's header: whose file it is, and the version of the tables
+_TABLES = """
+    CREATE TABLE machine (name TEXT NOT NULL);
+    CREATE TABLE entries (
+        key TEXT PRIMARY KEY, what TEXT NOT NULL, median_ns REAL, spread_ns REAL, count INTEGER NOT NULL, failure TEXT NOT NULL,
+        time REAL NOT NULL
+    ) WITHOUT ROWID;
+"""
+_PAUSE_SECONDS = 0.02
+_COLUMNS = "key, what, median_ns, spread_ns, count, failure"
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One entry. `spread_ns` is the distance between the quartiles, `failure` why there are no figures (then None)."""
+
+    key: str
+    what: str
+    median_ns: float | None
+    spread_ns: float | None
+    count: int
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class ProfileInfo:
+    """What a database holds; `path` is None when it is kept in memory only."""
+
+    path: Path | None
+    entries: int
+    failed: int
+    nbytes: int
+    machine: str
+
+
+class _Unsuitable(Exception):
+    """Why a file cannot be used."""
+
+
+class ProfileDatabase:
+    """Measurements by key in `folder`, for the machine called `machine`.
+
+    `warn` is told, as a sentence and once, why the usual file is not used. `wait_seconds`: how long another process may keep
+    the file to itself. Methods never raise for a file's sake: in the end entries live in memory. Several threads may use one
+    object, and a forked child opens the file anew.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        machine: str,
+        warn: Callable[[str], None] | None = None,
+        *,
+        wait_seconds: float = 5.0,
+    ) -> None:
+        self.folder = folder / _FOLDER
+        self.machine = machine
+        self._warn = warn
+        self._wait_seconds = wait_seconds
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._path: Path | None = None
+        self._owner = 0
+        self._refused: set[Path] = set()
+
+    def lookup(self, key: str) -> Measurement | None:
+        """The entry under `key`; None when there is none."""
+        row = self._run(lambda c: c.execute(f"SELECT {_COLUMNS} FROM entries WHERE key = ?", (key,)).fetchone())
+        return None if row is None else Measurement(*row)
+
+    def record(self, key: str, samples_ns: Sequence[float], what: str = "") -> Measurement:
+        """Keep the median and spread of samples, in nanoseconds, in the place of what was there."""
+        found = Measurement(key, what, statistics.median(samples_ns), _spread(samples_ns), len(samples_ns))
+        self._put(found)
+        return found
+
+    def fail(self, key: str, reason: str, what: str = "") -> Measurement:
+        """Keep that there is no measurement, and why."""
+        found = Measurement(key, what, None, None, 0, reason)
+        self._put(found)
+        return found
+
+    def entries(self) -> list[Measurement]:
+        """Everything, in the order of the keys."""
+        rows = self._run(lambda c: c.execute(f"SELECT {_COLUMNS} FROM entries ORDER BY key").fetchall())
+        return [Measurement(*row) for row in rows]
+
+    def info(self) -> ProfileInfo:
+        """Where the entries are and how many."""
+        entries, failed = self._run(
+            lambda c: c.execute("SELECT count(*), count(nullif(failure, '')) FROM entries").fetchone()
+        )
+        nbytes = sum(path.stat().st_size for path in self._files()) if self._path is not None else 0
+        return ProfileInfo(self._path, entries, failed, nbytes, self.machine)
+
+    def clear(self) -> int:
+        """Remove every entry of this machine; the number removed."""
+
+        def remove(connection: sqlite3.Connection) -> int:
+            count = connection.execute("DELETE FROM entries").rowcount
+            connection.execute("VACUUM")
+            return count
+
+        return self._run(remove)
+
+    def close(self) -> None:
+        """Let go of the file; the next call opens it again."""
+        with self._lock:
+            if self._connection is not None and self._owner == os.getpid():
+                self._connection.close()
+            self._connection = None
+
+    # --- files --------------------------------------------------------------------------------------------------------
+
+    def _put(self, entry: Measurement) -> None:
+        values = (entry.key, entry.what, entry.median_ns, entry.spread_ns, entry.count, entry.failure, time.time())
+        self._run(
+            lambda c: c.execute(
+                f"INSERT OR REPLACE INTO entries ({_COLUMNS}, time) VALUES (?, ?, ?, ?, ?, ?, ?)", values
+            )
+        )
+
+    def _run(self, action: Callable[[sqlite3.Connection], _Result]) -> _Result:
+        """Do something with the file in use; when that fails, with the next."""
+        with self._lock:
+            while True:
+                connection = self._opened()
+                try:
+                    return action(connection)
+                except sqlite3.Error as error:
+                    if self._path is None:
+                        raise
+                    self._refuse(self._path, str(error))
+                    self.close()
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None or self._owner != os.getpid():
+            self._owner = os.getpid()
+            self._connection = next(self._candidates())
+        return self._connection
+
+    def _candidates(self) -> Iterator[sqlite3.Connection]:
+        """Connections to the files that can be used, the usual one first, in the end to memory."""
+        fault = folder_fault(self.folder)
+        if fault:
+            self._complain(f"the folder of measurements {self.folder} {fault}; this program keeps its own in memory")
+        for number in range(1, 0 if fault else _MOST_FILES + 1):
+            self._path = self.folder / ("profile.sqlite" if number == 1 else f"profile-{number}.sqlite")
+            if self._path in self._refused:
+                continue
+            try:
+                yield _connected(self._path, self.machine, self._wait_seconds)
+            except (_Unsuitable, sqlite3.Error, OSError) as error:
+                self._refuse(self._path, str(error))
+        self._path = None
+        yield _connected(None, self.machine, self._wait_seconds)
+
+    def _files(self) -> Iterator[Path]:
+        """The database and what SQLite keeps beside it."""
+        assert self._path is not None
+        yield from self.folder.glob(f"{self._path.name}*")
+
+    def _refuse(self, path: Path, reason: str) -> None:
+        self._refused.add(path)
+        self._complain(f"measurements in {path} are left alone: {reason}; keeping new ones in a file beside it")
+
+    def _complain(self, sentence: str) -> None:
+        """Tell the first problem; the others follow from it."""
+        if self._warn is not None:
+            warn, self._warn = self._warn, None
+            warn(sentence)
+
+
+def _spread(samples: Sequence[float]) -> float:
+    """The distance between the quartiles."""
+    if len(samples) < 2:
+        return 0.0
+    low, _, high = statistics.quantiles(samples, n=4, method="inclusive")
+    return high - low
+
+
+def _connected(path: Path | None, machine: str, wait_seconds: float) -> sqlite3.Connection:
+    """A connection to a database with our tables, made if the file is new. Raises when the file is something else."""
+    if path is not None:
+        with suppress(FileExistsError):  # readable for its owner only
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        connection = sqlite3.connect(
+            ":memory:" if path is None else path, timeout=wait_seconds, isolation_level=None, check_same_thread=False
+        )
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            _prepare(connection, machine)
+            connection.execute("COMMIT")
+            connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            connection.execute("PRAGMA synchronous = NORMAL")
+            return connection
+        except BaseException as error:
+            connection.close()
+            # SQLite does not wait by itself while another process is the first to choose how the file is kept
+            if not (
+                isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            ):
+                raise
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _prepare(connection: sqlite3.Connection, machine: str) -> None:
+    """Make the tables in an empty file, check them in any other."""
+    (owner,) = connection.execute("PRAGMA application_id").fetchone()
+    (layout,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if not tables and not owner and not layout:
+        for statement in filter(str.strip, _TABLES.split(";")):
+            connection.execute(statement)
+        connection.execute("INSERT INTO machine VALUES (?)", (machine,))
+        connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {_LAYOUT}")
+        return
+    if owner != _APPLICATION or layout != _LAYOUT:
+        raise _Unsuitable("it is of another program or version")
+    (state,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if state != "ok":
+        raise _Unsuitable(f"it is damaged ({state})")
+    if connection.execute("SELECT name FROM machine").fetchall() != [(machine,)]:
+        raise _Unsuitable("they were taken on another machine")

@@ -1,0 +1,77 @@
+"""`fusewise profile`: info, clear, export."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fusewise.runtime.measure import machine_name
+from fusewise.runtime.profile import ProfileDatabase
+
+
+@pytest.fixture
+def filled(fusewise: Any, tmp_path: Path) -> ProfileDatabase:
+    database = ProfileDatabase(tmp_path / "cache", machine_name())
+    database.record("a", [2.0, 1.0, 3.0], "Conv+Relu")
+    database.fail("b", "TopK runs on the host", "TopK")
+    return database
+
+
+def test_info(fusewise: Any, filled: ProfileDatabase) -> None:
+    ended = fusewise("profile", "info")
+    assert ended.status == 0
+    assert str(filled.info().path) in ended.out
+    found = json.loads(fusewise("profile", "info", "--json").out)
+    assert list(found) == ["path", "entries", "failed", "bytes", "machine"]
+    assert (found["entries"], found["failed"], found["machine"]) == (2, 1, machine_name())
+
+
+def test_info_of_nothing(fusewise: Any) -> None:
+    found = json.loads(fusewise("profile", "info", "--json").out)
+    assert (found["entries"], found["failed"]) == (0, 0)
+
+
+def test_export_in_lines_and_as_one_array(fusewise: Any, filled: ProfileDatabase, tmp_path: Path) -> None:
+    expected = [
+        {"key": "a", "what": "Conv+Relu", "median_ns": 2.0, "spread_ns": 1.0, "count": 3, "failure": ""},
+        {
+            "key": "b",
+            "what": "TopK",
+            "median_ns": None,
+            "spread_ns": None,
+            "count": 0,
+            "failure": "TopK runs on the host",
+        },
+    ]
+    assert [json.loads(line) for line in fusewise("profile", "export").out.splitlines()] == expected
+    assert json.loads(fusewise("profile", "export", "--json").out) == expected
+    path = tmp_path / "out.jsonl"
+    ended = fusewise("profile", "export", "-o", path)
+    assert (ended.status, ended.out) == (0, "")
+    assert [json.loads(line) for line in path.read_text().splitlines()] == expected
+
+
+def test_export_to_where_nothing_can_be_written(fusewise: Any, filled: ProfileDatabase, tmp_path: Path) -> None:
+    ended = fusewise("profile", "export", "-o", tmp_path / "missing" / "out.jsonl")
+    assert ended.status == 2
+    assert "missing" in ended.sentence
+
+
+def test_clear(fusewise: Any, filled: ProfileDatabase) -> None:
+    assert json.loads(fusewise("profile", "clear", "--json").out)["removed"] == 2
+    assert "removed 0 measurements" in fusewise("profile", "clear").out
+    assert filled.entries() == []
+
+
+def test_a_damaged_file_is_a_warning(fusewise: Any, filled: ProfileDatabase) -> None:
+    path = filled.info().path
+    assert path is not None
+    filled.close()
+    path.write_bytes(b"nothing of ours" * 50)
+    ended = fusewise("profile", "info", "--json")
+    assert ended.status == 0
+    assert json.loads(ended.out)["entries"] == 0
+    assert "left alone" in ended.sentence
