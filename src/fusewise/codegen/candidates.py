@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from fusewise.codegen.kernel import Kernel
+from fusewise.codegen.llvm.attention import ATTENTION
 from fusewise.codegen.llvm.conv_kernels import CONV
 from fusewise.codegen.llvm.gemm import GEMM, MATMUL
 from fusewise.codegen.llvm.nest import ANY_NEST
@@ -18,6 +19,7 @@ __all__ = ["KERNELS", "candidates"]
 
 KERNELS: Mapping[str, tuple[Kernel, ...]] = MappingProxyType(
     {
+        "attention": ATTENTION,
         "average_pool": (POOL,),
         "conv": CONV,
         "conv_transpose": CONV_TRANSPOSE,

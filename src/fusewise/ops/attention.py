@@ -1,24 +1,36 @@
 """Operators of transformers: rotary embeddings and the attention family.
 
-Attention itself has no element definition here: written as one it would recompute every score for every output element.
-It has a function body in ONNX, of products and a Softmax, and is best expanded before lowering.
+The definition of Attention computes every score anew for every output element. It says what the operator is, and is run only
+when the kernel for it is switched off.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
-from fusewise.ir.dtypes import INT64
+from fusewise.ir.dtypes import BOOL, FLOAT32, INT64
 from fusewise.ops.cost import per_output
 from fusewise.ops.edges import every, per_operand
-from fusewise.ops.expr import Expr, cast, compare, select
-from fusewise.ops.indexing import dims, value
-from fusewise.ops.spec import Call, Mapping, OpSpec, Sample
+from fusewise.ops.expr import Expr, binary, cast, compare, const, index, reduce, select, unary
+from fusewise.ops.indexing import dims, spread, value
+from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
 
-__all__ = ["ATTENTION"]
+__all__ = ["ATTENTION", "ATTENTION_EXTRAS"]
 
 Index = tuple[Expr, ...]
 _MANY = Mapping.MANY_TO_MANY
+_LOWEST = -3.4028234663852886e38  # the lowest finite float32
+_NEVER = const(-math.inf, FLOAT32)
+
+ATTENTION_EXTRAS = (
+    ("softcap", 0.0),
+    ("softmax_precision", 1),
+    ("qk_matmul_output_mode", 0),
+    ("left_window_size", -1),
+    ("right_window_size", -1),
+)
+"""Attributes of Attention that nothing here computes, with the values at which they do nothing."""
 
 
 def _rotary(call: Call, output: int, at: Index) -> Expr:
@@ -56,6 +68,63 @@ def _rotary(call: Call, output: int, at: Index) -> Expr:
     return rotated if turned == size else select(compare("lt", place, turned), rotated, element(place))
 
 
+def _attention(call: Call, output: int, at: Index) -> Expr:
+    """softmax_j(scale q_i . k_j + mask_ij) . v_j, for operands with or without an axis of heads."""
+    _check_attention(call, output)
+    flat = len(dims(call)) == 3
+    heads, shared = _head_counts(call)
+    width = dims(call, 2)[-1] // (shared if flat else 1)
+    head, query = (at[2] // width, at[1]) if flat else (at[1], at[2])
+    element = at[2] % width if flat else at[3]
+    group = head // (heads // shared)
+    size = dims(call)[-1] // (heads if flat else 1)
+    keys = dims(call, 1)[-2]
+    scale = float(call.attribute("scale", 1 / math.sqrt(size)))
+
+    def operand(i: int, own: Expr, row: Expr, k: Expr, length: int) -> Expr:
+        return value(call, i, at[0], row, own * length + k) if flat else value(call, i, at[0], own, row, k)
+
+    def score(key: Expr, axis: str) -> Expr:
+        k = index(axis)
+        term = operand(0, head, query, k, size) * operand(1, group, key, k, size)
+        result = reduce("sum", ((axis, size),), term) * scale
+        if call.has(3):
+            place = spread((at[0], head, query, key), dims(call, 3))
+            given = call.at(3, *place)
+            result = select(given, result, _NEVER) if call.input(3).dtype == BOOL else result + given
+        return select(compare("le", key, query), result, _NEVER) if call.attribute("is_causal", 0) else result
+
+    peak = binary("max", reduce("max", (("m", keys),), score(index("m"), "mk")), const(_LOWEST, FLOAT32))
+    total = reduce("sum", (("s", keys),), unary("exp", score(index("s"), "sk") - peak))
+    weighted = unary("exp", score(index("t"), "tk") - peak) * operand(2, group, index("t"), element, width)
+    return reduce("sum", (("t", keys),), weighted) / select(compare("eq", total, 0.0), const(1.0, FLOAT32), total)
+
+
+def _head_counts(call: Call) -> tuple[int, int]:
+    """Heads of queries, and of keys and values."""
+    if len(dims(call)) == 4:
+        return dims(call)[1], dims(call, 1)[1]
+    return int(call.attribute("q_num_heads", 1)), int(call.attribute("kv_num_heads", 1))
+
+
+def _check_attention(call: Call, output: int) -> None:
+    """Refuse what the definition leaves out."""
+    if output or any(call.has(i) for i in (4, 5, 6)):
+        raise NotDefined("Attention with past or present keys and values")
+    for name, off in ATTENTION_EXTRAS:
+        if call.attribute(name, off) != off:
+            raise NotDefined(f"Attention with {name}")
+    if any(call.input(i).dtype != FLOAT32 for i in range(3)):
+        raise NotDefined("Attention on another type than float32")
+    if call.has(3):
+        heads, _ = _head_counts(call)
+        whole = (dims(call)[0], heads, dims(call)[-2], dims(call, 1)[-2])
+        if call.input(3).dtype not in (FLOAT32, BOOL):
+            raise NotDefined("Attention with a mask of another type")
+        if any(n not in (1, m) for n, m in zip(dims(call, 3)[::-1], whole[::-1], strict=False)):
+            raise NotDefined("Attention with a mask for a part of the keys")
+
+
 def _attention_flops(call: Call) -> int:
     """Two products of queries with keys and scores with values, and five operations per score."""
     q, k = dims(call, 0), dims(call, 1)
@@ -72,7 +141,7 @@ def _attention_flops(call: Call) -> int:
 
 
 def _without_definition(name: str, cost: Callable[[Call], int]) -> OpSpec:
-    return OpSpec(name, mapping=every(_MANY), flops=cost, family="attention")
+    return OpSpec(name, mapping=every(_MANY), flops=cost)
 
 
 def _f32(*shape: int) -> tuple[str, tuple[int, ...]]:
@@ -95,8 +164,14 @@ ATTENTION: tuple[OpSpec, ...] = (
         "Attention",
         mapping=every(_MANY),
         flops=_attention_flops,
+        define=_attention,
         family="attention",
-        samples=(Sample((_f32(1, 2, 3, 4), _f32(1, 2, 5, 4), _f32(1, 2, 5, 4))),),
+        samples=(
+            Sample((_f32(1, 2, 3, 4), _f32(1, 2, 5, 4), _f32(1, 2, 5, 4))),
+            Sample((_f32(2, 4, 3, 2), _f32(2, 2, 5, 2), _f32(2, 2, 5, 3), _f32(3, 5)), {"is_causal": 1, "scale": 0.75}),
+            Sample((_f32(2, 3, 4), _f32(2, 3, 4), _f32(2, 3, 6)), {"q_num_heads": 2, "kv_num_heads": 2}),
+            Sample((_f32(1, 1, 3, 2), _f32(1, 1, 4, 2), _f32(1, 1, 4, 2), ("bool", (1, 1, 3, 4)))),
+        ),
     ),
     _without_definition("LinearAttention", lambda call: 4 * call.input(0).size * dims(call, 2)[-1]),
     _without_definition("CausalConvWithState", lambda call: 2 * call.output().size * dims(call, 1)[-1]),

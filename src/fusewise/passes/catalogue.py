@@ -15,6 +15,7 @@ from fusewise.passes.fold_batch_norm import fold_batch_norm, lower_batch_norm
 from fusewise.passes.fold_constants import fold_constants
 from fusewise.passes.merge_equal import merge_equal
 from fusewise.passes.recognise_activations import recognise_activations
+from fusewise.passes.recognise_attention import recognise_attention
 from fusewise.passes.recognise_norms import recognise_norms
 from fusewise.passes.rewrite_algebra import rewrite_algebra, rewrite_exactly
 from fusewise.passes.simplify_arithmetic import simplify_arithmetic
@@ -60,6 +61,7 @@ CATALOGUE: tuple[CatalogueRow, ...] = (
     row(fold_batch_norm, "folds batch normalisation into the weights next to it", "reassociating"),
     row(lower_batch_norm, "writes other batch normalisation as a product and a sum", "reassociating"),
     row(absorb_scale, "takes a constant factor per channel into the weights before it", "reassociating"),
+    row(recognise_attention, "finds attention that was written out", "reassociating", late=True),
     row(rewrite_exactly, "saves operations by laws of order, logic and whole numbers", "exact", late=True),
     row(rewrite_algebra, "saves operations by laws of arithmetic", "reassociating", late=True),
 )

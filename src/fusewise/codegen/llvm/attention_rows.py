@@ -1,0 +1,107 @@
+"""What happens to the scores of an attention between its two products: the mask, and the exponentials with their sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fusewise.codegen.llvm import mathfn
+from fusewise.codegen.llvm.attention_shape import AttentionShape
+from fusewise.codegen.llvm.emit import Function, Int, Value, vector
+from fusewise.codegen.llvm.gemm_entry import widened
+from fusewise.codegen.llvm.reduction import across_lanes
+from fusewise.codegen.target import Target
+from fusewise.ir.dtypes import BOOL, FLOAT32
+
+__all__ = ["Strip", "exponentials", "masked"]
+
+LOWEST = -3.4028234663852886e38  # the lowest finite float32
+
+
+@dataclass(frozen=True)
+class Strip:
+    """Rows of scores in scratch memory, `pitch` elements apart, and a place for one number per row.
+
+    A row has `keys` scores; the first `seen` of them are computed, a whole number of vectors or all.
+    """
+
+    scores: Value
+    sums: Value
+    rows: int
+    pitch: int
+    keys: int
+    seen: Int
+
+
+def masked(
+    f: Function,
+    target: Target,
+    s: AttentionShape,
+    pointers: Mapping[str, Value],
+    at: tuple[Int, Int, Int, Int],
+    score: Value,
+) -> Value:
+    """Scores of consecutive keys from `at` (batch, head, query, key) on, with the mask; a key that takes no part has -inf."""
+    batch, head, query, key = at
+    lanes, never = score.lanes, f.constant(-math.inf, score.type)
+    if s.mask is not None:
+        offset = f.add(s.mask.at(f, batch, head, query), f.mul(key, s.mask.element))
+        dtype = BOOL if s.mask_is_bool else FLOAT32
+        pointer = pointers[s.mask.operand]
+        given = widened(f, target, pointer, offset, s.mask.element, dtype, lanes, min(lanes, s.keys))
+        if s.mask_is_bool:
+            score = f.select(f.compare("icmp ne", given, f.constant(0, given.type)), score, never)
+        else:
+            score = f.fadd(score, given)
+    if s.causal:
+        lane = Value("<" + ", ".join(f"i64 {k}" for k in range(lanes)) + ">", f"<{lanes} x i64>")
+        own: Value = f.i64(0) if lanes == 1 else lane
+        behind = f.splat(f.i64(f.sub(f.i64(query), f.i64(key))), lanes)
+        score = f.select(f.compare("icmp sle", own, behind), score, never)
+    return score
+
+
+def exponentials(f: Function, target: Target, strip: Strip, lanes: int) -> None:
+    """Every score becomes exp(score - the row's largest), in place; the row's number becomes one over their sum.
+
+    A row whose keys all take no part gives zeros, as ONNX wants it.
+    """
+    kind = vector("float", lanes)
+    end = strip.seen if isinstance(strip.seen, Value) else -(-strip.seen // lanes) * lanes
+
+    def row(r: Value, _: Sequence[Value]) -> None:
+        scores = f.at(strip.scores, f.mul(r, strip.pitch))
+        if strip.keys % lanes:
+            _end_row(f, f.at(scores, strip.keys // lanes * lanes), lanes, strip.keys % lanes)
+
+        def largest(i: Value, carried: Sequence[Value]) -> Sequence[Value]:
+            return (f.intrinsic("maxnum", carried[0], f.load(kind, f.at(scores, i))),)
+
+        # with a finite floor, -inf minus the largest is never NaN
+        peak = f.loop(0, end, lanes, largest, (f.constant(LOWEST, kind),), rolled=True)[0]
+        shift = f.splat(across_lanes(f, target, "max", peak, FLOAT32), lanes)
+
+        def power(i: Value, carried: Sequence[Value]) -> Sequence[Value]:
+            place = f.at(scores, i)
+            result = mathfn.call(f, target, "exp_bounded", f.fsub(f.load(kind, place), shift))
+            f.store(result, place)
+            return (f.fadd(carried[0], result),)
+
+        sums = f.loop(0, end, lanes, power, (f.constant(0.0, kind),), rolled=True)[0]
+        total = across_lanes(f, target, "sum", sums, FLOAT32)
+        empty = f.compare("fcmp oeq", total, f.constant(0.0, "float"))
+        inverse = f.binary("fdiv", f.constant(1.0, "float"), total)
+        f.store(f.select(empty, f.constant(0.0, "float"), inverse), f.at(strip.sums, r))
+
+    f.loop(0, strip.rows, 1, row, rolled=True)
+
+
+def _end_row(f: Function, place: Value, lanes: int, kept: int) -> None:
+    """Fill the last vector of a row with keys that take no part."""
+    if lanes == 1:
+        return
+    kind = vector("float", lanes)
+    bits = ", ".join("i1 true" if k < kept else "i1 false" for k in range(lanes))
+    known = Value(f"<{bits}>", f"<{lanes} x i1>")
+    f.store(f.select(known, f.load(kind, place), f.constant(-math.inf, kind)), place)

@@ -1,0 +1,150 @@
+"""What an attention computes and where its operands lie, as numbers.
+
+Queries, keys and values are (batch, heads, tokens, size) or (batch, tokens, heads * size) in ONNX; both are the same four strides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusewise.codegen.llvm.emit import Function, Int
+from fusewise.codegen.view import View, view_of
+from fusewise.ir.dtypes import BOOL, FLOAT32
+from fusewise.lower.task import Anchor, Reason, Task
+from fusewise.ops.attention import ATTENTION_EXTRAS
+
+__all__ = ["AttentionShape", "Heads", "understand"]
+
+
+@dataclass(frozen=True)
+class Heads:
+    """An operand by batch, head, row (a token, or for the mask a query) and element (for the mask a key); strides in elements."""
+
+    operand: str
+    offset: int
+    batch: int
+    head: int
+    row: int
+    element: int
+
+    def at(self, f: Function, batch: Int, head: Int, row: Int) -> Int:
+        """The offset of element 0 of a row."""
+        offset: Int = self.offset
+        for index, stride in ((batch, self.batch), (head, self.head), (row, self.row)):
+            offset = f.add(offset, f.mul(index, stride))
+        return offset
+
+
+@dataclass(frozen=True)
+class AttentionShape:
+    """out[b, h, i] = softmax_j(scale * query[b, h, i] . key[b, g, j] + mask[b, h, i, j]) . value[b, g, j], g = h // sharing.
+
+    `size` is the length of a query and a key, `width` of a value. `mask_is_bool`: it says which keys take part. `flat`: the output
+    is (batch, tokens, heads * width).
+    """
+
+    batch: int
+    heads: int
+    sharing: int
+    queries: int
+    keys: int
+    size: int
+    width: int
+    scale: float
+    causal: bool
+    query: Heads
+    key: Heads
+    value: Heads
+    mask: Heads | None
+    mask_is_bool: bool
+    flat: bool
+
+    def place(self, f: Function, batch: Int, head: Int, query: Int, element: Int) -> tuple[dict[str, Int], str]:
+        """The output's index, and the name of its last variable."""
+        if self.flat:
+            return {"i0": batch, "i1": query, "i2": f.add(f.mul(head, self.width), element)}, "i2"
+        return {"i0": batch, "i1": head, "i2": query, "i3": element}, "i3"
+
+
+def understand(task: Task) -> AttentionShape | Reason:
+    """The task as an attention this kernel computes, or why it is none."""
+    anchor = task.anchor
+    if anchor is None or anchor.op != "Attention":
+        return Reason("no attention at the anchor")
+    extras = [name for name, off in ATTENTION_EXTRAS if anchor.attribute(name, off) != off]
+    if 0 in task.extents or extras:
+        return Reason("a case that the attention kernel leaves out", ", ".join(extras))
+    if any(kind is not None for kind in anchor.inputs[4:]):
+        return Reason("past keys and values")
+    views: list[View] = []
+    for position in range(3):
+        view = view_of(task, position)
+        if isinstance(view, Reason):
+            return view
+        if view.operand.dtype != FLOAT32 or 0 in view.shape:
+            return Reason("element type has no attention kernel", view.operand.dtype.name)
+        views.append(view)
+    heads = _head_counts(anchor, views)
+    q, k, v = (_heads(view, count) for view, count in zip(views, (heads[0], heads[1], heads[1]), strict=True))
+    query_rows, size = _rows(views[0], heads[0])
+    key_rows, _ = _rows(views[1], heads[1])
+    _, width = _rows(views[2], heads[1])
+    whole = (views[0].shape[0], heads[0], query_rows, key_rows)
+    mask = _mask(task, anchor, whole)
+    if isinstance(mask, Reason):
+        return mask
+    scale = anchor.attribute("scale")
+    return AttentionShape(
+        batch=whole[0],
+        heads=heads[0],
+        sharing=heads[0] // heads[1],
+        queries=query_rows,
+        keys=key_rows,
+        size=size,
+        width=width,
+        scale=1 / math.sqrt(size) if scale is None else float(scale),
+        causal=bool(anchor.attribute("is_causal", 0)),
+        query=q,
+        key=k,
+        value=v,
+        mask=None if mask is None else mask[0],
+        mask_is_bool=mask is not None and mask[1],
+        flat=len(views[0].shape) == 3,
+    )
+
+
+def _head_counts(anchor: Anchor, views: Sequence[View]) -> tuple[int, int]:
+    """Heads of queries, and of keys and values."""
+    if len(views[0].shape) == 4:
+        return views[0].shape[1], views[1].shape[1]
+    return int(anchor.attribute("q_num_heads", 1)), int(anchor.attribute("kv_num_heads", 1))
+
+
+def _rows(view: View, heads: int) -> tuple[int, int]:
+    """Tokens, and elements of a head."""
+    return view.shape[-2], view.shape[-1] if len(view.shape) == 4 else view.shape[-1] // heads
+
+
+def _heads(view: View, heads: int) -> Heads:
+    if len(view.shape) == 4:
+        return Heads(view.operand.name, view.offset, *view.strides)
+    batch, row, element = view.strides
+    return Heads(view.operand.name, view.offset, batch, view.shape[-1] // heads * element, row, element)
+
+
+def _mask(task: Task, anchor: Anchor, whole: Sequence[int]) -> tuple[Heads, bool] | Reason | None:
+    """The mask, broadcast, and whether it is of booleans."""
+    if len(anchor.inputs) < 4 or anchor.inputs[3] is None:
+        return None
+    view = view_of(task, 3)
+    if isinstance(view, Reason):
+        return view
+    if view.operand.dtype not in (FLOAT32, BOOL):
+        return Reason("element type has no attention kernel", view.operand.dtype.name)
+    if len(view.shape) > 4 or any(n not in (1, m) for n, m in zip(view.shape[::-1], whole[::-1], strict=False)):
+        return Reason("the mask covers a part of the keys only")
+    strides = [0 if n == 1 else stride for n, stride in zip(view.shape, view.strides, strict=True)]
+    full = [0] * (4 - len(strides)) + strides
+    return Heads(view.operand.name, view.offset, *full), view.operand.dtype == BOOL
