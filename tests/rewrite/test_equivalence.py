@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fusewise.rewrite.equivalence import problems
+from fusewise.rewrite.pattern import Computed
 from fusewise.rewrite.rule import NUMBERS, Sample, rule
 
 
@@ -82,3 +83,47 @@ def test_a_product_does_not_leave_a_sum_along_its_own_axis() -> None:
         samples=(Sample({"x": (2, 3), "c": (2, 3)}, axes, {"r": {"keepdims": 1}}),),
     )
     assert any("exact answers differ" in text for text in problems(careless))
+
+
+def _convolutions(after: Any, **fields: Any) -> list[str]:
+    shapes = {"x": (1, 2, 4, 3), "v": (2, 2, 3, 3), "y": (1, 2, 4, 3), "w": (2, 2, 3, 3)}
+    return problems(
+        rule(
+            "concat",
+            lambda g, x, v, y, w: g.Concat(g.Conv(x, v, like="c"), g.Conv(y, w, like="c"), axis=1),
+            after,
+            "distributive",
+            "reassociating",
+            needs=(("v", "constant"), ("w", "constant")),
+            samples=(Sample(shapes, {}, {"c": {"pads": (1, 1, 1, 1)}}),),
+            **fields,
+        )
+    )
+
+
+def test_convolutions_of_two_images_are_one_in_groups_only() -> None:
+    """The general law, without groups, is wrong; so are groups with weights the other way round."""
+    right = lambda g, x, v, y, w: g.Conv(  # noqa: E731
+        g.Concat(x, y, axis=1), g.Concat(v, w, axis=0), like="c", group=2
+    )
+    turned = lambda g, x, v, y, w: g.Conv(  # noqa: E731
+        g.Concat(x, y, axis=1), g.Concat(w, v, axis=0), like="c", group=2
+    )
+    assert not _convolutions(right)
+    assert any("exact answers differ" in text for text in _convolutions(turned))
+
+
+def test_a_kernel_is_not_enlarged_without_more_padding() -> None:
+    enlarged = Computed("zeros around", lambda match: np.pad(match.array("w"), [(0, 0), (0, 0), (1, 1), (1, 1)]))
+    found = problems(
+        rule(
+            "enlarge",
+            lambda g, x, w: g.Conv(x, w, like="c"),
+            lambda g, x, w: g.Conv(x, enlarged, like="c", kernel_shape=(3, 3)),
+            "recognising",
+            "reassociating",
+            needs=(("w", "constant"),),
+            samples=(Sample({"x": (1, 2, 4, 4), "w": (2, 2, 1, 1)}),),
+        )
+    )
+    assert found == ["enlarge: no example for float is matched and let pass"], "the shape would change"

@@ -8,19 +8,21 @@ import pytest
 
 from fusewise.rewrite.equivalence import problems
 from fusewise.rewrite.rule import Rule
-from fusewise.rewrite.rules.table import ALGEBRA, rule_named
+from fusewise.rewrite.rules.table import ALGEBRA, SUBSTITUTIONS, rule_named
+
+EVERY = (*ALGEBRA, *SUBSTITUTIONS)
 
 
-@pytest.mark.parametrize("rule", ALGEBRA, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", EVERY, ids=lambda rule: rule.name)
 def test_rule_is_sound(rule: Rule) -> None:
     assert not problems(rule)
 
 
 def test_rules_are_stated_well() -> None:
-    names = Counter(rule.name for rule in ALGEBRA)
+    names = Counter(rule.name for rule in EVERY)
     assert max(names.values()) == 1
-    assert {rule.numeric for rule in ALGEBRA} == {"exact", "reassociating", "approximate"}
-    assert {rule.law for rule in ALGEBRA} == {"associative", "distributive", "commutative", "recognising"}
+    assert {rule.numeric for rule in EVERY} == {"exact", "reassociating", "approximate"}
+    assert {rule.law for rule in EVERY} == {"associative", "distributive", "commutative", "recognising"}
     assert all(rule_named(name) is not None for name in names)
     assert rule_named("no-such-rule") is None
     writings = Counter((rule.flat.roots, rule.on) for rule in ALGEBRA)
@@ -28,5 +30,5 @@ def test_rules_are_stated_well() -> None:
 
 
 def test_nine_of_the_ten_published_rules_are_rules_and_the_tenth_is_how_operands_are_matched() -> None:
-    published = {rule.published for rule in ALGEBRA} - {""}
+    published = {rule.published for rule in EVERY} - {""}
     assert len(published) == 9

@@ -8,6 +8,7 @@ zeros, negative numbers and NaN among the operands. A rule with a problem must n
 from __future__ import annotations
 
 import itertools
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
@@ -35,8 +36,8 @@ TELLING = tuple(Fraction(x) for x in ("-2", "-1", "-1/2", "0", "1/2", "1", "3/2"
 _MOST_COMBINATIONS = 400
 _MOST_MATCHES = 4
 _COMPARISONS = frozenset("Less LessOrEqual Greater GreaterOrEqual".split())
-_GIVEN = {"constant": 2.0, "nonzero": -2.0, "whole": 3.0}
-"""Contents of variables that must be constants."""
+_GIVEN = {"nonzero": -2.0, "whole": 3.0}
+"""Contents of variables that must be constants of some kind; any constant is filled with small whole numbers."""
 
 Pair = tuple[Graph, Graph, str]
 """A graph before and after one application, and the numeric class of that application."""
@@ -55,7 +56,8 @@ def problems(rule: Rule) -> list[str]:
                 continue
             for pair in examples(rule, graph):
                 applied += 1
-                found.extend(f"{rule.name} on {kind}, {sample.shapes}: {text}" for text in _differences(pair, kind))
+                wrong = _differences(pair, kind, rule.spreads)
+                found.extend(f"{rule.name} on {kind}, {sample.shapes}: {text}" for text in wrong)
         if not applied:
             found.append(f"{rule.name}: no example for {kind} is matched and let pass")
     return found
@@ -149,6 +151,9 @@ def _written(rule: Rule, sample: Sample, kind: str) -> Graph:
 def _operand(build: GraphBuilder, name: str, shape: tuple[int, ...], dtype: DType, fact: str) -> str:
     if fact in _GIVEN:
         return build.constant(np.full(shape, _GIVEN[fact]).astype(dtype.numpy), name)
+    if fact == "constant":
+        numbers = np.random.default_rng(zlib.crc32(name.encode())).integers(-3, 4, shape)
+        return build.constant(numbers.astype(dtype.numpy), name)
     value = build.input(name, shape, dtype)
     if fact and dtype.kind != "uint":
         value = build.op("Abs", value)
@@ -184,7 +189,7 @@ def _put(build: GraphBuilder, term: Term, values: dict[Term, str], sample: Sampl
 # -- comparisons --------------------------------------------------------------------------------------------------------------
 
 
-def _differences(pair: Pair, kind: str) -> Iterator[str]:
+def _differences(pair: Pair, kind: str, spreads: bool) -> Iterator[str]:
     before, after, numeric = pair
     if (before.inputs, before.outputs) != (after.inputs, after.outputs):
         yield "inputs or outputs are lost"
@@ -192,7 +197,7 @@ def _differences(pair: Pair, kind: str) -> Iterator[str]:
     if kind == "float":
         yield from _compared(pair, _fractions(before), _same_fractions)
         for seed in range(2):
-            yield from _compared_in_floats(before, after, numeric, seed)
+            yield from _compared_in_floats(before, after, numeric, _telling_floats(before, seed, finite=spreads))
     else:
         for seed in range(2):
             yield from _compared(pair, _integers(before, seed), np.array_equal)
@@ -253,17 +258,22 @@ def _signed_range(bits: int) -> tuple[int, int]:
     return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
 
 
-def _compared_in_floats(before: Graph, after: Graph, numeric: str, seed: int) -> Iterator[str]:
+def _telling_floats(graph: Graph, seed: int, finite: bool) -> dict[str, np.ndarray]:
+    """Random numbers of both signs, a quarter of them zero, one or NaN."""
     rng = np.random.default_rng(seed)
     feeds: dict[str, np.ndarray] = {}
-    for name in before.inputs:
-        kind = before.tensor(name)
+    for name in graph.inputs:
+        kind = graph.tensor(name)
         if kind.dtype == BOOL:
             feeds[name] = rng.integers(0, 2, kind.dims).astype(bool)
             continue
         found = rng.normal(scale=2, size=kind.dims)
-        special = rng.choice(np.array([0.0, 1.0, -1.0, np.nan]), kind.dims)
+        special = rng.choice(np.array([0.0, 1.0, -1.0, 0.0 if finite else np.nan]), kind.dims)
         feeds[name] = np.where(rng.random(kind.dims) < 0.25, special, found).astype(np.float32)
+    return feeds
+
+
+def _compared_in_floats(before: Graph, after: Graph, numeric: str, feeds: Mapping[str, np.ndarray]) -> Iterator[str]:
     for a, b in zip(_referred(before, feeds), _referred(after, feeds), strict=True):
         if (a.dtype, a.shape) != (b.dtype, b.shape):
             yield "dtype or shape differs in floats"

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from fusewise.ir.graph import Graph, Node
+from fusewise.rewrite.exact_linear import LINEAR
 
 __all__ = ["EXACT", "UNDEFINED", "run_exactly"]
 
@@ -197,7 +198,9 @@ def _reduced(node: Node, scalar: Callable[..., Array], x: Array, axes: Array | N
     return total.reshape(shape) if keep else total
 
 
-EXACT: frozenset[str] = frozenset(_FRACTIONS) | frozenset(_MACHINE) | frozenset(_FOLDS) | {"BitShift", "Identity"}
+EXACT: frozenset[str] = (
+    frozenset(_FRACTIONS) | frozenset(_MACHINE) | frozenset(_FOLDS) | frozenset(LINEAR) | {"BitShift", "Identity"}
+)
 """Operators that `run_exactly` knows."""
 
 
@@ -210,7 +213,8 @@ def run_exactly(graph: Graph, feeds: Mapping[str, Array]) -> list[Array]:
     for node in graph.nodes:
         operands = [values[x] if x else None for x in node.inputs]
         with np.errstate(over="ignore"):
-            values[node.outputs[0]] = _computed(node, operands)
+            found = LINEAR[node.op](node, *operands) if node.op in LINEAR else [_computed(node, operands)]
+            values.update(zip(node.outputs, found, strict=True))
     return [values[x] for x in graph.outputs]
 
 

@@ -140,7 +140,8 @@ def matches(
     for state, roots in search.all_roots(index):
         covered = frozenset(state.nodes)
         if len(roots) > 1:
-            if covered in seen:  # the same places with roots in another order
+            mirrored = pattern.is_symmetric and any(graph.producer[root] < index for root in roots)
+            if covered in seen or mirrored:  # the same places with roots in another order
                 continue
             seen.add(covered)
         yield Match(graph, roots, tuple(sorted(covered)), state.bound, state.like, state.rest, state.regrouped)
@@ -158,19 +159,23 @@ class _Search:
         found: list[tuple[_State, tuple[str, ...]]] = [
             (state, (value,)) for value, state in self._root(self.roots[0], index, _State())
         ]
-        for term in self.roots[1:]:
+        for k, term in enumerate(self.roots[1:], start=1):
             found = [
                 (more, (*values, value))
                 for state, values in found
-                for candidate in self._candidates(term, state)
+                for candidate in self._candidates(k, state, values)
                 for value, more in self._root(term, candidate, state)
                 if value not in values
             ]
         return iter(found)
 
-    def _candidates(self, term: Term, state: _State) -> list[int]:
-        """Nodes where a further root may be: readers of a value that is bound already."""
+    def _candidates(self, k: int, state: _State, values: tuple[str, ...]) -> list[int]:
+        """Nodes where root number `k` may be: that of an earlier root, or readers of a value that is bound already."""
+        term = self.roots[k]
         assert isinstance(term, Apply)
+        for earlier, root in zip(self.roots, values, strict=False):
+            if isinstance(earlier, Apply) and earlier.node == term.node:
+                return [self.graph.producer[root]]
         for operand in term.operands:
             value = state.bound.get(operand)
             if isinstance(value, str) and value:
@@ -195,7 +200,7 @@ class _Search:
                 yield state.binding(term, value)
         elif isinstance(term, Literal):
             array = self.graph.array(value) if value else None
-            if array is not None and array.size and array.dtype != object and bool(np.all(array == term.value)):
+            if array is not None and _is_uniform(array, term.value):
                 yield state
         elif isinstance(term, Apply):
             index = self.graph.producer.get(value)
@@ -277,6 +282,13 @@ class _Search:
                 tried.add(value)
                 for found in self._term(terms[0], value, state):
                     yield from self._assign(op, terms[1:], operands[:i] + operands[i + 1 :], found, top, collects, last)
+
+
+def _is_uniform(array: np.ndarray, value: float) -> bool:
+    """Is every element `value`? Most large constants are told apart by their first."""
+    if not array.size or array.dtype == object:
+        return False
+    return bool(array.flat[0] == value) and bool(np.all(array == value))
 
 
 def is_tree_inside(graph: Graph, index: int) -> bool:

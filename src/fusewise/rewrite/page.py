@@ -7,9 +7,9 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from fusewise.rewrite.pattern import Apply, Pattern, Term, Variable
+from fusewise.rewrite.pattern import Apply, Pattern, Term, renamed
 from fusewise.rewrite.rule import Rule
-from fusewise.rewrite.rules.table import ALGEBRA
+from fusewise.rewrite.rules.table import ALGEBRA, SUBSTITUTIONS
 
 __all__ = ["page", "spellings"]
 
@@ -41,11 +41,20 @@ within that range stays one, and for finite operands NaN stays NaN. `approximate
 they are off. The class is that on floats; on integers and booleans every rule is exact.
 """
 
+_SEARCHED = """
+## For the search
+
+Substitutions on products, convolutions and joined tensors, after MetaFlow (Jia et al., SysML 2019) and TASO (Jia et al., SOSP
+2019). They do not run by default: some cost more by themselves and pay only together with others, or on some machines. New
+weights, written in braces, are computed from the old ones when a rule is applied.
+
+"""
+
 
 def spellings(pattern: Pattern) -> int:
     """In how many ways the pattern can be written with operators of two operands, apart from the names of variables."""
     roots = pattern.flat().roots
-    return len({tuple(_renamed(form)) for form in itertools.product(*map(_forms, roots))})
+    return len({renamed(form) for form in itertools.product(*map(_forms, roots))})
 
 
 def _forms(term: Term) -> list[Term]:
@@ -74,19 +83,6 @@ def _trees(term: Apply, operands: Sequence[Term]) -> Iterator[Term]:
         for left in _trees(term, operands[:cut]):
             for right in _trees(term, operands[cut:]):
                 yield _applied(term, (left, right))
-
-
-def _renamed(form: Iterable[Term]) -> Iterator[str]:
-    names: dict[str, str] = {}
-
-    def text(term: Term) -> str:
-        if isinstance(term, Variable):
-            return names.setdefault(term.name, f"v{len(names)}")
-        if isinstance(term, Apply):
-            return f"{term.op}({', '.join(map(text, term.operands))}){term.attributes}"
-        return str(term)
-
-    return map(text, form)
 
 
 def _counts(rules: Sequence[Rule]) -> str:
@@ -121,14 +117,17 @@ def _row(rule: Rule) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def page(rules: Sequence[Rule] = ALGEBRA) -> str:
-    """The page as Markdown."""
+def _listed(rules: Iterable[Rule]) -> str:
+    head = "| rule | before | after | class | element types | where |\n|---|---|---|---|---|---|\n"
+    return head + "\n".join(map(_row, rules)) + "\n"
+
+
+def page(rules: Sequence[Rule] = ALGEBRA, searched: Sequence[Rule] = SUBSTITUTIONS) -> str:
+    """The page as Markdown: the rules that always run, then those that a search chooses among."""
     parts = [_HEAD, _counts(rules), "\n## The published ones\n\n", _published(rules), "\n## All of them\n", _CLASSES]
     for law in dict.fromkeys(rule.law for rule in rules):
-        rows = [_row(rule) for rule in rules if rule.law == law]
-        head = "| rule | before | after | class | element types | where |\n|---|---|---|---|---|---|\n"
-        parts.append(f"\n### {law.capitalize()}\n\n{head}" + "\n".join(rows) + "\n")
-    return "".join(parts)
+        parts.append(f"\n### {law.capitalize()}\n\n{_listed(rule for rule in rules if rule.law == law)}")
+    return "".join([*parts, _SEARCHED, _listed(searched)])
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ The parameters are the pattern's variables: the same variable twice is the same 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,18 @@ from typing import Any
 from fusewise.ir.graph import Attribute, attributes_of
 from fusewise.ops.table import spec_of
 
-__all__ = ["Apply", "Literal", "Pattern", "Term", "Variable", "operators", "pattern_of", "regroups"]
+__all__ = [
+    "Apply",
+    "Computed",
+    "Literal",
+    "Pattern",
+    "Term",
+    "Variable",
+    "operators",
+    "pattern_of",
+    "regroups",
+    "renamed",
+]
 
 
 def regroups(op: str) -> bool:
@@ -85,6 +96,23 @@ class Literal(Term):
 
     def __str__(self) -> str:
         return f"{self.value:g}"
+
+
+@dataclass(frozen=True, eq=False)
+class Computed(Term):
+    """What a function of the match gives: a constant array where it is an operand, a value where it is an attribute.
+
+    Only in what a rule puts in place: new weights, sizes, paddings.
+    """
+
+    name: str
+    function: Callable[[Any], Any]
+
+    def __str__(self) -> str:
+        return f"{{{self.name}}}"
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 @dataclass(frozen=True)
@@ -161,7 +189,8 @@ class _Operators:
 
         def apply(*operands: Operand, like: str = "", outputs: int = 1, **attributes: Any) -> Any:
             terms = tuple(_term(x) for x in operands)
-            found = tuple(Apply(op, terms, attributes_of(**attributes), like, outputs, k) for k in range(outputs))
+            stated = attributes_of(**attributes)
+            found = tuple(Apply(op, terms, stated, like, outputs, k) for k in range(outputs))
             return found[0] if outputs == 1 else found
 
         return apply
@@ -208,6 +237,11 @@ class Pattern:
         return frozenset(name for name in self.variables if self.occurrences(name) == 1)
 
     @cached_property
+    def is_symmetric(self) -> bool:
+        """Are there several roots that may change places, up to the names of variables?"""
+        return len(self.roots) > 1 and renamed(self.roots) == renamed(self.roots[::-1])
+
+    @cached_property
     def operators(self) -> frozenset[str]:
         """The names of the operators in it."""
         return frozenset(term.op for term in self.terms() if isinstance(term, Apply))
@@ -230,6 +264,20 @@ def _flat(term: Term) -> Term:
         else:
             operands.append(operand)
     return Apply(term.op, tuple(operands), term.attributes, term.like, term.outputs, term.index)
+
+
+def renamed(roots: Iterable[Term]) -> tuple[str, ...]:
+    """Terms as text with variables numbered as they come, so that what differs only in names is equal."""
+    names: dict[str, str] = {}
+
+    def text(term: Term) -> str:
+        if isinstance(term, Variable):
+            return names.setdefault(term.name, f"v{len(names)}")
+        if isinstance(term, Apply):
+            return f"{term.op}({', '.join(map(text, term.operands))}){term.attributes}{term.like}[{term.index}]"
+        return str(term)
+
+    return tuple(map(text, roots))
 
 
 def pattern_of(function: Callable[..., Any]) -> Pattern:

@@ -67,6 +67,7 @@ class Rule:
     `recognising`. `numeric` is its class on floats, `on` the kinds of element type it is claimed for. `needs` are facts
     about variables (`facts.FACTS`), `guard` what else must hold; `only` narrows the search where the rule has a chance to
     save anything. `published` says which published rule it is.
+    One that `spreads` multiplies zeros with elements that had no part in an answer: where those are not finite, NaN spreads.
     Without `samples` it is checked on broadcasts of small shapes.
     """
 
@@ -81,6 +82,7 @@ class Rule:
     only: Mapping[str, Only] = field(default_factory=dict)
     samples: tuple[Sample, ...] = ()
     published: str = ""
+    spreads: bool = False
 
     @cached_property
     def flat(self) -> Pattern:

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fusewise.errors import FusewiseError, InvalidModel
-from fusewise.ir.graph import Attribute, Constant, Graph, Node
+from fusewise.ir.graph import Attribute, Constant, Graph, Node, attributes_of
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.evaluate import evaluate
 from fusewise.ops.infer import infer_outputs
 from fusewise.rewrite.cost import NOTHING, Work, work_of
 from fusewise.rewrite.match import Bound, Match, Several
-from fusewise.rewrite.pattern import Apply, Literal, Term
+from fusewise.rewrite.pattern import Apply, Computed, Literal, Term
 from fusewise.rewrite.rule import Rule, attributes_like
 
 __all__ = ["Draft", "Refused", "carried_out", "draft_of", "folded"]
@@ -96,6 +96,8 @@ class _Writing:
                 raise Refused("a literal stands alone")
             return self.constant(np.array(term.value).astype(beside.dtype.numpy))
         found = self._done.get(term)
+        if found is None and isinstance(term, Computed):
+            found = self._done[term] = self.constant(np.asarray(term.function(self.match)))
         if found is None:
             assert isinstance(term, Apply)
             outputs = self.apply(term)
@@ -137,8 +139,9 @@ class _Writing:
         while values and not values[-1]:
             values.pop()
         attributes = dict(attributes_like(self.match, term.like)) if term.like else {}
-        merged = tuple(sorted((attributes | dict(term.attributes)).items()))
-        return self.node(term.op, tuple(values), merged, term.outputs)
+        for name, stated in term.attributes:
+            attributes[name] = stated.function(self.match) if isinstance(stated, Computed) else stated
+        return self.node(term.op, tuple(values), attributes_of(**attributes), term.outputs)
 
     def node(
         self, op: str, inputs: tuple[str, ...], attributes: tuple[tuple[str, Attribute], ...], outputs: int = 1

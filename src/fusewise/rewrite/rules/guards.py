@@ -9,7 +9,7 @@ from fusewise.ops.spec import Call
 from fusewise.rewrite.match import Match
 from fusewise.rewrite.rule import Guard
 
-__all__ = ["all_of", "narrow", "reduces", "same_shape", "uniform", "wide_divisor"]
+__all__ = ["all_of", "constant_weights", "narrow", "reduces", "same_shape", "uniform", "wide_divisor"]
 
 
 def all_of(*guards: Guard) -> Guard:
@@ -60,6 +60,17 @@ def uniform(variable: str) -> Guard:
         return None
 
     check.__doc__ = f"{variable} does not vary along them"
+    return check
+
+
+def constant_weights(*variables: str) -> Guard:
+    """The variables are constants."""
+
+    def check(match: Match) -> str | None:
+        name = next((name for name in variables if match.array(name) is None), None)
+        return None if name is None else f"{name} is not constant"
+
+    check.__doc__ = f"{' and '.join(variables)} are constant"
     return check
 
 
