@@ -85,7 +85,8 @@ def roi_align(
     cell takes from a pixel is a product of what its row and its column do, so a box is two small products of matrices.
     """
     _, channels, height, width = features.shape
-    found = np.zeros((len(boxes), channels, *size), features.dtype)
+    found = np.zeros((len(boxes), *size, channels), features.dtype)
+    last = np.ascontiguousarray(features.transpose(0, 2, 3, 1))  # channels side by side, for products over them all
     offset = 0.5 if half_pixel else 0.0
     for k, (box, image) in enumerate(zip(boxes, images, strict=True)):
         corners = box * features.dtype.type(spatial_scale) - features.dtype.type(offset)
@@ -93,9 +94,10 @@ def roi_align(
         y = _axis_weights(corners[1], corners[3], size[0], height, sampling_ratio, not half_pixel)
         if x is not None and y is not None:
             (rows, down), (columns, across) = y, x
-            patch = features[image, :, rows, columns]
-            found[k] = down @ (patch @ across.T)
-    return found
+            patch = last[image, rows, columns]
+            half = down @ patch.reshape(len(patch), -1)
+            found[k] = across @ half.reshape(size[0], -1, channels)
+    return np.ascontiguousarray(found.transpose(0, 3, 1, 2))
 
 
 def _axis_weights(
