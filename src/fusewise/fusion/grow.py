@@ -60,6 +60,7 @@ class Blocks:
     refused: set[tuple[int, int]] = field(default_factory=set)
     before: list[tuple[int, ...]] = field(init=False)
     after: list[tuple[int, ...]] = field(init=False)
+    depth: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         count = len(self.ecg.graph.nodes)
@@ -67,6 +68,8 @@ class Blocks:
         self.members = {n: (n,) for n in range(count)}
         self.before = [predecessors(self.ecg.graph, n) for n in range(count)]
         self.after = [successors(self.ecg.graph, n) for n in range(count)]
+        for before in self.before:
+            self.depth.append(max((self.depth[p] + 1 for p in before), default=0))
 
     def type(self, block: int) -> Mapping:
         if block not in self.types:
@@ -74,11 +77,15 @@ class Blocks:
         return self.types[block]
 
     def neighbours(self, block: int) -> Iterator[tuple[int, int]]:
-        """Pairs (producer, consumer) of blocks of which one is `block`: latest predecessors first, then successors."""
+        """Pairs (producer, consumer) of blocks of which one is `block`: predecessors, those at the end of the longest path
+        first (the branch that does the work, not the shortcut), then successors."""
         inside = self.members[block]
         before = {self.owner[p] for n in inside for p in self.before[n]} - {block}
         after = {self.owner[s] for n in inside for s in self.after[n]} - {block}
-        yield from ((p, block) for p in sorted(before, key=lambda b: -self.members[b][-1]))
+        yield from (
+            (p, block)
+            for p in sorted(before, key=lambda b: (-max(self.depth[n] for n in self.members[b]), -self.members[b][-1]))
+        )
         yield from ((block, s) for s in sorted(after, key=lambda b: self.members[b][0]))
 
     def edges(self, first: int, second: int) -> list[tuple[int, int]]:

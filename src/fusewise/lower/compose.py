@@ -164,6 +164,7 @@ def compose(
     bodies = [simplifier.simplify(composer.element(value, place)) for value, place in zip(outputs, where, strict=True)]
     if anchored:
         _check_aligned(bodies, tuple(simplifier.simplify(e) for e in at), anchored)
+        bodies = [substitute(body, _acc_first) for body in bodies]
     names = _Names(graph, views)
     stores = []
     for value, place, body in zip(outputs, where, bodies, strict=True):
@@ -172,6 +173,13 @@ def compose(
     described = None if anchor is None else _anchor(graph, anchor, composer, names)
     operands = tuple(names.operands.values())
     return Bound(Task(extents, operands, tuple(stores), described, exact), dict(names.values))
+
+
+def _acc_first(e: Expr) -> Expr | None:
+    """The anchor's result as the first operand of what commutes, so that one kernel serves both ways of writing a sum."""
+    if e.op not in ("add", "mul") or e.args[1].op != "load" or e.args[1].value != ACC:
+        return None
+    return Expr(e.op, e.dtype, e.args[::-1])
 
 
 def _check_aligned(bodies: list[Expr], at: tuple[Expr, ...], anchored: str) -> None:
