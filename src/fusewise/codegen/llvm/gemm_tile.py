@@ -32,6 +32,9 @@ LOAD_CYCLES = 0.6
 LOAD_BESIDE = 0.05
 """Cycles that every load costs although the multiply-adds are the limit; measured."""
 
+ODD_CYCLES = 0.25
+"""Cycles lost where an odd number of multiply-adds is shared by two pipes; measured."""
+
 FINISH_CYCLES = 16
 """Cycles that each accumulator past half of the registers costs at the end of a tile: what the next one cannot overlap."""
 
@@ -131,7 +134,7 @@ def favourite_tiles(
 
     def cycles(tile: tuple[int, int]) -> float:
         r, v = tile
-        bound = max(r * v / 2, (r + v) * LOAD_CYCLES, FMA_LATENCY)
+        bound = max(r * v / 2 + ODD_CYCLES * (r * v % 2), (r + v) * LOAD_CYCLES, FMA_LATENCY)
         # a tile that needs (nearly) every register is scheduled worse
         tight = _registers(target, r, v) > target.registers - target.registers // 16
         step = bound * (1.01 if tight else 1.0) + LOAD_BESIDE * (r + v)
