@@ -157,7 +157,7 @@ MODELS: tuple[ZooModel, ...] = (
         "object detection",
         "x float32[1,3,800,800]",
         41_755_286 + 53_126,
-        None,
+        134.38e9,
         _VISION + ", and 53,120 of batch normalisation and 6 for the colours, which it does not count",
         opset=_ROI_ALIGN,
     ),

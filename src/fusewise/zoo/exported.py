@@ -1,8 +1,8 @@
 """How many operators the fifteen models of DNNFusion's evaluation had when its authors exported them.
 
-W. Niu et al., "DNNFusion: Accelerating Deep Neural Networks Execution with Advanced Operator Fusion", PLDI 2021,
-table 5. Our graphs built with `decomposed=True` come within 15 % of these; where the rest is from is said beside each, as
-far as the count itself tells. The authors' files are not public, so that is our reading and not theirs.
+W. Niu et al., "DNNFusion: Accelerating Deep Neural Networks Execution with Advanced Operator Fusion", PLDI 2021. Our graphs
+built with `decomposed=True` come within 15 % of these counts; where the rest is from is said beside each, as far as the
+count itself tells. The authors' files are not public, so that is our reading and not theirs.
 """
 
 from __future__ import annotations
