@@ -10,7 +10,7 @@ import pytest
 from fusewise.ir.graph import Graph
 from fusewise.ir.verify import verify
 from fusewise.ops.build import GraphBuilder
-from fusewise.rewrite.engine import drafts_at
+from fusewise.rewrite.engine import around, drafts_at, drafts_of
 from fusewise.rewrite.rule import refusal, rule
 from fusewise.rewrite.rules.table import SUBSTITUTIONS, rule_named
 from fusewise.rewrite.substitute import Draft, Refused, carried_out, folded
@@ -20,8 +20,7 @@ def places(graph: Graph, name: str) -> list[Draft]:
     """Every place where the rule may be applied."""
     found = rule_named(name)
     assert found is not None
-    drafts = (draft for index in range(len(graph.nodes)) for draft in drafts_at(graph, index, [found]))
-    return [draft for draft in drafts if refusal(found, draft.match) is None]
+    return list(drafts_of(graph, [found]))
 
 
 def after(graph: Graph, name: str, place: int = 0) -> Graph:
@@ -110,6 +109,25 @@ def test_outputs_and_readers_elsewhere_keep_their_values(referred: Any) -> None:
     feeds = {"x": np.arange(8, dtype=np.float32).reshape(2, 4) - 4}
     for a, b in zip(referred(graph, feeds), referred(result, feeds), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_what_is_new_after_a_step_is_around_it() -> None:
+    """Incremental matching: drafts rooted elsewhere stay as they were."""
+    graph = residual()
+    (draft,) = (folded(draft) for draft in places(graph, "enlarge-kernel"))
+    result = carried_out(graph, [draft])
+
+    def keys(drafts: Any) -> set[tuple[str, tuple[str, ...]]]:
+        return {(each.rule.name, each.match.roots) for each in drafts}
+
+    near = set(around(result, [draft]))
+    everywhere = range(len(result.nodes))
+    assert keys(drafts_of(result, SUBSTITUTIONS)) == keys(drafts_of(result, SUBSTITUTIONS, near)) | keys(
+        drafts_of(result, SUBSTITUTIONS, [i for i in everywhere if i not in near])
+    )
+    new = keys(drafts_of(result, SUBSTITUTIONS)) - keys(drafts_of(graph, SUBSTITUTIONS))
+    assert new
+    assert new <= keys(drafts_of(result, SUBSTITUTIONS, near))
 
 
 def test_refusals_say_why() -> None:

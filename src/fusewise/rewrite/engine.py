@@ -20,7 +20,7 @@ from fusewise.rewrite.rule import FLOATS, Rule, numeric_class, refusal
 from fusewise.rewrite.substitute import Draft, Refused, carried_out, draft_of, folded
 from fusewise.trace import Trace
 
-__all__ = ["drafts_at", "parts", "rewrite"]
+__all__ = ["around", "drafts_at", "drafts_of", "parts", "rewrite"]
 
 _REACH = 6
 """How many nodes deep patterns look, trees of one operator counting as one."""
@@ -64,6 +64,19 @@ def drafts_at(graph: Graph, index: int, rules: Iterable[Rule]) -> Iterator[Draft
                 yield draft_of(rule, match)
 
 
+def drafts_of(graph: Graph, rules: Iterable[Rule], indexes: Iterable[int] | None = None) -> Iterator[Draft]:
+    """Every substitution that types and guards allow, whatever it costs, rooted at these nodes or anywhere.
+
+    For a search: after `carried_out`, only the drafts rooted `around` the change are new.
+    """
+    by_operator: dict[str, list[Rule]] = {}
+    for rule in rules:
+        by_operator.setdefault(rule.root, []).append(rule)
+    for index in range(len(graph.nodes)) if indexes is None else indexes:
+        fitting = by_operator.get(graph.nodes[index].op, ())
+        yield from (draft for draft in drafts_at(graph, index, fitting) if refusal(draft.rule, draft.match) is None)
+
+
 def rewrite(graph: Graph, rules: Sequence[Rule], trace: Trace, *, worst: str = "reassociating") -> Graph:
     """The graph after `rules`, applied where they save work and `trace` allows; the same object when nothing applies.
 
@@ -79,7 +92,7 @@ def rewrite(graph: Graph, rules: Sequence[Rule], trace: Trace, *, worst: str = "
         if not chosen:
             return graph
         graph = carried_out(graph, chosen)
-        stale = _around(graph, chosen)
+        stale = around(graph, chosen)
         state.forget(graph, stale)
 
 
@@ -167,7 +180,7 @@ class _State:
         }
 
 
-def _around(graph: Graph, drafts: Iterable[Draft]) -> list[int]:
+def around(graph: Graph, drafts: Iterable[Draft]) -> list[int]:
     """The nodes from which a pattern may see something that these drafts, now carried out, changed."""
     near = {i for draft in drafts for x in draft.touched if (i := graph.producer.get(x)) is not None}
     near |= {i for draft in drafts for x in draft.touched for i in graph.users.get(x, ())}

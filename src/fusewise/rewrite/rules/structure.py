@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from fusewise.rewrite.match import Match
-from fusewise.rewrite.rule import Rule, Sample, rule
+from fusewise.rewrite.pattern import Computed
+from fusewise.rewrite.rule import NUMBERS, Rule, Sample, rule
+from fusewise.rewrite.rules.guards import same_shape
 from fusewise.rewrite.rules.order import RISING
 
 __all__ = ["STRUCTURE"]
@@ -39,6 +41,13 @@ def _undone(match: Match) -> str | None:
     return None if found == joined else "it cuts elsewhere"
 
 
+def _axis_before(match: Match) -> int:
+    """Where the axis that is joined stood before the transposition."""
+    rank = match.type("a").rank
+    order = match.like["t"].attribute("perm", tuple(range(rank))[::-1])
+    return int(order[_axis(match, "k", rank, 0)])
+
+
 def _sunk(op: str) -> Rule:
     """An elementwise operator once after joining, instead of on every part."""
     return rule(
@@ -61,6 +70,32 @@ def _joined(op: str) -> Rule:
         "exact",
         guard=lambda m: None if _paired(m) else "the operands differ in shape",
         samples=(Sample({"a": (2, 3), "b": (2, 3), "c": (2, 1), "d": (2, 1)}, {}, {"k": {"axis": 1}}),),
+    )
+
+
+def _transposed(op: str) -> Rule:
+    """Moved once after the operator, instead of once for each operand."""
+    return rule(
+        f"transpose-out-of-{op.lower()}",
+        lambda g, a, b: getattr(g, op)(g.Transpose(a, like="t"), g.Transpose(b, like="t")),
+        lambda g, a, b: g.Transpose(getattr(g, op)(a, b), like="t"),
+        "commutative",
+        "exact",
+        on=NUMBERS,
+        guard=same_shape("a", "b"),
+        samples=(Sample({"a": (2, 1, 3), "b": (2, 1, 3)}, {}, {"t": {"perm": (2, 0, 1)}}),),
+    )
+
+
+def _lowered(op: str) -> Rule:
+    """A transposition further down, where it may meet another."""
+    return rule(
+        f"transpose-after-{op.lower()}",
+        lambda g, a: getattr(g, op)(g.Transpose(a, like="t")),
+        lambda g, a: g.Transpose(getattr(g, op)(a), like="t"),
+        "commutative",
+        "exact",
+        samples=(Sample({"a": (2, 3)}, {}, {"t": {"perm": (1, 0)}}),),
     )
 
 
@@ -101,4 +136,15 @@ STRUCTURE: tuple[Rule, ...] = (
     ),
     *(_sunk(op) for op in _ELEMENTWISE),
     *(_joined(op) for op in ("Add", "Sub", "Mul")),
+    *(_transposed(op) for op in ("Add", "Sub", "Mul", "Max", "Min")),
+    *(_lowered(op) for op in _ELEMENTWISE),
+    rule(
+        "concat-of-transposed",
+        lambda g, a, b: g.Concat(g.Transpose(a, like="t"), g.Transpose(b, like="t"), like="k"),
+        lambda g, a, b: g.Transpose(g.Concat(a, b, axis=Computed("axis", _axis_before)), like="t"),
+        "commutative",
+        "exact",
+        on=NUMBERS,
+        samples=(Sample({"a": (2, 1, 3), "b": (2, 2, 3)}, {}, {"t": {"perm": (2, 0, 1)}, "k": {"axis": 2}}),),
+    ),
 )
