@@ -1,0 +1,52 @@
+"""Local search: K plans, each changed by one random edit at a time, the best K different ones kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fusewise.accel.problem import Costs
+from fusewise.accel.search.repair import Repair
+from fusewise.accel.search.result import Budget, Result
+from fusewise.accel.search.run import Progress, Run, Tried, conclude
+
+__all__ = ["local_search"]
+
+
+def local_search(
+    costs: Costs,
+    budget: Budget,
+    rng: np.random.Generator,
+    repair: Repair | None = None,
+    progress: Progress | None = None,
+    *,
+    parents: int = 10,
+) -> Result:
+    """The best plan found from `parents` (K) random ones. `repair` splits what does not fit, by default at random.
+
+    `NoFeasiblePlan` when there is no operator to plan.
+    """
+    repair = repair or Repair(costs, seed=int(rng.integers(1 << 62)))
+    space, run = repair.space, Run(costs, budget, repair, progress)
+
+    def steps() -> Iterator[None]:
+        kept = _best(run.evaluate([space.random(rng) for _ in range(run.left(parents))]), parents)
+        yield
+        while True:
+            edited = [space.edited(tried.groups, rng) for tried in kept[: run.left(len(kept))]]
+            kept = _best([*kept, *run.evaluate(edited)], parents)
+            yield
+
+    return conclude(run, steps())
+
+
+def _best(tried: list[Tried], number: int) -> list[Tried]:
+    """The cheapest different plans of a list from old to new, in the same order; among equals the newer ones, so that a search
+    on a plateau wanders."""
+    kept: dict[frozenset[int], Tried] = {}
+    for _, _, one in sorted((one.cost, -age, one) for age, one in enumerate(tried)):
+        kept.setdefault(frozenset(one.groups), one)
+        if len(kept) == number:
+            break
+    return list(kept.values())[::-1]
