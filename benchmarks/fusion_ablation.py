@@ -2,11 +2,12 @@
 
     python -m benchmarks.fusion_ablation [NAME ...] [--threads N] [--runs N] [--seconds S] [--json FILE]
 
-    none        every operator a kernel of its own (the paper's OurB)
-    patterns    fused by fixed patterns (OurB+)
-    dnnfusion   fused by mapping types
-    -rewriting, -fusion, -intra, -inter   the last without: algebraic rules; fusion; index changes in place of moving data;
-                layouts by the dominant operator
+    OurB, OurB+   no fusion, and fixed patterns, without what DNNFusion adds beside fusion: algebraic rules, and index changes
+                  in place of moving data
+    none, patterns   the same two with these left on
+    dnnfusion     fused by mapping types, everything on
+    -rewriting, -fusion, -intra, -inter   the last without: algebraic rules; fusion; index changes; layouts by the dominant
+                  operator
 
 The paper's factors are of a phone: rewriting 1.2-1.5x, fusion 1.6-2.2x, intra- and inter-block together 1.3-1.8x; DNNFusion
 over fixed patterns 1.4-2.5x, over no fusion 1.5-5.8x.
@@ -32,8 +33,12 @@ from fusewise.bench.timing import Budget, race
 from fusewise.trace import INTER_BLOCK, INTRA_BLOCK
 from fusewise.zoo.catalogue import MODELS, build
 
+ALONE = (*sorted(REWRITING), INTRA_BLOCK)
+
 VARIANTS = MappingProxyType(
     {
+        "OurB": {"fusion": "none", "disable": ALONE},
+        "OurB+": {"fusion": "patterns", "disable": ALONE},
         "none": {"fusion": "none"},
         "patterns": {"fusion": "patterns"},
         "dnnfusion": {},
