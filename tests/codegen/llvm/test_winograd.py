@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -36,15 +37,14 @@ def with_outputs(tile: int) -> Kernel:
     return replace(EVERYWHERE, space=space)
 
 
-def last(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of a logical N, C, H, W tensor stored channels last."""
-    _, c, h, w = shape
-    return (c * h * w, 1, w * c, c)
-
-
 def planar(shape: tuple[int, ...]) -> tuple[int, ...]:
-    _, c, h, w = shape
-    return (c * h * w, h * w, w, 1)
+    return tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
+
+
+def last(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a logical N, C, ... tensor stored channels last."""
+    batch, *spatial, channel = planar((shape[0], *shape[2:], shape[1]))
+    return (batch, channel, *spatial)
 
 
 def element(name: str, dtype: DType, rank: int, prefix: str = "p") -> Expr:
@@ -59,6 +59,7 @@ def convolution(
     kernel: int = 3,
     stride: int = 1,
     dilation: int = 1,
+    slices: tuple[int, int, int] = (1, 1, 1),
     group: int = 1,
     bias: bool = True,
     epilogue: str = "none",
@@ -67,23 +68,38 @@ def convolution(
     prologue: bool = False,
     dtype: DType = FLOAT32,
 ) -> Task:
-    """in0 data, const0 weights, const1 bias, in1 residual, out0 result."""
-    reach = (kernel - 1) * dilation + 1
-    spatial = [(e + a + b - reach) // stride + 1 for e, a, b in zip(x[2:], pads[:2], pads[2:], strict=True)]
-    w, out = (outputs, x[1] // group, kernel, kernel), (x[0], outputs, *spatial)
+    """in0 data, const0 weights, const1 bias, in1 residual, out0 result.
+
+    `slices` has kernel, stride and dilation of the first of three axes, which is padded by half its kernel; `pads` and the
+    other options are those of rows and columns.
+    """
+    rank = len(x)
+    kernels, strides_of, dilations = (kernel,) * 2, (stride,) * 2, (dilation,) * 2
+    if rank == 5:
+        kernels, strides_of, dilations = (
+            (first, *rest) for first, rest in zip(slices, (kernels, strides_of, dilations), strict=True)
+        )
+        pads = (slices[0] // 2, *pads[:2], slices[0] // 2, *pads[2:])
+    spatial = [
+        (e + a + b - (k - 1) * d - 1) // t + 1
+        for e, a, b, k, d, t in zip(
+            x[2:], pads[: rank - 2], pads[rank - 2 :], kernels, dilations, strides_of, strict=True
+        )
+    ]
+    w, out = (outputs, x[1] // group, *kernels), (x[0], outputs, *spatial)
     strides = planar(out) if planar_output else last(out)
     operands = [
         Operand("in0", dtype, x, planar(x) if planar_input else last(x)),
         Operand("const0", dtype, w, planar(w), constant=True),
     ]
     kinds = [TensorType(dtype, x), TensorType(dtype, w)]
-    first = element("in0", dtype, 4)
-    elements = [binary("max", first, const(0.0, dtype)) if prologue else first, element("const0", dtype, 4)]
+    first = element("in0", dtype, rank)
+    elements = [binary("max", first, const(0.0, dtype)) if prologue else first, element("const0", dtype, rank)]
     if bias:
         operands.append(Operand("const1", dtype, (outputs,), (1,), constant=True))
         kinds.append(TensorType(dtype, (outputs,)))
         elements.append(element("const1", dtype, 1))
-    at = tuple(index(f"i{k}") for k in range(4))
+    at = tuple(index(f"i{k}") for k in range(rank))
     value = load(ACC, dtype, at)
     if epilogue == "residual":
         operands.append(Operand("in1", dtype, out, strides))
@@ -95,7 +111,7 @@ def convolution(
         value = value * unary("sigmoid", value)
         value = value * unary("sigmoid", value)
     operands.append(Operand("out0", dtype, out, strides))
-    attributes = {"strides": (stride,) * 2, "dilations": (dilation,) * 2, "pads": pads, "group": group}
+    attributes = {"strides": strides_of, "dilations": dilations, "pads": pads, "group": group}
     anchor = Anchor("Conv", "conv", tuple(attributes.items()), tuple(kinds), tuple(elements), TensorType(dtype, out))
     return Task(out, tuple(operands), (Store("out0", at, value),), anchor)
 
@@ -127,13 +143,23 @@ def error_of(
 
     rng = np.random.default_rng(11)
     data = rng.standard_normal(x).astype(np.float32)
-    weights = (rng.standard_normal((outputs, x[1], 3, 3)) / (9 * x[1]) ** 0.5).astype(np.float32)
+    taps = (options["slices"][0], 3, 3) if len(x) == 5 else (3, 3)
+    weights = (rng.standard_normal((outputs, x[1], *taps)) / (math.prod(taps) * x[1]) ** 0.5).astype(np.float32)
     bias = rng.standard_normal(outputs).astype(np.float32)
     task = convolution(x, outputs, pads, **options)
-    top, left, bottom, right = pads
-    padded = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right))).astype(np.float64)
-    given_bias = torch.from_numpy(bias.astype(np.float64)) if options.get("bias", True) else None
-    exact = torch.conv2d(torch.from_numpy(padded), torch.from_numpy(weights.astype(np.float64)), given_bias).numpy()
+    assert task.anchor is not None
+    given = [torch.from_numpy(array.astype(np.float64)) for array in (data, weights, bias)]
+    around = task.anchor.attribute("pads")
+    sides = [side for pair in zip(around[: len(taps)], around[len(taps) :], strict=True) for side in reversed(pair)]
+    given[0] = torch.nn.functional.pad(given[0], tuple(reversed(sides)))
+    exact = (torch.conv3d if len(x) == 5 else torch.conv2d)(
+        given[0],
+        given[1],
+        given[2] if options.get("bias", True) else None,
+        task.anchor.attribute("strides"),
+        0,
+        task.anchor.attribute("dilations"),
+    ).numpy()
     residual = rng.standard_normal(exact.shape).astype(np.float32)
     expected = finished(exact, options.get("epilogue", "none"), residual)
 
@@ -155,7 +181,7 @@ def error_of(
     return float(np.abs(arrays["out0"] - stored(expected)).max() / np.abs(expected).max())
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     tile=st.sampled_from((2, 4)),
     batch=st.integers(1, 3),
@@ -184,6 +210,30 @@ def test_random_geometry(
     assert error_of(run_kernel, target, x, outputs, pads, kernel=with_outputs(tile), **options) <= TOLERANCE
 
 
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    tile=st.sampled_from((2, 4)),
+    batch=st.integers(1, 2),
+    extents=st.tuples(st.integers(5, 9), st.integers(1, 9), st.integers(1, 9)),
+    slices=st.tuples(st.integers(1, 3), st.integers(1, 2), st.integers(1, 2)),
+    inputs=st.sampled_from((8, 36, 70)),
+    pads=st.tuples(*[st.integers(1, 2)] * 4),
+    workers=st.integers(1, 3),
+)
+def test_volumes(
+    run_kernel: Any,
+    target: Target,
+    tile: int,
+    batch: int,
+    extents: tuple[int, int, int],
+    inputs: int,
+    pads: tuple[int, int, int, int],
+    **options: Any,
+) -> None:
+    x = (batch, inputs, *extents)
+    assert error_of(run_kernel, target, x, 40, pads, kernel=with_outputs(tile), **options) <= TOLERANCE
+
+
 @pytest.mark.parametrize("tile", [2, 4])
 @pytest.mark.parametrize("channels, extent", [(64, 56), (128, 28), (256, 14), (512, 7), (1024, 14)])
 def test_error_stays_within_the_bound(run_kernel: Any, target: Target, channels: int, extent: int, tile: int) -> None:
@@ -194,11 +244,11 @@ def test_error_stays_within_the_bound(run_kernel: Any, target: Target, channels:
 
 def test_every_parameter_set_gives_the_same_answer(run_kernel: Any, target: Target) -> None:
     task = convolution((1, 40, 15, 13), 72)
-    for params in EVERYWHERE.space(task, target):
-        for tiles, together, depth in ((params["tiles"], params["panels"], 40), (1, 1, 16), (2, 3, 20)):
-            one = {**params, "tiles": tiles, "panels": together, "depth": depth}
-            chosen = replace(EVERYWHERE, space=lambda *_, p=one: [p])
-            assert error_of(run_kernel, target, (1, 40, 15, 13), 72, kernel=chosen, workers=3) <= TOLERANCE, one
+    sets = list(EVERYWHERE.space(task, target))
+    sets += [{**sets[0], "tiles": 1, "panels": 1, "depth": 16}, {**sets[-1], "tiles": 2, "panels": 3, "depth": 20}]
+    for params in sets:
+        chosen = replace(EVERYWHERE, space=lambda *_, p=params: [p])
+        assert error_of(run_kernel, target, (1, 40, 15, 13), 72, kernel=chosen, workers=3) <= TOLERANCE, params
 
 
 REFUSED = {

@@ -1,6 +1,6 @@
 """Winograd's convolutions F(4x4, 3x3) and F(2x2, 3x3): 4 or 2.25 times fewer multiplications for 3x3 filters of unit stride.
 
-Takes Conv tasks in float32 with channels last; gives a kernel. Tiles of outputs are numbered over batch, rows and columns, and
+Takes Conv tasks in float32 with channels last, of two or three spatial axes; gives a kernel. Tiles of outputs are numbered and
 cut into strips. Filters are transformed on the way: they are read from memory as they are, a quarter of their transformed
 size, which for large ones takes longer than all arithmetic. Everything else lies in scratch memory:
 
@@ -21,29 +21,30 @@ tile, and inputs above a hundredth of the largest float32 may overflow.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fusewise.codegen.kernel import Argument, Kernel, Params
-from fusewise.codegen.llvm.conv_shape import Convolution, convolution_of
+from fusewise.codegen.llvm.conv_shape import convolution_of
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of
 from fusewise.codegen.llvm.gemm_finish import Finish, finisher, is_heavy
-from fusewise.codegen.llvm.gemm_product import deal, tile_of, unravel
-from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, accumulate, favourite_tiles
-from fusewise.codegen.llvm.winograd_transform import (
-    BLOCK,
-    SCHEMES,
-    Arithmetic,
-    Scheme,
-    emit_filter,
-    emit_input_tile,
-    emit_sides,
+from fusewise.codegen.llvm.gemm_product import deal, unravel
+from fusewise.codegen.llvm.gemm_tile import Level, Panel, accumulate
+from fusewise.codegen.llvm.winograd_input import BLOCK, emit_input_tile
+from fusewise.codegen.llvm.winograd_plan import (
+    Plan,
+    Planes,
+    cycles_of,
+    direct_cycles,
+    parameters,
+    plan_of,
+    planes_of,
     tile_counts,
 )
+from fusewise.codegen.llvm.winograd_transform import SCHEMES, Arithmetic, emit_filter, emit_sides
 from fusewise.codegen.packing import packed, panels, panels_of
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32
@@ -51,29 +52,14 @@ from fusewise.lower.task import Reason, Task
 
 __all__ = ["WINOGRAD", "applies"]
 
-LEAST_CHANNELS = 8
-"""Fewer channels on either side, and the transforms cost more than the products save."""
-
-LEAST_TILES, MOST_TILES = 16, 112
-"""Tiles of a strip: with more, its transformed inputs leave the caches; with fewer, filters are transformed too often."""
-
-MOST_DEPTH = 64
-"""Input channels of a block, at most: more, and the transformed filters leave the second cache level."""
-
 FETCHED_AHEAD = 8
 """Input channels ahead of the one whose filters are transformed that filters are fetched from memory."""
 
 LINE = 64
 """Bytes of a cache line."""
 
-DIRECT_SHARE, PRODUCT_SHARE = 0.87, 0.85
-"""Share of a core's multiply-adds that the direct form and the products here reach; measured, as are the next."""
-
-INPUT_CYCLES, OUTPUT_CYCLES, FILTER_CYCLES = 4.8, 4.4, 2.4
-"""Cycles to transform a vector of channels, per position: mostly stores beyond the first cache level."""
-
-APART = 16
-"""Elements between the ends of positions in scratch memory, so that they do not meet in the same cache sets."""
+LEAST_CHANNELS = 8
+"""Fewer channels on either side, and the transforms cost more than the products save."""
 
 
 def applies(task: Task, target: Target) -> Reason | None:
@@ -87,8 +73,8 @@ def applies(task: Task, target: Target) -> Reason | None:
         return Reason("Winograd convolution is in float32", shape.dtype.name)
     if shape.computed is not None:
         return Reason("operand is computed on the way in", "0")
-    if [(axis.kernel, axis.stride, axis.dilation) for axis in shape.spatial] != [(3, 1, 1)] * 2 or shape.groups > 1:
-        return Reason("not an ungrouped 3x3 convolution of unit stride")
+    if planes_of(shape) is None:
+        return Reason("not an ungrouped convolution with 3x3 taps of unit stride")
     if shape.data.strides[1] != 1:
         return Reason("input channels are not side by side")
     if min(shape.inputs, shape.outputs) < max(LEAST_CHANNELS, target.lanes):
@@ -98,166 +84,60 @@ def applies(task: Task, target: Target) -> Reason | None:
     return None
 
 
+def _understood(task: Task) -> Planes:
+    shape = convolution_of(task)
+    assert not isinstance(shape, Reason), shape
+    planes = planes_of(shape)
+    assert planes is not None
+    return planes
+
+
 def _accepts(task: Task, target: Target) -> Reason | None:
     reason = applies(task, target)
     if reason is not None:
         return reason
-    shape = _understood(task)
-    direct = _direct_cycles(shape, target)
-    least = min(_cycles(shape, scheme, target) for scheme in SCHEMES)
-    return (
-        Reason("direct convolution is estimated faster", f"{direct:.0f} cycles to {least:.0f}")
-        if direct <= least
-        else None
-    )
-
-
-def _direct_cycles(shape: Convolution, target: Target) -> float:
-    """Cycles of the direct form on one core; two multiply-adds a cycle, an eighth lost."""
-    pixels = shape.batch * math.prod(axis.out for axis in shape.spatial)
-    return pixels * shape.taps * shape.inputs * shape.outputs / target.lanes / 2 / DIRECT_SHARE
-
-
-def _cycles(shape: Convolution, scheme: Scheme, target: Target) -> float:
-    """Cycles of a scheme on one core: products, and per vector of channels the transforms of inputs, outputs and filters."""
-    tiles = math.prod(tile_counts(shape, scheme))
-    rows = min((4, 5, 6), key=lambda rows: -(-tiles // rows) * rows)
-    inputs, outputs = shape.inputs / target.lanes, shape.outputs / target.lanes
-    products = -(-tiles // rows) * rows * scheme.positions * shape.inputs * outputs / 2 / PRODUCT_SHARE
-    filters = _strips(shape, scheme, target) * shape.inputs * outputs * FILTER_CYCLES
-    return products + scheme.positions * (filters + tiles * (inputs * INPUT_CYCLES + outputs * OUTPUT_CYCLES))
-
-
-def _strips(shape: Convolution, scheme: Scheme, target: Target) -> int:
-    """As few strips as the caches allow: in each, all filters are transformed."""
-    each = scheme.positions * shape.inputs * 4
-    most = max(LEAST_TILES, min(MOST_TILES, target.l3_bytes // 4 // each))
-    return -(-math.prod(tile_counts(shape, scheme)) // most)
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """Sizes of one convolution: `per_strip` row tiles to a strip, `together` panels to a group, `depth` channels to a block."""
-
-    shape: Convolution
-    scheme: Scheme
-    tile: Tile
-    per_strip: int
-    together: int
-    depth: int
-
-    @property
-    def tiles(self) -> int:
-        """Winograd tiles of the whole output."""
-        return math.prod(tile_counts(self.shape, self.scheme))
-
-    @property
-    def steps(self) -> int:
-        """Register tiles that cover them; the last is moved back to end at the last."""
-        return -(-self.tiles // self.tile.rows)
-
-    @property
-    def strips(self) -> int:
-        return -(-self.steps // self.per_strip)
-
-    @property
-    def panels(self) -> int:
-        return -(-self.shape.outputs // self.tile.width)
-
-    @property
-    def group_width(self) -> int:
-        """Output channels of a group."""
-        return self.together * self.tile.width
-
-    @property
-    def input_pitch(self) -> int:
-        """Elements of one position of the transformed inputs."""
-        return self.per_strip * self.tile.rows * self.shape.inputs + APART
-
-    @property
-    def filter_pitch(self) -> int:
-        """Elements of one position of the transformed filters."""
-        return self.depth * self.group_width + APART
-
-    @property
-    def product_pitch(self) -> int:
-        """Elements of one position of the products."""
-        return self.per_strip * self.tile.rows * self.group_width + APART
-
-    @property
-    def scratch(self) -> int:
-        """Elements of scratch memory."""
-        return self.scheme.positions * (self.input_pitch + self.filter_pitch + self.product_pitch)
-
-
-def _plan(shape: Convolution, params: Params) -> _Plan:
-    tile = tile_of(params)
-    scheme = next(scheme for scheme in SCHEMES if scheme.tile == params["outputs"])
-    tiles = math.prod(tile_counts(shape, scheme))
-    tile = Tile(min(tile.rows, tiles), tile.vectors, tile.lanes, tile.element)
-    together = min(int(params["panels"]), -(-shape.outputs // tile.width))
-    steps = -(-tiles // tile.rows)
-    return _Plan(
-        shape, scheme, tile, min(int(params["tiles"]), steps), together, min(int(params["depth"]), shape.inputs)
-    )
-
-
-def _understood(task: Task) -> Convolution:
-    shape = convolution_of(task)
-    assert not isinstance(shape, Reason), shape
-    return shape
+    planes = _understood(task)
+    direct, least = direct_cycles(planes, target), min(cycles_of(planes, scheme, target) for scheme in SCHEMES)
+    if direct <= least:
+        return Reason("direct convolution is estimated faster", f"{direct:.0f} cycles to {least:.0f}")
+    return None
 
 
 def _space(task: Task, target: Target) -> Iterable[Params]:
-    shape = _understood(task)
-    depth = -(-shape.inputs // -(-shape.inputs // MOST_DEPTH))
-    for scheme in sorted(SCHEMES, key=lambda scheme: _cycles(shape, scheme, target)):
-        tiles = math.prod(tile_counts(shape, scheme))
-        found = favourite_tiles(target, tiles, shape.outputs, depth, target.lanes)
-        # two vectors fill whole cache lines, so that transformed filters are written line by line
-        even = [tile for tile in found if tile[1] == 2] or found
-        for rows, vectors in even[:3]:
-            steps = -(-tiles // rows)
-            yield {
-                "outputs": scheme.tile,
-                "rows": rows,
-                "vectors": vectors,
-                "lanes": target.lanes,
-                "tiles": -(-steps // _strips(shape, scheme, target)),
-                "panels": 2,
-                "depth": depth,
-            }
+    return parameters(_understood(task), target)
 
 
 def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
-    plan = _plan(_understood(task), params)
-    shape, tile = plan.shape, plan.tile
+    plan = plan_of(_understood(task), params)
+    tile, slices, weight = plan.tile, plan.planes.slices, plan.planes.shape.weight
+    outputs, inputs = weight.shape[:2]
 
-    def pack(weight: np.ndarray) -> np.ndarray:
-        # [outputs, inputs, 3, 3] to [panel, inputs, taps, columns of the panel]
-        return panels(weight.reshape(shape.outputs, -1).T, tile.lanes, tile.vectors)
+    def pack(array: np.ndarray) -> np.ndarray:
+        # [outputs, inputs, slice taps, 9] to [panel, slice taps, inputs, 9, columns of the panel]
+        taps = array.reshape(outputs, inputs, slices.kernel, 9).transpose(2, 1, 3, 0)
+        return panels(taps.reshape(-1, outputs), tile.lanes, tile.vectors)
 
-    first, inputs, row, column = shape.weight.strides
-    depth = ((shape.inputs, inputs), (3, row), (3, column))
-    data = panels_of(shape.weight, (), depth, (shape.outputs, first), tile.lanes, tile.vectors)
+    first, channel, *between, row, column = weight.strides
+    depth = ((slices.kernel, between[0] if between else 0), (inputs, channel), (3, row), (3, column))
+    data = panels_of(weight, (), depth, (outputs, first), tile.lanes, tile.vectors)
     recipe = f"winograd panels {tile.vectors}x{tile.lanes}"
     return operand_arguments(
         task,
         [
-            Argument(shape.weight.operand.name, packed(shape.weight, recipe, pack, data)),
+            Argument(weight.operand.name, packed(weight, recipe, pack, data)),
             Argument("scratch", nbytes=-(-plan.scratch * 4 // 64) * 64, per_worker=True),
         ],
     )
 
 
 def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
-    plan = _plan(_understood(task), params)
+    plan = plan_of(_understood(task), params)
     arguments = _arguments(task, target, params)
     module, f, pointers, worker, workers = enter(symbol, arguments)
     inputs = scratch_of(f, pointers, arguments, worker)
     filters = f.at(inputs, plan.scheme.positions * plan.input_pitch)
     products = f.at(filters, plan.scheme.positions * plan.filter_pitch)
-    zeros = module.zeros(f"{symbol}_zeros", plan.shape.inputs * 4)
+    zeros = module.zeros(f"{symbol}_zeros", plan.planes.shape.inputs * 4)
     strip = _Strip(
         f,
         target,
@@ -282,7 +162,7 @@ class _Strip:
 
     f: Function
     target: Target
-    plan: _Plan
+    plan: Plan
     pointers: Mapping[str, Value]
     inputs: Value
     filters: Value
@@ -308,14 +188,14 @@ def _emit_strip(s: _Strip, strip: Int, low: Int, high: Int) -> None:
     covered = f.mul(f.udiv(f.add(count, rows - 1), rows), rows)
 
     def transform(t: Value, _: Sequence[Value]) -> None:
-        shape = plan.shape
-        where = f.at(s.inputs, f.mul(t, shape.inputs))
-        source = s.pointers[shape.data.operand.name]
+        planes = plan.planes
+        where = f.at(s.inputs, f.mul(t, planes.channels))
+        source = s.pointers[planes.shape.data.operand.name]
         tile = f.minimum(f.add(first, t), tiles - 1)
         emit_input_tile(
             s.arithmetic,
             plan.scheme,
-            shape,
+            planes,
             source,
             s.zeros,
             tile,
@@ -338,7 +218,7 @@ def _emit_strip(s: _Strip, strip: Int, low: Int, high: Int) -> None:
 def _reduce(s: _Strip, count: Int, low: Int, high: Int) -> None:
     """The products of the strip's tiles and some panels, all positions."""
     f, plan = s.f, s.plan
-    depth, inputs = plan.depth, plan.shape.inputs
+    depth, inputs = plan.depth, plan.planes.channels
 
     def block(start: Int, extent: int) -> None:
         f.loop(low, high, 1, lambda p, _: _filters(s, p, f.sub(p, low), start, extent), rolled=True)
@@ -358,8 +238,8 @@ def _reduce(s: _Strip, count: Int, low: Int, high: Int) -> None:
 def _filters(s: _Strip, panel: Int, beside: Int, start: Int, extent: int) -> None:
     """Transform `extent` input channels of a panel's filters, from channel `start` on."""
     f, plan, tile = s.f, s.plan, s.plan.tile
-    weights = s.pointers[plan.shape.weight.operand.name]
-    source = f.at(weights, f.mul(f.add(f.mul(panel, plan.shape.inputs), start), 9 * tile.width))
+    weights = s.pointers[plan.planes.shape.weight.operand.name]
+    source = f.at(weights, f.mul(f.add(f.mul(panel, plan.planes.channels), start), 9 * tile.width))
     target = f.at(s.filters, f.mul(beside, plan.depth * tile.width))
 
     def channel(k: Value, _: Sequence[Value]) -> None:
@@ -398,8 +278,8 @@ def _products(s: _Strip, position: Value, count: Int, beside: Int, start: Int, e
         columns = tuple(f.at(first, v * tile.lanes) for v in range(tile.vectors))
 
         def one(t: Value, _: Sequence[Value]) -> None:
-            origin = f.at(left, f.mul(t, plan.shape.inputs))
-            rows = [f.at(origin, r * plan.shape.inputs) for r in range(tile.rows)]
+            origin = f.at(left, f.mul(t, plan.planes.channels))
+            rows = [f.at(origin, r * plan.planes.channels) for r in range(tile.rows)]
             begin = [zero] * (tile.rows * tile.vectors)
             there = f.at(result, f.add(f.mul(t, plan.group_width), f.mul(p, tile.width)))
             sums = accumulate(f, s.target, tile, rows, Panel(columns, tile.width), (Level(extent, 1),), begin)
@@ -417,7 +297,7 @@ def _products(s: _Strip, position: Value, count: Int, beside: Int, start: Int, e
                 for place, value in zip(places, sums, strict=True):
                     f.store(f.fadd(f.load(tile.kind, place), value), place)
 
-            if plan.depth == plan.shape.inputs:
+            if plan.depth == plan.planes.channels:
                 store()
             else:
                 f.when(f.compare("icmp eq", start, 0), store, add)
@@ -434,15 +314,15 @@ def _outputs(s: _Strip, first: Int, count: Int, low: Int, high: Int) -> None:
     kept = f.alloca(tile.kind, scheme.tile) if s.heavy else None
 
     def one(t: Value, _: Sequence[Value]) -> None:
-        n, *at = unravel(f, f.add(first, t), tile_counts(plan.shape, scheme))
+        n, slice_at, *at = unravel(f, f.add(first, t), tile_counts(plan.planes, scheme))
         top, left = (f.mul(k, scheme.tile) for k in at)
         start = f.at(s.products, f.mul(t, plan.group_width))
 
         def channels(v: Value, _: Sequence[Value]) -> None:
             column = f.add(f.mul(low, tile.width), f.mul(v, tile.lanes))
-            column = f.minimum(column, plan.shape.outputs - tile.lanes)
+            column = f.minimum(column, plan.planes.shape.outputs - tile.lanes)
             here = f.at(start, f.mul(v, tile.lanes))
-            bias = plan.shape.bias
+            bias = plan.planes.shape.bias
             given = None
             if bias is not None:
                 given = initial(f, s.target, s.pointers, bias, [column], tile.lanes, tile.lanes, tile.element)[0]
@@ -455,14 +335,14 @@ def _outputs(s: _Strip, first: Int, count: Int, low: Int, high: Int) -> None:
                 found = values if given is None else [f.fadd(value, given) for value in values]
                 if kept is None:
                     for j, value in enumerate(found):
-                        _pixel(s, n, column, row, f.add(left, j), j, value)
+                        _pixel(s, (n, slice_at, row, f.add(left, j)), column, j, value)
                     return
                 for j, value in enumerate(found):
                     f.store(value, f.at(kept, j, tile.kind))
 
                 def later(j: Value, _: Sequence[Value]) -> None:
                     value = f.load(tile.kind, f.at(kept, j, tile.kind))
-                    _pixel(s, n, column, row, f.add(left, j), scheme.tile - 1, value)
+                    _pixel(s, (n, slice_at, row, f.add(left, j)), column, scheme.tile - 1, value)
 
                 f.loop(0, scheme.tile, 1, later, rolled=True)
 
@@ -474,17 +354,23 @@ def _outputs(s: _Strip, first: Int, count: Int, low: Int, high: Int) -> None:
     f.loop(0, count, 1, one, rolled=True)
 
 
-def _pixel(s: _Strip, n: Int, column: Int, row: Int, line: Int, place: int, value: Value) -> None:
-    """Run the stores of one output pixel if it exists; at an edge, the last ones of a tile may not."""
-    f = s.f
+def _pixel(s: _Strip, at: tuple[Int, Int, Int, Int], column: Int, place: int, value: Value) -> None:
+    """Run the stores of one output pixel if it exists; at an edge, the last ones of a tile may not.
+
+    `at` counts batch, slice, row and column of the plane; `place` is the pixel's column within its tile.
+    """
+    f, planes, tile = s.f, s.plan.planes, s.plan.scheme.tile
+    batch, _, row, line = at
     tests = [
-        f.compare("icmp slt", at, axis.out)
-        for at, axis, k in zip((row, line), s.plan.shape.spatial, (s.plan.scheme.tile - 1, place), strict=True)
-        if 0 < axis.out % s.plan.scheme.tile <= k
+        f.compare("icmp slt", where, axis.out)
+        for where, axis, k in ((row, planes.rows, tile - 1), (line, planes.columns, place))
+        if 0 < axis.out % tile <= k
     ]
+    names = planes.shape.out_axes
+    indices = {"i0": batch, "i1": column, **dict(zip(names, at[-len(names) :], strict=True))}
 
     def store() -> None:
-        s.finish({"i0": n, "i1": column, "i2": row, "i3": line}, "i1", value, value.lanes)
+        s.finish(indices, "i1", value, value.lanes)
 
     if not tests:
         store()

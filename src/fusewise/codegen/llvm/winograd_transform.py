@@ -19,11 +19,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fusewise.codegen.llvm.conv_shape import Convolution
-from fusewise.codegen.llvm.emit import Function, Int, Value, vector
-from fusewise.codegen.llvm.gemm_product import unravel
+from fusewise.codegen.llvm.emit import Function, Value
 
-__all__ = ["BLOCK", "F2", "F4", "SCHEMES", "Scheme", "emit_filter", "emit_input_tile", "emit_sides", "tile_counts"]
+__all__ = ["F2", "F4", "SCHEMES", "Arithmetic", "Scheme", "emit_filter", "emit_sides"]
 
 Line = Callable[["Arithmetic", Sequence[Value]], list[Value]]
 """A transform along one axis."""
@@ -139,15 +137,6 @@ F4 = Scheme(4, _inputs4, _filters4, _outputs4)
 
 SCHEMES = (F4, F2)
 
-BLOCK = 64
-"""Channels of an input tile that are transformed at once; they stay in the first cache level between the two sides."""
-
-
-def tile_counts(shape: Convolution, scheme: Scheme) -> tuple[int, int, int]:
-    """Tiles along batch, rows and columns."""
-    rows, columns = (-(-axis.out // scheme.tile) for axis in shape.spatial)
-    return shape.batch, rows, columns
-
 
 def emit_sides(
     a: Arithmetic,
@@ -194,80 +183,3 @@ def emit_filter(
             f.store(value, f.at(first, j * pitch))
 
     emit_sides(a, scheme.filters, kind, (3, span), between, read, write)
-
-
-def emit_input_tile(
-    a: Arithmetic,
-    scheme: Scheme,
-    shape: Convolution,
-    source: Value,
-    zeros: Value,
-    tile: Int,
-    lanes: int,
-    between: Value,
-    target: Value,
-    pitch: int,
-) -> None:
-    """B^T d B of one tile (its number counts over batch, rows and columns), for all channels.
-
-    `source` is the data operand, `zeros` memory with a zero for every channel, which stands for the inputs outside. Position
-    e of channel c goes to element e * `pitch` + c of `target`. `between` has `BLOCK` elements for each position.
-    """
-    f, span = a.f, scheme.span
-    n, *at = unravel(f, tile, tile_counts(shape, scheme))
-    _, _, *strides = shape.data.strides
-    top, left = (f.sub(f.mul(k, scheme.tile), axis.before) for k, axis in zip(at, shape.spatial, strict=True))
-    offset = f.add(shape.data.offset, f.mul(n, shape.data.strides[0]))
-    kind = vector("float", lanes)
-
-    def present(first: Int, k: Int, extent: int) -> Value:
-        return f.compare("icmp ult", f.add(first, k), extent)
-
-    rows = [present(top, k, shape.spatial[0].extent) for k in range(span)]
-    starts = [f.add(offset, f.mul(f.add(top, k), strides[0])) for k in range(span)]
-
-    def channels(count: int, each: Callable[[Int], None]) -> None:
-        """The vectors of a block; the last is moved back to end at the last channel."""
-        f.loop(0, count, lanes, lambda c, _: each(f.minimum(c, count - lanes) if count % lanes else c), rolled=True)
-
-    def block(first: Int, count: int) -> None:
-        def column(j: Value, _: Sequence[Value]) -> None:
-            inside = present(left, j, shape.spatial[1].extent)
-            skip = f.mul(f.add(left, j), strides[1])
-            lines = [
-                f.at(f.select(f.binary("and", row, inside), f.at(source, f.add(start, skip)), zeros), first)
-                for row, start in zip(rows, starts, strict=True)
-            ]
-            there = f.at(between, f.mul(j, BLOCK))
-
-            def each(c: Int) -> None:
-                values = scheme.inputs(a, [f.load(kind, f.at(pointer, c)) for pointer in lines])
-                for i, value in enumerate(values):
-                    f.store(value, f.at(f.at(there, c), i * span * BLOCK))
-
-            channels(count, each)
-
-        def row(i: Value, _: Sequence[Value]) -> None:
-            here = f.at(between, f.mul(i, span * BLOCK))
-            there = f.at(f.at(target, first), f.mul(i, span * pitch))
-
-            def each(c: Int) -> None:
-                start, end = f.at(here, c), f.at(there, c)
-                values = scheme.inputs(a, [f.load(kind, f.at(start, j * BLOCK)) for j in range(span)])
-                for j, value in enumerate(values):
-                    f.store(value, f.at(end, j * pitch))
-
-            channels(count, each)
-
-        f.loop(0, span, 1, column, rolled=True)
-        f.loop(0, span, 1, row, rolled=True)
-
-    if shape.inputs <= BLOCK:
-        block(0, shape.inputs)
-        return
-
-    def some(first: Value, _: Sequence[Value]) -> None:
-        # the last block is moved back to end at the last channel
-        block(f.minimum(first, shape.inputs - BLOCK), BLOCK)
-
-    f.loop(0, shape.inputs, BLOCK, some, rolled=True)

@@ -1,0 +1,132 @@
+"""The transformed inputs of Winograd's convolution: B^T d B of every tile, for all taps of the slice axis and all channels.
+
+The two sides of a transform are loops, and the channels between them are taken in blocks that stay in the first cache level,
+so whether an input exists is asked once for a block, and tiles at the border run the same code as all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fusewise.codegen.llvm.emit import Int, Value, vector
+from fusewise.codegen.llvm.gemm_product import unravel
+from fusewise.codegen.llvm.winograd_plan import Planes, tile_counts
+from fusewise.codegen.llvm.winograd_transform import Arithmetic, Scheme
+
+__all__ = ["BLOCK", "emit_input_tile"]
+
+BLOCK = 64
+"""Channels that are transformed at once."""
+
+
+def emit_input_tile(
+    a: Arithmetic,
+    scheme: Scheme,
+    planes: Planes,
+    source: Value,
+    zeros: Value,
+    tile: Int,
+    lanes: int,
+    between: Value,
+    target: Value,
+    pitch: int,
+) -> None:
+    """Transform one tile; its number counts over batch, slices, rows and columns.
+
+    `source` is the data operand, `zeros` memory with a zero for every channel, which stands for the inputs outside. Position
+    e of channel c goes to element e * `pitch` + c of `target`, the channels of each slice tap after those of the one before.
+    `between` has `BLOCK` elements for each position.
+    """
+    f, shape = a.f, planes.shape
+    n, depth, *at = unravel(f, tile, tile_counts(planes, scheme))
+    top, left = (
+        f.sub(f.mul(k, scheme.tile), axis.before) for k, axis in zip(at, (planes.rows, planes.columns), strict=True)
+    )
+    offset = f.add(shape.data.offset, f.mul(n, shape.data.strides[0]))
+    slices = planes.slices
+
+    def one(tap: Int) -> None:
+        at = f.sub(f.add(f.mul(depth, slices.stride), f.mul(tap, slices.dilation)), slices.before)
+        inside = None if slices.is_inside else f.compare("icmp ult", f.add(at, 0), slices.extent)
+        start = f.add(offset, f.mul(at, planes.strides[0]))
+        there = f.at(target, f.mul(tap, shape.inputs))
+        _emit_plane(a, scheme, planes, source, zeros, (top, left, start), inside, lanes, between, there, pitch)
+
+    if slices.kernel == 1:
+        one(0)
+    else:
+        f.loop(0, slices.kernel, 1, lambda tap, _: one(tap), rolled=True)
+
+
+def _emit_plane(
+    a: Arithmetic,
+    scheme: Scheme,
+    planes: Planes,
+    source: Value,
+    zeros: Value,
+    place: tuple[Int, Int, Int],
+    exists: Value | None,
+    lanes: int,
+    between: Value,
+    target: Value,
+    pitch: int,
+) -> None:
+    """The channels of one slice, if it `exists`; `place` is the tile's first row and column, and where the slice begins."""
+    f, span, inputs = a.f, scheme.span, planes.shape.inputs
+    kind = vector("float", lanes)
+    top, left, offset = place
+    _, row_stride, column_stride = planes.strides
+
+    def present(first: Int, k: Int, extent: int) -> Value:
+        return f.compare("icmp ult", f.add(first, k), extent)
+
+    rows = [present(top, k, planes.rows.extent) for k in range(span)]
+    if exists is not None:
+        rows = [f.binary("and", row, exists) for row in rows]
+    starts = [f.add(offset, f.mul(f.add(top, k), row_stride)) for k in range(span)]
+
+    def channels(count: int, each: Callable[[Int], None]) -> None:
+        """The vectors of a block; the last is moved back to end at the last channel."""
+        f.loop(0, count, lanes, lambda c, _: each(f.minimum(c, count - lanes) if count % lanes else c), rolled=True)
+
+    def block(first: Int, count: int) -> None:
+        def column(j: Value, _: Sequence[Value]) -> None:
+            inside = present(left, j, planes.columns.extent)
+            skip = f.mul(f.add(left, j), column_stride)
+            lines = [
+                f.at(f.select(f.binary("and", row, inside), f.at(source, f.add(start, skip)), zeros), first)
+                for row, start in zip(rows, starts, strict=True)
+            ]
+            there = f.at(between, f.mul(j, BLOCK))
+
+            def each(c: Int) -> None:
+                values = scheme.inputs(a, [f.load(kind, f.at(pointer, c)) for pointer in lines])
+                for i, value in enumerate(values):
+                    f.store(value, f.at(f.at(there, c), i * span * BLOCK))
+
+            channels(count, each)
+
+        def row(i: Value, _: Sequence[Value]) -> None:
+            here = f.at(between, f.mul(i, span * BLOCK))
+            there = f.at(f.at(target, first), f.mul(i, span * pitch))
+
+            def each(c: Int) -> None:
+                start, end = f.at(here, c), f.at(there, c)
+                values = scheme.inputs(a, [f.load(kind, f.at(start, j * BLOCK)) for j in range(span)])
+                for j, value in enumerate(values):
+                    f.store(value, f.at(end, j * pitch))
+
+            channels(count, each)
+
+        f.loop(0, span, 1, column, rolled=True)
+        f.loop(0, span, 1, row, rolled=True)
+
+    if inputs <= BLOCK:
+        block(0, inputs)
+        return
+
+    def some(first: Value, _: Sequence[Value]) -> None:
+        # the last block is moved back to end at the last channel
+        block(f.minimum(first, inputs - BLOCK), BLOCK)
+
+    f.loop(0, inputs, BLOCK, some, rolled=True)

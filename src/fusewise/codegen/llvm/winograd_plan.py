@@ -1,0 +1,183 @@
+"""What Winograd's convolutions work on, in which sizes, and what each form is estimated to cost.
+
+Takes the geometry of a convolution with two or three spatial axes; gives `Planes`, parameters and sizes. Of three axes the
+first, the slices, is reduced over as the channels are: taps and channels of a slice lie side by side, and each transform sees
+planes only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fusewise.codegen.kernel import Params
+from fusewise.codegen.llvm.conv_shape import Convolution, Spatial
+from fusewise.codegen.llvm.gemm_product import tile_of
+from fusewise.codegen.llvm.gemm_tile import Tile, favourite_tiles
+from fusewise.codegen.llvm.winograd_transform import SCHEMES, Scheme
+from fusewise.codegen.target import Target
+
+__all__ = ["Plan", "Planes", "cycles_of", "direct_cycles", "parameters", "plan_of", "planes_of", "tile_counts"]
+
+LEAST_TILES, MOST_TILES = 16, 112
+"""Tiles of a strip: with more, its transformed inputs leave the caches; with fewer, filters are transformed too often."""
+
+MOST_DEPTH = 64
+"""Input channels of a block, at most: more, and the transformed filters leave the second cache level."""
+
+DIRECT_SHARE, PRODUCT_SHARE = 0.87, 0.85
+"""Share of a core's multiply-adds that the direct form and the products here reach; measured, as are the next."""
+
+INPUT_CYCLES, OUTPUT_CYCLES, FILTER_CYCLES = 4.8, 4.4, 2.4
+"""Cycles to transform a vector of channels, per position: mostly stores beyond the first cache level."""
+
+APART = 16
+"""Elements between the ends of positions in scratch memory, so that they do not meet in the same cache sets."""
+
+
+@dataclass(frozen=True)
+class Planes:
+    """A convolution with 3x3 taps in `rows` and `columns`, and any in `slices`; `strides` are those of the three axes."""
+
+    shape: Convolution
+    slices: Spatial
+    rows: Spatial
+    columns: Spatial
+    strides: tuple[int, int, int]
+
+    @property
+    def channels(self) -> int:
+        """What is reduced over beside the taps of a plane: slice taps and input channels."""
+        return self.slices.kernel * self.shape.inputs
+
+
+def planes_of(shape: Convolution) -> Planes | None:
+    """The planes of an ungrouped convolution with 3x3 taps of unit stride; None for others."""
+    if len(shape.spatial) not in (2, 3) or shape.groups > 1:
+        return None
+    axes, strides = list(shape.spatial), list(shape.data.strides[2:])
+    if len(axes) == 2:
+        axes.insert(0, Spatial(1, 1, 1, 1, 1, 0))
+        strides.insert(0, 0)
+    slices, rows, columns = axes
+    if any((axis.kernel, axis.stride, axis.dilation) != (3, 1, 1) for axis in (rows, columns)):
+        return None
+    return Planes(shape, slices, rows, columns, (strides[0], strides[1], strides[2]))
+
+
+def tile_counts(planes: Planes, scheme: Scheme) -> tuple[int, int, int, int]:
+    """Tiles along batch, slices, rows and columns."""
+    rows, columns = (-(-axis.out // scheme.tile) for axis in (planes.rows, planes.columns))
+    return planes.shape.batch, planes.slices.out, rows, columns
+
+
+def direct_cycles(planes: Planes, target: Target) -> float:
+    """Estimated cycles of the direct form on one core, two multiply-adds a cycle."""
+    shape = planes.shape
+    pixels = shape.batch * math.prod(axis.out for axis in shape.spatial)
+    return pixels * shape.taps * shape.inputs * shape.outputs / target.lanes / 2 / DIRECT_SHARE
+
+
+def cycles_of(planes: Planes, scheme: Scheme, target: Target) -> float:
+    """Estimated cycles of a scheme on one core: products, and per vector of channels the transforms."""
+    tiles = math.prod(tile_counts(planes, scheme))
+    rows = min((4, 5, 6), key=lambda rows: -(-tiles // rows) * rows)
+    inputs, outputs = planes.channels / target.lanes, planes.shape.outputs / target.lanes
+    products = -(-tiles // rows) * rows * scheme.positions * planes.channels * outputs / 2 / PRODUCT_SHARE
+    filters = _strips(planes, scheme, target) * planes.channels * outputs * FILTER_CYCLES
+    return products + scheme.positions * (filters + tiles * (inputs * INPUT_CYCLES + outputs * OUTPUT_CYCLES))
+
+
+def _strips(planes: Planes, scheme: Scheme, target: Target) -> int:
+    """As few strips as the caches allow: in each, all filters are transformed."""
+    each = scheme.positions * planes.channels * 4
+    most = max(LEAST_TILES, min(MOST_TILES, target.l3_bytes // 4 // each))
+    return -(-math.prod(tile_counts(planes, scheme)) // most)
+
+
+def parameters(planes: Planes, target: Target) -> Iterable[Params]:
+    """Parameters worth trying, the analytic favourite first."""
+    depth = -(-planes.channels // -(-planes.channels // MOST_DEPTH))
+    for scheme in sorted(SCHEMES, key=lambda scheme: cycles_of(planes, scheme, target)):
+        tiles = math.prod(tile_counts(planes, scheme))
+        found = favourite_tiles(target, tiles, planes.shape.outputs, depth, target.lanes)
+        # two vectors fill whole cache lines, so that transformed filters are written line by line
+        even = [tile for tile in found if tile[1] == 2] or found
+        for rows, vectors in even[:3]:
+            steps = -(-tiles // rows)
+            yield {
+                "outputs": scheme.tile,
+                "rows": rows,
+                "vectors": vectors,
+                "lanes": target.lanes,
+                "tiles": -(-steps // _strips(planes, scheme, target)),
+                "panels": 2,
+                "depth": depth,
+            }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Sizes of one convolution: `per_strip` row tiles to a strip, `together` panels to a group, `depth` channels to a block."""
+
+    planes: Planes
+    scheme: Scheme
+    tile: Tile
+    per_strip: int
+    together: int
+    depth: int
+
+    @property
+    def tiles(self) -> int:
+        """Winograd tiles of the whole output."""
+        return math.prod(tile_counts(self.planes, self.scheme))
+
+    @property
+    def steps(self) -> int:
+        """Register tiles that cover them."""
+        return -(-self.tiles // self.tile.rows)
+
+    @property
+    def strips(self) -> int:
+        return -(-self.steps // self.per_strip)
+
+    @property
+    def panels(self) -> int:
+        return -(-self.planes.shape.outputs // self.tile.width)
+
+    @property
+    def group_width(self) -> int:
+        """Output channels of a group."""
+        return self.together * self.tile.width
+
+    @property
+    def input_pitch(self) -> int:
+        """Elements of one position of the transformed inputs."""
+        return self.per_strip * self.tile.rows * self.planes.channels + APART
+
+    @property
+    def filter_pitch(self) -> int:
+        """Elements of one position of the transformed filters."""
+        return self.depth * self.group_width + APART
+
+    @property
+    def product_pitch(self) -> int:
+        """Elements of one position of the products."""
+        return self.per_strip * self.tile.rows * self.group_width + APART
+
+    @property
+    def scratch(self) -> int:
+        """Elements of scratch memory."""
+        return self.scheme.positions * (self.input_pitch + self.filter_pitch + self.product_pitch)
+
+
+def plan_of(planes: Planes, params: Params) -> Plan:
+    """The sizes that parameters describe."""
+    tile = tile_of(params)
+    scheme = next(scheme for scheme in SCHEMES if scheme.tile == params["outputs"])
+    tiles = math.prod(tile_counts(planes, scheme))
+    tile = Tile(min(tile.rows, tiles), tile.vectors, tile.lanes, tile.element)
+    together = min(int(params["panels"]), -(-planes.shape.outputs // tile.width))
+    per_strip = min(int(params["tiles"]), -(-tiles // tile.rows))
+    return Plan(planes, scheme, tile, per_strip, together, min(int(params["depth"]), planes.channels))
