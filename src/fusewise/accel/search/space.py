@@ -25,6 +25,7 @@ class Space:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self._needs: dict[int, int] = {}
+        self._pieces: dict[int, tuple[int, ...]] = {}
         self._near, self._far = _readers(problem)
 
     @cached_property
@@ -39,32 +40,58 @@ class Space:
         Where groups wait for each other in a circle, the one with the first operator that waits is split: what can run now
         becomes a group, the rest waits on. A grouping without circles keeps its groups.
         """
-        needs, near, far = self._needs, self._near, self._far
-        waiting = sorted(groups)
+        needs, pieces = self._needs, self._pieces
+        waiting: list[int] = []
+        for group in groups:
+            if group in needs:
+                waiting.append(group)
+            else:
+                waiting += pieces.get(group) or self._runnable(group)
+        waiting.sort()
         order: list[int] = []
         done = 0
         while waiting:
             later = []
             for part in waiting:
-                wanted = needs.get(part)
-                if wanted is None:
-                    wanted = needs[part] = union_over(near, part) & ~part | union_over(far, part)
-                if wanted & ~done:
+                if needs[part] & ~done:
                     later.append(part)
                 else:
                     done |= part
                     order.append(part)
             if len(later) == len(waiting):
-                part = min(later, key=lambda part: part & -part)
-                now = 0
-                for node in bits_of(part):
-                    if not (near[node] & ~(done | now) or far[node] & ~done):
-                        now |= 1 << node
-                neighbours = self.problem.network.neighbours
-                halves = [*components(neighbours, now), *components(neighbours, part & ~now)]
-                later = sorted([*halves, *(other for other in later if other != part)])
+                stuck = min(later, key=lambda part: part & -part)
+                later.remove(stuck)
+                now, rest = self._divided(stuck, done)
+                order += now
+                done |= sum(now)
+                later = sorted([*later, *(piece for part in rest for piece in self._runnable(part))])
             waiting = later
         return tuple(order)
+
+    def _runnable(self, group: int) -> tuple[int, ...]:
+        """The group, or where paths leave it and come back, the parts it must run in; notes what they need to have run
+        before."""
+        network, waiting, parts = self.problem.network, [group], []
+        while waiting:
+            part = waiting.pop()
+            after = union_over(network.descendants, part) & ~part
+            if after & union_over(network.ancestors, part):
+                now, rest = self._divided(part, ~(part | after))
+                waiting += [*now, *rest]
+            else:
+                self._needs[part] = union_over(self._near, part) & ~part | union_over(self._far, part)
+                parts.append(part)
+        found = self._pieces[group] = tuple(parts)
+        return found
+
+    def _divided(self, group: int, done: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """What of a group can run when `done` has run, and what must wait; the connected parts of either."""
+        near, far, now = self._near, self._far, 0
+        for node in bits_of(group):
+            if not (near[node] & ~(done | now) or far[node] & ~done):
+                now |= 1 << node
+        neighbours = self.problem.network.neighbours
+        return components(neighbours, now), components(neighbours, group & ~now)
 
     def random(self, rng: np.random.Generator) -> list[int]:
         """Cut the topological order at each place with a probability that is itself drawn from 0.05 .. 0.6."""
