@@ -155,6 +155,7 @@ QUOTIENTS: tuple[Rule, ...] = (
         lambda g, a, b: g.Reciprocal(a * b),
         "associative",
         "reassociating",
+        published="Recip(A) * Recip(A * B) -> Square(Recip(A)) * Recip(B)",  # and an operation less than that
     ),
     rule(
         "product-with-reciprocal",
