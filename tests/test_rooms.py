@@ -16,10 +16,11 @@ PACKAGE = Path(fusewise.__file__).parent
 
 LINES: tuple[tuple[str, ...], ...] = (
     ("__main__",),
-    ("cli", "report"),
-    ("__init__", "onnx_backend"),
+    ("cli",),
+    ("report",),
+    ("__init__", "onnx_backend", "sweep"),
     ("api",),
-    ("compiled",),
+    ("compiled", "planning"),
     ("bench",),
     ("runtime",),
     ("codegen",),

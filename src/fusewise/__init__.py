@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fusewise.api import load as load
     from fusewise.api import open_compiled as open_compiled
     from fusewise.api import optimize as optimize
+    from fusewise.api import plan as plan
     from fusewise.api import save as save
     from fusewise.api import to_onnx as to_onnx
     from fusewise.api import verify as verify
@@ -37,6 +38,7 @@ __all__ = [
     "load",
     "open_compiled",
     "optimize",
+    "plan",
     "save",
     "to_onnx",
     "verify",

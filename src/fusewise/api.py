@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fusewise.ir.graph import Graph
     from fusewise.lower.program import Program
     from fusewise.passes.pipeline import Pass
+    from fusewise.planning import Planning, PlanOptions
 
     Source = str | Path | bytes | onnx.ModelProto | Graph
 
@@ -36,11 +37,13 @@ __all__ = [
     "bench",
     "cache_folder",
     "compile",
+    "explain",
     "from_torch",
     "inspect",
     "load",
     "open_compiled",
     "optimize",
+    "plan",
     "read",
     "save",
     "to_onnx",
@@ -221,6 +224,53 @@ def inspect(
         **describe.fusion_figures(graph, fused),
         **told,
     }
+
+
+def plan(
+    model: Source,
+    options: PlanOptions | None = None,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    symbols: Mapping[str, int] | None = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Planning:
+    """A layer-fusion plan for an accelerator with a small buffer. `settings` are fields of `PlanOptions`, given one by one.
+
+    Raises what `load` raises, `NoFeasiblePlan` when nothing can be planned, and `UsageError` for unknown names.
+    """
+    from fusewise.planning import PlanOptions, plan_graph, require_sizes
+
+    try:
+        chosen = replace(PlanOptions() if options is None else options, **settings)
+    except TypeError as error:
+        known = ", ".join(PlanOptions.__dataclass_fields__)
+        raise UsageError(f"{str(error).split('.__init__() ')[-1]}; the options of a plan are {known}") from None
+    source = _built(model)
+    graph = read(source)
+    require_sizes(graph, shapes or {}, symbols or {})
+    bound = load(graph, shapes=shapes, symbols=symbols)
+    return plan_graph(bound, _name(model, graph), chosen, shapes=shapes, symbols=symbols, progress=progress)
+
+
+def explain(
+    path: str | Path,
+    group: int,
+    *,
+    neighbour: int | None = None,
+    explainer: str = "smallest",
+    share: float = 0.3,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Why a group of a plan file ends where it does: what it keeps in the buffer, and where to cut it and a `neighbour`.
+
+    The model is read again from where the plan says. Raises what `load` raises, and `UsageError` for unknown names and numbers.
+    """
+    from fusewise.planning import explain_saved, saved_plan
+
+    found = saved_plan(Path(path))
+    graph = load(found.setting.model, shapes=found.setting.shapes, symbols=found.setting.symbols)
+    return explain_saved(found, graph, str(path), group, neighbour, explainer, share, seed)
 
 
 @dataclass(frozen=True)

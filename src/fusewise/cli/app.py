@@ -10,6 +10,7 @@ from fusewise.cli.bench import bench
 from fusewise.cli.cache import cache
 from fusewise.cli.compile import compile_model
 from fusewise.cli.inspect import inspect
+from fusewise.cli.plan import explain, plan
 from fusewise.cli.profile import profile
 from fusewise.cli.run import run
 from fusewise.cli.verify import verify
@@ -34,6 +35,8 @@ for _name, _verb in (
     ("run", run),
     ("bench", bench),
     ("verify", verify),
+    ("plan", plan),
+    ("explain", explain),
 ):
     app.command(_name)(_verb)
 app.add_typer(zoo, name="zoo")

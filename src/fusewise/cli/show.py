@@ -35,8 +35,8 @@ def facts(rows: Sequence[tuple[str, str]]) -> None:
         sys.stdout.write(f"{name:<{width}}  {value}\n")
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
-    """A table on stdout: the first column is text, the others are numbers."""
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", words: Sequence[int] = (0,)) -> None:
+    """A table on stdout: the columns numbered `words` are text, the others are numbers."""
     from rich.box import SIMPLE
     from rich.console import Console
     from rich.markup import escape
@@ -44,7 +44,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], title: str = "
 
     drawn = Table(title=escape(title) or None, title_justify="left", box=SIMPLE)
     for k, heading in enumerate(headings):
-        drawn.add_column(escape(heading), justify="right" if k else "left", no_wrap=True)
+        drawn.add_column(escape(heading), justify="left" if k in words else "right", no_wrap=True)
     for row in rows:
         drawn.add_row(*(escape(cell) for cell in row))
     terminal = sys.stdout.isatty()

@@ -1,0 +1,41 @@
+"""The searches by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from fusewise.accel.problem import Costs
+from fusewise.accel.search.repair import Repair
+from fusewise.accel.search.result import Budget, Result
+from fusewise.accel.search.run import Progress
+from fusewise.accel.words import nearest
+from fusewise.errors import UsageError
+
+__all__ = ["SEARCHES", "Search", "search_named"]
+
+Search = Callable[[Costs, Budget, np.random.Generator, Repair, Progress | None], Result]
+
+SEARCHES: dict[str, tuple[str, str]] = {
+    "exact": ("fusewise.accel.search.exact", "exact_search"),
+    "random": ("fusewise.accel.search.random_search", "random_search"),
+    "local": ("fusewise.accel.search.local", "local_search"),
+    "nsga2": ("fusewise.accel.search.nsga2", "nsga2_search"),
+}
+"""Module and function of each, imported when asked for."""
+
+
+def search_named(name: str) -> Search:
+    """The search called `name`; `UsageError` with the nearest name when there is none.
+
+    The exact search draws nothing and repairs nothing, so it leaves the generator and the repair alone.
+    """
+    if name not in SEARCHES:
+        raise UsageError(f"there is no search called {name!r}; {nearest(name, SEARCHES)}")
+    module, function = SEARCHES[name]
+    made: Any = getattr(import_module(module), function)
+    search: Search = made
+    return (lambda costs, budget, rng, repair, progress: made(costs, budget, progress)) if name == "exact" else search

@@ -1,0 +1,246 @@
+"""`fusewise plan`: which operators an accelerator should run as one group; `fusewise explain`: why a group ends where it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fusewise.cli.options import Json, Seed, Shapes, Symbols, shapes_of, symbols_of
+from fusewise.cli.sweep import run_file
+from fusewise.errors import UsageError
+
+if TYPE_CHECKING:
+    from fusewise.planning import Planning
+
+__all__ = ["explain", "plan"]
+
+HardwareName = Annotated[
+    str, typer.Option("--hardware", help="A preset (edge-128k ... edge-2m), or a .toml file of your own.")
+]
+Buffer = Annotated[
+    str | None, typer.Option("--buffer", metavar="256KiB", help="On-chip buffer, in place of the preset's.")
+]
+SchemeName = Annotated[str, typer.Option("--scheme", help="How groups run: lbdf or brr.")]
+SchemeOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="OPTION=VALUE", help="An option of the scheme, such as granularity=row."),
+]
+SearchName = Annotated[str, typer.Option("--search", help="exact, random, local or nsga2.")]
+ObjectiveName = Annotated[str, typer.Option("--objective", help="What to minimise: dram, energy or latency.")]
+ExplainerName = Annotated[
+    str | None,
+    typer.Option("--explainer", help="What finds where to split a group that does not fit (default: chance)."),
+]
+Share = Annotated[float, typer.Option("--share", min=0.0, max=1.0, help="Edges of a group that an explainer may name.")]
+Plans = Annotated[int | None, typer.Option("--plans", min=1, help="Plans to evaluate at most.")]
+Seconds = Annotated[float | None, typer.Option("--seconds", min=0.0, help="Time to search at most.")]
+Outputs = Annotated[
+    list[Path] | None,
+    typer.Option("--output", "-o", help="Write the plan: .json, .onnx (groups as functions) or .html."),
+]
+
+Model = Annotated[str | None, typer.Argument(metavar="MODEL", help="A path to an .onnx file, or zoo:NAME.")]
+SweepFile = Annotated[
+    Path | None,
+    typer.Option("--sweep", help="Make all plans a TOML file asks for; -o names a .jsonl file to append to."),
+]
+Workers = Annotated[int, typer.Option("--workers", min=1, help="Processes of a sweep.")]
+ExecutorName = Annotated[str, typer.Option("--executor", help="processes, dask, or dask://HOST:PORT.")]
+
+ENDINGS = (".json", ".onnx", ".html")
+
+
+def plan(
+    model: Model = None,
+    hardware: HardwareName = "edge-256k",
+    buffer: Buffer = None,
+    scheme: SchemeName = "lbdf",
+    options: SchemeOption = None,
+    search: SearchName = "exact",
+    objective: ObjectiveName = "dram",
+    explainer: ExplainerName = None,
+    share: Share = 0.3,
+    plans: Plans = None,
+    seconds: Seconds = None,
+    seed: Seed = 0,
+    output: Outputs = None,
+    shape: Shapes = None,
+    symbol: Symbols = None,
+    sweep: SweepFile = None,
+    workers: Workers = 1,
+    executor: ExecutorName = "processes",
+    json: Json = False,
+) -> None:
+    """Plan how an accelerator with a small on-chip buffer should run MODEL: groups of operators that keep their data inside."""
+    from fusewise import api
+    from fusewise.cli.show import print_json, progress
+    from fusewise.planning import PlanOptions
+
+    if sweep is not None:
+        run_file(sweep, model, output or (), workers, executor, json)
+        return
+    if model is None:
+        raise UsageError("name the MODEL to plan, or give --sweep FILE")
+    for path in output or ():
+        if path.suffix not in ENDINGS:
+            raise UsageError(f"a plan is written as {', '.join(ENDINGS)}, not as {path.name!r}")
+    chosen = PlanOptions(
+        hardware=hardware,
+        buffer=buffer,
+        scheme=scheme,
+        scheme_options=_settings(options),
+        search=search,
+        objective=objective,
+        explainer=explainer,
+        share=share,
+        plans=plans,
+        seconds=seconds,
+        seed=seed,
+    )
+    with progress() as report:
+        found = api.plan(model, chosen, shapes=shapes_of(shape), symbols=symbols_of(symbol), progress=report)
+    for path in output or ():
+        _write(found, path)
+    if json:
+        print_json({"model": model, **found.summary})
+    else:
+        _show(found, model)
+
+
+def _settings(texts: Iterable[str] | None) -> dict[str, object]:
+    """`granularity=row` as {"granularity": "row"}; numbers and true or false as what they are."""
+    found: dict[str, object] = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"--set {text!r} is not of the form OPTION=VALUE")
+        words: dict[str, object] = {"true": True, "false": False}
+        found[name] = words.get(value, int(value) if value.isdecimal() else value)
+    return found
+
+
+def _write(found: Planning, path: Path) -> None:
+    from fusewise.files import write_text
+    from fusewise.report.plan_page import plan_page
+
+    if path.suffix == ".html":
+        write_text(path, plan_page(found.plan, found.result, found.setting, found.boundaries))
+    else:
+        found.save(path)
+
+
+def _show(found: Planning, model: str) -> None:
+    from fusewise.accel.words import size_text
+    from fusewise.cli.show import facts, table
+
+    figures, operators = found.summary, found.plan.network.operators
+    rows = []
+    for number, group in enumerate(found.plan.groups):
+        first, last = operators[group.operators[0]].name, operators[group.operators[-1]].name
+        named = first if first == last else f"{first} ... {last}"
+        rows.append(
+            (
+                f"{number}  {named}",
+                str(len(group.operators)),
+                size_text(group.buffer_bytes),
+                f"{group.buffer_bytes / found.plan.capacity:.0%}",
+                size_text(group.dram_bytes),
+            )
+        )
+    table(("group", "operators", "buffer", "used", "DRAM"), rows)
+    facts(
+        [
+            ("model", model),
+            (
+                "accelerator",
+                f"{found.plan.hardware.name}, buffer {size_text(found.plan.capacity)}, {found.setting.scheme}",
+            ),
+            ("DRAM traffic", f"{figures['dram_bytes'] / 1e6:.3f} MB in {figures['groups']} groups"),
+            ("  with what was left out", f"{figures['dram_bytes_full'] / 1e6:.3f} MB"),
+            ("largest buffer need", size_text(figures["max_buffer_bytes"])),
+            ("estimates", f"{figures['latency_ms']:.3f} ms, {figures['energy_mj']:.3f} mJ"),
+            (
+                "search",
+                f"{found.setting.search}, {figures['plans_evaluated']:,} plans, {figures['search_s']:.2f} s, {_quality(figures)}",
+            ),
+            *([] if figures["rectify_rate"] is None else [("groups repaired", _repaired(figures))]),
+            ("left out", str(figures["excluded"])),
+            *(("  ", f"{operators[one.operator].name}: {one.reason}") for one in found.plan.excluded[:8]),
+            *(
+                [("  ", f"and {figures['excluded'] - 8} more (see --json or -o plan.html)")]
+                if figures["excluded"] > 8
+                else []
+            ),
+            *(("note", note) for note in found.result.notes),
+        ]
+    )
+
+
+def _quality(figures: Mapping[str, Any]) -> str:
+    ended = ", interrupted" if figures["interrupted"] else ""
+    if figures["optimal"]:
+        return f"proven optimal{ended}"
+    if figures["gap"] is None:
+        return f"no bound known (--search exact gives one){ended}"
+    return f"within {figures['gap']:.2%} of the optimum{ended}"
+
+
+def _repaired(figures: Mapping[str, Any]) -> str:
+    return f"{figures['rectified']} of {figures['invalid']} by the explanation alone ({figures['rectify_rate']:.1%})"
+
+
+PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan.json that `fusewise plan -o` wrote.")]
+GroupNumber = Annotated[int, typer.Option("--group", min=0, help="The group to explain.")]
+Neighbour = Annotated[
+    int | None,
+    typer.Option("--with", min=0, help="The neighbour it might run with (default: the one that misses least)."),
+]
+
+
+def explain(
+    plan_file: PlanFile,
+    group: GroupNumber,
+    neighbour: Neighbour = None,
+    explainer: Annotated[str, typer.Option("--explainer", help="What finds where to cut.")] = "smallest",
+    share: Share = 0.3,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Say what a group of PLAN keeps in the buffer, why it does not run with its neighbours, and where to cut them."""
+    from fusewise import api
+    from fusewise.cli.show import print_json
+
+    found = api.explain(plan_file, group, neighbour=neighbour, explainer=explainer, share=share, seed=seed)
+    if json:
+        print_json(found)
+    else:
+        _explained(found)
+
+
+def _explained(found: Mapping[str, Any]) -> None:
+    from fusewise.cli.show import facts, table
+
+    facts([("group", f"{found['group']}: {', '.join(found['nodes'])}"), ("buffer", _of(found["buffer_bytes"], found))])
+    table(("holds", "bytes", "why"), _entries(found["holds"]), words=(0, 2))
+    for line in found["reasons"]:
+        typer.echo(line)
+    union = found["union"]
+    if union is None:
+        return
+    typer.echo(f"\nTogether with group {union['with']} it would need {_of(union['buffer_bytes'], found)}:")
+    table(("holds", "bytes", "why"), _entries(union["holds"][:8]), words=(0, 2))
+    for step in union["splits"]:
+        where = f"cut {step['edge'][0]} -> {step['edge'][1]}" if step["edge"] else "cut at random"
+        halves = " and ".join(f"{half:,}" for half in step["buffer_bytes"])
+        typer.echo(f"{where}: halves of {halves} bytes ({step['verdict']})")
+
+
+def _of(need: int, found: Mapping[str, Any]) -> str:
+    return f"{need:,} of {found['capacity_bytes']:,} bytes ({need / found['capacity_bytes']:.0%})"
+
+
+def _entries(holds: Iterable[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
+    return [(entry["what"], f"{entry['nbytes']:,}", entry["why"]) for entry in holds]

@@ -1,0 +1,64 @@
+"""`fusewise plan --sweep`: many plans into one file of JSON lines, and a table of what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from fusewise.errors import UsageError
+
+__all__ = ["run_file"]
+
+
+def run_file(file: Path, model: str | None, outputs: Sequence[Path], workers: int, executor: str, json: bool) -> None:
+    """Run a sweep file; its results are appended to the one output, and nothing already there is done again."""
+    from fusewise.cli.show import print_json, progress
+    from fusewise.sweep import executors_named, run_sweep, tasks_from
+
+    if model is not None:
+        raise UsageError(f"the sweep file says which models to plan; leave out {model}")
+    if len(outputs) != 1 or outputs[0].suffix != ".jsonl":
+        raise UsageError("a sweep needs one output: -o results.jsonl")
+    executors = executors_named(executor, workers)
+    tasks = tasks_from(file)
+    with progress() as report:
+        rows = run_sweep(tasks, outputs[0], executors, progress=report)
+    if json:
+        print_json(rows)
+    else:
+        _show(rows)
+
+
+def _show(rows: Sequence[Mapping[str, Any]]) -> None:
+    """One line for all seeds of a setting."""
+    from fusewise.cli.show import table
+
+    grouped: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        task = row["task"]
+        names = (
+            task["model"],
+            task["scheme"],
+            task["buffer"] or task["hardware"],
+            task["search"],
+            task["explainer"] or "-",
+        )
+        grouped.setdefault(names, []).append(row)
+    lines = []
+    for setting, found in grouped.items():
+        figures = [row["summary"] for row in found if "summary" in row]
+        traffic = [one["dram_bytes"] / 1e6 for one in figures]
+        spread = f" +- {stdev(traffic):.3f}" if len(traffic) > 1 else ""
+        rates = [one["rectify_rate"] for one in figures if one["rectify_rate"] is not None]
+        lines.append(
+            (
+                *setting,
+                f"{mean(traffic):.3f}{spread}" if traffic else found[0].get("error", "")[:40],
+                f"{mean(rates):.1%}" if rates else "",
+                f"{mean(one['search_s'] for one in figures):.2f}" if figures else "",
+            )
+        )
+    headings = ("model", "scheme", "buffer", "search", "explainer", "DRAM, MB", "rectified", "search, s")
+    table(headings, lines, words=range(5))

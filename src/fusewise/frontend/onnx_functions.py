@@ -1,0 +1,45 @@
+"""A partition written into an ONNX model: each group becomes a model-local function, called once.
+
+The model computes what it did, in any runtime that inlines functions, and a viewer shows the groups as nodes that open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+
+from fusewise.frontend.onnx_export import to_model
+from fusewise.ir.partition import Partition
+
+__all__ = ["GROUP_DOMAIN", "model_with_functions"]
+
+GROUP_DOMAIN = "fusewise.plan"
+"""The operator domain that the functions live in."""
+
+
+def model_with_functions(partition: Partition, names: Sequence[str | None]) -> onnx.ModelProto:
+    """The graph of `partition` as a model in which group k is a call of a function called `names[k]`.
+
+    A group without a name stays as it is, and so does one with a node that holds a subgraph, which could not see its outer values
+    from within a function. Weights are arguments of the functions. Raises `ResourceLimit` above protobuf's 2 GiB.
+    """
+    graph = partition.graph
+    model = to_model(graph)
+    nodes = list(model.graph.node)
+    del model.graph.node[:]
+    opsets = list(model.opset_import)
+    made = False
+    for group, name in zip(partition.groups, names, strict=True):
+        members = [nodes[k] for k in group.nodes]
+        if name is None or any(graph.nodes[k].captured for k in group.nodes):
+            model.graph.node.extend(members)
+            continue
+        inputs, outputs = group.inputs(graph), group.outputs(graph)
+        function = onnx.helper.make_function(GROUP_DOMAIN, name, inputs, outputs, members, opsets)
+        model.functions.append(function)
+        model.graph.node.append(onnx.helper.make_node(name, inputs, outputs, name=name, domain=GROUP_DOMAIN))
+        made = True
+    if made:
+        model.opset_import.append(onnx.helper.make_opsetid(GROUP_DOMAIN, 1))
+    return model

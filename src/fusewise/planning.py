@@ -1,0 +1,278 @@
+"""Layer-fusion planning as a user asks for it: a model, an accelerator, a scheme and a search in; a plan with its reasons out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fusewise.accel.account import account
+from fusewise.accel.bits import bits_of
+from fusewise.accel.check import check
+from fusewise.accel.estimate import objective_named
+from fusewise.accel.explain.candidates import Share
+from fusewise.accel.explain.catalogue import explainer_named
+from fusewise.accel.explain.explainer import Explainer
+from fusewise.accel.feasible import require_feasible
+from fusewise.accel.hardware import DEFAULT, Hardware, hardware_named
+from fusewise.accel.network import network_of, prepare
+from fusewise.accel.plan import Plan, partition_of, plan_of
+from fusewise.accel.plan_file import SavedPlan, Setting, plan_json, read_plan, summary_of
+from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.reasons import Boundary, boundaries, sentence
+from fusewise.accel.schemes.scheme import UNBOUNDED
+from fusewise.accel.search.catalogue import search_named
+from fusewise.accel.search.repair import Repair
+from fusewise.accel.search.result import Budget, Result
+from fusewise.accel.split.recursive import RecursiveSplitter
+from fusewise.accel.split.splitter import Step
+from fusewise.accel.words import bytes_of
+from fusewise.errors import UnsupportedModel, UsageError
+from fusewise.files import write_text, written_whole
+from fusewise.ir.graph import Graph
+from fusewise.ir.types import TensorType
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["PlanOptions", "Planning", "explain_group", "explain_saved", "plan_graph", "require_sizes", "saved_plan"]
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """How to plan.
+
+    `hardware` is a preset or a `.toml` file; `buffer`, in bytes or as text such as `256KiB`, takes the place of its buffer.
+    `scheme_options` are those of LBDF or BRR by name. `search`: exact, random, local or nsga2, with a budget of `plans` and
+    `seconds` (None: the search's own). `explainer` names what finds where to split a group that does not fit (None: at random),
+    from a `share` of the group's edges. The same `seed` gives the same plan.
+    """
+
+    hardware: str = DEFAULT
+    buffer: int | str | None = None
+    scheme: str = "lbdf"
+    scheme_options: Mapping[str, object] | None = None
+    search: str = "exact"
+    objective: str = "dram"
+    explainer: str | None = None
+    share: float = 0.3
+    plans: int | None = None
+    seconds: float | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Planning:
+    """A plan, how it was found, and what it is about. `graph` is the prepared graph, node v being operator v of the plan."""
+
+    plan: Plan
+    result: Result
+    setting: Setting
+    costs: Costs
+    graph: Graph
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The figures by name: `dram_bytes`, `dram_bytes_full`, `max_buffer_bytes`, `groups`, `excluded`, `optimal`, ..."""
+        return summary_of(self.plan, self.result, explained=self.setting.explainer is not None)
+
+    @cached_property
+    def boundaries(self) -> tuple[Boundary, ...]:
+        """Why groups end where they do."""
+        return boundaries(self.costs, self.result.groups)
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole plan as plain data."""
+        return plan_json(self.plan, self.result, self.setting, self.boundaries)
+
+    def to_onnx(self) -> onnx.ModelProto:
+        """The prepared model with each group as a model-local function; it computes the same in any runtime."""
+        from fusewise.frontend.onnx_functions import model_with_functions
+
+        partition = partition_of(self.plan, self.graph)
+        number = {group.operators: k for k, group in enumerate(self.plan.groups)}
+        names = [f"group_{number[g.nodes]}" if g.nodes in number else None for g in partition.groups]
+        return model_with_functions(partition, names)
+
+    def save(self, path: str | Path) -> None:
+        """Write the plan as `.json` or `.onnx`, whole or not at all; `UsageError` for another ending."""
+        target = Path(path)
+        if target.suffix == ".json":
+            write_text(target, json.dumps(self.to_json(), indent=1) + "\n")
+        elif target.suffix == ".onnx":
+            data = self.to_onnx().SerializeToString(deterministic=True)
+            with written_whole(target) as (draft,):
+                draft.write_bytes(data)
+        else:
+            raise UsageError(
+                f"a plan is written as .json or .onnx (and by the command as .html), not as {target.name!r}"
+            )
+
+
+def require_sizes(graph: Graph, shapes: Mapping[str, Sequence[int]], symbols: Mapping[str, int]) -> None:
+    """`UnsupportedModel` when an input has a free dimension other than its first, for which no size makes sense by itself."""
+    for name in graph.inputs:
+        kind = graph.types[name]
+        if name in shapes or not isinstance(kind, TensorType) or kind.shape is None:
+            continue
+        free = [dim for dim in kind.shape[1:] if not isinstance(dim, int) and dim not in symbols]
+        if free:
+            raise UnsupportedModel(
+                f"planning needs fixed sizes, but input {name!r} is {kind}: give its shape with --shape {name}=1x3x224x224"
+            )
+
+
+def plan_graph(
+    graph: Graph,
+    name: str,
+    options: PlanOptions,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    symbols: Mapping[str, int] | None = None,
+    progress: Progress | None = None,
+) -> Planning:
+    """The best plan for a graph of fixed shapes; `name`, `shapes` and `symbols` say how to get it again.
+
+    Raises `NoFeasiblePlan` when nothing can be planned, and `UsageError` for an unknown name (with the nearest one), or one that
+    needs packages which are not installed.
+    """
+    chip = _hardware(options)
+    scheme = chip.scheme(options.scheme, options.scheme_options)
+    search = search_named(options.search)
+    objective = objective_named(options.objective, chip)
+    prepared = prepare(graph)
+    network = network_of(prepared)
+    costs = Costs(Problem(network, scheme, chip.buffer_bytes), objective)
+    require_feasible(costs.problem)
+    splitter = None
+    if options.explainer is not None:
+        explainer = explainer_named(options.explainer, options.scheme, seed=options.seed)
+        splitter = RecursiveSplitter(costs, explainer, Share(options.share), seed=options.seed)
+    budget = Budget(options.plans, options.seconds)
+    told = None if progress is None else _told(progress, budget)
+    result = search(
+        costs, budget, np.random.default_rng(options.seed), Repair(costs, splitter, seed=options.seed), told
+    )
+    plan = plan_of(costs, result.groups, chip)
+    check(plan, prepared)
+    setting = Setting(
+        name,
+        dict(shapes or {}),
+        dict(symbols or {}),
+        options.scheme,
+        dict(options.scheme_options or {}),
+        options.search,
+        options.objective,
+        options.explainer,
+        options.seed,
+    )
+    return Planning(plan, result, setting, costs, prepared)
+
+
+def _hardware(options: PlanOptions) -> Hardware:
+    chip = hardware_named(options.hardware)
+    if options.buffer is None:
+        return chip
+    return chip.with_buffer(bytes_of(options.buffer) if isinstance(options.buffer, str) else options.buffer)
+
+
+def _told(progress: Progress, budget: Budget) -> Callable[[int, float], None]:
+    def tell(plans: int, best: float) -> None:
+        progress(f"{plans:,} plans, best {best:,.6g}", 0.0 if budget.plans is None else plans / budget.plans)
+
+    return tell
+
+
+def saved_plan(path: Path) -> SavedPlan:
+    """A plan file; see `accel.plan_file`."""
+    return read_plan(path)
+
+
+def explain_saved(
+    saved: SavedPlan,
+    graph: Graph,
+    where: str,
+    number: int,
+    neighbour: int | None,
+    explainer: str,
+    share: float,
+    seed: int,
+) -> dict[str, Any]:
+    """`explain_group` for a plan read from the file `where`, given its model's graph."""
+    setting, chip = saved.setting, saved.hardware
+    network = network_of(prepare(graph))
+    scheme = chip.scheme(setting.scheme, setting.scheme_options)
+    costs = Costs(Problem(network, scheme, chip.buffer_bytes), objective_named(setting.objective, chip))
+    groups = saved.masks(network, where)
+    return explain_group(
+        costs, groups, number, neighbour, explainer_named(explainer, setting.scheme, seed=seed), share, seed
+    )
+
+
+def explain_group(
+    costs: Costs,
+    groups: Sequence[int],
+    number: int,
+    neighbour: int | None,
+    explainer: Explainer,
+    share: float,
+    seed: int,
+) -> dict[str, Any]:
+    """What group `number` of a plan keeps in the buffer, why it ends where it does, and where to cut it and a neighbour.
+
+    The neighbour is the one that misses the capacity by the least when none is named. `UsageError` for a group that the plan does
+    not have, or that is no neighbour.
+    """
+    if number >= len(groups):
+        raise UsageError(f"the plan has groups 0 to {len(groups) - 1}, and none numbered {number}")
+    problem = costs.problem
+    around = [edge for edge in boundaries(costs, groups) if number in (edge.before, edge.after)]
+    others = {edge.after if edge.before == number else edge.before: edge for edge in around}
+    if neighbour is not None and neighbour not in others:
+        known = ", ".join(str(k) for k in sorted(k for k in others if k is not None)) or "none"
+        raise UsageError(f"group {neighbour} is no neighbour of group {number}; those are: {known}")
+    large = sorted((edge.over_bytes, k) for k, edge in others.items() if k is not None and edge.reason == "too large")
+    chosen = neighbour if neighbour is not None else large[0][1] if large else None
+    group = groups[number]
+    return {
+        "group": number,
+        "nodes": [problem.network.operators[v].name for v in bits_of(group)],
+        "capacity_bytes": problem.capacity,
+        "buffer_bytes": costs.buffer_bytes(group),
+        "dram_bytes": costs.dram_bytes(group),
+        "holds": [asdict(entry) for entry in account(problem, group)],
+        "reasons": [sentence(problem.network, edge) for edge in around],
+        "union": None if chosen is None else _union(costs, group | groups[chosen], chosen, explainer, share, seed),
+    }
+
+
+def _union(costs: Costs, union: int, other: int, explainer: Explainer, share: float, seed: int) -> dict[str, Any]:
+    """What two groups would need as one, and the splits that an explanation leads to."""
+    problem = costs.problem
+    names = [operator.name for operator in problem.network.operators]
+    steps: Sequence[Step] = ()
+    if not costs.fits(union) and problem.is_group(union) and costs.buffer_bytes(union) < UNBOUNDED:
+        (splitting,) = RecursiveSplitter(costs, explainer, Share(share), seed=seed, again=True)((union,))
+        steps = splitting.steps
+    verdicts = {1: "both fit", 2: "one fits", 3: "neither fits"}
+    return {
+        "with": other,
+        "buffer_bytes": costs.buffer_bytes(union),
+        "holds": [asdict(entry) for entry in account(problem, union)],
+        "splits": [
+            {
+                "edge": None if step.edge is None else [names[v] for v in step.edge],
+                "buffer_bytes": [costs.buffer_bytes(step.before), costs.buffer_bytes(step.after)],
+                "dram_bytes": [costs.dram_bytes(step.before), costs.dram_bytes(step.after)],
+                "verdict": verdicts[step.category],
+            }
+            for step in steps
+        ],
+    }
