@@ -1,0 +1,31 @@
+"""A classifier that learned nothing, and groups as it reads them: enough to check arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from fusewise.accel.explain.explainer import Edge
+from fusewise.accel.gnn.engine import at_work
+from fusewise.accel.gnn.features import Batch, batch_of, node_table
+from fusewise.accel.gnn.model import Classifier, load, new_classifier, save, standard
+from fusewise.accel.network import Network
+from fusewise.accel.problem import Problem
+from fusewise.accel.schemes.lbdf import LBDF
+
+CAPACITY = 128 * 1024
+
+
+def batch(network: Network, groups: Sequence[int]) -> tuple[Batch, list[tuple[Edge, ...]]]:
+    """Groups under LBDF with a buffer of `CAPACITY`."""
+    return batch_of(Problem(network, LBDF(), CAPACITY), groups, node_table(network))
+
+
+@cache
+def untrained(seed: int = 3) -> Classifier:
+    """Random weights; features standardised over SqueezeNet."""
+    from tests.accel.pinned import pinned
+
+    network = pinned("squeezenet1_1")
+    with at_work(seed):
+        return load(save(new_classifier(*standard(batch(network, [network.everything])[0].x))))
