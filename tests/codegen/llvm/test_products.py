@@ -269,7 +269,7 @@ def test_integers_are_refused(target: Target) -> None:
 
 
 @pytest.mark.parametrize("other", TARGETS, ids=lambda t: t.name)
-@pytest.mark.parametrize("shape", [(128, 64, 256), (1, 64, 256), (49, 96, 40)])
+@pytest.mark.parametrize("shape", [(128, 64, 256), (128, 768, 768), (1, 64, 256), (49, 96, 40)])
 def test_code_for_every_machine_keeps_the_tile_in_registers(other: Target, shape: tuple[int, int, int]) -> None:
     rows, depth, columns = shape
     arrays = [numbers(1, (rows, depth)), numbers(2, (depth, columns))]
