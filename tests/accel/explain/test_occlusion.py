@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
-from tests.accel.gnn.test_model import literal
-from tests.accel.gnn.untrained import CAPACITY, batch, untrained
+from tests.accel.gnn.untrained import CAPACITY, batch, literal, untrained
 from tests.accel.pinned import pinned, random_group
 
 from fusewise.accel.explain.occlusion import occlusion

@@ -8,8 +8,7 @@ from functools import cache
 import networkx as nx
 import numpy as np
 import torch
-from tests.accel.gnn.test_model import literal
-from tests.accel.gnn.untrained import CAPACITY, batch, untrained
+from tests.accel.gnn.untrained import CAPACITY, batch, literal, untrained
 from tests.accel.pinned import pinned, random_group
 
 from fusewise.accel.bits import bits_of, is_connected

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
+import numpy as np
+
 from fusewise.accel.explain.explainer import Edge
 from fusewise.accel.gnn.engine import at_work
 from fusewise.accel.gnn.features import Batch, batch_of, node_table
-from fusewise.accel.gnn.model import Classifier, load, new_classifier, save, standard
+from fusewise.accel.gnn.model import LAYERS, Classifier, load, new_classifier, save, standard
 from fusewise.accel.network import Network
 from fusewise.accel.problem import Problem
 from fusewise.accel.schemes.lbdf import LBDF
@@ -29,3 +31,15 @@ def untrained(seed: int = 3) -> Classifier:
     network = pinned("squeezenet1_1")
     with at_work(seed):
         return load(save(new_classifier(*standard(batch(network, [network.everything])[0].x))))
+
+
+def literal(weights: dict[str, np.ndarray], x: np.ndarray, edges: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """The logits of one graph, as the papers write them; `scale` weighs the message of each edge."""
+    x = (x - weights["mean"]) / weights["scale"]
+    for layer in range(LAYERS):
+        related, bias = (weights[f"layers.{layer}.lin_rel.{part}"] for part in ("weight", "bias"))
+        summed = np.zeros_like(x)
+        for (u, v), one in zip(edges.T, scale, strict=True):
+            summed[v] += one * x[u]
+        x = np.maximum(0, x @ weights[f"layers.{layer}.lin_root.weight"].T + summed @ related.T + bias)
+    return x.sum(axis=0) @ weights["out.weight"].T + weights["out.bias"]
