@@ -73,7 +73,8 @@ def exported_activation(b: GraphBuilder) -> list[str]:
 def heads(b: GraphBuilder) -> list[str]:
     h = b.op("MatMul", b.input("x", (1, 6, 8)), weights(b, 8, 16))
     parts = b.op("Split", h, axis=2, num_outputs=2, outputs=2)
-    return [b.op("Transpose", b.op("Reshape", p, b.constant([1, 6, 2, 4])), perm=[0, 2, 1, 3]) for p in parts]
+    q, k = (b.op("Reshape", part, b.constant([1, 6, 2, 4])) for part in parts)
+    return [b.op("MatMul", b.op("Transpose", q, perm=[0, 2, 1, 3]), b.op("Transpose", k, perm=[0, 2, 3, 1]))]
 
 
 def squeezed(b: GraphBuilder) -> list[str]:
@@ -90,7 +91,7 @@ CASES: tuple[tuple[Callable[[GraphBuilder], list[str]], list[str]], ...] = (
     (attention_projection, ["MatMul+Reshape+Transpose+Add"]),
     (spread, ["Sub+Pow+ReduceMean+Add+Sqrt"]),
     (exported_activation, ["Reshape+Gemm+Reshape+Gelu+Reshape", "Gemm"]),
-    (heads, ["MatMul+Split+Reshape+Transpose+Reshape+Transpose"]),
+    (heads, ["MatMul+Split+Reshape+Reshape+Transpose+Transpose", "MatMul"]),
     (squeezed, ["GlobalAveragePool", "Conv+Sigmoid", "Mul+Conv"]),
 )
 

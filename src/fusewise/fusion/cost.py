@@ -52,13 +52,24 @@ class Costs:
 
 def estimate_ns(ecg: ExtendedGraph, nodes: Sequence[int]) -> float:
     """The analytic estimate of a group's cost in nanoseconds, its heavy operator's own work left out."""
-    inside = {v for n in nodes for v in ecg.node(n).writes}
-    outputs = [v for v in inside if not ecg.is_removable(v, nodes)]
+    inside, members = {v for n in nodes for v in ecg.node(n).writes}, frozenset(nodes)
+    outputs = list(dict.fromkeys(_root(ecg, v, inside) for v in inside if not ecg.is_removable(v, members)))
     inputs = {v for n in nodes for v in ecg.node(n).reads} - inside
     moved = sum(ecg.nbytes(v) for v in inputs if v not in ecg.graph.constants) + sum(ecg.nbytes(v) for v in outputs)
-    if all(ecg.is_view(n) for n in nodes):
+    if all(ecg.is_view(n) for n in nodes) and ecg.graph.output_set.isdisjoint(outputs):
         return 0.0
     return START_NS + NS_PER_BYTE * moved + _arithmetic_ns(ecg, nodes, inside, outputs)
+
+
+def _root(ecg: ExtendedGraph, value: str, inside: set[str]) -> str:
+    """What is written so that a result is in memory: what it is a view of, if it is one and not the user's."""
+    if value in ecg.graph.output_set:
+        return value
+    maker = ecg.graph.producer[value]
+    while ecg.is_view(maker) and ecg.node(maker).inputs[0] in inside:
+        value = ecg.node(maker).inputs[0]
+        maker = ecg.graph.producer[value]
+    return value
 
 
 def _arithmetic_ns(ecg: ExtendedGraph, nodes: Sequence[int], inside: set[str], outputs: Sequence[str]) -> float:

@@ -7,7 +7,7 @@ operators (DNNFusion, section 4.1). Nothing here is kept anywhere else, and ever
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from fusewise.fusion.mapping import edge_mappings, has_loop_nest, node_mapping
@@ -31,6 +31,7 @@ class ExtendedGraph:
     _nests: dict[int, bool] = field(default_factory=dict)
     _bijective: dict[int, tuple[str, ...]] = field(default_factory=dict)
     _flops: dict[int, int] = field(default_factory=dict)
+    _views: dict[int, bool] = field(default_factory=dict)
     _sizes: dict[str, int | None] = field(default_factory=dict)
 
     def node(self, index: int) -> Node:
@@ -65,10 +66,13 @@ class ExtendedGraph:
 
     def is_view(self, index: int) -> bool:
         """Is the result, as a rule, only strides over the operand's memory?"""
-        node = self.node(index)
-        if node.domain or node.op not in VIEWS or node.op in ("DepthToSpace", "SpaceToDepth"):
-            return False
-        return node.op != "Gather" or (node.inputs[1] in self.graph.constants and self.size(node.inputs[1]) == 1)
+        if index not in self._views:
+            node = self.node(index)
+            found = not node.domain and node.op in VIEWS and node.op not in ("DepthToSpace", "SpaceToDepth")
+            if found and node.op == "Gather":
+                found = node.inputs[1] in self.graph.constants and self.size(node.inputs[1]) == 1
+            self._views[index] = found
+        return self._views[index]
 
     def bijective(self, index: int) -> tuple[str, ...]:
         """Values whose elements correspond one to one to those of the operator's result."""
@@ -109,6 +113,6 @@ class ExtendedGraph:
             return None
         return sum(self.nbytes(value) for value in self.node(index).writes)
 
-    def is_removable(self, value: str, group: Iterable[int]) -> bool:
+    def is_removable(self, value: str, group: Set[int]) -> bool:
         """Need a value never be written, all its readers being fused with its producer?"""
-        return value not in self.graph.output_set and set(self.graph.users[value]) <= set(group)
+        return value not in self.graph.output_set and all(reader in group for reader in self.graph.users[value])

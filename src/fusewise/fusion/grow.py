@@ -45,7 +45,8 @@ class Judgement:
 class Blocks:
     """Disjoint blocks of operators, at first one each. A block is named by one of its operators.
 
-    `owner` tells an operator's block, `members` a block's operators in ascending order.
+    `owner` tells an operator's block, `members` a block's operators in ascending order; `alone` are operators found to join
+    nobody.
     """
 
     ecg: ExtendedGraph
@@ -61,6 +62,7 @@ class Blocks:
     before: list[tuple[int, ...]] = field(init=False)
     after: list[tuple[int, ...]] = field(init=False)
     depth: list[int] = field(default_factory=list)
+    alone: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         count = len(self.ecg.graph.nodes)
@@ -80,8 +82,8 @@ class Blocks:
         """Pairs (producer, consumer) of blocks of which one is `block`: predecessors, those at the end of the longest path
         first (the branch that does the work, not the shortcut), then successors."""
         inside = self.members[block]
-        before = {self.owner[p] for n in inside for p in self.before[n]} - {block}
-        after = {self.owner[s] for n in inside for s in self.after[n]} - {block}
+        before = {self.owner[p] for n in inside for p in self.before[n]} - {block} - self.alone
+        after = {self.owner[s] for n in inside for s in self.after[n]} - {block} - self.alone
         yield from (
             (p, block)
             for p in sorted(before, key=lambda b: (-max(self.depth[n] for n in self.members[b]), -self.members[b][-1]))
@@ -115,12 +117,20 @@ class Blocks:
         for block in (first, second):
             if len(self.members[block]) > 1:
                 continue
-            if self.ecg.result_bytes(block) is None:
-                return Reason.SHAPE
-            if self.type(block) == Mapping.OPAQUE or not self.ecg.is_native(block):
-                return Reason.OPAQUE
-            if not self.by_index and (self.ecg.is_view(block) or self._moves(block)):
-                return Reason.MOVEMENT
+            reason = self._alone(block)
+            if reason is not None:
+                self.alone.add(block)
+                return reason
+        return None
+
+    def _alone(self, node: int) -> Reason | None:
+        """Why an operator joins nobody."""
+        if self.ecg.result_bytes(node) is None:
+            return Reason.SHAPE
+        if self.type(node) == Mapping.OPAQUE or not self.ecg.is_native(node):
+            return Reason.OPAQUE
+        if not self.by_index and (self.ecg.is_view(node) or self._moves(node)):
+            return Reason.MOVEMENT
         return None
 
     def _moves(self, node: int) -> bool:

@@ -13,7 +13,7 @@ strides over what was written, or a Concat that is written in pieces.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fusewise.fusion.ecg import ExtendedGraph
@@ -28,8 +28,8 @@ ROW_FAMILIES = frozenset("softmax log_softmax layer_norm group_norm instance_nor
 
 @dataclass(frozen=True)
 class Limits:
-    """The empirical limits of the constraint check: operators and inputs of a group, rows per reduction that is read back, and
-    the bytes up to which a Concat may be computed element by element."""
+    """The empirical limits of the constraint check: operators that compute and inputs of a group, rows per reduction that is
+    read back, and the bytes up to which a Concat may be computed element by element."""
 
     nodes: int = 96
     inputs: int = 32
@@ -42,7 +42,7 @@ LIMITS = Limits()
 
 def constraint(ecg: ExtendedGraph, nodes: Sequence[int], limits: Limits = LIMITS) -> Reason | None:
     """Why one kernel should not compute these operators (ascending), each of which has a loop nest; None when it can."""
-    if len(nodes) > limits.nodes:
+    if sum(not ecg.is_view(n) for n in nodes) > limits.nodes:
         return Reason.SIZE
     shape = _Shape.of(ecg, nodes)
     if len(shape.inputs) > limits.inputs:
@@ -99,9 +99,10 @@ class _Shape:
         shape = _Shape(ecg, nodes)
         shape.maker = {v: n for n in nodes for v in ecg.node(n).writes}
         shape.inputs = {v for n in nodes for v in ecg.node(n).reads if v not in shape.maker and (ecg.size(v) or 0) != 1}
-        shape.outputs = [v for v in shape.maker if not ecg.is_removable(v, nodes)]
+        members = frozenset(nodes)
+        shape.outputs = [v for v in shape.maker if not ecg.is_removable(v, members)]
         for n in reversed(nodes):
-            readers = {r for v in ecg.node(n).writes for r in ecg.graph.users[v] if r in nodes}
+            readers = {r for v in ecg.node(n).writes for r in ecg.graph.users[v] if r in members}
             if readers <= shape.tails and (ecg.is_view(n) or ecg.node(n).op == "Concat"):
                 shape.tails.add(n)
         return shape
@@ -179,11 +180,17 @@ def _around_anchor(shape: _Shape, anchor: int) -> Reason | None:
     extents = ecg.graph.tensor(hub).dims
     for value in shape.outputs:
         maker = shape.maker[value]
-        if maker in shape.tails and maker in after:
+        if maker in shape.tails and maker in after and not _is_slice_for_user(shape, value, aligned):
             continue
         if value not in aligned and ecg.graph.tensor(value).dims != extents:
             return Reason.OUTPUTS
     return None
+
+
+def _is_slice_for_user(shape: _Shape, value: str, aligned: Container[str]) -> bool:
+    """Must a part of what is written be copied, since the graph's outputs are arrays of their own?"""
+    op = shape.ecg.node(shape.maker[value]).op
+    return value in shape.ecg.graph.output_set and value not in aligned and op != "Concat"
 
 
 def _prologue(shape: _Shape, anchor: int, before: Iterable[int]) -> Reason | None:
