@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from fusewise.accel.bits import bits_of, component
+from fusewise.accel.bits import bits_of, component, mask_of, union_over
 from fusewise.accel.explain.explainer import Edge
 from fusewise.accel.network import Network
 
@@ -39,10 +39,50 @@ class Cutter:
     def __init__(self, network: Network, group: int) -> None:
         self.network, self.group = network, group
         self._members = list(bits_of(group))
-        place = {node: k for k, node in enumerate(self._members)}
-        self._arcs: list[list[int]] = [[] for _ in self._members]
+        self._arcs: list[list[int]] = []
         self._targets: list[int] = []
         self._limits: list[int] = []
+
+    def cut(self, edge: Edge) -> Split:
+        """The cheapest split with the producer in the first half and the consumer in the second, both halves connected."""
+        network, group = self.network, self.group
+        before = self._least(edge[0]) or self._reached(edge)
+        before = component(network.neighbours, before, edge[0])
+        after = component(network.neighbours, group & ~before, edge[1])
+        return Split(group & ~after, after)
+
+    def cuts(self, edges: Iterable[Edge]) -> dict[Split, Edge]:
+        """The different splits that edges give, each with the first edge that gives it."""
+        found: dict[Split, Edge] = {}
+        for edge in edges:
+            found.setdefault(self.cut(edge), edge)
+        return found
+
+    def _least(self, node: int) -> int:
+        """The node and all it needs, where nothing but its one result leaves them: no cut is cheaper. Else 0."""
+        network, group = self.network, self.group
+        above = network.ancestors[node] & group
+        if len(network.operators[node].writes) > 1 or union_over(network.successors, above) & group & ~above & ~(
+            1 << node
+        ):
+            return 0
+        return above | 1 << node
+
+    def _reached(self, edge: Edge) -> int:
+        """The first side of the minimum cut: what the producer still reaches when no more flow gets through."""
+        if not self._arcs:
+            self._lay_out()
+        source, sink = self._members.index(edge[0]), self._members.index(edge[1])
+        left = self._limits.copy()
+        while (reached := self._augmented(left, source, sink)) is None:
+            pass
+        return mask_of(self._members[vertex] for vertex in reached if vertex < len(self._members))
+
+    def _lay_out(self) -> None:
+        """Vertices and arcs, when the first edge asks for them."""
+        network, group = self.network, self.group
+        place = {node: k for k, node in enumerate(self._members)}
+        self._arcs += [[] for _ in self._members]
         for node in self._members:
             for number in network.operators[node].writes:
                 readers = network.tensors[number].consumers & group
@@ -54,28 +94,6 @@ class Cutter:
                 for reader in bits_of(readers):
                     self._connect(vertex, place[reader], _NO_LIMIT)
                     self._connect(place[reader], place[node], _NO_LIMIT)
-
-    def cut(self, edge: Edge) -> Split:
-        """The cheapest split with the producer in the first half and the consumer in the second, both halves connected."""
-        source, sink = self._members.index(edge[0]), self._members.index(edge[1])
-        left = self._limits.copy()
-        while (reached := self._augmented(left, source, sink)) is None:
-            pass
-        before = 0
-        for vertex in reached:
-            if vertex < len(self._members):
-                before |= 1 << self._members[vertex]
-        neighbours = self.network.neighbours
-        before = component(neighbours, before, edge[0])
-        after = component(neighbours, self.group & ~before, edge[1])
-        return Split(self.group & ~after, after)
-
-    def cuts(self, edges: Iterable[Edge]) -> dict[Split, Edge]:
-        """The different splits that edges give, each with the first edge that gives it."""
-        found: dict[Split, Edge] = {}
-        for edge in edges:
-            found.setdefault(self.cut(edge), edge)
-        return found
 
     def _connect(self, start: int, end: int, limit: int) -> None:
         for vertex, target, free in ((start, end, limit), (end, start, 0)):
