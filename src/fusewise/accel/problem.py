@@ -109,6 +109,10 @@ class Costs:
         self.buffer_calls = self.dram_calls = 0
         self._objective = objective
 
+    def empty(self) -> Costs:
+        """An empty memory for the same problem and objective."""
+        return Costs(self.problem, self._objective)
+
     def buffer_bytes(self, group: int) -> int:
         """F_beta of the group."""
         self.buffer_calls += 1

@@ -1,0 +1,275 @@
+"""The shortest path over ideals: the cheapest order in which all atoms can run in groups.
+
+An ideal is a set of atoms closed under what they need; a group takes one ideal to a larger one. A partition has an acyclic
+quotient exactly if its groups can be ordered so that every prefix is an ideal, so the shortest path from the empty set to
+everything is the optimum over all plans, whatever the objective, as long as it adds up over groups.
+
+    from ideal {a}:   a -> b -> c -> e       groups {b}, {d}, {b,c}, {d,c,b}, ... but not {b,d}: it does not hang together
+                       \\-> d -----/          {c,e} cannot run before d has
+
+Four things keep it small. Only connected groups are built: one ready atom, then one reader of the group at a time with all that
+this reader still needs. A group stops growing when the lower bound of its need exceeds the buffer (`exact_lines`, `exact_tiles`),
+since the bound only grows. The true need is asked for only where it decides: an ideal takes its arrivals from the cheapest on,
+and the first whose group fits is its parent. And where a ready atom can only run with what follows it, its group runs next:
+exchanging it with groups before it, which it does not need, gives the same plan.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from fusewise.accel.bits import bits_of
+from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.schemes.brr import BRR
+from fusewise.accel.schemes.lbdf import LBDF
+from fusewise.accel.schemes.scheme import bytes_for
+from fusewise.accel.search.exact_atoms import Atoms
+from fusewise.accel.search.exact_lines import LineGrowth
+from fusewise.accel.search.exact_tiles import TileGrowth
+
+__all__ = ["Growth", "Limit", "LimitReached", "Path", "growth_of", "shortest_path"]
+
+
+class Growth(Protocol):
+    """A group that grows by consumers. `need` is a lower bound, in elements, of the buffer that this group and every group
+    grown from it takes; `traffic` is what it moves through DRAM, exactly or (`exact_traffic` is false) at least. `spanning`:
+    `need` is also a bound for groups that have more producers."""
+
+    exact_traffic: bool
+    spanning: bool
+    group: int
+
+    @property
+    def need(self) -> int: ...
+
+    @property
+    def traffic(self) -> int: ...
+
+    def push(self, node: int) -> None: ...
+
+    def pop(self, node: int) -> None: ...
+
+
+def growth_of(problem: Problem) -> Growth:
+    """The growth that belongs to the problem's scheme."""
+    match problem.scheme:
+        case LBDF() as scheme:
+            return LineGrowth(problem, scheme)
+        case BRR() as scheme:
+            return TileGrowth(problem, scheme)
+    raise TypeError(f"the exact search knows no bound for scheme {problem.scheme.name!r}")
+
+
+class LimitReached(Exception):
+    """The search took as many steps as it may."""
+
+
+@dataclass
+class Limit:
+    """Counts steps; `LimitReached` after `steps` of them, or when `stop` says so (asked every 256 steps)."""
+
+    steps: int | None = None
+    stop: Callable[[], bool] = lambda: False
+    taken: int = 0
+
+    def step(self) -> None:
+        self.taken += 1
+        if self.steps is not None and self.taken > self.steps:
+            raise LimitReached
+        if not self.taken & 255 and self.stop():
+            raise LimitReached
+
+
+Arrival = tuple[float, bool, int, int]
+"""Cost of the path (at least), whether that is exact, the ideal it comes from, the group (operators) that led here."""
+
+
+@dataclass
+class Path:
+    """The search from the ideal `start` to the ideal `goal`, by default from nothing to everything, and what it found so far.
+
+    `settled` holds, for each ideal whose best path is known, its cost, the ideal before it and the group (operators) between;
+    `transitions` counts the groups tried.
+    """
+
+    atoms: Atoms
+    start: int = 0
+    goal: int = -1
+    settled: dict[int, tuple[float, int, int]] = field(default_factory=dict)
+    transitions: int = 0
+
+    def __post_init__(self) -> None:
+        self.goal &= self.atoms.everything
+
+    def groups(self, ideal: int) -> tuple[int, ...]:
+        """The groups of the best path to a settled ideal, in order."""
+        found: list[int] = []
+        while True:
+            _, before, group = self.settled[ideal]
+            if not group:
+                return tuple(reversed(found))
+            found.append(group)
+            ideal = before
+
+    @property
+    def farthest(self) -> int:
+        """The largest ideal settled so far, the cheapest of several."""
+        return max(self.settled, key=lambda ideal: (ideal.bit_count(), -self.settled[ideal][0]))
+
+
+def shortest_path(costs: Costs, limit: Limit, path: Path) -> None:
+    """Fill in a path until its goal is settled: the optimum over all plans whose groups are unions of its atoms.
+
+    What was found so far stays in the path when the limit is reached (`LimitReached`) or the user interrupts. An objective
+    other than bytes must not fall when a group moves more bytes.
+    """
+    _Search(costs, limit, path).run()
+
+
+class _Search:
+    def __init__(self, costs: Costs, limit: Limit, path: Path) -> None:
+        self.costs, self.atoms, self.limit, self.path = costs, path.atoms, limit, path
+        self.barred = self.atoms.barred | ~path.goal
+        self.growth = growth_of(costs.problem)
+        self.prices = costs if self.growth.exact_traffic else costs.empty()
+        self.bits, self.capacity = costs.problem.scheme.bits, costs.problem.capacity
+        self.arrivals: dict[int, list[Arrival]] = {}
+        self.levels: dict[int, list[int]] = {}
+        self.reach: dict[int, int] = {}
+
+    def run(self) -> None:
+        path = self.path
+        start = self.closed(path.start, self.atoms.ready(path.start))
+        path.settled[start] = (0, 0, 0)
+        if start != path.goal:
+            self.leave(start)
+        for size in range(start.bit_count(), path.goal.bit_count() + 1):
+            for ideal in self.levels.pop(size, ()):
+                if self.settle(ideal) and ideal != path.goal:
+                    self.leave(ideal)
+
+    def settle(self, ideal: int) -> bool:
+        """Find the cheapest arrival whose group fits; whether there is one."""
+        arrivals, costs, settled = self.arrivals.pop(ideal), self.costs, self.path.settled
+        heapq.heapify(arrivals)
+        while arrivals:
+            total, exact, before, group = heapq.heappop(arrivals)
+            if not exact:
+                heapq.heappush(arrivals, (settled[before][0] + costs.cost(group), True, before, group))
+            elif costs.fits(group):
+                settled[ideal] = (total, before, group)
+                return True
+        return False
+
+    def leave(self, done: int) -> None:
+        """Build all groups that may come next after an ideal."""
+        ready = self.atoms.ready(done) & ~self.barred
+        if ready & (ready - 1):
+            for root in bits_of(ready):
+                if not self.reached(root) & ~done:
+                    self.grow(done, root, 0)
+                    return
+        banned = 0
+        for root in bits_of(ready):
+            self.grow(done, root, banned)
+            banned |= 1 << root
+
+    def grow(self, done: int, root: int, banned: int) -> None:
+        """Build all groups of the atom `root` and others not banned, each once: take in the first reader with all it still
+        needs and go on, then ban it and go on."""
+        atoms, push, pop = self.atoms, self.push, self.pop
+        after, ancestors, barred = atoms.after, atoms.ancestors, self.barred
+        if not push(1 << root, single=True):
+            return
+        group, base = 1 << root, self.path.settled[done][0]
+        self.arrive(done, base, group, after[root])
+        # one frame for each atom taken in: the group, its readers, what is banned, what was added last
+        frames = [[group, after[root], banned, group]]
+        while frames:
+            frame = frames[-1]
+            group, readers, banned, added = frame
+            readers &= ~banned & ~barred
+            if not readers:
+                frames.pop()
+                pop(added)
+                continue
+            low = readers & -readers
+            reader = low.bit_length() - 1
+            frame[2] = banned | low
+            more = (ancestors[reader] | low) & ~done & ~group
+            if more & (banned | barred) or not push(more):
+                continue
+            group |= more
+            beyond = frame[1]
+            for v in bits_of(more):
+                beyond |= after[v]
+            beyond &= ~group
+            self.arrive(done, base, group, beyond)
+            frames.append([group, beyond, banned, more])
+
+    def push(self, added: int, *, single: bool = False) -> bool:
+        """Add atoms to the group, or nothing when the lower bound of its need is then too large."""
+        growth, taken = self.growth, 0
+        for atom in bits_of(added):
+            for node in bits_of(self.atoms.members[atom]):
+                growth.push(node)
+                taken |= 1 << node
+            if not single and bytes_for(growth.need, self.bits) >= self.capacity:
+                _take_away(growth, taken)
+                return False
+        return True
+
+    def pop(self, added: int) -> None:
+        _take_away(self.growth, self.atoms.operators(added))
+
+    def arrive(self, done: int, base: float, group: int, beyond: int) -> None:
+        """Note that the group leads from one ideal to another, at which cost."""
+        self.limit.step()
+        self.path.transitions += 1
+        growth, prices = self.growth, self.prices
+        operators = growth.group
+        prices.dram_known.setdefault(operators, bytes_for(growth.traffic, self.bits))
+        target = done | group
+        if beyond & self.barred:
+            target = self.closed(target, beyond)
+        arrivals = self.arrivals.get(target)
+        if arrivals is None:
+            arrivals = self.arrivals[target] = []
+            self.levels.setdefault(target.bit_count(), []).append(target)
+        arrivals.append((base + prices.cost(operators), growth.exact_traffic, done, operators))
+
+    def closed(self, done: int, pending: int) -> int:
+        """Excluded operators run as soon as they can."""
+        return self.atoms.closed(done, pending & self.path.goal) & self.path.goal
+
+    def reached(self, root: int) -> int:
+        """All that the readers of groups which start with this atom may need besides what follows it. When all that has run,
+        whatever group the atom is in consists of what follows it and can run next."""
+        known = self.reach.get(root)
+        if known is not None:
+            return known
+        atoms, with_root = self.atoms, 1 << root
+        below = atoms.descendants[root]
+        inside, needed = with_root, atoms.ancestors[root]
+        for v in bits_of(below & ~self.barred):
+            between = (atoms.ancestors[v] & below) | with_root | 1 << v
+            if between & ~inside & ~(1 << v):
+                continue
+            if not self.growth.spanning or self.push(between):
+                if self.growth.spanning:
+                    self.pop(between)
+                inside |= 1 << v
+                needed |= atoms.ancestors[v]
+        known = self.reach[root] = needed & ~below & ~with_root
+        return known
+
+
+def _take_away(growth: Growth, operators: int) -> None:
+    """Pop operators in the reverse of the order in which `push` added them."""
+    while operators:
+        node = operators.bit_length() - 1
+        growth.pop(node)
+        operators ^= 1 << node
