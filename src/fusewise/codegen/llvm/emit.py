@@ -319,6 +319,13 @@ class Function:
         kind = vector(a.element, len(lanes))
         return self.emit(kind, f"shufflevector {a}, {b}, <{len(lanes)} x i32> <{mask}>")
 
+    def joined(self, parts: Sequence[Value]) -> Value:
+        """Equal vectors or scalars, two to a power of them, side by side in one vector."""
+        while len(parts) > 1:
+            lanes = range(2 * parts[0].lanes)
+            parts = [self.shuffle(a, b, lanes) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+        return parts[0]
+
     # --- memory ---------------------------------------------------------------------------------------------------
 
     def at(self, pointer: Value, offset: Int, element: str = "float") -> Value:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fusewise.codegen.kernel import Params
-from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_finish import Finish
 from fusewise.codegen.llvm.gemm_tile import Ahead, Level, Panel, Tile, accumulate, favourite_tiles
 from fusewise.codegen.llvm.registers import computed, memory_type
@@ -376,8 +376,14 @@ def _finish_tile(
     finish: Finish,
     scratch: Value | None,
 ) -> None:
-    """Run the stores for every accumulator of a tile, in a loop over rows when there is scratch memory for it."""
-    count = min(tile.lanes, product.columns)
+    """Run the stores for every row of a tile, in a loop over rows when there is scratch memory for it.
+
+    The vectors of a row go together where they are neighbours: what takes many steps, such as an exponential, then has
+    several to overlap.
+    """
+    together = tile.vectors & -tile.vectors if product.columns % tile.width == 0 else 1
+    lanes = together * tile.lanes
+    count = min(lanes, product.columns)
 
     def indices(r: Int) -> dict[str, Int]:
         found: dict[str, Int] = {name: at for (name, _), at in zip(product.outer, outer, strict=True)}
@@ -397,16 +403,17 @@ def _finish_tile(
     if scratch is None:
         for r in range(tile.rows):
             at = indices(r)
-            for v in range(tile.vectors):
-                place(at, v, sums[r * tile.vectors + v])
+            for v in range(0, tile.vectors, together):
+                first = r * tile.vectors + v
+                place(at, v, f.joined(sums[first : first + together]))
         return
     for k, value in enumerate(sums):
         f.store(value, f.at(scratch, k * tile.lanes, tile.element))
 
     def later(r: Value, _: Sequence[Value]) -> None:
         at = indices(r)
-        for v in range(tile.vectors):
+        for v in range(0, tile.vectors, together):
             offset = f.add(f.mul(r, tile.width), v * tile.lanes)
-            place(at, v, f.load(tile.kind, f.at(scratch, offset, tile.element)))
+            place(at, v, f.load(vector(tile.element, lanes), f.at(scratch, offset, tile.element)))
 
     f.loop(0, tile.rows, 1, later, rolled=True)
