@@ -83,7 +83,19 @@ def test_batches_of_products_get_an_axis(rewrites: Any) -> None:
     )
 
 
+def test_weights_guarded_against_empty_rows(rewrites: Any) -> None:
+    rewrites(
+        recognise_attention,
+        f"{HEAD}constant o: float32[] = 0.0\n{KEYS}w = Softmax(s) {{axis=-1}}\nn = IsNaN(w)\nz = Where(n, o, w)\n"
+        "y = MatMul(z, v)\nreturn y",
+        f"{TAKEN}y = Attention(q, t_keys, v) {{scale=1.0}}\nreturn y",
+        exact=False,
+    )
+
+
 REFUSED = {
+    "a guard with another number": f"constant o: float32[] = 1.0\n{KEYS}w = Softmax(s) {{axis=-1}}\nn = IsNaN(w)\n"
+    "z = Where(n, o, w)\ny = MatMul(z, v)\nreturn y",
     "scores are read twice": f"{KEYS}w = Softmax(s) {{axis=-1}}\nz = MatMul(w, v)\nu = Relu(s)\nreturn z, u",
     "another axis": f"{KEYS}w = Softmax(s) {{axis=-2}}\nz = MatMul(w, v)\nreturn z",
     "a mask before the scale": f"constant c: float32[] = 2.0\n{KEYS}a = Add(s, m)\nd = Div(a, c)\n" + END.format("d"),

@@ -5,8 +5,8 @@
 Found as exporters write it: the scale a factor or a divisor, or gone into the query; a mask added, or a Where that replaces
 scores by a very low number; a constant lower triangle is the causal mask. Vaswani et al., NeurIPS 2017.
 
-A row all of whose scores are minus infinity is NaN when written out and zero for the operator. Scores that a Where replaces are
-added to instead, so a NaN among them stays.
+A row all of whose scores are minus infinity is NaN when written out and zero for the operator, as it is for exporters that write
+Where(IsNaN(w), 0, w) around the weights. Scores that a Where replaces are added to instead, so a NaN among them stays.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class _Scores:
 
 
 def _attention(edit: Edit, node: Node) -> Change | None:
-    softmax = edit.sole(node.inputs[0], "Softmax")
+    softmax, guard = _weights(edit, node.inputs[0])
     kind = None if softmax is None else edit.static(softmax.inputs[0])
     if softmax is None or kind is None or kind.dtype != FLOAT32 or kind.rank not in (3, 4) or kind.size == 0:
         return None
     if softmax.attribute("axis", -1) not in (-1, kind.rank - 1):
         return None
-    found = _Scores((softmax, node))
+    found = _Scores((softmax, *guard, node))
     value = softmax.inputs[0]
     while (product := edit.sole(value, "MatMul")) is None:
         step = _step(edit, value, found, kind)
@@ -78,6 +78,18 @@ def _attention(edit: Edit, node: Node) -> Change | None:
     if queries.rank != kind.rank or values.dtype != FLOAT32:
         return None
     return _written(edit, node, product, replace(found, nodes=(product, *found.nodes)))
+
+
+def _weights(edit: Edit, value: str) -> tuple[Node | None, tuple[Node, ...]]:
+    """The Softmax that makes the weights, and the nodes of Where(IsNaN(w), 0, w) around it, which give zeros to empty rows."""
+    where = edit.sole(value, "Where")
+    test = None if where is None else edit.sole(where.inputs[0], "IsNaN")
+    if where is None or test is None:
+        return edit.sole(value, "Softmax"), ()
+    weights = where.inputs[2]
+    if test.inputs[0] != weights or edit.scalar(where.inputs[1]) != 0 or edit.reads(weights) != 2:
+        return None, ()
+    return (None if edit.is_output(weights) else edit.made_by(weights, "Softmax")), (test, where)
 
 
 def _step(edit: Edit, value: str, found: _Scores, kind: TensorType) -> tuple[str, _Scores] | None:
