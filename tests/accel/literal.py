@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from math import ceil
+from math import ceil, floor
 
 from fusewise.accel.network import Network
 
 
-def buffer_elements(network: Network, group: set[int], axis_pixel: bool = True) -> int:
-    """F_beta in elements; pitches are relative to the finest map that the group reads or writes."""
+def buffer_elements(network: Network, group: set[int], axis_pixel: bool = True, exact: bool = True) -> int:
+    """F_beta in elements; pitches are relative to the finest map that the group reads or writes. `exact`: of a tensor that
+    waits for no whole number of its rows, whole rows wait; else rows and columns are rounded up each by itself."""
     operators, tensors = network.operators, network.tensors
     touched = {r.tensor for v in group for r in operators[v].reads} | {t for v in group for t in operators[v].writes}
     finest = [max(tensors[t].height for t in touched), max(tensors[t].width for t in touched)]
@@ -24,11 +25,14 @@ def buffer_elements(network: Network, group: set[int], axis_pixel: bool = True) 
         return operators[v].form.kind in ("global_pool", "flatten")
 
     def delay(v: int, t: int, axis: int) -> Fraction:
-        form = operators[v].form
-        ahead = extent(t, axis) - 1 if whole(v) else (form.rows, form.columns)[axis].ahead
-        if form.kind == "resize":
-            ahead *= network.bilinear_ahead
+        ahead = extent(t, axis) - 1 if whole(v) else window(v, axis)[1]
         return ahead * pitch(t, axis)
+
+    def window(v: int, axis: int) -> tuple[Fraction, Fraction]:
+        found = (operators[v].form.rows, operators[v].form.columns)[axis]
+        if operators[v].form.kind == "resize" and network.bilinear_ahead is not None:
+            return Fraction(0), Fraction(network.bilinear_ahead * found.reads_two)
+        return Fraction(found.back), Fraction(found.ahead)
 
     def readers(t: int) -> list[int]:
         return [v for v in sorted(group) if any(r.tensor == t for r in operators[v].reads)]
@@ -58,12 +62,15 @@ def buffer_elements(network: Network, group: set[int], axis_pixel: bool = True) 
         height, width = extent(t, 0), extent(t, 1)
         if whole(c):
             return 1 if axis_pixel else width
-        form = operators[c].form
-        down = ceil((lag[0][c] - start(t, 0)) / pitch(t, 0)) + form.rows.back
-        right = ceil((lag[1][c] - start(t, 1)) / pitch(t, 1)) + form.columns.back
+        down = (lag[0][c] - start(t, 0)) / pitch(t, 0) + window(c, 0)[0]
+        right = (lag[1][c] - start(t, 1)) / pitch(t, 1) + window(c, 1)[0]
         if not axis_pixel:
-            return min(height, down + 1) * width
-        return min(height * width, down * width + min(right, width - 1) + 1)
+            return min(height, ceil(down) + 1) * width
+        if not exact:
+            return min(height * width, ceil(down) * width + min(ceil(right), width - 1) + 1)
+        if down.denominator > 1:
+            return min(height * width, ceil(down) * width)
+        return min(height * width, int(down) * width + min(floor(right), width - 1) + 1)
 
     held = sum(max(live(t, c) for c in readers(t)) * tensors[t].channels for t in touched if readers(t))
     pools = sum(tensors[operators[v].writes[0]].channels for v in group if operators[v].form.kind == "global_pool")

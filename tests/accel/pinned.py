@@ -47,7 +47,7 @@ def pinned_graph(name: str) -> Graph:
 
 
 @cache
-def pinned(name: str, bilinear_ahead: int = 0) -> Network:
+def pinned(name: str, bilinear_ahead: int | None = 0) -> Network:
     """The planner's view of one network, by default with the Resize of the pinned optima."""
     return network_of(pinned_graph(name), bilinear_ahead=bilinear_ahead)
 

@@ -11,6 +11,7 @@ from fusewise.accel.operators import Form, Window, form_of, image_of
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Constant, Graph, Node, attributes_of
 from fusewise.ir.types import TensorType
+from fusewise.ops.evaluate import evaluate
 
 Shape = tuple[int, ...]
 
@@ -37,7 +38,7 @@ def test_images() -> None:
 
 def test_convolutions() -> None:
     plain = form("Conv", [(1, 8, 9, 9), zeros(16, 8, 3, 3), zeros(16)], (1, 16, 9, 9), pads=(1, 1, 1, 1))
-    assert plain == Form("conv", Window(1, 1), Window(1, 1), 16 * 72 + 16, 72, 72 * 16 * 81)
+    assert plain == Form("conv", Window(1, 1, begin=1), Window(1, 1, begin=1), 16 * 72 + 16, 72, 72 * 16 * 81)
     flat = form("Conv", [(1, 8, 9, 9), zeros(16, 8, 1, 7)], (1, 16, 9, 9))
     assert (flat.rows.size, flat.columns.size, flat.columns.back) == (1, 7, 3)
     wide = form("Conv", [(1, 8, 65, 65), zeros(8, 8, 3, 3)], (1, 8, 65, 65), dilations=(24, 24))
@@ -52,7 +53,10 @@ def test_convolutions() -> None:
 
 def test_transposed_convolution_reads_fewer_pixels() -> None:
     found = form("ConvTranspose", [(1, 8, 4, 4), zeros(8, 6, 4, 4)], (1, 6, 8, 8), strides=(2, 2))
-    assert (found.kind, found.rows, found.macs) == ("conv", Window(0, 1, (1, 2)), 6 * 16 * 8 * 16)
+    assert (found.kind, found.rows.size, found.rows.stride, found.macs) == ("conv", 2, (4, 8), 6 * 16 * 8 * 16)
+    assert found.rows.ranges == tuple((-((3 - y) // 2), y // 2) for y in range(8))
+    cut = form("ConvTranspose", [(1, 8, 4, 4), zeros(8, 6, 4, 4)], (1, 6, 8, 8), strides=(2, 2), pads=(1, 1, 1, 1))
+    assert cut.rows.ranges == tuple((-((2 - y) // 2), (y + 1) // 2) for y in range(8))
 
 
 def test_products_are_convolutions_of_one_pixel() -> None:
@@ -88,19 +92,50 @@ def test_reshapes() -> None:
     assert form("Reshape", [(1, 8, 4, 4), np.array([1, 16, 2, 4])], (1, 16, 2, 4)).reason == "Reshape moves pixels"
 
 
-@pytest.mark.parametrize("mode, ahead", [("nearest", 0), ("linear", 1)])
-def test_resize(mode: str, ahead: int) -> None:
+@pytest.mark.parametrize("mode, back, ahead", [("nearest", 0.5, 0), ("linear", 1, 0.5)])
+def test_resize(mode: str, back: float, ahead: float) -> None:
+    """A row is read again for the rows of the result that follow, so it is looked back at though nothing lies between."""
     found = form("Resize", [(1, 8, 4, 4), None, zeros(4)], (1, 8, 8, 8), mode=mode)
-    assert (found.kind, found.rows, found.weights) == ("resize", Window(0, ahead, (4, 8)), 0)
+    assert (found.kind, found.weights, found.rows.stride) == ("resize", 0, (4, 8))
+    assert (found.rows.back, found.rows.ahead, found.rows.reads_two) == (back, ahead, mode == "linear")
     assert form("Resize", [(1, 8, 1, 1), None, zeros(4)], (1, 8, 8, 8), mode=mode).rows.ahead == 0
     assert form("Resize", [(1, 8, 4, 4), None, zeros(4)], (1, 8, 8, 8), mode="cubic").kind == "opaque"
 
 
+COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric")
+
+
+@pytest.mark.parametrize("coordinates", COORDINATES)
+@pytest.mark.parametrize("sizes", [(4, 8), (5, 7), (9, 4), (1, 3), (6, 1), (17, 65)])
+@pytest.mark.parametrize("mode", ["linear", "floor", "ceil", "round_prefer_floor", "round_prefer_ceil"])
+def test_resize_reads_what_it_is_made_of(mode: str, sizes: tuple[int, int], coordinates: str) -> None:
+    """A pixel of the result changes exactly with the pixels said to be read."""
+    before, after = sizes
+    chosen = {"mode": "linear"} if mode == "linear" else {"mode": "nearest", "nearest_mode": mode}
+    attributes = attributes_of(coordinate_transformation_mode=coordinates, **chosen)
+    node = Node("Resize", ("x", "", "", "sizes"), ("y",), attributes)
+    ranges = form(
+        "Resize",
+        [(1, 1, before, before), None, None, np.array([1, 1, after, after])],
+        (1, 1, after, after),
+        coordinate_transformation_mode=coordinates,
+        **chosen,
+    ).rows.ranges
+    for row in range(before):
+        image = np.zeros((1, 1, before, before), np.float32)
+        image[:, :, row] = 1
+        (found,) = evaluate(node, {"x": image, "sizes": np.array([1, 1, after, after])}, 17)
+        moved = np.abs(found[0, 0, :, 0]) > 1e-5
+        assert moved.tolist() == [first <= row <= last for first, last in ranges]
+
+
 def test_cutting_and_padding_shift() -> None:
     pads = np.array([0, 0, 1, 2, 0, 0, 3, 4])
-    assert form("Pad", [(1, 8, 4, 4), pads], (1, 8, 8, 10)) == Form("pointwise", Window(1), Window(2))
+    padded = form("Pad", [(1, 8, 4, 4), pads], (1, 8, 8, 10))
+    assert padded == Form("pointwise", Window(1, -1, begin=1), Window(2, -2, begin=2))
     cut = [np.array([1, 0]), np.array([5, 5]), np.array([2, 3])]
-    assert form("Slice", [(1, 8, 5, 5), *cut], (1, 8, 4, 5)) == Form("pointwise", Window(0, 1), Window(0, 0))
+    part = form("Slice", [(1, 8, 5, 5), *cut], (1, 8, 4, 5))
+    assert part == Form("pointwise", Window(-1, 1, begin=-1), Window(0, 0))
     assert form("Slice", [(1, 8, 5, 5), *cut, np.array([2, 2])], (1, 8, 2, 3)).kind == "opaque"
     assert form("Slice", [(1, 8, 5, 5), np.array([4]), np.array([8]), np.array([1])], (1, 4, 5, 5)).kind == "opaque"
 

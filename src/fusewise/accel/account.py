@@ -61,7 +61,7 @@ def _held(network: Network, group: int, line: Line) -> str:
     reads = [
         read for v in readers for read in network.operators[v].reads if read.tensor == line.tensor and not read.whole
     ]
-    wide = max((read.back_rows + read.lag_rows // network.row_pitch[line.tensor] + 1 for read in reads), default=1)
+    wide = max(((read.back_rows + read.lag_rows) // network.row_pitch[line.tensor] + 1 for read in reads), default=1)
     names = ", ".join(network.operators[v].name for v in readers[:3])
     share = f"{line.live:,} of {tensor.pixels:,} pixels x {tensor.channels} channels"
     if line.live >= tensor.pixels > 1:

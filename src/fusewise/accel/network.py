@@ -28,8 +28,8 @@ class Read(NamedTuple):
     """How one operator reads one tensor.
 
     `lag_rows`, `lag_columns`: by how much the operator trails the tensor, in the network's common units of height and width
-    (`Network.row_pitch`). `back_rows`, `back_columns`: how far behind its centre it still looks, in pixels. `whole`: it takes
-    pixels as they come and answers after the last, so it needs no window.
+    (`Network.row_pitch`). `back_rows`, `back_columns`: how far behind its centre it still looks, in the same units. `whole`: it
+    takes pixels as they come and answers after the last, so it needs no window. `edge_rows`, `edge_columns`: see `Window.edges`.
     """
 
     tensor: int
@@ -38,6 +38,8 @@ class Read(NamedTuple):
     back_rows: int
     back_columns: int
     whole: bool
+    edge_rows: tuple[tuple[int, int], ...] = ()
+    edge_columns: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class Network:
     tensors: tuple[Tensor, ...]
     unit_rows: int
     unit_columns: int
-    bilinear_ahead: int = 1
+    bilinear_ahead: int | None = None
 
     def __len__(self) -> int:
         return len(self.operators)
@@ -173,11 +175,12 @@ def prepare(graph: Graph, trace: Trace | None = None) -> Graph:
     return prepared
 
 
-def network_of(graph: Graph, *, bilinear_ahead: int = 1) -> Network:
+def network_of(graph: Graph, *, bilinear_ahead: int | None = None) -> Network:
     """The planner's view of a prepared graph (see `prepare`).
 
-    `bilinear_ahead`: input pixels that a linear Resize looks ahead along an axis, 1 as the arithmetic needs it; 0 leaves
-    that out, as some published figures do.
+    `bilinear_ahead`: input pixels that a linear Resize looks ahead along an axis, as published figures have it: 1, or 0 for
+    those that leave it out, and none behind. By default what its arithmetic reads, which is more: an input row is read again
+    for the next rows of the result.
     """
     values = [v for v in graph.types if v not in graph.constants and (v in graph.producer or v in graph.inputs)]
     number = {value: i for i, value in enumerate(values)}
@@ -186,13 +189,13 @@ def network_of(graph: Graph, *, bilinear_ahead: int = 1) -> Network:
     operators = []
     for node in graph.nodes:
         form = form_of(graph, node)
-        reads = dict.fromkeys(number[v] for v in node.reads if v in number)
+        reads, result = dict.fromkeys(number[v] for v in node.reads if v in number), tensors[number[node.writes[0]]]
         operators.append(
             Operator(
                 node.label,
                 node.op,
                 form,
-                tuple(_read(t, tensors[t], form, unit_rows, unit_columns, bilinear_ahead) for t in reads),
+                tuple(_read(t, tensors[t], form, result, (unit_rows, unit_columns), bilinear_ahead) for t in reads),
                 tuple(number[v] for v in node.writes),
                 node.origin or ((node.name,) if node.name else ()),
             )
@@ -212,19 +215,20 @@ def _size(kind: ValueType) -> int:
     return kind.size if isinstance(kind, TensorType) and kind.is_static else 0
 
 
-def _read(number: int, tensor: Tensor, form: Form, unit_rows: int, unit_columns: int, bilinear_ahead: int) -> Read:
-    rows, columns = unit_rows // tensor.height, unit_columns // tensor.width
+def _read(
+    number: int, tensor: Tensor, form: Form, result: Tensor, units: tuple[int, int], bilinear_ahead: int | None
+) -> Read:
+    rows, columns = units[0] // tensor.height, units[1] // tensor.width
     if form.kind in ("global_pool", "flatten"):
         return Read(number, (tensor.height - 1) * rows, (tensor.width - 1) * columns, 0, 0, True)
-    ahead = bilinear_ahead if form.kind == "resize" else 1
-    return Read(
-        number,
-        form.rows.ahead * ahead * rows,
-        form.columns.ahead * ahead * columns,
-        form.rows.back,
-        form.columns.back,
-        False,
-    )
+    down, right = form.rows, form.columns
+    ahead, back = (down.ahead, right.ahead), (down.back, right.back)
+    if form.kind == "resize" and bilinear_ahead is not None:
+        ahead, back = (down.reads_two * bilinear_ahead, right.reads_two * bilinear_ahead), (0, 0)
+    # a fraction of a pixel is a whole number of units
+    lag = int(ahead[0] * rows), int(ahead[1] * columns)
+    edges = down.edges(tensor.height, result.height), right.edges(tensor.width, result.width)
+    return Read(number, *lag, int(back[0] * rows), int(back[1] * columns), False, *edges)
 
 
 def _union(masks: Iterable[int]) -> int:

@@ -13,9 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fusewise.accel.windows import PIXEL, Window, centred, resized, spread
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import TensorType, ValueType
+from fusewise.ops.spec import Call
 from fusewise.ops.table import spec_of
+from fusewise.ops.window import transposed_window_of, window_of
 
 __all__ = ["KINDS", "Form", "Image", "Window", "form_of", "image_of"]
 
@@ -28,22 +31,6 @@ Image = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """What an operator reads of its input along one axis, in pixels of the input: `back` and `ahead` of the centre.
-
-    `stride` is how many input pixels one output pixel moves it (a fraction when the map grows), as (numerator, denominator).
-    """
-
-    back: int = 0
-    ahead: int = 0
-    stride: tuple[int, int] = (1, 1)
-
-    @property
-    def size(self) -> int:
-        return self.back + 1 + self.ahead
-
-
-@dataclass(frozen=True, slots=True)
 class Form:
     """One operator: its kind, its windows along rows and columns, its weights, its work.
 
@@ -52,8 +39,8 @@ class Form:
     """
 
     kind: str
-    rows: Window = Window()
-    columns: Window = Window()
+    rows: Window = PIXEL
+    columns: Window = PIXEL
     weights: int = 0
     filter_weights: int = 0
     macs: int = 0
@@ -110,10 +97,16 @@ def _image(graph: Graph, value: str) -> Image:
     return found
 
 
-def _centred(kernel: int, dilation: int, stride: tuple[int, int]) -> Window:
-    """A window aligned at its centre, whatever the pads attribute says."""
-    reach = (kernel - 1) * dilation
-    return Window(reach // 2, reach - reach // 2, stride)
+def _call(graph: Graph, node: Node) -> Call:
+    inputs, outputs = (tuple(graph.tensor(v) if v else None for v in values) for values in (node.inputs, node.outputs))
+    return Call(node, inputs, outputs, tuple(graph.array(v) if v else None for v in node.inputs))
+
+
+def _windows(graph: Graph, node: Node, kernel: tuple[int, ...]) -> tuple[Window, Window]:
+    """Along rows and columns, of a convolution or a pool."""
+    found = window_of(_call(graph, node), kernel)
+    rows, columns = (centred(found.kernel[d], found.dilations[d], found.strides[d], found.begins[d]) for d in (0, 1))
+    return rows, columns
 
 
 def _conv(graph: Graph, node: Node, weights: int) -> Form | str:
@@ -123,8 +116,7 @@ def _conv(graph: Graph, node: Node, weights: int) -> Form | str:
     if kernel.ndim != 4:
         return f"{kernel.ndim - 2} spatial axes instead of two"
     channels, height, width = _image(graph, node.outputs[0])
-    strides, dilations = node.attribute("strides", (1, 1)), node.attribute("dilations", (1, 1))
-    rows, columns = (_centred(kernel.shape[2 + d], dilations[d], (strides[d], 1)) for d in (0, 1))
+    rows, columns = _windows(graph, node, kernel.shape[2:])
     each = math.prod(kernel.shape[1:])
     inputs = _image(graph, node.inputs[0])[0]
     depthwise = kernel.shape[1] == 1 and node.attribute("group", 1) == inputs > 1
@@ -139,12 +131,17 @@ def _conv_transpose(graph: Graph, node: Node, weights: int) -> Form | str:
         return "the weights are not constant"
     if kernel.ndim != 4:
         return f"{kernel.ndim - 2} spatial axes instead of two"
-    strides, dilations = node.attribute("strides", (1, 1)), node.attribute("dilations", (1, 1))
-    reach = [(kernel.shape[2 + d] - 1) * dilations[d] + 1 for d in (0, 1)]
-    rows, columns = (_centred(-(-reach[d] // strides[d]), 1, (1, strides[d])) for d in (0, 1))
+    before, after, found = (
+        _image(graph, node.inputs[0]),
+        _image(graph, node.outputs[0]),
+        transposed_window_of(_call(graph, node), kernel.shape[2:]),
+    )
+    rows, columns = (
+        spread(found.kernel[d], found.dilations[d], found.strides[d], found.begins[d], before[1 + d], after[1 + d])
+        for d in (0, 1)
+    )
     each = kernel.shape[0] // node.attribute("group", 1) * kernel.shape[2] * kernel.shape[3]
-    inputs = _image(graph, node.inputs[0])
-    return Form("conv", rows, columns, weights, each, math.prod(kernel.shape[1:]) * math.prod(inputs))
+    return Form("conv", rows, columns, weights, each, math.prod(kernel.shape[1:]) * math.prod(before))
 
 
 def _product(graph: Graph, node: Node, weights: int) -> Form | str:
@@ -170,8 +167,7 @@ def _pool(graph: Graph, node: Node, weights: int) -> Form | str:
     pads = node.attribute("pads", (0, 0, 0, 0))
     if tuple(kernel) == (height, width) and (height, width) != (1, 1) and not any(pads):
         return Form("global_pool")
-    strides, dilations = node.attribute("strides", (1, 1)), node.attribute("dilations", (1, 1))
-    rows, columns = (_centred(kernel[d], dilations[d], (strides[d], 1)) for d in (0, 1))
+    rows, columns = _windows(graph, node, tuple(kernel))
     return Form("pool", rows, columns, macs=math.prod(kernel) * math.prod(_image(graph, node.outputs[0])))
 
 
@@ -218,37 +214,74 @@ def _reshape(graph: Graph, node: Node, weights: int) -> Form | str:
 
 
 def _resize(graph: Graph, node: Node, weights: int) -> Form | str:
-    """Nearest reads one pixel; linear reads the next one too where there is one."""
-    mode = node.attribute("mode", "nearest")
-    mode = mode.decode() if isinstance(mode, bytes) else mode
+    """Nearest reads one pixel, linear the two on either side."""
+    mode = _word(node, "mode", "nearest")
     if mode not in ("nearest", "linear"):
         return f"Resize by {mode} has no streaming form"
     before, after = _image(graph, node.inputs[0]), _image(graph, node.outputs[0])
     if before[0] != after[0]:
         return "Resize changes the channels"
-    ahead = [int(mode == "linear" and before[d] > 1) for d in (1, 2)]
-    rows, columns = (Window(0, ahead[d], (before[1 + d], after[1 + d])) for d in (0, 1))
+    rounding, coordinates = _word(node, "nearest_mode", "round_prefer_floor"), _coordinates(graph, node)
+    found: list[Window] = []
+    for d in (0, 1):
+        positions = coordinates(d, before[1 + d], after[1 + d])
+        if positions is None:
+            return f"Resize by {_word(node, 'coordinate_transformation_mode', '')} coordinates has no streaming form"
+        found.append(resized(mode == "linear", rounding, positions, before[1 + d]))
+    rows, columns = found
     return Form("resize", rows, columns, macs=math.prod(after))
 
 
+def _word(node: Node, name: str, default: str) -> str:
+    found = node.attribute(name, default)
+    return found.decode() if isinstance(found, bytes) else str(found)
+
+
+def _coordinates(graph: Graph, node: Node) -> Callable[[int, int, int], list[float] | None]:
+    """Of a Resize: where every output pixel reads along an axis (0 rows, 1 columns) of so many pixels before and after."""
+    mode = _word(node, "coordinate_transformation_mode", "half_pixel")
+    scales = graph.array(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
+    axes = node.attribute("axes", (0, 1, 2, 3))
+
+    def positions(axis: int, before: int, after: int) -> list[float] | None:
+        scale = after / before
+        if scales is not None and scales.size == len(axes) and 2 + axis in axes and scales.all():
+            scale = float(scales[list(axes).index(2 + axis)])
+        match mode:
+            case "half_pixel" | "half_pixel_symmetric" | "pytorch_half_pixel":
+                if mode == "pytorch_half_pixel" and after == 1:
+                    return [0.0]
+                shift = before / 2 * (1 - after / (scale * before)) if mode == "half_pixel_symmetric" else 0.0
+                return [shift + (y + 0.5) / scale - 0.5 for y in range(after)]
+            case "asymmetric":
+                return [y / scale for y in range(after)]
+            case "align_corners":
+                return [y * (before - 1) / max(1, after - 1) for y in range(after)]
+        return None
+
+    return positions
+
+
 def _pad(graph: Graph, node: Node, weights: int) -> Form | str:
-    """Zeros around the image: the input is read as it comes, only shifted."""
+    """Zeros around the image: the result comes that much before the input, and reads one pixel."""
     before, after = _image(graph, node.inputs[0]), _image(graph, node.outputs[0])
     pads = graph.array(node.inputs[1]) if len(node.inputs) > 1 else None
     if before[0] != after[0] or pads is None or pads.size != 8 or (pads < 0).any():
         return "Pad adds channels or cuts"
-    return Form("pointwise", Window(int(pads[2])), Window(int(pads[3])))
+    top, left = int(pads[2]), int(pads[3])
+    return Form("pointwise", Window(top, -top, begin=top), Window(left, -left, begin=left))
 
 
 def _slice(graph: Graph, node: Node, weights: int) -> Form | str:
-    """A part of the image, cut out: what lies before it is read ahead of what is kept."""
+    """A part of the image, cut out: the result comes that much after the input, and reads one pixel."""
     starts, ends, axes, steps = (graph.array(v) for v in (*node.inputs[1:5], *("",) * 4)[:4])
     if starts is None or ends is None or axes is None or (steps is not None and (steps != 1).any()):
         return "Slice takes every so many pixels, or all axes"
     begins = {int(axis) % 4: int(start) for axis, start in zip(axes, starts, strict=True)}
     if graph.tensor(node.inputs[0]).rank != 4 or not set(begins) <= {2, 3} or min(begins.values()) < 0:
         return "Slice takes a part of the channels, or counts from the end"
-    return Form("pointwise", Window(ahead=begins.get(2, 0)), Window(ahead=begins.get(3, 0)))
+    top, left = begins.get(2, 0), begins.get(3, 0)
+    return Form("pointwise", Window(-top, top, begin=-top), Window(-left, left, begin=-left))
 
 
 _READERS: dict[str, Callable[[Graph, Node, int], Form | str]] = {

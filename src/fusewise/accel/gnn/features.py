@@ -131,8 +131,7 @@ def _window(network: Network, operator: Operator) -> int:
         if read.whole:
             pixels = 1
         else:
-            down = read.back_rows + read.lag_rows // network.row_pitch[read.tensor]
-            right = read.back_columns + read.lag_columns // network.column_pitch[read.tensor]
+            down, right = operator.form.rows.size - 1, operator.form.columns.size - 1
             pixels = min(tensor.pixels, down * tensor.width + min(right, tensor.width - 1) + 1)
         held += pixels * tensor.channels
     if operator.form.kind == "global_pool":

@@ -16,7 +16,11 @@ __all__ = ["SCHEMES", "options_of", "scheme_named"]
 SCHEMES: dict[str, type[LBDF] | type[BRR]] = {"lbdf": LBDF, "brr": BRR}
 """Every scheme by the name users give."""
 
-_ALLOWED: dict[str, tuple[object, ...]] = {"granularity": ("pixel", "row"), "bits": (4, 8, 16, 32, 64)}
+_ALLOWED: dict[str, tuple[object, ...]] = {
+    "granularity": ("pixel", "row"),
+    "waiting": ("exact", "ceiling"),
+    "bits": (4, 8, 16, 32, 64),
+}
 """Values of the options that are a choice."""
 
 

@@ -7,7 +7,9 @@ early one waits in the buffer; a global pool answers after the last pixel. Posit
 compared in common integer units (`Network.unit_rows`), so every figure is exact.
 
 The scheme is named in Mills et al., "Applying Graph Explanation to Operator Fusion", which gives no equations; these follow
-from first principles (compare the fully cached corner of DeFiNES, and Alwani et al. 2016 for the pyramid of rows).
+from first principles (compare the fully cached corner of DeFiNES, and Alwani et al. 2016 for the pyramid of rows), and are what
+running a group pixel by pixel takes (`accel.simulate`). A common simpler form rounds rows and columns up each by itself
+(`waiting="ceiling"`): it differs where a tensor waits for no whole number of its rows, as at strided shortcuts.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from fusewise.accel.bits import bits_of
-from fusewise.accel.network import Network, Operator
+from fusewise.accel.network import Network, Operator, Read
 from fusewise.accel.schemes.scheme import UNBOUNDED, bytes_for, traffic, weights_of
 
 __all__ = ["LBDF", "Line", "lags"]
@@ -38,12 +40,14 @@ class Line(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class LBDF:
     """Options: `granularity`, how far the window moves at a time; `bits` of an element; whether the network's own inputs and
-    outputs (`network_io`) and tensors exchanged with excluded operators only (`excluded_traffic`) count as DRAM traffic."""
+    outputs (`network_io`) and tensors exchanged with excluded operators only (`excluded_traffic`) count as DRAM traffic;
+    `waiting`, whether the pixels that wait are counted exactly, or rows and columns are rounded up apart."""
 
     granularity: Literal["pixel", "row"] = "pixel"
     bits: int = 16
     network_io: bool = True
     excluded_traffic: bool = True
+    waiting: Literal["exact", "ceiling"] = "exact"
 
     name = "lbdf"
     singles_always_fit = False
@@ -83,30 +87,17 @@ class LBDF:
         """What the buffer holds of each tensor that the group reads, external ones included, in order of first use."""
         rows, columns = lags(network, group)
         tensors, operators = network.tensors, network.operators
-        row_pitch, column_pitch = network.row_pitch, network.column_pitch
         members = list(bits_of(group))
         loaded = _just_in_time(network, members, group, rows, columns)
-        by_row = self.granularity == "row"
         live: dict[int, int] = {}
         for node in members:
             lag_rows, lag_columns = rows[node], columns[node]
-            for u, _, _, back_rows, back_columns, whole in operators[node].reads:
-                tensor = tensors[u]
-                if whole:
-                    pixels = tensor.width if by_row else 1
-                else:
-                    before = tensor.producer
-                    if before >= 0 and group >> before & 1:
-                        start_rows, start_columns = rows[before], columns[before]
-                    else:
-                        start_rows, start_columns = loaded[u]
-                    delta = back_rows - (start_rows - lag_rows) // row_pitch[u]
-                    width, height = tensor.width, tensor.height
-                    if by_row:
-                        pixels = min(height, delta + 1) * width
-                    else:
-                        across = back_columns - (start_columns - lag_columns) // column_pitch[u]
-                        pixels = min(height * width, delta * width + min(across, width - 1) + 1)
+            for read in operators[node].reads:
+                u = read.tensor
+                before = tensors[u].producer
+                inside = before >= 0 and group >> before & 1
+                start_rows, start_columns = (rows[before], columns[before]) if inside else loaded[u]
+                pixels = self.waiting_pixels(network, read, lag_rows - start_rows, lag_columns - start_columns)
                 if pixels > live.get(u, 0):
                     live[u] = pixels
         found = []
@@ -115,6 +106,36 @@ class LBDF:
             inside = before >= 0 and group >> before & 1
             start = (rows[before], columns[before]) if inside else loaded[u]
             found.append(Line(u, pixels, *start))
+        return found
+
+    def waiting_pixels(self, network: Network, read: Read, rows: int, columns: int) -> int:
+        """Pixels of a tensor that wait for a reader which trails it by so many units of height and width.
+
+        From the first pixel of the reader's window to the newest one. When that begins between two rows, none of the newer row
+        has come yet, so whole rows wait; the simpler form counts a part of a row beside them.
+        """
+        tensor = network.tensors[read.tensor]
+        width = tensor.width
+        if read.whole:
+            return width if self.granularity == "row" else 1
+        pitch = network.row_pitch[read.tensor]
+        down, rest = divmod(rows + read.back_rows, pitch)
+        if self.granularity == "row":
+            return min(tensor.height, down + (rest > 0) + 1) * width
+        across = columns + read.back_columns
+        pitch = network.column_pitch[read.tensor]
+        if self.waiting == "ceiling":
+            return min(tensor.pixels, (down + (rest > 0)) * width + min(-(-across // pitch), width - 1) + 1)
+        right = width - 1 if rest else across // pitch
+        if not read.edge_rows and not read.edge_columns:
+            return min(tensor.pixels, down * width + min(right, width - 1) + 1)
+        found = 0
+        for top, first_row in read.edge_rows or _CORNER:
+            newest = first_row + down
+            for left, first_column in read.edge_columns or _CORNER:
+                column = width - 1 if rest else min(first_column + right, width - 1)
+                last = min(tensor.pixels, newest * width + column + 1)
+                found = max(found, last - top * width - left)
         return found
 
 
@@ -129,7 +150,7 @@ def lags(network: Network, group: int) -> tuple[dict[int, int], dict[int, int]]:
     tensors, operators = network.tensors, network.operators
     starts = []
     for node in bits_of(group):
-        row = column = 0
+        row = column = -UNBOUNDED  # Pad is ahead of its input
         internal = False
         for read in operators[node].reads:
             down, right = read.lag_rows, read.lag_columns
@@ -168,6 +189,9 @@ def _just_in_time(
                 known = loaded.get(read.tensor)
                 loaded[read.tensor] = (down, right) if known is None else (min(known[0], down), min(known[1], right))
     return loaded
+
+
+_CORNER = ((0, 0),)
 
 
 def _operators(network: Network, group: int) -> Iterator[Operator]:
