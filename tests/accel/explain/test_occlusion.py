@@ -9,7 +9,7 @@ from tests.accel.gnn.untrained import CAPACITY, batch, literal, untrained
 from tests.accel.pinned import pinned, random_group
 
 from fusewise.accel.explain.occlusion import occlusion
-from fusewise.accel.gnn.model import save
+from fusewise.accel.gnn.model import weights_of
 from fusewise.accel.problem import Costs, Problem
 from fusewise.accel.schemes.lbdf import LBDF
 
@@ -24,5 +24,5 @@ def test_scores_are_the_verdicts_without_each_edge() -> None:
         for number, (_, score) in enumerate(explanation.scores):
             shown = np.ones(len(inside))
             shown[number] = 0
-            large, fits = literal(save(classifier), block.x, block.edges, shown)
+            large, fits = literal(weights_of(classifier), block.x, block.edges, shown)
             assert np.isclose(score, fits - large, rtol=1e-3, atol=1e-3)

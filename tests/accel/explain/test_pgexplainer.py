@@ -10,7 +10,7 @@ from tests.accel.pinned import pinned
 from fusewise.accel.bits import mask_of
 from fusewise.accel.explain.pgexplainer import pgexplainer, train_pg
 from fusewise.accel.gnn.engine import at_work
-from fusewise.accel.gnn.model import save
+from fusewise.accel.gnn.model import weights_of
 from fusewise.accel.problem import Costs, Problem
 from fusewise.accel.schemes.lbdf import LBDF
 
@@ -20,11 +20,11 @@ GROUPS = [mask_of(range(3, 12)), mask_of(range(20, 25)), mask_of(range(40, 52))]
 @at_work(0)
 def test_scores_are_the_logits_of_the_trained_network() -> None:
     classifier, network = untrained(), pinned("squeezenet1_1")
-    before, threads, state = save(classifier), torch.get_num_threads(), torch.get_rng_state()
+    before, threads, state = weights_of(classifier), torch.get_num_threads(), torch.get_rng_state()
     block = classifier.tensors(batch(network, GROUPS)[0])
     weights = train_pg(classifier, [block], epochs=3, seed=4)
     assert torch.get_num_threads() == threads and torch.equal(torch.get_rng_state(), state)
-    assert all(np.array_equal(array, before[name]) for name, array in save(classifier).items())
+    assert all(np.array_equal(array, before[name]) for name, array in weights_of(classifier).items())
     again = train_pg(classifier, [block], epochs=3, seed=4)
     assert all(np.array_equal(array, again[name]) for name, array in weights.items())
     other = train_pg(classifier, [block], epochs=3, seed=5)

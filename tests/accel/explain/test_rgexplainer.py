@@ -25,7 +25,7 @@ from fusewise.accel.explain.rgexplainer import (
 )
 from fusewise.accel.explain.rgtraining import Plan, rewards, teach, train_rg
 from fusewise.accel.gnn.engine import at_work
-from fusewise.accel.gnn.model import LAYERS, Tensors, save
+from fusewise.accel.gnn.model import LAYERS, Tensors, weights_of
 from fusewise.accel.problem import Costs, Problem
 from fusewise.accel.schemes.lbdf import LBDF
 
@@ -108,7 +108,7 @@ def test_rewards_are_those_of_the_formula() -> None:
     with at_work(3), torch.no_grad():
         inside = grow(policy(), given(), seeds(), sample=True) >= 0
     found = rewards(classifier, given(), inside, seeds()).tolist()
-    weights = {**save(classifier), "mean": np.float32(0), "scale": np.float32(1)}
+    weights = {**weights_of(classifier), "mean": np.float32(0), "scale": np.float32(1)}
     for graph in range(given().graphs):
         rows = np.flatnonzero(given().graph.numpy() == graph)
         kept = rows[inside.numpy()[rows]]

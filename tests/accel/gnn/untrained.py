@@ -10,7 +10,7 @@ import numpy as np
 from fusewise.accel.explain.explainer import Edge
 from fusewise.accel.gnn.engine import at_work
 from fusewise.accel.gnn.features import Batch, batch_of, node_table
-from fusewise.accel.gnn.model import LAYERS, Classifier, load, new_classifier, save, standard
+from fusewise.accel.gnn.model import LAYERS, Classifier, load, new_classifier, standard, weights_of
 from fusewise.accel.network import Network
 from fusewise.accel.problem import Problem
 from fusewise.accel.schemes.lbdf import LBDF
@@ -30,7 +30,7 @@ def untrained(seed: int = 3) -> Classifier:
 
     network = pinned("squeezenet1_1")
     with at_work(seed):
-        return load(save(new_classifier(*standard(batch(network, [network.everything])[0].x))))
+        return load(weights_of(new_classifier(*standard(batch(network, [network.everything])[0].x))))
 
 
 def literal(weights: dict[str, np.ndarray], x: np.ndarray, edges: np.ndarray, scale: np.ndarray) -> np.ndarray:

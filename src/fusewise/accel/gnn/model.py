@@ -26,8 +26,8 @@ __all__ = [
     "load",
     "new_classifier",
     "read_tensors",
-    "save",
     "standard",
+    "weights_of",
 ]
 
 LAYERS, WIDTH = 4, 128
@@ -108,14 +108,14 @@ def standard(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean.astype(np.float32), scale.astype(np.float32)
 
 
-def save(classifier: Classifier) -> dict[str, np.ndarray]:
+def weights_of(classifier: Classifier) -> dict[str, np.ndarray]:
     """Its weights by name."""
     state = {name: tensor.detach().numpy() for name, tensor in classifier.net.state_dict().items()}
     return {**state, "mean": classifier.mean, "scale": classifier.scale}
 
 
 def load(weights: dict[str, np.ndarray]) -> Classifier:
-    """A classifier with these weights, as `save` gave them."""
+    """A classifier with these weights, as `weights_of` gave them."""
     import torch
 
     weights = dict(weights)

@@ -20,7 +20,7 @@ from fusewise.accel.explain.pgexplainer import train_pg
 from fusewise.accel.explain.rgtraining import train_rg
 from fusewise.accel.gnn.data import NETWORKS, Corpus, Split, collect, split_by_group, too_large
 from fusewise.accel.gnn.engine import at_work, require
-from fusewise.accel.gnn.model import SHIPPED, Classifier, Tensors, save
+from fusewise.accel.gnn.model import SHIPPED, Classifier, Tensors, weights_of
 from fusewise.accel.gnn.train import Scores, Settings, score, train
 from fusewise.accel.network import Network, network_of, prepare
 from fusewise.accel.schemes.catalogue import scheme_named
@@ -67,7 +67,7 @@ def regenerate(
     classifier = train(corpus, split, settings or Settings(seed=seed), progress)
     many, one = learning_blocks(classifier, corpus, split, seed)
     parts = {
-        "classifier": save(classifier),
+        "classifier": weights_of(classifier),
         "pg": train_pg(classifier, many, seed=seed, progress=progress),
         "rg": train_rg(classifier, one, seed=seed, progress=progress),
     }
@@ -90,10 +90,10 @@ def learning_blocks(classifier: Classifier, corpus: Corpus, split: Split, seed: 
 
 def write(weights: Mapping[str, np.ndarray], path: Path) -> None:
     """A file of weights, whole or not at all."""
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     with written_whole(path) as (draft,):
-        save_file({name: np.ascontiguousarray(array) for name, array in weights.items()}, draft)
+        draft.write_bytes(save({name: np.ascontiguousarray(array) for name, array in weights.items()}))
 
 
 def main() -> int:
