@@ -62,11 +62,9 @@ class Cutter:
         """The node and all it needs, where nothing but its one result leaves them: no cut is cheaper. Else 0."""
         network, group = self.network, self.group
         above = network.ancestors[node] & group
-        if len(network.operators[node].writes) > 1 or union_over(network.successors, above) & group & ~above & ~(
-            1 << node
-        ):
-            return 0
-        return above | 1 << node
+        least = above | 1 << node
+        leaves = union_over(network.successors, above) & group & ~least
+        return 0 if leaves or len(network.operators[node].writes) > 1 else least
 
     def _reached(self, edge: Edge) -> int:
         """The first side of the minimum cut: what the producer still reaches when no more flow gets through."""
