@@ -14,15 +14,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fusewise.compiled import SUFFIX, Model, open_compiled
+from fusewise.compiled import SUFFIX, Model, open_compiled, opened
 from fusewise.errors import UsageError
+from fusewise.runtime.folder import cache_folder
 from fusewise.trace import Trace
 
 if TYPE_CHECKING:
     import onnx
 
-    from fusewise.bench.peers import Subject
     from fusewise.bench.timing import Budget
+    from fusewise.bench.verification import Verification
     from fusewise.ir.graph import Graph
     from fusewise.lower.program import Program
     from fusewise.passes.pipeline import Pass
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Model",
     "Options",
-    "Verification",
     "bench",
     "cache_folder",
     "compile",
@@ -58,6 +58,18 @@ Progress = Callable[[str, float], None]
 
 def _warn(sentence: str) -> None:
     warnings.warn(sentence, RuntimeWarning, stacklevel=2)
+
+
+def _first_only(warn: Callable[[str], None]) -> Callable[[str], None]:
+    """`warn`, for the first sentence alone: what keeps one part of the cache from being used keeps the others too."""
+    said: list[str] = []
+
+    def once(sentence: str) -> None:
+        if not said:
+            said.append(sentence)
+            warn(sentence)
+
+    return once
 
 
 @dataclass(frozen=True)
@@ -125,8 +137,17 @@ def optimize(
     passes: bool | Sequence[Pass] = True,
     exact: bool = False,
     trace: Trace | None = None,
+    **settings: Any,
 ) -> Graph:
-    """A better graph for any runtime: the same answers from fewer and cheaper nodes; under `exact` to the last bit."""
+    """A better graph for any runtime: the same answers from fewer and cheaper nodes; under `exact` to the last bit.
+
+    `settings`, such as `search`, are those of `optimizing.optimized`, which looks for substitutions too and keeps a record.
+    """
+    if settings:
+        from fusewise.optimizing import optimized
+
+        graph = load(model, shapes=shapes, symbols=symbols)
+        return optimized(graph, passes=passes, exact=exact, trace=trace, **settings).graph
     return _cleaned(load(model, shapes=shapes, symbols=symbols), passes, Trace() if trace is None else trace, exact)
 
 
@@ -156,34 +177,68 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
 
     Raises what `load` raises, `UnsupportedModel` under `strict`, and `ResourceLimit` when the model would not fit.
     """
-    from fusewise.codegen.assemble import generate
-    from fusewise.fusion.plan import partition
+    from fusewise import __version__
     from fusewise.runtime import executable
-    from fusewise.runtime.host import host_target, worker_count
+    from fusewise.runtime.model_cache import ModelCache
 
     chosen = _options(options, settings)
-    decisions = Trace(disabled=frozenset(chosen.disable)) if trace is None else trace
-    source = _built(model)
     begin = time.perf_counter()
-    bound = load(source, shapes=chosen.shapes, symbols=chosen.symbols)
-    graph = _cleaned(bound, chosen.passes, decisions, chosen.exact)
-    program = generate(
-        partition(graph, decisions, chosen.fusion),
-        host_target(),
-        decisions,
-        workers=worker_count(chosen.threads),
-        exact=chosen.exact,
-        strict=chosen.strict,
-    )
+    folder = cache_folder(chosen.cache)
+    key = None if folder is None or trace is not None else _key(model, chosen)
+    warn = _first_only(chosen.warn)
+    store = None if folder is None or key is None else ModelCache(folder, warn)
+    known = None if store is None or key is None else store.fetch(key, __version__, chosen.threads)
+    if known is not None:
+        return opened(known, lambda: _planned(model, chosen, Trace(disabled=frozenset(chosen.disable)))[:2], begin)
+    decisions = Trace(disabled=frozenset(chosen.disable)) if trace is None else trace
+    graph, _, program = _planned(model, chosen, decisions)
     built = executable.build(
         program,
         threads=chosen.threads,
-        cache=cache_folder(chosen.cache),
-        warn=chosen.warn,
+        cache=folder,
+        warn=warn,
         progress=None if progress is None else lambda done, total: progress("compiling", done / max(1, total)),
     )
     elapsed = (time.perf_counter() - begin) * 1e3
-    return Model(built, graph, decisions, {**asdict(built.figures), **_figures(program), "compile_ms": elapsed})
+    figures = {**asdict(built.figures), **program.figures, "compile_ms": elapsed}
+    made = Model(built, lambda: (graph, decisions), figures)
+    if store is not None and key is not None:
+        store.store(key, built, made.notes, __version__)
+    return made
+
+
+def _planned(model: Source, options: Options, trace: Trace) -> tuple[Graph, Trace, Program]:
+    """What would be compiled, down to the program."""
+    from fusewise.codegen.assemble import generate
+    from fusewise.fusion.plan import partition
+    from fusewise.runtime.host import host_target, worker_count
+
+    bound = load(_built(model), shapes=options.shapes, symbols=options.symbols)
+    graph = _cleaned(bound, options.passes, trace, options.exact)
+    program = generate(
+        partition(graph, trace, options.fusion),
+        host_target(),
+        trace,
+        workers=worker_count(options.threads),
+        exact=options.exact,
+        strict=options.strict,
+    )
+    return graph, trace, program
+
+
+def _key(model: Source, options: Options) -> str | None:
+    """What the compiled model depends on, as text; None for a model that is not a file, or has passes of its own."""
+    from fusewise.runtime.model_cache import model_key
+
+    if not isinstance(model, str | Path) or not isinstance(options.passes, bool):
+        return None
+    settings = {
+        "shapes": {name: list(shape) for name, shape in options.shapes.items()},
+        "symbols": dict(options.symbols),
+        "disable": sorted(options.disable),
+        **{name: getattr(options, name) for name in ("exact", "strict", "fusion", "passes")},
+    }
+    return model_key(str(model), str(model).startswith(ZOO), settings, options.threads)
 
 
 def inspect(
@@ -212,7 +267,7 @@ def inspect(
     fused = plan(clean, trace, fusion)
     told: dict[str, Any] = {} if why is None else {"why": describe.why(fused, why)}
     program = generate(fused.partition, host_target(), trace)
-    host = _host_nodes(program)
+    host = program.host_nodes
     if groups:
         told |= {"groups": describe.described_groups(fused), "verdicts": describe.described_edges(fused)}
     return {
@@ -273,25 +328,6 @@ def explain(
     return explain_saved(found, graph, str(path), group, neighbour, explainer, share, seed)
 
 
-@dataclass(frozen=True)
-class Verification:
-    """Whether the compiled model gives the answers of `reference`.
-
-    `errors` has one relative error per output, `tolerances` what it may be; `blame` the decision found by bisection, as a
-    sentence, and `blamed` its event, when answers differ because of one.
-    """
-
-    agrees: bool
-    reference: str
-    errors: Mapping[str, float]
-    tolerances: Mapping[str, float]
-    decisions: int
-    blame: str | None = None
-    blamed: Any = None
-    builds: int = 1
-    confirmed: bool = False
-
-
 def verify(
     model: Source,
     options: Options | None = None,
@@ -309,6 +345,7 @@ def verify(
     from fusewise.bench.blame import first_bad
     from fusewise.bench.inputs import random_feeds
     from fusewise.bench.reference import answer
+    from fusewise.bench.verification import Verification
 
     chosen = _options(options, settings)
     source = _built(model)
@@ -372,7 +409,7 @@ def bench(
     source = _built(model)
     graph = load(source, shapes=chosen.shapes, symbols=chosen.symbols)
     feeds = random_feeds(graph, seed)
-    ours = Peer("fusewise", _IMPORTS, "fusewise.api:open_session")
+    ours = Peer("fusewise", _IMPORTS, "fusewise.contestant:open_session")
     with tempfile.TemporaryDirectory(prefix="fusewise-bench-") as folder:
         path = _written(source, graph, Path(folder))
         stated = {name: list(graph.tensor(name).dims) for name in graph.inputs}
@@ -382,21 +419,6 @@ def bench(
             ours, peers, subject, feeds, threads=threads, budget=budget, weigh=weigh, cold=cold, progress=progress
         )
     return {"model": _name(model, graph), "threads": threads, "precision": "float32", **found}
-
-
-@dataclass(frozen=True)
-class _Session:
-    """A compiled model as a contestant."""
-
-    model: Model
-
-    def run(self, feeds: Mapping[str, Any]) -> list[Any]:
-        return self.model.run(None, feeds)
-
-
-def open_session(subject: Subject, threads: int) -> _Session:
-    """Open a benchmark's subject in this program, from options as plain JSON values."""
-    return _Session(compile(subject.path, Options(threads=threads, **subject.options)))
 
 
 _IMPORTS = ("numpy", "onnx", "llvmlite.binding")
@@ -451,31 +473,3 @@ def _cleaned(graph: Graph, passes: bool | Sequence[Pass], trace: Trace, exact: b
     if passes is False:
         return graph
     return pipeline.run(graph, pipeline.CLEAN if passes is True else tuple(passes), trace, exact=exact)
-
-
-def cache_folder(cache: bool | str | Path) -> Path | None:
-    """Where compiled kernels are kept; None for nowhere."""
-    if cache is True:
-        import platformdirs
-
-        return platformdirs.user_cache_path("fusewise")
-    return None if cache is False else Path(cache)
-
-
-def _figures(program: Program) -> dict[str, Any]:
-    host = _host_nodes(program)
-    return {
-        "groups": program.groups,
-        "kernels": len(program.kernels),
-        "arena_bytes": program.arena_bytes,
-        "host_steps": len(host),
-        "host": host,
-    }
-
-
-def _host_nodes(program: Program) -> list[dict[str, str]]:
-    """Name, operator and reason of every node that runs on the host."""
-    from fusewise.lower.program import HostStep
-
-    steps = [step for step in program.steps if isinstance(step, HostStep)]
-    return [{"node": step.node.label, "op": step.node.op, "reason": step.reason} for step in steps]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusewise.errors import UsageError
-from fusewise.trace import Trace
 
 if TYPE_CHECKING:
     from fusewise.ir.graph import Graph
+    from fusewise.runtime.artefact import Artefact
     from fusewise.runtime.executable import Executable
+    from fusewise.trace import Trace
 
-__all__ = ["SUFFIX", "Model", "open_compiled"]
+__all__ = ["SUFFIX", "Model", "open_compiled", "opened"]
 
 SUFFIX = ".fw"
 """How names of compiled files end."""
@@ -24,30 +26,40 @@ SUFFIX = ".fw"
 class Model:
     """A compiled model, ready to run; callable like `onnxruntime.InferenceSession`.
 
-    `trace` has the decisions, `summary` the figures: `compile_ms`, `groups`, `kernels`, `arena_bytes`, `host_steps` and `host`
-    (which nodes run on the host, and why). `run` may be called from several threads.
+    `summary` has the figures: `compile_ms`, `groups`, `kernels`, `arena_bytes`, `host_steps` and `host` (which nodes run on the
+    host, and why). `run` may be called from several threads.
     """
 
     def __init__(
         self,
         executable: Executable,
-        graph: Graph | None,
-        trace: Trace,
+        planned: Callable[[], tuple[Graph, Trace]] | None,
         summary: Mapping[str, Any],
         bounds: Mapping[str, int | None] | None = None,
     ) -> None:
         self.executable = executable
-        self.trace = trace
         self.summary = dict(summary)
-        self._graph = graph
+        self._planned = planned
         self._bounds = bounds
 
     @property
     def graph(self) -> Graph:
-        """What was compiled. `UsageError` for a model that was opened from a file, which holds only machine code."""
-        if self._graph is None:
+        """What was compiled; of a model that came from the cache, planned again when first asked for.
+
+        `UsageError` for a model that was opened from a file, which holds only machine code.
+        """
+        return self._plan[0]
+
+    @property
+    def trace(self) -> Trace:
+        """The decisions; found and refused as the graph is."""
+        return self._plan[1]
+
+    @cached_property
+    def _plan(self) -> tuple[Graph, Trace]:
+        if self._planned is None:
             raise UsageError("a compiled file holds no graph; give the model it was compiled from")
-        return self._graph
+        return self._planned()
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any], run_options: Any = None) -> list[Any]:
         """The named outputs, all of them for None, given every input by name. `UsageError` for feeds that do not fit."""
@@ -76,8 +88,12 @@ class Model:
         from fusewise import __version__
         from fusewise.runtime import artefact
 
-        notes = {"summary": self.summary, "bounds": self._index_bounds()}
-        artefact.write(Path(path), self.executable, notes, __version__)
+        artefact.write(Path(path), self.executable, self.notes, __version__)
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """What a file says of the model beside the code, as plain JSON."""
+        return {"summary": self.summary, "bounds": self._index_bounds()}
 
     def _index_bounds(self) -> Mapping[str, int | None]:
         from fusewise.bench.inputs import index_bounds
@@ -95,7 +111,11 @@ def open_compiled(path: str | Path, *, threads: int | None = None) -> Model:
     from fusewise.runtime import artefact
 
     begin = time.perf_counter()
-    found = artefact.read(Path(path), __version__, threads=threads)
+    return opened(artefact.read(Path(path), __version__, threads=threads), None, begin)
+
+
+def opened(found: Artefact, planned: Callable[[], tuple[Graph, Trace]] | None, begin: float) -> Model:
+    """The model of an artefact that was asked for at `begin`, in seconds of the performance counter."""
     elapsed = (time.perf_counter() - begin) * 1e3
     summary = {**found.notes["summary"], **asdict(found.executable.figures), "compile_ms": elapsed}
-    return Model(found.executable, None, Trace(), summary, found.notes["bounds"])
+    return Model(found.executable, planned, summary, found.notes["bounds"])

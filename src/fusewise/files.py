@@ -15,17 +15,18 @@ __all__ = ["write_text", "written_whole"]
 
 
 @contextlib.contextmanager
-def written_whole(*targets: Path) -> Iterator[tuple[Path, ...]]:
+def written_whole(*targets: Path, settled: bool = True) -> Iterator[tuple[Path, ...]]:
     """Empty files beside the targets to write to. They take the targets' names when all went well, else they go.
 
-    Raises `ResourceLimit` when there is no room, and `UsageError` when the place may not be written to.
+    `settled`: wait until the contents are on the disk, so that not even a power failure leaves half of them. Raises
+    `ResourceLimit` when there is no room, and `UsageError` when the place may not be written to.
     """
     temporary = tuple(target.with_name(f".{target.name}.{secrets.token_hex(8)}") for target in targets)
     try:
         for path in temporary:
             path.touch(exist_ok=False)
         yield temporary
-        for path in temporary:
+        for path in temporary if settled else ():
             with path.open("rb+") as file:
                 os.fsync(file.fileno())
         for path, target in zip(temporary, targets, strict=True):

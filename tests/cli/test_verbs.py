@@ -76,10 +76,10 @@ def test_compile_json_has_its_keys_and_fills_the_cache(fusewise, tiny_path, tmp_
     assert found["host_steps"] == 0
     assert found["kernels"] >= 1
     held = json.loads(fusewise("cache", "info", "--json").out)
-    assert held["files"] >= 1
-    assert held["path"].startswith(str(tmp_path / "cache"))
+    assert held["kernels"]["files"] >= 1 and held["models"]["files"] == 1
+    assert all(kept["path"].startswith(str(tmp_path / "cache")) for kept in held.values())
     assert fusewise("cache", "clear").status == 0
-    assert json.loads(fusewise("cache", "info", "--json").out)["files"] == 0
+    assert all(kept["files"] == 0 for kept in json.loads(fusewise("cache", "info", "--json").out).values())
 
 
 def test_compile_without_a_cache_writes_nothing(fusewise, tiny_path, tmp_path):
@@ -124,8 +124,9 @@ def test_verify_agrees(fusewise, tiny_path):
 
 def test_verify_ends_with_4_when_answers_differ(fusewise, tiny_path, monkeypatch):
     from fusewise import api
+    from fusewise.bench.verification import Verification
 
-    wrong = api.Verification(
+    wrong = Verification(
         agrees=False,
         reference="onnxruntime",
         errors={"y": 0.5},

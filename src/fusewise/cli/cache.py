@@ -3,41 +3,53 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from fusewise.cli.options import Json, cache_of
 
+if TYPE_CHECKING:
+    from fusewise.runtime.cache import KernelCache
+    from fusewise.runtime.model_cache import ModelCache
+
 __all__ = ["cache"]
 
-cache = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Compiled kernels kept for the next time.")
+cache = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Compiled models and kernels kept for the next time."
+)
 
 
 @cache.command()
 def info(json: Json = False) -> None:
-    """Say where compiled kernels are kept, how many, and how large."""
+    """Say where compiled models and kernels are kept, how many, and how large."""
     from fusewise.cli.show import facts, print_json
-    from fusewise.runtime.cache import KernelCache
 
-    found = KernelCache(_folder()).info()
+    found = {name: store.info() for name, store in _stores().items()}
     if json:
-        print_json({"path": str(found.folder), "files": found.files, "bytes": found.nbytes})
+        print_json({n: {"path": str(i.folder), "files": i.files, "bytes": i.nbytes} for n, i in found.items()})
     else:
-        facts([("path", str(found.folder)), ("files", str(found.files)), ("size", f"{found.nbytes / 1e6:.1f} MB")])
+        facts([(name, f"{i.files} files, {i.nbytes / 1e6:.1f} MB in {i.folder}") for name, i in found.items()])
 
 
 @cache.command()
 def clear(json: Json = False) -> None:
-    """Throw away every compiled kernel; they are made again when needed."""
+    """Throw away every compiled model and kernel; they are made again when needed."""
     from fusewise.cli.show import print_json
-    from fusewise.runtime.cache import KernelCache
 
-    store = KernelCache(_folder())
-    removed = store.clear()
+    removed = {name: (store.folder, store.clear()) for name, store in _stores().items()}
     if json:
-        print_json({"path": str(store.folder), "removed": removed})
+        print_json({name: {"path": str(folder), "removed": count} for name, (folder, count) in removed.items()})
     else:
-        typer.echo(f"removed {removed} files from {store.folder}")
+        for name, (folder, count) in removed.items():
+            typer.echo(f"removed {count} {name} from {folder}")
+
+
+def _stores() -> dict[str, KernelCache | ModelCache]:
+    from fusewise.runtime.cache import KernelCache
+    from fusewise.runtime.model_cache import ModelCache
+
+    return {"kernels": KernelCache(_folder()), "models": ModelCache(_folder())}
 
 
 def _folder() -> Path:

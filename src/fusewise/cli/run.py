@@ -107,12 +107,8 @@ def _compiled(model: str, options: Options, given: Mapping[str, np.ndarray], rep
     """The model compiled for the shapes of the arrays given and those stated."""
     from fusewise import api
 
-    graph = api.read(model)
-    for name in given:
-        if name not in graph.inputs:
-            raise UsageError(f"the model has no input {name!r}; its inputs are {', '.join(graph.inputs) or 'none'}")
     shapes = {name: array.shape for name, array in given.items()} | dict(options.shapes)
-    return api.compile(graph, replace(options, shapes=shapes), progress=report)
+    return api.compile(model, replace(options, shapes=shapes), progress=report)
 
 
 def _arrays(texts: Iterable[str] | None) -> dict[str, np.ndarray]:

@@ -35,7 +35,7 @@ from fusewise.ir.graph import Constant, Graph, Node, Subgraph
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.proto import attribute_from_proto, type_from_proto
 
-__all__ = ["PINNED_OPSET", "bind", "load"]
+__all__ = ["PINNED_OPSET", "bind", "load", "stands_alone"]
 
 
 def load(source: str | os.PathLike[str] | bytes | onnx.ModelProto, limits: Limits = DEFAULT_LIMITS) -> Graph:
@@ -57,6 +57,15 @@ def load(source: str | os.PathLike[str] | bytes | onnx.ModelProto, limits: Limit
             pass  # an operator has an element type that it learned later
         return _Import(model, raw, external, coverage, coverage.newest, limits).graph()
     return _Import(model, raw, external, coverage, PINNED_OPSET, limits).graph()
+
+
+def stands_alone(path: Path) -> bool:
+    """Does the model lie in this file alone? May say no for one that does, never yes for one with external data.
+
+    Raises what `load` raises when the file cannot be read.
+    """
+    rest, _ = cut(_mapped(path), str(path))
+    return b"location" not in rest  # the key under which external data names its file
 
 
 def _name(source: object) -> str:

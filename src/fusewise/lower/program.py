@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -139,3 +140,21 @@ class Program:
     opsets: tuple[tuple[str, int], ...] = ()
     objects: tuple[tuple[str, np.ndarray], ...] = ()
     workers: int = 1
+
+    @property
+    def host_nodes(self) -> list[dict[str, str]]:
+        """Name, operator and reason of every node that runs on the host."""
+        steps = [step for step in self.steps if isinstance(step, HostStep)]
+        return [{"node": step.node.label, "op": step.node.op, "reason": step.reason} for step in steps]
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """How many groups, kernels and host steps, and which nodes run on the host and why."""
+        host = self.host_nodes
+        return {
+            "groups": self.groups,
+            "kernels": len(self.kernels),
+            "arena_bytes": self.arena_bytes,
+            "host_steps": len(host),
+            "host": host,
+        }

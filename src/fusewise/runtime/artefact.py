@@ -50,8 +50,8 @@ class Artefact:
     notes: Mapping[str, Any]
 
 
-def write(path: Path, executable: Executable, notes: Mapping[str, Any], version: str) -> None:
-    """Write a compiled model; the file appears whole or not at all.
+def write(path: Path, executable: Executable, notes: Mapping[str, Any], version: str, *, settled: bool = True) -> None:
+    """Write a compiled model; the file appears whole or not at all, and is on the disk then if `settled`.
 
     `version` is that of this program. Raises `ResourceLimit` when there is no room, `UsageError` when the place may not be
     written to.
@@ -78,7 +78,7 @@ def write(path: Path, executable: Executable, notes: Mapping[str, Any], version:
     around = len(_MAGIC) + 8 + _CHECKSUM_BYTES
     text = text.ljust(-(-(len(text) + around) // _PAGE_BYTES) * _PAGE_BYTES - around)
     head = _MAGIC + len(text).to_bytes(8, "little") + text
-    with written_whole(path) as (draft,), draft.open("wb") as file:
+    with written_whole(path, settled=settled) as (draft,), draft.open("wb") as file:
         file.write(head + hashlib.blake2b(head, digest_size=_CHECKSUM_BYTES).digest())
         for piece in _pieces(sections, edges):
             file.write(piece)

@@ -241,11 +241,12 @@ def _versions() -> str:
 
 
 @cache
-def source_digest() -> str:
-    """A hash over the code generator's sources: changing it makes every kernel compiled before a stranger."""
+def source_digest(places: tuple[str, ...] = _GENERATORS) -> str:
+    """A hash over sources of the package, by default the code generator's: a change makes every kernel compiled before a
+    stranger."""
     state = hashlib.blake2b(digest_size=16)
     root = resources.files("fusewise")
-    for place in _GENERATORS:
+    for place in places:
         for name, text in sorted(_sources(root.joinpath(place), place)):
             state.update(f"{name}\0{len(text)}\0".encode())
             state.update(text)

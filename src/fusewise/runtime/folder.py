@@ -1,4 +1,4 @@
-"""Folders for what is trusted later: ours, and writable by nobody else."""
+"""Folders for what is kept and trusted later: where they are, and whether they are ours and writable by nobody else."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["folder_fault"]
+__all__ = ["cache_folder", "folder_fault"]
 
 
 def folder_fault(folder: Path, *, create: bool = True) -> str:
@@ -28,3 +28,12 @@ def folder_fault(folder: Path, *, create: bool = True) -> str:
     if not stat.S_ISDIR(status.st_mode) or shared or foreign:
         return "is not a folder that only you can write to, and what it holds would be trusted"
     return ""
+
+
+def cache_folder(cache: bool | str | Path) -> Path | None:
+    """Where compiled kernels are kept; None for nowhere."""
+    if cache is True:
+        import platformdirs
+
+        return platformdirs.user_cache_path("fusewise")
+    return None if cache is False else Path(cache)

@@ -1,0 +1,154 @@
+"""Whole compiled models on disk, found by the contents of the model's file: what a second load of the same model uses.
+
+An entry is a compiled file (`runtime.artefact`), so every byte is checked; its notes state the full key, so that a collision of
+names is a miss. Entries appear by renaming, in a folder that nobody else may write to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fusewise.errors import FusewiseError
+from fusewise.frontend.onnx_import import stands_alone
+from fusewise.runtime import artefact
+from fusewise.runtime.artefact import Artefact
+from fusewise.runtime.cache import CacheInfo, source_digest
+from fusewise.runtime.executable import Executable
+from fusewise.runtime.folder import folder_fault
+from fusewise.runtime.host import host_target, worker_count
+
+__all__ = ["ModelCache", "fingerprint", "model_key", "program_digest"]
+
+_FOLDER = "models"
+_STRETCH_BYTES = 4 * 1024 * 1024
+_READERS = 4
+_LARGEST_SHARE = 0.5  # of the limit, for one entry
+_PLANNERS = ("api.py", "codegen", "frontend", "fusion", "ir", "lower", "ops", "passes", "rewrite", "runtime", "zoo")
+"""Sources that decide what a model becomes."""
+
+
+@cache
+def program_digest() -> str:
+    """A hash over everything in this program that decides what a model becomes."""
+    return source_digest(_PLANNERS)
+
+
+def fingerprint(path: Path) -> str:
+    """Size and checksums of a file's contents; `OSError` when it cannot be read."""
+    with path.open("rb") as file:
+        descriptor, size = file.fileno(), os.fstat(file.fileno()).st_size
+
+        def checksum(start: int) -> int:
+            return zlib.crc32(os.pread(descriptor, _STRETCH_BYTES, start))
+
+        with ThreadPoolExecutor(_READERS) as readers:
+            found = list(readers.map(checksum, range(0, size, _STRETCH_BYTES)))
+    return f"{size} bytes {hashlib.blake2b(repr(found).encode(), digest_size=16).hexdigest()}"
+
+
+def model_key(model: str, named: bool, settings: Mapping[str, Any], threads: int | None) -> str | None:
+    """Everything the compiled model depends on, as text: a file's contents, or the name of a `named` model that this program
+    builds itself; `settings` in plain JSON; machine and program. None when the file is missing, or is not all of the model."""
+    path = Path(model)
+    if not named and (not path.is_file() or not stands_alone(path)):
+        return None
+    facts = {
+        "model": model if named else fingerprint(path),
+        "settings": dict(settings),
+        "workers": worker_count(threads),
+        "target": host_target().key,
+        "program": program_digest(),
+    }
+    return json.dumps(facts, sort_keys=True)
+
+
+class ModelCache:
+    """Compiled models by key in `folder`. Every failure is a miss; a folder that others may write to is not used.
+
+    The longest unused entries are removed when all together take more than `limit_bytes`.
+    """
+
+    def __init__(
+        self, folder: Path, warn: Callable[[str], None] | None = None, *, limit_bytes: int = 2 * 1024**3
+    ) -> None:
+        self.folder = folder / _FOLDER
+        self.limit_bytes = limit_bytes
+        self._warn = warn
+
+    def fetch(self, key: str, version: str, threads: int | None) -> Artefact | None:
+        """The model stored under `key`; None when there is none that is whole and fits this machine."""
+        path = self._path(key)
+        if not path.exists() or folder_fault(self.folder, create=False):
+            return None
+        try:
+            found = artefact.read(path, version, threads=threads)
+        except FusewiseError:
+            with suppress(OSError):
+                path.unlink()
+            return None
+        if found.notes.get("key") != key:
+            return None
+        with suppress(OSError):
+            os.utime(path)
+        return found
+
+    def store(self, key: str, executable: Executable, notes: Mapping[str, Any], version: str) -> None:
+        """Keep a model, unless it is so large that little else would have room."""
+        size = sum(block.nbytes for block in executable.contents.constants.values())
+        if size > self.limit_bytes * _LARGEST_SHARE:
+            return
+        fault = folder_fault(self.folder)
+        if not fault:
+            try:
+                artefact.write(self._path(key), executable, {**notes, "key": key}, version, settled=False)
+            except FusewiseError as error:
+                fault = f"cannot take the compiled model: {error}"
+        if fault and self._warn is not None:
+            self._warn(f"the cache folder {self.folder} {fault}; working without it")
+        self._trim()
+
+    def info(self) -> CacheInfo:
+        """Number and size of the entries."""
+        sizes = [status.st_size for _, status in self._entries()]
+        return CacheInfo(self.folder, len(sizes), sum(sizes), not folder_fault(self.folder, create=False))
+
+    def clear(self) -> int:
+        """Remove every entry; the number removed."""
+        count = 0
+        for path, _ in list(self._entries()):
+            with suppress(OSError):
+                path.unlink()
+                count += 1
+        return count
+
+    def _path(self, key: str) -> Path:
+        return self.folder / f"{hashlib.blake2b(key.encode(), digest_size=20).hexdigest()}.fw"
+
+    def _entries(self) -> Iterator[tuple[Path, os.stat_result]]:
+        try:
+            found = list(os.scandir(self.folder))
+        except OSError:
+            return
+        for entry in found:
+            with suppress(OSError):
+                if entry.is_file(follow_symlinks=False):
+                    yield Path(entry.path), entry.stat(follow_symlinks=False)
+
+    def _trim(self) -> None:
+        entries = sorted(self._entries(), key=lambda entry: entry[1].st_mtime)
+        total = sum(status.st_size for _, status in entries)
+        for path, status in entries:
+            if total <= self.limit_bytes:
+                break
+            total -= status.st_size
+            with suppress(OSError):
+                path.unlink()
