@@ -10,6 +10,7 @@ from fusewise.cli.bench import bench
 from fusewise.cli.cache import cache
 from fusewise.cli.compile import compile_model
 from fusewise.cli.inspect import inspect
+from fusewise.cli.optimize import optimize
 from fusewise.cli.plan import explain, plan
 from fusewise.cli.profile import profile
 from fusewise.cli.run import run
@@ -31,6 +32,7 @@ app = typer.Typer(
 
 for _name, _verb in (
     ("inspect", inspect),
+    ("optimize", optimize),
     ("compile", compile_model),
     ("run", run),
     ("bench", bench),

@@ -14,10 +14,10 @@ from contextlib import suppress
 from fusewise.ir.graph import Graph
 from fusewise.ir.types import TensorType
 from fusewise.rewrite.cost import NOTHING
-from fusewise.rewrite.match import WIDEST, flattened, is_tree_inside, matches
+from fusewise.rewrite.match import WIDEST, Match, flattened, is_tree_inside, matches
 from fusewise.rewrite.pattern import regroups
 from fusewise.rewrite.rule import FLOATS, Rule, numeric_class, refusal
-from fusewise.rewrite.substitute import Draft, Refused, carried_out, draft_of, folded
+from fusewise.rewrite.substitute import Draft, Refused, Weigh, carried_out, draft_of, folded, is_static
 from fusewise.trace import Trace
 
 __all__ = ["around", "drafts_at", "drafts_of", "parts", "rewrite"]
@@ -53,6 +53,12 @@ def parts(graph: Graph, operators: frozenset[str]) -> tuple[tuple[int, ...], ...
 
 def drafts_at(graph: Graph, index: int, rules: Iterable[Rule]) -> Iterator[Draft]:
     """Every substitution of `rules`, whose first roots' operator is that of node `index`, that types allow there."""
+    for rule, match in _matches_at(graph, index, rules):
+        with suppress(Refused):
+            yield draft_of(rule, match)
+
+
+def _matches_at(graph: Graph, index: int, rules: Iterable[Rule]) -> Iterator[tuple[Rule, Match]]:
     inside = is_tree_inside(graph, index)  # then the root of the tree speaks for this node
     operands = flattened(graph, index)[0] if regroups(graph.nodes[index].op) else graph.nodes[index].inputs
     made_by = {graph.nodes[maker].op for x in operands if (maker := graph.producer.get(x)) is not None}
@@ -60,21 +66,25 @@ def drafts_at(graph: Graph, index: int, rules: Iterable[Rule]) -> Iterator[Draft
         if (inside and regroups(rule.root)) or not made_by >= rule.beneath:
             continue
         for match in matches(rule.flat, graph, index, rule.only):
-            with suppress(Refused):
-                yield draft_of(rule, match)
+            yield rule, match
 
 
-def drafts_of(graph: Graph, rules: Iterable[Rule], indexes: Iterable[int] | None = None) -> Iterator[Draft]:
+def drafts_of(
+    graph: Graph, rules: Iterable[Rule], indexes: Iterable[int] | None = None, weigh: Weigh | None = None
+) -> Iterator[Draft]:
     """Every substitution that types and guards allow, whatever it costs, rooted at these nodes or anywhere.
 
-    For a search: after `carried_out`, only the drafts rooted `around` the change are new.
+    For a search: after `carried_out`, only the drafts rooted `around` the change are new. `weigh` as for `draft_of`.
     """
     by_operator: dict[str, list[Rule]] = {}
     for rule in rules:
         by_operator.setdefault(rule.root, []).append(rule)
     for index in range(len(graph.nodes)) if indexes is None else indexes:
         fitting = by_operator.get(graph.nodes[index].op, ())
-        yield from (draft for draft in drafts_at(graph, index, fitting) if refusal(draft.rule, draft.match) is None)
+        for rule, match in _matches_at(graph, index, fitting):
+            if is_static(match) and refusal(rule, match) is None:
+                with suppress(Refused):
+                    yield draft_of(rule, match) if weigh is None else draft_of(rule, match, weigh)
 
 
 def rewrite(graph: Graph, rules: Sequence[Rule], trace: Trace, *, worst: str = "reassociating") -> Graph:

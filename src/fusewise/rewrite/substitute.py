@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import ChainMap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,10 +23,13 @@ from fusewise.rewrite.match import Bound, Match, Several
 from fusewise.rewrite.pattern import Apply, Computed, Literal, Term
 from fusewise.rewrite.rule import Rule, attributes_like
 
-__all__ = ["Draft", "Refused", "carried_out", "draft_of", "folded"]
+__all__ = ["Draft", "Refused", "Weigh", "carried_out", "computed", "draft_of", "folded", "is_static"]
 
 LARGEST_FOLDED = 1 << 20
 """Elements up to which constants are folded whatever they grow from."""
+
+_WEIGHTS = 256
+"""Float constants of more elements are weights: no shape depends on them."""
 
 _OF_ITS_OPERANDS = frozenset(
     "Add Sub Mul Div Max Min And Or Xor BitwiseAnd BitwiseOr BitwiseXor BitwiseNot Not Neg Abs Sqrt Reciprocal Exp Log"
@@ -37,6 +40,14 @@ _OF_ITS_OPERANDS = frozenset(
 
 class Refused(Exception):
     """A draft cannot be made; the text is the reason."""
+
+
+Weigh = Callable[[Computed, Match], Constant]
+"""Makes the constant that a computed term stands for: at once, or a promise of it."""
+
+
+def _at_once(term: Computed, match: Match) -> Constant:
+    return Constant(np.asarray(term.function(match)))
 
 
 @dataclass(frozen=True)
@@ -67,8 +78,8 @@ class Draft:
 class _Writing:
     """The new nodes of one draft while they are written."""
 
-    def __init__(self, rule: Rule, match: Match) -> None:
-        self.rule, self.match, self.graph = rule, match, match.graph
+    def __init__(self, rule: Rule, match: Match, weigh: Weigh) -> None:
+        self.rule, self.match, self.graph, self.weigh = rule, match, match.graph, weigh
         self.nodes: list[Node] = []
         self.types: dict[str, ValueType] = {}
         self.constants: dict[str, Constant] = {}
@@ -94,10 +105,10 @@ class _Writing:
         if isinstance(term, Literal):
             if beside is None:
                 raise Refused("a literal stands alone")
-            return self.constant(np.array(term.value).astype(beside.dtype.numpy))
+            return self.constant(Constant(np.array(term.value).astype(beside.dtype.numpy)))
         found = self._done.get(term)
         if found is None and isinstance(term, Computed):
-            found = self._done[term] = self.constant(np.asarray(term.function(self.match)))
+            found = self._done[term] = self.constant(self.weigh(term, self.match))
         if found is None:
             assert isinstance(term, Apply)
             outputs = self.apply(term)
@@ -108,10 +119,10 @@ class _Writing:
             found = self._done[term] = self.several(found.op, found.values)
         return found
 
-    def constant(self, array: np.ndarray) -> str:
+    def constant(self, constant: Constant) -> str:
         name = self.fresh()
-        self.constants[name] = Constant(array)
-        self.types[name] = self.constants[name].type
+        self.constants[name] = constant
+        self.types[name] = constant.type
         return name
 
     def several(self, op: str, values: Iterable[str]) -> str:
@@ -173,16 +184,21 @@ class _Writing:
         return found  # type: ignore[return-value]
 
     def array(self, value: str) -> np.ndarray | None:
-        fresh = self.constants.get(value)
-        return self.graph.array(value) if fresh is None else fresh.array
+        """What a shape may depend on; weights are not looked into."""
+        constant = self.constants.get(value) or self.graph.constants.get(value)
+        weights = constant is not None and constant.dtype.is_float and constant.type.size > _WEIGHTS
+        return None if constant is None or weights else constant.array
 
 
-def draft_of(rule: Rule, match: Match) -> Draft:
-    """The substitution of `rule` at `match`, with what it saves. Raises `Refused` when types do not allow it."""
+def draft_of(rule: Rule, match: Match, weigh: Weigh = _at_once) -> Draft:
+    """The substitution of `rule` at `match`, with what it saves. Raises `Refused` when types do not allow it.
+
+    `weigh` makes new constants; a search that only wants the cost gives promises.
+    """
     graph = match.graph
-    if any(not _is_static(graph, x) for i in match.nodes for x in (*graph.nodes[i].reads, *graph.nodes[i].writes)):
+    if not is_static(match):
         raise Refused("a shape is not known")
-    writing = _Writing(rule, match)
+    writing = _Writing(rule, match, weigh)
     results = [writing.value(root) for root in rule.after.roots]
     if match.rest is not None:
         results = [writing.several(match.rest.op, (results[0], *match.rest.values))]
@@ -218,9 +234,11 @@ def draft_of(rule: Rule, match: Match) -> Draft:
     )
 
 
-def _is_static(graph: Graph, value: str) -> bool:
-    kind = graph.types[value]
-    return isinstance(kind, TensorType) and kind.is_static
+def is_static(match: Match) -> bool:
+    """Do all values around the match have a known shape?"""
+    graph = match.graph
+    kinds = (graph.types[x] for i in match.nodes for x in (*graph.nodes[i].reads, *graph.nodes[i].writes))
+    return all(isinstance(kind, TensorType) and kind.is_static for kind in kinds)
 
 
 def _landed(writing: _Writing, results: Sequence[str]) -> dict[str, str]:
@@ -276,13 +294,14 @@ def folded(draft: Draft) -> Draft:
         made = sum(kind.size for x in node.writes if isinstance(kind := types[x], TensorType))
         if made > max(LARGEST_FOLDED, sum(array.size for array in arrays)):
             raise Refused("a constant would grow")
-        for name, array in zip(node.outputs, _computed(node, arrays, graph), strict=True):
+        for name, array in zip(node.outputs, computed(node, arrays, graph), strict=True):
             constants[name] = Constant(array)
             types[name] = constants[name].type
     return replace(draft, nodes=tuple(nodes), constants=constants, types=types)
 
 
-def _computed(node: Node, arrays: list[np.ndarray], graph: Graph) -> tuple[np.ndarray, ...]:
+def computed(node: Node, arrays: list[np.ndarray], graph: Graph) -> tuple[np.ndarray, ...]:
+    """What a node gives for these constants. Raises `Refused` when that overflows, vanishes or cannot be computed."""
     try:
         with np.errstate(all="ignore"):
             found = evaluate(node, dict(zip(node.reads, arrays, strict=True)), graph.opset, graph.opsets)

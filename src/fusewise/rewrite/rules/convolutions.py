@@ -13,7 +13,7 @@ import numpy as np
 from fusewise.rewrite.match import Match
 from fusewise.rewrite.pattern import Computed
 from fusewise.rewrite.rule import Guard, Rule, Sample, rule
-from fusewise.rewrite.rules.guards import all_of
+from fusewise.rewrite.rules.guards import all_of, is_constant
 
 __all__ = ["CONVOLUTIONS", "TARGET_KERNEL"]
 
@@ -52,7 +52,7 @@ def _known(*variables: str) -> Guard:
     """Weights and biases are constant; a bias may be absent."""
 
     def check(match: Match) -> str | None:
-        unknown = (name for name in variables if match.values(name) and match.array(name) is None)
+        unknown = (name for name in variables if not is_constant(match, name))
         name = next(unknown, None)
         return None if name is None else f"{name} is not constant"
 

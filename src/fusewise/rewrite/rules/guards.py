@@ -9,7 +9,7 @@ from fusewise.ops.spec import Call
 from fusewise.rewrite.match import Match
 from fusewise.rewrite.rule import Guard
 
-__all__ = ["all_of", "constant_weights", "narrow", "reduces", "same_shape", "uniform", "wide_divisor"]
+__all__ = ["all_of", "constant_weights", "is_constant", "narrow", "reduces", "same_shape", "uniform", "wide_divisor"]
 
 
 def all_of(*guards: Guard) -> Guard:
@@ -63,11 +63,17 @@ def uniform(variable: str) -> Guard:
     return check
 
 
+def is_constant(match: Match, variable: str) -> bool:
+    """Is the variable one constant, or absent? Does not look at its contents, which may not be computed yet."""
+    values = match.values(variable)
+    return len(values) < 2 and all(value in match.graph.constants for value in values)
+
+
 def constant_weights(*variables: str) -> Guard:
     """The variables are constants."""
 
     def check(match: Match) -> str | None:
-        name = next((name for name in variables if match.array(name) is None), None)
+        name = next((name for name in variables if not match.values(name) or not is_constant(match, name)), None)
         return None if name is None else f"{name} is not constant"
 
     check.__doc__ = f"{' and '.join(variables)} are constant"

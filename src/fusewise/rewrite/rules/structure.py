@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fusewise.rewrite.match import Match
-from fusewise.rewrite.pattern import Computed
+from fusewise.rewrite.pattern import Computed, operators
 from fusewise.rewrite.rule import NUMBERS, Rule, Sample, rule
 from fusewise.rewrite.rules.guards import same_shape
 from fusewise.rewrite.rules.order import RISING
@@ -73,6 +75,22 @@ def _joined(op: str) -> Rule:
     )
 
 
+def _halves(split: tuple[Any, Any], op: str) -> tuple[Any, Any]:
+    return getattr(operators, op)(split[0]), getattr(operators, op)(split[1])
+
+
+def _raised(op: str) -> Rule:
+    """An elementwise operator once before splitting, instead of on every part."""
+    return rule(
+        f"{op.lower()}-before-split",
+        lambda g, x, sizes=None: _halves(g.Split(x, sizes, like="s", outputs=2), op),
+        lambda g, x, sizes=None: g.Split(getattr(g, op)(x), sizes, like="s", outputs=2),
+        "commutative",
+        "exact",
+        samples=(Sample({"x": (2, 4)}, {"sizes": np.array([1, 3])}, {"s": {"axis": 1}}),),
+    )
+
+
 def _transposed(op: str) -> Rule:
     """Moved once after the operator, instead of once for each operand."""
     return rule(
@@ -136,6 +154,7 @@ STRUCTURE: tuple[Rule, ...] = (
     ),
     *(_sunk(op) for op in _ELEMENTWISE),
     *(_joined(op) for op in ("Add", "Sub", "Mul")),
+    *(_raised(op) for op in _ELEMENTWISE),
     *(_transposed(op) for op in ("Add", "Sub", "Mul", "Max", "Min")),
     *(_lowered(op) for op in _ELEMENTWISE),
     rule(

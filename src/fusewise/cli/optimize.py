@@ -1,0 +1,143 @@
+"""`fusewise optimize`: a better graph for any runtime, as an ONNX file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fusewise.cli.options import (
+    Cache,
+    Disable,
+    Exact,
+    Json,
+    ModelName,
+    Shapes,
+    Symbols,
+    Threads,
+    cache_of,
+    shapes_of,
+    symbols_of,
+    threads_of,
+)
+from fusewise.errors import UsageError
+
+if TYPE_CHECKING:
+    from fusewise.optimizing import Optimization
+
+__all__ = ["optimize"]
+
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write the graph: an .onnx file.")]
+SearchName = Annotated[
+    str, typer.Option("--search", help="none (passes only), greedy or relaxed (goes up to come down).")
+]
+Alpha = Annotated[
+    float, typer.Option("--alpha", help="Follow graphs that cost less than so many times the best (relaxed).")
+]
+Graphs = Annotated[int, typer.Option("--budget", help="Graphs to expand at most.")]
+Seconds = Annotated[float | None, typer.Option("--seconds", help="Time to search at most.")]
+CostName = Annotated[
+    str,
+    typer.Option(
+        "--cost",
+        help="What to minimise: a sum such as 'time + 0.1*memory' of time (ms, estimated), flops (GFLOP), memory (MB),"
+        " kernels, measured (ms in Fusewise, here) and onnxruntime (ms in ONNX Runtime, here).",
+    ),
+]
+MachineName = Annotated[str, typer.Option("--machine", help="Whose time is estimated: cpu or gpu.")]
+Passes = Annotated[bool, typer.Option("--passes/--no-passes", help="Clean the graph up before the search.")]
+Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.svg", help="Draw the cost after each substitution.")]
+
+
+def optimize(
+    model: ModelName,
+    output: Output = None,
+    search: SearchName = "none",
+    alpha: Alpha = 1.05,
+    budget: Graphs = 300,
+    seconds: Seconds = None,
+    cost: CostName = "time",
+    machine: MachineName = "cpu",
+    passes: Passes = True,
+    exact: Exact = False,
+    disable: Disable = None,
+    shape: Shapes = None,
+    symbol: Symbols = None,
+    threads: Threads = None,
+    cache: Cache = True,
+    plot: Plot = None,
+    json: Json = False,
+) -> None:
+    """Write a better graph of MODEL for any runtime: the same answers from fewer and cheaper operators."""
+    from fusewise import api
+    from fusewise.cli.show import print_json, progress
+    from fusewise.optimizing import optimized
+    from fusewise.trace import Trace
+
+    for path, ending in ((output, ".onnx"), (plot, ".svg")):
+        if path is not None and path.suffix != ending:
+            raise UsageError(f"{path.name!r} should end in {ending}")
+    with progress() as report:
+        found = optimized(
+            api.load(model, shapes=shapes_of(shape), symbols=symbols_of(symbol)),
+            passes=passes,
+            trace=Trace(disabled=frozenset(disable or ())),
+            progress=report,
+            search=search,
+            alpha=alpha,
+            budget=budget,
+            seconds=seconds,
+            cost=cost,
+            machine=machine,
+            threads=threads_of(threads),
+            exact=exact,
+            folder=api.cache_folder(cache_of(cache)),
+        )
+        if output is not None:
+            api.save(found.graph, output)
+    if plot is not None:
+        _draw(found, model, plot)
+    if json:
+        print_json({"model": model, "output": None if output is None else str(output), **found.summary})
+    else:
+        _show(found, model, output)
+
+
+def _draw(found: Optimization, model: str, path: Path) -> None:
+    from fusewise.files import write_text
+    from fusewise.report.search_path import search_path
+
+    costs = [found.cost_before, *(step.cost_after for step in found.steps)]
+    names = [step.rule for step in found.steps]
+    write_text(path, search_path(costs, names, title=f"{model}: {found.cost}", unit=found.unit))
+
+
+def _show(found: Optimization, model: str, output: Path | None) -> None:
+    from fusewise.cli.show import facts, table
+
+    summary = found.summary
+    if found.steps:
+        rows = [
+            (f"{step.serial}", step.rule, step.where[0], f"{step.cost_before:.4g}", f"{step.cost_after:.4g}")
+            for step in found.steps
+        ]
+        table(("", "substitution", "at", "before", "after"), rows, words=(1, 2))
+    facts(
+        [
+            ("model", model),
+            *([] if output is None else [("file", f"{output} ({output.stat().st_size / 1e6:.1f} MB)")]),
+            ("nodes", str(summary["nodes"])),
+            (
+                f"cost ({found.cost})",
+                f"{found.cost_before:.4g} to {found.cost_after:.4g} {found.unit}, {summary['speedup']:.3f} times less",
+            ),
+            *([("search", _ended(found))] if found.search != "none" else []),
+            *(("note", note) for note in found.notes),
+        ]
+    )
+
+
+def _ended(found: Optimization) -> str:
+    how = {"graphs": "budget spent", "seconds": "time is up", "interrupted": "interrupted"}.get(found.ended, "finished")
+    return f"{found.search}, {found.explored} graphs, {found.duplicates} met again, {found.seconds:.1f} s, {how}"

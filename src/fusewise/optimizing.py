@@ -1,0 +1,308 @@
+"""Optimising a graph for any runtime as a user asks for it: passes, then a search among substitutions; a graph and a record out."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fusewise.bench.accuracy import worst_error
+from fusewise.bench.inputs import random_feeds
+from fusewise.bench.kernel_times import KernelTime, in_fusewise, in_onnxruntime
+from fusewise.bench.peers import Subject, open_onnxruntime
+from fusewise.bench.reference import answer
+from fusewise.bench.timing import Budget, race
+from fusewise.errors import UsageError
+from fusewise.frontend import onnx_export
+from fusewise.ir.graph import Graph
+from fusewise.passes.pipeline import CLEAN, Pass
+from fusewise.passes.pipeline import run as run_passes
+from fusewise.rewrite.costs import Cost, Kernel, Machine, Metric, analytic_metrics, machine_named, parsed_cost
+from fusewise.rewrite.rule import Rule
+from fusewise.rewrite.rules.table import SUBSTITUTIONS
+from fusewise.rewrite.search.relaxed import Found, Limits, Step, search
+from fusewise.runtime.cache import KernelCache
+from fusewise.runtime.host import worker_count
+from fusewise.runtime.measure import machine_name
+from fusewise.runtime.profile import ProfileDatabase
+from fusewise.trace import Trace
+
+__all__ = ["SEARCHES", "Optimization", "SearchOptions", "optimize_graph", "optimized"]
+
+SEARCHES = ("none", "greedy", "relaxed")
+MEASURED = ("measured", "onnxruntime")
+"""Metrics that are times taken on this machine: in this program, and in ONNX Runtime."""
+
+_TOLERANCE = 1e-4
+_RANKED = 4
+_RANKING = Budget(runs=10, seconds=1.0, limit_seconds=20.0, warmup=2)
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How to look for a better graph.
+
+    `search`: `none` (passes only), `greedy` (each substitution must gain) or `relaxed`, which follows graphs that cost less
+    than `alpha` times the best so far. It ends after `budget` graphs or `seconds` (None: no limit). `cost` is a weighted sum
+    such as `time + 0.1*memory` of `time` (analytic, on `machine`), `flops`, `memory`, `kernels`, `measured` (times in this
+    program, here) and `onnxruntime`; the best graphs by a measured cost are timed as a whole, and the input is kept when it is
+    the fastest. `folder` keeps measurements; None keeps none. `check` compares the answers before anything is given out.
+    """
+
+    search: str = "none"
+    alpha: float = 1.05
+    budget: int = 300
+    seconds: float | None = None
+    cost: str = "time"
+    machine: str = "cpu"
+    threads: int | None = None
+    exact: bool = False
+    folder: Path | None = None
+    check: bool = True
+
+    def __post_init__(self) -> None:
+        if self.search not in SEARCHES:
+            raise UsageError(f"there is no search {self.search!r}; there are {', '.join(SEARCHES)}")
+        if not self.alpha >= 1:
+            raise UsageError(f"alpha is {self.alpha:g}; it must be at least 1 (1 follows improvements only)")
+        if self.budget < 1:
+            raise UsageError(f"the budget is {self.budget} graphs; it must be at least 1")
+        parsed_cost(self.cost, {name: Metric(name, "", lambda kernel: 0.0) for name in _names()})
+        machine_named(self.machine)
+
+
+def _names() -> tuple[str, ...]:
+    return (*(metric.name for metric in analytic_metrics(machine_named("cpu"))), *MEASURED)
+
+
+@dataclass(frozen=True)
+class Optimization:
+    """The graph, and what came of the search: costs in `unit`, steps in their order, those that made it worse included.
+
+    `cost_before` is that of the graph the search began with, after the passes; without a search that of the model as loaded.
+    """
+
+    graph: Graph
+    search: str
+    cost: str
+    unit: str
+    cost_before: float
+    cost_after: float
+    steps: tuple[Step, ...] = ()
+    explored: int = 0
+    duplicates: int = 0
+    seconds: float = 0.0
+    ended: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The record as plain JSON values."""
+        return {
+            "search": self.search,
+            "cost": self.cost,
+            "unit": self.unit,
+            "cost_before": self.cost_before,
+            "cost_after": self.cost_after,
+            "speedup": self.cost_before / self.cost_after if self.cost_after else 1.0,
+            "nodes": len(self.graph.nodes),
+            "graphs_explored": self.explored,
+            "duplicates": self.duplicates,
+            "seconds": self.seconds,
+            "ended": self.ended,
+            "substitutions": [{**asdict(step), "where": list(step.where)} for step in self.steps],
+            "notes": list(self.notes),
+        }
+
+
+def optimized(
+    graph: Graph,
+    *,
+    passes: bool | Sequence[Pass] = True,
+    trace: Trace | None = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Optimization:
+    """A better graph and the record of the search for it. `settings` are fields of `SearchOptions`.
+
+    `passes`: False for none, True for the clean-up passes, or those to run. Raises `UsageError` for a search, cost, alpha or
+    budget that makes no sense.
+    """
+    try:
+        chosen = SearchOptions(**settings)
+    except TypeError as error:
+        known = ", ".join(SearchOptions.__dataclass_fields__)
+        raise UsageError(f"{str(error).split('.__init__() ')[-1]}; the options of a search are {known}") from None
+    steps = CLEAN if passes is True else () if passes is False else tuple(passes)
+    return optimize_graph(graph, steps, chosen, Trace() if trace is None else trace, progress)
+
+
+def optimize_graph(
+    graph: Graph,
+    passes: Sequence[Pass],
+    chosen: SearchOptions,
+    trace: Trace,
+    progress: Progress | None = None,
+    *,
+    rules: Sequence[Rule] = SUBSTITUTIONS,
+) -> Optimization:
+    """The graph after `passes` and the search. Every substitution on the way leaves an event.
+
+    Raises `UsageError` for a runtime that is not installed.
+    """
+    clean = run_passes(graph, passes, trace, exact=chosen.exact)
+    machine = machine_named(chosen.machine)
+    threads = worker_count(chosen.threads)
+    with tempfile.TemporaryDirectory(prefix="fusewise-profile-") as temporary:
+        database = ProfileDatabase(chosen.folder or Path(temporary), machine_name())
+        try:
+            cost = _cost(chosen, machine, clean, database, threads, trace)
+            if chosen.search == "none":
+                before, after = cost(graph), cost(clean)
+                return Optimization(clean, "none", str(cost), cost.unit, before, after, ended="not searched")
+            measured = tuple(metric.name for _, metric in cost.terms if metric.name in MEASURED)
+            found = search(
+                clean,
+                [rule for rule in rules if _allowed(rule, chosen, trace)],
+                cost,
+                alpha=1.0 if chosen.search == "greedy" else chosen.alpha,
+                limits=Limits(chosen.budget, chosen.seconds),
+                keep=_RANKED,
+                progress=None if progress is None else lambda share: progress("searching", share),
+            )
+            found = _tidied(found, passes, chosen, cost)
+        finally:
+            database.close()
+    if progress is not None:
+        progress("checking", 1.0)
+    return _chosen(found, chosen, cost, measured, threads, trace)
+
+
+def _allowed(rule: Rule, chosen: SearchOptions, trace: Trace) -> bool:
+    return rule.name not in trace.disabled and (not chosen.exact or rule.numeric == "exact")
+
+
+def _cost(
+    chosen: SearchOptions, machine: Machine, graph: Graph, database: ProfileDatabase, threads: int, trace: Trace
+) -> Cost:
+    """The cost by name; what is not asked for is not opened."""
+    metrics = {metric.name: metric for metric in analytic_metrics(machine)}
+    times: dict[str, Callable[[], KernelTime]] = {
+        "measured": lambda: in_fusewise(database, threads, KernelCache(chosen.folder) if chosen.folder else None),
+        "onnxruntime": lambda: in_onnxruntime(database, threads),
+    }
+    for name, opened in times.items():
+        metrics[name] = Metric(name, "ms", lambda kernel: 0.0)
+        if any(metric.name == name for _, metric in parsed_cost(chosen.cost, {**metrics, **_unopened(times)}).terms):
+            metrics[name] = Metric(name, "ms", _timed(opened(), graph, machine, trace))
+    return parsed_cost(chosen.cost, metrics)
+
+
+def _unopened(names: Mapping[str, object]) -> dict[str, Metric]:
+    return {name: Metric(name, "ms", lambda kernel: 0.0) for name in names}
+
+
+def _timed(time_ms: KernelTime, graph: Graph, machine: Machine, trace: Trace) -> Callable[[Kernel], float]:
+    """The measured time of a kernel; the analytic one for what another kernel takes in, and where measuring fails."""
+
+    def price(kernel: Kernel) -> float:
+        estimate = machine.time_ms(kernel)
+        if not kernel.is_alone or not estimate:
+            return estimate
+        found = time_ms(kernel, graph)
+        if found is None:
+            trace.add("measure", kernel.node.op, reason="cannot be measured, priced analytically", applied=False)
+            return estimate
+        return found
+
+    return price
+
+
+def _tidied(found: Found, passes: Sequence[Pass], chosen: SearchOptions, cost: Cost) -> Found:
+    """Run the passes once more: substitutions leave copies behind, and uncover work."""
+    best = []
+    for graph, price, steps in found.best:
+        clean = run_passes(graph, passes, exact=chosen.exact) if steps else graph
+        after = price if clean is graph else cost(clean)
+        best.append((clean, after, steps) if after <= price else (graph, price, steps))
+    return replace(found, best=tuple(best))
+
+
+def _chosen(
+    found: Found, chosen: SearchOptions, cost: Cost, measured: Sequence[str], threads: int, trace: Trace
+) -> Optimization:
+    """The best graph whose answers agree and which, where the cost is measured, is the fastest as a whole."""
+    candidates, notes = list(found.best), []
+    if measured and len(candidates) > 1:
+        order = _ranked([graph for graph, _, _ in candidates], measured[0], threads)
+        candidates = [candidates[k] for k in order]
+        if order[0] == len(order) - 1:
+            notes.append("the input graph was the fastest when timed as a whole")
+    start = found.best[-1][0]
+    best = candidates[0]
+    for best in candidates:
+        error = 0.0 if best[0] is start or not chosen.check else _difference(start, best[0])
+        if error <= _TOLERANCE:
+            break
+        notes.append(f"a graph was given up: its answers differ by {error:.1e}")
+    graph, after, steps = best
+    for step in steps:
+        trace.add("rewrite", step.rule, step.where, "substitution", before=step.cost_before, after=step.cost_after)
+    return Optimization(
+        graph,
+        chosen.search,
+        str(cost),
+        cost.unit,
+        found.cost_before,
+        after,
+        steps,
+        found.explored,
+        found.duplicates,
+        found.seconds,
+        found.ended,
+        tuple(notes),
+    )
+
+
+def _ranked(graphs: Sequence[Graph], runtime: str, threads: int) -> list[int]:
+    """The numbers of the graphs, the fastest first, timed as a whole and in turn."""
+    feeds = random_feeds(graphs[-1], 0)
+    with tempfile.TemporaryDirectory(prefix="fusewise-rank-") as folder:
+        runs = []
+        for k, graph in enumerate(graphs):
+            path = Path(folder) / f"{k}.onnx"
+            onnx_export.save(graph, path)
+            runs.append(_run_of(path, graph, runtime, threads))
+        timings = race([lambda run=run: run(feeds) for run in runs], _RANKING)  # type: ignore[misc]
+    return sorted(range(len(graphs)), key=lambda k: timings[k].p50_ms)
+
+
+def _run_of(path: Path, graph: Graph, runtime: str, threads: int) -> Callable[[Mapping[str, Any]], object]:
+    if runtime == "onnxruntime":
+        return open_onnxruntime(Subject(path), threads).run
+    from fusewise.codegen.assemble import generate
+    from fusewise.fusion.plan import partition
+    from fusewise.runtime.executable import build
+    from fusewise.runtime.host import host_target
+
+    trace = Trace()
+    program = generate(partition(graph, trace), host_target(), trace, workers=threads)
+    built = build(program, threads=threads)
+    return lambda feeds: built.run(None, dict(feeds))
+
+
+def _difference(before: Graph, after: Graph) -> float:
+    """The largest relative error of `after` on random inputs, by ONNX Runtime or the reference evaluator."""
+    feeds = random_feeds(before, 0)
+    with tempfile.TemporaryDirectory(prefix="fusewise-check-") as folder:
+        answers = []
+        for name, graph in (("before", before), ("after", after)):
+            path = Path(folder) / f"{name}.onnx"
+            onnx_export.save(graph, path)
+            answers.append(answer(path, feeds)[1])
+            path.unlink()
+    return worst_error(answers[1], answers[0])

@@ -1,0 +1,308 @@
+"""Substitutions chosen by a search that goes up to come down (Z. Jia et al., Optimizing DNN Computation with Relaxed Graph
+Substitutions, SysML 2019).
+
+Graphs wait in a queue ordered by cost. The cheapest is expanded: every substitution anywhere in it gives another graph, which
+waits too if it costs less than `alpha` times the best so far; with alpha = 1 only improvements are followed. A waiting graph is
+only a substitution to be carried out in its parent, priced by what changes: it is built when its turn comes.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from fusewise.errors import UsageError
+from fusewise.ir.graph import Constant, Graph, Node
+from fusewise.ir.types import ValueType
+from fusewise.rewrite.costs import Cost, WholeGraph
+from fusewise.rewrite.engine import around, drafts_of
+from fusewise.rewrite.rule import Rule
+from fusewise.rewrite.search.key import edited_names, names_key, search_key
+from fusewise.rewrite.search.promise import Promises, deferred, kept
+from fusewise.rewrite.search.stated import stated
+from fusewise.rewrite.substitute import Draft, Refused, carried_out
+
+__all__ = ["Found", "Limits", "Option", "Step", "option_of", "search"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long to search: graphs expanded, seconds (None: no limit), and graphs that wait at most."""
+
+    graphs: int = 300
+    seconds: float | None = None
+    waiting: int = 50_000
+
+    def __post_init__(self) -> None:
+        if self.graphs < 1:
+            raise UsageError(f"the budget of a search is {self.graphs} graphs; it must be at least 1")
+        if self.seconds is not None and not self.seconds > 0:
+            raise UsageError(f"the budget of a search is {self.seconds:g} seconds; it must be above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One substitution on the way: its number, rule, the nodes it replaced, and the cost of the graph before and after."""
+
+    serial: int
+    rule: str
+    where: tuple[str, ...]
+    cost_before: float
+    cost_after: float
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search gives: the graphs it liked best, the best first, each with its way there; the input is always among them.
+
+    `explored` counts expanded graphs, `duplicates` those met again; `ended` says why it stopped: `searched` (nothing was left
+    within alpha), `graphs`, `seconds` or `interrupted`.
+    """
+
+    best: tuple[tuple[Graph, float, tuple[Step, ...]], ...]
+    cost_before: float
+    explored: int
+    duplicates: int
+    seconds: float
+    ended: str
+
+    @property
+    def graph(self) -> Graph:
+        return self.best[0][0]
+
+    @property
+    def cost(self) -> float:
+        return self.best[0][1]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return self.best[0][2]
+
+
+@dataclass(frozen=True)
+class _After:
+    """The surroundings in the graph that a deferred draft would give, without building it."""
+
+    graph: Graph
+    draft: Draft
+    gone: frozenset[int]
+    made: Mapping[str, Node]
+
+    @property
+    def types(self) -> Mapping[str, ValueType]:
+        return _Either(self.draft.types, self.graph.types)
+
+    def maker(self, value: str) -> Node | None:
+        found = self.made.get(value)
+        if found is not None:
+            return found
+        index = self.graph.producer.get(value)
+        return None if index is None or index in self.gone else self.graph.nodes[index]
+
+    def readers(self, value: str) -> int:
+        names = [value, *(old for old, new in self.draft.same.items() if new == value)]
+        stay = {i for name in names for i in self.graph.users.get(name, ()) if i not in self.gone}
+        return len(stay) + sum(value in node.reads for node in self.draft.nodes) + (value in self.graph.output_set)
+
+    def constant(self, value: str) -> Constant | None:
+        return self.draft.constants.get(value) or self.graph.constants.get(value)
+
+
+class _Either(dict[str, ValueType]):
+    """One table before another, cheaper to make than a union."""
+
+    def __init__(self, first: Mapping[str, ValueType], second: Mapping[str, ValueType]) -> None:
+        super().__init__(first)
+        self._second = second
+
+    def __missing__(self, name: str) -> ValueType:
+        return self._second[name]
+
+
+def _gone(graph: Graph, draft: Draft) -> frozenset[int]:
+    return frozenset(graph.producer[x] for x in draft.removed)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Option:
+    """A substitution that may be carried out: how much it adds to the cost, and the values whose surroundings that rests on."""
+
+    draft: Draft
+    change: float
+    rests_on: frozenset[str]
+
+
+def option_of(graph: Graph, draft: Draft, cost: Cost) -> Option:
+    """What a deferred draft adds to the cost of `graph`: only nodes around the change are priced."""
+    gone = _gone(graph, draft)
+    made = {x: node for node in draft.nodes for x in node.writes}
+    before, after = WholeGraph(graph), _After(graph, draft, gone, made)
+    beside = {i for x in draft.touched for i in graph.users.get(x, ())} - gone
+    priced = [*sorted(gone), *sorted(beside)]
+    saved = sum((cost.of(graph.nodes[i], before) for i in priced), 0.0)
+    stay = (_renamed(graph.nodes[i], draft.same) for i in sorted(beside))
+    added = sum((cost.of(node, after) for node in (*draft.nodes, *stay)), 0.0)
+    return Option(draft, added - saved, draft.touched.union(*(graph.nodes[i].reads for i in priced)))
+
+
+def _renamed(node: Node, same: Mapping[str, str]) -> Node:
+    return node.with_inputs(same.get(x, x) for x in node.inputs) if same else node
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """A graph that was built, and how it came about."""
+
+    graph: Graph
+    cost: float
+    parent: _State | None = None
+    draft: Draft | None = None
+    options: tuple[Option, ...] = ()
+
+    def steps(self) -> tuple[Step, ...]:
+        way: list[_State] = []
+        state: _State | None = self
+        while state is not None and state.parent is not None:
+            way.append(state)
+            state = state.parent
+        return tuple(_step(serial, state) for serial, state in enumerate(reversed(way), start=1))
+
+
+def _step(serial: int, state: _State) -> Step:
+    assert state.parent is not None and state.draft is not None
+    match = state.draft.match
+    return Step(serial, state.draft.rule.name, match.labels, state.parent.cost, state.cost)
+
+
+@dataclass
+class _Search:
+    """The queue and what has been seen; lives for one call of `search`."""
+
+    rules: Sequence[Rule]
+    cost: Cost
+    alpha: float
+    limits: Limits
+    promises: Promises = field(default_factory=Promises)
+    queue: list[tuple[float, int, _State, Option]] = field(default_factory=list)
+    serial: Iterator[int] = field(default_factory=itertools.count)
+    seen: set[object] = field(default_factory=set)
+    explored: int = 0
+    duplicates: int = 0
+    states: list[_State] = field(default_factory=list)
+    best: float = float("inf")
+
+    def expand(self, state: _State) -> None:
+        """Take a graph in, and let what may come of it wait."""
+        self.explored += 1
+        self.states.append(state)
+        self.best = min(self.best, state.cost)
+        graph, key = state.graph, names_key(state.graph)
+        for option in state.options:
+            price = state.cost + option.change
+            if price >= self.alpha * self.best:
+                continue
+            name = edited_names(graph, key, option.draft, graph.producer)
+            if name is not None and name in self.seen:
+                self.duplicates += 1
+                continue
+            self.seen.add(name)
+            heapq.heappush(self.queue, (price, next(self.serial), state, option))
+        if len(self.queue) > self.limits.waiting:
+            self.queue = heapq.nsmallest(self.limits.waiting // 2, self.queue)
+
+    def next(self) -> _State | None:
+        """The cheapest graph that waits, built; None when nothing worth it is left."""
+        while self.queue:
+            price, _, parent, option = heapq.heappop(self.queue)
+            if price >= self.alpha * self.best:
+                return None
+            draft = option.draft
+            try:
+                graph = carried_out(parent.graph, [draft])
+            except Refused:  # a cycle
+                continue
+            key = search_key(graph)
+            if key in self.seen:
+                self.duplicates += 1
+                continue
+            self.seen.add(key)
+            more_died = len(graph.nodes) < len(parent.graph.nodes) - len(_gone(parent.graph, draft)) + len(draft.nodes)
+            cost = self.cost(graph) if more_died else price
+            return _State(graph, cost, parent, draft, self.options_after(graph, parent, draft))
+        return None
+
+    def options_after(self, graph: Graph, parent: _State, done: Draft) -> tuple[Option, ...]:
+        """The options in a graph: those of its parent that the change did not touch, and those around the change."""
+        near = around(graph, [done])
+        stale = {graph.nodes[i].outputs[0] for i in near}
+        stay = []
+        for option in parent.options:
+            draft = option.draft
+            if draft is done or draft.match.roots[0] in stale:
+                continue
+            if draft.touched.isdisjoint(done.covered) and draft.covered.isdisjoint(done.touched):
+                same = option.rests_on.isdisjoint(done.touched)
+                stay.append(option if same else option_of(graph, draft, self.cost))
+        return (*stay, *self.options_at(graph, near))
+
+    def options_at(self, graph: Graph, indexes: Sequence[int]) -> Iterator[Option]:
+        for draft in drafts_of(graph, self.rules, indexes, self.promises):
+            with suppress(Refused):
+                yield option_of(graph, deferred(draft), self.cost)
+
+
+def search(
+    graph: Graph,
+    rules: Sequence[Rule],
+    cost: Cost,
+    *,
+    alpha: float = 1.05,
+    limits: Limits | None = None,
+    keep: int = 1,
+    progress: Callable[[float], None] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Found:
+    """The cheapest graphs that `rules` lead to, at most `keep` and the input; the same for the same cost table.
+
+    Whoever interrupts it (Ctrl-C) gets the best so far. `UsageError` when alpha is below 1.
+    """
+    if not alpha >= 1:
+        raise UsageError(f"alpha is {alpha:g}; it must be at least 1 (1 follows improvements only)")
+    limits = Limits() if limits is None else limits
+    run = _Search(rules, cost, alpha, limits)
+    begin, ended = clock(), "searched"
+    start = _State(graph, cost(graph))
+    try:
+        first = stated(graph)
+        run.seen.add(search_key(first))
+        state: _State | None = _State(first, start.cost, options=tuple(run.options_at(first, range(len(first.nodes)))))
+        while state is not None:
+            run.expand(state)
+            if progress is not None:
+                progress(run.explored / limits.graphs)
+            if run.explored >= limits.graphs:
+                ended = "graphs"
+                break
+            if limits.seconds is not None and clock() - begin >= limits.seconds:
+                ended = "seconds"
+                break
+            state = run.next()
+    except KeyboardInterrupt:
+        ended = "interrupted"
+    best = _best(run.states or [start], start, keep)
+    return Found(best, start.cost, run.explored, run.duplicates, clock() - begin, ended)
+
+
+def _best(states: Sequence[_State], start: _State, keep: int) -> tuple[tuple[Graph, float, tuple[Step, ...]], ...]:
+    """The cheapest states that beat the input, their weights computed, and the input."""
+    found: list[tuple[Graph, float, tuple[Step, ...]]] = []
+    for state in sorted(states, key=lambda state: state.cost):
+        if len(found) == keep or state.cost >= start.cost:
+            break
+        with suppress(Refused):  # a weight overflows
+            found.append((kept(state.graph), state.cost, state.steps()))
+    return (*found, (start.graph, start.cost, ()))

@@ -1,0 +1,132 @@
+"""The verb `optimize`: the file it writes, its record, its picture, its errors."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+KEYS = {"cost_before", "cost_after", "speedup", "graphs_explored", "duplicates", "seconds", "substitutions"}
+
+
+@pytest.fixture
+def module(write):
+    """A 1x1 beside a 3x3 convolution with an add, as in a residual network."""
+    rng = np.random.default_rng(0)
+    nodes = [
+        helper.make_node("Conv", ["x", "w3"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["x", "w1"], ["b"]),
+        helper.make_node("Add", ["a", "b"], ["s"]),
+        helper.make_node("Relu", ["s"], ["y"]),
+    ]
+    weights = {
+        "w3": rng.standard_normal((32, 32, 3, 3)).astype(np.float32),
+        "w1": rng.standard_normal((32, 32, 1, 1)).astype(np.float32),
+    }
+    shape = (TensorProto.FLOAT, [1, 32, 14, 14])
+    return write(nodes, {"x": shape}, {"y": shape}, weights)
+
+
+def answers(path, x):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return session.run(None, {"x": x})[0]
+
+
+def test_the_module_becomes_one_convolution(fusewise, module, tmp_path):
+    output, plot = tmp_path / "out.onnx", tmp_path / "way.svg"
+    words = ("--search", "relaxed", "--machine", "gpu", "--alpha", "1.6", "-o", output, "--plot", plot, "--json")
+    ended = fusewise("optimize", module, *words)
+    assert ended.status == 0, ended.err
+    found = json.loads(ended.out)
+    assert set(found) >= KEYS
+    assert found["speedup"] == pytest.approx(found["cost_before"] / found["cost_after"])
+    assert found["speedup"] > 1
+    first = found["substitutions"][0]
+    assert set(first) == {"serial", "rule", "where", "cost_before", "cost_after"}
+    assert (first["serial"], first["rule"]) == (1, "enlarge-kernel")
+    assert first["cost_after"] > first["cost_before"]
+    assert [node.op_type for node in onnx.load(output).graph.node] == ["Conv", "Relu"]
+    x = np.random.default_rng(1).standard_normal((1, 32, 14, 14)).astype(np.float32)
+    before, after = answers(module, x), answers(output, x)
+    assert np.abs(before - after).max() <= 1e-5 * np.abs(before).max()
+    points = [e for e in ET.parse(plot).iter() if e.tag.endswith("circle")]
+    assert len(points) == 1 + len(found["substitutions"])
+
+
+def test_greedy_does_not_go_up(fusewise, module):
+    ended = fusewise("optimize", module, "--search", "greedy", "--machine", "gpu", "--alpha", "1.6", "--json")
+    steps = json.loads(ended.out)["substitutions"]
+    assert all(step["cost_after"] < step["cost_before"] for step in steps)
+    assert "enlarge-kernel" not in [step["rule"] for step in steps]
+
+
+def test_without_a_search_only_passes_run(fusewise, module, tmp_path):
+    ended = fusewise("optimize", module, "-o", tmp_path / "out.onnx", "--json")
+    assert ended.status == 0, ended.err
+    found = json.loads(ended.out)
+    assert (found["search"], found["graphs_explored"], found["substitutions"]) == ("none", 0, [])
+    assert (tmp_path / "out.onnx").exists()
+
+
+def test_for_people(fusewise, module):
+    ended = fusewise("optimize", module, "--search", "relaxed", "--machine", "gpu", "--alpha", "1.6")
+    assert ended.status == 0, ended.err
+    assert "enlarge-kernel" in ended.out
+    assert "times less" in ended.out
+    assert ended.err == ""
+
+
+def test_exact_searches_exact_rules_only(fusewise, module):
+    words = ("--search", "relaxed", "--machine", "gpu", "--alpha", "1.6", "--exact", "--json")
+    assert json.loads(fusewise("optimize", module, *words).out)["substitutions"] == []
+
+
+def test_a_rule_can_be_switched_off(fusewise, module):
+    words = ("--search", "relaxed", "--machine", "gpu", "--alpha", "1.6", "--disable", "enlarge-kernel", "--json")
+    steps = json.loads(fusewise("optimize", module, *words).out)["substitutions"]
+    assert "enlarge-kernel" not in [step["rule"] for step in steps]
+
+
+@pytest.mark.parametrize("cost", ["measured", "onnxruntime", "time + 0.5*onnxruntime"])
+def test_measured_costs(fusewise, module, tmp_path, cost):
+    if "onnxruntime" in cost:
+        pytest.importorskip("onnxruntime")
+    words = ("--search", "relaxed", "--cost", cost, "--budget", 4, "--json", "-o", tmp_path / "out.onnx")
+    ended = fusewise("optimize", module, *words)
+    assert ended.status == 0, ended.err
+    found = json.loads(ended.out)
+    assert found["cost_before"] > 0
+    assert 1 <= found["graphs_explored"] <= 4
+    x = np.random.default_rng(1).standard_normal((1, 32, 14, 14)).astype(np.float32)
+    before, after = answers(module, x), answers(tmp_path / "out.onnx", x)
+    assert np.abs(before - after).max() <= 1e-5 * np.abs(before).max()
+
+
+@pytest.mark.parametrize(
+    "words, named",
+    [
+        (("--alpha", "0.9"), "alpha is 0.9"),
+        (("--alpha", "nan"), "alpha is nan"),
+        (("--budget", "0"), "budget is 0"),
+        (("--cost", "time +"), "'time +'"),
+        (("--cost", "joy"), "'joy'"),
+        (("--search", "luck"), "'luck'"),
+        (("--machine", "abacus"), "'abacus'"),
+        (("--seconds", "0"), "0 seconds"),
+        (("-o", "out.txt"), "'out.txt'"),
+        (("--plot", "way.png"), "'way.png'"),
+    ],
+)
+def test_wrong_words_are_named(fusewise, module, words, named):
+    ended = (
+        fusewise("optimize", module, "--search", "relaxed", *words)
+        if "--search" not in words
+        else fusewise("optimize", module, *words)
+    )
+    assert ended.status == 2
+    assert named in ended.sentence
