@@ -34,6 +34,7 @@ __all__ = [
     "grown",
     "met",
     "split_by_group",
+    "too_large",
 ]
 
 NETWORKS = (
@@ -53,9 +54,10 @@ _NEAR, _MOST = 4.0, 32
 Search = Callable[[Costs, Budget, np.random.Generator], object]
 
 Searches = Sequence[tuple[Search, int]]
+"""Searches, and how many plans each evaluates."""
 
 SEARCHES: Searches = ((random_search, 100), (local_search, 500), (local_search, 1000))
-"""The searches whose groups are taken, and how many plans each evaluates."""
+"""The searches whose groups are taken."""
 
 
 @dataclass(frozen=True)
