@@ -19,7 +19,7 @@ from fusewise.accel.bits import bits_of
 from fusewise.accel.network import Network, Operator, Tensor
 from fusewise.accel.schemes.scheme import UNBOUNDED, bytes_for, traffic, weights_of
 
-__all__ = ["BRR", "Tiling"]
+__all__ = ["BRR", "RESHAPES", "Tiling", "rows_read"]
 
 Scale = int | Fraction
 
@@ -120,7 +120,7 @@ class BRR:
             if starts and not full:
                 for read in operator.reads:
                     source = frame.network.tensors[read.tensor]
-                    total += source.channels * _reach(operator, high, source.height) * source.width
+                    total += source.channels * rows_read(operator, high, source.height) * source.width
         return total
 
 
@@ -155,7 +155,7 @@ class Frame(NamedTuple):
         for node, _, out, _, _ in reversed(self.members):
             after = successors[node] & self.group
             if after:
-                heights[node] = max(_reach(operators[v], heights[v], out.height) for v in bits_of(after))
+                heights[node] = max(rows_read(operators[v], heights[v], out.height) for v in bits_of(after))
             else:
                 heights[node] = min(heights[node], out.height)
         return heights
@@ -179,7 +179,7 @@ def _frame(network: Network, group: int) -> Frame | str:
         if several and form.kind in ("pool", "global_pool"):
             if not before:
                 return f"it starts with the pool {operator.name!r}"
-            if form.kind == "global_pool" and any(network.operators[v].op not in _RESHAPES for v in bits_of(after)):
+            if form.kind == "global_pool" and any(network.operators[v].op not in RESHAPES for v in bits_of(after)):
                 return f"it needs the whole map before {operator.name!r} answers"
         depth = max((depths[v] for v in bits_of(before)), default=-1)
         depths[node] = depth + 1 if form.kind == "conv" else max(depth, 0)
@@ -236,7 +236,7 @@ def _over(a: Scale, b: Scale) -> Scale:
     return ratio.numerator if ratio.denominator == 1 else ratio
 
 
-def _reach(operator: Operator, rows: int, height: int) -> int:
+def rows_read(operator: Operator, rows: int, height: int) -> int:
     """Input rows, of `height`, that `rows` rows of the result need."""
     if operator.form.kind in ("global_pool", "flatten"):
         return height
@@ -245,4 +245,5 @@ def _reach(operator: Operator, rows: int, height: int) -> int:
     return min(height, -(-(rows - 1) * across // each) + window.size)
 
 
-_RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+"""Operators that may read a global pool's result in its group: they move nothing."""

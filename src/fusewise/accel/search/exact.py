@@ -65,7 +65,7 @@ def compulsory_bound(costs: Costs) -> float:
     problem, growth, floor = costs.problem, growth_of(costs.problem), costs.empty()
     for node in bits_of(problem.fuseable):
         growth.push(node)
-    floor.dram_known[problem.fuseable] = bytes_for(growth.traffic, problem.scheme.bits)
+    floor.dram_known[problem.fuseable] = bytes_for(growth.least, problem.scheme.bits)
     return floor.cost(problem.fuseable)
 
 

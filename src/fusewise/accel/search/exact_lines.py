@@ -47,6 +47,11 @@ class LineGrowth:
         """Elements moved through DRAM, weights included."""
         return self._traffic.moved
 
+    @property
+    def least(self) -> int:
+        """What operators that are split into groups in any way move at least: as much as together."""
+        return self._traffic.moved
+
     def push(self, node: int) -> None:
         """Add an operator."""
         operator = self._network.operators[node]

@@ -36,7 +36,8 @@ __all__ = ["Growth", "Limit", "LimitReached", "Path", "growth_of", "shortest_pat
 class Growth(Protocol):
     """A group that grows by consumers. `need` is a lower bound, in elements, of the buffer that this group and every group
     grown from it takes; `traffic` is what it moves through DRAM, exactly or (`exact_traffic` is false) at least. `spanning`:
-    `need` is also a bound for groups that have more producers."""
+    `need` is also a bound for groups that have more producers. `least` is what these operators move at least however they are
+    split into groups."""
 
     exact_traffic: bool
     spanning: bool
@@ -47,6 +48,9 @@ class Growth(Protocol):
 
     @property
     def traffic(self) -> int: ...
+
+    @property
+    def least(self) -> int: ...
 
     def push(self, node: int) -> None: ...
 
