@@ -59,11 +59,19 @@ PAPER: dict[tuple[str, str], tuple[float, float]] = {
 }
 """Rectify rate in % and search time in seconds on MobileNetV2 under LBDF, 128 KB, as published (table V)."""
 
+PAPER_SETTING = ("mobilenet_v2", "lbdf", 128 * 1024)
+
 RANKED = "rg ranked"
 """RG-Explainer's edges in the order of its set's growth, without the rule that all edges of the set are returned."""
 
 MET_BY_SEARCHES = (("mobilenet_v2", 128), ("squeezenet1_1", 128), ("efficientnet_b3", 256), ("resnet152", 256))
 DRAWS = 5
+
+
+def published(options: argparse.Namespace, name: str) -> tuple[float, float] | None:
+    """The published figures for an explainer, where this setting is theirs."""
+    here = (options.network, options.scheme, bytes_of(options.buffer))
+    return PAPER.get((options.search, name)) if here == PAPER_SETTING else None
 
 
 def network_named(name: str) -> Network:
@@ -151,7 +159,7 @@ def rates(options: argparse.Namespace) -> list[dict[str, Any]]:
             row = rate_row(name, costs, explanations, part, least) | {"ms_per_group": each_ms}
             rows.append(row)
             verdict = "better than chance" if row["better_than_chance"] else "no better than chance"
-            paper = PAPER.get((options.search, name))
+            paper = published(options, name)
             print(
                 f"{name:13} {part:5.1f} {row['rate_percent']:7.1f} ± {row['error_percent']:3.1f} {row['edges_percent']:11.1f}"
                 f" {row['chance_percent']:9.1f}  {'—' if name in ('random', 'all') else verdict:21} {row['traffic']:7.2f}"
@@ -221,7 +229,7 @@ def times(options: argparse.Namespace) -> list[dict[str, Any]]:
             {"explainer": name, "seconds": result.seconds, "cpu_s": cpu, "invalid": result.invalid}
             | {"rate_percent": None if rate is None else 100 * rate, "best_mb": result.cost / 1e6}
         )
-        paper = PAPER.get((options.search, name))
+        paper = published(options, name)
         print(
             f"{name:13} {result.seconds:7.2f} {cpu:6.2f} {result.invalid:8} {'' if rate is None else f'{100 * rate:12.1f}'}"
             f" {result.cost / 1e6:9.3f}  {'' if paper is None else paper[1]}",
