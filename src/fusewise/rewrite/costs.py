@@ -34,6 +34,7 @@ __all__ = [
     "Surroundings",
     "WholeGraph",
     "analytic_metrics",
+    "looks_around",
     "machine_named",
     "parsed_cost",
 ]
@@ -145,6 +146,12 @@ def kernel_of(node: Node, around: Surroundings) -> Kernel:
         in_place = tuple(k for k, x in enumerate(node.inputs) if _is_own(around, x))
     weights = tuple(constant is not None for constant in constants)
     return Kernel(bare, inputs, outputs, weights, known, _taken_by(node, around, outputs), in_place)
+
+
+def looks_around(node: Node) -> bool:
+    """Does the price of the node depend on who makes and who else reads its operands?"""
+    spec = spec_of(node.op, node.domain)
+    return node.op == "Concat" or (spec is not None and spec.scalar is not None)
 
 
 def _taken_by(node: Node, around: Surroundings, outputs: tuple[ValueType | None, ...]) -> int:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from fusewise.errors import UsageError
 from fusewise.ir.graph import Constant, Graph, Node
 from fusewise.ir.types import ValueType
-from fusewise.rewrite.costs import Cost, WholeGraph
+from fusewise.rewrite.costs import Cost, WholeGraph, looks_around
 from fusewise.rewrite.engine import around, drafts_of
 from fusewise.rewrite.rule import Rule
 from fusewise.rewrite.search.key import edited_names, names_key, search_key
@@ -141,7 +141,10 @@ def option_of(graph: Graph, draft: Draft, cost: Cost) -> Option:
     gone = _gone(graph, draft)
     made = {x: node for node in draft.nodes for x in node.writes}
     before, after = WholeGraph(graph), _After(graph, draft, gone, made)
-    beside = {i for x in draft.touched for i in graph.users.get(x, ())} - gone
+    beside = {
+        i for x in draft.touched for i in graph.users.get(x, ()) if x in draft.same or looks_around(graph.nodes[i])
+    }
+    beside -= gone
     priced = [*sorted(gone), *sorted(beside)]
     saved = sum((cost.of(graph.nodes[i], before) for i in priced), 0.0)
     stay = (_renamed(graph.nodes[i], draft.same) for i in sorted(beside))
