@@ -1,7 +1,7 @@
 """Relaxed graph substitutions on whole networks (Jia et al., SysML 2019, figures 4 to 6; Yang et al., MLSys 2021, table 1).
 
     python -m benchmarks.substitutions [NAME ...] [--machine gpu|cpu] [--cost time] [--alphas 1,1.01,1.05,1.1]
-                                       [--budget N] [--seconds S] [--no-time] [--json FILE]
+                                       [--budget N] [--seconds S] [--pieces N] [--no-time] [--json FILE]
 
 For every network and alpha: how much cheaper the found graph is by the cost asked for, which substitutions led there, how many
 graphs were expanded and in how long, the largest difference between the answers of the exported graph and the original in
@@ -59,6 +59,7 @@ def measure(name: str, alpha: float, options: argparse.Namespace, clean: Graph) 
         cost=options.cost,
         machine=options.machine,
         threads=options.threads,
+        pieces=options.pieces,
         check=False,
     )
     rules = sorted({step.rule for step in found.steps})
@@ -106,6 +107,7 @@ def main() -> int:
     parser.add_argument("--cost", default="time", help="what to minimise, such as onnxruntime: times measured there")
     parser.add_argument("--alphas", default="1,1.05", help="values of alpha, with commas between")
     parser.add_argument("--budget", type=int, default=300)
+    parser.add_argument("--pieces", type=int, help="search in pieces of so many nodes")
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--no-time", dest="time", action="store_false", help="do not run the graphs against each other")

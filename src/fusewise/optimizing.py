@@ -23,6 +23,7 @@ from fusewise.rewrite.costs import Cost, Kernel, Machine, Metric, analytic_metri
 from fusewise.rewrite.rule import Rule
 from fusewise.rewrite.rules.table import SUBSTITUTIONS
 from fusewise.rewrite.search.relaxed import Found, Limits, Step, search
+from fusewise.rewrite.search.split import search_in_pieces
 from fusewise.runtime.cache import KernelCache
 from fusewise.runtime.host import worker_count
 from fusewise.runtime.measure import machine_name
@@ -37,6 +38,7 @@ MEASURED = ("measured", "onnxruntime")
 
 _TOLERANCE = 1e-4
 _RANKED = 4
+_LARGE, _PIECE = 1000, 40  # nodes
 _RANKING = Budget(runs=10, seconds=1.0, limit_seconds=20.0, warmup=2)
 
 Progress = Callable[[str, float], None]
@@ -50,7 +52,9 @@ class SearchOptions:
     than `alpha` times the best so far. It ends after `budget` graphs or `seconds` (None: no limit). `cost` is a weighted sum
     such as `time + 0.1*memory` of `time` (analytic, on `machine`), `flops`, `memory`, `kernels`, `measured` (times in this
     program, here) and `onnxruntime`; the best graphs by a measured cost are timed as a whole, and the input is kept when it is
-    the fastest. `folder` keeps measurements; None keeps none. `check` compares the answers before anything is given out.
+    the fastest. Graphs of more than 1,000 nodes are cut where fewest substitutions are and searched in pieces; `pieces` cuts
+    any graph into pieces of at most so many nodes, and 0 none. `folder` keeps measurements; None keeps none. `check` compares
+    the answers before anything is given out.
     """
 
     search: str = "none"
@@ -60,6 +64,7 @@ class SearchOptions:
     cost: str = "time"
     machine: str = "cpu"
     threads: int | None = None
+    pieces: int | None = None
     exact: bool = False
     folder: Path | None = None
     check: bool = True
@@ -71,6 +76,8 @@ class SearchOptions:
             raise UsageError(f"alpha is {self.alpha:g}; it must be at least 1 (1 follows improvements only)")
         if self.budget < 1:
             raise UsageError(f"the budget is {self.budget} graphs; it must be at least 1")
+        if self.pieces is not None and self.pieces < 0:
+            raise UsageError(f"pieces of {self.pieces} nodes make no sense; give at least 1, or 0 not to cut")
         parsed_cost(self.cost, {name: Metric(name, "", lambda kernel: 0.0) for name in _names()})
         machine_named(self.machine)
 
@@ -165,21 +172,27 @@ def optimize_graph(
                 before, after = cost(graph), cost(clean)
                 return Optimization(clean, "none", str(cost), cost.unit, before, after, ended="not searched")
             measured = tuple(metric.name for _, metric in cost.terms if metric.name in MEASURED)
-            found = search(
-                clean,
-                [rule for rule in rules if _allowed(rule, chosen, trace)],
-                cost,
-                alpha=1.0 if chosen.search == "greedy" else chosen.alpha,
-                limits=Limits(chosen.budget, chosen.seconds),
-                keep=_RANKED,
-                progress=None if progress is None else lambda share: progress("searching", share),
-            )
-            found = _tidied(found, passes, chosen, cost)
+            allowed = [rule for rule in rules if _allowed(rule, chosen, trace)]
+            found = _tidied(_searched(clean, allowed, cost, chosen, progress), passes, chosen, cost)
         finally:
             database.close()
     if progress is not None:
         progress("checking", 1.0)
     return _chosen(found, chosen, cost, measured, threads, trace)
+
+
+def _searched(
+    graph: Graph, rules: Sequence[Rule], cost: Cost, chosen: SearchOptions, progress: Progress | None
+) -> Found:
+    alpha = 1.0 if chosen.search == "greedy" else chosen.alpha
+    limits = Limits(chosen.budget, chosen.seconds)
+    told = None if progress is None else lambda share: progress("searching", share)
+    largest = chosen.pieces
+    if largest is None:
+        largest = _PIECE if len(graph.nodes) > _LARGE else 0
+    if largest:
+        return search_in_pieces(graph, rules, cost, alpha=alpha, limits=limits, largest=largest, progress=told)
+    return search(graph, rules, cost, alpha=alpha, limits=limits, keep=_RANKED, progress=told)
 
 
 def _allowed(rule: Rule, chosen: SearchOptions, trace: Trace) -> bool:

@@ -46,6 +46,10 @@ CostName = Annotated[
     ),
 ]
 MachineName = Annotated[str, typer.Option("--machine", help="Whose time is estimated: cpu or gpu.")]
+Pieces = Annotated[
+    int | None,
+    typer.Option("--pieces", help="Search in pieces of so many nodes; 0 never (default: 40 above 1,000 nodes)."),
+]
 Passes = Annotated[bool, typer.Option("--passes/--no-passes", help="Clean the graph up before the search.")]
 Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.svg", help="Draw the cost after each substitution.")]
 
@@ -59,6 +63,7 @@ def optimize(
     seconds: Seconds = None,
     cost: CostName = "time",
     machine: MachineName = "cpu",
+    pieces: Pieces = None,
     passes: Passes = True,
     exact: Exact = False,
     disable: Disable = None,
@@ -90,6 +95,7 @@ def optimize(
             seconds=seconds,
             cost=cost,
             machine=machine,
+            pieces=pieces,
             threads=threads_of(threads),
             exact=exact,
             folder=api.cache_folder(cache_of(cache)),
