@@ -82,7 +82,7 @@ def test_unknown_names() -> None:
         scheme_named("lbfd")
     with pytest.raises(UsageError, match="no objective called 'latancy'; did you mean 'latency'"):
         objective_named("latancy", hardware_named(DEFAULT))
-    assert options_of("brr") == ("partial_channels", "bits", "network_io", "excluded_traffic")
+    assert options_of("brr") == ("partial_channels", "bits", "network_io", "excluded_traffic", "accounting")
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,9 @@ def test_images() -> None:
 
 def test_convolutions() -> None:
     plain = form("Conv", [(1, 8, 9, 9), zeros(16, 8, 3, 3), zeros(16)], (1, 16, 9, 9), pads=(1, 1, 1, 1))
-    assert plain == Form("conv", Window(1, 1, begin=1), Window(1, 1, begin=1), 16 * 72 + 16, 72, 72 * 16 * 81)
+    assert plain == Form(
+        "conv", Window(1, 1, begin=1), Window(1, 1, begin=1), 16 * 72 + 16, 72, 72 * 16 * 81, filter_channels=8
+    )
     flat = form("Conv", [(1, 8, 9, 9), zeros(16, 8, 1, 7)], (1, 16, 9, 9))
     assert (flat.rows.size, flat.columns.size, flat.columns.back) == (1, 7, 3)
     wide = form("Conv", [(1, 8, 65, 65), zeros(8, 8, 3, 3)], (1, 8, 65, 65), dilations=(24, 24))
@@ -61,7 +63,7 @@ def test_transposed_convolution_reads_fewer_pixels() -> None:
 
 def test_products_are_convolutions_of_one_pixel() -> None:
     gemm = form("Gemm", [(1, 20), zeros(10, 20), zeros(10)], (1, 10), transB=1)
-    assert gemm == Form("conv", Window(), Window(), 210, 20, 200)
+    assert gemm == Form("conv", Window(), Window(), 210, 20, 200, filter_channels=20)
     assert form("MatMul", [(1, 7, 20), zeros(20, 10)], (1, 7, 10)).macs == 1400
     assert form("MatMul", [(1, 7, 20), (1, 20, 7)], (1, 7, 7)).reason == "the weights are not constant"
 

@@ -34,8 +34,8 @@ Image = tuple[int, int, int]
 class Form:
     """One operator: its kind, its windows along rows and columns, its weights, its work.
 
-    `weights` counts elements, bias included; `filter_weights` those of one output channel, without bias; `macs` counts
-    multiply-accumulates. `reason` says why the kind is `opaque`.
+    `weights` counts elements, bias included; `filter_weights` those of one output channel, without bias, over
+    `filter_channels` input channels; `macs` counts multiply-accumulates. `reason` says why the kind is `opaque`.
     """
 
     kind: str
@@ -45,6 +45,7 @@ class Form:
     filter_weights: int = 0
     macs: int = 0
     reason: str = ""
+    filter_channels: int = 1
 
 
 def image_of(kind: ValueType) -> Image | None:
@@ -121,7 +122,8 @@ def _conv(graph: Graph, node: Node, weights: int) -> Form | str:
     inputs = _image(graph, node.inputs[0])[0]
     depthwise = kernel.shape[1] == 1 and node.attribute("group", 1) == inputs > 1
     kind = "depthwise" if depthwise else "conv"
-    return Form(kind, rows, columns, weights, each, each * channels * height * width)
+    work = each * channels * height * width
+    return Form(kind, rows, columns, weights, each, work, filter_channels=kernel.shape[1])
 
 
 def _conv_transpose(graph: Graph, node: Node, weights: int) -> Form | str:
@@ -140,8 +142,9 @@ def _conv_transpose(graph: Graph, node: Node, weights: int) -> Form | str:
         spread(found.kernel[d], found.dilations[d], found.strides[d], found.begins[d], before[1 + d], after[1 + d])
         for d in (0, 1)
     )
-    each = kernel.shape[0] // node.attribute("group", 1) * kernel.shape[2] * kernel.shape[3]
-    return Form("conv", rows, columns, weights, each, math.prod(kernel.shape[1:]) * math.prod(before))
+    depth = kernel.shape[0] // node.attribute("group", 1)
+    each, work = depth * math.prod(kernel.shape[2:]), math.prod(kernel.shape[1:]) * math.prod(before)
+    return Form("conv", rows, columns, weights, each, work, filter_channels=depth)
 
 
 def _product(graph: Graph, node: Node, weights: int) -> Form | str:
@@ -155,7 +158,7 @@ def _product(graph: Graph, node: Node, weights: int) -> Form | str:
         return "the product runs along the width"
     channels, height, width = _image(graph, node.outputs[0])
     each = matrix.size // channels
-    return Form("conv", Window(), Window(), weights, each, each * channels * height * width)
+    return Form("conv", PIXEL, PIXEL, weights, each, each * channels * height * width, filter_channels=each)
 
 
 def _pool(graph: Graph, node: Node, weights: int) -> Form | str:

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+import numpy as np
+
 __all__ = ["PIXEL", "Window", "centred", "resized", "spread"]
 
 Position = int | Fraction
@@ -41,10 +43,11 @@ class Window:
         """1 where a map is stretched by mixing neighbours, else 0."""
         return int(any(first < last for first, last in self.ranges))
 
-    def read(self, first: int, last: int) -> tuple[int, int]:
-        """The first and last input pixel that output pixels `first` to `last` read; padding is outside the input."""
+    def read(self, first: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """First and last input pixel that output pixels `first` to `last` read, int64 alike; padding is outside the input."""
         if self.ranges:
-            return self.ranges[first][0], self.ranges[last][1]
+            table = np.array(self.ranges)
+            return table[first, 0], table[last, 1]
         step = self.stride[0]
         return first * step - self.begin, last * step - self.begin + self.size - 1
 

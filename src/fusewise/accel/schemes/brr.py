@@ -5,7 +5,9 @@ alternate between FULL, where all output channels of the tile are held, and PART
 at once adds to its sums; depthwise convolutions and pooling work in place. Weights do not stay: they stream in once for each
 tile, so fewer, higher tiles mean less traffic.
 
-The model follows Cai et al., "Optimus" (as its public code has it), with the filter in flight charged to the buffer.
+The model follows Cai et al., "Optimus" (as its public code has it), with the filter in flight charged to the buffer. That leaves
+out what running it takes: rows that two tiles read come from DRAM twice, an input that flows needs some room, and a partial result
+that a later join needs must be held. `accounting="executed"` counts those, exactly as `accel.simulate` runs them.
 """
 
 from __future__ import annotations
@@ -13,11 +15,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple
+from functools import cache
+from typing import Literal, NamedTuple
 
 from fusewise.accel.bits import bits_of
 from fusewise.accel.network import Network, Operator, Tensor
+from fusewise.accel.schemes.brr_run import need_as_run, ways_as_run
 from fusewise.accel.schemes.scheme import UNBOUNDED, bytes_for, traffic, weights_of
+from fusewise.accel.schemes.tiles import Spread, leaving, rows_of
 
 __all__ = ["BRR", "RESHAPES", "Tiling", "rows_read"]
 
@@ -28,7 +33,8 @@ class Tiling(NamedTuple):
     """How a group runs: `full_first` is the phase of its first convolutions, `rows` how many rows of the coarsest result a
     tile has, `tiles` how many there are, `weights_once` whether all weights stay in the buffer.
 
-    `buffer_bytes` is the need of one-row tiles, the least with which the group runs; `dram_bytes` what the tiles move.
+    `buffer_bytes` is the need of one-row tiles, the least with which the group runs; `dram_bytes` what the tiles move. `parts`:
+    into how many parts the filters of a single operator are split, each of which sees the whole input.
     """
 
     full_first: bool
@@ -37,32 +43,37 @@ class Tiling(NamedTuple):
     weights_once: bool
     buffer_bytes: int
     dram_bytes: int
+    parts: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class BRR:
     """Options: `partial_channels`, how many output channels a PARTIAL convolution holds (k0); `bits` of an element; whether
     the network's own inputs and outputs (`network_io`) and tensors exchanged with excluded operators only (`excluded_traffic`)
-    count as DRAM traffic."""
+    count as DRAM traffic; `accounting`, whether need and traffic are what the published model says, or what running it takes."""
 
     partial_channels: int = 8
     bits: int = 16
     network_io: bool = True
     excluded_traffic: bool = True
+    accounting: Literal["published", "executed"] = "published"
 
     name = "brr"
     singles_always_fit = True
 
     def refusal(self, network: Network, group: int) -> str | None:
         """Groups of several operators may not start with a pool, use a global pool's result, or mix resolutions."""
-        frame = _frame(network, group)
+        frame = frame_of(network, group)
         return frame if isinstance(frame, str) else None
 
     def buffer_bytes(self, network: Network, group: int) -> int:
         """F_beta = rows held for one-row tiles + one filter of the largest operator, in bytes, for the better phase."""
-        frame = _frame(network, group)
+        frame = frame_of(network, group)
         if isinstance(frame, str):
             return UNBOUNDED
+        if self.accounting == "executed":
+            spread = cache(frame.spread)
+            return min(need_as_run(network, group, self, full, spread) for full in (True, False))
         heights = frame.tile_heights(1)
         held = min(self._held(frame, heights, full) for full in (True, False))
         return bytes_for(held + frame.largest_filter, self.bits)
@@ -81,9 +92,16 @@ class BRR:
 
         A single operator always runs; it may instead hold a part of its filters and read its input again for each part.
         """
-        frame = _frame(network, group)
+        frame = frame_of(network, group)
         if isinstance(frame, str):
             return []
+        if self.accounting == "executed":
+            spread = cache(frame.spread)
+            return [
+                Tiling(full, *found)
+                for full in (True, False)
+                for found in ways_as_run(network, group, self, full, spread, frame.height, capacity, excluded)
+            ]
         read, written = traffic(
             network, group, excluded, network_io=self.network_io, excluded_traffic=self.excluded_traffic
         )
@@ -147,6 +165,17 @@ class Frame(NamedTuple):
     sinks: tuple[tuple[int, Scale], ...]
     height: int
     largest_filter: int
+    scales: tuple[tuple[int, Scale], ...]
+
+    @property
+    def ends(self) -> tuple[tuple[int, Scale], ...]:
+        """The tensors of which every row is wanted, with how many of them a tile has for one row of the coarsest."""
+        rest = dict(self.scales)
+        return tuple((t, rest[t]) for t in leaving(self.network, self.group))
+
+    def spread(self, rows: int) -> dict[int, Spread]:
+        """The rows of every tensor that each tile of so many rows needs."""
+        return rows_of(self.network, self.group, self.ends, self.height, rows)
 
     def tile_heights(self, rows: int) -> dict[int, int]:
         """Rows of each operator's result that a tile of `rows` rows of the coarsest result needs."""
@@ -167,7 +196,7 @@ class Frame(NamedTuple):
         return min(self.height, free // more + 1) if more else self.height
 
 
-def _frame(network: Network, group: int) -> Frame | str:
+def frame_of(network: Network, group: int) -> Frame | str:
     """The layout of a group, or why it cannot run."""
     depths: dict[int, int] = {}
     members, ends, largest, several = [], [], 0, group & (group - 1) != 0
@@ -193,7 +222,8 @@ def _frame(network: Network, group: int) -> Frame | str:
     coarsest = max(steps[node] for node in ends)
     sinks = tuple((node, _over(coarsest, steps[node])) for node in ends)
     height = max(math.ceil(_over(network.tensors[network.operators[v].writes[0]].height, scale)) for v, scale in sinks)
-    return Frame(network, group, tuple(members), sinks, height, largest)
+    scales = tuple((t, _over(coarsest, steps[node])) for node in steps for t in network.operators[node].writes)
+    return Frame(network, group, tuple(members), sinks, height, largest, scales)
 
 
 def _scales(network: Network, group: int) -> dict[int, Scale] | None:

@@ -19,6 +19,7 @@ SCHEMES: dict[str, type[LBDF] | type[BRR]] = {"lbdf": LBDF, "brr": BRR}
 _ALLOWED: dict[str, tuple[object, ...]] = {
     "granularity": ("pixel", "row"),
     "waiting": ("exact", "ceiling"),
+    "accounting": ("published", "executed"),
     "bits": (4, 8, 16, 32, 64),
 }
 """Values of the options that are a choice."""

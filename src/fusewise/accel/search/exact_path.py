@@ -28,6 +28,7 @@ from fusewise.accel.schemes.lbdf import LBDF
 from fusewise.accel.schemes.scheme import bytes_for
 from fusewise.accel.search.exact_atoms import Atoms
 from fusewise.accel.search.exact_lines import LineGrowth
+from fusewise.accel.search.exact_passes import PassGrowth
 from fusewise.accel.search.exact_tiles import TileGrowth
 
 __all__ = ["Growth", "Limit", "LimitReached", "Path", "growth_of", "shortest_path"]
@@ -62,6 +63,8 @@ def growth_of(problem: Problem) -> Growth:
     match problem.scheme:
         case LBDF() as scheme:
             return LineGrowth(problem, scheme)
+        case BRR(accounting="executed") as scheme:
+            return PassGrowth(problem, scheme)
         case BRR() as scheme:
             return TileGrowth(problem, scheme)
     raise TypeError(f"the exact search knows no bound for scheme {problem.scheme.name!r}")
