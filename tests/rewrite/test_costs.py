@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from fusewise.errors import UsageError
+from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Graph
+from fusewise.ir.types import TensorType
 from fusewise.ops.build import GraphBuilder
 from fusewise.rewrite.costs import MACHINES, Cost, Machine, analytic_metrics, machine_named, parsed_cost
 
@@ -54,6 +56,16 @@ def test_metrics_count_kernels_bytes_and_arithmetic() -> None:
     assert parsed_cost("kernels", METRICS)(graph) == 1
     assert parsed_cost("flops", METRICS)(graph) == pytest.approx((CONV_FLOPS + ELEMENTS) / 1e9)
     assert parsed_cost("memory", METRICS)(graph) == pytest.approx(CONV_BYTES / 1e6)
+
+
+def test_an_operand_read_twice_is_loaded_once_and_unknown_shapes_cost_nothing() -> None:
+    build = GraphBuilder("test")
+    x = build.input("x", (8,))
+    graph = build.finish(build.op("Mul", x, x))
+    assert parsed_cost("memory", METRICS)(graph) == pytest.approx(2 * 4 * 8 / 1e6)
+    assert parsed_cost("flops", METRICS)(graph) == pytest.approx(8 / 1e9)
+    free = graph.replace(types={name: TensorType(FLOAT32, ("n",)) for name in graph.types})
+    assert parsed_cost("flops", METRICS)(free) == parsed_cost("memory", METRICS)(free) == 0
 
 
 def test_views_and_constants_are_free() -> None:

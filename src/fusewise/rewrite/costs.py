@@ -84,7 +84,7 @@ class WholeGraph:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A node as prices see it: operands and results by type, without names; an operand read again is absent.
+    """A node as prices see it: operands and results by type, without names; `again` are operands that were read before.
 
     `weights` says which operands are constant, `known` those of them that shapes may depend on, `into` which operand's kernel
     takes the node in (-1: none, it is a kernel of its own), `in_place` which operands' kernels may write where the result
@@ -97,6 +97,7 @@ class Kernel:
     weights: tuple[bool, ...]
     known: tuple[Constant | None, ...]
     into: int = -1
+    again: tuple[int, ...] = ()
     in_place: tuple[int, ...] = ()
 
     @property
@@ -106,7 +107,10 @@ class Kernel:
 
     @property
     def flops(self) -> int:
-        """Arithmetic operations, a multiply-add counting as two."""
+        """Arithmetic operations, a multiply-add counting as two; none are known where a shape is not."""
+        kinds = [kind for kind in (*self.inputs, *self.outputs) if kind is not None]
+        if not all(isinstance(kind, TensorType) and kind.is_static for kind in kinds):
+            return 0
         types = {f"i{k}": kind for k, kind in enumerate(self.inputs) if kind is not None}
         types |= {f"o{k}": kind for k, kind in enumerate(self.outputs) if kind is not None}
         named = tuple(f"i{k}" if kind is not None else "" for k, kind in enumerate(self.inputs))
@@ -118,7 +122,7 @@ class Kernel:
         """Bytes read and written; only the further operands of a node that another kernel takes in."""
         if self.node.op in VIEWS:
             return 0
-        skipped = set(self.in_place) if in_place else {self.into}
+        skipped = set(self.in_place) if in_place else {self.into, *self.again}  # what is read twice is loaded once
         read = sum(_nbytes(kind) for k, kind in enumerate(self.inputs) if k not in skipped)
         if not self.is_alone:
             return read
@@ -133,10 +137,8 @@ def _nbytes(kind: ValueType | None) -> int:
 
 def kernel_of(node: Node, around: Surroundings) -> Kernel:
     """The node with what its price depends on."""
-    first: dict[str, int] = {}
-    for k, x in enumerate(node.inputs):
-        first.setdefault(x, k)  # what is read twice is loaded once
-    inputs = tuple(around.types[x] if x and first[x] == k else None for k, x in enumerate(node.inputs))
+    inputs = tuple(around.types[x] if x else None for x in node.inputs)
+    again = tuple(k for k, x in enumerate(node.inputs) if x in node.inputs[:k])
     constants = tuple(around.constant(x) if x else None for x in node.inputs)
     known = tuple(None if c is None or c.dtype.is_float or c.type.size > _SMALL else c for c in constants)
     outputs = tuple(around.types[x] if x else None for x in node.outputs)
@@ -145,7 +147,7 @@ def kernel_of(node: Node, around: Surroundings) -> Kernel:
     if node.op == "Concat":
         in_place = tuple(k for k, x in enumerate(node.inputs) if _is_own(around, x))
     weights = tuple(constant is not None for constant in constants)
-    return Kernel(bare, inputs, outputs, weights, known, _taken_by(node, around, outputs), in_place)
+    return Kernel(bare, inputs, outputs, weights, known, _taken_by(node, around, outputs), again, in_place)
 
 
 def looks_around(node: Node) -> bool:
