@@ -52,7 +52,7 @@ def test_whole_networks(name: str) -> None:
         assert check(name, network.everything, 1 << 20)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.sampled_from(sorted(SHAPES)), st.integers(0, 1 << 30), st.floats(1, 2), st.integers(1, 12))
 def test_parts_of_networks(name: str, seed: int, room: float, channels: int) -> None:
     network, scheme = small(name)[1], BRR(channels, accounting="executed")

@@ -39,15 +39,25 @@ class TileExecution:
 
 
 def run_brr(
-    graph: Graph, network: Network, group: int, maps: Mapping[int, np.ndarray], scheme: BRR, tiling: Tiling
+    graph: Graph,
+    network: Network,
+    group: int,
+    maps: Mapping[int, np.ndarray],
+    scheme: BRR,
+    tiling: Tiling,
+    *,
+    values: bool = True,
 ) -> TileExecution:
     """Run a group of images in the tiles that the scheme chose; `maps` has float[C, H, W] for every tensor it reads.
 
+    Without `values`, convolutions give zeros: everything moves as it would, but the results mean nothing.
     `AssertionError` when something is needed that is not there.
     """
     frame = frame_of(network, group)
     assert not isinstance(frame, str), frame
-    run = _Run(graph, network, group, maps, layout_of(network, group, tiling.full_first), scheme.partial_channels)
+    run = _Run(
+        graph, network, group, maps, layout_of(network, group, tiling.full_first), scheme.partial_channels, values
+    )
     ends, height = frame.ends, frame.height
     channels = max(network.tensors[t].channels for t, _ in ends)
     each = -(-channels // tiling.parts) if tiling.parts > 1 else channels
@@ -80,6 +90,7 @@ class _Run:
     maps: Mapping[int, np.ndarray]
     layout: Layout
     block: int
+    values: bool
     passed: dict[int, int] = field(default_factory=dict)
     fresh: bool = True
     last: bool = False
@@ -268,6 +279,8 @@ class _Run:
         node, reach = self.graph.nodes[v], self.reaches[v, u]
         first, last = self.rows[self.network.operators[v].writes[0]]
         part = self._part(u, low, high)
+        if not self.values:
+            return np.zeros((len(weights), last - first + 1, len(reach.columns.first)))
         if node.op == "ConvTranspose":
             return scattered(self.graph, node, part, reach, first, last, weights)
         windows = gathered(part, reach, first, last)
@@ -289,7 +302,8 @@ class _Run:
         match node.op:
             case "Conv":  # depthwise
                 weights = np.asarray(self.graph.array(node.inputs[1]), np.float64)[low:high, 0]
-                windows = gathered(self._part(u, low, high), reach, first, last)
+                part = self._part(u, low, high)
+                windows = gathered(part, reach, first, last)
                 found, bias = np.einsum("cij,cyixj->cyx", weights, windows, optimize=True), self._filters(node)[1]
                 each = operator.form.filter_weights
                 self._load_weights((each + (bias is not None)) * (high - low), each)
