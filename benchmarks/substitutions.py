@@ -117,7 +117,7 @@ def main() -> int:
     print("model             alpha cheaper  steps distinct  graphs  again  search s    error     time")
     rows = []
     for name in options.names or NETWORKS:
-        clean = api.optimize(f"zoo:{name}")
+        clean = optimized(api.load(f"zoo:{name}")).graph
         for alpha in map(float, options.alphas.split(",")):
             rows.append(measure(name, alpha, options, clean))
             print(line(rows[-1]), flush=True)

@@ -73,6 +73,31 @@ def test_without_a_search_only_passes_run(fusewise, module, tmp_path):
     assert (tmp_path / "out.onnx").exists()
 
 
+def test_the_graph_runs_in_onnx_runtime_with_a_mask_that_is_broadcast(fusewise, write, tmp_path):
+    """Attention written out stays so: ONNX Runtime's own takes no such mask."""
+    nodes = [
+        helper.make_node("MatMul", ["q", "k"], ["s"]),
+        helper.make_node("Mul", ["s", "scale"], ["t"]),
+        helper.make_node("Add", ["t", "mask"], ["m"]),
+        helper.make_node("Softmax", ["m"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "v"], ["y"]),
+    ]
+    shapes = {"q": [1, 2, 8, 4], "k": [1, 2, 4, 8], "v": [1, 2, 8, 4], "mask": [1, 1, 1, 8]}
+    inputs = {name: (TensorProto.FLOAT, shape) for name, shape in shapes.items()}
+    outputs = {"y": (TensorProto.FLOAT, [1, 2, 8, 4])}
+    path = write(nodes, inputs, outputs, {"scale": np.array(0.5, np.float32)})
+    output = tmp_path / "out.onnx"
+    assert fusewise("optimize", path, "--search", "relaxed", "--budget", 5, "-o", output).status == 0
+    onnxruntime = pytest.importorskip("onnxruntime")
+    rng = np.random.default_rng(0)
+    feeds = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    found = [
+        onnxruntime.InferenceSession(str(p), providers=["CPUExecutionProvider"]).run(None, feeds)[0]
+        for p in (path, output)
+    ]
+    assert np.abs(found[0] - found[1]).max() <= 1e-5 * np.abs(found[0]).max()
+
+
 def test_for_people(fusewise, module):
     ended = fusewise("optimize", module, "--search", "relaxed", "--machine", "gpu", "--alpha", "1.6")
     assert ended.status == 0, ended.err

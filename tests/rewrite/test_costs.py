@@ -66,6 +66,7 @@ def test_an_operand_read_twice_is_loaded_once_and_unknown_shapes_cost_nothing() 
     assert parsed_cost("flops", METRICS)(graph) == pytest.approx(8 / 1e9)
     free = graph.replace(types={name: TensorType(FLOAT32, ("n",)) for name in graph.types})
     assert parsed_cost("flops", METRICS)(free) == parsed_cost("memory", METRICS)(free) == 0
+    assert time_on(PLAIN)(free) == pytest.approx(1.0), "a start"
 
 
 def test_views_and_constants_are_free() -> None:

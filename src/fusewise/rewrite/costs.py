@@ -203,7 +203,8 @@ class Machine:
         """The estimate for one kernel, in milliseconds."""
         if kernel.node.op in VIEWS or kernel.node.op in self.free:
             return 0.0
-        wide = max((kind.size for kind in kernel.outputs if isinstance(kind, TensorType)), default=0)
+        sizes = [kind.size for kind in kernel.outputs if isinstance(kind, TensorType) and kind.is_static]
+        wide = max(sizes, default=0)
         filled = min(1.0, max(wide, 1) / self.width)
         arithmetic = kernel.flops / (self.gflops * 1e6 * filled)
         moved = kernel.moved_bytes(self.in_place) / (self.gbytes * 1e6)
