@@ -1,0 +1,74 @@
+"""Optimising as a whole: what is given out when answers differ or timing says otherwise, and what the trace holds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fusewise import api, optimizing
+from fusewise.errors import UsageError
+from fusewise.ir.graph import Graph
+from fusewise.ops.build import GraphBuilder
+from fusewise.optimizing import SearchOptions, optimize_graph, optimized
+from fusewise.rewrite.rule import Sample, rule
+from fusewise.trace import Trace
+
+
+def branches() -> Graph:
+    """A 1x1 and a 3x3 convolution of one image, added."""
+    rng, build = np.random.default_rng(0), GraphBuilder("branches")
+    x = build.input("x", (1, 16, 14, 14))
+    small = build.constant(rng.standard_normal((16, 16, 1, 1)).astype(np.float32))
+    large = build.constant(rng.standard_normal((16, 16, 3, 3)).astype(np.float32))
+    return build.finish(build.op("Add", build.op("Conv", x, small), build.op("Conv", x, large, pads=(1, 1, 1, 1))))
+
+
+def test_steps_leave_events_and_the_graph_is_better() -> None:
+    graph, trace = branches(), Trace()
+    found = optimized(graph, trace=trace, search="relaxed", machine="gpu", alpha=1.6)
+    assert [node.op for node in found.graph.nodes] == ["Conv"]
+    events = [event.what for event in trace if event.reason == "substitution"]
+    assert events == [step.rule for step in found.steps] == ["enlarge-kernel", "sum-of-convolutions-of-one-image"]
+    assert api.optimize(graph, search="relaxed", machine="gpu", alpha=1.6).nodes == found.graph.nodes
+
+
+def test_a_graph_with_other_answers_is_given_up() -> None:
+    wrong = rule(
+        "wrong",
+        lambda g, a, b: a + b,
+        lambda g, a, b: a,
+        "recognising",
+        "exact",
+        samples=(Sample({"a": (2,), "b": (2,)}),),
+    )
+    graph = branches()
+    found = optimize_graph(graph, (), SearchOptions(search="relaxed", machine="gpu"), Trace(), rules=[wrong])
+    assert found.graph is graph
+    assert (found.steps, found.cost_after) == ((), found.cost_before)
+    assert "answers differ" in found.notes[0]
+
+
+def test_the_input_stays_when_nothing_is_faster_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimizing, "_ranked", lambda graphs, runtime, threads: list(range(len(graphs)))[::-1])
+    monkeypatch.setattr(
+        optimizing, "in_fusewise", lambda *_: lambda kernel, graph: 1.0 if kernel.node.op == "Conv" else 0.1
+    )
+    graph = branches()
+    found = optimized(graph, passes=False, search="relaxed", cost="measured", alpha=1.6)
+    assert found.graph is graph
+    assert found.notes == ("the input graph was the fastest when timed as a whole",)
+
+
+def test_what_cannot_be_measured_is_estimated_with_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimizing, "in_fusewise", lambda *_: lambda kernel, graph: None)
+    trace, graph = Trace(), branches()
+    found = optimized(graph, passes=False, trace=trace, cost="measured")
+    assert found.cost_before == pytest.approx(optimized(graph, passes=False, cost="time").cost_before)
+    assert {(event.kind, event.what, event.applied) for event in trace} == {("measure", "Conv", False)}
+
+
+def test_unknown_options_are_named() -> None:
+    with pytest.raises(UsageError, match="the options of a search are search, alpha, budget"):
+        optimized(branches(), speed=3)
+    with pytest.raises(UsageError, match="pieces of -1"):
+        optimized(branches(), pieces=-1)
