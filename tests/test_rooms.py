@@ -37,7 +37,7 @@ LONGEST_FILE, LONGEST_FUNCTION = 500, 80
 
 HEAVY = (
     *("torch", "onnxruntime", "openvino", "llvmlite", "onnx.reference", "transformers", "onnxscript"),
-    *("torch_geometric", "safetensors", "pymoo", "highspy", "ortools", "scipy", "dask", "distributed"),
+    *("torch_geometric", "safetensors", "pymoo", "ortools", "scipy", "dask", "distributed"),
 )
 """Not loaded by `import fusewise`, nor at the top of any module but those below."""
 

@@ -148,7 +148,10 @@ def optimize(
 
         graph = load(model, shapes=shapes, symbols=symbols)
         return optimized(graph, passes=passes, exact=exact, trace=trace, **settings).graph
-    return _cleaned(load(model, shapes=shapes, symbols=symbols), passes, Trace() if trace is None else trace, exact)
+    from fusewise.passes.pipeline import PORTABLE
+
+    chosen = PORTABLE if passes is True else passes
+    return _cleaned(load(model, shapes=shapes, symbols=symbols), chosen, Trace() if trace is None else trace, exact)
 
 
 def to_onnx(graph: Graph) -> onnx.ModelProto:

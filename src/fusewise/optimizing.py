@@ -17,9 +17,8 @@ from fusewise.bench.timing import Budget, race
 from fusewise.errors import UsageError
 from fusewise.frontend import onnx_export
 from fusewise.ir.graph import Graph
-from fusewise.passes.pipeline import CLEAN, Pass
+from fusewise.passes.pipeline import PORTABLE, Pass
 from fusewise.passes.pipeline import run as run_passes
-from fusewise.passes.recognise_attention import recognise_attention
 from fusewise.rewrite.costs import Cost, Kernel, Machine, Metric, analytic_metrics, machine_named, parsed_cost
 from fusewise.rewrite.rule import Rule
 from fusewise.rewrite.rules.table import SUBSTITUTIONS
@@ -31,14 +30,11 @@ from fusewise.runtime.measure import machine_name
 from fusewise.runtime.profile import ProfileDatabase
 from fusewise.trace import Trace
 
-__all__ = ["PORTABLE", "SEARCHES", "Optimization", "SearchOptions", "optimize_graph", "optimized"]
+__all__ = ["SEARCHES", "Optimization", "SearchOptions", "optimize_graph", "optimized"]
 
 SEARCHES = ("none", "greedy", "relaxed")
 MEASURED = ("measured", "onnxruntime")
 """Metrics that are times taken on this machine: in this program, and in ONNX Runtime."""
-
-PORTABLE: tuple[Pass, ...] = tuple(step for step in CLEAN if step is not recognise_attention)
-"""The clean-up passes for other runtimes. ONNX Runtime has no Attention with a mask that is broadcast, and finds its own."""
 
 _TOLERANCE = 1e-4
 _RANKED, _MARGIN = 4, 0.02
