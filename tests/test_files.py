@@ -24,9 +24,14 @@ def test_both_appear_together(tmp_path: Path) -> None:
 def test_an_interruption_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "a"
     write_text(path, "old")
-    with pytest.raises(KeyboardInterrupt), written_whole(path) as (draft,):
-        draft.write_text("half")
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with written_whole(path) as (draft,):
+            draft.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 

@@ -17,16 +17,16 @@ def detection_operators() -> tuple[type[Any], ...]:
     from onnx.reference.op_run import OpRun
     from onnx.reference.ops import op_roi_align
 
-    whole: Any = op_roi_align.RoiAlign
+    slow: Any = op_roi_align.RoiAlign
 
-    class RoiAlign(OpRun):
+    class RoiAlign(slow):  # type: ignore[misc]
         """Mean pooling as products; the rest, which nobody exports, as it was."""
 
         op_domain = ""
 
         def _run(self, features: Any, boxes: Any, images: Any, **settings: Any) -> tuple[Any, ...]:
             if settings.get("mode", "avg") != "avg":
-                return tuple(whole._run(self, features, boxes, images, **settings))
+                return tuple(super()._run(features, boxes, images, **settings))
             found = roi_align(
                 features,
                 boxes,
