@@ -19,7 +19,7 @@ from fusewise.frontend import onnx_export
 from fusewise.ir.graph import Graph
 from fusewise.passes.pipeline import PORTABLE, Pass
 from fusewise.passes.pipeline import run as run_passes
-from fusewise.rewrite.costs import Cost, Kernel, Machine, Metric, analytic_metrics, machine_named, parsed_cost
+from fusewise.rewrite.cost import Cost, Kernel, Machine, Metric, analytic_metrics, machine_named, parsed_cost
 from fusewise.rewrite.rule import Rule
 from fusewise.rewrite.rules.table import SUBSTITUTIONS
 from fusewise.rewrite.search.relaxed import Found, Limits, Step, search

@@ -15,10 +15,10 @@ from fusewise.ir.graph import Graph
 from fusewise.ir.verify import verify
 from fusewise.ops.build import GraphBuilder
 from fusewise.passes.merge_equal import merge_equal
-from fusewise.rewrite.cost import NOTHING, Work, work_of
 from fusewise.rewrite.engine import parts, rewrite
 from fusewise.rewrite.exact import UNDEFINED, run_exactly
 from fusewise.rewrite.rules.table import ALGEBRA
+from fusewise.rewrite.work import NOTHING, Work, work_of
 from fusewise.trace import Trace
 
 M, N = 8, 8

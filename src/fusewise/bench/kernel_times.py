@@ -18,7 +18,7 @@ from fusewise.frontend import onnx_export
 from fusewise.ir.graph import Constant, Graph, Node
 from fusewise.ir.key import structural_key
 from fusewise.ir.types import TensorType
-from fusewise.rewrite.costs import Kernel
+from fusewise.rewrite.cost import Kernel
 from fusewise.runtime.cache import KernelCache
 from fusewise.runtime.measure import CannotMeasure, machine_name, measurement
 from fusewise.runtime.profile import ProfileDatabase

@@ -1,71 +1,313 @@
-"""What a node costs: arithmetic operations, elements read, and itself; compared in this order (DNNFusion, section 4.2).
+"""What a graph costs: the sum over its kernels of figures such as time, arithmetic and memory traffic, weighted as asked.
 
-An operand that a node reads twice is read once. Constants are read too, but a node of constants alone costs nothing: it is
-computed before the model runs.
+Costs see fusion. An elementwise operator that the kernel of its operand can take in is no kernel of its own: it costs only the
+other operands it reads, so taking it away gains next to nothing. Everything here looks at a node and the values around it,
+so that a search prices only what a substitution changed.
+
+The analytic time is a roofline (Williams et al., CACM 2009): the slower of arithmetic and memory traffic, and a start. Small
+results do not fill a wide machine, so that twice the work at once may take no longer: what makes enlarging and merging
+convolutions pay on a GPU (Jia et al., SysML 2019).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
-from typing import NamedTuple
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 
-from fusewise.ir.graph import Node
+from fusewise.errors import UsageError
+from fusewise.ir.graph import Constant, Graph, Node
 from fusewise.ir.types import TensorType, ValueType
-from fusewise.ops.spec import Call, NotDefined
+from fusewise.ops.spec import ANCHOR_FAMILIES
 from fusewise.ops.table import spec_of
+from fusewise.rewrite.work import work_of
 
-__all__ = ["NOTHING", "Work", "work_of"]
+__all__ = [
+    "MACHINES",
+    "Cost",
+    "Kernel",
+    "Machine",
+    "Metric",
+    "Surroundings",
+    "WholeGraph",
+    "analytic_metrics",
+    "looks_around",
+    "machine_named",
+    "parsed_cost",
+]
+
+_SMALL = 64
+
+VIEWS = frozenset("Identity Dropout Reshape Flatten Squeeze Unsqueeze".split())
+"""Operators that only call the same bytes by another shape."""
 
 
-class Work(NamedTuple):
-    """Arithmetic operations, elements read, number of operators."""
+class Surroundings(Protocol):
+    """A graph, or one that is about to be, as prices see it."""
 
-    flops: int
-    loads: int
-    operators: int
+    @property
+    def types(self) -> Mapping[str, ValueType]:
+        """The type of each value."""
 
-    def plus(self, other: Work) -> Work:
-        return Work(self.flops + other.flops, self.loads + other.loads, self.operators + other.operators)
+    def maker(self, value: str) -> Node | None:
+        """The node that writes the value."""
 
-    def minus(self, other: Work) -> Work:
-        return Work(self.flops - other.flops, self.loads - other.loads, self.operators - other.operators)
+    def readers(self, value: str) -> int:
+        """How many nodes read the value; an output of the graph counts as one more."""
+
+    def constant(self, value: str) -> Constant | None:
+        """The constant of that name; its contents may be a promise."""
 
 
-NOTHING = Work(0, 0, 0)
+@dataclass(frozen=True)
+class WholeGraph:
+    """The surroundings in a graph as it is."""
+
+    graph: Graph
+
+    @property
+    def types(self) -> Mapping[str, ValueType]:
+        return self.graph.types
+
+    def maker(self, value: str) -> Node | None:
+        return self.graph.producer_of(value)
+
+    def readers(self, value: str) -> int:
+        return len(self.graph.users[value]) + (value in self.graph.output_set)
+
+    def constant(self, value: str) -> Constant | None:
+        return self.graph.constants.get(value)
 
 
-def work_of(node: Node, types: Mapping[str, ValueType], constants: Mapping[str, np.ndarray | None]) -> Work:
-    """The work of one node whose operands and outputs are static tensors. An operator without a row counts no arithmetic."""
-    loads = sum(kind.size for x in dict.fromkeys(node.reads) if isinstance(kind := types[x], TensorType))
-    inputs = tuple(types[x] if x else None for x in node.inputs)
-    outputs = tuple(types[x] if x else None for x in node.outputs)
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A node as prices see it: operands and results by type, without names; `again` are operands that were read before.
+
+    `weights` says which operands are constant, `known` those of them that shapes may depend on, `into` which operand's kernel
+    takes the node in (-1: none, it is a kernel of its own), `in_place` which operands' kernels may write where the result
+    lies (Concat).
+    """
+
+    node: Node
+    inputs: tuple[ValueType | None, ...]
+    outputs: tuple[ValueType | None, ...]
+    weights: tuple[bool, ...]
+    known: tuple[Constant | None, ...]
+    into: int = -1
+    again: tuple[int, ...] = ()
+    in_place: tuple[int, ...] = ()
+
+    @property
+    def is_alone(self) -> bool:
+        """Is it a kernel of its own?"""
+        return self.into < 0
+
+    @property
+    def flops(self) -> int:
+        """Arithmetic operations, a multiply-add counting as two; none are known where a shape is not."""
+        kinds = [kind for kind in (*self.inputs, *self.outputs) if kind is not None]
+        if not all(isinstance(kind, TensorType) and kind.is_static for kind in kinds):
+            return 0
+        types = {f"i{k}": kind for k, kind in enumerate(self.inputs) if kind is not None}
+        types |= {f"o{k}": kind for k, kind in enumerate(self.outputs) if kind is not None}
+        named = tuple(f"i{k}" if kind is not None else "" for k, kind in enumerate(self.inputs))
+        node = replace(self.node, inputs=named, outputs=tuple(f"o{k}" for k in range(len(self.outputs))))
+        known = {f"i{k}": found.array for k, found in enumerate(self.known) if found is not None}
+        return work_of(node, types, known).flops
+
+    def moved_bytes(self, in_place: bool = False) -> int:
+        """Bytes read and written; only the further operands of a node that another kernel takes in."""
+        if self.node.op in VIEWS:
+            return 0
+        skipped = set(self.in_place) if in_place else {self.into, *self.again}  # what is read twice is loaded once
+        read = sum(_nbytes(kind) for k, kind in enumerate(self.inputs) if k not in skipped)
+        if not self.is_alone:
+            return read
+        if in_place and self.node.op == "Concat":
+            return 2 * read
+        return read + sum(map(_nbytes, self.outputs))
+
+
+def _nbytes(kind: ValueType | None) -> int:
+    return kind.nbytes if isinstance(kind, TensorType) and kind.is_static else 0
+
+
+def kernel_of(node: Node, around: Surroundings) -> Kernel:
+    """The node with what its price depends on."""
+    inputs = tuple(around.types[x] if x else None for x in node.inputs)
+    again = tuple(k for k, x in enumerate(node.inputs) if x in node.inputs[:k])
+    constants = tuple(around.constant(x) if x else None for x in node.inputs)
+    known = tuple(None if c is None or c.dtype.is_float or c.type.size > _SMALL else c for c in constants)
+    outputs = tuple(around.types[x] if x else None for x in node.outputs)
+    bare = Node(node.op, ("",) * len(inputs), ("",) * len(outputs), node.attributes, node.domain)
+    in_place: tuple[int, ...] = ()
+    if node.op == "Concat":
+        in_place = tuple(k for k, x in enumerate(node.inputs) if _is_own(around, x))
+    weights = tuple(constant is not None for constant in constants)
+    return Kernel(bare, inputs, outputs, weights, known, _taken_by(node, around, outputs), again, in_place)
+
+
+def looks_around(node: Node) -> bool:
+    """Does the price of the node depend on who makes and who else reads its operands?"""
     spec = spec_of(node.op, node.domain)
-    if spec is None:
-        return Work(0, loads, 1)
-    if spec.scalar is not None:
-        return Work(_elementwise_flops(node.op, node.domain, node.attributes, inputs, outputs), loads, 1)
-    known = tuple(constants.get(x) if x else None for x in node.inputs)
-    try:
-        return Work(spec.flops(Call(node, inputs, outputs, known)), loads, 1)
-    except NotDefined:
-        return Work(0, loads, 1)
+    return node.op == "Concat" or (spec is not None and spec.scalar is not None)
 
 
-@lru_cache(maxsize=4096)
-def _elementwise_flops(
-    op: str,
-    domain: str,
-    attributes: tuple[tuple[str, object], ...],
-    inputs: tuple[ValueType | None, ...],
-    outputs: tuple[ValueType | None, ...],
-) -> int:
-    spec = spec_of(op, domain)
-    assert spec is not None
-    node = Node(op, ("",) * len(inputs), ("",) * len(outputs), attributes, domain)  # type: ignore[arg-type]
-    try:
-        return spec.flops(Call(node, inputs, outputs))
-    except NotDefined:
-        return 0
+def _taken_by(node: Node, around: Surroundings, outputs: tuple[ValueType | None, ...]) -> int:
+    spec = spec_of(node.op, node.domain)
+    if spec is None or spec.scalar is None or len(outputs) != 1:
+        return -1
+    for k, x in enumerate(node.inputs):
+        same = bool(x) and _dims(around.types[x]) == _dims(outputs[0])
+        if same and _is_own(around, x) and node.inputs.count(x) == 1:
+            return k
+    return -1
+
+
+def _dims(kind: ValueType | None) -> object:
+    return kind.shape if isinstance(kind, TensorType) else None
+
+
+def _is_own(around: Surroundings, value: str) -> bool:
+    """Is the value made by a kernel that can do more to it, and read nowhere else?"""
+    maker = around.maker(value) if value else None
+    if maker is None or around.readers(value) != 1 or len(maker.outputs) != 1:
+        return False
+    if all(around.constant(x) is not None for x in maker.reads):
+        return False
+    spec = spec_of(maker.op, maker.domain)
+    return spec is not None and (spec.scalar is not None or spec.family in ANCHOR_FAMILIES or spec.family == "reduce")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine as the roofline sees it.
+
+    `gflops`: peak float32 arithmetic, `gbytes`: memory bandwidth, both per second and reached by large kernels;
+    `start_us`: a kernel's start in microseconds; `width`: output elements that are needed to reach the peak.
+    `free` names operators that cost nothing, and `in_place` says whether kernels write where a Concat wants their result.
+    """
+
+    name: str
+    gflops: float
+    gbytes: float
+    start_us: float
+    width: int = 1
+    free: frozenset[str] = frozenset()
+    in_place: bool = False
+
+    def time_ms(self, kernel: Kernel) -> float:
+        """The estimate for one kernel, in milliseconds."""
+        if kernel.node.op in VIEWS or kernel.node.op in self.free:
+            return 0.0
+        sizes = [kind.size for kind in kernel.outputs if isinstance(kind, TensorType) and kind.is_static]
+        wide = max(sizes, default=0)
+        filled = min(1.0, max(wide, 1) / self.width)
+        arithmetic = kernel.flops / (self.gflops * 1e6 * filled)
+        moved = kernel.moved_bytes(self.in_place) / (self.gbytes * 1e6)
+        if not kernel.is_alone:
+            return moved
+        if self.in_place and kernel.node.op == "Concat" and not moved:
+            return 0.0
+        return max(arithmetic, moved) + self.start_us / 1e3
+
+
+MACHINES: tuple[Machine, ...] = (
+    Machine("cpu", gflops=100.0, gbytes=20.0, start_us=4.0, width=1024),
+    Machine(
+        "gpu", gflops=14_000.0, gbytes=900.0, start_us=6.0, width=163_840, free=frozenset({"Split"}), in_place=True
+    ),
+)
+"""Two cores of a desktop processor with wide vectors; and a V100 as MetaFlow and TASO count on it: 80 processors of 2,048
+threads, and Split and Concat done by who writes and reads."""
+
+
+def machine_named(name: str) -> Machine:
+    """The row of `MACHINES` of that name; `UsageError` when there is none."""
+    for machine in MACHINES:
+        if machine.name == name:
+            return machine
+    raise UsageError(f"there is no machine {name!r}; there are {', '.join(machine.name for machine in MACHINES)}")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure of a kernel, and its unit."""
+
+    name: str
+    unit: str
+    of: Callable[[Kernel], float]
+
+
+def analytic_metrics(machine: Machine) -> tuple[Metric, ...]:
+    """The metrics that need no measurement: time by roofline, arithmetic, memory traffic, number of kernels."""
+    return (
+        Metric("time", "ms", machine.time_ms),
+        Metric("flops", "GFLOP", lambda kernel: kernel.flops / 1e9),
+        Metric("memory", "MB", lambda kernel: kernel.moved_bytes() / 1e6),
+        Metric("kernels", "kernels", lambda kernel: float(kernel.is_alone and kernel.node.op not in VIEWS)),
+    )
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A weighted sum of metrics over a graph's kernels: `cost(graph)`, in `unit`.
+
+    Equal kernels are priced once. Nodes on constants alone cost nothing: they are computed before the model runs.
+    """
+
+    terms: tuple[tuple[float, Metric], ...]
+    _known: dict[Kernel, float] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def unit(self) -> str:
+        """The unit of a single metric; a sum of several has none of its own."""
+        (weight, metric), *others = self.terms
+        return metric.unit if not others and weight == 1 else "cost units"
+
+    def __str__(self) -> str:
+        return " + ".join(metric.name if weight == 1 else f"{weight:g}*{metric.name}" for weight, metric in self.terms)
+
+    def __call__(self, graph: Graph) -> float:
+        around = WholeGraph(graph)
+        return sum((self.of(node, around) for node in graph.nodes), 0.0)
+
+    def of(self, node: Node, around: Surroundings) -> float:
+        """The share of one node."""
+        if not node.reads or all(around.constant(x) is not None for x in node.reads):
+            return 0.0
+        kernel = kernel_of(node, around)
+        found = self._known.get(kernel)
+        if found is None:
+            found = self._known[kernel] = sum(weight * metric.of(kernel) for weight, metric in self.terms)
+        return found
+
+
+_TERM = re.compile(r"\s*(?:(?P<before>[0-9.eE-]+)\s*\*\s*)?(?P<name>[a-z_]\w*)(?:\s*\*\s*(?P<after>[0-9.eE-]+))?\s*$")
+
+
+def parsed_cost(text: str, metrics: Mapping[str, Metric]) -> Cost:
+    """`time + 0.1*memory` as a cost over the given metrics. `UsageError` names what cannot be read."""
+    return Cost(tuple(_terms(text, metrics)))
+
+
+def _terms(text: str, metrics: Mapping[str, Metric]) -> Iterator[tuple[float, Metric]]:
+    known = ", ".join(metrics)
+    for part in text.split("+"):
+        found = _TERM.match(part)
+        if found is None or (found["before"] and found["after"]):
+            raise UsageError(
+                f"the cost {text!r} does not parse at {part.strip()!r}: it is a sum such as 'time + 0.1*memory' of {known}"
+            )
+        if found["name"] not in metrics:
+            raise UsageError(f"the cost {text!r} names {found['name']!r}; there are {known}")
+        try:
+            weight = float(found["before"] or found["after"] or 1.0)
+        except ValueError:
+            weight = np.nan
+        if not np.isfinite(weight) or weight <= 0:
+            raise UsageError(f"the cost {text!r} does not parse at {part.strip()!r}: a weight is a number above zero")
+        yield weight, metrics[found["name"]]

@@ -13,11 +13,11 @@ from contextlib import suppress
 
 from fusewise.ir.graph import Graph
 from fusewise.ir.types import TensorType
-from fusewise.rewrite.cost import NOTHING
 from fusewise.rewrite.match import WIDEST, Match, flattened, is_tree_inside, matches
 from fusewise.rewrite.pattern import regroups
 from fusewise.rewrite.rule import FLOATS, Rule, numeric_class, refusal
 from fusewise.rewrite.substitute import Draft, Refused, Weigh, carried_out, draft_of, folded, is_static
+from fusewise.rewrite.work import NOTHING
 from fusewise.trace import Trace
 
 __all__ = ["around", "drafts_at", "drafts_of", "parts", "rewrite"]

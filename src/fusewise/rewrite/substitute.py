@@ -18,10 +18,10 @@ from fusewise.ir.graph import Attribute, Constant, Graph, Node, attributes_of
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.evaluate import evaluate
 from fusewise.ops.infer import infer_outputs
-from fusewise.rewrite.cost import NOTHING, Work, work_of
 from fusewise.rewrite.match import Bound, Match, Several
 from fusewise.rewrite.pattern import Apply, Computed, Literal, Term
 from fusewise.rewrite.rule import Rule, attributes_like
+from fusewise.rewrite.work import NOTHING, Work, work_of
 
 __all__ = ["Draft", "Refused", "Weigh", "carried_out", "computed", "draft_of", "folded", "is_static"]
 

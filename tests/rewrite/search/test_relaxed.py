@@ -16,7 +16,7 @@ from fusewise.ir.key import structural_key
 from fusewise.ir.verify import verify
 from fusewise.ops.build import GraphBuilder
 from fusewise.ops.evaluate import evaluate
-from fusewise.rewrite.costs import Cost, Machine, analytic_metrics, machine_named
+from fusewise.rewrite.cost import Cost, Machine, analytic_metrics, machine_named
 from fusewise.rewrite.engine import drafts_of
 from fusewise.rewrite.rules.table import SUBSTITUTIONS
 from fusewise.rewrite.search.promise import Promise, Promises, deferred, kept

@@ -12,7 +12,7 @@ from fusewise.ir.verify import verify
 from fusewise.ir.walk import is_convex, predecessors
 from fusewise.ops.build import GraphBuilder
 from fusewise.ops.evaluate import evaluate
-from fusewise.rewrite.costs import Cost, analytic_metrics, machine_named
+from fusewise.rewrite.cost import Cost, analytic_metrics, machine_named
 from fusewise.rewrite.rules.table import SUBSTITUTIONS
 from fusewise.rewrite.search.relaxed import Limits
 from fusewise.rewrite.search.split import piece_of, pieces, replaced, search_in_pieces

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from fusewise.errors import UsageError
 from fusewise.ir.graph import Constant, Graph, Node
 from fusewise.ir.types import ValueType
-from fusewise.rewrite.costs import Cost, WholeGraph, looks_around
+from fusewise.rewrite.cost import Cost, WholeGraph, looks_around
 from fusewise.rewrite.engine import around, drafts_of
 from fusewise.rewrite.rule import Rule
 from fusewise.rewrite.search.key import edited_names, names_key, search_key

@@ -17,7 +17,7 @@ import numpy as np
 
 from fusewise.errors import UsageError
 from fusewise.ir.graph import Graph, Node
-from fusewise.rewrite.costs import Cost, WholeGraph, kernel_of
+from fusewise.rewrite.cost import Cost, WholeGraph, kernel_of
 from fusewise.rewrite.engine import drafts_of
 from fusewise.rewrite.rule import Rule
 from fusewise.rewrite.search.promise import Promises

@@ -10,7 +10,7 @@ from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Graph
 from fusewise.ir.types import TensorType
 from fusewise.ops.build import GraphBuilder
-from fusewise.rewrite.costs import MACHINES, Cost, Machine, analytic_metrics, machine_named, parsed_cost
+from fusewise.rewrite.cost import MACHINES, Cost, Machine, analytic_metrics, machine_named, parsed_cost
 
 METRICS = {metric.name: metric for metric in analytic_metrics(machine_named("cpu"))}
 PLAIN = Machine("plain", gflops=1.0, gbytes=1.0, start_us=1000.0)
