@@ -25,7 +25,7 @@ from importlib import metadata, resources
 from pathlib import Path
 
 from fusewise.codegen.target import Target
-from fusewise.runtime.folder import folder_fault
+from fusewise.runtime.folder import folder_fault, kept_files, removed, trim
 
 __all__ = ["CacheInfo", "KernelCache", "source_digest"]
 
@@ -86,21 +86,16 @@ class KernelCache:
             self._write(context, [key], [images[key]])
         if len(images) > 1:
             self._write(context, list(images), list(images.values()))
-        self._trim()
+        trim(self.folder, self.limit_bytes, lambda name: name.startswith("new-"))
 
     def info(self) -> CacheInfo:
         """Number and size of the files kept."""
-        sizes = [status.st_size for _, status in self._files()]
+        sizes = [file.nbytes for file in kept_files(self.folder)]
         return CacheInfo(self.folder, len(sizes), sum(sizes), self._usable(create=False))
 
     def clear(self) -> int:
         """Remove every file; the number removed."""
-        count = 0
-        for path, _ in list(self._files()):
-            with suppress(OSError):
-                path.unlink()
-                count += 1
-        return count
+        return removed(kept_files(self.folder))
 
     # --- files --------------------------------------------------------------------------------------------------------
 
@@ -152,30 +147,6 @@ class KernelCache:
     def _path(self, context: str, keys: list[str]) -> Path:
         name = hashlib.blake2b("\0".join((context, *keys)).encode(), digest_size=20).hexdigest()
         return self.folder / f"{name}.{'one' if len(keys) == 1 else 'all'}"
-
-    def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
-        try:
-            entries = list(os.scandir(self.folder))
-        except OSError:
-            return
-        for entry in entries:
-            with suppress(OSError):
-                if entry.is_file(follow_symlinks=False):
-                    yield Path(entry.path), entry.stat(follow_symlinks=False)
-
-    def _trim(self) -> None:
-        """Stay below the limit: remove the least recently used files, and what writers that were killed left."""
-        files = sorted(self._files(), key=lambda file: file[1].st_mtime)
-        if not files:
-            return
-        newest = files[-1][1].st_mtime
-        total = sum(status.st_size for _, status in files)
-        for path, status in files:
-            stray = path.name.startswith("new-") and newest - status.st_mtime > 3600
-            if total > self.limit_bytes or stray:
-                total -= status.st_size
-                with suppress(OSError):
-                    path.unlink()
 
     def _usable(self, *, create: bool = True) -> bool:
         """Does the folder exist, or can it be made, for us alone?"""

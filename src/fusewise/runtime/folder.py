@@ -1,13 +1,17 @@
-"""Folders for what is kept and trusted later: where they are, and whether they are ours and writable by nobody else."""
+"""Folders for what is kept and trusted later: where they are, whether they are ours alone, what is in them."""
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ["cache_folder", "folder_fault"]
+__all__ = ["KeptFile", "cache_folder", "folder_fault", "kept_files", "removed", "trim"]
+
+_ABANDONED_S = 3600.0
 
 
 def folder_fault(folder: Path, *, create: bool = True) -> str:
@@ -37,3 +41,45 @@ def cache_folder(cache: bool | str | Path) -> Path | None:
 
         return platformdirs.user_cache_path("fusewise")
     return None if cache is False else Path(cache)
+
+
+class KeptFile(NamedTuple):
+    """A file of a cache folder: where it is, bytes, and when it was last used, in seconds."""
+
+    path: Path
+    nbytes: int
+    used: float
+
+
+def kept_files(folder: Path) -> list[KeptFile]:
+    """The files of a folder, the longest unused first; none when it cannot be read."""
+    found = []
+    with suppress(OSError):
+        for entry in os.scandir(folder):
+            with suppress(OSError):
+                if entry.is_file(follow_symlinks=False):
+                    status = entry.stat(follow_symlinks=False)
+                    found.append(KeptFile(Path(entry.path), status.st_size, status.st_mtime))
+    return sorted(found, key=lambda file: file.used)
+
+
+def removed(files: Iterable[KeptFile]) -> int:
+    """Remove files; the number that could be."""
+    count = 0
+    for file in files:
+        with suppress(OSError):
+            file.path.unlink()
+            count += 1
+    return count
+
+
+def trim(folder: Path, limit_bytes: int, is_stray: Callable[[str], bool]) -> None:
+    """Remove the longest unused files until the others fit the limit, and what writers that were killed left: files whose
+    names are strays', an hour older than the newest one."""
+    files = kept_files(folder)
+    total = sum(file.nbytes for file in files)
+    for file in files:
+        stray = is_stray(file.path.name) and files[-1].used - file.used > _ABANDONED_S
+        if total > limit_bytes or stray:
+            total -= file.nbytes
+            removed([file])

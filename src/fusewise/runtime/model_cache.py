@@ -10,10 +10,11 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from fusewise.runtime import artefact
 from fusewise.runtime.artefact import Artefact
 from fusewise.runtime.cache import CacheInfo, source_digest
 from fusewise.runtime.executable import Executable
-from fusewise.runtime.folder import folder_fault
+from fusewise.runtime.folder import folder_fault, kept_files, removed, trim
 from fusewise.runtime.host import host_target, worker_count
 
 __all__ = ["ModelCache", "fingerprint", "model_key", "program_digest"]
@@ -35,11 +36,13 @@ _LARGEST_SHARE = 0.5  # of the limit, for one entry
 _PLANNERS = ("api.py", "codegen", "frontend", "fusion", "ir", "lower", "ops", "passes", "rewrite", "runtime", "zoo")
 """Sources that decide what a model becomes."""
 
+_PACKAGES = ("llvmlite", "numpy", "onnx")
+
 
 @cache
 def program_digest() -> str:
-    """A hash over everything in this program that decides what a model becomes."""
-    return source_digest(_PLANNERS)
+    """Everything in this program, and the packages it plans and computes constants with, that decides what a model becomes."""
+    return f"{source_digest(_PLANNERS)} {' '.join(f'{name} {metadata.version(name)}' for name in _PACKAGES)}"
 
 
 def fingerprint(path: Path) -> str:
@@ -114,41 +117,16 @@ class ModelCache:
                 fault = f"cannot take the compiled model: {error}"
         if fault and self._warn is not None:
             self._warn(f"the cache folder {self.folder} {fault}; working without it")
-        self._trim()
+        trim(self.folder, self.limit_bytes, lambda name: name.startswith("."))
 
     def info(self) -> CacheInfo:
         """Number and size of the entries."""
-        sizes = [status.st_size for _, status in self._entries()]
+        sizes = [file.nbytes for file in kept_files(self.folder)]
         return CacheInfo(self.folder, len(sizes), sum(sizes), not folder_fault(self.folder, create=False))
 
     def clear(self) -> int:
         """Remove every entry; the number removed."""
-        count = 0
-        for path, _ in list(self._entries()):
-            with suppress(OSError):
-                path.unlink()
-                count += 1
-        return count
+        return removed(kept_files(self.folder))
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{hashlib.blake2b(key.encode(), digest_size=20).hexdigest()}.fw"
-
-    def _entries(self) -> Iterator[tuple[Path, os.stat_result]]:
-        try:
-            found = list(os.scandir(self.folder))
-        except OSError:
-            return
-        for entry in found:
-            with suppress(OSError):
-                if entry.is_file(follow_symlinks=False):
-                    yield Path(entry.path), entry.stat(follow_symlinks=False)
-
-    def _trim(self) -> None:
-        entries = sorted(self._entries(), key=lambda entry: entry[1].st_mtime)
-        total = sum(status.st_size for _, status in entries)
-        for path, status in entries:
-            if total <= self.limit_bytes:
-                break
-            total -= status.st_size
-            with suppress(OSError):
-                path.unlink()
