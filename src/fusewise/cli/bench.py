@@ -31,6 +31,7 @@ Weigh = Annotated[bool, typer.Option("--weigh/--no-weigh", help="Measure load ti
 
 
 def bench(
+    context: typer.Context,
     model: ModelName,
     vs: Versus = "onnxruntime",
     shape: Shapes = None,
@@ -51,9 +52,7 @@ def bench(
     from fusewise.bench.timing import Budget
     from fusewise.cli.show import print_json, progress
 
-    options = options_of(
-        shapes=shape, symbols=symbol, threads=threads, exact=exact, cache=cache, disable=disable, fusion=fusion
-    )
+    options = options_of(context)
     peers = tuple(name.strip() for name in vs.split(",") if name.strip() not in ("", "none"))
     with progress() as report:
         found = api.bench(

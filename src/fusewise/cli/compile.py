@@ -29,6 +29,7 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", help=f"Write the 
 
 
 def compile_model(
+    context: typer.Context,
     model: ModelName,
     output: Output = None,
     shape: Shapes = None,
@@ -45,16 +46,7 @@ def compile_model(
     from fusewise import api
     from fusewise.cli.show import facts, print_json, progress
 
-    options = options_of(
-        shapes=shape,
-        symbols=symbol,
-        threads=threads,
-        exact=exact,
-        strict=strict,
-        cache=cache,
-        disable=disable,
-        fusion=fusion,
-    )
+    options = options_of(context)
     if output is not None and output.suffix != SUFFIX:
         raise UsageError(f"the name of a compiled file must end in {SUFFIX}, not {output.name!r}")
     with progress() as report:

@@ -103,30 +103,20 @@ def threads_of(given: int | None) -> int | None:
     return int(named)
 
 
-def options_of(
-    *,
-    shapes: Iterable[str] | None = None,
-    symbols: Iterable[str] | None = None,
-    threads: int | None = None,
-    exact: bool = False,
-    strict: bool = False,
-    cache: bool = True,
-    disable: Iterable[str] | None = None,
-    fusion: str = "dnnfusion",
-) -> Options:
-    """The words of the command line as compile options."""
+def options_of(context: typer.Context) -> Options:
+    """Those words of the command line that are compile options; a verb that does not take one of them leaves its default."""
     from fusewise.api import Options
 
+    words = context.params
+    given = {name: words[name] for name in ("exact", "strict", "fusion") if name in words}
     return Options(
-        shapes=shapes_of(shapes),
-        symbols=symbols_of(symbols),
-        threads=threads_of(threads),
-        exact=exact,
-        strict=strict,
-        cache=cache_of(cache),
-        disable=tuple(disable or ()),
-        fusion=fusion,
+        shapes=shapes_of(words.get("shape")),
+        symbols=symbols_of(words.get("symbol")),
+        threads=threads_of(words.get("threads")),
+        cache=cache_of(words.get("cache", True)),
+        disable=tuple(words.get("disable") or ()),
         warn=_once(),
+        **given,
     )
 
 

@@ -46,6 +46,7 @@ Output = Annotated[
 
 
 def run(
+    context: typer.Context,
     model: ModelName,
     inputs: Inputs = None,
     output: Output = None,
@@ -72,16 +73,7 @@ def run(
             _refuse_settings(shape=shape, symbol=symbol, exact=exact, strict=strict, disable=disable)
             compiled = api.open_compiled(model, threads=threads_of(threads))
         else:
-            options = options_of(
-                shapes=shape,
-                symbols=symbol,
-                threads=threads,
-                exact=exact,
-                strict=strict,
-                cache=cache,
-                disable=disable,
-                fusion=fusion,
-            )
+            options = options_of(context)
             compiled = _compiled(model, options, given, report)
         report("running", 1.0)
         names = [port.name for port in compiled.get_outputs()]

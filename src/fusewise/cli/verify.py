@@ -31,6 +31,7 @@ Bisect = Annotated[bool, typer.Option("--bisect/--no-bisect", help="Search for t
 
 
 def verify(
+    context: typer.Context,
     model: ModelName,
     shape: Shapes = None,
     symbol: Symbols = None,
@@ -50,16 +51,7 @@ def verify(
     from fusewise.cli.show import facts, print_json, progress
     from fusewise.errors import AnswersDiffer
 
-    options = options_of(
-        shapes=shape,
-        symbols=symbol,
-        threads=threads,
-        exact=exact,
-        strict=strict,
-        cache=cache,
-        disable=disable,
-        fusion=fusion,
-    )
+    options = options_of(context)
     with progress() as report:
         report(f"verifying {model}", 0.0)
         found = api.verify(model, options, seed=seed, tolerance=tolerance, bisect=bisect)
