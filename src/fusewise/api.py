@@ -324,9 +324,10 @@ def explain(
 
     The model is read again from where the plan says. Raises what `load` raises, and `UsageError` for unknown names and numbers.
     """
-    from fusewise.planning import explain_saved, saved_plan
+    from fusewise.accel.plan_file import read_plan
+    from fusewise.planning import explain_saved
 
-    found = saved_plan(Path(path))
+    found = read_plan(Path(path))
     graph = load(found.setting.model, shapes=found.setting.shapes, symbols=found.setting.symbols)
     return explain_saved(found, graph, str(path), group, neighbour, explainer, share, seed)
 

@@ -22,7 +22,7 @@ from fusewise.accel.feasible import require_feasible
 from fusewise.accel.hardware import DEFAULT, Hardware, hardware_named
 from fusewise.accel.network import network_of, prepare
 from fusewise.accel.plan import Plan, partition_of, plan_of
-from fusewise.accel.plan_file import SavedPlan, Setting, plan_json, read_plan, summary_of
+from fusewise.accel.plan_file import SavedPlan, Setting, plan_json, summary_of
 from fusewise.accel.problem import Costs, Problem
 from fusewise.accel.reasons import Boundary, boundaries, sentence
 from fusewise.accel.schemes.scheme import UNBOUNDED
@@ -40,7 +40,7 @@ from fusewise.ir.types import TensorType
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["PlanOptions", "Planning", "explain_group", "explain_saved", "plan_graph", "require_sizes", "saved_plan"]
+__all__ = ["PlanOptions", "Planning", "explain_group", "explain_saved", "plan_graph", "require_sizes"]
 
 Progress = Callable[[str, float], None]
 
@@ -188,11 +188,6 @@ def _told(progress: Progress, budget: Budget) -> Callable[[int, float], None]:
         progress(f"{plans:,} plans, best {best:,.6g}", 0.0 if budget.plans is None else plans / budget.plans)
 
     return tell
-
-
-def saved_plan(path: Path) -> SavedPlan:
-    """A plan file; see `accel.plan_file`."""
-    return read_plan(path)
 
 
 def explain_saved(

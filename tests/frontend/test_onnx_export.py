@@ -104,7 +104,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-@pytest.mark.parametrize("name", ["../w.bin", "/tmp/w.bin", "", "m.onnx", "a/b"])
+@pytest.mark.parametrize("name", ["../w.bin", "/w.bin", "", "m.onnx", "a/b"])
 def test_weights_are_written_beside_the_model_only(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="plain file name"):
         save(_network(), tmp_path / "m.onnx", name)

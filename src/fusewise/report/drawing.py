@@ -6,7 +6,7 @@ is a straight line and a branch stands beside it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -29,12 +29,11 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """From one box to a later one; `marked` draws it in the colour of warnings."""
+    """From one box to a later one."""
 
     before: int
     after: int
     title: str = ""
-    marked: bool = False
 
 
 def columns(count: int, edges: Sequence[Edge]) -> list[int]:
@@ -62,13 +61,13 @@ def columns(count: int, edges: Sequence[Edge]) -> list[int]:
     return found
 
 
-def network(boxes: Sequence[Box], edges: Sequence[Edge], tints: Mapping[int, str] | None = None) -> Markup:
-    """The drawing. `tints` overrides the colour of groups, as CSS."""
+def network(boxes: Sequence[Box], edges: Sequence[Edge]) -> Markup:
+    """The drawing."""
     column = columns(len(boxes), edges)
     parts = [_edge(edge, boxes, column) for edge in edges]
     for k, box in enumerate(boxes):
         x, y = _MARGIN + column[k] * _COLUMN, _MARGIN + k * _ROW
-        fill = "var(--box)" if box.group is None else (tints or {}).get(box.group, _tint(box.group))
+        fill = "var(--box)" if box.group is None else _tint(box.group)
         dashed = ' stroke-dasharray="3 3"' if box.group is None else ""
         parts.append(
             f'<g><title>{escape(box.title)}</title><rect x="{x}" y="{y}" width="{_WIDTH}" height="{_HEIGHT}" rx="4"'
@@ -86,9 +85,9 @@ def _edge(edge: Edge, boxes: Sequence[Box], column: Sequence[int]) -> str:
     y0 = _MARGIN + edge.before * _ROW + _HEIGHT
     y1 = _MARGIN + edge.after * _ROW
     inside = boxes[edge.before].group is not None and boxes[edge.before].group == boxes[edge.after].group
-    colour = "var(--over)" if edge.marked else "var(--ink)" if inside else "var(--mark)"
-    style = f'stroke="{colour}" stroke-width="{2 if edge.marked or not inside else 1}"'
-    if not inside and not edge.marked:
+    colour = "var(--ink)" if inside else "var(--mark)"
+    style = f'stroke="{colour}" stroke-width="{1 if inside else 2}"'
+    if not inside:
         style += ' stroke-dasharray="5 3"'
     blocked = any(column[k] == column[edge.before] for k in range(edge.before + 1, edge.after))
     if x0 == x1 and not blocked:

@@ -73,6 +73,4 @@ table { border-collapse: collapse; font-size: .9rem; } th, td { padding: .2rem .
 th { text-align: left; color: var(--soft); font-weight: 600; position: sticky; top: 0; background: var(--paper); }
 .n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; } td.w { overflow-wrap: anywhere; }
 svg { display: block; } svg text { fill: var(--ink); font: 11px system-ui, sans-serif; } svg .soft { fill: var(--soft); }
-ul.tree { padding-left: 1.2rem; } ul.tree li { margin: .15rem 0; }
-code { font-size: .92em; }
 """

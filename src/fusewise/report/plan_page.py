@@ -17,15 +17,13 @@ from fusewise.report.page import Markup, page, paragraph, section, table, tiles
 __all__ = ["plan_page"]
 
 
-def plan_page(
-    plan: Plan, result: Result, setting: Setting, boundaries: Sequence[Boundary], extra: Sequence[Markup] = ()
-) -> str:
-    """The whole page; `extra` are sections to end it with."""
+def plan_page(plan: Plan, result: Result, setting: Setting, boundaries: Sequence[Boundary]) -> str:
+    """The whole page."""
     title = f"{setting.model}: {setting.scheme.upper()} on {plan.hardware.name}, {size_text(plan.capacity)}"
     parts = [
         section("The plan", _figures(plan, result), paragraph(_proof(result)), *map(paragraph, result.notes)),
         section("Groups", paragraph(_LEGEND), _groups(plan)),
-        section("Network", paragraph(_DRAWN), _drawing(plan, boundaries)),
+        section("Network", paragraph(_DRAWN), _drawing(plan)),
         section("Why groups end where they do", _reasons(plan, boundaries)),
     ]
     if plan.excluded:
@@ -36,7 +34,7 @@ def plan_page(
         points = [(float(k), cost * scale) for k, cost in result.history]
         drawn = curve(points, across="plans evaluated", up=f"best plan, {unit}", levels=levels)
         parts.append(section("The search", drawn))
-    return page(title, *parts, *extra)
+    return page(title, *parts)
 
 
 _UNITS = {"dram": (1e-6, "MB of DRAM traffic"), "latency": (1.0, "ms"), "energy": (1.0, "mJ")}
@@ -95,7 +93,7 @@ def _groups(plan: Plan) -> Markup:
     return table(("group", "from … to", "operators", "buffer", "", "DRAM", ""), rows, words=2)
 
 
-def _drawing(plan: Plan, boundaries: Sequence[Boundary]) -> Markup:
+def _drawing(plan: Plan) -> Markup:
     net, bits = plan.network, plan.scheme.bits
     owner = {v: number for number, group in enumerate(plan.groups) for v in group.operators}
     alone = {one.operator: one for one in plan.excluded}

@@ -12,7 +12,7 @@ from tests.accel.pinned import pinned, random_group
 
 from fusewise.accel.explain.candidates import Share, candidates
 from fusewise.accel.explain.explainer import Edge, Explanation, edges_inside
-from fusewise.accel.explain.heuristics import CONTROLS, control_named, spread_order
+from fusewise.accel.explain.heuristics import CONTROLS, spread_order
 from fusewise.accel.problem import Costs, Problem
 from fusewise.accel.schemes.brr import BRR
 from fusewise.accel.schemes.lbdf import LBDF
@@ -38,19 +38,19 @@ def tensor_sizes(name: str, edge: Edge) -> list[int]:
 @pytest.mark.parametrize("brr", [False, True])
 def test_every_control_scores_every_edge_and_needs_no_company(control: str, brr: bool) -> None:
     costs, groups = costs_of("mobilenet_v2", brr), groups_of("mobilenet_v2")
-    explained = control_named(control, 7)(costs, groups)
+    explained = CONTROLS[control](7)(costs, groups)
     for group, explanation in zip(groups, explained, strict=True):
         inside = edges_inside(costs.problem.network, group)
         assert explanation.group == group
         assert sorted(edge for edge, _ in explanation.scores) == list(inside)
         assert all(group >> u & 1 and group >> v & 1 for u, v in inside)
-    alone = [control_named(control, 7)(costs, [group])[0] for group in reversed(groups)]
+    alone = [CONTROLS[control](7)(costs, [group])[0] for group in reversed(groups)]
     assert alone[::-1] == list(explained)
 
 
 def test_smallest_tensor_ranks_by_size() -> None:
     costs, groups = costs_of("squeezenet1_1"), groups_of("squeezenet1_1")
-    for explanation in control_named("smallest", 0)(costs, groups):
+    for explanation in CONTROLS["smallest"](0)(costs, groups):
         sizes = [sum(tensor_sizes("squeezenet1_1", edge)) for edge in explanation.ranked()]
         assert sizes == sorted(sizes)
 
@@ -63,13 +63,13 @@ def test_largest_live_finds_the_map_that_the_gate_waits_for() -> None:
     pools = [v for v, op in enumerate(network.operators) if op.form.kind == "global_pool"]
     gate = min(v for v in gates if v > pools[0])
     group = (1 << gate + 1) - 1 & ~((1 << pools[0] - 1) - 1)
-    (explanation,) = control_named("largest-live", 0)(costs, [group])
+    (explanation,) = CONTROLS["largest-live"](0)(costs, [group])
     assert explanation.ranked()[0][0] == pools[0] - 1
 
 
 def test_random_edges_differ_by_seed_and_group() -> None:
     costs, groups = costs_of("mobilenet_v2"), [g for g in groups_of("mobilenet_v2") if g.bit_count() > 5]
-    one, two = control_named("random", 1)(costs, groups), control_named("random", 2)(costs, groups)
+    one, two = CONTROLS["random"](1)(costs, groups), CONTROLS["random"](2)(costs, groups)
     assert all(a.ranked() != b.ranked() for a, b in zip(one, two, strict=True))
 
 
@@ -100,4 +100,4 @@ def test_candidates_take_a_share_and_the_blamed_nodes() -> None:
 
 def test_unknown_control_names_the_nearest() -> None:
     with pytest.raises(UsageError, match="smallest"):
-        control_named("smalest", 0)
+        explainer_named("smalest", "lbdf")

@@ -13,7 +13,7 @@ from tests.accel.pinned import OPTIMA, pinned, pinned_graph
 from fusewise.accel.check import check
 from fusewise.accel.estimate import objective_named
 from fusewise.accel.explain.candidates import Share
-from fusewise.accel.explain.heuristics import control_named
+from fusewise.accel.explain.heuristics import CONTROLS
 from fusewise.accel.hardware import hardware_named
 from fusewise.accel.plan import plan_of
 from fusewise.accel.problem import Costs, Problem
@@ -38,7 +38,7 @@ def costs_of(name: str, scheme: Scheme | None = None, kib: int = 128) -> Costs:
 
 
 def repair_of(costs: Costs, control: str, part: float = 0.1) -> Repair:
-    return Repair(costs, RecursiveSplitter(costs, control_named(control, 5), Share(part, 1), seed=6))
+    return Repair(costs, RecursiveSplitter(costs, CONTROLS[control](5), Share(part, 1), seed=6))
 
 
 @pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)

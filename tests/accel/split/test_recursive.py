@@ -10,7 +10,7 @@ from tests.accel.pinned import pinned, random_group
 from fusewise.accel.bits import is_connected
 from fusewise.accel.explain.candidates import Share, candidates
 from fusewise.accel.explain.explainer import Edge, Explainer, Explanation, one_by_one
-from fusewise.accel.explain.heuristics import all_edges, control_named
+from fusewise.accel.explain.heuristics import CONTROLS, all_edges
 from fusewise.accel.problem import Costs, Problem
 from fusewise.accel.schemes.brr import BRR
 from fusewise.accel.schemes.lbdf import LBDF
@@ -50,7 +50,7 @@ def test_parts_are_legal_however_they_were_found(name: str, brr: bool) -> None:
     splitters = [random_splitter(costs, 1)]
     for again in (False, True):
         splitters += [
-            RecursiveSplitter(costs, control_named(control, 1), Share(0.1, 1), again=again)
+            RecursiveSplitter(costs, CONTROLS[control](1), Share(0.1, 1), again=again)
             for control in ("random", "smallest", "all")
         ]
     for split in splitters:
@@ -95,7 +95,7 @@ def literal(costs: Costs, group: int, edges: tuple[Edge, ...], root: bool) -> tu
 @pytest.mark.parametrize("control, part", [("all", 1.0), ("smallest", 0.3), ("random", 0.1), ("spread", 0.2)])
 def test_the_algorithm_is_the_published_one(name: str, control: str, part: float) -> None:
     costs, groups = setting(name)
-    share, explain = Share(part, 1), control_named(control, 5)
+    share, explain = Share(part, 1), CONTROLS[control](5)
     rectified = 0
     for splitting in RecursiveSplitter(costs, explain, share)(groups):
         edges = candidates(costs.problem.network, explain(costs, [splitting.group])[0], share)
@@ -112,8 +112,8 @@ def test_the_algorithm_is_the_published_one(name: str, control: str, part: float
 def test_explaining_every_part_again_always_succeeds() -> None:
     """Any edge gives a legal split, so chance is needed only when there is no edge at all."""
     costs, groups = setting("mobilenet_v2", number=40)
-    once = RecursiveSplitter(costs, control_named("random", 2), Share(0.1, 1))(groups)
-    again = RecursiveSplitter(costs, control_named("random", 2), Share(0.1, 1), again=True)(groups)
+    once = RecursiveSplitter(costs, CONTROLS["random"](2), Share(0.1, 1))(groups)
+    again = RecursiveSplitter(costs, CONTROLS["random"](2), Share(0.1, 1), again=True)(groups)
     assert all(splitting.rectified for splitting in again)
     assert 0 < sum(splitting.rectified for splitting in once) < len(groups)
 
@@ -131,7 +131,7 @@ def test_a_group_is_split_the_same_way_in_any_company() -> None:
     costs, groups = setting("efficientnet_b0", number=10)
     for make in (
         lambda: RecursiveSplitter(costs, all_edges(), again=True),
-        lambda: RecursiveSplitter(costs, control_named("random", 3), Share(0.1, 1), seed=4),
+        lambda: RecursiveSplitter(costs, CONTROLS["random"](3), Share(0.1, 1), seed=4),
         lambda: random_splitter(costs, 4),
     ):
         together = make()(groups)
@@ -140,7 +140,7 @@ def test_a_group_is_split_the_same_way_in_any_company() -> None:
 
 def test_steps_form_the_tree_from_the_group_to_its_parts() -> None:
     costs, groups = setting("efficientnet_b0", number=10)
-    for splitting in RecursiveSplitter(costs, control_named("smallest", 0), Share(0.2, 1))(groups):
+    for splitting in RecursiveSplitter(costs, CONTROLS["smallest"](0), Share(0.2, 1))(groups):
         open_ends = {splitting.group}
         for step in splitting.steps:
             open_ends.remove(step.group)

@@ -13,13 +13,10 @@ from fusewise.accel.explain.explainer import Edge, Explainer, Explanation, edges
 from fusewise.accel.network import Network
 from fusewise.accel.problem import Costs
 from fusewise.accel.schemes.lbdf import LBDF
-from fusewise.accel.words import nearest
-from fusewise.errors import UsageError
 
 __all__ = [
     "CONTROLS",
     "all_edges",
-    "control_named",
     "largest_live",
     "random_edges",
     "smallest_tensor",
@@ -102,13 +99,6 @@ CONTROLS: dict[str, Callable[[int], Explainer]] = {
     "all": all_edges,
 }
 """Every control by name, made from a seed, which only `random` uses."""
-
-
-def control_named(name: str, seed: int) -> Explainer:
-    """The control called `name`; `UsageError` with the nearest name when there is none."""
-    if name not in CONTROLS:
-        raise UsageError(f"there is no explainer called {name!r}; {nearest(name, CONTROLS)}")
-    return CONTROLS[name](seed)
 
 
 def _tensors(network: Network, edge: Edge) -> list[int]:

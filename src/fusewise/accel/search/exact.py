@@ -15,7 +15,7 @@ from fusewise.accel.bits import bits_of
 from fusewise.accel.feasible import require_feasible
 from fusewise.accel.problem import Costs
 from fusewise.accel.schemes.scheme import bytes_for
-from fusewise.accel.search.exact_atoms import single_atoms
+from fusewise.accel.search.exact_atoms import atoms_of
 from fusewise.accel.search.exact_path import Limit, LimitReached, Path, growth_of, shortest_path
 from fusewise.accel.search.exact_windows import improved
 from fusewise.accel.search.result import Budget, Result
@@ -41,7 +41,7 @@ def exact_search(
     """
     require_feasible(costs.problem)
     clock, limits = _Clock(), budget or Budget()
-    path = Path(single_atoms(costs.problem))
+    path = Path(atoms_of(costs.problem))
 
     def stop() -> bool:
         if progress is not None:

@@ -1,23 +1,22 @@
-"""What the exact search orders: atoms, sets of operators that stay together, and which of them need which others first.
+"""What the exact search orders: atoms, and which of them need which others first.
 
-An atom is one operator, or a few where the search is told to keep them together. Excluded operators are atoms of their own that
-bar the way. Sets of atoms are bits, as sets of operators are; atoms are numbered in a topological order.
+An atom is one operator. Excluded operators are atoms that bar the way. Sets of atoms are bits, as sets of operators are; atoms
+are numbered in a topological order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fusewise.accel.bits import bits_of, mask_of, union_over
 from fusewise.accel.problem import Problem
 
-__all__ = ["Atoms", "atoms_of", "single_atoms"]
+__all__ = ["Atoms", "atoms_of"]
 
 
 @dataclass(frozen=True)
 class Atoms:
-    """`members` are the operators of each atom, as bits; all other fields are sets of atoms, as bits, per atom: those it reads
+    """`members` has the operator of each atom, as a bit; all other fields are sets of atoms, as bits, per atom: those it reads
     from (`before`), that read from it (`after`), all before and after those. `barred` are the excluded operators."""
 
     members: tuple[int, ...]
@@ -58,18 +57,11 @@ class Atoms:
         return done
 
 
-def single_atoms(problem: Problem) -> Atoms:
-    """Every operator an atom of its own."""
-    return atoms_of(problem, problem.singletons())
-
-
-def atoms_of(problem: Problem, parts: Iterable[int]) -> Atoms:
-    """Atoms from disjoint parts that cover the fuseable operators. `ValueError` when they wait for each other."""
+def atoms_of(problem: Problem) -> Atoms:
+    """Every operator as an atom of its own."""
     network = problem.network
-    parts = list(parts)
-    order = problem.ordered(parts)
-    if order is None:
-        raise ValueError("the atoms form a cycle")
+    order = problem.ordered(problem.singletons())
+    assert order is not None, "a graph without cycles has an order"
     members = _with_barred(problem, list(order))
     owner = [0] * len(network)
     for number, atom in enumerate(members):

@@ -14,7 +14,7 @@ import numpy as np
 
 from fusewise.accel.bits import union_over
 from fusewise.accel.problem import Costs
-from fusewise.accel.search.exact_atoms import Atoms, single_atoms
+from fusewise.accel.search.exact_atoms import Atoms, atoms_of
 from fusewise.accel.search.exact_path import Limit, LimitReached, Path, shortest_path
 from fusewise.accel.search.local import local_search
 from fusewise.accel.search.result import Budget, Result
@@ -38,7 +38,7 @@ def improved(
     best = min(first, sampled, key=lambda one: one.cost)
     if sampled.interrupted:
         return replace(best, interrupted=True)
-    atoms = single_atoms(costs.problem)
+    atoms = atoms_of(costs.problem)
     groups, cost, history, tried = list(best.groups), best.cost, list(best.history), sampled.plans_evaluated
     interrupted, most = False, float(_OPERATORS)
     try:
