@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.accel.pinned import pinned, random_group
 
 from fusewise.accel.explain.candidates import Share, candidates
+from fusewise.accel.explain.catalogue import explainer_named
 from fusewise.accel.explain.explainer import Edge, Explanation, edges_inside
 from fusewise.accel.explain.heuristics import CONTROLS, spread_order
 from fusewise.accel.problem import Costs, Problem
