@@ -1,6 +1,6 @@
 """Searches for layer-fusion plans, with and without splitting by explanation, beside the proven optimum and the paper's figures.
 
-    python -m benchmarks.plan_searches [samples] [tables] [curves] [--quick] [--explainers none,random,smallest,all]
+    python -m benchmarks.plan_searches [samples] [tables] [curves] [--quick] [--schemes lbdf,brr] [--explainers none,random,smallest,all]
                                        [--seeds 5] [--workers 1] [--json FILE] [--svg FILE]
     python -m benchmarks.plan_searches --show FILE      print the tables of an earlier run
 
@@ -288,7 +288,11 @@ def shown(found: dict[str, Any]) -> str:
 
 def tasks_of(given: argparse.Namespace) -> list[Task]:
     """What to search, column by column."""
-    settings = [setting for setting in SETTINGS if not given.networks or setting.network in given.networks.split(",")]
+    settings = [
+        setting
+        for setting in SETTINGS
+        if (not given.networks or setting.network in given.networks.split(",")) and setting.scheme in given.schemes.split(",")
+    ]
     if given.quick:
         settings = [s._replace(plans=300) for s in settings if s.network in ("mobilenet_v2", "squeezenet1_1")]
     seeds = 2 if given.quick else given.seeds
@@ -307,6 +311,7 @@ def main() -> None:
     parser.add_argument("what", nargs="*", help="samples, tables, curves (default: all)")
     parser.add_argument("--quick", action="store_true", help="two small networks, 300 plans, two seeds")
     parser.add_argument("--networks", default="", help="only these columns, by zoo name")
+    parser.add_argument("--schemes", default="lbdf,brr")
     parser.add_argument("--searches", default=",".join(SEARCHES))
     parser.add_argument("--explainers", default=",".join(EXPLAINERS))
     parser.add_argument("--part", type=float, default=0.3, help="share of a group's edges that an explanation may use")
