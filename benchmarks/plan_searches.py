@@ -1,7 +1,7 @@
 """Searches for layer-fusion plans, with and without splitting by explanation, beside the proven optimum and the paper's figures.
 
-    python -m benchmarks.plan_searches [samples] [tables] [curves] [--quick] [--schemes lbdf,brr] [--explainers none,random,smallest,all]
-                                       [--seeds 5] [--workers 1] [--json FILE] [--svg FILE]
+    python -m benchmarks.plan_searches [samples] [tables] [curves] [--quick] [--schemes lbdf,brr] [
+                                       [--explainers none,random,smallest,all] [--seeds 5] [--workers 1] [--json FILE] [--svg FILE]
     python -m benchmarks.plan_searches --show FILE      print the tables of an earlier run
 
 `samples` is the paper's table I and figure 3: distinct groups that random search meets on each network, and the share of them
@@ -291,7 +291,8 @@ def tasks_of(given: argparse.Namespace) -> list[Task]:
     settings = [
         setting
         for setting in SETTINGS
-        if (not given.networks or setting.network in given.networks.split(",")) and setting.scheme in given.schemes.split(",")
+        if (not given.networks or setting.network in given.networks.split(","))
+        and setting.scheme in given.schemes.split(",")
     ]
     if given.quick:
         settings = [s._replace(plans=300) for s in settings if s.network in ("mobilenet_v2", "squeezenet1_1")]
