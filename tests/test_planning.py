@@ -161,3 +161,16 @@ def test_free_sizes_are_asked_for() -> None:
     found = fusewise.plan(model, search="random", plans=1, symbols={"h": 8, "w": 8})
     assert found.plan.groups[0].operators == (0,)
     assert mask_of(found.plan.groups[0].operators) == 1
+
+
+def test_what_was_split_is_told(planning: Planning) -> None:
+    assert planning.splittings
+    found = planning.to_json()["splittings"]
+    standing = {tuple(group["nodes"]) for group in planning.to_json()["groups"]}
+    standing |= {(one["node"],) for one in planning.to_json()["excluded"]}
+    for splitting in found:
+        assert splitting["candidates"]
+        root, *below = splitting["parts"]
+        leaves = [part for part in below if not part["split"]]
+        assert all(tuple(part["nodes"]) in standing for part in leaves)
+        assert sorted(name for part in leaves for name in part["nodes"]) == sorted(root["nodes"])

@@ -30,7 +30,8 @@ from fusewise.accel.search.catalogue import search_named
 from fusewise.accel.search.repair import Repair
 from fusewise.accel.search.result import Budget, Result
 from fusewise.accel.split.recursive import RecursiveSplitter
-from fusewise.accel.split.splitter import Step
+from fusewise.accel.split.splitter import Splitting, Step
+from fusewise.accel.split.tree import kept
 from fusewise.accel.words import bytes_of
 from fusewise.errors import UnsupportedModel, UsageError
 from fusewise.files import write_text, written_whole
@@ -70,13 +71,18 @@ class PlanOptions:
 
 @dataclass(frozen=True)
 class Planning:
-    """A plan, how it was found, and what it is about. `graph` is the prepared graph, node v being operator v of the plan."""
+    """A plan, how it was found, and what it is about.
+
+    `graph` is the prepared graph, node v being operator v of the plan. `splittings` are the groups that the search met, that did
+    not fit, and whose parts stand in the plan.
+    """
 
     plan: Plan
     result: Result
     setting: Setting
     costs: Costs
     graph: Graph
+    splittings: tuple[Splitting, ...] = ()
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -90,7 +96,7 @@ class Planning:
 
     def to_json(self) -> dict[str, Any]:
         """The whole plan as plain data."""
-        return plan_json(self.plan, self.result, self.setting, self.boundaries)
+        return plan_json(self.plan, self.result, self.setting, self.boundaries, self.splittings)
 
     def to_onnx(self) -> onnx.ModelProto:
         """The prepared model with each group as a model-local function; it computes the same in any runtime."""
@@ -157,9 +163,8 @@ def plan_graph(
         splitter = RecursiveSplitter(costs, explainer, Share(options.share), seed=options.seed)
     budget = Budget(options.plans, options.seconds)
     told = None if progress is None else _told(progress, budget)
-    result = search(
-        costs, budget, np.random.default_rng(options.seed), Repair(costs, splitter, seed=options.seed), told
-    )
+    repair = Repair(costs, splitter, seed=options.seed)
+    result = search(costs, budget, np.random.default_rng(options.seed), repair, told)
     plan = plan_of(costs, result.groups, chip)
     check(plan, prepared)
     setting = Setting(
@@ -173,7 +178,7 @@ def plan_graph(
         options.explainer,
         options.seed,
     )
-    return Planning(plan, result, setting, costs, prepared)
+    return Planning(plan, result, setting, costs, prepared, kept(repair.splittings.values(), result.groups))
 
 
 def _hardware(options: PlanOptions) -> Hardware:

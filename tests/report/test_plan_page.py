@@ -32,15 +32,23 @@ class Nesting(HTMLParser):
 
 
 def test_the_page_of_a_plan() -> None:
-    found = fusewise.plan("zoo:squeezenet1_1", search="local", plans=60, buffer="128KiB")
-    text = plan_page(found.plan, found.result, found.setting, found.boundaries)
+    found = fusewise.plan("zoo:squeezenet1_1", search="local", plans=60, buffer="128KiB", explainer="smallest")
+    text = plan_page(found)
     parser = Nesting()
     parser.feed(text)
     assert not parser.open
     assert not re.search(r"(src|href)=|url\(|@import|<script", text)
     for operator in found.plan.network.operators:
         assert operator.name in text
-    for heading in ("The plan", "Groups", "Network", "Why groups end", "Left out", "The search"):
+    for heading in (
+        "The plan",
+        "Groups",
+        "Network",
+        "Why groups end",
+        "Left out",
+        "The search",
+        "Groups that were split",
+    ):
         assert heading in text
 
 

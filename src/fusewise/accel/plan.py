@@ -23,14 +23,13 @@ __all__ = ["ExcludedOperator", "Plan", "PlannedGroup", "partition_of", "plan_of"
 
 @dataclass(frozen=True, slots=True)
 class PlannedGroup:
-    """Operators that run as one, ascending, with the group's figures. `reasons` say why it ends where it does, if asked."""
+    """Operators that run as one, ascending, with the group's figures."""
 
     operators: tuple[int, ...]
     buffer_bytes: int
     dram_bytes: int
     latency_ms: float
     energy_mj: float
-    reasons: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

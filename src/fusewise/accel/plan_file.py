@@ -12,12 +12,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fusewise.accel.bits import mask_of
+from fusewise.accel.bits import bits_of, mask_of
 from fusewise.accel.hardware import Hardware
 from fusewise.accel.network import Network
 from fusewise.accel.plan import Plan
 from fusewise.accel.reasons import Boundary, sentence
 from fusewise.accel.search.result import Result
+from fusewise.accel.split.splitter import Splitting
+from fusewise.accel.split.tree import parts_of
 from fusewise.errors import InvalidModel, UsageError
 
 __all__ = ["SCHEMA", "SavedPlan", "Setting", "plan_json", "read_plan", "summary_of"]
@@ -63,8 +65,14 @@ def summary_of(plan: Plan, result: Result, *, explained: bool) -> dict[str, Any]
     }
 
 
-def plan_json(plan: Plan, result: Result, setting: Setting, boundaries: Sequence[Boundary]) -> dict[str, Any]:
-    """The whole file; `boundaries` are the plan's (`accel.reasons`)."""
+def plan_json(
+    plan: Plan,
+    result: Result,
+    setting: Setting,
+    boundaries: Sequence[Boundary],
+    splittings: Sequence[Splitting] = (),
+) -> dict[str, Any]:
+    """The whole file; `boundaries` are the plan's (`accel.reasons`), `splittings` what became of groups that did not fit."""
     operators = plan.network.operators
     reasons: dict[int, list[str]] = {}
     for boundary in boundaries:
@@ -104,8 +112,33 @@ def plan_json(plan: Plan, result: Result, setting: Setting, boundaries: Sequence
             {**asdict(edge), "producer": operators[edge.producer].name, "consumer": operators[edge.consumer].name}
             for edge in boundaries
         ],
+        "splittings": [_splitting_json(plan.network, splitting) for splitting in splittings],
         "history": [list(point) for point in result.history],
         "notes": list(result.notes),
+    }
+
+
+def _splitting_json(network: Network, splitting: Splitting) -> dict[str, Any]:
+    """A tree of splits: the edges that the explanation blamed, and every part, split parts before their halves."""
+
+    def names(group: int) -> list[str]:
+        return [network.operators[v].name for v in bits_of(group)]
+
+    def edge(ends: tuple[int, int] | None) -> list[str] | None:
+        return None if ends is None else [network.operators[v].name for v in ends]
+
+    return {
+        "rectified": splitting.rectified,
+        "candidates": [edge(ends) for ends in splitting.candidates],
+        "parts": [
+            {
+                "depth": part.depth,
+                "nodes": names(part.group),
+                "split": part.step is not None,
+                "edge": part.step and edge(part.step.edge),
+            }
+            for part in parts_of(network, splitting)
+        ],
     }
 
 

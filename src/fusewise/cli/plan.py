@@ -127,7 +127,7 @@ def _write(found: Planning, path: Path) -> None:
     from fusewise.report.plan_page import plan_page
 
     if path.suffix == ".html":
-        write_text(path, plan_page(found.plan, found.result, found.setting, found.boundaries))
+        write_text(path, plan_page(found))
     else:
         found.save(path)
 

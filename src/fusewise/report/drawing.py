@@ -29,11 +29,12 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """From one box to a later one."""
+    """From one box to a later one; drawn thick when `marked`."""
 
     before: int
     after: int
     title: str = ""
+    marked: bool = False
 
 
 def columns(count: int, edges: Sequence[Edge]) -> list[int]:
@@ -86,7 +87,7 @@ def _edge(edge: Edge, boxes: Sequence[Box], column: Sequence[int]) -> str:
     y1 = _MARGIN + edge.after * _ROW
     inside = boxes[edge.before].group is not None and boxes[edge.before].group == boxes[edge.after].group
     colour = "var(--ink)" if inside else "var(--mark)"
-    style = f'stroke="{colour}" stroke-width="{1 if inside else 2}"'
+    style = f'stroke="{colour}" stroke-width="{4 if edge.marked else 1 if inside else 2}"'
     if not inside:
         style += ' stroke-dasharray="5 3"'
     blocked = any(column[k] == column[edge.before] for k in range(edge.before + 1, edge.after))

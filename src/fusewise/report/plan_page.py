@@ -4,28 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fusewise.accel.bits import mask_of
 from fusewise.accel.plan import Plan
-from fusewise.accel.plan_file import Setting, summary_of
+from fusewise.accel.plan_file import summary_of
 from fusewise.accel.reasons import Boundary, sentence
 from fusewise.accel.schemes.scheme import bytes_for
 from fusewise.accel.search.result import Result
+from fusewise.accel.split.splitter import Splitting
 from fusewise.accel.words import size_text
+from fusewise.planning import Planning
 from fusewise.report.charts import bar, curve
 from fusewise.report.drawing import Box, Edge, network
 from fusewise.report.page import Markup, page, paragraph, section, table, tiles
+from fusewise.report.split_trees import split_tree
 
 __all__ = ["plan_page"]
 
 
-def plan_page(plan: Plan, result: Result, setting: Setting, boundaries: Sequence[Boundary]) -> str:
+def plan_page(found: Planning) -> str:
     """The whole page."""
+    plan, result, setting = found.plan, found.result, found.setting
     title = f"{setting.model}: {setting.scheme.upper()} on {plan.hardware.name}, {size_text(plan.capacity)}"
     parts = [
         section("The plan", _figures(plan, result), paragraph(_proof(result)), *map(paragraph, result.notes)),
         section("Groups", paragraph(_LEGEND), _groups(plan)),
-        section("Network", paragraph(_DRAWN), _drawing(plan)),
-        section("Why groups end where they do", _reasons(plan, boundaries)),
+        section("Network", paragraph(_DRAWN), _drawing(plan, found.splittings)),
+        section("Why groups end where they do", _reasons(plan, found.boundaries)),
     ]
+    if found.splittings:
+        number = {mask_of(group.operators): k for k, group in enumerate(plan.groups)}
+        trees = [split_tree(found.costs, splitting, number) for splitting in found.splittings]
+        parts.append(section("Groups that were split", paragraph(_SPLIT), *trees))
     if plan.excluded:
         parts.append(section("Left out", _excluded(plan)))
     if len(result.history) > 1:
@@ -41,8 +50,12 @@ _UNITS = {"dram": (1e-6, "MB of DRAM traffic"), "latency": (1.0, "ms"), "energy"
 
 _LEGEND = "The mark in the first bar is the buffer's capacity. DRAM traffic counts reads, writes and weights, once for each group."
 _DRAWN = (
-    "A colour is a group, a dashed box runs alone through DRAM, a dashed line crosses DRAM. Point at a box or a line for its"
-    " figures."
+    "A colour is a group, a dashed box runs alone through DRAM, a dashed line crosses DRAM, a thick line is an edge that an"
+    " explanation blamed for a group that did not fit. Point at a box or a line for its figures."
+)
+_SPLIT = (
+    "These groups came up in the search and did not fit; what they were split into stands in the plan. A part is followed by its"
+    " halves."
 )
 
 
@@ -93,7 +106,8 @@ def _groups(plan: Plan) -> Markup:
     return table(("group", "from … to", "operators", "buffer", "", "DRAM", ""), rows, words=2)
 
 
-def _drawing(plan: Plan) -> Markup:
+def _drawing(plan: Plan, splittings: Sequence[Splitting]) -> Markup:
+    blamed = {edge for splitting in splittings for edge in splitting.candidates}
     net, bits = plan.network, plan.scheme.bits
     owner = {v: number for number, group in enumerate(plan.groups) for v in group.operators}
     alone = {one.operator: one for one in plan.excluded}
@@ -109,7 +123,7 @@ def _drawing(plan: Plan) -> Markup:
         crossing = sum(
             net.tensors[t].elements for t in net.operators[before].writes if net.tensors[t].consumers >> after & 1
         )
-        edges.append(Edge(before, after, f"{size_text(bytes_for(crossing, bits))}"))
+        edges.append(Edge(before, after, size_text(bytes_for(crossing, bits)), (before, after) in blamed))
     return network(boxes, edges)
 
 
