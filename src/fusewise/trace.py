@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-__all__ = ["INTER_BLOCK", "INTRA_BLOCK", "Event", "Trace"]
+__all__ = ["INTER_BLOCK", "INTRA_BLOCK", "SEALED", "Event", "Trace"]
 
 INTRA_BLOCK, INTER_BLOCK = "intra-block", "inter-block"
 """Two optimisations that `Trace.disabled` may name: an index change in place of moving data, and the memory layout that the
 dominant operator of a group likes."""
+
+SEALED = "inside a fused block"
+"""The reason in the event of a rewrite that a fused block kept out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +43,13 @@ class Trace:
     """A growing list of events, passed as an argument to whoever decides.
 
     `limit`: gated decisions with a serial number at or above it are refused (None: all allowed). `disabled`: names of
-    passes, rules and kernels that are refused, as `name` or `name@node`.
+    passes, rules and kernels that are refused, as `name` or `name@node`. `sealed`: nodes that no rewrite may touch, because a
+    fused block holds them.
     """
 
     limit: int | None = None
     disabled: frozenset[str] = frozenset()
+    sealed: frozenset[str] = frozenset()
     events: list[Event] = field(default_factory=list)
     gates: int = 0
 
@@ -76,8 +81,11 @@ class Trace:
         serial = self.gates
         self.gates += 1
         blocked = what in self.disabled or any(f"{what}@{name}" in self.disabled for name in where)
-        allowed = not blocked and (self.limit is None or serial < self.limit)
-        note = reason if allowed else "disabled by name" if blocked else "past the bisection limit"
+        inside = kind == "rewrite" and not self.sealed.isdisjoint(where)
+        allowed = not blocked and not inside and (self.limit is None or serial < self.limit)
+        note = (
+            reason if allowed else "disabled by name" if blocked else SEALED if inside else "past the bisection limit"
+        )
         self.events.append(Event(serial, kind, what, where, note, before, after, allowed))
         return allowed
 

@@ -33,6 +33,8 @@ NOTHING = [
     "a = Flatten(x) {axis=1}\nconstant s: int64[3] = [2, 3, 4]\ny = Reshape(a, s)",
     "constant s: int64[1] = [1]\na = Unsqueeze(x, s)\ny = Squeeze(a, s)",
     "a, b = Split(x) {axis=-1, num_outputs=2}\ny = Concat(a, b) {axis=2}",
+    "constant n: int64[1] = [0]\na = Unsqueeze(x, n)\ny = ReduceMean(a, n) {keepdims=0}",
+    "y = ReduceSum(x) {noop_with_empty_axes=1}",
 ]
 
 
@@ -45,6 +47,10 @@ def test_no_movement(rewrites: Any, body: str) -> None:
     "body, expected",
     [
         ("a = Transpose(x) {perm=[1, 2, 0]}\ny = Transpose(a) {perm=[1, 0, 2]}", "y = Transpose(x) {perm=[2, 1, 0]}"),
+        (
+            "input z: float32[1,8,1,1]\nconstant n: int64[2] = [2, 3]\ny = ReduceMean(z, n) {keepdims=0}",
+            "constant n_y_shape = [1, 8]\ny = Reshape(z, n_y_shape)",
+        ),
         ("a = Transpose(x)\ny = Transpose(a) {perm=[1, 0, 2]}", "y = Transpose(x) {perm=[1, 2, 0]}"),
         (
             "a = Flatten(x) {axis=2}\nconstant s: int64[2] = [3, 8]\ny = Reshape(a, s)",
@@ -125,6 +131,8 @@ def test_outputs_keep_their_names(rewrites: Any) -> None:
         "a, b = Split(x) {axis=2, num_outputs=2}\ny = Concat(a, b) {axis=1}",
         "input z: float32[2,1,4]\na = Concat(x, z) {axis=1}\nu, y = Split(a) {axis=1, num_outputs=2}\nreturn u, y",
         "constant c: bool[4] = [true, false, true, true]\ninput z: float32[2,3,4]\ny = Where(c, x, z)",
+        "constant n: int64[1] = [1]\ny = ReduceMean(x, n)",
+        "input z: float32[1,8,1]\nconstant n: int64[1] = [2]\ny = ReduceL1(z, n)",
         "constant s: int64[2] = [6, 4]\na = Reshape(x, s)\ny = Flatten(a) {axis=0}\nreturn y, a",
     ],
 )

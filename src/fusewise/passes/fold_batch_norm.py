@@ -16,7 +16,7 @@ from fusewise.passes.channels import Affine, scaled
 from fusewise.passes.edit import Change, Edit, LocalRule, rebuilt, sweep
 from fusewise.trace import Trace
 
-__all__ = ["fold_batch_norm", "lower_batch_norm"]
+__all__ = ["INTO_CONSUMER", "fold_batch_norm", "lower_batch_norm"]
 
 
 def fold_batch_norm(graph: Graph, trace: Trace) -> Graph:
@@ -27,7 +27,9 @@ def fold_batch_norm(graph: Graph, trace: Trace) -> Graph:
     Refused: someone else reads the producer's result; statistics or weights are not constant; a padded Conv after a batch
     normalisation with a shift, where the padding would have to be the shift's opposite.
     """
-    return sweep(graph, trace, (LocalRule("batch-norm-into-producer", ("BatchNormalization",), _into_producer), _AFTER))
+    return sweep(
+        graph, trace, (LocalRule("batch-norm-into-producer", ("BatchNormalization",), _into_producer), INTO_CONSUMER)
+    )
 
 
 def lower_batch_norm(graph: Graph, trace: Trace) -> Graph:
@@ -108,4 +110,5 @@ def _into_consumer(edit: Edit, node: Node) -> Change | None:
     return Change((before, node), "statistics are constant", (merged,))
 
 
-_AFTER = LocalRule("batch-norm-into-consumer", ("Conv",), _into_consumer)
+INTO_CONSUMER = LocalRule("batch-norm-into-consumer", ("Conv",), _into_consumer)
+"""Batch normalisation into the convolution behind it."""

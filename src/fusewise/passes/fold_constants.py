@@ -19,7 +19,7 @@ from fusewise.passes.edit import Change, Edit, LocalRule, sweep
 from fusewise.passes.merge_equal import NOT_REPEATABLE
 from fusewise.trace import Trace
 
-__all__ = ["LARGEST_BYTES", "fold_constants"]
+__all__ = ["LARGEST_BYTES", "fold_constants", "fold_node"]
 
 SMALL_BYTES = 64 * 1024
 """Constants up to this size are folded whatever they grow from."""
@@ -44,10 +44,11 @@ def fold_constants(graph: Graph, trace: Trace) -> Graph:
     Left alone: random operators, bodies of control flow, and what would grow: a folded constant is small, or at most 16 MiB
     and four times its operands, or no larger than they are.
     """
-    return sweep(graph, trace, (LocalRule("fold_constants", (), _fold),))
+    return sweep(graph, trace, (LocalRule("fold_constants", (), fold_node),))
 
 
-def _fold(edit: Edit, node: Node) -> Change | None:
+def fold_node(edit: Edit, node: Node) -> Change | None:
+    """The change that makes the outputs of a node constant, when they can and should be."""
     if not (node.op in _FROM_TYPE or all(value in edit.constants for value in node.reads)):
         return None
     if node.op in NOT_REPEATABLE or any(isinstance(value, Subgraph) for _, value in node.attributes):

@@ -13,6 +13,15 @@ from fusewise.trace import Trace
 __all__ = ["RULES", "simplify_movement"]
 
 _RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+_OF_ONE_ITSELF = (
+    "GlobalAveragePool",
+    "GlobalMaxPool",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSum",
+)
 
 
 def simplify_movement(graph: Graph, trace: Trace) -> Graph:
@@ -118,6 +127,17 @@ def _reshape_twice(edit: Edit, node: Node) -> Change | None:
     return Change((before, node), "only the last shape counts", (merged,))
 
 
+def _over_one(edit: Edit, node: Node) -> Change | None:
+    """A reduction over axes of one element each."""
+    given, kind = edit.static(node.inputs[0]), edit.static(node.outputs[0])
+    if given is None or kind is None or given.size != kind.size or not kind.size:
+        return None
+    if given.dims == kind.dims:
+        return _same(node, "one element each")
+    shape = edit.constant(np.array(kind.dims, dtype=np.int64), f"{node.label}_shape")
+    return Change((node,), "one element each", (rebuilt(node, "Reshape", (node.inputs[0], shape)),))
+
+
 def _concat_of_split(edit: Edit, node: Node) -> Change | None:
     """All parts of one Split, in order, along its axis."""
     split = edit.made_by(node.inputs[0], "Split")
@@ -210,6 +230,7 @@ RULES: tuple[LocalRule, ...] = (
     LocalRule("drop-empty-pad", ("Pad",), _no_padding),
     LocalRule("drop-single-part", ("Concat", "Split"), _single_part),
     LocalRule("drop-same-resize", ("Resize",), _same_resize),
+    LocalRule("drop-reduction-of-one", _OF_ONE_ITSELF, _over_one),
     LocalRule("drop-constant-where", ("Where",), _chosen),
     LocalRule("merge-transposes", ("Transpose",), _transpose),
     LocalRule("merge-reshapes", _RESHAPES, _reshape_twice),

@@ -1,0 +1,251 @@
+"""The passes of architecture-aware optimisation by their published names, and what each is on this graph.
+
+Twenty-eight passes of TVM's Relay as Verma et al. list them (CF 2022), and BackwardFoldScaleAxis, without which batch normalisation
+never reaches the weights. A pass that has nothing to do on this graph is in the table all the same and says why, so that
+published lists run as they are.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from fusewise.errors import UsageError
+from fusewise.ir.graph import Graph
+from fusewise.passes.absorb_bias import absorb_bias
+from fusewise.passes.absorb_padding import absorb_padding
+from fusewise.passes.absorb_scale import absorb_scale
+from fusewise.passes.bookkeeping import annotate_spans, unchanged
+from fusewise.passes.canonical_casts import canonical_casts
+from fusewise.passes.catalogue import CATALOGUE, Pass
+from fusewise.passes.combine_parallel import combine_batch_matmul, combine_conv2d, combine_dense
+from fusewise.passes.convert_layout import convert_layout
+from fusewise.passes.decompose_norms import simplify_inference
+from fusewise.passes.drop_dead import drop_dead
+from fusewise.passes.drop_zeros import drop_zeros
+from fusewise.passes.dynamic_to_static import dynamic_to_static
+from fusewise.passes.fast_math import fast_math
+from fusewise.passes.fold_constants import fold_constants
+from fusewise.passes.fold_scale_forward import fold_scale_forward
+from fusewise.passes.hints import alter_op_layout, defuse_ops, fuse_ops
+from fusewise.passes.merge_equal import merge_equal
+from fusewise.passes.reassociate import reassociate
+from fusewise.passes.recognise_activations import recognise_activations
+from fusewise.passes.recognise_attention import recognise_attention
+from fusewise.passes.recognise_norms import recognise_norms
+from fusewise.passes.simplify_arithmetic import simplify_arithmetic
+from fusewise.passes.simplify_movement import simplify_movement
+from fusewise.passes.transposed_weights import simplify_fc_transpose
+from fusewise.trace import Trace
+
+__all__ = ["ADDED", "PUBLISHED", "PublishedPass", "Step", "step_named", "step_names"]
+
+_MOST_ROUNDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedPass:
+    """One published pass.
+
+    `level` is the optimisation level its authors declare, None for a pass that only calls others. `idle` says why it has nothing
+    to do on this graph, and is empty for a pass that has. A pass that must be `asked` for is left out of lists unless the user
+    allows approximations.
+    """
+
+    name: str
+    function: Pass
+    summary: str
+    numeric_class: str
+    level: int | None
+    idle: str = ""
+    asked: bool = False
+
+
+def _in_turn(*passes: Pass, rounds: int = 1) -> Pass:
+    """Passes one after another, again while something changes, but at most `rounds` times."""
+
+    def run(graph: Graph, trace: Trace) -> Graph:
+        for _ in range(rounds):
+            start = graph
+            for step in passes:
+                graph = step(graph, trace)
+            if graph is start:
+                break
+        return graph
+
+    return run
+
+
+_combine_all = _in_turn(combine_conv2d, combine_dense, combine_batch_matmul)
+_simplify = _in_turn(simplify_movement, simplify_arithmetic, drop_zeros, reassociate, rounds=_MOST_ROUNDS)
+_composites = _in_turn(recognise_norms, recognise_activations, recognise_attention)
+
+PUBLISHED: tuple[PublishedPass, ...] = (
+    PublishedPass(
+        "AlterOpLayout",
+        alter_op_layout,
+        "lets heavy operators choose their layout and have weights packed for it",
+        "exact",
+        3,
+    ),
+    PublishedPass("AnnotateSpans", annotate_spans, "notes where every node comes from", "exact", 0),
+    PublishedPass(
+        "BatchingOps", _combine_all, "combines parallel convolutions, dense and batched products", "exact", None
+    ),
+    PublishedPass("CanonicalizeCast", canonical_casts, "gives every reader of a widening cast its own", "exact", 3),
+    PublishedPass(
+        "CanonicalizeOps", absorb_bias, "makes a constant sum per channel the operator's bias", "reassociating", 3
+    ),
+    PublishedPass("CombineParallelConv2D", combine_conv2d, "combines convolutions of one image", "exact", 4),
+    PublishedPass(
+        "CombineParallelDense", combine_dense, "combines products of one tensor with constant matrices", "exact", 4
+    ),
+    PublishedPass(
+        "ConvertLayout", convert_layout, "moves transpositions between layouts to where they cancel", "reassociating", 3
+    ),
+    PublishedPass("DeadCodeElimination", drop_dead, "removes nodes and outputs that nothing needs", "exact", 1),
+    PublishedPass("DefuseOps", defuse_ops, "takes fused blocks apart", "exact", 3),
+    PublishedPass("DynamicToStatic", dynamic_to_static, "makes computed sizes numbers", "exact", 2),
+    PublishedPass("EliminateCommonSubexpr", merge_equal, "computes and stores once what is there twice", "exact", 3),
+    PublishedPass(
+        "FakeQuantizationToInteger",
+        unchanged,
+        "makes quantised regions integer operators",
+        "exact",
+        0,
+        "integer kernels do not pay here yet, so quantised operators stay between their conversions",
+    ),
+    PublishedPass(
+        "FastMath", fast_math, "puts a cheaper function in place of the error function", "approximate", 4, asked=True
+    ),
+    PublishedPass(
+        "FirstOrderGradient",
+        unchanged,
+        "adds gradients",
+        "exact",
+        0,
+        "a graph for inference has no use for gradients",
+    ),
+    PublishedPass("FoldConstant", fold_constants, "computes what does not depend on the inputs", "exact", 2),
+    PublishedPass(
+        "FoldExplicitPadding", absorb_padding, "takes padding into the convolution or pooling behind it", "exact", 0
+    ),
+    PublishedPass(
+        "ForwardFoldScaleAxis",
+        fold_scale_forward,
+        "takes a factor per channel into the weights behind it",
+        "reassociating",
+        3,
+    ),
+    PublishedPass("FuseOps", fuse_ops, "fuses operators by fixed patterns", "exact", 0),
+    PublishedPass(
+        "MergeComposite",
+        _composites,
+        "finds normalisations, activations and attention that were written out",
+        "reassociating",
+        0,
+    ),
+    PublishedPass(
+        "PartitionGraph",
+        unchanged,
+        "gives parts of the graph to other back ends",
+        "exact",
+        0,
+        "there is one back end",
+    ),
+    PublishedPass(
+        "RemoveUnusedFunctions",
+        unchanged,
+        "removes functions that nothing calls",
+        "exact",
+        1,
+        "functions are expanded when a model is loaded",
+    ),
+    PublishedPass(
+        "SimplifyExpr", _simplify, "removes what changes nothing and merges what stands in a row", "reassociating", 0
+    ),
+    PublishedPass(
+        "SimplifyFCTranspose", simplify_fc_transpose, "stores the weights of products as they are read", "exact", 4
+    ),
+    PublishedPass(
+        "SimplifyInference",
+        simplify_inference,
+        "writes normalisations out and drops what only training needs",
+        "reassociating",
+        0,
+    ),
+    PublishedPass(
+        "ToANormalForm",
+        unchanged,
+        "names every intermediate result",
+        "exact",
+        1,
+        "every value of this graph has a name",
+    ),
+    PublishedPass(
+        "ToGraphNormalForm", unchanged, "makes the program a graph", "exact", 1, "the program is a graph already"
+    ),
+    PublishedPass(
+        "ToMixedPrecision",
+        unchanged,
+        "computes products in half the precision",
+        "approximate",
+        0,
+        "there are no kernels of half precision that keep float32 sums",
+        asked=True,
+    ),
+)
+"""The twenty-eight, in alphabetical order."""
+
+ADDED: tuple[PublishedPass, ...] = (
+    PublishedPass(
+        "BackwardFoldScaleAxis",
+        absorb_scale,
+        "takes a factor per channel into the weights before it",
+        "reassociating",
+        3,
+    ),
+    PublishedPass("CombineParallelBatchMatmul", combine_batch_matmul, "combines products of one tensor", "exact", 4),
+)
+"""Two that its authors have in the same compiler: the 29th, and the third part of BatchingOps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A pass as a list of passes names it: from the published table, or of this program's clean-up."""
+
+    name: str
+    function: Pass
+    summary: str
+    numeric_class: str
+    idle: str = ""
+    asked: bool = False
+
+
+_STEPS: Mapping[str, Step] = MappingProxyType(
+    {
+        **{row.name: Step(row.name, row.function, row.summary, row.numeric_class) for row in CATALOGUE},
+        **{
+            row.name: Step(row.name, row.function, row.summary, row.numeric_class, row.idle, row.asked)
+            for row in (*PUBLISHED, *ADDED)
+        },
+    }
+)
+
+
+def step_named(name: str) -> Step:
+    """The pass called `name`; `UsageError` with the nearest names when there is none."""
+    found = _STEPS.get(name)
+    if found is None:
+        lowered = {known.lower(): known for known in _STEPS}
+        near = [lowered[key] for key in difflib.get_close_matches(name.lower(), lowered, n=2, cutoff=0.5)]
+        hint = f"did you mean {' or '.join(near)}?" if near else "'fusewise passes --list' names them all"
+        raise UsageError(f"there is no pass called {name!r}; {hint}")
+    return found
+
+
+def step_names() -> Sequence[str]:
+    """Every name, the clean-up first."""
+    return tuple(_STEPS)
