@@ -7,8 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from fusewise import api
 from fusewise.errors import UsageError
 from fusewise.fusion.cost import Costs
+from fusewise.fusion.legal import Limits
 from fusewise.fusion.plan import PLANNERS, partition, plan
 from fusewise.fusion.verdicts import Reason
 from fusewise.ir.graph import Graph
@@ -167,6 +169,36 @@ def test_another_element_of_the_product_is_needed() -> None:
     b = GraphBuilder()
     h = b.op("MatMul", b.input("x", (8, 8)), weights(b, 8, 8))
     assert reasons(b.finish(b.op("Add", h, b.op("Transpose", h)))) == {Reason.ELSEWHERE}
+
+
+def picked(b: GraphBuilder) -> list[str]:
+    """Rows of a table where another input is not zero, as exporters write indexing by a mask."""
+    places = b.op("Squeeze", b.op("Transpose", b.op("NonZero", b.input("mask", (6,))), perm=[1, 0]), b.constant([1]))
+    rows = b.op("Gather", b.op("Relu", b.input("table", (6, 4))), places)
+    return [b.op("Unsqueeze", rows, b.constant([0])), b.op("Shape", rows)]
+
+
+def test_movement_of_unknown_size_is_one_host_step() -> None:
+    b = GraphBuilder()
+    graph = b.finish(*picked(b))
+    assert groups(graph) == ["NonZero", "Relu", "Transpose+Squeeze+Gather+Unsqueeze", "Shape"]
+    assert reasons(graph) == {Reason.HOST, Reason.SHAPE}
+    rng = np.random.default_rng(0)
+    feeds = {"mask": np.array([0, 1, 0, 1, 1, 0], np.float32), "table": rng.standard_normal((6, 4), np.float32)}
+    compiled = api.compile(graph, threads=1, cache=False)
+    rows, shape = compiled.run(None, feeds)
+    np.testing.assert_array_equal(rows, np.maximum(feeds["table"][[1, 3, 4]], 0)[None])
+    assert shape.tolist() == [3, 4]
+    assert (compiled.summary["host_steps"], len(compiled.summary["host"])) == (3, 6)
+
+
+def test_a_host_step_has_an_end() -> None:
+    b = GraphBuilder()
+    x = b.input("x", ("n", 3))
+    for _ in range(5):
+        x = b.op("Relu", x)
+    found = plan(b.finish(x), Trace(), limits=Limits(nodes=2)).partition.groups
+    assert [len(group.nodes) for group in found] == [2, 2, 1]
 
 
 def test_costs_decide_where_the_table_asks() -> None:

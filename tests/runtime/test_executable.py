@@ -17,6 +17,7 @@ from fusewise.ir.types import SequenceType, TensorType
 from fusewise.lower.program import Buffer, HostStep, KernelCode, NativeStep, Place, Port, Program
 from fusewise.runtime.cache import KernelCache
 from fusewise.runtime.executable import build
+from fusewise.runtime.program_json import program_from_json, program_to_json
 
 F8 = TensorType(FLOAT32, (2, 4))
 
@@ -49,6 +50,12 @@ def binary(symbol, count, element="float", operation="fadd"):
       ret void
     }}"""
     return KernelCode(symbol, f"binary {count} {element} {operation}", lambda: text)
+
+
+def host_step(node, opset, reads, writes, reason="", group=-1):
+    """A step of one node; what it leaves out is written as in the node, under an empty name."""
+    named = [tuple(operand for operand in operands if operand[0]) for operands in (reads, writes)]
+    return HostStep((node,), opset, *named, (reason,), group)
 
 
 def constant(array):
@@ -229,7 +236,7 @@ def test_host_step_between_kernels():
     buffers = [Buffer("input", 32), Buffer("output", 32), Buffer("arena", 32, 0), constant(W)]
     steps = [
         NativeStep(0, (Place(0), Place(3), Place(2)), "add", 0),
-        HostStep(Node("Neg", ("a",), ("b",)), 22, (("a", Place(2), F8),), (("b", Place(2), F8),), "test", 1),
+        host_step(Node("Neg", ("a",), ("b",)), 22, (("a", Place(2), F8),), (("b", Place(2), F8),), "test", 1),
         NativeStep(0, (Place(2), Place(3), Place(1)), "add", 2),
     ]
     executable = build(program(buffers, [binary("add", 8)], steps), threads=2)
@@ -252,8 +259,8 @@ def test_host_step_on_ports_and_host_buffers():
     """A host step reads part of the caller's input and fills a host buffer; the next writes the caller's output."""
     half = TensorType(FLOAT32, (4,))
     steps = [
-        HostStep(Node("Neg", ("a",), ("b",)), 22, (("a", Place(0, 16), half),), (("b", Place(2), half),)),
-        HostStep(
+        host_step(Node("Neg", ("a",), ("b",)), 22, (("a", Place(0, 16), half),), (("b", Place(2), half),)),
+        host_step(
             Node("Concat", ("b", "b"), ("y",), attributes_of(axis=0)),
             22,
             (("b", Place(2), half), ("b", Place(2), half)),
@@ -271,15 +278,36 @@ def test_host_step_on_ports_and_host_buffers():
     np.testing.assert_array_equal(executable.run(None, {"x": X})[0], np.tile(-X[1], 2))
 
 
+def test_host_step_of_several_nodes():
+    """y = Neg(x) + count of positions where x is not zero; what the nodes give each other is nobody else's."""
+    nodes = (
+        Node("NonZero", ("x",), ("n",)),
+        Node("Shape", ("n",), ("s",)),
+        Node("Cast", ("s",), ("c",), attributes_of(to=1)),
+        Node("ReduceMax", ("c",), ("m",), attributes_of(keepdims=0)),
+        Node("Neg", ("x",), ("b",)),
+        Node("Add", ("b", "m"), ("y",)),
+    )
+    step = HostStep(nodes, 22, (("x", Place(0), F8),), (("y", Place(1), F8), ("s", None, None)), ("",) * 6)
+    outputs = (Port("y", F8, 1), Port("s", TensorType(INT64, (2,)), -1))
+    made = program([Buffer("input", 32), Buffer("output", 32)], [], [step], outputs=outputs)
+    assert made.figures["host_steps"] == 1
+    assert [row["op"] for row in made.host_nodes] == [node.op for node in nodes]
+    y, s = build(made).run(None, {"x": X})
+    np.testing.assert_array_equal(y, 8 - X)
+    assert s.tolist() == [2, 8]
+    assert program_from_json(program_to_json(made)).steps == made.steps
+
+
 def test_dynamic_values_outlive_the_memory_they_came_from():
     """A sequence keeps an arena tensor that a later step overwrites."""
     buffers = [Buffer("input", 32), Buffer("output", 32), Buffer("arena", 32, 0), constant(W)]
     sequence = SequenceType(F8)
     steps = [
         NativeStep(0, (Place(0), Place(3), Place(2))),
-        HostStep(Node("SequenceConstruct", ("a",), ("s",)), 22, (("a", Place(2), F8),), (("s", None, None),)),
+        host_step(Node("SequenceConstruct", ("a",), ("s",)), 22, (("a", Place(2), F8),), (("s", None, None),)),
         NativeStep(0, (Place(2), Place(2), Place(2))),
-        HostStep(
+        host_step(
             Node("SequenceAt", ("s", "k"), ("y",)), 22, (("s", None, None), ("k", None, None)), (("y", Place(1), F8),)
         ),
     ]
@@ -301,8 +329,8 @@ def test_dynamic_ports():
     """Strings and tensors of unknown shape never touch native memory."""
     words, found = TensorType(STRING, (None,)), TensorType(INT64, (1, None))
     steps = [
-        HostStep(Node("NonZero", ("m",), ("n",)), 22, (("m", None, None),), (("n", None, None),)),
-        HostStep(Node("Identity", ("w",), ("v",)), 22, (("w", None, None),), (("v", None, None),)),
+        host_step(Node("NonZero", ("m",), ("n",)), 22, (("m", None, None),), (("n", None, None),)),
+        host_step(Node("Identity", ("w",), ("v",)), 22, (("w", None, None),), (("v", None, None),)),
     ]
     made = program(
         [],
@@ -325,13 +353,13 @@ def test_optional_operands_and_results():
     clip = Node("Clip", ("y", "", "high"), ("z",))
     scalar = TensorType(FLOAT32, ())
     steps = [
-        HostStep(
+        host_step(
             node,
             22,
             (("x", Place(0), kind), ("", None, None), ("t", None, None)),
             (("y", Place(2), kind), ("", None, None)),
         ),
-        HostStep(
+        host_step(
             clip, 22, (("y", Place(2), kind), ("", None, None), ("high", Place(3), scalar)), (("z", Place(1), kind),)
         ),
     ]
@@ -345,7 +373,7 @@ def test_optional_operands_and_results():
 
 
 def test_host_step_of_another_shape_or_type_than_promised():
-    wrong = HostStep(
+    wrong = host_step(
         Node("NonZero", ("x",), ("y",)), 22, (("x", Place(0), F8),), (("y", Place(1), TensorType(INT64, (2, 7))),)
     )
     kind = TensorType(INT64, (2, 7))
@@ -360,7 +388,7 @@ def test_host_step_of_another_shape_or_type_than_promised():
 
 
 def test_failing_host_step_names_its_node():
-    step = HostStep(
+    step = host_step(
         Node("Reshape", ("x", "s"), ("y",), name="bend"),
         22,
         (("x", Place(0), F8), ("s", None, None)),

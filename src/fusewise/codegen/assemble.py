@@ -35,8 +35,9 @@ def generate(
     lowered = lower_partition(partition, trace, exact=exact)
     on_host = [work for work in lowered.work if isinstance(work, HostWork)]
     if strict and on_host:
-        listed = "; ".join(f"{work.node.label} ({work.node.op}: {work.reason})" for work in on_host)
-        raise UnsupportedModel(f"{len(on_host)} nodes have no native kernel: {listed}; compile without --strict")
+        nodes = [pair for work in on_host for pair in zip(work.nodes, work.reasons, strict=True)]
+        listed = "; ".join(f"{node.label} ({node.op}: {reason})" for node, reason in nodes)
+        raise UnsupportedModel(f"{len(nodes)} nodes have no native kernel: {listed}; compile without --strict")
     return _Assembler(lowered, target, trace, workers).run(len(partition.groups))
 
 
@@ -207,17 +208,14 @@ class _Assembler:
         return self.graph.tensor(root if root in self.graph.types else value).nbytes
 
     def _host(self, work: HostWork) -> None:
-        node = work.node
-        reads = tuple(self._host_read(work, value) for value in node.inputs + node.captured)
-        writes = tuple(self._host_write(value) for value in node.outputs)
+        reads = tuple(self._host_read(work, value) for value in work.reads)
+        writes = tuple(self._host_write(value) for value in work.writes)
         for _, place, _ in (*reads, *writes):
             if place is not None:
                 self._touch(place.buffer)
-        self.steps.append(HostStep(node, self.graph.opset, reads, writes, work.reason, work.group))
+        self.steps.append(HostStep(work.nodes, self.graph.opset, reads, writes, work.reasons, work.group))
 
     def _host_read(self, work: HostWork, value: str) -> tuple[str, Place | None, ValueType | None]:
-        if not value:
-            return "", None, None
         found = work.reads[value]
         if found is None:
             constant = self.graph.constants.get(value)
@@ -229,7 +227,7 @@ class _Assembler:
         return value, Place(self._buffer(root, self._root_bytes(root, value)), offset * kind.dtype.itemsize), kind
 
     def _host_write(self, value: str) -> tuple[str, Place | None, ValueType | None]:
-        kind = self.graph.types.get(value) if value else None
+        kind = self.graph.types.get(value)
         static = isinstance(kind, TensorType) and kind.is_static and kind.dtype.kind not in ("string", "complex")
         if not static or value not in self.lowered.layout.storage:
             return value, None, None

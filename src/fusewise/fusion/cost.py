@@ -1,7 +1,8 @@
 """What a group costs: an analytic estimate, and the choice between it, what was measured before, and measuring now.
 
 The estimate counts what fusion changes: a start per kernel, bytes read and written, and operations repeated because an element
-is asked for in several places. The heavy operator's own work is the same fused or not and is left out.
+is asked for in several places. The heavy operator's own work is the same fused or not and is left out, and so is all that
+a host step does.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ GroupCost = Callable[[Graph, tuple[int, ...]], float | None]
 """Nanoseconds that a group (ascending node indexes) takes as one kernel; None when that is not known or cannot be measured."""
 
 START_NS = 1000.0
+HOST_START_NS = 20000.0
 NS_PER_BYTE = 0.06
 
 SLOW_OPERATORS = frozenset(
@@ -52,6 +54,8 @@ class Costs:
 
 def estimate_ns(ecg: ExtendedGraph, nodes: Sequence[int]) -> float:
     """The analytic estimate of a group's cost in nanoseconds, its heavy operator's own work left out."""
+    if not ecg.is_native(nodes[0]):
+        return HOST_START_NS
     inside, members = {v for n in nodes for v in ecg.node(n).writes}, frozenset(nodes)
     outputs = list(dict.fromkeys(_root(ecg, v, inside) for v in inside if not ecg.is_removable(v, members)))
     inputs = {v for n in nodes for v in ecg.node(n).reads} - inside

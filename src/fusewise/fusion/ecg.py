@@ -53,6 +53,10 @@ class ExtendedGraph:
             self._edges[reader] = edge_mappings(self.graph, self.node(reader))
         return self._edges[reader][value]
 
+    def is_sized(self, index: int) -> bool:
+        """Are the sizes of all that the operator reads and writes known?"""
+        return all(self.size(value) is not None for value in (*self.node(index).reads, *self.node(index).writes))
+
     def is_native(self, index: int) -> bool:
         """Has the operator a loop nest, so that it can be part of a group?"""
         if index not in self._nests:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from fusewise.fusion.cost import Costs
 from fusewise.fusion.ecg import ExtendedGraph
-from fusewise.fusion.legal import Limits, constraint
+from fusewise.fusion.legal import Limits, constraint, host_constraint
 from fusewise.fusion.verdicts import Reason, Verdict, combine
 from fusewise.ir.walk import predecessors, successors
 from fusewise.ops.spec import Mapping
@@ -99,11 +99,14 @@ class Blocks:
         reason = self._refusal(first, second)
         if reason is not None:
             return Judgement(reason)
+        on_host = not self.ecg.is_native(self.members[first][0])
+        if on_host == self.ecg.is_native(self.members[second][0]):
+            return Judgement(Reason.HOST)
         type_, verdict = self._combined(first, second)
         if verdict is Verdict.BREAK:
             return Judgement(Reason.RED, type_, verdict)
         merged = tuple(sorted(self.members[first] + self.members[second]))
-        reason = constraint(self.ecg, merged, self.limits)
+        reason = host_constraint(merged, self.limits) if on_host else constraint(self.ecg, merged, self.limits)
         if reason is None and self._returns(first, second, merged):
             reason = Reason.CYCLE
         if reason is not None:
@@ -125,10 +128,9 @@ class Blocks:
 
     def _alone(self, node: int) -> Reason | None:
         """Why an operator joins nobody."""
-        if self.ecg.result_bytes(node) is None:
-            return Reason.SHAPE
-        if self.type(node) == Mapping.OPAQUE or not self.ecg.is_native(node):
-            return Reason.OPAQUE
+        sized = self.ecg.is_sized(node)
+        if self.type(node) == Mapping.OPAQUE or (sized and not self.ecg.is_native(node)):
+            return Reason.OPAQUE if sized else Reason.SHAPE
         if not self.by_index and (self.ecg.is_view(node) or self._moves(node)):
             return Reason.MOVEMENT
         return None
@@ -167,7 +169,8 @@ class Blocks:
 
     def _priced(self, first: int, second: int, merged: tuple[int, ...], type_: Mapping, verdict: Verdict) -> Judgement:
         """A yellow pair must cost less fused by the best source there is, a green one by the estimate."""
-        costs = self.costs if verdict is Verdict.ASK else Costs()
+        asked = verdict is Verdict.ASK and self.ecg.is_native(merged[0])
+        costs = self.costs if asked else Costs()
         found = costs.of(self.ecg, merged, self.members[first], self.members[second])
         if found is None:
             return Judgement(Reason.UNMEASURED, type_, verdict)

@@ -20,7 +20,7 @@ from fusewise.fusion.ecg import ExtendedGraph
 from fusewise.fusion.verdicts import Reason
 from fusewise.ops.spec import Mapping
 
-__all__ = ["LIMITS", "Limits", "constraint"]
+__all__ = ["LIMITS", "Limits", "constraint", "host_constraint"]
 
 ROW_FAMILIES = frozenset("softmax log_softmax layer_norm group_norm instance_norm rms_norm lp_norm".split())
 """Anchors whose kernels evaluate what they read where it stands."""
@@ -56,6 +56,11 @@ def constraint(ecg: ExtendedGraph, nodes: Sequence[int], limits: Limits = LIMITS
             if n not in shape.tails or len(made) > 1:
                 return Reason.PIECES
     return _around_anchor(shape, anchors[0]) if anchors else _without_anchor(shape, limits)
+
+
+def host_constraint(nodes: Sequence[int], limits: Limits = LIMITS) -> Reason | None:
+    """Why one host step should not run these operators: it runs any, one after another, but not without an end."""
+    return Reason.SIZE if len(nodes) > limits.nodes else None
 
 
 Probes = tuple[int, ...]

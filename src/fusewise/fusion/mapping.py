@@ -2,18 +2,33 @@
 
 Types are per edge: an elementwise operator is One-to-One along an operand as large as its result and One-to-Many only along
 one that is broadcast, so a bias or a mask does not make it more complex than the data that flows through it.
+
+Where a size depends on data the shapes say nothing, and the type is that of the operator in general.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping as Types
+from types import MappingProxyType
 
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import TensorType
 from fusewise.ops.definition import call_of, definition, is_opaque, mapping_of, mappings_of
 from fusewise.ops.expr import index
-from fusewise.ops.spec import Mapping, NotDefined
+from fusewise.ops.indexing import is_static
+from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec
 from fusewise.ops.table import spec_of
 
 __all__ = ["edge_mappings", "has_loop_nest", "node_mapping"]
+
+
+SIZELESS: Types[str, Mapping] = MappingProxyType(
+    dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), Mapping.REORGANIZE)
+    | dict.fromkeys(("Transpose",), Mapping.SHUFFLE)
+    | dict.fromkeys(("Concat", "Pad", "Slice", "Split"), Mapping.ONE_TO_ONE)
+    | dict.fromkeys(("Expand", "Gather", "GatherElements", "GatherND", "Tile"), Mapping.ONE_TO_MANY)
+)
+"""Movement whatever its sizes; other operators without a known size are Opaque unless their row has a scalar body."""
 
 
 def node_mapping(graph: Graph, node: Node) -> Mapping:
@@ -27,6 +42,8 @@ def node_mapping(graph: Graph, node: Node) -> Mapping:
         return Mapping.OPAQUE
     call = call_of(graph, node)
     found = mapping_of(spec, call)
+    if found == Mapping.OPAQUE:
+        return _sizeless(spec, call)
     if found == Mapping.ONE_TO_MANY and spec.scalar is not None:
         kinds = zip(mappings_of(spec, call), call.inputs, strict=True)
         return Mapping.ONE_TO_ONE if any(k == Mapping.ONE_TO_ONE and i is not None for k, i in kinds) else found
@@ -39,10 +56,28 @@ def edge_mappings(graph: Graph, node: Node) -> dict[str, Mapping]:
     found = dict.fromkeys(node.reads, Mapping.OPAQUE)
     if spec is None or node.captured:
         return found
-    kinds = mappings_of(spec, call_of(graph, node))
+    call = call_of(graph, node)
+    sizeless = _sizeless(spec, call)
+    if sizeless != Mapping.OPAQUE:
+        return dict.fromkeys(found, sizeless)
+    kinds = mappings_of(spec, call)
     for value in found:
         found[value] = max(kind for operand, kind in zip(node.inputs, kinds, strict=True) if operand == value)
     return found
+
+
+def _sizeless(spec: OpSpec, call: Call) -> Mapping:
+    """The type of an operator on tensors of which one has no known size; Opaque for all others.
+
+    Elementwise operators on several operands may broadcast any of them.
+    """
+    kinds = [kind for kind in (*call.inputs, *call.outputs) if kind is not None]
+    if is_opaque(spec) or is_static(call) or not all(isinstance(kind, TensorType) for kind in kinds):
+        return Mapping.OPAQUE
+    if spec.scalar is None:
+        return SIZELESS.get(call.node.op, Mapping.OPAQUE)
+    data = [k for k, kind in enumerate(call.inputs) if kind is not None and call.constant(k) is None]
+    return Mapping.ONE_TO_ONE if len(data) == 1 else Mapping.ONE_TO_MANY
 
 
 def has_loop_nest(graph: Graph, node: Node) -> bool:

@@ -31,6 +31,7 @@ class Reason(StrEnum):
     PATTERN = "a fixed pattern"
 
     OPAQUE = "an operator without a loop nest"
+    HOST = "one has a kernel, the other runs on the host"
     SHAPE = "a shape is not known"
     RED = "the types do not fuse"
     CYCLE = "a path leaves the group and returns"

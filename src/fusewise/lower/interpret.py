@@ -63,10 +63,10 @@ def _host(lowered: Lowered, work: HostWork, memory: dict[str, np.ndarray]) -> No
         root, offset = (value, 0) if place is None else place
         kind = graph.tensor(value)
         feeds[value] = memory[root][offset : offset + kind.size].reshape(kind.dims)
-    results = evaluate(work.node, feeds, graph.opset, graph.opsets)
-    for value, result in zip(work.node.outputs, results, strict=True):
-        if value:
-            memory[value] = np.asarray(result).reshape(-1)
+    for node in work.nodes:
+        results = evaluate(node, feeds, graph.opset, graph.opsets)
+        feeds.update((value, result) for value, result in zip(node.outputs, results, strict=True) if value)
+    memory.update((value, np.asarray(feeds[value]).reshape(-1)) for value in work.writes)
 
 
 def _view(operand: Operand, flat: np.ndarray) -> np.ndarray:

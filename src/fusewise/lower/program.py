@@ -1,7 +1,7 @@
 """The lowered program: plain data that the runtime turns into machine code, memory and threads.
 
-A native step is one kernel called by every worker on its share of the work. A host step runs one node through the
-reference evaluator. Buffers are flat bytes; where they lie is decided here, so the runtime only allocates.
+A native step is one kernel called by every worker on its share of the work. A host step runs the nodes of one group
+through the reference evaluator. Buffers are flat bytes; where they lie is decided here, so the runtime only allocates.
 """
 
 from __future__ import annotations
@@ -99,18 +99,23 @@ class NativeStep:
 
 @dataclass(frozen=True, slots=True)
 class HostStep:
-    """Run one node through the reference evaluator.
+    """Run nodes, in order, through the reference evaluator; `reasons` has, for each, why it is not native.
 
-    Operand k comes from `reads[k]` and result k goes to `writes[k]`: a `Place` with a type for a static tensor in
-    native memory, or the name of a dynamic value kept as a Python object between host steps; None for an absent one.
+    `reads` are the values that come from outside and `writes` those that are wanted afterwards, by name: a `Place` with a
+    type for a static tensor in native memory, or no place for a dynamic value kept as a Python object between host steps.
     """
 
-    node: Node
+    nodes: tuple[Node, ...]
     opset: int
     reads: tuple[tuple[str, Place | None, ValueType | None], ...]
     writes: tuple[tuple[str, Place | None, ValueType | None], ...]
-    reason: str = ""
+    reasons: tuple[str, ...] = ()
     group: int = -1
+
+    @property
+    def label(self) -> str:
+        """The node's name, or the operators of several."""
+        return self.nodes[0].label if len(self.nodes) == 1 else "+".join(node.op for node in self.nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,17 +149,20 @@ class Program:
     @property
     def host_nodes(self) -> list[dict[str, str]]:
         """Name, operator and reason of every node that runs on the host."""
-        steps = [step for step in self.steps if isinstance(step, HostStep)]
-        return [{"node": step.node.label, "op": step.node.op, "reason": step.reason} for step in steps]
+        return [
+            {"node": node.label, "op": node.op, "reason": reason}
+            for step in self.steps
+            if isinstance(step, HostStep)
+            for node, reason in zip(step.nodes, step.reasons or ("",) * len(step.nodes), strict=True)
+        ]
 
     @property
     def figures(self) -> dict[str, Any]:
         """How many groups, kernels and host steps, and which nodes run on the host and why."""
-        host = self.host_nodes
         return {
             "groups": self.groups,
             "kernels": len(self.kernels),
             "arena_bytes": self.arena_bytes,
-            "host_steps": len(host),
-            "host": host,
+            "host_steps": sum(isinstance(step, HostStep) for step in self.steps),
+            "host": self.host_nodes,
         }

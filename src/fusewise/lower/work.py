@@ -40,16 +40,17 @@ class TaskWork:
 
 @dataclass(frozen=True)
 class HostWork:
-    """One node for the reference evaluator, and why.
+    """The nodes of one group for the reference evaluator, and why each.
 
-    `reads` gives, for each value the node reads, where it lies in ONNX's own order (root and offset in elements), or
-    None for a value that is not in native memory.
+    `reads` gives, for each value read from outside, where it lies in ONNX's own order (root and offset in elements), or
+    None for a value that is not in native memory; `writes` are the results that others read.
     """
 
-    node: Node
-    reason: str
+    nodes: tuple[Node, ...]
+    reasons: tuple[str, ...]
     group: int
     reads: dict[str, tuple[str, int] | None]
+    writes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def host_reason(graph: Graph, node: Node) -> str:
 
 
 def lower_partition(partition: Partition, trace: Trace, *, exact: bool = False) -> Lowered:
-    """Turn every group into work. The partition is first refined so that host nodes stand alone.
+    """Turn every group into work. A group of host nodes and others is first taken apart.
 
     `trace.disabled` may name the layout optimisations `INTRA_BLOCK` and `INTER_BLOCK`.
     """
@@ -98,10 +99,9 @@ def lower_partition(partition: Partition, trace: Trace, *, exact: bool = False) 
     work: list[TaskWork | HostWork] = []
     for position, group in enumerate(partition.groups):
         if position in host:
-            node = graph.nodes[group.nodes[0]]
-            reason = reasons[group.nodes[0]]
-            trace.add("host", node.op, (node.label,), reason)
-            work.extend(lowering.host(node, reason, position))
+            for n in group.nodes:
+                trace.add("host", graph.nodes[n].op, (graph.nodes[n].label,), reasons[n])
+            work.extend(lowering.host(group, tuple(reasons[n] for n in group.nodes), position))
         else:
             work.extend(lowering.tasks(group, position))
     produced = {v for node in graph.nodes for v in node.writes}
@@ -111,10 +111,10 @@ def lower_partition(partition: Partition, trace: Trace, *, exact: bool = False) 
     return Lowered(graph, layout, tuple(work))
 
 
-def _refine(partition: Partition, alone: frozenset[int]) -> Partition:
+def _refine(partition: Partition, on_host: frozenset[int]) -> Partition:
     groups: list[Group] = []
     for group in partition.groups:
-        if len(group.nodes) > 1 and alone.intersection(group.nodes):
+        if 0 < len(on_host.intersection(group.nodes)) < len(group.nodes):
             groups.extend(Group((node,)) for node in group.nodes)
         else:
             groups.append(group)
@@ -250,11 +250,11 @@ class _Lowering:
         kind = self.graph.types[value]
         return not isinstance(kind, TensorType) or kind.dtype.kind in ("string", "complex")
 
-    def host(self, node: Node, reason: str, position: int) -> list[TaskWork | HostWork]:
+    def host(self, group: Group, reasons: tuple[str, ...], position: int) -> list[TaskWork | HostWork]:
         """A host step, after copies of the values that do not lie in ONNX's order."""
         before: list[TaskWork | HostWork] = []
         reads: dict[str, tuple[str, int] | None] = {}
-        for value in dict.fromkeys(node.reads):
+        for value in group.inputs(self.graph):
             storage = self.storage.get(value)
             if storage is None or value in self.graph.constants or self._is_object(value):
                 reads[value] = None
@@ -265,7 +265,8 @@ class _Lowering:
                 there = Storage(root, 0, row_major(self.graph.tensor(value).dims))
                 before.append(self._copy(value, there, "Identity", position))
                 reads[value] = root, 0
-        return [*before, HostWork(node, reason, position, reads)]
+        nodes, writes = group.members(self.graph), group.outputs(self.graph)
+        return [*before, HostWork(nodes, reasons, position, reads, writes)]
 
     def output_copy(self, value: str, position: int) -> TaskWork:
         """A graph output that is an input or a constant: its contents are copied out."""

@@ -105,9 +105,9 @@ def measure_group(
 def _compiled(small: Graph, workers: int, cache: KernelCache | None) -> Executable:
     whole = Partition(small, (Group(tuple(range(len(small.nodes)))),))
     program = generate(whole, host_target(), Trace(), workers=workers)
-    on_host = [step.node.op for step in program.steps if isinstance(step, HostStep)]
+    on_host = [step.nodes[0] for step in program.steps if isinstance(step, HostStep)]
     if on_host:
-        raise CannotMeasure(f"{on_host[0]} runs on the host")
+        raise CannotMeasure(f"{on_host[0].op} runs on the host")
     return build(program, threads=workers, cache=cache)
 
 

@@ -95,27 +95,39 @@ Operand = tuple[str, Place | None, ValueType | None]
 
 
 def _host(step: HostStep) -> Json:
-    node = step.node
     return {
-        "node": _text(node_to_proto(node).SerializeToString()),
-        "origin": list(node.origin),
-        "captured": list(node.captured),
-        "captures": {name: list(value.captures) for name, value in node.attributes if isinstance(value, Subgraph)},
+        "nodes": [_node(node) for node in step.nodes],
         "opset": step.opset,
         "reads": [_operand(read) for read in step.reads],
         "writes": [_operand(write) for write in step.writes],
-        "reason": step.reason,
+        "reasons": list(step.reasons),
         "group": step.group,
     }
 
 
 def _host_from(found: Json) -> HostStep:
+    nodes = tuple(_node_from(node) for node in found["nodes"])
+    reads = tuple(_operand_from(read) for read in found["reads"])
+    writes = tuple(_operand_from(write) for write in found["writes"])
+    return HostStep(nodes, found["opset"], reads, writes, tuple(found["reasons"]), found["group"])
+
+
+def _node(node: Node) -> Json:
+    return {
+        "node": _text(node_to_proto(node).SerializeToString()),
+        "origin": list(node.origin),
+        "captured": list(node.captured),
+        "captures": {name: list(value.captures) for name, value in node.attributes if isinstance(value, Subgraph)},
+    }
+
+
+def _node_from(found: Json) -> Node:
     import onnx
 
     proto = onnx.NodeProto.FromString(base64.b64decode(found["node"]))
     captures = found["captures"]
     attributes = sorted((a.name, attribute_from_proto(a, tuple(captures.get(a.name, ())))) for a in proto.attribute)
-    node = Node(
+    return Node(
         proto.op_type,
         tuple(proto.input),
         tuple(proto.output),
@@ -125,9 +137,6 @@ def _host_from(found: Json) -> HostStep:
         tuple(found["origin"]),
         tuple(found["captured"]),
     )
-    reads = tuple(_operand_from(read) for read in found["reads"])
-    writes = tuple(_operand_from(write) for write in found["writes"])
-    return HostStep(node, found["opset"], reads, writes, found["reason"], found["group"])
 
 
 def _operand(operand: Operand) -> list[Any]:
