@@ -188,6 +188,7 @@ class Machine:
 
     `gflops`: peak float32 arithmetic, `gbytes`: memory bandwidth, both per second and reached by large kernels;
     `start_us`: a kernel's start in microseconds; `width`: output elements that are needed to reach the peak.
+    `group_us`: what each group of a grouped convolution starts for, unless every channel is one (then it is another kernel).
     `free` names operators that cost nothing, and `in_place` says whether kernels write where a Concat wants their result.
     """
 
@@ -196,6 +197,7 @@ class Machine:
     gbytes: float
     start_us: float
     width: int = 1
+    group_us: float = 0.0
     free: frozenset[str] = frozenset()
     in_place: bool = False
 
@@ -212,17 +214,32 @@ class Machine:
             return moved
         if self.in_place and kernel.node.op == "Concat" and not moved:
             return 0.0
-        return max(arithmetic, moved) + self.start_us / 1e3
+        return max(arithmetic, moved) + (self.start_us + (_groups(kernel) - 1) * self.group_us) / 1e3
+
+
+def _groups(kernel: Kernel) -> int:
+    """Small products that a grouped convolution is made of; 1 for a depthwise one, which is no product."""
+    weights = kernel.inputs[1] if kernel.node.op == "Conv" else None
+    if not isinstance(weights, TensorType) or not weights.is_static or weights.dims[1] == 1:
+        return 1
+    return int(kernel.node.attribute("group", 1))
 
 
 MACHINES: tuple[Machine, ...] = (
     Machine("cpu", gflops=100.0, gbytes=20.0, start_us=4.0, width=1024),
     Machine(
-        "gpu", gflops=14_000.0, gbytes=900.0, start_us=6.0, width=163_840, free=frozenset({"Split"}), in_place=True
+        "gpu",
+        gflops=14_000.0,
+        gbytes=900.0,
+        start_us=6.0,
+        width=163_840,
+        group_us=0.5,
+        free=frozenset({"Split"}),
+        in_place=True,
     ),
 )
 """Two cores of a desktop processor with wide vectors; and a V100 as MetaFlow and TASO count on it: 80 processors of 2,048
-threads, and Split and Concat done by who writes and reads."""
+threads, Split and Concat done by who writes and reads, and small products of a grouped convolution overlapping in part."""
 
 
 def machine_named(name: str) -> Machine:

@@ -65,6 +65,18 @@ def _average_pool(node: Node, x: Array) -> list[Array]:
     return [taps.sum(axis=last) / count.astype(object)]
 
 
+def _max_pool(node: Node, x: Array) -> list[Array]:
+    kernel = node.attribute("kernel_shape")
+    taps, there = _windows(x, node, kernel)
+    last = tuple(range(-len(kernel), 0))
+    return [np.where(there, taps, x.min() - 1).max(axis=last)]
+
+
+def _global_average(node: Node, x: Array) -> list[Array]:
+    axes = tuple(range(2, x.ndim))
+    return [x.sum(axis=axes, keepdims=True) / Fraction(int(np.prod(x.shape[2:])))]
+
+
 def _gemm(node: Node, a: Array, b: Array, c: Array | None = None) -> list[Array]:
     left, right = (a.T if node.attribute("transA", 0) else a), (b.T if node.attribute("transB", 0) else b)
     product = np.matmul(left, right) * Fraction(node.attribute("alpha", 1.0))
@@ -89,6 +101,8 @@ LINEAR: Mapping[str, Operator] = MappingProxyType(
         "Gemm": _gemm,
         "Conv": _conv,
         "AveragePool": _average_pool,
+        "GlobalAveragePool": _global_average,
+        "MaxPool": _max_pool,
         "Concat": lambda node, *x: [np.concatenate(x, axis=node.attribute("axis"))],
         "Split": _split,
         "Pad": _pad,

@@ -1,4 +1,4 @@
-"""Convolutions: enlarged kernels, parallel ones merged, sums taken into the weights, groups merged, pooling as one.
+"""Convolutions: enlarged kernels, parallel ones merged, sums taken into the weights, groups merged and parted.
 
 MetaFlow (Jia et al., SysML 2019) and TASO (Jia et al., SOSP 2019), with the new weights. Weights are constants, so all of
 these are computed once. For the search: a rule may cost more by itself and open the way for another.
@@ -18,7 +18,7 @@ from fusewise.rewrite.rules.guards import all_of, is_constant
 __all__ = ["CONVOLUTIONS", "TARGET_KERNEL"]
 
 TARGET_KERNEL = 3
-"""Kernels are enlarged up to so many taps along each axis."""
+"""Kernels are enlarged up to so many taps along each axis, and further where another convolution of the image has more."""
 
 
 def _weights(match: Match, name: str) -> np.ndarray:
@@ -73,21 +73,32 @@ def _same_weights(match: Match) -> str | None:
 # -- enlarging ----------------------------------------------------------------------------------------------------------------
 
 
+def _wanted(match: Match) -> tuple[int, ...]:
+    """The size to enlarge a kernel to: that of the one beside it, or the target."""
+    kernel = match.type("w").dims[2:]
+    beside = match.type("v").dims[2:] if "n" in match.like else (TARGET_KERNEL,) * len(kernel)
+    return tuple(map(max, kernel, beside))
+
+
 def _margins(match: Match) -> list[int]:
     """Zeros to put on each side of the kernel, per axis."""
-    return [(TARGET_KERNEL - size) // 2 if size < TARGET_KERNEL else 0 for size in match.type("w").dims[2:]]
+    return [(more - size) // 2 for more, size in zip(_wanted(match), match.type("w").dims[2:], strict=True)]
 
 
 def _small(match: Match) -> str | None:
-    """The kernel is odd and smaller than the target."""
+    """The kernel is odd and smaller."""
     kernel = match.type("w").dims[2:]
-    if any(size % 2 == 0 for size in kernel):
+    if any(size % 2 == 0 for size in (*kernel, *_wanted(match))):
         return "an even kernel has no centre"
     return None if any(_margins(match)) else "the kernel is not small"
 
 
-def _enlarged_kernel(match: Match) -> tuple[int, ...]:
-    return tuple(size + 2 * more for size, more in zip(match.type("w").dims[2:], _margins(match), strict=True))
+def _large_beside(match: Match) -> str | None:
+    """The kernel beside it is larger than usual, and moves by the same steps."""
+    steps = [match.like[like].attribute("strides", (1,) * (match.type("w").rank - 2)) for like in ("c", "n")]
+    if steps[0] != steps[1]:
+        return "the convolutions move by other steps"
+    return None if max(match.type("v").dims[2:]) > TARGET_KERNEL else "the kernel beside it is small itself"
 
 
 def _enlarged_pads(match: Match) -> tuple[int, ...]:
@@ -100,6 +111,12 @@ def _enlarged_pads(match: Match) -> tuple[int, ...]:
 
 def _enlarged_weights(match: Match) -> np.ndarray:
     return np.pad(_weights(match, "w"), [(0, 0), (0, 0), *((m, m) for m in _margins(match))])
+
+
+def _enlarged(g: Any, x: Any, w: Any, b: Any) -> Any:
+    weights = Computed("w with zeros around", _enlarged_weights)
+    kernel, pads = Computed("kernel", _wanted), Computed("pads", _enlarged_pads)
+    return g.Conv(x, weights, b, like="c", kernel_shape=kernel, pads=pads)
 
 
 # -- sums taken into the weights ----------------------------------------------------------------------------------------------
@@ -173,34 +190,24 @@ def _like_sides(match: Match) -> str | None:
     return None if same else "the two sides differ in shape"
 
 
-def _plain_pool(match: Match) -> str | None:
-    """The pooling divides by the same number everywhere."""
-    node = match.like["p"]
-    padded = any(node.attribute("pads", ())) and not node.attribute("count_include_pad", 0)
-    if padded or node.attribute("ceil_mode", 0) or node.attribute("auto_pad", "NOTSET") != "NOTSET":
-        return "windows at the edge are divided by another number"
-    return None if match.type("x").rank > 2 else "there is no image"
-
-
-def _pool_weights(match: Match) -> np.ndarray:
-    kernel = tuple(match.like["p"].attribute("kernel_shape"))
-    kind = match.type("x")
-    size = int(np.prod(kernel))
-    return np.full((kind.dims[1], 1, *kernel), 1 / size).astype(kind.dtype.numpy)
-
-
-def _pool_attribute(name: str, rest: Any) -> Computed:
-    return Computed(name, lambda m: tuple(m.like["p"].attribute(name, (rest,) * _pool_length(m, name))))
-
-
-def _pool_length(match: Match, name: str) -> int:
-    return len(match.like["p"].attribute("kernel_shape")) * (2 if name == "pads" else 1)
-
-
 def _added(pair: tuple[Any, Any]) -> Any:
     return pair[0] + pair[1]
 
 
+def _dense_groups(match: Match) -> str | None:
+    """Every group has several channels."""
+    return None if match.type("w").dims[1] > 1 else "every channel is a group of its own"
+
+
+def _half(k: int, name: str) -> Computed:
+    def part(match: Match) -> np.ndarray:
+        return np.split(_weights(match, "w") if name == "w" else _bias(match, "b", "w"), 2)[k]
+
+    return Computed(f"half {k + 1} of {name}", part)
+
+
+_HALF_GROUP = Computed("group / 2", lambda m: _groups(m) // 2)
+_HALF_CHANNELS = Computed("channels / 2", lambda m: np.array([m.type("x").dims[1] // 2] * 2, np.int64))
 _SHAPES = {"x": (1, 2, 4, 3), "w": (2, 2, 1, 1), "b": (2,)}
 _SAME3 = {"c": {"pads": (1, 1, 1, 1)}}
 _TWO_BIASES = Computed("b and d side by side", lambda m: np.concatenate([_bias(m, "b", "v"), _bias(m, "d", "w")]))
@@ -214,14 +221,7 @@ CONVOLUTIONS: tuple[Rule, ...] = (
     rule(
         "enlarge-kernel",
         lambda g, x, w, b=None: g.Conv(x, w, b, like="c"),
-        lambda g, x, w, b=None: g.Conv(
-            x,
-            Computed("w with zeros around", _enlarged_weights),
-            b,
-            like="c",
-            kernel_shape=Computed("kernel", _enlarged_kernel),
-            pads=Computed("pads", _enlarged_pads),
-        ),
+        lambda g, x, w, b=None: _enlarged(g, x, w, b),
         "recognising",
         "reassociating",
         spreads=True,
@@ -235,6 +235,28 @@ CONVOLUTIONS: tuple[Rule, ...] = (
                 {"c": {"group": 2, "strides": (2, 1), "pads": (0, 1, 0, 1)}},
             ),
             Sample({**_SHAPES, "x": (1, 2, 5, 6)}, {}, {"c": {"dilations": (2, 2), "strides": (1, 2)}}),
+        ),
+    ),
+    rule(
+        "enlarge-kernel-to-neighbour",
+        lambda g, x, w, v, b=None, d=None: (g.Conv(x, w, b, like="c"), g.Conv(x, v, d, like="n")),
+        lambda g, x, w, v, b=None, d=None: (_enlarged(g, x, w, b), g.Conv(x, v, d, like="n")),
+        "recognising",
+        "reassociating",
+        spreads=True,
+        needs=(("w", "constant"),),
+        guard=all_of(_explicit, _large_beside, _small),
+        samples=(
+            Sample(
+                {"x": (1, 2, 4, 5), "w": (2, 2, 1, 3), "v": (3, 2, 5, 5)},
+                _NONE,
+                {"c": {"pads": (0, 1, 0, 1)}, "n": {"pads": (2, 2, 2, 2)}},
+            ),
+            Sample(
+                {"x": (1, 2, 4, 5), "w": (2, 1, 3, 1), "v": (2, 1, 1, 5), "b": (2,), "d": (2,)},
+                {},
+                {"c": {"group": 2, "pads": (1, 0, 1, 0)}, "n": {"group": 2, "pads": (0, 2, 0, 2)}},
+            ),
         ),
     ),
     rule(
@@ -341,7 +363,7 @@ CONVOLUTIONS: tuple[Rule, ...] = (
             Computed("w of pairs of groups", _halved_groups),
             b,
             like="c",
-            group=Computed("group / 2", lambda m: _groups(m) // 2),
+            group=_HALF_GROUP,
         ),
         "recognising",
         "reassociating",
@@ -369,28 +391,22 @@ CONVOLUTIONS: tuple[Rule, ...] = (
         ),
     ),
     rule(
-        "average-as-convolution",
-        lambda g, x: g.AveragePool(x, like="p"),
-        lambda g, x: g.Conv(
-            x,
-            Computed("one share a tap", _pool_weights),
-            group=Computed("channels", lambda m: m.type("x").dims[1]),
-            kernel_shape=_pool_attribute("kernel_shape", 1),
-            strides=_pool_attribute("strides", 1),
-            pads=_pool_attribute("pads", 0),
-            dilations=_pool_attribute("dilations", 1),
-        ),
-        "recognising",
-        "reassociating",
-        spreads=True,  # ONNX's reference leaves NaN out of averages
-        guard=_plain_pool,
-        samples=(
-            Sample({"x": (1, 2, 4, 4)}, {}, {"p": {"kernel_shape": (2, 2)}}),
-            Sample(
-                {"x": (1, 2, 4, 4)},
-                {},
-                {"p": {"kernel_shape": (2, 1), "strides": (2, 2), "pads": (1, 0, 1, 0), "count_include_pad": 1}},
+        "groups-apart",
+        lambda g, x, w, b=None: g.Conv(x, w, b, like="c"),
+        lambda g, x, w, b=None: g.Concat(
+            *(
+                g.Conv(part, _half(k, "w"), _half(k, "b"), like="c", group=_HALF_GROUP)
+                for k, part in enumerate(g.Split(x, _HALF_CHANNELS, axis=1, outputs=2))
             ),
+            axis=1,
+        ),
+        "distributive",
+        "exact",
+        needs=(("w", "constant"),),
+        guard=all_of(_even_groups, _dense_groups, _known("b")),
+        samples=(
+            Sample({"x": (1, 4, 3, 3), "w": (4, 2, 3, 3), "b": (4,)}, {}, {"c": {"group": 2, "pads": (1, 1, 1, 1)}}),
+            Sample({"x": (1, 8, 3, 3), "w": (8, 2, 1, 1)}, {"b": None}, {"c": {"group": 4, "strides": (2, 1)}}),
         ),
     ),
 )

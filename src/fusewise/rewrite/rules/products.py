@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fusewise.rewrite.match import Match
@@ -43,9 +45,46 @@ def _rows(match: Match, weights: str) -> int:
     return match.type(weights).dims[0 if match.like["p"].attribute("transB", 0) else 1]
 
 
+def _apart(match: Match) -> str | None:
+    """Neither product needs the other."""
+    graph = match.graph
+    first, second = sorted(graph.producer[root] for root in match.roots)
+    waiting, seen = [second], set()
+    while waiting:
+        for value in graph.nodes[waiting.pop()].reads:
+            maker = graph.producer.get(value, -1)
+            if maker == first:
+                return "one product needs the other"
+            if maker > first and maker not in seen:
+                seen.add(maker)
+                waiting.append(maker)
+    return None
+
+
+def _halved_product(match: Match) -> str | None:
+    """The Split cuts the columns in two halves."""
+    width, sizes = match.type("w").dims[1], match.array("sizes")
+    axis = match.like["s"].attribute("axis", 0) % match.type("x").rank
+    even = sizes is None or list(sizes) == [width // 2] * 2
+    return None if axis == match.type("x").rank - 1 and even and width % 2 == 0 else "not two halves of the columns"
+
+
+def _sum_of_columns(match: Match) -> np.ndarray:
+    array = match.array("w")
+    assert array is not None
+    first, second = np.split(array, 2, axis=1)
+    return np.asarray(first + second)
+
+
+_ROWS = Computed("rows", lambda m: np.array([m.type("x").dims[0], m.type("y").dims[0]], np.int64))
 _WIDTHS = Computed("widths", lambda m: np.array([m.type("v").dims[-1], m.type("w").dims[-1]], np.int64))
 _GEMM_WIDTHS = Computed("widths", lambda m: np.array([_rows(m, "v"), _rows(m, "w")], np.int64))
 _GEMM_AXIS = Computed("axis", lambda m: 0 if m.like["p"].attribute("transB", 0) else 1)
+
+
+def _added(pair: tuple[Any, Any]) -> Any:
+    return pair[0] + pair[1]
+
 
 PRODUCTS: tuple[Rule, ...] = (
     rule(
@@ -74,6 +113,29 @@ PRODUCTS: tuple[Rule, ...] = (
         samples=(
             Sample({"x": (2, 3), "v": (3, 2), "b": (2,), "w": (3, 4), "d": (4,)}),
             Sample({"x": (2, 3), "v": (2, 3), "b": (2,), "w": (1, 3), "d": (1,)}, {}, {"p": {"transB": 1}}),
+        ),
+    ),
+    rule(
+        "merge-products-with-one-matrix",
+        lambda g, x, y, w: (g.MatMul(x, w), g.MatMul(y, w)),
+        lambda g, x, y, w: g.Split(g.MatMul(g.Concat(x, y, axis=0), w), _ROWS, axis=0, outputs=2),
+        "distributive",
+        "exact",
+        needs=(("w", "constant"),),
+        guard=all_of(_matrices("x", "y", "w"), _apart),
+        samples=(Sample({"x": (1, 3), "y": (2, 3), "w": (3, 2)}), Sample({"x": (2, 1), "y": (2, 1), "w": (1, 3)})),
+    ),
+    rule(
+        "sum-of-halves-into-product",
+        lambda g, x, w, sizes=None: _added(g.Split(g.MatMul(x, w), sizes, like="s", outputs=2)),
+        lambda g, x, w, sizes=None: g.MatMul(x, Computed("sum of the halves of w", _sum_of_columns)),
+        "distributive",
+        "reassociating",
+        needs=(("w", "constant"),),
+        guard=all_of(_matrices("w"), _halved_product),
+        samples=(
+            Sample({"x": (2, 3), "w": (3, 4)}, {"sizes": np.array([2, 2])}, {"s": {"axis": -1}}),
+            Sample({"x": (1, 2, 3), "w": (3, 2)}, {"sizes": None}, {"s": {"axis": 2, "num_outputs": 2}}),
         ),
     ),
     rule(

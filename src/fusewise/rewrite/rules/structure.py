@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,23 @@ from fusewise.rewrite.rule import NUMBERS, Rule, Sample, rule
 from fusewise.rewrite.rules.guards import same_shape
 from fusewise.rewrite.rules.order import RISING
 
-__all__ = ["STRUCTURE"]
+__all__ = ["STRUCTURE", "of_parts"]
+
+
+def of_parts(count: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of a pattern's variables a, b and so on, two to four, from one of any number of them."""
+
+    def two(g: Any, a: Any, b: Any) -> Any:
+        return function(g, a, b)
+
+    def three(g: Any, a: Any, b: Any, c: Any) -> Any:
+        return function(g, a, b, c)
+
+    def four(g: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+        return function(g, a, b, c, d)
+
+    return (two, three, four)[count - 2]
+
 
 _ELEMENTWISE = tuple(dict.fromkeys([*(name for name, _, _ in RISING), "Neg", "Abs", "Reciprocal"]))
 _ROWS = Sample({"a": (2, 3), "b": (2, 1)}, {}, {"k": {"axis": 1}})
@@ -50,15 +67,18 @@ def _axis_before(match: Match) -> int:
     return int(order[_axis(match, "k", rank, 0)])
 
 
-def _sunk(op: str) -> Rule:
+def _sunk(op: str, count: int = 2) -> Rule:
     """An elementwise operator once after joining, instead of on every part."""
+    samples = (
+        (_ROWS, _COLUMNS) if count == 2 else (Sample(dict.fromkeys("abcd"[:count], (2, 1)), {}, {"k": {"axis": 1}}),)
+    )
     return rule(
-        f"{op.lower()}-after-concat",
-        lambda g, a, b: g.Concat(getattr(g, op)(a), getattr(g, op)(b), like="k"),
-        lambda g, a, b: getattr(g, op)(g.Concat(a, b, like="k")),
+        f"{op.lower()}-after-concat" + ("" if count == 2 else f"-of-{count}"),
+        of_parts(count, lambda g, *parts: g.Concat(*(getattr(g, op)(part) for part in parts), like="k")),
+        of_parts(count, lambda g, *parts: getattr(g, op)(g.Concat(*parts, like="k"))),
         "commutative",
         "exact",
-        samples=(_ROWS, _COLUMNS),
+        samples=samples,
     )
 
 
@@ -105,6 +125,34 @@ def _transposed(op: str) -> Rule:
     )
 
 
+def _before_transposition(match: Match) -> np.ndarray:
+    """The constant as it lines up with the image before it is transposed."""
+    array, rank = match.array("c"), match.type("a").rank
+    assert array is not None
+    order = match.like["t"].attribute("perm", tuple(range(rank))[::-1])
+    return np.transpose(array.reshape((1,) * (rank - array.ndim) + array.shape), np.argsort(order))
+
+
+def _past_constant(op: str) -> Rule:
+    """A transposition further down, past an operand that is known."""
+    return rule(
+        f"transpose-after-constant-{op.lower()}",
+        lambda g, a, c: getattr(g, op)(g.Transpose(a, like="t"), c),
+        lambda g, a, c: g.Transpose(
+            getattr(g, op)(a, Computed("c before the transposition", _before_transposition)), like="t"
+        ),
+        "commutative",
+        "exact",
+        needs=(("c", "constant"),),
+        guard=lambda m: None if m.type("c").rank <= m.type("a").rank else "the constant has more axes",
+        samples=(
+            Sample({"a": (2, 1, 3), "c": (2,)}, {}, {"t": {"perm": (2, 1, 0)}}),
+            Sample({"a": (2, 1, 3), "c": (3, 1, 1)}, {}, {"t": {"perm": (2, 0, 1)}}),
+            Sample({"a": (2, 3), "c": ()}, {}, {"t": {"perm": (1, 0)}}),
+        ),
+    )
+
+
 def _lowered(op: str) -> Rule:
     """A transposition further down, where it may meet another."""
     return rule(
@@ -115,6 +163,19 @@ def _lowered(op: str) -> Rule:
         "exact",
         samples=(Sample({"a": (2, 3)}, {}, {"t": {"perm": (1, 0)}}),),
     )
+
+
+def _one_a_column(match: Match) -> str | None:
+    """x is split along its last axis, and b and c are one number for each element of their part of it."""
+    rank = match.type("x").rank
+    widths = [match.graph.tensor(root).dims[-1] for root in match.roots]
+    vectors = [match.type(name).dims for name in "bc"]
+    fits = _axis(match, "s", rank, 0) == rank - 1 and vectors == [(width,) for width in widths]
+    return None if fits else "the terms are not one number a column"
+
+
+def _biased(split: tuple[Any, Any], b: Any, c: Any) -> tuple[Any, Any]:
+    return split[0] + b, split[1] + c
 
 
 def _paired(match: Match) -> bool:
@@ -153,10 +214,25 @@ STRUCTURE: tuple[Rule, ...] = (
         ),
     ),
     *(_sunk(op) for op in _ELEMENTWISE),
+    *(_sunk("Relu", count) for count in (3, 4)),
     *(_joined(op) for op in ("Add", "Sub", "Mul")),
     *(_raised(op) for op in _ELEMENTWISE),
+    rule(
+        "terms-before-split",
+        lambda g, x, b, c, sizes=None: _biased(g.Split(x, sizes, like="s", outputs=2), b, c),
+        lambda g, x, b, c, sizes=None: g.Split(x + g.Concat(b, c, axis=0), sizes, like="s", outputs=2),
+        "commutative",
+        "exact",
+        needs=(("b", "constant"), ("c", "constant")),
+        guard=_one_a_column,
+        samples=(
+            Sample({"x": (2, 4), "b": (1,), "c": (3,)}, {"sizes": np.array([1, 3])}, {"s": {"axis": -1}}),
+            Sample({"x": (1, 2, 4), "b": (2,), "c": (2,)}, {"sizes": None}, {"s": {"axis": 2, "num_outputs": 2}}),
+        ),
+    ),
     *(_transposed(op) for op in ("Add", "Sub", "Mul", "Max", "Min")),
     *(_lowered(op) for op in _ELEMENTWISE),
+    *(_past_constant(op) for op in ("Add", "Mul")),
     rule(
         "concat-of-transposed",
         lambda g, a, b: g.Concat(g.Transpose(a, like="t"), g.Transpose(b, like="t"), like="k"),
