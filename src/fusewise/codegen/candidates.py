@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.llvm.attention import ATTENTION
-from fusewise.codegen.llvm.conv_kernels import CONV
+from fusewise.codegen.llvm.conv_kernels import CONV, CONV_INTEGER
 from fusewise.codegen.llvm.gemm import GEMM, MATMUL
 from fusewise.codegen.llvm.nest import ANY_NEST
 from fusewise.codegen.llvm.pool import POOL
@@ -22,6 +22,7 @@ KERNELS: Mapping[str, tuple[Kernel, ...]] = MappingProxyType(
         "attention": ATTENTION,
         "average_pool": (POOL,),
         "conv": CONV,
+        "conv_integer": CONV_INTEGER,
         "conv_transpose": CONV_TRANSPOSE,
         "gemm": GEMM,
         "group_norm": (ROWS,),

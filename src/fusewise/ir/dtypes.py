@@ -18,6 +18,7 @@ __all__ = [
     "FLOAT32",
     "FLOAT64",
     "INT8",
+    "INT16",
     "INT32",
     "INT64",
     "STRING",
@@ -102,6 +103,7 @@ FLOAT16 = _BY_NAME["float16"]
 BFLOAT16 = _BY_NAME["bfloat16"]
 INT64 = _BY_NAME["int64"]
 INT32 = _BY_NAME["int32"]
+INT16 = _BY_NAME["int16"]
 INT8 = _BY_NAME["int8"]
 UINT8 = _BY_NAME["uint8"]
 BOOL = _BY_NAME["bool"]

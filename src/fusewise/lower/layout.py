@@ -25,7 +25,7 @@ from fusewise.ops.table import spec_of
 
 __all__ = ["Layout", "Storage", "plan_layout", "row_major"]
 
-SPATIAL_FAMILIES = frozenset("conv conv_transpose max_pool average_pool lp_pool".split())
+SPATIAL_FAMILIES = frozenset("conv conv_integer conv_transpose max_pool average_pool lp_pool".split())
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from fusewise.passes.drop_zeros import drop_zeros
 from fusewise.passes.fold_batch_norm import fold_batch_norm, lower_batch_norm
 from fusewise.passes.fold_constants import fold_constants
 from fusewise.passes.merge_equal import merge_equal
+from fusewise.passes.quantized_to_integer import quantized_to_integer
 from fusewise.passes.recognise_activations import recognise_activations
 from fusewise.passes.recognise_attention import recognise_attention
 from fusewise.passes.recognise_norms import recognise_norms
@@ -47,6 +48,7 @@ def row(function: Pass, summary: str, numeric_class: str, late: bool = False) ->
 
 CATALOGUE: tuple[CatalogueRow, ...] = (
     row(drop_dead, "removes nodes and outputs that nothing needs", "exact"),
+    row(quantized_to_integer, "convolves the integers that a quantised model describes", "reassociating"),
     row(fold_constants, "computes what does not depend on the inputs", "exact"),
     row(
         simplify_movement, "removes reshapes, slices, casts and copies that do nothing, merges those in a row", "exact"

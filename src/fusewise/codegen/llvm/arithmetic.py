@@ -101,6 +101,8 @@ def apply_binary(
 
 
 def _binary_float(f: Function, target: Target, op: str, x: Value, y: Value, right: float | None) -> Value:
+    if op == "div" and right == 1:
+        return x
     if op in _FLOAT:
         return f.binary(_FLOAT[op], x, y)
     if op in ("min", "max"):

@@ -41,7 +41,25 @@ from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT64
 from fusewise.lower.task import Task
 
-__all__ = ["Direct", "direct_arguments", "direct_of", "direct_space", "emit_direct", "matrices", "matrix_axes"]
+__all__ = [
+    "Direct",
+    "Fill",
+    "Line",
+    "direct_arguments",
+    "direct_of",
+    "direct_space",
+    "emit_direct",
+    "matrices",
+    "matrix_axes",
+    "padded_rows",
+]
+
+
+Fill = Callable[[Int], Callable[[Value, Int, Int], None]]
+"""`fill(batch)(target, slice, row)` writes one row of the strip."""
+
+Line = Callable[[Mapping[str, Int], Value, int], None]
+"""`line(indices, target, width)` writes the pixels of a row."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +101,7 @@ def direct_of(shape: Convolution, task: Task, target: Target, phases: int = 1) -
     size = 64 if shape.dtype == FLOAT64 else 32
     widest = max(1, target.vector_bits // size)
     together = _side_by_side(shape, widest)
-    outer = [("i0", shape.batch)]
+    outer = [("i0", shape.batch), *((name, 1) for name in shape.fixed)]
     if strip is None:
         axes = [
             Axis(name, axis.out, axis.stride * stride)
@@ -220,13 +238,15 @@ def emit_direct(
     worker: Value,
     workers: Value,
     finish: Finish,
+    fill: Fill | None = None,
 ) -> None:
-    """The loops of a direct convolution."""
+    """The loops of a direct convolution; `fill` writes the rows of the strip, by default what the input or its element says."""
     shape, product, strip = d.shape, d.product, d.strip
     tile = tile_of(params, computed(shape.dtype))
     in_group = -(-product.columns // tile.width)
     weights = pointers[shape.weight.operand.name]
-    elements = Elements(f, task, target, pointers) if shape.computed is not None else None
+    if fill is None and strip is not None and shape.computed is not None:
+        fill = _computed_rows(f, shape, strip, Elements(f, task, target, pointers))
     scratch = None if strip is None else scratch_of(f, pointers, arguments, worker)
 
     def left(outer: Sequence[Int], first: Int, last: Int) -> Left:
@@ -239,7 +259,7 @@ def emit_direct(
                 low, high = existing_taps(f, slices, outer[1])
                 base = f.add(base, f.mul(f.sub(f.mul(outer[1], slices.stride), slices.before), stride))
             return Left(pointers[shape.data.operand.name], base, _levels_in_place(d, low, high))
-        return _strip_block(f, d, strip, tile, params, pointers, elements, outer, first, last, scratch)
+        return _strip_block(f, d, strip, tile, params, pointers, fill, outer, first, last, scratch)
 
     def right(outer: Sequence[Int], group: Int, panel: Int, columns: Sequence[Int]) -> Panel:
         number = f.add(f.mul(group, in_group), panel)
@@ -344,7 +364,7 @@ def _strip_block(
     tile: Tile,
     params: Params,
     pointers: Mapping[str, Value],
-    elements: Elements | None,
+    fill: Fill | None,
     outer: Sequence[Int],
     first: Int,
     last: Int,
@@ -357,13 +377,9 @@ def _strip_block(
     width = strip.columns.out
     top, bottom = f.udiv(first, width), f.udiv(last, width)
     base = f.add(shape.data.offset, f.mul(outer[0], shape.data.strides[0]))
-    if elements is None:
-        low, high = emit_strip(
-            f, strip, pointers[shape.data.operand.name], base, scratch, slice_pitch, slice_at, top, bottom
-        )
-    else:
-        row = _computed_row(f, d, strip, elements, outer[0])
-        low, high = emit_strip(f, strip, scratch, 0, scratch, slice_pitch, slice_at, top, bottom, row)
+    row = None if fill is None else fill(outer[0])
+    source = scratch if row is not None else pointers[shape.data.operand.name]
+    low, high = emit_strip(f, strip, source, base, scratch, slice_pitch, slice_at, top, bottom, row)
     whole = strip.slices.kernel == 1 and strip.slices.is_inside
     levels = strip.levels(shape.inputs, slice_pitch, 0 if whole else low, None if whole else high)
     channel = Level(shape.inputs, strip.channel_pitch)
@@ -371,40 +387,50 @@ def _strip_block(
     return Left(scratch, offset, _kept_inner(levels, channel, d.side_by_side))
 
 
-def _computed_row(
-    f: Function, d: Direct, strip: Strip, elements: Elements, batch: Int
-) -> Callable[[Value, Int, Int], None]:
-    """Writes one padded row of the strip by evaluating what was fused in front of the convolution."""
-    shape = d.shape
-    computed_element = shape.computed
-    assert computed_element is not None
+def _computed_rows(f: Function, shape: Convolution, strip: Strip, elements: Elements) -> Fill:
+    """Writes padded rows of the strip by evaluating what was fused in front of the convolution."""
+    element = shape.computed
+    assert element is not None
     lanes = lanes_for(elements.target, shape.channels)
     lanes = lanes if shape.channels >= lanes else 1
-    left = min(strip.columns.before, strip.columns.covered)
-    width = max(0, min(strip.columns.extent, strip.columns.covered - left))
-    right = strip.columns.covered - left - width
-    rank = len(shape.spatial)
 
-    def row(at: Value, depth: Int, height: Int) -> None:
-        inner = f.at(at, left * shape.channels)
-        if left:
-            f.clear(at, left * shape.channels * 4)
-        if right:
-            f.clear(f.at(inner, width * shape.channels), right * shape.channels * 4)
+    along = f"p{len(shape.spatial) + 1}"
 
+    def line(indices: Mapping[str, Int], at: Value, width: int) -> None:
         def pixel(w: Value, _: Sequence[Value]) -> None:
-            names = [f"p{k + 2}" for k in range(rank)]
-            # a signal lies along the rows of the strip, see `strip_of`
-            spatial = [height] if strip.row_names[1] is None else [depth, height, w][-rank:]
-
             def channels(c: Value, _: Sequence[Value]) -> None:
                 channel = c if shape.channels % lanes == 0 else f.minimum(c, shape.channels - lanes)
-                indices = {"p0": batch, "p1": channel, **dict(zip(names, spatial, strict=True))}
-                value = elements.at(indices, "p1", lanes).value(computed_element)
-                f.store(value, f.at(inner, f.add(f.mul(w, shape.channels), channel)))
+                value = elements.at({along: w, **indices, "p1": channel}, "p1", lanes).value(element)
+                f.store(value, f.at(at, f.add(f.mul(w, shape.channels), channel)))
 
             f.loop(0, shape.channels, lanes, channels, rolled=True)
 
         f.loop(0, width, 1, pixel, rolled=True)
 
-    return row
+    return padded_rows(f, shape, strip, line)
+
+
+def padded_rows(f: Function, shape: Convolution, strip: Strip, line: Line) -> Fill:
+    """Writes rows of the strip with their padding; `line(indices, at, width)` writes all channels of `width` input pixels.
+
+    The pixels run along the last of p0, p2, ..., which is missing from the indices where it is the width.
+    """
+    left = min(strip.columns.before, strip.columns.covered)
+    width = max(0, min(strip.columns.extent, strip.columns.covered - left))
+    right = strip.columns.covered - left - width
+    names = [f"p{k + 2}" for k in range(len(shape.spatial))]
+
+    def fill(batch: Int) -> Callable[[Value, Int, Int], None]:
+        def row(at: Value, depth: Int, height: Int) -> None:
+            inner = f.at(at, left * shape.channels)
+            if left:
+                f.clear(at, left * shape.channels * 4)
+            if right:
+                f.clear(f.at(inner, width * shape.channels), right * shape.channels * 4)
+            # a signal lies along the rows of the strip, see `strip_of`
+            known = [height] if strip.row_names[1] is None else [depth, height][3 - len(names) :]
+            line({"p0": batch, **dict(zip(names, known, strict=False))}, inner, width)
+
+        return row
+
+    return fill

@@ -21,7 +21,7 @@ from fusewise.ops.expr import Expr
 from fusewise.ops.spec import Call
 from fusewise.ops.window import Window, transposed_window_of, window_of
 
-__all__ = ["Convolution", "Spatial", "Transposed", "convolution_of", "transposed_of"]
+__all__ = ["Convolution", "Spatial", "Transposed", "convolution_of", "geometry_of", "transposed_of"]
 
 FLOATS = (FLOAT32, FLOAT64, FLOAT16, BFLOAT16)
 
@@ -58,7 +58,8 @@ class Convolution:
     """out[n, g * outputs + m] = bias + sum over taps and c of data[n, g * inputs + c] * weight[g * outputs + m, c, taps].
 
     When something was fused in front of the data, `computed` is its element as an expression in p0, p1, ..., and the
-    strides of `data` mean nothing.
+    strides of `data` mean nothing. `names` are the output indices of the spatial axes where they are not i2, i3, ...;
+    `fixed` are output indices that are always 0.
     """
 
     batch: int
@@ -70,6 +71,8 @@ class Convolution:
     weight: View
     bias: View | None
     computed: Expr | None = None
+    names: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
 
     @property
     def dtype(self) -> DType:
@@ -92,7 +95,7 @@ class Convolution:
     @property
     def out_axes(self) -> tuple[str, ...]:
         """Names of the spatial output indices."""
-        return tuple(f"i{k + 2}" for k in range(len(self.spatial)))
+        return self.names or tuple(f"i{k + 2}" for k in range(len(self.spatial)))
 
 
 @dataclass(frozen=True)
@@ -156,24 +159,38 @@ def convolution_of(task: Task) -> Convolution | Reason:
     assert anchor is not None
     groups = int(anchor.attribute("group", 1))
     out = anchor.output.dims
-    window = _window(anchor, window_of)
-    if any(begin < 0 for begin in window.begins):
-        return Reason("negative padding")
+    spatial = geometry_of(anchor)
+    if isinstance(spatial, Reason):
+        return spatial
     return Convolution(
         batch=out[0],
         groups=groups,
         inputs=found.weight.shape[1],
         outputs=found.weight.shape[0] // groups,
-        spatial=tuple(
-            Spatial(e, o, k, s, d, b)
-            for e, o, k, s, d, b in zip(
-                window.extents, out[2:], window.kernel, window.strides, window.dilations, window.begins, strict=True
-            )
-        ),
+        spatial=spatial,
         data=found.data,
         weight=found.weight,
         bias=found.bias,
         computed=found.computed,
+    )
+
+
+def geometry_of(anchor: Anchor) -> tuple[Spatial, ...] | Reason:
+    """The spatial axes of a convolution."""
+    window = _window(anchor, window_of)
+    if any(begin < 0 for begin in window.begins):
+        return Reason("negative padding")
+    return tuple(
+        Spatial(e, o, k, s, d, b)
+        for e, o, k, s, d, b in zip(
+            window.extents,
+            anchor.output.dims[2:],
+            window.kernel,
+            window.strides,
+            window.dilations,
+            window.begins,
+            strict=True,
+        )
     )
 
 

@@ -25,6 +25,7 @@ from fusewise.ir.dtypes import INT64, DType
 from fusewise.lower.index import Simplifier
 from fusewise.lower.task import ACC, Store, Task
 from fusewise.ops.expr import BINARY, COMPARE, UNARY, Expr
+from fusewise.ops.scalar import integer_range
 
 __all__ = ["Elements", "Point"]
 
@@ -195,7 +196,9 @@ class Point:
         if op == "reduce":
             return reduce_element(self, expr)
         if op == "cast":
-            return convert(f, self.target, self.minimal(expr.args[0]), expr.args[0].dtype, expr.dtype)
+            given = expr.args[0]
+            inside = _is_clamped(given, expr.dtype)
+            return convert(f, self.target, self.minimal(given), given.dtype, expr.dtype, inside=inside)
         if expr.dtype == INT64 and not self.varies(expr) and not self.elements.facts.reads(expr):
             folded = self._fold(expr)
             if folded is not None:
@@ -300,6 +303,15 @@ class Point:
         finally:
             self.scopes.pop()
             self.mask, self.guarded = before
+
+
+def _is_clamped(expr: Expr, dtype: DType) -> bool:
+    """Is a float limited, by constants, to numbers that the integer `dtype` has?"""
+    if not dtype.is_integer or dtype.bits > 16 or expr.op != "min" or expr.args[0].op != "max":
+        return False
+    low, high = expr.args[0].args[1], expr.args[1]
+    least, most = integer_range(dtype)
+    return low.op == high.op == "const" and least <= low.value <= high.value <= most
 
 
 def _bits(value: float | int | bool, dtype: DType) -> float | int | bool:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
+from fusewise.codegen.llvm.pairs import pair_products
 from fusewise.codegen.llvm.registers import memory_type, widen
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32, DType
@@ -167,7 +168,9 @@ def _fitting(target: Target) -> Iterator[tuple[int, int]]:
 
 
 def multiply_add(f: Function, target: Target, a: Value, b: Value, c: Value) -> Value:
-    """a * b + c, fused where the machine can."""
+    """a * b + c, fused where the machine can; of i32 lanes, each a pair of 16-bit numbers, both products are added."""
+    if c.element == "i32":
+        return f.binary("add", c, pair_products(f, target, a, b))
     return f.fma(a, b, c) if target.fma else f.fadd(f.fmul(a, b), c)
 
 
@@ -192,7 +195,7 @@ def accumulate(
     if together > 1:
         assert len(panel.columns) == 1, "groups side by side are one vector wide"
     columns = tuple(_opaque(f, column) for column in panel.columns)
-    cut, fresh = (tuple(levels), -1) if together > 1 else _cut(levels)
+    cut, fresh = (tuple(levels), -1) if together > 1 or tile.element == "i32" else _cut(levels)
     reduction = _Reduction(
         f,
         target,
@@ -272,7 +275,7 @@ def _nest(n: _Reduction, depth: int, at: Int, position: Int, sums: Sequence[Valu
     innermost = depth == len(n.levels) - 1
     unroll = 1
     if innermost:
-        unroll = level.extent if n.together > 1 else _unroll(level, len(sums))
+        unroll = level.extent if n.together > 1 else 1 if n.tile.element == "i32" else _unroll(level, len(sums))
 
     def body(i: Int, carried: Sequence[Value]) -> Sequence[Value]:
         inside = f.add(at, f.mul(i, level.stride))

@@ -1,0 +1,237 @@
+"""Convolutions of 8-bit integers: the direct convolution over pairs of 16-bit channels, summed exactly in 32 bits.
+
+Takes a task whose anchor is a ConvInteger; gives LLVM IR. Rows of the input are copied into the strip with the zero point
+subtracted, as 16-bit numbers, so that padding is zero; two channels are one 32-bit element of the strip, and of the packed
+weights. What follows is the direct convolution with half as many channels, whose multiply-add takes two at a time
+(`pairs`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fusewise.codegen.kernel import Argument, Kernel, Params
+from fusewise.codegen.llvm.conv_direct import (
+    Direct,
+    Line,
+    direct_of,
+    direct_space,
+    emit_direct,
+    matrices,
+    padded_rows,
+)
+from fusewise.codegen.llvm.conv_shape import Convolution, Spatial, geometry_of
+from fusewise.codegen.llvm.elements import Elements
+from fusewise.codegen.llvm.emit import Function, Int, Value, vector
+from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments
+from fusewise.codegen.llvm.gemm_finish import finisher, joined_axis, reads
+from fusewise.codegen.llvm.gemm_product import tile_of, unravel
+from fusewise.codegen.packing import packed, panels
+from fusewise.codegen.target import Target
+from fusewise.codegen.view import View, view_of
+from fusewise.ir.dtypes import INT8, INT16, INT32, UINT8
+from fusewise.ir.types import TensorType
+from fusewise.lower.task import Operand, Reason, Task
+from fusewise.ops.expr import cast
+
+__all__ = ["INTEGER_CONV"]
+
+
+def convolution(task: Task) -> Convolution | Reason:
+    """The task's ConvInteger as a convolution of pairs: half as many input channels, of INT32."""
+    anchor = task.anchor
+    if anchor is None or anchor.op != "ConvInteger":
+        return Reason("no ConvInteger at the anchor")
+    kind, element, weight = anchor.inputs[0], anchor.prologue[0], view_of(task, 1)
+    if isinstance(weight, Reason):
+        return weight
+    if not isinstance(kind, TensorType) or element is None or kind.dtype not in (INT8, UINT8):
+        return Reason("element type has no integer convolution kernel", str(kind))
+    if len(anchor.inputs) > 3 and anchor.inputs[3] is not None:
+        return Reason("weights have a zero point")
+    if not weight.operand.constant:
+        return Reason("weights are not constant", weight.operand.name)
+    if reads(task, weight.operand.name):
+        return Reason("the packed operand is also read otherwise", weight.operand.name)
+    groups = int(anchor.attribute("group", 1))
+    inputs = weight.shape[1]
+    if groups > 1 and inputs % 2:
+        return Reason("groups of an odd number of channels")
+    spatial = geometry_of(anchor)
+    if isinstance(spatial, Reason):
+        return spatial
+    zero = anchor.prologue[2] if len(anchor.prologue) > 2 else None
+    centred = cast(element, INT16) if zero is None else cast(element, INT16) - cast(zero, INT16)
+    dims = (kind.dims[0], groups * -(-inputs // 2), *kind.dims[2:])
+    data = View(Operand("computed", INT32, dims, (0,) * len(dims)), dims, (0,) * len(dims), 0)
+    return Convolution(
+        batch=anchor.output.dims[0],
+        groups=groups,
+        inputs=-(-inputs // 2),
+        outputs=weight.shape[0] // groups,
+        spatial=_taken(spatial),
+        data=data,
+        weight=weight,
+        bias=None,
+        computed=centred,
+    )
+
+
+def flattened(shape: Convolution, task: Task) -> Convolution:
+    """A convolution of single pixels as one along a single axis, so that blocks end anywhere and not only with a row."""
+    single = all(axis.kernel == axis.stride == 1 and axis.is_inside for axis in shape.spatial)
+    axes = [(name, axis.out) for name, axis in zip(shape.out_axes, shape.spatial, strict=True)]
+    joined = joined_axis(task, axes)
+    if not single or joined is None or joined != axes[-1][0]:
+        return shape
+    pixels = math.prod(axis.out for axis in shape.spatial)
+    data = replace(shape.data, shape=(*shape.data.shape[:2], pixels), strides=(0, 0, 0))
+    spatial = (Spatial(pixels, pixels, 1, 1, 1, 0),)
+    return replace(shape, spatial=spatial, data=data, names=(joined,), fixed=shape.out_axes[:-1])
+
+
+def _taken(spatial: tuple[Spatial, ...]) -> tuple[Spatial, ...]:
+    """Only the pixels that are used: a kernel of one pixel with a stride reads every so many and nothing between."""
+    single = all(axis.kernel == 1 and axis.is_inside for axis in spatial)
+    return tuple(Spatial(axis.out, axis.out, 1, 1, 1, 0) for axis in spatial) if single else spatial
+
+
+def _accepts(task: Task, target: Target) -> Reason | None:
+    shape = convolution(task)
+    return shape if isinstance(shape, Reason) else None
+
+
+@dataclass(frozen=True)
+class _Integer:
+    """The product over pairs; the input's element in p0, p1, ..., its channels, and the extents and steps of its pixels."""
+
+    direct: Direct
+    channels: int
+    extents: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
+def _understood(task: Task, target: Target) -> _Integer:
+    shape = convolution(task)
+    assert not isinstance(shape, Reason), shape
+    anchor = task.anchor
+    assert anchor is not None
+    given = geometry_of(anchor)
+    assert not isinstance(given, Reason), given
+    steps = tuple(axis.stride // taken.stride for axis, taken in zip(given, shape.spatial, strict=True))
+    direct = direct_of(flattened(shape, task), task, target)
+    extents = tuple(axis.extent for axis in shape.spatial)
+    return _Integer(direct, shape.weight.shape[1] * shape.groups, extents, steps)
+
+
+def _space(task: Task, target: Target) -> Iterable[Params]:
+    return direct_space(_understood(task, target).direct, target)
+
+
+def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
+    d = _understood(task, target).direct
+    tile = tile_of(params, "i32")
+
+    def pack(weight: np.ndarray) -> np.ndarray:
+        grouped = weight.astype(np.int16)
+        if grouped.shape[1] % 2:
+            grouped = np.pad(grouped, ((0, 0), (0, 1), *((0, 0),) * (grouped.ndim - 2)))
+        pairs = grouped.reshape(grouped.shape[0], d.shape.inputs, 2, *grouped.shape[2:])
+        joined = np.ascontiguousarray(np.moveaxis(pairs, 2, -1)).view(np.int32)[..., 0]
+        joined = joined.reshape(*joined.shape[:2], *(axis.kernel for axis in d.shape.spatial))
+        return panels(matrices(joined, d.shape, d.side_by_side), tile.lanes, tile.vectors)
+
+    name = f"pairs of channels in panels {tile.vectors}x{tile.lanes} groups {d.shape.groups}/{d.side_by_side}"
+    assert d.strip is not None
+    nbytes = d.strip.elements(int(params["tiles"]) * tile.rows) * 4
+    scratch = Argument("scratch", nbytes=max(64, -(-nbytes // 64) * 64), per_worker=True)
+    return operand_arguments(task, [Argument(d.shape.weight.operand.name, packed(d.shape.weight, name, pack)), scratch])
+
+
+def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
+    found = _understood(task, target)
+    d, arguments = found.direct, _arguments(task, target, params)
+    module, f, pointers, worker, workers = enter(symbol, arguments)
+    assert d.strip is not None
+    fill = padded_rows(f, d.shape, d.strip, _line(f, found, Elements(f, task, target, pointers)))
+    finish = finisher(f, task, target, pointers)
+    emit_direct(f, d, task, target, params, arguments, pointers, worker, workers, finish, fill)
+    f.give_back()
+    return module.text()
+
+
+def _line(f: Function, found: _Integer, elements: Elements) -> Line:
+    """Writes the channels of pixels as 16-bit numbers, the zero point subtracted; an odd channel gets a zero beside it."""
+    element, rank = found.direct.shape.computed, len(found.direct.shape.spatial)
+    assert element is not None
+    names = [f"p{k + 2}" for k in range(len(found.extents))]
+    pitch = 2 * found.direct.shape.channels
+
+    def placed(indices: Mapping[str, Int]) -> dict[str, Int]:
+        """The indices of the input, from those of the pixels that are used."""
+        at = [indices[f"p{k + 2}"] for k in range(rank)]
+        if rank < len(names):
+            at = unravel(f, at[0], found.extents)
+        steps = zip(names, at, found.steps, strict=True)
+        return {"p0": indices["p0"], **{name: f.mul(place, step) for name, place, step in steps}}
+
+    def pixel(indices: Mapping[str, Int], at: Value) -> None:
+        where, channels = placed(indices), found.channels
+        lanes = _lanes(elements.target, channels)
+        if channels % 2:
+            f.store(f.constant(0, "i16"), f.at(at, channels, "i16"))
+
+        def some(c: Value | int, _: Sequence[Value]) -> None:
+            channel = c if channels % lanes == 0 else f.minimum(c, channels - lanes)
+            value = elements.at({**where, "p1": channel}, "p1", lanes).value(element)
+            f.store(value, f.at(at, channel, "i16"))
+
+        f.loop(0, channels, lanes, some, rolled=True)
+
+    def across(indices: Mapping[str, Int], at: Value, width: int) -> None:
+        """Few channels: many pixels at once, whose channels are then laid side by side."""
+        lanes = _lanes(elements.target, width)
+        along = names[-1]
+
+        def some(w: Value | int, _: Sequence[Value]) -> None:
+            first = w if width % lanes == 0 else f.minimum(w, width - lanes)
+            where = placed({along: first, **indices})
+            zero = f.constant(0, vector("i16", lanes))
+            each = [elements.at({**where, "p1": c}, along, lanes).value(element) for c in range(found.channels)]
+            each += [zero] * (pitch - found.channels)
+            f.store(_interleaved(f, each), f.at(at, f.mul(first, pitch), "i16"))
+
+        f.loop(0, width, lanes, some, rolled=True)
+
+    def line(indices: Mapping[str, Int], at: Value, width: int) -> None:
+        if pitch in (2, 4, 8) and found.steps[-1] == 1 and rank == len(names) and width > 1:
+            across(indices, at, width)
+            return
+        along = f"p{rank + 1}"
+        f.loop(0, width, 1, lambda w, _: pixel({along: w, **indices}, f.at(at, f.mul(w, pitch), "i16")), rolled=True)
+
+    return line
+
+
+def _lanes(target: Target, count: int) -> int:
+    """16-bit lanes that suit a run of so many numbers."""
+    lanes = max(1, target.vector_bits // 16)
+    while lanes > count:
+        lanes //= 2
+    return lanes
+
+
+def _interleaved(f: Function, parts: Sequence[Value]) -> Value:
+    """The first lanes of all parts, then the second ones, ...; as many parts as a power of two."""
+    if len(parts) == 1:
+        return parts[0]
+    even, odd = _interleaved(f, parts[::2]), _interleaved(f, parts[1::2])
+    lanes = even.lanes
+    return f.shuffle(even, odd, [k // 2 + lanes * (k % 2) for k in range(2 * lanes)])
+
+
+INTEGER_CONV = Kernel("integer-convolution", _accepts, _space, _arguments, _build)

@@ -1,0 +1,189 @@
+"""Run convolutions between Dequantize and Quantize on the integers themselves. Numeric class reassociating.
+
+A quantised model describes a convolution of 8-bit numbers as one of floats: both operands are dequantised first. The products and
+sums of the integers are exact, and the scales are constant factors per output channel, so they can be taken out of the sum.
+(The published pass is TVM's FakeQuantizationToInteger.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fusewise.ir.dtypes import FLOAT32, INT8, INT32, UINT8
+from fusewise.ir.graph import Graph, Node, attributes_of
+from fusewise.ir.types import TensorType
+from fusewise.passes.edit import Change, Edit, LocalRule, rebuilt, sweep
+from fusewise.trace import Trace
+
+__all__ = ["quantized_to_integer"]
+
+
+def quantized_to_integer(graph: Graph, trace: Trace) -> Graph:
+    """Integer convolutions for dequantised ones.
+
+    y = Conv(DequantizeLinear(x, s, z), DequantizeLinear(w, t), b)  ->  y = Cast(ConvInteger(x, w, z)) * (s * t) + b
+    y = QLinearConv(x, s, z, w, t, 0, u, v, b)  ->  y = QuantizeLinear(Cast(ConvInteger(x, w, z)) * (s * t) + b * (s * t), u, v)
+
+    y = QuantizeLinear(Cast(ConvInteger(...)) * a + b, u, v)  ->  y = QuantizeLinear(Cast(ConvInteger(...)) * (a / u) + b / u, 1, v)
+
+    with constant 8-bit weights and scales and no zero point of the weights. Refused: depthwise convolutions, whose few products
+    the float kernel computes just as exactly and faster, and other groups of an odd number of channels.
+    """
+    rules = (
+        LocalRule("integer_convolution", ("Conv",), _convolution),
+        LocalRule("integer_convolution", ("QLinearConv",), _linear_convolution),
+        LocalRule("integer_scale", ("QuantizeLinear",), _scale),
+    )
+    return sweep(graph, trace, rules)
+
+
+@dataclass(frozen=True)
+class _Quantized:
+    """An integer tensor, and how to read it as numbers: (integer - zero) * scale, the scale one or per leading index."""
+
+    value: str
+    scale: np.ndarray
+    zero: str
+
+
+def _convolution(edit: Edit, node: Node) -> Change | None:
+    data = edit.made_by(node.inputs[0], "DequantizeLinear")
+    weight = edit.made_by(node.inputs[1], "DequantizeLinear")
+    if data is None or weight is None:
+        return None
+    x, w = _quantized(edit, data, 0), _quantized(edit, weight, 0)
+    bias = _bias(edit, node)
+    if x is None or w is None or bias is None or x.scale.size > 1 or not _is_plain(edit, w, node):
+        return None
+    result = edit.static(node.outputs[0])
+    if result is None or result.dtype != FLOAT32:
+        return None
+    factor = x.scale.astype(np.float64) * w.scale
+    nodes = _integer_nodes(edit, node, x, w, factor, bias, node.outputs[0])
+    return None if nodes is None else Change((data, weight, node), "exact sums of integers", nodes)
+
+
+def _linear_convolution(edit: Edit, node: Node) -> Change | None:
+    x, w = _operands(edit, node.inputs[:3]), _operands(edit, node.inputs[3:6])
+    given = edit.operand(node, 8) if len(node.inputs) > 8 and node.inputs[8] else np.zeros(1)
+    result = edit.static(node.outputs[0])
+    if x is None or w is None or given is None or result is None or x.scale.size > 1 or not _is_plain(edit, w, node):
+        return None
+    if edit.operand(node, 6) is None or edit.operand(node, 7) is None:
+        return None
+    factor = x.scale.astype(np.float64) * w.scale
+    middle = edit.value(f"{node.outputs[0]}_wide", TensorType(FLOAT32, result.shape))
+    nodes = _integer_nodes(edit, node, x, w, factor, given * factor, middle)
+    if nodes is None:
+        return None
+    last = replace(rebuilt(node, "QuantizeLinear", (middle, node.inputs[6], node.inputs[7])), name="")
+    return Change((node,), "exact sums of integers", (*nodes, last))
+
+
+def _scale(edit: Edit, node: Node) -> Change | None:
+    """The scale of what follows an integer convolution, taken into the factors that are there already."""
+    scale = edit.operand(node, 1)
+    kind = edit.static(node.outputs[0])
+    if scale is None or scale.size != 1 or scale.dtype != np.float32 or scale.reshape(-1)[0] == 1 or kind is None:
+        return None
+    add = edit.sole(node.inputs[0], "Add")
+    multiply = edit.sole(node.inputs[0] if add is None else add.inputs[0], "Mul")
+    wide = None if multiply is None else edit.sole(multiply.inputs[0], "Cast")
+    if multiply is None or wide is None or edit.sole(wide.inputs[0], "ConvInteger") is None:
+        return None
+    factor, bias = edit.operand(multiply, 1), None if add is None else edit.operand(add, 1)
+    if factor is None or (add is not None and bias is None):
+        return None
+    middle = TensorType(FLOAT32, kind.shape)
+
+    def divided(array: np.ndarray, stem: str) -> str:
+        return edit.constant((array / scale.astype(np.float64)).astype(np.float32).reshape(array.shape), stem)
+
+    value = edit.value(f"{node.label}_scaled", middle)
+    operands = (multiply.inputs[0], divided(factor, f"{node.label}_factor"))
+    nodes = [replace(multiply, inputs=operands, outputs=(value,))]
+    if add is not None and bias is not None:
+        total = edit.value(f"{node.label}_sum", middle)
+        nodes.append(replace(add, inputs=(value, divided(bias, f"{node.label}_bias")), outputs=(total,)))
+        value = total
+    one = edit.constant(np.ones(scale.shape, np.float32), f"{node.label}_one")
+    matched = (multiply, *((add,) if add is not None else ()), node)
+    return Change(matched, "one factor", (*nodes, node.with_inputs((value, one, *node.inputs[2:]))))
+
+
+def _quantized(edit: Edit, node: Node, axis: int) -> _Quantized | None:
+    """The integers behind a DequantizeLinear with one scale, or one per index of `axis`."""
+    if node.attribute("block_size", 0):
+        return None
+    found = _operands(edit, (*node.inputs, "")[:3])
+    if found is None:
+        return None
+    rank = edit.static(node.inputs[0])
+    along = int(node.attribute("axis", 1)) % max(1, rank.rank if rank is not None else 1)
+    return found if found.scale.size == 1 or along == axis else None
+
+
+def _operands(edit: Edit, inputs: tuple[str, ...]) -> _Quantized | None:
+    value, scale, zero = inputs
+    kind, known = edit.static(value), edit.array(scale)
+    if kind is None or kind.dtype not in (INT8, UINT8) or known is None or known.dtype != np.float32 or known.ndim > 1:
+        return None
+    if zero and edit.array(zero) is None:
+        return None
+    return _Quantized(value, known.reshape(-1), zero)
+
+
+def _is_plain(edit: Edit, weight: _Quantized, node: Node) -> bool:
+    """Constant weights around zero, and groups that the integer kernel takes."""
+    array, zero = edit.array(weight.value), edit.array(weight.zero) if weight.zero else None
+    if array is None or (zero is not None and zero.any()):
+        return False
+    return int(node.attribute("group", 1)) == 1 or array.shape[1] % 2 == 0
+
+
+def _bias(edit: Edit, node: Node) -> np.ndarray | None:
+    """The bias in float64, zero where there is none; None when it is not known."""
+    if len(node.inputs) < 3 or not node.inputs[2]:
+        return np.zeros(1)
+    known = edit.operand(node, 2)
+    if known is not None:
+        return known.astype(np.float64)
+    maker = edit.made_by(node.inputs[2], "DequantizeLinear")
+    if maker is None:
+        return None
+    parts = [edit.operand(maker, i) for i in range(len(maker.inputs))]
+    integers, scale = parts[0], parts[1]
+    zero = parts[2] if len(parts) > 2 else np.zeros(1)
+    if integers is None or scale is None or zero is None or integers.dtype != np.int32 or scale.ndim > 1:
+        return None
+    return np.asarray((integers.astype(np.float64) - zero) * scale)
+
+
+def _integer_nodes(
+    edit: Edit, node: Node, x: _Quantized, w: _Quantized, factor: np.ndarray, bias: np.ndarray, output: str
+) -> tuple[Node, ...] | None:
+    """ConvInteger, Cast, Mul and, where there is a bias, Add; the last writes `output`."""
+    kind = edit.static(output)
+    if kind is None:
+        return None
+    label = node.label
+
+    def along(array: np.ndarray, stem: str) -> str:
+        shape = (array.size, *(1,) * (kind.rank - 2)) if array.size > 1 else ()
+        return edit.constant(array.astype(np.float32).reshape(shape), f"{label}_{stem}")
+
+    total = edit.value(f"{label}_sum", TensorType(INT32, kind.shape))
+    wide = edit.value(f"{label}_cast", TensorType(FLOAT32, kind.shape))
+    attributes = tuple((key, value) for key, value in node.attributes)
+    operands = (x.value, w.value, *((x.zero,) if x.zero else ()))
+    nodes = [
+        Node("ConvInteger", operands, (total,), attributes, name=node.name),
+        Node("Cast", (total,), (wide,), attributes_of(to=1)),
+    ]
+    if not bias.any():
+        return (*nodes, Node("Mul", (wide, along(factor, "scale")), (output,)))
+    scaled = edit.value(f"{label}_scaled", TensorType(FLOAT32, kind.shape))
+    nodes.append(Node("Mul", (wide, along(factor, "scale")), (scaled,)))
+    return (*nodes, Node("Add", (scaled, along(bias, "bias")), (output,)))

@@ -1,0 +1,139 @@
+"""Quantised convolutions run on integers: the same answers up to one quantisation step, and refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import fusewise
+from fusewise import api
+from fusewise.ir.graph import Graph
+from fusewise.passes.pipeline import CLEAN, run
+from fusewise.passes.quantized_to_integer import quantized_to_integer
+from fusewise.trace import Trace
+
+RNG = np.random.default_rng(7)
+WEIGHTS = RNG.integers(-127, 128, (12, 6, 3, 3)).astype(np.int8)
+SCALES = RNG.uniform(0.002, 0.02, 12).astype(np.float32)
+
+
+def f32(value: object) -> np.ndarray:
+    return np.array(value, np.float32)
+
+
+def quantised(between: str = "Relu", **changed: np.ndarray | None) -> onnx.ModelProto:
+    """x -> Q DQ -> Conv with quantised weights and bias -> Relu -> Q DQ -> + itself -> Q: as exporters write it."""
+    constants: dict[str, np.ndarray | None] = {
+        "w": WEIGHTS,
+        "ws": SCALES,
+        "wz": np.zeros(12, np.int8),
+        "b": RNG.integers(-900, 900, 12).astype(np.int32),
+        "bs": SCALES * f32(0.05),
+        "xs": f32(0.05),
+        "xz": np.array(117, np.uint8),
+        "ys": f32(0.07),
+        "yz": np.array(3, np.uint8),
+    } | changed
+    known = {name: array for name, array in constants.items() if array is not None}
+    group = 6 // known["w"].shape[1]
+    nodes = [
+        ("QuantizeLinear", ["x", "xs", "xz"], "q", {}),
+        ("DequantizeLinear", ["q", "xs", "xz"], "d", {}),
+        ("DequantizeLinear", ["w", "ws", *(["wz"] if "wz" in known else [])], "dw", {"axis": 0}),
+        ("DequantizeLinear", ["b", "bs"], "db", {"axis": 0}),
+        ("Conv", ["d", "dw", "db"], "c", {"pads": [1, 1, 1, 1], "strides": [2, 1], "group": group}),
+        (between, ["c"], "r", {}),
+        ("QuantizeLinear", ["r", "ys", "yz"], "rq", {}),
+        ("DequantizeLinear", ["rq", "ys", "yz"], "rd", {}),
+        ("Add", ["rd", "rd"], "a", {}),
+        ("QuantizeLinear", ["a", "ys", "yz"], "y", {}),
+    ]
+    graph = helper.make_graph(
+        [helper.make_node(op, reads, [write], **attributes) for op, reads, write, attributes in nodes],
+        "quantised",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (2, 6, 9, 8))],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
+        [numpy_helper.from_array(array, name) for name, array in known.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def operators(graph: Graph) -> list[str]:
+    return [node.op for node in graph.nodes]
+
+
+def test_the_answers_of_a_quantised_model() -> None:
+    model = quantised()
+    compiled = fusewise.compile(model)
+    x = RNG.standard_normal((2, 6, 9, 8)).astype(np.float32) * 3
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
+    (found,) = compiled.run(None, {"x": x})
+    apart = np.abs(found.astype(int) - expected.astype(int))
+    # a sum that another rounding takes across one boundary is doubled by the addition
+    assert apart.max() <= 2 and (apart > 0).mean() < 0.01 and expected.std() > 20
+    assert "integer-convolution" in {event.what for event in compiled.trace if event.kind == "kernel" and event.applied}
+
+
+def test_what_becomes_of_it() -> None:
+    graph = run(api.load(quantised()), CLEAN, Trace())
+    found = operators(graph)
+    assert found.count("ConvInteger") == 1 and "Conv" not in found
+    # of the dequantisations only that of the result is left, whose sum is one of floats
+    assert found.count("DequantizeLinear") == 1
+    exact = run(api.load(quantised()), CLEAN, Trace(), exact=True)
+    assert "ConvInteger" not in operators(exact)
+
+
+def test_a_scale_after_it_joins_the_factors() -> None:
+    model = quantised("Identity")
+    graph = run(api.load(model), CLEAN, Trace())
+    scales = [graph.array(node.inputs[1]) for node in graph.nodes if node.op == "QuantizeLinear"]
+    assert sorted(float(scale.reshape(-1)[0]) for scale in scales if scale is not None) == [f32(0.05), f32(0.07), 1.0]
+    x = RNG.standard_normal((2, 6, 9, 8)).astype(np.float32) * 3
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
+    (found,) = fusewise.compile(model).run(None, {"x": x})
+    assert np.abs(found.astype(int) - expected.astype(int)).max() <= 2
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"wz": np.arange(12, dtype=np.int8)},
+        {"w": WEIGHTS[:, :1], "wz": None},
+        {"xs": np.full(6, 0.05, np.float32), "xz": np.full(6, 117, np.uint8)},
+    ],
+    ids=["weights with a zero point", "depthwise", "a scale per channel of the data"],
+)
+def test_refused(changed: dict[str, np.ndarray | None]) -> None:
+    graph = api.load(quantised(**changed))
+    assert "ConvInteger" not in operators(quantized_to_integer(graph, Trace()))
+
+
+def test_linear_convolution() -> None:
+    constants = {
+        "s": f32(0.05),
+        "z": np.array(117, np.uint8),
+        "w": WEIGHTS,
+        "ws": SCALES,
+        "wz": np.zeros(12, np.int8),
+        "u": f32(0.06),
+        "v": np.array(90, np.uint8),
+        "b": RNG.integers(-900, 900, 12).astype(np.int32),
+    }
+    reads = ["x", "s", "z", "w", "ws", "wz", "u", "v", "b"]
+    graph = helper.make_graph(
+        [helper.make_node("QLinearConv", reads, ["y"], pads=[1] * 4)],
+        "linear",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, (1, 6, 9, 8))],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    assert "ConvInteger" in operators(quantized_to_integer(api.load(model), Trace()))
+    x = RNG.integers(0, 256, (1, 6, 9, 8)).astype(np.uint8)
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
+    (found,) = fusewise.compile(model).run(None, {"x": x})
+    assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
