@@ -49,7 +49,7 @@ def test_a_graph_with_other_answers_is_given_up() -> None:
 
 
 def test_the_input_stays_when_nothing_is_faster_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optimizing, "_ranked", lambda graphs, runtime, threads: list(range(len(graphs)))[::-1])
+    monkeypatch.setattr(optimizing, "ranked", lambda graphs, runtime, threads: list(range(len(graphs)))[::-1])
     monkeypatch.setattr(
         optimizing, "in_fusewise", lambda *_: lambda kernel, graph: 1.0 if kernel.node.op == "Conv" else 0.1
     )

@@ -8,14 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fusewise.bench.accuracy import worst_error
-from fusewise.bench.inputs import random_feeds
 from fusewise.bench.kernel_times import KernelTime, in_fusewise, in_onnxruntime
-from fusewise.bench.peers import Subject, open_onnxruntime
-from fusewise.bench.reference import answer
-from fusewise.bench.timing import Budget, race
+from fusewise.bench.ranking import difference, ranked
 from fusewise.errors import UsageError
-from fusewise.frontend import onnx_export
 from fusewise.ir.graph import Graph
 from fusewise.passes.pipeline import PORTABLE, Pass
 from fusewise.passes.pipeline import run as run_passes
@@ -37,9 +32,8 @@ MEASURED = ("measured", "onnxruntime")
 """Metrics that are times taken on this machine: in this program, and in ONNX Runtime."""
 
 _TOLERANCE = 1e-4
-_RANKED, _MARGIN = 4, 0.02
+_RANKED = 4  # graphs that are timed as a whole, besides the input
 _LARGE, _PIECE = 1000, 40  # nodes
-_RANKING = Budget(runs=10, seconds=1.0, limit_seconds=20.0, warmup=2)
 
 Progress = Callable[[str, float], None]
 
@@ -178,7 +172,7 @@ def optimize_graph(
             database.close()
     if progress is not None:
         progress("checking", 1.0)
-    return _chosen(found, chosen, cost, measured, threads, trace)
+    return _chosen(_beside(found, graph, cost) if measured else found, chosen, cost, measured, threads, trace)
 
 
 def _searched(
@@ -245,20 +239,27 @@ def _tidied(found: Found, passes: Sequence[Pass], chosen: SearchOptions, cost: C
     return replace(found, best=tuple(best))
 
 
+def _beside(found: Found, graph: Graph, cost: Cost) -> Found:
+    """With the graph as it was loaded: what the passes make of it may suit a runtime less."""
+    if graph is found.best[-1][0]:
+        return found
+    return replace(found, best=(*found.best, (graph, cost(graph), ())))
+
+
 def _chosen(
     found: Found, chosen: SearchOptions, cost: Cost, measured: Sequence[str], threads: int, trace: Trace
 ) -> Optimization:
     """The best graph whose answers agree and which, where the cost is measured, is the fastest as a whole."""
     candidates, notes = list(found.best), []
     if measured and len(candidates) > 1:
-        order = _ranked([graph for graph, _, _ in candidates], measured[0], threads)
+        order = ranked([graph for graph, _, _ in candidates], measured[0], threads)
         candidates = [candidates[k] for k in order]
         if order[0] == len(order) - 1:
             notes.append("the input graph was the fastest when timed as a whole")
     start = found.best[-1][0]
     best = candidates[0]
     for best in candidates:
-        error = 0.0 if best[0] is start or not chosen.check else _difference(start, best[0])
+        error = 0.0 if best[0] is start or not chosen.check else difference(start, best[0])
         if error <= _TOLERANCE:
             break
         notes.append(f"a graph was given up: its answers differ by {error:.1e}")
@@ -279,45 +280,3 @@ def _chosen(
         found.ended,
         tuple(notes),
     )
-
-
-def _ranked(graphs: Sequence[Graph], runtime: str, threads: int) -> list[int]:
-    """The numbers of the graphs, the fastest first, timed as a whole and in turn. The last is the input: the others must gain
-    more on it than timing is good for."""
-    feeds = random_feeds(graphs[-1], 0)
-    with tempfile.TemporaryDirectory(prefix="fusewise-rank-") as folder:
-        runs = []
-        for k, graph in enumerate(graphs):
-            path = Path(folder) / f"{k}.onnx"
-            onnx_export.save(graph, path)
-            runs.append(_run_of(path, graph, runtime, threads))
-        timings = race([lambda run=run: run(feeds) for run in runs], _RANKING)  # type: ignore[misc]
-    handicap = [1.0 + _MARGIN] * (len(graphs) - 1) + [1.0]
-    return sorted(range(len(graphs)), key=lambda k: timings[k].p50_ms * handicap[k])
-
-
-def _run_of(path: Path, graph: Graph, runtime: str, threads: int) -> Callable[[Mapping[str, Any]], object]:
-    if runtime == "onnxruntime":
-        return open_onnxruntime(Subject(path), threads).run
-    from fusewise.codegen.assemble import generate
-    from fusewise.fusion.plan import partition
-    from fusewise.runtime.executable import build
-    from fusewise.runtime.host import host_target
-
-    trace = Trace()
-    program = generate(partition(graph, trace), host_target(), trace, workers=threads)
-    built = build(program, threads=threads)
-    return lambda feeds: built.run(None, dict(feeds))
-
-
-def _difference(before: Graph, after: Graph) -> float:
-    """The largest relative error of `after` on random inputs, by ONNX Runtime or the reference evaluator."""
-    feeds = random_feeds(before, 0)
-    with tempfile.TemporaryDirectory(prefix="fusewise-check-") as folder:
-        answers = []
-        for name, graph in (("before", before), ("after", after)):
-            path = Path(folder) / f"{name}.onnx"
-            onnx_export.save(graph, path)
-            answers.append(answer(path, feeds)[1])
-            path.unlink()
-    return worst_error(answers[1], answers[0])
