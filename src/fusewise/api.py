@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fusewise.lower.program import Program
     from fusewise.passes.pipeline import Pass
     from fusewise.planning import Planning, PlanOptions
+    from fusewise.tuning import Choice
 
     Source = str | Path | bytes | onnx.ModelProto | Graph
 
@@ -80,7 +81,8 @@ class Options:
     `threads`: None for what the machine offers. `exact` refuses rewrites that may change a rounding, and Winograd.
     `strict` makes operators without native code an error. `cache`: False for none, a folder, or True for the user's cache
     folder. `disable` names passes, rules and kernels not to use, as `name` or `name@node`. `fusion` is the planner:
-    `dnnfusion`, `patterns` (the fixed patterns of other compilers) or `none`. `passes`: False for none, True for the
+    `dnnfusion`, `patterns` (the fixed patterns of other compilers) or `none`. `tune`: seconds to spend on measuring what is
+    fastest; what is found is kept in the cache and used from then on. `passes`: False for none, True for the
     clean-up passes, or the passes to run. `warn` is told, as a sentence, what went wrong without stopping the work.
     """
 
@@ -92,6 +94,7 @@ class Options:
     cache: bool | str | Path = True
     disable: Iterable[str] = ()
     fusion: str = "dnnfusion"
+    tune: float = 0.0
     passes: bool | Sequence[Pass] = True
     warn: Callable[[str], None] = _warn
 
@@ -190,11 +193,13 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     key = None if folder is None or trace is not None else _key(model, chosen)
     warn = _first_only(chosen.warn)
     store = None if folder is None or key is None else ModelCache(folder, warn)
-    known = None if store is None or key is None else store.fetch(key, __version__, chosen.threads)
+    known = None if store is None or key is None or chosen.tune else store.fetch(key, __version__, chosen.threads)
     if known is not None:
-        return opened(known, lambda: _planned(model, chosen, Trace(disabled=frozenset(chosen.disable)))[:2], begin)
+        return opened(
+            known, lambda: _planned(model, chosen, Trace(disabled=frozenset(chosen.disable)), warn)[:2], begin
+        )
     decisions = Trace(disabled=frozenset(chosen.disable)) if trace is None else trace
-    graph, _, program = _planned(model, chosen, decisions)
+    graph, _, program, choice = _planned(model, chosen, decisions, warn, progress)
     built = executable.build(
         program,
         threads=chosen.threads,
@@ -203,30 +208,31 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
         progress=None if progress is None else lambda done, total: progress("compiling", done / max(1, total)),
     )
     elapsed = (time.perf_counter() - begin) * 1e3
-    figures = {**asdict(built.figures), **program.figures, "compile_ms": elapsed}
+    tuning = None if choice is None else choice.described
+    figures = {**asdict(built.figures), **program.figures, "compile_ms": elapsed, "tuning": tuning}
     made = Model(built, lambda: (graph, decisions), figures)
     if store is not None and key is not None:
         store.store(key, built, made.notes, __version__)
     return made
 
 
-def _planned(model: Source, options: Options, trace: Trace) -> tuple[Graph, Trace, Program]:
-    """What would be compiled, down to the program."""
-    from fusewise.codegen.assemble import generate
-    from fusewise.fusion.plan import partition
-    from fusewise.runtime.host import host_target, worker_count
+def _planned(
+    model: Source,
+    options: Options,
+    trace: Trace,
+    warn: Callable[[str], None],
+    progress: Progress | None = None,
+) -> tuple[Graph, Trace, Program, Choice | None]:
+    """What would be compiled, down to the program, after tuning it if that is wanted."""
+    from fusewise.runtime.host import worker_count
+    from fusewise.tuning import Making, decided, program_of
 
     bound = load(_built(model), shapes=options.shapes, symbols=options.symbols)
     graph = _cleaned(bound, options.passes, trace, options.exact)
-    program = generate(
-        partition(graph, trace, options.fusion),
-        host_target(),
-        trace,
-        workers=worker_count(options.threads),
-        exact=options.exact,
-        strict=options.strict,
-    )
-    return graph, trace, program
+    workers = worker_count(options.threads)
+    making = Making(workers, options.fusion, options.exact, options.strict, tuple(options.disable))
+    choice, costs = decided(cache_folder(options.cache), graph, making, options.tune, warn, progress)
+    return graph, trace, program_of(graph, making, trace, choice, costs), choice
 
 
 def _key(model: Source, options: Options) -> str | None:
@@ -412,6 +418,8 @@ def bench(
     progress("loading", 0.0)
     source = _built(model)
     graph = load(source, shapes=chosen.shapes, symbols=chosen.symbols)
+    if chosen.tune:
+        compile(graph, chosen, progress=progress)
     feeds = random_feeds(graph, seed)
     ours = Peer("fusewise", _IMPORTS, "fusewise.contestant:open_session")
     with tempfile.TemporaryDirectory(prefix="fusewise-bench-") as folder:
@@ -438,10 +446,15 @@ def _portable(options: Options, shapes: Mapping[str, list[int]]) -> dict[str, An
 
 def _options(options: Options | None, settings: Mapping[str, Any]) -> Options:
     try:
-        return replace(Options() if options is None else options, **settings)
+        found = replace(Options() if options is None else options, **settings)
     except TypeError as error:
         known = ", ".join(Options.__dataclass_fields__)
         raise UsageError(f"{str(error).split('.__init__() ')[-1]}; the options are {known}") from None
+    if not 0 <= found.tune < float("inf"):
+        raise UsageError(f"the seconds to tune for must be a number from 0 on, not {found.tune}")
+    if found.tune and found.cache is False:
+        raise UsageError("tuning keeps what it measures in the cache, which is switched off; allow one")
+    return found
 
 
 def _built(model: Source) -> Source:

@@ -75,3 +75,36 @@ def test_a_damaged_file_is_a_warning(fusewise: Any, filled: ProfileDatabase) -> 
     assert ended.status == 0
     assert json.loads(ended.out)["entries"] == 0
     assert "left alone" in ended.sentence
+
+
+def test_tuning_fills_the_database_and_is_remembered(fusewise: Any, tiny_path: Path) -> None:
+    found = json.loads(fusewise("compile", tiny_path, "--tune", "0.3", "--json").out)
+    assert found["tuning"]["kept"] in ("default", "tuned")
+    assert json.loads(fusewise("profile", "info", "--json").out)["entries"] > 0
+    assert json.loads(fusewise("compile", tiny_path, "--json").out)["tuning"] == found["tuning"]
+    assert "tuned" in fusewise("compile", tiny_path).out
+    assert fusewise("run", tiny_path, "--tune", "0.1").status == 0
+    assert fusewise("bench", tiny_path, "--tune", "0.1", "--vs", "none", "--no-weigh", "--seconds", "0").status == 0
+
+
+@pytest.mark.parametrize(
+    "words, sentence",
+    [
+        (("--tune", "-1"), "--tune"),
+        (("--tune", "soon"), "--tune"),
+        (("--tune", "nan"), "--tune"),
+        (("--tune", "inf"), "seconds to tune"),
+        (("--tune", "1", "--no-cache"), "switched off"),
+    ],
+)
+def test_seconds_that_are_none(fusewise: Any, tiny_path: Path, words: tuple[str, ...], sentence: str) -> None:
+    ended = fusewise("compile", tiny_path, *words)
+    assert ended.status == 2
+    assert sentence in ended.err
+
+
+def test_a_compiled_file_cannot_be_tuned(fusewise: Any, tiny_path: Path, tmp_path: Path) -> None:
+    assert fusewise("compile", tiny_path, "-o", tmp_path / "m.fw").status == 0
+    ended = fusewise("run", tmp_path / "m.fw", "--tune", "1")
+    assert ended.status == 2
+    assert "--tune has no meaning" in ended.sentence

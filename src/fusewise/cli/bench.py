@@ -17,6 +17,7 @@ from fusewise.cli.options import (
     Shapes,
     Symbols,
     Threads,
+    Tune,
     options_of,
 )
 
@@ -44,6 +45,7 @@ def bench(
     exact: Exact = False,
     disable: Disable = None,
     fusion: Fusion = "dnnfusion",
+    tune: Tune = 0.0,
     cache: Cache = True,
     json: Json = False,
 ) -> None:

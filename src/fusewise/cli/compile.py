@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,6 +18,7 @@ from fusewise.cli.options import (
     Strict,
     Symbols,
     Threads,
+    Tune,
     options_of,
 )
 from fusewise.compiled import SUFFIX
@@ -39,6 +40,7 @@ def compile_model(
     strict: Strict = False,
     disable: Disable = None,
     fusion: Fusion = "dnnfusion",
+    tune: Tune = 0.0,
     cache: Cache = True,
     json: Json = False,
 ) -> None:
@@ -63,6 +65,7 @@ def compile_model(
             ("model", model),
             *([] if output is None else [("file", f"{output} ({output.stat().st_size / 1e6:.1f} MB)")]),
             ("compile time", f"{summary['compile_ms']:.0f} ms"),
+            *_tuning(summary["tuning"]),
             ("groups", str(summary["groups"])),
             ("kernels", str(summary["kernels"])),
             ("arena", f"{summary['arena_bytes'] / 1e6:.1f} MB"),
@@ -70,3 +73,12 @@ def compile_model(
             *(("  on the host", f"{row['op']} {row['node']}: {row['reason']}") for row in summary["host"]),
         ]
     )
+
+
+def _tuning(found: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """What tuning found for this model, now or earlier."""
+    if found is None:
+        return []
+    if found["kept"] == "default":
+        return [("tuned", "nothing is faster than the default")]
+    return [("tuned", f"{found['tuned_ms']:.2f} ms instead of {found['default_ms']:.2f} ms")]

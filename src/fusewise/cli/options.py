@@ -28,6 +28,7 @@ __all__ = [
     "Strict",
     "Symbols",
     "Threads",
+    "Tune",
     "cache_of",
     "options_of",
     "shapes_of",
@@ -57,6 +58,10 @@ Cache = Annotated[bool, typer.Option("--cache/--no-cache", help="Keep compiled k
 Fusion = Annotated[
     str,
     typer.Option("--fusion", metavar="PLANNER", help="How nodes are fused: dnnfusion, patterns (fixed ones) or none."),
+]
+Tune = Annotated[
+    float,
+    typer.Option("--tune", min=0.0, metavar="SECONDS", help="Measure what is fastest here, and keep it for later."),
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the random inputs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -108,7 +113,7 @@ def options_of(context: typer.Context) -> Options:
     from fusewise.api import Options
 
     words = context.params
-    given = {name: words[name] for name in ("exact", "strict", "fusion") if name in words}
+    given = {name: words[name] for name in ("exact", "strict", "fusion", "tune") if name in words}
     return Options(
         shapes=shapes_of(words.get("shape")),
         symbols=symbols_of(words.get("symbol")),

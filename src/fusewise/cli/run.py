@@ -21,6 +21,7 @@ from fusewise.cli.options import (
     Strict,
     Symbols,
     Threads,
+    Tune,
     options_of,
     threads_of,
 )
@@ -58,6 +59,7 @@ def run(
     strict: Strict = False,
     disable: Disable = None,
     fusion: Fusion = "dnnfusion",
+    tune: Tune = 0.0,
     cache: Cache = True,
     json: Json = False,
 ) -> None:
@@ -70,7 +72,7 @@ def run(
     given = _arrays(inputs)
     with progress() as report:
         if Path(model).suffix == SUFFIX:
-            _refuse_settings(shape=shape, symbol=symbol, exact=exact, strict=strict, disable=disable)
+            _refuse_settings(shape=shape, symbol=symbol, exact=exact, strict=strict, disable=disable, tune=tune)
             compiled = api.open_compiled(model, threads=threads_of(threads))
         else:
             options = options_of(context)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice, zip_longest
+from types import MappingProxyType
 
 import numpy as np
 
@@ -17,20 +19,29 @@ from fusewise.ir.partition import Partition
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.lower.memory import Lifetime, plan_arena
 from fusewise.lower.program import Buffer, HostStep, KernelCode, NativeStep, Packing, Place, Port, Program
-from fusewise.lower.task import Reason
+from fusewise.lower.task import Reason, Task
 from fusewise.lower.work import HostWork, Lowered, TaskWork, lower_partition
 from fusewise.trace import Trace
 
-__all__ = ["generate"]
+__all__ = ["alternatives", "generate", "task_digest"]
+
+_FIRST: Mapping[str, int] = MappingProxyType({})
 
 
 def generate(
-    partition: Partition, target: Target, trace: Trace, *, workers: int = 1, exact: bool = False, strict: bool = False
+    partition: Partition,
+    target: Target,
+    trace: Trace,
+    *,
+    workers: int = 1,
+    exact: bool = False,
+    strict: bool = False,
+    ways: Mapping[str, int] = _FIRST,
 ) -> Program:
     """The program that runs every group of `partition` on `target`.
 
     `workers` sizes per-worker scratch memory. With `strict`, a node that would run on the host is an error that lists
-    all such nodes.
+    all such nodes. `ways` may name, by a task's digest (`KernelCode.task`), another of its `alternatives` than the first.
     """
     lowered = lower_partition(partition, trace, exact=exact)
     on_host = [work for work in lowered.work if isinstance(work, HostWork)]
@@ -38,7 +49,15 @@ def generate(
         nodes = [pair for work in on_host for pair in zip(work.nodes, work.reasons, strict=True)]
         listed = "; ".join(f"{node.label} ({node.op}: {reason})" for node, reason in nodes)
         raise UnsupportedModel(f"{len(nodes)} nodes have no native kernel: {listed}; compile without --strict")
-    return _Assembler(lowered, target, trace, workers).run(len(partition.groups))
+    return _Assembler(lowered, target, trace, workers, ways).run(len(partition.groups))
+
+
+def alternatives(task: Task, target: Target) -> Iterator[tuple[Kernel, Params]]:
+    """Every way to run a task, the analytic favourite first: of each kernel that accepts it the first parameter set, then of
+    each the second."""
+    kernels = [kernel for kernel in candidates(task) if kernel.accepts(task, target) is None]
+    for row in zip_longest(*(kernel.space(task, target) for kernel in kernels)):
+        yield from ((kernel, params) for kernel, params in zip(kernels, row, strict=True) if params is not None)
 
 
 @dataclass
@@ -60,6 +79,7 @@ class _Assembler:
     target: Target
     trace: Trace
     workers: int
+    ways: Mapping[str, int]
     pending: list[_Pending] = field(default_factory=list)
     by_root: dict[str, int] = field(default_factory=dict)
     kernels: dict[str, KernelCode] = field(default_factory=dict)
@@ -160,16 +180,24 @@ class _Assembler:
     def _native(self, work: TaskWork) -> None:
         if 0 in work.bound.task.extents:
             return
-        kernel, work = self._choose(work)
+        kernel, params, work = self._measured(work) or self._choose(work)
         task = work.bound.task
-        params = next(iter(kernel.space(task, self.target)))
         arguments = kernel.arguments(task, self.target, params)
         places = tuple(self._argument(work, argument) for argument in arguments)
         for place in places:
             self._touch(place.buffer)
         self.steps.append(NativeStep(self._kernel(kernel, work, params), places, work.label, work.group))
 
-    def _choose(self, work: TaskWork) -> tuple[Kernel, TaskWork]:
+    def _measured(self, work: TaskWork) -> tuple[Kernel, Params, TaskWork] | None:
+        """The way that is asked for instead of the first, if there is such a one."""
+        task = work.bound.task
+        number = self.ways.get(task_digest(task), 0) if self.ways else 0
+        found = next(islice(alternatives(task, self.target), number, None), None) if number else None
+        if found is None or not self.trace.allows("kernel", found[0].name, (work.label,), "measured"):
+            return None
+        return *found, work
+
+    def _choose(self, work: TaskWork) -> tuple[Kernel, Params, TaskWork]:
         """The first candidate that accepts; without an anchored one, the same outputs from their definitions."""
         refused: list[str] = []
         for kernel in candidates(work.bound.task):
@@ -177,7 +205,7 @@ class _Assembler:
             note = f"after {'; '.join(refused)}" if refused else "first candidate"
             last = kernel.name == "any-nest"
             if reason is None and (self.trace.allows("kernel", kernel.name, (work.label,), note) or last):
-                return kernel, work
+                return kernel, next(iter(kernel.space(work.bound.task, self.target))), work
             refused.append(f"{kernel.name}: {Reason('refused') if reason is None else reason}")
         if work.plain is None:
             raise UnsupportedModel(f"group {work.label}: no kernel accepts it ({'; '.join(refused)})")
@@ -190,7 +218,8 @@ class _Assembler:
         if symbol not in self.kernels:
             self.numbers[symbol] = len(self.kernels)
             build = _builder(kernel, work, self.target, params, symbol)
-            self.kernels[symbol] = KernelCode(symbol, key, build)
+            way = " ".join((kernel.name, *(f"{name}={value}" for name, value in sorted(params.items()))))
+            self.kernels[symbol] = KernelCode(symbol, key, build, task_digest(task), way)
         return self.numbers[symbol]
 
     def _argument(self, work: TaskWork, argument: Argument) -> Place:
@@ -234,6 +263,11 @@ class _Assembler:
         storage = self.lowered.layout.storage[value]
         assert isinstance(kind, TensorType)
         return value, Place(self._buffer(storage.root, kind.nbytes), storage.offset * kind.dtype.itemsize), kind
+
+
+def task_digest(task: Task) -> str:
+    """A short name of a task: equal for equal tasks."""
+    return hashlib.blake2b(task.key.encode(), digest_size=10).hexdigest()
 
 
 def _builder(kernel: Kernel, work: TaskWork, target: Target, params: Params, symbol: str) -> Callable[[], str]:

@@ -33,15 +33,17 @@ SLOW_NS, FAST_NS = 0.8, 0.06
 
 @dataclass(frozen=True)
 class Costs:
-    """Where costs come from: `profile` looks a group up among earlier measurements, `measure` runs it now."""
+    """Where costs come from: `profile` looks a group up among earlier measurements, `measure` runs it now, as long as
+    `has_time`."""
 
     profile: GroupCost | None = None
     measure: GroupCost | None = None
+    has_time: Callable[[], bool] = lambda: True
 
     def of(self, ecg: ExtendedGraph, *groups: Sequence[int]) -> list[float] | None:
         """Costs of groups that are to be compared, all from one source; None when a measurement failed."""
         for source in (self.profile, self.measure):
-            if source is None:
+            if source is None or (source is self.measure and not self.has_time()):
                 continue
             found = [source(ecg.graph, tuple(group)) for group in groups]
             known = [cost for cost in found if cost is not None]

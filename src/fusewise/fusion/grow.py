@@ -182,6 +182,19 @@ class Blocks:
         good = Reason.PROFITABLE if verdict is Verdict.ASK else Reason.GREEN
         return Judgement(good, type_, verdict, sum(apart), fused)
 
+    def widens(self, first: int, second: int) -> bool:
+        """Is the second one operator that makes more bytes of a value which is written anyway? Its reader then computes it."""
+        ecg, node = self.ecg, self.ecg.node(second)
+        if len(self.members[second]) > 1 or len(node.reads) < 1 or len(self.after[second]) != 1:
+            return False
+        source = node.reads[0]
+        made = ecg.result_bytes(second)
+        if made is None or made <= ecg.nbytes(source) or ecg.mapping(second) != Mapping.ONE_TO_ONE:
+            return False
+        readers = ecg.graph.users.get(source, ())
+        written = source in ecg.graph.output_set or any(self.owner[n] not in (first, second) for n in readers)
+        return written and node.writes[0] not in ecg.graph.output_set
+
     def merge(self, first: int, second: int, judgement: Judgement) -> bool:
         """Make the two one, if the trace allows it."""
         edges = self.edges(first, second)
@@ -234,6 +247,8 @@ def _one_merge(blocks: Blocks, block: int, ahead: bool = False) -> bool:
         if ahead and first != block:
             continue
         if not ahead and (len(blocks.members[other]) > 1 or blocks.type(second) == Mapping.MANY_TO_MANY):
+            continue
+        if not ahead and blocks.widens(first, second):
             continue
         judgement = blocks.judge(first, second)
         if judgement.fits and blocks.merge(first, second, judgement):

@@ -8,7 +8,7 @@ Niu et al., DNNFusion: Accelerating Deep Neural Networks Execution with Advanced
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -24,7 +24,7 @@ from fusewise.ir.partition import Group, Partition, singletons
 from fusewise.ops.spec import Mapping as MappingType
 from fusewise.trace import INTRA_BLOCK, Trace
 
-__all__ = ["PLANNERS", "Edge", "Plan", "partition", "plan"]
+__all__ = ["PLANNERS", "Edge", "Plan", "given", "partition", "plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,23 @@ def partition(
 ) -> Partition:
     """The groups alone; see `plan`."""
     return plan(graph, trace, how, costs=costs, limits=limits).partition
+
+
+def given(graph: Graph, groups: Iterable[Sequence[int]], trace: Trace) -> Partition:
+    """The partition of earlier planning (ascending node indexes); a group that `trace` refuses falls apart into its nodes.
+
+    `ValueError` when it is not one of this graph.
+    """
+    kept: list[Group] = []
+    for nodes in groups:
+        if nodes and nodes[-1] >= len(graph.nodes):
+            raise ValueError(f"the graph has no node {nodes[-1]}")
+        labels = tuple(graph.nodes[n].label for n in nodes)[:8]
+        if len(nodes) == 1 or trace.allows("fuse", Verdict.ASK.value, labels, Reason.MEASURED.value):
+            kept.append(Group(tuple(nodes)))
+        else:
+            kept.extend(Group((n,)) for n in nodes)
+    return Partition.ordered(graph, kept)
 
 
 def _by_mapping_types(ecg: ExtendedGraph, trace: Trace, costs: Costs, limits: Limits) -> Plan:

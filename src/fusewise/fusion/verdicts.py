@@ -28,6 +28,7 @@ class Reason(StrEnum):
 
     GREEN = "the types fuse without asking"
     PROFITABLE = "fused costs less than apart"
+    MEASURED = "the fastest when it was measured"
     PATTERN = "a fixed pattern"
 
     OPAQUE = "an operator without a loop nest"

@@ -78,12 +78,14 @@ class KernelCode:
     """One function `void symbol(ptr arguments, i64 worker, i64 workers)`; `arguments` is an array of pointers.
 
     `key` describes the kernel completely (equal keys: equal code), `build` gives its LLVM IR text on demand: a cached
-    kernel is loaded by key and never built again.
+    kernel is loaded by key and never built again. `task` is a digest of the task, `way` says how it is run.
     """
 
     symbol: str
     key: str
     build: Callable[[], str]
+    task: str = ""
+    way: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """What groups of operators took on this machine: one SQLite file in the user's cache folder, shared by all processes.
 
 An entry has a key that says everything its duration depends on (`runtime.measure` makes it), and the median, the spread and the
-number of its samples, or why it could not be measured. Every entry is on disk before `record` returns, so an interruption
-loses nothing; writers wait for one another, readers for nobody.
+number of its samples, or why it could not be measured. Beside entries there are choices: what tuning made of them for a model.
+Every entry is on disk before `record` returns, so an interruption loses nothing; writers wait for one another, readers for
+nobody.
 
 A file that is damaged, locked, of another layout or of another machine is left as it is. One warning says so, and a new file is
 begun beside it: `profile.sqlite`, `profile-2.sqlite` and so on, the first that can be used. DNNFusion (W. Niu et al., PLDI
@@ -27,13 +28,14 @@ from fusewise.runtime.folder import folder_fault
 __all__ = ["Measurement", "ProfileDatabase", "ProfileInfo"]
 
 _FOLDER, _MOST_FILES = "profile", 9
-_APPLICATION, _LAYOUT = 0x46757365, 1  # of SQLite's header: whose file it is, and the version of the tables
+_APPLICATION, _LAYOUT = 0x46757365, 2  # of SQLite's header: whose file it is, and the version of the tables
 _TABLES = """
     CREATE TABLE machine (name TEXT NOT NULL);
     CREATE TABLE entries (
         key TEXT PRIMARY KEY, what TEXT NOT NULL, median_ns REAL, spread_ns REAL, count INTEGER NOT NULL, failure TEXT NOT NULL,
         time REAL NOT NULL
     ) WITHOUT ROWID;
+    CREATE TABLE choices (key TEXT PRIMARY KEY, choice TEXT NOT NULL, time REAL NOT NULL) WITHOUT ROWID;
 """
 _PAUSE_SECONDS = 0.02
 _COLUMNS = "key, what, median_ns, spread_ns, count, failure"
@@ -111,6 +113,21 @@ class ProfileDatabase:
         self._put(found)
         return found
 
+    def choice(self, key: str) -> str | None:
+        """What was chosen under `key`, as text; None when nothing was."""
+        row = self._run(lambda c: c.execute("SELECT choice FROM choices WHERE key = ?", (key,)).fetchone())
+        return None if row is None else str(row[0])
+
+    def choose(self, key: str, choice: str) -> None:
+        """Keep a choice in the place of what was there."""
+        values = (key, choice, time.time())
+        self._run(lambda c: c.execute("INSERT OR REPLACE INTO choices (key, choice, time) VALUES (?, ?, ?)", values))
+
+    @property
+    def begun(self) -> bool:
+        """Is there a file? Asking does not make one."""
+        return any(self.folder.glob("profile*.sqlite"))
+
     def entries(self) -> list[Measurement]:
         """Everything, in the order of the keys."""
         rows = self._run(lambda c: c.execute(f"SELECT {_COLUMNS} FROM entries ORDER BY key").fetchall())
@@ -125,10 +142,11 @@ class ProfileDatabase:
         return ProfileInfo(self._path, entries, failed, nbytes, self.machine)
 
     def clear(self) -> int:
-        """Remove every entry of this machine; the number removed."""
+        """Remove every entry of this machine, and every choice; the number of entries removed."""
 
         def remove(connection: sqlite3.Connection) -> int:
             count = connection.execute("DELETE FROM entries").rowcount
+            connection.execute("DELETE FROM choices")
             connection.execute("VACUUM")
             return count
 

@@ -1,0 +1,346 @@
+"""Tuning: measure what planning and code generation would otherwise estimate, and keep it only when the whole model gains.
+
+Takes a cleaned graph, a database of measurements and some seconds. First the fusion planner asks for measured groups where the
+table of mapping types leaves it to cost (DNNFusion, section 4.3). Then other ways to run each task take their turns inside the
+running program: one program has every task run its second way, the next its third, and so on, each timed step by step in turn
+with the default. Last, the programs made of the winners race the default program, and the fastest is the choice.
+
+Every measurement is on disk before the next begins, so tuning may be interrupted and goes on where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fusewise.bench.inputs import random_feeds
+from fusewise.bench.timing import Budget, Clock, race, settle
+from fusewise.codegen.assemble import generate
+from fusewise.errors import FusewiseError
+from fusewise.fusion.cost import Costs
+from fusewise.fusion.plan import given, partition
+from fusewise.ir.graph import Graph
+from fusewise.ir.key import structural_key
+from fusewise.ir.partition import Partition
+from fusewise.lower.program import NativeStep, Program
+from fusewise.runtime.cache import source_digest
+from fusewise.runtime.executable import Executable, StepTiming, build
+from fusewise.runtime.host import host_target
+from fusewise.runtime.measure import machine_name, measured, profiled
+from fusewise.runtime.profile import ProfileDatabase
+from fusewise.trace import Trace
+
+__all__ = ["Choice", "Making", "decided", "kept_choice", "program_of", "tuned"]
+
+_DECIDERS = ("codegen", "fusion", "lower", "ops", "passes")
+_GROUPS_SHARE, _WAYS_SHARE = 0.4, 0.85
+"""Of the seconds, when to stop measuring groups, and ways to run tasks; the rest is for the race."""
+
+_MOST_WAYS, _ROUNDS = 6, 7
+_GAIN = 0.97
+"""Another way must take less than this share of the first one's time, and so must a whole program."""
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Making:
+    """How a cleaned graph becomes a program: the options that have a say in it."""
+
+    workers: int
+    fusion: str = "dnnfusion"
+    exact: bool = False
+    strict: bool = False
+    disable: tuple[str, ...] = ()
+
+    @property
+    def trace(self) -> Trace:
+        """A new one."""
+        return Trace(disabled=frozenset(self.disable))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a model is to be compiled to: `groups` in place of the planner's (None: as planned), and for some tasks, by digest,
+    which of the ways to run them. Times are medians in milliseconds; None before the race."""
+
+    groups: tuple[tuple[int, ...], ...] | None = None
+    ways: Mapping[str, int] = field(default_factory=dict)
+    default_ms: float | None = None
+    tuned_ms: float | None = None
+
+    @property
+    def is_default(self) -> bool:
+        return self.groups is None and not self.ways
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """As plain JSON, for people."""
+        kept = "default" if self.is_default else "tuned"
+        return {"kept": kept, "default_ms": self.default_ms, "tuned_ms": self.tuned_ms, "tasks": len(self.ways)}
+
+
+def kept_choice(database: ProfileDatabase, graph: Graph, making: Making) -> Choice | None:
+    """What earlier tuning chose for this graph; None when there was none, or its record cannot be read."""
+    text = database.choice(_choice_key(graph, making))
+    try:
+        found = json.loads(text or "null")
+        if found is None:
+            return None
+        groups = found["groups"]
+        return Choice(None if groups is None else tuple(map(tuple, groups)), *(found[name] for name in _FIELDS))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+_FIELDS = ("ways", "default_ms", "tuned_ms")
+_UNTIMED: Mapping[str, Any] = {"default_ms": None, "tuned_ms": None}
+
+
+def decided(
+    folder: Path | None,
+    graph: Graph,
+    making: Making,
+    seconds: float = 0.0,
+    warn: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
+) -> tuple[Choice | None, Costs | None]:
+    """What this machine knows of a graph, after measuring for `seconds`: the choice of tuning, now or earlier, or else costs
+    from groups that were measured. Nothing without a cache folder."""
+    if folder is None:
+        return None, None
+    database = ProfileDatabase(folder, machine_name(), warn, wait_seconds=5.0 if seconds else 1.0)
+    if seconds:
+        feeds = random_feeds(graph)
+        return tuned(graph, making, database, seconds, feeds, cache=folder, progress=progress or _untold), None
+    if not database.begun:
+        return None, None
+    choice = kept_choice(database, graph, making)
+    return choice, Costs(profiled(database, making.workers)) if choice is None else None
+
+
+def _untold(what: str, share: float) -> None:
+    """Progress that nobody watches."""
+
+
+def program_of(
+    graph: Graph, making: Making, trace: Trace, choice: Choice | None = None, costs: Costs | None = None
+) -> Program:
+    """The program of a cleaned graph. Without a `choice` the planner groups the nodes, where it asks by `costs`.
+
+    `making.disable` has no say here: `trace` knows what is refused.
+    """
+    groups = _partition(graph, making, trace, choice, costs)
+    return _generated(groups, making, trace, {} if choice is None else choice.ways)
+
+
+def tuned(
+    graph: Graph,
+    making: Making,
+    database: ProfileDatabase,
+    seconds: float,
+    feeds: Mapping[str, Any],
+    *,
+    cache: Path | None = None,
+    progress: Progress = _untold,
+) -> Choice:
+    """Measure for about `seconds` and choose; what is chosen is kept in the database, and never slower than the default.
+
+    `feeds` are inputs to run on. Until the race is over the choice on record is the one of before, or the default, so that an
+    interruption leaves the model no slower than it was.
+    """
+    key, known = _choice_key(graph, making), kept_choice(database, graph, making)
+    if known is None:
+        _keep(database, key, Choice())
+    time_left = _Allowance(time.monotonic(), seconds, progress)
+    bench = _Workbench(graph, making, database, feeds, cache)
+    default = bench.made(Choice())
+    costs = Costs(
+        profiled(database, making.workers),
+        measured(database, making.workers),
+        lambda: time_left.before(_GROUPS_SHARE, "measuring groups"),
+    )
+    planned = tuple(group.nodes for group in _partition(graph, making, making.trace, None, costs).groups)
+    regrouped = None if planned == default.groups else bench.tried(Choice(planned))
+    groups = None if regrouped is None else planned
+    faster = bench.faster_ways(default if regrouped is None else regrouped, time_left)
+    del regrouped  # another copy of the weights
+    rivals = [Choice(None, faster), Choice(groups, faster), *([] if known is None else [replace(known, **_UNTIMED)])]
+    rivals = [rival for k, rival in enumerate(rivals) if not rival.is_default and rival not in rivals[:k]]
+    found = Choice()
+    for k, rival in enumerate(rivals):
+        progress("comparing", k / len(rivals))
+        found, default = bench.raced(found, default, rival, seconds)
+    _keep(database, key, found)
+    return found
+
+
+@dataclass(frozen=True)
+class _Allowance:
+    """The seconds there are."""
+
+    begin: float
+    seconds: float
+    progress: Progress
+
+    def before(self, share: float, what: str) -> bool:
+        """Is less than this share of the time over? Tells what is being done."""
+        spent = (time.monotonic() - self.begin) / max(self.seconds, 1e-9)
+        self.progress(what, min(1.0, spent))
+        return spent < share
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A program that runs, with what its steps are: the digest of the task, and how it is run."""
+
+    model: Executable
+    groups: tuple[tuple[int, ...], ...]
+    steps: Mapping[int, tuple[str, str, str]]
+
+
+@dataclass(frozen=True)
+class _Workbench:
+    """One graph, and everything needed to build and run programs of it."""
+
+    graph: Graph
+    making: Making
+    database: ProfileDatabase
+    feeds: Mapping[str, Any]
+    cache: Path | None
+
+    def made(self, choice: Choice) -> _Made:
+        trace = self.making.trace
+        groups = _partition(self.graph, self.making, trace, choice, None)
+        program = _generated(groups, self.making, trace, choice.ways)
+        steps = {
+            number: (program.kernels[step.kernel].task, program.kernels[step.kernel].way, step.label)
+            for number, step in enumerate(program.steps)
+            if isinstance(step, NativeStep)
+        }
+        model = build(program, threads=self.making.workers, cache=self.cache)
+        return _Made(model, tuple(group.nodes for group in groups.groups), steps)
+
+    def tried(self, choice: Choice) -> _Made | None:
+        """The program of a choice that may turn out not to be possible; then None."""
+        try:
+            return self.made(choice)
+        except FusewiseError:
+            return None
+
+    def faster_ways(self, first: _Made, time_left: _Allowance) -> dict[str, int]:
+        """For each task the fastest of its ways, where that is not the first; measured as long as there is time."""
+        digests = dict.fromkeys(digest for digest, _, _ in first.steps.values())
+        for number in range(1, _MOST_WAYS):
+            asked = [digest for digest in digests if self.database.lookup(self._way_key(digest, number)) is None]
+            if not asked or not time_left.before(_WAYS_SHARE, "measuring kernels"):
+                break
+            self._measure_ways(first, asked, number, time_left)
+        return {digest: number for digest in digests if (number := self._best_way(digest))}
+
+    def _measure_ways(self, first: _Made, asked: Sequence[str], number: int, time_left: _Allowance) -> None:
+        """Run every asked task its other way, in turn with the first, and keep what the steps of each took."""
+        choice = Choice(first.groups, dict.fromkeys(asked, number))
+        try:
+            other = self.made(choice)
+        except FusewiseError as error:
+            for digest in asked:
+                self.database.fail(self._way_key(digest, number), str(error), "a way to run a task")
+            return
+        times: list[dict[str, list[float]]] = [{}, {}]
+        for done in range(_ROUNDS):
+            if done > 1 and not time_left.before(1.0, "measuring kernels"):
+                break
+            for made, found in zip((first, other), times, strict=True):
+                settle(Clock())
+                made.model.run(None, self.feeds)
+                for digest, taken in _by_task(made, made.model.run_with_timings(None, self.feeds)[1]).items():
+                    found.setdefault(digest, []).append(taken)
+        ways = [{digest: f"{label}: {way}" for digest, way, label in made.steps.values()} for made in (first, other)]
+        for digest in asked:
+            key = self._way_key(digest, number)
+            if ways[0][digest] == ways[1].get(digest, ways[0][digest]):
+                self.database.fail(key, "there is no other way", ways[0][digest])
+                continue
+            self.database.record(key, times[1][digest], ways[1][digest])
+            self.database.record(f"{key}|beside", times[0][digest], ways[0][digest])
+
+    def _best_way(self, digest: str) -> int:
+        """The number of the way that takes the least of the first way's time, as both were measured in turn."""
+        best, least = 0, _GAIN
+        for number in range(1, _MOST_WAYS):
+            key = self._way_key(digest, number)
+            found, beside = self.database.lookup(key), self.database.lookup(f"{key}|beside")
+            if found is None or beside is None or found.median_ns is None or beside.median_ns is None:
+                continue
+            if found.median_ns < least * beside.median_ns:
+                best, least = number, found.median_ns / beside.median_ns
+        return best
+
+    def raced(self, best: Choice, champion: _Made, rival: Choice, seconds: float) -> tuple[Choice, _Made]:
+        """The faster of two, with its program: the rival only if it is by median and by minimum."""
+        challenger = self.tried(rival)
+        if challenger is None:
+            return best, champion
+        calls = [partial(made.model.run, None, self.feeds) for made in (champion, challenger)]
+        share = max(0.3, seconds * (1 - _WAYS_SHARE) / 2)
+        old, new = race(calls, Budget(runs=10, seconds=share, limit_seconds=max(3.0, 4 * share)))
+        wins = new.p50_ms < _GAIN * old.p50_ms and new.min_ms < _GAIN * old.min_ms
+        default_ms = old.p50_ms if best.default_ms is None else best.default_ms
+        kept = rival if wins else best
+        tuned_ms = min(old.p50_ms, new.p50_ms) if wins or not best.is_default else None
+        return replace(kept, default_ms=default_ms, tuned_ms=tuned_ms), challenger if wins else champion
+
+    def _way_key(self, digest: str, number: int) -> str:
+        return f"way|{digest}|{number}|{self.making.workers}|{machine_name()}|{source_digest()}"
+
+
+def _by_task(made: _Made, timings: Iterable[StepTiming]) -> dict[str, float]:
+    """Nanoseconds that the steps of each task took together."""
+    found: dict[str, float] = {}
+    for timing in timings:
+        if timing.native:
+            digest = made.steps[timing.step][0]
+            found[digest] = found.get(digest, 0.0) + timing.end_ns - timing.start_ns
+    return found
+
+
+def _partition(graph: Graph, making: Making, trace: Trace, choice: Choice | None, costs: Costs | None) -> Partition:
+    if choice is not None and choice.groups is not None:
+        try:
+            return given(graph, choice.groups, trace)
+        except ValueError:
+            pass  # a record of something else; plan as usual
+    return partition(graph, trace, making.fusion, costs=costs)
+
+
+def _generated(groups: Partition, making: Making, trace: Trace, ways: Mapping[str, int]) -> Program:
+    return generate(
+        groups,
+        host_target(),
+        trace,
+        workers=making.workers,
+        exact=making.exact,
+        strict=making.strict,
+        ways=ways,
+    )
+
+
+def _choice_key(graph: Graph, making: Making) -> str:
+    """Everything a choice depends on. Groups are by number, so the order of the nodes counts."""
+    order = hashlib.blake2b(
+        repr([(n.op, n.inputs, n.outputs) for n in graph.nodes]).encode(), digest_size=16
+    ).hexdigest()
+    how = (making.fusion, making.exact, sorted(making.disable), making.workers)
+    return f"{order}|{structural_key(graph, with_weights=False)}|{how}|{machine_name()}|{source_digest(_DECIDERS)}"
+
+
+def _keep(database: ProfileDatabase, key: str, choice: Choice) -> None:
+    found = {name: getattr(choice, name) for name in ("groups", *_FIELDS)}
+    database.choose(key, json.dumps(found))
