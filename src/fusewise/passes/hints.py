@@ -7,6 +7,8 @@ a wish into the graph's metadata, where a pass before or behind can see it and w
 from __future__ import annotations
 
 from fusewise.ir.graph import Graph
+from fusewise.ops.spec import ANCHOR_FAMILIES
+from fusewise.ops.table import spec_of
 from fusewise.trace import Trace
 
 __all__ = ["FUSION", "LAYOUT", "alter_op_layout", "defuse_ops", "fuse_ops", "hint", "with_hint"]
@@ -29,8 +31,12 @@ def with_hint(graph: Graph, key: str, wish: str) -> Graph:
 
 
 def fuse_ops(graph: Graph, trace: Trace) -> Graph:
-    """Operators are to be fused by fixed patterns; passes behind this one do not reach into the blocks."""
-    return _asked(graph, trace, FUSION, "patterns", "FuseOps")
+    """Operators are to be fused by fixed patterns; passes behind this one do not reach into the blocks.
+
+    Nothing to do where no operator reads what another made.
+    """
+    edges = any(value in graph.producer for node in graph.nodes for value in node.reads)
+    return _asked(graph, trace, FUSION, "patterns", "FuseOps") if edges else graph
 
 
 def defuse_ops(graph: Graph, trace: Trace) -> Graph:
@@ -39,8 +45,13 @@ def defuse_ops(graph: Graph, trace: Trace) -> Graph:
 
 
 def alter_op_layout(graph: Graph, trace: Trace) -> Graph:
-    """Heavy operators may have the layout they like, with weights packed for it, and their neighbours follow."""
-    return _asked(graph, trace, LAYOUT, "packed", "AlterOpLayout")
+    """Heavy operators may have the layout they like, with weights packed for it, and their neighbours follow.
+
+    Nothing to do where there is no heavy operator.
+    """
+    specs = (spec_of(node.op, node.domain) for node in graph.nodes)
+    heavy = any(spec is not None and spec.family in ANCHOR_FAMILIES for spec in specs)
+    return _asked(graph, trace, LAYOUT, "packed", "AlterOpLayout") if heavy else graph
 
 
 def _asked(graph: Graph, trace: Trace, key: str, wish: str, name: str) -> Graph:

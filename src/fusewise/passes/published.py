@@ -40,25 +40,24 @@ from fusewise.passes.simplify_movement import simplify_movement
 from fusewise.passes.transposed_weights import simplify_fc_transpose
 from fusewise.trace import Trace
 
-__all__ = ["ADDED", "PUBLISHED", "PublishedPass", "Step", "step_named", "step_names"]
+__all__ = ["ADDED", "PUBLISHED", "Step", "step_named", "step_names"]
 
 _MOST_ROUNDS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedPass:
-    """One published pass.
+class Step:
+    """A pass as a list of passes names it: from the published tables, or of this program's clean-up.
 
-    `level` is the optimisation level its authors declare, None for a pass that only calls others. `idle` says why it has nothing
-    to do on this graph, and is empty for a pass that has. A pass that must be `asked` for is left out of lists unless the user
-    allows approximations.
+    `level` is the optimisation level its authors declare, None for others. `idle` says why it has nothing to do on this graph,
+    and is empty for a pass that has. A pass that must be `asked` for is left out of lists unless the user allows approximations.
     """
 
     name: str
     function: Pass
     summary: str
     numeric_class: str
-    level: int | None
+    level: int | None = None
     idle: str = ""
     asked: bool = False
 
@@ -82,45 +81,37 @@ _combine_all = _in_turn(combine_conv2d, combine_dense, combine_batch_matmul)
 _simplify = _in_turn(simplify_movement, simplify_arithmetic, drop_zeros, reassociate, rounds=_MOST_ROUNDS)
 _composites = _in_turn(recognise_norms, recognise_activations, recognise_attention)
 
-PUBLISHED: tuple[PublishedPass, ...] = (
-    PublishedPass(
+PUBLISHED: tuple[Step, ...] = (
+    Step(
         "AlterOpLayout",
         alter_op_layout,
         "lets heavy operators choose their layout and have weights packed for it",
         "exact",
         3,
     ),
-    PublishedPass("AnnotateSpans", annotate_spans, "notes where every node comes from", "exact", 0),
-    PublishedPass(
-        "BatchingOps", _combine_all, "combines parallel convolutions, dense and batched products", "exact", None
-    ),
-    PublishedPass("CanonicalizeCast", canonical_casts, "gives every reader of a widening cast its own", "exact", 3),
-    PublishedPass(
-        "CanonicalizeOps", absorb_bias, "makes a constant sum per channel the operator's bias", "reassociating", 3
-    ),
-    PublishedPass("CombineParallelConv2D", combine_conv2d, "combines convolutions of one image", "exact", 4),
-    PublishedPass(
-        "CombineParallelDense", combine_dense, "combines products of one tensor with constant matrices", "exact", 4
-    ),
-    PublishedPass(
+    Step("AnnotateSpans", annotate_spans, "notes where every node comes from", "exact", 0),
+    Step("BatchingOps", _combine_all, "combines parallel convolutions, dense and batched products", "exact", None),
+    Step("CanonicalizeCast", canonical_casts, "gives every reader of a widening cast its own", "exact", 3),
+    Step("CanonicalizeOps", absorb_bias, "makes a constant sum per channel the operator's bias", "reassociating", 3),
+    Step("CombineParallelConv2D", combine_conv2d, "combines convolutions of one image", "exact", 4),
+    Step("CombineParallelDense", combine_dense, "combines products of one tensor with constant matrices", "exact", 4),
+    Step(
         "ConvertLayout", convert_layout, "moves transpositions between layouts to where they cancel", "reassociating", 3
     ),
-    PublishedPass("DeadCodeElimination", drop_dead, "removes nodes and outputs that nothing needs", "exact", 1),
-    PublishedPass("DefuseOps", defuse_ops, "takes fused blocks apart", "exact", 3),
-    PublishedPass("DynamicToStatic", dynamic_to_static, "makes computed sizes numbers", "exact", 2),
-    PublishedPass("EliminateCommonSubexpr", merge_equal, "computes and stores once what is there twice", "exact", 3),
-    PublishedPass(
+    Step("DeadCodeElimination", drop_dead, "removes nodes and outputs that nothing needs", "exact", 1),
+    Step("DefuseOps", defuse_ops, "takes fused blocks apart", "exact", 3),
+    Step("DynamicToStatic", dynamic_to_static, "makes computed sizes numbers", "exact", 2),
+    Step("EliminateCommonSubexpr", merge_equal, "computes and stores once what is there twice", "exact", 3),
+    Step(
         "FakeQuantizationToInteger",
         unchanged,
         "makes quantised regions integer operators",
         "exact",
         0,
-        "integer kernels do not pay here yet, so quantised operators stay between their conversions",
+        "there are no integer kernels for whole regions, so quantised operators stay between their conversions",
     ),
-    PublishedPass(
-        "FastMath", fast_math, "puts a cheaper function in place of the error function", "approximate", 4, asked=True
-    ),
-    PublishedPass(
+    Step("FastMath", fast_math, "puts a cheaper function in place of the error function", "approximate", 4, asked=True),
+    Step(
         "FirstOrderGradient",
         unchanged,
         "adds gradients",
@@ -128,26 +119,24 @@ PUBLISHED: tuple[PublishedPass, ...] = (
         0,
         "a graph for inference has no use for gradients",
     ),
-    PublishedPass("FoldConstant", fold_constants, "computes what does not depend on the inputs", "exact", 2),
-    PublishedPass(
-        "FoldExplicitPadding", absorb_padding, "takes padding into the convolution or pooling behind it", "exact", 0
-    ),
-    PublishedPass(
+    Step("FoldConstant", fold_constants, "computes what does not depend on the inputs", "exact", 2),
+    Step("FoldExplicitPadding", absorb_padding, "takes padding into the convolution or pooling behind it", "exact", 0),
+    Step(
         "ForwardFoldScaleAxis",
         fold_scale_forward,
         "takes a factor per channel into the weights behind it",
         "reassociating",
         3,
     ),
-    PublishedPass("FuseOps", fuse_ops, "fuses operators by fixed patterns", "exact", 0),
-    PublishedPass(
+    Step("FuseOps", fuse_ops, "fuses operators by fixed patterns", "exact", 0),
+    Step(
         "MergeComposite",
         _composites,
         "finds normalisations, activations and attention that were written out",
         "reassociating",
         0,
     ),
-    PublishedPass(
+    Step(
         "PartitionGraph",
         unchanged,
         "gives parts of the graph to other back ends",
@@ -155,7 +144,7 @@ PUBLISHED: tuple[PublishedPass, ...] = (
         0,
         "there is one back end",
     ),
-    PublishedPass(
+    Step(
         "RemoveUnusedFunctions",
         unchanged,
         "removes functions that nothing calls",
@@ -163,20 +152,16 @@ PUBLISHED: tuple[PublishedPass, ...] = (
         1,
         "functions are expanded when a model is loaded",
     ),
-    PublishedPass(
-        "SimplifyExpr", _simplify, "removes what changes nothing and merges what stands in a row", "reassociating", 0
-    ),
-    PublishedPass(
-        "SimplifyFCTranspose", simplify_fc_transpose, "stores the weights of products as they are read", "exact", 4
-    ),
-    PublishedPass(
+    Step("SimplifyExpr", _simplify, "removes what changes nothing and merges what stands in a row", "reassociating", 0),
+    Step("SimplifyFCTranspose", simplify_fc_transpose, "stores the weights of products as they are read", "exact", 4),
+    Step(
         "SimplifyInference",
         simplify_inference,
         "writes normalisations out and drops what only training needs",
         "reassociating",
         0,
     ),
-    PublishedPass(
+    Step(
         "ToANormalForm",
         unchanged,
         "names every intermediate result",
@@ -184,10 +169,8 @@ PUBLISHED: tuple[PublishedPass, ...] = (
         1,
         "every value of this graph has a name",
     ),
-    PublishedPass(
-        "ToGraphNormalForm", unchanged, "makes the program a graph", "exact", 1, "the program is a graph already"
-    ),
-    PublishedPass(
+    Step("ToGraphNormalForm", unchanged, "makes the program a graph", "exact", 1, "the program is a graph already"),
+    Step(
         "ToMixedPrecision",
         unchanged,
         "computes products in half the precision",
@@ -199,38 +182,23 @@ PUBLISHED: tuple[PublishedPass, ...] = (
 )
 """The twenty-eight, in alphabetical order."""
 
-ADDED: tuple[PublishedPass, ...] = (
-    PublishedPass(
+ADDED: tuple[Step, ...] = (
+    Step(
         "BackwardFoldScaleAxis",
         absorb_scale,
         "takes a factor per channel into the weights before it",
         "reassociating",
         3,
     ),
-    PublishedPass("CombineParallelBatchMatmul", combine_batch_matmul, "combines products of one tensor", "exact", 4),
+    Step("CombineParallelBatchMatmul", combine_batch_matmul, "combines products of one tensor", "exact", 4),
 )
 """Two that its authors have in the same compiler: the 29th, and the third part of BatchingOps."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A pass as a list of passes names it: from the published table, or of this program's clean-up."""
-
-    name: str
-    function: Pass
-    summary: str
-    numeric_class: str
-    idle: str = ""
-    asked: bool = False
 
 
 _STEPS: Mapping[str, Step] = MappingProxyType(
     {
         **{row.name: Step(row.name, row.function, row.summary, row.numeric_class) for row in CATALOGUE},
-        **{
-            row.name: Step(row.name, row.function, row.summary, row.numeric_class, row.idle, row.asked)
-            for row in (*PUBLISHED, *ADDED)
-        },
+        **{row.name: row for row in (*PUBLISHED, *ADDED)},
     }
 )
 

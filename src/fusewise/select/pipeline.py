@@ -1,0 +1,145 @@
+"""A pipeline: which passes run, in which order, and how the graph they leave is fused. Published and own ones are in a table.
+
+The sets RN, MN, SSD, BR, AD and the baseline BL are those of Verma et al. (CF 2022), in the order in which they are listed there.
+AS-0 and AS-1 are two orders of eight passes of the SSD set; the paper does not print them, so here fusion comes first in one and
+last in the other. PO-0 to PO-3 are random draws of six or seven passes; the paper does not print them either, so these are
+`random.Random(k).sample` of the SSD set.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from fusewise.errors import UsageError
+from fusewise.passes.catalogue import CATALOGUE
+from fusewise.passes.published import step_named
+
+__all__ = ["BY_HINT", "DEFAULT", "FAMILY_SETS", "FUSIONS", "PAPER", "Pipeline", "pipeline_named"]
+
+BY_HINT = "as asked"
+FUSIONS = (BY_HINT, "dnnfusion", "patterns", "none")
+"""How the graph is fused: `as asked` by FuseOps and AlterOpLayout among the passes, or by a planner, layouts chosen freely."""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Passes by name. `settle` repeats them, late ones last, until nothing changes; without it each runs where it stands.
+
+    `approximate` lets passes run that change answers by more than roundings.
+    """
+
+    name: str
+    passes: tuple[str, ...]
+    fusion: str = BY_HINT
+    settle: bool = False
+    approximate: bool = False
+    about: str = ""
+
+    def __post_init__(self) -> None:
+        for name in self.passes:
+            step_named(name)
+        if self.fusion not in FUSIONS:
+            raise UsageError(f"a pipeline is fused {', '.join(map(repr, FUSIONS))}, not {self.fusion!r}")
+
+
+def _listed(name: str, passes: str, about: str) -> Pipeline:
+    return Pipeline(name, tuple(passes.split()), about=about)
+
+
+BL = _listed(
+    "BL",
+    "AlterOpLayout CanonicalizeCast CanonicalizeOps ConvertLayout DefuseOps EliminateCommonSubexpr",
+    "the paper's baseline: what its compiler declares as level 3",
+)
+
+RN = _listed(
+    "RN",
+    "AlterOpLayout CanonicalizeCast CombineParallelConv2D CombineParallelDense DeadCodeElimination EliminateCommonSubexpr"
+    " FoldConstant FoldExplicitPadding FuseOps MergeComposite SimplifyExpr SimplifyInference ToGraphNormalForm",
+    "for ResNets",
+)
+
+MN = _listed(
+    "MN",
+    "AlterOpLayout DeadCodeElimination EliminateCommonSubexpr FastMath FirstOrderGradient FoldConstant FuseOps MergeComposite"
+    " SimplifyExpr SimplifyFCTranspose SimplifyInference ToGraphNormalForm",
+    "for MobileNets",
+)
+
+SSD = _listed(
+    "SSD",
+    "AlterOpLayout DeadCodeElimination FastMath FoldConstant FoldExplicitPadding FuseOps MergeComposite RemoveUnusedFunctions"
+    " SimplifyExpr SimplifyInference",
+    "for single-shot detectors",
+)
+
+BR = _listed(
+    "BR",
+    "AlterOpLayout BatchingOps FastMath ForwardFoldScaleAxis FuseOps SimplifyFCTranspose",
+    "for BERT",
+)
+
+AD = _listed(
+    "AD",
+    "AnnotateSpans DynamicToStatic FakeQuantizationToInteger PartitionGraph ToANormalForm ToMixedPrecision",
+    "as the user intends",
+)
+
+_AS = "AlterOpLayout DeadCodeElimination FastMath FoldConstant MergeComposite RemoveUnusedFunctions SimplifyExpr"
+AS = (
+    _listed("AS-0", f"FuseOps {_AS}", "eight passes of SSD, fusion first"),
+    _listed("AS-1", f"{_AS} FuseOps", "the same, fusion last"),
+)
+
+PO = (
+    _listed(
+        "PO-0",
+        "MergeComposite SimplifyInference AlterOpLayout FastMath FoldExplicitPadding FoldConstant",
+        "a random draw",
+    ),
+    _listed(
+        "PO-1",
+        "FastMath DeadCodeElimination FoldExplicitPadding AlterOpLayout FoldConstant FuseOps RemoveUnusedFunctions",
+        "a random draw",
+    ),
+    _listed(
+        "PO-2",
+        "AlterOpLayout DeadCodeElimination SimplifyExpr FastMath RemoveUnusedFunctions MergeComposite",
+        "a random draw",
+    ),
+    _listed(
+        "PO-3",
+        "FoldConstant SimplifyExpr FastMath RemoveUnusedFunctions FoldExplicitPadding SimplifyInference AlterOpLayout",
+        "a random draw",
+    ),
+)
+
+NONE = Pipeline("none", (), fusion="none", about="the graph as it was loaded, a kernel for each operator")
+
+DEFAULT = Pipeline(
+    "default",
+    tuple(row.name for row in CATALOGUE),
+    fusion="dnnfusion",
+    settle=True,
+    about="this program's clean-up, repeated until nothing changes, and DNNFusion",
+)
+
+PAPER: tuple[Pipeline, ...] = (NONE, BL, *AS, *PO, RN, MN, SSD, BR, AD, DEFAULT)
+"""Every pipeline that has a name, which is what `--experiment paper` compares."""
+
+FAMILY_SETS: Mapping[str, Pipeline] = MappingProxyType({"ResNet": RN, "MobileNet": MN, "SSD": SSD, "BERT": BR})
+"""Which passes matter for which family, as the paper classifies them by hand."""
+
+
+def pipeline_named(name: str) -> Pipeline:
+    """The pipeline called `name`, in any case; `UsageError` with the nearest names when there is none."""
+    known = {pipeline.name.lower(): pipeline for pipeline in PAPER}
+    found = known.get(name.lower())
+    if found is None:
+        near = [known[key].name for key in difflib.get_close_matches(name.lower(), known, n=2, cutoff=0.3)]
+        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(p.name for p in PAPER)}"
+        raise UsageError(f"there is no pipeline called {name!r}; {hint}")
+    return found
