@@ -118,7 +118,7 @@ def test_fast_math_stays_within_its_bound(parse: Any, text: str) -> None:
 
 
 def test_wishes_are_kept_with_the_graph(parse: Any) -> None:
-    graph = parse("input x: float32[2]\ny = Relu(x)\nreturn y")
+    graph = parse("input x: float32[2,2]\na = MatMul(x, x)\ny = Relu(a)\nreturn y")
     wished = alter_op_layout(fuse_ops(graph, Trace()), Trace())
     assert (hint(wished, FUSION), hint(wished, LAYOUT)) == ("patterns", "packed")
     assert fuse_ops(wished, Trace()) is wished
@@ -126,3 +126,5 @@ def test_wishes_are_kept_with_the_graph(parse: Any) -> None:
     assert defuse_ops(graph, Trace()) is graph
     assert fuse_ops(graph, Trace(limit=0)) is graph
     assert structural_key(wished) == structural_key(graph)
+    lone = parse("input x: float32[2]\ny = Relu(x)\nreturn y")
+    assert fuse_ops(lone, Trace()) is alter_op_layout(lone, Trace()) is lone
