@@ -19,6 +19,7 @@ from fusewise.rewrite.rule import Rule
 from fusewise.rewrite.rules.table import SUBSTITUTIONS
 from fusewise.rewrite.search.relaxed import Found, Limits, Step, search
 from fusewise.rewrite.search.split import search_in_pieces
+from fusewise.rewrite.taso.rules import imported_rules
 from fusewise.runtime.cache import KernelCache
 from fusewise.runtime.host import worker_count
 from fusewise.runtime.measure import machine_name
@@ -47,7 +48,8 @@ class SearchOptions:
     such as `time + 0.1*memory` of `time` (analytic, on `machine`), `flops`, `memory`, `kernels`, `measured` (times in this
     program, here) and `onnxruntime`; the best graphs by a measured cost are timed as a whole, and the input is kept when it is
     the fastest. Graphs of more than 1,000 nodes are cut where fewest substitutions are and searched in pieces; `pieces` cuts
-    any graph into pieces of at most so many nodes, and 0 none. `folder` keeps measurements; None keeps none. `check` compares
+    any graph into pieces of at most so many nodes, and 0 none. `rules` are files of further substitutions in TASO's format, each
+    verified before it is used. `folder` keeps measurements; None keeps none. `check` compares
     the answers before anything is given out.
     """
 
@@ -60,6 +62,7 @@ class SearchOptions:
     threads: int | None = None
     pieces: int | None = None
     exact: bool = False
+    rules: tuple[Path, ...] = ()
     folder: Path | None = None
     check: bool = True
 
@@ -84,6 +87,8 @@ def _names() -> tuple[str, ...]:
 class Optimization:
     """The graph, and what came of the search: costs in `unit`, steps in their order, those that made it worse included.
 
+    `refused` names rules of files that are not used, and why.
+
     `cost_before` is that of the graph the search began with, after the passes; without a search that of the model as loaded.
     """
 
@@ -99,6 +104,7 @@ class Optimization:
     seconds: float = 0.0
     ended: str = ""
     notes: tuple[str, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -117,6 +123,7 @@ class Optimization:
             "ended": self.ended,
             "substitutions": [{**asdict(step), "where": list(step.where)} for step in self.steps],
             "notes": list(self.notes),
+            "rules_refused": [{"rule": name, "reason": reason} for name, reason in self.refused],
         }
 
 
@@ -156,6 +163,11 @@ def optimize_graph(
     Raises `UsageError` for a runtime that is not installed.
     """
     clean = run_passes(graph, passes, trace, exact=chosen.exact)
+    imported = [imported_rules(path) for path in chosen.rules]
+    rules = (*rules, *(rule for found in imported for rule in found.rules))
+    refused = tuple(entry for found in imported for entry in found.refused)
+    for name, reason in refused:
+        trace.add("rule", name, reason=reason, applied=False)
     machine = machine_named(chosen.machine)
     threads = worker_count(chosen.threads)
     with tempfile.TemporaryDirectory(prefix="fusewise-profile-") as temporary:
@@ -164,7 +176,9 @@ def optimize_graph(
             cost = _cost(chosen, machine, clean, database, threads, trace)
             if chosen.search == "none":
                 before, after = cost(graph), cost(clean)
-                return Optimization(clean, "none", str(cost), cost.unit, before, after, ended="not searched")
+                return Optimization(
+                    clean, "none", str(cost), cost.unit, before, after, ended="not searched", refused=refused
+                )
             measured = tuple(metric.name for _, metric in cost.terms if metric.name in MEASURED)
             allowed = [rule for rule in rules if _allowed(rule, chosen, trace)]
             found = _tidied(_searched(clean, allowed, cost, chosen, progress), passes, chosen, cost)
@@ -172,7 +186,8 @@ def optimize_graph(
             database.close()
     if progress is not None:
         progress("checking", 1.0)
-    return _chosen(_beside(found, graph, cost) if measured else found, chosen, cost, measured, threads, trace)
+    candidates = _beside(found, graph, cost) if measured else found
+    return replace(_chosen(candidates, chosen, cost, measured, threads, trace), refused=refused)
 
 
 def _searched(

@@ -155,3 +155,40 @@ def test_wrong_words_are_named(fusewise, module, words, named):
     )
     assert ended.status == 2
     assert named in ended.sentence
+
+
+def test_rules_from_a_file_are_verified_and_used(fusewise, write, tmp_path):
+    """x * a + x * b in one file of rules becomes x * (a + b); what is broken beside it is named."""
+
+    def field(number, value):
+        if not isinstance(value, bytes):
+            return bytes([number << 3, value])
+        return bytes([number << 3 | 2, len(value) & 127 | 128, len(value) >> 7]) + value
+
+    def operand(k):
+        number = bytes([1 << 3, 256 + k]) + b"\xff" * 8 + b"\x01" if k < 0 else field(1, k)
+        return field(2, number + field(2, 0))
+
+    def op(kind, *inputs):
+        return field(1, kind) + b"".join(map(operand, inputs))
+
+    before = (op(17, -1, -2), op(17, -1, -3), op(16, 0, 1))
+    after = (op(16, -2, -3), op(17, -1, 0))
+    ends = field(1, 2) + field(2, 1) + field(3, 0) + field(4, 0)
+    sound = b"".join([*(field(1, x) for x in before), *(field(2, x) for x in after), field(3, ends)])
+    rules = tmp_path / "more.pb"
+    rules.write_bytes(field(1, b"\xff") + field(1, sound))
+    nodes = [
+        helper.make_node("Mul", ["x", "a"], ["p"]),
+        helper.make_node("Mul", ["x", "b"], ["q"]),
+        helper.make_node("Add", ["p", "q"], ["y"]),
+    ]
+    kind = (TensorProto.FLOAT, [64, 64])
+    path = write(nodes, dict.fromkeys("xab", kind), {"y": kind}, {})
+    words = ("--search", "greedy", "--cost", "flops", "--no-passes", "--rules", rules, "--json")
+    ended = fusewise("optimize", path, *words)
+    assert ended.status == 0, ended.err
+    found = json.loads(ended.out)
+    assert [step["rule"] for step in found["substitutions"]] == ["more-1"]
+    assert [refused["rule"] for refused in found["rules_refused"]] == ["more-0"]
+    assert fusewise("optimize", path, "--rules", tmp_path / "none.pb").status == 2

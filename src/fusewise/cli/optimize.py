@@ -51,6 +51,12 @@ Pieces = Annotated[
     typer.Option("--pieces", help="Search in pieces of so many nodes; 0 never (default: 40 above 1,000 nodes)."),
 ]
 Passes = Annotated[bool, typer.Option("--passes/--no-passes", help="Clean the graph up before the search.")]
+RuleFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--rules", metavar="FILE", help="More substitutions, in TASO's format (graph_subst.pb). May be repeated."
+    ),
+]
 Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.svg", help="Draw the cost after each substitution.")]
 
 
@@ -64,6 +70,7 @@ def optimize(
     cost: CostName = "time",
     machine: MachineName = "cpu",
     pieces: Pieces = None,
+    rules: RuleFiles = None,
     passes: Passes = True,
     exact: Exact = False,
     disable: Disable = None,
@@ -97,6 +104,7 @@ def optimize(
             cost=cost,
             machine=machine,
             pieces=pieces,
+            rules=tuple(rules or ()),
             threads=threads_of(threads),
             exact=exact,
             folder=api.cache_folder(cache_of(cache)),
@@ -141,6 +149,7 @@ def _show(found: Optimization, model: str, output: Path | None) -> None:
             ),
             *([("search", _ended(found))] if found.search != "none" else []),
             *(("note", note) for note in found.notes),
+            *((f"refused {name}", reason) for name, reason in found.refused),
         ]
     )
 

@@ -269,7 +269,8 @@ def search(
     progress: Callable[[float], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Found:
-    """The cheapest graphs that `rules` lead to, at most `keep` and the input; the same for the same cost table.
+    """The cheapest graph that `rules` lead to, others on the way there, `keep` in all, and the input; the same for the same
+    cost table.
 
     Whoever interrupts it (Ctrl-C) gets the best so far. `UsageError` when alpha is below 1.
     """
@@ -301,11 +302,19 @@ def search(
 
 
 def _best(states: Sequence[_State], start: _State, keep: int) -> tuple[tuple[Graph, float, tuple[Step, ...]], ...]:
-    """The cheapest states that beat the input, their weights computed, and the input."""
+    """The cheapest state, cheaper ones than the input on the way there, evenly spread, and the input; weights computed.
+
+    What gains most comes first on the way, so the graphs differ in how far they trust the costs.
+    """
+    way: list[_State] = []
+    state: _State | None = min(states, key=lambda state: state.cost)
+    while state is not None and state.parent is not None:
+        if state.cost < start.cost:
+            way.append(state)
+        state = state.parent
+    chosen = dict.fromkeys(round(k * len(way) / keep) for k in range(keep)) if way else ()
     found: list[tuple[Graph, float, tuple[Step, ...]]] = []
-    for state in sorted(states, key=lambda state: state.cost):
-        if len(found) == keep or state.cost >= start.cost:
-            break
+    for state in sorted((way[k] for k in chosen if k < len(way)), key=lambda state: state.cost):
         with suppress(Refused):  # a weight overflows
             found.append((kept(state.graph), state.cost, state.steps()))
     return (*found, (start.graph, start.cost, ()))
