@@ -66,23 +66,37 @@ def test_concat_pad_and_mean(rewrites: Any) -> None:
     assert [node.op for node in after.nodes] == ["Concat", "Pad", "ReduceMean"]
 
 
-def test_a_mean_that_keeps_its_axes(rewrites: Any) -> None:
+def test_a_swish_reads_its_operand_twice(rewrites: Any) -> None:
     rewrites(
         convert_layout,
         """
-        input x: float32[1,3,4,5]
-        constant axes: int64[1] = [-1]
+        input x: float32[1,3,4,4]
         a = Transpose(x) {perm=[0,2,3,1]}
-        y = ReduceMax(a, axes)
+        b = Sigmoid(a)
+        c = Mul(a, b)
+        y = Transpose(c) {perm=[0,3,1,2]}
         return y
         """,
         """
-        constant axes_turned = [1]
-        y_before = ReduceMax(x, axes_turned)
-        y = Transpose(y_before) {perm=[0, 2, 3, 1]}
+        b_before = Sigmoid(x)
+        y = Mul(x, b_before)
         return y
         """,
     )
+
+
+def test_nothing_moves_when_as_many_would_be_left(refuses: Any) -> None:
+    for text in ("Relu(a)", "ReduceMax(a, axes)", "Concat(a, a) {axis=1}"):
+        refuses(
+            convert_layout,
+            f"""
+            input x: float32[1,3,4,5]
+            constant axes: int64[1] = [-1]
+            a = Transpose(x) {{perm=[0,2,3,1]}}
+            y = {text}
+            return y
+            """,
+        )
 
 
 def test_operands_that_are_not_alike_stay(refuses: Any) -> None:

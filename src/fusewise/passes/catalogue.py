@@ -9,6 +9,7 @@ from fusewise.ir.graph import Graph
 from fusewise.passes.absorb_bias import absorb_bias
 from fusewise.passes.absorb_padding import absorb_padding
 from fusewise.passes.absorb_scale import absorb_scale
+from fusewise.passes.convert_layout import convert_layout
 from fusewise.passes.drop_dead import drop_dead
 from fusewise.passes.drop_zeros import drop_zeros
 from fusewise.passes.fold_batch_norm import fold_batch_norm, lower_batch_norm
@@ -64,6 +65,12 @@ CATALOGUE: tuple[CatalogueRow, ...] = (
     row(lower_batch_norm, "writes other batch normalisation as a product and a sum", "reassociating"),
     row(absorb_scale, "takes a constant factor per channel into the weights before it", "reassociating"),
     row(recognise_attention, "finds attention that was written out", "reassociating", late=True),
+    row(
+        convert_layout,
+        "moves transpositions between layouts to where they cancel",
+        "reassociating",
+        late=True,
+    ),
     row(rewrite_exactly, "saves operations by laws of order, logic and whole numbers", "exact", late=True),
     row(rewrite_algebra, "saves operations by laws of arithmetic", "reassociating", late=True),
 )

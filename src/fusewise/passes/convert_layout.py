@@ -30,9 +30,17 @@ def convert_layout(graph: Graph, trace: Trace) -> Graph:
     y = Relu(Transpose(x))                          ->   y = Transpose(Relu(x))
     y = Add(Transpose(a, [0,2,3,1]), Transpose(b, [0,2,3,1]))   ->   y = Transpose(Add(a, b), [0,2,3,1])
 
-    Refused: someone else reads the only transposed operand, or a computed operand is not transposed alike.
+    Refused: a computed operand is not transposed alike; someone else reads what a reduction or Pad reads; or as many
+    transpositions would be left in the end.
     """
+    before = _transpositions(graph)
+    if not before or _transpositions(sweep(graph, Trace(), _RULES)) >= before:
+        return graph
     return sweep(graph, trace, _RULES)
+
+
+def _transpositions(graph: Graph) -> int:
+    return sum(node.op == "Transpose" for node in graph.nodes)
 
 
 def _elementwise(edit: Edit, node: Node) -> Change | None:
@@ -54,8 +62,6 @@ def _turned_operands(edit: Edit, node: Node) -> tuple[list[str], list[Node], tup
         return None
     perm = perms.pop()
     assert perm is not None
-    if len(turns) == 1 and edit.sole(turns[0].outputs[0], "Transpose") is None:
-        return None
     operands: list[str] = []
     for value in node.inputs:
         turn = edit.made_by(value, "Transpose")
@@ -95,18 +101,13 @@ def _concat(edit: Edit, node: Node) -> Change | None:
     turns = [edit.made_by(value, "Transpose") for value in node.inputs]
     perms = {None if turn is None else _perm(turn) for turn in turns}
     known = [turn for turn in turns if turn is not None]
-    if len(perms) != 1 or None in perms or not _shared_once(edit, known):
+    if len(perms) != 1 or None in perms:
         return None
     perm = perms.pop()
     assert perm is not None
     axis = perm[node.attribute("axis") % len(perm)]
     earlier = node.with_inputs(turn.inputs[0] for turn in known).with_attributes(axis=axis)
     return _behind(edit, node, known, earlier, perm)
-
-
-def _shared_once(edit: Edit, turns: Sequence[Node]) -> bool:
-    """Does at least one of the transpositions go when this reader does?"""
-    return any(edit.sole(turn.outputs[0], "Transpose") is not None for turn in turns)
 
 
 def _pad(edit: Edit, node: Node) -> Change | None:

@@ -181,7 +181,14 @@ def _depth(graph: Graph, heavy: set[int]) -> int:
 
 
 def _branching(graph: Graph, heavy: Iterable[Node]) -> int:
-    return max(Counter(node.inputs[0] for node in heavy).values(), default=0)
+    return max(Counter(_before_layout(graph, node.inputs[0]) for node in heavy).values(), default=0)
+
+
+def _before_layout(graph: Graph, value: str) -> str:
+    """The value as it was before it was brought into another layout."""
+    while (maker := graph.producer_of(value)) is not None and maker.op in ("Transpose", "Pad", "Identity", "Dropout"):
+        value = maker.inputs[0]
+    return value
 
 
 def _is_map(graph: Graph, value: str) -> bool:

@@ -271,14 +271,22 @@ def model_named(name: str) -> ZooModel:
 def build(name: str, *, batch: int = 1, seed: int = 0, decomposed: bool = False) -> Graph:
     """The architecture called `name` with random weights that follow from `seed` alone.
 
+    `NAME@STYLE` writes it as the framework `pytorch`, `tensorflow` or `mxnet` exports it (`zoo.styles`).
+
     `decomposed` writes the same function as exporters did around 2020: LayerNorm, GELU, HardSwish and Mish with elementary
     operators, and sizes of free axes read and computed at run time (`zoo.extents`); `zoo.exported` says how many operators
     that makes. Shapes are known all the same. `UsageError` for an unknown name or a batch below one.
     """
+    name, _, style = name.partition("@")
     row = model_named(name)
     if batch < 1:
         raise UsageError(f"the batch of zoo model {name!r} must be at least 1, not {batch}")
     from fusewise.zoo.net import start
 
     builder = getattr(importlib.import_module(f"fusewise.zoo.{row.module}"), name)
-    return cast("Graph", builder(start(name, seed=seed, decomposed=decomposed, opset=row.opset), batch))
+    graph = cast("Graph", builder(start(name, seed=seed, decomposed=decomposed, opset=row.opset), batch))
+    if not style:
+        return graph
+    from fusewise.zoo.styles import styled
+
+    return styled(graph, style)
