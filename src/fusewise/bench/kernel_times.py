@@ -30,7 +30,7 @@ __all__ = ["KernelTime", "in_fusewise", "in_onnxruntime", "kernel_graph"]
 KernelTime = Callable[[Kernel, Graph], float | None]
 """Milliseconds of a kernel in a model with the opset of the graph; None when it cannot be measured."""
 
-_WARMUP, _LEAST, _MOST = 3, 7, 51
+_WARMUP, _LEAST, _MOST = 3, 7, 301
 _SECONDS = 0.03
 _SHORTEST_NS = 500.0
 _NOTHING = Graph(

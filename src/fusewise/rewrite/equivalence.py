@@ -27,7 +27,7 @@ from fusewise.rewrite.pattern import Apply, Literal, Term, Variable
 from fusewise.rewrite.rule import Rule, Sample, numeric_class, refusal
 from fusewise.rewrite.substitute import Refused, carried_out, draft_of, folded
 
-__all__ = ["TOLERANCE", "examples", "problems"]
+__all__ = ["TOLERANCE", "example_graphs", "examples", "problems"]
 
 TOLERANCE = 1e-5
 """Largest difference in float32 over the largest magnitude, for rules that are not exact."""
@@ -61,6 +61,12 @@ def problems(rule: Rule) -> list[str]:
         if not applied:
             found.append(f"{rule.name}: no example for {kind} is matched and let pass")
     return found
+
+
+def example_graphs(rule: Rule, kind: str = "float") -> Iterator[Graph]:
+    """The rule's pattern, on the shapes of each of its samples, as a graph whose inputs are the variables."""
+    for sample in _samples(rule):
+        yield _written(rule, sample, kind)
 
 
 def examples(rule: Rule, graph: Graph) -> Iterator[Pair]:
