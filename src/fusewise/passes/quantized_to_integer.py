@@ -29,7 +29,8 @@ def quantized_to_integer(graph: Graph, trace: Trace) -> Graph:
     y = QuantizeLinear(Cast(ConvInteger(...)) * a + b, u, v)  ->  y = QuantizeLinear(Cast(ConvInteger(...)) * (a / u) + b / u, 1, v)
 
     with constant 8-bit weights and scales and no zero point of the weights. Refused: depthwise convolutions, whose few products
-    the float kernel computes just as exactly and faster, and other groups of an odd number of channels.
+    the float kernel computes just as exactly and faster, and other groups of an odd number of channels; and 3x3 convolutions for
+    which Winograd's needs four times fewer products of floats, which is better than two of integers at once.
     """
     rules = (
         LocalRule("integer_convolution", ("Conv",), _convolution),
@@ -37,6 +38,10 @@ def quantized_to_integer(graph: Graph, trace: Trace) -> Graph:
         LocalRule("integer_scale", ("QuantizeLinear",), _scale),
     )
     return sweep(graph, trace, rules)
+
+
+LEAST_CHANNELS, LEAST_EXTENT = 32, 12
+"""Channels, and rows and columns of the result, from which the Winograd convolution of floats is faster; measured."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,8 @@ def _convolution(edit: Edit, node: Node) -> Change | None:
         return None
     result = edit.static(node.outputs[0])
     if result is None or result.dtype != FLOAT32:
+        return None
+    if _suits_winograd(edit, w, node, result):
         return None
     factor = x.scale.astype(np.float64) * w.scale
     nodes = _integer_nodes(edit, node, x, w, factor, bias, node.outputs[0])
@@ -141,6 +148,20 @@ def _is_plain(edit: Edit, weight: _Quantized, node: Node) -> bool:
     if array is None or (zero is not None and zero.any()):
         return False
     return int(node.attribute("group", 1)) == 1 or array.shape[1] % 2 == 0
+
+
+def _suits_winograd(edit: Edit, weight: _Quantized, node: Node, result: TensorType) -> bool:
+    """A large map, a 3x3 filter of unit stride, and channels enough for the transforms to pay."""
+    shape = edit.static(weight.value)
+    return (
+        shape is not None
+        and shape.rank == 4
+        and shape.dims[2:] == (3, 3)
+        and set(node.attribute("strides", (1,))) | set(node.attribute("dilations", (1,))) == {1}
+        and int(node.attribute("group", 1)) == 1
+        and min(shape.dims[:2]) >= LEAST_CHANNELS
+        and min(result.dims[2:]) >= LEAST_EXTENT
+    )
 
 
 def _bias(edit: Edit, node: Node) -> np.ndarray | None:

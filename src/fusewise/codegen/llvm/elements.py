@@ -19,9 +19,9 @@ from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.loops import loop_ranges
 from fusewise.codegen.llvm.memory import load_element, store_element
 from fusewise.codegen.llvm.reduction import reduce_element
-from fusewise.codegen.llvm.registers import computed, convert, narrow, register_type, splat
+from fusewise.codegen.llvm.registers import clamped, computed, convert, narrow, register_type, splat
 from fusewise.codegen.target import Target
-from fusewise.ir.dtypes import INT64, DType
+from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT64, DType
 from fusewise.lower.index import Simplifier
 from fusewise.lower.task import ACC, Store, Task
 from fusewise.ops.expr import BINARY, COMPARE, UNARY, Expr
@@ -197,8 +197,10 @@ class Point:
             return reduce_element(self, expr)
         if op == "cast":
             given = expr.args[0]
-            inside = _is_clamped(given, expr.dtype)
-            return convert(f, self.target, self.minimal(given), given.dtype, expr.dtype, inside=inside)
+            if _is_clamped(given, expr.dtype):
+                low, high = given.args[0].args[1].value, given.args[1].value
+                return clamped(f, self.minimal(given.args[0].args[0]), low, high, expr.dtype)
+            return convert(f, self.target, self.minimal(given), given.dtype, expr.dtype)
         if expr.dtype == INT64 and not self.varies(expr) and not self.elements.facts.reads(expr):
             folded = self._fold(expr)
             if folded is not None:
@@ -306,8 +308,10 @@ class Point:
 
 
 def _is_clamped(expr: Expr, dtype: DType) -> bool:
-    """Is a float limited, by constants, to numbers that the integer `dtype` has?"""
+    """Is it a float32 or float64 limited, by constants, to numbers that the integer `dtype` has?"""
     if not dtype.is_integer or dtype.bits > 16 or expr.op != "min" or expr.args[0].op != "max":
+        return False
+    if expr.dtype not in (FLOAT32, FLOAT64):
         return False
     low, high = expr.args[0].args[1], expr.args[1]
     least, most = integer_range(dtype)

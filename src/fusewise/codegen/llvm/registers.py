@@ -11,6 +11,7 @@ from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import BOOL, FLOAT16, FLOAT32, FLOAT64, DType
 
 __all__ = [
+    "clamped",
     "computed",
     "convert",
     "has_half_conversion",
@@ -144,11 +145,8 @@ def _double_to_float_odd(f: Function, x: Value) -> Value:
     return f.convert("bitcast", f.binary("or", toward_zero, inexact), "float")
 
 
-def convert(f: Function, target: Target, x: Value, source: DType, to: DType, *, inside: bool = False) -> Value:
-    """Cast as ONNX `Cast`: float to integer truncates (saturating at 32 or 64 bits, then wrapping), to bool is `!= 0`.
-
-    `inside`: the value is known to lie in the range of `to`, or to be NaN.
-    """
+def convert(f: Function, target: Target, x: Value, source: DType, to: DType) -> Value:
+    """Cast as ONNX `Cast`: float to integer truncates (saturating at 32 or 64 bits, then wrapping), to bool is `!= 0`."""
     if source == to:
         return x
     if to == BOOL:
@@ -156,12 +154,21 @@ def convert(f: Function, target: Target, x: Value, source: DType, to: DType, *, 
     if source.is_float:
         if to.is_float:
             return _float_to_float(f, target, x, source, to)
-        return _float_to_integer(f, widen(f, target, x, source), to, inside)
+        return _float_to_integer(f, widen(f, target, x, source), to)
     signed = source.kind == "int"
     if to.is_float:
         element = computed(to)
         return narrow(f, target, f.convert("sitofp" if signed else "uitofp", x, element), to)
     return wrapped(f, resized(f, x, register_type(to), signed), to)
+
+
+def clamped(f: Function, x: Value, low: float, high: float, to: DType) -> Value:
+    """A float limited to low..high, which lie in the range of the integer `to` of at most 16 bits, and truncated; NaN
+    gives `low`. Each limit is one instruction on x86, which takes the second operand when the comparison is unordered."""
+    least, most = splat(f, low, x, x.element), splat(f, high, x, x.element)
+    above = f.select(f.compare("fcmp ogt", x, least), x, least)
+    kept = f.select(f.compare("fcmp olt", above, most), above, most)
+    return wrapped(f, resized(f, f.convert("fptosi", kept, "i32"), register_type(to), True), to)
 
 
 def _to_bool(f: Function, x: Value) -> Value:
@@ -178,25 +185,23 @@ def _float_to_float(f: Function, target: Target, x: Value, source: DType, to: DT
     return f.convert("fpext", wide, "double") if to == FLOAT64 else narrow(f, target, wide, to)
 
 
-def _float_to_integer(f: Function, x: Value, to: DType, inside: bool) -> Value:
+def _float_to_integer(f: Function, x: Value, to: DType) -> Value:
     """Through the signed conversion instructions, so that what lies outside wraps as compiled C does on x86."""
     if to.bits == 64 and to.kind == "uint":
         large, small = _saturated(f, x, "i64", "u"), _saturated(f, x, "i64", "s")
         return f.select(f.compare("fcmp olt", x, splat(f, 0, x, x.element)), small, large)
     through = "i64" if to.bits == 64 or (to.bits == 32 and to.kind == "uint") else "i32"
     if x.lanes > 1 and through == "i32":
-        whole = _saturated_lanes(f, x, inside)
+        whole = _saturated_lanes(f, x)
     else:
         whole = _saturated(f, x, through, "s")
     return wrapped(f, resized(f, whole, register_type(to), True), to)
 
 
-def _saturated_lanes(f: Function, x: Value, inside: bool) -> Value:
+def _saturated_lanes(f: Function, x: Value) -> Value:
     """As `_saturated` to i32, written out: LLVM takes vectors apart for it, although every machine converts them whole."""
     zero = splat(f, 0.0, x, x.element)
     number = f.select(f.compare("fcmp ord", x, x), x, zero)
-    if inside:
-        return f.convert("fptosi", number, "i32")
     low, beyond = splat(f, -(2.0**31), x, x.element), splat(f, 2.0**31, x, x.element)
     high = f.compare("fcmp oge", number, beyond)
     kept = f.select(f.compare("fcmp olt", number, low), low, f.select(high, zero, number))
