@@ -107,13 +107,14 @@ class Floats:
         return total
 
     def estrin(self, x: Value, coefficients: Sequence[float]) -> Value:
-        """As `horner`, by pairs and powers of x squared: fewer roundings follow one another."""
-        square = self.mul(x, x)
-        pairs = [self.horner(x, coefficients[k : k + 2]) for k in range(0, len(coefficients), 2)]
-        total = pairs[-1]
-        for pair in reversed(pairs[:-1]):
-            total = self.mad(total, square, pair)
-        return total
+        """As `horner`, with products that do not wait for one another: by pairs, pairs of pairs, and so on."""
+        terms: list[Value | float] = list(coefficients)
+        power = x
+        while len(terms) > 1:
+            pairs = [self.mad(terms[k + 1], power, terms[k]) for k in range(0, len(terms) - 1, 2)]
+            terms = [*pairs, *terms[len(terms) // 2 * 2 :]]
+            power = self.mul(power, power) if len(terms) > 1 else power
+        return self.number(terms[0]) if isinstance(terms[0], float) else terms[0]
 
     def bits(self, x: Value) -> Value:
         return self.function.convert("bitcast", x, self.integer)
