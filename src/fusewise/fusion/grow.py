@@ -61,6 +61,7 @@ class Blocks:
     refused: set[tuple[int, int]] = field(default_factory=set)
     before: list[tuple[int, ...]] = field(init=False)
     after: list[tuple[int, ...]] = field(init=False)
+    apart: dict[tuple[int, int], tuple[tuple[int, int], Judgement]] = field(default_factory=dict)
     depth: list[int] = field(default_factory=list)
     alone: set[int] = field(default_factory=set)
 
@@ -95,7 +96,20 @@ class Blocks:
         return [(p, n) for n in self.members[second] for p in self.before[n] if self.owner[p] == first]
 
     def judge(self, first: int, second: int) -> Judgement:
-        """May the blocks become one, `second` reading results of `first`?"""
+        """May the blocks become one, `second` reading results of `first`?
+
+        What keeps two blocks apart keeps them apart until one of them grows, but for a path that others may close.
+        """
+        sizes = len(self.members[first]), len(self.members[second])
+        known = self.apart.get((first, second))
+        if known is not None and known[0] == sizes:
+            return known[1]
+        found = self._judged(first, second)
+        if not found.fits and found.reason is not Reason.CYCLE:
+            self.apart[first, second] = sizes, found
+        return found
+
+    def _judged(self, first: int, second: int) -> Judgement:
         reason = self._refusal(first, second)
         if reason is not None:
             return Judgement(reason)
@@ -115,7 +129,7 @@ class Blocks:
 
     def _refusal(self, first: int, second: int) -> Reason | None:
         """What has nothing to do with the pair's types."""
-        if not self.refused.isdisjoint(self.edges(first, second)):
+        if self.refused and not self.refused.isdisjoint(self.edges(first, second)):
             return Reason.REFUSED
         for block in (first, second):
             if len(self.members[block]) > 1:
@@ -201,6 +215,7 @@ class Blocks:
         labels = tuple(self.ecg.node(n).label for n in dict.fromkeys((*edges[0], *self.members[first])))[:8]
         if not self.trace.allows("fuse", judgement.verdict.value, labels, judgement.reason.value):
             self.refused.update(edges)
+            self.apart.pop((first, second), None)
             return False
         self.joined.update(dict.fromkeys(edges, judgement))
         merged = tuple(sorted(self.members[first] + self.members.pop(second)))
@@ -216,14 +231,15 @@ def grow(blocks: Blocks) -> None:
     for seed in _seeds(blocks.ecg):
         while _one_merge(blocks, blocks.owner[seed]):
             pass
-    changed = True
-    while changed:
-        changed = False
-        for n in range(len(blocks.owner)):
-            while blocks.owner[n] == n or n == blocks.members[blocks.owner[n]][0]:
-                if not _one_merge(blocks, blocks.owner[n], ahead=True):
-                    break
-                changed = True
+    for late in (False, True):
+        changed = True
+        while changed:
+            changed = False
+            for n in range(len(blocks.owner)):
+                while blocks.owner[n] == n or n == blocks.members[blocks.owner[n]][0]:
+                    if not _one_merge(blocks, blocks.owner[n], ahead=True, late=late):
+                        break
+                    changed = True
 
 
 def _seeds(ecg: ExtendedGraph) -> list[int]:
@@ -237,10 +253,11 @@ def _seeds(ecg: ExtendedGraph) -> list[int]:
     return [n for _, _, n in sorted(found)]
 
 
-def _one_merge(blocks: Blocks, block: int, ahead: bool = False) -> bool:
+def _one_merge(blocks: Blocks, block: int, ahead: bool = False, late: bool = False) -> bool:
     """Merge a block with the first neighbour that fits: a single operator while growing, any block `ahead` afterwards.
 
-    What a heavy operator reads joins it only afterwards, when its own producer has had its turn.
+    What a heavy operator reads joins it only afterwards, when its own producer has had its turn; what only makes more bytes of
+    a written value joins its producer only at the end (`late`), when its reader has not taken it.
     """
     for first, second in blocks.neighbours(block):
         other = second if first == block else first
@@ -248,7 +265,7 @@ def _one_merge(blocks: Blocks, block: int, ahead: bool = False) -> bool:
             continue
         if not ahead and (len(blocks.members[other]) > 1 or blocks.type(second) == Mapping.MANY_TO_MANY):
             continue
-        if not ahead and blocks.widens(first, second):
+        if not late and blocks.widens(first, second):
             continue
         judgement = blocks.judge(first, second)
         if judgement.fits and blocks.merge(first, second, judgement):
