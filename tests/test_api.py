@@ -228,6 +228,41 @@ def test_verify_blames_an_injected_faulty_rewrite(first, tmp_path):
     assert found.builds <= 4 + max(1, found.decisions).bit_length()
 
 
+def test_verify_names_a_wrong_rule_among_sound_ones(tmp_path):
+    """a c + a b is not (a + b) c, though it has been printed so; the rules around it are the program's own."""
+    from fusewise.ops.build import GraphBuilder
+    from fusewise.passes.pipeline import CLEAN
+    from fusewise.rewrite.engine import rewrite
+    from fusewise.rewrite.rule import rule
+    from fusewise.rewrite.rules.table import ALGEBRA
+
+    wrong = rule(
+        "wrong-factor",
+        lambda g, a, b, c: g.Add(g.Mul(a, c), g.Mul(a, b)),
+        lambda g, a, b, c: g.Mul(g.Add(a, b), c),
+        "distributive",
+        "reassociating",
+    )
+    sound = tuple(row for row in ALGEBRA if row.law != "distributive")
+
+    def rewritten(graph: Graph, trace: Trace) -> Graph:
+        return rewrite(graph, (*sound, wrong), trace, worst="reassociating")
+
+    b = GraphBuilder()
+    x, y, z = (b.input(name, (8, 64)) for name in "xyz")
+    first = b.op("Mul", b.op("Sqrt", b.op("Abs", x)), b.op("Sqrt", b.op("Abs", y)))  # a sound rule applies
+    graph = b.finish(b.op("Add", b.op("Mul", first, z), b.op("Mul", first, y)), b.op("Relu", b.op("Relu", z)))
+    found = fusewise.verify(
+        graph, passes=(*(p for p in CLEAN if "algebra" not in p.__name__), rewritten), cache=tmp_path
+    )
+    assert not found.agrees
+    assert found.blamed is not None, found
+    assert (found.blamed.kind, found.blamed.what) == ("rewrite", "wrong-factor")
+    assert "wrong-factor" in found.blame
+    assert found.confirmed
+    assert fusewise.verify(graph, cache=tmp_path).agrees
+
+
 def test_a_disabled_rewrite_is_not_blamed(tmp_path):
     found = fusewise.verify(network(), passes=(faulty,), disable=("rename-relu@relu1",), cache=tmp_path)
     assert found.agrees
