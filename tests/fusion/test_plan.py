@@ -201,6 +201,19 @@ def test_a_host_step_has_an_end() -> None:
     assert [len(group.nodes) for group in found] == [2, 2, 1]
 
 
+def test_the_reader_widens_what_is_written_narrow() -> None:
+    """The short numbers are there for somebody else already, so that their reader, and not their maker, makes them long."""
+    b = GraphBuilder()
+    c = conv(b, b.input("x", (1, 4, 4, 4)))
+    short = b.op("Cast", c, to=10)
+    d = conv(b, b.op("Cast", b.op("Neg", short), to=1))
+    graph = b.finish(short, b.op("Add", d, b.op("Cast", short, to=1)))
+    assert sorted(groups(graph)) == ["Conv+Cast+Add", "Conv+Cast+Neg+Cast"]
+    b = GraphBuilder()
+    graph = b.finish(b.op("Cast", b.op("Cast", conv(b, b.input("x", (1, 4, 4, 4))), to=10), to=1))
+    assert groups(graph) == ["Conv+Cast+Cast"]
+
+
 def test_costs_decide_where_the_table_asks() -> None:
     b = GraphBuilder()
     graph = b.finish(b.op("Transpose", b.op("MatMul", b.input("x", (8, 8)), weights(b, 8, 8))))
