@@ -8,6 +8,7 @@ import pytest
 from fusewise import api, optimizing
 from fusewise.errors import UsageError
 from fusewise.ir.graph import Graph
+from fusewise.ir.key import structural_key
 from fusewise.ops.build import GraphBuilder
 from fusewise.optimizing import SearchOptions, optimize_graph, optimized
 from fusewise.rewrite.rule import Sample, rule
@@ -72,3 +73,22 @@ def test_unknown_options_are_named() -> None:
         optimized(branches(), speed=3)
     with pytest.raises(UsageError, match="pieces of -1"):
         optimized(branches(), pieces=-1)
+
+
+def test_workers_do_not_change_the_result() -> None:
+    """Pieces searched by two processes, and the same pieces one after another."""
+    pytest.importorskip("scipy")
+    rng, build = np.random.default_rng(0), GraphBuilder("cells")
+    x = build.input("x", (1, 8, 6, 6))
+    for _ in range(3):
+        parts = []
+        for kernel in (1, 1, 3):
+            weights = build.constant(rng.standard_normal((8, 8, kernel, kernel)).astype(np.float32) / 8)
+            parts.append(build.op("Relu", build.op("Conv", x, weights, pads=(kernel // 2,) * 4)))
+        x = build.op("Add", build.op("Add", parts[0], parts[1]), parts[2])
+    graph = build.finish(x)
+    settings = {"passes": False, "search": "relaxed", "machine": "gpu", "alpha": 1.1, "pieces": 9, "budget": 60}
+    alone, together = (optimized(graph, workers=workers, **settings) for workers in (1, 2))  # type: ignore[arg-type]
+    assert alone.steps
+    assert (alone.steps, alone.cost_after, alone.explored) == (together.steps, together.cost_after, together.explored)
+    assert structural_key(alone.graph) == structural_key(together.graph)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,9 @@ from fusewise.passes.pipeline import PORTABLE, Pass
 from fusewise.passes.pipeline import run as run_passes
 from fusewise.rewrite.cost import Cost, Kernel, Machine, Metric, analytic_metrics, machine_named, parsed_cost
 from fusewise.rewrite.rule import Rule
-from fusewise.rewrite.rules.table import SUBSTITUTIONS
+from fusewise.rewrite.rules.table import SUBSTITUTIONS, rule_named
 from fusewise.rewrite.search.relaxed import Found, Limits, Step, search
-from fusewise.rewrite.search.split import search_in_pieces
+from fusewise.rewrite.search.split import Each, Task, search_in_pieces
 from fusewise.rewrite.taso.rules import imported_rules
 from fusewise.runtime.cache import KernelCache
 from fusewise.runtime.host import worker_count
@@ -48,7 +50,8 @@ class SearchOptions:
     such as `time + 0.1*memory` of `time` (analytic, on `machine`), `flops`, `memory`, `kernels`, `measured` (times in this
     program, here) and `onnxruntime`; the best graphs by a measured cost are timed as a whole, and the input is kept when it is
     the fastest. Graphs of more than 1,000 nodes are cut where fewest substitutions are and searched in pieces; `pieces` cuts
-    any graph into pieces of at most so many nodes, and 0 none. `rules` are files of further substitutions in TASO's format, each
+    any graph into pieces of at most so many nodes, and 0 none; `workers` processes search pieces side by side, with the same
+    result as one. `rules` are files of further substitutions in TASO's format, each
     verified before it is used. `folder` keeps measurements; None keeps none. `check` compares
     the answers before anything is given out.
     """
@@ -61,6 +64,7 @@ class SearchOptions:
     machine: str = "cpu"
     threads: int | None = None
     pieces: int | None = None
+    workers: int = 1
     exact: bool = False
     rules: tuple[Path, ...] = ()
     folder: Path | None = None
@@ -75,6 +79,10 @@ class SearchOptions:
             raise UsageError(f"the budget is {self.budget} graphs; it must be at least 1")
         if self.pieces is not None and self.pieces < 0:
             raise UsageError(f"pieces of {self.pieces} nodes make no sense; give at least 1, or 0 not to cut")
+        if self.workers < 1:
+            raise UsageError(f"{self.workers} workers make no sense; give at least 1")
+        if self.workers > 1 and any(name in self.cost for name in MEASURED):
+            raise UsageError("with a measured cost there is one worker: others would disturb the times it takes")
         parsed_cost(self.cost, {name: Metric(name, "", lambda kernel: 0.0) for name in _names()})
         machine_named(self.machine)
 
@@ -198,10 +206,40 @@ def _searched(
     told = None if progress is None else lambda share: progress("searching", share)
     largest = chosen.pieces
     if largest is None:
-        largest = _PIECE if len(graph.nodes) > _LARGE else 0
+        largest = _PIECE if len(graph.nodes) > _LARGE or chosen.workers > 1 else 0
     if largest:
-        return search_in_pieces(graph, rules, cost, alpha=alpha, limits=limits, largest=largest, progress=told)
-    return search(graph, rules, cost, alpha=alpha, limits=limits, keep=_RANKED, progress=told)
+        with _workers(rules, chosen) as each:
+            return search_in_pieces(
+                graph, rules, cost, alpha=alpha, limits=limits, largest=largest, each=each, progress=told
+            )
+    keep = _RANKED if any(metric.name in MEASURED for _, metric in cost.terms) else 1
+    return search(graph, rules, cost, alpha=alpha, limits=limits, keep=keep, progress=told)
+
+
+@contextmanager
+def _workers(rules: Sequence[Rule], chosen: SearchOptions) -> Iterator[Each | None]:
+    """What searches pieces on as many processes as asked for; None for one."""
+    if chosen.workers == 1:
+        yield None
+        return
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    names = tuple(rule.name for rule in rules)
+    with ProcessPoolExecutor(chosen.workers, mp_context=get_context("spawn")) as executor:
+        try:
+            yield lambda tasks: executor.map(partial(_piece_searched, names, chosen), tasks)
+        finally:
+            executor.shutdown(cancel_futures=True)
+
+
+def _piece_searched(names: Sequence[str], chosen: SearchOptions, task: Task) -> Found:
+    """One piece, in a process that knows nothing: rules and cost by name. The piece as it was is not sent back."""
+    imported = {rule.name: rule for path in chosen.rules for rule in imported_rules(path, verify=False).rules}
+    rules = [rule for name in names if (rule := rule_named(name) or imported.get(name)) is not None]
+    cost = parsed_cost(chosen.cost, {metric.name: metric for metric in analytic_metrics(machine_named(chosen.machine))})
+    found = search(task.graph, rules, cost, alpha=task.alpha, limits=task.limits)
+    return replace(found, best=found.best[:1] if found.steps else ((Graph((), (), (), {}, {}), found.cost, ()),))
 
 
 def _allowed(rule: Rule, chosen: SearchOptions, trace: Trace) -> bool:

@@ -143,6 +143,8 @@ def test_measured_costs(fusewise, module, tmp_path, cost):
         (("--search", "luck"), "'luck'"),
         (("--machine", "abacus"), "'abacus'"),
         (("--seconds", "0"), "0 seconds"),
+        (("--workers", "0"), "0 workers"),
+        (("--workers", "2", "--cost", "onnxruntime"), "one worker"),
         (("-o", "out.txt"), "'out.txt'"),
         (("--plot", "way.png"), "'way.png'"),
     ],

@@ -51,6 +51,9 @@ Pieces = Annotated[
     typer.Option("--pieces", help="Search in pieces of so many nodes; 0 never (default: 40 above 1,000 nodes)."),
 ]
 Passes = Annotated[bool, typer.Option("--passes/--no-passes", help="Clean the graph up before the search.")]
+Workers = Annotated[
+    int, typer.Option("--workers", help="Processes that search pieces side by side; the result is the same.")
+]
 RuleFiles = Annotated[
     list[Path] | None,
     typer.Option(
@@ -70,6 +73,7 @@ def optimize(
     cost: CostName = "time",
     machine: MachineName = "cpu",
     pieces: Pieces = None,
+    workers: Workers = 1,
     rules: RuleFiles = None,
     passes: Passes = True,
     exact: Exact = False,
@@ -104,6 +108,7 @@ def optimize(
             cost=cost,
             machine=machine,
             pieces=pieces,
+            workers=workers,
             rules=tuple(rules or ()),
             threads=threads_of(threads),
             exact=exact,

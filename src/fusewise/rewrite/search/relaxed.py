@@ -2,7 +2,8 @@
 Substitutions, SysML 2019).
 
 Graphs wait in a queue ordered by cost. The cheapest is expanded: every substitution anywhere in it gives another graph, which
-waits too if it costs less than `alpha` times the best so far; with alpha = 1 only improvements are followed. A waiting graph is
+waits too if it costs less than `alpha` times the best so far; with alpha = 1 only improvements are followed. Of graphs that
+cost the same the newest goes first, so that steps which only pay together are taken one after the other. A waiting graph is
 only a substitution to be carried out in its parent, priced by what changes: it is built when its turn comes.
 """
 
@@ -27,6 +28,9 @@ from fusewise.rewrite.search.stated import stated
 from fusewise.rewrite.substitute import Draft, Refused, carried_out
 
 __all__ = ["Found", "Limits", "Option", "Step", "option_of", "search"]
+
+
+_DIGITS = 9  # prices that differ by less are the same, summed up in another order
 
 
 @dataclass(frozen=True)
@@ -190,13 +194,14 @@ class _Search:
     alpha: float
     limits: Limits
     promises: Promises = field(default_factory=Promises)
-    queue: list[tuple[float, int, _State, Option]] = field(default_factory=list)
+    queue: list[tuple[float, int, float, _State, Option]] = field(default_factory=list)
     serial: Iterator[int] = field(default_factory=itertools.count)
     seen: set[object] = field(default_factory=set)
     explored: int = 0
     duplicates: int = 0
     states: list[_State] = field(default_factory=list)
     best: float = float("inf")
+    unit: float = 1.0
 
     def expand(self, state: _State) -> None:
         """Take a graph in, and let what may come of it wait."""
@@ -213,14 +218,14 @@ class _Search:
                 self.duplicates += 1
                 continue
             self.seen.add(name)
-            heapq.heappush(self.queue, (price, next(self.serial), state, option))
+            heapq.heappush(self.queue, (round(price / self.unit, _DIGITS), -next(self.serial), price, state, option))
         if len(self.queue) > self.limits.waiting:
             self.queue = heapq.nsmallest(self.limits.waiting // 2, self.queue)
 
     def next(self) -> _State | None:
         """The cheapest graph that waits, built; None when nothing worth it is left."""
         while self.queue:
-            price, _, parent, option = heapq.heappop(self.queue)
+            _, _, price, parent, option = heapq.heappop(self.queue)
             if price >= self.alpha * self.best:
                 return None
             draft = option.draft
@@ -280,6 +285,7 @@ def search(
     run = _Search(rules, cost, alpha, limits)
     begin, ended = clock(), "searched"
     start = _State(graph, cost(graph))
+    run.unit = start.cost or 1.0
     try:
         first = stated(graph)
         run.seen.add(search_key(first))

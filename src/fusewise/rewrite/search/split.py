@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from fusewise.rewrite.rule import Rule
 from fusewise.rewrite.search.promise import Promises
 from fusewise.rewrite.search.relaxed import Found, Limits, Step, search
 
-__all__ = ["piece_of", "pieces", "replaced", "search_in_pieces"]
+__all__ = ["Each", "Task", "piece_of", "pieces", "replaced", "search_in_pieces"]
 
 _DATA, _COVERED, _FUSED, _NEVER = 1, 8, 64, 1 << 28
 _SHORTEST_BUDGET, _STEEPEST = 10, 6.0
@@ -175,6 +175,19 @@ def _around(others: Sequence[Node], new: Sequence[Node], needed: set[str]) -> li
     return [*before, *new, *after]
 
 
+@dataclass(frozen=True)
+class Task:
+    """A piece to search, with what it may cost on the way and how long it may take."""
+
+    graph: Graph
+    alpha: float
+    limits: Limits
+
+
+Each = Callable[[Iterable[Task]], Iterable[Found]]
+"""Searches tasks, on as many workers as it likes; gives what was found in the order of the tasks."""
+
+
 def search_in_pieces(
     graph: Graph,
     rules: Sequence[Rule],
@@ -183,33 +196,32 @@ def search_in_pieces(
     alpha: float = 1.05,
     limits: Limits | None = None,
     largest: int = 40,
+    each: Each | None = None,
     progress: Callable[[float], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Found:
-    """Search the pieces of a graph one after another, then windows of their size across the seams.
+    """Search the pieces of a graph, then windows of their size across the seams, those side by side that share no node.
 
-    Each has its share of the budget, at least 10 graphs, and may rise as far as `alpha` allows the whole graph to, but at most
-    six times that part of its own cost; costs of steps are those of the whole graph as the pieces add up.
+    `each` carries the searches out, one after another unless told; the result does not depend on it. Each search has its
+    share of the budget, at least 10 graphs, and may rise as far as `alpha` allows the whole graph to, but at most six times
+    that part of its own cost; costs of steps are those of the whole graph as the pieces add up.
     Raises what `pieces` and `search` raise.
     """
     limits = Limits() if limits is None else limits
+
+    def in_turn(tasks: Iterable[Task]) -> Iterator[Found]:
+        return (search(task.graph, rules, cost, alpha=task.alpha, limits=task.limits, clock=clock) for task in tasks)
+
     begin = clock()
-    run = _Pieces(graph, rules, cost, alpha, limits, begin, clock)
     parts = pieces(graph, rules, largest)
     share = max(_SHORTEST_BUDGET, limits.graphs // (2 * len(parts)))
-    for k, nodes in enumerate(parts):
-        run.improve(_named(graph, nodes), share)
-        if progress is not None:
-            progress(k / (2 * len(parts)))
-        if run.ended != "searched":
-            break
+    run = _Pieces(graph, cost, alpha, replace(limits, graphs=share), each or in_turn, begin, clock)
+    told = progress or (lambda share: None)
+    run.improve([_named(graph, nodes) for nodes in parts], lambda share: told(share / 2))
     seams = [_named(graph, nodes)[-1] for nodes in parts[:-1]]
-    for k, name in enumerate(seams):
-        if run.ended != "searched":
-            break
-        run.improve(run.window(name, largest), share)
-        if progress is not None:
-            progress(0.5 + k / (2 * len(parts)))
+    while seams and run.ended == "searched":
+        seams, windows = run.windows(seams, largest)
+        run.improve(windows, lambda share: told((1 + share) / 2))
     return run.found()
 
 
@@ -223,49 +235,78 @@ class _Pieces:
     def __init__(
         self,
         graph: Graph,
-        rules: Sequence[Rule],
         cost: Cost,
         alpha: float,
         limits: Limits,
+        each: Each,
         begin: float,
         clock: Callable[[], float],
     ) -> None:
+        if not alpha >= 1:
+            raise UsageError(f"alpha is {alpha:g}; it must be at least 1 (1 follows improvements only)")
         self.start = self.graph = graph
-        self.rules, self.cost, self.alpha, self.limits = rules, cost, alpha, limits
+        self.cost, self.alpha, self.limits, self.each = cost, alpha, limits, each
         self.begin, self.clock = begin, clock
         self.first = self.now = cost(graph)
         self.steps: list[Step] = []
         self.explored = self.duplicates = 0
         self.ended = "searched"
 
-    def window(self, name: str, size: int) -> tuple[str, ...]:
-        """What the nodes around one write: neighbours in the order of the graph, which no path leaves and enters again."""
-        centre = self.graph.producer.get(name)
-        if centre is None:
-            return ()
-        near = range(max(0, centre - size // 2), min(len(self.graph.nodes), centre + size // 2))
-        return _named(self.graph, near)
+    def windows(self, names: Sequence[str], size: int) -> tuple[list[str], list[tuple[str, ...]]]:
+        """Around each name what its neighbours in the order of the graph write: no path leaves them and enters again.
 
-    def improve(self, values: Sequence[str], budget: int) -> None:
-        """Search the nodes that write these values, and take the best graph of them if the whole is better for it."""
-        nodes = sorted({i for x in values if (i := self.graph.producer.get(x)) is not None})
-        left = None if self.limits.seconds is None else self.limits.seconds - (self.clock() - self.begin)
-        if left is not None and left <= 0:
-            self.ended = "seconds"
-        if not nodes or self.ended != "searched":
-            return
-        piece = piece_of(self.graph, nodes)
-        # as far up as in the whole graph, within reason
-        share = self.cost(piece) / self.now if self.now else 1.0
-        alpha = 1 + (self.alpha - 1) * min(_STEEPEST, 1 / share if share else 1.0)
-        found = search(piece, self.rules, self.cost, alpha=alpha, limits=Limits(budget, left), clock=self.clock)
+        Windows that share a node with one before are left for later; the names of those come first.
+        """
+        taken: set[int] = set()
+        left, found = [], []
+        for name in names:
+            centre = self.graph.producer.get(name)
+            if centre is None:
+                continue
+            near = range(max(0, centre - size // 2), min(len(self.graph.nodes), centre + size // 2))
+            if taken.isdisjoint(near):
+                taken.update(near)
+                found.append(_named(self.graph, near))
+            else:
+                left.append(name)
+        return left, found
+
+    def improve(self, places: Sequence[Sequence[str]], progress: Callable[[float], None]) -> None:
+        """Search the nodes that write these values, each place by itself, and take what makes the whole graph better."""
+        graph, now = self.graph, self.now
+        waiting: list[Sequence[str]] = []
+
+        def tasks() -> Iterator[Task]:
+            for values in places:
+                nodes = sorted({i for x in values if (i := graph.producer.get(x)) is not None})
+                left = None if self.limits.seconds is None else self.limits.seconds - (self.clock() - self.begin)
+                if left is not None and left <= 0:
+                    self.ended = "seconds"
+                    return
+                piece = piece_of(graph, nodes)
+                # as far up as in the whole graph, within reason
+                share = self.cost(piece) / now if now else 1.0
+                alpha = 1 + (self.alpha - 1) * min(_STEEPEST, 1 / share if share else 1.0)
+                waiting.append(values)
+                yield Task(piece, alpha, replace(self.limits, seconds=left))
+
+        try:
+            for k, found in enumerate(self.each(tasks())):
+                self._take(waiting[k], found)
+                progress((k + 1) / len(places))
+                if self.ended != "searched":
+                    return
+        except KeyboardInterrupt:
+            self.ended = "interrupted"
+
+    def _take(self, values: Sequence[str], found: Found) -> None:
         self.explored += found.explored
         self.duplicates += found.duplicates
         self.ended = found.ended if found.ended in ("interrupted", "seconds") else self.ended
-        if found.steps:
-            self._take(replaced(self.graph, nodes, found.graph), found)
-
-    def _take(self, graph: Graph, found: Found) -> None:
+        if not found.steps:
+            return
+        nodes = sorted({i for x in values if (i := self.graph.producer.get(x)) is not None})
+        graph = replaced(self.graph, nodes, found.graph)
         after = self.cost(graph)
         if after >= self.now:
             return
