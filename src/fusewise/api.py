@@ -83,7 +83,8 @@ class Options:
     folder. `disable` names passes, rules and kernels not to use, as `name` or `name@node`. `fusion` is the planner:
     `dnnfusion`, `patterns` (the fixed patterns of other compilers) or `none`. `tune`: seconds to spend on measuring what is
     fastest; what is found is kept in the cache and used from then on. `passes`: False for none, True for the
-    clean-up passes, or the passes to run. `warn` is told, as a sentence, what went wrong without stopping the work.
+    clean-up passes, the passes to run, or as a text what `selecting.outcome_of` takes. `warn` is told, as a sentence, what went
+    wrong without stopping the work.
     """
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -95,7 +96,7 @@ class Options:
     disable: Iterable[str] = ()
     fusion: str = "dnnfusion"
     tune: float = 0.0
-    passes: bool | Sequence[Pass] = True
+    passes: bool | str | Sequence[Pass] = True
     warn: Callable[[str], None] = _warn
 
 
@@ -228,9 +229,14 @@ def _planned(
     from fusewise.tuning import Making, decided, program_of
 
     bound = load(_built(model), shapes=options.shapes, symbols=options.symbols)
-    graph = _cleaned(bound, options.passes, trace, options.exact)
-    workers = worker_count(options.threads)
-    making = Making(workers, options.fusion, options.exact, options.strict, tuple(options.disable))
+    fusion, disable = options.fusion, tuple(options.disable)
+    if isinstance(options.passes, str):
+        from fusewise.selecting import asked
+
+        graph, fusion, disable = asked(options.passes, bound, trace, options.exact, disable)
+    else:
+        graph = _cleaned(bound, options.passes, trace, options.exact)
+    making = Making(worker_count(options.threads), fusion, options.exact, options.strict, disable)
     choice, costs = decided(cache_folder(options.cache), graph, making, options.tune, warn, progress)
     return graph, trace, program_of(graph, making, trace, choice, costs), choice
 

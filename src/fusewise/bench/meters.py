@@ -22,7 +22,7 @@ import numpy as np
 from fusewise.bench.peers import Peer, Subject, opener_of
 from fusewise.errors import FusewiseError
 
-__all__ = ["Footprint", "footprint", "load_feeds", "peak_rss_mb", "save_feeds"]
+__all__ = ["Footprint", "footprint", "forget_peak", "load_feeds", "peak_rss_mb", "save_feeds"]
 
 
 _CHILD = """
@@ -58,6 +58,15 @@ def peak_rss_mb() -> float:
 
     scale = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale / 1e6
+
+
+def forget_peak() -> bool:
+    """Let the peak begin again from what is resident now; False where the system cannot."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
 
 
 def save_feeds(path: Path, feeds: Mapping[str, np.ndarray]) -> None:

@@ -11,6 +11,7 @@ from fusewise.cli.cache import cache
 from fusewise.cli.compile import compile_model
 from fusewise.cli.inspect import inspect
 from fusewise.cli.optimize import optimize
+from fusewise.cli.passes import passes
 from fusewise.cli.plan import explain, plan
 from fusewise.cli.profile import profile
 from fusewise.cli.run import run
@@ -37,6 +38,7 @@ for _name, _verb in (
     ("run", run),
     ("bench", bench),
     ("verify", verify),
+    ("passes", passes),
     ("plan", plan),
     ("explain", explain),
 ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +28,14 @@ from fusewise.errors import UsageError
 __all__ = ["compile_model"]
 
 Output = Annotated[Path | None, typer.Option("--output", "-o", help=f"Write the compiled model: a {SUFFIX} file.")]
+PassList = Annotated[
+    str | None,
+    typer.Option(
+        "--passes",
+        metavar="auto|FILE|NAME",
+        help="Which passes run: those that matter for this model, a pipeline file, or a named pipeline (default: the clean-up).",
+    ),
+]
 
 
 def compile_model(
@@ -41,6 +50,7 @@ def compile_model(
     disable: Disable = None,
     fusion: Fusion = "dnnfusion",
     tune: Tune = 0.0,
+    passes: PassList = None,
     cache: Cache = True,
     json: Json = False,
 ) -> None:
@@ -49,6 +59,8 @@ def compile_model(
     from fusewise.cli.show import facts, print_json, progress
 
     options = options_of(context)
+    if passes is not None:
+        options = replace(options, passes=passes)
     if output is not None and output.suffix != SUFFIX:
         raise UsageError(f"the name of a compiled file must end in {SUFFIX}, not {output.name!r}")
     with progress() as report:

@@ -203,7 +203,9 @@ def _one_batch(draft: _Draft, nodes: Sequence[Node]) -> tuple[Node, ...]:
     dims = (*kinds[0].dims[:-1], sum(kind.dims[-1] for kind in kinds))
     name = f"{nodes[0].label}_right"
     right = draft.value(name, TensorType(kinds[0].dtype, dims))
-    join = Node("Concat", tuple(n.inputs[1] for n in nodes), (right,), attributes_of(axis=len(dims) - 1), "", name)
+    origin = tuple(dict.fromkeys(part for node in nodes for part in node.origin))
+    along = attributes_of(axis=len(dims) - 1)
+    join = Node("Concat", tuple(node.inputs[1] for node in nodes), (right,), along, "", name, origin)
     rank = draft.graph.tensor(nodes[0].outputs[0]).rank
     whole = _joined(draft, nodes, (nodes[0].inputs[0], right), rank - 1)
     return (join, *_split(draft, nodes, whole, rank - 1))

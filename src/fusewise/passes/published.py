@@ -31,6 +31,7 @@ from fusewise.passes.fold_constants import fold_constants
 from fusewise.passes.fold_scale_forward import fold_scale_forward
 from fusewise.passes.hints import alter_op_layout, defuse_ops, fuse_ops
 from fusewise.passes.merge_equal import merge_equal
+from fusewise.passes.quantized_to_integer import quantized_to_integer
 from fusewise.passes.reassociate import reassociate
 from fusewise.passes.recognise_activations import recognise_activations
 from fusewise.passes.recognise_attention import recognise_attention
@@ -51,6 +52,7 @@ class Step:
 
     `level` is the optimisation level its authors declare, None for others. `idle` says why it has nothing to do on this graph,
     and is empty for a pass that has. A pass that must be `asked` for is left out of lists unless the user allows approximations.
+    `version` goes up when a pass comes to mean something else, so that saved orders notice.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Step:
     level: int | None = None
     idle: str = ""
     asked: bool = False
+    version: int = 1
 
 
 def _in_turn(*passes: Pass, rounds: int = 1) -> Pass:
@@ -104,11 +107,10 @@ PUBLISHED: tuple[Step, ...] = (
     Step("EliminateCommonSubexpr", merge_equal, "computes and stores once what is there twice", "exact", 3),
     Step(
         "FakeQuantizationToInteger",
-        unchanged,
-        "makes quantised regions integer operators",
-        "exact",
+        quantized_to_integer,
+        "computes convolutions between conversions on the integers themselves",
+        "reassociating",
         0,
-        "there are no integer kernels for whole regions, so quantised operators stay between their conversions",
     ),
     Step("FastMath", fast_math, "puts a cheaper function in place of the error function", "approximate", 4, asked=True),
     Step(

@@ -18,7 +18,7 @@ from fusewise.passes.catalogue import CATALOGUE
 from fusewise.passes.hints import FUSION, LAYOUT, hint
 from fusewise.passes.published import Step, step_named
 from fusewise.select.pipeline import BY_HINT, Pipeline
-from fusewise.trace import SEALED, Trace
+from fusewise.trace import INTER_BLOCK, SEALED, Trace
 
 __all__ = ["Blocks", "Outcome", "PassRun", "graph_key", "run_pipeline"]
 
@@ -70,14 +70,24 @@ class Outcome:
         return replace(self.pipeline, passes=passes, settle=False)
 
     @property
+    def disables(self) -> tuple[str, ...]:
+        """What the compiler must not do for this outcome."""
+        return () if self.packed else (INTER_BLOCK,)
+
+    @property
     def key(self) -> str:
-        """Equal for outcomes that compile to the same program."""
+        """Equal for outcomes that compile to the same program with the same weights."""
         return f"{graph_key(self.graph)} {self.fusion} {self.packed}"
 
+    @property
+    def cost_key(self) -> str:
+        """Equal for outcomes that cost the same: the contents of large weights do not enter."""
+        return f"{graph_key(self.graph, with_weights=False)} {self.fusion} {self.packed}"
 
-def graph_key(graph: Graph) -> str:
+
+def graph_key(graph: Graph, with_weights: bool = True) -> str:
     """The structural key, and what the graph asks of the compiler."""
-    return f"{structural_key(graph)} {hint(graph, FUSION)} {hint(graph, LAYOUT)}"
+    return f"{structural_key(graph, with_weights)} {hint(graph, FUSION)} {hint(graph, LAYOUT)}"
 
 
 def run_pipeline(
@@ -139,7 +149,7 @@ class _Runner:
         elapsed_ms = (self.clock() - begin) * 1e3
         held = sum(event.reason == SEALED for event in self.trace.events[events:])
         self.trace.sealed = frozenset()
-        changed = result is not graph and graph_key(result) != graph_key(graph)
+        changed = result is not graph and graph_key(result, False) != graph_key(graph, False)
         if result is not graph:
             self._check(step, result)
         if not changed:

@@ -1,0 +1,292 @@
+"""`fusewise passes`: which passes matter for a model, in which order, measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fusewise.cli.options import (
+    Cache,
+    Exact,
+    Json,
+    Seed,
+    Shapes,
+    Symbols,
+    Threads,
+    cache_of,
+    shapes_of,
+    symbols_of,
+    threads_of,
+)
+from fusewise.errors import UsageError
+
+if TYPE_CHECKING:
+    from fusewise.ir.graph import Graph
+    from fusewise.selecting import Selection
+
+__all__ = ["passes"]
+
+Model = Annotated[str | None, typer.Argument(metavar="MODEL", help="A path to an .onnx file, or zoo:NAME[@STYLE].")]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Write the pipeline: a .toml file for compile --passes.")
+]
+ExperimentName = Annotated[
+    str | None, typer.Option("--experiment", metavar="paper", help="Compare the published lists of passes.")
+]
+ObjectiveName = Annotated[
+    str,
+    typer.Option(
+        "--objective",
+        help="What an order is chosen by: latency, throughput, memory, compile-time, energy, estimate, or a weighted sum such"
+        " as 'latency + 0.1*memory'.",
+    ),
+]
+SearchSeconds = Annotated[
+    float | None, typer.Option("--search", metavar="SECONDS", min=0.0, help="Search for a better order so long.")
+]
+State = Annotated[
+    Path | None, typer.Option("--state", metavar="FILE", help="Keep what the search tried, and go on from it.")
+]
+FamilyName = Annotated[str | None, typer.Option("--family", help="Take the model for one of this family.")]
+Approximate = Annotated[
+    bool, typer.Option("--approximate", help="Allow passes that change answers by more than roundings.")
+]
+Inside = Annotated[bool, typer.Option("--look-inside", help="Let passes behind FuseOps rewrite inside fused blocks.")]
+Measure = Annotated[bool, typer.Option("--measure/--no-measure", help="Compile and time what the passes leave.")]
+List = Annotated[bool, typer.Option("--list", help="List all passes and named pipelines.")]
+
+
+def passes(
+    model: Model = None,
+    output: Output = None,
+    experiment: ExperimentName = None,
+    objective: ObjectiveName = "latency",
+    search: SearchSeconds = None,
+    state: State = None,
+    family: FamilyName = None,
+    approximate: Approximate = False,
+    look_inside: Inside = False,
+    measure: Measure = True,
+    shape: Shapes = None,
+    symbol: Symbols = None,
+    threads: Threads = None,
+    exact: Exact = False,
+    seed: Seed = 0,
+    cache: Cache = True,
+    listed: List = False,
+    json: Json = False,
+) -> None:
+    """Say of which family MODEL is, which passes have anything to do there, and what their order is worth."""
+    from fusewise import api
+    from fusewise.cli.show import print_json, progress
+
+    if listed:
+        _list(json)
+        return
+    if model is None:
+        raise UsageError("give a model, or --list for all passes")
+    if output is not None and output.suffix != ".toml":
+        raise UsageError(f"the name of a pipeline file must end in .toml, not {output.name!r}")
+    if experiment not in (None, "paper"):
+        raise UsageError(f"there is no experiment {experiment!r}; there is 'paper'")
+    from fusewise import selecting
+    from fusewise.select.objective import objective_named
+
+    objective_named(objective)
+    workers = threads_of(threads)
+    graph = api.load(model, shapes=shapes_of(shape), symbols=symbols_of(symbol))
+    with progress() as report:
+        if experiment is not None:
+            rows = selecting.experiment(
+                graph,
+                approximate=approximate,
+                look_inside=look_inside,
+                measure=measure,
+                threads=workers,
+                seed=seed,
+                progress=report,
+            )
+            print_json({"model": model, "experiment": experiment, "rows": rows}) if json else _show_rows(model, rows)
+            return
+        found = selecting.selection(graph, family=family, exact=exact)
+        if search is not None:
+            found = selecting.with_search(
+                found,
+                graph,
+                objective,
+                seconds=search,
+                seed=seed,
+                threads=workers,
+                exact=exact,
+                approximate=approximate,
+                state=state,
+                cache=api.cache_folder(cache_of(cache)),
+                progress=report,
+            )
+        if measure:
+            report("measuring", 1.0)
+            found = selecting.with_figures(found, threads=workers, seed=seed)
+    if output is not None:
+        _save(output, found, model)
+    summary = {"model": model, **found.summary, "output": None if output is None else str(output)}
+    print_json(summary) if json else _show(found, graph, summary)
+
+
+def _save(output: Path, found: Selection, model: str) -> None:
+    from fusewise.select.pipeline_file import write_pipeline
+
+    about: dict[str, str | int | float] = {"model": model, "family": found.classification.family}
+    for key in ("objective", "unit", "cost_default", "cost_best", "chosen", "speedup"):
+        if key in found.search:
+            about[key] = found.search[key]
+    write_pipeline(output, found.pipeline, about)
+
+
+def _list(json: bool) -> None:
+    from fusewise.cli.show import print_json, table
+    from fusewise.passes.published import step_named, step_names
+    from fusewise.select.pipeline import PAPER
+
+    steps = [step_named(name) for name in step_names()]
+    if json:
+        keys = ("name", "summary", "numeric_class", "level", "idle", "asked", "version")
+        print_json(
+            {
+                "passes": [{key: getattr(step, key) for key in keys} for step in steps],
+                "pipelines": [{"name": p.name, "about": p.about, "passes": p.passes} for p in PAPER],
+            }
+        )
+        return
+    table(
+        ("pass", "answers", "what it does"),
+        [(step.name, step.numeric_class, f"nothing: {step.idle}" if step.idle else step.summary) for step in steps],
+        words=(0, 1, 2),
+    )
+    table(
+        ("pipeline", "passes", "about"),
+        [(p.name, str(len(p.passes)), p.about) for p in PAPER],
+        words=(0, 2),
+    )
+
+
+def _show(found: Selection, graph: Graph, summary: Mapping[str, Any]) -> None:
+    from fusewise.cli.show import facts, table
+
+    kind, agreed = found.classification, found.agreement
+    rows = [(run.name, f"{run.ms:.1f}", "" if run.changed else run.why or "unchanged") for run in found.outcome.runs]
+    if rows:
+        table(("pass", "ms", ""), rows, words=(0, 2))
+    nearest = ", ".join(f"{name} {score:.2f}" for name, score in kind.nearest)
+    facts(
+        [
+            ("model", summary["model"]),
+            ("family", f"{kind.family} (confidence {kind.confidence:.2f}; nearest: {nearest})"),
+            ("relevant", _wrapped(found.relevant)),
+            ("order", _wrapped(found.pipeline.passes) or "nothing to do"),
+            ("fusion", found.outcome.fusion),
+            ("nodes", f"{len(graph.nodes)} to {len(found.outcome.graph.nodes)}"),
+            ("pass time", f"{found.outcome.total_ms:.1f} ms; finding what matters took {found.finding_ms:.0f} ms"),
+            *([] if agreed is None else [("hand table", _agreed(summary["agreement"]))]),
+            *_measured(summary["metrics"]),
+            *_searched(summary["search"]),
+            *([] if summary["output"] is None else [("file", summary["output"])]),
+        ]
+    )
+
+
+def _wrapped(names: Sequence[str]) -> str:
+    """Names, a few to a line, under the column of values."""
+    lines = [", ".join(names[k : k + 6]) for k in range(0, len(names), 6)]
+    return (",\n" + " " * 14).join(lines)
+
+
+def _agreed(agreed: Mapping[str, Any]) -> str:
+    return (
+        f"{agreed['set']}: {len(agreed['both'])} of its passes have work here, {len(agreed['listed_only'])} have none"
+        f" ({len(agreed['idle'])} never), {len(agreed['found_only'])} more than it lists have"
+    )
+
+
+def _measured(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if not metrics:
+        return []
+
+    def told(key: str, unit: str) -> str:
+        figure = metrics[key]
+        return figure if isinstance(figure, str) else f"{figure:.1f} {unit}"
+
+    return [
+        ("throughput", f"{metrics['throughput_per_s']:.1f} per second"),
+        (
+            "latency",
+            f"{metrics['latency_p50_ms']:.2f} ms (90 %: {metrics['latency_p90_ms']:.2f}, 99 %: {metrics['latency_p99_ms']:.2f})",
+        ),
+        ("compile time", f"{metrics['compile_ms']:.0f} ms"),
+        ("memory", f"arena {metrics['arena_bytes'] / 1e6:.1f} MB, process {told('peak_rss_mb', 'MB')}"),
+        ("power", f"{told('power_w', 'W')}; energy {told('energy_mj', 'mJ a run')}"),
+        ("temperature", told("temperature_c", "degrees C")),
+    ]
+
+
+def _searched(search: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if not search:
+        return []
+    tried = f"{search['tried']} orders, {search['duplicates']} led to known graphs"
+    costs = f"{search['objective']} {search['cost_default']:.4g} to {search['cost_best']:.4g} {search['unit']}"
+    return [
+        ("search", f"{tried}; {costs}"),
+        ("chosen", f"{search['chosen']}, {search['speedup']:.3f} times the speed of the default when timed in turn"),
+    ]
+
+
+def _show_rows(model: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    from fusewise.cli.show import facts, table
+
+    def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+        metrics = row["metrics"]
+        figures = ("-",) * 5
+        if metrics:
+            figures = (
+                f"{metrics['throughput_per_s']:.1f}",
+                f"{metrics['latency_p50_ms']:.2f}",
+                f"{metrics['latency_p99_ms']:.2f}",
+                f"{metrics['compile_ms']:.0f}",
+                f"{metrics['arena_bytes'] / 1e6:.1f}",
+            )
+        names = len({run["pass"] for run in row["pass_ms"]})
+        held = str(sum(row["held"].values())) if row["held"] else ""
+        return (
+            row["pipeline"],
+            str(row["nodes"]),
+            row["fusion"],
+            *figures,
+            f"{row['total_pass_ms']:.1f}",
+            f"{len(row['unchanged'])} of {names}",
+            held,
+            row["same_as"],
+        )
+
+    headings = (
+        *("pipeline", "nodes", "fusion", "per s", "p50 ms", "p99 ms", "compile ms", "arena MB", "passes ms"),
+        *("unchanged", "held", "same as"),
+    )
+    table(headings, [cells(row) for row in rows], title=model, words=(0, 2, 11))
+    facts([("ms for each pass; those in brackets changed nothing", "")])
+    facts([(f"  {row['pipeline']}", _times(row["pass_ms"])) for row in rows])
+    told = [row["metrics"] for row in rows if row["metrics"]]
+    if told:
+        facts([("power", str(told[0]["power_w"])), ("temperature", str(told[0]["temperature_c"]))])
+
+
+def _times(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Each pass with the time of all its runs, in brackets when none changed anything."""
+    spent: dict[str, float] = {}
+    changed: set[str] = set()
+    for run in runs:
+        spent[run["pass"]] = spent.get(run["pass"], 0.0) + run["ms"]
+        changed.update([run["pass"]] if run["changed"] else ())
+    parts = [f"{name} {ms:.1f}" if name in changed else f"({name} {ms:.1f})" for name, ms in spent.items()]
+    return ", ".join(parts) or "-"

@@ -1,0 +1,164 @@
+"""Compile what a pipeline left, run it, and say what that takes: time, memory, power."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fusewise.bench.inputs import random_feeds
+from fusewise.bench.meters import forget_peak, peak_rss_mb
+from fusewise.bench.power import NOT_HERE, energy_of, temperature_c
+from fusewise.bench.timing import Budget, race
+from fusewise.codegen.assemble import generate
+from fusewise.fusion.plan import partition
+from fusewise.ir.types import TensorType
+from fusewise.lower.program import Program
+from fusewise.runtime.executable import Executable, build
+from fusewise.runtime.host import host_target, worker_count
+from fusewise.select.sequence import Outcome
+from fusewise.trace import Trace
+
+__all__ = ["Figures", "executable_of", "figures_of", "program_of"]
+
+_ENERGY_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one compiled graph costs on this machine.
+
+    `items` are the first extent of the inputs: a batch. `peak_rss_mb` is the highest resident memory of this process while it was
+    compiled and run, all else that the process holds included; None where the system cannot tell. Power, energy per run and
+    temperature are None where the machine does not tell.
+    """
+
+    pass_ms: float
+    compile_ms: float
+    p50_ms: float
+    p90_ms: float
+    p99_ms: float
+    items: int
+    arena_bytes: int
+    peak_rss_mb: float | None
+    power_w: float | None
+    energy_mj: float | None
+    temperature_c: float | None
+
+    @property
+    def throughput(self) -> float:
+        """Items per second, one batch after another."""
+        return self.items * 1000 / self.p50_ms if self.p50_ms else float("inf")
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The figures as plain JSON values, with words where the machine tells nothing."""
+
+        def told(figure: float | None) -> float | str:
+            return NOT_HERE if figure is None else figure
+
+        return {
+            "throughput_per_s": self.throughput,
+            "latency_p50_ms": self.p50_ms,
+            "latency_p90_ms": self.p90_ms,
+            "latency_p99_ms": self.p99_ms,
+            "pass_ms": self.pass_ms,
+            "compile_ms": self.compile_ms,
+            "arena_bytes": self.arena_bytes,
+            "peak_rss_mb": told(self.peak_rss_mb),
+            "power_w": told(self.power_w),
+            "energy_mj": told(self.energy_mj),
+            "temperature_c": told(self.temperature_c),
+        }
+
+    @property
+    def costs(self) -> Mapping[str, float]:
+        """The figures that an objective may name, by its names."""
+        memory = self.arena_bytes / 1e6 if self.peak_rss_mb is None else self.peak_rss_mb
+        found = {
+            "latency": self.p50_ms,
+            "throughput": 1000 / self.throughput,
+            "memory": memory,
+            "compile-time": self.pass_ms + self.compile_ms,
+        }
+        return found if self.energy_mj is None else found | {"energy": self.energy_mj}
+
+
+def program_of(
+    outcome: Outcome,
+    *,
+    threads: int | None = None,
+    exact: bool = False,
+    strict: bool = False,
+    trace: Trace | None = None,
+) -> Program:
+    """The program of what a pipeline left, fused and laid out as it asks."""
+    decisions = Trace() if trace is None else trace
+    decisions.disabled |= frozenset(outcome.disables)
+    return generate(
+        partition(outcome.graph, decisions, outcome.fusion),
+        host_target(),
+        decisions,
+        workers=worker_count(threads),
+        exact=exact,
+        strict=strict,
+    )
+
+
+def executable_of(outcome: Outcome, *, threads: int | None = None, cache: Path | None = None) -> Executable:
+    """Native code for what a pipeline left."""
+    return build(program_of(outcome, threads=threads), threads=threads, cache=cache)
+
+
+def figures_of(
+    outcome: Outcome,
+    *,
+    threads: int | None = None,
+    seed: int = 0,
+    budget: Budget | None = None,
+    cache: Path | None = None,
+) -> Figures:
+    """Compile an outcome, run it on random inputs, and measure. Kernels are compiled anew unless `cache` keeps them."""
+    feeds = random_feeds(outcome.graph, seed)
+    known = forget_peak()
+    begin = time.perf_counter()
+    program = program_of(outcome, threads=threads)
+    model = build(program, threads=threads, cache=cache)
+    compile_ms = (time.perf_counter() - begin) * 1e3
+
+    def run() -> object:
+        return model.run(None, feeds)
+
+    ran: list[int] = []
+    (timing,) = race([run], Budget() if budget is None else budget)
+    used = energy_of(lambda: ran.append(_repeat(run, _ENERGY_SECONDS)))
+    return Figures(
+        outcome.total_ms,
+        compile_ms,
+        timing.p50_ms,
+        timing.p90_ms,
+        timing.percentile(99),
+        _items(outcome),
+        program.arena_bytes,
+        peak_rss_mb() if known else None,
+        None if used is None else used.watts,
+        None if used is None else used.joules * 1e3 / ran[0],
+        temperature_c(),
+    )
+
+
+def _repeat(run: Callable[[], object], seconds: float) -> int:
+    """Run for so long, at least once; how often."""
+    end, count = time.perf_counter() + seconds, 0
+    while not count or time.perf_counter() < end:
+        run()
+        count += 1
+    return count
+
+
+def _items(outcome: Outcome) -> int:
+    kinds = [outcome.graph.types[name] for name in outcome.graph.inputs]
+    firsts = [kind.dims[0] for kind in kinds if isinstance(kind, TensorType) and kind.is_static and kind.dims]
+    return firsts[0] if firsts else 1

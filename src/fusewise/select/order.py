@@ -1,0 +1,178 @@
+"""Search for an order of passes: sequences with repetitions, changed a little at a time, the best few kept.
+
+Every candidate is run; graphs that came up before, whatever order led there, are not priced again. Prices come in as an
+argument, and several candidates may be priced at once by an executor. The search is a function of its seed and of prices: what
+it found so far can be given back to it, and then it goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fusewise.ir.graph import Graph
+from fusewise.select.pipeline import Pipeline
+from fusewise.select.sequence import Blocks, Outcome, run_pipeline
+
+__all__ = ["Price", "Searched", "Tried", "search_orders", "tried_from"]
+
+Price = Callable[[Outcome], float]
+"""What an outcome costs; infinite when that cannot be told. With an executor of processes it must be possible to send it there."""
+
+_KEPT, _CHILDREN = 4, 6
+_LONGEST = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """An order that was tried: the key of its graph, and what it costs."""
+
+    passes: tuple[str, ...]
+    fusion: str
+    key: str
+    cost: float
+
+
+@dataclass(frozen=True)
+class Searched:
+    """The best pipeline and its cost, all that was tried in order, and how many graphs came up again."""
+
+    best: Pipeline
+    cost: float
+    tried: tuple[Tried, ...]
+    duplicates: int
+    ended: str
+
+
+def search_orders(
+    graph: Graph,
+    starts: Sequence[Pipeline],
+    names: Sequence[str],
+    price: Price,
+    *,
+    seed: int = 0,
+    seconds: float = 60.0,
+    budget: int = 200,
+    exact: bool = False,
+    blocks: Blocks | None = None,
+    known: Sequence[Tried] = (),
+    executor: Executor | None = None,
+    fusions: Sequence[str] = (),
+    progress: Callable[[Sequence[Tried], float], None] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Searched:
+    """Orders of `names` that cost less than the `starts`, after `seconds` or `budget` orders.
+
+    The first start is the one to beat: another is better only by its price. `fusions` are planners to try. `known` is what an
+    earlier search with the same arguments tried; `progress` is told everything tried so far, and the share of the time spent.
+    """
+    search = _Search(graph, tuple(starts), tuple(names), tuple(fusions), price, exact, blocks, executor)
+    search.prices.update({one.key: one.cost for one in known})
+    search.keys.update({(one.passes, one.fusion): one.key for one in known})
+    rng, begin = random.Random(seed), clock()
+    search.take(list(starts))
+    ended = "finished"
+    while True:
+        spent = clock() - begin
+        if progress is not None:
+            progress(search.tried, min(1.0, spent / seconds if seconds else 1.0))
+        if spent >= seconds or len(search.tried) >= budget:
+            ended = "seconds" if spent >= seconds else "budget"
+            break
+        children = [search.child(rng) for _ in range(_CHILDREN)]
+        fresh = [one for one in dict.fromkeys(children) if (one.passes, one.fusion) not in search.seen]
+        search.idle = 0 if fresh else search.idle + 1
+        if search.idle > 50:
+            break
+        search.take(fresh[: budget - len(search.tried)])
+    best = search.ranked[0]
+    return Searched(best[1], best[0], tuple(search.tried), search.duplicates, ended)
+
+
+class _Search:
+    """What is known so far: prices by graph, keys by order, the best few."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        starts: tuple[Pipeline, ...],
+        names: tuple[str, ...],
+        fusions: tuple[str, ...],
+        price: Price,
+        exact: bool,
+        blocks: Blocks | None,
+        executor: Executor | None,
+    ) -> None:
+        self.graph, self.starts, self.names, self.fusions = graph, starts, names, fusions
+        self.price, self.exact, self.blocks, self.executor = price, exact, blocks, executor
+        self.prices: dict[str, float] = {}
+        self.keys: dict[tuple[tuple[str, ...], str], str] = {}
+        self.seen: set[tuple[tuple[str, ...], str]] = set()
+        self.tried: list[Tried] = []
+        self.ranked: list[tuple[float, Pipeline]] = []
+        self.duplicates = 0
+        self.idle = 0
+
+    def take(self, pipelines: Sequence[Pipeline]) -> None:
+        """Run and price pipelines, in their order; those with a known graph are not priced again."""
+        outcomes: dict[str, Outcome] = {}
+        keys = []
+        for pipeline in pipelines:
+            key = self.keys.get((pipeline.passes, pipeline.fusion))
+            if key is None or key not in self.prices:
+                outcome = run_pipeline(pipeline, self.graph, exact=self.exact, blocks=self.blocks)
+                key = outcome.cost_key
+                if key not in self.prices:
+                    outcomes.setdefault(key, outcome)
+            keys.append(key)
+        waiting = list(outcomes.items())
+        run = map if self.executor is None else self.executor.map
+        for (key, _), cost in zip(waiting, run(self.price, [outcome for _, outcome in waiting]), strict=True):
+            self.prices[key] = cost
+        for pipeline, key in zip(pipelines, keys, strict=True):
+            self.duplicates += any(one.key == key for one in self.tried)
+            self.seen.add((pipeline.passes, pipeline.fusion))
+            self.tried.append(Tried(pipeline.passes, pipeline.fusion, key, self.prices[key]))
+            self._rank(pipeline, self.prices[key])
+
+    def _rank(self, pipeline: Pipeline, cost: float) -> None:
+        if all(cost != other for other, _ in self.ranked):  # orders of one cost stand for each other
+            self.ranked = sorted([*self.ranked, (cost, pipeline)], key=lambda pair: pair[0])[:_KEPT]
+
+    def child(self, rng: random.Random) -> Pipeline:
+        """One of the best, changed in one to three places."""
+        parent = rng.choice(self.ranked)[1]
+        passes = list(parent.passes)
+        fusion = parent.fusion
+        for _ in range(rng.randint(1, 3)):
+            change = rng.choice(("swap", "drop", "insert", "repeat", "move", "fuse"))
+            if change == "fuse" and self.fusions:
+                fusion = rng.choice(self.fusions)
+            elif change == "insert" and self.names and len(passes) < _LONGEST:
+                passes.insert(rng.randint(0, len(passes)), rng.choice(self.names))
+            elif len(passes) > 1:
+                _rearrange(passes, change, rng)
+        return replace(parent, name="searched", passes=tuple(passes), fusion=fusion, about="")
+
+
+def _rearrange(passes: list[str], change: str, rng: random.Random) -> None:
+    i, j = rng.randrange(len(passes)), rng.randrange(len(passes))
+    if change == "swap":
+        passes[i], passes[j] = passes[j], passes[i]
+    elif change == "drop":
+        del passes[i]
+    elif change == "repeat" and len(passes) < _LONGEST:
+        passes.insert(j, passes[i])
+    elif change == "move":
+        passes.insert(j, passes.pop(i))
+
+
+def tried_from(rows: Sequence[Mapping[str, Any]]) -> tuple[Tried, ...]:
+    """What an earlier search tried, from plain JSON values. Raises `KeyError`, `TypeError` or `ValueError` for others."""
+    return tuple(
+        Tried(tuple(map(str, row["passes"])), str(row["fusion"]), str(row["key"]), float(row["cost"])) for row in rows
+    )

@@ -1,0 +1,368 @@
+"""Architecture-aware selection as a user asks for it: which passes matter for a graph, in which order, measured.
+
+Everything here has effects or joins rooms that do not know each other: fused blocks for the passes, compiling and timing for the
+search. What is decided, and how, stands in `select`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fusewise.bench.inputs import random_feeds
+from fusewise.bench.timing import Budget, race
+from fusewise.errors import FusewiseError, UsageError
+from fusewise.files import write_text
+from fusewise.fusion.ecg import ExtendedGraph
+from fusewise.fusion.patterns import pattern_groups
+from fusewise.ir.graph import Graph
+from fusewise.measuring import Figures, executable_of, figures_of
+from fusewise.passes.published import step_named
+from fusewise.rewrite.cost import analytic_metrics, machine_named, parsed_cost
+from fusewise.select.enabling import enabling
+from fusewise.select.families import Classification, classify, family_named
+from fusewise.select.features import features_of
+from fusewise.select.objective import Objective, objective_named
+from fusewise.select.order import Searched, Tried, search_orders, tried_from
+from fusewise.select.pipeline import DEFAULT, FAMILY_SETS, PAPER, Pipeline, pipeline_named
+from fusewise.select.pipeline_file import read_pipeline
+from fusewise.select.relevance import Agreement, agreement, matches, relevance
+from fusewise.select.sequence import Outcome, run_pipeline
+from fusewise.trace import Trace
+
+__all__ = [
+    "AUTO",
+    "Selection",
+    "auto",
+    "blocks_of",
+    "experiment",
+    "outcome_of",
+    "searched",
+    "selection",
+    "with_figures",
+    "with_search",
+]
+
+AUTO = "auto"
+_MARGIN = 0.03
+_QUICK = Budget(runs=5, seconds=0.2, limit_seconds=10.0, warmup=1)
+_FINAL = Budget(runs=15, seconds=1.0, limit_seconds=20.0, warmup=2)
+
+Progress = Callable[[str, float], None]
+
+
+def blocks_of(graph: Graph) -> Iterable[Iterable[str]]:
+    """Labels of the nodes in every block that fixed patterns fuse."""
+    groups = pattern_groups(ExtendedGraph(graph), Trace())
+    return [[graph.nodes[n].label for n in group.nodes] for group in groups]
+
+
+def auto(graph: Graph, trace: Trace | None = None, *, exact: bool = False) -> Outcome:
+    """The clean-up with the passes that matter for this graph: those with matches, and those that others make matches for.
+
+    In the end every pass that was left out is asked once more; should one have something to do after all, it takes part.
+    """
+    decisions = Trace() if trace is None else trace
+    start = (decisions.gates, len(decisions.events))
+    chosen = set(relevance(graph, enabling()).names).intersection(DEFAULT.passes)
+    while True:
+        names = tuple(name for name in DEFAULT.passes if name in chosen)
+        decisions.gates = start[0]
+        del decisions.events[start[1] :]
+        outcome = run_pipeline(replace(DEFAULT, name=AUTO, passes=names), graph, decisions, exact=exact)
+        missed = {
+            name
+            for name in DEFAULT.passes
+            if name not in chosen and not _refused(name, exact) and matches(step_named(name).function, outcome.graph)
+        }
+        if not missed:
+            return outcome
+        chosen |= missed
+
+
+def _refused(name: str, exact: bool) -> bool:
+    return exact and step_named(name).numeric_class != "exact"
+
+
+def outcome_of(passes: str, graph: Graph, trace: Trace | None = None, *, exact: bool = False) -> Outcome:
+    """What `passes` makes of a graph: `auto`, the name of a pipeline, or a pipeline file.
+
+    Raises `UsageError` for a name that does not exist, and for a file with an unknown key or a pass of another version.
+    """
+    if passes == AUTO:
+        return auto(graph, trace, exact=exact)
+    path = Path(passes)
+    pipeline = read_pipeline(path) if path.suffix == ".toml" or path.exists() else pipeline_named(passes)
+    return run_pipeline(pipeline, graph, trace, exact=exact, blocks=blocks_of)
+
+
+def asked(
+    passes: str, graph: Graph, trace: Trace, exact: bool, disable: tuple[str, ...]
+) -> tuple[Graph, str, tuple[str, ...]]:
+    """The graph that `passes` leave, the planner to fuse it with, and `disable` with what they do not allow."""
+    outcome = outcome_of(passes, graph, trace, exact=exact)
+    trace.disabled |= frozenset(outcome.disables)
+    return outcome.graph, outcome.fusion, (*disable, *outcome.disables)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What was found about a graph, and the pipeline to use. `metrics` are empty when nothing was measured."""
+
+    classification: Classification
+    relevant: tuple[str, ...]
+    outcome: Outcome
+    agreement: Agreement | None
+    metrics: Figures | None = None
+    search: Mapping[str, Any] = field(default_factory=dict)
+    finding_ms: float = 0.0
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The runs that change something, in their order."""
+        return self.outcome.effective
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The record as plain JSON values."""
+        found, agreed = self.classification, self.agreement
+        return {
+            "family": found.family,
+            "confidence": found.confidence,
+            "nearest": [{"family": name, "score": score} for name, score in found.nearest],
+            "relevant": list(self.relevant),
+            "order": list(self.pipeline.passes),
+            "fusion": self.outcome.fusion,
+            "unchanged": list(self.outcome.unchanged),
+            "pass_ms": [
+                {"pass": run.name, "ms": run.ms, "changed": run.changed, "why": run.why} for run in self.outcome.runs
+            ],
+            "total_pass_ms": self.outcome.total_ms,
+            "finding_ms": self.finding_ms,
+            "metrics": {} if self.metrics is None else self.metrics.plain,
+            "agreement": None
+            if agreed is None
+            else {
+                "set": FAMILY_SETS[agreed.family].name,
+                "recall": agreed.recall,
+                "precision": agreed.precision,
+                "both": list(agreed.both),
+                "found_only": list(agreed.found_only),
+                "listed_only": list(agreed.listed_only),
+                "idle": list(agreed.idle),
+            },
+            "search": dict(self.search),
+        }
+
+
+def selection(
+    graph: Graph,
+    *,
+    family: str | None = None,
+    exact: bool = False,
+    clock: Callable[[], float] | None = None,
+) -> Selection:
+    """The family of a graph, the passes that matter, and the order in which they act. Nothing is compiled.
+
+    `family` overrides what the features say; `UsageError` when there is no such family.
+    """
+    tick = time.process_time if clock is None else clock
+    begin = tick()
+    found = classify(features_of(graph))
+    if family is not None:
+        found = replace(found, family=family_named(family), confidence=1.0)
+    relevant = relevance(graph, enabling()).names
+    outcome = auto(graph, exact=exact)
+    return Selection(found, relevant, outcome, agreement(found.family, relevant), finding_ms=(tick() - begin) * 1e3)
+
+
+def experiment(
+    graph: Graph,
+    pipelines: Sequence[Pipeline] = PAPER,
+    *,
+    approximate: bool = False,
+    look_inside: bool = False,
+    measure: bool = True,
+    threads: int | None = None,
+    seed: int = 0,
+    progress: Progress = lambda what, share: None,
+) -> list[dict[str, Any]]:
+    """A row for each pipeline: its figures, what changed nothing, the time of each pass, and which earlier ones give the same.
+
+    Pipelines that lead to the same graph and fusion are measured once. `look_inside` lets passes behind FuseOps rewrite nodes
+    inside fused blocks.
+    """
+    rows: list[dict[str, Any]] = []
+    known: dict[str, tuple[str, Figures | None]] = {}
+    for k, pipeline in enumerate(pipelines):
+        progress(pipeline.name, k / len(pipelines))
+        chosen = replace(pipeline, approximate=approximate or pipeline.approximate)
+        outcome = run_pipeline(chosen, graph, blocks=None if look_inside else blocks_of)
+        same, figures = known.get(outcome.key, ("", None))
+        if not same:
+            figures = figures_of(outcome, threads=threads, seed=seed, budget=_FINAL) if measure else None
+            known[outcome.key] = pipeline.name, figures
+        rows.append(
+            {
+                "pipeline": pipeline.name,
+                "about": pipeline.about,
+                "same_as": same,
+                "nodes": len(outcome.graph.nodes),
+                "fusion": outcome.fusion,
+                "total_pass_ms": outcome.total_ms,
+                "unchanged": list(outcome.unchanged),
+                "held": {run.name: run.held for run in outcome.runs if run.held},
+                "pass_ms": [
+                    {"pass": run.name, "ms": run.ms, "changed": run.changed, "why": run.why} for run in outcome.runs
+                ],
+                "metrics": {} if figures is None else figures.plain,
+            }
+        )
+    return rows
+
+
+def with_figures(found: Selection, *, threads: int | None = None, seed: int = 0) -> Selection:
+    """The selection with the figures of what it leads to, compiled and timed here."""
+    return replace(found, metrics=figures_of(found.outcome, threads=threads, seed=seed, budget=_FINAL))
+
+
+def with_search(found: Selection, graph: Graph, objective: str = "latency", **settings: Any) -> Selection:
+    """The selection with a better order, if the search finds one. `settings` are those of `searched`."""
+    outcome, record = searched(graph, found, objective, **settings)
+    return replace(found, outcome=outcome, search=record)
+
+
+@dataclass(frozen=True)
+class _Price:
+    """What an outcome costs by an objective: an analytic figure, or compiled and timed here. Travels to a worker process."""
+
+    objective: Objective
+    threads: int | None
+    seed: int
+    cache: Path | None
+
+    def __call__(self, outcome: Outcome) -> float:
+        figures: dict[str, float] = {}
+        if "estimate" in self.objective.names:
+            metrics = {metric.name: metric for metric in analytic_metrics(machine_named("cpu"))}
+            figures["estimate"] = parsed_cost("time", metrics)(outcome.graph)
+        if self.objective.names != ("estimate",):
+            try:
+                found = figures_of(outcome, threads=self.threads, seed=self.seed, budget=_QUICK, cache=self.cache)
+            except FusewiseError:
+                return float("inf")
+            figures |= found.costs
+        return self.objective.cost(figures)
+
+
+def searched(
+    graph: Graph,
+    start: Selection,
+    objective: str = "latency",
+    *,
+    seconds: float = 60.0,
+    budget: int = 200,
+    seed: int = 0,
+    threads: int | None = None,
+    exact: bool = False,
+    approximate: bool = False,
+    state: Path | None = None,
+    cache: Path | None = None,
+    executor: Executor | None = None,
+    progress: Progress = lambda what, share: None,
+) -> tuple[Outcome, dict[str, Any]]:
+    """A better order for an objective, and the record of the search.
+
+    Sequences of the relevant passes are tried; what the default does is the one to beat, and stays unless another is better by
+    3 % when both are timed in turn. `state` is a JSON file that keeps what was tried, to go on from. `cache` keeps kernels.
+    """
+    wanted = objective_named(objective)
+    default = run_pipeline(replace(DEFAULT, approximate=approximate), graph, exact=exact)
+    family = FAMILY_SETS.get(start.classification.family)
+    starts = [default.effective, start.pipeline]
+    if family is not None:
+        starts.append(run_pipeline(replace(family, approximate=approximate), graph, exact=exact).effective)
+    starts = [replace(one, approximate=approximate) for one in starts]
+    compile_cold = "compile-time" in wanted.names
+    price = _Price(wanted, threads, seed, None if compile_cold else cache)
+    header = {"objective": str(wanted), "seed": seed, "starts": [list(one.passes) for one in starts]}
+
+    def told(tried: Sequence[Tried], share: float) -> None:
+        progress("searching", share)
+        if state is not None:
+            write_text(state, json.dumps({**header, "tried": [_plain(one) for one in tried]}))
+
+    found = search_orders(
+        graph,
+        starts,
+        start.relevant,
+        price,
+        seed=seed,
+        seconds=seconds,
+        budget=budget,
+        exact=exact,
+        blocks=blocks_of,
+        known=_known(state, header),
+        executor=executor,
+        fusions=("dnnfusion", "patterns"),
+        progress=told,
+    )
+    best = run_pipeline(found.best, graph, exact=exact, blocks=blocks_of)
+    return _chosen(default, best, found, wanted, threads, seed)
+
+
+def _plain(tried: Tried) -> dict[str, Any]:
+    """A tried order as plain JSON values."""
+    return {"passes": list(tried.passes), "fusion": tried.fusion, "key": tried.key, "cost": tried.cost}
+
+
+def _known(state: Path | None, header: Mapping[str, Any]) -> tuple[Tried, ...]:
+    """What an earlier search wrote, when it was the same search; `UsageError` for a file that no search wrote."""
+    if state is None or not state.exists():
+        return ()
+    try:
+        data = json.loads(state.read_text(encoding="utf-8"))
+        same = {key: data[key] for key in header} == dict(header)
+        return tried_from(data["tried"]) if same else ()
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UsageError(f"{state} is not the state of a search for orders; delete it or name another file") from None
+
+
+def _chosen(
+    default: Outcome, best: Outcome, found: Searched, objective: Objective, threads: int | None, seed: int
+) -> tuple[Outcome, dict[str, Any]]:
+    """The default, or the best when it really is better."""
+    first = found.tried[0].cost
+    record: dict[str, Any] = {
+        "objective": str(objective),
+        "unit": objective.unit,
+        "cost_default": first,
+        "cost_best": found.cost,
+        "tried": len(found.tried),
+        "duplicates": found.duplicates,
+        "ended": found.ended,
+        "speedup": 1.0,
+    }
+    if best.key == default.key:
+        return default, record | {"chosen": "default"}
+    if set(objective.names) & {"latency", "throughput"}:
+        before, after = _race(default, best, threads, seed)
+        record["speedup"] = before / after
+        good = after < before * (1 - _MARGIN)
+    else:
+        good = found.cost < first * (1 - _MARGIN)
+        record["speedup"] = first / found.cost if found.cost else 1.0
+    return (best if good else default), record | {"chosen": "searched" if good else "default"}
+
+
+def _race(first: Outcome, second: Outcome, threads: int | None, seed: int) -> tuple[float, float]:
+    """Median times of both in milliseconds, runs taken in turn."""
+    feeds = random_feeds(first.graph, seed)
+    models = [executable_of(outcome, threads=threads) for outcome in (first, second)]
+    timings = race([lambda model=model: model.run(None, feeds) for model in models], _FINAL)  # type: ignore[misc]
+    return timings[0].p50_ms, timings[1].p50_ms
