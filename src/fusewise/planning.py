@@ -152,7 +152,7 @@ def plan_graph(
     chip = _hardware(options)
     scheme = chip.scheme(options.scheme, options.scheme_options)
     search = search_named(options.search)
-    objective = objective_named(options.objective, chip)
+    objective = None if options.objective == "dram" else objective_named(options.objective, chip)
     prepared = prepare(graph)
     network = network_of(prepared)
     costs = Costs(Problem(network, scheme, chip.buffer_bytes), objective)

@@ -113,6 +113,11 @@ class Costs:
         """An empty memory for the same problem and objective."""
         return Costs(self.problem, self._objective)
 
+    @property
+    def in_bytes(self) -> bool:
+        """Is the objective the DRAM bytes themselves?"""
+        return self._objective is None
+
     def buffer_bytes(self, group: int) -> int:
         """F_beta of the group."""
         self.buffer_calls += 1

@@ -22,7 +22,8 @@ from fusewise.accel.schemes.brr import BRR
 from fusewise.accel.schemes.lbdf import LBDF
 from fusewise.accel.schemes.scheme import Scheme, bytes_for
 from fusewise.accel.search.exact import compulsory_bound, exact_search
-from fusewise.accel.search.exact_path import growth_of
+from fusewise.accel.search.exact_atoms import atoms_of, wake_of
+from fusewise.accel.search.exact_path import Limit, Path, growth_of, shortest_path
 from fusewise.accel.search.result import Budget
 from fusewise.errors import NoFeasiblePlan
 from fusewise.ir.dtypes import FLOAT32
@@ -233,6 +234,19 @@ def test_growth_is_exact_or_a_bound(name: str, scheme: Scheme, seed: int) -> Non
         assert growth.need == needs.pop()
         growth.pop(v)
     assert growth.need == growth.traffic == growth.group == 0
+
+
+@pytest.mark.parametrize("name", ["inception_v3", "efficientnet_b0", "deeplabv3_mobilenet_v3_large"])
+def test_operators_in_the_wake_of_others_change_nothing_but_the_work(name: str) -> None:
+    problem = Problem(pinned(name), LBDF(), 512 << 10)
+    wake, paths = wake_of(problem), []
+    assert wake
+    for atoms in (atoms_of(problem, wake), atoms_of(problem)):
+        path = Path(atoms)
+        shortest_path(Costs(problem), Limit(), path)
+        paths.append(path)
+    assert paths[0].settled[paths[0].goal][0] == paths[1].settled[paths[1].goal][0]
+    assert paths[0].transitions < paths[1].transitions
 
 
 def test_gives_up_with_a_plan_and_a_bound() -> None:

@@ -11,13 +11,16 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
+
 from fusewise.accel.bits import bits_of
 from fusewise.accel.feasible import require_feasible
 from fusewise.accel.problem import Costs
 from fusewise.accel.schemes.scheme import bytes_for
-from fusewise.accel.search.exact_atoms import atoms_of
+from fusewise.accel.search.exact_atoms import atoms_of, wake_of
 from fusewise.accel.search.exact_path import Limit, LimitReached, Path, growth_of, shortest_path
 from fusewise.accel.search.exact_windows import improved
+from fusewise.accel.search.local import local_search
 from fusewise.accel.search.result import Budget, Result
 from fusewise.accel.search.run import Progress
 
@@ -29,6 +32,9 @@ STEPS = 1_500_000
 _PROOF_SHARE = 0.6
 """Of the seconds of a budget, the share that may go into the proof."""
 
+_QUICK_PLANS = 300
+"""Plans of the local search that gives something to show, and to fall back on, while the proof is under way."""
+
 
 def exact_search(
     costs: Costs, budget: Budget | None = None, progress: Progress | None = None, *, steps: int = STEPS
@@ -37,27 +43,61 @@ def exact_search(
 
     Works for any objective that adds up over groups, does not fall when a group moves more bytes, and is not larger for two
     groups as one that moves as much as both. The budget's plans limit the windows solved after the proof was given up.
-    `NoFeasiblePlan` when there is no operator to plan. Interrupted, it gives the best so far.
+    `progress` is told the cost of the best plan known. `NoFeasiblePlan` when there is no operator to plan. Interrupted, it
+    gives the best so far.
     """
     require_feasible(costs.problem)
-    clock, limits = _Clock(), budget or Budget()
-    path = Path(atoms_of(costs.problem))
+    clock, limits, shown = _Clock(), budget or Budget(), _Shown(costs, progress)
 
     def stop() -> bool:
-        if progress is not None:
-            progress(0, path.settled[path.farthest][0])
+        shown.tell()
         return limits.seconds is not None and clock.seconds >= _PROOF_SHARE * limits.seconds
 
-    interrupted = False
+    limit, interrupted = Limit(steps, stop), False
     try:
-        shortest_path(costs, Limit(steps, stop), path)
+        path = _proof(costs, limit)
+        cost = path.settled[path.goal][0]
+        note = f"proven over {len(path.settled)} ideals and {path.transitions} groups"
+        return _result(path.groups(path.goal), cost, cost, clock.seconds, note)
     except LimitReached:
         pass
     except KeyboardInterrupt:
         interrupted = True
-    if path.goal in path.settled:
-        return _proven(path, clock)
-    return _unproven(costs, limits, progress, path, clock, interrupted)
+    bound = compulsory_bound(costs)
+    note = f"no proof within {limit.taken} groups: the bound is what every plan must move at least"
+    best = shown.best(interrupted)
+    if not interrupted and not best.interrupted:
+        left: Callable[[], bool] = lambda: limits.seconds is not None and clock.seconds >= limits.seconds  # noqa: E731
+        best = improved(costs, best, limits.plans, left, progress)
+    bound = min(bound, best.cost)
+    return replace(
+        best,
+        lower_bound=bound,
+        optimal=best.cost == bound,
+        seconds=clock.seconds,
+        interrupted=interrupted or best.interrupted,
+        notes=(note,),
+    )
+
+
+def _proof(costs: Costs, limit: Limit) -> Path:
+    """The path of the optimal plan; `LimitReached` when it takes too long.
+
+    First with fewer atoms (`wake_of`). When a group of that path does not fit with what runs in its wake, those operators
+    become atoms of their own.
+    """
+    problem = costs.problem
+    wake = wake_of(problem) if costs.in_bytes else {}
+    while True:
+        path = Path(atoms_of(problem, wake))
+        shortest_path(costs, limit, path)
+        loose = 0
+        for group in path.groups(path.goal):
+            if not costs.fits(group):
+                loose |= group
+        if not loose:
+            return path
+        wake = {v: before for v, before in wake.items() if not loose >> v & 1}
 
 
 def compulsory_bound(costs: Costs) -> float:
@@ -78,36 +118,42 @@ class _Clock:
         return time.perf_counter() - self._started
 
 
-def _proven(path: Path, clock: _Clock) -> Result:
-    cost = path.settled[path.goal][0]
+class _Shown:
+    """The best plan known while the proof is under way: a quick sample, drawn when somebody first asks."""
+
+    def __init__(self, costs: Costs, progress: Progress | None) -> None:
+        self._costs, self._progress = costs, progress
+        self._found: Result | None = None
+
+    def best(self, interrupted: bool = False) -> Result:
+        """The plan; without fusion when there was no time for any."""
+        if self._found is None and interrupted:
+            groups = self._costs.problem.ordered(self._costs.problem.singletons())
+            assert groups is not None
+            self._found = _result(groups, self._costs.total(groups), None, 0.0, "")
+        if self._found is None:
+            self._found = local_search(self._costs, Budget(_QUICK_PLANS), np.random.default_rng(0))
+        return self._found
+
+    def tell(self) -> None:
+        """Report it."""
+        if self._progress is not None:
+            found = self.best()
+            self._progress(found.plans_evaluated, found.cost)
+
+
+def _result(groups: tuple[int, ...], cost: float, bound: float | None, seconds: float, note: str) -> Result:
+    """A plan, proven when there is a bound."""
     return Result(
-        groups=path.groups(path.goal),
+        groups=groups,
         cost=cost,
-        lower_bound=cost,
-        optimal=True,
+        lower_bound=bound,
+        optimal=bound is not None,
         plans_evaluated=1,
         history=((1, cost),),
         rectified=0,
         invalid=0,
-        seconds=clock.seconds,
+        seconds=seconds,
         interrupted=False,
-        notes=(f"proven over {len(path.settled)} ideals and {path.transitions} groups",),
+        notes=(note,),
     )
-
-
-def _unproven(
-    costs: Costs, limits: Budget, progress: Progress | None, path: Path, clock: _Clock, interrupted: bool
-) -> Result:
-    bound = compulsory_bound(costs)
-    done = path.atoms.operators(path.farthest)
-    rest = [1 << node for node in bits_of(costs.problem.fuseable & ~done)]
-    groups = costs.problem.ordered([*path.groups(path.farthest), *rest])
-    assert groups is not None
-    cost = costs.total(groups)
-    first = Result(groups, cost, bound, cost == bound, 1, ((1, cost),), 0, 0, clock.seconds, interrupted)
-    note = f"no proof within {path.transitions} groups: the bound is what every plan must move at least"
-    if not interrupted:
-        left: Callable[[], bool] = lambda: limits.seconds is not None and clock.seconds >= limits.seconds  # noqa: E731
-        first = improved(costs, first, limits.plans, left, progress)
-    bound = min(bound, first.cost)
-    return replace(first, lower_bound=bound, optimal=first.cost == bound, seconds=clock.seconds, notes=(note,))

@@ -12,14 +12,18 @@ this reader still needs. A group stops growing when the lower bound of its need 
 since the bound only grows. The true need is asked for only where it decides: an ideal takes its arrivals from the cheapest on,
 and the first whose group fits is its parent. And where a ready atom can only run with what follows it, its group runs next:
 exchanging it with groups before it, which it does not need, gives the same plan.
+
+Where only a lower bound of a group's cost is quick to compute, the path is first found with bounds; then the groups on it are
+priced, and it is found again, until all groups on it have been: no other path can then cost less.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from fusewise.accel.bits import bits_of
 from fusewise.accel.problem import Costs, Problem
@@ -76,22 +80,18 @@ class LimitReached(Exception):
 
 @dataclass
 class Limit:
-    """Counts steps; `LimitReached` after `steps` of them, or when `stop` says so (asked every 256 steps)."""
+    """Counts steps; `LimitReached` after `steps` of them, or when `stop` says so (asked every 256 steps, and with `ask`)."""
 
     steps: int | None = None
     stop: Callable[[], bool] = lambda: False
     taken: int = 0
 
-    def step(self) -> None:
+    def step(self, *, ask: bool = False) -> None:
         self.taken += 1
         if self.steps is not None and self.taken > self.steps:
             raise LimitReached
-        if not self.taken & 255 and self.stop():
+        if (ask or not self.taken & 255) and self.stop():
             raise LimitReached
-
-
-Arrival = tuple[float, bool, int, int]
-"""Cost of the path (at least), whether that is exact, the ideal it comes from, the group (operators) that led here."""
 
 
 @dataclass
@@ -99,7 +99,7 @@ class Path:
     """The search from the ideal `start` to the ideal `goal`, by default from nothing to everything, and what it found so far.
 
     `settled` holds, for each ideal whose best path is known, its cost, the ideal before it and the group (operators) between;
-    `transitions` counts the groups tried.
+    where groups are priced last, it is a lower bound until `proven`. `transitions` counts the groups tried.
     """
 
     atoms: Atoms
@@ -107,6 +107,7 @@ class Path:
     goal: int = -1
     settled: dict[int, tuple[float, int, int]] = field(default_factory=dict)
     transitions: int = 0
+    proven: bool = False
 
     def __post_init__(self) -> None:
         self.goal &= self.atoms.everything
@@ -131,9 +132,18 @@ def shortest_path(costs: Costs, limit: Limit, path: Path) -> None:
     """Fill in a path until its goal is settled: the optimum over all plans whose groups are unions of its atoms.
 
     What was found so far stays in the path when the limit is reached (`LimitReached`) or the user interrupts. An objective
-    other than bytes must not fall when a group moves more bytes.
+    other than bytes must not fall when a group moves more bytes. With operators in the wake of others, groups may be too large
+    by the pixels of those that run last; the optimum over operators is no less than that path, and equal when all groups fit.
     """
-    _Search(costs, limit, path).run()
+    search = _Search(costs, limit, path)
+    search.run()
+    if not search.growth.exact_traffic:
+        search.price()
+    path.proven = path.goal in path.settled
+
+
+Arrival = list[Any]
+"""How an ideal can be reached: the ideal before, the cost of the group between (at least), the group (operators)."""
 
 
 class _Search:
@@ -144,6 +154,7 @@ class _Search:
         self.prices = costs if self.growth.exact_traffic else costs.empty()
         self.bits, self.capacity = costs.problem.scheme.bits, costs.problem.capacity
         self.arrivals: dict[int, list[Arrival]] = {}
+        self.by_group: dict[int, list[Arrival]] = {}
         self.levels: dict[int, list[int]] = {}
         self.reach: dict[int, int] = {}
 
@@ -159,17 +170,53 @@ class _Search:
                     self.leave(ideal)
 
     def settle(self, ideal: int) -> bool:
-        """Find the cheapest arrival whose group fits; whether there is one."""
-        arrivals, costs, settled = self.arrivals.pop(ideal), self.costs, self.path.settled
-        heapq.heapify(arrivals)
-        while arrivals:
-            total, exact, before, group = heapq.heappop(arrivals)
-            if not exact:
-                heapq.heappush(arrivals, (settled[before][0] + costs.cost(group), True, before, group))
-            elif costs.fits(group):
-                settled[ideal] = (total, before, group)
+        """Find the cheapest arrival whose group fits; whether there is one. Where costs are bounds, the cheapest one."""
+        settled = self.path.settled
+        if not self.growth.exact_traffic:
+            self.settle_again(ideal)
+            return True
+        waiting = [(settled[before][0] + cost, before, group) for before, cost, group in self.arrivals.pop(ideal)]
+        heapq.heapify(waiting)
+        while waiting:
+            found = heapq.heappop(waiting)
+            if self.admits(found[2]):
+                settled[ideal] = found
                 return True
         return False
+
+    def settle_again(self, ideal: int) -> None:
+        """Find the cheapest arrival by what is known of their costs."""
+        settled = self.path.settled
+        best, least = None, math.inf
+        for arrival in self.arrivals[ideal]:
+            total = settled[arrival[0]][0] + arrival[1]
+            if total < least or best is None:
+                best, least = arrival, total
+        assert best is not None
+        settled[ideal] = (least, best[0], best[2])
+
+    def price(self) -> None:
+        """Price the groups of the best path and find it again, until it has only priced groups."""
+        path, costs, priced = self.path, self.costs, set()
+        order = sorted(self.arrivals, key=int.bit_count)
+        while new := [group for group in path.groups(path.goal) if group not in priced]:
+            self.limit.step(ask=True)
+            priced.update(new)
+            for group in new:
+                cost = costs.cost(group) if costs.fits(group) else math.inf
+                for arrival in self.by_group[group]:
+                    arrival[1] = cost
+            self.find_again(order, set(new))
+
+    def find_again(self, order: list[int], dearer: set[int]) -> None:
+        """Find the paths anew that these groups were on, now that they cost more."""
+        settled, changed = self.path.settled, set()
+        for ideal in order:
+            known, before, group = settled[ideal]
+            if before in changed or group in dearer:
+                self.settle_again(ideal)
+                if settled[ideal][0] != known:
+                    changed.add(ideal)
 
     def leave(self, done: int) -> None:
         """Build all groups that may come next after an ideal."""
@@ -191,8 +238,8 @@ class _Search:
         after, ancestors, barred = atoms.after, atoms.ancestors, self.barred
         if not push(1 << root, single=True):
             return
-        group, base = 1 << root, self.path.settled[done][0]
-        self.arrive(done, base, group, after[root])
+        group = 1 << root
+        self.arrive(done, group, after[root])
         # one frame for each atom taken in: the group, its readers, what is banned, what was added last
         frames = [[group, after[root], banned, group]]
         while frames:
@@ -214,7 +261,7 @@ class _Search:
             for v in bits_of(more):
                 beyond |= after[v]
             beyond &= ~group
-            self.arrive(done, base, group, beyond)
+            self.arrive(done, group, beyond)
             frames.append([group, beyond, banned, more])
 
     def push(self, added: int, *, single: bool = False) -> bool:
@@ -225,19 +272,28 @@ class _Search:
                 growth.push(node)
                 taken |= 1 << node
             if not single and bytes_for(growth.need, self.bits) >= self.capacity:
-                _take_away(growth, taken)
-                return False
+                atoms = self.atoms.numbers(growth.group)
+                if bytes_for(growth.need - self.atoms.wake(atoms), self.bits) >= self.capacity:
+                    _take_away(growth, taken)
+                    return False
         return True
+
+    def admits(self, group: int) -> bool:
+        """Does the group fit, but for what runs in the wake of its last atoms?"""
+        if self.costs.fits(group):
+            return True
+        spare = self.atoms.wake(self.atoms.numbers(group))
+        return spare > 0 and self.costs.buffer_bytes(group) - bytes_for(spare, self.bits) < self.capacity
 
     def pop(self, added: int) -> None:
         _take_away(self.growth, self.atoms.operators(added))
 
-    def arrive(self, done: int, base: float, group: int, beyond: int) -> None:
+    def arrive(self, done: int, group: int, beyond: int) -> None:
         """Note that the group leads from one ideal to another, at which cost."""
         self.limit.step()
         self.path.transitions += 1
         growth, prices = self.growth, self.prices
-        operators = growth.group
+        operators, exact = growth.group, growth.exact_traffic
         prices.dram_known.setdefault(operators, bytes_for(growth.traffic, self.bits))
         target = done | group
         if beyond & self.barred:
@@ -246,7 +302,10 @@ class _Search:
         if arrivals is None:
             arrivals = self.arrivals[target] = []
             self.levels.setdefault(target.bit_count(), []).append(target)
-        arrivals.append((base + prices.cost(operators), growth.exact_traffic, done, operators))
+        arrival = [done, prices.cost(operators), operators]
+        arrivals.append(arrival)
+        if not exact:
+            self.by_group.setdefault(operators, []).append(arrival)
 
     def closed(self, done: int, pending: int) -> int:
         """Excluded operators run as soon as they can."""

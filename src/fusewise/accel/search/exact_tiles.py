@@ -26,6 +26,7 @@ class TileGrowth:
         "_capacity",
         "_depth",
         "_ends",
+        "_filters",
         "_high",
         "_largest",
         "_loose",
@@ -52,6 +53,7 @@ class TileGrowth:
         self._high: list[Rows] = [(0, 0)] * nodes
         self._depth, self._starts = [0] * nodes, [False] * nodes
         self._phases: Phases = ((0, 0), (0, 0))
+        self._filters = tuple(op.form.filter_weights for op in problem.network.operators)
         self._largest = self._weights = self._ends = 0
         self._undo: list[tuple[Phases, int, int, int, bool, bool, list[tuple[int, Rows]]]] = []
         self._loose = self._refused = False
@@ -100,7 +102,7 @@ class TileGrowth:
         self._undo.append((self._phases, self._largest, self._weights, self._ends, self._loose, self._refused, changed))
         self._depth[node] = deepest + 1 if operator.form.kind == "conv" else max(deepest, 0)
         self._starts[node] = not before
-        self._largest = max(self._largest, operator.form.filter_weights)
+        self._largest = max(self._largest, self._filters[node])
         self._weights += operator.form.weights
         self._refused = self._refused or self._refuses(node, before)
         ended = self._ends & before

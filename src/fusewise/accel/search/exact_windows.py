@@ -87,10 +87,7 @@ def _drawn(costs: Costs, atoms: Atoms, groups: list[int], rng: np.random.Generat
 def _through(atoms: Atoms, done: int) -> int:
     """`done` and the excluded operators that can run after it; operators and atoms are numbered alike here only by chance, so
     both are translated."""
-    inside = 0
-    for number, operators in enumerate(atoms.members):
-        if not operators & ~done:
-            inside |= 1 << number
+    inside = atoms.numbers(done)
     return atoms.operators(atoms.closed(inside, atoms.ready(inside)))
 
 
@@ -115,18 +112,9 @@ def _solved(
         after |= group
     start = _through(atoms, before)
     goal = _through(atoms, start | after)
-    path = Path(atoms, _numbers(atoms, start), _numbers(atoms, goal))
+    path = Path(atoms, atoms.numbers(start), atoms.numbers(goal))
     try:
         shortest_path(costs, Limit(_STEPS, stop), path)
     except LimitReached:
         return None
     return list(path.groups(path.goal))
-
-
-def _numbers(atoms: Atoms, operators: int) -> int:
-    """The atoms that lie within a set of operators."""
-    found = 0
-    for number, members in enumerate(atoms.members):
-        if not members & ~operators:
-            found |= 1 << number
-    return found
