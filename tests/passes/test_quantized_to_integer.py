@@ -102,10 +102,10 @@ def test_a_scale_after_it_joins_the_factors() -> None:
     "changed",
     [
         {"wz": np.arange(12, dtype=np.int8)},
-        {"w": WEIGHTS[:, :1], "wz": None},
+        {"w": WEIGHTS[:, :3].repeat(2, 0)[:12], "wz": None},
         {"xs": np.full(6, 0.05, np.float32), "xz": np.full(6, 117, np.uint8)},
     ],
-    ids=["weights with a zero point", "depthwise", "a scale per channel of the data"],
+    ids=["weights with a zero point", "groups of three channels", "a scale per channel of the data"],
 )
 def test_refused(changed: dict[str, np.ndarray | None]) -> None:
     graph = api.load(quantised(**changed))

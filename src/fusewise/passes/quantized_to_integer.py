@@ -28,9 +28,9 @@ def quantized_to_integer(graph: Graph, trace: Trace) -> Graph:
 
     y = QuantizeLinear(Cast(ConvInteger(...)) * a + b, u, v)  ->  y = QuantizeLinear(Cast(ConvInteger(...)) * (a / u) + b / u, 1, v)
 
-    with constant 8-bit weights and scales and no zero point of the weights. Refused: depthwise convolutions, whose few products
-    the float kernel computes just as exactly and faster, and other groups of an odd number of channels; and 3x3 convolutions for
-    which Winograd's needs four times fewer products of floats, which is better than two of integers at once.
+    with constant 8-bit weights and scales and no zero point of the weights. Refused: groups of an odd number of channels, other
+    than depthwise ones; and 3x3 convolutions for which Winograd's needs four times fewer products of floats, which is better
+    than two of integers at once.
     """
     rules = (
         LocalRule("integer_convolution", ("Conv",), _convolution),
@@ -147,7 +147,8 @@ def _is_plain(edit: Edit, weight: _Quantized, node: Node) -> bool:
     array, zero = edit.array(weight.value), edit.array(weight.zero) if weight.zero else None
     if array is None or (zero is not None and zero.any()):
         return False
-    return int(node.attribute("group", 1)) == 1 or array.shape[1] % 2 == 0
+    group = int(node.attribute("group", 1))
+    return group == 1 or array.shape[1] % 2 == 0 or (array.shape[1] == 1 and array.shape[0] == group)
 
 
 def _suits_winograd(edit: Edit, weight: _Quantized, node: Node, result: TensorType) -> bool:

@@ -24,17 +24,16 @@ from fusewise.codegen.llvm.conv_direct import (
     matrices,
     padded_rows,
 )
-from fusewise.codegen.llvm.conv_shape import Convolution, Spatial, geometry_of
+from fusewise.codegen.llvm.conv_shape import Convolution, Spatial, geometry_of, integer_convolution_of
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments
-from fusewise.codegen.llvm.gemm_finish import finisher, joined_axis, reads
+from fusewise.codegen.llvm.gemm_finish import finisher, joined_axis
 from fusewise.codegen.llvm.gemm_product import tile_of, unravel
 from fusewise.codegen.packing import packed, panels
 from fusewise.codegen.target import Target
-from fusewise.codegen.view import View, view_of
-from fusewise.ir.dtypes import INT8, INT16, INT32, UINT8
-from fusewise.ir.types import TensorType
+from fusewise.codegen.view import View
+from fusewise.ir.dtypes import INT16, INT32
 from fusewise.lower.task import Operand, Reason, Task
 from fusewise.ops.expr import cast
 
@@ -43,42 +42,21 @@ __all__ = ["INTEGER_CONV"]
 
 def convolution(task: Task) -> Convolution | Reason:
     """The task's ConvInteger as a convolution of pairs: half as many input channels, of INT32."""
-    anchor = task.anchor
-    if anchor is None or anchor.op != "ConvInteger":
-        return Reason("no ConvInteger at the anchor")
-    kind, element, weight = anchor.inputs[0], anchor.prologue[0], view_of(task, 1)
-    if isinstance(weight, Reason):
-        return weight
-    if not isinstance(kind, TensorType) or element is None or kind.dtype not in (INT8, UINT8):
-        return Reason("element type has no integer convolution kernel", str(kind))
-    if len(anchor.inputs) > 3 and anchor.inputs[3] is not None:
-        return Reason("weights have a zero point")
-    if not weight.operand.constant:
-        return Reason("weights are not constant", weight.operand.name)
-    if reads(task, weight.operand.name):
-        return Reason("the packed operand is also read otherwise", weight.operand.name)
-    groups = int(anchor.attribute("group", 1))
-    inputs = weight.shape[1]
-    if groups > 1 and inputs % 2:
+    given = integer_convolution_of(task)
+    if isinstance(given, Reason):
+        return given
+    if given.groups > 1 and given.inputs % 2:
         return Reason("groups of an odd number of channels")
-    spatial = geometry_of(anchor)
-    if isinstance(spatial, Reason):
-        return spatial
+    anchor = task.anchor
+    assert anchor is not None and anchor.prologue[0] is not None
     zero = anchor.prologue[2] if len(anchor.prologue) > 2 else None
-    centred = cast(element, INT16) if zero is None else cast(element, INT16) - cast(zero, INT16)
-    dims = (kind.dims[0], groups * -(-inputs // 2), *kind.dims[2:])
+    centred = cast(anchor.prologue[0], INT16)
+    if zero is not None:
+        centred = centred - cast(zero, INT16)
+    inputs = -(-given.inputs // 2)
+    dims = (given.batch, given.groups * inputs, *given.data.shape[2:])
     data = View(Operand("computed", INT32, dims, (0,) * len(dims)), dims, (0,) * len(dims), 0)
-    return Convolution(
-        batch=anchor.output.dims[0],
-        groups=groups,
-        inputs=-(-inputs // 2),
-        outputs=weight.shape[0] // groups,
-        spatial=_taken(spatial),
-        data=data,
-        weight=weight,
-        bias=None,
-        computed=centred,
-    )
+    return replace(given, inputs=inputs, spatial=_taken(given.spatial), data=data, computed=centred)
 
 
 def flattened(shape: Convolution, task: Task) -> Convolution:

@@ -11,4 +11,4 @@ from fusewise.codegen.llvm.winograd import WINOGRAD
 __all__ = ["CONV", "CONV_INTEGER"]
 
 CONV: tuple[Kernel, ...] = (WINOGRAD, DEPTHWISE, DIRECT)
-CONV_INTEGER: tuple[Kernel, ...] = (INTEGER_CONV,)
+CONV_INTEGER: tuple[Kernel, ...] = (DEPTHWISE, INTEGER_CONV)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from fusewise.codegen.llvm.gemm_finish import reads
 from fusewise.codegen.view import View, view_of
-from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
+from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT8, UINT8, DType
 from fusewise.ir.graph import Node
 from fusewise.ir.types import TensorType
 from fusewise.lower.task import Anchor, Operand, Reason, Task
@@ -21,7 +21,15 @@ from fusewise.ops.expr import Expr
 from fusewise.ops.spec import Call
 from fusewise.ops.window import Window, transposed_window_of, window_of
 
-__all__ = ["Convolution", "Spatial", "Transposed", "convolution_of", "geometry_of", "transposed_of"]
+__all__ = [
+    "Convolution",
+    "Spatial",
+    "Transposed",
+    "convolution_of",
+    "geometry_of",
+    "integer_convolution_of",
+    "transposed_of",
+]
 
 FLOATS = (FLOAT32, FLOAT64, FLOAT16, BFLOAT16)
 
@@ -173,6 +181,37 @@ def convolution_of(task: Task) -> Convolution | Reason:
         bias=found.bias,
         computed=found.computed,
     )
+
+
+def integer_convolution_of(task: Task) -> Convolution | Reason:
+    """The geometry of the task's ConvInteger, or why its kernels cannot take it.
+
+    When its data are not read directly, `computed` is their element, as for other convolutions.
+    """
+    anchor = task.anchor
+    if anchor is None or anchor.op != "ConvInteger":
+        return Reason("no ConvInteger at the anchor")
+    kind, element, weight, data = anchor.inputs[0], anchor.prologue[0], view_of(task, 1), view_of(task, 0)
+    if isinstance(weight, Reason):
+        return weight
+    if not isinstance(kind, TensorType) or element is None or kind.dtype not in (INT8, UINT8):
+        return Reason("element type has no integer convolution kernel", str(kind))
+    if len(anchor.inputs) > 3 and anchor.inputs[3] is not None:
+        return Reason("weights have a zero point")
+    if not weight.operand.constant:
+        return Reason("weights are not constant", weight.operand.name)
+    if reads(task, weight.operand.name):
+        return Reason("the packed operand is also read otherwise", weight.operand.name)
+    spatial = geometry_of(anchor)
+    if isinstance(spatial, Reason):
+        return spatial
+    computed = None
+    if isinstance(data, Reason):
+        computed = element
+        data = View(Operand("computed", kind.dtype, kind.dims, (0,) * kind.rank), kind.dims, (0,) * kind.rank, 0)
+    groups = int(anchor.attribute("group", 1))
+    outputs = weight.shape[0] // groups
+    return Convolution(anchor.output.dims[0], groups, weight.shape[1], outputs, spatial, data, weight, None, computed)
 
 
 def geometry_of(anchor: Anchor) -> tuple[Spatial, ...] | Reason:

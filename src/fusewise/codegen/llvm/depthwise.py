@@ -4,6 +4,8 @@ Takes a task whose anchor is a Conv with one input and one output channel per gr
 columns and one vector of channels, each input vector is loaded once per kernel row and feeds every output that it touches. Kernel
 rows outside the input are skipped by loop bounds; which columns of a run lie outside is known now, because the runs are, so
 each distinct border gets code of its own and nothing is tested or copied at run time.
+
+A ConvInteger is computed in float32, whose whole numbers are exact up to 2^24: more than 500 taps of two bytes each.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ from itertools import groupby
 import numpy as np
 
 from fusewise.codegen.kernel import Argument, Kernel, Params
-from fusewise.codegen.llvm.conv_shape import Convolution, Spatial, convolution_of
+from fusewise.codegen.llvm.conv_shape import Convolution, Spatial, convolution_of, integer_convolution_of
 from fusewise.codegen.llvm.conv_strip import existing_taps
+from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments
 from fusewise.codegen.llvm.gemm_finish import Finish, finisher, is_heavy
@@ -26,10 +29,14 @@ from fusewise.codegen.llvm.gemm_tile import lanes_for, multiply_add
 from fusewise.codegen.llvm.registers import computed, memory_type, widen
 from fusewise.codegen.packing import packed
 from fusewise.codegen.target import Target
-from fusewise.ir.dtypes import FLOAT64
+from fusewise.ir.dtypes import FLOAT32, FLOAT64
 from fusewise.lower.task import Reason, Task
+from fusewise.ops.expr import Expr, cast
 
 __all__ = ["DEPTHWISE"]
+
+MOST_TAPS = 500
+"""Taps whose products of an 8-bit weight and a centred 8-bit number add up to less than 2^24."""
 
 MAX_BORDERS = 6
 """Distinct borders beyond which the code would grow too long; strongly dilated kernels go to the direct convolution."""
@@ -44,19 +51,28 @@ class Depthwise:
     names: tuple[str | None, str | None, str]
     strides: tuple[int, int, int]
     lanes: int
+    zero: Expr | None = None
 
     @property
     def columns(self) -> Spatial:
         return self.axes[2]
 
+    @property
+    def element(self) -> str:
+        """The LLVM type of the sums."""
+        return "float" if self.shape.dtype.is_integer else computed(self.shape.dtype)
+
 
 def understand(task: Task, target: Target) -> Depthwise | Reason:
     """The task as a depthwise convolution, or why it is none."""
-    shape = convolution_of(task)
+    integer = task.anchor is not None and task.anchor.op == "ConvInteger"
+    shape = integer_convolution_of(task) if integer else convolution_of(task)
     if isinstance(shape, Reason):
         return shape
     if shape.computed is not None:
         return Reason("operand is computed on the way in", "0")
+    if integer and shape.taps > MOST_TAPS:
+        return Reason("too many taps for exact sums", str(shape.taps))
     if shape.groups == 1 or shape.inputs != 1 or shape.outputs != 1:
         return Reason("not depthwise: a group has several channels")
     if shape.data.strides[1] != 1:
@@ -69,7 +85,8 @@ def understand(task: Task, target: Target) -> Depthwise | Reason:
     axes = (*(absent,) * missing, *shape.spatial)
     names = (*(None,) * missing, *shape.out_axes)
     strides = (*(0,) * missing, *shape.data.strides[2:])
-    d = Depthwise(shape, (axes[0], axes[1], axes[2]), (names[0], names[1], str(names[2])), strides, lanes)  # type: ignore[arg-type]
+    zero = task.anchor.prologue[2] if integer and task.anchor is not None and len(task.anchor.prologue) > 2 else None
+    d = Depthwise(shape, (axes[0], axes[1], axes[2]), (names[0], names[1], str(names[2])), strides, lanes, zero)  # type: ignore[arg-type]
     span = _span(d, target)
     if len(runs(d.columns, span)) > MAX_BORDERS:
         return Reason("too many different borders")
@@ -144,9 +161,12 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
     module, f, pointers, worker, workers = enter(symbol, arguments)
     span, chunks = int(params["span"]), int(params["chunks"])
     vectors = -(-shape.groups // d.lanes)
-    kind = vector(computed(shape.dtype), d.lanes)
-    buffer = f.alloca(computed(shape.dtype), span * d.lanes) if is_heavy(task) else None
+    kind = vector(d.element, d.lanes)
+    buffer = f.alloca(d.element, span * d.lanes) if is_heavy(task) else None
     finish = finisher(f, task, target, pointers)
+    if shape.dtype.is_integer:
+        finish = _whole(f, finish)
+    zero = None if d.zero is None else Elements(f, task, target, pointers).at({}).value(cast(d.zero, FLOAT32))
     extents = [shape.batch, d.axes[0].out, d.axes[1].out, chunks]
     units = math.prod(extents)
 
@@ -176,7 +196,9 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
                     if shape.groups % d.lanes:
                         channel = f.minimum(channel, shape.groups - d.lanes)
                     bias = initial(f, target, pointers, shape.bias, [channel], d.lanes, d.lanes, kind_element(kind))[0]
-                    sums = _reduce(f, target, d, pointers, span, border, origin, channel, slices, rows, [bias] * span)
+                    sums = _reduce(
+                        f, target, d, pointers, span, border, origin, channel, slices, rows, [bias] * span, zero
+                    )
                     _finish(f, d, finish, {**at, "i1": channel}, start, sums, buffer)
 
                 f.loop(low, high, 1, channels, rolled=True)
@@ -208,10 +230,11 @@ def _reduce(
     slices: tuple[Int, Int],
     rows: tuple[Int, Int],
     start: Sequence[Value],
+    zero: Value | None,
 ) -> tuple[Value, ...]:
     """Sums of a run over the kernel rows that exist; the columns of a kernel row are written out."""
     shape, columns = d.shape, d.columns
-    stored, element = memory_type(shape.dtype), computed(shape.dtype)
+    stored, element = memory_type(shape.dtype), d.element
     data, weights = pointers[shape.data.operand.name], pointers[shape.weight.operand.name]
 
     def kernel_row(z: Int, y: Int, sums: Sequence[Value]) -> list[Value]:
@@ -228,6 +251,9 @@ def _reduce(
         for offset in border:
             value = f.load(vector(stored, d.lanes), f.at(first, offset * d.strides[2], stored))
             value = widen(f, target, value, shape.dtype)
+            if shape.dtype.is_integer:
+                value = f.convert("sitofp" if shape.dtype.kind == "int" else "uitofp", value, element)
+                value = value if zero is None else f.fsub(value, f.splat(zero, d.lanes))
             for k, factor in enumerate(factors):
                 u, rest = divmod(offset - k * columns.dilation, columns.stride)
                 if rest == 0 and 0 <= u < span:
@@ -242,6 +268,11 @@ def _reduce(
     if d.axes[0].kernel == 1 and d.axes[0].is_inside:
         return tuple(kernel_slice(0, start))
     return f.loop(slices[0], slices[1], 1, kernel_slice, tuple(start), rolled=True)
+
+
+def _whole(f: Function, finish: Finish) -> Finish:
+    """Stores of sums that are whole numbers, as the integers they are."""
+    return lambda indices, lane, value, count: finish(indices, lane, f.convert("fptosi", value, "i32"), count)
 
 
 def _finish(
