@@ -220,7 +220,7 @@ class _Workbench:
         groups = _partition(self.graph, self.making, trace, choice, None)
         program = _generated(groups, self.making, trace, choice.ways)
         steps = {
-            number: (program.kernels[step.kernel].task, program.kernels[step.kernel].way, step.label)
+            number: (program.kernels[step.kernel].task, step.way, step.label)
             for number, step in enumerate(program.steps)
             if isinstance(step, NativeStep)
         }

@@ -17,6 +17,7 @@ from fusewise.errors import UnsupportedModel
 from fusewise.ir.graph import Graph
 from fusewise.ir.partition import Partition
 from fusewise.ir.types import TensorType, ValueType
+from fusewise.lower.account import accounts
 from fusewise.lower.memory import Lifetime, plan_arena
 from fusewise.lower.program import Buffer, HostStep, KernelCode, NativeStep, Packing, Place, Port, Program
 from fusewise.lower.task import Reason, Task
@@ -112,6 +113,7 @@ class _Assembler:
             (("", self.graph.opset), *self.graph.opsets),
             tuple(self.objects.items()),
             self.workers,
+            accounts(self.graph, self.lowered.groups),
         )
 
     # --- buffers --------------------------------------------------------------------------------------------------
@@ -186,7 +188,8 @@ class _Assembler:
         places = tuple(self._argument(work, argument) for argument in arguments)
         for place in places:
             self._touch(place.buffer)
-        self.steps.append(NativeStep(self._kernel(kernel, work, params), places, work.label, work.group))
+        number, way = self._kernel(kernel, work, params), _way(kernel, params)
+        self.steps.append(NativeStep(number, places, work.label, work.group, way=way))
 
     def _measured(self, work: TaskWork) -> tuple[Kernel, Params, TaskWork] | None:
         """The way that is asked for instead of the first, if there is such a one."""
@@ -218,8 +221,7 @@ class _Assembler:
         if symbol not in self.kernels:
             self.numbers[symbol] = len(self.kernels)
             build = _builder(kernel, work, self.target, params, symbol)
-            way = " ".join((kernel.name, *(f"{name}={value}" for name, value in sorted(params.items()))))
-            self.kernels[symbol] = KernelCode(symbol, key, build, task_digest(task), way)
+            self.kernels[symbol] = KernelCode(symbol, key, build, task_digest(task))
         return self.numbers[symbol]
 
     def _argument(self, work: TaskWork, argument: Argument) -> Place:
@@ -268,6 +270,10 @@ class _Assembler:
 def task_digest(task: Task) -> str:
     """A short name of a task: equal for equal tasks."""
     return hashlib.blake2b(task.key.encode(), digest_size=10).hexdigest()
+
+
+def _way(kernel: Kernel, params: Params) -> str:
+    return " ".join((kernel.name, *(f"{name}={value}" for name, value in sorted(params.items()))))
 
 
 def _builder(kernel: Kernel, work: TaskWork, target: Target, params: Params, symbol: str) -> Callable[[], str]:

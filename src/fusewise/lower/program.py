@@ -14,6 +14,7 @@ import numpy as np
 
 from fusewise.ir.graph import Node
 from fusewise.ir.types import ValueType
+from fusewise.lower.account import Account
 
 __all__ = ["Buffer", "HostStep", "KernelCode", "NativeStep", "Packing", "Panels", "Place", "Port", "Program"]
 
@@ -78,25 +79,28 @@ class KernelCode:
     """One function `void symbol(ptr arguments, i64 worker, i64 workers)`; `arguments` is an array of pointers.
 
     `key` describes the kernel completely (equal keys: equal code), `build` gives its LLVM IR text on demand: a cached
-    kernel is loaded by key and never built again. `task` is a digest of the task, `way` says how it is run.
+    kernel is loaded by key and never built again. `task` is a digest of the task.
     """
 
     symbol: str
     key: str
     build: Callable[[], str]
     task: str = ""
-    way: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class NativeStep:
-    """Call kernel number `kernel` with pointers to `arguments`. Workers meet at a barrier afterwards when `barrier`."""
+    """Call kernel number `kernel` with pointers to `arguments`. Workers meet at a barrier afterwards when `barrier`.
+
+    `way` names the kernel and its parameters, for people.
+    """
 
     kernel: int
     arguments: tuple[Place, ...]
     label: str = ""
     group: int = -1
     barrier: bool = True
+    way: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +138,7 @@ class Program:
     """Everything the runtime needs.
 
     `objects` are constants that only host steps read, by name; `workers` is how many workers scratch memory was sized
-    for.
+    for. `accounts` has what each group amounts to, by the number that steps call `group`.
     """
 
     inputs: tuple[Port, ...]
@@ -147,6 +151,7 @@ class Program:
     opsets: tuple[tuple[str, int], ...] = ()
     objects: tuple[tuple[str, np.ndarray], ...] = ()
     workers: int = 1
+    accounts: tuple[Account, ...] = ()
 
     @property
     def host_nodes(self) -> list[dict[str, str]]:

@@ -55,11 +55,12 @@ class HostWork:
 
 @dataclass(frozen=True)
 class Lowered:
-    """All work in order, and where values lie."""
+    """All work in order, where values lie, and the groups that the work is numbered by."""
 
     graph: Graph
     layout: Layout
     work: tuple[TaskWork | HostWork, ...]
+    groups: tuple[Group, ...] = ()
 
 
 def host_reason(graph: Graph, node: Node) -> str:
@@ -108,7 +109,7 @@ def lower_partition(partition: Partition, trace: Trace, *, exact: bool = False) 
     for value in dict.fromkeys(graph.outputs):
         if value not in produced:
             work.append(lowering.output_copy(value, len(partition.groups)))
-    return Lowered(graph, layout, tuple(work))
+    return Lowered(graph, layout, tuple(work), partition.groups)
 
 
 def _refine(partition: Partition, on_host: frozenset[int]) -> Partition:

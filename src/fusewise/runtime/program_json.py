@@ -11,6 +11,7 @@ from typing import Any
 from fusewise.ir.dtypes import dtype_named
 from fusewise.ir.graph import Node, Subgraph
 from fusewise.ir.types import OptionalType, SequenceType, TensorType, ValueType
+from fusewise.lower.account import Account
 from fusewise.lower.program import Buffer, HostStep, NativeStep, Place, Port, Program
 from fusewise.ops.proto import attribute_from_proto, node_to_proto, tensor_from_proto, tensor_to_proto
 
@@ -31,6 +32,7 @@ def program_to_json(program: Program) -> Json:
         "opsets": [list(pair) for pair in program.opsets],
         "objects": {name: _text(tensor_to_proto(array).SerializeToString()) for name, array in program.objects},
         "workers": program.workers,
+        "accounts": [[a.operators, list(a.nodes), a.flops, a.nbytes] for a in program.accounts],
     }
 
 
@@ -47,6 +49,7 @@ def program_from_json(found: Json) -> Program:
         opsets=tuple((domain, version) for domain, version in found["opsets"]),
         objects=tuple((name, tensor_from_proto(_tensor(text))) for name, text in found["objects"].items()),
         workers=found["workers"],
+        accounts=tuple(Account(what, tuple(nodes), flops, nbytes) for what, nodes, flops, nbytes in found["accounts"]),
     )
 
 
@@ -83,12 +86,13 @@ def _native(step: NativeStep) -> Json:
         "label": step.label,
         "group": step.group,
         "barrier": step.barrier,
+        "way": step.way,
     }
 
 
 def _native_from(found: Json) -> NativeStep:
     places = tuple(Place(buffer, offset) for buffer, offset in found["arguments"])
-    return NativeStep(found["kernel"], places, found["label"], found["group"], found["barrier"])
+    return NativeStep(found["kernel"], places, found["label"], found["group"], found["barrier"], found["way"])
 
 
 Operand = tuple[str, Place | None, ValueType | None]
