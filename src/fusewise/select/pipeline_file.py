@@ -48,14 +48,23 @@ def pipeline_text(pipeline: Pipeline, found: Mapping[str, str | int | float] | N
     lines = [
         "# Replay with: fusewise compile MODEL --passes THIS_FILE",
         f"format = {FORMAT}",
-        f"name = {json.dumps(pipeline.name)}",
-        f"fusion = {json.dumps(pipeline.fusion)}",
+        f"name = {_quoted(pipeline.name)}",
+        f"fusion = {_quoted(pipeline.fusion)}",
         f"settle = {json.dumps(pipeline.settle)}",
         f"approximate = {json.dumps(pipeline.approximate)}",
         *("passes = [", *entries, "]"),
-        *(("", "[found]", *(f"{key} = {json.dumps(value)}" for key, value in found.items())) if found else ()),
+        *(("", "[found]", *(f"{key} = {_written(value)}" for key, value in found.items())) if found else ()),
     ]
     return "\n".join((*lines, ""))
+
+
+def _written(value: str | int | float) -> str:
+    return _quoted(value) if isinstance(value, str) else repr(value)
+
+
+def _quoted(text: str) -> str:
+    """A text as TOML has it: like JSON, but no surrogates, and no bare control characters."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def write_pipeline(path: Path, pipeline: Pipeline, found: Mapping[str, str | int | float] | None = None) -> None:
