@@ -22,7 +22,7 @@ from fusewise.fusion.ecg import ExtendedGraph
 from fusewise.fusion.patterns import pattern_groups
 from fusewise.ir.graph import Graph
 from fusewise.measuring import Figures, executable_of, figures_of
-from fusewise.passes.published import step_named
+from fusewise.passes.published import step_named, step_names
 from fusewise.rewrite.cost import analytic_metrics, machine_named, parsed_cost
 from fusewise.select.enabling import enabling
 from fusewise.select.families import Classification, classify, family_named
@@ -176,9 +176,16 @@ def selection(
     found = classify(features_of(graph))
     if family is not None:
         found = replace(found, family=family_named(family), confidence=1.0)
-    relevant = relevance(graph, enabling()).names
     outcome = auto(graph, exact=exact)
+    relevant = _with_twins((*relevance(graph, enabling()).names, *outcome.effective.passes))
     return Selection(found, relevant, outcome, agreement(found.family, relevant), finding_ms=(tick() - begin) * 1e3)
+
+
+def _with_twins(names: Iterable[str]) -> tuple[str, ...]:
+    """These passes under all their names, in the order of the tables."""
+    functions = {step_named(name).function for name in names}
+    every = (step_named(name) for name in step_names())
+    return tuple(step.name for step in every if step.function in functions and not step.idle)
 
 
 def experiment(
@@ -190,6 +197,7 @@ def experiment(
     measure: bool = True,
     threads: int | None = None,
     seed: int = 0,
+    budget: Budget = _FINAL,
     progress: Progress = lambda what, share: None,
 ) -> list[dict[str, Any]]:
     """A row for each pipeline: its figures, what changed nothing, the time of each pass, and which earlier ones give the same.
@@ -205,7 +213,7 @@ def experiment(
         outcome = run_pipeline(chosen, graph, blocks=None if look_inside else blocks_of)
         same, figures = known.get(outcome.key, ("", None))
         if not same:
-            figures = figures_of(outcome, threads=threads, seed=seed, budget=_FINAL) if measure else None
+            figures = figures_of(outcome, threads=threads, seed=seed, budget=budget) if measure else None
             known[outcome.key] = pipeline.name, figures
         rows.append(
             {

@@ -117,7 +117,7 @@ PO = (
     ),
 )
 
-NONE = Pipeline("none", (), fusion="none", about="the graph as it was loaded, a kernel for each operator")
+NONE = Pipeline("none", (), about="the graph as it was loaded, a kernel for each operator")
 
 DEFAULT = Pipeline(
     "default",

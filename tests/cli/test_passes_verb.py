@@ -1,0 +1,84 @@
+"""`fusewise passes`, and `compile --passes`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fusewise import api
+from fusewise.zoo.scaled import Scale, scaled
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "resnet.onnx"
+    api.save(scaled("resnet", Scale(size=16, width=4)), path)
+    return path
+
+
+def test_what_matters_as_json_and_for_people(fusewise, model, tmp_path):
+    ended = fusewise("passes", model, "--json", "-o", tmp_path / "p.toml")
+    assert ended.status == 0, ended.err
+    told = json.loads(ended.out)
+    assert {"family", "confidence", "nearest", "relevant", "order", "unchanged", "pass_ms", "metrics"} <= set(told)
+    assert told["family"] == "ResNet"
+    assert told["metrics"]["latency_p50_ms"] > 0
+    shown = fusewise("passes", model, "--no-measure")
+    assert shown.status == 0
+    assert "ResNet (confidence" in shown.out
+    assert "fold_batch_norm" in shown.out
+    replayed = fusewise("compile", model, "--passes", tmp_path / "p.toml", "--json")
+    assert json.loads(replayed.out)["groups"] == json.loads(fusewise("compile", model, "--json").out)["groups"]
+
+
+def test_the_published_experiment(fusewise, model):
+    ended = fusewise("passes", model, "--experiment", "paper", "--no-measure")
+    assert ended.status == 0, ended.err
+    for word in ("AS-0", "PO-3", "default", "same as", "(FastMath 0.0)"):
+        assert word in ended.out
+    rows = json.loads(fusewise("passes", model, "--experiment", "paper", "--no-measure", "--json").out)["rows"]
+    assert len(rows) == 14
+
+
+def test_a_search(fusewise, model, tmp_path):
+    ended = fusewise(
+        *("passes", model, "--search", 1, "--objective", "estimate", "--no-measure", "--state", tmp_path / "s.json")
+    )
+    assert ended.status == 0, ended.err
+    assert "orders" in ended.out
+    assert (tmp_path / "s.json").exists()
+
+
+def test_lists(fusewise):
+    ended = fusewise("passes", "--list")
+    assert "FuseOps" in ended.out
+    assert "nothing: there is one back end" in ended.out
+    assert len(json.loads(fusewise("passes", "--list", "--json").out)["pipelines"]) == 14
+
+
+@pytest.mark.parametrize(
+    "words, sentence",
+    [
+        (("--family", "ResNett"), "no family called 'ResNett'; the nearest are ResNet"),
+        (("--objective", "latancy"), "no objective 'latancy'; did you mean 'latency'"),
+        (("--experiment", "mine"), "no experiment 'mine'; there is 'paper'"),
+        (("-o", "pipeline.txt"), "must end in .toml"),
+        (("--state", "absent/s.json", "--search", "1", "--objective", "estimate"), "cannot write"),
+    ],
+)
+def test_wrong_words(fusewise, model, words, sentence):
+    ended = fusewise("passes", model, *words)
+    assert ended.status == 2
+    assert sentence in ended.sentence
+    assert ended.out == ""
+
+
+def test_wrong_pipelines(fusewise, model, tmp_path):
+    assert "give a model" in fusewise("passes").sentence
+    path = tmp_path / "p.toml"
+    path.write_text('format = 1\npasses = [\n    "FuseOps@1",\n    "FusOps@1",\n]\n')
+    ended = fusewise("compile", model, "--passes", path)
+    assert ended.status == 2
+    assert "line 4: there is no pass called 'FusOps'; did you mean FuseOps" in ended.sentence
+    assert "did you mean BL" in fusewise("compile", model, "--passes", "BLL").sentence

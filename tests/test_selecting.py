@@ -1,0 +1,145 @@
+"""Selection as a user asks for it: orders that are measured, searched for, and used by the compiler."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fusewise import api
+from fusewise.bench.inputs import random_feeds
+from fusewise.bench.power import NOT_HERE
+from fusewise.bench.timing import Budget
+from fusewise.errors import UsageError
+from fusewise.ir.graph import Graph
+from fusewise.measuring import figures_of
+from fusewise.ops.build import GraphBuilder
+from fusewise.select.pipeline import BL, DEFAULT, NONE, Pipeline
+from fusewise.select.pipeline_file import write_pipeline
+from fusewise.select.sequence import run_pipeline
+from fusewise.selecting import auto, experiment, outcome_of, searched, selection, with_search
+from fusewise.zoo.scaled import Scale, scaled
+from fusewise.zoo.styles import styled
+
+QUICK = Budget(runs=3, seconds=0.01, limit_seconds=1.0, warmup=1)
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return styled(scaled("resnet", Scale(size=16, width=4)), "tensorflow")
+
+
+@pytest.fixture(scope="module")
+def expected(graph: Graph) -> list[np.ndarray]:
+    return api.compile(graph, threads=1, cache=False, passes=False).run(None, random_feeds(graph))
+
+
+@pytest.fixture(scope="module")
+def small() -> Graph:
+    """One kernel, quick to compile."""
+    b = GraphBuilder()
+    x = b.input("x", (4, 8))
+    w = b.constant(np.ones((8, 8), np.float32), "w")
+    return b.finish(b.op("Relu", b.op("Identity", b.op("MatMul", x, w))))
+
+
+def test_every_way_to_name_passes_compiles_to_the_same_answers(
+    graph: Graph, expected: list[np.ndarray], tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.toml"
+    write_pipeline(path, selection(graph).pipeline)
+    groups = {}
+    for passes in ("auto", "default", "BL", "RN", str(path)):
+        model = api.compile(graph, threads=1, cache=False, passes=passes)
+        (found,) = model.run(None, random_feeds(graph))
+        assert np.max(np.abs(found - expected[0])) <= 1e-5 * np.max(np.abs(expected[0]))
+        groups[passes] = model.summary["groups"]
+    assert groups["auto"] == groups["default"] == groups[str(path)] < groups["RN"] < groups["BL"]
+
+
+def test_a_file_is_replayed_and_others_are_refused(graph: Graph, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    found = selection(graph)
+    write_pipeline(path, found.pipeline)
+    assert outcome_of(str(path), graph).key == found.outcome.key == auto(graph).key
+    path.write_text(path.read_text().replace("format = 1", "format = 9"))
+    with pytest.raises(UsageError, match=r"mine.toml, line 2: the file is of format 9"):
+        api.compile(graph, passes=str(path))
+    with pytest.raises(UsageError, match="cannot read the pipeline file"):
+        api.compile(graph, passes=str(tmp_path / "absent.toml"))
+    with pytest.raises(UsageError, match="no pipeline called 'nothing'"):
+        api.compile(graph, passes="nothing")
+
+
+def test_exact_leaves_out_what_rounds(graph: Graph) -> None:
+    assert "fold_batch_norm" in auto(graph).effective.passes
+    assert "fold_batch_norm" not in auto(graph, exact=True).effective.passes
+
+
+def test_figures(small: Graph) -> None:
+    found = figures_of(run_pipeline(DEFAULT, small), threads=1, budget=QUICK)
+    assert 0 < found.p50_ms <= found.p90_ms <= found.p99_ms
+    assert found.items == 4
+    assert found.throughput == pytest.approx(4000 / found.p50_ms)
+    assert found.arena_bytes >= 0 < found.compile_ms
+    assert found.peak_rss_mb is None or found.peak_rss_mb > 10
+    plain = json.loads(json.dumps(found.plain))
+    assert all(plain[key] == NOT_HERE or plain[key] > 0 for key in ("power_w", "energy_mj", "temperature_c"))
+    assert found.costs["throughput"] == pytest.approx(found.p50_ms / 4)
+    assert ("energy" in found.costs) == (found.energy_mj is not None)
+
+
+def test_the_record_of_a_selection(graph: Graph) -> None:
+    told = json.loads(json.dumps(selection(graph).summary))
+    assert {"family", "confidence", "nearest", "relevant", "order", "unchanged", "pass_ms", "metrics"} <= set(told)
+    assert told["family"] == "ResNet"
+    assert told["agreement"]["set"] == "RN"
+    assert "ConvertLayout" in told["relevant"]
+    assert set(told["order"]) <= set(told["relevant"])
+    assert {row["pass"] for row in told["pass_ms"]} >= set(told["order"])
+
+
+def test_an_experiment_says_what_is_the_same(graph: Graph) -> None:
+    rows = {row["pipeline"]: row for row in experiment(graph, measure=False)}
+    assert rows["none"]["nodes"] == len(graph.nodes)
+    assert rows["PO-3"]["same_as"] == "PO-2" or rows["PO-3"]["nodes"] != rows["PO-2"]["nodes"]
+    assert rows["AS-0"]["held"]
+    assert not rows["AS-1"]["held"]
+    looked = {row["pipeline"]: row for row in experiment(graph, measure=False, look_inside=True)}
+    assert looked["AS-0"]["same_as"] or looked["AS-0"]["nodes"] < rows["AS-0"]["nodes"]
+    assert not looked["AS-0"]["held"]
+
+
+def test_an_experiment_measures_equal_graphs_once(small: Graph) -> None:
+    rows = experiment(small, (NONE, BL, Pipeline("again", ())), threads=1, budget=QUICK)
+    assert [row["same_as"] for row in rows] == ["", "", "none"], rows
+    assert rows[0]["metrics"]["latency_p50_ms"] > 0
+    assert rows[2]["metrics"] == rows[0]["metrics"]
+
+
+def test_a_search_by_estimate_goes_on_from_its_state(graph: Graph, tmp_path: Path) -> None:
+    found, state = selection(graph), tmp_path / "state.json"
+    told: list[float] = []
+    settings: dict[str, Any] = {"seconds": 1e6, "state": state, "progress": lambda what, share: told.append(share)}
+    outcome, record = searched(graph, found, "estimate", budget=9, **settings)
+    assert record["tried"] == 9
+    assert record["cost_best"] <= record["cost_default"]
+    assert told
+    again = with_search(found, graph, "estimate", budget=14, **settings)
+    assert again.search["tried"] == 14
+    assert len(json.loads(state.read_text())["tried"]) == 14
+    assert outcome.key == run_pipeline(DEFAULT, graph).key or record["chosen"] == "searched"
+    state.write_text("{}")
+    with pytest.raises(UsageError, match="is not the state of a search"):
+        searched(graph, found, "estimate", budget=9, state=state)
+
+
+def test_a_measured_search_keeps_the_default_unless_another_is_better(small: Graph) -> None:
+    outcome, record = searched(small, selection(small), "latency", budget=5, threads=1)
+    if record["chosen"] == "default":
+        assert outcome.key == run_pipeline(DEFAULT, small).key
+    else:
+        assert record["speedup"] > 1.03
