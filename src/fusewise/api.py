@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from fusewise.compiled import SUFFIX, Model, open_compiled, opened
 from fusewise.errors import UsageError
-from fusewise.runtime.folder import cache_folder
+from fusewise.runtime.folder import cache_folder, first_only
 from fusewise.trace import Trace
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ __all__ = [
     "open_compiled",
     "optimize",
     "plan",
+    "profile",
     "read",
     "save",
     "to_onnx",
@@ -59,18 +60,6 @@ Progress = Callable[[str, float], None]
 
 def _warn(sentence: str) -> None:
     warnings.warn(sentence, RuntimeWarning, stacklevel=2)
-
-
-def _first_only(warn: Callable[[str], None]) -> Callable[[str], None]:
-    """`warn`, for the first sentence alone: what keeps one part of the cache from being used keeps the others too."""
-    said: list[str] = []
-
-    def once(sentence: str) -> None:
-        if not said:
-            said.append(sentence)
-            warn(sentence)
-
-    return once
 
 
 @dataclass(frozen=True)
@@ -192,7 +181,7 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     begin = time.perf_counter()
     folder = cache_folder(chosen.cache)
     key = None if folder is None or trace is not None else _key(model, chosen)
-    warn = _first_only(chosen.warn)
+    warn = first_only(chosen.warn)
     store = None if folder is None or key is None else ModelCache(folder, warn)
     known = None if store is None or key is None or chosen.tune else store.fetch(key, __version__, chosen.threads)
     if known is not None:
@@ -448,6 +437,18 @@ def _portable(options: Options, shapes: Mapping[str, list[int]]) -> dict[str, An
     cache = options.cache if isinstance(options.cache, bool) else str(options.cache)
     chosen = {"exact": options.exact, "disable": sorted(options.disable), "fusion": options.fusion}
     return {"shapes": shapes, "cache": cache, **chosen}
+
+
+def profile(
+    model: Source, options: Options | None = None, *, seed: int = 0, runs: int = 20, **settings: Any
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Where the compiled model's time goes, group by group, and its fastest run as trace events; see `bench.roofline`."""
+    from fusewise.bench import roofline
+    from fusewise.bench.limits import machine_limits
+
+    compiled = compile(model, options, **settings)
+    feeds, workers = compiled.random_inputs(seed), compiled.executable.workers
+    return roofline.profile(compiled.executable, feeds, machine_limits(workers), runs)
 
 
 def _options(options: Options | None, settings: Mapping[str, Any]) -> Options:

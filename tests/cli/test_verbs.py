@@ -260,3 +260,42 @@ def test_a_reader_that_leaves_early_is_no_error():
         said = process.stderr.read()
         process.wait(60)
     assert b"Traceback" not in said
+
+
+def test_bench_profiles_and_traces(fusewise, tiny_path, tmp_path):
+    quick = ("--vs", "none", "--no-weigh", "--runs", "1", "--seconds", "0")
+    ended = fusewise("bench", tiny_path, *quick, "--profile", "--trace", tmp_path / "t.json", "--json")
+    assert ended.status == 0
+    found = json.loads(ended.out)["profile"]
+    assert found["machine"]["threads"] == 1
+    assert [row["operators"] for row in found["groups"]] == ["MatMul+Relu"]
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert {event["ph"] for event in events} == {"M", "X"}
+    ended = fusewise("bench", tiny_path, *quick, "--profile")
+    assert "MatMul+Relu" in ended.out
+    assert "GFLOP/s" in ended.out
+    assert "profile" not in json.loads(fusewise("bench", tiny_path, *quick, "--json").out)
+
+
+def test_a_trace_that_cannot_be_written(fusewise, tiny_path, tmp_path):
+    ended = fusewise(
+        "bench",
+        tiny_path,
+        "--vs",
+        "none",
+        "--no-weigh",
+        "--runs",
+        "1",
+        "--seconds",
+        "0",
+        "--trace",
+        tmp_path / "no" / "t.json",
+    )
+    assert ended.status == 2
+    assert "t.json" in ended.sentence
+
+
+def test_a_batch_that_a_model_cannot_have(fusewise, tiny_path):
+    ended = fusewise("bench", tiny_path, "--batch", "2")
+    assert ended.status == 2
+    assert "'x' has no name" in ended.sentence

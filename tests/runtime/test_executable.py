@@ -252,7 +252,7 @@ def test_host_step_between_kernels():
     ]
     assert all(t.start_ns <= t.end_ns for t in timings)
     assert all(a.end_ns <= b.start_ns for a, b in itertools.pairwise(timings))
-    assert [len(t.busy_ns) for t in timings] == [2, 1, 2]
+    assert [len(t.shares) for t in timings] == [2, 1, 2]
 
 
 def test_host_step_on_ports_and_host_buffers():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json as text
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -20,6 +23,7 @@ from fusewise.cli.options import (
     Tune,
     options_of,
 )
+from fusewise.files import write_text
 
 __all__ = ["bench"]
 
@@ -28,6 +32,14 @@ Versus = Annotated[
 ]
 Runs = Annotated[int, typer.Option("--runs", min=1, help="At least so many timed runs of each runtime.")]
 Seconds = Annotated[float, typer.Option("--seconds", min=0.0, help="At least so many timed seconds of each runtime.")]
+Batch = Annotated[
+    int | None, typer.Option("--batch", min=1, help="Samples in each input (zoo models, or a named first dimension).")
+]
+Profile = Annotated[bool, typer.Option("--profile", help="Print where the time goes: a roofline of every group.")]
+TraceFile = Annotated[
+    Path | None,
+    typer.Option("--trace", metavar="FILE.json", help="Write one run's kernels, worker by worker, for Perfetto."),
+]
 Weigh = Annotated[bool, typer.Option("--weigh/--no-weigh", help="Measure load time and peak memory too.")]
 
 
@@ -37,10 +49,13 @@ def bench(
     vs: Versus = "onnxruntime",
     shape: Shapes = None,
     symbol: Symbols = None,
+    batch: Batch = None,
     threads: Threads = None,
     runs: Runs = 50,
     seconds: Seconds = 3.0,
     weigh: Weigh = True,
+    profile: Profile = False,
+    trace: TraceFile = None,
     seed: Seed = 0,
     exact: Exact = False,
     disable: Disable = None,
@@ -51,14 +66,19 @@ def bench(
 ) -> None:
     """Time MODEL here and in other runtimes, in turn, on the same inputs and threads."""
     from fusewise import api
+    from fusewise.bench.batch import batched
     from fusewise.bench.timing import Budget
     from fusewise.cli.show import print_json, progress
 
     options = options_of(context)
+    subject: Any = model
+    if batch is not None:
+        subject, symbols = batched(model, batch)
+        options = replace(options, symbols={**options.symbols, **symbols})
     peers = tuple(name.strip() for name in vs.split(",") if name.strip() not in ("", "none"))
     with progress() as report:
         found = api.bench(
-            model,
+            subject,
             options,
             against=peers,
             seed=seed,
@@ -66,10 +86,19 @@ def bench(
             weigh=weigh,
             progress=report,
         )
+        if profile or trace is not None:
+            report("profiling", 1.0)
+            figures, events = api.profile(subject, options, seed=seed, tune=0.0)
+    if trace is not None:
+        write_text(trace, text.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
+    if profile:
+        found["profile"] = figures
     if json:
         print_json(found)
     else:
         _show(found)
+        if profile:
+            _show_roofline(found["profile"])
 
 
 def _show(found: dict[str, Any]) -> None:
@@ -94,3 +123,33 @@ def _show(found: dict[str, Any]) -> None:
 
 def _runs(found: dict[str, Any]) -> int:
     return int(found["runtimes"]["fusewise"]["runs"])
+
+
+_MOST_ROWS, _MOST_NAMES = 40, 3
+
+
+def _show_roofline(found: dict[str, Any]) -> None:
+    """The groups that take longest, each with its share of what the machine can do."""
+    from fusewise.cli.show import table
+
+    machine = found["machine"]
+    rows = [
+        (
+            row["operators"][:40],
+            f"{row['ms']:.3f}",
+            f"{row['share']:.1%}",
+            f"{row['gflops']:.1f}",
+            f"{row['gbs']:.1f}",
+            f"{row['peak']:.0%} {row['bound']}",
+            ", ".join(kernel.split()[0] for kernel in row["kernels"])[:30],
+            ", ".join(row["nodes"][:_MOST_NAMES]) + (" ..." if len(row["nodes"]) > _MOST_NAMES else ""),
+        )
+        for row in found["groups"][:_MOST_ROWS]
+    ]
+    title = (
+        f"{found['ms']:.2f} ms, {found['gflops']:.0f} GFLOP/s; this machine with {machine['threads']} threads: "
+        f"{machine['gflops']:.0f} GFLOP/s, copies {machine['copy_gbs']:.1f} GB/s"
+    )
+    table(("group", "ms", "share", "GFLOP/s", "GB/s", "of peak", "kernel", "nodes"), rows, title, words=(0, 5, 6, 7))
+    if len(found["groups"]) > _MOST_ROWS:
+        typer.echo(f"{len(found['groups']) - _MOST_ROWS} more groups; --json has them all")

@@ -50,7 +50,8 @@ class BuildFigures:
 
 @dataclass(frozen=True, slots=True)
 class StepTiming:
-    """One step of one run. Times are nanoseconds of the monotonic clock; `busy_ns` has each worker's own share of the work.
+    """One step of one run. Times are nanoseconds of the monotonic clock; `shares` has when each worker began its
+    own share of the work, and when it ended.
 
     `step` counts the program's steps, `group` is the group it runs, `native` tells kernels from host steps.
     """
@@ -61,7 +62,7 @@ class StepTiming:
     native: bool
     start_ns: int
     end_ns: int
-    busy_ns: tuple[int, ...]
+    shares: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -335,9 +336,9 @@ class Executable:
         shared_pool().run(part.table, workers, clock)
         for number, row in enumerate(clock, start=part.first):
             step = self._machine.program.steps[number]
-            busy = tuple(int(end - start) for start, end in row)
+            shares = tuple((int(start), int(end)) for start, end in row)
             label = step.label if isinstance(step, NativeStep) else ""
-            timings.append(StepTiming(number, label, step.group, True, int(row.min()), int(row.max()), busy))
+            timings.append(StepTiming(number, label, step.group, True, int(row.min()), int(row.max()), shares))
 
     def _result(
         self, port: Port, caller: Mapping[int, np.ndarray], objects: Mapping[str, Any], values: list[Any]
@@ -361,4 +362,4 @@ def _call(
     call.run(moving, objects)
     if timings is not None:
         end = time.monotonic_ns()
-        timings.append(StepTiming(number, call.label, call.group, False, start, end, (end - start,)))
+        timings.append(StepTiming(number, call.label, call.group, False, start, end, ((start, end),)))

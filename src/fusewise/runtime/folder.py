@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["KeptFile", "cache_folder", "folder_fault", "kept_files", "removed", "trim"]
+__all__ = ["KeptFile", "cache_folder", "first_only", "folder_fault", "kept_files", "removed", "trim"]
 
 _ABANDONED_S = 3600.0
 
@@ -32,6 +32,18 @@ def folder_fault(folder: Path, *, create: bool = True) -> str:
     if not stat.S_ISDIR(status.st_mode) or shared or foreign:
         return "is not a folder that only you can write to, and what it holds would be trusted"
     return ""
+
+
+def first_only(warn: Callable[[str], None]) -> Callable[[str], None]:
+    """`warn`, for the first sentence alone: what keeps one part of the cache from being used keeps the others too."""
+    said: list[str] = []
+
+    def once(sentence: str) -> None:
+        if not said:
+            said.append(sentence)
+            warn(sentence)
+
+    return once
 
 
 def cache_folder(cache: bool | str | Path) -> Path | None:

@@ -1,0 +1,102 @@
+"""Where the time goes: every group once, its work counted by hand, shares of what the machine can do, events for Perfetto."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fusewise import api
+from fusewise.bench.limits import MachineLimits, machine_limits
+from fusewise.bench.roofline import profile, roofline, trace_events
+from fusewise.ir.dtypes import INT64
+from fusewise.lower.account import Account, accounts
+from fusewise.ops.build import GraphBuilder
+from fusewise.runtime.executable import StepTiming
+
+LIMITS = MachineLimits(gflops=100.0, copy_gbs=10.0)
+
+
+@pytest.fixture(scope="module")
+def model() -> api.Model:
+    """relu(x @ w), rows of it picked, sorted on the host."""
+    b = GraphBuilder("net")
+    product = b.op("MatMul", b.input("x", (32, 64)), b.constant(np.ones((64, 48), np.float32)))
+    picked = b.op("Gather", b.op("Relu", product), b.input("rows", (3,), INT64))
+    best, _ = b.op("TopK", picked, b.constant([5]), outputs=2)
+    return api.compile(b.finish(picked, best), threads=2, cache=False)
+
+
+def test_work_of_groups_counted_by_hand(model: api.Model) -> None:
+    product, picked, sorted_ = model.executable.contents.program.accounts
+    assert product == Account(
+        "MatMul+Relu", product.nodes, 2 * 32 * 64 * 48 + 32 * 48, 4 * (32 * 64 + 64 * 48 + 32 * 48)
+    )
+    assert len(product.nodes) == 2
+    assert picked.operators == "Gather"
+    assert picked.nbytes == 4 * (3 * 48) + 8 * 3 + 4 * (3 * 48), "only the rows that are picked are read"
+    assert (sorted_.operators, sorted_.flops >= 0) == ("TopK", True)
+
+
+def test_accounts_stay_with_a_compiled_file(model: api.Model, tmp_path) -> None:
+    model.save(tmp_path / "m.fw")
+    opened = api.open_compiled(tmp_path / "m.fw").executable.contents.program
+    assert opened.accounts == model.executable.contents.program.accounts
+    assert [getattr(step, "way", "host") for step in opened.steps] == [
+        getattr(step, "way", "host") for step in model.executable.contents.program.steps
+    ]
+
+
+def test_what_has_no_known_size_counts_nothing() -> None:
+    b = GraphBuilder()
+    from fusewise.ir.partition import singletons
+
+    graph = b.finish(b.op("Relu", b.input("x", ("n", 3))))
+    assert [(a.flops, a.nbytes) for a in accounts(graph, singletons(graph).groups)] == [(0, 0)]
+
+
+def test_shares_of_the_machine(model: api.Model) -> None:
+    """Two runs with made-up times: 2 us and 4 us for the product, 1 us for each of the others."""
+    program = model.executable.contents.program
+
+    def run(first: int) -> list[StepTiming]:
+        ends = [first, first + 1000, first + 2000]
+        starts = [0, *ends[:-1]]
+        return [
+            StepTiming(k, "", step.group, k < 2, s, e, ((s, e),))
+            for k, (step, s, e) in enumerate(zip(program.steps, starts, ends, strict=True))
+        ]
+
+    found = roofline(program, [run(2000), run(4000)], LIMITS, 2)
+    assert found["machine"] == {"gflops": 100.0, "copy_gbs": 10.0, "threads": 2}
+    assert found["ms"] == pytest.approx(0.005)
+    first, *others = found["groups"]
+    product = program.accounts[0]
+    assert (first["operators"], first["ms"], first["bound"]) == ("MatMul+Relu", 0.003, "memory")
+    assert first["gflops"] == pytest.approx(product.flops / 3000)
+    assert first["gbs"] == pytest.approx(product.nbytes / 3000)
+    assert first["peak"] == pytest.approx(max(product.flops / 3000 / 100, product.nbytes / 3000 / 10))
+    assert first["share"] == pytest.approx(0.6)
+    assert {row["operators"] for row in others} == {"Gather", "TopK"}
+    assert [row["kernels"] for row in others if row["operators"] == "TopK"] == [["host"]]
+
+
+def test_events_have_a_lane_for_each_worker(model: api.Model) -> None:
+    feeds = model.random_inputs()
+    found, events = profile(model.executable, feeds, LIMITS, 3)
+    assert {row["group"] for row in found["groups"]} == {0, 1, 2}
+    lanes = [event for event in events if event["ph"] == "M"]
+    assert [event["args"]["name"] for event in lanes] == ["worker 0", "worker 1"]
+    spans = [event for event in events if event["ph"] == "X"]
+    assert len(spans) == 2 + 2 + 1, "two workers on each kernel, one on the host"
+    assert {event["cat"] for event in spans} == {"kernel", "host"}
+    assert all(event["ts"] >= 0 and event["dur"] >= 0 for event in spans)
+    assert min(event["ts"] for event in spans) == 0
+    assert spans[0]["args"]["kernel"].startswith("product")
+    assert trace_events(model.executable.contents.program, []) == []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_machine_has_limits(workers: int) -> None:
+    found = machine_limits(workers)
+    assert found.gflops > 0.1
+    assert found.copy_gbs > 0.01
