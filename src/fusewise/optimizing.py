@@ -19,6 +19,7 @@ from fusewise.passes.pipeline import run as run_passes
 from fusewise.rewrite.cost import Cost, Kernel, Machine, Metric, analytic_metrics, machine_named, parsed_cost
 from fusewise.rewrite.rule import Rule
 from fusewise.rewrite.rules.table import SUBSTITUTIONS, rule_named
+from fusewise.rewrite.saturate.search import Bounds, saturate
 from fusewise.rewrite.search.relaxed import Found, Limits, Step, search
 from fusewise.rewrite.search.split import Each, Task, search_in_pieces
 from fusewise.rewrite.taso.rules import imported_rules
@@ -30,13 +31,14 @@ from fusewise.trace import Trace
 
 __all__ = ["SEARCHES", "Optimization", "SearchOptions", "optimize_graph", "optimized"]
 
-SEARCHES = ("none", "greedy", "relaxed")
+SEARCHES = ("none", "greedy", "relaxed", "saturate")
 MEASURED = ("measured", "onnxruntime")
 """Metrics that are times taken on this machine: in this program, and in ONNX Runtime."""
 
 _TOLERANCE = 1e-4
 _RANKED = 4  # graphs that are timed as a whole, besides the input
 _LARGE, _PIECE = 1000, 40  # nodes
+_NODES_A_GRAPH = 5
 
 Progress = Callable[[str, float], None]
 
@@ -46,7 +48,8 @@ class SearchOptions:
     """How to look for a better graph.
 
     `search`: `none` (passes only), `greedy` (each substitution must gain) or `relaxed`, which follows graphs that cost less
-    than `alpha` times the best so far. It ends after `budget` graphs or `seconds` (None: no limit). `cost` is a weighted sum
+    than `alpha` times the best so far, or `saturate` (egglog), which applies all rules at once and picks from what is equal.
+    It ends after `budget` graphs or `seconds` (None: no limit). `cost` is a weighted sum
     such as `time + 0.1*memory` of `time` (analytic, on `machine`), `flops`, `memory`, `kernels`, `measured` (times in this
     program, here) and `onnxruntime`; the best graphs by a measured cost are timed as a whole, and the input is kept when it is
     the fastest. Graphs of more than 1,000 nodes are cut where fewest substitutions are and searched in pieces; `pieces` cuts
@@ -204,6 +207,8 @@ def _searched(
     alpha = 1.0 if chosen.search == "greedy" else chosen.alpha
     limits = Limits(chosen.budget, chosen.seconds)
     told = None if progress is None else lambda share: progress("searching", share)
+    if chosen.search == "saturate":
+        return saturate(graph, rules, cost, bounds=_bounds(chosen), progress=told)
     largest = chosen.pieces
     if largest is None:
         largest = _PIECE if len(graph.nodes) > _LARGE or chosen.workers > 1 else 0
@@ -214,6 +219,13 @@ def _searched(
             )
     keep = _RANKED if any(metric.name in MEASURED for _, metric in cost.terms) else 1
     return search(graph, rules, cost, alpha=alpha, limits=limits, keep=keep, progress=told)
+
+
+def _bounds(chosen: SearchOptions) -> Bounds:
+    """A graph of a search is about five nodes of classes."""
+    usual = Bounds()
+    seconds = usual.seconds if chosen.seconds is None else chosen.seconds
+    return replace(usual, nodes=_NODES_A_GRAPH * chosen.budget, seconds=seconds)
 
 
 @contextmanager

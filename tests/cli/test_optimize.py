@@ -65,6 +65,15 @@ def test_greedy_does_not_go_up(fusewise, module):
     assert "enlarge-kernel" not in [step["rule"] for step in steps]
 
 
+def test_saturation_finds_the_same(fusewise, module):
+    pytest.importorskip("egglog")
+    ended = fusewise("optimize", module, "--search", "saturate", "--machine", "gpu", "--json")
+    assert ended.status == 0, ended.err
+    found = json.loads(ended.out)
+    assert (found["search"], found["nodes"]) == ("saturate", 2)
+    assert found["speedup"] > 1
+
+
 def test_without_a_search_only_passes_run(fusewise, module, tmp_path):
     ended = fusewise("optimize", module, "-o", tmp_path / "out.onnx", "--json")
     assert ended.status == 0, ended.err

@@ -30,7 +30,8 @@ __all__ = ["optimize"]
 
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write the graph: an .onnx file.")]
 SearchName = Annotated[
-    str, typer.Option("--search", help="none (passes only), greedy or relaxed (goes up to come down).")
+    str,
+    typer.Option("--search", help="none (passes only), greedy, relaxed (goes up to come down) or saturate (egglog)."),
 ]
 Alpha = Annotated[
     float, typer.Option("--alpha", help="Follow graphs that cost less than so many times the best (relaxed).")
@@ -139,7 +140,13 @@ def _show(found: Optimization, model: str, output: Path | None) -> None:
     summary = found.summary
     if found.steps:
         rows = [
-            (f"{step.serial}", step.rule, step.where[0], f"{step.cost_before:.4g}", f"{step.cost_after:.4g}")
+            (
+                f"{step.serial}",
+                step.rule,
+                step.where[0] if step.where else "",
+                f"{step.cost_before:.4g}",
+                f"{step.cost_after:.4g}",
+            )
             for step in found.steps
         ]
         table(("", "substitution", "at", "before", "after"), rows, words=(1, 2))

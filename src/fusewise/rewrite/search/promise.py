@@ -77,7 +77,7 @@ class Promises:
         if not _is_large(kind):
             return Constant(np.asarray(term.function(match)))
         made_of = (f"{x in known and recipe_of(x, known[x])}" for x in values)
-        recipe = _digest(repr((id(term), term.name, attributes)), *made_of)
+        recipe = _digest(repr((id(term), term.name, attributes, kinds)), *made_of)
         return Promise(kind, recipe, lambda: np.asarray(term.function(match)))
 
 
