@@ -1,0 +1,201 @@
+"""Architecture-aware passes: models in three frameworks' styles under different lists of passes (Verma et al., CF 2022).
+
+    python -m benchmarks.passes [NAME ...] [--styles pytorch,tensorflow,mxnet] [--search SECONDS] [--no-measure] [--json FILE]
+    python -m benchmarks.passes --enabling       # derive select/enabling.toml again, by running every pass
+    python -m benchmarks.passes --agreement      # relevant passes beside the table made by hand
+
+For every model and style: no passes, the paper's baseline BL, the set of the model's family, the passes found relevant, the
+default clean-up, and with --search the order found. Throughput and latency are medians of runs taken in turn, all programs in one
+process; compile time is that of the passes (processor time) and of native code without a cache. The paper's figures are from
+GPUs and another compiler, where its baseline leaves operators unfused too. Run it from the root of the repository.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fusewise import api
+from fusewise.bench.inputs import random_feeds
+from fusewise.bench.power import NOT_HERE, energy_of
+from fusewise.bench.timing import Budget, race
+from fusewise.frontend.bind import bind
+from fusewise.ir.graph import Graph
+from fusewise.measuring import Figures, executable_of, figures_of
+from fusewise.runtime.executable import Executable
+from fusewise.select.enabling import derived, enabling, enabling_toml
+from fusewise.select.pipeline import BL, DEFAULT, FAMILY_SETS, NONE
+from fusewise.select.sequence import Outcome, run_pipeline
+from fusewise.selecting import blocks_of, searched, selection
+from fusewise.zoo.catalogue import MODELS, build
+from fusewise.zoo.scaled import SCALED, scaled
+from fusewise.zoo.styles import STYLES, styled
+
+NETWORKS = ("resnet50", "mobilenet_v2", "ssd_resnet50", "bert_base")
+
+PUBLISHED = {
+    "resnet50": "throughput +24 % (TensorFlow) and +32 % (PyTorch), compile time -15 %",
+    "mobilenet_v2": "compile time -45 %, throughput the same",
+    "ssd_resnet50": "compile time -54 %, throughput the same",
+    "bert_base": "compile time -92 %",
+}
+"""The family's set against BL, on GPUs."""
+
+BUDGET = Budget(runs=12, seconds=1.0, limit_seconds=60.0, warmup=2)
+TABLE = Path("src/fusewise/select/enabling.toml")
+
+
+def outcomes_of(graph: Graph, options: argparse.Namespace) -> dict[str, Outcome]:
+    """What each list of passes makes of a graph; pass times are the least of three runs."""
+    found = selection(graph)
+    family = FAMILY_SETS.get(found.classification.family)
+    pipelines = {"none": NONE, "BL": BL}
+    if family is not None:
+        pipelines[f"family ({family.name})"] = family
+    pipelines |= {"relevance": found.pipeline, "default": DEFAULT}
+    made = {name: least_time(graph, pipeline) for name, pipeline in pipelines.items()}
+    if options.search:
+        outcome, record = searched(graph, found, "latency", seconds=options.search, threads=options.threads)
+        made["searched"] = least_time(graph, outcome.effective) if record["chosen"] == "searched" else made["default"]
+    return made
+
+
+def least_time(graph: Graph, pipeline: Any) -> Outcome:
+    runs = [run_pipeline(pipeline, graph, blocks=blocks_of) for _ in range(3)]
+    return min(runs, key=lambda outcome: outcome.total_ms)
+
+
+def measured(outcomes: dict[str, Outcome], options: argparse.Namespace) -> dict[str, Figures]:
+    """The figures of each list; lists that lead to one program are measured once, and all programs run in turn."""
+    first: dict[str, str] = {}
+    for name, outcome in outcomes.items():
+        first.setdefault(outcome.cost_key, name)
+    distinct = {name: outcomes[name] for name in first.values()}
+    quick = Budget(runs=1, seconds=0.0, limit_seconds=1.0, warmup=0)
+    figures = {name: figures_of(outcome, threads=options.threads, budget=quick) for name, outcome in distinct.items()}
+    models: dict[str, Executable] = {
+        name: executable_of(outcome, threads=options.threads) for name, outcome in distinct.items()
+    }
+    feeds = random_feeds(next(iter(outcomes.values())).graph)
+    timings = race([lambda model=model: model.run(None, feeds) for model in models.values()], BUDGET)
+    for name, timing in zip(models, timings, strict=True):
+        figures[name] = replace(figures[name], p50_ms=timing.p50_ms, p90_ms=timing.p90_ms, p99_ms=timing.percentile(99))
+    return {
+        name: replace(figures[first[outcome.cost_key]], pass_ms=outcome.total_ms) for name, outcome in outcomes.items()
+    }
+
+
+def line(name: str, outcome: Outcome, figures: Figures | None, base: Figures | None, same: str) -> str:
+    nodes = f"{name:16} {len(outcome.graph.nodes):6} {outcome.fusion:10} {outcome.total_ms:9.1f}"
+    if figures is None:
+        return f"{nodes} {same}"
+    total = figures.pass_ms + figures.compile_ms
+    against = ""
+    if base is not None:
+        whole = base.pass_ms + base.compile_ms
+        against = f"{figures.throughput / base.throughput - 1:+9.0%} {total / whole - 1:+9.0%}"
+    return (
+        f"{nodes} {figures.compile_ms:10.0f} {figures.throughput:9.2f} {figures.p50_ms:9.2f} {figures.p90_ms:9.2f} "
+        f"{figures.arena_bytes / 1e6:9.1f} {against:>19} {same}"
+    )
+
+
+def table(name: str, style: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+    graph = api.load(f"zoo:{name}@{style}")
+    outcomes = outcomes_of(graph, options)
+    figures = measured(outcomes, options) if options.measure else {}
+    keys: dict[str, str] = {}
+    rows = []
+    print(f"\n{name} as {style} exports it, {len(graph.nodes)} nodes; published: {PUBLISHED.get(name, 'nothing')}")
+    print(
+        f"{'passes':16} {'nodes':>6} {'fusion':10} {'passes ms':>9} {'compile ms':>10} {'per s':>9} {'p50 ms':>9} {'p90 ms':>9} "
+        f"{'arena MB':>9} {'per s | compile vs BL':>19}"
+    )
+    for label, outcome in outcomes.items():
+        same = keys.setdefault(outcome.key, label)
+        told = "" if same == label else f"same graph as {same}"
+        print(line(label, outcome, figures.get(label), figures.get("BL"), told), flush=True)
+        plain = figures[label].plain if label in figures else {}
+        rows.append(
+            {
+                "model": name,
+                "style": style,
+                "passes": label,
+                "same_as": "" if same == label else same,
+                "nodes": len(outcome.graph.nodes),
+                "order": list(outcome.effective.passes),
+                "unchanged": list(outcome.unchanged),
+                "pass_ms": outcome.total_ms,
+                **plain,
+            }
+        )
+    share = outcomes["relevance"].total_ms / outcomes["default"].total_ms
+    print(f"{'':16} relevance takes {share:.0%} of the default's pass time")
+    return rows
+
+
+def derive() -> None:
+    """Run every pass on members of every family, in every style, and write down which made work for which."""
+    graphs = [scaled(kind, decomposed=form) for kind in SCALED for form in (False, True)]
+    graphs += [styled(scaled(kind), style) for kind in SCALED for style in STYLES if style != "pytorch"]
+    names = ("tinybert", "mobilenet_v3_small", "mobilenet_v1_ssd", "distilbert")
+    graphs += [bind(build(name, decomposed=True), {}, {}) for name in names]
+    TABLE.write_text(enabling_toml(derived(graphs)), encoding="utf-8")
+    print(f"wrote {TABLE}: {sum(map(len, enabling().values()))} pairs")
+
+
+def agreements(names: Iterable[str]) -> None:
+    print(f"{'model':28} {'family':12} {'set':4} {'recall':>6} {'precision':>9}  found only | listed only")
+    for name in names:
+        for style in STYLES:
+            found = selection(api.load(f"zoo:{name}@{style}"))
+            agreed = found.agreement
+            family = f"{name + '@' + style:28} {found.classification.family:12}"
+            if agreed is None:
+                print(f"{family} no table")
+                continue
+            listed = [f"{p}*" if p in agreed.idle else p for p in agreed.listed_only]
+            print(
+                f"{family} {FAMILY_SETS[agreed.family].name:4} {agreed.recall:6.2f} {agreed.precision:9.2f}  "
+                f"{' '.join(agreed.found_only)} | {' '.join(listed)}",
+                flush=True,
+            )
+    print("* has nothing to do on any graph here")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Lists of passes on models in three styles.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"zoo models; by default {', '.join(NETWORKS)}")
+    parser.add_argument("--styles", default=",".join(STYLES))
+    parser.add_argument("--search", type=float, default=0.0, metavar="SECONDS", help="search for an order, so long")
+    parser.add_argument("--no-measure", dest="measure", action="store_false", help="pass times and graphs only")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--enabling", action="store_true", help="derive the enabling table again and write it")
+    parser.add_argument("--agreement", action="store_true", help="compare relevant passes with the published table")
+    parser.add_argument("--json", type=Path, help="also write the rows here")
+    options = parser.parse_args()
+    known = {model.name for model in MODELS}
+    names = options.names or NETWORKS
+    if not known.issuperset(names):
+        parser.error(f"no such model: {', '.join(sorted(set(names) - known))}")
+    if options.enabling:
+        derive()
+        return 0
+    if options.agreement:
+        agreements(names)
+        return 0
+    power = "measured" if energy_of(lambda: None) is not None else NOT_HERE
+    print(f"{options.threads} thread(s); power: {power}")
+    rows = [row for name in names for style in options.styles.split(",") for row in table(name, style, options)]
+    if options.json is not None:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
