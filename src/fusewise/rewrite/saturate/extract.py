@@ -8,8 +8,8 @@ operand.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -173,61 +173,71 @@ def _built(
     given: Mapping[str, str],
     types: Mapping[str, ValueType],
     constants: Mapping[str, Constant],
-) -> Graph | None:
+) -> Graph:
     """The nodes that the outputs need, in order, under names that the first graph gave where it gave any."""
-    maker = {value: choice for choice in choices for value in choice.results.values()}
-    names = dict(given)
-    taken = {*graph.inputs, *graph.outputs, *names.values()}
+    leaves = {*given, *constants}
+    maker = {value: choice for choice in choices for value in choice.results.values() if value not in leaves}
+    names = _Names(dict(given), {*graph.inputs, *graph.outputs, *given.values()}, types)
     for output, value in outputs.items():
-        if value not in names:
-            names[value] = output
+        names.known.setdefault(value, output)
     nodes: list[Node] = []
-    done: set[int] = set()
-    kinds: dict[str, ValueType] = {}
+    for choice in _ordered(maker, outputs.values()):
+        node = choice.node()
+        inputs = tuple(names.of(x) if x else "" for x in node.inputs)
+        results = tuple(
+            names.of(x) if maker.get(x) is choice and x not in node.outputs[:k] else names.unused(x)
+            for k, x in enumerate(node.outputs)
+        )
+        nodes.append(Node(node.op, inputs, results, node.attributes, name=results[0]))
+    for output, value in outputs.items():
+        if names.of(value) != output:
+            nodes.append(Node("Identity", (names.of(value),), (output,), name=output))
+            names.kinds[output] = types[value]
+    kept = {names.of(value): constant for value, constant in constants.items() if value in names.known}
+    kinds = {**names.kinds, **{name: graph.types[name] for name in graph.inputs}}
+    return graph.replace(nodes=tuple(nodes), types=kinds, constants=kept).pruned()
 
-    def called(value: str) -> str:
-        if value and value not in names:
-            name = value
-            while name in taken:
-                name += "_"
-            names[value] = name
-            taken.add(name)
-        if value:
-            kinds[names[value]] = types[value]
-        return names.get(value, "")
 
-    def written(choice: Choice, outputs: tuple[str, ...]) -> tuple[str, ...]:
-        """What a node's results are called; a class that another node makes too, or this one twice, is made there."""
-        found = []
-        for k, value in enumerate(outputs):
-            name = called(value)
-            if maker.get(value) is not choice or value in outputs[:k] or value in given or value in constants:
-                while name in taken:
-                    name += "_"
-                taken.add(name)
-                kinds[name] = types[value]
-            found.append(name)
-        return tuple(found)
-
-    waiting = [(value, False) for value in reversed(list(outputs.values()))]
+def _ordered(maker: Mapping[str, Choice], outputs: Iterable[str]) -> list[Choice]:
+    """The nodes that are needed, each after those that make its operands."""
+    found: list[Choice] = []
+    done: set[Choice] = set()
+    waiting = [(value, False) for value in outputs]
     while waiting:
         value, ready = waiting.pop()
         choice = maker.get(value)
-        if choice is None or id(choice) in done or value in given or value in constants:
+        if choice is None or choice in done:
             continue
-        if not ready:
+        if ready:
+            done.add(choice)
+            found.append(choice)
+        else:
             waiting.append((value, True))
             waiting.extend((x, False) for x in choice.operands if x)
-            continue
-        done.add(id(choice))
-        node = choice.node()
-        inputs, results = tuple(map(called, node.inputs)), written(choice, node.outputs)
-        nodes.append(Node(node.op, inputs, results, node.attributes, name=results[0]))
-    for output, value in outputs.items():
-        if called(value) != output:
-            nodes.append(Node("Identity", (called(value),), (output,), name=output))
-            kinds[output] = types[value]
-    kept = {names[value]: constant for value, constant in constants.items() if names.get(value) in kinds}
-    for name in graph.inputs:
-        kinds[name] = graph.types[name]
-    return graph.replace(nodes=tuple(nodes), types=kinds, constants=kept).pruned()
+    return found
+
+
+@dataclass
+class _Names:
+    """What classes are called in the graph; every name has a type and is given once."""
+
+    known: dict[str, str]
+    taken: set[str]
+    types: Mapping[str, ValueType]
+    kinds: dict[str, ValueType] = field(default_factory=dict)
+
+    def of(self, value: str) -> str:
+        if value not in self.known:
+            self.known[value] = self.unused(value)
+        self.kinds[self.known[value]] = self.types[value]
+        return self.known[value]
+
+    def unused(self, value: str) -> str:
+        """A name of its own; for a result that is made elsewhere too, or not needed."""
+        name = value or "unused"
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        if value:
+            self.kinds[name] = self.types[value]
+        return name
