@@ -60,6 +60,19 @@ def test_the_input_stays_when_nothing_is_faster_as_a_whole(monkeypatch: pytest.M
     assert found.notes == ("the input graph was the fastest when timed as a whole",)
 
 
+def test_the_graph_as_it_was_loaded_may_win_over_what_passes_make_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    build = GraphBuilder("copies")
+    x = build.input("x", (4, 4))
+    graph = build.finish(build.op("Relu", build.op("Identity", x)))
+    monkeypatch.setattr(optimizing, "ranked", lambda graphs, runtime, threads: list(range(len(graphs)))[::-1])
+    monkeypatch.setattr(optimizing, "in_fusewise", lambda *_: lambda kernel, graph: 1.0)
+    found = optimized(graph, search="relaxed", cost="measured")
+    assert found.graph is graph
+    assert found.cost_before == found.cost_after
+    monkeypatch.setattr(optimizing, "ranked", lambda graphs, runtime, threads: list(range(len(graphs))))
+    assert len(optimized(graph, search="relaxed", cost="measured").graph.nodes) == 1
+
+
 def test_what_cannot_be_measured_is_estimated_with_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optimizing, "in_fusewise", lambda *_: lambda kernel, graph: None)
     trace, graph = Trace(), branches()

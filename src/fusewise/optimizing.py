@@ -336,7 +336,7 @@ def _chosen(
         chosen.search,
         str(cost),
         cost.unit,
-        found.cost_before,
+        after if graph is start else found.cost_before,
         after,
         steps,
         found.explored,

@@ -203,3 +203,24 @@ def test_rules_from_a_file_are_verified_and_used(fusewise, write, tmp_path):
     assert [step["rule"] for step in found["substitutions"]] == ["more-1"]
     assert [refused["rule"] for refused in found["rules_refused"]] == ["more-0"]
     assert fusewise("optimize", path, "--rules", tmp_path / "none.pb").status == 2
+
+
+def test_an_old_model_with_regions_stays_loadable(fusewise, write, tmp_path):
+    """It is brought up to the newest operators inside, and written for runtimes that do not have all of those."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("RoiAlign", ["r", "boxes", "which"], ["y"], output_height=2, output_width=2, sampling_ratio=2),
+    ]
+    inputs = {"x": (TensorProto.FLOAT, [1, 2, 8, 8]), "boxes": (TensorProto.FLOAT, [1, 4])}
+    path = write(nodes, inputs, {"y": (TensorProto.FLOAT, [1, 2, 2, 2])}, {"which": np.zeros(1, np.int64)})
+    output = tmp_path / "out.onnx"
+    ended = fusewise("optimize", path, "-o", output)
+    assert ended.status == 0, ended.err
+    assert onnx.load(output).opset_import[0].version == 21
+    feeds = {
+        "x": np.random.default_rng(0).standard_normal((1, 2, 8, 8)).astype(np.float32),
+        "boxes": np.array([[1, 1, 6, 5]], np.float32),
+    }
+    session = onnxruntime.InferenceSession(str(output), providers=["CPUExecutionProvider"])
+    assert session.run(None, feeds)[0].shape == (1, 2, 2, 2)
