@@ -39,6 +39,8 @@ def test_the_published_experiment(fusewise, model):
         assert word in ended.out
     rows = json.loads(fusewise("passes", model, "--experiment", "paper", "--no-measure", "--json").out)["rows"]
     assert len(rows) == 14
+    levels = json.loads(fusewise("passes", model, "--experiment", "levels", "--no-measure", "--json").out)["rows"]
+    assert [row["pipeline"] for row in levels] == ["none", *(f"level-{k}" for k in range(5)), "default"]
 
 
 def test_a_search(fusewise, model, tmp_path):
@@ -54,7 +56,7 @@ def test_lists(fusewise):
     ended = fusewise("passes", "--list")
     assert "FuseOps" in ended.out
     assert "nothing: there is one back end" in ended.out
-    assert len(json.loads(fusewise("passes", "--list", "--json").out)["pipelines"]) == 14
+    assert len(json.loads(fusewise("passes", "--list", "--json").out)["pipelines"]) == 19
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,7 @@ def test_lists(fusewise):
     [
         (("--family", "ResNett"), "no family called 'ResNett'; the nearest are ResNet"),
         (("--objective", "latancy"), "no objective 'latancy'; did you mean 'latency'"),
-        (("--experiment", "mine"), "no experiment 'mine'; there is 'paper'"),
+        (("--experiment", "mine"), "no experiment 'mine'; there are paper, levels"),
         (("-o", "pipeline.txt"), "must end in .toml"),
         (("--state", "absent/s.json", "--search", "1", "--objective", "estimate"), "cannot write"),
     ],

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from fusewise.errors import UsageError
 from fusewise.ir.graph import Graph
 from fusewise.passes.pipeline import run
-from fusewise.select.pipeline import DEFAULT, FAMILY_SETS, PAPER, Pipeline, pipeline_named
+from fusewise.select.pipeline import DEFAULT, FAMILY_SETS, LEVELS, PAPER, Pipeline, pipeline_named
 from fusewise.select.sequence import graph_key, run_pipeline
 from fusewise.selecting import blocks_of
 from fusewise.trace import INTER_BLOCK
@@ -33,6 +35,18 @@ def test_the_published_lists() -> None:
         Pipeline("mine", ("FuseOp",))
     with pytest.raises(UsageError, match="is fused 'as asked'.* not 'well'"):
         Pipeline("mine", (), fusion="well")
+
+
+def test_optimisation_levels_add_passes() -> None:
+    names = [set(level.passes) for level in LEVELS]
+    assert all(lower <= higher for lower, higher in itertools.pairwise(names))
+    assert names[0] == {"SimplifyInference", "SimplifyExpr"}
+    assert "FuseOps" in names[1]
+    assert "FoldConstant" in names[2] - names[1]
+    assert "CombineParallelDense" in names[4] - names[3]
+    plain = scaled("squeezenet")
+    keys = [run_pipeline(level, plain).key for level in LEVELS]
+    assert keys[1] == keys[2] != keys[0]
 
 
 def test_default_is_the_clean_up(graph: Graph) -> None:

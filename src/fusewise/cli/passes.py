@@ -34,7 +34,8 @@ Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Write the pipeline: a .toml file for compile --passes.")
 ]
 ExperimentName = Annotated[
-    str | None, typer.Option("--experiment", metavar="paper", help="Compare the published lists of passes.")
+    str | None,
+    typer.Option("--experiment", metavar="paper|levels", help="Compare the published lists, or optimisation levels."),
 ]
 ObjectiveName = Annotated[
     str,
@@ -90,11 +91,12 @@ def passes(
         raise UsageError("give a model, or --list for all passes")
     if output is not None and output.suffix != ".toml":
         raise UsageError(f"the name of a pipeline file must end in .toml, not {output.name!r}")
-    if experiment not in (None, "paper"):
-        raise UsageError(f"there is no experiment {experiment!r}; there is 'paper'")
     from fusewise import selecting
     from fusewise.select.objective import objective_named
+    from fusewise.select.pipeline import EXPERIMENTS
 
+    if experiment is not None and experiment not in EXPERIMENTS:
+        raise UsageError(f"there is no experiment {experiment!r}; there are {', '.join(EXPERIMENTS)}")
     objective_named(objective)
     workers = threads_of(threads)
     graph = api.load(model, shapes=shapes_of(shape), symbols=symbols_of(symbol))
@@ -102,6 +104,7 @@ def passes(
         if experiment is not None:
             rows = selecting.experiment(
                 graph,
+                EXPERIMENTS[experiment],
                 approximate=approximate,
                 look_inside=look_inside,
                 measure=measure,
@@ -148,7 +151,7 @@ def _save(output: Path, found: Selection, model: str) -> None:
 def _list(json: bool) -> None:
     from fusewise.cli.show import print_json, table
     from fusewise.passes.published import step_named, step_names
-    from fusewise.select.pipeline import PAPER
+    from fusewise.select.pipeline import LEVELS, PAPER
 
     steps = [step_named(name) for name in step_names()]
     if json:
@@ -156,7 +159,7 @@ def _list(json: bool) -> None:
         print_json(
             {
                 "passes": [{key: getattr(step, key) for key in keys} for step in steps],
-                "pipelines": [{"name": p.name, "about": p.about, "passes": p.passes} for p in PAPER],
+                "pipelines": [{"name": p.name, "about": p.about, "passes": p.passes} for p in (*PAPER, *LEVELS)],
             }
         )
         return
@@ -167,7 +170,7 @@ def _list(json: bool) -> None:
     )
     table(
         ("pipeline", "passes", "about"),
-        [(p.name, str(len(p.passes)), p.about) for p in PAPER],
+        [(p.name, str(len(p.passes)), p.about) for p in (*PAPER, *LEVELS)],
         words=(0, 2),
     )
 

@@ -17,7 +17,17 @@ from fusewise.errors import UsageError
 from fusewise.passes.catalogue import CATALOGUE
 from fusewise.passes.published import step_named
 
-__all__ = ["BY_HINT", "DEFAULT", "FAMILY_SETS", "FUSIONS", "PAPER", "Pipeline", "pipeline_named"]
+__all__ = [
+    "BY_HINT",
+    "DEFAULT",
+    "EXPERIMENTS",
+    "FAMILY_SETS",
+    "FUSIONS",
+    "LEVELS",
+    "PAPER",
+    "Pipeline",
+    "pipeline_named",
+]
 
 BY_HINT = "as asked"
 FUSIONS = (BY_HINT, "dnnfusion", "patterns", "none")
@@ -119,6 +129,23 @@ PO = (
 
 NONE = Pipeline("none", (), about="the graph as it was loaded, a kernel for each operator")
 
+_RELAY = (
+    "RemoveUnusedFunctions SimplifyInference DynamicToStatic EliminateCommonSubexpr SimplifyExpr CombineParallelConv2D"
+    " CombineParallelDense CombineParallelBatchMatmul FoldConstant ForwardFoldScaleAxis BackwardFoldScaleAxis CanonicalizeCast"
+    " CanonicalizeOps AlterOpLayout FastMath FoldConstant FuseOps"
+).split()
+"""The order in which TVM ran its passes in early 2022; each takes part from its declared level on, FuseOps from level 1."""
+
+LEVELS: tuple[Pipeline, ...] = tuple(
+    Pipeline(
+        f"level-{level}",
+        tuple(name for name in _RELAY if (step_named(name).level or int(name == "FuseOps")) <= level),
+        about=f"the published passes of level {level} and below, in TVM's order",
+    )
+    for level in range(5)
+)
+"""What `--experiment levels` compares."""
+
 DEFAULT = Pipeline(
     "default",
     tuple(row.name for row in CATALOGUE),
@@ -128,7 +155,10 @@ DEFAULT = Pipeline(
 )
 
 PAPER: tuple[Pipeline, ...] = (NONE, BL, *AS, *PO, RN, MN, SSD, BR, AD, DEFAULT)
-"""Every pipeline that has a name, which is what `--experiment paper` compares."""
+"""What `--experiment paper` compares."""
+
+EXPERIMENTS: Mapping[str, tuple[Pipeline, ...]] = MappingProxyType({"paper": PAPER, "levels": (NONE, *LEVELS, DEFAULT)})
+"""Lists of passes to compare, by the name of the comparison."""
 
 FAMILY_SETS: Mapping[str, Pipeline] = MappingProxyType({"ResNet": RN, "MobileNet": MN, "SSD": SSD, "BERT": BR})
 """Which passes matter for which family, as the paper classifies them by hand."""
@@ -136,10 +166,12 @@ FAMILY_SETS: Mapping[str, Pipeline] = MappingProxyType({"ResNet": RN, "MobileNet
 
 def pipeline_named(name: str) -> Pipeline:
     """The pipeline called `name`, in any case; `UsageError` with the nearest names when there is none."""
-    known = {pipeline.name.lower(): pipeline for pipeline in PAPER}
+    known = {pipeline.name.lower(): pipeline for pipeline in (*PAPER, *LEVELS)}
     found = known.get(name.lower())
     if found is None:
         near = [known[key].name for key in difflib.get_close_matches(name.lower(), known, n=2, cutoff=0.3)]
-        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(p.name for p in PAPER)}"
+        hint = (
+            f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(p.name for p in known.values())}"
+        )
         raise UsageError(f"there is no pipeline called {name!r}; {hint}")
     return found
