@@ -35,6 +35,8 @@ NOTHING = [
     "a, b = Split(x) {axis=-1, num_outputs=2}\ny = Concat(a, b) {axis=2}",
     "constant n: int64[1] = [0]\na = Unsqueeze(x, n)\ny = ReduceMean(a, n) {keepdims=0}",
     "y = ReduceSum(x) {noop_with_empty_axes=1}",
+    "y = AveragePool(x) {kernel_shape=[1]}",
+    "y = MaxPool(x) {kernel_shape=[1], strides=[1], pads=[0, 0]}",
 ]
 
 
@@ -132,6 +134,9 @@ def test_outputs_keep_their_names(rewrites: Any) -> None:
         "input z: float32[2,1,4]\na = Concat(x, z) {axis=1}\nu, y = Split(a) {axis=1, num_outputs=2}\nreturn u, y",
         "constant c: bool[4] = [true, false, true, true]\ninput z: float32[2,3,4]\ny = Where(c, x, z)",
         "constant n: int64[1] = [1]\ny = ReduceMean(x, n)",
+        "w = AveragePool(x) {kernel_shape=[3], pads=[1, 1]}\ny = Relu(w)",
+        "w = MaxPool(x) {kernel_shape=[1], strides=[2]}\ny = Relu(w)",
+        "y, places = MaxPool(x) {kernel_shape=[1]}\nreturn y, places",
         "input z: float32[1,8,1]\nconstant n: int64[1] = [2]\ny = ReduceL1(z, n)",
         "constant s: int64[2] = [6, 4]\na = Reshape(x, s)\ny = Flatten(a) {axis=0}\nreturn y, a",
     ],

@@ -138,6 +138,16 @@ def _over_one(edit: Edit, node: Node) -> Change | None:
     return Change((node,), "one element each", (rebuilt(node, "Reshape", (node.inputs[0], shape)),))
 
 
+def _window_of_one(edit: Edit, node: Node) -> Change | None:
+    """Pooling over windows of one element each."""
+    alone = all(extent == 1 for extent in node.attribute("kernel_shape", ()))
+    if not alone or len(node.outputs) > 1 or not edit.same_type(node.inputs[0], node.outputs[0]):
+        return None
+    padded = any(node.attribute("pads", ())) or node.attribute("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+    strided = any(step != 1 for step in node.attribute("strides", ()))
+    return None if padded or strided else _same(node, "windows of one element")
+
+
 def _concat_of_split(edit: Edit, node: Node) -> Change | None:
     """All parts of one Split, in order, along its axis."""
     split = edit.made_by(node.inputs[0], "Split")
@@ -231,6 +241,7 @@ RULES: tuple[LocalRule, ...] = (
     LocalRule("drop-single-part", ("Concat", "Split"), _single_part),
     LocalRule("drop-same-resize", ("Resize",), _same_resize),
     LocalRule("drop-reduction-of-one", _OF_ONE_ITSELF, _over_one),
+    LocalRule("drop-window-of-one", ("AveragePool", "MaxPool"), _window_of_one),
     LocalRule("drop-constant-where", ("Where",), _chosen),
     LocalRule("merge-transposes", ("Transpose",), _transpose),
     LocalRule("merge-reshapes", _RESHAPES, _reshape_twice),
