@@ -119,6 +119,7 @@ class Selection:
     outcome: Outcome
     agreement: Agreement | None
     metrics: Figures | None = None
+    batches: Mapping[str, Any] = field(default_factory=dict)
     search: Mapping[str, Any] = field(default_factory=dict)
     finding_ms: float = 0.0
 
@@ -144,7 +145,7 @@ class Selection:
             ],
             "total_pass_ms": self.outcome.total_ms,
             "finding_ms": self.finding_ms,
-            "metrics": {} if self.metrics is None else self.metrics.plain,
+            "metrics": {**({} if self.metrics is None else self.metrics.plain), **self.batches},
             "agreement": None
             if agreed is None
             else {
@@ -243,6 +244,18 @@ def with_search(found: Selection, graph: Graph, objective: str = "latency", **se
     """The selection with a better order, if the search finds one. `settings` are those of `searched`."""
     outcome, record = searched(graph, found, objective, **settings)
     return replace(found, outcome=outcome, search=record)
+
+
+def best_batch(
+    graph_of: Callable[[int], Graph], batches: Sequence[int], *, threads: int | None = None, seed: int = 0
+) -> dict[str, Any]:
+    """The batch with the highest throughput, and the throughput of each: items per second after the passes that matter."""
+    found = {
+        batch: figures_of(auto(graph_of(batch)), threads=threads, seed=seed, budget=_QUICK).throughput
+        for batch in batches
+    }
+    best = max(found, key=lambda batch: found[batch])
+    return {"best_batch": best, "best_throughput_per_s": found[best], "throughput_by_batch": found}
 
 
 @dataclass(frozen=True)

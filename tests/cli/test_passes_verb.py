@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from onnx import helper
 
 from fusewise import api
 from fusewise.zoo.scaled import Scale, scaled
@@ -50,6 +51,17 @@ def test_a_search(fusewise, model, tmp_path):
     assert ended.status == 0, ended.err
     assert "orders" in ended.out
     assert (tmp_path / "s.json").exists()
+
+
+def test_batches(fusewise, write, model):
+    path = write([helper.make_node("Relu", ["x"], ["y"])], {"x": (1, ["n", 4])}, {"y": (1, ["n", 4])})
+    ended = fusewise("passes", path, "--no-measure", "--batches", "1,3", "--json")
+    metrics = json.loads(ended.out)["metrics"]
+    assert set(metrics["throughput_by_batch"]) == {"1", "3"}
+    assert metrics["best_throughput_per_s"] == max(metrics["throughput_by_batch"].values())
+    assert "best batch" in fusewise("passes", path, "--no-measure", "--batches", "2").out
+    assert "of the form 1,2,4" in fusewise("passes", path, "--no-measure", "--batches", "0").sentence
+    assert "it has one batch" in fusewise("passes", model, "--no-measure", "--batches", "2").sentence
 
 
 def test_lists(fusewise):

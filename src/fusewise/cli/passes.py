@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,6 +58,9 @@ Approximate = Annotated[
 ]
 Inside = Annotated[bool, typer.Option("--look-inside", help="Let passes behind FuseOps rewrite inside fused blocks.")]
 Measure = Annotated[bool, typer.Option("--measure/--no-measure", help="Compile and time what the passes leave.")]
+Batches = Annotated[
+    str | None, typer.Option("--batches", metavar="1,2,4", help="Batches to look for the highest throughput among.")
+]
 List = Annotated[bool, typer.Option("--list", help="List all passes and named pipelines.")]
 
 
@@ -71,6 +75,7 @@ def passes(
     approximate: Approximate = False,
     look_inside: Inside = False,
     measure: Measure = True,
+    batches: Batches = None,
     shape: Shapes = None,
     symbol: Symbols = None,
     threads: Threads = None,
@@ -132,10 +137,40 @@ def passes(
         if measure:
             report("measuring", 1.0)
             found = selecting.with_figures(found, threads=workers, seed=seed)
+        if batches is not None:
+            report("measuring batches", 1.0)
+            told = selecting.best_batch(lambda n: _at_batch(model, n), _numbers(batches), threads=workers, seed=seed)
+            found = replace(found, batches=told)
     if output is not None:
         _save(output, found, model)
     summary = {"model": model, **found.summary, "output": None if output is None else str(output)}
     print_json(summary) if json else _show(found, graph, summary)
+
+
+def _numbers(text: str) -> list[int]:
+    """`1,2,4` as numbers."""
+    parts = text.split(",")
+    if not all(part.isdecimal() and int(part) for part in parts):
+        raise UsageError(f"--batches {text!r} is not of the form 1,2,4")
+    return [int(part) for part in parts]
+
+
+def _at_batch(model: str, batch: int) -> Graph:
+    """A zoo model built for a batch, or a file whose inputs begin with a symbol."""
+    from fusewise import api
+
+    if model.startswith(api.ZOO):
+        from fusewise.zoo.catalogue import build
+
+        return api.load(build(model.removeprefix(api.ZOO), batch=batch))
+    graph = api.read(model)
+    shapes = [getattr(graph.types[name], "shape", None) for name in graph.inputs]
+    symbols = {shape[0] for shape in shapes if shape and isinstance(shape[0], str)}
+    if not symbols:
+        raise UsageError(
+            f"the inputs of {model} do not begin with a symbolic dimension, so it has one batch; leave out --batches"
+        )
+    return api.load(model, symbols=dict.fromkeys(symbols, batch))
 
 
 def _save(output: Path, found: Selection, model: str) -> None:
@@ -214,8 +249,11 @@ def _agreed(agreed: Mapping[str, Any]) -> str:
 
 
 def _measured(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
-    if not metrics:
-        return []
+    batches = []
+    if "best_batch" in metrics:
+        batches = [("best batch", f"{metrics['best_batch']}: {metrics['best_throughput_per_s']:.1f} per second")]
+    if "throughput_per_s" not in metrics:
+        return batches
 
     def told(key: str, unit: str) -> str:
         figure = metrics[key]
@@ -231,6 +269,7 @@ def _measured(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("memory", f"arena {metrics['arena_bytes'] / 1e6:.1f} MB, process {told('peak_rss_mb', 'MB')}"),
         ("power", f"{told('power_w', 'W')}; energy {told('energy_mj', 'mJ a run')}"),
         ("temperature", told("temperature_c", "degrees C")),
+        *batches,
     ]
 
 
