@@ -4,8 +4,9 @@
 
 Each model is counted as exporters wrote it around 2020 (normalisation, activations and attention as primitives, sizes read at
 run time) and as it is built today. `patterns` are the groups that fixed patterns give on the same cleaned graph, `no rewriting`
-those of the planner without the algebraic rules, `ORT` the nodes left in the graph that ONNX Runtime saves after its own
-optimisation. Nothing is run. Needs the `bench` extra for `--ort`.
+those of the planner without the algebraic rules, `on host` those of its groups that are host steps, `heavy` the Many-to-Many
+operators, of which the table of types never lets two into one group, and `ORT` the nodes left in the graph that ONNX Runtime
+saves after its own optimisation. Nothing is run. Needs the `bench` extra for `--ort`.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from typing import Any, NamedTuple
 
 from fusewise import api
 from fusewise.fusion.describe import fusion_figures
+from fusewise.fusion.ecg import ExtendedGraph
 from fusewise.fusion.plan import plan
 from fusewise.ir.graph import Graph
+from fusewise.ops.spec import Mapping
 from fusewise.passes.pipeline import CLEAN, run
 from fusewise.trace import Trace
 from fusewise.zoo.catalogue import MODELS, build
@@ -69,12 +72,15 @@ def counted(name: str, decomposed: bool, with_ort: bool) -> dict[str, Any]:
     begin = time.process_time()
     fused = plan(clean, Trace())
     planning_s = time.process_time() - begin
+    ecg = ExtendedGraph(clean)
     return {
         "model": name,
         "form": "exported" if decomposed else "clean",
         "operators": len(graph.nodes),
         "cleaned": len(clean.nodes),
         **fusion_figures(graph, fused),
+        "host_groups": sum(not ecg.is_native(group.nodes[0]) for group in fused.partition.groups),
+        "heavy": sum(ecg.mapping(n) == Mapping.MANY_TO_MANY for n in range(len(clean.nodes))),
         "without_rewriting": len(plan(plain, Trace()).partition.groups),
         "patterns": len(plan(clean, Trace(), "patterns").partition.groups),
         "onnxruntime": _onnxruntime_nodes(graph) if with_ort else None,
@@ -110,6 +116,8 @@ HEADINGS = (
     "cleaned",
     "groups",
     "rate",
+    "on host",
+    "heavy",
     "no rewriting",
     "patterns",
     "ORT",
@@ -134,6 +142,8 @@ def row(found: dict[str, Any]) -> tuple[str, ...]:
         str(found["cleaned"]),
         str(found["group_count"]),
         f"{found['fusion_rate']:.1f}",
+        str(found["host_groups"]),
+        str(found["heavy"]),
         str(found["without_rewriting"]),
         str(found["patterns"]),
         _or_dash(found["onnxruntime"]),

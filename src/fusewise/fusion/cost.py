@@ -56,6 +56,13 @@ class Costs:
 
 def estimate_ns(ecg: ExtendedGraph, nodes: Sequence[int]) -> float:
     """The analytic estimate of a group's cost in nanoseconds, its heavy operator's own work left out."""
+    key = tuple(nodes)
+    if key not in ecg.estimates:
+        ecg.estimates[key] = _estimated_ns(ecg, key)
+    return ecg.estimates[key]
+
+
+def _estimated_ns(ecg: ExtendedGraph, nodes: tuple[int, ...]) -> float:
     if not ecg.is_native(nodes[0]):
         return HOST_START_NS
     inside, members = {v for n in nodes for v in ecg.node(n).writes}, frozenset(nodes)

@@ -23,9 +23,13 @@ __all__ = ["ExtendedGraph"]
 
 @dataclass
 class ExtendedGraph:
-    """A graph and what is derived of it; operators are named by their index into `graph.nodes`."""
+    """A graph and what is derived of it; operators are named by their index into `graph.nodes`.
+
+    `estimates` keeps costs of groups, in nanoseconds, for whoever estimates them (`cost`).
+    """
 
     graph: Graph
+    estimates: dict[tuple[int, ...], float] = field(default_factory=dict)
     _types: dict[int, Mapping] = field(default_factory=dict)
     _edges: dict[int, dict[str, Mapping]] = field(default_factory=dict)
     _nests: dict[int, bool] = field(default_factory=dict)
