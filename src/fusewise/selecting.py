@@ -31,7 +31,7 @@ from fusewise.select.objective import Objective, objective_named
 from fusewise.select.order import Searched, Tried, search_orders, tried_from
 from fusewise.select.pipeline import DEFAULT, FAMILY_SETS, PAPER, Pipeline, pipeline_named
 from fusewise.select.pipeline_file import read_pipeline
-from fusewise.select.relevance import Agreement, agreement, matches, relevance
+from fusewise.select.relevance import Agreement, agreement, candidates, matches, relevance
 from fusewise.select.sequence import Outcome, run_pipeline
 from fusewise.trace import Trace
 
@@ -63,13 +63,13 @@ def blocks_of(graph: Graph) -> Iterable[Iterable[str]]:
 
 
 def auto(graph: Graph, trace: Trace | None = None, *, exact: bool = False) -> Outcome:
-    """The clean-up with the passes that matter for this graph: those with matches, and those that others make matches for.
+    """The clean-up with the passes that may matter for this graph: those with matches, and those that others may make some for.
 
     In the end every pass that was left out is asked once more; should one have something to do after all, it takes part.
     """
     decisions = Trace() if trace is None else trace
     start = (decisions.gates, len(decisions.events))
-    chosen = set(relevance(graph, enabling()).names).intersection(DEFAULT.passes)
+    chosen = set(candidates(graph, enabling(), DEFAULT.passes))
     while True:
         names = tuple(name for name in DEFAULT.passes if name in chosen)
         decisions.gates = start[0]

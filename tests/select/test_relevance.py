@@ -10,7 +10,7 @@ from fusewise.ops.build import GraphBuilder
 from fusewise.passes.published import step_named, step_names
 from fusewise.select.enabling import derived, enabling, enabling_toml
 from fusewise.select.pipeline import DEFAULT
-from fusewise.select.relevance import agreement, distinct_names, matches, relevance
+from fusewise.select.relevance import agreement, candidates, distinct_names, matches, relevance
 from fusewise.select.sequence import run_pipeline
 from fusewise.selecting import auto, selection
 from fusewise.zoo.scaled import SCALED, scaled
@@ -32,6 +32,14 @@ def test_what_others_make_work_for_is_found_too() -> None:
     assert found.enabled["absorb_bias"] == found.enabled["CanonicalizeOps"]
     assert "BackwardFoldScaleAxis" not in relevance(scaled("resnet"), {}).names
     assert "ConvertLayout" in relevance(styled(scaled("resnet"), "tensorflow"), {}).matched
+
+
+def test_candidates_are_found_without_running_anything() -> None:
+    graph = styled(scaled("resnet"), "tensorflow")
+    assert set(candidates(graph, {}, DEFAULT.passes)) < set(candidates(graph, enabling(), DEFAULT.passes))
+    assert "convert_layout" in candidates(graph, {}, DEFAULT.passes)
+    assert "fold_batch_norm" in candidates(graph, enabling(), DEFAULT.passes)
+    assert "recognise_attention" not in candidates(graph, enabling(), ("recognise_attention",))
 
 
 def test_nothing_is_relevant_where_nothing_is_to_do() -> None:

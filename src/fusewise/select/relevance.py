@@ -17,7 +17,7 @@ from fusewise.passes.published import PUBLISHED, step_named, step_names
 from fusewise.select.pipeline import FAMILY_SETS
 from fusewise.trace import Trace
 
-__all__ = ["Agreement", "Relevance", "agreement", "distinct_names", "matches", "relevance"]
+__all__ = ["Agreement", "Relevance", "agreement", "candidates", "distinct_names", "matches", "relevance"]
 
 
 _Told = TypeVar("_Told", int, str)
@@ -73,6 +73,16 @@ def relevance(graph: Graph, enables: Mapping[str, Sequence[str]]) -> Relevance:
                 enabled[other] = name
                 waiting.append((other, after))
     return Relevance(_with_twins(matched, functions), _with_twins(enabled, functions))
+
+
+def candidates(graph: Graph, enables: Mapping[str, Sequence[str]], names: Sequence[str]) -> tuple[str, ...]:
+    """Those of `names` that have a match, or might have one behind others: the table is believed, and nothing is run."""
+    wanted = {step_named(name).function: name for name in names}
+    known = {name: function for name in distinct_names() if (function := step_named(name).function) in wanted}
+    found = [name for name, function in known.items() if matches(function, graph)]
+    for name in found:  # grows as it is read
+        found.extend(other for other in enables.get(name, ()) if other in known and other not in found)
+    return tuple(name for name in names if any(known[other] is step_named(name).function for other in found))
 
 
 def _with_twins(found: Mapping[str, _Told], functions: Mapping[str, Pass]) -> dict[str, _Told]:
