@@ -21,17 +21,17 @@ __all__ = ["MARGIN", "difference", "ranked", "timed"]
 MARGIN = 0.02
 """What another graph must gain on the input: more than timing is good for."""
 
-RANKING = Budget(runs=10, seconds=1.0, limit_seconds=20.0, warmup=2)
+RANKING = Budget(runs=20, seconds=1.0, limit_seconds=30.0, warmup=2)
 
 
 def ranked(graphs: Sequence[Graph], runtime: str, threads: int) -> list[int]:
     """The numbers of the graphs, the fastest first. The last is the input: the others must gain `MARGIN` on it.
 
-    Their shortest runs are compared: what else a machine does only ever adds.
+    Both the shortest run and the median must gain: what else a machine does adds to the one, chance helps the other.
     """
-    handicap = [1.0 + MARGIN] * (len(graphs) - 1) + [1.0]
-    times = [timing.min_ms for timing in timed(graphs, runtime, threads, RANKING)]
-    return sorted(range(len(graphs)), key=lambda k: times[k] * handicap[k])
+    *others, start = timed(graphs, runtime, threads, RANKING)
+    shares = [max(t.min_ms / start.min_ms, t.p50_ms / start.p50_ms) * (1.0 + MARGIN) for t in others]
+    return sorted(range(len(graphs)), key=lambda k: shares[k] if k < len(shares) else 1.0)
 
 
 def timed(graphs: Sequence[Graph], runtime: str, threads: int, budget: Budget) -> tuple[Timing, ...]:
