@@ -1,20 +1,22 @@
 """Improve a plan of a network that is too wide for one shortest path: solve windows of it exactly, one after another.
 
-A window is a run of consecutive groups of the plan. What lies before it is an ideal, and so is what lies before its end; the
-shortest path between the two is the best way to plan the operators of the window. The order of the plan is drawn anew each time,
-so that windows meet different neighbours; each window is solved with a limit of steps, and shrinks when it is too wide.
+The start is a local search from orders of the operators, each cut where it is best (`exact_orders`). A window is a run of
+consecutive groups of the plan. What lies before it is an ideal, and so is what lies before its end; the shortest path between the
+two is the best way to plan the operators of the window. The order of the plan is drawn anew each time, so that windows meet
+different neighbours; each window is solved with a limit of steps, and shrinks when it is too wide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from fusewise.accel.bits import union_over
 from fusewise.accel.problem import Costs
-from fusewise.accel.search.exact_atoms import Atoms, atoms_of
+from fusewise.accel.search.exact_atoms import Atoms, atoms_of, wake_of
+from fusewise.accel.search.exact_orders import cut_order, drawn_order
 from fusewise.accel.search.exact_path import Limit, LimitReached, Path, shortest_path
 from fusewise.accel.search.local import local_search
 from fusewise.accel.search.result import Budget, Result
@@ -22,33 +24,35 @@ from fusewise.accel.search.run import Progress
 
 __all__ = ["improved"]
 
+_ORDERS = 12
 _SAMPLED_PLANS = 5000
-_WINDOWS = 400
+_WINDOWS = 600
 _STEPS = 10_000
-_OPERATORS = 40
-"""Plans of the local search that gives the start; windows in all; groups tried in one; operators in one at most."""
+_ATOMS = 40
+"""Orders cut and plans of the local search that give the start; windows in all; groups tried in one; atoms in one at most."""
 
 
 def improved(
     costs: Costs, first: Result, windows: int | None, stop: Callable[[], bool], progress: Progress | None = None
 ) -> Result:
-    """A plan no worse than `first`: the best of it and a local search, improved in `windows` windows or until `stop`."""
+    """A plan no worse than `first`: the best of it and a start, improved in `windows` windows or until `stop`."""
     rng = np.random.default_rng(0)
-    sampled = local_search(costs, Budget(_SAMPLED_PLANS), rng, progress=progress)
-    best = min(first, sampled, key=lambda one: one.cost)
-    if sampled.interrupted:
+    start = _start(costs, first, rng, stop, progress)
+    best = min(first, start, key=lambda one: one.cost)
+    if start.interrupted:
         return replace(best, interrupted=True)
-    atoms = atoms_of(costs.problem)
-    groups, cost, history, tried = list(best.groups), best.cost, list(best.history), sampled.plans_evaluated
-    interrupted, most = False, float(_OPERATORS)
+    groups, wake = _aligned(costs, best.groups)
+    atoms = atoms_of(costs.problem, wake)
+    cost, history, tried = costs.total(groups), list(start.history), start.plans_evaluated
+    interrupted, most = False, float(_ATOMS)
     try:
         for _ in range(_WINDOWS if windows is None else windows):
             if stop():
                 break
             order = _drawn(costs, atoms, groups, rng)
-            at, end = _window(order, rng, int(most))
+            at, end = _window(atoms, order, rng, int(most))
             found = _solved(costs, atoms, order, at, end, stop)
-            most = max(4.0, most * 0.9) if found is None else min(most * 1.05, _OPERATORS)
+            most = max(4.0, most * 0.9) if found is None else min(most * 1.05, _ATOMS)
             tried += 1
             if found is not None:
                 groups = order[:at] + found + order[end:]
@@ -65,6 +69,44 @@ def improved(
     return replace(
         best, groups=ordered, cost=cost, plans_evaluated=tried, history=tuple(history), interrupted=interrupted
     )
+
+
+def _start(
+    costs: Costs, first: Result, rng: np.random.Generator, stop: Callable[[], bool], progress: Progress | None
+) -> Result:
+    """A plan to begin with: a local search, from orders that are cut where it is best."""
+    starts: list[Sequence[int]] = []
+    shown: Progress = lambda tried, cost: None if progress is None else progress(tried, min(cost, first.cost))  # noqa: E731
+    try:
+        for _ in range(_ORDERS):
+            groups = cut_order(costs, drawn_order(costs.problem, rng))
+            if groups is None or stop():
+                break
+            starts.append(groups)
+            shown(len(starts), min(map(costs.total, starts)))
+    except KeyboardInterrupt:
+        best = min([first.groups, *starts], key=costs.total)
+        return replace(first, groups=tuple(best), cost=costs.total(best), interrupted=True)
+    if starts:
+        starts.append(first.groups)
+    return local_search(costs, Budget(_SAMPLED_PLANS), rng, progress=shown, starts=starts)
+
+
+def _aligned(costs: Costs, groups: Sequence[int]) -> tuple[list[int], dict[int, int]]:
+    """The groups with operators moved to the one in whose wake they run, where they fit there; and those that now are there."""
+    problem = costs.problem
+    wake, found = wake_of(problem) if costs.in_bytes else {}, set(groups)
+    for v, before in sorted(wake.items()):
+        behind = next(group for group in found if group >> v & 1)
+        ahead = next(group for group in found if group >> before & 1)
+        if behind != ahead and costs.fits(ahead | 1 << v):
+            rest = behind & ~(1 << v)
+            found -= {behind, ahead}
+            found |= {ahead | 1 << v, rest} if rest else {ahead | 1 << v}
+    together = {v: before for v, before in wake.items() if any(g >> v & 1 and g >> before & 1 for g in found)}
+    ordered = problem.ordered(found)
+    assert ordered is not None
+    return list(ordered), together
 
 
 def _drawn(costs: Costs, atoms: Atoms, groups: list[int], rng: np.random.Generator) -> list[int]:
@@ -91,12 +133,13 @@ def _through(atoms: Atoms, done: int) -> int:
     return atoms.operators(atoms.closed(inside, atoms.ready(inside)))
 
 
-def _window(order: list[int], rng: np.random.Generator, most: int) -> tuple[int, int]:
-    """Two places in the order, with at most so many operators between them, but at least two groups."""
+def _window(atoms: Atoms, order: list[int], rng: np.random.Generator, most: int) -> tuple[int, int]:
+    """Two places in the order, with at most so many atoms between them, but at least two groups."""
+    sizes = [atoms.numbers(group).bit_count() for group in order]
     at = int(rng.integers(max(1, len(order) - 1)))
     end, size = at, 0
-    while end < len(order) and (end - at < 2 or size + order[end].bit_count() <= most):
-        size += order[end].bit_count()
+    while end < len(order) and (end - at < 2 or size + sizes[end] <= most):
+        size += sizes[end]
         end += 1
     return at, end
 
@@ -117,4 +160,5 @@ def _solved(
         shortest_path(costs, Limit(_STEPS, stop), path)
     except LimitReached:
         return None
-    return list(path.groups(path.goal))
+    found = list(path.groups(path.goal))
+    return found if all(map(costs.fits, found)) else None

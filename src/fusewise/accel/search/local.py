@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from fusewise.accel.problem import Costs
 from fusewise.accel.search.repair import Repair
 from fusewise.accel.search.result import Budget, Result
 from fusewise.accel.search.run import Progress, Run, Tried, conclude
+from fusewise.accel.search.space import Grouping
 
 __all__ = ["local_search"]
 
@@ -22,8 +23,10 @@ def local_search(
     progress: Progress | None = None,
     *,
     parents: int = 10,
+    starts: Sequence[Grouping] = (),
 ) -> Result:
-    """The best plan found from `parents` (K) random ones. `repair` splits what does not fit, by default at random.
+    """The best plan found from `parents` (K) random ones, or from `starts`. `repair` splits what does not fit, by default at
+    random.
 
     `NoFeasiblePlan` when there is no operator to plan.
     """
@@ -31,7 +34,8 @@ def local_search(
     space, run = repair.space, Run(costs, budget, repair, progress)
 
     def steps() -> Iterator[None]:
-        kept = _best(run.evaluate([space.random(rng) for _ in range(run.left(parents))]), parents)
+        first = list(starts) or [space.random(rng) for _ in range(parents)]
+        kept = _best(run.evaluate(first[: run.left(len(first))]), parents)
         yield
         while True:
             edited = [space.edited(tried.groups, rng) for tried in kept[: run.left(len(kept))]]
