@@ -189,11 +189,11 @@ class _Allowance:
     seconds: float
     progress: Progress
 
-    def before(self, share: float, what: str) -> bool:
-        """Is less than this share of the time over? Tells what is being done."""
-        spent = (time.monotonic() - self.begin) / max(self.seconds, 1e-9)
-        self.progress(what, min(1.0, spent))
-        return spent < share
+    def before(self, share: float, what: str, needed: float = 0.0) -> bool:
+        """Will less than this share of the time be over in `needed` seconds? Tells what is being done."""
+        spent = time.monotonic() - self.begin
+        self.progress(what, min(1.0, spent / max(self.seconds, 1e-9)))
+        return spent + needed < share * self.seconds
 
 
 @dataclass(frozen=True)
@@ -236,12 +236,14 @@ class _Workbench:
 
     def faster_ways(self, first: _Made, time_left: _Allowance) -> dict[str, int]:
         """For each task the fastest of its ways, where that is not the first; measured as long as there is time."""
-        digests = dict.fromkeys(digest for digest, _, _ in first.steps.values())
+        digests, needed = dict.fromkeys(digest for digest, _, _ in first.steps.values()), 0.0
         for number in range(1, _MOST_WAYS):
             asked = [digest for digest in digests if self.database.lookup(self._way_key(digest, number)) is None]
-            if not asked or not time_left.before(_WAYS_SHARE, "measuring kernels"):
+            if not asked or not time_left.before(_WAYS_SHARE, "measuring kernels", needed):
                 break
+            begin = time.monotonic()
             self._measure_ways(first, asked, number, time_left)
+            needed = time.monotonic() - begin
         return {digest: number for digest in digests if (number := self._best_way(digest))}
 
     def _measure_ways(self, first: _Made, asked: Sequence[str], number: int, time_left: _Allowance) -> None:
