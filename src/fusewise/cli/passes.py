@@ -236,9 +236,8 @@ def _show(found: Selection, graph: Graph, summary: Mapping[str, Any]) -> None:
 
 
 def _wrapped(names: Sequence[str]) -> str:
-    """Names, a few to a line, under the column of values."""
-    lines = [", ".join(names[k : k + 6]) for k in range(0, len(names), 6)]
-    return (",\n" + " " * 14).join(lines)
+    """Names, a few to a line."""
+    return ",\n".join(", ".join(names[k : k + 6]) for k in range(0, len(names), 6))
 
 
 def _agreed(agreed: Mapping[str, Any]) -> str:

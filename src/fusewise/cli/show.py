@@ -29,10 +29,11 @@ def _plain(value: Any) -> Any:
 
 
 def facts(rows: Sequence[tuple[str, str]]) -> None:
-    """Names and values, aligned, on stdout."""
+    """Names and values, aligned, on stdout; the lines of a value stand below each other."""
     width = max((len(name) for name, _ in rows), default=0)
     for name, value in rows:
-        sys.stdout.write(f"{name:<{width}}  {value}\n")
+        lines = value.replace("\n", "\n" + " " * (width + 2))
+        sys.stdout.write(f"{name:<{width}}  {lines}\n")
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", words: Sequence[int] = (0,)) -> None:
