@@ -78,7 +78,7 @@ def test_a_damaged_file_is_a_warning(fusewise: Any, filled: ProfileDatabase) -> 
 
 
 def test_tuning_fills_the_database_and_is_remembered(fusewise: Any, tiny_path: Path) -> None:
-    found = json.loads(fusewise("compile", tiny_path, "--tune", "0.3", "--json").out)
+    found = json.loads(fusewise("compile", tiny_path, "--tune", "4", "--json").out)
     assert found["tuning"]["kept"] in ("default", "tuned")
     assert json.loads(fusewise("profile", "info", "--json").out)["entries"] > 0
     assert json.loads(fusewise("compile", tiny_path, "--json").out)["tuning"] == found["tuning"]
