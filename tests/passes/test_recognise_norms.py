@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fusewise.passes.recognise_norms import recognise_norms
+from fusewise.trace import Trace
 
 HEAD = "input x: float32[2,5,12]\nconstant k: int64[1] = [-1]\nconstant e: float32[] = 1e-05\nconstant two: float32[] = 2.0\n"
 WEIGHTS = "constant g: float32[12] = #g\nconstant b: float32[12] = #b\n"
@@ -100,3 +101,38 @@ def test_scale_of_another_shape_stays_outside(rewrites: Any) -> None:
 
 def test_operators_an_older_opset_lacks_are_not_written(refuses: Any) -> None:
     refuses(recognise_norms, f"{HEAD}q = Pow(x, two)\n{ROOT}y = Div(x, r)\nreturn y", opset=22)
+
+
+SCALED_NORM = """
+input x: float32[2,3,4]
+constant s: float32[4] = #s
+constant b: float32[4] = #b
+constant axes: int64[1] = [-1]
+constant e: float32[] = 0.001
+m = ReduceMean(x, axes)
+d = Sub(x, m)
+q = Mul(d, d)
+v = ReduceMean(q, axes)
+w = Add(v, e)
+r = Sqrt(w)
+i = Reciprocal(r)
+k = Mul(i, s)
+n = Mul(m, k)
+o = Sub(b, n)
+p = Mul(x, k)
+y = Add(p, o)
+"""
+
+
+def test_by_the_formula_of_batch_normalisation(parse: Any, same_answers: Any) -> None:
+    graph = parse(SCALED_NORM + "return y")
+    after = recognise_norms(graph, Trace())
+    assert [node.op for node in after.nodes] == ["LayerNormalization"]
+    assert after.nodes[0].inputs == ("x", "s", "b")
+    same_answers(graph, after, False)
+    assert recognise_norms(graph, Trace(limit=0)) is graph
+
+
+@pytest.mark.parametrize("inner", ["d", "k", "n"])
+def test_the_formula_whose_inner_values_others_read(refuses: Any, inner: str) -> None:
+    refuses(recognise_norms, f"{SCALED_NORM}return y, {inner}")

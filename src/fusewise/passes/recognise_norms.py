@@ -102,6 +102,53 @@ def _layer_core(edit: Edit, node: Node) -> Change | None:
     return _normalised(edit, node, "LayerNormalization", x, found, (mean, centred, *found.nodes, *parts[2]))
 
 
+def _scaled_norm(edit: Edit, node: Node) -> Change | None:
+    """x * slope + (bias - mean * slope), slope = scale / deviation: batch normalisation's formula, as TensorFlow has it."""
+    for first, second in (node.inputs, node.inputs[::-1]):
+        product, shift = edit.sole(first, "Mul"), edit.sole(second, "Sub")
+        back = None if shift is None else edit.sole(shift.inputs[1], "Mul")
+        if product is None or shift is None or back is None:
+            continue
+        for x, slope in (product.inputs, product.inputs[::-1]):
+            change = _from_slope(edit, node, (product, back, shift), x, slope)
+            if change is not None:
+                return change
+    return None
+
+
+def _from_slope(edit: Edit, node: Node, around: tuple[Node, Node, Node], x: str, slope: str) -> Change | None:
+    product, back, shift = around
+    scaled = edit.made_by(slope, "Mul")
+    if scaled is None or back.inputs.count(slope) != 1 or edit.reads(slope) != 2 or edit.is_output(slope):
+        return None
+    mean = edit.made_by(next(value for value in back.inputs if value != slope), "ReduceMean")
+    for inverse, scale in (scaled.inputs, scaled.inputs[::-1]):
+        reciprocal = edit.sole(inverse, "Reciprocal")
+        root = None if reciprocal is None else edit.sole(reciprocal.inputs[0], "Sqrt")
+        found = None if root is None else _root_mean_square(edit, root)
+        centred = None if found is None else edit.made_by(found.squared, "Sub")
+        if mean is None or reciprocal is None or found is None or centred is None:
+            continue
+        if centred.inputs != (x, mean.outputs[0]) or mean.inputs[0] != x or _last_axes(edit, mean) != found.axes:
+            continue
+        if edit.is_output(found.squared) or edit.reads(found.squared) != _reads_of_square(found):
+            continue
+        bias = shift.inputs[0]
+        if _fits_norm(edit, x, found.axes, scale) and _fits_norm(edit, x, found.axes, bias):
+            matched = (mean, centred, *found.nodes, reciprocal, scaled, product, back, shift, node)
+            new = rebuilt(node, "LayerNormalization", (x, scale, bias), axis=-found.axes, epsilon=found.epsilon)
+            return Change(matched, "written out", (new,)) if edit.same_type(x, node.outputs[0]) else None
+    return None
+
+
+def _fits_norm(edit: Edit, x: str, axes: int, operand: str) -> bool:
+    """Is a constant of the shape of the last axes?"""
+    kind, own = edit.static(x), edit.static(operand)
+    if kind is None or own is None or operand not in edit.constants:
+        return False
+    return kind.dtype == own.dtype == FLOAT32 and own.dims == kind.dims[kind.rank - axes :]
+
+
 def _rms_core(edit: Edit, node: Node) -> Change | None:
     """The division of x by its root mean square."""
     parts = _divided(edit, node)
@@ -159,6 +206,7 @@ def _take_bias(edit: Edit, node: Node) -> Change | None:
 
 RULES: tuple[tuple[int, LocalRule], ...] = (
     (17, LocalRule("recognise-layer-norm", ("Div", "Mul"), _layer_core)),
+    (17, LocalRule("recognise-scaled-norm", ("Add",), _scaled_norm)),
     (23, LocalRule("recognise-rms-norm", ("Div", "Mul"), _rms_core)),
     (17, LocalRule("norm-takes-scale", ("Mul",), _take_scale)),
     (17, LocalRule("norm-takes-bias", ("Add",), _take_bias)),
