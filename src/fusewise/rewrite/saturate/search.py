@@ -46,7 +46,7 @@ class Bounds:
 
     rounds: int = 8
     nodes: int = 1500
-    seconds: float = 30.0
+    seconds: float = 60.0
     multiple_rounds: int = 2
 
 
