@@ -99,10 +99,20 @@ def test_searches_come_near_the_optimum_and_never_below(name: str, kib: int) -> 
     assert gaps["local"] < 0.05 and gaps["nsga2"] < 0.05
 
 
-def test_local_search_on_efficientnet_b3_is_within_one_per_cent() -> None:
+@pytest.mark.parametrize(
+    "seed", [0, 1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)]
+)
+def test_local_search_on_efficientnet_b3_is_within_one_per_cent(seed: int) -> None:
     optimum = optimum_bytes("efficientnet_b3", 256)
-    found = local_search(costs_of("efficientnet_b3", kib=256), Budget(5000), np.random.default_rng(0))
+    found = local_search(costs_of("efficientnet_b3", kib=256), Budget(5000), np.random.default_rng(seed))
     assert found.plans_evaluated == 5000 and found.cost < 1.01 * optimum
+
+
+def test_local_search_takes_plans_to_start_from() -> None:
+    costs = costs_of("mobilenet_v2")
+    good = local_search(costs, Budget(800), np.random.default_rng(0))
+    found = local_search(costs, Budget(20), np.random.default_rng(1), starts=[good.groups, costs.problem.singletons()])
+    assert found.history[0] == (1, good.cost) and found.cost <= good.cost and found.plans_evaluated == 20
 
 
 @pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)

@@ -1,4 +1,4 @@
-"""Local search: K plans, each changed by one random edit at a time, the best K different ones kept."""
+"""Local search: K plans, each changed by a random edit or a few at a time, the best K different ones kept."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from fusewise.accel.problem import Costs
 from fusewise.accel.search.repair import Repair
 from fusewise.accel.search.result import Budget, Result
 from fusewise.accel.search.run import Progress, Run, Tried, conclude
-from fusewise.accel.search.space import Grouping
+from fusewise.accel.search.space import Grouping, Space
 
 __all__ = ["local_search"]
+
+_AGAIN = 0.35
+"""How often an edited plan is edited once more before it is evaluated."""
 
 
 def local_search(
@@ -38,11 +41,19 @@ def local_search(
         kept = _best(run.evaluate(first[: run.left(len(first))]), parents)
         yield
         while True:
-            edited = [space.edited(tried.groups, rng) for tried in kept[: run.left(len(kept))]]
+            edited = [_edited(space, tried.groups, rng) for tried in kept[: run.left(len(kept))]]
             kept = _best([*kept, *run.evaluate(edited)], parents)
             yield
 
     return conclude(run, steps())
+
+
+def _edited(space: Space, groups: Grouping, rng: np.random.Generator) -> list[int]:
+    """One random edit; sometimes another on top, and so on: what only two edits together make better is found as well."""
+    found = space.edited(groups, rng)
+    while rng.random() < _AGAIN:
+        found = space.edited(found, rng)
+    return found
 
 
 def _best(tried: list[Tried], number: int) -> list[Tried]:
