@@ -45,10 +45,14 @@ class Costs:
         for source in (self.profile, self.measure):
             if source is None or (source is self.measure and not self.has_time()):
                 continue
-            found = [source(ecg.graph, tuple(group)) for group in groups]
-            known = [cost for cost in found if cost is not None]
-            if len(known) == len(found):
-                return known
+            known: dict[Sequence[int], float] = {}
+            for group in sorted(groups, key=len):  # what is asked for most often first: often there is no need to go on
+                cost = source(ecg.graph, tuple(group))
+                if cost is None:
+                    break
+                known[tuple(group)] = cost
+            if len(known) == len(groups):
+                return [known[tuple(group)] for group in groups]
             if source is self.measure:
                 return None
         return [estimate_ns(ecg, group) for group in groups]
