@@ -161,6 +161,7 @@ def tuned(
     time_left = _Allowance(time.monotonic(), seconds, progress)
     bench = _Workbench(graph, making, database, feeds, cache)
     default = bench.made(Choice())
+    build_s = time.monotonic() - time_left.begin
     costs = Costs(
         profiled(database, making.workers),
         measured(database, making.workers),
@@ -169,7 +170,7 @@ def tuned(
     planned = tuple(group.nodes for group in _partition(graph, making, making.trace, None, costs).groups)
     regrouped = None if planned == default.groups else bench.tried(Choice(planned))
     groups = None if regrouped is None else planned
-    faster = bench.faster_ways(default if regrouped is None else regrouped, time_left)
+    faster = bench.faster_ways(default if regrouped is None else regrouped, time_left, build_s)
     del regrouped  # another copy of the weights
     rivals = [Choice(None, faster), Choice(groups, faster), *([] if known is None else [replace(known, **_UNTIMED)])]
     rivals = [rival for k, rival in enumerate(rivals) if not rival.is_default and rival not in rivals[:k]]
@@ -234,9 +235,12 @@ class _Workbench:
         except FusewiseError:
             return None
 
-    def faster_ways(self, first: _Made, time_left: _Allowance) -> dict[str, int]:
-        """For each task the fastest of its ways, where that is not the first; measured as long as there is time."""
-        digests, needed = dict.fromkeys(digest for digest, _, _ in first.steps.values()), 0.0
+    def faster_ways(self, first: _Made, time_left: _Allowance, needed: float) -> dict[str, int]:
+        """For each task the fastest of its ways, where that is not the first; measured as long as there is time.
+
+        `needed` is how many seconds another program may take to build and measure, until it is known.
+        """
+        digests = dict.fromkeys(digest for digest, _, _ in first.steps.values())
         for number in range(1, _MOST_WAYS):
             asked = [digest for digest in digests if self.database.lookup(self._way_key(digest, number)) is None]
             if not asked or not time_left.before(_WAYS_SHARE, "measuring kernels", needed):
