@@ -12,7 +12,8 @@ from fusewise.passes.catalogue import CATALOGUE
 from fusewise.passes.hints import FUSION, LAYOUT, hint
 from fusewise.passes.published import ADDED, PUBLISHED, step_named, step_names
 from fusewise.trace import SEALED, Trace
-from fusewise.zoo.catalogue import build
+from fusewise.zoo.scaled import scaled
+from fusewise.zoo.styles import styled
 
 NAMES = """
 AlterOpLayout AnnotateSpans BatchingOps CanonicalizeCast CanonicalizeOps CombineParallelConv2D
@@ -39,9 +40,9 @@ def test_nearest_names(wrong: str, near: str) -> None:
         step_named(wrong)
 
 
-@pytest.mark.parametrize("name, decomposed", [("mobilenet_v2", False), ("tinybert", True), ("mobilenet_v1_ssd", True)])
-def test_every_pass_on_whole_models(name: str, decomposed: bool) -> None:
-    graph = build(name, decomposed=decomposed)
+@pytest.mark.parametrize("kind, style", [("mobilenet", "tensorflow"), ("bert", "mxnet"), ("ssd", "pytorch")])
+def test_every_pass_on_whole_models(kind: str, style: str) -> None:
+    graph = styled(scaled(kind, decomposed=style == "pytorch"), style)
     for row in (*PUBLISHED, *ADDED):
         after = row.function(graph, Trace())
         verify(after)

@@ -60,8 +60,7 @@ KINDS = {
 SCALES = (
     Scale(),
     Scale(depth=3),
-    Scale(width=24, heads=3),
-    Scale(width=16, size=64, heads=4),
+    Scale(width=24, size=48, heads=3),
 )
 
 
