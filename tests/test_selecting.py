@@ -74,6 +74,15 @@ def test_a_file_is_replayed_and_others_are_refused(graph: Graph, tmp_path: Path)
         api.compile(graph, passes="nothing")
 
 
+def test_an_order_that_fuses_too_early_runs_and_says_so(graph: Graph, tmp_path: Path) -> None:
+    path = tmp_path / "early.toml"
+    write_pipeline(path, Pipeline("early", ("FuseOps", "SimplifyInference")))
+    said: list[str] = []
+    api.compile(graph, threads=1, cache=False, passes=str(path), warn=said.append)
+    assert len(said) == 1
+    assert "inside fused blocks were left as they are by SimplifyInference (" in said[0]
+
+
 def test_exact_leaves_out_what_rounds(graph: Graph) -> None:
     assert "fold_batch_norm" in auto(graph).effective.passes
     assert "fold_batch_norm" not in auto(graph, exact=True).effective.passes

@@ -222,7 +222,7 @@ def _planned(
     if isinstance(options.passes, str):
         from fusewise.selecting import asked
 
-        graph, fusion, disable = asked(options.passes, bound, trace, options.exact, disable)
+        graph, fusion, disable = asked(options.passes, bound, trace, options.exact, disable, warn)
     else:
         graph = _cleaned(bound, options.passes, trace, options.exact)
     making = Making(worker_count(options.threads), fusion, options.exact, options.strict, disable)

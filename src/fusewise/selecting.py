@@ -102,10 +102,16 @@ def outcome_of(passes: str, graph: Graph, trace: Trace | None = None, *, exact: 
 
 
 def asked(
-    passes: str, graph: Graph, trace: Trace, exact: bool, disable: tuple[str, ...]
+    passes: str, graph: Graph, trace: Trace, exact: bool, disable: tuple[str, ...], warn: Callable[[str], None]
 ) -> tuple[Graph, str, tuple[str, ...]]:
-    """The graph that `passes` leave, the planner to fuse it with, and `disable` with what they do not allow."""
+    """The graph that `passes` leave, the planner to fuse it with, and `disable` with what they do not allow.
+
+    `warn` is told which passes a fused block kept out.
+    """
     outcome = outcome_of(passes, graph, trace, exact=exact)
+    held = [f"{run.name} ({run.held} rewrites)" for run in outcome.runs if run.held]
+    if held:
+        warn(f"nodes inside fused blocks were left as they are by {', '.join(held)}; run these before FuseOps")
     trace.disabled |= frozenset(outcome.disables)
     return outcome.graph, outcome.fusion, (*disable, *outcome.disables)
 

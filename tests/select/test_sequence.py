@@ -9,7 +9,7 @@ import pytest
 from fusewise.errors import UsageError
 from fusewise.ir.graph import Graph
 from fusewise.passes.pipeline import run
-from fusewise.select.pipeline import DEFAULT, FAMILY_SETS, LEVELS, PAPER, Pipeline, pipeline_named
+from fusewise.select.pipeline import AD, BL, DEFAULT, FAMILY_SETS, LEVELS, PAPER, Pipeline, pipeline_named
 from fusewise.select.sequence import graph_key, run_pipeline
 from fusewise.selecting import blocks_of
 from fusewise.trace import INTER_BLOCK
@@ -35,6 +35,12 @@ def test_the_published_lists() -> None:
         Pipeline("mine", ("FuseOp",))
     with pytest.raises(UsageError, match="is fused 'as asked'.* not 'well'"):
         Pipeline("mine", (), fusion="well")
+
+
+@pytest.mark.parametrize("pipeline", [*FAMILY_SETS.values(), AD, BL], ids=lambda pipeline: pipeline.name)
+def test_sets_run_in_an_order_in_which_blocks_keep_nobody_out(graph: Graph, pipeline: Pipeline) -> None:
+    outcome = run_pipeline(pipeline, graph, blocks=blocks_of)
+    assert not any(run.held for run in outcome.runs)
 
 
 def test_optimisation_levels_add_passes() -> None:
