@@ -38,7 +38,7 @@ LONGEST_FILE, LONGEST_FUNCTION = 500, 80
 
 HEAVY = (
     *("torch", "onnxruntime", "openvino", "llvmlite", "onnx.reference", "transformers", "onnxscript"),
-    *("torch_geometric", "safetensors", "pymoo", "ortools", "scipy", "dask", "distributed"),
+    *("torch_geometric", "safetensors", "pymoo", "ortools", "scipy", "dask", "distributed", "egglog", "z3"),
 )
 """Not loaded by `import fusewise`, nor at the top of any module but those below."""
 

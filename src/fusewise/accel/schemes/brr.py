@@ -5,9 +5,9 @@ alternate between FULL, where all output channels of the tile are held, and PART
 at once adds to its sums; depthwise convolutions and pooling work in place. Weights do not stay: they stream in once for each
 tile, so fewer, higher tiles mean less traffic.
 
-The model follows Cai et al., "Optimus" (as its public code has it), with the filter in flight charged to the buffer. That leaves
-out what running it takes: rows that two tiles read come from DRAM twice, an input that flows needs some room, and a partial result
-that a later join needs must be held. `accounting="executed"` counts those, exactly as `accel.simulate` runs them.
+The model follows Cai et al., "Optimus" (as its public code has it), with the filter in flight charged to the buffer, and counts
+besides what running it takes, exactly as `accel.simulate` runs it: rows that two tiles read come from DRAM twice, an input that
+flows needs some room, and a partial result that a later join needs must be held. `accounting="published"` leaves these out.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class BRR:
     bits: int = 16
     network_io: bool = True
     excluded_traffic: bool = True
-    accounting: Literal["published", "executed"] = "published"
+    accounting: Literal["published", "executed"] = "executed"
 
     name = "brr"
     singles_always_fit = True
