@@ -86,7 +86,7 @@ def passes(
     json: Json = False,
 ) -> None:
     """Say of which family MODEL is, which passes have anything to do there, and what their order is worth."""
-    from fusewise import api
+    from fusewise import api, selecting
     from fusewise.cli.show import print_json, progress
 
     if listed:
@@ -94,57 +94,54 @@ def passes(
         return
     if model is None:
         raise UsageError("give a model, or --list for all passes")
-    if output is not None and output.suffix != ".toml":
-        raise UsageError(f"the name of a pipeline file must end in .toml, not {output.name!r}")
-    from fusewise import selecting
-    from fusewise.select.objective import objective_named
-    from fusewise.select.pipeline import EXPERIMENTS
-
-    if experiment is not None and experiment not in EXPERIMENTS:
-        raise UsageError(f"there is no experiment {experiment!r}; there are {', '.join(EXPERIMENTS)}")
-    objective_named(objective)
-    workers = threads_of(threads)
+    _check(output, experiment, objective)
     graph = api.load(model, shapes=shapes_of(shape), symbols=symbols_of(symbol))
+    how: dict[str, Any] = {"threads": threads_of(threads), "seed": seed}
     with progress() as report:
         if experiment is not None:
-            rows = selecting.experiment(
-                graph,
-                EXPERIMENTS[experiment],
-                approximate=approximate,
-                look_inside=look_inside,
-                measure=measure,
-                threads=workers,
-                seed=seed,
-                progress=report,
-            )
-            print_json({"model": model, "experiment": experiment, "rows": rows}) if json else _show_rows(model, rows)
+            given = {"approximate": approximate, "look_inside": look_inside, "measure": measure}
+            _compare(graph, model, experiment, json, {**how, **given, "progress": report})
             return
         found = selecting.selection(graph, family=family, exact=exact)
         if search is not None:
+            allowed = {"exact": exact, "approximate": approximate, "state": state}
+            folder = api.cache_folder(cache_of(cache))
             found = selecting.with_search(
-                found,
-                graph,
-                objective,
-                seconds=search,
-                seed=seed,
-                threads=workers,
-                exact=exact,
-                approximate=approximate,
-                state=state,
-                cache=api.cache_folder(cache_of(cache)),
-                progress=report,
+                found, graph, objective, seconds=search, cache=folder, progress=report, **allowed, **how
             )
         if measure:
             report("measuring", 1.0)
-            found = selecting.with_figures(found, threads=workers, seed=seed)
+            found = selecting.with_figures(found, **how)
         if batches is not None:
             report("measuring batches", 1.0)
-            told = selecting.best_batch(lambda n: _at_batch(model, n), _numbers(batches), threads=workers, seed=seed)
+            told = selecting.best_batch(lambda n: _at_batch(model, n), _numbers(batches), **how)
             found = replace(found, batches=told)
     if output is not None:
         _save(output, found, model)
     summary = {"model": model, **found.summary, "output": None if output is None else str(output)}
     print_json(summary) if json else _show(found, graph, summary)
+
+
+def _check(output: Path | None, experiment: str | None, objective: str) -> None:
+    """`UsageError` for what can be known to be wrong before any work is done."""
+    from fusewise.select.objective import objective_named
+    from fusewise.select.pipeline import EXPERIMENTS
+
+    if output is not None and output.suffix != ".toml":
+        raise UsageError(f"the name of a pipeline file must end in .toml, not {output.name!r}")
+    if experiment is not None and experiment not in EXPERIMENTS:
+        raise UsageError(f"there is no experiment {experiment!r}; there are {', '.join(EXPERIMENTS)}")
+    objective_named(objective)
+
+
+def _compare(graph: Graph, model: str, experiment: str, json: bool, how: Mapping[str, Any]) -> None:
+    """Run the lists of an experiment and show a row for each."""
+    from fusewise import selecting
+    from fusewise.cli.show import print_json
+    from fusewise.select.pipeline import EXPERIMENTS
+
+    rows = selecting.experiment(graph, EXPERIMENTS[experiment], **how)
+    print_json({"model": model, "experiment": experiment, "rows": rows}) if json else _show_rows(model, rows)
 
 
 def _numbers(text: str) -> list[int]:
