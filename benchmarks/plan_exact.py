@@ -1,11 +1,12 @@
 """Proven optima of the layer-fusion planner: networks x buffers x schemes, with what the proof took.
 
-    python -m benchmarks.plan_exact [NAME ...] [--buffers 128,256] [--schemes lbdf,brr] [--seconds 60] [--json FILE]
+    python -m benchmarks.plan_exact [NAME ...] [--buffers 128,256] [--schemes lbdf,brr,brr-executed] [--seconds 60] [--json FILE]
 
 MB are 1000 KiB, as the figures beside them count. `known` is the optimum (headline, MB) that another program proved on another
 exporter's graphs (`tests/accel/data/optima.json`; BRR: 128 KiB only); small differences come from the graphs, for example from a
-Resize that looks ahead. `bound` is the gap that is left when there is no proof. Seconds are wall time of the search alone,
-with cold caches. Run it from the root of the repository.
+Resize that looks ahead. Without a proof, `within` says how far the plan may lie above the optimum. `s` is wall time of the search
+alone, with cold caches, `cpu` what the process spent of it. `brr-executed` prices row tiles as running them takes.
+Run it from the root of the repository.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,12 @@ PAPER = (
     "deeplabv3_mobilenet_v3_large",
 )
 WIDE = ("inception_v3", "densenet121", "nasnet_a_mobile")
+SCHEMES: dict[str, tuple[str, dict[str, object]]] = {
+    "lbdf": ("lbdf", {}),
+    "brr": ("brr", {}),
+    "brr-executed": ("brr", {"accounting": "executed"}),
+}
+"""Schemes and their options by the names of this table."""
 BUFFERS = (128, 256, 512, 1024, 2048)
 MEGABYTE = 1000 * 1024
 KNOWN_BRR = {"resnet18": 29.674, "resnet50": 101.418, "mobilenet_v2": 7.817, "squeezenet1_1": 3.073}
@@ -47,6 +55,8 @@ KNOWN_BRR = {"resnet18": 29.674, "resnet50": 101.418, "mobilenet_v2": 7.817, "sq
 
 def known_optimum(name: str, scheme: str, kib: int) -> float | None:
     """The optimum that another program proved, MB."""
+    if scheme == "brr-executed":
+        return None
     if scheme == "brr":
         return KNOWN_BRR.get(name) if kib == 128 else None
     table = json.loads(Path("tests/accel/data/optima.json").read_text())
@@ -57,8 +67,8 @@ def known_optimum(name: str, scheme: str, kib: int) -> float | None:
 
 def measure(network: Network, name: str, scheme: str, kib: int, seconds: float) -> dict[str, Any]:
     """One search, from nothing."""
-    problem = Problem(network, scheme_named(scheme), kib << 10)
-    costs = Costs(problem)
+    problem = Problem(network, scheme_named(*SCHEMES[scheme]), kib << 10)
+    costs, begin = Costs(problem), time.process_time()
     found = exact_search(costs, Budget(seconds=seconds))
     return {
         "network": name,
@@ -73,6 +83,7 @@ def measure(network: Network, name: str, scheme: str, kib: int, seconds: float) 
         "optimal": found.optimal,
         "gap": found.gap,
         "seconds": found.seconds,
+        "cpu_seconds": time.process_time() - begin,
         "notes": list(found.notes),
     }
 
@@ -81,8 +92,9 @@ def line(row: dict[str, Any]) -> str:
     known = "" if row["known_mb"] is None else f"{row['known_mb']:9.3f}"
     proof = "optimal" if row["optimal"] else f"within {row['gap']:.1%}"
     return (
-        f"{row['network']:30}{row['scheme']:5}{row['buffer_kib']:5}{row['dram_bytes'] / MEGABYTE:10.3f}{known:>10}"
-        f"{row['dram_bytes_full'] / MEGABYTE:10.3f}{row['groups']:7}{row['excluded']:9}{row['seconds']:8.2f}  {proof:14}"
+        f"{row['network']:30}{row['scheme']:13}{row['buffer_kib']:5}{row['dram_bytes'] / MEGABYTE:10.3f}{known:>10}"
+        f"{row['dram_bytes_full'] / MEGABYTE:10.3f}{row['groups']:7}{row['excluded']:9}{row['seconds']:8.2f}"
+        f"{row['cpu_seconds']:8.2f}  {proof:14}"
         f"{'; '.join(row['notes'])}\n"
     )
 
@@ -96,7 +108,7 @@ def main() -> None:
     parser.add_argument("--json", help="write the rows to this file")
     options = parser.parse_args()
     sys.stdout.write(
-        f"{'network':30}{'':5}{'KiB':>5}{'MB':>10}{'known':>10}{'full MB':>10}{'groups':>7}{'excluded':>9}{'s':>8}\n"
+        f"{'network':30}{'':13}{'KiB':>5}{'MB':>10}{'known':>10}{'full MB':>10}{'groups':>7}{'excluded':>9}{'s':>8}{'cpu':>8}\n"
     )
     rows = []
     for name in options.names:

@@ -23,6 +23,7 @@ from fusewise.accel.schemes.lbdf import LBDF
 from fusewise.accel.schemes.scheme import Scheme, bytes_for
 from fusewise.accel.search.exact import compulsory_bound, exact_search
 from fusewise.accel.search.exact_atoms import atoms_of, wake_of
+from fusewise.accel.search.exact_orders import cut_order, drawn_order
 from fusewise.accel.search.exact_path import Limit, Path, growth_of, shortest_path
 from fusewise.accel.search.result import Budget
 from fusewise.errors import NoFeasiblePlan
@@ -30,7 +31,8 @@ from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Constant, Graph, Node, attributes_of
 from fusewise.ir.types import TensorType
 
-SCHEMES: tuple[Scheme, ...] = (LBDF(), BRR(), LBDF("row"), LBDF(excluded_traffic=False, network_io=False))
+PUBLISHED = BRR(accounting="published")
+SCHEMES: tuple[Scheme, ...] = (LBDF(), BRR(), PUBLISHED, LBDF("row"), LBDF(excluded_traffic=False, network_io=False))
 
 
 def windows_of(graph: Graph, nodes: set[int]) -> Graph:
@@ -176,7 +178,7 @@ def test_plans_of_every_objective_pass_the_check(name: str, kib: int, objective:
 
 
 @pytest.mark.parametrize(
-    "name, scheme, kib", [("mobilenet_v2", LBDF(), 256), ("squeezenet1_1", LBDF(), 128), ("resnet18", BRR(), 128)]
+    "name, scheme, kib", [("mobilenet_v2", LBDF(), 256), ("squeezenet1_1", LBDF(), 128), ("resnet18", PUBLISHED, 128)]
 )
 def test_equals_an_integer_programme(name: str, scheme: Scheme, kib: int) -> None:
     """A binary variable for every group that fits; each operator is covered once. That the groups have an order is left out,
@@ -263,15 +265,46 @@ def test_gives_up_with_a_plan_and_a_bound() -> None:
     check(plan, pinned_graph("squeezenet1_1"))
 
 
-def test_interrupted_search_gives_the_best_so_far() -> None:
-    costs = Costs(Problem(pinned("inception_v3"), LBDF(), 256 << 10))
+@pytest.mark.parametrize("scheme", [LBDF(), BRR()], ids=["lbdf", "brr"])
+def test_interrupted_search_gives_the_best_so_far(scheme: Scheme) -> None:
+    costs = Costs(Problem(pinned("inception_v3"), scheme, 256 << 10))
+    told: list[float] = []
 
     def interrupt(evaluated: int, best: float) -> None:
+        told.append(best)
         raise KeyboardInterrupt
 
     found = exact_search(costs, progress=interrupt)
-    assert found.interrupted and not found.optimal
+    assert found.interrupted and not found.optimal and told == [found.cost]
+    assert found.lower_bound is not None and found.lower_bound < found.cost
+    assert found.cost < 0.7 * costs.total(costs.problem.singletons()), "what is shown is a plan worth having"
     check(plan_of(costs, found.groups, hardware_named("edge-256k")), pinned_graph("inception_v3"))
+
+
+def test_interrupted_while_it_looks_for_a_bound_it_keeps_what_it_has() -> None:
+    costs = Costs(Problem(pinned("inception_v3"), LBDF(), 256 << 10))
+    calls: list[float] = []
+
+    def interrupt(evaluated: int, best: float) -> None:
+        calls.append(best)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    found = exact_search(costs, progress=interrupt, steps=100)
+    assert found.interrupted and found.plans_evaluated == 1 and calls == [found.cost] * 2
+    assert found.lower_bound is not None and compulsory_bound(costs) < found.lower_bound < found.cost
+
+
+@pytest.mark.parametrize("name, kib", [("squeezenet1_1", 128), ("inception_v3", 512), ("resnet50", 256)])
+def test_orders_cut_where_it_is_best_are_plans(name: str, kib: int) -> None:
+    costs, rng = Costs(Problem(pinned(name), LBDF(), kib << 10)), np.random.default_rng(0)
+    best = exact_search(costs).cost
+    for _ in range(3):
+        order = drawn_order(costs.problem, rng)
+        assert sorted(order) == list(range(len(costs.problem.network)))
+        groups = cut_order(costs, order)
+        assert groups is not None and best <= costs.total(groups) < costs.total(costs.problem.singletons())
+        check(plan_of(costs, groups, hardware_named("edge-256k").with_buffer(kib << 10)), pinned_graph(name))
 
 
 def test_says_when_nothing_fits() -> None:

@@ -19,6 +19,7 @@ from fusewise.accel.feasible import require_feasible
 from fusewise.accel.problem import Costs
 from fusewise.accel.search.exact_atoms import atoms_of, wake_of
 from fusewise.accel.search.exact_bound import cut_bound, cuts_of
+from fusewise.accel.search.exact_orders import cut_order, drawn_order
 from fusewise.accel.search.exact_path import Limit, LimitReached, Path, growth_of, shortest_path
 from fusewise.accel.search.exact_windows import improved
 from fusewise.accel.search.local import local_search
@@ -27,14 +28,14 @@ from fusewise.accel.search.run import Progress
 
 __all__ = ["STEPS", "compulsory_bound", "exact_search"]
 
-STEPS = 300_000
-"""Groups to try before the search for a proof is given up: about ten seconds. No proof known needs half as many."""
+STEPS = 120_000
+"""Groups to try before the search for a proof is given up: some seconds. No proof known needs more than 71,000."""
 
-_PROOF_SHARE, _BOUND_SHARE = 0.4, 0.65
+_PROOF_SHARE, _BOUND_SHARE = 0.4, 0.55
 """Of the seconds of a budget, the share that may go into the proof, and until when the bound must be done."""
 
 _QUICK_PLANS = 300
-"""Plans of the local search that gives something to show, and to fall back on, while the proof is under way."""
+"""Plans of the local search that gives something to show while the proof is under way, where no order can be cut."""
 
 
 def exact_search(
@@ -54,6 +55,9 @@ def exact_search(
         shown.tell()
         return limits.seconds is not None and clock.seconds >= _PROOF_SHARE * limits.seconds
 
+    def stop_bound() -> bool:
+        return limits.seconds is not None and clock.seconds >= _BOUND_SHARE * limits.seconds
+
     limit, interrupted = Limit(steps, stop), False
     try:
         path = _proof(costs, limit)
@@ -65,13 +69,13 @@ def exact_search(
     except KeyboardInterrupt:
         interrupted = True
     best, note = shown.best(interrupted), f"no proof within {limit.taken} groups"
-    if interrupted or best.interrupted:
-        bound, how = compulsory_bound(costs), "what every plan must move at least"
-        return _ended(replace(best, interrupted=True), bound, clock.seconds, f"{note}: the bound is {how}")
-    bound, how = _bound(costs, lambda: limits.seconds is not None and clock.seconds >= _BOUND_SHARE * limits.seconds)
-    left: Callable[[], bool] = lambda: limits.seconds is not None and clock.seconds >= limits.seconds  # noqa: E731
-    found = improved(costs, best, limits.plans, left, progress)
-    return _ended(found, bound, clock.seconds, f"{note}: the bound is {how}")
+    bound, how, ended = _bound(costs, stop_bound, shown, interrupted or best.interrupted)
+    if ended:
+        best = replace(best, interrupted=True)
+    else:
+        left: Callable[[], bool] = lambda: limits.seconds is not None and clock.seconds >= limits.seconds  # noqa: E731
+        best = improved(costs, best, limits.plans, left, progress)
+    return _ended(best, bound, clock.seconds, f"{note}: the bound is {how}")
 
 
 def _ended(found: Result, bound: float, seconds: float, note: str) -> Result:
@@ -80,20 +84,24 @@ def _ended(found: Result, bound: float, seconds: float, note: str) -> Result:
     return replace(found, lower_bound=bound, optimal=found.cost == bound, seconds=seconds, notes=(note,))
 
 
-def _bound(costs: Costs, stop: Callable[[], bool]) -> tuple[float, str]:
-    """What every plan costs at least, and where that is from."""
-    cuts = cuts_of(costs.problem)
+def _bound(costs: Costs, stop: Callable[[], bool], shown: _Shown, interrupted: bool) -> tuple[float, str, bool]:
+    """What every plan costs at least, where that is from, and whether the user has had enough."""
+    more, how, cuts = [0.0], "what every plan must move at least", None if interrupted else cuts_of(costs.problem)
+
+    def told(elements: float) -> None:
+        more.append(elements)
+        shown.tell()
+
     try:
-        more = 0.0 if cuts is None else cut_bound(cuts, stop)
+        if cuts is not None:
+            cut_bound(cuts, stop, told)
     except ImportError:
-        return compulsory_bound(
-            costs
-        ), "what every plan must move at least; SciPy (fusewise[search]) would give a better one"
+        how += "; a better one takes SciPy (install fusewise[search])"
     except KeyboardInterrupt:
-        more = 0.0
-    return compulsory_bound(
-        costs, math.floor(more)
-    ), "that of a linear programme" if more else "what every plan must move at least"
+        interrupted = True
+    if more[-1]:
+        how = "that of a linear programme"
+    return compulsory_bound(costs, math.floor(more[-1])), how, interrupted
 
 
 def _proof(costs: Costs, limit: Limit) -> Path:
@@ -136,7 +144,8 @@ class _Clock:
 
 
 class _Shown:
-    """The best plan known while the proof is under way: a quick sample, drawn when somebody first asks."""
+    """The best plan known while the proof is under way: one order cut where it is best, or a quick sample, when somebody first
+    asks."""
 
     def __init__(self, costs: Costs, progress: Progress | None) -> None:
         self._costs, self._progress = costs, progress
@@ -144,12 +153,15 @@ class _Shown:
 
     def best(self, interrupted: bool = False) -> Result:
         """The plan; without fusion when there was no time for any."""
-        if self._found is None and interrupted:
-            groups = self._costs.problem.ordered(self._costs.problem.singletons())
+        if self._found is None:
+            problem, rng = self._costs.problem, np.random.default_rng(0)
+            groups = None if interrupted else cut_order(self._costs, drawn_order(problem, rng))
+            if groups is None and not interrupted:
+                self._found = local_search(self._costs, Budget(_QUICK_PLANS), rng)
+                return self._found
+            groups = groups or problem.ordered(problem.singletons())
             assert groups is not None
             self._found = _result(groups, self._costs.total(groups), None, 0.0, "")
-        if self._found is None:
-            self._found = local_search(self._costs, Budget(_QUICK_PLANS), np.random.default_rng(0))
         return self._found
 
     def tell(self) -> None:

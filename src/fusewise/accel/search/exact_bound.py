@@ -30,10 +30,12 @@ from fusewise.accel.search.exact_lines import LineGrowth
 
 __all__ = ["Cuts", "cut_bound", "cuts_of"]
 
-_ROUNDS = 60
+_ROUNDS = 120
+_ROOTS = 250
 _BROKEN = 1e-4
 _TINY = 1e-9
-"""Rounds at most; by what part of its right side a row must be broken to count; the length of an edge that is not cut."""
+"""Rounds at most; operators from which rows are looked for in one of them; by what part of its right side a row must be broken to
+count; the length of an edge that is not cut."""
 
 
 @dataclass(frozen=True)
@@ -86,10 +88,14 @@ def cut_bound(cuts: Cuts, stop: Callable[[], bool], told: Callable[[float], None
     rows = csr_array((0, count))
     sides = np.zeros(0)
     lengths = np.zeros(count)
-    for _ in range(_ROUNDS):
-        new, right = _broken(cuts, lengths)
-        if not len(right) or stop():
+    turns, quiet = -(-len(cuts.sizes) // _ROOTS), 0
+    for number in range(_ROUNDS):
+        new, right = _broken(cuts, lengths, range(number % turns, len(cuts.sizes), turns))
+        quiet = 0 if len(right) else quiet + 1
+        if quiet == turns or stop():
             break
+        if quiet:
+            continue
         rows, sides = vstack([rows, new], format="csr"), np.concatenate([sides, right])
         found = linprog(cuts.prices, A_ub=-rows, b_ub=-sides, bounds=(0, 1), method="highs")
         if found.status != 0:
@@ -103,8 +109,8 @@ def cut_bound(cuts: Cuts, stop: Callable[[], bool], told: Callable[[float], None
     return best
 
 
-def _broken(cuts: Cuts, lengths: np.ndarray) -> tuple[Any, np.ndarray]:
-    """Rows (R, T) and right sides (R,) = 1 that these lengths break, the worst of each operator."""
+def _broken(cuts: Cuts, lengths: np.ndarray, roots: range) -> tuple[Any, np.ndarray]:
+    """Rows (R, T) and right sides (R,) = 1 that these lengths break, the worst of each root."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
 
@@ -115,18 +121,18 @@ def _broken(cuts: Cuts, lengths: np.ndarray) -> tuple[Any, np.ndarray]:
     graph = csr_array(
         (np.concatenate([weights, weights]), (np.concatenate([a, b]), np.concatenate([b, a]))), (nodes, nodes)
     )
-    away, before = dijkstra(graph, directed=True, limit=1.0, return_predecessors=True)
+    away, before = dijkstra(graph, directed=True, indices=list(roots), limit=1.0, return_predecessors=True)
     data: list[float] = []
     columns: list[int] = []
     starts = [0]
-    for root in range(nodes):
-        near = np.flatnonzero(away[root] < 1)
-        near = near[np.argsort(away[root, near], kind="stable")]
+    for lengths_from, path in zip(away, before, strict=True):
+        near = np.flatnonzero(lengths_from < 1)
+        near = near[np.argsort(lengths_from[near], kind="stable")]
         held = np.cumsum(cuts.sizes[near])
         first = int(np.searchsorted(held, cuts.room, side="right"))
         if first >= len(near):
             continue
-        row = _worst(cuts, edges, lengths, near, before[root], held, first)
+        row = _worst(cuts, edges, lengths, near, path, held, first)
         if row is not None:
             columns += row.keys()
             data += row.values()
