@@ -24,8 +24,8 @@ from fusewise.accel.search.run import Progress
 
 __all__ = ["improved"]
 
-_ORDERS = 8
-_SAMPLED_PLANS = 1500
+_ORDERS = 12
+_SAMPLED_PLANS = 5000
 _WINDOWS = 600
 _STEPS = 10_000
 _ATOMS = 40
