@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ortools.sat.python import cp_model
+from tests.accel.integer_programme import cheapest_cover
 from tests.accel.pinned import NAMES, OPTIMA, pinned, pinned_graph, random_group
 
-from fusewise.accel.bits import bits_of, is_connected, mask_of, union_over
+from fusewise.accel.bits import bits_of, is_connected, mask_of
 from fusewise.accel.check import check
 from fusewise.accel.estimate import objective_named
 from fusewise.accel.hardware import hardware_named
@@ -185,35 +185,9 @@ def test_equals_an_integer_programme(name: str, scheme: Scheme, kib: int) -> Non
     which gives a bound; the groups chosen have one, so it is the optimum."""
     problem = Problem(pinned(name), scheme, kib << 10)
     costs = Costs(problem)
-    model, columns = cp_model.CpModel(), sorted(every_group(costs))
-    use = [model.new_bool_var(str(group)) for group in columns]
-    for v in bits_of(problem.fuseable):
-        model.add_exactly_one(use[k] for k, group in enumerate(columns) if group >> v & 1)
-    model.minimize(sum(int(costs.cost(group)) * one for group, one in zip(columns, use, strict=True)))
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    assert solver.solve(model) == cp_model.OPTIMAL
-    chosen = [group for group, one in zip(columns, use, strict=True) if solver.value(one)]
+    least, chosen = cheapest_cover(costs)
     assert problem.ordered(chosen) is not None
-    assert exact_search(Costs(problem)).cost == costs.total(chosen) == round(solver.objective_value)
-
-
-def every_group(costs: Costs) -> set[int]:
-    """All connected, convex groups that fit, found by adding operators at any side; growth goes a little beyond what fits."""
-    problem = costs.problem
-    network, seen = problem.network, set()
-    waiting = list(problem.singletons())
-    while waiting:
-        group = waiting.pop()
-        if group in seen or (costs.buffer_bytes(group) >= 1.05 * problem.capacity and group & (group - 1)):
-            continue
-        seen.add(group)
-        for v in bits_of(union_over(network.neighbours, group) & problem.fuseable & ~group):
-            larger = group | 1 << v
-            larger |= union_over(network.descendants, larger) & union_over(network.ancestors, larger)
-            if not larger & problem.excluded:
-                waiting.append(larger)
-    return {group for group in seen if problem.is_group(group) and costs.fits(group)}
+    assert exact_search(Costs(problem)).cost == costs.total(chosen) == round(least)
 
 
 @settings(max_examples=80, deadline=None)
