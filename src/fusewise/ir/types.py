@@ -30,7 +30,7 @@ class TensorType:
         """The shape as numbers; `ValueError` when it is not static."""
         if self.shape is None or not self.is_static:
             raise ValueError(f"shape {self} is not static")
-        return tuple(dim for dim in self.shape if isinstance(dim, int))
+        return self.shape  # type: ignore[return-value]  # all numbers
 
     @property
     def rank(self) -> int:

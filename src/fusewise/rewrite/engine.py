@@ -8,7 +8,7 @@ matched again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from fusewise.ir.graph import Graph
@@ -20,7 +20,7 @@ from fusewise.rewrite.substitute import Draft, Refused, Weigh, carried_out, draf
 from fusewise.rewrite.work import NOTHING
 from fusewise.trace import Trace
 
-__all__ = ["around", "drafts_at", "drafts_of", "parts", "rewrite"]
+__all__ = ["around", "by_operator", "distances", "drafts_at", "drafts_near", "drafts_of", "parts", "rewrite"]
 
 _REACH = 6
 """How many nodes deep patterns look, trees of one operator counting as one."""
@@ -69,22 +69,50 @@ def _matches_at(graph: Graph, index: int, rules: Iterable[Rule]) -> Iterator[tup
             yield rule, match
 
 
+def by_operator(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
+    """The rules under the operator of their first root, in their order."""
+    found: dict[str, list[Rule]] = {}
+    for rule in rules:
+        found.setdefault(rule.root, []).append(rule)
+    return found
+
+
 def drafts_of(
     graph: Graph, rules: Iterable[Rule], indexes: Iterable[int] | None = None, weigh: Weigh | None = None
 ) -> Iterator[Draft]:
     """Every substitution that types and guards allow, whatever it costs, rooted at these nodes or anywhere.
 
-    For a search: after `carried_out`, only the drafts rooted `around` the change are new. `weigh` as for `draft_of`.
+    `weigh` as for `draft_of`.
     """
-    by_operator: dict[str, list[Rule]] = {}
-    for rule in rules:
-        by_operator.setdefault(rule.root, []).append(rule)
+    fitting = by_operator(rules)
     for index in range(len(graph.nodes)) if indexes is None else indexes:
-        fitting = by_operator.get(graph.nodes[index].op, ())
-        for rule, match in _matches_at(graph, index, fitting):
-            if is_static(match) and refusal(rule, match) is None:
-                with suppress(Refused):
-                    yield draft_of(rule, match) if weigh is None else draft_of(rule, match, weigh)
+        yield from _drafts_at(graph, index, fitting.get(graph.nodes[index].op, ()), weigh)
+
+
+def drafts_near(
+    graph: Graph,
+    rules: Mapping[str, Sequence[Rule]],
+    near: Mapping[int, int],
+    weigh: Weigh,
+    known: Container[object] = (),
+) -> Iterator[Draft]:
+    """The substitutions that may be new after a change, for a search; those whose `Match.key` is known are left out.
+
+    `rules` are `by_operator`, `near` the `distances` from the change: a pattern sees no further than it is deep.
+    """
+    for index in sorted(near):
+        fitting = [rule for rule in rules.get(graph.nodes[index].op, ()) if rule.depth > near[index]]
+        if fitting:
+            yield from _drafts_at(graph, index, fitting, weigh, known)
+
+
+def _drafts_at(
+    graph: Graph, index: int, rules: Sequence[Rule], weigh: Weigh | None, known: Container[object] = ()
+) -> Iterator[Draft]:
+    for rule, match in _matches_at(graph, index, rules):
+        if (rule.name, match.key) not in known and is_static(match) and refusal(rule, match) is None:
+            with suppress(Refused):
+                yield draft_of(rule, match) if weigh is None else draft_of(rule, match, weigh)
 
 
 def rewrite(graph: Graph, rules: Sequence[Rule], trace: Trace, *, worst: str = "reassociating") -> Graph:
@@ -112,12 +140,11 @@ class _State:
     def __init__(self, rules: Iterable[Rule], trace: Trace, worst: str) -> None:
         self.trace = trace
         self.worst = _CLASSES.index(worst)
-        self.by_operator: dict[str, list[Rule]] = {}
         self.drafts: dict[str, list[Draft]] = {}
         self.refused: set[tuple[str, str]] = set()
-        for rule in rules:
-            if rule.on != FLOATS or _CLASSES.index(rule.numeric) <= self.worst:
-                self.by_operator.setdefault(rule.root, []).append(rule)
+        self.by_operator = by_operator(
+            rule for rule in rules if rule.on != FLOATS or _CLASSES.index(rule.numeric) <= self.worst
+        )
 
     def match(self, graph: Graph, indexes: Iterable[int]) -> None:
         """Find the drafts rooted at these nodes that save work and may be used."""
@@ -192,23 +219,30 @@ class _State:
 
 def around(graph: Graph, drafts: Iterable[Draft]) -> list[int]:
     """The nodes from which a pattern may see something that these drafts, now carried out, changed."""
-    near = {i for draft in drafts for x in draft.touched if (i := graph.producer.get(x)) is not None}
+    return sorted(distances(graph, drafts))
+
+
+def distances(graph: Graph, drafts: Iterable[Draft]) -> dict[int, int]:
+    """How far below what these drafts, now carried out, changed the nodes `around` it are; a tree of one operator is one."""
+    changed = {x for draft in drafts for x in draft.touched.union(*(node.writes for node in draft.nodes))}
+    near = {i for x in changed if (i := graph.producer.get(x)) is not None}
     near |= {i for draft in drafts for x in draft.touched for i in graph.users.get(x, ())}
-    near |= {graph.producer[x] for draft in drafts for node in draft.nodes for x in node.writes}
-    found = set(near)
-    for _ in range(_REACH):
+    found = dict.fromkeys(near, 0)
+    for distance in range(_REACH):
         further: set[int] = set()
         trees = [(i, WIDEST) for i in near]
         while trees:
             i, left = trees.pop()
-            for value in graph.nodes[i].writes:
-                for user in graph.users[value]:
-                    if user in found:
-                        continue
-                    found.add(user)
-                    if left and graph.nodes[user].op == graph.nodes[i].op and regroups(graph.nodes[i].op):
-                        trees.append((user, left - 1))
-                    else:
-                        further.add(user)
+            op = graph.nodes[i].op
+            for user in {user for value in graph.nodes[i].writes for user in graph.users[value]}:
+                same_tree = bool(left) and graph.nodes[user].op == op and regroups(op)
+                if found.get(user, _REACH + 1) <= distance + (not same_tree):
+                    continue
+                found[user] = distance + (not same_tree)
+                if same_tree:
+                    trees.append((user, left - 1))
+                    further.discard(user)
+                else:
+                    further.add(user)
         near = further
-    return sorted(found)
+    return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
@@ -69,6 +70,11 @@ class Match:
         """The contents of a variable that is one constant, else None."""
         values = self.values(variable)
         return self.graph.array(values[0]) if len(values) == 1 else None
+
+    @cached_property
+    def key(self) -> tuple[object, ...]:
+        """Equal for places of one pattern where everything stands for the same values."""
+        return self.roots, tuple(self.bound.values()), self.rest
 
     @property
     def labels(self) -> tuple[str, ...]:

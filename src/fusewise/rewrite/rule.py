@@ -23,7 +23,7 @@ import numpy as np
 from fusewise.ir.graph import Attribute
 from fusewise.rewrite.facts import FACTS
 from fusewise.rewrite.match import Match, Only
-from fusewise.rewrite.pattern import Apply, Pattern, pattern_of
+from fusewise.rewrite.pattern import Apply, Pattern, Term, pattern_of
 
 __all__ = [
     "FLOATS",
@@ -100,8 +100,17 @@ class Rule:
         operands = getattr(self.flat.roots[0], "operands", ())
         return frozenset(operand.op for operand in operands if isinstance(operand, Apply))
 
+    @cached_property
+    def depth(self) -> int:
+        """How many operators of the pattern stand below one another, a tree of one operator counting as one."""
+        return max(map(_depth, self.flat.roots))
+
     def __str__(self) -> str:
         return f"{self.before}  ->  {self.after}"
+
+
+def _depth(term: Term) -> int:
+    return 1 + max(map(_depth, term.operands), default=0) if isinstance(term, Apply) else 0
 
 
 def rule(

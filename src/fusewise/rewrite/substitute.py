@@ -10,6 +10,7 @@ import heapq
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -52,7 +53,7 @@ def _at_once(term: Computed, match: Match) -> Constant:
 
 @dataclass(frozen=True)
 class Draft:
-    """A planned substitution: `nodes` come in the place of those that write `removed`, of which `before` was the work.
+    """A planned substitution: `nodes` come in the place of those that write `removed`.
 
     It names values, not indexes, so it stays good while the graph changes elsewhere. `covered` are the values that the
     matched nodes write, `touched` also those that they or the new nodes read, and `same` roots that are another value.
@@ -67,8 +68,27 @@ class Draft:
     removed: frozenset[str]
     covered: frozenset[str]
     touched: frozenset[str]
-    before: Work
-    after: Work
+
+    @cached_property
+    def before(self) -> Work:
+        """The work of the nodes that go."""
+        graph, total = self.match.graph, NOTHING
+        for i in sorted({graph.producer[x] for x in self.removed}):
+            total = total.plus(work_of(graph.nodes[i], graph.types, {}))
+        return total
+
+    @cached_property
+    def after(self) -> Work:
+        """The work of the new nodes; those on constants alone are computed before the model runs."""
+        graph, total = self.match.graph, NOTHING
+        types: Mapping[str, ValueType] = ChainMap(self.types, graph.types)  # type: ignore[arg-type]  # only read
+        known = set(self.constants)
+        for node in self.nodes:
+            if all(x in known or x in graph.constants for x in node.reads):
+                known.update(node.writes)
+            else:
+                total = total.plus(work_of(node, types, {}))
+        return total
 
     @property
     def saving(self) -> Work:
@@ -83,7 +103,6 @@ class _Writing:
         self.nodes: list[Node] = []
         self.types: dict[str, ValueType] = {}
         self.constants: dict[str, Constant] = {}
-        self.known: set[str] = set()
         self._done: dict[Term, Bound] = dict(match.bound)
         self._count = 0
         self._stem = match.roots[0]
@@ -160,8 +179,6 @@ class _Writing:
         names = tuple(self.fresh() for _ in range(outputs))
         node = Node(op, inputs, names, attributes, name=names[0], origin=self._origin)
         self.types.update(zip(names, self._inferred(node), strict=True))
-        if all(x in self.graph.constants or x in self.constants or x in self.known for x in node.reads):
-            self.known.update(names)
         self.nodes.append(node)
         return names
 
@@ -207,13 +224,6 @@ def draft_of(rule: Rule, match: Match, weigh: Weigh = _at_once) -> Draft:
             raise Refused("the result would have another type")
     same = _landed(writing, results)
     removed = _removed(graph, match, {*same.values(), *(x for node in writing.nodes for x in node.reads)})
-    before = after = NOTHING
-    for i in removed:
-        before = before.plus(work_of(graph.nodes[i], graph.types, {}))
-    types = ChainMap(writing.types, graph.types)  # type: ignore[arg-type]  # only read
-    for node in writing.nodes:
-        if not writing.known.issuperset(node.writes):
-            after = after.plus(work_of(node, types, {}))
     gone = frozenset(x for i in removed for x in graph.nodes[i].writes)
     covered = frozenset(x for i in match.nodes for x in graph.nodes[i].writes)
     touched = covered.union(
@@ -229,8 +239,6 @@ def draft_of(rule: Rule, match: Match, weigh: Weigh = _at_once) -> Draft:
         gone,
         covered,
         touched,
-        before,
-        after,
     )
 
 
@@ -264,8 +272,6 @@ def _landed(writing: _Writing, results: Sequence[str]) -> dict[str, str]:
     ]
     for name, root in names.items():
         writing.types[root] = writing.types.pop(name)
-        if name in writing.known:
-            writing.known.add(root)
     return {root: names.get(value, value) for root, value in same.items()}
 
 

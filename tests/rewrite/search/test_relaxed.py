@@ -19,8 +19,9 @@ from fusewise.ops.evaluate import evaluate
 from fusewise.rewrite.cost import Cost, Machine, analytic_metrics, machine_named
 from fusewise.rewrite.engine import drafts_of
 from fusewise.rewrite.rules.table import SUBSTITUTIONS
+from fusewise.rewrite.search.options import Priced, option_of
 from fusewise.rewrite.search.promise import Promise, Promises, deferred, kept
-from fusewise.rewrite.search.relaxed import Limits, option_of, search
+from fusewise.rewrite.search.relaxed import Limits, search
 from fusewise.rewrite.substitute import carried_out, folded
 
 GPU = machine_named("gpu")
@@ -110,7 +111,7 @@ def test_prices_of_substitutions_are_those_of_the_graphs(widths: list[int], kern
         for draft in drafts_of(graph, SUBSTITUTIONS, weigh=Promises()):
             ready = deferred(draft)
             after = carried_out(graph, [ready])
-            assert cost(after) - before == pytest.approx(option_of(graph, ready, cost).change, abs=1e-9)
+            assert cost(after) - before == pytest.approx(option_of(Priced(graph, cost), ready).change, abs=1e-9)
             following = after
         graph = following
 

@@ -6,9 +6,9 @@ that come from the graph the search began with are known by their names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 
-from fusewise.ir.graph import Graph, Node
+from fusewise.ir.graph import Constant, Graph, Node
 from fusewise.rewrite.search.promise import recipe_of
 from fusewise.rewrite.substitute import Draft
 
@@ -17,11 +17,18 @@ __all__ = ["edited_names", "names_key", "search_key"]
 _MASK = (1 << 64) - 1
 
 
-def search_key(graph: Graph) -> tuple[int, int]:
-    """Equal for graphs of one search that compute the same in the same way, whatever inner values are called."""
+def search_key(graph: Graph, known: MutableMapping[str, tuple[Constant, int]]) -> tuple[int, int]:
+    """Equal for graphs of one search that compute the same in the same way, whatever inner values are called.
+
+    `known` remembers constants for the next key: almost all of them are in every graph of a search.
+    """
     values: dict[str, int] = {"": 0}
     values.update((name, hash(("input", name))) for name in graph.inputs)
-    values.update((name, hash(recipe_of(name, constant))) for name, constant in graph.constants.items())
+    for name, constant in graph.constants.items():
+        found = known.get(name)
+        if found is None or found[0] is not constant:
+            found = known[name] = constant, hash(recipe_of(name, constant))
+        values[name] = found[1]
     total = 0
     for node in graph.nodes:
         made = hash((node.op, node.domain, node.attributes, tuple(values[x] for x in (*node.inputs, *node.captured))))

@@ -12,22 +12,21 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from fusewise.errors import UsageError
-from fusewise.ir.graph import Constant, Graph, Node
-from fusewise.ir.types import ValueType
-from fusewise.rewrite.cost import Cost, WholeGraph, looks_around
-from fusewise.rewrite.engine import around, drafts_of
+from fusewise.ir.graph import Constant, Graph
+from fusewise.rewrite.cost import Cost
 from fusewise.rewrite.rule import Rule
 from fusewise.rewrite.search.key import edited_names, names_key, search_key
-from fusewise.rewrite.search.promise import Promises, deferred, kept
+from fusewise.rewrite.search.options import Option, Options, Priced, gone
+from fusewise.rewrite.search.promise import kept
 from fusewise.rewrite.search.stated import stated
 from fusewise.rewrite.substitute import Draft, Refused, carried_out
 
-__all__ = ["Found", "Limits", "Option", "Step", "option_of", "search"]
+__all__ = ["Found", "Limits", "Step", "search"]
 
 
 _DIGITS = 9  # prices that differ by less are the same, summed up in another order
@@ -87,79 +86,6 @@ class Found:
         return self.best[0][2]
 
 
-@dataclass(frozen=True)
-class _After:
-    """The surroundings in the graph that a deferred draft would give, without building it."""
-
-    graph: Graph
-    draft: Draft
-    gone: frozenset[int]
-    made: Mapping[str, Node]
-
-    @property
-    def types(self) -> Mapping[str, ValueType]:
-        return _Either(self.draft.types, self.graph.types)
-
-    def maker(self, value: str) -> Node | None:
-        found = self.made.get(value)
-        if found is not None:
-            return found
-        index = self.graph.producer.get(value)
-        return None if index is None or index in self.gone else self.graph.nodes[index]
-
-    def readers(self, value: str) -> int:
-        names = [value, *(old for old, new in self.draft.same.items() if new == value)]
-        stay = {i for name in names for i in self.graph.users.get(name, ()) if i not in self.gone}
-        return len(stay) + sum(value in node.reads for node in self.draft.nodes) + (value in self.graph.output_set)
-
-    def constant(self, value: str) -> Constant | None:
-        return self.draft.constants.get(value) or self.graph.constants.get(value)
-
-
-class _Either(dict[str, ValueType]):
-    """One table before another, cheaper to make than a union."""
-
-    def __init__(self, first: Mapping[str, ValueType], second: Mapping[str, ValueType]) -> None:
-        super().__init__(first)
-        self._second = second
-
-    def __missing__(self, name: str) -> ValueType:
-        return self._second[name]
-
-
-def _gone(graph: Graph, draft: Draft) -> frozenset[int]:
-    return frozenset(graph.producer[x] for x in draft.removed)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Option:
-    """A substitution that may be carried out: how much it adds to the cost, and the values whose surroundings that rests on."""
-
-    draft: Draft
-    change: float
-    rests_on: frozenset[str]
-
-
-def option_of(graph: Graph, draft: Draft, cost: Cost) -> Option:
-    """What a deferred draft adds to the cost of `graph`: only nodes around the change are priced."""
-    gone = _gone(graph, draft)
-    made = {x: node for node in draft.nodes for x in node.writes}
-    before, after = WholeGraph(graph), _After(graph, draft, gone, made)
-    beside = {
-        i for x in draft.touched for i in graph.users.get(x, ()) if x in draft.same or looks_around(graph.nodes[i])
-    }
-    beside -= gone
-    priced = [*sorted(gone), *sorted(beside)]
-    saved = sum((cost.of(graph.nodes[i], before) for i in priced), 0.0)
-    stay = (_renamed(graph.nodes[i], draft.same) for i in sorted(beside))
-    added = sum((cost.of(node, after) for node in (*draft.nodes, *stay)), 0.0)
-    return Option(draft, added - saved, draft.touched.union(*(graph.nodes[i].reads for i in priced)))
-
-
-def _renamed(node: Node, same: Mapping[str, str]) -> Node:
-    return node.with_inputs(same.get(x, x) for x in node.inputs) if same else node
-
-
 @dataclass(frozen=True, eq=False)
 class _State:
     """A graph that was built, and how it came about."""
@@ -189,14 +115,14 @@ def _step(serial: int, state: _State) -> Step:
 class _Search:
     """The queue and what has been seen; lives for one call of `search`."""
 
-    rules: Sequence[Rule]
+    options: Options
     cost: Cost
     alpha: float
     limits: Limits
-    promises: Promises = field(default_factory=Promises)
     queue: list[tuple[float, int, float, _State, Option]] = field(default_factory=list)
     serial: Iterator[int] = field(default_factory=itertools.count)
     seen: set[object] = field(default_factory=set)
+    constants: dict[str, tuple[Constant, int]] = field(default_factory=dict)
     explored: int = 0
     duplicates: int = 0
     states: list[_State] = field(default_factory=list)
@@ -233,34 +159,16 @@ class _Search:
                 graph = carried_out(parent.graph, [draft])
             except Refused:  # a cycle
                 continue
-            key = search_key(graph)
+            key = search_key(graph, self.constants)
             if key in self.seen:
                 self.duplicates += 1
                 continue
             self.seen.add(key)
-            more_died = len(graph.nodes) < len(parent.graph.nodes) - len(_gone(parent.graph, draft)) + len(draft.nodes)
-            cost = self.cost(graph) if more_died else price
-            return _State(graph, cost, parent, draft, self.options_after(graph, parent, draft))
+            shrunk = len(graph.nodes) < len(parent.graph.nodes) - len(gone(parent.graph, draft)) + len(draft.nodes)
+            cost = self.cost(graph) if shrunk else price
+            options = self.options.after(Priced(graph, self.cost), parent.options, draft, shrunk)
+            return _State(graph, cost, parent, draft, options)
         return None
-
-    def options_after(self, graph: Graph, parent: _State, done: Draft) -> tuple[Option, ...]:
-        """The options in a graph: those of its parent that the change did not touch, and those around the change."""
-        near = around(graph, [done])
-        stale = {graph.nodes[i].outputs[0] for i in near}
-        stay = []
-        for option in parent.options:
-            draft = option.draft
-            if draft is done or draft.match.roots[0] in stale:
-                continue
-            if draft.touched.isdisjoint(done.covered) and draft.covered.isdisjoint(done.touched):
-                same = option.rests_on.isdisjoint(done.touched)
-                stay.append(option if same else option_of(graph, draft, self.cost))
-        return (*stay, *self.options_at(graph, near))
-
-    def options_at(self, graph: Graph, indexes: Sequence[int]) -> Iterator[Option]:
-        for draft in drafts_of(graph, self.rules, indexes, self.promises):
-            with suppress(Refused):
-                yield option_of(graph, deferred(draft), self.cost)
 
 
 def search(
@@ -282,14 +190,14 @@ def search(
     if not alpha >= 1:
         raise UsageError(f"alpha is {alpha:g}; it must be at least 1 (1 follows improvements only)")
     limits = Limits() if limits is None else limits
-    run = _Search(rules, cost, alpha, limits)
+    run = _Search(Options(rules), cost, alpha, limits)
     begin, ended = clock(), "searched"
     start = _State(graph, cost(graph))
     run.unit = start.cost or 1.0
     try:
         first = stated(graph)
-        run.seen.add(search_key(first))
-        state: _State | None = _State(first, start.cost, options=tuple(run.options_at(first, range(len(first.nodes)))))
+        run.seen.add(search_key(first, run.constants))
+        state: _State | None = _State(first, start.cost, options=run.options.everywhere(Priced(first, cost)))
         while state is not None:
             run.expand(state)
             if progress is not None:
