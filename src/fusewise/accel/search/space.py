@@ -139,14 +139,22 @@ class Space:
 
     def grouping(self, cut: np.ndarray) -> list[int]:
         """The groups that hang together by the edges that are not cut, (E,) bool."""
-        group_of = {v: 1 << v for v in bits_of(self.problem.fuseable)}
+        leader = list(range(len(self.problem.network)))
+
+        def first(node: int) -> int:
+            while leader[node] != node:
+                leader[node] = node = leader[leader[node]]
+            return node
+
         for (u, v), apart in zip(self.edges, cut.tolist(), strict=True):
-            a, b = group_of[u], group_of[v]
-            if not apart and a != b:
-                both = a | b
-                for node in bits_of(both):
-                    group_of[node] = both
-        return list(dict.fromkeys(group_of.values()))
+            if not apart:
+                a, b = first(u), first(v)
+                leader[max(a, b)] = min(a, b)
+        found: dict[int, int] = {}
+        for node in bits_of(self.problem.fuseable):
+            leads = first(node)
+            found[leads] = found.get(leads, 0) | 1 << node
+        return list(found.values())
 
     def _owners(self, groups: Iterable[int]) -> dict[int, int]:
         return {v: k for k, group in enumerate(groups) for v in bits_of(group)}
