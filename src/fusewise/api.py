@@ -72,8 +72,8 @@ class Options:
     folder. `disable` names passes, rules and kernels not to use, as `name` or `name@node`. `fusion` is the planner:
     `dnnfusion`, `patterns` (the fixed patterns of other compilers) or `none`. `tune`: seconds to spend on measuring what is
     fastest; what is found is kept in the cache and used from then on. `passes`: False for none, True for the
-    clean-up passes, the passes to run, or as a text what `selecting.outcome_of` takes. `warn` is told, as a sentence, what went
-    wrong without stopping the work.
+    clean-up passes, the passes to run, or as a text what `selecting.outcome_of` takes. `precision`, of convolutions and products:
+    `float32` or `bfloat16`. `warn` is told, as a sentence, what went wrong without stopping the work.
     """
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -86,6 +86,7 @@ class Options:
     fusion: str = "dnnfusion"
     tune: float = 0.0
     passes: bool | str | Sequence[Pass] = True
+    precision: str = "float32"
     warn: Callable[[str], None] = _warn
 
 
@@ -214,6 +215,7 @@ def _planned(
     progress: Progress | None = None,
 ) -> tuple[Graph, Trace, Program, Choice | None]:
     """What would be compiled, down to the program, after tuning it if that is wanted."""
+    from fusewise.passes.pipeline import in_precision
     from fusewise.runtime.host import worker_count
     from fusewise.tuning import Making, decided, program_of
 
@@ -225,6 +227,7 @@ def _planned(
         graph, fusion, disable = asked(options.passes, bound, trace, options.exact, disable, warn)
     else:
         graph = _cleaned(bound, options.passes, trace, options.exact)
+    graph = in_precision(graph, options.precision, trace, exact=options.exact)
     making = Making(worker_count(options.threads), fusion, options.exact, options.strict, disable)
     choice, costs = decided(cache_folder(options.cache), graph, making, options.tune, warn, progress)
     return graph, trace, program_of(graph, making, trace, choice, costs), choice
@@ -240,7 +243,7 @@ def _key(model: Source, options: Options) -> str | None:
         "shapes": {name: list(shape) for name, shape in options.shapes.items()},
         "symbols": dict(options.symbols),
         "disable": sorted(options.disable),
-        **{name: getattr(options, name) for name in ("exact", "strict", "fusion", "passes")},
+        **{name: getattr(options, name) for name in ("exact", "strict", "fusion", "passes", "precision")},
     }
     return model_key(str(model), str(model).startswith(ZOO), settings, options.threads)
 
@@ -425,7 +428,7 @@ def bench(
         found = contest(
             ours, peers, subject, feeds, threads=threads, budget=budget, weigh=weigh, cold=cold, progress=progress
         )
-    return {"model": _name(model, graph), "threads": threads, "precision": "float32", **found}
+    return {"model": _name(model, graph), "threads": threads, "precision": chosen.precision, **found}
 
 
 _IMPORTS = ("numpy", "onnx", "llvmlite.binding")
@@ -435,8 +438,8 @@ _IMPORTS = ("numpy", "onnx", "llvmlite.binding")
 def _portable(options: Options, shapes: Mapping[str, list[int]]) -> dict[str, Any]:
     """The options a child process needs, as plain JSON values."""
     cache = options.cache if isinstance(options.cache, bool) else str(options.cache)
-    chosen = {"exact": options.exact, "disable": sorted(options.disable), "fusion": options.fusion}
-    return {"shapes": shapes, "cache": cache, **chosen}
+    chosen = {name: getattr(options, name) for name in ("exact", "fusion", "precision")}
+    return {"shapes": shapes, "cache": cache, "disable": sorted(options.disable), **chosen}
 
 
 def profile(
@@ -494,6 +497,4 @@ def _written(source: Source, graph: Graph, folder: Path) -> Path:
 def _cleaned(graph: Graph, passes: bool | Sequence[Pass], trace: Trace, exact: bool = False) -> Graph:
     from fusewise.passes import pipeline
 
-    if passes is False:
-        return graph
-    return pipeline.run(graph, pipeline.CLEAN if passes is True else tuple(passes), trace, exact=exact)
+    return pipeline.run(graph, pipeline.CLEAN if passes is True else passes or (), trace, exact=exact)

@@ -327,7 +327,7 @@ def searched(
     found = search_orders(
         graph,
         starts,
-        start.relevant,
+        [name for name in start.relevant if approximate or not step_named(name).asked],
         price,
         seed=seed,
         seconds=seconds,

@@ -46,10 +46,10 @@ CostName = Annotated[
         " kernels, measured (ms in Fusewise, here) and onnxruntime (ms in ONNX Runtime, here).",
     ),
 ]
-MachineName = Annotated[str, typer.Option("--machine", help="Whose time is estimated: cpu or gpu.")]
+MachineName = Annotated[str, typer.Option("--machine", help="Whose time is estimated: cpu, gpu, or gpu-copies, where Concat copies.")]
 Pieces = Annotated[
     int | None,
-    typer.Option("--pieces", help="Search in pieces of so many nodes; 0 never (default: 40 above 1,000 nodes)."),
+    typer.Option("--pieces", help="Search in pieces of so many nodes; 0 never (default: 40 above 60 nodes, if SciPy is there)."),
 ]
 Passes = Annotated[bool, typer.Option("--passes/--no-passes", help="Clean the graph up before the search.")]
 Workers = Annotated[

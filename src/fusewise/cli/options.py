@@ -23,6 +23,7 @@ __all__ = [
     "Fusion",
     "Json",
     "ModelName",
+    "Precision",
     "Seed",
     "Shapes",
     "Strict",
@@ -58,6 +59,12 @@ Cache = Annotated[bool, typer.Option("--cache/--no-cache", help="Keep compiled k
 Fusion = Annotated[
     str,
     typer.Option("--fusion", metavar="PLANNER", help="How nodes are fused: dnnfusion, patterns (fixed ones) or none."),
+]
+Precision = Annotated[
+    str,
+    typer.Option(
+        "--precision", metavar="TYPE", help="Convolutions and products compute on float32, or bfloat16 (approximate)."
+    ),
 ]
 Tune = Annotated[
     float,
@@ -113,7 +120,7 @@ def options_of(context: typer.Context) -> Options:
     from fusewise.api import Options
 
     words = context.params
-    given = {name: words[name] for name in ("exact", "strict", "fusion", "tune") if name in words}
+    given = {name: words[name] for name in ("exact", "strict", "fusion", "tune", "precision") if name in words}
     return Options(
         shapes=shapes_of(words.get("shape")),
         symbols=symbols_of(words.get("symbol")),

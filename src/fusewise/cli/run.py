@@ -16,6 +16,7 @@ from fusewise.cli.options import (
     Fusion,
     Json,
     ModelName,
+    Precision,
     Seed,
     Shapes,
     Strict,
@@ -59,6 +60,7 @@ def run(
     strict: Strict = False,
     disable: Disable = None,
     fusion: Fusion = "dnnfusion",
+    precision: Precision = "float32",
     tune: Tune = 0.0,
     cache: Cache = True,
     json: Json = False,
@@ -72,7 +74,10 @@ def run(
     given = _arrays(inputs)
     with progress() as report:
         if Path(model).suffix == SUFFIX:
-            _refuse_settings(shape=shape, symbol=symbol, exact=exact, strict=strict, disable=disable, tune=tune)
+            narrow = precision != "float32"
+            _refuse_settings(
+                shape=shape, symbol=symbol, exact=exact, strict=strict, disable=disable, tune=tune, precision=narrow
+            )
             compiled = api.open_compiled(model, threads=threads_of(threads))
         else:
             options = options_of(context)

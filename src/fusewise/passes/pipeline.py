@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
-from fusewise.errors import BrokenGraph
+from fusewise.errors import BrokenGraph, UsageError
 from fusewise.ir.graph import Graph
 from fusewise.ir.verify import verify as check
 from fusewise.passes.catalogue import CATALOGUE, Pass
 from fusewise.passes.fold_batch_norm import lower_batch_norm
+from fusewise.passes.mixed_precision import mixed_precision
 from fusewise.passes.recognise_attention import recognise_attention
 from fusewise.trace import Trace
 
-__all__ = ["CLEAN", "MOST_ROUNDS", "PORTABLE", "Pass", "run"]
+__all__ = ["CLEAN", "MOST_ROUNDS", "PORTABLE", "PRECISIONS", "Pass", "in_precision", "run"]
 
 CLEAN: tuple[Pass, ...] = tuple(row.function for row in CATALOGUE)
 """The clean-up passes in their usual order: what uncovers work for others comes first."""
@@ -23,6 +25,9 @@ PORTABLE: tuple[Pass, ...] = tuple(step for step in CLEAN if step not in (recogn
 it runs a batch normalisation that is left over faster than the product and the sum."""
 
 MOST_ROUNDS = 8
+
+PRECISIONS: Mapping[str, tuple[Pass, ...]] = MappingProxyType({"float32": (), "bfloat16": (mixed_precision,)})
+"""The passes behind the others that bring a graph of float32 to a precision."""
 
 Clock = Callable[[], float]
 
@@ -58,6 +63,18 @@ def run(
         if graph is start:
             break
     return graph
+
+
+def in_precision(graph: Graph, precision: str, trace: Trace, *, exact: bool = False) -> Graph:
+    """The graph with convolutions and products in `precision`, one of `PRECISIONS`.
+
+    Raises `UsageError` for another, and for one that changes answers under `exact`.
+    """
+    if precision not in PRECISIONS:
+        raise UsageError(f"the precision is {' or '.join(PRECISIONS)}, not {precision!r}")
+    if exact and PRECISIONS[precision]:
+        raise UsageError(f"{precision} changes answers, which exact does not allow; leave one of the two out")
+    return run(graph, PRECISIONS[precision], trace)
 
 
 _EXACT = frozenset(row.function for row in CATALOGUE if row.numeric_class == "exact")

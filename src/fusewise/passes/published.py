@@ -31,6 +31,7 @@ from fusewise.passes.fold_constants import fold_constants
 from fusewise.passes.fold_scale_forward import fold_scale_forward
 from fusewise.passes.hints import alter_op_layout, defuse_ops, fuse_ops
 from fusewise.passes.merge_equal import merge_equal
+from fusewise.passes.mixed_precision import mixed_precision
 from fusewise.passes.quantized_to_integer import quantized_to_integer
 from fusewise.passes.reassociate import reassociate
 from fusewise.passes.recognise_activations import recognise_activations
@@ -174,12 +175,12 @@ PUBLISHED: tuple[Step, ...] = (
     Step("ToGraphNormalForm", unchanged, "makes the program a graph", "exact", 1, "the program is a graph already"),
     Step(
         "ToMixedPrecision",
-        unchanged,
-        "computes products in half the precision",
+        mixed_precision,
+        "computes convolutions and products on bfloat16, adding up in float32",
         "approximate",
         0,
-        "there are no kernels of half precision that keep float32 sums",
         asked=True,
+        version=2,
     ),
 )
 """The twenty-eight, in alphabetical order."""

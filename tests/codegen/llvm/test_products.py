@@ -105,7 +105,9 @@ def check(
         erf = np.vectorize(math.erf, otypes=[float])
         half = expected * 0.5 * (erf(expected * math.sqrt(0.5)) + 1)
         expected = np.maximum(half / (1 + np.exp(-half)), -1)
-    for kernel in kernels:
+    accepted = [kernel for kernel in kernels if kernel.accepts(task, target) is None]
+    assert accepted, [str(kernel.accepts(task, target)) for kernel in kernels]
+    for kernel in accepted:
         params = next(iter(kernel.space(task, target)))
         buffers = {
             f"x{k}": np.ascontiguousarray(a.transpose(order))
@@ -275,7 +277,7 @@ def test_code_for_every_machine_keeps_the_tile_in_registers(other: Target, shape
     arrays = [numbers(1, (rows, depth)), numbers(2, (depth, columns))]
     orders = ((0, 1), (0, 1))
     task = product("MatMul", arrays, (rows, columns), {}, orders=orders, constant=True)
-    kernel = MATMUL[0]
+    kernel = MATMUL[-1]
     text = compile_assembly(kernel.build(task, other, next(iter(kernel.space(task, other))), "kernel"), other)
     vectors = [line for line in text.splitlines() if any(r in line for r in ("%zmm", "%ymm", "%xmm", "q0", "q1", "q2"))]
     assert vectors, "the product is computed in vectors"

@@ -35,6 +35,7 @@ from fusewise.codegen.llvm.gemm_product import (
     unravel,
 )
 from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, accumulate, lanes_for
+from fusewise.codegen.llvm.pairs import BFLOAT_PAIR
 from fusewise.codegen.llvm.registers import computed, memory_type
 from fusewise.codegen.packing import Axes, packed, panels, panels_of
 from fusewise.codegen.target import Target
@@ -188,7 +189,8 @@ def direct_arguments(
     element = np.float64 if tile.element == "double" else np.float32
 
     def pack(weight: np.ndarray) -> np.ndarray:
-        return panels(arrange(weight.astype(element, copy=False)), tile.lanes, tile.vectors)
+        wide = weight if d.shape.dtype == BFLOAT_PAIR else weight.astype(element, copy=False)
+        return panels(arrange(wide), tile.lanes, tile.vectors)
 
     order = "planar" if d.shape.planar else "channels last"
     name = (
@@ -244,6 +246,7 @@ def emit_direct(
     shape, product, strip = d.shape, d.product, d.strip
     tile = tile_of(params, computed(shape.dtype))
     in_group = -(-product.columns // tile.width)
+    stored = BFLOAT_PAIR if shape.dtype == BFLOAT_PAIR else None
     weights = pointers[shape.weight.operand.name]
     if fill is None and strip is not None and shape.computed is not None:
         fill = _computed_rows(f, shape, strip, Elements(f, task, target, pointers))
@@ -265,7 +268,7 @@ def emit_direct(
         number = f.add(f.mul(group, in_group), panel)
         first = f.at(weights, f.mul(number, product.depth * tile.width), tile.element)
         columns_at = tuple(f.at(first, v * tile.lanes, tile.element) for v in range(tile.vectors))
-        return Panel(columns_at, tile.width, following=f.at(first, product.depth * tile.width, tile.element))
+        return Panel(columns_at, tile.width, stored, f.at(first, product.depth * tile.width, tile.element))
 
     def start(outer: Sequence[Int], columns: Sequence[Int]) -> list[Value]:
         count = min(tile.lanes, product.columns)
@@ -323,7 +326,7 @@ def _tap_by_tap(f: Function, d: Direct, target: Target) -> Taps:
                 some = f.binary("or", some, test)
             skip = f.mul(f.mul(tap, shape.inputs), panel.pitch)
             columns = tuple(f.at(column, skip, tile.element) for column in panel.columns)
-            here_panel = Panel(columns, panel.pitch)
+            here_panel = Panel(columns, panel.pitch, panel.dtype)
             return f.when(
                 some,
                 lambda: accumulate(f, target, tile, rows, here_panel, (channel,), carried, shape.dtype, d.side_by_side),

@@ -30,7 +30,7 @@ from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments
 from fusewise.codegen.llvm.gemm_finish import finisher, joined_axis
 from fusewise.codegen.llvm.gemm_product import tile_of, unravel
-from fusewise.codegen.packing import packed, panels
+from fusewise.codegen.packing import packed, paired, panels
 from fusewise.codegen.target import Target
 from fusewise.codegen.view import View
 from fusewise.ir.dtypes import INT16, INT32
@@ -115,11 +115,7 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
     tile = tile_of(params, "i32")
 
     def pack(weight: np.ndarray) -> np.ndarray:
-        grouped = weight.astype(np.int16)
-        if grouped.shape[1] % 2:
-            grouped = np.pad(grouped, ((0, 0), (0, 1), *((0, 0),) * (grouped.ndim - 2)))
-        pairs = grouped.reshape(grouped.shape[0], d.shape.inputs, 2, *grouped.shape[2:])
-        joined = np.ascontiguousarray(np.moveaxis(pairs, 2, -1)).view(np.int32)[..., 0]
+        joined = paired(weight.astype(np.int16), 1)
         joined = joined.reshape(*joined.shape[:2], *(axis.kernel for axis in d.shape.spatial))
         return panels(matrices(joined, d.shape, d.side_by_side), tile.lanes, tile.vectors)
 

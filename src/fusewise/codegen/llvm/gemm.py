@@ -1,13 +1,14 @@
 """Matrix products: MatMul and Gemm with every broadcast, transpose and layout, as kernels.
 
 Takes a task whose anchor is MatMul or Gemm; gives LLVM IR. Constant right operands are packed into panels at compile time;
-others are used in place when their columns are neighbours in memory, or packed by each worker (`gemm_repack`).
+others are used in place when their columns are neighbours in memory, or packed by each worker (`gemm_repack`). Of bfloat16, two
+steps of the reduction are taken at once where the left operand has them side by side (`pairs`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,12 +28,13 @@ from fusewise.codegen.llvm.gemm_product import (
 )
 from fusewise.codegen.llvm.gemm_repack import repack, repacked_elements
 from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, lanes_for, multiply_add
+from fusewise.codegen.llvm.pairs import BFLOAT_PAIR, with_room_for_pairs
 from fusewise.codegen.llvm.registers import computed, memory_type
-from fusewise.codegen.packing import packed, panels, panels_of
+from fusewise.codegen.packing import packed, paired, panels, panels_of
 from fusewise.codegen.target import Target
 from fusewise.codegen.view import View, view_of
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
-from fusewise.lower.program import Panels
+from fusewise.lower.program import Packing, Panels
 from fusewise.lower.task import Reason, Task
 
 __all__ = ["GEMM", "MATMUL"]
@@ -63,6 +65,11 @@ class MatrixProduct:
     @property
     def dtype(self) -> DType:
         return self.product.dtype
+
+    @property
+    def depth(self) -> int:
+        """Rows of the right operand, two for every step over pairs."""
+        return self.product.depth * (2 if self.dtype == BFLOAT_PAIR else 1)
 
 
 def understand(task: Task, target: Target) -> MatrixProduct | Reason:
@@ -169,19 +176,27 @@ def _gemm(task: Task, left: View, right: View) -> MatrixProduct | Reason:
     )
 
 
-def _accepts(task: Task, target: Target) -> Reason | None:
-    found = understand(task, target)
-    return found if isinstance(found, Reason) else None
-
-
-def _understood(task: Task, target: Target) -> MatrixProduct:
-    found = understand(task, target)
-    assert not isinstance(found, Reason), found
-    return found
-
-
 FAR_BYTES = 1024
 """Rows of an operand used in place that lie farther apart than this soon crowd each other out of the first cache level."""
+
+
+def of_pairs(task: Task, target: Target) -> MatrixProduct | Reason:
+    """The product of bfloat16 over pairs of neighbours along the depth, or why there are none."""
+    m = understand(task, target)
+    if isinstance(m, Reason):
+        return m
+    if not m.right.operand.constant or m.alpha != 1.0 or m.left.operand.dtype != BFLOAT16:
+        return Reason("not a product of bfloat16 with a constant matrix")
+    steps = (m.left.offset, *m.left_outer, *(axis.stride for axis in m.product.rows))
+    if m.product.depth % 2 or m.depth_stride != 1 or any(step % 2 for step in steps):
+        return Reason("neighbours of the reduction do not lie in pairs", m.left.operand.name)
+    rows = tuple(replace(axis, stride=axis.stride // 2) for axis in m.product.rows)
+    return replace(
+        m,
+        product=replace(m.product, rows=rows, depth=m.product.depth // 2, dtype=BFLOAT_PAIR),
+        left=replace(m.left, offset=m.left.offset // 2),
+        left_outer=tuple(step // 2 for step in m.left_outer),
+    )
 
 
 def _how_right(m: MatrixProduct, target: Target, lanes: int) -> str:
@@ -196,12 +211,12 @@ def _how_right(m: MatrixProduct, target: Target, lanes: int) -> str:
     return "repacked" if is_far and fits else "inplace"
 
 
-def _space(task: Task, target: Target) -> Iterable[Params]:
-    m = _understood(task, target)
+def _space(m: MatrixProduct, target: Target) -> Iterable[Params]:
     size = 8 if m.dtype == FLOAT64 else 4
     lanes = lanes_for(target, m.product.columns, size * 8)
     how = _how_right(m, target, lanes)
-    for tile in tiles_for(m.product, target, lanes)[:6]:
+    room = with_room_for_pairs(target) if m.dtype == BFLOAT_PAIR else target
+    for tile in tiles_for(m.product, room, lanes)[:6]:
         params = dict(
             plan_product(
                 m.product,
@@ -219,19 +234,11 @@ def _space(task: Task, target: Target) -> Iterable[Params]:
         yield params
 
 
-def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
-    m = _understood(task, target)
+def _arguments(m: MatrixProduct, task: Task, params: Params) -> tuple[Argument, ...]:
     tile = tile_of(params, computed(m.dtype))
     extra = []
     if params["right"] == "packed":
-        element = np.float64 if tile.element == "double" else np.float32
-
-        def arrange(matrix: np.ndarray) -> np.ndarray:
-            matrix = matrix.astype(element, copy=False)
-            return panels(matrix if m.alpha == 1.0 else matrix * element(m.alpha), tile.lanes, tile.vectors)
-
-        recipe = f"gemm panels {tile.vectors}x{tile.lanes} {tile.element} alpha {m.alpha!r}"
-        extra.append(Argument(m.right.operand.name, packed(_matrices(m), recipe, arrange, _panels(m, tile))))
+        extra.append(Argument(m.right.operand.name, _packing(m, tile)))
     if params["right"] == "repacked":
         size = 8 if tile.element == "double" else 4
         extra.append(
@@ -240,12 +247,29 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
     return operand_arguments(task, extra)
 
 
+def _packing(m: MatrixProduct, tile: Tile) -> Packing:
+    """The constant right operand in panels, scaled by alpha; of bfloat16, in pairs."""
+    element = np.float64 if tile.element == "double" else np.float32
+
+    def arrange(matrix: np.ndarray) -> np.ndarray:
+        matrix = matrix.astype(element, copy=False)
+        return panels(matrix if m.alpha == 1.0 else matrix * element(m.alpha), tile.lanes, tile.vectors)
+
+    def arrange_pairs(matrix: np.ndarray) -> np.ndarray:
+        return panels(paired(matrix, -2), tile.lanes, tile.vectors)
+
+    if m.dtype == BFLOAT_PAIR:
+        return packed(_matrices(m), f"gemm pairs {tile.vectors}x{tile.lanes}", arrange_pairs)
+    recipe = f"gemm panels {tile.vectors}x{tile.lanes} {tile.element} alpha {m.alpha!r}"
+    return packed(_matrices(m), recipe, arrange, _panels(m, tile))
+
+
 def _matrices(m: MatrixProduct) -> View:
     """The right operand as [outer..., depth, columns]."""
     extents = tuple(extent for _, extent in m.product.outer)
     return View(
         m.right.operand,
-        (*extents, m.product.depth, m.product.columns),
+        (*extents, m.depth, m.product.columns),
         (*m.right_outer, m.right_depth, m.right_column),
         m.right.offset,
     )
@@ -260,10 +284,9 @@ def _panels(m: MatrixProduct, tile: Tile) -> Panels | None:
     return panels_of(_matrices(m), outer, ((m.product.depth, m.right_depth),), columns, tile.lanes, tile.vectors)
 
 
-def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
-    m = _understood(task, target)
+def _build(m: MatrixProduct, task: Task, target: Target, params: Params, symbol: str) -> str:
     product = m.product
-    arguments = _arguments(task, target, params)
+    arguments = _arguments(m, task, params)
     module, f, pointers, worker, workers = enter(symbol, arguments)
     tile = tile_of(params, computed(m.dtype))
     scratch = scratch_of(f, pointers, arguments, worker) if params["right"] == "repacked" else None
@@ -299,7 +322,7 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
         first = f.at(where, start, tile.element)
         following = f.at(first, product.depth * tile.width, tile.element) if scratch is None else None
         columns_at = tuple(f.at(first, v * tile.lanes, tile.element) for v in range(tile.vectors))
-        return Panel(columns_at, tile.width, following=following)
+        return Panel(columns_at, tile.width, BFLOAT_PAIR if m.dtype == BFLOAT_PAIR else None, following)
 
     def start(outer: Sequence[Int], columns: Sequence[Int]) -> list[Value]:
         return initial(f, target, pointers, m.bias, columns, tile.lanes, count, tile.element)
@@ -348,8 +371,30 @@ def _scaled(
     return scaled
 
 
-PRODUCT = Kernel("product", _accepts, _space, _arguments, _build)
+def _kernel(name: str, understand: Callable[[Task, Target], MatrixProduct | Reason]) -> Kernel:
+    """The product of tasks that `understand` takes for one."""
 
-MATMUL: tuple[Kernel, ...] = (PRODUCT,)
-GEMM: tuple[Kernel, ...] = (PRODUCT,)
-"""Best first. Neither accepts integers or computed operands: those tasks run from the operator's definition."""
+    def accepts(task: Task, target: Target) -> Reason | None:
+        found = understand(task, target)
+        return found if isinstance(found, Reason) else None
+
+    def understood(task: Task, target: Target) -> MatrixProduct:
+        found = understand(task, target)
+        assert not isinstance(found, Reason), found
+        return found
+
+    return Kernel(
+        name,
+        accepts,
+        lambda task, target: _space(understood(task, target), target),
+        lambda task, target, params: _arguments(understood(task, target), task, params),
+        lambda task, target, params, symbol: _build(understood(task, target), task, target, params, symbol),
+    )
+
+
+PRODUCT = _kernel("product", understand)
+PAIRS = _kernel("bfloat16-product", of_pairs)
+
+MATMUL: tuple[Kernel, ...] = (PAIRS, PRODUCT)
+GEMM: tuple[Kernel, ...] = (PAIRS, PRODUCT)
+"""Best first. None accepts integers or computed operands: those tasks run from the operator's definition."""

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
-from fusewise.codegen.llvm.pairs import pair_products
+from fusewise.codegen.llvm.pairs import add_bfloat_products, pair_products
 from fusewise.codegen.llvm.registers import memory_type, widen
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32, DType
@@ -168,9 +168,14 @@ def _fitting(target: Target) -> Iterator[tuple[int, int]]:
 
 
 def multiply_add(f: Function, target: Target, a: Value, b: Value, c: Value) -> Value:
-    """a * b + c, fused where the machine can; of i32 lanes, each a pair of 16-bit numbers, both products are added."""
+    """a * b + c, fused where the machine can; of i32 lanes, each a pair of 16-bit numbers, both products are added.
+
+    Pairs are of integers when `c` is, else of bfloat16.
+    """
     if c.element == "i32":
         return f.binary("add", c, pair_products(f, target, a, b))
+    if a.element == "i32":
+        return add_bfloat_products(f, target, a, b, c)
     return f.fma(a, b, c) if target.fma else f.fadd(f.fmul(a, b), c)
 
 

@@ -46,8 +46,9 @@ def memory_type(dtype: DType) -> str:
 
 
 def computed(dtype: DType) -> str:
-    """The LLVM type that arithmetic on `dtype` is done in: float for the narrow floats."""
-    return "float" if dtype.is_float and dtype.bits < 32 else register_type(dtype)
+    """The LLVM type that arithmetic on `dtype` is done in: float for floats that travel as bits, the narrow ones and pairs."""
+    kind = register_type(dtype)
+    return "float" if dtype.is_float and kind.startswith("i") else kind
 
 
 def has_rounding(target: Target) -> bool:

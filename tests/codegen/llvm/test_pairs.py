@@ -1,0 +1,143 @@
+"""Kernels over pairs of bfloat16: one rounding of an exact sum, whatever the geometry; and the instruction where there is one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fusewise
+from fusewise.codegen.assemble import generate
+from fusewise.codegen.packing import paired
+from fusewise.codegen.target import TARGETS, Target
+from fusewise.fusion.plan import partition
+from fusewise.ir.dtypes import BFLOAT16, FLOAT32
+from fusewise.ir.graph import Graph
+from fusewise.ops.build import GraphBuilder
+from fusewise.runtime.host import host_target
+from fusewise.runtime.jit import compile_assembly
+from fusewise.trace import Trace
+
+AVX512, AVX2, NEON = (next(t for t in TARGETS if t.name == name) for name in ("avx512", "avx2", "neon"))
+
+
+def numbers(seed: int, shape: tuple[int, ...]) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(BFLOAT16.numpy)
+
+
+def convolution(x: tuple[int, ...], w: tuple[int, ...], **attributes: object) -> Graph:
+    """The convolution reads what a pooling writes, so that its input lies as it likes it."""
+    b = GraphBuilder("convolution")
+    data = b.op("MaxPool", b.op("Cast", b.input("x", x), to=BFLOAT16.onnx), kernel_shape=[1, 1])
+    y = b.op("Conv", data, b.constant(numbers(1, w)), b.constant(numbers(2, w[:1])), **attributes)
+    return b.finish(b.op("Cast", y, to=FLOAT32.onnx))
+
+
+def product(rows: int, depth: int, columns: int) -> Graph:
+    b = GraphBuilder("product")
+    x = b.op("Cast", b.input("x", (rows, depth)), to=BFLOAT16.onnx)
+    y = b.op("Gemm", x, b.constant(numbers(1, (depth, columns))), b.constant(numbers(2, (columns,))))
+    return b.finish(b.op("Cast", y, to=FLOAT32.onnx))
+
+
+def kernels(graph: Graph, target: Target) -> list[str]:
+    """The assembly of every kernel of a graph."""
+    trace = Trace()
+    program = generate(partition(graph, trace), target, trace)
+    return [compile_assembly(kernel.build(), target) for kernel in program.kernels]
+
+
+def names(graph: Graph, target: Target) -> set[str]:
+    """The kernels that a graph gets, by name."""
+    trace = Trace()
+    generate(partition(graph, trace), target, trace)
+    return {event.what for event in trace if event.kind == "kernel"}
+
+
+def assert_one_rounding(found: np.ndarray, exact: np.ndarray, sizes: np.ndarray, terms: int) -> None:
+    """Half a step of bfloat16, and what float32 loses in a sum of `terms` products whose sizes add up to `sizes`."""
+    assert found.dtype == np.float32
+    bound = 2.0**-8 * np.abs(exact) + (terms + 2) * 2.0**-24 * sizes * (1 + 2.0**-7)
+    assert np.all(np.abs(found - exact) <= bound)
+
+
+def correlated(x: np.ndarray, w: np.ndarray, bias: np.ndarray, stride: int, pads: list[int], group: int) -> np.ndarray:
+    """A two-dimensional convolution by definition, in float64."""
+    padded = np.pad(x, ((0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, w.shape[2:], axis=(2, 3))[:, :, ::stride, ::stride]
+    parts = zip(np.split(windows, group, axis=1), np.split(w, group, axis=0), strict=True)
+    sums = [np.einsum("nchwij,mcij->nmhw", part, weights) for part, weights in parts]
+    return np.concatenate(sums, axis=1) + bias[:, None, None]
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.data())
+def test_a_convolution_rounds_once(data: st.DataObject) -> None:
+    draw = data.draw
+    group = draw(st.sampled_from((1, 1, 1, 2)))
+    inputs, outputs = draw(st.sampled_from((2, 4, 6, 7, 18))), draw(st.sampled_from((1, 5, 8, 17)))
+    taps = [draw(st.integers(1, 3)) for _ in range(2)]
+    stride, pads = draw(st.integers(1, 2)), [draw(st.integers(0, 2)) for _ in range(4)]
+    shape = (draw(st.integers(1, 2)), group * inputs, *(draw(st.integers(k, k + 7)) for k in taps))
+    w = (group * outputs, inputs, *taps)
+    graph = convolution(shape, w, strides=[stride] * 2, pads=pads, group=group)
+    fed = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    model = fusewise.compile(graph, cache=False, passes=False, threads=draw(st.integers(1, 2)))
+    (found,) = model.run(None, {"x": fed})
+    x, weights, bias = (a.astype(np.float64) for a in (fed.astype(BFLOAT16.numpy), numbers(1, w), numbers(2, w[:1])))
+    exact = correlated(x, weights, bias, stride, pads, group)
+    sizes = correlated(np.abs(x), np.abs(weights), np.abs(bias), stride, pads, group)
+    assert_one_rounding(found, exact, sizes, inputs * taps[0] * taps[1])
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.sampled_from((1, 3, 9)), st.sampled_from((2, 6, 7, 34, 1100)), st.sampled_from((1, 5, 16, 33)))
+def test_a_product_rounds_once(rows: int, depth: int, columns: int) -> None:
+    fed = np.random.default_rng(0).standard_normal((rows, depth)).astype(np.float32)
+    (found,) = fusewise.compile(product(rows, depth, columns), cache=False, passes=False).run(None, {"x": fed})
+    x, w, bias = (
+        a.astype(np.float64) for a in (fed.astype(BFLOAT16.numpy), numbers(1, (depth, columns)), numbers(2, (columns,)))
+    )
+    assert_one_rounding(found, x @ w + bias, np.abs(x) @ np.abs(w) + np.abs(bias), depth)
+
+
+GRAPHS = {
+    "single pixels": convolution((1, 32, 7, 7), (64, 32, 1, 1)),
+    "windows": convolution((1, 32, 7, 7), (64, 32, 3, 3), pads=[1, 1, 1, 1]),
+    "product": product(12, 64, 96),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_the_instruction_is_used_where_there_is_one(name: str) -> None:
+    capable = replace(AVX512, features="+avx512bf16")
+    wide, emulated = ("\n".join(kernels(GRAPHS[name], target)) for target in (capable, AVX512))
+    assert "vdpbf16ps" in wide and "%zmm" in wide
+    assert "vfmadd" not in wide, "no product is left to float32"
+    assert "vdpbf16ps" not in emulated and "vfmadd" in emulated
+
+
+@pytest.mark.parametrize("target", [AVX2, NEON, host_target()], ids=["avx2", "neon", "host"])
+def test_other_machines_take_pairs_apart(target: Target) -> None:
+    texts = kernels(GRAPHS["windows"], target)
+    assert any("vfmadd" in text or "fmla" in text or "vdpbf16ps" in text for text in texts)
+
+
+def test_pairs_are_taken_where_channels_come_in_pairs() -> None:
+    assert "bfloat16-convolution" in names(GRAPHS["windows"], AVX512)
+    assert "bfloat16-product" in names(GRAPHS["product"], AVX512)
+    assert "direct-convolution" in names(convolution((1, 7, 5, 5), (8, 7, 1, 1)), AVX512)
+    assert "product" in names(product(12, 63, 8), AVX512)
+
+
+@given(st.integers(1, 4), st.integers(0, 7), st.integers(1, 3), st.integers(0, 2))
+def test_pairs_hold_neighbours(a: int, b: int, c: int, axis: int) -> None:
+    array = np.random.default_rng(0).integers(-(2**15), 2**15, (a, b, c)).astype(np.int16)
+    found = np.moveaxis(paired(array, axis), axis, -1)
+    moved = np.moveaxis(array, axis, -1).astype(np.int64)
+    if moved.shape[-1] % 2:
+        moved = np.concatenate([moved, np.zeros((*moved.shape[:-1], 1), np.int64)], axis=-1)
+    np.testing.assert_array_equal(found, (moved[..., ::2] & 0xFFFF) + (moved[..., 1::2] << 16))
