@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from fusewise import api, optimizing
-from fusewise.errors import UsageError
+from fusewise.bench.ranking import Verdict
+from fusewise.errors import UnsupportedModel, UsageError
 from fusewise.ir.graph import Graph
 from fusewise.ir.key import structural_key
 from fusewise.ops.build import GraphBuilder
 from fusewise.optimizing import SearchOptions, optimize_graph, optimized
-from fusewise.rewrite.rule import Sample, rule
+from fusewise.rewrite.cost import Cost
+from fusewise.rewrite.rule import Rule, Sample, rule
+from fusewise.rewrite.search.relaxed import Found, search
 from fusewise.trace import Trace
 
 
@@ -49,28 +54,89 @@ def test_a_graph_with_other_answers_is_given_up() -> None:
     assert "answers differ" in found.notes[0]
 
 
-def test_the_input_stays_when_nothing_is_faster_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optimizing, "ranked", lambda graphs, runtime, threads: list(range(len(graphs)))[::-1])
+def timing(monkeypatch: pytest.MonkeyPatch, at_least: float) -> list[str]:
+    """Nothing is timed: of several graphs the last is the fastest, and a duel ends as told. The runtimes asked are listed."""
+    asked: list[str] = []
+
+    def settled(before: Graph, after: Graph, runtime: str, threads: int) -> Verdict:
+        asked.append(runtime)
+        return Verdict(runtime, at_least + 0.1, at_least, 11)
+
+    monkeypatch.setattr(optimizing, "settled", settled)
+    monkeypatch.setattr(optimizing, "fastest_first", lambda graphs, runtime, threads: list(range(len(graphs)))[::-1])
     monkeypatch.setattr(
         optimizing, "in_fusewise", lambda *_: lambda kernel, graph: 1.0 if kernel.node.op == "Conv" else 0.1
     )
+    return asked
+
+
+def test_the_input_stays_unless_another_is_faster_beyond_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = branches()
+    asked = timing(monkeypatch, at_least=1.0)
     found = optimized(graph, passes=False, search="relaxed", cost="measured", alpha=1.6)
     assert found.graph is graph
-    assert found.notes == ("the input graph was the fastest when timed as a whole",)
+    assert found.notes == ("the model as it was loaded is kept: no graph is faster in fusewise beyond doubt",)
+    assert (found.cost_before, found.steps) == (found.cost_after, ())
+    assert found.summary["timed"] == {"runtime": "fusewise", "speedup": 1.1, "at_least": 1.0, "rounds": 11}
+    timing(monkeypatch, at_least=1.001)
+    found = optimized(graph, passes=False, search="relaxed", cost="measured", alpha=1.6)
+    assert found.steps
+    assert len(found.graph.nodes) < len(graph.nodes)
+    assert asked == ["fusewise"]
 
 
 def test_the_graph_as_it_was_loaded_may_win_over_what_passes_make_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     build = GraphBuilder("copies")
     x = build.input("x", (4, 4))
     graph = build.finish(build.op("Relu", build.op("Identity", x)))
-    monkeypatch.setattr(optimizing, "ranked", lambda graphs, runtime, threads: list(range(len(graphs)))[::-1])
-    monkeypatch.setattr(optimizing, "in_fusewise", lambda *_: lambda kernel, graph: 1.0)
+    timing(monkeypatch, at_least=0.99)
     found = optimized(graph, search="relaxed", cost="measured")
     assert found.graph is graph
     assert found.cost_before == found.cost_after
-    monkeypatch.setattr(optimizing, "ranked", lambda graphs, runtime, threads: list(range(len(graphs))))
+    timing(monkeypatch, at_least=1.01)
     assert len(optimized(graph, search="relaxed", cost="measured").graph.nodes) == 1
+
+
+@pytest.mark.parametrize(
+    "settings, runtime",
+    [
+        ({"cost": "measured"}, "fusewise"),
+        ({"cost": "0.5*kernels + measured"}, "fusewise"),
+        ({"cost": "measured", "faster_in": "openvino"}, "openvino"),
+        ({"cost": "measured", "faster_in": "none"}, None),
+        ({"cost": "time", "machine": "cpu"}, "onnxruntime"),
+        ({"cost": "time", "machine": "gpu"}, None),
+        ({"cost": "time", "machine": "gpu", "faster_in": "fusewise"}, "fusewise"),
+        ({"cost": "flops"}, None),
+    ],
+)
+def test_where_graphs_are_timed(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], runtime: str | None) -> None:
+    pytest.importorskip("onnxruntime")
+    asked = timing(monkeypatch, at_least=1.01)
+    build = GraphBuilder("copies")
+    graph = build.finish(build.op("Relu", build.op("Identity", build.input("x", (4, 4)))))
+    found = optimized(graph, search="greedy", **settings)  # type: ignore[arg-type]
+    assert asked == ([] if runtime is None else [runtime])
+    assert (found.timed is None) == (runtime is None)
+
+
+def test_a_runtime_nobody_asked_for_may_refuse_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime")
+    timing(monkeypatch, at_least=1.01)
+
+    def settled(before: Graph, after: Graph, runtime: str, threads: int) -> Verdict:
+        if runtime != "fusewise":
+            raise UnsupportedModel(f"{runtime} does not run this model: no")
+        return Verdict(runtime, 2.0, 1.5, 11)
+
+    monkeypatch.setattr(optimizing, "settled", settled)
+    build = GraphBuilder("copies")
+    graph = build.finish(build.op("Relu", build.op("Identity", build.input("x", (4, 4)))))
+    found = optimized(graph, search="greedy")
+    assert found.timed == Verdict("fusewise", 2.0, 1.5, 11)
+    assert found.notes == ("onnxruntime does not run this model: no; timed in fusewise instead",)
+    with pytest.raises(UnsupportedModel):
+        optimized(graph, search="greedy", faster_in="onnxruntime")
 
 
 def test_what_cannot_be_measured_is_estimated_with_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,8 +150,30 @@ def test_what_cannot_be_measured_is_estimated_with_an_event(monkeypatch: pytest.
 def test_unknown_options_are_named() -> None:
     with pytest.raises(UsageError, match="the options of a search are search, alpha, budget"):
         optimized(branches(), speed=3)
+    with pytest.raises(UsageError, match="no runtime 'abacus'; there are auto, none, fusewise"):
+        optimized(branches(), faster_in="abacus")
     with pytest.raises(UsageError, match="pieces of -1"):
         optimized(branches(), pieces=-1)
+
+
+@pytest.mark.parametrize("scipy, size", [(True, 40), (False, 0)])
+def test_medium_graphs_are_searched_in_pieces_where_scipy_is(
+    monkeypatch: pytest.MonkeyPatch, scipy: bool, size: int
+) -> None:
+    build = GraphBuilder("row")
+    x = build.input("x", (4, 4))
+    for _ in range(61):
+        x = build.op("Sigmoid", x)
+    cut: list[int] = []
+    monkeypatch.setattr(optimizing, "find_spec", lambda name: scipy or None)
+
+    def in_pieces(graph: Graph, rules: Sequence[Rule], cost: Cost, *, largest: int, **_: object) -> Found:
+        cut.append(largest)
+        return search(graph, rules, cost)
+
+    monkeypatch.setattr(optimizing, "search_in_pieces", in_pieces)
+    optimized(build.finish(x), passes=False, search="greedy", machine="gpu")
+    assert cut == ([size] if size else [])
 
 
 def test_workers_do_not_change_the_result() -> None:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from fusewise.bench.kernel_times import KernelTime, in_fusewise, in_onnxruntime
-from fusewise.bench.ranking import difference, ranked
-from fusewise.errors import UsageError
+from fusewise.bench.ranking import RUNTIMES, Verdict, difference, fastest_first, settled
+from fusewise.errors import UnsupportedModel, UsageError
 from fusewise.ir.graph import Graph
 from fusewise.passes.pipeline import PORTABLE, Pass
 from fusewise.passes.pipeline import run as run_passes
@@ -32,12 +33,12 @@ from fusewise.trace import Trace
 __all__ = ["SEARCHES", "Optimization", "SearchOptions", "optimize_graph", "optimized"]
 
 SEARCHES = ("none", "greedy", "relaxed", "saturate")
-MEASURED = ("measured", "onnxruntime")
-"""Metrics that are times taken on this machine: in this program, and in ONNX Runtime."""
+MEASURED = {"measured": "fusewise", "onnxruntime": "onnxruntime"}
+"""Metrics that are times taken on this machine, and the runtimes they are taken in."""
 
 _TOLERANCE = 1e-4
 _RANKED = 4  # graphs that are timed as a whole, besides the input
-_LARGE, _PIECE = 1000, 40  # nodes
+_LARGE, _MEDIUM, _PIECE = 1000, 60, 40  # nodes
 _NODES_A_GRAPH = 5
 
 Progress = Callable[[str, float], None]
@@ -51,10 +52,12 @@ class SearchOptions:
     than `alpha` times the best so far, or `saturate` (egglog), which applies all rules at once and picks from what is equal.
     It ends after `budget` graphs or `seconds` (None: no limit). `cost` is a weighted sum
     such as `time + 0.1*memory` of `time` (analytic, on `machine`), `flops`, `memory`, `kernels`, `measured` (times in this
-    program, here) and `onnxruntime`; the best graphs by a measured cost are timed as a whole, and the input is kept when it is
-    the fastest. Graphs of more than 1,000 nodes are cut where fewest substitutions are and searched in pieces; `pieces` cuts
-    any graph into pieces of at most so many nodes, and 0 none; `workers` processes search pieces side by side, with the same
-    result as one. `rules` are files of further substitutions in TASO's format, each
+    program, here) and `onnxruntime`. Where `faster_in` is a runtime (`fusewise`, `onnxruntime`, `openvino`), the best graphs are
+    timed there as a whole, and the model as it was loaded is kept unless one is faster beyond doubt (`bench.ranking`); `auto`
+    is the runtime of a measured cost, and for times estimated for a `cpu` ONNX Runtime where it is installed, else this
+    program; `none` trusts the cost. Graphs of more than 60 nodes (1,000 without SciPy) are cut where fewest substitutions are
+    and searched in pieces; `pieces` cuts any graph into pieces of at most so many nodes, and 0 none; `workers` processes search
+    pieces side by side, with the same result as one. `rules` are files of further substitutions in TASO's format, each
     verified before it is used. `folder` keeps measurements; None keeps none. `check` compares
     the answers before anything is given out.
     """
@@ -65,6 +68,7 @@ class SearchOptions:
     seconds: float | None = None
     cost: str = "time"
     machine: str = "cpu"
+    faster_in: str = "auto"
     threads: int | None = None
     pieces: int | None = None
     workers: int = 1
@@ -86,6 +90,8 @@ class SearchOptions:
             raise UsageError(f"{self.workers} workers make no sense; give at least 1")
         if self.workers > 1 and any(name in self.cost for name in MEASURED):
             raise UsageError("with a measured cost there is one worker: others would disturb the times it takes")
+        if self.faster_in not in ("auto", "none", *RUNTIMES):
+            raise UsageError(f"there is no runtime {self.faster_in!r}; there are auto, none, {', '.join(RUNTIMES)}")
         parsed_cost(self.cost, {name: Metric(name, "", lambda kernel: 0.0) for name in _names()})
         machine_named(self.machine)
 
@@ -101,6 +107,7 @@ class Optimization:
     `refused` names rules of files that are not used, and why.
 
     `cost_before` is that of the graph the search began with, after the passes; without a search that of the model as loaded.
+    `timed` is how the graph did against the model as loaded, run as a whole; None when neither was run.
     """
 
     graph: Graph
@@ -116,6 +123,7 @@ class Optimization:
     ended: str = ""
     notes: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
+    timed: Verdict | None = None
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -133,6 +141,7 @@ class Optimization:
             "seconds": self.seconds,
             "ended": self.ended,
             "substitutions": [{**asdict(step), "where": list(step.where)} for step in self.steps],
+            "timed": None if self.timed is None else asdict(self.timed),
             "notes": list(self.notes),
             "rules_refused": [{"rule": name, "reason": reason} for name, reason in self.refused],
         }
@@ -190,35 +199,54 @@ def optimize_graph(
                 return Optimization(
                     clean, "none", str(cost), cost.unit, before, after, ended="not searched", refused=refused
                 )
-            measured = tuple(metric.name for _, metric in cost.terms if metric.name in MEASURED)
+            runtime = _runtime(chosen, cost)
             allowed = [rule for rule in rules if _allowed(rule, chosen, trace)]
-            found = _tidied(_searched(clean, allowed, cost, chosen, progress), passes, chosen, cost)
+            keep = 1 if runtime is None else _RANKED
+            found = _tidied(_searched(clean, allowed, cost, chosen, keep, progress), passes, chosen, cost)
         finally:
             database.close()
     if progress is not None:
         progress("checking", 1.0)
-    candidates = _beside(found, graph, cost) if measured else found
-    return replace(_chosen(candidates, chosen, cost, measured, threads, trace), refused=refused)
+    candidates = found if runtime is None else _beside(found, graph, cost)
+    return replace(_chosen(candidates, chosen, cost, runtime, threads, trace), refused=refused)
+
+
+def _runtime(chosen: SearchOptions, cost: Cost) -> str | None:
+    """Where the graph must be faster as a whole; None where the cost is trusted."""
+    if chosen.faster_in != "auto":
+        return None if chosen.faster_in == "none" else chosen.faster_in
+    names = [metric.name for _, metric in cost.terms]
+    runtimes = [MEASURED[name] for name in names if name in MEASURED]
+    if runtimes:
+        return runtimes[0]
+    if "time" not in names or chosen.machine != "cpu":
+        return None
+    return "onnxruntime" if find_spec("onnxruntime") is not None else "fusewise"
 
 
 def _searched(
-    graph: Graph, rules: Sequence[Rule], cost: Cost, chosen: SearchOptions, progress: Progress | None
+    graph: Graph, rules: Sequence[Rule], cost: Cost, chosen: SearchOptions, keep: int, progress: Progress | None
 ) -> Found:
     alpha = 1.0 if chosen.search == "greedy" else chosen.alpha
     limits = Limits(chosen.budget, chosen.seconds)
     told = None if progress is None else lambda share: progress("searching", share)
     if chosen.search == "saturate":
         return saturate(graph, rules, cost, bounds=_bounds(chosen), progress=told)
-    largest = chosen.pieces
-    if largest is None:
-        largest = _PIECE if len(graph.nodes) > _LARGE or chosen.workers > 1 else 0
+    largest = _largest_piece(graph, chosen)
     if largest:
         with _workers(rules, chosen) as each:
             return search_in_pieces(
-                graph, rules, cost, alpha=alpha, limits=limits, largest=largest, each=each, progress=told
+                graph, rules, cost, alpha=alpha, limits=limits, largest=largest, keep=keep, each=each, progress=told
             )
-    keep = _RANKED if any(metric.name in MEASURED for _, metric in cost.terms) else 1
     return search(graph, rules, cost, alpha=alpha, limits=limits, keep=keep, progress=told)
+
+
+def _largest_piece(graph: Graph, chosen: SearchOptions) -> int:
+    """The size of pieces; 0 to search the graph as one. Medium graphs are cut where SciPy is there to do so."""
+    if chosen.pieces is not None:
+        return chosen.pieces
+    least = _MEDIUM if find_spec("scipy") is not None else _LARGE
+    return _PIECE if len(graph.nodes) > least or chosen.workers > 1 else 0
 
 
 def _bounds(chosen: SearchOptions) -> Bounds:
@@ -312,22 +340,26 @@ def _beside(found: Found, graph: Graph, cost: Cost) -> Found:
 
 
 def _chosen(
-    found: Found, chosen: SearchOptions, cost: Cost, measured: Sequence[str], threads: int, trace: Trace
+    found: Found, chosen: SearchOptions, cost: Cost, runtime: str | None, threads: int, trace: Trace
 ) -> Optimization:
-    """The best graph whose answers agree and which, where the cost is measured, is the fastest as a whole."""
-    candidates, notes = list(found.best), []
-    if measured and len(candidates) > 1:
-        order = ranked([graph for graph, _, _ in candidates], measured[0], threads)
+    """The best graph whose answers agree and which, where there is a runtime, is faster there than the one loaded."""
+    notes: list[str] = []
+    *candidates, start = found.best
+    if runtime is not None and len(candidates) > 1:
+        runtime, order = _ranked([graph for graph, _, _ in candidates], runtime, chosen, threads, notes)
         candidates = [candidates[k] for k in order]
-        if order[0] == len(order) - 1:
-            notes.append("the input graph was the fastest when timed as a whole")
-    start = found.best[-1][0]
-    best = candidates[0]
-    for best in candidates:
-        error = 0.0 if best[0] is start or not chosen.check else difference(start, best[0])
-        if error <= _TOLERANCE:
-            break
-        notes.append(f"a graph was given up: its answers differ by {error:.1e}")
+    best, verdict = start, None
+    for candidate in candidates:
+        error = difference(start[0], candidate[0]) if chosen.check else 0.0
+        if error > _TOLERANCE:
+            notes.append(f"a graph was given up: its answers differ by {error:.1e}")
+            continue
+        if runtime is not None:
+            verdict = _settled(start[0], candidate[0], runtime, chosen, threads, notes)
+        best = candidate if verdict is None or verdict.wins else start
+        break
+    if verdict is not None and not verdict.wins:
+        notes.append(f"the model as it was loaded is kept: no graph is faster in {verdict.runtime} beyond doubt")
     graph, after, steps = best
     for step in steps:
         trace.add("rewrite", step.rule, step.where, "substitution", before=step.cost_before, after=step.cost_after)
@@ -336,7 +368,7 @@ def _chosen(
         chosen.search,
         str(cost),
         cost.unit,
-        after if graph is start else found.cost_before,
+        after if graph is start[0] else found.cost_before,
         after,
         steps,
         found.explored,
@@ -344,4 +376,32 @@ def _chosen(
         found.seconds,
         found.ended,
         tuple(notes),
+        timed=verdict,
     )
+
+
+def _ranked(
+    graphs: Sequence[Graph], runtime: str, chosen: SearchOptions, threads: int, notes: list[str]
+) -> tuple[str, list[int]]:
+    """The numbers of the graphs, the fastest first, and where: in this program if a runtime nobody asked for refuses one."""
+    try:
+        return runtime, fastest_first(graphs, runtime, threads)
+    except UnsupportedModel as error:
+        return _instead(runtime, chosen, error, notes), fastest_first(graphs, "fusewise", threads)
+
+
+def _settled(
+    start: Graph, graph: Graph, runtime: str, chosen: SearchOptions, threads: int, notes: list[str]
+) -> Verdict:
+    try:
+        return settled(start, graph, runtime, threads)
+    except UnsupportedModel as error:
+        return settled(start, graph, _instead(runtime, chosen, error, notes), threads)
+
+
+def _instead(runtime: str, chosen: SearchOptions, error: UnsupportedModel, notes: list[str]) -> str:
+    """This program, which runs everything, in the place of a runtime that nobody asked for; else the error stands."""
+    if chosen.faster_in != "auto" or runtime == "fusewise":
+        raise error
+    notes.append(f"{error}; timed in fusewise instead")
+    return "fusewise"

@@ -24,6 +24,7 @@ from fusewise.cli.options import (
 from fusewise.errors import UsageError
 
 if TYPE_CHECKING:
+    from fusewise.bench.ranking import Verdict
     from fusewise.optimizing import Optimization
 
 __all__ = ["optimize"]
@@ -46,10 +47,23 @@ CostName = Annotated[
         " kernels, measured (ms in Fusewise, here) and onnxruntime (ms in ONNX Runtime, here).",
     ),
 ]
-MachineName = Annotated[str, typer.Option("--machine", help="Whose time is estimated: cpu, gpu, or gpu-copies, where Concat copies.")]
+MachineName = Annotated[
+    str, typer.Option("--machine", help="Whose time is estimated: cpu, gpu, or gpu-copies, where Concat copies.")
+]
+FasterIn = Annotated[
+    str,
+    typer.Option(
+        "--faster-in",
+        help="Keep the model as it is unless the graph found is faster beyond doubt, timed as a whole in fusewise, onnxruntime"
+        " or openvino; none trusts the cost. auto: where the cost is measured, and for times estimated for a cpu"
+        " ONNX Runtime, if it is installed.",
+    ),
+]
 Pieces = Annotated[
     int | None,
-    typer.Option("--pieces", help="Search in pieces of so many nodes; 0 never (default: 40 above 60 nodes, if SciPy is there)."),
+    typer.Option(
+        "--pieces", help="Search in pieces of so many nodes; 0 never (default: 40 above 60 nodes, if SciPy is there)."
+    ),
 ]
 Passes = Annotated[bool, typer.Option("--passes/--no-passes", help="Clean the graph up before the search.")]
 Workers = Annotated[
@@ -73,6 +87,7 @@ def optimize(
     seconds: Seconds = None,
     cost: CostName = "time",
     machine: MachineName = "cpu",
+    faster_in: FasterIn = "auto",
     pieces: Pieces = None,
     workers: Workers = 1,
     rules: RuleFiles = None,
@@ -108,6 +123,7 @@ def optimize(
             seconds=seconds,
             cost=cost,
             machine=machine,
+            faster_in=faster_in,
             pieces=pieces,
             workers=workers,
             rules=tuple(rules or ()),
@@ -160,6 +176,7 @@ def _show(found: Optimization, model: str, output: Path | None) -> None:
                 f"{found.cost_before:.4g} to {found.cost_after:.4g} {found.unit}, {summary['speedup']:.3f} times less",
             ),
             *([("search", _ended(found))] if found.search != "none" else []),
+            *([] if found.timed is None else [("as a whole", _timed(found.timed))]),
             *(("note", note) for note in found.notes),
             *((f"refused {name}", reason) for name, reason in found.refused),
         ]
@@ -169,3 +186,12 @@ def _show(found: Optimization, model: str, output: Path | None) -> None:
 def _ended(found: Optimization) -> str:
     how = {"graphs": "budget spent", "seconds": "time is up", "interrupted": "interrupted"}.get(found.ended, "finished")
     return f"{found.search}, {found.explored} graphs, {found.duplicates} met again, {found.seconds:.1f} s, {how}"
+
+
+def _timed(verdict: Verdict) -> str:
+    from fusewise.bench.ranking import CONFIDENCE
+
+    return (
+        f"{verdict.speedup:.3f} times as fast as the input in {verdict.runtime}, at least {verdict.at_least:.3f} with"
+        f" {CONFIDENCE:.0%} confidence ({verdict.rounds} rounds)"
+    )

@@ -113,6 +113,20 @@ def test_the_search_in_pieces_finds_a_better_graph_of_the_same_answers() -> None
     assert again.steps == found.steps
 
 
+def test_graphs_on_the_way_are_kept_the_best_first() -> None:
+    graph = cells(4)
+    found = search_in_pieces(graph, SUBSTITUTIONS, COST, alpha=1.1, limits=Limits(60), largest=10, keep=3)
+    *kept, (first, _, steps) = found.best
+    assert (len(kept), steps) == (3, ())
+    assert first is graph
+    prices = [price for _, price, _ in found.best]
+    assert prices == sorted(prices)
+    for better, price, way in kept:
+        verify(better)
+        assert price == pytest.approx(COST(better))
+        assert way == found.steps[: len(way)]
+
+
 def test_time_runs_out_between_pieces() -> None:
     ticks = iter(range(10_000))
     found = search_in_pieces(

@@ -26,7 +26,7 @@ from fusewise.rewrite.search.promise import kept
 from fusewise.rewrite.search.stated import stated
 from fusewise.rewrite.substitute import Draft, Refused, carried_out
 
-__all__ = ["Found", "Limits", "Step", "search"]
+__all__ = ["Found", "Limits", "Step", "evenly", "search"]
 
 
 _DIGITS = 9  # prices that differ by less are the same, summed up in another order
@@ -226,9 +226,13 @@ def _best(states: Sequence[_State], start: _State, keep: int) -> tuple[tuple[Gra
         if state.cost < start.cost:
             way.append(state)
         state = state.parent
-    chosen = dict.fromkeys(round(k * len(way) / keep) for k in range(keep)) if way else ()
     found: list[tuple[Graph, float, tuple[Step, ...]]] = []
-    for state in sorted((way[k] for k in chosen if k < len(way)), key=lambda state: state.cost):
+    for state in sorted((way[k] for k in evenly(len(way), keep)), key=lambda state: state.cost):
         with suppress(Refused):  # a weight overflows
             found.append((kept(state.graph), state.cost, state.steps()))
     return (*found, (start.graph, start.cost, ()))
+
+
+def evenly(count: int, keep: int) -> list[int]:
+    """At most `keep` of so many indexes, the first among them, evenly spread."""
+    return [k for k in dict.fromkeys(round(k * count / keep) for k in range(keep)) if k < count]

@@ -21,7 +21,7 @@ from fusewise.rewrite.cost import Cost, WholeGraph, kernel_of
 from fusewise.rewrite.engine import drafts_of
 from fusewise.rewrite.rule import Rule
 from fusewise.rewrite.search.promise import Promises
-from fusewise.rewrite.search.relaxed import Found, Limits, Step, search
+from fusewise.rewrite.search.relaxed import Found, Limits, Step, evenly, search
 
 __all__ = ["Each", "Task", "piece_of", "pieces", "replaced", "search_in_pieces"]
 
@@ -196,6 +196,7 @@ def search_in_pieces(
     alpha: float = 1.05,
     limits: Limits | None = None,
     largest: int = 40,
+    keep: int = 1,
     each: Each | None = None,
     progress: Callable[[float], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
@@ -204,7 +205,7 @@ def search_in_pieces(
 
     `each` carries the searches out, one after another unless told; the result does not depend on it. Each search has its
     share of the budget, at least 10 graphs, and may rise as far as `alpha` allows the whole graph to, but at most six times
-    that part of its own cost; costs of steps are those of the whole graph as the pieces add up.
+    that part of its own cost; costs of steps are those of the whole graph as the pieces add up. `keep` is as for `search`.
     Raises what `pieces` and `search` raise.
     """
     limits = Limits() if limits is None else limits
@@ -222,7 +223,7 @@ def search_in_pieces(
     while seams and run.ended == "searched":
         seams, windows = run.windows(seams, largest)
         run.improve(windows, lambda share: told((1 + share) / 2))
-    return run.found()
+    return run.found(keep)
 
 
 def _named(graph: Graph, nodes: Sequence[int]) -> tuple[str, ...]:
@@ -249,6 +250,7 @@ class _Pieces:
         self.begin, self.clock = begin, clock
         self.first = self.now = cost(graph)
         self.steps: list[Step] = []
+        self.way: list[tuple[Graph, float, tuple[Step, ...]]] = []
         self.explored = self.duplicates = 0
         self.ended = "searched"
 
@@ -316,9 +318,10 @@ class _Pieces:
             self.steps.append(replace(step, serial=len(self.steps) + 1, cost_before=before, cost_after=price))
         self.steps[-1] = replace(self.steps[-1], cost_after=after)
         self.graph, self.now = graph, after
+        self.way.append((graph, after, tuple(self.steps)))
 
-    def found(self) -> Found:
-        best = [(self.graph, self.now, tuple(self.steps))] if self.steps else []
+    def found(self, keep: int) -> Found:
+        best = [self.way[-1 - k] for k in evenly(len(self.way), keep)]
         seconds = self.clock() - self.begin
         start = (self.start, self.first, ())
         return Found((*best, start), self.first, self.explored, self.duplicates, seconds, self.ended)
