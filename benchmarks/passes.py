@@ -162,7 +162,7 @@ def derive() -> None:
     """Run every pass on members of every family, in every style, and write down which made work for which."""
     graphs = [scaled(kind, decomposed=form) for kind in SCALED for form in (False, True)]
     graphs += [styled(scaled(kind), style) for kind in SCALED for style in STYLES if style != "pytorch"]
-    names = ("tinybert", "mobilenet_v3_small", "mobilenet_v1_ssd", "distilbert")
+    names = ("tinybert", "mobilenet_v3_small", "mobilenet_v1_ssd", "distilbert", "mask_rcnn_resnet50_fpn")
     graphs += [bind(build(name, decomposed=True), {}, {}) for name in names]
     TABLE.write_text(enabling_toml(derived(graphs)), encoding="utf-8")
     print(f"wrote {TABLE}: {sum(map(len, enabling().values()))} pairs")

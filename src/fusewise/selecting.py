@@ -31,7 +31,7 @@ from fusewise.select.objective import Objective, objective_named
 from fusewise.select.order import Searched, Tried, search_orders, tried_from
 from fusewise.select.pipeline import DEFAULT, FAMILY_SETS, PAPER, Pipeline, pipeline_named
 from fusewise.select.pipeline_file import read_pipeline
-from fusewise.select.relevance import Agreement, agreement, candidates, matches, relevance
+from fusewise.select.relevance import Agreement, agreement, candidates, matched, matches, relevance
 from fusewise.select.sequence import Outcome, run_pipeline
 from fusewise.trace import Trace
 
@@ -62,14 +62,17 @@ def blocks_of(graph: Graph) -> Iterable[Iterable[str]]:
     return [[graph.nodes[n].label for n in group.nodes] for group in groups]
 
 
-def auto(graph: Graph, trace: Trace | None = None, *, exact: bool = False) -> Outcome:
+def auto(
+    graph: Graph, trace: Trace | None = None, *, exact: bool = False, counts: Mapping[str, int] | None = None
+) -> Outcome:
     """The clean-up with the passes that may matter for this graph: those with matches, and those that others may make some for.
 
-    In the end every pass that was left out is asked once more; should one have something to do after all, it takes part.
+    In the end every pass that was left out is asked once more; should one have something to do after all, it takes part. `counts`
+    is what `select.relevance.matched` gives, where it is known.
     """
     decisions = Trace() if trace is None else trace
     start = (decisions.gates, len(decisions.events))
-    chosen = set(candidates(graph, enabling(), DEFAULT.passes))
+    chosen = set(candidates(graph, enabling(), DEFAULT.passes, counts))
     while True:
         names = tuple(name for name in DEFAULT.passes if name in chosen)
         decisions.gates = start[0]
@@ -183,8 +186,9 @@ def selection(
     found = classify(features_of(graph))
     if family is not None:
         found = replace(found, family=family_named(family), confidence=1.0)
-    outcome = auto(graph, exact=exact)
-    relevant = _with_twins((*relevance(graph, enabling()).names, *outcome.effective.passes))
+    counts = matched(graph)
+    outcome = auto(graph, exact=exact, counts=counts)
+    relevant = _with_twins((*relevance(graph, enabling(), counts).names, *outcome.effective.passes))
     return Selection(found, relevant, outcome, agreement(found.family, relevant), finding_ms=(tick() - begin) * 1e3)
 
 

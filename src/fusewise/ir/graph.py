@@ -7,9 +7,11 @@ A pass builds a new graph that shares the nodes it did not touch.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -177,6 +179,11 @@ class Graph:
             for value in dict.fromkeys(node.reads):
                 found.setdefault(value, []).append(i)
         return {value: tuple(readers) for value, readers in found.items()}
+
+    @cached_property
+    def read_counts(self) -> Mapping[str, int]:
+        """How many operands of nodes each value is that any node reads."""
+        return Counter(chain.from_iterable(node.reads for node in self.nodes))
 
     @cached_property
     def output_set(self) -> frozenset[str]:

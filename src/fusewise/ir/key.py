@@ -36,12 +36,9 @@ def structural_key(graph: Graph, with_weights: bool = True) -> str:
 
 
 def _hash(*parts: str | int) -> str:
-    state = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        text = str(part).encode()
-        state.update(b"%d:" % len(text))  # lengths keep neighbours apart
-        state.update(text)
-    return state.hexdigest()
+    texts = [str(part).encode() for part in parts]
+    data = b"".join([b"%d:%b" % (len(text), text) for text in texts])  # lengths keep neighbours apart
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def _made(node: Node, values: dict[str, str]) -> str:

@@ -68,9 +68,7 @@ class Edit:
         self._alias: dict[str, str] = {}
         self._named: dict[str, str] = {}  # value to the output of the graph it will be called in the end
         self._counts: dict[str, int] = {}
-        self._reads: dict[str, int] = {}
-        for node in graph.nodes:
-            self._count(node.reads)
+        self._reads: dict[str, int] = dict(graph.read_counts)
 
     # what rules ask
 
@@ -257,7 +255,10 @@ def sweep(graph: Graph, trace: Trace, rules: Sequence[LocalRule]) -> Graph:
         return graph
     edit = Edit(graph)
     for node in graph.nodes:
-        _settle(edit, node, by_root, trace)
+        if node.op in by_root:
+            _settle(edit, node, by_root, trace)
+        else:
+            edit.keep(edit.resolved(node))
     return edit.finish()
 
 

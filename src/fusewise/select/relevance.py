@@ -17,7 +17,7 @@ from fusewise.passes.published import PUBLISHED, step_named, step_names
 from fusewise.select.pipeline import FAMILY_SETS
 from fusewise.trace import Trace
 
-__all__ = ["Agreement", "Relevance", "agreement", "candidates", "distinct_names", "matches", "relevance"]
+__all__ = ["Agreement", "Relevance", "agreement", "candidates", "distinct_names", "matched", "matches", "relevance"]
 
 
 _Told = TypeVar("_Told", int, str)
@@ -53,18 +53,25 @@ def distinct_names() -> tuple[str, ...]:
     return tuple(reversed(list(named.values())))
 
 
-def relevance(graph: Graph, enables: Mapping[str, Sequence[str]]) -> Relevance:
+def matched(graph: Graph) -> dict[str, int]:
+    """How many matches each pass has on the graph as it is, by the distinct names; those that have none are left out."""
+    functions = {name: step_named(name).function for name in distinct_names()}
+    return {name: found for name, function in functions.items() if (found := matches(function, graph))}
+
+
+def relevance(graph: Graph, enables: Mapping[str, Sequence[str]], counts: Mapping[str, int] | None = None) -> Relevance:
     """The passes that have anything to do on `graph`, or will have once others have run.
 
-    `enables` says, for a pass, which others may have matches only behind it. Each pass is run at most once.
+    `enables` says, for a pass, which others may have matches only behind it. Each pass is run at most once, and one that must
+    be asked for not at all. `counts` is what `matched` gives, where it is known.
     """
     functions = {name: step_named(name).function for name in distinct_names()}
-    matched = {name: found for name, function in functions.items() if (found := matches(function, graph))}
+    now = matched(graph) if counts is None else counts
     enabled: dict[str, str] = {}
-    waiting = [(name, graph) for name in matched]
+    waiting = [(name, graph) for name in now if not step_named(name).asked]
     while waiting:
         name, before = waiting.pop(0)
-        hopes = [other for other in enables.get(name, ()) if other not in matched and other not in enabled]
+        hopes = [other for other in enables.get(name, ()) if other not in now and other not in enabled]
         if not hopes:
             continue
         after = functions[name](before, Trace())
@@ -72,14 +79,21 @@ def relevance(graph: Graph, enables: Mapping[str, Sequence[str]]) -> Relevance:
             if matches(functions[other], after):
                 enabled[other] = name
                 waiting.append((other, after))
-    return Relevance(_with_twins(matched, functions), _with_twins(enabled, functions))
+    return Relevance(_with_twins(now, functions), _with_twins(enabled, functions))
 
 
-def candidates(graph: Graph, enables: Mapping[str, Sequence[str]], names: Sequence[str]) -> tuple[str, ...]:
-    """Those of `names` that have a match, or might have one behind others: the table is believed, and nothing is run."""
+def candidates(
+    graph: Graph, enables: Mapping[str, Sequence[str]], names: Sequence[str], counts: Mapping[str, int] | None = None
+) -> tuple[str, ...]:
+    """Those of `names` that have a match, or might have one behind others: the table is believed, and nothing is run.
+
+    `counts` is what `matched` gives, where it is known.
+    """
     wanted = {step_named(name).function: name for name in names}
     known = {name: function for name in distinct_names() if (function := step_named(name).function) in wanted}
-    found = [name for name, function in known.items() if matches(function, graph)]
+    found = [
+        name for name, function in known.items() if (matches(function, graph) if counts is None else name in counts)
+    ]
     for name in found:  # grows as it is read
         found.extend(other for other in enables.get(name, ()) if other in known and other not in found)
     return tuple(name for name in names if any(known[other] is step_named(name).function for other in found))
