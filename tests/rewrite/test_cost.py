@@ -49,6 +49,8 @@ def test_what_fusion_takes_in_costs_only_what_else_it_reads() -> None:
     assert cost(convolution("Relu")) == alone
     assert cost(convolution("Add", "Relu")) == pytest.approx(alone + 4 * ELEMENTS / 1e6)
     assert cost(convolution("Relu", read_twice=True)) > alone + 1.0, "its operand is needed elsewhere"
+    for machine in MACHINES:
+        assert time_on(machine)(convolution("Relu")) == time_on(machine)(convolution())
 
 
 def test_metrics_count_kernels_bytes_and_arithmetic() -> None:

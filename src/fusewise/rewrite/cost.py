@@ -122,11 +122,12 @@ class Kernel:
         """Bytes read and written; only the further operands of a node that another kernel takes in."""
         if self.node.op in VIEWS:
             return 0
-        skipped = set(self.in_place) if in_place else {self.into, *self.again}  # what is read twice is loaded once
+        joins = in_place and self.node.op == "Concat"
+        skipped = set(self.in_place) if joins else {self.into, *self.again}  # what is read twice is loaded once
         read = sum(_nbytes(kind) for k, kind in enumerate(self.inputs) if k not in skipped)
         if not self.is_alone:
             return read
-        if in_place and self.node.op == "Concat":
+        if joins:
             return 2 * read
         return read + sum(map(_nbytes, self.outputs))
 

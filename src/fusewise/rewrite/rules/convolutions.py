@@ -190,6 +190,12 @@ def _like_sides(match: Match) -> str | None:
     return None if same else "the two sides differ in shape"
 
 
+def _two_groups(match: Match) -> str | None:
+    """There are two groups, one for each copy of the image."""
+    joined = match.like["k"].attribute("axis", 0) % match.type("x").rank
+    return None if joined == 1 and _groups(match) == 2 else "the copies are not the two groups"
+
+
 def _added(pair: tuple[Any, Any]) -> Any:
     return pair[0] + pair[1]
 
@@ -388,6 +394,20 @@ CONVOLUTIONS: tuple[Rule, ...] = (
         samples=(
             Sample(_SUM, _NONE, _SAME3),
             Sample(_SUM, {"b": None, "d": np.array([3, 4], np.float32)}, {"c": {"strides": (2, 1)}}),
+        ),
+    ),
+    rule(
+        "groups-of-one-image",
+        lambda g, x, w, b=None: g.Conv(g.Concat(x, x, like="k"), w, b, like="c"),
+        lambda g, x, w, b=None: g.Conv(x, w, b, like="c", group=1),
+        "recognising",
+        "exact",
+        guard=_two_groups,
+        samples=(
+            Sample({**_SHAPES, "w": (4, 2, 3, 3), "b": (4,)}, {}, {"c": {"group": 2, **_SAME3["c"]}, "k": {"axis": 1}}),
+            Sample(
+                {**_SHAPES, "w": (2, 2, 1, 1)}, {"b": None}, {"c": {"group": 2, "strides": (2, 1)}, "k": {"axis": -3}}
+            ),
         ),
     ),
     rule(
