@@ -7,7 +7,7 @@ number and says whether numbers that high are allowed. `verify` bisects over the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 __all__ = ["INTER_BLOCK", "INTRA_BLOCK", "SEALED", "Event", "Trace"]
 
@@ -88,6 +88,16 @@ class Trace:
         )
         self.events.append(Event(serial, kind, what, where, note, before, after, allowed))
         return allowed
+
+    @property
+    def refuses(self) -> bool:
+        """May a decision be refused?"""
+        return self.limit is not None or bool(self.disabled or self.sealed)
+
+    def adopt(self, trial: Trace) -> None:
+        """Record the decisions of a trial that refused none as if they had been asked for here."""
+        self.events.extend(replace(event, serial=event.serial + self.gates) for event in trial.events)
+        self.gates += trial.gates
 
     def __iter__(self) -> Iterator[Event]:
         return iter(self.events)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -20,7 +20,7 @@ import numpy as np
 from fusewise.ir.dtypes import DType, dtype_of
 from fusewise.ir.types import TensorType, ValueType
 
-__all__ = ["Attribute", "Constant", "Graph", "Node", "Subgraph", "attributes_of"]
+__all__ = ["Attribute", "Constant", "Graph", "Later", "Node", "Subgraph", "attributes_of"]
 
 
 class Constant:
@@ -65,6 +65,56 @@ class Constant:
 
     def __repr__(self) -> str:
         return f"Constant({self.type})"
+
+
+class Later(Constant):
+    """A constant of known type whose contents are computed when they are first read: what nobody reads costs nothing.
+
+    `recipe` is equal only for constants of equal contents, while neither was read.
+    """
+
+    __slots__ = ("_found", "_kind", "_make", "_recipe")
+
+    def __init__(self, kind: TensorType, make: Callable[[], np.ndarray], recipe: Hashable) -> None:
+        self._kind, self._recipe = kind, recipe
+        self._digest = None
+        self._found: np.ndarray | None = None
+        self._make: Callable[[], np.ndarray] | None = make
+
+    @property
+    def array(self) -> np.ndarray:  # type: ignore[override]
+        """The contents."""
+        make = self._make
+        if self._found is None and make is not None:
+            found = make()
+            assert Constant(found).type == self._kind, (found.dtype, found.shape, self._kind)
+            found.flags.writeable = False
+            self._found = found
+            self._make = None  # lets go of what it was made from
+        assert self._found is not None
+        return self._found
+
+    @property
+    def dtype(self) -> DType:
+        return self._kind.dtype
+
+    @property
+    def type(self) -> TensorType:
+        return self._kind
+
+    @property
+    def recipe(self) -> Hashable | None:
+        """What tells it from others without its contents; None once they were read."""
+        return None if self._make is None else self._recipe
+
+    def __eq__(self, other: object) -> bool:
+        alike = isinstance(other, Later) and self.recipe is not None and self.recipe == other.recipe
+        return alike or super().__eq__(other)
+
+    __hash__ = Constant.__hash__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Constant, (self.array,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ def _read(graph: Graph, made: list[str]) -> list[str]:
 
 
 def _contents(constant: Constant, with_weights: bool) -> str:
-    weights = constant.dtype.is_float and constant.array.size > _WEIGHT_ELEMENTS
+    weights = constant.dtype.is_float and constant.type.size > _WEIGHT_ELEMENTS
     return constant.digest if with_weights or not weights else str(constant.type)
 
 

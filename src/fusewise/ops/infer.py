@@ -12,7 +12,7 @@ from fusewise.ir.graph import Constant, Node
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.proto import node_to_proto, tensor_to_proto, type_from_proto, type_to_proto
 
-__all__ = ["infer_outputs"]
+__all__ = ["DATA_LIMIT", "infer_outputs"]
 
 _SHAPELESS = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
 """Operators ONNX defines by a function and infers no shape for; their output is shaped as their first operand."""
@@ -26,7 +26,8 @@ _REFUSALS = (
     ValueError,
 )
 
-_DATA_LIMIT = 4096  # elements; shape inference only ever looks into small operands such as axes and target shapes
+DATA_LIMIT = 4096
+"""Elements of the largest operand that is given with its contents: only axes, target shapes and the like are looked into."""
 
 
 def infer_outputs(
@@ -36,7 +37,7 @@ def infer_outputs(
 
     An output whose type ONNX cannot tell is None. Raises `InvalidModel` with ONNX's reason when the types do not fit.
     """
-    known = tuple(Constant(c) if c is not None and c.size <= _DATA_LIMIT else None for c in constants)
+    known = tuple(Constant(c) if c is not None and c.size <= DATA_LIMIT else None for c in constants)
     anonymous = Node(
         op=node.op,
         inputs=tuple(f"i{k}" if name else "" for k, name in enumerate(node.inputs)),

@@ -1,7 +1,7 @@
 """What happens to every channel of a convolution or product alike, moved into its weights and bias.
 
 An output channel is a row of the weights, so y * slope + shift per channel is the same operator with other weights. Products
-are formed in float64 and rounded once to the weights' type.
+are formed in float64 and rounded once to the weights' type, when somebody first reads them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fusewise.ir.graph import Node
+from fusewise.ir.dtypes import FLOAT32, FLOAT64
+from fusewise.ir.graph import Later, Node
 from fusewise.passes.edit import Edit, rebuilt
 
 __all__ = ["Affine", "channel_axis", "per_channel", "scaled"]
@@ -45,34 +46,36 @@ def scaled(edit: Edit, node: Node, affine: Affine) -> Node | None:
 
     A MatMul takes a shift only by becoming a Gemm, so its result must then be a matrix.
     """
-    weights, bias = edit.operand(node, 1), edit.operand(node, 2)
-    if weights is None or weights.dtype not in (np.float32, np.float64) or (node.op == "MatMul" and weights.ndim != 2):
+    weights, bias = edit.constants.get(node.inputs[1]), edit.operand(node, 2)
+    if weights is None or weights.dtype not in (FLOAT32, FLOAT64) or (node.op == "MatMul" and weights.type.rank != 2):
         return None
     if bias is None and len(node.inputs) > 2 and node.inputs[2]:
         return None
-    new = node.inputs[1]
-    if affine.slope is not None:
-        new = edit.constant(_scaled_weights(node, weights, affine.slope), f"{node.inputs[1]}_folded")
+    kind, new, slope = weights.type, node.inputs[1], affine.slope
+    if slope is not None:
+        recipe = (id(weights), slope.tobytes(), node.op, node.attribute("group", 1), node.attribute("transB", 0))
+        later = Later(kind, lambda: _scaled_weights(node, weights.array, slope), recipe)
+        new = edit.later(later, f"{node.inputs[1]}_folded")
     offset = _offset(node, bias, affine)
     operands = [node.inputs[0], new]
     if offset is not None:
         if node.op in ("Conv", "ConvTranspose"):
-            offset = np.broadcast_to(offset, (_channels(node, weights),))
-        operands.append(edit.constant(np.ascontiguousarray(offset, dtype=weights.dtype), f"{node.label}_bias"))
+            offset = np.broadcast_to(offset, (_channels(node, kind.dims),))
+        operands.append(edit.constant(np.ascontiguousarray(offset, dtype=kind.dtype.numpy), f"{node.label}_bias"))
     if node.op == "MatMul" and offset is not None:
-        kind = edit.static(node.inputs[0])
-        return rebuilt(node, "Gemm", operands) if kind is not None and kind.rank == 2 else None
+        data = edit.static(node.inputs[0])
+        return rebuilt(node, "Gemm", operands) if data is not None and data.rank == 2 else None
     if node.op == "Gemm" and offset is not None:
         return node.with_inputs(operands).with_attributes(beta=None)
     return node.with_inputs(operands)
 
 
-def _channels(node: Node, weights: np.ndarray) -> int:
+def _channels(node: Node, shape: tuple[int, ...]) -> int:
     if node.op == "ConvTranspose":
-        return int(weights.shape[1]) * int(node.attribute("group", 1))
+        return shape[1] * int(node.attribute("group", 1))
     if node.op == "Gemm" and not node.attribute("transB", 0):
-        return int(weights.shape[1])
-    return int(weights.shape[1 if node.op == "MatMul" else 0])
+        return shape[1]
+    return shape[1 if node.op == "MatMul" else 0]
 
 
 def _scaled_weights(node: Node, weights: np.ndarray, slope: np.ndarray) -> np.ndarray:

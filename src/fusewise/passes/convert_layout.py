@@ -33,10 +33,13 @@ def convert_layout(graph: Graph, trace: Trace) -> Graph:
     Refused: a computed operand is not transposed alike; someone else reads what a reduction or Pad reads; or as many
     transpositions would be left in the end.
     """
-    before = _transpositions(graph)
-    if not before or _transpositions(sweep(graph, Trace(), _RULES)) >= before:
+    before, trial = _transpositions(graph), Trace()
+    if not before or _transpositions(moved := sweep(graph, trial, _RULES)) >= before:
         return graph
-    return sweep(graph, trace, _RULES)
+    if trace.refuses:
+        return sweep(graph, trace, _RULES)
+    trace.adopt(trial)
+    return moved
 
 
 def _transpositions(graph: Graph) -> int:

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from fusewise.errors import InvalidModel
-from fusewise.ir.graph import Constant, Graph, Node, attributes_of
+from fusewise.ir.graph import Constant, Graph, Later, Node, attributes_of
 from fusewise.ir.types import TensorType, ValueType
-from fusewise.ops.infer import infer_outputs
+from fusewise.ops.infer import DATA_LIMIT, infer_outputs
 from fusewise.trace import Trace
 
 __all__ = ["Change", "Edit", "LocalRule", "rebuilt", "sweep"]
@@ -132,6 +132,12 @@ class Edit:
         self.types[name] = self.constants[name].type
         return name
 
+    def later(self, constant: Later, stem: str) -> str:
+        """A new constant whose contents are computed when they are first read."""
+        name = self.value(stem, constant.type)
+        self.constants[name] = constant
+        return name
+
     def fresh(self, stem: str) -> str:
         """A value name not used before: the stem, or the stem and a number."""
         name = stem
@@ -236,7 +242,8 @@ class Edit:
 
     def _inferred(self, node: Node) -> dict[str, ValueType]:
         kinds = tuple(self.types[v] if v else None for v in node.inputs)
-        known = tuple(self.array(v) if v else None for v in node.inputs)
+        constants = (self.constants.get(v) for v in node.inputs)
+        known = tuple(None if c is None or c.type.size > DATA_LIMIT else c.array for c in constants)
         found = zip(node.outputs, infer_outputs(node, kinds, known, self.opset), strict=True)
         return {value: kind for value, kind in found if value and kind is not None}
 

@@ -86,8 +86,10 @@ def _into_consumer(edit: Edit, node: Node) -> Change | None:
     """Conv(BatchNormalization(x)): input channels are scaled; the shift becomes a bias, if no padding meets it."""
     before = edit.sole(node.inputs[0], "BatchNormalization")
     affine = None if before is None else _affine(edit, before)
+    if before is None or affine is None:
+        return None
     weights, bias = edit.operand(node, 1), edit.operand(node, 2)
-    if before is None or affine is None or weights is None or weights.dtype not in (np.float32, np.float64):
+    if weights is None or weights.dtype not in (np.float32, np.float64):
         return None
     if len(node.inputs) > 2 and node.inputs[2] and bias is None:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import replace
 
-from fusewise.ir.graph import Constant, Graph, Node, Subgraph
+from fusewise.ir.graph import Constant, Graph, Later, Node, Subgraph
 from fusewise.ops.table import spec_of
 from fusewise.passes.edit import Change, Edit, LocalRule, sweep
 from fusewise.trace import Trace
@@ -77,7 +77,9 @@ def _merge_constants(graph: Graph, trace: Trace) -> Graph:
 
 
 def _fingerprint(constant: Constant) -> Hashable:
-    """Equal for equal constants, and mostly different for others; looks at a few elements only."""
+    """Equal for equal constants, and mostly different for others; looks at a few elements only, and computes none."""
+    if isinstance(constant, Later) and constant.recipe is not None:
+        return constant.type, constant.recipe
     array = constant.array
     if array.dtype == object:
         return constant.type, constant.digest
