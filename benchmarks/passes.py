@@ -1,6 +1,7 @@
 """Architecture-aware passes: models in three frameworks' styles under different lists of passes (Verma et al., CF 2022).
 
-    python -m benchmarks.passes [NAME ...] [--styles pytorch,tensorflow,mxnet] [--search SECONDS] [--no-measure] [--json FILE]
+    python -m benchmarks.passes [NAME[@STYLE] ...] [--styles pytorch,tensorflow,mxnet] [--search SECONDS] [--no-measure] [--json F]
+    python -m benchmarks.passes --table FILE     # what --json wrote, as the table of docs/passes.md
     python -m benchmarks.passes --enabling       # derive select/enabling.toml again, by running every pass
     python -m benchmarks.passes --agreement      # relevant passes beside the table made by hand
 
@@ -8,7 +9,8 @@ For every model and style: no passes, the paper's baseline BL, the set of the mo
 default clean-up, and with --search the order found. Runs are taken in turn, all programs in one process, on one thread in
 processor time, so that other work on the machine counts little; throughput is that of the fastest run. Compile time is that of
 the passes and of native code without a cache, all threads added up. The paper's figures are from GPUs and another compiler, where
-its baseline leaves operators unfused too. Run it from the root of the repository.
+its baseline leaves operators unfused too. A file of --json keeps what other models and styles gave, so that rows can be run one at
+a time. Run it from the root of the repository.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from fusewise import api
 from fusewise.bench.inputs import random_feeds
 from fusewise.bench.power import NOT_HERE, energy_of
 from fusewise.bench.timing import Timing
+from fusewise.files import write_text
 from fusewise.frontend.bind import bind
 from fusewise.ir.graph import Graph
 from fusewise.measuring import executable_of
@@ -158,6 +161,44 @@ def table(name: str, style: str, options: argparse.Namespace) -> list[dict[str, 
     return rows
 
 
+def kept(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write rows to a file that keeps those of other models and styles."""
+    new = {(row["model"], row["style"]) for row in rows}
+    old = read(path) if path.exists() else []
+    others = [row for row in old if (row["model"], row["style"]) not in new]
+    write_text(path, json.dumps([*others, *rows], indent=1) + "\n")
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    assert isinstance(rows, list), path
+    return rows
+
+
+HEADINGS = (
+    *("model", "style", "per s: none", "BL", "family set", "default", "default to BL"),
+    *("compile s: BL", "family set", "default", "default to BL", "ms of passes, relevant of all"),
+)
+
+
+def markdown(rows: list[dict[str, Any]]) -> str:
+    """The measured rows as a table, a line for each model and style."""
+    lines = ["|".join(("", *(f" {heading} " for heading in HEADINGS), "")), "|---" * len(HEADINGS) + "|"]
+    for model, style in dict.fromkeys((row["model"], row["style"]) for row in rows if "least_ms" in row):
+        found = {row["passes"].split()[0]: row for row in rows if (row["model"], row["style"]) == (model, style)}
+        base, best = found["BL"], found["default"]
+        rates = [
+            f"{1000 / found[name]['least_ms']:.1f}" for name in ("none", "BL", "family", "default") if name in found
+        ]
+        took = {name: row["pass_ms"] + row["compile_ms"] for name, row in found.items()}
+        times = [f"{took[name] / 1000:.1f}" for name in ("BL", "family", "default") if name in found]
+        share, whole = found["relevance"]["pass_ms"], best["pass_ms"]
+        cells = (model, style, *rates, f"{base['least_ms'] / best['least_ms'] - 1:+.0%}", *times)
+        cells += (f"{took['default'] / took['BL'] - 1:+.0%}", f"{share:.0f} of {whole:.0f} ({share / whole:.0%})")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def derive() -> None:
     """Run every pass on members of every family, in every style, and write down which made work for which."""
     graphs = [scaled(kind, decomposed=form) for kind in SCALED for form in (False, True)]
@@ -197,24 +238,32 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=12)
     parser.add_argument("--enabling", action="store_true", help="derive the enabling table again and write it")
     parser.add_argument("--agreement", action="store_true", help="compare relevant passes with the published table")
-    parser.add_argument("--json", type=Path, help="also write the rows here")
+    parser.add_argument("--json", type=Path, help="also write the rows here, beside those of other models and styles")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="show what --json wrote as a table")
     options = parser.parse_args()
-    known = {model.name for model in MODELS}
-    names = options.names or NETWORKS
-    if not known.issuperset(names):
-        parser.error(f"no such model: {', '.join(sorted(set(names) - known))}")
+    if options.table is not None:
+        print(markdown(read(options.table)))
+        return 0
     if options.enabling:
         derive()
         return 0
+    wanted = [(name, given) for name, _, given in (text.partition("@") for text in options.names or NETWORKS)]
+    known = {model.name for model in MODELS}
+    if unknown := sorted({name for name, _ in wanted} - known):
+        parser.error(f"no such model: {', '.join(unknown)}")
+    if unknown := sorted({*options.styles.split(","), *(given for _, given in wanted if given)} - set(STYLES)):
+        parser.error(f"no such style: {', '.join(unknown)}")
     if options.agreement:
-        agreements(names)
+        agreements(name for name, _ in wanted)
         return 0
     power = "measured" if energy_of(lambda: None) is not None else NOT_HERE
     times = "processor time" if options.threads == 1 else "elapsed time, passes and compilation in processor time"
     print(f"{options.threads} thread(s); {times}; power: {power}")
-    rows = [row for name in names for style in options.styles.split(",") for row in table(name, style, options)]
-    if options.json is not None:
-        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+    for name, given in wanted:
+        for style in [given] if given else options.styles.split(","):
+            rows = table(name, style, options)
+            if options.json is not None:
+                kept(options.json, rows)
     return 0
 
 
