@@ -37,7 +37,7 @@ class Change:
     reason: str
     nodes: tuple[Node, ...] = ()
     same: Mapping[str, str] = field(default_factory=dict)
-    known: Mapping[str, np.ndarray] = field(default_factory=dict)
+    known: Mapping[str, np.ndarray | Constant] = field(default_factory=dict)
 
 
 Find = Callable[["Edit", Node], Change | None]
@@ -195,8 +195,8 @@ class Edit:
             if self.static(new) is None and self.static(old) is not None:
                 self.types[new] = self.types[old]
             self._reads[new] = self._reads.get(new, 0) + self._reads.pop(old, 0)
-        for value, array in change.known.items():
-            self.constants[value] = Constant(array)
+        for value, found in change.known.items():
+            self.constants[value] = found if isinstance(found, Constant) else Constant(found)
             self.types[value] = self.constants[value].type
         self._release(node.reads)
 

@@ -10,12 +10,13 @@ import numpy as np
 from fusewise.errors import FusewiseError
 from fusewise.frontend.shape_values import known_outputs
 from fusewise.ir.dtypes import dtype_of_onnx
-from fusewise.ir.graph import Graph, Node, Subgraph
+from fusewise.ir.graph import Constant, Graph, Node, Subgraph
 from fusewise.ir.types import TensorType
 from fusewise.ops.evaluate import evaluate
 from fusewise.ops.spec import Call
 from fusewise.ops.table import spec_of
 from fusewise.passes.edit import Change, Edit, LocalRule, sweep
+from fusewise.passes.later import transposed
 from fusewise.passes.merge_equal import NOT_REPEATABLE
 from fusewise.trace import Trace
 
@@ -53,10 +54,27 @@ def fold_node(edit: Edit, node: Node) -> Change | None:
         return None
     if node.op in NOT_REPEATABLE or any(isinstance(value, Subgraph) for _, value in node.attributes):
         return None
-    if not node.writes or not _affordable(edit, node):
+    if not node.writes:
+        return None
+    turned = _turned(edit, node)
+    if turned is not None:
+        return Change((node,), "operands are constant", known={node.outputs[0]: turned})
+    if not _affordable(edit, node):
         return None
     known = _evaluated(edit, node)
     return None if known is None else Change((node,), "operands are constant", known=known)
+
+
+def _turned(edit: Edit, node: Node) -> Constant | None:
+    """A large constant with its axes in another order, computed when it is read; None for another node."""
+    constant, kind = edit.constants.get(node.inputs[0]) if node.inputs else None, edit.static(node.outputs[0])
+    if node.op != "Transpose" or node.domain or constant is None or kind is None or kind.nbytes <= SMALL_BYTES:
+        return None
+    order = tuple(node.attribute("perm", tuple(reversed(range(kind.rank)))))
+    if sorted(order) != list(range(constant.type.rank)):
+        return None
+    turned = transposed(constant, order)
+    return turned if turned.type == kind else None
 
 
 def _affordable(edit: Edit, node: Node) -> bool:

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from fusewise.ir.dtypes import BFLOAT16, FLOAT32
-from fusewise.ir.graph import Constant, Graph, Later, Node, attributes_of
+from fusewise.ir.graph import Constant, Graph, Node, attributes_of
 from fusewise.ir.types import TensorType, ValueType
+from fusewise.passes.later import rounded
 from fusewise.trace import Trace
 
 __all__ = ["FOLLOWING", "KEPT", "PRODUCTS", "mixed_precision"]
@@ -60,12 +59,6 @@ def mixed_precision(graph: Graph, trace: Trace) -> Graph:
         else:
             rewriting.keep(node)
     return rewriting.finished() if changed else graph
-
-
-def _rounded(array: np.ndarray) -> np.ndarray:
-    """To the nearest bfloat16, ties to even; what is too large becomes infinite."""
-    with np.errstate(over="ignore"):
-        return array.astype(BFLOAT16.numpy)
 
 
 class _Rewriting:
@@ -143,9 +136,7 @@ class _Rewriting:
             if constant is None:
                 self._cast(value, found, BFLOAT16.onnx, reader.origin)
             else:
-                kind = TensorType(BFLOAT16, constant.type.shape)
-                recipe = (id(constant), BFLOAT16.name)
-                self._constants[found] = Later(kind, lambda: _rounded(constant.array), recipe)
+                self._constants[found] = rounded(constant, BFLOAT16)
         return found
 
     def _as_wide(self, value: str) -> str:

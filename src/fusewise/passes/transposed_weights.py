@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from fusewise.ir.graph import Graph, Node
+from fusewise.ir.graph import Constant, Graph, Later, Node
 from fusewise.passes.edit import Change, Edit, LocalRule, rebuilt, sweep
+from fusewise.passes.later import transposed
 from fusewise.trace import Trace
 
 __all__ = ["simplify_fc_transpose"]
@@ -23,9 +22,9 @@ def simplify_fc_transpose(graph: Graph, trace: Trace) -> Graph:
 
 def _simplify(edit: Edit, node: Node) -> Change | None:
     transpose = edit.made_by(node.inputs[1], "Transpose")
-    weights = None if transpose is None else edit.operand(transpose, 0)
-    if transpose is not None and weights is not None and _swaps(transpose, weights.ndim):
-        stored = edit.constant(_turned(weights), f"{transpose.inputs[0]}_transposed")
+    weights = None if transpose is None else edit.constants.get(transpose.inputs[0])
+    if transpose is not None and weights is not None and _swaps(transpose, weights.type.rank):
+        stored = edit.later(_turned(weights), f"{transpose.inputs[0]}_transposed")
         return Change((transpose, node), "weights are constant", (_with(node, 1, stored),))
     if node.op != "Gemm":
         return None
@@ -35,10 +34,10 @@ def _simplify(edit: Edit, node: Node) -> Change | None:
             turned = _with(node, i, transpose.inputs[0])
             flag = None if node.attribute(setting, 0) else 1
             return Change((transpose, node), "Gemm transposes", (turned.with_attributes(**{setting: flag}),))
-    weights = edit.operand(node, 1)
+    weights = edit.constants.get(node.inputs[1])
     if weights is None or not node.attribute("transB", 0):
         return None
-    stored = edit.constant(_turned(weights), f"{node.inputs[1]}_transposed")
+    stored = edit.later(_turned(weights), f"{node.inputs[1]}_transposed")
     attributes = {k: v for k, v in node.attributes if k != "transB"}
     return Change(
         (node,), "weights are constant", (rebuilt(node, "Gemm", _with(node, 1, stored).inputs, **attributes),)
@@ -55,5 +54,6 @@ def _swaps(transpose: Node, rank: int) -> bool:
     return rank >= 2 and perm == (*range(rank - 2), rank - 1, rank - 2)
 
 
-def _turned(array: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(np.swapaxes(array, -1, -2))
+def _turned(weights: Constant) -> Later:
+    *rest, rows, columns = range(weights.type.rank)
+    return transposed(weights, (*rest, columns, rows))

@@ -1,0 +1,31 @@
+"""Weights made of weights, computed when they are first read: a pass decides by types, and whoever packs the weights pays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fusewise.ir.dtypes import DType
+from fusewise.ir.graph import Constant, Later
+from fusewise.ir.types import TensorType
+
+__all__ = ["rounded", "transposed"]
+
+
+def transposed(constant: Constant, order: Sequence[int]) -> Later:
+    """The constant with its axes in another order, a permutation of their numbers."""
+    dims = constant.type.dims
+    kind = TensorType(constant.dtype, tuple(dims[axis] for axis in order))
+    recipe = (id(constant), "transposed", tuple(order))
+    return Later(kind, lambda: np.ascontiguousarray(constant.array.transpose(order)), recipe)
+
+
+def rounded(constant: Constant, dtype: DType) -> Later:
+    """The constant in a narrower float type, to nearest, ties to even; what is too large becomes infinite."""
+
+    def make() -> np.ndarray:
+        with np.errstate(over="ignore"):
+            return constant.array.astype(dtype.numpy)
+
+    return Later(TensorType(dtype, constant.type.shape), make, (id(constant), "rounded", dtype.name))
