@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
@@ -58,7 +60,7 @@ def convolved(
     return result
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_sums_are_exact(data: st.DataObject) -> None:
     draw = data.draw
@@ -72,15 +74,16 @@ def test_sums_are_exact(data: st.DataObject) -> None:
     kind = draw(st.sampled_from((np.uint8, np.int8)))
     rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
     low, high = np.iinfo(kind).min, np.iinfo(kind).max + 1
-    weights = rng.integers(-128, 128, (group * outputs, inputs, *taps)).astype(np.int8)
+    worst = draw(st.sampled_from(([-128, 127], [-128], [127, -127, 64])))
+    weights = rng.choice([*worst, *rng.integers(-128, 128, 9)], (group * outputs, inputs, *taps)).astype(np.int8)
     x = rng.choice(
         [low, high - 1, *rng.integers(low, high, 5)], (draw(st.integers(1, 2)), group * inputs, *extents)
     ).astype(kind)
     zero = np.array(rng.integers(low, high), kind)
     attributes = {"strides": strides, "dilations": dilations, "pads": pads, "group": group, "kernel_shape": taps}
-    compiled = fusewise.compile(
-        model(x.shape, weights, zero, attributes, draw(st.booleans())), threads=draw(st.integers(1, 3))
-    )
+    asked = model(x.shape, weights, zero, attributes, draw(st.booleans()))
+    disable = ("byte-convolution",) if draw(st.integers(0, 3)) == 0 else ()
+    compiled = fusewise.compile(asked, threads=draw(st.integers(1, 3)), disable=disable)
     name = compiled.get_inputs()[0].name
     (found,) = compiled.run(None, {name: x})
     np.testing.assert_array_equal(
@@ -89,12 +92,38 @@ def test_sums_are_exact(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_the_instruction_for_pairs(target: Target) -> None:
+@pytest.mark.parametrize("disabled", [(), ("byte-convolution",)], ids=["", "without bytes"])
+def test_the_instruction(target: Target, disabled: tuple[str, ...]) -> None:
     weights = np.ones((32, 64, 3, 3), np.int8)
     graph = api.load(model((1, 64, 14, 14), weights, np.array(3, np.uint8), {"pads": [1] * 4}))
-    program = generate(partition(graph, Trace()), target, Trace())
-    assert program.kernels[0].key.startswith("integer-convolution")
+    program = generate(partition(graph, Trace()), target, Trace(disabled=frozenset(disabled)))
+    whole = target.vector_bits >= 256 and not disabled
+    assert program.kernels[0].key.startswith("byte-convolution" if whole else "integer-convolution")
     code = compile_assembly(program.kernels[0].build(), target)
-    assert ("pmaddwd" in code) == target.triple.startswith("x86")
+    assert ("pmaddwd" in code) == target.triple.startswith("x86") and ("pmaddubsw" in code) == whole
     if target.triple.startswith("aarch64"):
         assert "mla" in code or "mlal" in code
+
+
+def test_the_instruction_that_sums_in_one() -> None:
+    target = replace(next(target for target in TARGETS if target.name == "avx2"), features="+avxvnni")
+    graph = api.load(model((1, 64, 14, 14), np.ones((32, 64, 1, 1), np.int8), np.array(3, np.uint8), {}))
+    program = generate(partition(graph, Trace()), target, Trace())
+    code = compile_assembly(program.kernels[0].build(), target)
+    assert "vpdpbusd" in code and "pmadd" not in code
+
+
+@pytest.mark.parametrize("value", [-128, -127, 127, None], ids=str)
+def test_weights_whose_products_do_not_fit_16_bits(value: int | None) -> None:
+    """All of one number, or alternating between the ends, with inputs at theirs."""
+    weights = np.full((24, 64, 3, 3), -128 if value is None else value, np.int8)
+    if value is None:
+        weights[:, 1::3], weights[1::2] = 127, ~weights[1::2]
+    x = np.full((1, 64, 6, 7), 255, np.uint8)
+    x[..., 2:4] = 0
+    attributes = {"pads": [1, 0, 1, 2], "strides": [1, 2], "kernel_shape": [3, 3]}
+    compiled = fusewise.compile(model(x.shape, weights, np.array(9, np.uint8), attributes, after=True), threads=1)
+    assert "byte-convolution" in {event.what for event in compiled.trace if event.kind == "kernel" and event.applied}
+    (found,) = compiled.run(None, {compiled.get_inputs()[0].name: x})
+    expected = convolved(x.astype(np.int64) - 9, weights, [1, 2], [1, 0, 1, 2], [1, 1], 1)
+    np.testing.assert_array_equal(found, expected)

@@ -53,6 +53,7 @@ __all__ = [
     "matrices",
     "matrix_axes",
     "padded_rows",
+    "within_cache",
 ]
 
 
@@ -158,10 +159,10 @@ def direct_space(d: Direct, target: Target) -> Iterable[Params]:
     reserved = d.shape.inputs if d.side_by_side > 1 else 0
     for tile in tiles_for(d.product, target, d.lanes, reserved)[:6]:
         params = plan_product(d.product, target, d.lanes, tile, row_bytes, right_bytes)
-        yield params if d.strip is None else _within_cache(d.strip, params, target)
+        yield params if d.strip is None else within_cache(d.strip, params, target)
 
 
-def _within_cache(strip: Strip, params: Params, target: Target) -> Params:
+def within_cache(strip: Strip, params: Params, target: Target) -> Params:
     """Fewer tiles to a block when the strip, with the rows it spans at its ends, would not fit the cache it should."""
     rows, tiles = int(params["rows"]), int(params["tiles"])
     room = target.l3_bytes // 8 if params["split"] == "columns" else target.l2_bytes * 5 // 8
@@ -241,8 +242,13 @@ def emit_direct(
     workers: Value,
     finish: Finish,
     fill: Fill | None = None,
+    pad: Value | None = None,
+    adapt: Callable[[Parts], Parts] = lambda parts: parts,
 ) -> None:
-    """The loops of a direct convolution; `fill` writes the rows of the strip, by default what the input or its element says."""
+    """The loops of a direct convolution; `fill` writes the rows of the strip, by default what the input or its element says.
+
+    Bytes of the strip outside the input are `pad`, by default 0. `adapt` may replace what the loops do, such as the reduction.
+    """
     shape, product, strip = d.shape, d.product, d.strip
     tile = tile_of(params, computed(shape.dtype))
     in_group = -(-product.columns // tile.width)
@@ -262,7 +268,7 @@ def emit_direct(
                 low, high = existing_taps(f, slices, outer[1])
                 base = f.add(base, f.mul(f.sub(f.mul(outer[1], slices.stride), slices.before), stride))
             return Left(pointers[shape.data.operand.name], base, _levels_in_place(d, low, high))
-        return _strip_block(f, d, strip, tile, params, pointers, fill, outer, first, last, scratch)
+        return _strip_block(f, d, strip, tile, params, pointers, fill, outer, first, last, scratch, pad)
 
     def right(outer: Sequence[Int], group: Int, panel: Int, columns: Sequence[Int]) -> Panel:
         number = f.add(f.mul(group, in_group), panel)
@@ -288,7 +294,7 @@ def emit_direct(
         taps=_tap_by_tap(f, d, target) if d.by_tap else None,
         together=d.side_by_side,
     )
-    emit_product(f, target, product, params, worker, workers, parts)
+    emit_product(f, target, product, params, worker, workers, adapt(parts))
 
 
 def _tap_by_tap(f: Function, d: Direct, target: Target) -> Taps:
@@ -372,6 +378,7 @@ def _strip_block(
     first: Int,
     last: Int,
     scratch: Value,
+    pad: Value | None,
 ) -> Left:
     """Copy the rows of a block and say where its outputs find them."""
     shape = d.shape
@@ -382,7 +389,7 @@ def _strip_block(
     base = f.add(shape.data.offset, f.mul(outer[0], shape.data.strides[0]))
     row = None if fill is None else fill(outer[0])
     source = scratch if row is not None else pointers[shape.data.operand.name]
-    low, high = emit_strip(f, strip, source, base, scratch, slice_pitch, slice_at, top, bottom, row)
+    low, high = emit_strip(f, strip, source, base, scratch, slice_pitch, slice_at, top, bottom, row, pad)
     whole = strip.slices.kernel == 1 and strip.slices.is_inside
     levels = strip.levels(shape.inputs, slice_pitch, 0 if whole else low, None if whole else high)
     channel = Level(shape.inputs, strip.channel_pitch)
@@ -413,10 +420,11 @@ def _computed_rows(f: Function, shape: Convolution, strip: Strip, elements: Elem
     return padded_rows(f, shape, strip, line)
 
 
-def padded_rows(f: Function, shape: Convolution, strip: Strip, line: Line) -> Fill:
+def padded_rows(f: Function, shape: Convolution, strip: Strip, line: Line, pad: Value | None = None) -> Fill:
     """Writes rows of the strip with their padding; `line(indices, at, width)` writes all channels of `width` input pixels.
 
-    The pixels run along the last of p0, p2, ..., which is missing from the indices where it is the width.
+    The pixels run along the last of p0, p2, ..., which is missing from the indices where it is the width. Padding is bytes of 0
+    or `pad`.
     """
     left = min(strip.columns.before, strip.columns.covered)
     width = max(0, min(strip.columns.extent, strip.columns.covered - left))
@@ -427,9 +435,9 @@ def padded_rows(f: Function, shape: Convolution, strip: Strip, line: Line) -> Fi
         def row(at: Value, depth: Int, height: Int) -> None:
             inner = f.at(at, left * shape.channels)
             if left:
-                f.clear(at, left * shape.channels * 4)
+                f.clear(at, left * shape.channels * 4, byte=pad)
             if right:
-                f.clear(f.at(inner, width * shape.channels), right * shape.channels * 4)
+                f.clear(f.at(inner, width * shape.channels), right * shape.channels * 4, byte=pad)
             # a signal lies along the rows of the strip, see `strip_of`
             known = [height] if strip.row_names[1] is None else [depth, height][3 - len(names) :]
             line({"p0": batch, **dict(zip(names, known, strict=False))}, inner, width)

@@ -30,14 +30,15 @@ from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments
 from fusewise.codegen.llvm.gemm_finish import finisher, joined_axis
 from fusewise.codegen.llvm.gemm_product import tile_of, unravel
+from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.packing import packed, paired, panels
 from fusewise.codegen.target import Target
 from fusewise.codegen.view import View
 from fusewise.ir.dtypes import INT16, INT32
 from fusewise.lower.task import Operand, Reason, Task
-from fusewise.ops.expr import cast
+from fusewise.ops.expr import Expr, cast
 
-__all__ = ["INTEGER_CONV"]
+__all__ = ["INTEGER_CONV", "Rows", "in_lanes", "line_of", "rows_of"]
 
 
 def convolution(task: Task) -> Convolution | Reason:
@@ -53,13 +54,18 @@ def convolution(task: Task) -> Convolution | Reason:
     centred = cast(anchor.prologue[0], INT16)
     if zero is not None:
         centred = centred - cast(zero, INT16)
-    inputs = -(-given.inputs // 2)
+    return in_lanes(given, centred)
+
+
+def in_lanes(given: Convolution, element: Expr) -> Convolution:
+    """The convolution over 32-bit lanes that hold as many channels, each computed as `element`, as there is room for."""
+    inputs = -(-given.inputs * element.dtype.bits // 32)
     dims = (given.batch, given.groups * inputs, *given.data.shape[2:])
     data = View(Operand("computed", INT32, dims, (0,) * len(dims)), dims, (0,) * len(dims), 0)
-    return replace(given, inputs=inputs, spatial=_taken(given.spatial), data=data, computed=centred)
+    return replace(given, inputs=inputs, spatial=_taken(given.spatial), data=data, computed=element)
 
 
-def flattened(shape: Convolution, task: Task) -> Convolution:
+def _flattened(shape: Convolution, task: Task) -> Convolution:
     """A convolution of single pixels as one along a single axis, so that blocks end anywhere and not only with a row."""
     single = all(axis.kernel == axis.stride == 1 and axis.is_inside for axis in shape.spatial)
     axes = [(name, axis.out) for name, axis in zip(shape.out_axes, shape.spatial, strict=True)]
@@ -84,8 +90,8 @@ def _accepts(task: Task, target: Target) -> Reason | None:
 
 
 @dataclass(frozen=True)
-class _Integer:
-    """The product over pairs; the input's element in p0, p1, ..., its channels, and the extents and steps of its pixels."""
+class Rows:
+    """The product over lanes of several channels; the input's channels, and the extents and steps of its pixels."""
 
     direct: Direct
     channels: int
@@ -93,17 +99,22 @@ class _Integer:
     steps: tuple[int, ...]
 
 
-def _understood(task: Task, target: Target) -> _Integer:
-    shape = convolution(task)
-    assert not isinstance(shape, Reason), shape
+def rows_of(shape: Convolution, task: Task, target: Target) -> Rows:
+    """The product that a convolution `in_lanes` is."""
     anchor = task.anchor
     assert anchor is not None
     given = geometry_of(anchor)
     assert not isinstance(given, Reason), given
     steps = tuple(axis.stride // taken.stride for axis, taken in zip(given, shape.spatial, strict=True))
-    direct = direct_of(flattened(shape, task), task, target)
+    direct = direct_of(_flattened(shape, task), task, target)
     extents = tuple(axis.extent for axis in shape.spatial)
-    return _Integer(direct, shape.weight.shape[1] * shape.groups, extents, steps)
+    return Rows(direct, shape.weight.shape[1] * shape.groups, extents, steps)
+
+
+def _understood(task: Task, target: Target) -> Rows:
+    shape = convolution(task)
+    assert not isinstance(shape, Reason), shape
+    return rows_of(shape, task, target)
 
 
 def _space(task: Task, target: Target) -> Iterable[Params]:
@@ -131,19 +142,20 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
     d, arguments = found.direct, _arguments(task, target, params)
     module, f, pointers, worker, workers = enter(symbol, arguments)
     assert d.strip is not None
-    fill = padded_rows(f, d.shape, d.strip, _line(f, found, Elements(f, task, target, pointers)))
+    fill = padded_rows(f, d.shape, d.strip, line_of(f, found, Elements(f, task, target, pointers)))
     finish = finisher(f, task, target, pointers)
     emit_direct(f, d, task, target, params, arguments, pointers, worker, workers, finish, fill)
     f.give_back()
     return module.text()
 
 
-def _line(f: Function, found: _Integer, elements: Elements) -> Line:
-    """Writes the channels of pixels as 16-bit numbers, the zero point subtracted; an odd channel gets a zero beside it."""
+def line_of(f: Function, found: Rows, elements: Elements) -> Line:
+    """Writes the channels of pixels as the narrow integers that `computed` gives, with zeros where a lane is not full."""
     element, rank = found.direct.shape.computed, len(found.direct.shape.spatial)
     assert element is not None
+    narrow, bits = memory_type(element.dtype), element.dtype.bits
     names = [f"p{k + 2}" for k in range(len(found.extents))]
-    pitch = 2 * found.direct.shape.channels
+    pitch = 32 // bits * found.direct.shape.channels
 
     def placed(indices: Mapping[str, Int]) -> dict[str, Int]:
         """The indices of the input, from those of the pixels that are used."""
@@ -155,29 +167,29 @@ def _line(f: Function, found: _Integer, elements: Elements) -> Line:
 
     def pixel(indices: Mapping[str, Int], at: Value) -> None:
         where, channels = placed(indices), found.channels
-        lanes = _lanes(elements.target, channels)
-        if channels % 2:
-            f.store(f.constant(0, "i16"), f.at(at, channels, "i16"))
+        lanes = _lanes(elements.target, channels, bits)
+        for absent in range(channels, pitch):
+            f.store(f.constant(0, narrow), f.at(at, absent, narrow))
 
         def some(c: Value | int, _: Sequence[Value]) -> None:
             channel = c if channels % lanes == 0 else f.minimum(c, channels - lanes)
             value = elements.at({**where, "p1": channel}, "p1", lanes).value(element)
-            f.store(value, f.at(at, channel, "i16"))
+            f.store(value, f.at(at, channel, narrow))
 
         f.loop(0, channels, lanes, some, rolled=True)
 
     def across(indices: Mapping[str, Int], at: Value, width: int) -> None:
         """Few channels: many pixels at once, whose channels are then laid side by side."""
-        lanes = _lanes(elements.target, width)
+        lanes = _lanes(elements.target, width, bits)
         along = names[-1]
 
         def some(w: Value | int, _: Sequence[Value]) -> None:
             first = w if width % lanes == 0 else f.minimum(w, width - lanes)
             where = placed({along: first, **indices})
-            zero = f.constant(0, vector("i16", lanes))
+            zero = f.constant(0, vector(narrow, lanes))
             each = [elements.at({**where, "p1": c}, along, lanes).value(element) for c in range(found.channels)]
             each += [zero] * (pitch - found.channels)
-            f.store(_interleaved(f, each), f.at(at, f.mul(first, pitch), "i16"))
+            f.store(_interleaved(f, each), f.at(at, f.mul(first, pitch), narrow))
 
         f.loop(0, width, lanes, some, rolled=True)
 
@@ -186,14 +198,14 @@ def _line(f: Function, found: _Integer, elements: Elements) -> Line:
             across(indices, at, width)
             return
         along = f"p{rank + 1}"
-        f.loop(0, width, 1, lambda w, _: pixel({along: w, **indices}, f.at(at, f.mul(w, pitch), "i16")), rolled=True)
+        f.loop(0, width, 1, lambda w, _: pixel({along: w, **indices}, f.at(at, f.mul(w, pitch), narrow)), rolled=True)
 
     return line
 
 
-def _lanes(target: Target, count: int) -> int:
-    """16-bit lanes that suit a run of so many numbers."""
-    lanes = max(1, target.vector_bits // 16)
+def _lanes(target: Target, count: int, bits: int) -> int:
+    """Lanes that suit a run of so many numbers."""
+    lanes = max(1, target.vector_bits // bits)
     while lanes > count:
         lanes //= 2
     return lanes

@@ -135,11 +135,12 @@ def emit_strip(
     first: Int,
     last: Int,
     fill: Callable[[Value, Int, Int], None] | None = None,
+    pad: Value | None = None,
 ) -> tuple[Int, Int]:
     """Copy what output rows first..last of one output slice need; gives the range of slice taps that exist.
 
     `offset` is where the batch element begins in the source. `fill(target, slice, row)` writes one row when it must be
-    computed; by default it is copied.
+    computed; by default it is copied. Rows that do not exist are bytes of 0, or `pad`.
     """
     size = strip.dtype.itemsize
     stored = memory_type(strip.dtype)
@@ -162,7 +163,7 @@ def emit_strip(
                 fill(at, depth, height)
 
         inside = f.compare("icmp ult", height, strip.rows.extent)
-        f.when(inside, present, lambda: f.clear(at, strip.row_pitch * size))
+        f.when(inside, present, lambda: f.clear(at, strip.row_pitch * size, byte=pad))
 
     def slice_rows(tap: Int) -> None:
         f.loop(0, count, 1, lambda r, _: row(tap, r), rolled=True)

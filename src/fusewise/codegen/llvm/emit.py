@@ -347,10 +347,12 @@ class Function:
         where = f"ptr align {align} {target.text}, ptr align {align} {source.text}"
         self.do(f"call void @llvm.memcpy.p0.p0.i64({where}, {self.i64(nbytes)}, i1 false)")
 
-    def clear(self, target: Value, nbytes: Int, align: int = 4) -> None:
-        """Fill memory with zero bytes."""
+    def clear(self, target: Value, nbytes: Int, align: int = 4, byte: Value | None = None) -> None:
+        """Fill memory with zero bytes, or with `byte`."""
+        filler = Value("0", "i8") if byte is None else byte
         self.module.declare("llvm.memset.p0.i64", "void", ["ptr", "i8", "i64", "i1"])
-        self.do(f"call void @llvm.memset.p0.i64(ptr align {align} {target.text}, i8 0, {self.i64(nbytes)}, i1 false)")
+        where = f"ptr align {align} {target.text}, {filler}"
+        self.do(f"call void @llvm.memset.p0.i64({where}, {self.i64(nbytes)}, i1 false)")
 
     def mask(self, count: Int, lanes: int) -> Value:
         """A lane mask with the first `count` lanes set."""

@@ -1,0 +1,153 @@
+"""Products of 8-bit integers, four to a 32-bit lane: what the fastest integer convolutions reduce with.
+
+A lane holds four neighbours of the reduction, as unsigned bytes. A step multiplies them by the four signed weights in the same
+lane of another vector and adds everything up. Where the machine has no instruction that does all of it (VNNI's), x86 adds
+products two by two in 16 bits, where 255 * (v + w) need not fit. It does fit unless v and w have the same sign and |v| + |w| is
+beyond 128; and then the complement helps, 255 * w being a constant:
+
+    x * v + y * w  =  255 * w + x * v + (255 - y) * -w
+
+so such a step takes the bytes through an exclusive or with a mask first, and every sum stays exact. One mask for all lanes is one
+more instruction for each row; lanes that differ cost one for each product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fusewise.codegen.llvm.emit import Function, Value, vector
+from fusewise.codegen.target import Target
+
+__all__ = ["HEADER", "Split", "add_quads", "has_quads", "split", "stream", "sums_in_one"]
+
+_PRODUCTS = {
+    4: ("llvm.x86.ssse3.pmadd.ub.sw.128", "llvm.x86.sse2.pmadd.wd"),
+    8: ("llvm.x86.avx2.pmadd.ub.sw", "llvm.x86.avx2.pmadd.wd"),
+    16: ("llvm.x86.avx512.pmaddubs.w.512", "llvm.x86.avx512.pmaddw.d.512"),
+}
+
+MOST = 128
+"""Sum of two weights of one sign up to which 255 times it is a 16-bit number."""
+
+HEADER = 5
+"""Numbers in front of the panels for each of them: where it and its weights begin, and how many steps there are until those
+with a mask begin, until those with a mask for each lane begin, and in all."""
+
+
+STEP_CYCLES = (1.0, 1.06, 1.18)
+"""Cycles of a product without a mask, with one mask for all lanes, and with one for each lane; measured."""
+
+LOOP_CYCLES = 20
+"""Cycles that ending one loop and beginning another takes, since nobody foresees it."""
+
+
+def has_quads(target: Target) -> bool:
+    """Does the machine multiply unsigned by signed bytes?"""
+    return target.triple.startswith("x86_64") and target.vector_bits in (256, 512)
+
+
+def sums_in_one(target: Target) -> bool:
+    """Does one instruction add four products up in 32 bits?"""
+    wanted = ("+avxvnni", "+avx512vnni") if target.vector_bits == 256 else ("+avx512vnni",)
+    return has_quads(target) and any(name in target.features.split(",") for name in wanted)
+
+
+def add_quads(f: Function, target: Target, a: Value, w: Value, total: Value) -> Value:
+    """total + the four products of the unsigned bytes of `a` and the signed ones of `w`, in every i32 lane."""
+    lanes = a.lanes
+    if sums_in_one(target):
+        name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
+        f.module.declare(name, total.type, [total.type] * 3)
+        return f.emit(total.type, f"call {total.type} @{name}({total}, {a}, {w})")
+    by_bytes, by_pairs = _PRODUCTS[lanes]
+    quarters, halves = vector("i8", 4 * lanes), vector("i16", 2 * lanes)
+    f.module.declare(by_bytes, halves, [quarters, quarters])
+    f.module.declare(by_pairs, total.type, [halves, halves])
+    x, y = (f.emit(quarters, f"bitcast {value} to {quarters}") for value in (a, w))
+    pairs = f.emit(halves, f"call {halves} @{by_bytes}({x}, {y})")
+    ones = f.constant(1, halves)
+    return f.binary("add", total, f.emit(total.type, f"call {total.type} @{by_pairs}({pairs}, {ones})"))
+
+
+@dataclass(frozen=True)
+class Split:
+    """Weights [step, lane, 4] of a panel, int8, as what is reduced: `main` with `mask` over the bytes, and `rest` besides, all
+    of that shape. They stand for the weights but for 255 * `taken` [lane]; `rest` is zero but for pairs of two -128."""
+
+    main: np.ndarray
+    mask: np.ndarray
+    rest: np.ndarray
+    taken: np.ndarray
+
+
+def split(weights: np.ndarray) -> Split:
+    """Weights whose sums of two products fit 16 bits. Masks are the same in all lanes where that is enough."""
+    steps, lanes, _ = weights.shape
+    pairs = weights.reshape(steps, lanes, 2, 2).astype(np.int16)
+    rest = np.where((pairs == -MOST).all(-1, keepdims=True), -MOST // 2, np.zeros_like(pairs))
+    pairs = pairs - rest
+    first, second = pairs[..., 0], pairs[..., 1]
+    far = np.abs(first) + np.abs(second) > MOST
+    alike, opposite = far & (first * second > 0), (far & (first * second < 0)) | (second == -MOST)
+    # a pair turned in all lanes is one where that helps every lane that needs it, and hurts none
+    whole = alike.any(1, keepdims=True) & ~opposite.any(1, keepdims=True)
+    each = alike & ~whole.repeat(lanes, 1)
+    turned = np.zeros(pairs.shape, bool)
+    # -128 has no opposite among bytes, but not both of a pair are -128
+    turned[..., 0], turned[..., 1] = each & (second == -MOST), whole | (each & (second != -MOST))
+    main, taken = np.where(turned, -pairs, pairs), np.where(turned, pairs, 0).sum((0, 2, 3), dtype=np.int32)
+    mask = np.where(turned, -1, 0)
+    as_bytes = [array.astype(np.int8).reshape(weights.shape) for array in (main, mask, rest)]
+    return Split(as_bytes[0], as_bytes[1], as_bytes[2], taken)
+
+
+def stream(panels: np.ndarray, places: np.ndarray, lanes: int, products: int, whole: bool) -> np.ndarray:
+    """Everything a kernel reads of its weights, as int32: `HEADER` numbers for each panel, and the panels.
+
+    `panels` [..., panel, step, vectors * lanes] are quads, `places` [step] says where the left operand has them. A panel is the
+    sum of the weights and the constant of each lane, the place of each step, and the weights in their order: first steps without
+    a mask, then those with one vector of masks in front of their weights, then those with as many as there are weights. Where
+    the machine sums in one, `whole`, no step has a mask. `products` is how many vectors a step multiplies.
+    """
+    every = panels.reshape(-1, *panels.shape[-2:])
+    quads = np.ascontiguousarray(every).view(np.int8).reshape(*every.shape, 4)
+    header = np.zeros((len(every), HEADER), np.int32)
+    parts, at = [header.reshape(-1), np.zeros(-header.size % 16, np.int32)], -(-header.size // 16) * 16
+    for number, panel in enumerate(quads):
+        front, weights, ends = _steps(panel, places, lanes, products, whole)
+        spare = -front.size % 16
+        header[number] = at, at + front.size + spare, *ends
+        parts += [front, np.zeros(spare, np.int32), weights]
+        at += front.size + spare + weights.size
+    return np.concatenate([header.reshape(-1), *parts[1:]])
+
+
+def _steps(
+    panel: np.ndarray, places: np.ndarray, lanes: int, products: int, whole: bool
+) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
+    """What stands in front of the weights of a panel, int8 [step, lane, 4]; these; and how many steps there are at the end of
+    each of the three kinds."""
+    total, unmasked = panel.sum((0, 2), dtype=np.int32), np.zeros_like(panel)
+    found = Split(panel, unmasked, unmasked, np.zeros_like(total)) if whole else split(panel)
+    more = found.rest.any((1, 2))
+    rows, masks = (
+        np.ascontiguousarray(np.concatenate(arrays)).view(np.int32)[..., 0]
+        for arrays in ((found.main, found.rest[more]), (found.mask, unmasked[more]))
+    )
+    kinds = _kinds(masks, products)
+    front = np.concatenate(
+        [total, 255 * found.taken, np.concatenate([places, places[more]])[np.argsort(kinds, kind="stable")]]
+    )
+    wide = (0, lanes, rows.shape[1])
+    weights = [np.concatenate([masks[kinds == k, : wide[k]], rows[kinds == k]], 1).reshape(-1) for k in range(3)]
+    return front, np.concatenate(weights), tuple(int((kinds <= kind).sum()) for kind in range(3))
+
+
+def _kinds(masks: np.ndarray, products: int) -> np.ndarray:
+    """How many masks a step is done with, 0, 1 or 2 for one in each lane: what it needs, or more to have fewer loops."""
+    needed = np.where((masks != masks[:, :1]).any(1), 2, np.where(masks.any(1), 1, 0))
+    ways = [np.array(way)[needed] for way in ((0, 1, 2), (0, 2, 2), (1, 1, 2), (2, 2, 2))]
+    costs = [products * np.array(STEP_CYCLES)[way].sum() + LOOP_CYCLES * len(np.unique(way)) for way in ways]
+    return ways[int(np.argmin(costs))] if needed.any() else needed
