@@ -28,6 +28,9 @@ def quantized_to_integer(graph: Graph, trace: Trace) -> Graph:
 
     y = QuantizeLinear(Cast(ConvInteger(...)) * a + b, u, v)  ->  y = QuantizeLinear(Cast(ConvInteger(...)) * (a / u) + b / u, 1, v)
 
+    y = QuantizeLinear(DequantizeLinear(p, s, k) + DequantizeLinear(q, t, l), u, v)
+      ->  y = QuantizeLinear(DequantizeLinear(p, s / u, k) + DequantizeLinear(q, t / u, l), 1, v)
+
     with constant 8-bit weights and scales and no zero point of the weights. Refused: groups of an odd number of channels, other
     than depthwise ones; and 3x3 convolutions for which Winograd's needs four times fewer products of floats, which is better
     than two of integers at once.
@@ -36,6 +39,7 @@ def quantized_to_integer(graph: Graph, trace: Trace) -> Graph:
         LocalRule("integer_convolution", ("Conv",), _convolution),
         LocalRule("integer_convolution", ("QLinearConv",), _linear_convolution),
         LocalRule("integer_scale", ("QuantizeLinear",), _scale),
+        LocalRule("integer_sum_scale", ("QuantizeLinear",), _sum_scale),
     )
     return sweep(graph, trace, rules)
 
@@ -105,19 +109,46 @@ def _scale(edit: Edit, node: Node) -> Change | None:
         return None
     middle = TensorType(FLOAT32, kind.shape)
 
-    def divided(array: np.ndarray, stem: str) -> str:
-        return edit.constant((array / scale.astype(np.float64)).astype(np.float32).reshape(array.shape), stem)
-
     value = edit.value(f"{node.label}_scaled", middle)
-    operands = (multiply.inputs[0], divided(factor, f"{node.label}_factor"))
+    operands = (multiply.inputs[0], _divided(edit, factor, scale, f"{node.label}_factor"))
     nodes = [replace(multiply, inputs=operands, outputs=(value,))]
     if add is not None and bias is not None:
         total = edit.value(f"{node.label}_sum", middle)
-        nodes.append(replace(add, inputs=(value, divided(bias, f"{node.label}_bias")), outputs=(total,)))
+        nodes.append(replace(add, inputs=(value, _divided(edit, bias, scale, f"{node.label}_bias")), outputs=(total,)))
         value = total
     one = edit.constant(np.ones(scale.shape, np.float32), f"{node.label}_one")
     matched = (multiply, *((add,) if add is not None else ()), node)
     return Change(matched, "one factor", (*nodes, node.with_inputs((value, one, *node.inputs[2:]))))
+
+
+def _divided(edit: Edit, array: np.ndarray, scale: np.ndarray, stem: str) -> str:
+    """The constant array / scale, as float32."""
+    return edit.constant(np.asarray(array / scale.astype(np.float64), np.float32).reshape(array.shape), stem)
+
+
+def _sum_scale(edit: Edit, node: Node) -> Change | None:
+    """The scale of what follows a sum of two dequantised tensors, taken into theirs: a division less for every element."""
+    scale, add = edit.operand(node, 1), edit.sole(node.inputs[0], "Add")
+    if add is None or scale is None or scale.size != 1 or scale.dtype != np.float32 or scale.reshape(-1)[0] == 1:
+        return None
+    values, parts = [], []
+    for k, read in enumerate(add.inputs):
+        maker = edit.made_by(read, "DequantizeLinear")
+        kind, factor = edit.static(read), None if maker is None else edit.operand(maker, 1)
+        if maker is None or kind is None or factor is None or factor.dtype != np.float32 or factor.size != 1:
+            return None
+        ratio = _divided(edit, factor, scale, f"{node.label}_ratio{k}")
+        values.append(edit.value(f"{node.label}_term{k}", kind))
+        parts.append(replace(maker, inputs=(maker.inputs[0], ratio, *maker.inputs[2:]), outputs=(values[-1],)))
+    kind = edit.static(add.outputs[0])
+    if kind is None:
+        return None
+    total = edit.value(f"{node.label}_total", kind)
+    one = edit.constant(np.ones(scale.shape, np.float32), f"{node.label}_one")
+    last = node.with_inputs((total, one, *node.inputs[2:]))
+    return Change(
+        (add, node), "one division less", (*parts, replace(add, inputs=tuple(values), outputs=(total,)), last)
+    )
 
 
 def _quantized(edit: Edit, node: Node, axis: int) -> _Quantized | None:

@@ -19,7 +19,17 @@ from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.loops import loop_ranges
 from fusewise.codegen.llvm.memory import load_element, store_element
 from fusewise.codegen.llvm.reduction import reduce_element
-from fusewise.codegen.llvm.registers import clamped, computed, convert, narrow, register_type, splat
+from fusewise.codegen.llvm.registers import (
+    clamped,
+    computed,
+    convert,
+    narrow,
+    register_type,
+    resized,
+    rounded,
+    splat,
+    wrapped,
+)
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT64, DType
 from fusewise.lower.index import Simplifier
@@ -196,11 +206,7 @@ class Point:
         if op == "reduce":
             return reduce_element(self, expr)
         if op == "cast":
-            given = expr.args[0]
-            if _is_clamped(given, expr.dtype):
-                low, high = given.args[0].args[1].value, given.args[1].value
-                return clamped(f, self.minimal(given.args[0].args[0]), low, high, expr.dtype)
-            return convert(f, self.target, self.minimal(given), given.dtype, expr.dtype)
+            return self._cast(expr, expr.args[0])
         if expr.dtype == INT64 and not self.varies(expr) and not self.elements.facts.reads(expr):
             folded = self._fold(expr)
             if folded is not None:
@@ -218,6 +224,30 @@ class Point:
                 return short
         right = expr.args[1]
         return apply_binary(f, self.target, op, a, b, source, right.value if right.op == "const" else None)
+
+    def _cast(self, expr: Expr, given: Expr) -> Value:
+        f, to = self.function, expr.dtype
+        if _is_clamped(given, to):
+            whole = self._rounded(given)
+            if whole is not None:
+                return wrapped(f, resized(f, whole, register_type(to), True), to)
+            low, high = given.args[0].args[1].value, given.args[1].value
+            return clamped(f, self.minimal(given.args[0].args[0]), low, high, to)
+        if to == FLOAT32 and given.op == "cast" and _is_clamped(given.args[0], given.dtype):
+            # quantised and dequantised again: the number need not become narrow in between
+            whole = None if self._known(given) is not None else self._rounded(given.args[0])
+            if whole is not None:
+                return f.convert("sitofp", whole, "float")
+        return convert(f, self.target, self.minimal(given), given.dtype, to)
+
+    def _rounded(self, limited: Expr) -> Value | None:
+        """A limited float32 as i32, when it is rounded just before, perhaps with a whole number added; else None."""
+        inner, low, high = limited.args[0].args[0], limited.args[0].args[1].value, limited.args[1].value
+        shift = _rounding_shift(inner)
+        if shift is None:
+            return None
+        x = inner.args[0] if inner.op == "round" else inner.args[0].args[0]
+        return rounded(self.function, self.minimal(x), shift, low, high)
 
     def _aligned(self, *values: Value) -> Sequence[Value]:
         """All scalars, or all vectors."""
@@ -316,6 +346,19 @@ def _is_clamped(expr: Expr, dtype: DType) -> bool:
     low, high = expr.args[0].args[1], expr.args[1]
     least, most = integer_range(dtype)
     return low.op == high.op == "const" and least <= low.value <= high.value <= most
+
+
+def _rounding_shift(expr: Expr) -> int | None:
+    """The whole number that is added to a rounded float32, 0 where nothing is; None when it is nothing of the kind."""
+    if expr.dtype != FLOAT32 or expr.op not in ("round", "add"):
+        return None
+    if expr.op == "round":
+        return 0
+    first, second = expr.args
+    while second.op == "cast":
+        second = second.args[0]
+    small = second.op == "const" and abs(second.value) < 2**16 and int(second.value) == second.value
+    return int(second.value) if first.op == "round" and small else None
 
 
 def _bits(value: float | int | bool, dtype: DType) -> float | int | bool:

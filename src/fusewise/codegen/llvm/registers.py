@@ -22,6 +22,7 @@ __all__ = [
     "narrow",
     "register_type",
     "resized",
+    "rounded",
     "splat",
     "widen",
     "wrapped",
@@ -170,6 +171,21 @@ def clamped(f: Function, x: Value, low: float, high: float, to: DType) -> Value:
     above = f.select(f.compare("fcmp ogt", x, least), x, least)
     kept = f.select(f.compare("fcmp olt", above, most), above, most)
     return wrapped(f, resized(f, f.convert("fptosi", kept, "i32"), register_type(to), True), to)
+
+
+def rounded(f: Function, x: Value, zero: int, low: float, high: float) -> Value:
+    """A float32 rounded half to even, plus `zero`, limited to low..high, as i32; NaN gives `low`.
+
+    It is limited first, to what rounds to the limits, so that one instruction both rounds and converts.
+    """
+    least, most = splat(f, low - zero - 0.25, x, "float"), splat(f, high - zero + 0.25, x, "float")
+    above = f.select(f.compare("fcmp ogt", x, least), x, least)
+    kept = f.select(f.compare("fcmp olt", above, most), above, most)
+    kind, lanes = vector("i32", x.lanes), f"v{x.lanes}" if x.lanes > 1 else ""
+    name = f"llvm.lrint.{lanes}i32.{lanes}f32"
+    f.module.declare(name, kind, [x.type])
+    whole = f.emit(kind, f"call {kind} @{name}({kept})")
+    return f.binary("add", whole, splat(f, zero, x, "i32")) if zero else whole
 
 
 def _to_bool(f: Function, x: Value) -> Value:
