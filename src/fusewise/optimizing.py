@@ -56,10 +56,10 @@ class SearchOptions:
     timed there as a whole, and the model as it was loaded is kept unless one is faster beyond doubt (`bench.ranking`); `auto`
     is the runtime of a measured cost, and for times estimated for a `cpu` ONNX Runtime where it is installed, else this
     program; `none` trusts the cost. Graphs of more than 60 nodes (1,000 without SciPy) are cut where fewest substitutions are
-    and searched in pieces; `pieces` cuts any graph into pieces of at most so many nodes, and 0 none; `workers` processes search
-    pieces side by side, with the same result as one. `rules` are files of further substitutions in TASO's format, each
-    verified before it is used. `folder` keeps measurements; None keeps none. `check` compares
-    the answers before anything is given out.
+    and searched in pieces, and up to 1,000 then as a whole; `pieces` cuts any graph into pieces of at most so many nodes and
+    leaves it at that, 0 cuts none; `workers` processes search pieces side by side, with the same result as one. `rules` are
+    files of further substitutions in TASO's format, each verified before it is used. `folder` keeps measurements; None keeps
+    none. `check` compares the answers before anything is given out.
     """
 
     search: str = "none"
@@ -234,9 +234,19 @@ def _searched(
         return saturate(graph, rules, cost, bounds=_bounds(chosen), progress=told)
     largest = _largest_piece(graph, chosen)
     if largest:
+        whole = chosen.pieces is None and len(graph.nodes) <= _LARGE
         with _workers(rules, chosen) as each:
             return search_in_pieces(
-                graph, rules, cost, alpha=alpha, limits=limits, largest=largest, keep=keep, each=each, progress=told
+                graph,
+                rules,
+                cost,
+                alpha=alpha,
+                limits=limits,
+                largest=largest,
+                whole=whole,
+                keep=keep,
+                each=each,
+                progress=told,
             )
     return search(graph, rules, cost, alpha=alpha, limits=limits, keep=keep, progress=told)
 

@@ -62,7 +62,9 @@ FasterIn = Annotated[
 Pieces = Annotated[
     int | None,
     typer.Option(
-        "--pieces", help="Search in pieces of so many nodes; 0 never (default: 40 above 60 nodes, if SciPy is there)."
+        "--pieces",
+        help="Search in pieces of so many nodes, 0 never (default: 40 above 60 nodes if SciPy is there, and up to 1,000 nodes"
+        " as a whole after that).",
     ),
 ]
 Passes = Annotated[bool, typer.Option("--passes/--no-passes", help="Clean the graph up before the search.")]

@@ -127,6 +127,30 @@ def test_graphs_on_the_way_are_kept_the_best_first() -> None:
         assert way == found.steps[: len(way)]
 
 
+def test_the_whole_graph_comes_last_for_what_no_piece_holds() -> None:
+    """Two products share a matrix, far apart."""
+    rng, build = np.random.default_rng(0), GraphBuilder("far")
+    shared = build.constant(rng.standard_normal((32, 32)).astype(np.float32) / 6)
+    first, second = (build.input(name, (2, 32)) for name in "xy")
+    x = build.op("MatMul", first, shared)
+    for _ in range(12):
+        x = build.op("Softmax", x)
+    graph = build.finish(x, build.op("Softmax", build.op("MatMul", second, shared)))
+    cost = Cost(((1.0, analytic_metrics(machine_named("gpu"))[0]),))
+    told: list[float] = []
+    pieces_only, whole = (
+        search_in_pieces(
+            graph, SUBSTITUTIONS, cost, alpha=1.0, limits=Limits(40), largest=4, whole=whole, progress=told.append
+        )
+        for whole in (False, True)
+    )
+    assert not pieces_only.steps
+    assert [step.rule for step in whole.steps] == ["merge-products-with-one-matrix"]
+    verify(whole.graph)
+    assert whole.cost == pytest.approx(cost(whole.graph))
+    assert told[-1] == 1.0
+
+
 def test_time_runs_out_between_pieces() -> None:
     ticks = iter(range(10_000))
     found = search_in_pieces(

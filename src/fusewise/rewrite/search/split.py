@@ -196,6 +196,7 @@ def search_in_pieces(
     alpha: float = 1.05,
     limits: Limits | None = None,
     largest: int = 40,
+    whole: bool = False,
     keep: int = 1,
     each: Each | None = None,
     progress: Callable[[float], None] | None = None,
@@ -205,8 +206,9 @@ def search_in_pieces(
 
     `each` carries the searches out, one after another unless told; the result does not depend on it. Each search has its
     share of the budget, at least 10 graphs, and may rise as far as `alpha` allows the whole graph to, but at most six times
-    that part of its own cost; costs of steps are those of the whole graph as the pieces add up. `keep` is as for `search`.
-    Raises what `pieces` and `search` raise.
+    that part of its own cost; costs of steps are those of the whole graph as the pieces add up. With `whole` pieces and windows
+    share half of the budget, and what is left goes to the graph as a whole in the end: that finds what no piece holds, such as
+    products far apart that share a matrix. `keep` is as for `search`. Raises what `pieces` and `search` raise.
     """
     limits = Limits() if limits is None else limits
 
@@ -215,15 +217,25 @@ def search_in_pieces(
 
     begin = clock()
     parts = pieces(graph, rules, largest)
-    share = max(_SHORTEST_BUDGET, limits.graphs // (2 * len(parts)))
+    if whole:
+        share, told = max(1, limits.graphs // 4 // len(parts)), _part(progress, 0.0, 0.5)
+    else:
+        share, told = max(_SHORTEST_BUDGET, limits.graphs // 2 // len(parts)), _part(progress, 0.0, 1.0)
     run = _Pieces(graph, cost, alpha, replace(limits, graphs=share), each or in_turn, begin, clock)
-    told = progress or (lambda share: None)
-    run.improve([_named(graph, nodes) for nodes in parts], lambda share: told(share / 2))
+    run.improve([_named(graph, nodes) for nodes in parts], _part(told, 0.0, 0.5))
     seams = [_named(graph, nodes)[-1] for nodes in parts[:-1]]
     while seams and run.ended == "searched":
         seams, windows = run.windows(seams, largest)
-        run.improve(windows, lambda share: told((1 + share) / 2))
+        run.improve(windows, _part(told, 0.5, 1.0))
+    if whole and run.ended == "searched":
+        run.limits = replace(limits, graphs=max(_SHORTEST_BUDGET, limits.graphs - run.explored))
+        run.improve([_named(run.graph, range(len(run.graph.nodes)))], _part(progress, 0.5, 1.0))
     return run.found(keep)
+
+
+def _part(progress: Callable[[float], None] | None, begin: float, end: float) -> Callable[[float], None]:
+    """Progress of a part of the work."""
+    return lambda share: None if progress is None else progress(begin + share * (end - begin))
 
 
 def _named(graph: Graph, nodes: Sequence[int]) -> tuple[str, ...]:
