@@ -73,8 +73,8 @@ def add_quads(f: Function, target: Target, a: Value, w: Value, total: Value) -> 
 
 @dataclass(frozen=True)
 class Split:
-    """Weights [step, lane, 4] of a panel, int8, as what is reduced: `main` with `mask` over the bytes, and `rest` besides, all
-    of that shape. They stand for the weights but for 255 * `taken` [lane]; `rest` is zero but for pairs of two -128."""
+    """Weights [..., step, lane, 4], int8, as what is reduced: `main` with `mask` over the bytes, and `rest` besides, all of that
+    shape. They stand for the weights but for 255 * `taken` [..., lane]; `rest` is zero but for pairs of two -128."""
 
     main: np.ndarray
     mask: np.ndarray
@@ -84,23 +84,27 @@ class Split:
 
 def split(weights: np.ndarray) -> Split:
     """Weights whose sums of two products fit 16 bits. Masks are the same in all lanes where that is enough."""
-    steps, lanes, _ = weights.shape
-    pairs = weights.reshape(steps, lanes, 2, 2).astype(np.int16)
-    rest = np.where((pairs == -MOST).all(-1, keepdims=True), -MOST // 2, np.zeros_like(pairs))
-    pairs = pairs - rest
-    first, second = pairs[..., 0], pairs[..., 1]
-    far = np.abs(first) + np.abs(second) > MOST
-    alike, opposite = far & (first * second > 0), (far & (first * second < 0)) | (second == -MOST)
+    pairs = weights.astype(np.int16)
+    first, second = pairs[..., ::2], pairs[..., 1::2]
+    rest = np.zeros_like(weights)
+    lowest = (first == -MOST) & (second == -MOST)
+    if lowest.any():
+        rest[...] = np.where(lowest.repeat(2, -1), -MOST // 2, 0)
+        pairs -= rest
+    far, alike = np.abs(first) + np.abs(second) > MOST, (first < 0) == (second < 0)
+    needed, hurt = (far & alike).any(-2, keepdims=True), ((far & ~alike) | (second == -MOST)).any(-2, keepdims=True)
     # a pair turned in all lanes is one where that helps every lane that needs it, and hurts none
-    whole = alike.any(1, keepdims=True) & ~opposite.any(1, keepdims=True)
-    each = alike & ~whole.repeat(lanes, 1)
-    turned = np.zeros(pairs.shape, bool)
+    turned = np.zeros(weights.shape, bool)
+    each = far & alike & ~(needed & ~hurt)
     # -128 has no opposite among bytes, but not both of a pair are -128
-    turned[..., 0], turned[..., 1] = each & (second == -MOST), whole | (each & (second != -MOST))
-    main, taken = np.where(turned, -pairs, pairs), np.where(turned, pairs, 0).sum((0, 2, 3), dtype=np.int32)
-    mask = np.where(turned, -1, 0)
-    as_bytes = [array.astype(np.int8).reshape(weights.shape) for array in (main, mask, rest)]
-    return Split(as_bytes[0], as_bytes[1], as_bytes[2], taken)
+    turned[..., ::2], turned[..., 1::2] = each & (second == -MOST), (each & (second != -MOST)) | (needed & ~hurt)
+    taken = _by_lane(np.where(turned, pairs, 0))
+    return Split(np.where(turned, -pairs, pairs).astype(np.int8), -turned.view(np.int8), rest, taken)
+
+
+def _by_lane(quads: np.ndarray) -> np.ndarray:
+    """The sums of [..., step, lane, 4] for each lane."""
+    return np.asarray(quads.sum(-3, dtype=np.int32).sum(-1, dtype=np.int32))
 
 
 def stream(panels: np.ndarray, places: np.ndarray, lanes: int, products: int, whole: bool) -> np.ndarray:
@@ -113,41 +117,37 @@ def stream(panels: np.ndarray, places: np.ndarray, lanes: int, products: int, wh
     """
     every = panels.reshape(-1, *panels.shape[-2:])
     quads = np.ascontiguousarray(every).view(np.int8).reshape(*every.shape, 4)
+    nothing, totals = np.zeros_like(quads), _by_lane(quads)
+    found = Split(quads, nothing, nothing, np.zeros_like(totals)) if whole else split(quads)
     header = np.zeros((len(every), HEADER), np.int32)
     parts, at = [header.reshape(-1), np.zeros(-header.size % 16, np.int32)], -(-header.size // 16) * 16
-    for number, panel in enumerate(quads):
-        front, weights, ends = _steps(panel, places, lanes, products, whole)
-        spare = -front.size % 16
+    arrays = (_lanes(array) for array in (found.main, found.mask, found.rest))
+    for number, (total, taken, main, mask, rest) in enumerate(zip(totals, found.taken, *arrays, strict=True)):
+        more = rest.any(1)
+        rows, masks = np.concatenate([main, rest[more]]), np.concatenate([mask, np.zeros_like(rest[more])])
+        kinds = _kinds(masks, products)
+        order = np.argsort(kinds, kind="stable")
+        front = np.concatenate([total, 255 * taken, np.concatenate([places, places[more]])[order]])
+        spare, wide = -front.size % 16, (0, lanes, rows.shape[1])
+        weights = [np.concatenate([masks[kinds == k, : wide[k]], rows[kinds == k]], 1).reshape(-1) for k in range(3)]
+        ends = (int((kinds <= kind).sum()) for kind in range(3))
         header[number] = at, at + front.size + spare, *ends
-        parts += [front, np.zeros(spare, np.int32), weights]
-        at += front.size + spare + weights.size
+        parts += [front, np.zeros(spare, np.int32), *weights]
+        at += front.size + spare + sum(row.size for row in weights)
     return np.concatenate([header.reshape(-1), *parts[1:]])
 
 
-def _steps(
-    panel: np.ndarray, places: np.ndarray, lanes: int, products: int, whole: bool
-) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
-    """What stands in front of the weights of a panel, int8 [step, lane, 4]; these; and how many steps there are at the end of
-    each of the three kinds."""
-    total, unmasked = panel.sum((0, 2), dtype=np.int32), np.zeros_like(panel)
-    found = Split(panel, unmasked, unmasked, np.zeros_like(total)) if whole else split(panel)
-    more = found.rest.any((1, 2))
-    rows, masks = (
-        np.ascontiguousarray(np.concatenate(arrays)).view(np.int32)[..., 0]
-        for arrays in ((found.main, found.rest[more]), (found.mask, unmasked[more]))
-    )
-    kinds = _kinds(masks, products)
-    front = np.concatenate(
-        [total, 255 * found.taken, np.concatenate([places, places[more]])[np.argsort(kinds, kind="stable")]]
-    )
-    wide = (0, lanes, rows.shape[1])
-    weights = [np.concatenate([masks[kinds == k, : wide[k]], rows[kinds == k]], 1).reshape(-1) for k in range(3)]
-    return front, np.concatenate(weights), tuple(int((kinds <= kind).sum()) for kind in range(3))
+def _lanes(quads: np.ndarray) -> np.ndarray:
+    """Bytes [..., 4] as one int32 each."""
+    return np.asarray(np.ascontiguousarray(quads).view(np.int32)[..., 0])
 
 
 def _kinds(masks: np.ndarray, products: int) -> np.ndarray:
     """How many masks a step is done with, 0, 1 or 2 for one in each lane: what it needs, or more to have fewer loops."""
     needed = np.where((masks != masks[:, :1]).any(1), 2, np.where(masks.any(1), 1, 0))
     ways = [np.array(way)[needed] for way in ((0, 1, 2), (0, 2, 2), (1, 1, 2), (2, 2, 2))]
-    costs = [products * np.array(STEP_CYCLES)[way].sum() + LOOP_CYCLES * len(np.unique(way)) for way in ways]
+    costs = []
+    for way in ways:
+        steps = np.bincount(way, minlength=3)
+        costs.append(products * float(steps @ np.array(STEP_CYCLES)) + LOOP_CYCLES * np.count_nonzero(steps))
     return ways[int(np.argmin(costs))] if needed.any() else needed
