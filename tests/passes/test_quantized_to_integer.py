@@ -139,3 +139,44 @@ def test_linear_convolution() -> None:
     (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
     (found,) = fusewise.compile(model).run(None, {"x": x})
     assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
+
+
+def product(**attributes: object) -> onnx.ModelProto:
+    """q -> DQ -> Gemm with quantised weights and bias -> Q."""
+    rng = np.random.default_rng(3)
+    scales = rng.uniform(0.002, 0.02, 9).astype(np.float32)
+    constants = {
+        "xs": f32(0.05),
+        "xz": np.array(117, np.uint8),
+        "w": rng.integers(-127, 128, (9, 14)).astype(np.int8),
+        "ws": scales,
+        "b": rng.integers(-900, 900, 9).astype(np.int32),
+        "bs": scales * f32(0.05),
+        "ys": f32(0.4),
+        "yz": np.array(90, np.uint8),
+    }
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "xs", "xz"], ["d"]),
+        helper.make_node("DequantizeLinear", ["w", "ws"], ["dw"], axis=0),
+        helper.make_node("DequantizeLinear", ["b", "bs"], ["db"], axis=0),
+        helper.make_node("Gemm", ["d", "dw", "db"], ["p"], **{"transB": 1} | attributes),
+        helper.make_node("QuantizeLinear", ["p", "ys", "yz"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "product",
+        [helper.make_tensor_value_info("q", TensorProto.UINT8, (3, 14))],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def test_a_product_of_matrices() -> None:
+    model = product()
+    assert "ConvInteger" in operators(run(api.load(model), CLEAN, Trace()))
+    x = RNG.integers(0, 256, (3, 14)).astype(np.uint8)
+    (expected,) = ReferenceEvaluator(model).run(None, {"q": x})
+    (found,) = fusewise.compile(model).run(None, {"q": x})
+    assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1 and expected.std() > 10
+    assert "ConvInteger" not in operators(quantized_to_integer(api.load(product(alpha=0.5)), Trace()))

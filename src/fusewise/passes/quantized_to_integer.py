@@ -26,6 +26,8 @@ def quantized_to_integer(graph: Graph, trace: Trace) -> Graph:
     y = Conv(DequantizeLinear(x, s, z), DequantizeLinear(w, t), b)  ->  y = Cast(ConvInteger(x, w, z)) * (s * t) + b
     y = QLinearConv(x, s, z, w, t, 0, u, v, b)  ->  y = QuantizeLinear(Cast(ConvInteger(x, w, z)) * (s * t) + b * (s * t), u, v)
 
+    y = Gemm(DequantizeLinear(x, s, z), DequantizeLinear(w, t), b), the weights transposed, as a convolution of one pixel
+
     y = QuantizeLinear(Cast(ConvInteger(...)) * a + b, u, v)  ->  y = QuantizeLinear(Cast(ConvInteger(...)) * (a / u) + b / u, 1, v)
 
     y = QuantizeLinear(DequantizeLinear(p, s, k) + DequantizeLinear(q, t, l), u, v)
@@ -38,6 +40,7 @@ def quantized_to_integer(graph: Graph, trace: Trace) -> Graph:
     rules = (
         LocalRule("integer_convolution", ("Conv",), _convolution),
         LocalRule("integer_convolution", ("QLinearConv",), _linear_convolution),
+        LocalRule("integer_product", ("Gemm",), _product),
         LocalRule("integer_scale", ("QuantizeLinear",), _scale),
         LocalRule("integer_sum_scale", ("QuantizeLinear",), _sum_scale),
     )
@@ -91,6 +94,39 @@ def _linear_convolution(edit: Edit, node: Node) -> Change | None:
         return None
     last = replace(rebuilt(node, "QuantizeLinear", (middle, node.inputs[6], node.inputs[7])), name="")
     return Change((node,), "exact sums of integers", (*nodes, last))
+
+
+def _product(edit: Edit, node: Node) -> Change | None:
+    """A row of the product is a pixel, of a signal of length one."""
+    data = edit.made_by(node.inputs[0], "DequantizeLinear")
+    weight = edit.made_by(node.inputs[1], "DequantizeLinear")
+    result, plain = edit.static(node.outputs[0]), {"transA": 0, "transB": 1, "alpha": 1.0, "beta": 1.0}
+    usual = {"transA": 0, "transB": 0, "alpha": 1.0, "beta": 1.0}
+    if data is None or weight is None or result is None or any(node.attribute(k, usual[k]) != plain[k] for k in plain):
+        return None
+    x, w, bias = _quantized(edit, data, 0), _quantized(edit, weight, 0), _bias(edit, node)
+    if x is None or w is None or bias is None or x.scale.size > 1:
+        return None
+    if bias.size not in (1, result.dims[1]) or (bias.ndim > 1 and bias.shape[0] > 1):
+        return None
+    array, kind = edit.array(w.value), edit.static(x.value)
+    if array is None or kind is None or not _is_plain(edit, w, node):
+        return None
+    rows, columns = result.dims
+    pixels = edit.value(f"{node.label}_pixels", TensorType(kind.dtype, (*kind.dims, 1)))
+    middle = edit.value(f"{node.label}_signal", TensorType(FLOAT32, (rows, columns, 1)))
+    point = replace(node, op="Conv", attributes=attributes_of(kernel_shape=(1,)))
+    folded = replace(w, value=edit.constant(array[..., None], f"{node.label}_weight"))
+    bias = bias.reshape(-1)
+    nodes = _integer_nodes(
+        edit, point, replace(x, value=pixels), folded, x.scale.astype(np.float64) * w.scale, bias, middle
+    )
+    if nodes is None:
+        return None
+    shapes = [edit.constant(np.array(dims, np.int64), f"{node.label}_shape") for dims in ((*kind.dims, 1), result.dims)]
+    first = Node("Reshape", (x.value, shapes[0]), (pixels,))
+    last = Node("Reshape", (middle, shapes[1]), node.outputs)
+    return Change((data, weight, node), "exact sums of integers", (first, *nodes, last))
 
 
 def _scale(edit: Edit, node: Node) -> Change | None:
