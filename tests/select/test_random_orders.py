@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fusewise.bench.accuracy import TOLERANCES
 from fusewise.bench.inputs import random_feeds
 from fusewise.frontend.onnx_export import to_model
 from fusewise.ir.graph import Graph
@@ -71,6 +72,8 @@ class Checker:
         assert (graph.inputs, graph.outputs) == (self.graph.inputs, self.graph.outputs)
         classes = {step_named(run.name).numeric_class for run in outcome.runs if run.changed} | {"exact"}
         limit = max(TOLERANCE[kind] for kind in classes)
+        if any(run.changed and run.name == "ToMixedPrecision" for run in outcome.runs):
+            limit = TOLERANCES["bfloat16"]
         for a, b in zip(self.expected, answers(graph, self.feeds), strict=True):
             assert (a.shape, a.dtype) == (b.shape, b.dtype)
             assert np.max(np.abs(a - b)) <= limit * np.max(np.abs(a)), outcome.effective.passes
