@@ -36,6 +36,40 @@ class Problem:
         nodes = range(len(self.network))
         return mask_of(v for v in nodes if not self.scheme.fuseable(self.network, v, self.capacity))
 
+    @cached_property
+    def _likes(self) -> tuple[int, ...]:
+        """A number for each operator, the same for operators that nothing but their place in the network tells apart: what
+        they are, and how far from them those are that make and read what they read and write."""
+        network, excluded, known = self.network, self.excluded, dict[object, int]()
+
+        def seen(node: int, number: int) -> object:
+            tensor = network.tensors[number]
+            made = tensor.producer >= 0
+            maker = (
+                (node - tensor.producer, network.operators[tensor.producer].writes.index(number)) if made else number
+            )
+            readers = tuple((v - node, excluded >> v & 1) for v in bits_of(tensor.consumers))
+            barred = made and excluded >> tensor.producer & 1
+            return tensor.channels, tensor.height, tensor.width, tensor.is_output, maker, barred, readers
+
+        return tuple(
+            known.setdefault(
+                (
+                    operator.op,
+                    operator.form,
+                    tuple((read[1:], seen(node, read.tensor)) for read in operator.reads),
+                    tuple(seen(node, number) for number in operator.writes),
+                ),
+                len(known),
+            )
+            for node, operator in enumerate(network.operators)
+        )
+
+    def likeness(self, group: int) -> tuple[int, ...]:
+        """What the need and the traffic of a group depend on: equal for groups that are the same but for their place."""
+        likes = self._likes
+        return group >> (group & -group).bit_length() - 1, *(likes[v] for v in bits_of(group))
+
     @property
     def fuseable(self) -> int:
         """Operators that a plan must cover, as bits."""
@@ -100,12 +134,13 @@ class Costs:
     latency). `buffer_calls` and `dram_calls` count questions, `len(buffer_known)` and `len(dram_known)` the distinct groups.
     """
 
-    __slots__ = ("_objective", "buffer_calls", "buffer_known", "dram_calls", "dram_known", "problem")
+    __slots__ = ("_alike", "_objective", "buffer_calls", "buffer_known", "dram_calls", "dram_known", "problem")
 
     def __init__(self, problem: Problem, objective: Callable[[Costs, int], float] | None = None) -> None:
         self.problem = problem
         self.buffer_known: dict[int, int] = {}
         self.dram_known: dict[int, int] = {}
+        self._alike: tuple[dict[object, int], dict[object, int]] = {}, {}
         self.buffer_calls = self.dram_calls = 0
         self._objective = objective
 
@@ -123,7 +158,11 @@ class Costs:
         self.buffer_calls += 1
         known = self.buffer_known.get(group)
         if known is None:
-            known = self.buffer_known[group] = self.problem.scheme.buffer_bytes(self.problem.network, group)
+            problem, alike, like = self.problem, self._alike[0], self.problem.likeness(group)
+            known = alike.get(like)
+            if known is None:
+                known = alike[like] = problem.scheme.buffer_bytes(problem.network, group)
+            self.buffer_known[group] = known
         return known
 
     def dram_bytes(self, group: int) -> int:
@@ -131,10 +170,12 @@ class Costs:
         self.dram_calls += 1
         known = self.dram_known.get(group)
         if known is None:
-            problem = self.problem
-            known = self.dram_known[group] = problem.scheme.dram_bytes(
-                problem.network, group, problem.capacity, problem.excluded
-            )
+            problem, alike, like = self.problem, self._alike[1], self.problem.likeness(group)
+            known = alike.get(like)
+            if known is None:
+                known = problem.scheme.dram_bytes(problem.network, group, problem.capacity, problem.excluded)
+                alike[like] = known
+            self.dram_known[group] = known
         return known
 
     def fits(self, group: int) -> bool:

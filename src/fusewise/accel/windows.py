@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 
@@ -46,8 +47,8 @@ class Window:
     def read(self, first: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """First and last input pixel that output pixels `first` to `last` read, int64 alike; padding is outside the input."""
         if self.ranges:
-            table = np.array(self.ranges)
-            return table[first, 0], table[last, 1]
+            low, high = _ends(self.ranges)
+            return low[first], high[last]
         step = self.stride[0]
         return first * step - self.begin, last * step - self.begin + self.size - 1
 
@@ -62,6 +63,12 @@ class Window:
         found = [(offset, offset)] if inner < after else []
         last = min(inner, after) - 1
         return (*found, (0, last * step - self.begin)) if last >= 0 else tuple(found)
+
+
+@cache
+def _ends(ranges: tuple[tuple[int, int], ...]) -> tuple[np.ndarray, np.ndarray]:
+    table = np.array(ranges)
+    return table[:, 0], table[:, 1]
 
 
 PIXEL = Window()

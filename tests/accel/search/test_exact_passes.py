@@ -10,7 +10,7 @@ from tests.accel.optimum import optimum
 from tests.accel.pinned import pinned, random_group
 from tests.accel.simulate.small import SHAPES, small
 
-from fusewise.accel.bits import bits_of
+from fusewise.accel.bits import bits_of, is_connected
 from fusewise.accel.problem import Costs, Problem
 from fusewise.accel.schemes.brr import BRR
 from fusewise.accel.search.exact import exact_search
@@ -19,29 +19,78 @@ from fusewise.accel.search.exact_passes import PassGrowth
 SCHEME = BRR(accounting="executed")
 
 
+def check_growth(problem: Problem, group: int) -> None:
+    """Need and traffic of the group, and of all that it grows from, are no more than the scheme's; the need only grows."""
+    network, capacity = problem.network, problem.capacity
+    growth, needs = PassGrowth(problem, SCHEME), [0]
+    for node in bits_of(group):
+        growth.push(node)
+        needs.append(growth.need)
+        part = growth.group
+        if is_connected(network.neighbours, part) and SCHEME.refusal(network, part) is None:
+            assert 2 * growth.need <= SCHEME.buffer_bytes(network, part)
+            assert 2 * growth.least <= 2 * growth.traffic <= SCHEME.dram_bytes(network, part, capacity)
+    assert needs == sorted(needs)
+    for node in reversed(list(bits_of(group))):
+        assert growth.need == needs.pop()
+        growth.pop(node)
+    assert (growth.need, growth.traffic, growth.group) == (0, 0, 0)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
-    st.sampled_from(("mobilenet_v2", "resnet50", "squeezenet1_1", "efficientnet_b0", "inception_v3")),
+    st.sampled_from(
+        (
+            "mobilenet_v2",
+            "resnet50",
+            "squeezenet1_1",
+            "efficientnet_b0",
+            "inception_v3",
+            "deeplabv3_mobilenet_v3_large",
+        )
+    ),
     st.sampled_from((64, 128, 512, 2048, 4096)),
     st.sampled_from((6, 16, 40)),
     st.integers(0, 1 << 30),
 )
 def test_never_above_the_scheme(name: str, kib: int, most: int, seed: int) -> None:
     network = pinned(name)
-    problem, group = Problem(network, SCHEME, kib << 10), random_group(network, random.Random(seed), most)
-    if SCHEME.refusal(network, group) is not None:
-        return
-    growth, needs = PassGrowth(problem, SCHEME), [0]
-    for node in bits_of(group):
-        growth.push(node)
-        needs.append(growth.need)
-    assert needs == sorted(needs)
-    assert 2 * growth.need <= SCHEME.buffer_bytes(network, group)
-    assert 2 * growth.least <= 2 * growth.traffic <= SCHEME.dram_bytes(network, group, kib << 10)
-    for node in reversed(list(bits_of(group))):
-        assert growth.need == needs.pop()
-        growth.pop(node)
-    assert (growth.need, growth.traffic, growth.group) == (0, 0, 0)
+    check_growth(Problem(network, SCHEME, kib << 10), random_group(network, random.Random(seed), most))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(sorted(SHAPES)), st.sampled_from((300, 1000, 2000, 6000)), st.integers(0, 1 << 30))
+def test_never_above_the_scheme_on_small_maps(name: str, capacity: int, seed: int) -> None:
+    """Where windows are as large as maps, and maps grow."""
+    network = small(name)[1]
+    check_growth(Problem(network, SCHEME, capacity), random_group(network, random.Random(seed), 12))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from((64, 256, 1024, 2048)), st.sampled_from((6, 16)), st.integers(0, 1 << 30))
+def test_never_above_the_scheme_around_a_resize(kib: int, most: int, seed: int) -> None:
+    """Dilated branches side by side, one of them stretched from a pixel, and a map that grows at the end."""
+    network = pinned("deeplabv3_mobilenet_v3_large")
+    resize = next(v for v, operator in enumerate(network.operators) if operator.form.kind == "resize")
+    tail = sum(1 << v for v in range(resize - 20, len(network)))
+    check_growth(Problem(network, SCHEME, kib << 10), random_group(network, random.Random(seed), most, tail))
+
+
+def test_counts_depth_as_the_scheme_does() -> None:
+    """Two convolutions on one map, one of them behind an activation that starts the group, are in the same phase."""
+    network = pinned("resnet50")
+    joins = [v for v, operator in enumerate(network.operators) if operator.op == "Add"]
+    before = network.ancestors[joins[0]] | 1 << joins[0]
+    for first in bits_of(before):
+        group = sum(1 << v for v in bits_of(before) if v >= first)
+        check_growth(Problem(network, SCHEME, 128 << 10), group)
+
+
+def test_proves_a_network_with_a_resize() -> None:
+    costs = Costs(Problem(pinned("deeplabv3_mobilenet_v3_large"), SCHEME, 256 << 10))
+    found = exact_search(costs)
+    assert found.optimal and found.cost == costs.total(found.groups)
+    assert all(map(costs.fits, found.groups))
 
 
 def test_proves_the_optimum() -> None:

@@ -156,7 +156,8 @@ class Frame(NamedTuple):
     """A group laid out for tiling.
 
     `sinks` are the operators without consumers in the group, each with how many rows it makes for one row of the coarsest of
-    them, whose height is `height`; `largest_filter` is in elements.
+    them, whose height is `height`; `largest_filter` is in elements. `ends` are the tensors of which every row is wanted, with how
+    many of them a tile has for one row of the coarsest.
     """
 
     network: Network
@@ -165,13 +166,7 @@ class Frame(NamedTuple):
     sinks: tuple[tuple[int, Scale], ...]
     height: int
     largest_filter: int
-    scales: tuple[tuple[int, Scale], ...]
-
-    @property
-    def ends(self) -> tuple[tuple[int, Scale], ...]:
-        """The tensors of which every row is wanted, with how many of them a tile has for one row of the coarsest."""
-        rest = dict(self.scales)
-        return tuple((t, rest[t]) for t in leaving(self.network, self.group))
+    ends: tuple[tuple[int, Scale], ...]
 
     def spread(self, rows: int) -> dict[int, Spread]:
         """The rows of every tensor that each tile of so many rows needs."""
@@ -199,7 +194,7 @@ class Frame(NamedTuple):
 def frame_of(network: Network, group: int) -> Frame | str:
     """The layout of a group, or why it cannot run."""
     depths: dict[int, int] = {}
-    members, ends, largest, several = [], [], 0, group & (group - 1) != 0
+    members, lasts, largest, several = [], [], 0, group & (group - 1) != 0
     for node in bits_of(group):
         operator = network.operators[node]
         form, before, after = operator.form, network.predecessors[node] & group, network.successors[node] & group
@@ -215,15 +210,15 @@ def frame_of(network: Network, group: int) -> Frame | str:
         members.append(Member(node, operator, network.tensors[operator.writes[0]], depths[node], not before))
         largest = max(largest, form.filter_weights)
         if not after:
-            ends.append(node)
+            lasts.append(node)
     steps = _scales(network, group)
     if steps is None:
         return "its branches shrink the image by different factors"
-    coarsest = max(steps[node] for node in ends)
-    sinks = tuple((node, _over(coarsest, steps[node])) for node in ends)
+    coarsest = max(steps[node] for node in lasts)
+    sinks = tuple((node, _over(coarsest, steps[node])) for node in lasts)
     height = max(math.ceil(_over(network.tensors[network.operators[v].writes[0]].height, scale)) for v, scale in sinks)
-    scales = tuple((t, _over(coarsest, steps[node])) for node in steps for t in network.operators[node].writes)
-    return Frame(network, group, tuple(members), sinks, height, largest, scales)
+    ends = tuple((t, _over(coarsest, steps[network.tensors[t].producer])) for t in leaving(network, group))
+    return Frame(network, group, tuple(members), sinks, height, largest, ends)
 
 
 def _scales(network: Network, group: int) -> dict[int, Scale] | None:

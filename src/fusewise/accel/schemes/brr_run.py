@@ -110,26 +110,33 @@ def in_flight(network: Network, group: int, layout: Layout, partial_channels: in
 
 
 def _highest(held: Callable[[int], int], most: int, height: int) -> int:
-    """The most rows that hold no more than `most`; one at least. Need grows nearly evenly with rows, which tells where to look."""
+    """The most rows that hold no more than `most`; one at least. Need grows nearly evenly with rows until windows reach the edges,
+    which tells where to look: from there in ever longer steps, then by halves."""
     if height == 1 or held(2) > most:
         return 1
     low, high = 2, height + 1  # `low` fits, `high` does not
-    guess = 1 + (most - held(1)) // max(1, held(2) - held(1))
+    guess, step = 1 + (most - held(1)) // max(1, held(2) - held(1)), 1
     while low + 1 < high:
         middle = min(max(guess, low + 1), high - 1)
         if held(middle) <= most:
-            low, guess = middle, middle + 1
+            low = middle
         else:
-            high, guess = middle, (low + middle) // 2
+            high, step = middle, 0
+        guess, step = (low + step, 2 * step) if step else ((low + high) // 2, 0)
     return low
 
 
 def _held(network: Network, layout: Layout, rows: dict[int, Spread], options: Options) -> int:
     total = 0
+    most: dict[int, int] = {}  # maps read pixel by pixel have the same rows
     for t, whole in layout.regions:
-        tensor, (first, last) = network.tensors[t], rows[t]
+        tensor, spread = network.tensors[t], rows[t]
+        high = most.get(id(spread))
+        if high is None:
+            first, last = spread
+            high = most[id(spread)] = int((last - first).max()) + 1
         channels = tensor.channels if whole else layout.at_once(t, tensor.channels, options.partial_channels)
-        total += channels * int((last - first).max() + 1) * tensor.width
+        total += channels * high * tensor.width
     return total
 
 

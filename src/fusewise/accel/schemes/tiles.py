@@ -23,6 +23,7 @@ import numpy as np
 
 from fusewise.accel.bits import bits_of
 from fusewise.accel.network import Network, Operator
+from fusewise.accel.windows import PIXEL
 
 __all__ = ["Demand", "Layout", "Spread", "layout_of", "leaving", "rows_of"]
 
@@ -219,24 +220,30 @@ def rows_of(
         top = tensors[t].height
         up, down = (scale.numerator, scale.denominator)
         stops = np.append(starts[1:] * up // down, top) - 1
-        needed[t] = np.minimum(starts * up // down, top - 1), np.clip(stops, 0, top - 1)
+        needed[t] = np.minimum(starts * up // down, top - 1), np.minimum(np.maximum(stops, 0), top - 1)
     for v in reversed(list(bits_of(group))):
         operator = network.operators[v]
         made = [needed[t] for t in operator.writes if t in needed]
         if not made:
             continue
-        first, last = made[0] if len(made) == 1 else _hull(made)
+        result = made[0] if len(made) == 1 else _hull(made)
+        alike = operator.form.rows == PIXEL
         for read in operator.reads:
             top = tensors[read.tensor].height
-            if read.whole:
+            if alike and top == tensors[operator.writes[0]].height:
+                spread = result
+            elif read.whole:
                 spread = np.zeros_like(starts), np.full_like(starts, top - 1)
             else:
-                low, high = operator.form.rows.read(first, last)
+                low, high = operator.form.rows.read(*result)
                 spread = np.minimum(np.maximum(low, 0), top - 1), np.minimum(np.maximum(high, 0), top - 1)
             known = needed.get(read.tensor)
-            needed[read.tensor] = spread if known is None else _hull([known, spread])
+            needed[read.tensor] = spread if known is None or known is spread else _hull([known, spread])
     return needed
 
 
 def _hull(spreads: Sequence[Spread]) -> Spread:
-    return np.min([low for low, _ in spreads], axis=0), np.max([high for _, high in spreads], axis=0)
+    first, last = spreads[0]
+    for low, high in spreads[1:]:
+        first, last = np.minimum(first, low), np.maximum(last, high)
+    return first, last

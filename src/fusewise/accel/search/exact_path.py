@@ -8,28 +8,28 @@ everything is the optimum over all plans, whatever the objective, as long as it 
                        \\-> d -----/          {c,e} cannot run before d has
 
 Four things keep it small. Only connected groups are built: one ready atom, then one reader of the group at a time with all that
-this reader still needs. A group stops growing when the lower bound of its need exceeds the buffer (`exact_lines`, `exact_tiles`),
+this reader still needs. A group stops growing when the lower bound of its need exceeds the buffer (`exact_lines`, `exact_passes`),
 since the bound only grows. The true need is asked for only where it decides: an ideal takes its arrivals from the cheapest on,
 and the first whose group fits is its parent. And where a ready atom can only run with what follows it, its group runs next:
 exchanging it with groups before it, which it does not need, gives the same plan.
 
-Where only a lower bound of a group's cost is quick to compute, the path is first found with bounds; then the groups on it are
-priced, and it is found again, until all groups on it have been: no other path can then cost less.
+Where only a lower bound of a group's cost is quick to compute, the shortest way to every ideal is first found with bounds. Then
+the path is looked for from the goal back, with groups priced as they come up: the bound of what lies before an ideal says which
+one to go on from (A*; Hart, Nilsson and Raphael 1968). Groups that differ by their place only are bounded and priced once.
 """
 
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from fusewise.accel.bits import bits_of
 from fusewise.accel.problem import Costs, Problem
 from fusewise.accel.schemes.brr import BRR
 from fusewise.accel.schemes.lbdf import LBDF
-from fusewise.accel.schemes.scheme import bytes_for
+from fusewise.accel.schemes.scheme import UNBOUNDED, bytes_for
 from fusewise.accel.search.exact_atoms import Atoms
 from fusewise.accel.search.exact_lines import LineGrowth
 from fusewise.accel.search.exact_passes import PassGrowth
@@ -139,10 +139,9 @@ def shortest_path(costs: Costs, limit: Limit, path: Path) -> None:
     search.run()
     if not search.growth.exact_traffic:
         search.price()
-    path.proven = path.goal in path.settled
 
 
-Arrival = list[Any]
+Arrival = tuple[int, float, int]
 """How an ideal can be reached: the ideal before, the cost of the group between (at least), the group (operators)."""
 
 
@@ -153,8 +152,8 @@ class _Search:
         self.growth = growth_of(costs.problem)
         self.prices = costs if self.growth.exact_traffic else costs.empty()
         self.bits, self.capacity = costs.problem.scheme.bits, costs.problem.capacity
+        self.bounds: dict[object, int] = {}
         self.arrivals: dict[int, list[Arrival]] = {}
-        self.by_group: dict[int, list[Arrival]] = {}
         self.levels: dict[int, list[int]] = {}
         self.reach: dict[int, int] = {}
 
@@ -171,11 +170,12 @@ class _Search:
 
     def settle(self, ideal: int) -> bool:
         """Find the cheapest arrival whose group fits; whether there is one. Where costs are bounds, the cheapest one."""
-        settled = self.path.settled
-        if not self.growth.exact_traffic:
-            self.settle_again(ideal)
+        settled, exact = self.path.settled, self.growth.exact_traffic
+        waiting = [(settled[before][0] + cost, before, group) for before, cost, group in self.arrivals[ideal]]
+        if not exact:
+            settled[ideal] = min(waiting)
             return True
-        waiting = [(settled[before][0] + cost, before, group) for before, cost, group in self.arrivals.pop(ideal)]
+        del self.arrivals[ideal]
         heapq.heapify(waiting)
         while waiting:
             found = heapq.heappop(waiting)
@@ -184,39 +184,37 @@ class _Search:
                 return True
         return False
 
-    def settle_again(self, ideal: int) -> None:
-        """Find the cheapest arrival by what is known of their costs."""
-        settled = self.path.settled
-        best, least = None, math.inf
-        for arrival in self.arrivals[ideal]:
-            total = settled[arrival[0]][0] + arrival[1]
-            if total < least or best is None:
-                best, least = arrival, total
-        assert best is not None
-        settled[ideal] = (least, best[0], best[2])
-
     def price(self) -> None:
-        """Price the groups of the best path and find it again, until it has only priced groups."""
-        path, costs, priced = self.path, self.costs, set()
-        order = sorted(self.arrivals, key=int.bit_count)
-        while new := [group for group in path.groups(path.goal) if group not in priced]:
-            self.limit.step(ask=True)
-            priced.update(new)
-            for group in new:
-                cost = costs.cost(group) if costs.fits(group) else math.inf
-                for arrival in self.by_group[group]:
-                    arrival[1] = cost
-            self.find_again(order, set(new))
-
-    def find_again(self, order: list[int], dearer: set[int]) -> None:
-        """Find the paths anew that these groups were on, now that they cost more."""
-        settled, changed = self.path.settled, set()
-        for ideal in order:
-            known, before, group = settled[ideal]
-            if before in changed or group in dearer:
-                self.settle_again(ideal)
-                if settled[ideal][0] != known:
-                    changed.add(ideal)
+        """Find the path again by what groups cost, back from the goal: always on from the ideal through which all costs least,
+        by the bound of what lies before it and the price of what follows. The first path whose groups are priced is the best."""
+        settled, costs, goal = self.path.settled, self.costs, self.path.goal
+        beyond: dict[int, tuple[int, int]] = {}  # the first step of the best way from an ideal to the goal
+        # cost of the whole path at least, size of the ideal, the ideal, cost from it on, its first step, whether that is priced
+        waiting: list[tuple[float, int, int, float, int, int, bool]] = [(0, 0, goal, 0, 0, 0, True)]
+        while waiting:
+            _, _, ideal, rest, group, after, priced = heapq.heappop(waiting)
+            if ideal in beyond:
+                continue
+            before, _, first = settled[ideal]
+            if priced:
+                beyond[ideal] = group, after
+                if not first:
+                    break
+                for source, cost, through in self.arrivals[ideal]:
+                    if source not in beyond:
+                        least = settled[source][0] + cost + rest
+                        heapq.heappush(waiting, (least, source.bit_count(), source, rest, through, ideal, False))
+            else:
+                self.limit.step(ask=True)
+                if costs.dram_bytes(group) < UNBOUNDED:
+                    rest += costs.cost(group)
+                    heapq.heappush(waiting, (before + rest, ideal.bit_count(), ideal, rest, group, after, True))
+        total: float = 0
+        while ideal != goal:
+            group, after = beyond[ideal]
+            total += costs.cost(group)
+            settled[after] = total, ideal, group
+            ideal = after
 
     def leave(self, done: int) -> None:
         """Build all groups that may come next after an ideal."""
@@ -293,8 +291,16 @@ class _Search:
         self.limit.step()
         self.path.transitions += 1
         growth, prices = self.growth, self.prices
-        operators, exact = growth.group, growth.exact_traffic
-        prices.dram_known.setdefault(operators, bytes_for(growth.traffic, self.bits))
+        operators = growth.group
+        if growth.exact_traffic:
+            prices.dram_known.setdefault(operators, bytes_for(growth.traffic, self.bits))
+        elif operators not in prices.dram_known:
+            like = self.costs.problem.likeness(operators)
+            if like not in self.bounds:
+                several = operators & (operators - 1)
+                least = bytes_for(growth.traffic, self.bits) if several else self.costs.dram_bytes(operators)
+                self.bounds[like] = least
+            prices.dram_known[operators] = self.bounds[like]
         target = done | group
         if beyond & self.barred:
             target = self.closed(target, beyond)
@@ -302,10 +308,7 @@ class _Search:
         if arrivals is None:
             arrivals = self.arrivals[target] = []
             self.levels.setdefault(target.bit_count(), []).append(target)
-        arrival = [done, prices.cost(operators), operators]
-        arrivals.append(arrival)
-        if not exact:
-            self.by_group.setdefault(operators, []).append(arrival)
+        arrivals.append((done, prices.cost(operators), operators))
 
     def closed(self, done: int, pending: int) -> int:
         """Excluded operators run as soon as they can."""

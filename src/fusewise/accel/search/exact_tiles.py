@@ -8,12 +8,13 @@ result; with several, weights are counted once: at least that much moves, howeve
 from __future__ import annotations
 
 from fusewise.accel.bits import bits_of
+from fusewise.accel.network import Network
 from fusewise.accel.problem import Problem
 from fusewise.accel.schemes.brr import BRR, RESHAPES, rows_read
 from fusewise.accel.schemes.scheme import UNBOUNDED, bytes_for
 from fusewise.accel.search.exact_traffic import TrafficGrowth
 
-__all__ = ["TileGrowth"]
+__all__ = ["TileGrowth", "refuses"]
 
 Rows = tuple[int, int]
 Phases = tuple[Rows, Rows]
@@ -104,7 +105,7 @@ class TileGrowth:
         self._starts[node] = not before
         self._largest = max(self._largest, self._filters[node])
         self._weights += operator.form.weights
-        self._refused = self._refused or self._refuses(node, before)
+        self._refused = self._refused or refuses(network, group, node, before)
         ended = self._ends & before
         self._ends = self._ends & ~before | 1 << node
         self._high[node] = 0, 0
@@ -125,17 +126,6 @@ class TileGrowth:
                     waiting |= 1 << v
         self._traffic.push(node, group)
         self.group = group | 1 << node
-
-    def _refuses(self, node: int, before: int) -> bool:
-        """Does the operator make the scheme refuse the group for good? See `BRR.refusal`; scales are left to the scheme."""
-        operators, group = self._network.operators, self.group
-        kind, first = operators[node].form.kind, operators[(group & -group).bit_length() - 1].form.kind if group else ""
-        pools = any(operators[v].form.kind == "global_pool" for v in bits_of(before))
-        return (
-            (group != 0 and not before and kind in ("pool", "global_pool"))
-            or (group & (group - 1) == 0 and first in ("pool", "global_pool"))
-            or (pools and operators[node].op not in RESHAPES)
-        )
 
     def pop(self, node: int) -> None:
         """Take the operator pushed last away again."""
@@ -177,3 +167,16 @@ class TileGrowth:
                 source = network.tensors[read.tensor]
                 partial += source.channels * rows_read(operator, rows, source.height) * source.width
         return (full, partial) if self._depth[node] % 2 == 0 else (partial, full)
+
+
+def refuses(network: Network, group: int, node: int, before: int) -> bool:
+    """Does an operator, which reads those in `before`, make the scheme refuse the group for good? See `BRR.refusal`; scales are
+    left to the scheme."""
+    operators = network.operators
+    kind, first = operators[node].form.kind, operators[(group & -group).bit_length() - 1].form.kind if group else ""
+    pools = any(operators[v].form.kind == "global_pool" for v in bits_of(before))
+    return (
+        (group != 0 and not before and kind in ("pool", "global_pool"))
+        or (group & (group - 1) == 0 and first in ("pool", "global_pool"))
+        or (pools and operators[node].op not in RESHAPES)
+    )
