@@ -225,6 +225,19 @@ def test_operators_in_the_wake_of_others_change_nothing_but_the_work(name: str) 
     assert paths[0].transitions < paths[1].transitions
 
 
+def test_bounds_of_groups_bound_the_plan_when_the_proof_is_given_up() -> None:
+    network = network_of(windows_of(pinned_graph("mobilenet_v2"), set(range(30))))
+    problem = Problem(network, BRR(), 128 << 10)
+    path, costs = Path(atoms_of(problem)), Costs(problem)
+    shortest_path(costs, limit := Limit(), path)
+    assert path.transitions < limit.taken, "no group was priced on the way back"
+    found = exact_search(Costs(problem), Budget(plans=1), steps=path.transitions + 1)
+    assert "bounds of its groups" in found.notes[0]
+    assert found.lower_bound is not None
+    assert compulsory_bound(costs) < found.lower_bound <= path.settled[path.goal][0] <= found.cost
+    assert path.least == path.settled[path.goal][0]
+
+
 def test_gives_up_with_a_plan_and_a_bound() -> None:
     problem = Problem(pinned("squeezenet1_1"), LBDF(), 256 << 10)
     proven = exact_search(Costs(problem))

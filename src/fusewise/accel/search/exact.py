@@ -59,17 +59,19 @@ def exact_search(
         return limits.seconds is not None and clock.seconds >= _BOUND_SHARE * limits.seconds
 
     limit, interrupted = Limit(steps, stop), False
+    least: float = 0
     try:
-        path = _proof(costs, limit)
-        cost = path.settled[path.goal][0]
-        note = f"proven over {len(path.settled)} ideals and {path.transitions} groups"
-        return _result(path.groups(path.goal), cost, cost, clock.seconds, note)
-    except LimitReached:
-        pass
+        path, least = _proof(costs, limit)
+        if path is not None:
+            cost = path.settled[path.goal][0]
+            note = f"proven over {len(path.settled)} ideals and {path.transitions} groups"
+            return _result(path.groups(path.goal), cost, cost, clock.seconds, note)
     except KeyboardInterrupt:
         interrupted = True
     best, note = shown.best(interrupted), f"no proof within {limit.taken} groups"
     bound, how, ended = _bound(costs, stop_bound, shown, interrupted or best.interrupted)
+    if least > bound:
+        bound, how = least, "that of the path by bounds of its groups"
     if ended:
         best = replace(best, interrupted=True)
     else:
@@ -104,23 +106,27 @@ def _bound(costs: Costs, stop: Callable[[], bool], shown: _Shown, interrupted: b
     return compulsory_bound(costs, math.floor(more[-1])), how, interrupted
 
 
-def _proof(costs: Costs, limit: Limit) -> Path:
-    """The path of the optimal plan; `LimitReached` when it takes too long.
+def _proof(costs: Costs, limit: Limit) -> tuple[Path | None, float]:
+    """The path of the optimal plan, None when it takes too long; and what every plan costs at least, as far as that is known.
 
     First with fewer atoms (`wake_of`). When a group of that path does not fit with what runs in its wake, those operators
     become atoms of their own.
     """
-    problem = costs.problem
+    problem, least = costs.problem, 0.0
     wake = wake_of(problem) if costs.in_bytes else {}
     while True:
         path = Path(atoms_of(problem, wake))
-        shortest_path(costs, limit, path)
+        try:
+            shortest_path(costs, limit, path)
+        except LimitReached:
+            return None, max(least, path.least)
         loose = 0
         for group in path.groups(path.goal):
             if not costs.fits(group):
                 loose |= group
         if not loose:
-            return path
+            return path, path.least
+        least = max(least, path.least)
         wake = {v: before for v, before in wake.items() if not loose >> v & 1}
 
 

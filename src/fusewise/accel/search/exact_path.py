@@ -99,7 +99,8 @@ class Path:
     """The search from the ideal `start` to the ideal `goal`, by default from nothing to everything, and what it found so far.
 
     `settled` holds, for each ideal whose best path is known, its cost, the ideal before it and the group (operators) between;
-    where groups are priced last, it is a lower bound until `proven`. `transitions` counts the groups tried.
+    where groups are priced last, it is a lower bound until they are. `least` is what any path costs at least, as far as known;
+    `transitions` counts the groups tried.
     """
 
     atoms: Atoms
@@ -107,7 +108,7 @@ class Path:
     goal: int = -1
     settled: dict[int, tuple[float, int, int]] = field(default_factory=dict)
     transitions: int = 0
-    proven: bool = False
+    least: float = 0
 
     def __post_init__(self) -> None:
         self.goal &= self.atoms.everything
@@ -167,6 +168,7 @@ class _Search:
             for ideal in self.levels.pop(size, ()):
                 if self.settle(ideal) and ideal != path.goal:
                     self.leave(ideal)
+        path.least = path.settled[path.goal][0]
 
     def settle(self, ideal: int) -> bool:
         """Find the cheapest arrival whose group fits; whether there is one. Where costs are bounds, the cheapest one."""
@@ -192,7 +194,8 @@ class _Search:
         # cost of the whole path at least, size of the ideal, the ideal, cost from it on, its first step, whether that is priced
         waiting: list[tuple[float, int, int, float, int, int, bool]] = [(0, 0, goal, 0, 0, 0, True)]
         while waiting:
-            _, _, ideal, rest, group, after, priced = heapq.heappop(waiting)
+            least, _, ideal, rest, group, after, priced = heapq.heappop(waiting)
+            self.path.least = max(self.path.least, least)
             if ideal in beyond:
                 continue
             before, _, first = settled[ideal]
@@ -202,8 +205,8 @@ class _Search:
                     break
                 for source, cost, through in self.arrivals[ideal]:
                     if source not in beyond:
-                        least = settled[source][0] + cost + rest
-                        heapq.heappush(waiting, (least, source.bit_count(), source, rest, through, ideal, False))
+                        through_it = settled[source][0] + cost + rest
+                        heapq.heappush(waiting, (through_it, source.bit_count(), source, rest, through, ideal, False))
             else:
                 self.limit.step(ask=True)
                 if costs.dram_bytes(group) < UNBOUNDED:
