@@ -88,6 +88,8 @@ def removed(files: Iterable[KeptFile]) -> int:
 def trim(folder: Path, limit_bytes: int, is_stray: Callable[[str], bool]) -> None:
     """Remove the longest unused files until the others fit the limit, and what writers that were killed left: files whose
     names are strays', an hour older than the newest one."""
+    if not _due(folder, limit_bytes, is_stray):
+        return
     files = kept_files(folder)
     total = sum(file.nbytes for file in files)
     for file in files:
@@ -95,3 +97,15 @@ def trim(folder: Path, limit_bytes: int, is_stray: Callable[[str], bool]) -> Non
         if total > limit_bytes or stray:
             total -= file.nbytes
             removed([file])
+
+
+def _due(folder: Path, limit_bytes: int, is_stray: Callable[[str], bool]) -> bool:
+    """Might there be something to remove? Asked after every compilation, so it makes nothing of the thousands of files."""
+    total = 0
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if is_stray(entry.name):
+                return True
+            with suppress(OSError):
+                total += entry.stat(follow_symlinks=False).st_size
+    return total > limit_bytes
