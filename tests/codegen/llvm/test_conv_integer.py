@@ -60,7 +60,7 @@ def convolved(
     return result
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=24, deadline=None)
 @given(st.data())
 def test_sums_are_exact(data: st.DataObject) -> None:
     draw = data.draw
