@@ -1,17 +1,20 @@
 """Plans and random groups, executed: does the buffer fill, and does the traffic flow, as the equations say, to the byte?
 
-    python -m benchmarks.simulate_plans [NAME ...] [--buffer 128] [--random 200] [--pixels 1500] [--work 5] [--json FILE]
+    python -m benchmarks.simulate_plans [NAME ...] [--buffer 128] [--random 200] [--of NAME,NAME] [--pixels 1500] [--work 5]
+                                        [--json FILE]
 
-Every group of the optimal plans of some networks, under LBDF and BRR, and random groups of all of them. LBDF: line buffers from the
-schedule of every pixel against the equation's. BRR: one-row tiles for the peak and the chosen tiles for the traffic, run channel
-block by channel block. Values are compared with ONNX Runtime's where a group is small enough: up to `--pixels` results under LBDF
-(each pixel is computed by itself), up to `--work` million multiply-accumulates under BRR. Run it from the root of the repository,
-with the `bench` extra installed.
+Every group of the optimal plans of some networks, under LBDF and BRR, and random groups of all of them, as many of each (`--of`
+takes only those of some networks, the same groups, so that the work can be done in parts). Some groups take minutes: each is told
+when it is done, and the file is written then. LBDF: line buffers from the schedule of every pixel against the equation's. BRR:
+one-row tiles for the peak and the chosen tiles for the traffic, run channel block by channel block. Values are compared with ONNX
+Runtime's where a group is small enough: up to `--pixels` results under LBDF (each pixel is computed by itself), up to `--work`
+million multiply-accumulates under BRR. Run it from the root of the repository, with the `bench` extra installed.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import sys
@@ -144,9 +147,11 @@ def planned(names: list[str], kib: int, pixels: int, work: float) -> Iterator[di
                     yield row | {"kind": "plan", "optimal": found.optimal, "too_large_alone": single}
 
 
-def drawn(count: int, seed: int, pixels: int, work: float) -> Iterator[dict[str, Any]]:
-    rng = random.Random(seed)
+def drawn(count: int, names: list[str], seed: int, pixels: int, work: float) -> Iterator[dict[str, Any]]:
     for i, name in enumerate(RANDOM):
+        if name not in names:
+            continue
+        rng = random.Random(f"{name} {seed}")
         one, wanted = subject(name), count // len(RANDOM) + (i < count % len(RANDOM))
         while wanted:
             group = random_group(one.network, rng, 10)
@@ -178,17 +183,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n")[0])
     parser.add_argument("names", nargs="*", default=list(PLANNED), metavar="NAME")
     parser.add_argument("--buffer", type=int, default=128, help="KiB")
-    parser.add_argument("--random", type=int, default=200, help="random groups")
+    parser.add_argument("--random", type=int, default=200, help="random groups of all networks together")
+    parser.add_argument("--of", default=",".join(RANDOM), help="networks whose random groups to run")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--pixels", type=int, default=1500)
     parser.add_argument("--work", type=float, default=5.0)
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
-    rows = [*planned(chosen.names, chosen.buffer, chosen.pixels, chosen.work)]
-    rows += drawn(chosen.random, chosen.seed, chosen.pixels, chosen.work)
+    plans = planned(chosen.names, chosen.buffer, chosen.pixels, chosen.work)
+    others = drawn(chosen.random, chosen.of.split(","), chosen.seed, chosen.pixels, chosen.work)
+    rows: list[dict[str, Any]] = []
+    for row in itertools.chain(plans, others):
+        rows.append(row)
+        print(len(rows), *(f"{key}={value}" for key, value in row.items()), file=sys.stderr, flush=True)
+        if chosen.json:
+            write_text(chosen.json, json.dumps(rows, indent=1))
     print(table(rows))
-    if chosen.json:
-        write_text(chosen.json, json.dumps(rows, indent=1))
     wrong = [r for r in rows if not r["buffer_equal"] or not r.get("traffic_equal", True) or not r.get("fits", True)]
     wrong += [r for r in rows if r.get("error", 0.0) > TOLERANCE]
     for row in wrong:
