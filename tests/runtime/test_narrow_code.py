@@ -1,6 +1,7 @@
 """Conversions to and from float16 and bfloat16 on a processor without them, against NumPy and ml_dtypes, bit for bit."""
 
 import ctypes
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -22,7 +23,9 @@ def convert(request):
     """A function array, dtype -> array whose conversion is done by generated code."""
     if request.param == "plain" and host_target().triple.split("-")[0] != "x86_64":
         pytest.skip("the plain target is x86")
-    target: Target = PLAIN if request.param == "plain" else host_target()
+    # LLVM takes AVX512-BF16's instruction where it may, which makes zeros of subnormal numbers; our code narrows by itself
+    host = replace(host_target(), features=host_target().features.replace("+avx512bf16", "-avx512bf16"))
+    target: Target = PLAIN if request.param == "plain" else host
     names = {}
     texts = []
     for source in LLVM_NAMES:

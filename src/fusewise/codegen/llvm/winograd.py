@@ -1,4 +1,6 @@
-"""Winograd's convolutions F(4x4, 3x3) and F(2x2, 3x3): 4 or 2.25 times fewer multiplications for 3x3 filters of unit stride.
+"""Winograd's convolutions for filters of 3 or 5 taps of unit stride a side, or 3, 5 or 7 taps on one side alone.
+
+F(4x4, 3x3) has 4 times fewer multiplications than there are taps, F(4x4, 5x5) 6.25, F(4, 7) 2.8, F(6, 7) 3.5.
 
 Takes Conv tasks in float32 with channels last, of two or three spatial axes; gives a kernel. Tiles of outputs are numbered and
 cut into strips. Filters are transformed on the way: they are read from memory as they are, a quarter of their transformed
@@ -14,9 +16,9 @@ size, which for large ones takes longer than all arithmetic. Everything else lie
 Work is dealt out as (strip, panel) pairs, so few tiles are still shared evenly; a strip that workers share has its inputs
 transformed by each of them.
 
-On random data the difference from the exact result is at most 5e-6 of the largest output for up to 512 input channels, with
-either scheme. The transforms add inputs that one output alone does not read: an infinity or NaN spreads to all outputs of its
-tile, and inputs above a hundredth of the largest float32 may overflow.
+On random data the difference from the exact result is at most 5e-6 of the largest output for up to 512 input channels; 1.5e-5
+for F(4, 7), 3e-5 for F(6, 7) and F(4x4, 5x5). The transforms add inputs that one output alone does not read: an infinity or NaN
+spreads to all outputs of its tile, and inputs above a millionth of the largest float32 may overflow.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ from fusewise.codegen.llvm.winograd_plan import (
     planes_of,
     tile_counts,
 )
-from fusewise.codegen.llvm.winograd_transform import SCHEMES, Arithmetic, emit_filter, emit_sides
+from fusewise.codegen.llvm.winograd_transform import Arithmetic, emit_filter, emit_sides
 from fusewise.codegen.packing import packed, panels, panels_of
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32
@@ -74,7 +76,7 @@ def applies(task: Task, target: Target) -> Reason | None:
     if shape.computed is not None:
         return Reason("operand is computed on the way in", "0")
     if planes_of(shape) is None:
-        return Reason("not an ungrouped convolution with 3x3 taps of unit stride")
+        return Reason("not an ungrouped convolution of unit stride with 3 or 5 taps a side, or 1 beside 3, 5 or 7")
     if shape.data.strides[1] != 1:
         return Reason("input channels are not side by side")
     if min(shape.inputs, shape.outputs) < max(LEAST_CHANNELS, target.lanes):
@@ -97,7 +99,7 @@ def _accepts(task: Task, target: Target) -> Reason | None:
     if reason is not None:
         return reason
     planes = _understood(task)
-    direct, least = direct_cycles(planes, target), min(cycles_of(planes, scheme, target) for scheme in SCHEMES)
+    direct, least = direct_cycles(planes, target), min(cycles_of(planes, form, target) for form in planes.forms)
     if direct <= least:
         return Reason("direct convolution is estimated faster", f"{direct:.0f} cycles to {least:.0f}")
     return None
@@ -113,12 +115,13 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
     outputs, inputs = weight.shape[:2]
 
     def pack(array: np.ndarray) -> np.ndarray:
-        # [outputs, inputs, slice taps, 9] to [panel, slice taps, inputs, 9, columns of the panel]
-        taps = array.reshape(outputs, inputs, slices.kernel, 9).transpose(2, 1, 3, 0)
+        # [outputs, inputs, slice taps, taps] to [panel, slice taps, inputs, taps, columns of the panel]
+        taps = array.reshape(outputs, inputs, slices.kernel, plan.planes.taps).transpose(2, 1, 3, 0)
         return panels(taps.reshape(-1, outputs), tile.lanes, tile.vectors)
 
     first, channel, *between, row, column = weight.strides
-    depth = ((slices.kernel, between[0] if between else 0), (inputs, channel), (3, row), (3, column))
+    rows, columns = weight.shape[-2:]
+    depth = ((slices.kernel, between[0] if between else 0), (inputs, channel), (rows, row), (columns, column))
     data = panels_of(weight, (), depth, (outputs, first), tile.lanes, tile.vectors)
     recipe = f"winograd panels {tile.vectors}x{tile.lanes}"
     return operand_arguments(
@@ -135,8 +138,8 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
     arguments = _arguments(task, target, params)
     module, f, pointers, worker, workers = enter(symbol, arguments)
     inputs = scratch_of(f, pointers, arguments, worker)
-    filters = f.at(inputs, plan.scheme.positions * plan.input_pitch)
-    products = f.at(filters, plan.scheme.positions * plan.filter_pitch)
+    filters = f.at(inputs, plan.form.positions * plan.input_pitch)
+    products = f.at(filters, plan.form.positions * plan.filter_pitch)
     zeros = module.zeros(f"{symbol}_zeros", plan.planes.shape.inputs * 4)
     strip = _Strip(
         f,
@@ -147,7 +150,7 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
         filters,
         products,
         zeros,
-        f.alloca(plan.tile.kind, plan.scheme.positions * BLOCK // plan.tile.lanes),
+        f.alloca(plan.tile.kind, plan.form.positions * BLOCK // plan.tile.lanes),
         finisher(f, task, target, pointers),
         is_heavy(task),
     )
@@ -194,7 +197,7 @@ def _emit_strip(s: _Strip, strip: Int, low: Int, high: Int) -> None:
         tile = f.minimum(f.add(first, t), tiles - 1)
         emit_input_tile(
             s.arithmetic,
-            plan.scheme,
+            plan.form,
             planes,
             source,
             s.zeros,
@@ -223,8 +226,8 @@ def _reduce(s: _Strip, count: Int, low: Int, high: Int) -> None:
     def block(start: Int, extent: int) -> None:
         f.loop(low, high, 1, lambda p, _: _filters(s, p, f.sub(p, low), start, extent), rolled=True)
         beside = f.sub(high, low)
-        positions = plan.scheme.positions
-        f.loop(0, positions, 1, lambda e, _: _products(s, e, count, beside, start, extent), rolled=True)
+        positions = plan.form.positions
+        f.loop(0, positions, 1, lambda e, _: _products(s, e, count, low, beside, start, extent), rolled=True)
 
     if depth == inputs:
         block(0, inputs)
@@ -235,29 +238,41 @@ def _reduce(s: _Strip, count: Int, low: Int, high: Int) -> None:
         block(whole, inputs - whole)
 
 
+def _taps(s: _Strip, panel: Int, channel: Int) -> Value:
+    """Where a panel's taps of an input channel lie; those of later channels and panels follow."""
+    f, planes = s.f, s.plan.planes
+    weights, size = s.pointers[planes.shape.weight.operand.name], planes.taps * s.plan.tile.width
+    return f.at(weights, f.mul(f.add(f.mul(panel, planes.channels), channel), size))
+
+
+def _fetch(s: _Strip, first: Value, lines: int) -> None:
+    """Fetch so many cache lines."""
+    for line in range(lines):
+        s.f.prefetch(s.f.at(first, line * LINE // 4))
+
+
 def _filters(s: _Strip, panel: Int, beside: Int, start: Int, extent: int) -> None:
     """Transform `extent` input channels of a panel's filters, from channel `start` on."""
     f, plan, tile = s.f, s.plan, s.plan.tile
-    weights = s.pointers[plan.planes.shape.weight.operand.name]
-    source = f.at(weights, f.mul(f.add(f.mul(panel, plan.planes.channels), start), 9 * tile.width))
+    source, size = _taps(s, panel, start), plan.planes.taps * tile.width
     target = f.at(s.filters, f.mul(beside, plan.depth * tile.width))
 
     def channel(k: Value, _: Sequence[Value]) -> None:
-        taps, there = f.at(source, f.mul(k, 9 * tile.width)), f.at(target, f.mul(k, tile.width))
-        for element in range(0, 9 * tile.width, LINE // 4):
-            f.prefetch(f.at(taps, FETCHED_AHEAD * 9 * tile.width + element))
+        taps, there = f.at(source, f.mul(k, size)), f.at(target, f.mul(k, tile.width))
+        _fetch(s, f.at(taps, FETCHED_AHEAD * size), size * 4 // LINE)
 
         def one(v: Value, _: Sequence[Value]) -> None:
             skip = f.mul(v, tile.lanes)
             emit_filter(
                 s.arithmetic,
-                plan.scheme,
+                plan.form,
                 tile.kind,
                 s.between,
                 f.at(taps, skip),
                 tile.width,
                 f.at(there, skip),
                 plan.filter_pitch,
+                s.target.registers,
             )
 
         f.loop(0, tile.vectors, 1, one, rolled=True)
@@ -265,15 +280,20 @@ def _filters(s: _Strip, panel: Int, beside: Int, start: Int, extent: int) -> Non
     f.loop(0, extent, 1, channel, rolled=True)
 
 
-def _products(s: _Strip, position: Value, count: Int, beside: Int, start: Int, extent: int) -> None:
-    """One position's product of the strip's tiles and the columns of some panels, over a block of input channels."""
+def _products(s: _Strip, position: Value, count: Int, low: Int, beside: Int, start: Int, extent: int) -> None:
+    """One position's product of the strip's tiles and the columns of some panels, over a block of input channels.
+
+    Meanwhile the filters of the next block are fetched, a share of them at each position: the memory would rest else.
+    """
     f, plan, tile = s.f, s.plan, s.plan.tile
     left = f.at(s.inputs, f.add(f.mul(position, plan.input_pitch), start))
     right = f.at(s.filters, f.mul(position, plan.filter_pitch))
     result = f.at(s.products, f.mul(position, plan.product_pitch))
     zero = f.constant(0.0, tile.kind)
+    lines = -(-extent * plan.planes.taps * tile.width * 4 // (plan.form.positions * LINE))
 
     def panel(p: Value, _: Sequence[Value]) -> None:
+        _fetch(s, f.at(_taps(s, f.add(low, p), f.add(start, extent)), f.mul(position, lines * LINE // 4)), lines)
         first = f.at(right, f.mul(p, plan.depth * tile.width))
         columns = tuple(f.at(first, v * tile.lanes) for v in range(tile.vectors))
 
@@ -309,13 +329,13 @@ def _products(s: _Strip, position: Value, count: Int, beside: Int, start: Int, e
 
 def _outputs(s: _Strip, first: Int, count: Int, low: Int, high: Int) -> None:
     """Transform the products of some panels back, add the bias and run the stores."""
-    f, plan, tile, scheme = s.f, s.plan, s.plan.tile, s.plan.scheme
+    f, plan, tile, (rows, columns) = s.f, s.plan, s.plan.tile, s.plan.form
     vectors = f.mul(f.sub(high, low), tile.vectors)
-    kept = f.alloca(tile.kind, scheme.tile) if s.heavy else None
+    kept = f.alloca(tile.kind, columns.tile) if s.heavy else None
 
     def one(t: Value, _: Sequence[Value]) -> None:
-        n, slice_at, *at = unravel(f, f.add(first, t), tile_counts(plan.planes, scheme))
-        top, left = (f.mul(k, scheme.tile) for k in at)
+        n, slice_at, *at = unravel(f, f.add(first, t), tile_counts(plan.planes, plan.form))
+        top, left = (f.mul(k, scheme.tile) for k, scheme in zip(at, plan.form, strict=True))
         start = f.at(s.products, f.mul(t, plan.group_width))
 
         def channels(v: Value, _: Sequence[Value]) -> None:
@@ -327,10 +347,10 @@ def _outputs(s: _Strip, first: Int, count: Int, low: Int, high: Int) -> None:
             if bias is not None:
                 given = initial(f, s.target, s.pointers, bias, [column], tile.lanes, tile.lanes, tile.element)[0]
 
-            def read(i: int, j: Value) -> Value:
-                return f.load(tile.kind, f.at(here, f.mul(f.add(j, i * scheme.span), plan.product_pitch)))
+            def read(i: int, j: Int) -> Value:
+                return f.load(tile.kind, f.at(here, f.mul(f.add(j, i * columns.span), plan.product_pitch)))
 
-            def write(i: Value, values: Sequence[Value]) -> None:
+            def write(i: Int, values: Sequence[Value]) -> None:
                 row = f.add(top, i)
                 found = values if given is None else [f.fadd(value, given) for value in values]
                 if kept is None:
@@ -342,12 +362,12 @@ def _outputs(s: _Strip, first: Int, count: Int, low: Int, high: Int) -> None:
 
                 def later(j: Value, _: Sequence[Value]) -> None:
                     value = f.load(tile.kind, f.at(kept, j, tile.kind))
-                    _pixel(s, (n, slice_at, row, f.add(left, j)), column, scheme.tile - 1, value)
+                    _pixel(s, (n, slice_at, row, f.add(left, j)), column, columns.tile - 1, value)
 
-                f.loop(0, scheme.tile, 1, later, rolled=True)
+                f.loop(0, columns.tile, 1, later, rolled=True)
 
-            extents = (scheme.span, scheme.tile)
-            emit_sides(s.arithmetic, scheme.outputs, tile.kind, extents, s.between, read, write)
+            extents = (rows.span, columns.span, rows.tile)
+            emit_sides(s.arithmetic, (rows.outputs, columns.outputs), tile.kind, extents, s.between, read, write)
 
         f.loop(0, vectors, 1, channels, rolled=True)
 
@@ -359,11 +379,14 @@ def _pixel(s: _Strip, at: tuple[Int, Int, Int, Int], column: Int, place: int, va
 
     `at` counts batch, slice, row and column of the plane; `place` is the pixel's column within its tile.
     """
-    f, planes, tile = s.f, s.plan.planes, s.plan.scheme.tile
+    f, planes, form = s.f, s.plan.planes, s.plan.form
     batch, _, row, line = at
     tests = [
         f.compare("icmp slt", where, axis.out)
-        for where, axis, k in ((row, planes.rows, tile - 1), (line, planes.columns, place))
+        for where, axis, tile, k in (
+            (row, planes.rows, form.rows.tile, form.rows.tile - 1),
+            (line, planes.columns, form.columns.tile, place),
+        )
         if 0 < axis.out % tile <= k
     ]
     names = planes.shape.out_axes

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from fusewise.codegen.llvm.emit import Int, Value, vector
 from fusewise.codegen.llvm.gemm_product import unravel
 from fusewise.codegen.llvm.winograd_plan import Planes, tile_counts
-from fusewise.codegen.llvm.winograd_transform import Arithmetic, Scheme
+from fusewise.codegen.llvm.winograd_transform import Arithmetic, Form
 
 __all__ = ["BLOCK", "emit_input_tile"]
 
@@ -21,7 +21,7 @@ BLOCK = 64
 
 def emit_input_tile(
     a: Arithmetic,
-    scheme: Scheme,
+    form: Form,
     planes: Planes,
     source: Value,
     zeros: Value,
@@ -38,9 +38,10 @@ def emit_input_tile(
     `between` has `BLOCK` elements for each position.
     """
     f, shape = a.f, planes.shape
-    n, depth, *at = unravel(f, tile, tile_counts(planes, scheme))
+    n, depth, *at = unravel(f, tile, tile_counts(planes, form))
     top, left = (
-        f.sub(f.mul(k, scheme.tile), axis.before) for k, axis in zip(at, (planes.rows, planes.columns), strict=True)
+        f.sub(f.mul(k, scheme.tile), axis.before)
+        for k, scheme, axis in zip(at, form, (planes.rows, planes.columns), strict=True)
     )
     offset = f.add(shape.data.offset, f.mul(n, shape.data.strides[0]))
     slices = planes.slices
@@ -50,7 +51,7 @@ def emit_input_tile(
         inside = None if slices.is_inside else f.compare("icmp ult", f.add(at, 0), slices.extent)
         start = f.add(offset, f.mul(at, planes.strides[0]))
         there = f.at(target, f.mul(tap, shape.inputs))
-        _emit_plane(a, scheme, planes, source, zeros, (top, left, start), inside, lanes, between, there, pitch)
+        _emit_plane(a, form, planes, source, zeros, (top, left, start), inside, lanes, between, there, pitch)
 
     if slices.kernel == 1:
         one(0)
@@ -60,7 +61,7 @@ def emit_input_tile(
 
 def _emit_plane(
     a: Arithmetic,
-    scheme: Scheme,
+    form: Form,
     planes: Planes,
     source: Value,
     zeros: Value,
@@ -72,7 +73,7 @@ def _emit_plane(
     pitch: int,
 ) -> None:
     """The channels of one slice, if it `exists`; `place` is the tile's first row and column, and where the slice begins."""
-    f, span, inputs = a.f, scheme.span, planes.shape.inputs
+    f, high, wide, inputs = a.f, form.rows.span, form.columns.span, planes.shape.inputs
     kind = vector("float", lanes)
     top, left, offset = place
     _, row_stride, column_stride = planes.strides
@@ -80,10 +81,10 @@ def _emit_plane(
     def present(first: Int, k: Int, extent: int) -> Value:
         return f.compare("icmp ult", f.add(first, k), extent)
 
-    rows = [present(top, k, planes.rows.extent) for k in range(span)]
+    rows = [present(top, k, planes.rows.extent) for k in range(high)]
     if exists is not None:
         rows = [f.binary("and", row, exists) for row in rows]
-    starts = [f.add(offset, f.mul(f.add(top, k), row_stride)) for k in range(span)]
+    starts = [f.add(offset, f.mul(f.add(top, k), row_stride)) for k in range(high)]
 
     def channels(count: int, each: Callable[[Int], None]) -> None:
         """The vectors of a block; the last is moved back to end at the last channel."""
@@ -100,26 +101,26 @@ def _emit_plane(
             there = f.at(between, f.mul(j, BLOCK))
 
             def each(c: Int) -> None:
-                values = scheme.inputs(a, [f.load(kind, f.at(pointer, c)) for pointer in lines])
+                values = form.rows.inputs(a, [f.load(kind, f.at(pointer, c)) for pointer in lines])
                 for i, value in enumerate(values):
-                    f.store(value, f.at(f.at(there, c), i * span * BLOCK))
+                    f.store(value, f.at(f.at(there, c), i * wide * BLOCK))
 
             channels(count, each)
 
         def row(i: Value, _: Sequence[Value]) -> None:
-            here = f.at(between, f.mul(i, span * BLOCK))
-            there = f.at(f.at(target, first), f.mul(i, span * pitch))
+            here = f.at(between, f.mul(i, wide * BLOCK))
+            there = f.at(f.at(target, first), f.mul(i, wide * pitch))
 
             def each(c: Int) -> None:
                 start, end = f.at(here, c), f.at(there, c)
-                values = scheme.inputs(a, [f.load(kind, f.at(start, j * BLOCK)) for j in range(span)])
+                values = form.columns.inputs(a, [f.load(kind, f.at(start, j * BLOCK)) for j in range(wide)])
                 for j, value in enumerate(values):
                     f.store(value, f.at(end, j * pitch))
 
             channels(count, each)
 
-        f.loop(0, span, 1, column, rolled=True)
-        f.loop(0, span, 1, row, rolled=True)
+        f.loop(0, wide, 1, column, rolled=True)
+        f.loop(0, high, 1, row, rolled=True)
 
     if inputs <= BLOCK:
         block(0, inputs)

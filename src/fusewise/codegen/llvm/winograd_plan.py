@@ -15,7 +15,7 @@ from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.conv_shape import Convolution, Spatial
 from fusewise.codegen.llvm.gemm_product import tile_of
 from fusewise.codegen.llvm.gemm_tile import Tile, favourite_tiles
-from fusewise.codegen.llvm.winograd_transform import SCHEMES, Scheme
+from fusewise.codegen.llvm.winograd_transform import Form, forms_of
 from fusewise.codegen.target import Target
 
 __all__ = ["Plan", "Planes", "cycles_of", "direct_cycles", "parameters", "plan_of", "planes_of", "tile_counts"]
@@ -23,13 +23,13 @@ __all__ = ["Plan", "Planes", "cycles_of", "direct_cycles", "parameters", "plan_o
 LEAST_TILES, MOST_TILES = 16, 112
 """Tiles of a strip: with more, its transformed inputs leave the caches; with fewer, filters are transformed too often."""
 
-MOST_DEPTH = 64
-"""Input channels of a block, at most: more, and the transformed filters leave the second cache level."""
+MOST_DEPTH = 32
+"""Input channels of a block, at most: more, and the transformed filters crowd the second cache level."""
 
 DIRECT_SHARE, PRODUCT_SHARE = 0.87, 0.85
 """Share of a core's multiply-adds that the direct form and the products here reach; measured, as are the next."""
 
-INPUT_CYCLES, OUTPUT_CYCLES, FILTER_CYCLES = 4.8, 4.4, 2.4
+INPUT_CYCLES, OUTPUT_CYCLES, FILTER_CYCLES = 4.8, 4.4, 3.0
 """Cycles to transform a vector of channels, per position: mostly stores beyond the first cache level."""
 
 APART = 16
@@ -38,7 +38,7 @@ APART = 16
 
 @dataclass(frozen=True)
 class Planes:
-    """A convolution with 3x3 taps in `rows` and `columns`, and any in `slices`; `strides` are those of the three axes."""
+    """A convolution of unit stride in `rows` and `columns`, and any in `slices`; `strides` are those of the three axes."""
 
     shape: Convolution
     slices: Spatial
@@ -51,9 +51,19 @@ class Planes:
         """What is reduced over beside the taps of a plane: slice taps and input channels."""
         return self.slices.kernel * self.shape.inputs
 
+    @property
+    def taps(self) -> int:
+        """Taps of a plane."""
+        return self.rows.kernel * self.columns.kernel
+
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        """Winograd's forms for it."""
+        return forms_of(self.rows.kernel, self.columns.kernel)
+
 
 def planes_of(shape: Convolution) -> Planes | None:
-    """The planes of an ungrouped convolution with 3x3 taps of unit stride; None for others."""
+    """The planes of an ungrouped convolution with taps of unit stride that has a Winograd form; None for others."""
     if len(shape.spatial) not in (2, 3) or shape.groups > 1:
         return None
     axes, strides = list(shape.spatial), list(shape.data.strides[2:])
@@ -61,14 +71,20 @@ def planes_of(shape: Convolution) -> Planes | None:
         axes.insert(0, Spatial(1, 1, 1, 1, 1, 0))
         strides.insert(0, 0)
     slices, rows, columns = axes
-    if any((axis.kernel, axis.stride, axis.dilation) != (3, 1, 1) for axis in (rows, columns)):
+    if any((axis.stride, axis.dilation) != (1, 1) for axis in (rows, columns)):
+        return None
+    taps = sorted((rows.kernel, columns.kernel))
+    # two axes of 7 taps lose too much precision
+    if taps not in ([1, 3], [1, 5], [1, 7], [3, 3], [3, 5], [5, 5]):
         return None
     return Planes(shape, slices, rows, columns, (strides[0], strides[1], strides[2]))
 
 
-def tile_counts(planes: Planes, scheme: Scheme) -> tuple[int, int, int, int]:
+def tile_counts(planes: Planes, form: Form) -> tuple[int, int, int, int]:
     """Tiles along batch, slices, rows and columns."""
-    rows, columns = (-(-axis.out // scheme.tile) for axis in (planes.rows, planes.columns))
+    rows, columns = (
+        -(-axis.out // scheme.tile) for axis, scheme in zip((planes.rows, planes.columns), form, strict=True)
+    )
     return planes.shape.batch, planes.slices.out, rows, columns
 
 
@@ -79,40 +95,40 @@ def direct_cycles(planes: Planes, target: Target) -> float:
     return pixels * shape.taps * shape.inputs * shape.outputs / target.lanes / 2 / DIRECT_SHARE
 
 
-def cycles_of(planes: Planes, scheme: Scheme, target: Target) -> float:
-    """Estimated cycles of a scheme on one core: products, and per vector of channels the transforms."""
-    tiles = math.prod(tile_counts(planes, scheme))
+def cycles_of(planes: Planes, form: Form, target: Target) -> float:
+    """Estimated cycles of a form on one core: products, and per vector of channels the transforms."""
+    tiles = math.prod(tile_counts(planes, form))
     rows = min((4, 5, 6), key=lambda rows: -(-tiles // rows) * rows)
     inputs, outputs = planes.channels / target.lanes, planes.shape.outputs / target.lanes
-    products = -(-tiles // rows) * rows * scheme.positions * planes.channels * outputs / 2 / PRODUCT_SHARE
-    filters = _strips(planes, scheme, target) * planes.channels * outputs * FILTER_CYCLES
-    return products + scheme.positions * (filters + tiles * (inputs * INPUT_CYCLES + outputs * OUTPUT_CYCLES))
+    products = -(-tiles // rows) * rows * form.positions * planes.channels * outputs / 2 / PRODUCT_SHARE
+    filters = _strips(planes, form, target) * planes.channels * outputs * FILTER_CYCLES
+    return products + form.positions * (filters + tiles * (inputs * INPUT_CYCLES + outputs * OUTPUT_CYCLES))
 
 
-def _strips(planes: Planes, scheme: Scheme, target: Target) -> int:
+def _strips(planes: Planes, form: Form, target: Target) -> int:
     """As few strips as the caches allow: in each, all filters are transformed."""
-    each = scheme.positions * planes.channels * 4
+    each = form.positions * planes.channels * 4
     most = max(LEAST_TILES, min(MOST_TILES, target.l3_bytes // 4 // each))
-    return -(-math.prod(tile_counts(planes, scheme)) // most)
+    return -(-math.prod(tile_counts(planes, form)) // most)
 
 
 def parameters(planes: Planes, target: Target) -> Iterable[Params]:
     """Parameters worth trying, the analytic favourite first."""
     depth = -(-planes.channels // -(-planes.channels // MOST_DEPTH))
-    for scheme in sorted(SCHEMES, key=lambda scheme: cycles_of(planes, scheme, target)):
-        tiles = math.prod(tile_counts(planes, scheme))
+    for form in sorted(planes.forms, key=lambda form: cycles_of(planes, form, target)):
+        tiles = math.prod(tile_counts(planes, form))
         found = favourite_tiles(target, tiles, planes.shape.outputs, depth, target.lanes)
         # two vectors fill whole cache lines, so that transformed filters are written line by line
         even = [tile for tile in found if tile[1] == 2] or found
         for rows, vectors in even[:3]:
             steps = -(-tiles // rows)
             yield {
-                "outputs": scheme.tile,
+                "outputs": form.tile,
                 "rows": rows,
                 "vectors": vectors,
                 "lanes": target.lanes,
-                "tiles": -(-steps // _strips(planes, scheme, target)),
-                "panels": 2,
+                "tiles": -(-steps // _strips(planes, form, target)),
+                "panels": 1,
                 "depth": depth,
             }
 
@@ -122,7 +138,7 @@ class Plan:
     """Sizes of one convolution: `per_strip` row tiles to a strip, `together` panels to a group, `depth` channels to a block."""
 
     planes: Planes
-    scheme: Scheme
+    form: Form
     tile: Tile
     per_strip: int
     together: int
@@ -131,7 +147,7 @@ class Plan:
     @property
     def tiles(self) -> int:
         """Winograd tiles of the whole output."""
-        return math.prod(tile_counts(self.planes, self.scheme))
+        return math.prod(tile_counts(self.planes, self.form))
 
     @property
     def steps(self) -> int:
@@ -169,15 +185,15 @@ class Plan:
     @property
     def scratch(self) -> int:
         """Elements of scratch memory."""
-        return self.scheme.positions * (self.input_pitch + self.filter_pitch + self.product_pitch)
+        return self.form.positions * (self.input_pitch + self.filter_pitch + self.product_pitch)
 
 
 def plan_of(planes: Planes, params: Params) -> Plan:
     """The sizes that parameters describe."""
     tile = tile_of(params)
-    scheme = next(scheme for scheme in SCHEMES if scheme.tile == params["outputs"])
-    tiles = math.prod(tile_counts(planes, scheme))
+    form = next(form for form in planes.forms if form.tile == params["outputs"])
+    tiles = math.prod(tile_counts(planes, form))
     tile = Tile(min(tile.rows, tiles), tile.vectors, tile.lanes, tile.element)
     together = min(int(params["panels"]), -(-planes.shape.outputs // tile.width))
     per_strip = min(int(params["tiles"]), -(-tiles // tile.rows))
-    return Plan(planes, scheme, tile, per_strip, together, min(int(params["depth"]), planes.channels))
+    return Plan(planes, form, tile, per_strip, together, min(int(params["depth"]), planes.channels))

@@ -1,12 +1,14 @@
-"""The transforms of Winograd's convolutions F(2x2, 3x3) and F(4x4, 3x3) with 3x3 filters.
+"""The transforms of Winograd's convolutions, along rows and columns of a plane.
 
 A tile of outputs is A^T [(G g G^T) * (B^T d B)] A with d the inputs that it spans and g the filter, and `*` element by
-element: 16 multiplications do the work of 36, or 36 that of 144. Summed over input channels, each position of a tile is a
-matrix product of tiles and channels. Every transform works on a vector of channels at once, along columns and then rows.
+element: for F(4x4, 3x3), 36 multiplications do the work of 144. Summed over input channels, each position of a tile is a matrix
+product of tiles and channels. Every transform works on a vector of channels at once, along columns and then rows; the matrices
+of the two may differ, and where the filter has one tap there is none.
 
-A scheme is a polynomial's values at some points (Toom and Cook). F(2x2) takes 0, 1, -1 and infinity, and needs additions
-only. F(4x4) takes 0, infinity and two pairs of opposite numbers; the usual 1 and 2 lose four times the precision of the
-square roots of 1/2 and 2, whose products and squares stay near one.
+A scheme multiplies polynomials by their values at some points (Toom and Cook): 0, infinity and pairs of opposite numbers, so that
+each pair shares the even and the odd half of every sum. F(2, 3) takes 1 and -1. F(4, 3) and F(2, 5) take the square roots of 1/2
+and 2, where the usual 1 and 2 lose four times the precision. The longer ones take numbers and their reciprocals too, which keeps
+products and squares near one; which, is what erred least on random data.
 
 Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016 (arXiv:1509.09308), section 4. Choice of points:
 Barabasz, Anderson, Soodhalter and Gregg, Error Analysis and Improving the Accuracy of Winograd Convolution for Deep Neural
@@ -16,17 +18,13 @@ Networks, ACM TOMS 2020 (arXiv:1803.10986).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from fusewise.codegen.llvm.emit import Function, Value
+from fusewise.codegen.llvm.emit import Function, Int, Value
 
-__all__ = ["F2", "F4", "SCHEMES", "Arithmetic", "Scheme", "emit_filter", "emit_sides"]
-
-Line = Callable[["Arithmetic", Sequence[Value]], list[Value]]
-"""A transform along one axis."""
-
-Grid = list[list[Value]]
+__all__ = ["Arithmetic", "Form", "Scheme", "emit_filter", "emit_sides", "forms_of"]
 
 
 @dataclass(frozen=True)
@@ -53,133 +51,183 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class Scheme:
-    """`tile` outputs along an axis; `inputs` is B^T, `filters` G and `outputs` A^T, each along one axis."""
+    """F(tile, taps) along an axis: `tile` outputs at once, from values at 0, infinity, `points` and their opposites.
+
+    F(1, 1) has no points and transforms nothing. The product of all points is one.
+    """
 
     tile: int
-    inputs: Line
-    filters: Line
-    outputs: Line
+    taps: int
+    points: tuple[float, ...]
 
     @property
     def span(self) -> int:
-        """Inputs of a tile along an axis."""
-        return self.tile + 2
+        """Inputs of a tile along the axis, and values."""
+        return self.tile + self.taps - 1
+
+    @property
+    def _with_others(self) -> list[tuple[float, list[float]]]:
+        """Each point p, and the product of x^2 - q^2 over the other points q: its coefficients of x^0, x^2, ..."""
+        return [(p, _product(q for q in self.points if q != p)) for p in self.points]
+
+    def inputs(self, a: Arithmetic, d: Sequence[Value]) -> list[Value]:
+        """B^T d: divided by x - p, the product over all finite points, for each finite point p; and itself."""
+        if self.span == 1:
+            return list(d)
+        whole = _product(self.points)
+        found = [_weighted(a, whole if whole[0] > 0 else [-c for c in whole], d[0::2])]
+        for point, others in self._with_others:
+            even, odd = _weighted(a, others, d[2::2]), _weighted(a, others, d[1:-1:2])
+            found += [a.add(even, point, odd), a.add(even, -point, odd)]
+        return [*found, _weighted(a, whole, d[1::2])]
+
+    def filters(self, a: Arithmetic, g: Sequence[Value]) -> list[Value]:
+        """G g: the filter's values as a polynomial."""
+        if self.span == 1:
+            return list(g)
+        found = [g[0]]
+        for point in self.points:
+            even = _weighted(a, [point**k for k in range(0, self.taps, 2)], g[0::2])
+            odd = _weighted(a, [point**k for k in range(0, self.taps - 1, 2)], g[1::2])
+            found += [a.add(even, point, odd), a.add(even, -point, odd)]
+        return [*found, g[-1]]
+
+    def outputs(self, a: Arithmetic, m: Sequence[Value]) -> list[Value]:
+        """A^T m: powers of the points, over the product of each one's distances to the others."""
+        if self.span == 1:
+            return list(m)
+        pairs = list(zip(m[1:-1:2], m[2:-1:2], strict=True))
+        sums, differences = [a.plus(x, y) for x, y in pairs], [a.minus(x, y) for x, y in pairs]
+        weights = [0.5 / sum(c * p ** (2 * k + 2) for k, c in enumerate(q)) for p, q in self._with_others]
+        found = []
+        for power in range(self.tile):
+            factors = [weight * point**power for weight, point in zip(weights, self.points, strict=True)]
+            halves = differences if power % 2 else sums
+            found.append(_weighted(a, factors, halves, m[0] if power == 0 else None))
+        return [*found[:-1], a.plus(found[-1], m[-1])]
+
+
+def _product(points: Iterable[float]) -> list[float]:
+    """The coefficients of x^0, x^2, ... of the product of x^2 - p^2."""
+    found = [1.0]
+    for p in points:
+        found = [low - p * p * high for low, high in zip([0.0, *found], [*found, 0.0], strict=True)]
+    return found
+
+
+def _weighted(a: Arithmetic, factors: Sequence[float], values: Sequence[Value], start: Value | None = None) -> Value:
+    """start + the sum of factors * values, the last first."""
+    total = start
+    for factor, value in reversed(list(zip(factors, values, strict=True))):
+        if total is None:
+            total = value if factor == 1 else a.times(factor, value)
+        else:
+            total = a.plus(total, value) if factor == 1 else a.add(total, factor, value)
+    assert total is not None
+    return total
+
+
+NEAR = math.sqrt(0.5)
+
+SCHEMES = (
+    Scheme(1, 1, ()),
+    Scheme(2, 3, (1.0,)),
+    Scheme(4, 3, (NEAR, 1 / NEAR)),
+    Scheme(2, 5, (NEAR, 1 / NEAR)),
+    Scheme(4, 5, (0.55, 1.0, 1 / 0.55)),
+    Scheme(2, 7, (0.55, 1.0, 1 / 0.55)),
+    Scheme(4, 7, (0.4, 0.75, 1 / 0.75, 2.5)),
+    Scheme(6, 7, (0.45, 0.75, 1.0, 1 / 0.75, 1 / 0.45)),
+)
+"""What there is, for filters of odd length."""
+
+
+class Form(NamedTuple):
+    """The schemes of a plane's rows and columns."""
+
+    rows: Scheme
+    columns: Scheme
+
+    @property
+    def tile(self) -> int:
+        """Outputs along an axis that is transformed."""
+        return max(self.rows.tile, self.columns.tile)
 
     @property
     def positions(self) -> int:
         """Products of a tile."""
-        return self.span * self.span
+        return self.rows.span * self.columns.span
 
 
-def _inputs2(a: Arithmetic, d: Sequence[Value]) -> list[Value]:
-    return [a.minus(d[0], d[2]), a.plus(d[1], d[2]), a.minus(d[2], d[1]), a.minus(d[1], d[3])]
+def forms_of(rows: int, columns: int) -> tuple[Form, ...]:
+    """The forms for filters of so many rows and columns: tiles are as long on both axes, unless one has a single tap."""
+    found = (Form(r, c) for r in SCHEMES if r.taps == rows for c in SCHEMES if c.taps == columns)
+    return tuple(form for form in found if form.rows.tile == form.columns.tile or 1 in (rows, columns))
 
 
-def _filters2(a: Arithmetic, g: Sequence[Value]) -> list[Value]:
-    outside = a.plus(g[0], g[2])
-    return [g[0], a.times(0.5, a.plus(outside, g[1])), a.times(0.5, a.minus(outside, g[1])), g[2]]
-
-
-def _outputs2(a: Arithmetic, m: Sequence[Value]) -> list[Value]:
-    return [a.plus(a.plus(m[0], m[1]), m[2]), a.minus(a.minus(m[1], m[2]), m[3])]
-
-
-NEAR, FAR = math.sqrt(0.5), math.sqrt(2.0)
-"""The points of F(4x4) besides 0 and infinity, each with both signs."""
-
-NEAR_WEIGHT, FAR_WEIGHT = -2.0 / 3.0, 1.0 / 6.0
-"""One over the product of a point's distances to the other finite points; applied to the products, where it costs nothing."""
-
-
-def _inputs4(a: Arithmetic, d: Sequence[Value]) -> list[Value]:
-    near, near_odd = a.add(d[4], -2.0, d[2]), a.add(d[3], -2.0, d[1])
-    far, far_odd = a.add(d[4], -0.5, d[2]), a.add(d[3], -0.5, d[1])
-    return [
-        a.add(a.plus(d[0], d[4]), -2.5, d[2]),
-        a.add(near, NEAR, near_odd),
-        a.add(near, -NEAR, near_odd),
-        a.add(far, FAR, far_odd),
-        a.add(far, -FAR, far_odd),
-        a.add(a.plus(d[1], d[5]), -2.5, d[3]),
-    ]
-
-
-def _filters4(a: Arithmetic, g: Sequence[Value]) -> list[Value]:
-    near, far = a.add(g[0], 0.5, g[2]), a.add(g[0], 2.0, g[2])
-    return [
-        g[0],
-        a.add(near, NEAR, g[1]),
-        a.add(near, -NEAR, g[1]),
-        a.add(far, FAR, g[1]),
-        a.add(far, -FAR, g[1]),
-        g[2],
-    ]
-
-
-def _outputs4(a: Arithmetic, m: Sequence[Value]) -> list[Value]:
-    near, near_odd = a.plus(m[1], m[2]), a.minus(m[1], m[2])
-    far, far_odd = a.plus(m[3], m[4]), a.minus(m[3], m[4])
-
-    def both(power: int, x: Value, y: Value) -> Value:
-        return a.add(a.times(NEAR_WEIGHT * NEAR**power, x), FAR_WEIGHT * FAR**power, y)
-
-    return [
-        a.add(a.add(m[0], NEAR_WEIGHT, near), FAR_WEIGHT, far),
-        both(1, near_odd, far_odd),
-        both(2, near, far),
-        a.plus(both(3, near_odd, far_odd), m[5]),
-    ]
-
-
-F2 = Scheme(2, _inputs2, _filters2, _outputs2)
-
-F4 = Scheme(4, _inputs4, _filters4, _outputs4)
-
-SCHEMES = (F4, F2)
+Line = Callable[[Arithmetic, Sequence[Value]], list[Value]]
+"""A transform along one axis."""
 
 
 def emit_sides(
     a: Arithmetic,
-    line: Line,
+    lines: tuple[Line, Line],
     kind: str,
-    extents: tuple[int, int],
+    extents: tuple[int, int, int],
     between: Value,
-    read: Callable[[int, Value], Value],
-    write: Callable[[Value, Sequence[Value]], None],
+    read: Callable[[int, Int], Value],
+    write: Callable[[Int, Sequence[Value]], None],
 ) -> None:
-    """matrix @ grid @ matrix^T of a grid with `extents[0]` rows and columns, for a matrix with `extents[1]` rows.
+    """matrix @ grid @ other^T of a grid with `extents[0]` rows and `extents[1]` columns, for a matrix with `extents[2]` rows.
 
-    `read(i, j)` gives an element of the grid, `write(i, values)` takes a row of the result. Both sides are loops, which take
-    no longer than one piece of code, whose values would not fit the registers either. `between` is memory for
-    extents[0] * extents[1] vectors.
+    `lines` apply the two matrices, `read(i, j)` gives an element of the grid, `write(i, values)` takes a row of the result.
+    Both sides are loops, which take no longer than one piece of code, whose values would not fit the registers either.
+    `between` is memory for extents[2] * extents[1] vectors.
     """
-    f, (inner, outer) = a.f, extents
+    f, (inner, across, outer) = a.f, extents
+    if inner == outer == 1:
+        write(0, lines[1](a, [read(0, j) for j in range(across)]))
+        return
 
     def column(j: Value, _: Sequence[Value]) -> None:
         there = f.at(between, j, kind)
-        for i, value in enumerate(line(a, [read(i, j) for i in range(inner)])):
-            f.store(value, f.at(there, i * inner, kind))
+        for i, value in enumerate(lines[0](a, [read(i, j) for i in range(inner)])):
+            f.store(value, f.at(there, i * across, kind))
 
     def row(i: Value, _: Sequence[Value]) -> None:
-        start = f.at(between, f.mul(i, inner), kind)
-        write(i, line(a, [f.load(kind, f.at(start, j, kind)) for j in range(inner)]))
+        start = f.at(between, f.mul(i, across), kind)
+        write(i, lines[1](a, [f.load(kind, f.at(start, j, kind)) for j in range(across)]))
 
-    f.loop(0, inner, 1, column, rolled=True)
+    f.loop(0, across, 1, column, rolled=True)
     f.loop(0, outer, 1, row, rolled=True)
 
 
 def emit_filter(
-    a: Arithmetic, scheme: Scheme, kind: str, between: Value, source: Value, width: int, target: Value, pitch: int
+    a: Arithmetic,
+    form: Form,
+    kind: str,
+    between: Value,
+    source: Value,
+    width: int,
+    target: Value,
+    pitch: int,
+    registers: int,
 ) -> None:
     """G g G^T of the filters of one vector of output channels: taps lie `width` elements apart, positions go `pitch` apart."""
-    f, span = a.f, scheme.span
+    f, (rows, columns) = a.f, form
 
-    def read(i: int, j: Value) -> Value:
-        return f.load(kind, f.at(source, f.mul(f.add(j, 3 * i), width)))
+    def read(i: int, j: Int) -> Value:
+        return f.load(kind, f.at(source, f.mul(f.add(j, i * columns.taps), width)))
 
-    def write(i: Value, values: Sequence[Value]) -> None:
-        first = f.at(target, f.mul(i, span * pitch))
+    def write(i: Int, values: Sequence[Value]) -> None:
+        first = f.at(target, f.mul(i, columns.span * pitch))
         for j, value in enumerate(values):
             f.store(value, f.at(first, j * pitch))
 
-    emit_sides(a, scheme.filters, kind, (3, span), between, read, write)
+    if rows.span * columns.taps <= registers - 8:  # all values between the sides fit the registers
+        lines = [rows.filters(a, [read(i, j) for i in range(rows.taps)]) for j in range(columns.taps)]
+        for i, values in enumerate(zip(*lines, strict=True)):
+            write(i, columns.filters(a, values))
+        return
+    extents = (rows.taps, columns.taps, rows.span)
+    emit_sides(a, (rows.filters, columns.filters), kind, extents, between, read, write)

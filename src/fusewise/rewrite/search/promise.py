@@ -9,12 +9,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
 
-from fusewise.ir.dtypes import DType
-from fusewise.ir.graph import Constant, Graph, Node
+from fusewise.ir.graph import Constant, Graph, Later, Node
 from fusewise.ir.types import TensorType
 from fusewise.rewrite.match import Match
 from fusewise.rewrite.pattern import Computed
@@ -26,32 +24,20 @@ _SMALL = 256
 """Constants of so few elements are computed at once, and so are all that are not floats: shapes may depend on them."""
 
 
-class Promise(Constant):
-    """A constant of known type whose contents are computed when somebody asks for `array`.
+class Promise(Later):
+    """A constant of known type whose contents are computed when somebody asks for `array`, which may raise `Refused`.
 
-    `recipe` says what it is made of: promises of one recipe are one constant.
+    `recipe` says what it is made of: promises of one recipe are one constant, also once the contents are there.
     """
 
-    __slots__ = ("__dict__", "_kind", "_make", "recipe")
+    __slots__ = ()
 
     def __init__(self, kind: TensorType, recipe: str, make: Callable[[], np.ndarray]) -> None:
-        self._kind, self.recipe, self._make = kind, recipe, make
-
-    @cached_property
-    def array(self) -> np.ndarray:  # type: ignore[override]
-        """The contents. May raise `Refused`."""
-        found = self._make()
-        assert Constant(found).type == self._kind, (found.shape, self._kind)
-        found.flags.writeable = False
-        return found
+        super().__init__(kind, make, recipe)
 
     @property
-    def dtype(self) -> DType:
-        return self._kind.dtype
-
-    @property
-    def type(self) -> TensorType:
-        return self._kind
+    def recipe(self) -> str:
+        return str(self._recipe)
 
     @property
     def digest(self) -> str:
