@@ -2,7 +2,7 @@
 
     python -m benchmarks.plan_searches [samples] [tables] [curves] [--quick] [--schemes lbdf,brr] [
                                        [--explainers none,random,smallest,all] [--seeds 5] [--workers 1] [--json FILE] [--svg FILE]
-    python -m benchmarks.plan_searches --show FILE      print the tables of an earlier run
+    python -m benchmarks.plan_searches --show FILE ...      print the tables of earlier runs, joined
 
 `samples` is the paper's table I and figure 3: distinct groups that random search meets on each network, and the share of them
 that fits each buffer. `tables` are its tables II to V: DRAM traffic, largest buffer need, rectify rate and time of every search
@@ -286,12 +286,47 @@ def _rule(columns: int) -> str:
     return f"| --- |{' ---: |' * (columns - 1)}"
 
 
+def gaps_table(rows: Sequence[dict[str, Any]], optima: dict[str, dict[str, Any]]) -> str:
+    """Tables II to IV in short: how far above the optimum each search ends, by the way it splits groups; mean and spread."""
+    explainers = list(dict.fromkeys(row["explainer"] for row in rows))
+    lines = [_line("network", "scheme", "KiB", "optimum MB", "search", *explainers), _rule(5 + len(explainers))]
+    for key, block in _by(rows, "network", "scheme", "buffer", "plans"):
+        best = optima[" ".join(map(str, key))]
+        least = best["bound_mb"] or best["dram_mb"]
+        for (search,), runs in _by(block, "search"):
+            gaps = {by: [run["dram_mb"] / least - 1 for run in of] for (by,), of in _by(runs, "explainer")}
+            cells = (f"{_percent(gaps[by])}" if by in gaps else "" for by in explainers)
+            lines.append(_line(*key[:3], f"{best['dram_mb']:.3f}", search, *cells))
+    return "\n".join(lines)
+
+
+def _percent(gaps: Sequence[float]) -> str:
+    mean, spread = statistics.mean(gaps), statistics.pstdev(gaps)
+    return "0" if mean < 5e-5 else f"{100 * mean:.1f} ± {100 * spread:.1f} %"
+
+
+def joined(files: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Several runs as one: columns in the order of the paper's tables, explainers of the first file first."""
+    optima = {name: best for found in files for name, best in found["optima"].items()}
+    searches = [row for found in files for row in found["searches"]]
+    places = {" ".join(map(str, setting)): place for place, setting in enumerate(SETTINGS)}
+    order = list(SEARCHES)
+
+    def place(row: dict[str, Any]) -> tuple[int, int]:
+        column = f"{row['network']} {row['scheme']} {row['buffer']} {row['plans']}"
+        return places.get(column, len(places)), order.index(row["search"])
+
+    samples = [row for found in files for row in found["samples"]]
+    return {"samples": samples, "searches": sorted(searches, key=place), "optima": optima}
+
+
 def shown(found: dict[str, Any]) -> str:
     """All tables of a run."""
     parts = []
     if found["samples"]:
         parts.append(f"Table I and figure 3: groups that random search meets\n\n{samples_table(found['samples'])}")
     if found["searches"]:
+        parts.append(f"Distance from the optimum\n\n{gaps_table(found['searches'], found['optima'])}")
         parts.append(f"Tables II to V\n\n{results_table(found['searches'], found['optima'])}")
     return "\n\n".join(parts)
 
@@ -330,10 +365,10 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--json", type=Path, help="where to keep the results")
     parser.add_argument("--svg", type=Path, help="where to draw figure 5")
-    parser.add_argument("--show", type=Path, help="print the tables of this file and search nothing")
+    parser.add_argument("--show", type=Path, nargs="+", help="print the tables of these files and search nothing")
     given = parser.parse_args()
     if given.show:
-        print(shown(json.loads(given.show.read_text())))
+        print(shown(joined([json.loads(path.read_text()) for path in given.show])))
         return
     what = given.what or ["samples", "tables", "curves"]
     found: dict[str, Any] = {"samples": [], "searches": [], "optima": {}}

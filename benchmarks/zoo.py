@@ -1,6 +1,6 @@
 """Every zoo model here and in other runtimes: the table on the README's first screen.
 
-    python -m benchmarks.zoo [NAME ...] [--vs onnxruntime,openvino] [--threads 2] [--batch 1] [--json FILE]
+    python -m benchmarks.zoo [NAME ...] [--vs onnxruntime,openvino] [--threads 2] [--batch 1] [--no-weigh] [--json FILE]
     python -m benchmarks.zoo --table FILE     draw the table of an earlier run
 
 Each model is measured as `fusewise bench` does it; the file holds one result a model beside the machine's description, and
@@ -60,13 +60,19 @@ def _version(package: str) -> str | None:
 
 
 def measured(
-    name: str, peers: tuple[str, ...], threads: int | None, budget: Budget, batch: int | None = None
+    name: str,
+    peers: tuple[str, ...],
+    threads: int | None,
+    budget: Budget,
+    batch: int | None = None,
+    weigh: bool = True,
 ) -> dict[str, Any]:
     """The result for one model; an error is a result too."""
     try:
         model, options = f"{api.ZOO}{name}", api.Options(threads=threads)
         subject = model if batch is None else batched(model, batch)[0]
-        found = api.bench(subject, options, against=peers, budget=budget) | {"model": model, "batch": batch or 1}
+        found = api.bench(subject, options, against=peers, budget=budget, weigh=weigh)
+        found |= {"model": model, "batch": batch or 1}
     except FusewiseError as error:
         return {"model": f"{api.ZOO}{name}", "error": str(error)}
     return found
@@ -104,6 +110,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, help="samples in each input (default: 1, as the zoo builds it)")
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--no-weigh", dest="weigh", action="store_false", help="leave out load times and memory")
     parser.add_argument("--json", type=Path, help="where to keep the results")
     parser.add_argument("--table", type=Path, help="draw the table of this file and measure nothing")
     given = parser.parse_args()
@@ -114,7 +121,7 @@ def main() -> None:
     budget = Budget(runs=given.runs, seconds=given.seconds)
     results: list[dict[str, Any]] = []
     for name in given.names or [model.name for model in MODELS]:
-        results.append(measured(name, peers, given.threads, budget, given.batch))
+        results.append(measured(name, peers, given.threads, budget, given.batch, given.weigh))
         print(table(results[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
         if given.json:
             given.json.write_text(json.dumps({"machine": machine(given.threads), "results": results}, indent=2) + "\n")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -41,6 +43,14 @@ def test_a_peer_runs_the_model(name, subject, feeds):
     (peer,) = peers_named((name,))
     (found,) = opener_of(peer)(subject, 1).run(feeds)
     assert relative_error(np.array(found), expected(feeds)) < 1e-6
+
+
+def test_openvino_may_take_bfloat16_where_the_subject_may(subject, feeds):
+    pytest.importorskip("openvino")
+    (peer,) = peers_named(("openvino",))
+    allowed = replace(subject, options={**subject.options, "precision": "bfloat16"})
+    (found,) = opener_of(peer)(allowed, 1).run(feeds)
+    assert relative_error(np.array(found), expected(feeds)) < 2e-2
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """Other runtimes behind one seam: each opens a model with the same number of threads and runs it on the same feeds.
 
-All run float32 as float32, at their best settings for latency. Rows name their opener and do not import it, so that the
-table costs nothing and a meter's child process can find the same opener by name.
+All run float32 as float32, unless the subject allows bfloat16, at their best settings for latency. Rows name their opener and
+do not import it, so that the table costs nothing and a meter's child process can find the same opener by name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["PEERS", "Peer", "Session", "Subject", "opener_of", "peers_named"]
 @dataclass(frozen=True)
 class Subject:
     """What is measured: an ONNX file, the same model as a saved `torch.export` program where there is one, the
-    input names in order, and options that only one runtime reads (plain JSON values)."""
+    input names in order, and options (plain JSON values), of which other runtimes read shapes and precision."""
 
     path: Path
     inputs: tuple[str, ...] = ()
@@ -116,7 +116,8 @@ class _OpenVino:
 
 
 def open_openvino(subject: Subject, threads: int) -> Session:
-    """OpenVINO on the CPU: float32 throughout, one stream for latency, shapes fixed where the subject states them."""
+    """OpenVINO on the CPU: float32 throughout or bfloat16 where it likes, as the subject says, one stream for latency, shapes
+    fixed where the subject states them."""
     import openvino
 
     core = openvino.Core()
@@ -125,7 +126,7 @@ def open_openvino(subject: Subject, threads: int) -> Session:
     if model.is_dynamic() and shapes:
         model.reshape({name: openvino.PartialShape(list(shape)) for name, shape in shapes.items()})
     settings = {
-        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_PRECISION_HINT": "bf16" if subject.options.get("precision") == "bfloat16" else "f32",
         "INFERENCE_NUM_THREADS": threads,
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": 1,
