@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from fusewise.codegen.kernel import Kernel
+from fusewise.codegen.kernel import Kernel, Params
 from fusewise.codegen.llvm.gemm import GEMM, MATMUL
 from fusewise.codegen.packing import column_starts, panels
 from fusewise.codegen.target import TARGETS, Target
@@ -241,6 +242,54 @@ def test_blocks_and_panels_meet(run_kernel: Any, target: Target, shape: tuple[in
     expected = arrays[0].astype(np.float64) @ arrays[1]
     for workers in (1, 2, 5, 8):
         check(run_kernel, MATMUL, target, "MatMul", arrays, expected, {}, workers=workers)
+
+
+@FEW
+@given(
+    rows=st.integers(1, 70),
+    steps=st.sampled_from((1, 4, 7, 30)),
+    chunks=st.integers(2, 5),
+    columns=SIZES,
+    op=st.sampled_from(("MatMul", "Gemm")),
+    epilogue=st.sampled_from(("none", "residual", "gelu")),
+    split=st.sampled_from(("columns", "blocks")),
+    workers=st.integers(1, 5),
+)
+def test_reduction_in_chunks(
+    run_kernel: Any,
+    target: Target,
+    rows: int,
+    steps: int,
+    chunks: int,
+    columns: int,
+    op: str,
+    split: str,
+    **options: Any,
+) -> None:
+    """The sums wait in memory between the chunks, the bias is added once, and the stores run once."""
+    arrays = [numbers(1, (rows, steps * chunks)), numbers(2, (steps * chunks, columns))]
+    expected = arrays[0].astype(np.float64) @ arrays[1]
+    if op == "Gemm":
+        arrays.append(numbers(3, (columns,)))
+        expected = expected + arrays[2]
+    kernel = MATMUL[-1]
+
+    def space(task: Task, target: Target) -> list[Params]:
+        return [{**params, "chunk": steps, "split": split} for params in kernel.space(task, target)]
+
+    check(run_kernel, (replace(kernel, space=space),), target, op, arrays, expected, {}, **options)
+
+
+def test_long_panels_are_reduced_in_chunks(target: Target) -> None:
+    def params(rows: int, depth: int) -> Params:
+        arrays = [np.zeros((rows, depth), np.float32), np.zeros((depth, 512), np.float32)]
+        task = product("MatMul", arrays, (rows, 512), {}, orders=((0, 1), (0, 1)), constant=True)
+        return next(iter(MATMUL[-1].space(task, target)))
+
+    assert 12544 % params(1000, 12544)["chunk"] == 0
+    assert "chunk" not in params(1, 12544)  # each panel is used once
+    assert "chunk" not in params(1000, 768)
+    assert "chunk" not in params(1000, 100003)  # a prime
 
 
 @pytest.mark.parametrize("constant", [True, False])

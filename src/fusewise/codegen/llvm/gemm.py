@@ -176,6 +176,10 @@ def _gemm(task: Task, left: View, right: View) -> MatrixProduct | Reason:
     )
 
 
+LEAST_SHARING, LONGEST_CHUNK, PANEL_SHARE = 4, 512, 2
+"""Tiles that share a panel, and the part of the second cache level that it must exceed, for a reduction to be done in chunks;
+and the most steps of one."""
+
 FAR_BYTES = 1024
 """Rows of an operand used in place that lie farther apart than this soon crowd each other out of the first cache level."""
 
@@ -211,23 +215,31 @@ def _how_right(m: MatrixProduct, target: Target, lanes: int) -> str:
     return "repacked" if is_far and fits else "inplace"
 
 
+def _chunk(m: MatrixProduct, target: Target, rows: int, step_bytes: int) -> int:
+    """Steps of a chunk of the reduction, of which each reads `step_bytes` of a panel: all of them, unless panels that many tiles
+    of `rows` share are too long for the caches."""
+    depth = m.product.depth
+    if (
+        m.product.outer
+        or m.product.height < LEAST_SHARING * rows
+        or depth * step_bytes <= target.l2_bytes // PANEL_SHARE
+    ):
+        return depth
+    return next((n for n in range(LONGEST_CHUNK, LONGEST_CHUNK // 4, -1) if depth % n == 0), depth)
+
+
 def _space(m: MatrixProduct, target: Target) -> Iterable[Params]:
     size = 8 if m.dtype == FLOAT64 else 4
     lanes = lanes_for(target, m.product.columns, size * 8)
     how = _how_right(m, target, lanes)
     room = with_room_for_pairs(target) if m.dtype == BFLOAT_PAIR else target
     for tile in tiles_for(m.product, room, lanes)[:6]:
-        params = dict(
-            plan_product(
-                m.product,
-                target,
-                lanes,
-                tile,
-                m.product.depth * m.dtype.itemsize,
-                m.product.depth * m.product.columns * size,
-            )
-        )
+        chunk = _chunk(m, target, tile[0], tile[1] * lanes * size) if how == "packed" else m.product.depth
+        row, right = chunk * m.dtype.itemsize, chunk * m.product.columns * size
+        params = dict(plan_product(m.product, target, lanes, tile, row, right))
         params["right"] = how
+        if chunk < m.product.depth:
+            params["chunk"] = chunk
         if how == "repacked":
             # the copy is made once per outer index, so all tiles of it belong to one block
             params["tiles"] = max(1, -(-m.product.height // tile[0]))
@@ -239,6 +251,9 @@ def _arguments(m: MatrixProduct, task: Task, params: Params) -> tuple[Argument, 
     extra = []
     if params["right"] == "packed":
         extra.append(Argument(m.right.operand.name, _packing(m, tile)))
+    if "chunk" in params:
+        size = 8 if tile.element == "double" else 4
+        extra.append(Argument("scratch", nbytes=m.product.kept(tile) * size))
     if params["right"] == "repacked":
         size = 8 if tile.element == "double" else 4
         extra.append(
@@ -328,7 +343,8 @@ def _build(m: MatrixProduct, task: Task, target: Target, params: Params, symbol:
         return initial(f, target, pointers, m.bias, columns, tile.lanes, count, tile.element)
 
     finish = _scaled(f, target, m, pointers, finisher(f, task, target, pointers), tile, params)
-    parts = Parts(left, right, start, finish, rolled_finish=is_heavy(task))
+    kept = pointers["scratch"] if "chunk" in params else None
+    parts = Parts(left, right, start, finish, rolled_finish=is_heavy(task), kept=kept)
     emit_product(f, target, product, params, worker, workers, parts)
     f.give_back()
     return module.text()

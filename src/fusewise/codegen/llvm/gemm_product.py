@@ -7,6 +7,9 @@ into blocks whose left operand stays in the second cache level while the panels 
     for block:  prepare the left operand (a convolution copies its padded input rows)
       for panel:  for tile:  reduce in registers, run the stores
 
+A reduction whose panels are too long for the caches is done in chunks, all of the above for one chunk after the other, with the
+sums of all tiles in memory in between.
+
 Work is dealt out statically, as (block, panel) pairs in that order, or as (panel, tile) pairs, so that no worker waits longer
 than one tile takes. A panel is fetched from memory while the one before it is worked on.
 """
@@ -83,6 +86,11 @@ class Product:
     def repeats(self) -> int:
         """How many outer indices there are."""
         return math.prod(extent for _, extent in self.outer)
+
+    def kept(self, tile: Tile) -> int:
+        """Elements of memory for the sums of all tiles, between the chunks of a reduction."""
+        panels = self.groups * -(-self.columns // tile.width)
+        return self.repeats * panels * -(-self.height // tile.rows) * tile.rows * tile.width
 
 
 def plan_product(
@@ -167,6 +175,7 @@ class Parts:
     - `group_at(group)` is the offset of a group in the left operand and its first column; by default 0 and its turn.
     - `taps` replaces the reduction: given tile, flat row, the left operand, the panel and the initial sums.
     - `together` groups share a vector, see `accumulate`.
+    - `kept` is memory for `Product.kept` elements, needed where the reduction is done in chunks.
     """
 
     left: Callable[[Sequence[Int], Int, Int], Left]
@@ -177,6 +186,7 @@ class Parts:
     group_at: Callable[[Int], tuple[Int, Int]] | None = None
     taps: Taps | None = None
     together: int = 1
+    kept: Value | None = None
 
 
 @dataclass(frozen=True)
@@ -190,6 +200,12 @@ class _Emission:
     tile: Tile
     per_block: int
     scratch: Value | None
+    chunk: int
+
+    @property
+    def chunks(self) -> int:
+        """Pieces that the reduction is done in; of one without steps, one."""
+        return self.product.depth // self.chunk if self.product.depth else 1
 
     @property
     def tiles(self) -> int:
@@ -219,19 +235,29 @@ def emit_product(
         return
     tile = tile_of(params, computed(product.dtype))
     scratch = f.alloca(tile.element, tile.rows * tile.width) if parts.rolled_finish else None
-    e = _Emission(f, target, product, parts, tile, int(params["tiles"]), scratch)
+    e = _Emission(
+        f, target, product, parts, tile, int(params["tiles"]), scratch, int(params.get("chunk", product.depth))
+    )
     units, panels = product.repeats * e.blocks, product.groups * e.in_group
     by_columns = params["split"] == "columns"
-    deal(f, worker, workers, units, panels, by_columns, lambda *which: _block(e, *which), e.per_block)
+
+    def chunk(number: Int) -> None:
+        # every worker has the same pairs in each chunk, so that nobody waits for another's sums
+        deal(f, worker, workers, units, panels, by_columns, lambda *which: _block(e, number, *which), e.per_block)
+
+    if e.chunks == 1:
+        chunk(0)
+    else:
+        f.loop(0, e.chunks, 1, lambda number, _: chunk(number), rolled=True)
 
 
-def _block(e: _Emission, unit: Int, pair_low: Int, pair_high: Int) -> None:
+def _block(e: _Emission, chunk: Int, unit: Int, pair_low: Int, pair_high: Int) -> None:
     """Some (panel, tile) pairs of one block of rows, panel by panel."""
     f = e.f
     outer = unravel(f, f.udiv(unit, e.blocks), [extent for _, extent in e.product.outer])
     low = f.mul(f.urem(unit, e.blocks), e.per_block)
     last = f.add(e.first_row(f.minimum(f.add(low, e.per_block - 1), e.tiles - 1)), e.tile.rows - 1)
-    where = e.parts.left(outer, e.first_row(low), last)
+    where = _chunk_of(e, e.parts.left(outer, e.first_row(low), last), chunk)
 
     def panel(p: Value, _: Sequence[Value]) -> None:
         before = f.mul(p, e.per_block)
@@ -239,19 +265,30 @@ def _block(e: _Emission, unit: Int, pair_low: Int, pair_high: Int) -> None:
         high = f.add(low, f.minimum(f.sub(pair_high, before), e.per_block))
         if e.tiles % e.per_block:
             high = f.minimum(high, e.tiles)
-        _panel(e, where, outer, low, first, high, p)
+        _panel(e, where, outer, chunk, low, first, high, p)
 
     f.loop(f.udiv(pair_low, e.per_block), ceiling(f, pair_high, e.per_block), 1, panel, rolled=True)
 
 
-def _panel(e: _Emission, where: Left, outer: Sequence[Int], begin: Int, low: Int, high: Int, p: Int) -> None:
+def _chunk_of(e: _Emission, left: Left, chunk: Int) -> Left:
+    """The steps of a chunk of the reduction, which is then one loop."""
+    if e.chunks == 1:
+        return left
+    (level,) = left.levels
+    offset = e.f.add(left.offset, e.f.mul(chunk, e.chunk * level.stride))
+    return Left(left.pointer, offset, (Level(e.chunk, level.stride),))
+
+
+def _panel(
+    e: _Emission, where: Left, outer: Sequence[Int], chunk: Int, begin: Int, low: Int, high: Int, p: Int
+) -> None:
     """The tiles low..high of the block that begins at tile `begin`, against one panel."""
     f, parts, product, tile = e.f, e.parts, e.product, e.tile
     group, q = (0, p) if product.groups == 1 else (f.udiv(p, e.in_group), f.urem(p, e.in_group))
     inside = [column_at(product, tile, q, v, f) for v in range(tile.vectors)]
     offset, first = (0, f.mul(group, product.columns)) if parts.group_at is None else parts.group_at(group)
     columns = [f.add(first, c) for c in inside]
-    strip = parts.right(outer, group, q, inside)
+    strip = _chunk_of_panel(e, parts.right(outer, group, q, inside), chunk)
     initial = parts.start(outer, columns)
     origin = Left(where.pointer, f.add(where.offset, offset), where.levels)
 
@@ -263,15 +300,52 @@ def _panel(e: _Emission, where: Left, outer: Sequence[Int], begin: Int, low: Int
         else:
             rows = row_pointers(f, product, tile, origin, row)
             ahead = _ahead(e, strip, f.sub(t, begin))
-            sums = accumulate(f, e.target, tile, rows, strip, where.levels, sums, product.dtype, parts.together, ahead)
-        _finish_tile(f, product, tile, outer, group, row, columns, sums, parts.finish, e.scratch)
+            begun = sums if e.chunks == 1 else [f.constant(0.0, tile.kind)] * len(sums)
+            found = accumulate(
+                f, e.target, tile, rows, strip, where.levels, begun, product.dtype, parts.together, ahead
+            )
+            sums = found if e.chunks == 1 else _with_kept(e, chunk, f.add(f.mul(p, e.tiles), t), sums, found)
+
+        def finish() -> None:
+            _finish_tile(f, product, tile, outer, group, row, columns, sums, parts.finish, e.scratch)
+
+        if e.chunks == 1:
+            finish()
+        else:
+            f.when(f.compare("icmp eq", f.add(chunk, 0), e.chunks - 1), finish)
 
     f.loop(low, high, 1, one, rolled=True)
 
 
+def _chunk_of_panel(e: _Emission, panel: Panel, chunk: Int) -> Panel:
+    """The columns of a panel at the steps of a chunk."""
+    if e.chunks == 1:
+        return panel
+    f = e.f
+    stored = e.tile.element if panel.dtype is None else memory_type(panel.dtype)
+    skip = f.mul(chunk, e.chunk * panel.pitch)
+    following = None if panel.following is None else f.at(panel.following, skip, stored)
+    return Panel(tuple(f.at(c, skip, stored) for c in panel.columns), panel.pitch, panel.dtype, following)
+
+
+def _with_kept(e: _Emission, chunk: Int, number: Int, start: Sequence[Value], found: Sequence[Value]) -> list[Value]:
+    """A tile's sums up to this chunk, which are kept for the next; the first adds to `start`."""
+    f, tile = e.f, e.tile
+    assert e.parts.kept is not None
+    first = f.at(e.parts.kept, f.mul(number, tile.rows * tile.width), tile.element)
+    places = [f.at(first, k * tile.lanes, tile.element) for k in range(len(found))]
+    before = f.when(
+        f.compare("icmp eq", f.add(chunk, 0), 0), lambda: start, lambda: [f.load(tile.kind, at) for at in places]
+    )
+    sums = [f.fadd(a, b) for a, b in zip(before, found, strict=True)]
+    for value, place in zip(sums, places, strict=True):
+        f.store(value, place)
+    return sums
+
+
 def _ahead(e: _Emission, strip: Panel, turn: Int) -> Ahead | None:
     """The part of the following panel that tile number `turn` of a block fetches, so that none waits for memory."""
-    width, depth = e.tile.width * (8 if e.tile.element == "double" else 4), e.product.depth
+    width, depth = e.tile.width * (8 if e.tile.element == "double" else 4), e.chunk
     worthwhile = LEAST_FETCHING <= e.per_block <= MOST_FETCHING and width * depth <= e.target.l2_bytes
     if strip.following is None or not worthwhile:
         return None
