@@ -6,7 +6,6 @@ no rounding decides which element is read.
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -165,6 +164,8 @@ def _taps(call: Call, line: Coordinate, i: Expr, dtype: Any) -> list[tuple[Expr,
     """Positions and weights along one axis; a None weight is one."""
     if line.is_identity:
         return [(i, None)]
+    if line.extent == 1 and not line.extrapolates and not call.attribute("exclude_outside", 0):
+        return [(const(0), None)]  # all taps read the one element, and their weights add up to one
     n, c = line.numerator(i), line.period
     base, fraction = n // c, cast(n % c, dtype) * (1.0 / c)
     reach = 2 if call.attribute("mode") == "cubic" else 1
@@ -220,15 +221,22 @@ def _resize(call: Call, output: int, at: Index) -> Expr:
 
 
 def _interpolated(call: Call, lines: tuple[Coordinate, ...], at: Index) -> Expr:
+    """Axis by axis, the last one innermost: what is blended along it is the same for every index of the axes before."""
     dtype = value(call, 0, *at).dtype
-    total: Expr | None = None
-    for taps in itertools.product(*(_taps(call, line, i, dtype) for line, i in zip(lines, at, strict=True))):
-        term = value(call, 0, *(place for place, _ in taps))
-        for _, weight in taps:
+    taps = [_taps(call, line, i, dtype) for line, i in zip(lines, at, strict=True)]
+
+    def blended(places: Index) -> Expr:
+        if len(places) == len(taps):
+            return value(call, 0, *places)
+        total: Expr | None = None
+        for place, weight in taps[len(places)]:
+            term = blended((*places, place))
             term = term if weight is None else term * weight
-        total = term if total is None else total + term
-    assert total is not None
-    return total
+            total = term if total is None else total + term
+        assert total is not None
+        return total
+
+    return blended(())
 
 
 def _smoothed(call: Call, lines: tuple[Coordinate, ...], at: Index) -> Expr:

@@ -276,6 +276,32 @@ def test_other_filters(
     assert error_of(run_kernel, target, x, 40, pads, kernel=kernel, taps=taps, **options) <= tolerance
 
 
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    tile=st.sampled_from((2, 4)),
+    frames=st.sampled_from((3, 5)),
+    batch=st.integers(1, 2),
+    extents=st.tuples(st.integers(1, 9), st.integers(1, 5), st.integers(1, 5)),
+    inputs=st.sampled_from((16, 36)),
+    epilogue=st.sampled_from(("relu", "residual")),
+    workers=st.integers(1, 3),
+)
+def test_filters_along_the_first_of_three_axes(
+    run_kernel: Any,
+    target: Target,
+    tile: int,
+    frames: int,
+    batch: int,
+    extents: tuple[int, int, int],
+    inputs: int,
+    **options: Any,
+) -> None:
+    x, slices = (batch, inputs, *extents), (frames, 1, 1)
+    kernel = with_outputs(tile)
+    error = error_of(run_kernel, target, x, 40, (0, 0, 0, 0), kernel=kernel, slices=slices, taps=(1, 1), **options)
+    assert error <= TOLERANCE
+
+
 @pytest.mark.parametrize("tile, taps", [(4, (5, 5)), (2, (5, 5)), (4, (1, 7)), (6, (7, 1)), (2, (1, 7)), (4, (3, 1))])
 @pytest.mark.parametrize("channels", [48, 512])
 def test_error_of_other_filters(

@@ -111,17 +111,19 @@ def _space(task: Task, target: Target) -> Iterable[Params]:
 
 def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
     plan = plan_of(_understood(task), params)
-    tile, slices, weight = plan.tile, plan.planes.slices, plan.planes.shape.weight
+    tile, planes, weight = plan.tile, plan.planes, plan.planes.shape.weight
     outputs, inputs = weight.shape[:2]
 
     def pack(array: np.ndarray) -> np.ndarray:
         # [outputs, inputs, slice taps, taps] to [panel, slice taps, inputs, taps, columns of the panel]
-        taps = array.reshape(outputs, inputs, slices.kernel, plan.planes.taps).transpose(2, 1, 3, 0)
+        ordered = array.transpose(0, 1, *(k + 2 for k in planes.order))
+        taps = ordered.reshape(outputs, inputs, planes.slices.kernel, planes.taps).transpose(2, 1, 3, 0)
         return panels(taps.reshape(-1, outputs), tile.lanes, tile.vectors)
 
-    first, channel, *between, row, column = weight.strides
-    rows, columns = weight.shape[-2:]
-    depth = ((slices.kernel, between[0] if between else 0), (inputs, channel), (rows, row), (columns, column))
+    first, channel, *steps = weight.strides
+    *between, row, column = (steps[k] for k in planes.order)
+    slices = (planes.slices.kernel, between[0] if between else 0)
+    depth = (slices, (inputs, channel), (planes.rows.kernel, row), (planes.columns.kernel, column))
     data = panels_of(weight, (), depth, (outputs, first), tile.lanes, tile.vectors)
     recipe = f"winograd panels {tile.vectors}x{tile.lanes}"
     return operand_arguments(
@@ -389,8 +391,7 @@ def _pixel(s: _Strip, at: tuple[Int, Int, Int, Int], column: Int, place: int, va
         )
         if 0 < axis.out % tile <= k
     ]
-    names = planes.shape.out_axes
-    indices = {"i0": batch, "i1": column, **dict(zip(names, at[-len(names) :], strict=True))}
+    indices = {"i0": batch, "i1": column, **dict(zip(planes.names, at[-len(planes.names) :], strict=True))}
 
     def store() -> None:
         s.finish(indices, "i1", value, value.lanes)

@@ -2,7 +2,7 @@
 
 Takes the geometry of a convolution with two or three spatial axes; gives `Planes`, parameters and sizes. Of three axes the
 first, the slices, is reduced over as the channels are: taps and channels of a slice lie side by side, and each transform sees
-planes only.
+planes only. Where the first axis alone has taps, it is the rows of a plane, and the second counts slices.
 """
 
 from __future__ import annotations
@@ -38,13 +38,22 @@ APART = 16
 
 @dataclass(frozen=True)
 class Planes:
-    """A convolution of unit stride in `rows` and `columns`, and any in `slices`; `strides` are those of the three axes."""
+    """A convolution of unit stride in `rows` and `columns`, and any in `slices`; `strides` are those of the three axes.
+
+    `order` says which spatial axes of the convolution these are, the slices left out where there are two.
+    """
 
     shape: Convolution
     slices: Spatial
     rows: Spatial
     columns: Spatial
     strides: tuple[int, int, int]
+    order: tuple[int, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Output indices of the axes, in their order here."""
+        return tuple(self.shape.out_axes[k] for k in self.order)
 
     @property
     def channels(self) -> int:
@@ -66,7 +75,10 @@ def planes_of(shape: Convolution) -> Planes | None:
     """The planes of an ungrouped convolution with taps of unit stride that has a Winograd form; None for others."""
     if len(shape.spatial) not in (2, 3) or shape.groups > 1:
         return None
-    axes, strides = list(shape.spatial), list(shape.data.strides[2:])
+    order = (0, 1, 2)[: len(shape.spatial)]
+    if len(order) == 3 and all((axis.kernel, axis.stride, axis.dilation) == (1, 1, 1) for axis in shape.spatial[1:]):
+        order = (1, 0, 2)
+    axes, strides = [shape.spatial[k] for k in order], [shape.data.strides[2 + k] for k in order]
     if len(axes) == 2:
         axes.insert(0, Spatial(1, 1, 1, 1, 1, 0))
         strides.insert(0, 0)
@@ -77,7 +89,7 @@ def planes_of(shape: Convolution) -> Planes | None:
     # two axes of 7 taps lose too much precision
     if taps not in ([1, 3], [1, 5], [1, 7], [3, 3], [3, 5], [5, 5]):
         return None
-    return Planes(shape, slices, rows, columns, (strides[0], strides[1], strides[2]))
+    return Planes(shape, slices, rows, columns, (strides[0], strides[1], strides[2]), order)
 
 
 def tile_counts(planes: Planes, form: Form) -> tuple[int, int, int, int]:
