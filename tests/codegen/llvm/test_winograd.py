@@ -15,7 +15,7 @@ from fusewise.codegen.kernel import Kernel, Params
 from fusewise.codegen.llvm import winograd
 from fusewise.codegen.llvm.winograd import WINOGRAD
 from fusewise.codegen.target import TARGETS, Target
-from fusewise.ir.dtypes import FLOAT32, FLOAT64, DType
+from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
 from fusewise.ir.types import TensorType
 from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
 from fusewise.ops.expr import Expr, binary, const, index, load, unary
@@ -149,11 +149,11 @@ def error_of(
     """The largest difference from PyTorch's convolution in float64, relative to the largest output."""
     import torch
 
-    rng = np.random.default_rng(11)
-    data = rng.standard_normal(x).astype(np.float32)
+    rng, kind = np.random.default_rng(11), options.get("dtype", FLOAT32).numpy
+    data = rng.standard_normal(x).astype(kind)
     taps = (*(options["slices"][:1] if len(x) == 5 else ()), *options.get("taps", (3, 3)))
-    weights = (rng.standard_normal((outputs, x[1], *taps)) / (math.prod(taps) * x[1]) ** 0.5).astype(np.float32)
-    bias = rng.standard_normal(outputs).astype(np.float32)
+    weights = (rng.standard_normal((outputs, x[1], *taps)) / (math.prod(taps) * x[1]) ** 0.5).astype(kind)
+    bias = rng.standard_normal(outputs).astype(kind)
     task = convolution(x, outputs, pads, **options)
     assert task.anchor is not None
     given = [torch.from_numpy(array.astype(np.float64)) for array in (data, weights, bias)]
@@ -168,7 +168,7 @@ def error_of(
         0,
         task.anchor.attribute("dilations"),
     ).numpy()
-    residual = rng.standard_normal(exact.shape).astype(np.float32)
+    residual = rng.standard_normal(exact.shape).astype(kind)
     expected = finished(exact, options.get("epilogue", "none"), residual)
 
     def stored(array: np.ndarray) -> np.ndarray:
@@ -180,13 +180,13 @@ def error_of(
         "const0": weights,
         "const1": bias,
         "in1": stored(residual),
-        "out0": np.full(stored(expected).shape, np.nan, np.float32),
+        "out0": np.full(stored(expected).shape, np.nan, kind),
     }
     for argument in kernel.arguments(task, target, params):
         if argument.packing is not None:
             arrays[argument.name] = argument.packing.pack(arrays[argument.name])
     run_kernel(kernel, task, arrays, workers=workers, params=params)
-    return float(np.abs(arrays["out0"] - stored(expected)).max() / np.abs(expected).max())
+    return float(np.abs(arrays["out0"].astype(np.float64) - stored(expected)).max() / np.abs(expected).max())
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
@@ -311,6 +311,12 @@ def test_error_of_other_filters(
     x, kernel = (1, channels, 17, 17), with_outputs(tile)
     error = error_of(run_kernel, target, x, 128, around, workers=2, kernel=kernel, taps=taps)
     assert 0 < error <= TOLERANCES.get((tile, min(taps), max(taps)), TOLERANCE)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(BFLOAT16, 2**-8), (FLOAT16, 2**-11)], ids=["bfloat16", "float16"])
+def test_short_floats_are_rounded_once(run_kernel: Any, target: Target, dtype: DType, tolerance: float) -> None:
+    error = error_of(run_kernel, target, (1, 70, 9, 13), 40, dtype=dtype, epilogue="relu", workers=2)
+    assert 0 < error <= tolerance + TOLERANCE
 
 
 @pytest.mark.parametrize("tile", [2, 4])

@@ -2,9 +2,10 @@
 
 F(4x4, 3x3) has 4 times fewer multiplications than there are taps, F(4x4, 5x5) 6.25, F(4, 7) 2.8, F(6, 7) 3.5.
 
-Takes Conv tasks in float32 with channels last, of two or three spatial axes; gives a kernel. Tiles of outputs are numbered and
-cut into strips. Filters are transformed on the way: they are read from memory as they are, a quarter of their transformed
-size, which for large ones takes longer than all arithmetic. Everything else lies in scratch memory:
+Takes Conv tasks with channels last, of two or three spatial axes, in float32 or shorter types, which are widened on the way
+in; gives a kernel. Tiles of outputs are numbered and cut into strips. Filters are transformed on the way: they are read from
+memory as they are, a quarter of their transformed size, which for large ones takes longer than all arithmetic. Everything else
+lies in scratch memory:
 
     for strip:  transform its inputs                              [position][tile][input channel]
       for group of panels of output channels:
@@ -49,7 +50,7 @@ from fusewise.codegen.llvm.winograd_plan import (
 from fusewise.codegen.llvm.winograd_transform import Arithmetic, emit_filter, emit_sides
 from fusewise.codegen.packing import packed, panels, panels_of
 from fusewise.codegen.target import Target
-from fusewise.ir.dtypes import FLOAT32
+from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from fusewise.lower.task import Reason, Task
 
 __all__ = ["WINOGRAD", "applies"]
@@ -71,7 +72,7 @@ def applies(task: Task, target: Target) -> Reason | None:
         return shape
     if task.exact:
         return Reason("the order of operations must be kept")
-    if shape.dtype != FLOAT32:
+    if shape.dtype not in (FLOAT32, FLOAT16, BFLOAT16):
         return Reason("Winograd convolution is in float32", shape.dtype.name)
     if shape.computed is not None:
         return Reason("operand is computed on the way in", "0")
@@ -116,7 +117,7 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
 
     def pack(array: np.ndarray) -> np.ndarray:
         # [outputs, inputs, slice taps, taps] to [panel, slice taps, inputs, taps, columns of the panel]
-        ordered = array.transpose(0, 1, *(k + 2 for k in planes.order))
+        ordered = array.astype(np.float32, copy=False).transpose(0, 1, *(k + 2 for k in planes.order))
         taps = ordered.reshape(outputs, inputs, planes.slices.kernel, planes.taps).transpose(2, 1, 3, 0)
         return panels(taps.reshape(-1, outputs), tile.lanes, tile.vectors)
 
@@ -124,7 +125,8 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
     *between, row, column = (steps[k] for k in planes.order)
     slices = (planes.slices.kernel, between[0] if between else 0)
     depth = (slices, (inputs, channel), (planes.rows.kernel, row), (planes.columns.kernel, column))
-    data = panels_of(weight, (), depth, (outputs, first), tile.lanes, tile.vectors)
+    native = planes.shape.dtype == FLOAT32
+    data = panels_of(weight, (), depth, (outputs, first), tile.lanes, tile.vectors) if native else None
     recipe = f"winograd panels {tile.vectors}x{tile.lanes}"
     return operand_arguments(
         task,
@@ -179,7 +181,7 @@ class _Strip:
 
     @property
     def arithmetic(self) -> Arithmetic:
-        return Arithmetic(self.f, self.target.fma)
+        return Arithmetic(self.f, self.target)
 
 
 def _emit_strip(s: _Strip, strip: Int, low: Int, high: Int) -> None:

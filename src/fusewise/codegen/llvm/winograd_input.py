@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from fusewise.codegen.llvm.emit import Int, Value, vector
 from fusewise.codegen.llvm.gemm_product import unravel
+from fusewise.codegen.llvm.registers import memory_type, widen
 from fusewise.codegen.llvm.winograd_plan import Planes, tile_counts
 from fusewise.codegen.llvm.winograd_transform import Arithmetic, Form
 
@@ -74,7 +75,8 @@ def _emit_plane(
 ) -> None:
     """The channels of one slice, if it `exists`; `place` is the tile's first row and column, and where the slice begins."""
     f, high, wide, inputs = a.f, form.rows.span, form.columns.span, planes.shape.inputs
-    kind = vector("float", lanes)
+    kind, dtype = vector("float", lanes), planes.shape.dtype
+    stored = memory_type(dtype)
     top, left, offset = place
     _, row_stride, column_stride = planes.strides
 
@@ -94,14 +96,16 @@ def _emit_plane(
         def column(j: Value, _: Sequence[Value]) -> None:
             inside = present(left, j, planes.columns.extent)
             skip = f.mul(f.add(left, j), column_stride)
+            places = [f.at(source, f.add(start, skip), stored) for start in starts]
             lines = [
-                f.at(f.select(f.binary("and", row, inside), f.at(source, f.add(start, skip)), zeros), first)
-                for row, start in zip(rows, starts, strict=True)
+                f.at(f.select(f.binary("and", row, inside), place, zeros), first, stored)
+                for row, place in zip(rows, places, strict=True)
             ]
             there = f.at(between, f.mul(j, BLOCK))
 
             def each(c: Int) -> None:
-                values = form.rows.inputs(a, [f.load(kind, f.at(pointer, c)) for pointer in lines])
+                given = [f.load(vector(stored, lanes), f.at(line, c, stored)) for line in lines]
+                values = form.rows.inputs(a, [widen(f, a.target, value, dtype) for value in given])
                 for i, value in enumerate(values):
                     f.store(value, f.at(f.at(there, c), i * wide * BLOCK))
 

@@ -15,8 +15,10 @@ from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.conv_shape import Convolution, Spatial
 from fusewise.codegen.llvm.gemm_product import tile_of
 from fusewise.codegen.llvm.gemm_tile import Tile, favourite_tiles
+from fusewise.codegen.llvm.pairs import has_bfloat_products
 from fusewise.codegen.llvm.winograd_transform import Form, forms_of
 from fusewise.codegen.target import Target
+from fusewise.ir.dtypes import BFLOAT16
 
 __all__ = ["Plan", "Planes", "cycles_of", "direct_cycles", "parameters", "plan_of", "planes_of", "tile_counts"]
 
@@ -26,8 +28,9 @@ LEAST_TILES, MOST_TILES = 16, 112
 MOST_DEPTH = 32
 """Input channels of a block, at most: more, and the transformed filters crowd the second cache level."""
 
-DIRECT_SHARE, PRODUCT_SHARE = 0.87, 0.85
-"""Share of a core's multiply-adds that the direct form and the products here reach; measured, as are the next."""
+DIRECT_SHARE, PAIRS_SHARE, PRODUCT_SHARE = 0.87, 1.75, 0.85
+"""Share of a core's multiply-adds that the direct form, the direct form on pairs and the products here reach; measured, as are
+the next."""
 
 INPUT_CYCLES, OUTPUT_CYCLES, FILTER_CYCLES = 4.8, 4.4, 3.0
 """Cycles to transform a vector of channels, per position: mostly stores beyond the first cache level."""
@@ -101,10 +104,11 @@ def tile_counts(planes: Planes, form: Form) -> tuple[int, int, int, int]:
 
 
 def direct_cycles(planes: Planes, target: Target) -> float:
-    """Estimated cycles of the direct form on one core, two multiply-adds a cycle."""
+    """Estimated cycles of the direct form on one core, two multiply-adds a cycle, or two pairs of them."""
     shape = planes.shape
+    share = PAIRS_SHARE if shape.dtype == BFLOAT16 and has_bfloat_products(target) else DIRECT_SHARE
     pixels = shape.batch * math.prod(axis.out for axis in shape.spatial)
-    return pixels * shape.taps * shape.inputs * shape.outputs / target.lanes / 2 / DIRECT_SHARE
+    return pixels * shape.taps * shape.inputs * shape.outputs / target.lanes / 2 / share
 
 
 def cycles_of(planes: Planes, form: Form, target: Target) -> float:

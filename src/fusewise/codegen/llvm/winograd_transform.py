@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.target import Target
 
 __all__ = ["Arithmetic", "Form", "Scheme", "emit_filter", "emit_sides", "forms_of"]
 
@@ -32,7 +33,7 @@ class Arithmetic:
     """Sums of vectors with constant factors; fused where the machine can."""
 
     f: Function
-    fused: bool
+    target: Target
 
     def plus(self, a: Value, b: Value) -> Value:
         return self.f.fadd(a, b)
@@ -46,7 +47,7 @@ class Arithmetic:
     def add(self, a: Value, factor: float, b: Value) -> Value:
         """a + factor * b."""
         constant = self.f.constant(factor, a.type)
-        return self.f.fma(constant, b, a) if self.fused else self.f.fadd(a, self.f.fmul(constant, b))
+        return self.f.fma(constant, b, a) if self.target.fma else self.f.fadd(a, self.f.fmul(constant, b))
 
 
 @dataclass(frozen=True)
