@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.llvm.attention import ATTENTION
+from fusewise.codegen.llvm.blend import BLEND
 from fusewise.codegen.llvm.conv_kernels import CONV, CONV_INTEGER
 from fusewise.codegen.llvm.gemm import GEMM, MATMUL
 from fusewise.codegen.llvm.nest import ANY_NEST
@@ -42,4 +43,4 @@ KERNELS: Mapping[str, tuple[Kernel, ...]] = MappingProxyType(
 
 def candidates(task: Task) -> tuple[Kernel, ...]:
     """The kernels to try for a task, in order."""
-    return (ANY_NEST,) if task.anchor is None else KERNELS.get(task.anchor.family, ())
+    return (BLEND, ANY_NEST) if task.anchor is None else KERNELS.get(task.anchor.family, ())

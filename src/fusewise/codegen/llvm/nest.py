@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fusewise.codegen.kernel import Argument, Kernel, Params
 from fusewise.codegen.llvm.elements import Elements, Point
@@ -19,6 +19,7 @@ from fusewise.codegen.llvm.loops import free_axes, simplified
 from fusewise.codegen.llvm.memory import access_of
 from fusewise.codegen.llvm.reduction import lanes_for
 from fusewise.codegen.llvm.registers import is_representable
+from fusewise.codegen.llvm.tables import tabulated
 from fusewise.codegen.target import Target
 from fusewise.lower.task import ACC, Reason, Task
 from fusewise.ops.expr import Expr, walk
@@ -59,14 +60,25 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
 
 
 def emit_nest(
-    f: Function, task: Task, target: Target, pointers: Mapping[str, Value], worker: Value, workers: Value
+    f: Function,
+    task: Task,
+    target: Target,
+    pointers: Mapping[str, Value],
+    worker: Value,
+    workers: Value,
+    given: Mapping[str, Int] | None = None,
 ) -> None:
-    """Write the loops of a task without an anchor into a kernel's body, this worker's share of them."""
+    """Write the loops of a task without an anchor into a kernel's body, this worker's share of them.
+
+    `given` has the loop variables that are known where the loops stand; they are not named `i0`, `i1`, ...
+    """
     if 0 in task.extents:
         return
     small = simplified(task)
-    nest = _plan(small, target)
-    _Emitter(f, nest, Elements(f, small, target, pointers)).run(worker, workers)
+    nest, tables = _plan(small, target), tabulated(small)
+    known = {**pointers, **tables.pointers(f.module)}
+    elements = Elements(f, tables.task, target, known)
+    _Emitter(f, replace(nest, task=tables.task), elements, given or {}).run(worker, workers)
 
 
 ANY_NEST = Kernel("any-nest", _accepts, _space, _arguments, _build)
@@ -261,6 +273,7 @@ class _Emitter:
     function: Function
     nest: _Nest
     elements: Elements
+    given: Mapping[str, Int]
     reductions: list[Expr] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -272,12 +285,12 @@ class _Emitter:
         pieces = 1 if nest.lane is None else -(-nest.lane[1] // nest.piece)
         units = math.prod(extents) * pieces
         low, high = share(f, units, worker, workers, nest.serial)
-        leaves = self._hoisted({}, {}, None)
+        leaves = self._hoisted(self.given, {}, None)
 
         def unit(u: Int, _: tuple[Value, ...]) -> None:
             rest = f.udiv(u, pieces)
             piece: Int = f.urem(u, pieces) if pieces > 1 else 0
-            indices: dict[str, Int] = {}
+            indices = dict(self.given)
             for k, (name, extent) in reversed(list(enumerate(nest.outer[: nest.split]))):
                 indices[name] = rest if k == 0 else f.urem(rest, extent)
                 rest = f.udiv(rest, extent) if k else rest
@@ -298,7 +311,7 @@ class _Emitter:
 
         self.function.loop(0, extent, 1, body, rolled=True)
 
-    def _hoisted(self, indices: dict[str, Int], leaves: dict[Expr, Value], point: Point | None) -> dict[Expr, Value]:
+    def _hoisted(self, indices: Mapping[str, Int], leaves: dict[Expr, Value], point: Point | None) -> dict[Expr, Value]:
         """`leaves` and every reduction that can be computed with the loop variables known by now."""
         ready = [r for r in self.reductions if r not in leaves and free_axes(r) <= set(indices)]
         if not ready:
