@@ -185,11 +185,9 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     warn = first_only(chosen.warn)
     store = None if folder is None or key is None else ModelCache(folder, warn)
     known = None if store is None or key is None or chosen.tune else store.fetch(key, __version__, chosen.threads)
-    if known is not None:
-        return opened(
-            known, lambda: _planned(model, chosen, Trace(disabled=frozenset(chosen.disable)), warn)[:2], begin
-        )
     decisions = Trace(disabled=frozenset(chosen.disable)) if trace is None else trace
+    if known is not None:
+        return opened(known, lambda: _planned(model, chosen, decisions, warn)[:2], begin)
     graph, _, program, choice = _planned(model, chosen, decisions, warn, progress)
     built = executable.build(
         program,
@@ -215,8 +213,9 @@ def _planned(
     progress: Progress | None = None,
 ) -> tuple[Graph, Trace, Program, Choice | None]:
     """What would be compiled, down to the program, after tuning it if that is wanted."""
+    from fusewise.codegen.suiting import suited
     from fusewise.passes.pipeline import in_precision
-    from fusewise.runtime.host import worker_count
+    from fusewise.runtime.host import host_target, worker_count
     from fusewise.tuning import Making, decided, program_of
 
     bound = load(_built(model), shapes=options.shapes, symbols=options.symbols)
@@ -226,7 +225,7 @@ def _planned(
 
         graph, fusion, disable = asked(options.passes, bound, trace, options.exact, disable, warn)
     else:
-        graph = _cleaned(bound, options.passes, trace, options.exact)
+        graph = _cleaned(bound, suited(options.passes, host_target(), disable), trace, options.exact)
     graph = in_precision(graph, options.precision, trace, exact=options.exact)
     making = Making(worker_count(options.threads), fusion, options.exact, options.strict, disable)
     choice, costs = decided(cache_folder(options.cache), graph, making, options.tune, warn, progress)
@@ -450,8 +449,8 @@ def profile(
     from fusewise.bench.limits import machine_limits
 
     compiled = compile(model, options, **settings)
-    feeds, workers = compiled.random_inputs(seed), compiled.executable.workers
-    return roofline.profile(compiled.executable, feeds, machine_limits(workers), runs)
+    feeds, limits = compiled.random_inputs(seed), machine_limits(compiled.executable.workers)
+    return roofline.profile(compiled.executable, feeds, limits, runs)
 
 
 def _options(options: Options | None, settings: Mapping[str, Any]) -> Options:

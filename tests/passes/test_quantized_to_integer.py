@@ -12,7 +12,7 @@ import fusewise
 from fusewise import api
 from fusewise.ir.graph import Graph
 from fusewise.passes.pipeline import CLEAN, run
-from fusewise.passes.quantized_to_integer import quantized_to_integer
+from fusewise.passes.quantized_to_integer import every_quantized_to_integer, quantized_to_integer
 from fusewise.trace import Trace
 
 RNG = np.random.default_rng(7)
@@ -24,7 +24,12 @@ def f32(value: object) -> np.ndarray:
     return np.array(value, np.float32)
 
 
-def quantised(between: str = "Relu", **changed: np.ndarray | None) -> onnx.ModelProto:
+def quantised(
+    between: str = "Relu",
+    shape: tuple[int, ...] = (2, 6, 9, 8),
+    strides: tuple[int, ...] = (2, 1),
+    **changed: np.ndarray | None,
+) -> onnx.ModelProto:
     """x -> Q DQ -> Conv with quantised weights and bias -> Relu -> Q DQ -> + itself -> Q: as exporters write it."""
     constants: dict[str, np.ndarray | None] = {
         "w": WEIGHTS,
@@ -38,13 +43,13 @@ def quantised(between: str = "Relu", **changed: np.ndarray | None) -> onnx.Model
         "yz": np.array(3, np.uint8),
     } | changed
     known = {name: array for name, array in constants.items() if array is not None}
-    group = 6 // known["w"].shape[1]
+    group = shape[1] // known["w"].shape[1]
     nodes = [
         ("QuantizeLinear", ["x", "xs", "xz"], "q", {}),
         ("DequantizeLinear", ["q", "xs", "xz"], "d", {}),
         ("DequantizeLinear", ["w", "ws", *(["wz"] if "wz" in known else [])], "dw", {"axis": 0}),
         ("DequantizeLinear", ["b", "bs"], "db", {"axis": 0}),
-        ("Conv", ["d", "dw", "db"], "c", {"pads": [1, 1, 1, 1], "strides": [2, 1], "group": group}),
+        ("Conv", ["d", "dw", "db"], "c", {"pads": [1, 1, 1, 1], "strides": strides, "group": group}),
         (between, ["c"], "r", {}),
         ("QuantizeLinear", ["r", "ys", "yz"], "rq", {}),
         ("DequantizeLinear", ["rq", "ys", "yz"], "rd", {}),
@@ -54,7 +59,7 @@ def quantised(between: str = "Relu", **changed: np.ndarray | None) -> onnx.Model
     graph = helper.make_graph(
         [helper.make_node(op, reads, [write], **attributes) for op, reads, write, attributes in nodes],
         "quantised",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (2, 6, 9, 8))],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
         [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
         [numpy_helper.from_array(array, name) for name, array in known.items()],
     )
@@ -112,6 +117,19 @@ def test_a_scale_after_it_joins_the_factors() -> None:
 def test_refused(changed: dict[str, np.ndarray | None]) -> None:
     graph = api.load(quantised(**changed))
     assert "ConvInteger" not in operators(quantized_to_integer(graph, Trace()))
+
+
+def test_a_convolution_for_winograd_stays_one_of_floats_where_that_is_faster() -> None:
+    wide = {
+        "w": RNG.integers(-127, 128, (32, 32, 3, 3)).astype(np.int8),
+        "ws": np.full(32, 0.01, np.float32),
+        "wz": None,
+        "b": np.zeros(32, np.int32),
+        "bs": np.full(32, 0.01, np.float32) * f32(0.05),
+    }
+    graph = api.load(quantised(shape=(1, 32, 12, 12), strides=(1, 1), **wide))
+    assert "ConvInteger" not in operators(quantized_to_integer(graph, Trace()))
+    assert "ConvInteger" in operators(every_quantized_to_integer(graph, Trace()))
 
 
 def test_linear_convolution() -> None:

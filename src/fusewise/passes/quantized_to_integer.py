@@ -7,7 +7,9 @@ sums of the integers are exact, and the scales are constant factors per output c
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -17,7 +19,7 @@ from fusewise.ir.types import TensorType
 from fusewise.passes.edit import Change, Edit, LocalRule, rebuilt, sweep
 from fusewise.trace import Trace
 
-__all__ = ["quantized_to_integer"]
+__all__ = ["every_quantized_to_integer", "quantized_to_integer"]
 
 
 def quantized_to_integer(graph: Graph, trace: Trace) -> Graph:
@@ -37,8 +39,17 @@ def quantized_to_integer(graph: Graph, trace: Trace) -> Graph:
     than depthwise ones; and 3x3 convolutions for which Winograd's needs four times fewer products of floats, which is better
     than two of integers at once.
     """
+    return _with_integers(graph, trace, _suits_winograd)
+
+
+def every_quantized_to_integer(graph: Graph, trace: Trace) -> Graph:
+    """The same with every 3x3 convolution, for machines that add four products of integers up at once."""
+    return _with_integers(graph, trace, lambda edit, weight, node, result: False)
+
+
+def _with_integers(graph: Graph, trace: Trace, keeps: _Keeps) -> Graph:
     rules = (
-        LocalRule("integer_convolution", ("Conv",), _convolution),
+        LocalRule("integer_convolution", ("Conv",), partial(_convolution, keeps=keeps)),
         LocalRule("integer_convolution", ("QLinearConv",), _linear_convolution),
         LocalRule("integer_product", ("Gemm",), _product),
         LocalRule("integer_scale", ("QuantizeLinear",), _scale),
@@ -60,7 +71,11 @@ class _Quantized:
     zero: str
 
 
-def _convolution(edit: Edit, node: Node) -> Change | None:
+_Keeps = Callable[[Edit, _Quantized, Node, TensorType], bool]
+"""Is a convolution to stay one of floats?"""
+
+
+def _convolution(edit: Edit, node: Node, keeps: _Keeps) -> Change | None:
     data = edit.made_by(node.inputs[0], "DequantizeLinear")
     weight = edit.made_by(node.inputs[1], "DequantizeLinear")
     if data is None or weight is None:
@@ -72,7 +87,7 @@ def _convolution(edit: Edit, node: Node) -> Change | None:
     result = edit.static(node.outputs[0])
     if result is None or result.dtype != FLOAT32:
         return None
-    if _suits_winograd(edit, w, node, result):
+    if keeps(edit, w, node, result):
         return None
     factor = x.scale.astype(np.float64) * w.scale
     nodes = _integer_nodes(edit, node, x, w, factor, bias, node.outputs[0])
