@@ -12,6 +12,7 @@ import numpy as np
 
 from fusewise.codegen.candidates import candidates
 from fusewise.codegen.kernel import Argument, Kernel, Params
+from fusewise.codegen.llvm.boxes import routine_for
 from fusewise.codegen.target import Target
 from fusewise.errors import UnsupportedModel
 from fusewise.ir.graph import Graph
@@ -244,6 +245,8 @@ class _Assembler:
         for _, place, _ in (*reads, *writes):
             if place is not None:
                 self._touch(place.buffer)
+        for routine in filter(None, (routine_for(node, self.target) for node in work.nodes)):
+            self.kernels.setdefault(routine.symbol, routine)
         self.steps.append(HostStep(work.nodes, self.graph.opset, reads, writes, work.reasons, work.group))
 
     def _host_read(self, work: HostWork, value: str) -> tuple[str, Place | None, ValueType | None]:
@@ -254,8 +257,9 @@ class _Assembler:
                 self.objects[value] = constant.array
             return value, None, None
         kind = self.graph.tensor(value)
-        root, offset = found
-        return value, Place(self._buffer(root, self._root_bytes(root, value)), offset * kind.dtype.itemsize), kind
+        root, offset, strides = found
+        number = self._buffer(root, self._root_bytes(root, value))
+        return value, Place(number, offset * kind.dtype.itemsize, strides), kind
 
     def _host_write(self, value: str) -> tuple[str, Place | None, ValueType | None]:
         kind = self.graph.types.get(value)

@@ -60,13 +60,19 @@ def _host(lowered: Lowered, work: HostWork, memory: dict[str, np.ndarray]) -> No
         if value in graph.constants:
             feeds[value] = graph.constants[value].array
             continue
-        root, offset = (value, 0) if place is None else place
+        root, offset, strides = (value, 0, None) if place is None else place
         kind = graph.tensor(value)
-        feeds[value] = memory[root][offset : offset + kind.size].reshape(kind.dims)
+        if strides is None:
+            feeds[value] = memory[root][offset : offset + kind.size].reshape(kind.dims)
+        else:
+            steps = [stride * memory[root].itemsize for stride in strides]
+            feeds[value] = np.lib.stride_tricks.as_strided(memory[root][offset:], kind.dims, steps)
     for node in work.nodes:
         results = evaluate(node, feeds, graph.opset, graph.opsets)
         feeds.update((value, result) for value, result in zip(node.outputs, results, strict=True) if value)
-    memory.update((value, np.asarray(feeds[value]).reshape(-1)) for value in work.writes)
+    for value in work.writes:
+        storage = lowered.layout.storage.get(value)
+        memory[value if storage is None else storage.root] = np.asarray(feeds[value]).reshape(-1)
 
 
 def _view(operand: Operand, flat: np.ndarray) -> np.ndarray:

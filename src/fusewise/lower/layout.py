@@ -106,7 +106,7 @@ class _Planner:
 
     def _place(self, group: Group, value: str, kind: TensorType, on_host: bool) -> None:
         if on_host:
-            self.storage[value] = Storage(value, 0, row_major(kind.dims))
+            self.storage[value] = self._over(group, value) or Storage(value, 0, row_major(kind.dims))
         elif self.moves and value not in self.graph.output_set and value not in self.parents:
             found: dict[str, Storage] = {}
             if self._as_view(group, value, found) is not None:
@@ -114,6 +114,30 @@ class _Planner:
                 self.views.update(v for v, storage in found.items() if storage.root != v and v not in self.parents)
                 return
         self._place_root(value)
+
+    def _over(self, group: Group, value: str) -> Storage | None:
+        """The memory of what a ScatterND changes, when nobody reads any of that afterwards: then nothing need be copied."""
+        node = self.graph.nodes[self.graph.producer[value]]
+        source = self.storage.get(node.inputs[0]) if node.op == "ScatterND" and not node.domain else None
+        fixed = (*self.graph.inputs, *self.graph.constants)
+        if (
+            not self.moves
+            or source is None
+            or len(group.nodes) > 1
+            or source.root in fixed
+            or source.root in self.parents
+        ):
+            return None
+        same = self.graph.types[node.inputs[0]] == self.graph.types[value]
+        if not same or source.offset or not is_dense(source, self.graph.tensor(value).dims):
+            return None
+        if self.graph.tensor(source.root) != self.graph.tensor(value) or value in self.graph.output_set:
+            return None
+        alike = [other for other, storage in self.storage.items() if storage.root == source.root]
+        readers = {user for other in alike for user in self.graph.users[other]}
+        here = self.partition.group_of[group.nodes[0]]
+        late = any(self.partition.group_of[user] >= here and user not in group.nodes for user in readers)
+        return None if late or not self.graph.output_set.isdisjoint(alike) else source
 
     def _place_pieces(self, group: Group, concat: Node) -> None:
         """What the group itself puts into an assembled Concat is stored, in its place if it may be."""

@@ -1,7 +1,8 @@
 """The lowered program: plain data that the runtime turns into machine code, memory and threads.
 
 A native step is one kernel called by every worker on its share of the work. A host step runs the nodes of one group
-through the reference evaluator. Buffers are flat bytes; where they lie is decided here, so the runtime only allocates.
+through the reference evaluator, or through a kernel that takes shapes as data. Buffers are flat bytes; where they lie is
+decided here, so the runtime only allocates.
 """
 
 from __future__ import annotations
@@ -68,10 +69,14 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a kernel argument points: `offset` bytes into a buffer."""
+    """Where a kernel argument points: `offset` bytes into a buffer.
+
+    `strides`, in elements, are those of a host step's operand that does not lie in ONNX's own order.
+    """
 
     buffer: int
     offset: int = 0
+    strides: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -42,14 +42,14 @@ class TaskWork:
 class HostWork:
     """The nodes of one group for the reference evaluator, and why each.
 
-    `reads` gives, for each value read from outside, where it lies in ONNX's own order (root and offset in elements), or
-    None for a value that is not in native memory; `writes` are the results that others read.
+    `reads` gives, for each value read from outside, where it lies (root, offset in elements, and strides where these are not
+    ONNX's own), or None for a value that is not in native memory; `writes` are the results that others read.
     """
 
     nodes: tuple[Node, ...]
     reasons: tuple[str, ...]
     group: int
-    reads: dict[str, tuple[str, int] | None]
+    reads: dict[str, tuple[str, int, tuple[int, ...] | None] | None]
     writes: tuple[str, ...]
 
 
@@ -110,6 +110,15 @@ def lower_partition(partition: Partition, trace: Trace, *, exact: bool = False) 
         if value not in produced:
             work.append(lowering.output_copy(value, len(partition.groups)))
     return Lowered(graph, layout, tuple(work), partition.groups)
+
+
+def _reads_anywhere(nodes: tuple[Node, ...], value: str) -> bool:
+    """Do host nodes read a value just as well when it does not lie in ONNX's own order? RoiAlign likes channels last."""
+    return all(
+        node.op == "RoiAlign" and not node.domain and node.inputs[0] == value and value not in node.inputs[1:]
+        for node in nodes
+        if value in node.reads
+    )
 
 
 def _refine(partition: Partition, on_host: frozenset[int]) -> Partition:
@@ -252,21 +261,23 @@ class _Lowering:
         return not isinstance(kind, TensorType) or kind.dtype.kind in ("string", "complex")
 
     def host(self, group: Group, reasons: tuple[str, ...], position: int) -> list[TaskWork | HostWork]:
-        """A host step, after copies of the values that do not lie in ONNX's order."""
+        """A host step, after copies of the values that do not lie in ONNX's order and are wanted in it."""
         before: list[TaskWork | HostWork] = []
-        reads: dict[str, tuple[str, int] | None] = {}
+        reads: dict[str, tuple[str, int, tuple[int, ...] | None] | None] = {}
+        nodes, writes = group.members(self.graph), group.outputs(self.graph)
         for value in group.inputs(self.graph):
             storage = self.storage.get(value)
             if storage is None or value in self.graph.constants or self._is_object(value):
                 reads[value] = None
             elif is_dense(storage, self.graph.tensor(value).dims):
-                reads[value] = storage.root, storage.offset
+                reads[value] = storage.root, storage.offset, None
+            elif _reads_anywhere(nodes, value):
+                reads[value] = storage.root, storage.offset, storage.strides
             else:
                 root = f"dense:{position}:{value}"
                 there = Storage(root, 0, row_major(self.graph.tensor(value).dims))
                 before.append(self._copy(value, there, "Identity", position))
-                reads[value] = root, 0
-        nodes, writes = group.members(self.graph), group.outputs(self.graph)
+                reads[value] = root, 0, None
         return [*before, HostWork(nodes, reasons, position, reads, writes)]
 
     def output_copy(self, value: str, position: int) -> TaskWork:

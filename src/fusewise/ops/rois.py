@@ -5,11 +5,15 @@ ONNX's own take minutes on a detector of usual size. These do the same arithmeti
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-__all__ = ["detection_operators", "non_max_suppression", "roi_align"]
+__all__ = ["Choose", "chosen_boxes", "detection_operators", "non_max_suppression", "roi_align"]
+
+Choose = Callable[[np.ndarray, int, Any], np.ndarray]
+"""What `chosen_boxes` is."""
 
 
 def detection_operators() -> tuple[type[Any], ...]:
@@ -125,20 +129,33 @@ def _axis_weights(
 
 
 def non_max_suppression(
-    boxes: np.ndarray, scores: np.ndarray, most: int, overlap: float, least: float | None, centred: bool
+    boxes: np.ndarray,
+    scores: np.ndarray,
+    most: int,
+    overlap: float,
+    least: float | None,
+    centred: bool,
+    choose: Choose | None = None,
 ) -> np.ndarray:
     """Rows (image, class, box) int64 [n, 3] of boxes that no better box of their class overlaps by more than `overlap`.
 
     `boxes` [images, n, 4], `scores` [images, classes, n]; at most `most` of a class, the best first, of equal scores the
-    first. Boxes whose score is not above `least` never count.
+    first. Boxes whose score is not above `least` never count. `choose` may do the work of `chosen_boxes`.
     """
-    found: list[tuple[int, int, int]] = []
+    chosen = chosen_boxes if choose is None else choose
+    found = [np.empty((0, 3), np.int64)]
     for image in range(len(boxes)):
         corners = _corners(boxes[image], centred)
         for kind in range(scores.shape[1]):
-            chosen = _chosen(corners, scores[image, kind], most, overlap, least)
-            found.extend((image, kind, int(box)) for box in chosen)
-    return np.array(found, np.int64).reshape(-1, 3)
+            order = _order(scores[image, kind], least)
+            low0, high0, low1, high1 = corners[:, order]
+            best_first = np.stack((low0, high0, low1, high1, (high0 - low0) * (high1 - low1)))
+            kept = order[chosen(best_first, most, scores.dtype.type(overlap))]
+            rows = np.empty((len(kept), 3), np.int64)
+            rows[:] = image, kind, 0
+            rows[:, 2] = kept
+            found.append(rows)
+    return np.concatenate(found)
 
 
 def _corners(boxes: np.ndarray, centred: bool) -> np.ndarray:
@@ -150,18 +167,25 @@ def _corners(boxes: np.ndarray, centred: bool) -> np.ndarray:
     return np.stack((np.minimum(a, c), np.maximum(a, c), np.minimum(b, d), np.maximum(b, d)))
 
 
-def _chosen(corners: np.ndarray, scores: np.ndarray, most: int, overlap: float, least: float | None) -> list[int]:
-    order = np.argsort(-scores, kind="stable")
-    if least is not None:
-        order = order[scores[order] > least]
-    low0, high0, low1, high1 = corners[:, order]
-    areas = (high0 - low0) * (high1 - low1)
-    limit = scores.dtype.type(overlap)
-    alive = np.arange(len(order))
+def _order(scores: np.ndarray, least: float | None) -> np.ndarray:
+    """Boxes that count, the best first, of equal ones the first."""
+    if least is None:
+        return np.argsort(-scores, kind="stable")
+    counting = np.flatnonzero(scores > least)
+    return counting[np.argsort(-scores[counting], kind="stable")]
+
+
+def chosen_boxes(best_first: np.ndarray, most: int, limit: Any) -> np.ndarray:
+    """Positions int64, ascending, of at most `most` boxes that none chosen before overlaps by more than `limit`.
+
+    `best_first` [5, n] has the bounds of the first axis, of the second, and the areas.
+    """
+    low0, high0, low1, high1, areas = best_first
+    alive = np.arange(best_first.shape[1])
     chosen: list[int] = []
     while alive.size and len(chosen) < most:
         best, alive = alive[0], alive[1:]
-        chosen.append(int(order[best]))
+        chosen.append(int(best))
         side0 = np.minimum(high0[best], high0[alive]) - np.maximum(low0[best], low0[alive])
         side1 = np.minimum(high1[best], high1[alive]) - np.maximum(low1[best], low1[alive])
         shared = np.maximum(side0, 0) * np.maximum(side1, 0)
@@ -169,4 +193,4 @@ def _chosen(corners: np.ndarray, scores: np.ndarray, most: int, overlap: float, 
         with np.errstate(divide="ignore", invalid="ignore"):
             apart = ~((shared > 0) & (shared / joined > limit))
         alive = alive[apart]
-    return chosen
+    return np.array(chosen, np.int64)

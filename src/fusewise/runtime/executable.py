@@ -19,7 +19,7 @@ import numpy as np
 
 from fusewise.codegen.target import Target
 from fusewise.ir.types import TensorType
-from fusewise.lower.program import Buffer, KernelCode, NativeStep, Port, Program
+from fusewise.lower.program import Buffer, KernelCode, NativeStep, Place, Port, Program
 from fusewise.runtime.arena import address_of, aligned_block, check_memory
 from fusewise.runtime.cache import KernelCache
 from fusewise.runtime.compile import DEFAULT_LEVEL, compile_many
@@ -242,7 +242,7 @@ def _machine(contents: Contents, library: Library, workers: int) -> _Machine:
         if rows:
             parts.append(_Stretch(number - len(rows), step_table(rows)))
         rows = []
-        parts.append((number, host_call(step, program)))
+        parts.append((number, host_call(step, program, library.addresses, workers)))
     if rows:
         parts.append(_Stretch(len(program.steps) - len(rows), step_table(rows)))
     fixed = {buffer: tuple(found) for buffer, found in patches.items()}
@@ -351,7 +351,7 @@ class Executable:
         if self._machine.program.buffers[port.buffer].kind == "output":
             return caller[port.buffer]
         assert isinstance(port.type, TensorType)
-        return Memory(self._machine.memory, caller).view(port.buffer, 0, port.type).copy()
+        return Memory(self._machine.memory, caller).view(Place(port.buffer), port.type).copy()
 
 
 def _call(

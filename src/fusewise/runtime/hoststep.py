@@ -1,4 +1,4 @@
-"""Host steps: the nodes of one group on ONNX's reference evaluator, between native stretches.
+"""Host steps: the nodes of one group on ONNX's reference evaluator, or what is better than it, between native stretches.
 
 Static tensors are read from and written to the program's memory; sequences, optionals, strings and tensors of unknown shape
 live as Python objects for the length of one run.
@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from fusewise.errors import FusewiseError, UnsupportedModel
+from fusewise.ir.graph import Node
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.lower.program import HostStep, Place, Program
 from fusewise.ops.evaluate import Evaluator, evaluator
+from fusewise.runtime.host_native import Writer, native_evaluator, writer_of
 
 __all__ = ["HostCall", "Memory", "host_call"]
 
@@ -27,11 +29,14 @@ class Memory:
     own: tuple[np.ndarray | None, ...]
     caller: Mapping[int, np.ndarray]
 
-    def view(self, buffer: int, offset: int, kind: TensorType) -> np.ndarray:
-        """The tensor of type `kind` that lies `offset` bytes into a buffer."""
-        block = self.own[buffer]
-        flat = self.caller[buffer].reshape(-1).view(np.uint8) if block is None else block
-        return flat[offset : offset + kind.nbytes].view(kind.dtype.numpy).reshape(kind.dims)
+    def view(self, place: Place, kind: TensorType) -> np.ndarray:
+        """The tensor of type `kind` that lies at a place."""
+        block = self.own[place.buffer]
+        flat = self.caller[place.buffer].reshape(-1).view(np.uint8) if block is None else block
+        if place.strides is None:
+            return flat[place.offset : place.offset + kind.nbytes].view(kind.dtype.numpy).reshape(kind.dims)
+        strides = [stride * kind.dtype.itemsize for stride in place.strides]
+        return np.ndarray(kind.dims, kind.dtype.numpy, flat.data, place.offset, strides)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,46 +71,66 @@ class _Member:
 
 @dataclass(frozen=True)
 class HostCall:
-    """A host step ready to run. `keeps` says that a result outlives the memory it may share with an operand."""
+    """A host step ready to run. `writer`, if there is one, puts the one result straight where it belongs."""
 
     label: str
     group: int
     members: tuple[_Member, ...]
     reads: tuple[tuple[str, Place | None, ValueType | None], ...]
     writes: tuple[tuple[_Member, str, Place | None, ValueType | None], ...]
-    keeps: bool
+    writer: Writer | None = None
 
     def run(self, memory: Memory, objects: dict[str, Any]) -> None:
         """Evaluate the nodes on operands from `memory` and `objects`, and put there what is wanted of their results."""
-        values = {read[0]: self._operand(read, memory, objects) for read in self.reads}
+        values = {read[0]: _operand(read, memory, objects) for read in self.reads}
+        if self.writer is not None and self._written(self.writer, values, memory):
+            return
+        views = [values[name] for name, place, _ in self.reads if place is not None]
         for member in self.members:
             member.run(values)
         for member, name, place, kind in self.writes:
             if place is None or not isinstance(kind, TensorType):
-                objects[name] = values[name]
+                objects[name] = _apart(values[name], views)
             else:
-                memory.view(place.buffer, place.offset, kind)[...] = member.checked(np.asarray(values[name]), kind)
+                memory.view(place, kind)[...] = member.checked(np.asarray(values[name]), kind)
 
-    def _operand(
-        self, read: tuple[str, Place | None, ValueType | None], memory: Memory, objects: Mapping[str, Any]
-    ) -> Any:
-        name, place, kind = read
+    def _written(self, writer: Writer, values: Mapping[str, Any], memory: Memory) -> bool:
+        ((member, _, place, kind),) = self.writes
         if place is None or not isinstance(kind, TensorType):
-            return objects[name]
-        view = memory.view(place.buffer, place.offset, kind)
-        if self.keeps:
-            return view.copy()
-        view.flags.writeable = False
-        return view
+            return False
+        return writer([values[name] for name in member.reads], memory.view(place, kind))
 
 
-def host_call(step: HostStep, program: Program) -> HostCall:
-    """Prepare a host step; raises `UnsupportedModel` when ONNX has no evaluator for an operator."""
-    members = tuple(
-        _Member(node.label, node.op, evaluator(node, step.opset, program.opsets), node.reads, node.outputs)
-        for node in step.nodes
-    )
+def _operand(read: tuple[str, Place | None, ValueType | None], memory: Memory, objects: Mapping[str, Any]) -> Any:
+    name, place, kind = read
+    if place is None or not isinstance(kind, TensorType):
+        return objects[name]
+    view = memory.view(place, kind)
+    view.flags.writeable = False
+    return view
+
+
+def _apart(value: Any, views: list[Any]) -> Any:
+    """A result that outlives the step: copied where it may share memory with one of `views`, which does not."""
+    if isinstance(value, list):
+        return [_apart(item, views) for item in value]
+    shared = isinstance(value, np.ndarray) and any(np.may_share_memory(value, view) for view in views)
+    return value.copy() if shared else value
+
+
+def host_call(step: HostStep, program: Program, addresses: Mapping[str, int], workers: int) -> HostCall:
+    """Prepare a host step; raises `UnsupportedModel` when ONNX has no evaluator for an operator.
+
+    `addresses` has the program's native code by symbol, which `workers` workers may run.
+    """
+
+    def member(node: Node) -> _Member:
+        reference = evaluator(node, step.opset, program.opsets)
+        evaluate = native_evaluator(node, step.opset, addresses, workers, reference)
+        return _Member(node.label, node.op, evaluate, node.reads, node.outputs)
+
+    members = tuple(member(node) for node in step.nodes)
     maker = {name: member for member in members for name in member.writes}
     writes = tuple((maker[name], name, place, kind) for name, place, kind in step.writes)
-    keeps = any(place is None for _, place, _ in step.writes)
-    return HostCall(step.label, step.group, members, step.reads, writes, keeps)
+    writer = writer_of(step.nodes[0]) if len(step.nodes) == len(writes) == 1 else None
+    return HostCall(step.label, step.group, members, step.reads, writes, writer)

@@ -147,14 +147,18 @@ def _operand(operand: Operand) -> list[Any]:
     name, place, kind = operand
     return [
         name,
-        None if place is None else [place.buffer, place.offset],
+        None if place is None else [place.buffer, place.offset, place.strides],
         None if kind is None else type_to_json(kind),
     ]
 
 
 def _operand_from(found: list[Any]) -> Operand:
     name, place, kind = found
-    return name, None if place is None else Place(*place), None if kind is None else type_from_json(kind)
+    return name, None if place is None else _place_from(*place), None if kind is None else type_from_json(kind)
+
+
+def _place_from(buffer: int, offset: int, strides: list[int] | None = None) -> Place:
+    return Place(buffer, offset, None if strides is None else tuple(strides))
 
 
 def _text(data: bytes) -> str:

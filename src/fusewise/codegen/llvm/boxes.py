@@ -1,0 +1,249 @@
+"""Native code for what host steps do with boxes: RoiAlign and the choice of NonMaxSuppression, each one function for all shapes.
+
+How many boxes there are is only known while a model runs, so these functions take everything as data. They follow the kernels'
+convention: they run on the same workers, and their code lies in the same cache and in the same files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from fusewise.codegen.kernel import Argument
+from fusewise.codegen.llvm.emit import Function, Int, Value, vector
+from fusewise.codegen.llvm.gemm_entry import enter
+from fusewise.codegen.target import Target
+from fusewise.ir.graph import Node
+from fusewise.lower.program import KernelCode
+
+__all__ = [
+    "ALIGN_ARGUMENTS",
+    "ALIGN_BOXES",
+    "ALIGN_HEADER",
+    "CHOOSE_ARGUMENTS",
+    "CHOOSE_BOXES",
+    "CHOOSE_HEADER",
+    "CHUNK",
+    "LANES",
+    "align_boxes",
+    "choose_boxes",
+    "routine_for",
+]
+
+ALIGN_BOXES = "host_align_boxes"
+"""The symbol of `align_boxes`."""
+
+ALIGN_ARGUMENTS = (
+    *("target", "source", "scratch", "header", "images"),
+    *("row_starts", "row_taps", "row_offsets", "row_weights"),
+    *("column_starts", "column_taps", "column_offsets", "column_weights"),
+)
+"""Pointers: float32 [boxes, channels, rows, columns] to fill, the features with channels side by side, `CHUNK` floats a cell for
+each worker, `ALIGN_HEADER`, i64 offset of each box's image; then for each axis, by box, where its taps begin and how many a cell
+has (i64), and by tap what it adds to the address, in elements (i64), and its share (float32)."""
+
+ALIGN_HEADER = ("boxes", "rows", "columns", "channels")
+"""i64 words."""
+
+CHOOSE_BOXES = "host_choose_boxes"
+"""The symbol of `choose_boxes`."""
+
+CHOOSE_ARGUMENTS = ("sorted", "chosen", "found", "count", "limit", "header")
+"""Pointers: float32 [5, boxes], the best box first: bounds of both axes as `low0, high0, low1, high1`, and area; float32 [5, room]
+that begins as boxes without extent; i64 [room] for the chosen boxes' positions; i64 [1] for how many there are; float32 [1];
+`CHOOSE_HEADER`."""
+
+CHOOSE_HEADER = ("boxes", "room", "most")
+"""i64 words; `room` is a multiple of `LANES` and at least `most`."""
+
+LANES = 16
+"""Channels, or chosen boxes, that are handled together; LLVM splits them where registers are shorter."""
+
+CHUNK = 4 * LANES
+"""Channels whose results wait in scratch memory until they are written in ONNX's order."""
+
+_FLOATS = vector("float", LANES)
+
+Pointers = Mapping[str, Value]
+
+
+def routine_for(node: Node, target: Target) -> KernelCode | None:
+    """The native code that helps a host step with this node, if there is any."""
+    if node.domain or node.op not in ("RoiAlign", "NonMaxSuppression"):
+        return None
+    return align_boxes(target) if node.op == "RoiAlign" else choose_boxes(target)
+
+
+def align_boxes(target: Target) -> KernelCode:
+    """Every cell's sum over its row taps and column taps of the pixel times both shares."""
+
+    def build() -> str:
+        module, f, at, worker, workers = enter(ALIGN_BOXES, [Argument(name) for name in ALIGN_ARGUMENTS])
+        words = _words(f, at["header"], ALIGN_HEADER)
+        cells = f.mul(words["rows"], words["columns"])
+        scratch = f.at(at["scratch"], f.mul(worker, f.mul(cells, CHUNK)))
+        low = f.udiv(f.mul(words["boxes"], worker), workers)
+        high = f.udiv(f.mul(words["boxes"], f.add(worker, 1)), workers)
+
+        def box(number: Value, _: object) -> None:
+            source = f.at(at["source"], _entry(f, at["images"], number))
+            there = f.at(at["target"], f.mul(number, f.mul(words["channels"], cells)))
+            done: Int = 0
+            for width in (CHUNK, LANES, 1):
+                end = f.mul(f.udiv(words["channels"], width), width)
+
+                def chunk(channel: Value, _: object, width: int = width) -> None:
+                    _cells(f, target, at, words, number, f.at(source, channel), scratch, width)
+                    _turned(f, scratch, f.at(there, f.mul(channel, cells)), cells, width)
+
+                f.loop(done, end, width, chunk, rolled=True)
+                done = end
+
+        f.loop(low, high, 1, box, rolled=True)
+        f.give_back()
+        return module.text()
+
+    return KernelCode(ALIGN_BOXES, f"{ALIGN_BOXES}|{LANES}|{CHUNK}|{target.key}", build)
+
+
+def _cells(
+    f: Function,
+    target: Target,
+    at: Pointers,
+    words: Pointers,
+    box: Value,
+    source: Value,
+    scratch: Value,
+    width: int,
+) -> None:
+    """`width` channels from `source` on of all cells of a box: scratch[row, column, channel]."""
+    lanes = min(width, LANES)
+    kind = vector("float", lanes)
+    row_taps, row_start = _entry(f, at["row_taps"], box), _entry(f, at["row_starts"], box)
+    column_taps, column_start = _entry(f, at["column_taps"], box), _entry(f, at["column_starts"], box)
+
+    def tap(share: Value, here: Value, k: Value, sums: tuple[Value, ...]) -> list[Value]:
+        pixel = f.at(here, _entry(f, at["column_offsets"], k))
+        both = f.splat(f.fmul(share, f.load("float", f.at(at["column_weights"], k))), lanes)
+        loaded = [f.load(kind, f.at(pixel, number * lanes)) for number in range(len(sums))]
+        if target.fma:
+            return [f.fma(both, value, total) for value, total in zip(loaded, sums, strict=True)]
+        return [f.fadd(f.fmul(both, value), total) for value, total in zip(loaded, sums, strict=True)]
+
+    def row_tap(first: Int, last: Int, k: Value, sums: tuple[Value, ...]) -> tuple[Value, ...]:
+        share = f.load("float", f.at(at["row_weights"], k))
+        here = f.at(source, _entry(f, at["row_offsets"], k))
+        return f.loop(first, last, 1, lambda column, inner: tap(share, here, column, inner), sums, rolled=True)
+
+    def cell(row: Value, column: Value) -> None:
+        upper, left = f.add(row_start, f.mul(row, row_taps)), f.add(column_start, f.mul(column, column_taps))
+        lower, right = f.add(upper, row_taps), f.add(left, column_taps)
+        zeros = [f.constant(0.0, kind)] * (width // lanes)
+        sums = f.loop(upper, lower, 1, lambda k, sums: row_tap(left, right, k, sums), zeros, rolled=True)
+        there = f.at(scratch, f.mul(f.add(f.mul(row, words["columns"]), column), width))
+        for number, total in enumerate(sums):
+            f.store(total, f.at(there, number * lanes))
+
+    def row(number: Value, _: object) -> None:
+        f.loop(0, words["columns"], 1, lambda column, _: cell(number, column), rolled=True)
+
+    f.loop(0, words["rows"], 1, row, rolled=True)
+
+
+def _turned(f: Function, scratch: Value, there: Value, cells: Int, width: int) -> None:
+    """there[channel, cell] = scratch[cell, channel]."""
+
+    def channel(number: Value, _: object) -> None:
+        source, line = f.at(scratch, number), f.at(there, f.mul(number, cells))
+
+        def cell(k: Value, _: object) -> None:
+            f.store(f.load("float", f.at(source, f.mul(k, width))), f.at(line, k))
+
+        f.loop(0, cells, 1, cell)
+
+    f.loop(0, width, 1, channel, rolled=True)
+
+
+def choose_boxes(target: Target) -> KernelCode:
+    """Boxes from the best on, unless one chosen before overlaps by more than the limit; one worker does it all.
+
+    A box is compared with those chosen, not those chosen with all the rest: the same comparisons, and a box that is out is done
+    with. Bounds that are no numbers overlap nothing, since their area is none either.
+    """
+
+    def build() -> str:
+        module, f, at, _, _ = enter(CHOOSE_BOXES, [Argument(name) for name in CHOOSE_ARGUMENTS])
+        words = _words(f, at["header"], CHOOSE_HEADER)
+        limit = f.splat(f.load("float", at["limit"]), LANES)
+
+        def box(number: Value, carried: tuple[Value, ...]) -> tuple[Value, ...]:
+            (count,) = carried
+            ours = [f.load("float", f.at(at["sorted"], f.add(f.mul(words["boxes"], k), number))) for k in range(5)]
+
+            def examined() -> tuple[Value, ...]:
+                beaten = _beaten(f, at["chosen"], words["room"], count, [f.splat(x, LANES) for x in ours], limit)
+                return f.when(beaten, lambda: (count,), lambda: (kept(),))
+
+            def kept() -> Value:
+                for k, value in enumerate(ours):
+                    f.store(value, f.at(at["chosen"], f.add(f.mul(words["room"], k), count)))
+                f.store(number, f.at(at["found"], count, "i64"))
+                return f.i64(f.add(count, 1))
+
+            return f.when(f.compare("icmp slt", count, words["most"]), examined, lambda: (count,))
+
+        (count,) = f.loop(0, words["boxes"], 1, box, [f.i64(0)], rolled=True)
+        f.store(count, at["count"])
+        f.give_back()
+        return module.text()
+
+    return KernelCode(CHOOSE_BOXES, f"{CHOOSE_BOXES}|{LANES}|{target.key}", build)
+
+
+def _beaten(f: Function, chosen: Value, room: Value, count: Value, ours: list[Value], limit: Value) -> Value:
+    """Does one of the first `count` chosen boxes overlap ours too much? Looks no further than the first that does."""
+    position, answer = f.alloca("i64"), f.alloca("i1")
+    f.store(f.i64(0), position)
+    f.store(f.constant(False, "i1"), answer, align=1)
+    head, body, step, done = (f.label(stem) for stem in ("more", "compare", "next", "known"))
+    f.branch(head)
+    f.start(head)
+    at = f.load("i64", position)
+    f.branch_if(f.compare("icmp slt", at, count), body, done)
+    f.start(body)
+    theirs = [f.load(_FLOATS, f.at(chosen, f.add(f.mul(room, k), at))) for k in range(5)]
+    over = _overlap(f, theirs, ours, limit)
+    found = f.compare("icmp ne", f.emit(f"i{LANES}", f"bitcast {over} to i{LANES}"), Value("0", f"i{LANES}"))
+    f.store(found, answer, align=1)
+    f.branch_if(found, done, step)
+    f.start(step)
+    f.store(f.i64(f.add(at, LANES)), position)
+    f.branch(head)
+    f.start(done)
+    return f.load("i1", answer, align=1)
+
+
+def _overlap(f: Function, theirs: list[Value], ours: list[Value], limit: Value) -> Value:
+    """Is what two boxes share, divided by what they cover together, more than the limit? Lane by lane."""
+    zero = f.constant(0.0, _FLOATS)
+    less, more = partial(_picked, f, "fcmp olt"), partial(_picked, f, "fcmp ogt")
+
+    def side(low: int, high: int) -> Value:
+        return more(f.fsub(less(theirs[high], ours[high]), more(theirs[low], ours[low])), zero)
+
+    shared = f.fmul(side(0, 1), side(2, 3))
+    joined = f.fsub(f.fadd(theirs[4], ours[4]), shared)
+    part = f.compare("fcmp ogt", f.binary("fdiv", shared, joined), limit)
+    return f.binary("and", f.compare("fcmp ogt", shared, zero), part)
+
+
+def _picked(f: Function, predicate: str, a: Value, b: Value) -> Value:
+    return f.select(f.compare(predicate, a, b), a, b)
+
+
+def _words(f: Function, header: Value, names: tuple[str, ...]) -> dict[str, Value]:
+    return {name: f.load("i64", f.at(header, k, "i64")) for k, name in enumerate(names)}
+
+
+def _entry(f: Function, table: Value, k: Int) -> Value:
+    return f.load("i64", f.at(table, k, "i64"))

@@ -1,0 +1,223 @@
+"""Nodes of host steps that have better than the reference evaluator: native code where it fits, results written where they belong.
+
+The native functions are kernels of the program (`codegen.llvm.boxes`), so they come with it, from the cache or from a file.
+Where one does not fit the operands, the reference evaluator is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fusewise.codegen.llvm.boxes import (
+    ALIGN_ARGUMENTS,
+    ALIGN_BOXES,
+    CHOOSE_ARGUMENTS,
+    CHOOSE_BOXES,
+    CHUNK,
+    LANES,
+)
+from fusewise.ir.graph import Node
+from fusewise.ops.evaluate import Evaluator
+from fusewise.ops.rois import non_max_suppression
+from fusewise.ops.selection import scatter
+from fusewise.runtime.arena import address_of
+from fusewise.runtime.threads import shared_pool, step_table
+
+__all__ = ["Writer", "aligned", "chosen", "native_evaluator", "writer_of"]
+
+Writer = Callable[[Sequence[Any], np.ndarray], bool]
+"""Takes operands and the memory of the one result, and fills it; False when it cannot, and has done nothing."""
+
+_FIRST_OPSET = 16
+"""Since when RoiAlign says how coordinates are meant."""
+
+
+def writer_of(node: Node) -> Writer | None:
+    """A function that writes the node's result straight to where it belongs, for operators that have one."""
+    if node.domain or node.op != "ScatterND" or node.attribute("reduction", "none") != "none":
+        return None
+
+    def write(operands: Sequence[Any], into: np.ndarray) -> bool:
+        data, indices, updates = operands
+        return scatter(data, indices, updates, into)
+
+    return write
+
+
+def native_evaluator(
+    node: Node, opset: int, addresses: Mapping[str, int], workers: int, reference: Evaluator
+) -> Evaluator:
+    """`reference` for `node`, or native code where `addresses` has it and the operands fit."""
+    if not node.domain and node.op == "RoiAlign" and ALIGN_BOXES in addresses and opset >= _FIRST_OPSET:
+        return _roi_align(node, addresses[ALIGN_BOXES], workers, reference)
+    if not node.domain and node.op == "NonMaxSuppression" and CHOOSE_BOXES in addresses:
+        return _non_max_suppression(node, addresses[CHOOSE_BOXES], reference)
+    return reference
+
+
+# --- RoiAlign ---------------------------------------------------------------------------------------------------------
+
+
+def _roi_align(node: Node, address: int, workers: int, reference: Evaluator) -> Evaluator:
+    size = (node.attribute("output_height", 1), node.attribute("output_width", 1))
+    half_pixel = node.attribute("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    mean = node.attribute("mode", "avg") == "avg"
+
+    def run(*operands: Any) -> list[Any]:
+        features, boxes, images = operands
+        fit = features.dtype == boxes.dtype == np.float32 and features.size and boxes.shape == (len(images), 4)
+        if not mean or not fit or (len(images) and not 0 <= images.min() <= images.max() < len(features)):
+            return reference(*operands)
+        found = aligned(
+            features,
+            boxes,
+            images,
+            size=size,
+            sampling_ratio=node.attribute("sampling_ratio", 0),
+            spatial_scale=node.attribute("spatial_scale", 1.0),
+            half_pixel=half_pixel,
+            address=address,
+            workers=workers,
+        )
+        return [found]
+
+    return run
+
+
+def aligned(
+    features: np.ndarray,
+    boxes: np.ndarray,
+    images: np.ndarray,
+    *,
+    size: tuple[int, int],
+    sampling_ratio: int,
+    spatial_scale: float,
+    half_pixel: bool,
+    address: int,
+    workers: int,
+) -> np.ndarray:
+    """`ops.rois.roi_align` by native code at `address`, for float32 features that are not empty and images that exist.
+
+    Features [images, channels, height, width] whose channels lie side by side are read where they are.
+    """
+    if features.strides[1] != features.itemsize or any(stride % features.itemsize for stride in features.strides):
+        features = np.ascontiguousarray(features.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    count, channels = len(boxes), features.shape[1]
+    found = np.empty((count, channels, *size), np.float32)
+    per_image, _, per_row, per_column = (stride // features.itemsize for stride in features.strides)
+    left, top, right, bottom = boxes.T * np.float32(spatial_scale) - np.float32(0.5 if half_pixel else 0.0)
+    axis = partial(_taps, sampling_ratio=sampling_ratio, at_least_one=not half_pixel)
+    tables: dict[str, np.ndarray] = {
+        "target": found,
+        "source": features,
+        "scratch": np.empty(workers * size[0] * size[1] * CHUNK, np.float32),
+        "header": np.array([count, *size, channels], np.int64),
+        "images": images.astype(np.int64) * per_image,
+        **_named("row", axis(top, bottom, size[0], features.shape[2], per_row)),
+        **_named("column", axis(left, right, size[1], features.shape[3], per_column)),
+    }
+    words = np.array([address_of(tables[name]) for name in ALIGN_ARGUMENTS], np.int64)
+    shared_pool().run(step_table([(address, address_of(words), False)]), workers)
+    return found
+
+
+def _named(axis: str, tables: tuple[np.ndarray, ...]) -> dict[str, np.ndarray]:
+    return {
+        f"{axis}_{part}": table for part, table in zip(("starts", "taps", "offsets", "weights"), tables, strict=True)
+    }
+
+
+def _taps(
+    begin: np.ndarray,
+    end: np.ndarray,
+    cells: int,
+    length: int,
+    stride: int,
+    *,
+    sampling_ratio: int,
+    at_least_one: bool,
+) -> tuple[np.ndarray, ...]:
+    """What the cells of each box read along an axis of `length` pixels, `stride` elements apart.
+
+    By box, where its taps begin and how many each of its cells has; by tap (box, cell, sample, lower or upper pixel), its
+    offset in elements and its share. `begin` and `end` [boxes] are float32.
+    """
+    extent = np.maximum(end - begin, np.float32(1)) if at_least_one else end - begin
+    if sampling_ratio > 0:
+        samples = np.full(len(begin), sampling_ratio, np.int64)
+    else:
+        wanted = np.ceil(extent / np.float32(cells))
+        samples = np.where(np.isfinite(wanted), np.maximum(wanted, 0), 0).astype(np.int64)
+    ends = np.cumsum(samples * (2 * cells))
+    starts = ends - samples * (2 * cells)
+    total = int(ends[-1]) if len(ends) else 0
+    offsets, weights = np.empty(total, np.int64), np.empty(total, np.float32)
+    for count in np.unique(samples[samples > 0]):
+        these = np.flatnonzero(samples == count)
+        steps = np.arange(cells)[:, None] + (np.arange(count) + 0.5)[None] / count
+        step = (extent[these] / np.float32(cells))[:, None, None]
+        points = begin[these][:, None, None] + steps.astype(np.float32) * step
+        inside = (points >= -1) & (points <= length)
+        points = np.clip(np.where(inside, points, 0), 0, length - 1)
+        low = np.floor(points)
+        share = np.stack((1 - (points - low), points - low), axis=-1)
+        pixels = low.astype(np.int64)
+        both = np.stack((pixels, np.minimum(pixels + 1, length - 1)), axis=-1) * stride
+        places = starts[these][:, None] + np.arange(2 * cells * int(count))
+        offsets[places] = both.reshape(len(these), -1)
+        weights[places] = (np.where(inside[..., None], share, 0) / np.float32(count)).reshape(len(these), -1)
+    return starts, 2 * samples, offsets, weights
+
+
+# --- NonMaxSuppression ------------------------------------------------------------------------------------------------
+
+
+def _non_max_suppression(node: Node, address: int, reference: Evaluator) -> Evaluator:
+    present = [place for place, name in enumerate(node.inputs) if name]
+    centred = bool(node.attribute("center_point_box", 0))
+
+    def run(*operands: Any) -> list[Any]:
+        given = dict(zip(present, operands, strict=True))
+        boxes, scores = given[0], given[1]
+        if not boxes.dtype == scores.dtype == np.float32:
+            return reference(*operands)
+        most, overlap, least = (
+            None if x is None or not x.size else x.reshape(-1)[0] for x in (given.get(place) for place in (2, 3, 4))
+        )
+        found = non_max_suppression(
+            boxes,
+            scores,
+            0 if most is None else int(most),
+            0.0 if overlap is None else float(overlap),
+            None if least is None else float(least),
+            centred,
+            partial(chosen, address=address),
+        )
+        return [found]
+
+    return run
+
+
+def chosen(best_first: np.ndarray, most: int, limit: Any, *, address: int) -> np.ndarray:
+    """`ops.rois.chosen_boxes` by native code at `address`, for float32 [5, boxes]."""
+    count = best_first.shape[1]
+    most = max(0, min(most, count))
+    room = -(-most // LANES) * LANES
+    begin = np.zeros((5, room), np.float32)
+    begin[0::2], begin[1::2] = np.inf, -np.inf
+    found, number = np.empty(room, np.int64), np.zeros(1, np.int64)
+    tables: dict[str, np.ndarray] = {
+        "sorted": np.ascontiguousarray(best_first, np.float32),
+        "chosen": begin,
+        "found": found,
+        "count": number,
+        "limit": np.array([limit], np.float32),
+        "header": np.array([count, room, most], np.int64),
+    }
+    words = np.array([address_of(tables[name]) for name in CHOOSE_ARGUMENTS], np.int64)
+    shared_pool().run(step_table([(address, address_of(words), False)]), 1)
+    return found[: number[0]]
