@@ -156,6 +156,7 @@ def test_volumes(run_kernel, target):
         ((1, 4, 40, 40), (1, 4, 20, 20), "linear", False),  # every row of the source is needed for one row only
         ((1, 4, 20, 40), (1, 4, 40, 40), "linear", False),  # rows are read as they are
         ((1, 4, 20, 20), (1, 4, 40, 40), "nearest", False),
+        ((1, 16, 20, 20), (1, 16, 40, 40), "linear", True),  # whole vectors are read, and each row is needed twice only
         ((1, 1, 4, 2), (1, 1, 8, 3), "linear", False),  # a row is shorter than a vector
         ((1, 512, 20, 512), (1, 512, 40, 1024), "linear", True),  # rows do not fit the cache
     ],

@@ -319,6 +319,21 @@ def test_refuses_an_anchor_and_foreign_dtypes(target):
     assert ANY_NEST.accepts(Task((2,), (), (), anchor), target) is not None
 
 
+@pytest.mark.parametrize("pixels, scattered", [(56 * 56, True), (64 * 64, False)])
+def test_stores_are_not_scattered_over_a_few_sets_of_the_cache(run_kernel, pixels, scattered):
+    at = indices(2)
+    value = load("in0", FLOAT32, at) + load("in1", FLOAT32, at)
+    first, second = (Operand(name, FLOAT32, (64, pixels), (1, 64)) for name in ("in0", "in1"))
+    task = Task(
+        (64, pixels), (first, second, Operand("out0", FLOAT32, (64, pixels), (pixels, 1))), (Store("out0", at, value),)
+    )
+    text = ANY_NEST.build(task, TARGETS[0], {}, "kernel")
+    assert ("store <16 x float>" not in text) == scattered
+    rng = np.random.default_rng(0)
+    arrays = {name: samples(rng, FLOAT32, 64 * pixels) for name in ("in0", "in1", "out0")}
+    check(run_kernel, task, arrays, workers=2)
+
+
 @pytest.mark.parametrize("generic", TARGETS, ids=lambda t: t.name)
 @pytest.mark.parametrize("name", ["float32", "float64", "float16", "uint8"])
 def test_every_target_gets_valid_code_without_library_calls(generic, name):

@@ -21,9 +21,10 @@ import numpy as np
 
 from fusewise.codegen.kernel import Argument, Kernel, Params
 from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.llvm.emit import Function, Int, Module, Value
 from fusewise.codegen.llvm.gemm_entry import enter, scratch_of
 from fusewise.codegen.llvm.loops import free_axes
+from fusewise.codegen.llvm.memory import access_of
 from fusewise.codegen.llvm.nest import emit_nest, share, unsupported
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, DType
@@ -152,13 +153,17 @@ def _blend_of(task: Task, target: Target, node: Expr, order: tuple[int, ...]) ->
     template = templates.pop()
     if templates or name in free_axes(template) or not _computes(template):
         return None
-    slots = _slots(known, name, task.extents[axis])
     position = order.index(axis)
-    blend = _Blend(axis, reads, known, template, slots, order[:position], order[position + 1 :])
-    own = {f"i{k}" for k in (*blend.outer, *blend.inner)} | {_ROW}
-    long_enough = math.prod(task.extents[k] for k in blend.inner) >= target.lanes
+    inner = order[position + 1 :]
+    if math.prod(task.extents[k] for k in inner) < target.lanes:
+        return None
+    innermost = next(k for k in reversed(inner) if task.extents[k] > 1)
+    least = 3.0 if _is_contiguous(task, target, template, innermost) else 2 / 3
+    slots = _slots(known, name, task.extents[axis], least)
+    blend = _Blend(axis, reads, known, template, slots, order[:position], inner)
+    own = {f"i{k}" for k in order if k != axis} | {_ROW}
     fits = slots * _row_bytes(task, blend) <= target.l2_bytes // 2
-    return blend if slots and free_axes(template) <= own and long_enough and fits else None
+    return blend if slots and free_axes(template) <= own and fits else None
 
 
 def _place(task: Task, read: Expr, name: str) -> Expr | None:
@@ -189,13 +194,22 @@ def _computes(template: Expr) -> bool:
     return reads and any(n.op == "mul" and n.dtype == template.dtype for n in nodes)
 
 
-def _slots(places: tuple[Expr, ...], name: str, extent: int) -> int:
-    """How many rows must be kept, a power of two; 0 when rows are not needed in order, or hardly any twice."""
+def _is_contiguous(task: Task, target: Target, template: Expr, axis: int) -> bool:
+    """Does every load of a row move with loop `axis` as a vector does? Then computing a row again is cheap."""
+    names = {f"i{k}": 0 for k in range(len(task.extents))} | {_ROW: 0}
+    f = Module().function("analysis", ())  # nothing is emitted
+    point = Elements(f, task, target, {}).at(names, f"i{axis}", 2)
+    loads = (n for n in walk(template) if n.op == "load")
+    return all(access_of(point, task.operand(n.value), n.args).step in (0, 1) for n in loads)
+
+
+def _slots(places: tuple[Expr, ...], name: str, extent: int, least: float) -> int:
+    """How many rows must be kept, a power of two; 0 when rows are not needed in order, or fewer than `least` times each."""
     rows = np.stack([evaluate_expression(place, {name: extent}, {})[0] for place in places])
     first, last = rows.min(0), rows.max(0)
     if rows.min() < 0 or (np.diff(first) < 0).any() or (np.diff(last) < 0).any():
         return 0
-    if 2 * len(np.unique(rows)) > 3 * extent:
+    if least * len(np.unique(rows)) > extent:
         return 0
     slots = 1 << int((last - first).max()).bit_length()
     return slots if slots <= _MOST_TERMS else 0

@@ -21,13 +21,20 @@ from fusewise.codegen.llvm.reduction import lanes_for
 from fusewise.codegen.llvm.registers import is_representable
 from fusewise.codegen.llvm.tables import tabulated
 from fusewise.codegen.target import Target
-from fusewise.lower.task import ACC, Reason, Task
+from fusewise.lower.task import ACC, Reason, Store, Task
 from fusewise.ops.expr import Expr, walk
 
 __all__ = ["ANY_NEST", "emit_nest", "share", "unsupported"]
 
 _SERIAL_WORK = 16384
 """Element operations below which one worker does all: about a microsecond."""
+
+_LINE = 64
+"""Bytes of a cache line."""
+_WAYS = 16
+"""Lines of the second-level cache that share a set, at most, on the machines we know."""
+_EVICTION = 16.0
+"""Instructions in whose time a line comes back from the next level."""
 
 
 def _accepts(task: Task, target: Target) -> Reason | None:
@@ -214,6 +221,7 @@ def _cost(task: Task, target: Target, lane: tuple[str, int] | None, axes: Sequen
     total = 0.0
     for store in task.stores:
         total += _access_cost(point, store.operand, store.index, lanes)
+        total += 0.0 if lane is None else _eviction_cost(point, store, lane[1])
         total += _value_cost(point, store.value, lanes, axes, {})
     return total
 
@@ -223,6 +231,18 @@ def _access_cost(point: Point, operand: str, indices: tuple[Expr, ...], lanes: i
     if step == 0:
         return 0.5 if lanes > 1 else 1.0
     return 1.0 / lanes if step == 1 else 1.25 / lanes if step == -1 else 1.5 if step is not None else 4.0
+
+
+def _eviction_cost(point: Point, store: Store, extent: int) -> float:
+    """What a store along the lane axis costs more when the cache lines it goes to cannot all stay in the second-level cache until
+    their next elements are written: strides by a large power of two share a few of its sets."""
+    operand = point.elements.task.operand(store.operand)
+    stride = abs(access_of(point, operand, store.index).step or 0) * operand.dtype.itemsize
+    if stride < _LINE:
+        return 0.0
+    period = point.target.l2_bytes // _WAYS
+    lines = period // math.gcd(period, stride) * _WAYS
+    return _EVICTION if 2 * extent > lines else 0.0
 
 
 def _value_cost(
