@@ -12,6 +12,7 @@ from functools import partial
 from fusewise.codegen.kernel import Argument
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import enter
+from fusewise.codegen.llvm.gemm_repack import transposed
 from fusewise.codegen.target import Target
 from fusewise.ir.graph import Node
 from fusewise.lower.program import KernelCode
@@ -151,7 +152,22 @@ def _cells(
 
 
 def _turned(f: Function, scratch: Value, there: Value, cells: Int, width: int) -> None:
-    """there[channel, cell] = scratch[cell, channel]."""
+    """there[channel, cell] = scratch[cell, channel]: squares of `LANES` in registers, what is left one by one."""
+    done: Int = 0
+    if width >= LANES:
+        done = f.mul(f.udiv(cells, LANES), LANES)
+
+        def square(cell: Value, channel: Value) -> None:
+            source = f.at(scratch, f.add(f.mul(cell, width), channel))
+            rows = transposed(f, [f.load(_FLOATS, f.at(source, k * width)) for k in range(LANES)])
+            target = f.at(there, f.add(f.mul(channel, cells), cell))
+            for k, row in enumerate(rows):
+                f.store(row, f.at(target, f.mul(cells, k)))
+
+        def squares(channel: Value, _: object) -> None:
+            f.loop(0, done, LANES, lambda cell, _: square(cell, channel), rolled=True)
+
+        f.loop(0, width, LANES, squares, rolled=True)
 
     def channel(number: Value, _: object) -> None:
         source, line = f.at(scratch, number), f.at(there, f.mul(number, cells))
@@ -159,7 +175,7 @@ def _turned(f: Function, scratch: Value, there: Value, cells: Int, width: int) -
         def cell(k: Value, _: object) -> None:
             f.store(f.load("float", f.at(source, f.mul(k, width))), f.at(line, k))
 
-        f.loop(0, cells, 1, cell)
+        f.loop(done, cells, 1, cell)
 
     f.loop(0, width, 1, channel, rolled=True)
 
