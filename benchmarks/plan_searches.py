@@ -375,6 +375,8 @@ def main() -> None:
     if "samples" in what:
         names = ("squeezenet1_1", "mobilenet_v2") if given.quick else SAMPLED
         found["samples"] = [sampled(name, 20 if given.quick else 100, 0) for name in names]
+        if given.json:
+            write_text(given.json, json.dumps(found) + "\n")
     if "tables" in what or "curves" in what:
         tasks = tasks_of(given)
         for setting in dict.fromkeys(task.setting for task in tasks):
