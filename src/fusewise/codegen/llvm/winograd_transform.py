@@ -129,6 +129,7 @@ def _weighted(a: Arithmetic, factors: Sequence[float], values: Sequence[Value], 
 
 
 NEAR = math.sqrt(0.5)
+"""A point of the schemes with two pairs; the other is one over it."""
 
 SCHEMES = (
     Scheme(1, 1, ()),
