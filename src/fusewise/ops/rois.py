@@ -56,19 +56,7 @@ def detection_operators() -> tuple[type[Any], ...]:
             least: Any = None,
             center_point_box: Any = None,
         ) -> tuple[Any, ...]:
-            count, limit, floor = (
-                None if x is None or not x.size else x.reshape(-1)[0] for x in (most, overlap, least)
-            )
-            return (
-                non_max_suppression(
-                    boxes,
-                    scores,
-                    0 if count is None else int(count),
-                    0.0 if limit is None else float(limit),
-                    None if floor is None else float(floor),
-                    bool(center_point_box),
-                ),
-            )
+            return (non_max_suppression(boxes, scores, *limits(most, overlap, least), bool(center_point_box)),)
 
     return (RoiAlign, NonMaxSuppression)
 
@@ -126,6 +114,16 @@ def _axis_weights(
     np.add.at(weights, (cell, low - first), np.where(inside, 1 - part, 0) / samples)
     np.add.at(weights, (cell, high - first), np.where(inside, part, 0) / samples)
     return slice(first, last + 1), weights
+
+
+def limits(most: Any, overlap: Any, least: Any) -> tuple[int, float, float | None]:
+    """NonMaxSuppression's optional operands as `non_max_suppression` takes them; absent ones are None or empty."""
+    count, limit, floor = (None if x is None or not x.size else x.reshape(-1)[0] for x in (most, overlap, least))
+    return (
+        0 if count is None else int(count),
+        0.0 if limit is None else float(limit),
+        None if floor is None else float(floor),
+    )
 
 
 def non_max_suppression(

@@ -22,7 +22,7 @@ from fusewise.codegen.llvm.boxes import (
 )
 from fusewise.ir.graph import Node
 from fusewise.ops.evaluate import Evaluator
-from fusewise.ops.rois import non_max_suppression
+from fusewise.ops.rois import limits, non_max_suppression
 from fusewise.ops.selection import scatter
 from fusewise.runtime.arena import address_of
 from fusewise.runtime.threads import shared_pool, step_table
@@ -185,19 +185,8 @@ def _non_max_suppression(node: Node, address: int, reference: Evaluator) -> Eval
         boxes, scores = given[0], given[1]
         if not boxes.dtype == scores.dtype == np.float32:
             return reference(*operands)
-        most, overlap, least = (
-            None if x is None or not x.size else x.reshape(-1)[0] for x in (given.get(place) for place in (2, 3, 4))
-        )
-        found = non_max_suppression(
-            boxes,
-            scores,
-            0 if most is None else int(most),
-            0.0 if overlap is None else float(overlap),
-            None if least is None else float(least),
-            centred,
-            partial(chosen, address=address),
-        )
-        return [found]
+        bounds = limits(*(given.get(place) for place in (2, 3, 4)))
+        return [non_max_suppression(boxes, scores, *bounds, centred, partial(chosen, address=address))]
 
     return run
 
