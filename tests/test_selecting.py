@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from fusewise import api
 from fusewise.bench.inputs import random_feeds
 from fusewise.bench.power import NOT_HERE
 from fusewise.bench.timing import Budget
+from fusewise.codegen.target import TARGETS
 from fusewise.errors import UsageError
 from fusewise.ir.graph import Graph
 from fusewise.measuring import figures_of
@@ -24,6 +26,7 @@ from fusewise.selecting import auto, experiment, outcome_of, searched, selection
 from fusewise.zoo.scaled import Scale, scaled
 from fusewise.zoo.styles import styled
 
+AVX2 = next(target for target in TARGETS if target.name == "avx2")
 QUICK = Budget(runs=3, seconds=0.01, limit_seconds=1.0, warmup=1)
 
 
@@ -44,6 +47,22 @@ def small() -> Graph:
     x = b.input("x", (4, 8))
     w = b.constant(np.ones((8, 8), np.float32), "w")
     return b.finish(b.op("Relu", b.op("Identity", b.op("MatMul", x, w))))
+
+
+def test_the_machine_says_which_convolutions_are_of_integers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Winograd's algorithm suits this one, except where one instruction adds four products of bytes up."""
+    b = GraphBuilder()
+    x = b.input("x", (1, 32, 12, 12))
+    scale, zero = b.constant(np.array(0.05, np.float32), "scale"), b.constant(np.array(117, np.uint8), "zero")
+    weights = b.constant(np.random.default_rng(0).integers(-127, 128, (32, 32, 3, 3)).astype(np.int8), "weights")
+    read = b.op("DequantizeLinear", b.op("QuantizeLinear", x, scale, zero), scale, zero)
+    graph = b.finish(b.op("Conv", read, b.op("DequantizeLinear", weights, scale), pads=(1, 1, 1, 1)))
+    found = {}
+    for features in ("+avx2", "+avx2,+avxvnni"):
+        monkeypatch.setattr("fusewise.selecting.host_target", lambda: replace(AVX2, features=features))  # noqa: B023
+        found[features] = {node.op for passes in ("auto", "default") for node in outcome_of(passes, graph).graph.nodes}
+    assert "ConvInteger" not in found["+avx2"]
+    assert "Conv" not in found["+avx2,+avxvnni"]
 
 
 def test_every_way_to_name_passes_compiles_to_the_same_answers(

@@ -11,11 +11,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fusewise.bench.inputs import random_feeds
 from fusewise.bench.timing import Budget, race
+from fusewise.codegen.suiting import stand_ins
 from fusewise.errors import FusewiseError, UsageError
 from fusewise.files import write_text
 from fusewise.fusion.ecg import ExtendedGraph
@@ -24,6 +26,7 @@ from fusewise.ir.graph import Graph
 from fusewise.measuring import Figures, executable_of, figures_of
 from fusewise.passes.published import step_named, step_names
 from fusewise.rewrite.cost import analytic_metrics, machine_named, parsed_cost
+from fusewise.runtime.host import host_target
 from fusewise.select.enabling import enabling
 from fusewise.select.families import Classification, classify, family_named
 from fusewise.select.features import features_of
@@ -32,7 +35,7 @@ from fusewise.select.order import Searched, Tried, search_orders, tried_from
 from fusewise.select.pipeline import DEFAULT, FAMILY_SETS, PAPER, Pipeline, pipeline_named
 from fusewise.select.pipeline_file import read_pipeline
 from fusewise.select.relevance import Agreement, agreement, candidates, matched, matches, relevance
-from fusewise.select.sequence import Outcome, run_pipeline
+from fusewise.select.sequence import Blocks, Outcome, run_pipeline
 from fusewise.trace import Trace
 
 __all__ = [
@@ -62,6 +65,13 @@ def blocks_of(graph: Graph) -> Iterable[Iterable[str]]:
     return [[graph.nodes[n].label for n in group.nodes] for group in groups]
 
 
+def _run_here(
+    pipeline: Pipeline, graph: Graph, trace: Trace | None = None, *, exact: bool = False, blocks: Blocks | None = None
+) -> Outcome:
+    """`select.sequence.run_pipeline` with the passes that suit this machine."""
+    return run_pipeline(pipeline, graph, trace, exact=exact, blocks=blocks, instead=stand_ins(host_target()))
+
+
 def auto(
     graph: Graph, trace: Trace | None = None, *, exact: bool = False, counts: Mapping[str, int] | None = None
 ) -> Outcome:
@@ -72,16 +82,19 @@ def auto(
     """
     decisions = Trace() if trace is None else trace
     start = (decisions.gates, len(decisions.events))
-    chosen = set(candidates(graph, enabling(), DEFAULT.passes, counts))
+    instead = stand_ins(host_target())
+    chosen = set(candidates(graph, enabling(), DEFAULT.passes, counts, instead))
     while True:
         names = tuple(name for name in DEFAULT.passes if name in chosen)
         decisions.gates = start[0]
         del decisions.events[start[1] :]
-        outcome = run_pipeline(replace(DEFAULT, name=AUTO, passes=names), graph, decisions, exact=exact)
+        outcome = _run_here(replace(DEFAULT, name=AUTO, passes=names), graph, decisions, exact=exact)
         missed = {
             name
             for name in DEFAULT.passes
-            if name not in chosen and not _refused(name, exact) and matches(step_named(name).function, outcome.graph)
+            if name not in chosen
+            and not _refused(name, exact)
+            and matches(instead.get(function := step_named(name).function, function), outcome.graph)
         }
         if not missed:
             return outcome
@@ -101,7 +114,7 @@ def outcome_of(passes: str, graph: Graph, trace: Trace | None = None, *, exact: 
         return auto(graph, trace, exact=exact)
     path = Path(passes)
     pipeline = read_pipeline(path) if path.suffix == ".toml" or path.exists() else pipeline_named(passes)
-    return run_pipeline(pipeline, graph, trace, exact=exact, blocks=blocks_of)
+    return _run_here(pipeline, graph, trace, exact=exact, blocks=blocks_of)
 
 
 def asked(
@@ -186,7 +199,7 @@ def selection(
     found = classify(features_of(graph))
     if family is not None:
         found = replace(found, family=family_named(family), confidence=1.0)
-    counts = matched(graph)
+    counts = matched(graph, stand_ins(host_target()))
     outcome = auto(graph, exact=exact, counts=counts)
     relevant = _with_twins((*relevance(graph, enabling(), counts).names, *outcome.effective.passes))
     return Selection(found, relevant, outcome, agreement(found.family, relevant), finding_ms=(tick() - begin) * 1e3)
@@ -221,7 +234,7 @@ def experiment(
     for k, pipeline in enumerate(pipelines):
         progress(pipeline.name, k / len(pipelines))
         chosen = replace(pipeline, approximate=approximate or pipeline.approximate)
-        outcome = run_pipeline(chosen, graph, blocks=None if look_inside else blocks_of)
+        outcome = _run_here(chosen, graph, blocks=None if look_inside else blocks_of)
         same, figures = known.get(outcome.key, ("", None))
         if not same:
             figures = figures_of(outcome, threads=threads, seed=seed, budget=budget) if measure else None
@@ -313,11 +326,11 @@ def searched(
     3 % when both are timed in turn. `state` is a JSON file that keeps what was tried, to go on from. `cache` keeps kernels.
     """
     wanted = objective_named(objective)
-    default = run_pipeline(replace(DEFAULT, approximate=approximate), graph, exact=exact)
+    default = _run_here(replace(DEFAULT, approximate=approximate), graph, exact=exact)
     family = FAMILY_SETS.get(start.classification.family)
     starts = [default.effective, start.pipeline]
     if family is not None:
-        starts.append(run_pipeline(replace(family, approximate=approximate), graph, exact=exact).effective)
+        starts.append(_run_here(replace(family, approximate=approximate), graph, exact=exact).effective)
     starts = [replace(one, approximate=approximate) for one in starts]
     compile_cold = "compile-time" in wanted.names
     price = _Price(wanted, threads, seed, None if compile_cold else cache)
@@ -336,14 +349,13 @@ def searched(
         seed=seed,
         seconds=seconds,
         budget=budget,
-        exact=exact,
-        blocks=blocks_of,
+        run=partial(_run_here, exact=exact, blocks=blocks_of),
         known=_known(state, header),
         executor=executor,
         fusions=("dnnfusion", "patterns"),
         progress=told,
     )
-    best = run_pipeline(found.best, graph, exact=exact, blocks=blocks_of)
+    best = _run_here(found.best, graph, exact=exact, blocks=blocks_of)
     return _chosen(default, best, found, wanted, threads, seed)
 
 

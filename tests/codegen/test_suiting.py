@@ -22,6 +22,6 @@ def test_machines_that_add_four_products_of_bytes_convolve_integers_everywhere()
 
 def test_others_and_passes_asked_for_stay_as_they_are() -> None:
     assert suited(True, AVX2) is True
-    assert suited(True, VNNI, {"quantized_to_integer"}) is True
+    assert suited(True, VNNI, {"quantized_to_integer"}) == CLEAN
     assert suited(False, VNNI) is False
     assert suited((drop_dead,), VNNI) == (drop_dead,)

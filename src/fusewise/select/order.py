@@ -16,12 +16,15 @@ from typing import Any
 
 from fusewise.ir.graph import Graph
 from fusewise.select.pipeline import Pipeline
-from fusewise.select.sequence import Blocks, Outcome, run_pipeline
+from fusewise.select.sequence import Outcome, run_pipeline
 
 __all__ = ["Price", "Searched", "Tried", "search_orders", "tried_from"]
 
 Price = Callable[[Outcome], float]
 """What an outcome costs; infinite when that cannot be told. With an executor of processes it must be possible to send it there."""
+
+Run = Callable[[Pipeline, Graph], Outcome]
+"""What a pipeline makes of a graph."""
 
 _KEPT, _CHILDREN = 4, 6
 _LONGEST = 64
@@ -57,8 +60,7 @@ def search_orders(
     seed: int = 0,
     seconds: float = 60.0,
     budget: int = 200,
-    exact: bool = False,
-    blocks: Blocks | None = None,
+    run: Run = run_pipeline,
     known: Sequence[Tried] = (),
     executor: Executor | None = None,
     fusions: Sequence[str] = (),
@@ -68,9 +70,10 @@ def search_orders(
     """Orders of `names` that cost less than the `starts`, after `seconds` or `budget` orders.
 
     The first start is the one to beat: another is better only by its price. `fusions` are planners to try. `known` is what an
-    earlier search with the same arguments tried; `progress` is told everything tried so far, and the share of the time spent.
+    earlier search with the same arguments tried; `run` carries an order out. `progress` is told everything tried so far, and the
+    share of the time spent.
     """
-    search = _Search(graph, tuple(starts), tuple(names), tuple(fusions), price, exact, blocks, executor)
+    search = _Search(graph, tuple(starts), tuple(names), tuple(fusions), price, run, executor)
     search.prices.update({one.key: one.cost for one in known})
     search.keys.update({(one.passes, one.fusion): one.key for one in known})
     rng, begin = random.Random(seed), clock()
@@ -103,12 +106,11 @@ class _Search:
         names: tuple[str, ...],
         fusions: tuple[str, ...],
         price: Price,
-        exact: bool,
-        blocks: Blocks | None,
+        run: Run,
         executor: Executor | None,
     ) -> None:
         self.graph, self.starts, self.names, self.fusions = graph, starts, names, fusions
-        self.price, self.exact, self.blocks, self.executor = price, exact, blocks, executor
+        self.price, self.run, self.executor = price, run, executor
         self.prices: dict[str, float] = {}
         self.keys: dict[tuple[tuple[str, ...], str], str] = {}
         self.seen: set[tuple[tuple[str, ...], str]] = set()
@@ -124,14 +126,14 @@ class _Search:
         for pipeline in pipelines:
             key = self.keys.get((pipeline.passes, pipeline.fusion))
             if key is None or key not in self.prices:
-                outcome = run_pipeline(pipeline, self.graph, exact=self.exact, blocks=self.blocks)
+                outcome = self.run(pipeline, self.graph)
                 key = outcome.cost_key
                 if key not in self.prices:
                     outcomes.setdefault(key, outcome)
             keys.append(key)
         waiting = list(outcomes.items())
-        run = map if self.executor is None else self.executor.map
-        for (key, _), cost in zip(waiting, run(self.price, [outcome for _, outcome in waiting]), strict=True):
+        at_once = map if self.executor is None else self.executor.map
+        for (key, _), cost in zip(waiting, at_once(self.price, [outcome for _, outcome in waiting]), strict=True):
             self.prices[key] = cost
         for pipeline, key in zip(pipelines, keys, strict=True):
             self.duplicates += any(one.key == key for one in self.tried)

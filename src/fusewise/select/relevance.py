@@ -15,6 +15,7 @@ from fusewise.ir.graph import Graph
 from fusewise.passes.catalogue import Pass
 from fusewise.passes.published import PUBLISHED, step_named, step_names
 from fusewise.select.pipeline import FAMILY_SETS
+from fusewise.select.sequence import AS_NAMED
 from fusewise.trace import Trace
 
 __all__ = ["Agreement", "Relevance", "agreement", "candidates", "distinct_names", "matched", "matches", "relevance"]
@@ -53,9 +54,13 @@ def distinct_names() -> tuple[str, ...]:
     return tuple(reversed(list(named.values())))
 
 
-def matched(graph: Graph) -> dict[str, int]:
-    """How many matches each pass has on the graph as it is, by the distinct names; those that have none are left out."""
-    functions = {name: step_named(name).function for name in distinct_names()}
+def matched(graph: Graph, instead: Mapping[Pass, Pass] = AS_NAMED) -> dict[str, int]:
+    """How many matches each pass has on the graph as it is, by the distinct names; those that have none are left out.
+
+    `instead` has functions that take the place of passes' own.
+    """
+    own = {name: step_named(name).function for name in distinct_names()}
+    functions = {name: instead.get(function, function) for name, function in own.items()}
     return {name: found for name, function in functions.items() if (found := matches(function, graph))}
 
 
@@ -83,17 +88,22 @@ def relevance(graph: Graph, enables: Mapping[str, Sequence[str]], counts: Mappin
 
 
 def candidates(
-    graph: Graph, enables: Mapping[str, Sequence[str]], names: Sequence[str], counts: Mapping[str, int] | None = None
+    graph: Graph,
+    enables: Mapping[str, Sequence[str]],
+    names: Sequence[str],
+    counts: Mapping[str, int] | None = None,
+    instead: Mapping[Pass, Pass] = AS_NAMED,
 ) -> tuple[str, ...]:
     """Those of `names` that have a match, or might have one behind others: the table is believed, and nothing is run.
 
-    `counts` is what `matched` gives, where it is known.
+    `counts` is what `matched` gives, where it is known; `instead` as there.
     """
     wanted = {step_named(name).function: name for name in names}
     known = {name: function for name in distinct_names() if (function := step_named(name).function) in wanted}
-    found = [
-        name for name, function in known.items() if (matches(function, graph) if counts is None else name in counts)
-    ]
+    if counts is None:
+        found = [name for name, function in known.items() if matches(instead.get(function, function), graph)]
+    else:
+        found = [name for name in known if name in counts]
     for name in found:  # grows as it is read
         found.extend(other for other in enables.get(name, ()) if other in known and other not in found)
     return tuple(name for name in names if any(known[other] is step_named(name).function for other in found))

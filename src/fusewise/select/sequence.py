@@ -8,25 +8,28 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from fusewise.errors import BrokenGraph
 from fusewise.ir.graph import Graph
 from fusewise.ir.key import structural_key
 from fusewise.ir.verify import verify
-from fusewise.passes.catalogue import CATALOGUE
+from fusewise.passes.catalogue import CATALOGUE, Pass
 from fusewise.passes.hints import FUSION, LAYOUT, hint
 from fusewise.passes.published import Step, step_named
 from fusewise.select.pipeline import BY_HINT, Pipeline
 from fusewise.trace import INTER_BLOCK, SEALED, Trace
 
-__all__ = ["Blocks", "Outcome", "PassRun", "graph_key", "run_pipeline"]
+__all__ = ["AS_NAMED", "Blocks", "Outcome", "PassRun", "graph_key", "run_pipeline"]
 
 Blocks = Callable[[Graph], Iterable[Iterable[str]]]
 """Labels of the nodes of every fused block of a graph, as fixed patterns find them."""
 
 _MOST_ROUNDS = 8
+AS_NAMED: Mapping[Pass, Pass] = MappingProxyType({})
+"""No function takes the place of a pass's own."""
 _LATE = frozenset(row.name for row in CATALOGUE if row.late)
 
 
@@ -102,15 +105,18 @@ def run_pipeline(
     *,
     exact: bool = False,
     blocks: Blocks | None = None,
+    instead: Mapping[Pass, Pass] = AS_NAMED,
     clock: Callable[[], float] = time.process_time,
 ) -> Outcome:
     """The graph after the passes of `pipeline`, and what each did.
 
     With `blocks`, passes behind FuseOps leave nodes inside fused blocks alone; without it they look inside. `exact` skips
-    passes that may change a rounding. A pass that had nothing to do on a graph is not run on it again.
+    passes that may change a rounding. A pass that had nothing to do on a graph is not run on it again. `instead` has functions
+    that take the place of passes' own, because they suit a machine better.
     """
     runner = _Runner(trace or Trace(), exact or False, pipeline.approximate, blocks, clock)
-    steps = [step_named(name) for name in pipeline.passes]
+    named = [step_named(name) for name in pipeline.passes]
+    steps = [replace(step, function=instead.get(step.function, step.function)) for step in named]
     if pipeline.settle:
         graph = runner.settled(graph, steps)
     else:
