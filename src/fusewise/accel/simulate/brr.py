@@ -82,6 +82,10 @@ def run_brr(
     return TileExecution(run.outputs, held, resident, run.read + run.read_weights, run.written)
 
 
+_Filters = tuple[np.ndarray, np.ndarray | None, int]
+"""Weights, bias, groups."""
+
+
 @dataclass
 class _Run:
     graph: Graph
@@ -98,6 +102,7 @@ class _Run:
     written: int = 0
     read_weights: int = 0
     flight: int = 0
+    filters: dict[str, _Filters] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         tensors, operators = self.network.tensors, self.network.operators
@@ -254,7 +259,14 @@ class _Run:
             sums += bias[:, None, None]
             self._load_weights(len(bias), 0)
 
-    def _filters(self, node: Node) -> tuple[np.ndarray, np.ndarray | None, int]:
+    def _filters(self, node: Node) -> _Filters:
+        """Those of a node, arranged once: they are asked for again for every block of channels."""
+        found = self.filters.get(node.outputs[0])
+        if found is None:
+            found = self.filters[node.outputs[0]] = self._arranged(node)
+        return found
+
+    def _arranged(self, node: Node) -> _Filters:
         """Weights as float64[outputs, inputs, row taps, column taps], zeros between groups; bias; groups."""
         array = np.asarray(self.graph.array(node.inputs[1]), np.float64)
         bias = self.graph.array(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
