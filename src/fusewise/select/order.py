@@ -1,8 +1,9 @@
 """Search for an order of passes: sequences with repetitions, changed a little at a time, the best few kept.
 
-Every candidate is run; graphs that came up before, whatever order led there, are not priced again. Prices come in as an
-argument, and several candidates may be priced at once by an executor. The search is a function of its seed and of prices: what
-it found so far can be given back to it, and then it goes on where it stopped.
+What one pass more does, at the end or the beginning, is tried first, and then changes are drawn. Every candidate is run; graphs
+that came up before, whatever order led there, are not priced again. Prices come in as an argument, and several candidates may be
+priced at once by an executor. The search is a function of its seed and of prices: what it found so far can be given back to it,
+and then it goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -42,13 +43,17 @@ class Tried:
 
 @dataclass(frozen=True)
 class Searched:
-    """The best pipeline and its cost, all that was tried in order, and how many graphs came up again."""
+    """The best pipelines, the cost of the first, all that was tried in order, and how many graphs came up again."""
 
-    best: Pipeline
+    leaders: tuple[Pipeline, ...]
     cost: float
     tried: tuple[Tried, ...]
     duplicates: int
     ended: str
+
+    @property
+    def best(self) -> Pipeline:
+        return self.leaders[0]
 
 
 def search_orders(
@@ -78,6 +83,7 @@ def search_orders(
     search.keys.update({(one.passes, one.fusion): one.key for one in known})
     rng, begin = random.Random(seed), clock()
     search.take(list(starts))
+    waiting = search.neighbours(starts[0])
     ended = "finished"
     while True:
         spent = clock() - begin
@@ -86,14 +92,15 @@ def search_orders(
         if spent >= seconds or len(search.tried) >= budget:
             ended = "seconds" if spent >= seconds else "budget"
             break
-        children = [search.child(rng) for _ in range(_CHILDREN)]
+        children, waiting = waiting[:_CHILDREN], waiting[_CHILDREN:]
+        children = children or [search.child(rng) for _ in range(_CHILDREN)]
         fresh = [one for one in dict.fromkeys(children) if (one.passes, one.fusion) not in search.seen]
         search.idle = 0 if fresh else search.idle + 1
         if search.idle > 50:
             break
         search.take(fresh[: budget - len(search.tried)])
-    best = search.ranked[0]
-    return Searched(best[1], best[0], tuple(search.tried), search.duplicates, ended)
+    leaders = tuple(pipeline for _, pipeline in search.ranked)
+    return Searched(leaders, search.ranked[0][0], tuple(search.tried), search.duplicates, ended)
 
 
 class _Search:
@@ -144,6 +151,12 @@ class _Search:
     def _rank(self, pipeline: Pipeline, cost: float) -> None:
         if all(cost != other for other, _ in self.ranked):  # orders of one cost stand for each other
             self.ranked = sorted([*self.ranked, (cost, pipeline)], key=lambda pair: pair[0])[:_KEPT]
+
+    def neighbours(self, start: Pipeline) -> list[Pipeline]:
+        """A start with one pass more, at the end or the beginning, and with another planner."""
+        orders = [order for name in self.names for order in ((*start.passes, name), (name, *start.passes))]
+        found = [replace(start, name="searched", passes=order, about="") for order in orders]
+        return found + [replace(start, name="searched", fusion=fusion, about="") for fusion in self.fusions]
 
     def child(self, rng: random.Random) -> Pipeline:
         """One of the best, changed in one to three places."""
