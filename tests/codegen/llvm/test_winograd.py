@@ -224,7 +224,7 @@ def test_random_geometry(
     batch=st.integers(1, 2),
     extents=st.tuples(st.integers(5, 9), st.integers(1, 9), st.integers(1, 9)),
     slices=st.tuples(st.integers(1, 3), st.integers(1, 2), st.integers(1, 2)),
-    inputs=st.sampled_from((8, 36, 70)),
+    inputs=st.sampled_from((8, 36, 40, 70, 72)),
     pads=st.tuples(*[st.integers(1, 2)] * 4),
     workers=st.integers(1, 3),
 )

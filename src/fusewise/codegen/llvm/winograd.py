@@ -7,7 +7,7 @@ in; gives a kernel. Tiles of outputs are numbered and cut into strips. Filters a
 memory as they are, a quarter of their transformed size, which for large ones takes longer than all arithmetic. Everything else
 lies in scratch memory:
 
-    for strip:  transform its inputs                              [position][tile][input channel]
+    for strip:  transform its inputs                              [position][block][tile][input channel of the block]
       for group of panels of output channels:
         for block of input channels:
           transform the filters                                   [position][panel][input channel][output channel]
@@ -194,9 +194,14 @@ def _emit_strip(s: _Strip, strip: Int, low: Int, high: Int) -> None:
     # rows of the last register tile beyond the last tile repeat that one
     covered = f.mul(f.udiv(f.add(count, rows - 1), rows), rows)
 
+    def place(channel: Int) -> Int:
+        if not plan.in_blocks:
+            return channel
+        return f.add(channel, f.mul(f.udiv(channel, plan.depth), plan.depth * (plan.block_step - 1)))
+
     def transform(t: Value, _: Sequence[Value]) -> None:
         planes = plan.planes
-        where = f.at(s.inputs, f.mul(t, planes.channels))
+        where = f.at(s.inputs, f.mul(t, plan.row_pitch))
         source = s.pointers[planes.shape.data.operand.name]
         tile = f.minimum(f.add(first, t), tiles - 1)
         emit_input_tile(
@@ -210,6 +215,7 @@ def _emit_strip(s: _Strip, strip: Int, low: Int, high: Int) -> None:
             s.between,
             where,
             plan.input_pitch,
+            place,
         )
 
     f.loop(0, covered, 1, transform, rolled=True)
@@ -290,7 +296,7 @@ def _products(s: _Strip, position: Value, count: Int, low: Int, beside: Int, sta
     Meanwhile the filters of the next block are fetched, a share of them at each position: the memory would rest else.
     """
     f, plan, tile = s.f, s.plan, s.plan.tile
-    left = f.at(s.inputs, f.add(f.mul(position, plan.input_pitch), start))
+    left = f.at(s.inputs, f.add(f.mul(position, plan.input_pitch), f.mul(start, plan.block_step)))
     right = f.at(s.filters, f.mul(position, plan.filter_pitch))
     result = f.at(s.products, f.mul(position, plan.product_pitch))
     zero = f.constant(0.0, tile.kind)
@@ -302,8 +308,8 @@ def _products(s: _Strip, position: Value, count: Int, low: Int, beside: Int, sta
         columns = tuple(f.at(first, v * tile.lanes) for v in range(tile.vectors))
 
         def one(t: Value, _: Sequence[Value]) -> None:
-            origin = f.at(left, f.mul(t, plan.planes.channels))
-            rows = [f.at(origin, r * plan.planes.channels) for r in range(tile.rows)]
+            origin = f.at(left, f.mul(t, plan.row_pitch))
+            rows = [f.at(origin, r * plan.row_pitch) for r in range(tile.rows)]
             begin = [zero] * (tile.rows * tile.vectors)
             there = f.at(result, f.add(f.mul(t, plan.group_width), f.mul(p, tile.width)))
             sums = accumulate(f, s.target, tile, rows, Panel(columns, tile.width), (Level(extent, 1),), begin)

@@ -31,12 +31,13 @@ def emit_input_tile(
     between: Value,
     target: Value,
     pitch: int,
+    place: Callable[[Int], Int],
 ) -> None:
     """Transform one tile; its number counts over batch, slices, rows and columns.
 
     `source` is the data operand, `zeros` memory with a zero for every channel, which stands for the inputs outside. Position
-    e of channel c goes to element e * `pitch` + c of `target`, the channels of each slice tap after those of the one before.
-    `between` has `BLOCK` elements for each position.
+    e of channel c goes to element e * `pitch` + `place(c)` of `target`, c counting the channels of each slice tap after those of
+    the one before. `between` has `BLOCK` elements for each position.
     """
     f, shape = a.f, planes.shape
     n, depth, *at = unravel(f, tile, tile_counts(planes, form))
@@ -51,8 +52,11 @@ def emit_input_tile(
         at = f.sub(f.add(f.mul(depth, slices.stride), f.mul(tap, slices.dilation)), slices.before)
         inside = None if slices.is_inside else f.compare("icmp ult", f.add(at, 0), slices.extent)
         start = f.add(offset, f.mul(at, planes.strides[0]))
-        there = f.at(target, f.mul(tap, shape.inputs))
-        _emit_plane(a, form, planes, source, zeros, (top, left, start), inside, lanes, between, there, pitch)
+
+        def there(channel: Int) -> Int:
+            return place(f.add(f.mul(tap, shape.inputs), channel))
+
+        _emit_plane(a, form, planes, source, zeros, (top, left, start), inside, lanes, between, target, pitch, there)
 
     if slices.kernel == 1:
         one(0)
@@ -72,6 +76,7 @@ def _emit_plane(
     between: Value,
     target: Value,
     pitch: int,
+    there: Callable[[Int], Int],
 ) -> None:
     """The channels of one slice, if it `exists`; `place` is the tile's first row and column, and where the slice begins."""
     f, high, wide, inputs = a.f, form.rows.span, form.columns.span, planes.shape.inputs
@@ -113,10 +118,10 @@ def _emit_plane(
 
         def row(i: Value, _: Sequence[Value]) -> None:
             here = f.at(between, f.mul(i, wide * BLOCK))
-            there = f.at(f.at(target, first), f.mul(i, wide * pitch))
+            begin = f.at(target, f.mul(i, wide * pitch))
 
             def each(c: Int) -> None:
-                start, end = f.at(here, c), f.at(there, c)
+                start, end = f.at(here, c), f.at(begin, there(f.add(first, c)))
                 values = form.columns.inputs(a, [f.load(kind, f.at(start, j * BLOCK)) for j in range(wide)])
                 for j, value in enumerate(values):
                     f.store(value, f.at(end, j * pitch))

@@ -131,6 +131,7 @@ def _strips(planes: Planes, form: Form, target: Target) -> int:
 def parameters(planes: Planes, target: Target) -> Iterable[Params]:
     """Parameters worth trying, the analytic favourite first."""
     depth = -(-planes.channels // -(-planes.channels // MOST_DEPTH))
+    depth = min(planes.channels, -(-depth // target.lanes) * target.lanes)
     for form in sorted(planes.forms, key=lambda form: cycles_of(planes, form, target)):
         tiles = math.prod(tile_counts(planes, form))
         found = favourite_tiles(target, tiles, planes.shape.outputs, depth, target.lanes)
@@ -184,9 +185,26 @@ class Plan:
         return self.together * self.tile.width
 
     @property
+    def in_blocks(self) -> bool:
+        """Whether the transformed inputs of a block lie together, those of all tiles; no vector then belongs to two blocks."""
+        lanes = self.tile.lanes
+        return self.depth < self.planes.channels and self.depth % lanes == self.planes.shape.inputs % lanes == 0
+
+    @property
+    def row_pitch(self) -> int:
+        """Elements between the transformed inputs of one tile and the next."""
+        return self.depth if self.in_blocks else self.planes.channels
+
+    @property
+    def block_step(self) -> int:
+        """Elements between the transformed inputs of one block and the next, for each of its channels."""
+        return self.per_strip * self.tile.rows if self.in_blocks else 1
+
+    @property
     def input_pitch(self) -> int:
         """Elements of one position of the transformed inputs."""
-        return self.per_strip * self.tile.rows * self.planes.channels + APART
+        blocks = -(-self.planes.channels // self.row_pitch)
+        return self.per_strip * self.tile.rows * blocks * self.row_pitch + APART
 
     @property
     def filter_pitch(self) -> int:
