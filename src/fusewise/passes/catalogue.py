@@ -56,7 +56,7 @@ CATALOGUE: tuple[CatalogueRow, ...] = (
     ),
     row(merge_equal, "computes and stores once what is there twice", "exact"),
     row(simplify_arithmetic, "removes neutral elements and merges bounds", "exact"),
-    row(drop_zeros, "removes sums with zeros", "reassociating"),
+    row(drop_zeros, "removes sums with zeros, and filter taps that only meet zeros", "reassociating"),
     row(recognise_norms, "finds layer and RMS normalisation that were written out", "reassociating"),
     row(recognise_activations, "finds GELU, Mish, HardSwish and HardSigmoid that were written out", "reassociating"),
     row(absorb_padding, "takes zeros around an image into the convolution's padding", "exact"),
