@@ -163,9 +163,12 @@ class Network:
 def prepare(graph: Graph, trace: Trace | None = None) -> Graph:
     """The graph with batch normalisation folded and constants computed; activations stay nodes.
 
-    `UnsupportedModel` when a dimension is still unknown after that.
+    Filters keep taps that only meet padding, as in published figures. `UnsupportedModel` when a dimension is still unknown
+    after that.
     """
-    prepared = run_passes(graph, CLEAN, trace).pruned()
+    decisions = Trace() if trace is None else trace
+    decisions.disabled |= {"drop-padded-taps"}
+    prepared = run_passes(graph, CLEAN, decisions).pruned()
     for value, kind in prepared.types.items():
         if isinstance(kind, TensorType) and not kind.is_static:
             raise UnsupportedModel(
