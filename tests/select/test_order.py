@@ -42,6 +42,11 @@ def test_it_finds_that_scales_fold_behind_decomposition(graph: Graph) -> None:
     assert order.index("SimplifyInference") < order.index("BackwardFoldScaleAxis")
 
 
+def test_one_pass_more_at_either_end_comes_first(graph: Graph) -> None:
+    (start, *more), names = (one.passes for one in found(graph).tried), NAMES
+    assert more[: 2 * len(names)] == [order for name in names for order in ((*start, name), (name, *start))]
+
+
 def test_a_seed_is_a_search_and_graphs_are_priced_once(graph: Graph) -> None:
     priced: list[str] = []
 

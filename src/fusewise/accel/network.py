@@ -160,15 +160,13 @@ class Network:
         return union_over(self.predecessors, nodes) & ~nodes == 0
 
 
-def prepare(graph: Graph, trace: Trace | None = None) -> Graph:
+def prepare(graph: Graph) -> Graph:
     """The graph with batch normalisation folded and constants computed; activations stay nodes.
 
     Filters keep taps that only meet padding, as in published figures. `UnsupportedModel` when a dimension is still unknown
     after that.
     """
-    decisions = Trace() if trace is None else trace
-    decisions.disabled |= {"drop-padded-taps"}
-    prepared = run_passes(graph, CLEAN, decisions).pruned()
+    prepared = run_passes(graph, CLEAN, Trace(disabled=frozenset({"drop-padded-taps"}))).pruned()
     for value, kind in prepared.types.items():
         if isinstance(kind, TensorType) and not kind.is_static:
             raise UnsupportedModel(
