@@ -336,6 +336,20 @@ def test_every_parameter_set_gives_the_same_answer(run_kernel: Any, target: Targ
         assert error_of(run_kernel, target, (1, 40, 15, 13), 72, kernel=chosen, workers=3) <= TOLERANCE, params
 
 
+@pytest.mark.parametrize("channels, outputs, epilogue", [(70, 40, "swish"), (512, 72, "residual"), (24, 16, "none")])
+def test_filters_of_few_tiles_stay_in_registers(
+    run_kernel: Any, target: Target, channels: int, outputs: int, epilogue: str
+) -> None:
+    side = 7 if target.registers > 16 else 4  # four tiles, or one
+    x, outputs = (1, at_least(target, channels), side, side), at_least(target, outputs)
+    sets = [p for p in EVERYWHERE.space(convolution(x, outputs), target) if p["outputs"] == 4]
+    assert [p.get("filters") for p in sets][:2] == ["registers", None]
+    for params in (sets[0], {**sets[0], "depth": 8}, {**sets[0], "vectors": 3}, sets[1]):
+        chosen = replace(EVERYWHERE, space=lambda *_, p=params: [p])
+        error = error_of(run_kernel, target, x, outputs, kernel=chosen, epilogue=epilogue, workers=3)
+        assert error <= TOLERANCE, params
+
+
 REFUSED = {
     "stride": ({"stride": 2}, "unit stride"),
     "dilation": ({"dilation": 2}, "unit stride"),
@@ -362,8 +376,10 @@ def test_accepts_where_it_pays(target: Target) -> None:
     assert "direct" in str(WINOGRAD.accepts(convolution((1, 512, 3, 3), 512), target))
 
 
-@pytest.mark.parametrize("extent, tile", [(56, 4), (14, 4), (7, 4), (6, 2)])
-def test_the_scheme_suits_the_extent(target: Target, extent: int, tile: int) -> None:
+@pytest.mark.parametrize("extent, tile", [(56, 4), (14, 4), (7, 4), (6, None)])
+def test_the_scheme_suits_the_extent(target: Target, extent: int, tile: int | None) -> None:
+    # nine tiles of 2, or four of 4 whose filters stay in registers if there are enough of them
+    tile = tile or (4 if target.registers > 16 else 2)
     assert next(iter(WINOGRAD.space(convolution((1, 256, extent, extent), 256), target)))["outputs"] == tile
 
 

@@ -12,6 +12,7 @@ lies in scratch memory:
         for block of input channels:
           transform the filters                                   [position][panel][input channel][output channel]
           for position, panel:  add to the products               [position][tile][output channel]
+          (of few tiles: both at once, see `winograd_few`)
         transform back, add the bias, run the stores
 
 Work is dealt out as (strip, panel) pairs, so few tiles are still shared evenly; a strip that workers share has its inputs
@@ -36,6 +37,7 @@ from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, 
 from fusewise.codegen.llvm.gemm_finish import Finish, finisher, is_heavy
 from fusewise.codegen.llvm.gemm_product import deal, unravel
 from fusewise.codegen.llvm.gemm_tile import Level, Panel, accumulate
+from fusewise.codegen.llvm.winograd_few import emit_few_products, keep_products
 from fusewise.codegen.llvm.winograd_input import BLOCK, emit_input_tile
 from fusewise.codegen.llvm.winograd_plan import (
     Plan,
@@ -234,6 +236,9 @@ def _reduce(s: _Strip, count: Int, low: Int, high: Int) -> None:
     depth, inputs = plan.depth, plan.planes.channels
 
     def block(start: Int, extent: int) -> None:
+        if plan.in_registers:
+            emit_few_products(s.arithmetic, plan, s.inputs, s.products, lambda k: _taps(s, low, k), start, extent)
+            return
         f.loop(low, high, 1, lambda p, _: _filters(s, p, f.sub(p, low), start, extent), rolled=True)
         beside = f.sub(high, low)
         positions = plan.form.positions
@@ -318,19 +323,7 @@ def _products(s: _Strip, position: Value, count: Int, low: Int, beside: Int, sta
                 for r in range(tile.rows)
                 for v in range(tile.vectors)
             ]
-
-            def store() -> None:
-                for place, value in zip(places, sums, strict=True):
-                    f.store(value, place)
-
-            def add() -> None:
-                for place, value in zip(places, sums, strict=True):
-                    f.store(f.fadd(f.load(tile.kind, place), value), place)
-
-            if plan.depth == plan.planes.channels:
-                store()
-            else:
-                f.when(f.compare("icmp eq", start, 0), store, add)
+            keep_products(f, plan, places, sums, start)
 
         f.loop(0, count, tile.rows, one, rolled=True)
 

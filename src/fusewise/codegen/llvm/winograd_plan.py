@@ -35,6 +35,9 @@ the next."""
 INPUT_CYCLES, OUTPUT_CYCLES, FILTER_CYCLES = 4.8, 4.4, 3.0
 """Cycles to transform a vector of channels, per position: mostly stores beyond the first cache level."""
 
+BESIDE_SUMS = 8
+"""Registers that a filter being transformed takes, beside the sums of a row of positions."""
+
 APART = 16
 """Elements between the ends of positions in scratch memory, so that they do not meet in the same cache sets."""
 
@@ -114,11 +117,20 @@ def direct_cycles(planes: Planes, target: Target) -> float:
 def cycles_of(planes: Planes, form: Form, target: Target) -> float:
     """Estimated cycles of a form on one core: products, and per vector of channels the transforms."""
     tiles = math.prod(tile_counts(planes, form))
-    rows = min((4, 5, 6), key=lambda rows: -(-tiles // rows) * rows)
     inputs, outputs = planes.channels / target.lanes, planes.shape.outputs / target.lanes
+    transforms = form.positions * tiles * (inputs * INPUT_CYCLES + outputs * OUTPUT_CYCLES)
+    if _is_few(planes, form, target):
+        beside = form.rows.span * ((form.rows.taps - 1) * form.columns.taps + form.columns.span)
+        return transforms + (form.positions * tiles + beside) * planes.channels * outputs / 2 / PRODUCT_SHARE
+    rows = min((4, 5, 6), key=lambda rows: -(-tiles // rows) * rows)
     products = -(-tiles // rows) * rows * form.positions * planes.channels * outputs / 2 / PRODUCT_SHARE
     filters = _strips(planes, form, target) * planes.channels * outputs * FILTER_CYCLES
-    return products + form.positions * (filters + tiles * (inputs * INPUT_CYCLES + outputs * OUTPUT_CYCLES))
+    return products + transforms + form.positions * filters
+
+
+def _is_few(planes: Planes, form: Form, target: Target) -> bool:
+    """Do the sums of all tiles at a row of positions fit the registers, beside a filter?"""
+    return math.prod(tile_counts(planes, form)) * form.columns.span <= target.registers - BESIDE_SUMS
 
 
 def _strips(planes: Planes, form: Form, target: Target) -> int:
@@ -134,6 +146,17 @@ def parameters(planes: Planes, target: Target) -> Iterable[Params]:
     depth = min(planes.channels, -(-depth // target.lanes) * target.lanes)
     for form in sorted(planes.forms, key=lambda form: cycles_of(planes, form, target)):
         tiles = math.prod(tile_counts(planes, form))
+        if _is_few(planes, form, target):
+            yield {
+                "outputs": form.tile,
+                "rows": tiles,
+                "vectors": 1,
+                "lanes": target.lanes,
+                "tiles": 1,
+                "panels": 1,
+                "depth": depth,
+                "filters": "registers",
+            }
         found = favourite_tiles(target, tiles, planes.shape.outputs, depth, target.lanes)
         # two vectors fill whole cache lines, so that transformed filters are written line by line
         even = [tile for tile in found if tile[1] == 2] or found
@@ -152,7 +175,10 @@ def parameters(planes: Planes, target: Target) -> Iterable[Params]:
 
 @dataclass(frozen=True)
 class Plan:
-    """Sizes of one convolution: `per_strip` row tiles to a strip, `together` panels to a group, `depth` channels to a block."""
+    """Sizes of one convolution: `per_strip` row tiles to a strip, `together` panels to a group, `depth` channels to a block.
+
+    `in_registers`: all tiles are one register tile, whose filters are transformed in registers.
+    """
 
     planes: Planes
     form: Form
@@ -160,6 +186,7 @@ class Plan:
     per_strip: int
     together: int
     depth: int
+    in_registers: bool = False
 
     @property
     def tiles(self) -> int:
@@ -209,7 +236,7 @@ class Plan:
     @property
     def filter_pitch(self) -> int:
         """Elements of one position of the transformed filters."""
-        return self.depth * self.group_width + APART
+        return 0 if self.in_registers else self.depth * self.group_width + APART
 
     @property
     def product_pitch(self) -> int:
@@ -230,4 +257,5 @@ def plan_of(planes: Planes, params: Params) -> Plan:
     tile = Tile(min(tile.rows, tiles), tile.vectors, tile.lanes, tile.element)
     together = min(int(params["panels"]), -(-planes.shape.outputs // tile.width))
     per_strip = min(int(params["tiles"]), -(-tiles // tile.rows))
-    return Plan(planes, form, tile, per_strip, together, min(int(params["depth"]), planes.channels))
+    depth = min(int(params["depth"]), planes.channels)
+    return Plan(planes, form, tile, per_strip, together, depth, params.get("filters") == "registers")

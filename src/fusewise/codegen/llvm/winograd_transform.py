@@ -18,7 +18,7 @@ Networks, ACM TOMS 2020 (arXiv:1803.10986).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -82,24 +82,38 @@ class Scheme:
             found += [a.add(even, point, odd), a.add(even, -point, odd)]
         return [*found, _weighted(a, whole, d[1::2])]
 
-    def filters(self, a: Arithmetic, g: Sequence[Value]) -> list[Value]:
-        """G g: the filter's values as a polynomial."""
+    def filter_values(self, a: Arithmetic, g: Sequence[Value]) -> Iterator[tuple[int, Value]]:
+        """G g: the filter's values as a polynomial, each with its place, one at a time so that few are alive at once.
+
+        Beyond one the polynomial is read backwards, which divides its values by the point's highest power: points and their
+        reciprocals then have products in common.
+        """
+        yield 0, g[0]
         if self.span == 1:
-            return list(g)
-        found = [g[0]]
-        for point in self.points:
-            even = _weighted(a, [point**k for k in range(0, self.taps, 2)], g[0::2])
+            return
+        yield self.span - 1, g[-1]
+        for number, point in enumerate(self.points):
+            scale = min(1.0, point ** (1 - self.taps))
+            even = _weighted(a, [scale * point**k for k in range(0, self.taps, 2)], g[0::2])
             odd = _weighted(a, [point**k for k in range(0, self.taps - 1, 2)], g[1::2])
-            found += [a.add(even, point, odd), a.add(even, -point, odd)]
-        return [*found, g[-1]]
+            yield 2 * number + 1, a.add(even, scale * point, odd)
+            yield 2 * number + 2, a.add(even, -scale * point, odd)
+
+    def filters(self, a: Arithmetic, g: Sequence[Value]) -> list[Value]:
+        """G g as a whole."""
+        found = dict(self.filter_values(a, g))
+        return [found[place] for place in range(self.span)]
 
     def outputs(self, a: Arithmetic, m: Sequence[Value]) -> list[Value]:
-        """A^T m: powers of the points, over the product of each one's distances to the others."""
+        """A^T m: powers of the points, over the product of each one's distances to the others, and undoes `filter_values`."""
         if self.span == 1:
             return list(m)
         pairs = list(zip(m[1:-1:2], m[2:-1:2], strict=True))
         sums, differences = [a.plus(x, y) for x, y in pairs], [a.minus(x, y) for x, y in pairs]
-        weights = [0.5 / sum(c * p ** (2 * k + 2) for k, c in enumerate(q)) for p, q in self._with_others]
+        weights = [
+            0.5 * max(1.0, p) ** (self.taps - 1) / sum(c * p ** (2 * k + 2) for k, c in enumerate(q))
+            for p, q in self._with_others
+        ]
         found = []
         for power in range(self.tile):
             factors = [weight * point**power for weight, point in zip(weights, self.points, strict=True)]

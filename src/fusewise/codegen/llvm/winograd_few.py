@@ -1,0 +1,96 @@
+"""The products of Winograd's convolution where all tiles fit one register tile, as on maps of 7 x 7 and 8 x 8.
+
+Filters are then used once for every time they are transformed, and writing them to memory and reading them back takes longer
+than the products. Here they never leave the registers. One row of positions is reduced over a block of channels at a time, its
+sums in registers:
+
+    for row of positions:
+      for channel:
+        transform the filter's columns as far as this row needs, then along the row
+        for position of the row, tile:  add filter * input
+
+Each value of a filter is used as soon as it is there, so that it and its neighbours fit beside the sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.llvm.gemm_tile import multiply_add
+from fusewise.codegen.llvm.winograd_plan import Plan
+from fusewise.codegen.llvm.winograd_transform import Arithmetic
+
+__all__ = ["emit_few_products", "keep_products"]
+
+
+def emit_few_products(
+    a: Arithmetic, plan: Plan, inputs: Value, products: Value, taps: Callable[[Int], Value], start: Int, extent: int
+) -> None:
+    """Add `extent` input channels from `start` on to the products of one panel, or begin these with channel 0.
+
+    `inputs` and `products` are the transformed inputs and the panel's products in scratch memory, laid out as the plan says;
+    `taps(channel)` is where the panel's taps of a channel lie, those of the next channel behind them. The same number of
+    channels after these is fetched meanwhile.
+    """
+    f, tile = a.f, plan.tile
+    source, left = taps(start), f.at(inputs, f.mul(start, plan.block_step))
+
+    def vector(v: Value, _: Sequence[Value]) -> None:
+        skip = f.mul(v, tile.lanes)
+        for row in range(plan.form.rows.span):
+            first = row * plan.form.columns.span
+            here, there = f.at(left, first * plan.input_pitch), f.at(products, f.add(first * plan.product_pitch, skip))
+            sums = _row(a, plan, row, here, f.at(source, skip), extent)
+            places = [
+                f.at(there, position * plan.product_pitch + t * plan.group_width)
+                for position in range(plan.form.columns.span)
+                for t in range(tile.rows)
+            ]
+            keep_products(f, plan, places, sums, start)
+
+    f.loop(0, tile.vectors, 1, vector, rolled=True)
+
+
+def _row(a: Arithmetic, plan: Plan, row: int, inputs: Value, taps: Value, extent: int) -> tuple[Value, ...]:
+    """One vector of the products of a row of positions, those of each position side by side, over `extent` channels."""
+    f, tile, (rows, columns) = a.f, plan.tile, plan.form
+    size = plan.planes.taps * tile.width
+
+    def channel(k: Value, sums: Sequence[Value]) -> list[Value]:
+        filters, given, result = f.at(taps, f.mul(k, size)), f.at(inputs, k), list(sums)
+        lines = [
+            rows.filters(
+                a, [f.load(tile.kind, f.at(filters, (i * columns.taps + j) * tile.width)) for i in range(rows.taps)]
+            )
+            for j in range(columns.taps)
+        ]
+        for tap in range(row, plan.planes.taps, rows.span):  # each row fetches its share of the next block
+            f.prefetch(f.at(filters, extent * size + tap * tile.width))
+        for position, value in columns.filter_values(a, [line[row] for line in lines]):
+            for t in range(tile.rows):
+                number = position * tile.rows + t
+                at = f.at(given, position * plan.input_pitch + t * plan.row_pitch)
+                factor = f.splat(f.load("float", at), tile.lanes)
+                result[number] = multiply_add(f, a.target, factor, value, result[number])
+        return result
+
+    return f.loop(0, extent, 1, channel, [f.constant(0.0, tile.kind)] * (columns.span * tile.rows), rolled=True)
+
+
+def keep_products(f: Function, plan: Plan, places: Sequence[Value], sums: Sequence[Value], start: Int) -> None:
+    """Store the sums of the first block of channels, add those of the others."""
+    kind = plan.tile.kind
+
+    def store() -> None:
+        for place, value in zip(places, sums, strict=True):
+            f.store(value, place)
+
+    def add() -> None:
+        for place, value in zip(places, sums, strict=True):
+            f.store(f.fadd(f.load(kind, place), value), place)
+
+    if plan.depth == plan.planes.channels:
+        store()
+    else:
+        f.when(f.compare("icmp eq", start, 0), store, add)
