@@ -27,6 +27,9 @@ TOLERANCE = 5e-6
 TOLERANCES = {(4, 5, 5): 3e-5, (4, 3, 5): 1.5e-5, (4, 1, 7): 1.5e-5, (6, 1, 7): 3e-5}
 """The same for those that promise less, by outputs along an axis and taps along both, the fewer first."""
 
+STRIDED = {(5, 7): 3e-5}
+"""The same at stride 2, by outputs along an axis and taps a side."""
+
 EVERYWHERE = replace(WINOGRAD, accepts=winograd.applies)
 """The kernel without its rule of where it is worth it, so that small shapes test it too."""
 
@@ -176,7 +179,7 @@ def error_of(
 
     params = next(iter(kernel.space(task, target)))
     arrays = {
-        "in0": np.ascontiguousarray(np.moveaxis(data, 1, -1)),
+        "in0": data if options.get("planar_input") else np.ascontiguousarray(np.moveaxis(data, 1, -1)),
         "const0": weights,
         "const1": bias,
         "in1": stored(residual),
@@ -302,6 +305,39 @@ def test_filters_along_the_first_of_three_axes(
     assert error <= TOLERANCE
 
 
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    choice=st.sampled_from(((2, 5), (4, 5), (3, 7), (5, 7))),
+    batch=st.integers(1, 3),
+    extents=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    inputs=st.sampled_from((2, 3, 4, 7)),
+    planar_input=st.booleans(),
+    outputs=st.sampled_from((8, 21, 32, 49)),
+    pads=st.tuples(*[st.integers(0, 3)] * 4),
+    bias=st.booleans(),
+    epilogue=st.sampled_from(("none", "residual", "swish")),
+    planar_output=st.booleans(),
+    workers=st.integers(1, 5),
+)
+def test_stride_two(
+    run_kernel: Any,
+    target: Target,
+    choice: tuple[int, int],
+    batch: int,
+    extents: tuple[int, int],
+    inputs: int,
+    outputs: int,
+    pads: tuple[int, int, int, int],
+    **options: Any,
+) -> None:
+    tile, taps = choice
+    height, width = (max(e, taps - a - b) for e, a, b in zip(extents, pads[:2], pads[2:], strict=True))
+    x, outputs = (batch, min(inputs, target.lanes - 1), height, width), at_least(target, outputs)
+    options |= {"taps": (taps, taps), "stride": 2}
+    error = error_of(run_kernel, target, x, outputs, pads, kernel=with_outputs(tile), **options)
+    assert error <= STRIDED.get((tile, taps), TOLERANCE)
+
+
 @pytest.mark.parametrize("tile, taps", [(4, (5, 5)), (2, (5, 5)), (4, (1, 7)), (6, (7, 1)), (2, (1, 7)), (4, (3, 1))])
 @pytest.mark.parametrize("channels", [48, 512])
 def test_error_of_other_filters(
@@ -351,8 +387,9 @@ def test_filters_of_few_tiles_stay_in_registers(
 
 
 REFUSED = {
-    "stride": ({"stride": 2}, "unit stride"),
-    "dilation": ({"dilation": 2}, "unit stride"),
+    "stride": ({"stride": 2}, "stride 2"),
+    "many channels at stride 2": ({"stride": 2, "taps": (5, 5)}, "too many channels"),
+    "dilation": ({"dilation": 2}, "taps a side"),
     "seven by seven": ({"taps": (7, 7)}, "taps a side"),
     "one tap": ({"taps": (1, 1)}, "taps a side"),
     "two taps": ({"taps": (2, 3)}, "taps a side"),

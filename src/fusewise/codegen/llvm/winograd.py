@@ -1,4 +1,4 @@
-"""Winograd's convolutions for filters of 3 or 5 taps of unit stride a side, or 3, 5 or 7 taps on one side alone.
+"""Winograd's convolutions for filters of 3 or 5 taps a side, or 3, 5 or 7 taps on one side alone; or 5 or 7 of stride 2.
 
 F(4x4, 3x3) has 4 times fewer multiplications than there are taps, F(4x4, 5x5) 6.25, F(4, 7) 2.8, F(6, 7) 3.5.
 
@@ -38,7 +38,7 @@ from fusewise.codegen.llvm.gemm_finish import Finish, finisher, is_heavy
 from fusewise.codegen.llvm.gemm_product import deal, unravel
 from fusewise.codegen.llvm.gemm_tile import Level, Panel, accumulate
 from fusewise.codegen.llvm.winograd_few import emit_few_products, keep_products
-from fusewise.codegen.llvm.winograd_input import BLOCK, emit_input_tile
+from fusewise.codegen.llvm.winograd_input import BLOCK, Transform, emit_input_tile
 from fusewise.codegen.llvm.winograd_plan import (
     Plan,
     Planes,
@@ -49,6 +49,7 @@ from fusewise.codegen.llvm.winograd_plan import (
     planes_of,
     tile_counts,
 )
+from fusewise.codegen.llvm.winograd_stage import emit_staged_tile
 from fusewise.codegen.llvm.winograd_transform import Arithmetic, emit_filter, emit_sides
 from fusewise.codegen.packing import packed, panels, panels_of
 from fusewise.codegen.target import Target
@@ -78,12 +79,19 @@ def applies(task: Task, target: Target) -> Reason | None:
         return Reason("Winograd convolution is in float32", shape.dtype.name)
     if shape.computed is not None:
         return Reason("operand is computed on the way in", "0")
-    if planes_of(shape) is None:
-        return Reason("not an ungrouped convolution of unit stride with 3 or 5 taps a side, or 1 beside 3, 5 or 7")
-    if shape.data.strides[1] != 1:
+    planes = planes_of(shape)
+    if planes is None:
+        return Reason("not an ungrouped convolution with 3 or 5 taps a side, 1 beside 3, 5 or 7, or 5 or 7 of stride 2")
+    if planes.is_staged and (planes.slices.kernel > 1 or not planes.slices.is_inside or shape.dtype != FLOAT32):
+        return Reason("a stride of 2 is for planes of float32 alone")
+    if shape.data.strides[1] != 1 and not planes.is_staged:
         return Reason("input channels are not side by side")
-    if min(shape.inputs, shape.outputs) < max(LEAST_CHANNELS, target.lanes):
+    least, most = (LEAST_CHANNELS, 4 * target.lanes) if planes.is_staged else (max(LEAST_CHANNELS, target.lanes), None)
+    channels = planes.phases * shape.inputs
+    if shape.outputs < target.lanes or channels < least:
         return Reason("too few channels for a transform", f"{shape.inputs} to {shape.outputs}")
+    if most is not None and channels >= most:
+        return Reason("too many channels for a stride of 2", str(shape.inputs))
     if 0 in (shape.batch, *(axis.out for axis in shape.spatial)):
         return Reason("no outputs")
     return None
@@ -118,18 +126,22 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
     outputs, inputs = weight.shape[:2]
 
     def pack(array: np.ndarray) -> np.ndarray:
-        # [outputs, inputs, slice taps, taps] to [panel, slice taps, inputs, taps, columns of the panel]
+        # [outputs, inputs, slice taps, taps] to [panel, phases, slice taps, inputs, taps, columns of the panel]
         ordered = array.astype(np.float32, copy=False).transpose(0, 1, *(k + 2 for k in planes.order))
-        taps = ordered.reshape(outputs, inputs, planes.slices.kernel, planes.taps).transpose(2, 1, 3, 0)
-        return panels(taps.reshape(-1, outputs), tile.lanes, tile.vectors)
+        by_slice = ordered.reshape(outputs, inputs, planes.slices.kernel, planes.rows.kernel, planes.columns.kernel)
+        (high, wide), (down, across) = planes.sides, (planes.rows.stride, planes.columns.stride)
+        missing = ((0, high * down - planes.rows.kernel), (0, wide * across - planes.columns.kernel))
+        whole = np.pad(by_slice, ((0, 0),) * 3 + missing)
+        split = whole.reshape(outputs, inputs, planes.slices.kernel, high, down, wide, across)
+        return panels(split.transpose(4, 6, 2, 1, 3, 5, 0).reshape(-1, outputs), tile.lanes, tile.vectors)
 
     first, channel, *steps = weight.strides
     *between, row, column = (steps[k] for k in planes.order)
     slices = (planes.slices.kernel, between[0] if between else 0)
     depth = (slices, (inputs, channel), (planes.rows.kernel, row), (planes.columns.kernel, column))
-    native = planes.shape.dtype == FLOAT32
+    native = planes.shape.dtype == FLOAT32 and planes.phases == 1
     data = panels_of(weight, (), depth, (outputs, first), tile.lanes, tile.vectors) if native else None
-    recipe = f"winograd panels {tile.vectors}x{tile.lanes}"
+    recipe = f"winograd panels {tile.vectors}x{tile.lanes} phases {planes.rows.stride}x{planes.columns.stride}"
     return operand_arguments(
         task,
         [
@@ -146,7 +158,12 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
     inputs = scratch_of(f, pointers, arguments, worker)
     filters = f.at(inputs, plan.form.positions * plan.input_pitch)
     products = f.at(filters, plan.form.positions * plan.filter_pitch)
-    zeros = module.zeros(f"{symbol}_zeros", plan.planes.shape.inputs * 4)
+    planes = plan.planes
+    stage = f.at(products, plan.form.positions * plan.product_pitch)
+    longest = planes.columns.extent * planes.strides[2] if plan.planes.is_staged else planes.shape.inputs
+    zeros = module.zeros(f"{symbol}_zeros", longest * 4)
+    if plan.planes.is_staged:
+        f.clear(stage, plan.stage * 4)
     strip = _Strip(
         f,
         target,
@@ -155,6 +172,7 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
         inputs,
         filters,
         products,
+        stage,
         zeros,
         f.alloca(plan.tile.kind, plan.form.positions * BLOCK // plan.tile.lanes),
         finisher(f, task, target, pointers),
@@ -176,6 +194,7 @@ class _Strip:
     inputs: Value
     filters: Value
     products: Value
+    stage: Value
     zeros: Value
     between: Value
     finish: Finish
@@ -201,24 +220,16 @@ def _emit_strip(s: _Strip, strip: Int, low: Int, high: Int) -> None:
             return channel
         return f.add(channel, f.mul(f.udiv(channel, plan.depth), plan.depth * (plan.block_step - 1)))
 
+    inputs = Transform(s.arithmetic, plan, s.between)
+    source = s.pointers[plan.planes.shape.data.operand.name]
+
     def transform(t: Value, _: Sequence[Value]) -> None:
-        planes = plan.planes
         where = f.at(s.inputs, f.mul(t, plan.row_pitch))
-        source = s.pointers[planes.shape.data.operand.name]
         tile = f.minimum(f.add(first, t), tiles - 1)
-        emit_input_tile(
-            s.arithmetic,
-            plan.form,
-            planes,
-            source,
-            s.zeros,
-            tile,
-            plan.tile.lanes,
-            s.between,
-            where,
-            plan.input_pitch,
-            place,
-        )
+        if plan.planes.is_staged:
+            emit_staged_tile(inputs, source, s.zeros, s.stage, tile, f.compare("icmp eq", t, 0), where)
+        else:
+            emit_input_tile(inputs, source, s.zeros, tile, where, place)
 
     f.loop(0, covered, 1, transform, rolled=True)
 

@@ -3,6 +3,10 @@
 Takes the geometry of a convolution with two or three spatial axes; gives `Planes`, parameters and sizes. Of three axes the
 first, the slices, is reduced over as the channels are: taps and channels of a slice lie side by side, and each transform sees
 planes only. Where the first axis alone has taps, it is the rows of a plane, and the second counts slices.
+
+A convolution of stride 2 is one of stride 1 over its phases: every second row and column of the input is an input channel of
+its own, with every second tap. That is for few channels, whose phases fill a vector (`winograd_stage`). Of many channels there
+would be four times as many to transform and to keep.
 """
 
 from __future__ import annotations
@@ -38,13 +42,13 @@ INPUT_CYCLES, OUTPUT_CYCLES, FILTER_CYCLES = 4.8, 4.4, 3.0
 BESIDE_SUMS = 8
 """Registers that a filter being transformed takes, beside the sums of a row of positions."""
 
-APART = 16
-"""Elements between the ends of positions in scratch memory, so that they do not meet in the same cache sets."""
+LINE = 16
+"""Elements of a cache line."""
 
 
 @dataclass(frozen=True)
 class Planes:
-    """A convolution of unit stride in `rows` and `columns`, and any in `slices`; `strides` are those of the three axes.
+    """A convolution of stride 1 or 2 in `rows` and `columns`, and any in `slices`; `strides` are those of the data's axes.
 
     `order` says which spatial axes of the convolution these are, the slices left out where there are two.
     """
@@ -62,23 +66,38 @@ class Planes:
         return tuple(self.shape.out_axes[k] for k in self.order)
 
     @property
+    def phases(self) -> int:
+        """Phases of a plane: rows first, then columns."""
+        return self.rows.stride * self.columns.stride
+
+    @property
     def channels(self) -> int:
-        """What is reduced over beside the taps of a plane: slice taps and input channels."""
-        return self.slices.kernel * self.shape.inputs
+        """What is reduced over beside the taps of a plane: for each phase, for each slice tap, the input channels."""
+        return self.phases * self.slices.kernel * self.shape.inputs
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """Taps along rows and columns that each phase has, the missing ones of odd phases included."""
+        return -(-self.rows.kernel // self.rows.stride), -(-self.columns.kernel // self.columns.stride)
 
     @property
     def taps(self) -> int:
-        """Taps of a plane."""
-        return self.rows.kernel * self.columns.kernel
+        """Taps of a phase."""
+        return math.prod(self.sides)
+
+    @property
+    def is_staged(self) -> bool:
+        """Are phases set side by side before they are transformed?"""
+        return self.phases > 1
 
     @property
     def forms(self) -> tuple[Form, ...]:
         """Winograd's forms for it."""
-        return forms_of(self.rows.kernel, self.columns.kernel)
+        return forms_of(*self.sides)
 
 
 def planes_of(shape: Convolution) -> Planes | None:
-    """The planes of an ungrouped convolution with taps of unit stride that has a Winograd form; None for others."""
+    """The planes of an ungrouped convolution without dilation that has a Winograd form; None for others."""
     if len(shape.spatial) not in (2, 3) or shape.groups > 1:
         return None
     order = (0, 1, 2)[: len(shape.spatial)]
@@ -89,11 +108,12 @@ def planes_of(shape: Convolution) -> Planes | None:
         axes.insert(0, Spatial(1, 1, 1, 1, 1, 0))
         strides.insert(0, 0)
     slices, rows, columns = axes
-    if any((axis.stride, axis.dilation) != (1, 1) for axis in (rows, columns)):
+    if any(axis.dilation > 1 and axis.kernel > 1 for axis in (rows, columns)):
         return None
     taps = sorted((rows.kernel, columns.kernel))
-    # two axes of 7 taps lose too much precision
-    if taps not in ([1, 3], [1, 5], [1, 7], [3, 3], [3, 5], [5, 5]):
+    # at stride 1, two axes of 7 taps lose too much precision
+    known = {1: ([1, 3], [1, 5], [1, 7], [3, 3], [3, 5], [5, 5]), 2: ([5, 5], [7, 7])}
+    if rows.stride != columns.stride or taps not in known.get(rows.stride, ()):
         return None
     return Planes(shape, slices, rows, columns, (strides[0], strides[1], strides[2]), order)
 
@@ -135,8 +155,8 @@ def _is_few(planes: Planes, form: Form, target: Target) -> bool:
 
 def _strips(planes: Planes, form: Form, target: Target) -> int:
     """As few strips as the caches allow: in each, all filters are transformed."""
-    each = form.positions * planes.channels * 4
-    most = max(LEAST_TILES, min(MOST_TILES, target.l3_bytes // 4 // each))
+    each, products = form.positions * planes.channels * 4, form.positions * 2 * target.lanes * 4
+    most = max(LEAST_TILES, min(MOST_TILES, target.l3_bytes // 4 // each, target.l2_bytes // 2 // products))
     return -(-math.prod(tile_counts(planes, form)) // most)
 
 
@@ -218,8 +238,21 @@ class Plan:
         return self.depth < self.planes.channels and self.depth % lanes == self.planes.shape.inputs % lanes == 0
 
     @property
+    def stage_columns(self) -> int:
+        """Pixels of a row of the stage: as many as the tiles of a row span."""
+        scheme = self.form.columns
+        return (tile_counts(self.planes, self.form)[3] - 1) * scheme.tile + scheme.span
+
+    @property
+    def stage(self) -> int:
+        """Elements of the stage, of a pixel as many as of the transformed inputs of a tile."""
+        return self.form.rows.span * self.stage_columns * self.row_pitch if self.planes.is_staged else 0
+
+    @property
     def row_pitch(self) -> int:
         """Elements between the transformed inputs of one tile and the next."""
+        if self.planes.is_staged:
+            return -(-self.planes.channels // self.tile.lanes) * self.tile.lanes
         return self.depth if self.in_blocks else self.planes.channels
 
     @property
@@ -231,22 +264,27 @@ class Plan:
     def input_pitch(self) -> int:
         """Elements of one position of the transformed inputs."""
         blocks = -(-self.planes.channels // self.row_pitch)
-        return self.per_strip * self.tile.rows * blocks * self.row_pitch + APART
+        return _spread(self.per_strip * self.tile.rows * blocks * self.row_pitch)
 
     @property
     def filter_pitch(self) -> int:
         """Elements of one position of the transformed filters."""
-        return 0 if self.in_registers else self.depth * self.group_width + APART
+        return 0 if self.in_registers else _spread(self.depth * self.group_width)
 
     @property
     def product_pitch(self) -> int:
         """Elements of one position of the products."""
-        return self.per_strip * self.tile.rows * self.group_width + APART
+        return _spread(self.per_strip * self.tile.rows * self.group_width)
 
     @property
     def scratch(self) -> int:
         """Elements of scratch memory."""
-        return self.form.positions * (self.input_pitch + self.filter_pitch + self.product_pitch)
+        return self.form.positions * (self.input_pitch + self.filter_pitch + self.product_pitch) + self.stage
+
+
+def _spread(elements: int) -> int:
+    """So many elements and a few more: an odd number of cache lines, so that positions spread over all sets of the caches."""
+    return (-(-elements // LINE) | 1) * LINE
 
 
 def plan_of(planes: Planes, params: Params) -> Plan:

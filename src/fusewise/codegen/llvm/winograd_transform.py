@@ -149,13 +149,15 @@ SCHEMES = (
     Scheme(1, 1, ()),
     Scheme(2, 3, (1.0,)),
     Scheme(4, 3, (NEAR, 1 / NEAR)),
+    Scheme(3, 4, (NEAR, 1 / NEAR)),
+    Scheme(5, 4, (0.55, 1.0, 1 / 0.55)),
     Scheme(2, 5, (NEAR, 1 / NEAR)),
     Scheme(4, 5, (0.55, 1.0, 1 / 0.55)),
     Scheme(2, 7, (0.55, 1.0, 1 / 0.55)),
     Scheme(4, 7, (0.4, 0.75, 1 / 0.75, 2.5)),
     Scheme(6, 7, (0.45, 0.75, 1.0, 1 / 0.75, 1 / 0.45)),
 )
-"""What there is, for filters of odd length."""
+"""What there is: for filters of odd length, and of 4 taps, which are those of 7 at stride 2."""
 
 
 class Form(NamedTuple):
