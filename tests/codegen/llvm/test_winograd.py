@@ -420,6 +420,15 @@ def test_the_scheme_suits_the_extent(target: Target, extent: int, tile: int | No
     assert next(iter(WINOGRAD.space(convolution((1, 256, extent, extent), 256), target)))["outputs"] == tile
 
 
+@pytest.mark.parametrize("step", [0, -1])
+def test_refuses_columns_that_do_not_follow_each_other(target: Target, step: int) -> None:
+    task = convolution((1, 3, 224, 224), 64, (3, 3, 3, 3), taps=(7, 7), stride=2, planar_input=True)
+    assert WINOGRAD.accepts(task, target) is None
+    data, *others = task.operands
+    turned = replace(data, strides=(*data.strides[:3], step))
+    assert "columns" in str(WINOGRAD.accepts(replace(task, operands=(turned, *others)), target))
+
+
 def test_refuses_weights_that_vary(target: Target) -> None:
     task = convolution((1, 64, 56, 56), 64)
     varying = tuple(replace(operand, constant=False) for operand in task.operands)

@@ -82,18 +82,35 @@ def applies(task: Task, target: Target) -> Reason | None:
     planes = planes_of(shape)
     if planes is None:
         return Reason("not an ungrouped convolution with 3 or 5 taps a side, 1 beside 3, 5 or 7, or 5 or 7 of stride 2")
-    if planes.is_staged and (planes.slices.kernel > 1 or not planes.slices.is_inside or shape.dtype != FLOAT32):
-        return Reason("a stride of 2 is for planes of float32 alone")
-    if shape.data.strides[1] != 1 and not planes.is_staged:
-        return Reason("input channels are not side by side")
-    least, most = (LEAST_CHANNELS, 4 * target.lanes) if planes.is_staged else (max(LEAST_CHANNELS, target.lanes), None)
-    channels = planes.phases * shape.inputs
-    if shape.outputs < target.lanes or channels < least:
+    reason = _unstageable(planes, target) if planes.is_staged else _unsuitable(planes, target)
+    if reason is not None:
+        return reason
+    if shape.outputs < target.lanes:
         return Reason("too few channels for a transform", f"{shape.inputs} to {shape.outputs}")
-    if most is not None and channels >= most:
-        return Reason("too many channels for a stride of 2", str(shape.inputs))
     if 0 in (shape.batch, *(axis.out for axis in shape.spatial)):
         return Reason("no outputs")
+    return None
+
+
+def _unsuitable(planes: Planes, target: Target) -> Reason | None:
+    """Why inputs cannot be transformed from where they are."""
+    shape = planes.shape
+    if shape.data.strides[1] != 1:
+        return Reason("input channels are not side by side")
+    if shape.inputs < max(LEAST_CHANNELS, target.lanes):
+        return Reason("too few channels for a transform", f"{shape.inputs} to {shape.outputs}")
+    return None
+
+
+def _unstageable(planes: Planes, target: Target) -> Reason | None:
+    """Why the phases of inputs cannot be set side by side."""
+    shape, channels = planes.shape, planes.phases * planes.shape.inputs
+    if planes.slices.kernel > 1 or not planes.slices.is_inside or shape.dtype != FLOAT32:
+        return Reason("a stride of 2 is for planes of float32 alone")
+    if planes.strides[2] < 1:
+        return Reason("input columns do not lie one after the other")
+    if not LEAST_CHANNELS <= channels < 4 * target.lanes:
+        return Reason("too few or too many channels for a stride of 2", str(shape.inputs))
     return None
 
 
@@ -160,9 +177,9 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
     products = f.at(filters, plan.form.positions * plan.filter_pitch)
     planes = plan.planes
     stage = f.at(products, plan.form.positions * plan.product_pitch)
-    longest = planes.columns.extent * planes.strides[2] if plan.planes.is_staged else planes.shape.inputs
+    longest = planes.columns.extent * planes.strides[2] if planes.is_staged else planes.shape.inputs
     zeros = module.zeros(f"{symbol}_zeros", longest * 4)
-    if plan.planes.is_staged:
+    if planes.is_staged:
         f.clear(stage, plan.stage * 4)
     strip = _Strip(
         f,

@@ -42,7 +42,7 @@ INPUT_CYCLES, OUTPUT_CYCLES, FILTER_CYCLES = 4.8, 4.4, 3.0
 BESIDE_SUMS = 8
 """Registers that a filter being transformed takes, beside the sums of a row of positions."""
 
-LINE = 16
+LINE_ELEMENTS = 16
 """Elements of a cache line."""
 
 
@@ -284,7 +284,7 @@ class Plan:
 
 def _spread(elements: int) -> int:
     """So many elements and a few more: an odd number of cache lines, so that positions spread over all sets of the caches."""
-    return (-(-elements // LINE) | 1) * LINE
+    return (-(-elements // LINE_ELEMENTS) | 1) * LINE_ELEMENTS
 
 
 def plan_of(planes: Planes, params: Params) -> Plan:
