@@ -14,7 +14,7 @@ from fusewise.accel.simulate.reach import Axis, Reach, transposed_begins
 from fusewise.ir.graph import Graph, Node
 from fusewise.ops.evaluate import evaluator
 
-__all__ = ["Part", "gathered", "moved", "pointwise", "pooled", "resized", "scattered"]
+__all__ = ["Part", "blank", "gathered", "moved", "pointwise", "pooled", "resized", "scattered"]
 
 
 class Part(NamedTuple):
@@ -31,6 +31,13 @@ class Part(NamedTuple):
                 f"rows {positions.min()} to {positions.max()} are needed, {self.pixels.shape[1]} from {self.top} are there"
             )
         return np.asarray(found)
+
+
+def blank(part: Part, reach: Reach, first: int, last: int) -> np.ndarray:
+    """Zeros in the shape of result rows `first` to `last`, once the rows that they need are known to be there."""
+    rows, inside = _taps(reach.rows, first, last)
+    part.rows(rows[inside])
+    return np.zeros((len(part.pixels), last - first + 1, len(reach.columns.first)))
 
 
 def gathered(part: Part, reach: Reach, first: int, last: int, outside: float = 0.0) -> np.ndarray:
@@ -110,14 +117,21 @@ def moved(part: Part, reach: Reach, first: int, last: int) -> np.ndarray:
 
 
 def pointwise(
-    graph: Graph, node: Node, operands: dict[str, np.ndarray], low: int, high: int, channels: int
+    graph: Graph,
+    node: Node,
+    operands: dict[str, np.ndarray],
+    low: int,
+    high: int,
+    channels: int,
+    values: bool = True,
 ) -> tuple[tuple[np.ndarray, ...], int]:
-    """Channels `low` to `high` of an operator within pixels, and how many elements of weights that took."""
+    """Channels `low` to `high` of an operator within pixels, zeros without `values`, and how many elements of weights that took."""
     rank, feeds, used = graph.tensor(node.writes[0]).rank, [], 0
     for value in node.reads:
         if value not in graph.constants:
-            array = operands[value].astype(np.float32)
-            feeds.append(array[None] if rank == 4 else array.reshape(1, -1))
+            if values:
+                array = operands[value].astype(np.float32)
+                feeds.append(array[None] if rank == 4 else array.reshape(1, -1))
             continue
         constant = graph.array(value)
         assert constant is not None
@@ -127,5 +141,8 @@ def pointwise(
         if constant.ndim and constant.dtype.kind in "fV" and (low == 0 or constant.size > 1):
             used += constant.size
         feeds.append(constant)
+    if not values:
+        rows, columns = np.broadcast_shapes(*(array.shape[1:] for array in operands.values()))
+        return tuple(np.zeros((high - low, rows, columns)) for _ in node.writes), used
     found = evaluator(node, graph.opset, graph.opsets)(*feeds)
     return tuple(np.asarray(one, np.float64).reshape(one.shape[1], *(one.shape[2:] or (1, 1))) for one in found), used

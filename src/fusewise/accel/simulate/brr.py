@@ -6,8 +6,9 @@ that each region held, and what crossed to and from DRAM. Which rows a tile need
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from fusewise.accel.bits import bits_of
 from fusewise.accel.network import Network
 from fusewise.accel.schemes.brr import BRR, Tiling, frame_of
 from fusewise.accel.schemes.tiles import Layout, layout_of
-from fusewise.accel.simulate.blocks import Part, gathered, moved, pointwise, pooled, resized, scattered
+from fusewise.accel.simulate.blocks import Part, blank, gathered, moved, pointwise, pooled, resized, scattered
 from fusewise.accel.simulate.reach import Reach, reach_of
 from fusewise.ir.graph import Graph, Node
 
@@ -50,7 +51,7 @@ def run_brr(
 ) -> TileExecution:
     """Run a group of images in the tiles that the scheme chose; `maps` has float[C, H, W] for every tensor it reads.
 
-    Without `values`, convolutions give zeros: everything moves as it would, but the results mean nothing.
+    Without `values`, operators give zeros: everything moves as it would, but the results mean nothing.
     `AssertionError` when something is needed that is not there.
     """
     frame = frame_of(network, group)
@@ -252,7 +253,9 @@ class _Run:
             return
         u, form = operator.reads[0].tensor, operator.form
         weights, bias, groups = self._filters(node)
-        sums += self._convolved(v, u, weights[:, low:high], low, high)
+        added = self._convolved(v, u, weights[:, low:high], low, high)
+        if self.values:
+            sums += added
         taps, inputs = form.filter_weights // form.filter_channels, high - low
         self._load_weights(taps * inputs * len(sums) // groups, taps * min(inputs, form.filter_channels))
         if low == 0 and bias is not None:
@@ -292,7 +295,7 @@ class _Run:
         first, last = self.rows[self.network.operators[v].writes[0]]
         part = self._part(u, low, high)
         if not self.values:
-            return np.zeros((len(weights), last - first + 1, len(reach.columns.first)))
+            return np.zeros((len(weights), *blank(part, reach, first, last).shape[1:]))
         if node.op == "ConvTranspose":
             return scattered(self.graph, node, part, reach, first, last, weights)
         windows = gathered(part, reach, first, last)
@@ -315,8 +318,8 @@ class _Run:
             case "Conv":  # depthwise
                 weights = np.asarray(self.graph.array(node.inputs[1]), np.float64)[low:high, 0]
                 part = self._part(u, low, high)
-                windows = gathered(part, reach, first, last)
-                found, bias = np.einsum("cij,cyixj->cyx", weights, windows, optimize=True), self._filters(node)[1]
+                bias = self._filters(node)[1]
+                found = self._rows_of(partial(_depthwise, weights), part, reach, first, last)
                 each = operator.form.filter_weights
                 self._load_weights((each + (bias is not None)) * (high - low), each)
                 return np.asarray(found if bias is None else found + bias[low:high, None, None])
@@ -324,13 +327,13 @@ class _Run:
                 return self._joined(v, node, low, high)
             case "Split":
                 start = sum(self.network.tensors[w].channels for w in operator.writes[: operator.writes.index(t)])
-                return moved(self._part(u, low + start, high + start), reach, first, last)
+                return self._rows_of(moved, self._part(u, low + start, high + start), reach, first, last)
             case "Resize":
-                return resized(self._part(u, low, high), reach, first, last)
+                return self._rows_of(resized, self._part(u, low, high), reach, first, last)
             case "Pad" | "Slice":
-                return moved(self._part(u, low, high), reach, first, last)
+                return self._rows_of(moved, self._part(u, low, high), reach, first, last)
         if operator.form.kind == "pool":
-            return pooled(node, self._part(u, low, high), reach, first, last)
+            return self._rows_of(partial(pooled, node), self._part(u, low, high), reach, first, last)
         if operator.form.kind == "global_pool":
             pixels = self.value(u, low, high).reshape(high - low, -1)
             reduced = {"Max": pixels.max(axis=1), "Sum": pixels.sum(axis=1)}
@@ -342,6 +345,12 @@ class _Run:
             return self.value(u, low, high)
         return self._elementwise(v, node, t, low, high)
 
+    def _rows_of(
+        self, how: Callable[[Part, Reach, int, int], np.ndarray], part: Part, reach: Reach, first: int, last: int
+    ) -> np.ndarray:
+        """Result rows `first` to `last` as `how` finds them, or zeros."""
+        return (how if self.values else blank)(part, reach, first, last)
+
     def _joined(self, v: int, node: Node, low: int, high: int) -> np.ndarray:
         pieces, start = [], 0
         numbers = {self.network.tensors[read.tensor].name: read.tensor for read in self.network.operators[v].reads}
@@ -351,7 +360,7 @@ class _Run:
             depth = self.network.tensors[u].channels
             a, b = max(low - start, 0), min(high - start, depth)
             if a < b:
-                pieces.append(moved(self._part(u, a, b), self.reaches[v, u], first, last))
+                pieces.append(self._rows_of(moved, self._part(u, a, b), self.reaches[v, u], first, last))
             start += depth
         return np.concatenate(pieces)
 
@@ -367,10 +376,16 @@ class _Run:
             tensor = self.network.tensors[read.tensor]
             one = tensor.channels == 1 < channels
             part = self._part(read.tensor, 0 if one else low, 1 if one else high)
-            operands[tensor.name] = moved(part, self.reaches[v, read.tensor], first, last)
-        found, used = pointwise(self.graph, node, operands, low, high, channels)
+            operands[tensor.name] = self._rows_of(moved, part, self.reaches[v, read.tensor], first, last)
+        found, used = pointwise(self.graph, node, operands, low, high, channels, self.values)
         self._load_weights(used, 0)
         return found[operator.writes.index(t)][wanted]
+
+
+def _depthwise(weights: np.ndarray, part: Part, reach: Reach, first: int, last: int) -> np.ndarray:
+    """Rows of a convolution of every channel by itself; `weights` float64[channels, row taps, column taps]."""
+    windows = gathered(part, reach, first, last)
+    return np.asarray(np.einsum("cij,cyixj->cyx", weights, windows, optimize=True))
 
 
 def _across(node: Node) -> bool:
