@@ -141,6 +141,7 @@ def tiles_for(product: Product, target: Target, lanes: int, reserved: int = 0) -
         lanes,
         max_rows=min(16, most),
         row_extent=axes[-1].extent if len(axes) > 1 else None,
+        written=product.repeats * product.height * product.groups * product.columns * product.dtype.itemsize,
     )
 
 

@@ -23,6 +23,9 @@ from fusewise.codegen.llvm.winograd_transform import Arithmetic
 
 __all__ = ["emit_few_products", "keep_products"]
 
+SECOND_LEVEL = 2
+"""Where the next block's filters are fetched to: this block's and its inputs fill the first level."""
+
 
 def emit_few_products(
     a: Arithmetic, plan: Plan, inputs: Value, products: Value, taps: Callable[[Int], Value], start: Int, extent: int
@@ -66,7 +69,7 @@ def _row(a: Arithmetic, plan: Plan, row: int, inputs: Value, taps: Value, extent
             for j in range(columns.taps)
         ]
         for tap in range(row, plan.planes.taps, rows.span):  # each row fetches its share of the next block
-            f.prefetch(f.at(filters, extent * size + tap * tile.width))
+            f.prefetch(f.at(filters, extent * size + tap * tile.width), SECOND_LEVEL)
         for position, value in columns.filter_values(a, [line[row] for line in lines]):
             for t in range(tile.rows):
                 number = position * tile.rows + t
