@@ -170,4 +170,4 @@ def test_a_measured_search_keeps_the_default_unless_another_is_better(small: Gra
     if record["chosen"] == "default":
         assert outcome.key == run_pipeline(DEFAULT, small).key
     else:
-        assert record["speedup"] > 1.03
+        assert record["speedup"] >= record["at_least"] > 1

@@ -8,6 +8,7 @@ import pytest
 from onnx import helper
 
 from fusewise import api
+from fusewise.cli.passes import _verdict
 from fusewise.zoo.scaled import Scale, scaled
 
 
@@ -51,6 +52,25 @@ def test_a_search(fusewise, model, tmp_path):
     assert ended.status == 0, ended.err
     assert "orders" in ended.out
     assert (tmp_path / "s.json").exists()
+
+
+@pytest.mark.parametrize(
+    "search, told",
+    [
+        ({"chosen": "default", "speedup": 1.0}, "default"),
+        ({"chosen": "searched", "speedup": 1.25}, "searched, 1.250 times better than the default"),
+        (
+            {"chosen": "default", "speedup": 0.98, "at_least": 0.9, "rounds": 3},
+            "default; the best other order has 0.980 times its speed, after 3 rounds in turn",
+        ),
+        (
+            {"chosen": "searched", "speedup": 1.05, "at_least": 1.03, "rounds": 11},
+            "searched, 1.050 times the speed of the default, at least 1.030 by 11 rounds in turn",
+        ),
+    ],
+)
+def test_what_a_choice_rests_on(search, told):
+    assert _verdict(search) == told
 
 
 def test_batches(fusewise, write, model):

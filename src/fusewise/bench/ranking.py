@@ -31,7 +31,10 @@ from fusewise.ir.graph import Graph
 __all__ = [
     "CONFIDENCE",
     "RUNTIMES",
+    "Open",
+    "Run",
     "Verdict",
+    "contest",
     "difference",
     "duel",
     "fastest_first",
@@ -99,17 +102,22 @@ def duel(pair: Callable[[], tuple[float, float]], runtime: str, rounds: int = _R
 
 def settled(before: Graph, after: Graph, runtime: str, threads: int) -> Verdict:
     """The duel of two graphs of one model in a runtime. Raises `UnsupportedModel` when it runs one of them not."""
-    feeds, turned = random_feeds(before, 0), False
     with _openers([before, after], runtime, threads) as (first, second):
+        return contest(first, second, random_feeds(before, 0), runtime)
 
-        def pair() -> tuple[float, float]:
-            nonlocal turned
-            turned = not turned
-            opened = [second(), first()][::-1] if turned else [first(), second()]
-            found = race([partial(run, feeds) for run in opened], _ROUND)
-            return found[0].p50_ms, found[1].p50_ms
 
-        return duel(pair, runtime)
+def contest(first: Open, second: Open, feeds: Mapping[str, Any], runtime: str) -> Verdict:
+    """The duel of two models on the same feeds, both opened anew for every round, now the one and now the other before."""
+    turned = False
+
+    def pair() -> tuple[float, float]:
+        nonlocal turned
+        turned = not turned
+        opened = [second(), first()][::-1] if turned else [first(), second()]
+        found = race([partial(run, feeds) for run in opened], _ROUND)
+        return found[0].p50_ms, found[1].p50_ms
+
+    return duel(pair, runtime)
 
 
 def fastest_first(graphs: Sequence[Graph], runtime: str, threads: int) -> list[int]:

@@ -276,8 +276,18 @@ def _searched(search: Mapping[str, Any]) -> list[tuple[str, str]]:
     costs = f"{search['objective']} {search['cost_default']:.4g} to {search['cost_best']:.4g} {search['unit']}"
     return [
         ("search", f"{tried}; {costs}"),
-        ("chosen", f"{search['chosen']}, {search['speedup']:.3f} times the speed of the default when timed in turn"),
+        ("chosen", _verdict(search)),
     ]
+
+
+def _verdict(search: Mapping[str, Any]) -> str:
+    """Which order was chosen, and what that rests on."""
+    chosen, ratio, rounds = search["chosen"], f"{search['speedup']:.3f} times", search.get("rounds")
+    if rounds is None:
+        return chosen if chosen == "default" else f"{chosen}, {ratio} better than the default"
+    if chosen == "default":
+        return f"default; the best other order has {ratio} its speed, after {rounds} rounds in turn"
+    return f"{chosen}, {ratio} the speed of the default, at least {search['at_least']:.3f} by {rounds} rounds in turn"
 
 
 def _show_rows(model: str, rows: Sequence[Mapping[str, Any]]) -> None:
