@@ -353,6 +353,9 @@ def test_error_of_other_filters(
 def test_short_floats_are_rounded_once(run_kernel: Any, target: Target, dtype: DType, tolerance: float) -> None:
     error = error_of(run_kernel, target, (1, 70, 9, 13), 40, dtype=dtype, epilogue="relu", workers=2)
     assert 0 < error <= tolerance + TOLERANCE
+    around, stem = (3, 3, 3, 3), {"taps": (7, 7), "stride": 2, "planar_input": True, "kernel": with_outputs(5)}
+    error = error_of(run_kernel, target, (1, 3, 23, 37), 40, around, dtype=dtype, workers=2, **stem)
+    assert 0 < error <= tolerance + STRIDED.get((5, 7), TOLERANCE)
 
 
 @pytest.mark.parametrize("tile", [2, 4])

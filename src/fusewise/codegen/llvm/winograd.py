@@ -105,8 +105,8 @@ def _unsuitable(planes: Planes, target: Target) -> Reason | None:
 def _unstageable(planes: Planes, target: Target) -> Reason | None:
     """Why the phases of inputs cannot be set side by side."""
     shape, channels = planes.shape, planes.phases * planes.shape.inputs
-    if planes.slices.kernel > 1 or not planes.slices.is_inside or shape.dtype != FLOAT32:
-        return Reason("a stride of 2 is for planes of float32 alone")
+    if planes.slices.kernel > 1 or not planes.slices.is_inside:
+        return Reason("a stride of 2 is for planes alone")
     if planes.strides[2] < 1:
         return Reason("input columns do not lie one after the other")
     if not LEAST_CHANNELS <= channels < 4 * target.lanes:

@@ -129,7 +129,8 @@ def tile_counts(planes: Planes, form: Form) -> tuple[int, int, int, int]:
 def direct_cycles(planes: Planes, target: Target) -> float:
     """Estimated cycles of the direct form on one core, two multiply-adds a cycle, or two pairs of them."""
     shape = planes.shape
-    share = PAIRS_SHARE if shape.dtype == BFLOAT16 and has_bfloat_products(target) else DIRECT_SHARE
+    in_pairs = shape.dtype == BFLOAT16 and shape.inputs % 2 == 0 and has_bfloat_products(target)
+    share = PAIRS_SHARE if in_pairs else DIRECT_SHARE
     pixels = shape.batch * math.prod(axis.out for axis in shape.spatial)
     return pixels * shape.taps * shape.inputs * shape.outputs / target.lanes / 2 / share
 

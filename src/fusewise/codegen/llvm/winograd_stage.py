@@ -12,6 +12,7 @@ from itertools import product
 
 from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.gemm_product import unravel
+from fusewise.codegen.llvm.registers import memory_type, widen
 from fusewise.codegen.llvm.winograd_input import Transform
 from fusewise.codegen.llvm.winograd_plan import Plan, tile_counts
 from fusewise.ir.dtypes import FLOAT32
@@ -41,10 +42,11 @@ def emit_staged_tile(
 
 
 def _fill(transform: Transform, source: Value, zeros: Value, stage: Value, n: Int, depth: Int, tile_row: Int) -> None:
-    """Copy the input rows of a row of tiles; those outside are zeros."""
+    """Copy the input rows of a row of tiles as floats; those outside are zeros."""
     f, plan = transform.a.f, transform.plan
     planes, data = plan.planes, plan.planes.shape.data
     rows, columns, pitch = planes.rows, planes.columns, plan.row_pitch
+    dtype, stored = planes.shape.dtype, memory_type(planes.shape.dtype)
     slice_at = f.mul(depth, planes.slices.stride * planes.strides[0])
     offset = f.add(f.add(data.offset, f.mul(n, data.strides[0])), slice_at)
     whole, edges = _columns(plan)
@@ -55,14 +57,17 @@ def _fill(transform: Transform, source: Value, zeros: Value, stage: Value, n: In
         for r in range(rows.stride):
             height = f.add(first, r - rows.before)
             inside = f.compare("icmp ult", f.add(height, 0), rows.extent)
-            begin = f.at(source, f.add(offset, f.mul(height, planes.strides[1])))
-            lines = [f.select(inside, f.at(begin, c * data.strides[1]), zeros) for c in range(planes.shape.inputs)]
+            begin = f.at(source, f.add(offset, f.mul(height, planes.strides[1])), stored)
+            lines = [
+                f.select(inside, f.at(begin, c * data.strides[1], stored), zeros) for c in range(planes.shape.inputs)
+            ]
 
             def copy(j: Int, s: int, r: int = r, lines: list[Value] = lines) -> None:
                 skip = f.mul(f.add(f.mul(j, columns.stride), s - columns.before), planes.strides[2])
                 pixel = f.at(there, f.add(f.mul(j, pitch), (r * columns.stride + s) * planes.shape.inputs))
                 for c, line in enumerate(lines):
-                    f.store(f.load("float", f.at(line, skip)), f.at(pixel, c))
+                    value = widen(f, transform.a.target, f.load(stored, f.at(line, skip, stored)), dtype)
+                    f.store(value, f.at(pixel, c))
 
             def all_phases(j: Value, _: Sequence[Value]) -> None:
                 for s in range(columns.stride):
