@@ -41,7 +41,7 @@ FINISH_CYCLES = 16
 
 RUN_CYCLES = 32
 """Cycles that a tile takes at least for each of its rows when results do not fit the second cache level and other tiles write the
-rest of the row: what comes next in memory is fetched ahead of its writing only along a row. Measured, of 16 to 96 channels."""
+rest of the row. Measured, of 16 to 96 channels; it may be that memory is fetched ahead of writing only along a row."""
 
 CHAIN = 512
 """Longest run of additions into one accumulator. Rounding grows with the length of the chain, so a longer reduction is cut
