@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fusewise.bench.inputs import random_feeds
-from fusewise.bench.ranking import Open, Run, Verdict, contest
+from fusewise.bench.ranking import Verdict, contest, program_opener
 from fusewise.bench.timing import Budget, race
 from fusewise.codegen.suiting import stand_ins
 from fusewise.errors import FusewiseError, UsageError
@@ -25,11 +25,9 @@ from fusewise.files import write_text
 from fusewise.fusion.ecg import ExtendedGraph
 from fusewise.fusion.patterns import pattern_groups
 from fusewise.ir.graph import Graph
-from fusewise.lower.program import Program
 from fusewise.measuring import Figures, executable_of, figures_of, program_of
 from fusewise.passes.published import step_named, step_names
 from fusewise.rewrite.cost import analytic_metrics, machine_named, parsed_cost
-from fusewise.runtime.executable import build
 from fusewise.runtime.host import host_target
 from fusewise.select.enabling import enabling
 from fusewise.select.families import Classification, classify, family_named
@@ -424,14 +422,7 @@ def _race(outcomes: Sequence[Outcome], threads: int | None, seed: int) -> list[f
 def _settled(default: Outcome, other: Outcome, threads: int | None, seed: int) -> Verdict:
     """The duel of the default and another outcome; kernels are compiled once."""
     with tempfile.TemporaryDirectory(prefix="fusewise-orders-") as folder:
-        programs = [program_of(outcome, threads=threads) for outcome in (default, other)]
-
-        def opener(program: Program) -> Open:
-            def opened() -> Run:
-                model = build(program, threads=threads, cache=Path(folder))
-                return lambda feeds: model.run(None, dict(feeds))
-
-            return opened
-
-        first, second = (opener(program) for program in programs)
+        first, second = (
+            program_opener(program_of(outcome, threads=threads), Path(folder), threads) for outcome in (default, other)
+        )
         return contest(first, second, random_feeds(default.graph, seed), "fusewise")

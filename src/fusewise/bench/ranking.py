@@ -27,18 +27,18 @@ from fusewise.errors import UnsupportedModel, UsageError
 from fusewise.frontend import onnx_export
 from fusewise.frontend.lowest_opset import at_lowest_opset
 from fusewise.ir.graph import Graph
+from fusewise.lower.program import Program
 
 __all__ = [
     "CONFIDENCE",
     "RUNTIMES",
-    "Open",
-    "Run",
     "Verdict",
     "contest",
     "difference",
     "duel",
     "fastest_first",
     "lower_bound",
+    "program_opener",
     "settled",
     "timed",
 ]
@@ -164,12 +164,17 @@ def _our_opener(graph: Graph, kernels: Path, threads: int) -> Open:
     from fusewise.codegen.assemble import generate
     from fusewise.fusion.plan import partition
     from fusewise.passes.pipeline import run as run_passes
-    from fusewise.runtime.executable import build
     from fusewise.runtime.host import host_target
     from fusewise.trace import Trace
 
     trace = Trace()
     program = generate(partition(run_passes(graph), trace), host_target(), trace, workers=threads)
+    return program_opener(program, kernels, threads)
+
+
+def program_opener(program: Program, kernels: Path, threads: int | None) -> Open:
+    """What opens a program; the folder `kernels` keeps its compiled kernels for the next time."""
+    from fusewise.runtime.executable import build
 
     def opened() -> Run:
         built = build(program, threads=threads, cache=kernels)
