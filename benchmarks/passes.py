@@ -53,14 +53,15 @@ PUBLISHED = {
 TABLE = Path("src/fusewise/select/enabling.toml")
 
 
-def outcomes_of(graph: Graph, options: argparse.Namespace) -> dict[str, Outcome]:
-    """What each list of passes makes of a graph; pass times are the least of five runs."""
+def outcomes_of(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, Outcome], dict[str, Any]]:
+    """What each list of passes makes of a graph, and the record of the search; pass times are the least of five runs."""
     found = selection(graph)
     family = FAMILY_SETS.get(found.classification.family)
     pipelines = {"none": NONE, "BL": BL}
     if family is not None:
         pipelines[f"family ({family.name})"] = family
     pipelines |= {"relevance": found.pipeline, "default": DEFAULT}
+    record: dict[str, Any] = {}
     if options.search:
         outcome, record = searched(graph, found, "latency", seconds=options.search, threads=options.threads)
         pipelines["searched"] = outcome.effective if record["chosen"] == "searched" else DEFAULT
@@ -70,7 +71,7 @@ def outcomes_of(graph: Graph, options: argparse.Namespace) -> dict[str, Outcome]
             outcome = run_pipeline(pipeline, graph, blocks=blocks_of)
             if name not in made or outcome.total_ms < made[name].total_ms:
                 made[name] = outcome
-    return made
+    return made, record
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def line(name: str, outcome: Outcome, row: Row | None, base: Row | None, same: s
 
 def table(name: str, style: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     graph = api.load(f"zoo:{name}@{style}")
-    outcomes = outcomes_of(graph, options)
+    outcomes, search = outcomes_of(graph, options)
     figures = measured(outcomes, options) if options.measure else {}
     keys: dict[str, str] = {}
     rows = []
@@ -153,8 +154,16 @@ def table(name: str, style: str, options: argparse.Namespace) -> list[dict[str, 
                 "order": list(outcome.effective.passes),
                 "unchanged": list(outcome.unchanged),
                 "pass_ms": outcome.total_ms,
+                **({"search": search} if label == "searched" else {}),
                 **plain,
             }
+        )
+    if search:
+        told = (
+            f"{search['speedup']:.3f}, at least {search.get('at_least', 1.0):.3f} in {search.get('rounds', 0)} rounds"
+        )
+        print(
+            f"{'':16} {search['tried']} orders tried, {search['duplicates']} again the same graph; {search['chosen']} ({told})"
         )
     share = outcomes["relevance"].total_ms / outcomes["default"].total_ms
     print(f"{'':16} relevance takes {share:.0%} of the default's pass time")
@@ -176,9 +185,20 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 HEADINGS = (
-    *("model", "style", "per s: none", "BL", "family set", "default", "default to BL"),
-    *("compile s: BL", "family set", "default", "default to BL", "ms of passes, relevant of all"),
+    *("model", "style", "per s: none", "BL", "family set", "default", "default to BL", "searched to default"),
+    *("p50 ms: BL", "default", "compile s: BL", "family set", "default", "default to BL"),
+    *("MB of arena: BL", "default", "ms of passes, relevant of all"),
 )
+
+
+def won(row: dict[str, Any] | None) -> str:
+    """What the duel of the searched order with the default came to."""
+    if row is None:
+        return ""
+    search = row["search"]
+    if search["chosen"] == "searched":
+        return f"{search['speedup']:.3f} (at least {search['at_least']:.3f})"
+    return f"default stays ({search['speedup']:.3f})" if "rounds" in search else "default stays (no other graph)"
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
@@ -193,8 +213,10 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         took = {name: row["pass_ms"] + row["compile_ms"] for name, row in found.items()}
         times = [f"{took[name] / 1000:.1f}" for name in ("BL", "family", "default") if name in found]
         share, whole = found["relevance"]["pass_ms"], best["pass_ms"]
-        cells = (model, style, *rates, f"{base['least_ms'] / best['least_ms'] - 1:+.0%}", *times)
-        cells += (f"{took['default'] / took['BL'] - 1:+.0%}", f"{share:.0f} of {whole:.0f} ({share / whole:.0%})")
+        cells = (model, style, *rates, f"{base['least_ms'] / best['least_ms'] - 1:+.0%}", won(found.get("searched")))
+        cells += (f"{base['p50_ms']:.1f}", f"{best['p50_ms']:.1f}", *times, f"{took['default'] / took['BL'] - 1:+.0%}")
+        cells += (f"{base['arena_bytes'] / 1e6:.1f}", f"{best['arena_bytes'] / 1e6:.1f}")
+        cells += (f"{share:.0f} of {whole:.0f} ({share / whole:.0%})",)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
