@@ -12,7 +12,11 @@ __all__ = ["TARGETS", "Target"]
 
 @dataclass(frozen=True)
 class Target:
-    """A CPU. `vector_bits` is the widest float vector worth using, `registers` how many such registers there are."""
+    """A CPU. `vector_bits` is the widest float vector worth using, `registers` how many such registers there are.
+
+    `multiply_bits` is how many bits of multiply-adds a core begins in a cycle, in at most two instructions; 0 stands for two
+    of the widest vectors. Where it is one, vectors of half the width are as fast.
+    """
 
     name: str
     triple: str
@@ -24,11 +28,16 @@ class Target:
     l1_bytes: int = 32 * 1024
     l2_bytes: int = 512 * 1024
     l3_bytes: int = 16 * 1024 * 1024
+    multiply_bits: int = 0
 
     @property
     def lanes(self) -> int:
         """float32 elements in one vector register."""
         return self.vector_bits // 32
+
+    def multiplies(self, bits: int) -> int:
+        """Multiply-adds of vectors of so many bits that a core begins in a cycle: 1 or 2."""
+        return max(1, min(2, (self.multiply_bits or 2 * self.vector_bits) // max(1, bits)))
 
     @property
     def key(self) -> str:

@@ -21,6 +21,9 @@ __all__ = ["MAXIMUM_WORKERS", "host_target", "memory_limit", "target_of", "worke
 MAXIMUM_WORKERS = 256
 """More workers than this are refused: a barrier among them would cost more than the work."""
 
+_ONE_A_CYCLE = frozenset({"znver4"})
+"""CPUs, by LLVM's names, that take two cycles' worth of a 256-bit unit for a multiply-add of 512 bits."""
+
 _SYSTEM = Path("/")
 
 
@@ -52,7 +55,8 @@ def target_of(triple: str, cpu: str, flags: set[str]) -> Target:
     if machine in ("aarch64", "arm64"):
         return Target("host", triple, cpu, "", vector_bits=128, registers=32, fma=True)
     if flags >= {"avx512f", "avx512vl", "avx512dq", "avx512bw"}:
-        return Target("host", triple, cpu, "", vector_bits=512, registers=32, fma=True)
+        multiply_bits = 512 if cpu in _ONE_A_CYCLE else 1024
+        return Target("host", triple, cpu, "", vector_bits=512, registers=32, fma=True, multiply_bits=multiply_bits)
     if flags >= {"avx2", "fma"}:
         return Target("host", triple, cpu, "", vector_bits=256, registers=16, fma=True)
     registers = 16 if machine in ("x86_64", "amd64") else 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from fusewise.ir.dtypes import FLOAT16, FLOAT32, FLOAT64, DType
 from fusewise.ir.types import TensorType
 from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
 from fusewise.ops.expr import Expr, binary, const, index, load, unary
+from fusewise.runtime.host import host_target
 from fusewise.runtime.jit import compile_assembly
 
 TOLERANCE = 1e-5
@@ -227,6 +229,27 @@ def test_random_geometry_agrees_with_torch(
 ) -> None:
     x, w, attributes = geometry
     check(run_kernel, CONV, target, "Conv", x, w, attributes, correlate(attributes), workers=workers, **options)
+
+
+HOST = host_target()
+ONE_A_CYCLE = replace(HOST, multiply_bits=HOST.vector_bits)
+"""This machine, if it began one multiply-add of its widest vectors in a cycle."""
+
+
+@pytest.mark.parametrize("target", [ONE_A_CYCLE], ids=["one a cycle"])
+@pytest.mark.parametrize(("halves", "groups", "side"), [(3, 1, 9), (5, 1, 7), (1, 4, 9), (3, 2, 6)])
+@pytest.mark.parametrize("epilogue", ["none", "residual", "swish"])
+def test_half_vectors_where_they_multiply_as_fast(
+    run_kernel: Any, target: Target, halves: int, groups: int, side: int, epilogue: str
+) -> None:
+    """Channels of an odd number of half vectors, in groups or not."""
+    half = target.lanes // 2
+    channels = halves * half
+    attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1), "group": groups}
+    x, w = (2, groups * channels, side, side), (groups * channels, channels, 3, 3)
+    task = convolution("Conv", x, w, x, attributes)
+    assert next(iter(DIRECT.space(task, target)))["lanes"] == half
+    check(run_kernel, (DIRECT,), target, "Conv", x, w, attributes, correlate(attributes), epilogue=epilogue)
 
 
 @FEW

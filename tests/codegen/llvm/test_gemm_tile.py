@@ -1,31 +1,49 @@
 """The choice of register tiles by counting."""
 
-from fusewise.codegen.llvm.gemm_tile import favourite_tiles
+from dataclasses import replace
+
+import pytest
+
+from fusewise.codegen.llvm.gemm_tile import favourite_tiles, widths
 from fusewise.codegen.target import TARGETS
 
 AVX512 = next(target for target in TARGETS if target.name == "avx512")
+ONE_A_CYCLE = replace(AVX512, multiply_bits=512)
 
 
 def test_tiles_fit_the_registers_and_the_product() -> None:
     for target in TARGETS:
         for rows, columns in ((1, 1000), (3, 40), (196, 256)):
-            found = favourite_tiles(target, rows, columns, 64, target.lanes)
+            found = favourite_tiles(target, rows, columns, 64, (target.lanes,))
             assert found
-            for r, v in found:
-                assert r <= rows
-                assert r * v + v < target.registers or r == 1
+            for tile in found:
+                assert tile.rows <= rows
+                assert tile.rows * tile.vectors + tile.vectors < target.registers or tile.rows == 1
 
 
 def test_far_results_of_few_steps_are_written_by_whole_rows() -> None:
     """Six vectors are a row of 96 channels; a reduction of 16 steps is over before the rest of a row has come."""
     rows, columns, depth = 112 * 112, 96, 16
-    near = favourite_tiles(AVX512, rows, columns, depth, 16)[0]
-    far = favourite_tiles(AVX512, rows, columns, depth, 16, written=4 * rows * columns)[0]
-    assert near[1] < 6
-    assert far[1] == 6
+    near = favourite_tiles(AVX512, rows, columns, depth, (16,))[0]
+    far = favourite_tiles(AVX512, rows, columns, depth, (16,), written=4 * rows * columns)[0]
+    assert near.vectors < 6
+    assert far.vectors == 6
 
 
 def test_where_results_go_does_not_matter_to_long_reductions() -> None:
     rows, columns, depth = 56 * 56, 256, 256
-    near, far = (favourite_tiles(AVX512, rows, columns, depth, 16, written=n)[0] for n in (0, 4 * rows * columns))
+    near, far = (favourite_tiles(AVX512, rows, columns, depth, (16,), written=n)[0] for n in (0, 4 * rows * columns))
     assert near == far
+
+
+@pytest.mark.parametrize(("columns", "lanes"), [(24, 8), (40, 8), (8, 8), (32, 16), (96, 16), (5, 8), (1, 1)])
+def test_half_vectors_where_whole_ones_multiply_half_as_often(columns: int, lanes: int) -> None:
+    """24 columns are two vectors of 16, of which a quarter is computed twice, or three of 8."""
+    assert favourite_tiles(ONE_A_CYCLE, 784, columns, 144, widths(ONE_A_CYCLE, columns))[0].lanes == lanes
+    assert len(widths(AVX512, columns)) == 1
+    assert favourite_tiles(AVX512, 784, columns, 144, widths(AVX512, columns))[0].lanes == widths(AVX512, columns)[0]
+
+
+def test_multiply_adds_in_a_cycle() -> None:
+    assert [AVX512.multiplies(bits) for bits in (512, 256, 32)] == [2, 2, 2]
+    assert [ONE_A_CYCLE.multiplies(bits) for bits in (512, 256, 32)] == [1, 2, 2]

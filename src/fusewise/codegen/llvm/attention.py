@@ -54,10 +54,16 @@ def _space(task: Task, target: Target) -> Iterable[Params]:
     strips = max(-(-s.queries // fitting), -(-MIN_UNITS // max(1, s.batch * s.heads)))
     rows = -(-s.queries // max(1, min(strips, -(-s.queries // 16))))
     wanted = min(s.queries, -(-rows // 4) * 4)
-    scores = favourite_tiles(target, wanted, s.keys, s.size, lanes_for(target, s.keys))
-    context = favourite_tiles(target, wanted, s.width, s.keys, lanes_for(target, s.width))
-    for (r, v), (q, w) in zip(scores[:3], context[:3], strict=False):
-        yield {"strip": wanted, "rows": r, "vectors": v, "context_rows": q, "context_vectors": w}
+    scores = favourite_tiles(target, wanted, s.keys, s.size, (lanes_for(target, s.keys),))
+    context = favourite_tiles(target, wanted, s.width, s.keys, (lanes_for(target, s.width),))
+    for a, b in zip(scores[:3], context[:3], strict=False):
+        yield {
+            "strip": wanted,
+            "rows": a.rows,
+            "vectors": a.vectors,
+            "context_rows": b.rows,
+            "context_vectors": b.vectors,
+        }
 
 
 @dataclass(frozen=True)

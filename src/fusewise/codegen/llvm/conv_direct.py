@@ -34,7 +34,7 @@ from fusewise.codegen.llvm.gemm_product import (
     tiles_for,
     unravel,
 )
-from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, accumulate, lanes_for
+from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, accumulate, lanes_for, widths
 from fusewise.codegen.llvm.pairs import BFLOAT_PAIR
 from fusewise.codegen.llvm.registers import computed, memory_type
 from fusewise.codegen.packing import Axes, packed, panels, panels_of
@@ -71,14 +71,14 @@ class Direct:
     `clipped` reads in place too, and skips the taps of the outermost of three axes that lie outside. `by_tap` reads in place
     tap after tap, with zeros for the rows of a tile whose tap lies outside.
 
-    `side_by_side` groups are computed in one vector, each lane reading the channels of its own group. The product's groups are
-    the convolution's, over again for each phase.
+    `lanes` are the widths of vectors worth trying. `side_by_side` groups are computed in one vector, each lane reading the
+    channels of its own group. The product's groups are the convolution's, over again for each phase.
     """
 
     shape: Convolution
     product: Product
     strip: Strip | None
-    lanes: int
+    lanes: tuple[int, ...]
     side_by_side: int
     clipped: bool = False
     by_tap: bool = False
@@ -102,7 +102,9 @@ def direct_of(shape: Convolution, task: Task, target: Target, phases: int = 1) -
     strip = None if shape.computed is None and (not outside or clipped or by_tap) else strip_of(shape)
     size = 64 if shape.dtype == FLOAT64 else 32
     widest = max(1, target.vector_bits // size)
-    together = _side_by_side(shape, widest)
+    lanes = widths(target, shape.outputs, size)
+    is_full = target.multiplies(shape.outputs * size) * shape.outputs >= target.multiplies(widest * size) * widest
+    together = 1 if is_full else _side_by_side(shape, widest)
     outer = [("i0", shape.batch), *((name, 1) for name in shape.fixed)]
     if strip is None:
         axes = [
@@ -128,8 +130,7 @@ def direct_of(shape: Convolution, task: Task, target: Target, phases: int = 1) -
         joined=joined_axis(task, [(axis.name, axis.extent) for axis in axes]) if phases == 1 else None,
         dtype=shape.dtype,
     )
-    lanes = widest if together > 1 else lanes_for(target, shape.outputs, size)
-    return Direct(shape, product, strip, lanes, together, clipped, by_tap)
+    return Direct(shape, product, strip, lanes if together == 1 else (widest,), together, clipped, by_tap)
 
 
 def _is_sparse(shape: Convolution) -> bool:
@@ -158,7 +159,7 @@ def direct_space(d: Direct, target: Target) -> Iterable[Params]:
         row_bytes = d.strip.channels * size * d.strip.slices.kernel * d.strip.rows.stride * d.strip.columns.stride
     reserved = d.shape.inputs if d.side_by_side > 1 else 0
     for tile in tiles_for(d.product, target, d.lanes, reserved)[:6]:
-        params = plan_product(d.product, target, d.lanes, tile, row_bytes, right_bytes)
+        params = plan_product(d.product, target, tile, row_bytes, right_bytes)
         yield params if d.strip is None else within_cache(d.strip, params, target)
 
 

@@ -95,7 +95,7 @@ def _accepts(task: Task, target: Target) -> Reason | None:
     d = _understood(task, target).direct
     if d.side_by_side > 1:
         return Reason("groups are narrow enough to share a vector")
-    return Reason("too few output channels for a vector") if d.lanes < 4 else None
+    return Reason("too few output channels for a vector") if d.lanes[0] < 4 else None
 
 
 def _understood(task: Task, target: Target) -> Rows:
@@ -106,16 +106,17 @@ def _understood(task: Task, target: Target) -> Rows:
     return rows_of(shape, task, target)
 
 
-def _tiles(d: Direct, target: Target) -> list[tuple[int, int]]:
-    """(rows, vectors) of tiles that fit the registers, the one with the fewest estimated cycles first.
+def _tiles(d: Direct, target: Target) -> list[Tile]:
+    """Tiles that fit the registers, the one with the fewest estimated cycles first.
 
     Beside the sums there are the weights of a step and their masks, a row's bytes, products and ones.
     """
-    height, vectors = d.product.height, -(-d.product.columns // d.lanes)
+    height, lanes = d.product.height, d.lanes[0]
+    vectors = -(-d.product.columns // lanes)
     axes = merged(d.product.rows)
 
-    def cycles(tile: tuple[int, int]) -> float:
-        r, v = tile
+    def cycles(tile: Tile) -> float:
+        r, v = tile.rows, tile.vectors
         crossing = len(axes) > 1 and (axes[-1].extent % r != 0 or height % r != 0)
         # loads cost beside products, and so do registers that are all in use and masks for a single vector
         step = max(r * v, 0.55 * (r + 2 * v)) + 0.2 * (r + v)
@@ -124,8 +125,8 @@ def _tiles(d: Direct, target: Target) -> list[tuple[int, int]]:
         return (step * d.product.depth + once) * -(-height // r) * -(-vectors // v)
 
     most = target.registers - 2
-    found = [(r, v) for v in range(1, 5) for r in range(1, 9) if v <= vectors and r <= height and r * v + 2 * v <= most]
-    return sorted(found, key=cycles)
+    sizes = [(r, v) for v in range(1, 5) for r in range(1, 9) if v <= vectors and r <= height and r * v + 2 * v <= most]
+    return sorted((Tile(r, v, lanes, "i32") for r, v in sizes), key=cycles)
 
 
 def _space(task: Task, target: Target) -> Iterable[Params]:
@@ -135,7 +136,7 @@ def _space(task: Task, target: Target) -> Iterable[Params]:
     if d.strip is not None:
         row_bytes *= d.strip.rows.stride * d.strip.columns.stride
     for tile in _tiles(d, target)[:6]:
-        params = plan_product(d.product, target, d.lanes, tile, row_bytes, right_bytes)
+        params = plan_product(d.product, target, tile, row_bytes, right_bytes)
         yield params if d.strip is None else within_cache(d.strip, params, target)
 
 

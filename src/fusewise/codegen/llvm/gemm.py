@@ -27,7 +27,7 @@ from fusewise.codegen.llvm.gemm_product import (
     tiles_for,
 )
 from fusewise.codegen.llvm.gemm_repack import repack, repacked_elements
-from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, lanes_for, multiply_add
+from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, multiply_add, widths
 from fusewise.codegen.llvm.pairs import BFLOAT_PAIR, with_room_for_pairs
 from fusewise.codegen.llvm.registers import computed, memory_type
 from fusewise.codegen.packing import packed, paired, panels, panels_of
@@ -230,19 +230,19 @@ def _chunk(m: MatrixProduct, target: Target, rows: int, step_bytes: int) -> int:
 
 def _space(m: MatrixProduct, target: Target) -> Iterable[Params]:
     size = 8 if m.dtype == FLOAT64 else 4
-    lanes = lanes_for(target, m.product.columns, size * 8)
-    how = _how_right(m, target, lanes)
+    lanes = widths(target, m.product.columns, size * 8)
+    how = _how_right(m, target, lanes[0])
     room = with_room_for_pairs(target) if m.dtype == BFLOAT_PAIR else target
     for tile in tiles_for(m.product, room, lanes)[:6]:
-        chunk = _chunk(m, target, tile[0], tile[1] * lanes * size) if how == "packed" else m.product.depth
+        chunk = _chunk(m, target, tile.rows, tile.width * size) if how == "packed" else m.product.depth
         row, right = chunk * m.dtype.itemsize, chunk * m.product.columns * size
-        params = dict(plan_product(m.product, target, lanes, tile, row, right))
+        params = dict(plan_product(m.product, target, tile, row, right))
         params["right"] = how
         if chunk < m.product.depth:
             params["chunk"] = chunk
         if how == "repacked":
             # the copy is made once per outer index, so all tiles of it belong to one block
-            params["tiles"] = max(1, -(-m.product.height // tile[0]))
+            params["tiles"] = max(1, -(-m.product.height // tile.rows))
         yield params
 
 

@@ -26,12 +26,17 @@ from fusewise.codegen.llvm.gemm_finish import Finish
 from fusewise.codegen.llvm.gemm_tile import Ahead, Level, Panel, Tile, accumulate, favourite_tiles
 from fusewise.codegen.llvm.registers import computed, memory_type
 from fusewise.codegen.target import Target
-from fusewise.ir.dtypes import FLOAT32, DType
+from fusewise.ir.dtypes import FLOAT32, FLOAT64, DType
 
 __all__ = ["Axis", "Left", "Parts", "Product", "Taps", "column_at", "emit_product", "plan_product", "unravel"]
 
 MIN_UNITS = 32
 """Pieces of work to aim for, so that any usual number of workers is balanced."""
+
+COLUMNS_SHARE = 2
+"""How many times the bytes of rows and results those of the right operand are for workers to share out columns. They then read
+rows that others have written, and the next operator results that others have; a right operand only has to be read by more of them.
+Measured; it matters most among cores without a common third level."""
 
 LEAST_FETCHING, MOST_FETCHING = 4, 64
 """Tiles that share a panel for it to be worth fetching ahead: with fewer, memory is the limit and the processor's own fetching
@@ -93,19 +98,18 @@ class Product:
         return self.repeats * panels * -(-self.height // tile.rows) * tile.rows * tile.width
 
 
-def plan_product(
-    product: Product, target: Target, lanes: int, tile: tuple[int, int], row_bytes: int, right_bytes: int
-) -> Params:
+def plan_product(product: Product, target: Target, tile: Tile, row_bytes: int, right_bytes: int) -> Params:
     """Blocking for a tile: how many tiles share a block, and how work is dealt out.
 
     `row_bytes` is what one row of the left operand occupies in cache, `right_bytes` the size of the right operand.
     """
-    rows, vectors = tile
+    rows = tile.rows
     tiles = -(-product.height // rows)
-    panels = product.groups * -(-product.columns // (lanes * vectors))
+    panels = product.groups * -(-product.columns // tile.width)
     left_bytes = product.height * row_bytes
+    written = product.height * product.groups * product.columns * product.dtype.itemsize
     if left_bytes <= target.l2_bytes * 3 // 4:
-        by_columns = panels * tiles >= MIN_UNITS and right_bytes > left_bytes // 2
+        by_columns = panels * tiles >= MIN_UNITS // 2 and right_bytes > COLUMNS_SHARE * (left_bytes + written)
     else:
         by_columns = panels >= MIN_UNITS and right_bytes > left_bytes
     # a large right operand comes from memory: use each panel for all rows, as long as these stay in the third level
@@ -117,8 +121,8 @@ def plan_product(
     per_block = max(1, -(-tiles // blocks))
     return {
         "rows": rows,
-        "vectors": vectors,
-        "lanes": lanes,
+        "vectors": tile.vectors,
+        "lanes": tile.lanes,
         "tiles": per_block,
         "split": "columns" if by_columns else "blocks",
     }
@@ -129,7 +133,7 @@ def tile_of(params: Params, element: str = "float") -> Tile:
     return Tile(int(params["rows"]), int(params["vectors"]), int(params["lanes"]), element)
 
 
-def tiles_for(product: Product, target: Target, lanes: int, reserved: int = 0) -> list[tuple[int, int]]:
+def tiles_for(product: Product, target: Target, lanes: Sequence[int], reserved: int = 0) -> list[Tile]:
     """Tiles worth trying for a product, best first; `reserved` registers are needed for something else."""
     most = max(1, target.registers - reserved - 2)
     axes = merged(product.rows)
@@ -142,6 +146,7 @@ def tiles_for(product: Product, target: Target, lanes: int, reserved: int = 0) -
         max_rows=min(16, most),
         row_extent=axes[-1].extent if len(axes) > 1 else None,
         written=product.repeats * product.height * product.groups * product.columns * product.dtype.itemsize,
+        element_bits=64 if product.dtype == FLOAT64 else 32,
     )
 
 
@@ -221,6 +226,12 @@ class _Emission:
         """Panels of one group."""
         return -(-self.product.columns // self.tile.width)
 
+    def begin(self, block: Int) -> Int:
+        """The first tile of a block; blocks are of equal size, but for one tile."""
+        if self.tiles % self.per_block == 0:
+            return self.f.mul(block, self.per_block)
+        return self.f.udiv(self.f.mul(block, self.tiles), self.blocks)
+
     def first_row(self, number: Int) -> Int:
         """The first row of a tile; the last tile is moved back to end at the last row."""
         first = self.f.mul(number, self.tile.rows)
@@ -256,8 +267,9 @@ def _block(e: _Emission, chunk: Int, unit: Int, pair_low: Int, pair_high: Int) -
     """Some (panel, tile) pairs of one block of rows, panel by panel."""
     f = e.f
     outer = unravel(f, f.udiv(unit, e.blocks), [extent for _, extent in e.product.outer])
-    low = f.mul(f.urem(unit, e.blocks), e.per_block)
-    last = f.add(e.first_row(f.minimum(f.add(low, e.per_block - 1), e.tiles - 1)), e.tile.rows - 1)
+    number = f.urem(unit, e.blocks)
+    low, end = e.begin(number), e.begin(f.add(number, 1))
+    last = f.add(e.first_row(f.sub(end, 1)), e.tile.rows - 1)
     where = _chunk_of(e, e.parts.left(outer, e.first_row(low), last), chunk)
 
     def panel(p: Value, _: Sequence[Value]) -> None:
@@ -265,7 +277,7 @@ def _block(e: _Emission, chunk: Int, unit: Int, pair_low: Int, pair_high: Int) -
         first = f.add(low, f.maximum(f.sub(pair_low, before), 0))
         high = f.add(low, f.minimum(f.sub(pair_high, before), e.per_block))
         if e.tiles % e.per_block:
-            high = f.minimum(high, e.tiles)
+            high = f.minimum(high, end)
         _panel(e, where, outer, chunk, low, first, high, p)
 
     f.loop(f.udiv(pair_low, e.per_block), ceiling(f, pair_high, e.per_block), 1, panel, rolled=True)

@@ -21,7 +21,7 @@ from fusewise.codegen.llvm.registers import memory_type, widen
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32, DType
 
-__all__ = ["Ahead", "Level", "Panel", "Tile", "accumulate", "favourite_tiles", "lanes_for", "multiply_add"]
+__all__ = ["Ahead", "Level", "Panel", "Tile", "accumulate", "favourite_tiles", "lanes_for", "multiply_add", "widths"]
 
 FMA_LATENCY = 4.3
 """Cycles until a fused multiply-add can be added to again, on current x86-64 and AArch64 cores: 4, and a little, since no
@@ -41,7 +41,11 @@ FINISH_CYCLES = 16
 
 RUN_CYCLES = 32
 """Cycles that a tile takes at least for each of its rows when results do not fit the second cache level and other tiles write the
-rest of the row. Measured, of 16 to 96 channels; it may be that memory is fetched ahead of writing only along a row."""
+rest of the row. Measured, of 16 to 96 channels, as twice that on a machine of one multiply-add in a cycle; half of it for two is a
+guess, and so is why: that memory is fetched ahead of writing only along a row."""
+
+NARROW_SHARE = 1.08
+"""How much longer a tile takes with vectors of half the width, where they multiply as fast: it has more instructions. Measured."""
 
 CHAIN = 512
 """Longest run of additions into one accumulator. Rounding grows with the length of the chain, so a longer reduction is cut
@@ -121,41 +125,57 @@ def lanes_for(target: Target, columns: int, element_bits: int = 32) -> int:
     return lanes
 
 
+def widths(target: Target, columns: int, element_bits: int = 32) -> tuple[int, ...]:
+    """Lanes worth trying for this many columns: those that suit, and half as many where they multiply as fast."""
+    lanes = lanes_for(target, columns, element_bits)
+    half = lanes // 2
+    is_free = half and target.multiplies(half * element_bits) > target.multiplies(lanes * element_bits)
+    return (lanes, half) if is_free else (lanes,)
+
+
 def favourite_tiles(
     target: Target,
     rows: int,
     columns: int,
     depth: int,
-    lanes: int,
+    lanes: Sequence[int],
     max_rows: int = 16,
     row_extent: int | None = None,
     written: int = 0,
-) -> list[tuple[int, int]]:
-    """(rows, vectors) of every tile that fits the registers, the one with the fewest estimated cycles first.
+    element_bits: int = 32,
+) -> list[Tile]:
+    """Every tile of one of these `lanes` that fits the registers, the one with the fewest estimated cycles first.
 
     `row_extent` is the length of a run of rows at equal distances; a tile that does not divide it addresses every row anew.
     None: all rows are at equal distances. `written` is how many bytes all results take in memory.
     """
-    vectors = -(-columns // lanes)
     is_far = written > target.l2_bytes
 
-    def cycles(tile: tuple[int, int]) -> float:
-        r, v = tile
-        bound = max(r * v / 2 + ODD_CYCLES * (r * v % 2), (r + v) * LOAD_CYCLES, FMA_LATENCY)
+    def cycles(tile: Tile) -> float:
+        r, v, each = tile.rows, tile.vectors, tile.lanes
+        vectors, pace = -(-columns // each), 2 / target.multiplies(each * element_bits)
+        multiplying = r * v * pace / 2 + (ODD_CYCLES * (r * v % 2) if pace == 1 else 0)
+        step = max(multiplying, (r + v) * LOAD_CYCLES, FMA_LATENCY)
         # a tile that needs (nearly) every register is scheduled worse
         tight = _registers(target, r, v) > target.registers - target.registers // 16
-        step = bound * (1.01 if tight else 1.0) + LOAD_BESIDE * (r + v)
-        if depth * v * lanes * 4 > target.l1_bytes // 2:
-            step += 0.03 * v * lanes * 4 / 32  # panels come from the second cache level
+        step = step * (1.01 if tight else 1.0) + LOAD_BESIDE * (r + v)
+        if each < lanes[0]:
+            step *= NARROW_SHARE
+        if depth * tile.width * 4 > target.l1_bytes // 2:
+            step += 0.03 * tile.width * 4 / 32  # panels come from the second cache level
         crossing = row_extent is not None and (row_extent % r != 0 or rows % r != 0)
         # small tiles finish while the next one has begun
         once = 4 + FINISH_CYCLES * max(0, r * v - target.registers // 2) + (2 * r if crossing else 0)
-        waiting = RUN_CYCLES * r if is_far and v < vectors else 0
+        waiting = RUN_CYCLES * pace * r if is_far and v < vectors else 0
         return max(step * depth + once, waiting) * -(-rows // r) * -(-vectors // v)
 
-    fitting = [tile for tile in _fitting(target) if tile[0] <= min(rows, max_rows) and tile[1] <= MAX_VECTORS]
-    useful = [tile for tile in fitting if tile[1] <= vectors] or [(1, 1)]
-    return sorted(useful, key=cycles)
+    useful = [
+        Tile(r, v, each)
+        for each in lanes
+        for r, v in _fitting(target)
+        if r <= min(rows, max_rows) and v <= min(MAX_VECTORS, -(-columns // each))
+    ]
+    return sorted(useful or [Tile(1, 1, lanes[0])], key=cycles)
 
 
 def _registers(target: Target, r: int, v: int) -> int:

@@ -178,15 +178,15 @@ def parameters(planes: Planes, target: Target) -> Iterable[Params]:
                 "depth": depth,
                 "filters": "registers",
             }
-        found = favourite_tiles(target, tiles, planes.shape.outputs, depth, target.lanes)
+        found = favourite_tiles(target, tiles, planes.shape.outputs, depth, (target.lanes,))
         # two vectors fill whole cache lines, so that transformed filters are written line by line
-        even = [tile for tile in found if tile[1] == 2] or found
-        for rows, vectors in even[:3]:
-            steps = -(-tiles // rows)
+        even = [tile for tile in found if tile.vectors == 2] or found
+        for tile in even[:3]:
+            steps = -(-tiles // tile.rows)
             yield {
                 "outputs": form.tile,
-                "rows": rows,
-                "vectors": vectors,
+                "rows": tile.rows,
+                "vectors": tile.vectors,
                 "lanes": target.lanes,
                 "tiles": -(-steps // _strips(planes, form, target)),
                 "panels": 1,
