@@ -32,3 +32,25 @@ def test_buffers_alive_together_do_not_overlap(wanted: list[Lifetime]) -> None:
 def test_a_chain_needs_two_buffers() -> None:
     chain = [Lifetime(1024, step, step + 1) for step in range(10)]
     assert plan_arena(chain)[1] == 2048
+
+
+def test_buffers_of_one_place_have_one_middle() -> None:
+    """Halves of a buffer are written by the same workers as the halves of what lay there before."""
+    sizes = [8192, 4096, 2048, 1024, 6144]
+    wanted = [Lifetime(size, step, step + 1) for step, size in enumerate(sizes)]
+    offsets, total = plan_arena(wanted)
+    assert total == 8192 + 4096
+    assert {offset + size // 2 for offset, size in zip(offsets, sizes, strict=True)} == {4096, 8192 + 2048}
+
+
+def test_gaps_where_places_take_much_more() -> None:
+    """Two small buffers beside each other fit where a large one was; as places they would need memory of their own."""
+    wanted = [Lifetime(4096, 0, 0), *(Lifetime(1024, 1, 1) for _ in range(4))]
+    assert plan_arena(wanted)[1] == 4096
+
+
+@given(lifetimes())
+def test_the_arena_holds_what_is_alive_and_no_more_than_everything(wanted: list[Lifetime]) -> None:
+    alive = (sum(one.size for one in wanted if one.first <= step <= one.last) for step in range(22))
+    assert plan_arena(wanted)[1] >= max(alive, default=0)
+    assert plan_arena(wanted)[1] <= sum(one.size for one in wanted)
