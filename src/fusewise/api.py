@@ -214,7 +214,7 @@ def _planned(
 ) -> tuple[Graph, Trace, Program, Choice | None]:
     """What would be compiled, down to the program, after tuning it if that is wanted."""
     from fusewise.codegen.suiting import suited
-    from fusewise.passes.pipeline import in_precision
+    from fusewise.passes.pipeline import for_native
     from fusewise.runtime.host import host_target, worker_count
     from fusewise.tuning import Making, decided, program_of
 
@@ -226,7 +226,7 @@ def _planned(
         graph, fusion, disable = asked(options.passes, bound, trace, options.exact, disable, warn)
     else:
         graph = _cleaned(bound, suited(options.passes, host_target(), disable), trace, options.exact)
-    graph = in_precision(graph, options.precision, trace, exact=options.exact)
+    graph = for_native(graph, options.precision, trace, exact=options.exact)
     making = Making(worker_count(options.threads), fusion, options.exact, options.strict, disable)
     choice, costs = decided(cache_folder(options.cache), graph, making, options.tune, warn, progress)
     return graph, trace, program_of(graph, making, trace, choice, costs), choice

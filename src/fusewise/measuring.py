@@ -16,6 +16,7 @@ from fusewise.codegen.assemble import generate
 from fusewise.fusion.plan import partition
 from fusewise.ir.types import TensorType
 from fusewise.lower.program import Program
+from fusewise.passes.pipeline import for_native
 from fusewise.runtime.executable import Executable, build
 from fusewise.runtime.host import host_target, worker_count
 from fusewise.select.sequence import Outcome
@@ -98,7 +99,7 @@ def program_of(
     decisions = Trace() if trace is None else trace
     decisions.disabled |= frozenset(outcome.disables)
     return generate(
-        partition(outcome.graph, decisions, outcome.fusion),
+        partition(for_native(outcome.graph, "float32", decisions, exact=exact), decisions, outcome.fusion),
         host_target(),
         decisions,
         workers=worker_count(threads),

@@ -12,10 +12,11 @@ from fusewise.ir.verify import verify as check
 from fusewise.passes.catalogue import CATALOGUE, Pass
 from fusewise.passes.fold_batch_norm import lower_batch_norm
 from fusewise.passes.mixed_precision import mixed_precision
+from fusewise.passes.pool_by_rows import pool_by_rows
 from fusewise.passes.recognise_attention import recognise_attention
 from fusewise.trace import Trace
 
-__all__ = ["CLEAN", "MOST_ROUNDS", "PORTABLE", "PRECISIONS", "Pass", "in_precision", "run"]
+__all__ = ["CLEAN", "MOST_ROUNDS", "PORTABLE", "PRECISIONS", "Pass", "for_native", "run"]
 
 CLEAN: tuple[Pass, ...] = tuple(row.function for row in CATALOGUE)
 """The clean-up passes in their usual order: what uncovers work for others comes first."""
@@ -65,8 +66,8 @@ def run(
     return graph
 
 
-def in_precision(graph: Graph, precision: str, trace: Trace, *, exact: bool = False) -> Graph:
-    """The graph with convolutions and products in `precision`, one of `PRECISIONS`.
+def for_native(graph: Graph, precision: str, trace: Trace, *, exact: bool = False) -> Graph:
+    """A clean graph as native code likes it, with convolutions and products in `precision`, one of `PRECISIONS`.
 
     Raises `UsageError` for another, and for one that changes answers under `exact`.
     """
@@ -74,7 +75,7 @@ def in_precision(graph: Graph, precision: str, trace: Trace, *, exact: bool = Fa
         raise UsageError(f"the precision is {' or '.join(PRECISIONS)}, not {precision!r}")
     if exact and PRECISIONS[precision]:
         raise UsageError(f"{precision} changes answers, which exact does not allow; leave one of the two out")
-    return run(graph, PRECISIONS[precision], trace)
+    return graph if exact else run(graph, (*PRECISIONS[precision], pool_by_rows), trace)
 
 
 _EXACT = frozenset(row.function for row in CATALOGUE if row.numeric_class == "exact")

@@ -32,6 +32,7 @@ from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32, FLOAT64
 from fusewise.lower.task import Reason, Task
 from fusewise.ops.expr import Expr, cast
+from fusewise.passes.pool_by_rows import SHARED_BY_ROWS
 
 __all__ = ["DEPTHWISE"]
 
@@ -116,10 +117,11 @@ def _space(task: Task, target: Target) -> Iterable[Params]:
     rows = d.shape.batch * d.axes[0].out * d.axes[1].out
     vectors = -(-d.shape.groups // d.lanes)
     chunks = max(1, min(vectors, MIN_UNITS // max(1, rows)))
+    by_channels = d.shape.groups > SHARED_BY_ROWS * math.prod(axis.out for axis in d.axes)
     best = _span(d, target)
     for span in dict.fromkeys((best, max(1, best - 1), min(4, best))):
         if len(runs(d.columns, span)) <= MAX_BORDERS:
-            yield {"span": span, "lanes": d.lanes, "chunks": chunks}
+            yield {"span": span, "lanes": d.lanes, "chunks": chunks, "split": "channels" if by_channels else "rows"}
 
 
 def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
@@ -167,11 +169,14 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
     if shape.dtype.is_integer:
         finish = _whole(f, finish)
     zero = None if d.zero is None else Elements(f, task, target, pointers).at({}).value(cast(d.zero, FLOAT32))
-    extents = [shape.batch, d.axes[0].out, d.axes[1].out, chunks]
+    extents = [shape.batch, d.axes[0].out, d.axes[1].out]
+    by_channels = params["split"] == "channels"
+    extents = [chunks, *extents] if by_channels else [*extents, chunks]
     units = math.prod(extents)
 
     def unit(number: Value, _: Sequence[Value]) -> None:
-        batch, depth, height, chunk = unravel(f, number, extents)
+        found = unravel(f, number, extents)
+        chunk, batch, depth, height = found if by_channels else (found[-1], *found[:-1])
         slices = existing_taps(f, d.axes[0], depth)
         rows = existing_taps(f, d.axes[1], height)
         low = f.udiv(f.mul(chunk, vectors), chunks)
