@@ -39,6 +39,9 @@ __all__ = ["DEPTHWISE"]
 MOST_TAPS = 500
 """Taps whose products of an 8-bit weight and a centred 8-bit number add up to less than 2^24."""
 
+LEAST_LANES = 4
+"""Channels to a vector below which the direct convolution does as well."""
+
 MAX_BORDERS = 6
 """Distinct borders beyond which the code would grow too long; strongly dilated kernels go to the direct convolution."""
 
@@ -78,8 +81,11 @@ def understand(task: Task, target: Target) -> Depthwise | Reason:
         return Reason("not depthwise: a group has several channels")
     if shape.data.strides[1] != 1:
         return Reason("channels are not the fastest axis")
-    lanes = lanes_for(target, shape.groups, 64 if shape.dtype == FLOAT64 else 32)
-    if shape.groups < lanes:
+    # a last vector is moved back to end at the last channel, so the first must be full
+    lanes = min(
+        lanes_for(target, shape.groups, 64 if shape.dtype == FLOAT64 else 32), 1 << shape.groups.bit_length() - 1
+    )
+    if lanes < LEAST_LANES:
         return Reason("too few channels for a vector")
     absent = Spatial(1, 1, 1, 1, 1, 0)
     missing = 3 - len(shape.spatial)
