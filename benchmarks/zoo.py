@@ -4,8 +4,9 @@
     python -m benchmarks.zoo --table FILE     draw the table of an earlier run
 
 Each model is measured as `fusewise bench` does it; the file holds one result a model beside the machine's description, and
-is rewritten after each model, so that a long run may be stopped. Run it from the root of the repository with the `bench`
-extra installed, on a machine that does nothing else.
+is rewritten after each model, so that a long run may be stopped. The last column is how long workers with nothing to do take
+to meet, before the model and behind it: when it changes, the machine did (`bench.limits.meeting_ns`). Run it from the root of
+the repository with the `bench` extra installed, on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 
 from fusewise import api
 from fusewise.bench.batch import batched
+from fusewise.bench.limits import meeting_ns
 from fusewise.bench.timing import Budget
 from fusewise.errors import FusewiseError
 from fusewise.runtime.host import host_target, worker_count
@@ -71,8 +73,10 @@ def measured(
     try:
         model, options = f"{api.ZOO}{name}", api.Options(threads=threads)
         subject = model if batch is None else batched(model, batch)[0]
+        workers = worker_count(threads)
+        before = meeting_ns(workers)
         found = api.bench(subject, options, against=peers, budget=budget, weigh=weigh)
-        found |= {"model": model, "batch": batch or 1}
+        found |= {"model": model, "batch": batch or 1, "meeting_ns": [before, meeting_ns(workers)]}
     except FusewiseError as error:
         return {"model": f"{api.ZOO}{name}", "error": str(error)}
     return found
@@ -82,18 +86,19 @@ def table(results: list[dict[str, Any]]) -> str:
     """A Markdown table: one row a model, medians in milliseconds."""
     peers = list(dict.fromkeys(name for r in results for name in r.get("runtimes", {}) if name != "fusewise"))
     lines = [
-        f"| model | Fusewise ms | {' | '.join(f'{name} ms' for name in peers)} | ratio | largest difference |",
-        f"| --- | ---: | {' | '.join('---:' for _ in peers)} | ---: | ---: |",
+        f"| model | Fusewise ms | {' | '.join(f'{name} ms' for name in peers)} | ratio | largest difference | ns to meet |",
+        f"| --- | ---: | {' | '.join('---:' for _ in peers)} | ---: | ---: | ---: |",
     ]
     for r in results:
         name = r["model"].removeprefix(api.ZOO)
         if "error" in r:
-            lines.append(f"| {name} | {r['error']} | {' | '.join('' for _ in peers)} | | |")
+            lines.append(f"| {name} | {r['error']} | {' | '.join('' for _ in peers)} | | | |")
             continue
         cells = [_ms(r["runtimes"].get(peer, {})) for peer in ("fusewise", *peers)]
         ratio = "" if r["ratio"] is None else f"{r['ratio']:.2f}"
         error = "" if r["max_rel_error"] is None else f"{r['max_rel_error']:.1e}"
-        lines.append(f"| {name} | {' | '.join(cells)} | {ratio} | {error} |")
+        met = " to ".join(f"{value:.0f}" for value in r.get("meeting_ns", ()))
+        lines.append(f"| {name} | {' | '.join(cells)} | {ratio} | {error} | {met} |")
     return "\n".join(lines)
 
 

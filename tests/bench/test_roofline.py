@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fusewise import api
-from fusewise.bench.limits import MachineLimits, machine_limits
+from fusewise.bench.limits import MachineLimits, machine_limits, meeting_ns
 from fusewise.bench.roofline import profile, roofline, trace_events
 from fusewise.ir.dtypes import INT64
 from fusewise.lower.account import Account, accounts
@@ -100,3 +100,8 @@ def test_the_machine_has_limits(workers: int) -> None:
     found = machine_limits(workers)
     assert found.gflops > 0.1
     assert found.copy_gbs > 0.01
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_meet(workers: int) -> None:
+    assert 0 < meeting_ns(workers) < 1e8

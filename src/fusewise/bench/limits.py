@@ -1,4 +1,5 @@
-"""What this machine can do at most: a pure loop of fused multiply-adds, and copying memory, on as many workers as a model has.
+"""What this machine can do at most: a pure loop of fused multiply-adds, and copying memory, on as many workers as a model has;
+and how soon these workers meet.
 
 Both run on the pool that runs models. The best of many calls counts, of multiply-adds for each worker by itself, so that other
 programs disturb little.
@@ -6,6 +7,7 @@ programs disturb little.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,11 +20,12 @@ from fusewise.runtime.host import host_target
 from fusewise.runtime.jit import compile_object, load
 from fusewise.runtime.threads import shared_pool, step_table
 
-__all__ = ["MachineLimits", "machine_limits"]
+__all__ = ["MachineLimits", "machine_limits", "meeting_ns"]
 
 _CHAINS, _ROUNDS, _CALLS = 12, 50_000, 200
 _LEAST_COPY = 64 << 20
 _COPY_CALLS = 10
+_MEETINGS, _MEETING_CALLS = 1000, 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,26 @@ def machine_limits(workers: int) -> MachineLimits:
     together = (copies[..., 1].max(axis=1) - copies[..., 0].min(axis=1)).min()
     operations = 2 * _CHAINS * target.lanes * _ROUNDS
     return MachineLimits(float(np.sum(operations / each)), 2 * nbytes / float(together))
+
+
+def meeting_ns(workers: int) -> float:
+    """Nanoseconds that workers with nothing to do take to meet at a barrier; takes some milliseconds.
+
+    On current x86-64 that is about 50 for two cores that share a third cache level, and about 300 for two that do not. Virtual
+    machines may be moved from one to the other while a program runs, and models that pass much from core to core then take
+    longer by a half.
+    """
+    target = host_target()
+    module = Module()
+    module.function("nothing", ("ptr", "i64", "i64")).give_back()
+    library = load([compile_object(module.text(), target)], ["nothing"])
+    table = step_table([(library.addresses["nothing"], 0, True)] * _MEETINGS)
+    taken = []
+    for _ in range(_MEETING_CALLS):
+        begin = time.perf_counter_ns()
+        shared_pool().run(table, workers)
+        taken.append(time.perf_counter_ns() - begin)
+    return float(np.median(taken)) / _MEETINGS
 
 
 def _timed(function: int, arguments: list[int], workers: int, calls: int) -> np.ndarray:
