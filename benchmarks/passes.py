@@ -1,7 +1,7 @@
 """Architecture-aware passes: models in three frameworks' styles under different lists of passes (Verma et al., CF 2022).
 
     python -m benchmarks.passes [NAME[@STYLE] ...] [--styles pytorch,tensorflow,mxnet] [--search SECONDS] [--no-measure] [--json F]
-    python -m benchmarks.passes --table FILE     # what --json wrote, as the table of docs/passes.md
+    python -m benchmarks.passes --table FILE     # what --json wrote, as the tables of docs/passes.md
     python -m benchmarks.passes --enabling       # derive select/enabling.toml again, by running every pass
     python -m benchmarks.passes --agreement      # relevant passes beside the table made by hand
 
@@ -184,11 +184,32 @@ def read(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-HEADINGS = (
-    *("model", "style", "per s: none", "BL", "family set", "default", "default to BL", "searched to default"),
-    *("p50 ms: BL", "default", "compile s: BL", "family set", "default", "default to BL"),
-    *("MB of arena: BL", "default", "ms of passes, relevant of all"),
+TITLES = dict(zip(NETWORKS, ("ResNet-50", "MobileNetV2", "SSD-ResNet50", "BERT-base"), strict=True))
+FRAMEWORKS = {"pytorch": "PyTorch", "tensorflow": "TensorFlow", "mxnet": "MXNet"}
+SPEED = (
+    "model",
+    "style",
+    "per s: none",
+    "BL",
+    "family set",
+    "default",
+    "to BL",
+    "searched to default",
+    "p50 ms: BL",
+    "default",
 )
+COST = (
+    "model",
+    "style",
+    "compile s: BL",
+    "family set",
+    "default",
+    "to BL",
+    "MB of arena: BL",
+    "default",
+    "ms of passes",
+)
+NAMES = ("BL", "family", "default")
 
 
 def won(row: dict[str, Any] | None) -> str:
@@ -197,28 +218,35 @@ def won(row: dict[str, Any] | None) -> str:
         return ""
     search = row["search"]
     if search["chosen"] == "searched":
-        return f"{search['speedup']:.3f} (at least {search['at_least']:.3f})"
-    return f"default stays ({search['speedup']:.3f})" if "rounds" in search else "default stays (no other graph)"
+        return f"{search['speedup']:.3f}, at least {search['at_least']:.3f}"
+    return f"the default stays ({search['speedup']:.3f})" if "rounds" in search else "the default stays"
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
-    """The measured rows as a table, a line for each model and style."""
-    lines = ["|".join(("", *(f" {heading} " for heading in HEADINGS), "")), "|---" * len(HEADINGS) + "|"]
+    """The measured rows as two tables, speed and cost, a line for each model and style."""
+    speed, cost = ([_cells(heads), "|---" * len(heads) + "|"] for heads in (SPEED, COST))
     for model, style in dict.fromkeys((row["model"], row["style"]) for row in rows if "least_ms" in row):
         found = {row["passes"].split()[0]: row for row in rows if (row["model"], row["style"]) == (model, style)}
         base, best = found["BL"], found["default"]
-        rates = [
-            f"{1000 / found[name]['least_ms']:.1f}" for name in ("none", "BL", "family", "default") if name in found
-        ]
+        names = (TITLES.get(model, model), FRAMEWORKS[style])
+        rates = [f"{1000 / found[name]['least_ms']:.1f}" for name in ("none", *NAMES) if name in found]
+        faster = f"{base['least_ms'] / best['least_ms'] - 1:+.0%}"
+        speed.append(
+            _cells(
+                (*names, *rates, faster, won(found.get("searched")), *(f"{one['p50_ms']:.1f}" for one in (base, best)))
+            )
+        )
         took = {name: row["pass_ms"] + row["compile_ms"] for name, row in found.items()}
-        times = [f"{took[name] / 1000:.1f}" for name in ("BL", "family", "default") if name in found]
+        times = [f"{took[name] / 1000:.1f}" for name in NAMES if name in found]
+        arenas = [f"{one['arena_bytes'] / 1e6:.1f}" for one in (base, best)]
         share, whole = found["relevance"]["pass_ms"], best["pass_ms"]
-        cells = (model, style, *rates, f"{base['least_ms'] / best['least_ms'] - 1:+.0%}", won(found.get("searched")))
-        cells += (f"{base['p50_ms']:.1f}", f"{best['p50_ms']:.1f}", *times, f"{took['default'] / took['BL'] - 1:+.0%}")
-        cells += (f"{base['arena_bytes'] / 1e6:.1f}", f"{best['arena_bytes'] / 1e6:.1f}")
-        cells += (f"{share:.0f} of {whole:.0f} ({share / whole:.0%})",)
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        passes = f"{share:.0f} of {whole:.0f} ({share / whole:.0%})"
+        cost.append(_cells((*names, *times, f"{took['default'] / took['BL'] - 1:+.0%}", *arenas, passes)))
+    return "\n".join([*speed, "", *cost])
+
+
+def _cells(texts: Iterable[str]) -> str:
+    return f"| {' | '.join(texts)} |"
 
 
 def derive() -> None:
