@@ -360,6 +360,19 @@ def test_other_float_types(run_kernel: Any, target: Target, dtype: DType, tolera
     )
 
 
+@pytest.mark.parametrize("workers", [1, 2, 3, 7, 64])
+@pytest.mark.parametrize("tiles", [2, 3, 7])
+@pytest.mark.parametrize("pads", [0, 1])
+def test_every_tile_has_one_worker(run_kernel: Any, target: Target, workers: int, tiles: int, pads: int) -> None:
+    """Blocks of two sizes, panels cut between workers, and more workers than tiles."""
+    attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (pads,) * 4, "group": 1}
+    kernel = 1 + 2 * pads
+    x, w = (2, 5, 10, 10), (5 * target.lanes, 5, kernel, kernel)
+    params = {"rows": 5, "vectors": 1, "lanes": target.lanes, "tiles": tiles, "split": "blocks"}
+    chosen = replace(DIRECT, space=lambda *_: [params])
+    check(run_kernel, (chosen,), target, "Conv", x, w, attributes, correlate(attributes), workers=workers)
+
+
 def test_every_parameter_set_gives_the_same_answer(run_kernel: Any, target: Target) -> None:
     attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1), "group": 1}
     x, w = (1, 10, 11, 13), (26, 10, 3, 3)

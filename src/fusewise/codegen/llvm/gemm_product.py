@@ -10,7 +10,7 @@ into blocks whose left operand stays in the second cache level while the panels 
 A reduction whose panels are too long for the caches is done in chunks, all of the above for one chunk after the other, with the
 sums of all tiles in memory in between.
 
-Work is dealt out statically, as (block, panel) pairs in that order, or as (panel, tile) pairs, so that no worker waits longer
+Work is dealt out statically, as tiles in that order, or of every block as (panel, tile) pairs, so that no worker waits longer
 than one tile takes. A panel is fetched from memory while the one before it is worked on.
 """
 
@@ -255,12 +255,44 @@ def emit_product(
 
     def chunk(number: Int) -> None:
         # every worker has the same pairs in each chunk, so that nobody waits for another's sums
-        deal(f, worker, workers, units, panels, by_columns, lambda *which: _block(e, number, *which), e.per_block)
+        if by_columns or e.per_block == 1 or e.blocks == 1:
+            deal(f, worker, workers, units, panels, by_columns, lambda *which: _block(e, number, *which), e.per_block)
+        else:
+            _deal_tiles(e, worker, workers, panels, lambda *which: _block(e, number, *which))
 
     if e.chunks == 1:
         chunk(0)
     else:
         f.loop(0, e.chunks, 1, lambda number, _: chunk(number), rolled=True)
+
+
+def _deal_tiles(
+    e: _Emission, worker: Value, workers: Value, panels: int, block: Callable[[Int, Int, Int], None]
+) -> None:
+    """Give each worker an equal run of tiles, counted block by block and panel by panel; a run may begin within a panel."""
+    f = e.f
+    whole = e.tiles * panels
+
+    def cut(number: Int) -> tuple[Int, Int]:
+        """The block and the pair in it where the run of a worker begins."""
+        at = f.udiv(f.mul(number, e.product.repeats * whole), workers)
+        inside = f.urem(at, whole)
+        which = f.udiv(f.sub(f.mul(f.add(f.udiv(inside, panels), 1), e.blocks), 1), e.tiles)
+        first = e.begin(which)
+        size = f.sub(e.begin(f.add(which, 1)), first)
+        rest = f.sub(inside, f.mul(first, panels))
+        pair = f.add(f.mul(f.udiv(rest, size), e.per_block), f.urem(rest, size))
+        return f.add(f.mul(f.udiv(at, whole), e.blocks), which), pair
+
+    (low, begin), (high, end) = cut(worker), cut(f.add(worker, 1))
+
+    def some(unit: Value, _: Sequence[Value]) -> None:
+        start = f.select(f.compare("icmp eq", unit, low), f.i64(begin), f.i64(0))
+        stop = f.select(f.compare("icmp eq", unit, high), f.i64(end), f.i64(panels * e.per_block))
+        block(unit, start, stop)
+
+    beyond = f.select(f.compare("icmp sgt", end, 0), f.i64(1), f.i64(0))
+    f.loop(low, f.add(high, beyond), 1, some, rolled=True)
 
 
 def _block(e: _Emission, chunk: Int, unit: Int, pair_low: Int, pair_high: Int) -> None:
