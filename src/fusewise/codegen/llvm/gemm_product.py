@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_finish import Finish
+from fusewise.codegen.llvm.gemm_share import Blocks, ceiling, deal, deal_tiles
 from fusewise.codegen.llvm.gemm_tile import Ahead, Level, Panel, Tile, accumulate, favourite_tiles
 from fusewise.codegen.llvm.registers import computed, memory_type
 from fusewise.codegen.target import Target
@@ -218,8 +219,8 @@ class _Emission:
         return -(-self.product.height // self.tile.rows)
 
     @property
-    def blocks(self) -> int:
-        return -(-self.tiles // self.per_block)
+    def cut(self) -> Blocks:
+        return Blocks(self.tiles, self.per_block)
 
     @property
     def in_group(self) -> int:
@@ -227,10 +228,8 @@ class _Emission:
         return -(-self.product.columns // self.tile.width)
 
     def begin(self, block: Int) -> Int:
-        """The first tile of a block; blocks are of equal size, but for one tile."""
-        if self.tiles % self.per_block == 0:
-            return self.f.mul(block, self.per_block)
-        return self.f.udiv(self.f.mul(block, self.tiles), self.blocks)
+        """The first tile of a block."""
+        return self.cut.begin(self.f, block)
 
     def first_row(self, number: Int) -> Int:
         """The first row of a tile; the last tile is moved back to end at the last row."""
@@ -250,15 +249,15 @@ def emit_product(
     e = _Emission(
         f, target, product, parts, tile, int(params["tiles"]), scratch, int(params.get("chunk", product.depth))
     )
-    units, panels = product.repeats * e.blocks, product.groups * e.in_group
+    units, panels = product.repeats * e.cut.blocks, product.groups * e.in_group
     by_columns = params["split"] == "columns"
 
     def chunk(number: Int) -> None:
         # every worker has the same pairs in each chunk, so that nobody waits for another's sums
-        if by_columns or e.per_block == 1 or e.blocks == 1:
+        if by_columns or e.per_block == 1 or e.cut.blocks == 1:
             deal(f, worker, workers, units, panels, by_columns, lambda *which: _block(e, number, *which), e.per_block)
         else:
-            _deal_tiles(e, worker, workers, panels, lambda *which: _block(e, number, *which))
+            deal_tiles(f, worker, workers, product.repeats, e.cut, panels, lambda *which: _block(e, number, *which))
 
     if e.chunks == 1:
         chunk(0)
@@ -266,40 +265,11 @@ def emit_product(
         f.loop(0, e.chunks, 1, lambda number, _: chunk(number), rolled=True)
 
 
-def _deal_tiles(
-    e: _Emission, worker: Value, workers: Value, panels: int, block: Callable[[Int, Int, Int], None]
-) -> None:
-    """Give each worker an equal run of tiles, counted block by block and panel by panel; a run may begin within a panel."""
-    f = e.f
-    whole = e.tiles * panels
-
-    def cut(number: Int) -> tuple[Int, Int]:
-        """The block and the pair in it where the run of a worker begins."""
-        at = f.udiv(f.mul(number, e.product.repeats * whole), workers)
-        inside = f.urem(at, whole)
-        which = f.udiv(f.sub(f.mul(f.add(f.udiv(inside, panels), 1), e.blocks), 1), e.tiles)
-        first = e.begin(which)
-        size = f.sub(e.begin(f.add(which, 1)), first)
-        rest = f.sub(inside, f.mul(first, panels))
-        pair = f.add(f.mul(f.udiv(rest, size), e.per_block), f.urem(rest, size))
-        return f.add(f.mul(f.udiv(at, whole), e.blocks), which), pair
-
-    (low, begin), (high, end) = cut(worker), cut(f.add(worker, 1))
-
-    def some(unit: Value, _: Sequence[Value]) -> None:
-        start = f.select(f.compare("icmp eq", unit, low), f.i64(begin), f.i64(0))
-        stop = f.select(f.compare("icmp eq", unit, high), f.i64(end), f.i64(panels * e.per_block))
-        block(unit, start, stop)
-
-    beyond = f.select(f.compare("icmp sgt", end, 0), f.i64(1), f.i64(0))
-    f.loop(low, f.add(high, beyond), 1, some, rolled=True)
-
-
 def _block(e: _Emission, chunk: Int, unit: Int, pair_low: Int, pair_high: Int) -> None:
     """Some (panel, tile) pairs of one block of rows, panel by panel."""
     f = e.f
-    outer = unravel(f, f.udiv(unit, e.blocks), [extent for _, extent in e.product.outer])
-    number = f.urem(unit, e.blocks)
+    outer = unravel(f, f.udiv(unit, e.cut.blocks), [extent for _, extent in e.product.outer])
+    number = f.urem(unit, e.cut.blocks)
     low, end = e.begin(number), e.begin(f.add(number, 1))
     last = f.add(e.first_row(f.sub(end, 1)), e.tile.rows - 1)
     where = _chunk_of(e, e.parts.left(outer, e.first_row(low), last), chunk)
@@ -397,46 +367,6 @@ def _ahead(e: _Emission, strip: Panel, turn: Int) -> Ahead | None:
     step = -(-width // e.per_block)
     start = e.f.at(strip.following, e.f.mul(turn, step * depth), "i8")
     return Ahead(start, step, 3 if depth * width <= e.target.l1_bytes // 2 else 2)
-
-
-def deal(
-    f: Function,
-    worker: Value,
-    workers: Value,
-    units: int,
-    panels: int,
-    by_columns: bool,
-    block: Callable[[Int, Int, Int], None],
-    tiles: int = 1,
-) -> None:
-    """Give each worker an equal run of (unit, panel) pairs, or an equal run of (panel, tile) pairs of every unit.
-
-    `block(unit, low, high)` does the (panel, tile) pairs low..high, which count panel by panel, `tiles` to each.
-    """
-    pairs = panels * tiles
-    if by_columns:
-        low, high = share(f, worker, workers, pairs)
-        f.loop(0, units, 1, lambda unit, _: block(unit, low, high), rolled=True)
-        return
-    low, high = share(f, worker, workers, units * panels)
-
-    def some(unit: Value, _: Sequence[Value]) -> None:
-        before = f.mul(unit, panels)
-        first = f.mul(f.maximum(f.sub(low, before), 0), tiles)
-        block(unit, first, f.minimum(f.mul(f.sub(high, before), tiles), pairs))
-
-    f.loop(f.udiv(low, panels), ceiling(f, high, panels), 1, some, rolled=True)
-
-
-def share(f: Function, worker: Value, workers: Value, count: int) -> tuple[Int, Int]:
-    """The equal run of `count` pieces that is this worker's."""
-    low = f.udiv(f.mul(worker, count), workers)
-    return low, f.udiv(f.mul(f.add(worker, 1), count), workers)
-
-
-def ceiling(f: Function, a: Int, by: int) -> Int:
-    """a / by, rounded up."""
-    return f.udiv(f.add(a, by - 1), by)
 
 
 def row_pointers(f: Function, product: Product, tile: Tile, left: Left, row: Int) -> list[Value]:

@@ -35,7 +35,8 @@ from fusewise.codegen.llvm.conv_shape import convolution_of
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of
 from fusewise.codegen.llvm.gemm_finish import Finish, finisher, is_heavy
-from fusewise.codegen.llvm.gemm_product import deal, unravel
+from fusewise.codegen.llvm.gemm_product import unravel
+from fusewise.codegen.llvm.gemm_share import deal
 from fusewise.codegen.llvm.gemm_tile import Level, Panel, accumulate
 from fusewise.codegen.llvm.winograd_few import emit_few_products, keep_products
 from fusewise.codegen.llvm.winograd_input import BLOCK, Transform, emit_input_tile
