@@ -159,12 +159,8 @@ def table(name: str, style: str, options: argparse.Namespace) -> list[dict[str, 
             }
         )
     if search:
-        told = (
-            f"{search['speedup']:.3f}, at least {search.get('at_least', 1.0):.3f} in {search.get('rounds', 0)} rounds"
-        )
-        print(
-            f"{'':16} {search['tried']} orders tried, {search['duplicates']} again the same graph; {search['chosen']} ({told})"
-        )
+        tried = f"{search['tried']} orders tried, {search['duplicates']} again the same graph"
+        print(f"{'':16} {tried}; searched to default: {won({'search': search})}")
     share = outcomes["relevance"].total_ms / outcomes["default"].total_ms
     print(f"{'':16} relevance takes {share:.0%} of the default's pass time")
     return rows

@@ -102,6 +102,5 @@ def test_the_machine_has_limits(workers: int) -> None:
     assert found.copy_gbs > 0.01
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_workers_meet(workers: int) -> None:
-    assert 0 < meeting_ns(workers) < 1e8
+def test_meeting_takes_longer_than_being_alone() -> None:
+    assert 0 < meeting_ns(1) < meeting_ns(2)

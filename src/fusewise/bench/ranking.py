@@ -163,12 +163,14 @@ def _opener(graph: Graph, path: Path, runtime: str, threads: int) -> Open:
 def _our_opener(graph: Graph, kernels: Path, threads: int) -> Open:
     from fusewise.codegen.assemble import generate
     from fusewise.fusion.plan import partition
+    from fusewise.passes.pipeline import for_native
     from fusewise.passes.pipeline import run as run_passes
     from fusewise.runtime.host import host_target
     from fusewise.trace import Trace
 
     trace = Trace()
-    program = generate(partition(run_passes(graph), trace), host_target(), trace, workers=threads)
+    groups = partition(for_native(run_passes(graph), "float32", trace), trace)
+    program = generate(groups, host_target(), trace, workers=threads)
     return program_opener(program, kernels, threads)
 
 

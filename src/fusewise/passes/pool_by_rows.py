@@ -13,11 +13,12 @@ from fusewise.trace import Trace
 __all__ = ["SHARED_BY_ROWS", "pool_by_rows"]
 
 SHARED_BY_ROWS = 14
-"""Most channels to a pixel of a map for its rows, not its channels, to be shared out among workers. The 1x1 convolutions around
-have about six times as many weights as these channels' share of the map then, which are better read once; measured."""
+"""Most channels to a pixel of a map for its rows, not its channels, to be shared out among workers. Not measured but derived: a
+1x1 convolution from C / 6 channels to C, the usual expansion, has twice as many weights as inputs and outputs together, so that its
+columns are shared out (`codegen.llvm.gemm_product.COLUMNS_SHARE`), where C is 14 times the pixels."""
 
 LEAST_BYTES = 1 << 16
-"""Of a map, for two steps to be better than one."""
+"""Of a map, for two steps to be worth it; not measured."""
 
 
 def pool_by_rows(graph: Graph, trace: Trace) -> Graph:

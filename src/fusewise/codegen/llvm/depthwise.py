@@ -40,7 +40,7 @@ MOST_TAPS = 500
 """Taps whose products of an 8-bit weight and a centred 8-bit number add up to less than 2^24."""
 
 LEAST_LANES = 4
-"""Channels to a vector below which the direct convolution does as well."""
+"""Fewest channels to a vector; below it the direct convolution is taken, which was not measured against."""
 
 MAX_BORDERS = 6
 """Distinct borders beyond which the code would grow too long; strongly dilated kernels go to the direct convolution."""

@@ -93,6 +93,11 @@ class Product:
         """How many outer indices there are."""
         return math.prod(extent for _, extent in self.outer)
 
+    @property
+    def written(self) -> int:
+        """Bytes of the results of one outer index, in the type of the left operand."""
+        return self.height * self.groups * self.columns * self.dtype.itemsize
+
     def kept(self, tile: Tile) -> int:
         """Elements of memory for the sums of all tiles, between the chunks of a reduction."""
         panels = self.groups * -(-self.columns // tile.width)
@@ -108,9 +113,8 @@ def plan_product(product: Product, target: Target, tile: Tile, row_bytes: int, r
     tiles = -(-product.height // rows)
     panels = product.groups * -(-product.columns // tile.width)
     left_bytes = product.height * row_bytes
-    written = product.height * product.groups * product.columns * product.dtype.itemsize
     if left_bytes <= target.l2_bytes * 3 // 4:
-        by_columns = panels * tiles >= MIN_UNITS // 2 and right_bytes > COLUMNS_SHARE * (left_bytes + written)
+        by_columns = panels * tiles >= MIN_UNITS // 2 and right_bytes > COLUMNS_SHARE * (left_bytes + product.written)
     else:
         by_columns = panels >= MIN_UNITS and right_bytes > left_bytes
     # a large right operand comes from memory: use each panel for all rows, as long as these stay in the third level
@@ -146,7 +150,7 @@ def tiles_for(product: Product, target: Target, lanes: Sequence[int], reserved: 
         lanes,
         max_rows=min(16, most),
         row_extent=axes[-1].extent if len(axes) > 1 else None,
-        written=product.repeats * product.height * product.groups * product.columns * product.dtype.itemsize,
+        written=product.repeats * product.written,
         element_bits=64 if product.dtype == FLOAT64 else 32,
     )
 
