@@ -49,6 +49,7 @@ def natively(array: np.ndarray, packing: Packing, library: Library, workers: int
     vectors=st.integers(1, 3),
     transposed=st.booleans(),
     skip=st.integers(0, 5),
+    factors=st.sampled_from(((1.0,), (0.7,), (1.0, 2.0**0.5, 1.0), (3.0, -1.0, 0.1, 0.3))),
     workers=st.integers(1, 5),
 )
 def test_matrices(
@@ -59,6 +60,7 @@ def test_matrices(
     vectors: int,
     transposed: bool,
     skip: int,
+    factors: tuple[float, ...],
     workers: int,
     library: Library,
 ) -> None:
@@ -66,8 +68,10 @@ def test_matrices(
     array = np.random.default_rng(depth * columns).random(skip + outer * depth * columns, np.float32)
     inner = (1, depth) if transposed else (columns, 1)
     seen = view(array, (outer, depth, columns), (depth * columns, *inner), skip)
-    data = panels_of(seen, ((outer, depth * columns),), ((depth, inner[0]),), (columns, inner[1]), lanes, vectors)
-    packing = packed(seen, "test", lambda matrix: panels(matrix, lanes, vectors), data)
+    axes = ((outer, depth * columns),), ((depth, inner[0]),), (columns, inner[1])
+    data = panels_of(seen, *axes, lanes, vectors, factors)
+    scales = np.resize(np.array(factors, np.float32), (depth, 1))
+    packing = packed(seen, "test", lambda matrix: panels(matrix * scales, lanes, vectors), data)
     np.testing.assert_array_equal(natively(array, packing, library, workers), packing.pack(array).reshape(-1))
 
 

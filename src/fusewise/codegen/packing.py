@@ -71,12 +71,16 @@ def panels_of(
     columns: tuple[int, int],
     lanes: int,
     vectors: int,
+    factors: tuple[float, ...] = (1.0,),
 ) -> Panels | None:
-    """What `panels` does to a view with these axes, as data; None for what is left to NumPy: other types, a few columns."""
+    """What `panels` does to a view with these axes, as data; None for what is left to NumPy: other types, a few columns.
+
+    `factors` scale the steps of the depth, as in `Panels`.
+    """
     extent, stride = columns
     if view.operand.dtype != FLOAT32 or extent < lanes or 0 in view.shape:
         return None
-    return Panels(view.offset, outer, depth, stride, column_starts(extent, lanes, vectors), lanes, vectors)
+    return Panels(view.offset, outer, depth, stride, column_starts(extent, lanes, vectors), lanes, vectors, factors)
 
 
 def packed(

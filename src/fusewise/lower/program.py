@@ -25,7 +25,8 @@ class Panels:
     """A constant [outer..., depth..., columns] arranged as [outer][panel][depth][column of the panel].
 
     Axes are (extent, stride) in elements of the constant in C order, the first element at `offset`. `starts` has the
-    first column of every run of `run` columns, and `runs` of these make a panel.
+    first column of every run of `run` columns, and `runs` of these make a panel. Steps of the depth are multiplied by `factors`,
+    over again where there are fewer of these.
     """
 
     offset: int
@@ -35,6 +36,7 @@ class Panels:
     starts: tuple[int, ...]
     run: int
     runs: int
+    factors: tuple[float, ...] = (1.0,)
 
 
 @dataclass(frozen=True, slots=True)

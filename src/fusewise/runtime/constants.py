@@ -65,6 +65,7 @@ def _pack(target: np.ndarray, source: np.ndarray, panels: Panels, function: int,
     columns = np.add.outer(np.array(panels.starts, np.int64), np.arange(panels.run)) * panels.column_stride
     count = len(panels.starts) // panels.runs
     chunks = panels.runs * panels.run // CHUNK
+    factors = np.resize(np.array(panels.factors, np.float32), depth.size)
     header = np.array([outer.size, count, depth.size, chunks, panels.column_stride == 1], np.int64)
     at = {
         "target": address_of(target),
@@ -73,6 +74,7 @@ def _pack(target: np.ndarray, source: np.ndarray, panels: Panels, function: int,
         "outer": address_of(outer),
         "depth": address_of(depth),
         "columns": address_of(columns),
+        "factors": address_of(factors),
     }
     words = np.array([at[name] for name in ARGUMENTS], np.int64)
     shared_pool().run(step_table([(function, address_of(words), False)]), workers)

@@ -369,7 +369,8 @@ def test_error_stays_within_the_bound(run_kernel: Any, target: Target, channels:
 def test_every_parameter_set_gives_the_same_answer(run_kernel: Any, target: Target) -> None:
     task = convolution((1, 40, 15, 13), 72)
     sets = list(EVERYWHERE.space(task, target))
-    sets += [{**sets[0], "tiles": 1, "panels": 1, "depth": 16}, {**sets[-1], "tiles": 2, "panels": 3, "depth": 20}]
+    for first in (sets[0], next(params for params in sets if "filters" not in params)):
+        sets += [{**first, "tiles": 1, "panels": 1, "depth": 16}, {**first, "tiles": 2, "panels": 3, "depth": 20}]
     for params in sets:
         chosen = replace(EVERYWHERE, space=lambda *_, p=params: [p])
         assert error_of(run_kernel, target, (1, 40, 15, 13), 72, kernel=chosen, workers=3) <= TOLERANCE, params
@@ -387,6 +388,28 @@ def test_filters_of_few_tiles_stay_in_registers(
         chosen = replace(EVERYWHERE, space=lambda *_, p=params: [p])
         error = error_of(run_kernel, target, x, outputs, kernel=chosen, epilogue=epilogue, workers=3)
         assert error <= TOLERANCE, params
+
+
+@pytest.mark.parametrize("extent, taps", [((9, 22), (3, 3)), ((17, 5), (1, 3)), ((23, 40), (3, 1)), ((30, 11), (5, 5))])
+def test_filters_in_registers_are_used_by_strips_of_tiles(
+    run_kernel: Any, target: Target, extent: tuple[int, int], taps: tuple[int, int]
+) -> None:
+    x, around = (2, at_least(target, 40), *extent), tuple(k // 2 for k in taps) * 2
+    task = convolution(x, 72, around, taps=taps)
+    sets = [params for params in EVERYWHERE.space(task, target) if params.get("filters") == "registers"]
+    assert sets
+    for params in sets:
+        chosen = replace(EVERYWHERE, space=lambda *_, p=params: [p])
+        error = error_of(run_kernel, target, x, 72, around, taps=taps, kernel=chosen, epilogue="residual", workers=3)
+        assert error <= TOLERANCES.get((params["outputs"], min(taps), max(taps)), TOLERANCE), params
+
+
+def test_one_multiply_add_a_cycle_leaves_time_to_transform_filters_again() -> None:
+    task = convolution((1, 256, 14, 14), 256)
+    wide = next(other for other in TARGETS if other.name == "avx512")
+    narrow = replace(wide, multiply_bits=512)
+    assert "filters" not in next(iter(WINOGRAD.space(task, wide)))
+    assert next(iter(WINOGRAD.space(task, narrow)))["filters"] == "registers"
 
 
 REFUSED = {
@@ -413,7 +436,7 @@ def test_accepts_where_it_pays(target: Target) -> None:
     assert WINOGRAD.accepts(task, target) is None
     assert "order" in str(WINOGRAD.accepts(replace(task, exact=True), target))
     assert "channels" in str(WINOGRAD.accepts(convolution((1, 3, 56, 56), 64), target))
-    assert "direct" in str(WINOGRAD.accepts(convolution((1, 512, 3, 3), 512), target))
+    assert "direct" in str(WINOGRAD.accepts(convolution((1, 512, 2, 2), 512), target))
 
 
 @pytest.mark.parametrize("extent, tile", [(56, 4), (14, 4), (7, 4), (6, None)])

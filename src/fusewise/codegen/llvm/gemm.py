@@ -291,12 +291,13 @@ def _matrices(m: MatrixProduct) -> View:
 
 
 def _panels(m: MatrixProduct, tile: Tile) -> Panels | None:
-    """The packed right operand as data; None when it is also scaled."""
-    if m.alpha != 1.0 or tile.element != "float":
+    """The packed right operand as data; None for types other than float."""
+    if tile.element != "float":
         return None
     outer = tuple((extent, stride) for (_, extent), stride in zip(m.product.outer, m.right_outer, strict=True))
     columns = (m.product.columns, m.right_column)
-    return panels_of(_matrices(m), outer, ((m.product.depth, m.right_depth),), columns, tile.lanes, tile.vectors)
+    depth = ((m.product.depth, m.right_depth),)
+    return panels_of(_matrices(m), outer, depth, columns, tile.lanes, tile.vectors, (m.alpha,))
 
 
 def _build(m: MatrixProduct, task: Task, target: Target, params: Params, symbol: str) -> str:

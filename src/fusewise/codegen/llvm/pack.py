@@ -16,8 +16,9 @@ from fusewise.lower.program import KernelCode
 
 __all__ = ["ARGUMENTS", "CHUNK", "HEADER", "PACK_PANELS"]
 
-ARGUMENTS = ("target", "source", "header", "outer", "depth", "columns")
-"""Pointers the functions take: memory to fill, the float32 constant, `HEADER`, and i64 offsets into the constant."""
+ARGUMENTS = ("target", "source", "header", "outer", "depth", "columns", "factors")
+"""Pointers the functions take: memory to fill, the float32 constant, `HEADER`, i64 offsets into the constant, and float32 factors
+of the depth."""
 
 HEADER = ("outer", "panels", "depth", "chunks", "adjacent")
 """i64 words: extents of the tables (columns are counted by panel and chunk), and whether the columns of a chunk are neighbours."""
@@ -46,7 +47,7 @@ def _function(name: str, write: Callable[[Function, Pointers, Pointers, Value], 
         f.give_back()
         return module.text()
 
-    return KernelCode(name, f"{name} by {CHUNK}, 1", build)
+    return KernelCode(name, f"{name} by {CHUNK}, 2", build)
 
 
 def _entry(f: Function, table: Value, k: Int) -> Value:
@@ -67,18 +68,21 @@ def _gathered(f: Function, sources: list[Value], offset: Value) -> Value:
 
 
 def _copy(f: Function, at: Pointers, words: Pointers, unit: Value) -> None:
-    """target[outer, panel, d, column] = source[outer + depth[d] + columns[panel, column]]."""
+    """target[outer, panel, d, column] = factors[d] * source[outer + depth[d] + columns[panel, column]]."""
     panel = f.urem(unit, words["panels"])
     source = f.at(at["source"], _entry(f, at["outer"], f.udiv(unit, words["panels"])))
     width = f.mul(words["chunks"], CHUNK)
     target = f.at(at["target"], f.mul(f.mul(unit, words["depth"]), width))
     first = f.mul(panel, words["chunks"])
 
+    def scaled(d: Value, value: Value) -> Value:
+        return f.fmul(value, f.splat(f.load("float", f.at(at["factors"], d)), CHUNK))
+
     def along(low: Int, high: Int, chunk: Value, read: Callable[[Value], Value]) -> None:
         start = f.at(target, f.mul(chunk, CHUNK))
 
         def step(d: Value, _: object) -> None:
-            f.store(read(_entry(f, at["depth"], d)), f.at(start, f.mul(d, width)))
+            f.store(scaled(d, read(_entry(f, at["depth"], d))), f.at(start, f.mul(d, width)))
 
         f.loop(low, high, 1, step, rolled=True)
 
@@ -101,7 +105,8 @@ def _copy(f: Function, at: Pointers, words: Pointers, unit: Value) -> None:
 
             def chunked(chunk: Value, _: object) -> None:
                 column = _entry(f, at["columns"], f.mul(f.add(first, chunk), CHUNK))
-                f.store(f.load(_FLOATS, f.at(here, column), align=1), f.at(there, f.mul(chunk, CHUNK)))
+                value = f.load(_FLOATS, f.at(here, column), align=1)
+                f.store(scaled(d, value), f.at(there, f.mul(chunk, CHUNK)))
 
             f.loop(0, words["chunks"], 1, chunked, rolled=True)
 
@@ -111,4 +116,4 @@ def _copy(f: Function, at: Pointers, words: Pointers, unit: Value) -> None:
 
 
 PACK_PANELS = _function("pack_panels", _copy)
-"""Copies."""
+"""Copies and scales."""

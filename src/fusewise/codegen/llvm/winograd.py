@@ -12,7 +12,7 @@ lies in scratch memory:
         for block of input channels:
           transform the filters                                   [position][panel][input channel][output channel]
           for position, panel:  add to the products               [position][tile][output channel]
-          (of few tiles: both at once, see `winograd_few`)
+          (or both at once, a few tiles to a strip, see `winograd_few`)
         transform back, add the bias, run the stores
 
 Work is dealt out as (strip, panel) pairs, so few tiles are still shared evenly; a strip that workers share has its inputs
@@ -38,18 +38,10 @@ from fusewise.codegen.llvm.gemm_finish import Finish, finisher, is_heavy
 from fusewise.codegen.llvm.gemm_product import unravel
 from fusewise.codegen.llvm.gemm_share import deal
 from fusewise.codegen.llvm.gemm_tile import Level, Panel, accumulate
+from fusewise.codegen.llvm.winograd_choice import choices, direct_cycles, parameters
 from fusewise.codegen.llvm.winograd_few import emit_few_products, keep_products
 from fusewise.codegen.llvm.winograd_input import BLOCK, Transform, emit_input_tile
-from fusewise.codegen.llvm.winograd_plan import (
-    Plan,
-    Planes,
-    cycles_of,
-    direct_cycles,
-    parameters,
-    plan_of,
-    planes_of,
-    tile_counts,
-)
+from fusewise.codegen.llvm.winograd_plan import Plan, Planes, plan_of, planes_of, tile_counts
 from fusewise.codegen.llvm.winograd_stage import emit_staged_tile
 from fusewise.codegen.llvm.winograd_transform import Arithmetic, emit_filter, emit_sides
 from fusewise.codegen.packing import packed, panels, panels_of
@@ -128,7 +120,7 @@ def _accepts(task: Task, target: Target) -> Reason | None:
     if reason is not None:
         return reason
     planes = _understood(task)
-    direct, least = direct_cycles(planes, target), min(cycles_of(planes, form, target) for form in planes.forms)
+    direct, least = direct_cycles(planes, target), choices(planes, target)[0].cycles
     if direct <= least:
         return Reason("direct convolution is estimated faster", f"{direct:.0f} cycles to {least:.0f}")
     return None
@@ -142,6 +134,7 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
     plan = plan_of(_understood(task), params)
     tile, planes, weight = plan.tile, plan.planes, plan.planes.shape.weight
     outputs, inputs = weight.shape[:2]
+    factors = plan.form.packed_factors
 
     def pack(array: np.ndarray) -> np.ndarray:
         # [outputs, inputs, slice taps, taps] to [panel, phases, slice taps, inputs, taps, columns of the panel]
@@ -150,7 +143,8 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
         (high, wide), (down, across) = planes.sides, (planes.rows.stride, planes.columns.stride)
         missing = ((0, high * down - planes.rows.kernel), (0, wide * across - planes.columns.kernel))
         whole = np.pad(by_slice, ((0, 0),) * 3 + missing)
-        split = whole.reshape(outputs, inputs, planes.slices.kernel, high, down, wide, across)
+        scaled = whole * np.array(factors, np.float32).reshape(high, wide).repeat(down, 0).repeat(across, 1)
+        split = scaled.reshape(outputs, inputs, planes.slices.kernel, high, down, wide, across)
         return panels(split.transpose(4, 6, 2, 1, 3, 5, 0).reshape(-1, outputs), tile.lanes, tile.vectors)
 
     first, channel, *steps = weight.strides
@@ -158,8 +152,9 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
     slices = (planes.slices.kernel, between[0] if between else 0)
     depth = (slices, (inputs, channel), (planes.rows.kernel, row), (planes.columns.kernel, column))
     native = planes.shape.dtype == FLOAT32 and planes.phases == 1
-    data = panels_of(weight, (), depth, (outputs, first), tile.lanes, tile.vectors) if native else None
-    recipe = f"winograd panels {tile.vectors}x{tile.lanes} phases {planes.rows.stride}x{planes.columns.stride}"
+    data = panels_of(weight, (), depth, (outputs, first), tile.lanes, tile.vectors, factors) if native else None
+    phases = f"{planes.rows.stride}x{planes.columns.stride}"
+    recipe = f"winograd panels {tile.vectors}x{tile.lanes} phases {phases} factors {factors}"
     return operand_arguments(
         task,
         [

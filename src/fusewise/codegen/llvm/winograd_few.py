@@ -1,8 +1,9 @@
-"""The products of Winograd's convolution where all tiles fit one register tile, as on maps of 7 x 7 and 8 x 8.
+"""The products of Winograd's convolution with filters that stay in registers, for a few tiles at a time.
 
-Filters are then used once for every time they are transformed, and writing them to memory and reading them back takes longer
-than the products. Here they never leave the registers. One row of positions is reduced over a block of channels at a time, its
-sums in registers:
+On maps of 7 x 7 and 8 x 8 all tiles fit one register tile; filters are used once for every time they are transformed, and writing
+them to memory and reading them back takes longer than the products. Where a core has time beside its multiply-adds, the same
+pays with more tiles: filters are transformed again for every few. Here they never leave the registers. One row of
+positions is reduced over a block of channels at a time, its sums in registers:
 
     for row of positions:
       for channel:

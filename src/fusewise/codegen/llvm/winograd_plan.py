@@ -1,6 +1,6 @@
-"""What Winograd's convolutions work on, in which sizes, and what each form is estimated to cost.
+"""What Winograd's convolutions work on, and in which sizes.
 
-Takes the geometry of a convolution with two or three spatial axes; gives `Planes`, parameters and sizes. Of three axes the
+Takes the geometry of a convolution with two or three spatial axes, and parameters; gives `Planes` and a `Plan`. Of three axes the
 first, the slices, is reduced over as the channels are: taps and channels of a slice lie side by side, and each transform sees
 planes only. Where the first axis alone has taps, it is the rows of a plane, and the second counts slices.
 
@@ -12,35 +12,15 @@ would be four times as many to transform and to keep.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.conv_shape import Convolution, Spatial
 from fusewise.codegen.llvm.gemm_product import tile_of
-from fusewise.codegen.llvm.gemm_tile import Tile, favourite_tiles
-from fusewise.codegen.llvm.pairs import has_bfloat_products
+from fusewise.codegen.llvm.gemm_tile import Tile
 from fusewise.codegen.llvm.winograd_transform import Form, forms_of
-from fusewise.codegen.target import Target
-from fusewise.ir.dtypes import BFLOAT16
 
-__all__ = ["Plan", "Planes", "cycles_of", "direct_cycles", "parameters", "plan_of", "planes_of", "tile_counts"]
-
-LEAST_TILES, MOST_TILES = 16, 112
-"""Tiles of a strip: with more, its transformed inputs leave the caches; with fewer, filters are transformed too often."""
-
-MOST_DEPTH = 32
-"""Input channels of a block, at most: more, and the transformed filters crowd the second cache level."""
-
-DIRECT_SHARE, PAIRS_SHARE, PRODUCT_SHARE = 0.87, 1.75, 0.85
-"""Share of a core's multiply-adds that the direct form, the direct form on pairs and the products here reach; measured, as are
-the next."""
-
-INPUT_CYCLES, OUTPUT_CYCLES, FILTER_CYCLES = 4.8, 4.4, 3.0
-"""Cycles to transform a vector of channels, per position: mostly stores beyond the first cache level."""
-
-BESIDE_SUMS = 8
-"""Registers that a filter being transformed takes, beside the sums of a row of positions."""
+__all__ = ["Plan", "Planes", "plan_of", "planes_of", "tile_counts"]
 
 LINE_ELEMENTS = 16
 """Elements of a cache line."""
@@ -126,79 +106,11 @@ def tile_counts(planes: Planes, form: Form) -> tuple[int, int, int, int]:
     return planes.shape.batch, planes.slices.out, rows, columns
 
 
-def direct_cycles(planes: Planes, target: Target) -> float:
-    """Estimated cycles of the direct form on one core, two multiply-adds a cycle, or two pairs of them."""
-    shape = planes.shape
-    in_pairs = shape.dtype == BFLOAT16 and shape.inputs % 2 == 0 and has_bfloat_products(target)
-    share = PAIRS_SHARE if in_pairs else DIRECT_SHARE
-    pixels = shape.batch * math.prod(axis.out for axis in shape.spatial)
-    return pixels * shape.taps * shape.inputs * shape.outputs / target.lanes / 2 / share
-
-
-def cycles_of(planes: Planes, form: Form, target: Target) -> float:
-    """Estimated cycles of a form on one core: products, and per vector of channels the transforms."""
-    tiles = math.prod(tile_counts(planes, form))
-    inputs, outputs = planes.channels / target.lanes, planes.shape.outputs / target.lanes
-    transforms = form.positions * tiles * (inputs * INPUT_CYCLES + outputs * OUTPUT_CYCLES)
-    if _is_few(planes, form, target):
-        beside = form.rows.span * ((form.rows.taps - 1) * form.columns.taps + form.columns.span)
-        return transforms + (form.positions * tiles + beside) * planes.channels * outputs / 2 / PRODUCT_SHARE
-    rows = min((4, 5, 6), key=lambda rows: -(-tiles // rows) * rows)
-    products = -(-tiles // rows) * rows * form.positions * planes.channels * outputs / 2 / PRODUCT_SHARE
-    filters = _strips(planes, form, target) * planes.channels * outputs * FILTER_CYCLES
-    return products + transforms + form.positions * filters
-
-
-def _is_few(planes: Planes, form: Form, target: Target) -> bool:
-    """Do the sums of all tiles at a row of positions fit the registers, beside a filter?"""
-    return math.prod(tile_counts(planes, form)) * form.columns.span <= target.registers - BESIDE_SUMS
-
-
-def _strips(planes: Planes, form: Form, target: Target) -> int:
-    """As few strips as the caches allow: in each, all filters are transformed."""
-    each, products = form.positions * planes.channels * 4, form.positions * 2 * target.lanes * 4
-    most = max(LEAST_TILES, min(MOST_TILES, target.l3_bytes // 4 // each, target.l2_bytes // 2 // products))
-    return -(-math.prod(tile_counts(planes, form)) // most)
-
-
-def parameters(planes: Planes, target: Target) -> Iterable[Params]:
-    """Parameters worth trying, the analytic favourite first."""
-    depth = -(-planes.channels // -(-planes.channels // MOST_DEPTH))
-    depth = min(planes.channels, -(-depth // target.lanes) * target.lanes)
-    for form in sorted(planes.forms, key=lambda form: cycles_of(planes, form, target)):
-        tiles = math.prod(tile_counts(planes, form))
-        if _is_few(planes, form, target):
-            yield {
-                "outputs": form.tile,
-                "rows": tiles,
-                "vectors": 1,
-                "lanes": target.lanes,
-                "tiles": 1,
-                "panels": 1,
-                "depth": depth,
-                "filters": "registers",
-            }
-        found = favourite_tiles(target, tiles, planes.shape.outputs, depth, (target.lanes,))
-        # two vectors fill whole cache lines, so that transformed filters are written line by line
-        even = [tile for tile in found if tile.vectors == 2] or found
-        for tile in even[:3]:
-            steps = -(-tiles // tile.rows)
-            yield {
-                "outputs": form.tile,
-                "rows": tile.rows,
-                "vectors": tile.vectors,
-                "lanes": target.lanes,
-                "tiles": -(-steps // _strips(planes, form, target)),
-                "panels": 1,
-                "depth": depth,
-            }
-
-
 @dataclass(frozen=True)
 class Plan:
     """Sizes of one convolution: `per_strip` row tiles to a strip, `together` panels to a group, `depth` channels to a block.
 
-    `in_registers`: all tiles are one register tile, whose filters are transformed in registers.
+    `in_registers`: a strip is one register tile, and its filters are transformed in registers.
     """
 
     planes: Planes
@@ -294,7 +206,8 @@ def plan_of(planes: Planes, params: Params) -> Plan:
     form = next(form for form in planes.forms if form.tile == params["outputs"])
     tiles = math.prod(tile_counts(planes, form))
     tile = Tile(min(tile.rows, tiles), tile.vectors, tile.lanes, tile.element)
-    together = min(int(params["panels"]), -(-planes.shape.outputs // tile.width))
-    per_strip = min(int(params["tiles"]), -(-tiles // tile.rows))
+    in_registers = params.get("filters") == "registers"
+    together = 1 if in_registers else min(int(params["panels"]), -(-planes.shape.outputs // tile.width))
+    per_strip = 1 if in_registers else min(int(params["tiles"]), -(-tiles // tile.rows))
     depth = min(int(params["depth"]), planes.channels)
-    return Plan(planes, form, tile, per_strip, together, depth, params.get("filters") == "registers")
+    return Plan(planes, form, tile, per_strip, together, depth, in_registers)

@@ -45,7 +45,10 @@ class Arithmetic:
         return self.f.fmul(self.f.constant(factor, a.type), a)
 
     def add(self, a: Value, factor: float, b: Value) -> Value:
-        """a + factor * b."""
+        """a + factor * b, by sums alone where the factor is 1 or 2."""
+        if _is_sum(factor):
+            step = self.plus if factor > 0 else self.minus
+            return step(a, b) if abs(factor) == 1 else step(step(a, b), b)
         constant = self.f.constant(factor, a.type)
         return self.f.fma(constant, b, a) if self.target.fma else self.f.fadd(a, self.f.fmul(constant, b))
 
@@ -82,22 +85,52 @@ class Scheme:
             found += [a.add(even, point, odd), a.add(even, -point, odd)]
         return [*found, _weighted(a, whole, d[1::2])]
 
+    @property
+    def _odd_factors(self) -> list[float]:
+        """For each point what odd taps count in `filter_values`, even ones counting powers of its square."""
+        return [_plain(max(1.0, point ** (1 - self.taps)) * point) for point in self.points]
+
+    @property
+    def packed_factors(self) -> tuple[float, ...]:
+        """What taps are multiplied by before they are transformed: the odd ones by what they count at all points, if it is one."""
+        factors = set(self._odd_factors)
+        common = factors.pop() if len(factors) == 1 else 1.0
+        return tuple(common if tap % 2 else 1.0 for tap in range(self.taps))
+
     def filter_values(self, a: Arithmetic, g: Sequence[Value]) -> Iterator[tuple[int, Value]]:
         """G g: the filter's values as a polynomial, each with its place, one at a time so that few are alive at once.
 
-        Beyond one the polynomial is read backwards, which divides its values by the point's highest power: points and their
-        reciprocals then have products in common.
+        `g` are taps by `packed_factors`. Below one the polynomial is read backwards, which divides its values by the point's
+        highest power: points and their reciprocals then have products in common. Where their squares are powers of two all is
+        sums, which a processor that adds beside its multiply-adds has for nothing.
         """
         yield 0, g[0]
         if self.span == 1:
             return
-        yield self.span - 1, g[-1]
-        for number, point in enumerate(self.points):
-            scale = min(1.0, point ** (1 - self.taps))
+        common = max(self.packed_factors)
+        yield self.span - 1, g[-1] if self.taps % 2 else a.times(1 / common, g[-1])
+        for number, (point, factor) in enumerate(zip(self.points, self._odd_factors, strict=True)):
+            scale = max(1.0, point ** (1 - self.taps))
             even = _weighted(a, [scale * point**k for k in range(0, self.taps, 2)], g[0::2])
             odd = _weighted(a, [point**k for k in range(0, self.taps - 1, 2)], g[1::2])
-            yield 2 * number + 1, a.add(even, scale * point, odd)
-            yield 2 * number + 2, a.add(even, -scale * point, odd)
+            factor = _plain(factor / common)
+            yield 2 * number + 1, a.add(even, factor, odd)
+            yield 2 * number + 2, a.add(even, -factor, odd)
+
+    @property
+    def filter_steps(self) -> tuple[int, int]:
+        """Multiplications (or multiply-adds) and sums of `filter_values`, about."""
+        if self.span == 1:
+            return 0, 0
+        common, multiplies, sums = max(self.packed_factors), 0, 0
+        for point, factor in zip(self.points, self._odd_factors, strict=True):
+            scale = max(1.0, point ** (1 - self.taps))
+            even = [_plain(scale * point**k) for k in range(0, self.taps, 2)]
+            odd = [_plain(point**k) for k in range(0, self.taps - 1, 2)]
+            for c in (*even, *odd, *(_plain(factor / common),) * 2):
+                multiplies, sums = (multiplies, sums + round(c)) if _is_sum(c) else (multiplies + 1, sums)
+            sums -= (1.0 in even) + (1.0 in odd)  # where each begins
+        return multiplies, sums
 
     def filters(self, a: Arithmetic, g: Sequence[Value]) -> list[Value]:
         """G g as a whole."""
@@ -111,7 +144,7 @@ class Scheme:
         pairs = list(zip(m[1:-1:2], m[2:-1:2], strict=True))
         sums, differences = [a.plus(x, y) for x, y in pairs], [a.minus(x, y) for x, y in pairs]
         weights = [
-            0.5 * max(1.0, p) ** (self.taps - 1) / sum(c * p ** (2 * k + 2) for k, c in enumerate(q))
+            0.5 * min(1.0, p) ** (self.taps - 1) / sum(c * p ** (2 * k + 2) for k, c in enumerate(q))
             for p, q in self._with_others
         ]
         found = []
@@ -131,15 +164,26 @@ def _product(points: Iterable[float]) -> list[float]:
 
 
 def _weighted(a: Arithmetic, factors: Sequence[float], values: Sequence[Value], start: Value | None = None) -> Value:
-    """start + the sum of factors * values, the last first."""
+    """start + the sum of factors * values, the last first, or one whose factor is 1."""
+    terms = [(_plain(factor), value) for factor, value in zip(factors, values, strict=True)]
     total = start
-    for factor, value in reversed(list(zip(factors, values, strict=True))):
-        if total is None:
-            total = value if factor == 1 else a.times(factor, value)
-        else:
-            total = a.plus(total, value) if factor == 1 else a.add(total, factor, value)
-    assert total is not None
+    if total is None:
+        first = next((k for k in reversed(range(len(terms))) if terms[k][0] == 1), len(terms) - 1)
+        factor, value = terms.pop(first)
+        total = value if factor == 1 else a.times(factor, value)
+    for factor, value in reversed(terms):
+        total = a.add(total, factor, value)
     return total
+
+
+def _is_sum(factor: float) -> bool:
+    """Is it added once or twice?"""
+    return abs(factor) in (1, 2)
+
+
+def _plain(factor: float) -> float:
+    """A factor without the rounding of roots: half and two are exact."""
+    return round(factor, 14)
 
 
 NEAR = math.sqrt(0.5)
@@ -165,6 +209,11 @@ class Form(NamedTuple):
 
     rows: Scheme
     columns: Scheme
+
+    @property
+    def packed_factors(self) -> tuple[float, ...]:
+        """What the taps of a filter are multiplied by before they are transformed, row by row."""
+        return tuple(row * column for row in self.rows.packed_factors for column in self.columns.packed_factors)
 
     @property
     def tile(self) -> int:
@@ -231,7 +280,10 @@ def emit_filter(
     pitch: int,
     registers: int,
 ) -> None:
-    """G g G^T of the filters of one vector of output channels: taps lie `width` elements apart, positions go `pitch` apart."""
+    """G g G^T of the filters of one vector of output channels: taps lie `width` elements apart, positions go `pitch` apart.
+
+    Taps are multiplied by the form's `packed_factors` before.
+    """
     f, (rows, columns) = a.f, form
 
     def read(i: int, j: Int) -> Value:

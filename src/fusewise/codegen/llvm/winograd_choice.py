@@ -1,0 +1,140 @@
+"""Which of Winograd's forms computes a convolution, with its filters in memory or in registers: what each is estimated to cost.
+
+Transformed filters lie in memory, for many tiles to use; or they are transformed again for every few tiles and never leave the
+registers (`winograd_few`), which costs loads and additions beside the multiply-adds. A core that begins two of these in a cycle
+has no room for that unless the tiles are few; one that begins a single one, of vectors this wide, has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fusewise.codegen.kernel import Params
+from fusewise.codegen.llvm.gemm_tile import favourite_tiles
+from fusewise.codegen.llvm.pairs import has_bfloat_products
+from fusewise.codegen.llvm.winograd_plan import Planes, tile_counts
+from fusewise.codegen.llvm.winograd_transform import Form
+from fusewise.codegen.target import Target
+from fusewise.ir.dtypes import BFLOAT16
+
+__all__ = ["Choice", "choices", "direct_cycles", "parameters"]
+
+LEAST_TILES, MOST_TILES = 16, 112
+"""Tiles of a strip: with more, its transformed inputs leave the caches; with fewer, filters are transformed too often."""
+
+MOST_DEPTH = 32
+"""Input channels of a block, at most: more, and the transformed filters crowd the second cache level."""
+
+DIRECT_SHARE, PAIRS_SHARE, PRODUCT_SHARE = 0.87, 1.75, 0.85
+"""Share of a core's multiply-adds that the direct form, the direct form on pairs and the products here reach; measured, as are
+the next."""
+
+INPUT_CYCLES, OUTPUT_CYCLES, FILTER_CYCLES = 4.8, 4.4, 3.0
+"""Cycles to transform a vector of channels, per position: mostly stores beyond the first cache level."""
+
+LOADS, LEAST_ROW = 2, 11
+"""Loads that a core begins in a cycle, and cycles that a row of positions takes of a filter in registers with one tile, measured
+on a Zen 4."""
+
+AGAIN_CYCLES = (0.5, 2.0)
+"""Cycles lost for a cache line of filters that another strip reads again from the third cache level, and from memory; measured on
+a Zen 4."""
+
+FETCHED_BYTES = 4
+"""Bytes of filters that a core fetches in a cycle beside its products: between 3 from memory and more from the third level."""
+
+LINE_BYTES = 64
+"""Bytes of a cache line."""
+
+BESIDE_SUMS = 8
+"""Registers that a filter being transformed takes, beside the sums of a row of positions."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A form; how many tiles share a filter in registers, 0 with filters in memory; and estimated cycles of a core."""
+
+    form: Form
+    in_registers: int
+    cycles: float
+
+
+def choices(planes: Planes, target: Target) -> list[Choice]:
+    """Forms with filters in memory and, where there are registers for them, in registers; best first."""
+    found = []
+    for form in planes.forms:
+        most = (target.registers - BESIDE_SUMS) // form.columns.span
+        tiles = math.prod(tile_counts(planes, form))
+        counts = [0, -(-tiles // -(-tiles // most))] if most and tiles else [0]
+        found += [Choice(form, count, _cycles(planes, form, count, target)) for count in counts]
+    return sorted(found, key=lambda choice: choice.cycles)
+
+
+def direct_cycles(planes: Planes, target: Target) -> float:
+    """Estimated cycles of the direct form on one core."""
+    shape = planes.shape
+    in_pairs = shape.dtype == BFLOAT16 and shape.inputs % 2 == 0 and has_bfloat_products(target)
+    share = PAIRS_SHARE if in_pairs else DIRECT_SHARE
+    pixels = shape.batch * math.prod(axis.out for axis in shape.spatial)
+    return pixels * shape.taps * shape.inputs * shape.outputs / target.lanes / _multiplies(target) / share
+
+
+def parameters(planes: Planes, target: Target) -> Iterable[Params]:
+    """Parameters worth trying, the analytic favourite first."""
+    depth = -(-planes.channels // -(-planes.channels // MOST_DEPTH))
+    depth = min(planes.channels, -(-depth // target.lanes) * target.lanes)
+    for choice in choices(planes, target):
+        common = {"outputs": choice.form.tile, "lanes": target.lanes, "panels": 1, "depth": depth}
+        if choice.in_registers:
+            yield {**common, "rows": choice.in_registers, "vectors": 1, "tiles": 1, "filters": "registers"}
+            continue
+        tiles = math.prod(tile_counts(planes, choice.form))
+        found = favourite_tiles(target, tiles, planes.shape.outputs, depth, (target.lanes,))
+        # two vectors fill whole cache lines, so that transformed filters are written line by line
+        even = [tile for tile in found if tile.vectors == 2] or found
+        for tile in even[:3]:
+            steps = -(-tiles // tile.rows)
+            per_strip = -(-steps // _strips(planes, choice.form, target))
+            yield {**common, "rows": tile.rows, "vectors": tile.vectors, "tiles": per_strip}
+
+
+def _multiplies(target: Target) -> int:
+    return target.multiplies(target.vector_bits)
+
+
+def _cycles(planes: Planes, form: Form, in_registers: int, target: Target) -> float:
+    """Products, and per vector of channels the transforms."""
+    tiles, taps = math.prod(tile_counts(planes, form)), planes.taps
+    inputs, outputs = planes.channels / target.lanes, -(-planes.shape.outputs // target.lanes)
+    transforms = form.positions * tiles * (inputs * INPUT_CYCLES + outputs * OUTPUT_CYCLES)
+    pairs = planes.channels * outputs
+    filters = pairs * taps * target.vector_bits // 8
+    fetched = filters / FETCHED_BYTES
+    if in_registers:
+        strips, row = -(-tiles // in_registers), _row_cycles(planes, form, in_registers, target)
+        again = AGAIN_CYCLES[filters > target.l3_bytes] if filters > target.l2_bytes else 0.0
+        products = strips * form.rows.span * row * pairs / PRODUCT_SHARE
+        return transforms + max(products, fetched) + (strips - 1) * filters / LINE_BYTES * again
+    rows = min((4, 5, 6), key=lambda rows: -(-tiles // rows) * rows)
+    products = -(-tiles // rows) * rows * form.positions * pairs / _multiplies(target) / PRODUCT_SHARE
+    transforms += _strips(planes, form, target) * pairs * FILTER_CYCLES * form.positions
+    return transforms + max(products, fetched)
+
+
+def _row_cycles(planes: Planes, form: Form, tiles: int, target: Target) -> float:
+    """Cycles for a row of positions of one filter in registers and so many tiles: multiply-adds, loads or sums, which overlap."""
+    products = form.columns.span * tiles
+    # a row of positions takes both halves of a pair of points again
+    along, across = form.columns.filter_steps, form.rows.filter_steps
+    multiplies, sums = (b + form.columns.taps * 2 * a / form.rows.span for a, b in zip(across, along, strict=True))
+    rate = _multiplies(target)
+    return max((products + multiplies) / rate, sums / rate, (products + planes.taps) / LOADS, LEAST_ROW)
+
+
+def _strips(planes: Planes, form: Form, target: Target) -> int:
+    """As few strips as the caches allow: in each, all filters are transformed."""
+    each, products = form.positions * planes.channels * 4, form.positions * 2 * target.lanes * 4
+    most = max(LEAST_TILES, min(MOST_TILES, target.l3_bytes // 4 // each, target.l2_bytes // 2 // products))
+    return -(-math.prod(tile_counts(planes, form)) // most)
