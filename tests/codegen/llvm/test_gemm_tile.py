@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from fusewise.codegen.llvm.gemm_product import Axis, Product, tiles_for
 from fusewise.codegen.llvm.gemm_tile import favourite_tiles, widths
 from fusewise.codegen.target import TARGETS
 
@@ -47,3 +48,12 @@ def test_half_vectors_where_whole_ones_multiply_half_as_often(columns: int, lane
 def test_multiply_adds_in_a_cycle() -> None:
     assert [AVX512.multiplies(bits) for bits in (512, 256, 32)] == [2, 2, 2]
     assert [ONE_A_CYCLE.multiplies(bits) for bits in (512, 256, 32)] == [1, 2, 2]
+
+
+def test_rows_of_one_set_of_the_cache_stay_within_its_places() -> None:
+    def most_rows(stride: int) -> int:
+        product = Product((), (Axis("i0", 196, stride),), "i1", 16, 72, groups=4)
+        return max(tile.rows for tile in tiles_for(product, AVX512, (16,)))
+
+    assert most_rows(1024) == most_rows(2048) == 8
+    assert most_rows(1040) > 8

@@ -39,6 +39,9 @@ COLUMNS_SHARE = 2
 rows that others have written, and the next operator results that others have; a right operand only has to be read by more of them.
 Measured; it matters most among cores without a common third level."""
 
+SAME_SET_BYTES, WAYS = 4096, 8
+"""Rows of the left operand that lie a multiple of this apart share one set of the first cache level, which has so many places."""
+
 LEAST_FETCHING, MOST_FETCHING = 4, 64
 """Tiles that share a panel for it to be worth fetching ahead: with fewer, memory is the limit and the processor's own fetching
 does as well; with more, the first one's wait is lost among the others."""
@@ -142,6 +145,8 @@ def tiles_for(product: Product, target: Target, lanes: Sequence[int], reserved: 
     """Tiles worth trying for a product, best first; `reserved` registers are needed for something else."""
     most = max(1, target.registers - reserved - 2)
     axes = merged(product.rows)
+    if axes[-1].stride * product.dtype.itemsize % SAME_SET_BYTES == 0:
+        most = min(most, WAYS)
     return favourite_tiles(
         target,
         product.height,
