@@ -107,29 +107,31 @@ class Scheme:
         yield 0, g[0]
         if self.span == 1:
             return
-        common = max(self.packed_factors)
-        yield self.span - 1, g[-1] if self.taps % 2 else a.times(1 / common, g[-1])
-        for number, (point, factor) in enumerate(zip(self.points, self._odd_factors, strict=True)):
-            scale = max(1.0, point ** (1 - self.taps))
-            even = _weighted(a, [scale * point**k for k in range(0, self.taps, 2)], g[0::2])
-            odd = _weighted(a, [point**k for k in range(0, self.taps - 1, 2)], g[1::2])
-            factor = _plain(factor / common)
+        yield self.span - 1, g[-1] if self.taps % 2 else a.times(1 / max(self.packed_factors), g[-1])
+        for number, (evens, odds, factor) in enumerate(self._filter_terms):
+            even, odd = _weighted(a, evens, g[0::2]), _weighted(a, odds, g[1::2])
             yield 2 * number + 1, a.add(even, factor, odd)
             yield 2 * number + 2, a.add(even, -factor, odd)
 
     @property
-    def filter_steps(self) -> tuple[int, int]:
-        """Multiplications (or multiply-adds) and sums of `filter_values`, about."""
-        if self.span == 1:
-            return 0, 0
-        common, multiplies, sums = max(self.packed_factors), 0, 0
+    def _filter_terms(self) -> list[tuple[list[float], list[float], float]]:
+        """For each point the factors of even taps and of odd ones, and what the sum of the latter is multiplied by."""
+        common, found = max(self.packed_factors), []
         for point, factor in zip(self.points, self._odd_factors, strict=True):
             scale = max(1.0, point ** (1 - self.taps))
-            even = [_plain(scale * point**k) for k in range(0, self.taps, 2)]
-            odd = [_plain(point**k) for k in range(0, self.taps - 1, 2)]
-            for c in (*even, *odd, *(_plain(factor / common),) * 2):
+            evens = [_plain(scale * point**k) for k in range(0, self.taps, 2)]
+            odds = [_plain(point**k) for k in range(0, self.taps - 1, 2)]
+            found.append((evens, odds, _plain(factor / common)))
+        return found
+
+    @property
+    def filter_steps(self) -> tuple[int, int]:
+        """Multiplications (or multiply-adds) and sums of `filter_values`, about."""
+        multiplies, sums = 0, 0
+        for evens, odds, factor in self._filter_terms:
+            for c in (*evens, *odds, factor, factor):
                 multiplies, sums = (multiplies, sums + round(c)) if _is_sum(c) else (multiplies + 1, sums)
-            sums -= (1.0 in even) + (1.0 in odd)  # where each begins
+            sums -= (1.0 in evens) + (1.0 in odds)  # where each begins
         return multiplies, sums
 
     def filters(self, a: Arithmetic, g: Sequence[Value]) -> list[Value]:
