@@ -25,6 +25,7 @@ def aligned_block(nbytes: int) -> np.ndarray:
 
 def settled(array: np.ndarray) -> np.ndarray:
     """The bytes of `array` in C order as a flat uint8 array, aligned: its own memory when it lies so already, else a copy."""
+    array = np.asarray(array)  # a scalar is no array, but may be all that an operation gave
     if array.flags.c_contiguous and array.nbytes > 0 and address_of(array) % ALIGNMENT_BYTES == 0:
         return array.reshape(-1).view(np.uint8)
     block = aligned_block(array.nbytes)
@@ -35,7 +36,8 @@ def settled(array: np.ndarray) -> np.ndarray:
 
 def address_of(array: np.ndarray) -> int:
     """Where the first element lies."""
-    address: int = array.__array_interface__["data"][0]
+    # not `__array_interface__`: each reading interns its keys anew, and Python's table of interned strings grows with that
+    address: int = array.ctypes.data
     return address
 
 
