@@ -11,6 +11,7 @@ from types import MappingProxyType
 import numpy as np
 
 from fusewise.codegen.candidates import candidates
+from fusewise.codegen.foresight import Fetch, Load, fetches
 from fusewise.codegen.kernel import Argument, Kernel, Params
 from fusewise.codegen.llvm.boxes import routine_for
 from fusewise.codegen.target import Target
@@ -75,6 +76,15 @@ class _Pending:
     last: int = -1
 
 
+@dataclass(frozen=True)
+class _Chosen:
+    """How a task is run."""
+
+    kernel: Kernel
+    params: Params
+    work: TaskWork
+
+
 @dataclass
 class _Assembler:
     lowered: Lowered
@@ -97,11 +107,15 @@ class _Assembler:
         inputs = tuple(Port(v, self.graph.types[v], self._port("input", v)) for v in self.graph.inputs)
         produced = {v for node in self.graph.nodes for v in node.writes}
         outputs = tuple(self._output(v, v in produced) for v in self.graph.outputs)
-        for work in self.lowered.work:
-            if isinstance(work, HostWork):
-                self._host(work)
+        chosen = [work if isinstance(work, HostWork) else self._chosen(work) for work in self.lowered.work]
+        steps = [found for found in chosen if found is not None]
+        ahead = fetches([self._load(found) for found in steps], self.target.l3_bytes // 4)
+        for number, found in enumerate(steps):
+            if isinstance(found, HostWork):
+                self._host(found)
             else:
-                self._native(work)
+                fetch = ahead.get(number)
+                self._native(found, None if fetch is None else (fetch, steps[fetch.step]))
         buffers, arena_bytes = self._plan()
         return Program(
             inputs,
@@ -180,17 +194,43 @@ class _Assembler:
 
     # --- steps ----------------------------------------------------------------------------------------------------
 
-    def _native(self, work: TaskWork) -> None:
+    def _chosen(self, work: TaskWork) -> _Chosen | None:
+        """Kernel and parameters; None where there is nothing to do."""
         if 0 in work.bound.task.extents:
-            return
-        kernel, params, work = self._measured(work) or self._choose(work)
-        task = work.bound.task
-        arguments = kernel.arguments(task, self.target, params)
-        places = tuple(self._argument(work, argument) for argument in arguments)
+            return None
+        return _Chosen(*(self._measured(work) or self._choose(work)))
+
+    def _load(self, step: _Chosen | HostWork) -> Load:
+        """What a step computes and reads."""
+        if isinstance(step, HostWork):
+            return Load(0, 0)
+        cycles = step.kernel.cycles(step.work.bound.task, self.target, step.params)
+        values = [step.work.bound.values[packed.name] for packed in self._packed(step)] if cycles else []
+        return Load(cycles, sum(self.graph.constants[value].array.nbytes for value in values))
+
+    def _native(self, step: _Chosen, ahead: tuple[Fetch, _Chosen | HostWork] | None) -> None:
+        kernel, params, work = step.kernel, step.params, step.work
+        if ahead is not None:
+            params = {**params, "later": ahead[0].nbytes, "of": ahead[0].of}
+        arguments = kernel.arguments(work.bound.task, self.target, params)
+        places = [self._argument(work, argument) for argument in arguments if argument.name != "later"]
+        if ahead is not None:
+            places.append(self._later(*ahead))
         for place in places:
             self._touch(place.buffer)
         number, way = self._kernel(kernel, work, params), _way(kernel, params)
-        self.steps.append(NativeStep(number, places, work.label, work.group, way=way))
+        self.steps.append(NativeStep(number, tuple(places), work.label, work.group, way=way))
+
+    def _later(self, fetch: Fetch, step: _Chosen | HostWork) -> Place:
+        """Where the first worker's part of what is fetched begins."""
+        assert isinstance(step, _Chosen)
+        (packed,) = self._packed(step)
+        return Place(self._argument(step.work, packed).buffer, fetch.offset // self.workers)
+
+    def _packed(self, step: _Chosen) -> list[Argument]:
+        """The weights of a step."""
+        arguments = step.kernel.arguments(step.work.bound.task, self.target, step.params)
+        return [argument for argument in arguments if argument.packing is not None]
 
     def _measured(self, work: TaskWork) -> tuple[Kernel, Params, TaskWork] | None:
         """The way that is asked for instead of the first, if there is such a one."""

@@ -19,7 +19,7 @@ class Argument:
     """One pointer the kernel takes: an operand of the task by name, optionally repacked (constants only).
 
     The name `scratch` with `nbytes` asks for working memory shared by all workers (private parts are carved by worker
-    number; `per_worker` says that `nbytes` is for each worker).
+    number; `per_worker` says that `nbytes` is for each worker). The name `later` is memory that a later step reads.
     """
 
     name: str
@@ -36,6 +36,9 @@ class Kernel:
     - `space(task, target)`: parameter sets worth trying, the analytic favourite first.
     - `arguments(task, target, params)`: the pointers it takes, in order; cheap, needs no code.
     - `build(task, target, params, symbol)`: the LLVM IR text.
+    - `cycles(task, target, params)`: cycles that its multiply-adds take one core at least; 0 of kernels that cannot fetch for
+      a later step meanwhile. Others do with `later` among the parameters: so many bytes of `of` that the later step reads, from
+      the argument `later` on, which is given for the first worker.
     """
 
     name: str
@@ -43,3 +46,4 @@ class Kernel:
     space: Callable[[Task, Target], Iterable[Params]]
     arguments: Callable[[Task, Target, Params], tuple[Argument, ...]]
     build: Callable[[Task, Target, Params, str], str]
+    cycles: Callable[[Task, Target, Params], int] = lambda task, target, params: 0

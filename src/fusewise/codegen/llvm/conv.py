@@ -24,6 +24,7 @@ from fusewise.codegen.llvm.conv_direct import (
 from fusewise.codegen.llvm.conv_shape import Convolution, convolution_of
 from fusewise.codegen.llvm.gemm_entry import enter
 from fusewise.codegen.llvm.gemm_finish import finisher
+from fusewise.codegen.llvm.gemm_product import cycles_of
 from fusewise.codegen.llvm.pairs import BFLOAT_PAIR, paired_view, with_room_for_pairs
 from fusewise.codegen.packing import paired
 from fusewise.codegen.target import Target
@@ -80,7 +81,11 @@ def _kernel(name: str, shape_of: Callable[[Task, Target], Convolution | Reason])
         f.give_back()
         return module.text()
 
-    return Kernel(name, accepts, space, arguments, build)
+    def cycles(task: Task, target: Target, params: Params) -> int:
+        d = understood(task, target)
+        return 0 if d.by_tap else cycles_of(d.product, target, params)
+
+    return Kernel(name, accepts, space, arguments, build, cycles)
 
 
 def _arranged(weight: np.ndarray, d: Direct) -> np.ndarray:

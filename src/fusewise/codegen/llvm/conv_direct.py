@@ -203,6 +203,8 @@ def direct_arguments(
     if d.strip is not None:
         nbytes = d.strip.elements(int(params["tiles"]) * tile.rows) * d.shape.dtype.itemsize
         extra.append(Argument("scratch", nbytes=max(64, -(-nbytes // 64) * 64), per_worker=True))
+    if "later" in params:
+        extra.append(Argument("later"))
     return operand_arguments(task, extra)
 
 
@@ -294,6 +296,7 @@ def emit_direct(
         group_at=group_at,
         taps=_tap_by_tap(f, d, target) if d.by_tap else None,
         together=d.side_by_side,
+        later=pointers.get("later"),
     )
     emit_product(f, target, product, params, worker, workers, adapt(parts))
 

@@ -21,6 +21,7 @@ from fusewise.codegen.llvm.gemm_product import (
     Left,
     Parts,
     Product,
+    cycles_of,
     emit_product,
     plan_product,
     tile_of,
@@ -259,6 +260,8 @@ def _arguments(m: MatrixProduct, task: Task, params: Params) -> tuple[Argument, 
         extra.append(
             Argument("scratch", nbytes=-(-repacked_elements(m.product, tile) * size // 64) * 64, per_worker=True)
         )
+    if "later" in params:
+        extra.append(Argument("later"))
     return operand_arguments(task, extra)
 
 
@@ -345,7 +348,7 @@ def _build(m: MatrixProduct, task: Task, target: Target, params: Params, symbol:
 
     finish = _scaled(f, target, m, pointers, finisher(f, task, target, pointers), tile, params)
     kept = pointers["scratch"] if "chunk" in params else None
-    parts = Parts(left, right, start, finish, rolled_finish=is_heavy(task), kept=kept)
+    parts = Parts(left, right, start, finish, rolled_finish=is_heavy(task), kept=kept, later=pointers.get("later"))
     emit_product(f, target, product, params, worker, workers, parts)
     f.give_back()
     return module.text()
@@ -406,6 +409,9 @@ def _kernel(name: str, understand: Callable[[Task, Target], MatrixProduct | Reas
         lambda task, target: _space(understood(task, target), target),
         lambda task, target, params: _arguments(understood(task, target), task, params),
         lambda task, target, params, symbol: _build(understood(task, target), task, target, params, symbol),
+        lambda task, target, params: (
+            0 if "chunk" in params else cycles_of(understood(task, target).product, target, params)
+        ),
     )
 
 

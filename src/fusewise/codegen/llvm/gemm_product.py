@@ -11,17 +11,18 @@ A reduction whose panels are too long for the caches is done in chunks, all of t
 sums of all tiles in memory in between.
 
 Work is dealt out statically, as tiles in that order, or of every block as (panel, tile) pairs, so that no worker waits longer
-than one tile takes. A panel is fetched from memory while the one before it is worked on.
+than one tile takes. A panel is fetched from memory while the one before it is worked on (`gemm_fetch`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
+from fusewise.codegen.llvm.gemm_fetch import Later, later_of, next_panel, next_panel_is_fetched
 from fusewise.codegen.llvm.gemm_finish import Finish
 from fusewise.codegen.llvm.gemm_share import Blocks, ceiling, deal, deal_tiles
 from fusewise.codegen.llvm.gemm_tile import Ahead, Level, Panel, Tile, accumulate, favourite_tiles
@@ -41,10 +42,6 @@ Measured; it matters most among cores without a common third level."""
 
 SAME_SET_BYTES, WAYS = 4096, 8
 """Rows of the left operand that lie a multiple of this apart share one set of the first cache level, which has so many places."""
-
-LEAST_FETCHING, MOST_FETCHING = 4, 64
-"""Tiles that share a panel for it to be worth fetching ahead: with fewer, memory is the limit and the processor's own fetching
-does as well; with more, the first one's wait is lost among the others."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +133,14 @@ def plan_product(product: Product, target: Target, tile: Tile, row_bytes: int, r
     }
 
 
+def cycles_of(product: Product, target: Target, params: Params) -> int:
+    """Cycles that the multiply-adds take a core at least."""
+    tile = tile_of(params, computed(product.dtype))
+    tiles = product.repeats * -(-product.height // tile.rows) * product.groups * -(-product.columns // tile.width)
+    size = 64 if tile.element == "double" else 32
+    return tiles * product.depth * tile.rows * tile.vectors // target.multiplies(tile.lanes * size)
+
+
 def tile_of(params: Params, element: str = "float") -> Tile:
     """The register tile that parameters describe."""
     return Tile(int(params["rows"]), int(params["vectors"]), int(params["lanes"]), element)
@@ -192,6 +197,7 @@ class Parts:
     - `taps` replaces the reduction: given tile, flat row, the left operand, the panel and the initial sums.
     - `together` groups share a vector, see `accumulate`.
     - `kept` is memory for `Product.kept` elements, needed where the reduction is done in chunks.
+    - `later` is memory that a later step reads, see `Kernel.cycles`.
     """
 
     left: Callable[[Sequence[Int], Int, Int], Left]
@@ -203,6 +209,7 @@ class Parts:
     taps: Taps | None = None
     together: int = 1
     kept: Value | None = None
+    later: Value | None = None
 
 
 @dataclass(frozen=True)
@@ -217,6 +224,8 @@ class _Emission:
     per_block: int
     scratch: Value | None
     chunk: int
+    later: Later | None
+    by_columns: bool
 
     @property
     def chunks(self) -> int:
@@ -255,11 +264,12 @@ def emit_product(
         return
     tile = tile_of(params, computed(product.dtype))
     scratch = f.alloca(tile.element, tile.rows * tile.width) if parts.rolled_finish else None
-    e = _Emission(
-        f, target, product, parts, tile, int(params["tiles"]), scratch, int(params.get("chunk", product.depth))
-    )
-    units, panels = product.repeats * e.cut.blocks, product.groups * e.in_group
     by_columns = params["split"] == "columns"
+    chunk_steps = int(params.get("chunk", product.depth))
+    e = _Emission(f, target, product, parts, tile, int(params["tiles"]), scratch, chunk_steps, None, by_columns)
+    units, panels = product.repeats * e.cut.blocks, product.groups * e.in_group
+    if parts.later is not None:
+        e = replace(e, later=later_of(f, worker, workers, parts.later, params, units * panels * e.per_block))
 
     def chunk(number: Int) -> None:
         # every worker has the same pairs in each chunk, so that nobody waits for another's sums
@@ -289,7 +299,7 @@ def _block(e: _Emission, chunk: Int, unit: Int, pair_low: Int, pair_high: Int) -
         high = f.add(low, f.minimum(f.sub(pair_high, before), e.per_block))
         if e.tiles % e.per_block:
             high = f.minimum(high, end)
-        _panel(e, where, outer, chunk, low, first, high, p)
+        _panel(e, where, outer, chunk, unit, low, first, high, p)
 
     f.loop(f.udiv(pair_low, e.per_block), ceiling(f, pair_high, e.per_block), 1, panel, rolled=True)
 
@@ -304,7 +314,7 @@ def _chunk_of(e: _Emission, left: Left, chunk: Int) -> Left:
 
 
 def _panel(
-    e: _Emission, where: Left, outer: Sequence[Int], chunk: Int, begin: Int, low: Int, high: Int, p: Int
+    e: _Emission, where: Left, outer: Sequence[Int], chunk: Int, unit: Int, begin: Int, low: Int, high: Int, p: Int
 ) -> None:
     """The tiles low..high of the block that begins at tile `begin`, against one panel."""
     f, parts, product, tile = e.f, e.parts, e.product, e.tile
@@ -323,7 +333,7 @@ def _panel(
             sums = parts.taps(tile, row, origin, strip, sums)
         else:
             rows = row_pointers(f, product, tile, origin, row)
-            ahead = _ahead(e, strip, f.sub(t, begin))
+            ahead = _ahead(e, strip.following, unit, p, f.sub(t, begin))
             begun = sums if e.chunks == 1 else [f.constant(0.0, tile.kind)] * len(sums)
             found = accumulate(
                 f, e.target, tile, rows, strip, where.levels, begun, product.dtype, parts.together, ahead
@@ -367,15 +377,16 @@ def _with_kept(e: _Emission, chunk: Int, number: Int, start: Sequence[Value], fo
     return sums
 
 
-def _ahead(e: _Emission, strip: Panel, turn: Int) -> Ahead | None:
-    """The part of the following panel that tile number `turn` of a block fetches, so that none waits for memory."""
-    width, depth = e.tile.width * (8 if e.tile.element == "double" else 4), e.chunk
-    worthwhile = LEAST_FETCHING <= e.per_block <= MOST_FETCHING and width * depth <= e.target.l2_bytes
-    if strip.following is None or not worthwhile:
-        return None
-    step = -(-width // e.per_block)
-    start = e.f.at(strip.following, e.f.mul(turn, step * depth), "i8")
-    return Ahead(start, step, 3 if depth * width <= e.target.l1_bytes // 2 else 2)
+def _ahead(e: _Emission, following: Value | None, unit: Int, p: Int, turn: Int) -> list[Ahead]:
+    """What is fetched meanwhile by tile number `turn` of a unit and a panel: of the next panel, and for a later step."""
+    f, found = e.f, []
+    if following is not None and next_panel_is_fetched(e.target, e.tile, e.chunk, e.per_block):
+        found.append(next_panel(f, e.tile, e.chunk, e.per_block, following, turn, e.target.l1_bytes))
+    if e.later is not None and e.chunks == 1:
+        units, panels = e.product.repeats * e.cut.blocks, e.product.groups * e.in_group
+        pair = f.add(f.mul(p, units), unit) if e.by_columns else f.add(f.mul(unit, panels), p)
+        found.append(e.later.ahead(f, f.add(f.mul(pair, e.per_block), turn), e.chunk))
+    return found
 
 
 def row_pointers(f: Function, product: Product, tile: Tile, left: Left, row: Int) -> list[Value]:

@@ -217,7 +217,7 @@ def accumulate(
     start: Sequence[Value],
     dtype: DType = FLOAT32,
     together: int = 1,
-    ahead: Ahead | None = None,
+    ahead: Sequence[Ahead] = (),
 ) -> tuple[Value, ...]:
     """Emit the reduction of one tile; accumulators are row-major, `rows[r]` points to the first element of row r, a `dtype`.
 
@@ -239,7 +239,7 @@ def accumulate(
         dtype,
         together,
         fresh,
-        None if ahead is None else replace(ahead, start=_opaque(f, ahead.start)),
+        tuple(replace(one, start=_opaque(f, one.start)) for one in ahead),
     )
     if fresh < 0:
         return tuple(_nest(reduction, 0, 0, 0, start))
@@ -283,7 +283,7 @@ class _Reduction:
     dtype: DType
     together: int
     fresh: int = -1
-    ahead: Ahead | None = None
+    ahead: tuple[Ahead, ...] = ()
     places: tuple[Value, ...] = ()
 
     def row(self, r: int, at: Int, lanes: int = 1) -> Value:
@@ -341,10 +341,10 @@ def _run(n: _Reduction, depth: int, at: Int, position: Int) -> tuple[Value, ...]
 
 def _fetch(n: _Reduction, position: Int, steps: int) -> None:
     """Ask for what these steps are to fetch, a cache line at a time."""
-    if n.ahead is not None:
-        start = n.f.at(n.ahead.start, n.f.mul(position, n.ahead.step), "i8")
-        for line in range(0, steps * n.ahead.step, LINE):
-            n.f.prefetch(n.f.at(start, line, "i8"), n.ahead.locality)
+    for ahead in n.ahead:
+        start = n.f.at(ahead.start, n.f.mul(position, ahead.step), "i8")
+        for line in range(0, steps * ahead.step, LINE):
+            n.f.prefetch(n.f.at(start, line, "i8"), ahead.locality)
 
 
 def _step(n: _Reduction, at: Int, position: Int, sums: Sequence[Value]) -> list[Value]:

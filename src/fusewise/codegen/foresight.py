@@ -1,0 +1,88 @@
+"""Which steps fetch the weights of which later ones while they compute.
+
+Weights that are used once or twice, those of fully connected layers and of squeeze-and-excite, come no faster than memory gives
+them, while in the convolutions before memory has nothing to do. So these ask for them: each for as much as comes beside its own
+weights in the time that it multiplies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+__all__ = ["Fetch", "Load", "fetches"]
+
+FETCHED_BYTES = 4
+"""Bytes that memory gives a core in a cycle: measured on a Zen 4, 4 to 5."""
+
+HORIZON = 2_000_000
+"""Cycles of one core, as estimated, from a step to what it fetches: on a shared machine others empty the third cache level within a
+millisecond."""
+
+LEAST_BYTES = 256 * 1024
+"""Fewer are not worth a kernel of its own: with 64 KB, MobileNetV3-Small had twenty more and nothing from it."""
+
+LEAST_WAIT = 1.5
+"""How many times as long as multiplying a step takes to read its weights for it to wait for them; chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A step: cycles of multiply-adds on one core (0: unknown, it fetches nothing), and bytes of weights."""
+
+    cycles: int
+    weights: int
+
+    @property
+    def waits(self) -> bool:
+        """Does it read its weights for longer than it computes?"""
+        return self.cycles > 0 and self.weights > max(LEAST_BYTES, LEAST_WAIT * FETCHED_BYTES * self.cycles)
+
+    @property
+    def spare(self) -> int:
+        """Bytes that it can fetch beside its own."""
+        return max(0, FETCHED_BYTES * self.cycles - self.weights)
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """`nbytes` of the weights of a later step, which has `of` in all, from `offset` on.
+
+    Of workers each is meant to fetch what it will read: of its share of the weights as large a part as this is of the whole.
+    """
+
+    step: int
+    offset: int
+    nbytes: int
+    of: int
+
+
+def fetches(loads: Sequence[Load], room: int) -> Mapping[int, Fetch]:
+    """What each step fetches, by its number: the weights of every step that waits, by the nearest before it that can.
+
+    Steps with more than `room` bytes of weights are left as they are.
+    """
+    found: dict[int, Fetch] = {}
+    for number in reversed(range(len(loads))):
+        rest = loads[number].weights
+        if not loads[number].waits or rest > room:
+            continue
+        for before in _within_sight(loads, number):
+            if before in found or loads[before].spare < LEAST_BYTES:
+                continue
+            nbytes = min(rest, loads[before].spare)
+            rest -= nbytes
+            found[before] = Fetch(number, rest, nbytes, loads[number].weights)
+            if rest < LEAST_BYTES:
+                break
+    return found
+
+
+def _within_sight(loads: Sequence[Load], number: int) -> Iterator[int]:
+    """Steps before this one, the nearest first, as far back as memory is kept."""
+    passed = 0
+    for before in reversed(range(number)):
+        if passed > HORIZON:
+            return
+        yield before
+        passed += max(loads[before].cycles, loads[before].weights // FETCHED_BYTES)

@@ -1,0 +1,57 @@
+"""What the tiles of a product fetch while they are reduced: the panel after their own, and weights of a later step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fusewise.codegen.kernel import Params
+from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.llvm.gemm_share import share
+from fusewise.codegen.llvm.gemm_tile import LINE, Ahead, Tile
+from fusewise.codegen.target import Target
+
+__all__ = ["Later", "later_of", "next_panel", "next_panel_is_fetched"]
+
+LEAST_FETCHING, MOST_FETCHING = 4, 64
+"""Tiles that share a panel for it to be worth fetching ahead: with fewer, memory is the limit and the processor's own fetching
+does as well; with more, the first one's wait is lost among the others."""
+
+
+def next_panel_is_fetched(target: Target, tile: Tile, depth: int, tiles: int) -> bool:
+    """Is a panel of so many steps fetched ahead, where so many tiles share one?"""
+    return LEAST_FETCHING <= tiles <= MOST_FETCHING and _width(tile) * depth <= target.l2_bytes
+
+
+def next_panel(f: Function, tile: Tile, depth: int, tiles: int, following: Value, turn: Int, l1_bytes: int) -> Ahead:
+    """The part of the next panel, at `following`, that tile number `turn` of `tiles` fetches, so that none waits for memory."""
+    step = -(-_width(tile) // tiles)
+    start = f.at(following, f.mul(turn, step * depth), "i8")
+    return Ahead(start, step, 3 if depth * _width(tile) <= l1_bytes // 2 else 2)
+
+
+def _width(tile: Tile) -> int:
+    """Bytes of a panel at one step."""
+    return tile.width * (8 if tile.element == "double" else 4)
+
+
+@dataclass(frozen=True)
+class Later:
+    """What a worker fetches for a later step: the same number of cache lines with each tile, from `start` on, beginning with tile
+    number `first`."""
+
+    start: Value
+    first: Int
+    lines: int
+
+    def ahead(self, f: Function, number: Int, depth: int) -> Ahead:
+        """What tile `number`, of so many steps, fetches, and perhaps a little of what the next one does."""
+        start = f.at(self.start, f.mul(f.sub(number, self.first), self.lines * LINE), "i8")
+        return Ahead(start, 2 ** max(2, math.ceil(math.log2(self.lines * LINE / depth))), 2)
+
+
+def later_of(f: Function, worker: Value, workers: Value, start: Value, params: Params, tiles: int) -> Later:
+    """A worker's part of what all tiles together are to fetch from `start` on, see `Kernel.cycles`."""
+    first, _ = share(f, worker, workers, tiles)
+    begin, _ = share(f, worker, workers, int(params["of"]))
+    return Later(f.at(start, begin, "i8"), first, -(-int(params["later"]) // (LINE * tiles)))

@@ -1,0 +1,68 @@
+"""Which steps fetch which weights."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import onnxruntime
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fusewise import api
+from fusewise.codegen.foresight import LEAST_BYTES, Load, fetches
+from fusewise.ops.build import GraphBuilder
+
+MB = 1 << 20
+CONVOLUTION, CLASSIFIER, UNKNOWN = Load(1_000_000, MB), Load(20_000, 4 * MB), Load(0, MB)
+ROOM = 8 * MB
+
+
+def test_the_nearest_convolutions_fetch_what_comes_beside_their_own_weights():
+    found = fetches([CONVOLUTION, CONVOLUTION, UNKNOWN, CLASSIFIER], ROOM)
+    assert sorted(found) == [0, 1]
+    near, far = found[1], found[0]
+    assert near.nbytes == CONVOLUTION.spare and near.offset + near.nbytes == near.of == 4 * MB
+    assert (far.offset, far.nbytes) == (0, near.offset)
+
+
+def test_what_is_too_large_too_small_or_too_far_is_left():
+    assert not fetches([CONVOLUTION, Load(20_000, 2 * ROOM)], ROOM)
+    assert not fetches([CONVOLUTION, Load(10, LEAST_BYTES)], ROOM)
+    busy = Load(3_000_000, 12_000_000)
+    assert not fetches([CONVOLUTION, busy, CLASSIFIER], ROOM)
+
+
+@given(st.lists(st.builds(Load, st.integers(0, 3_000_000), st.integers(0, 12 * MB)), max_size=12))
+def test_parts_of_one_step_do_not_overlap_and_come_before_it(loads: list[Load]):
+    parts: dict[int, list[tuple[int, int]]] = {}
+    for number, fetch in fetches(loads, ROOM).items():
+        assert number < fetch.step and loads[fetch.step].waits and fetch.of == loads[fetch.step].weights <= ROOM
+        assert 0 < fetch.nbytes <= loads[number].spare
+        parts.setdefault(fetch.step, []).append((fetch.offset, fetch.offset + fetch.nbytes))
+    for number, ranges in parts.items():
+        ends = sorted(ranges)
+        assert ends[0][0] >= 0 and ends[-1][1] == loads[number].weights
+        assert all(a[1] == b[0] for a, b in itertools.pairwise(ends))
+
+
+def test_a_convolution_that_fetches_a_classifier_still_computes_the_same():
+    rng = np.random.default_rng(0)
+
+    def constant(*shape: int) -> str:
+        return b.constant((rng.standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float32))
+
+    b = GraphBuilder("classifier")
+    x = b.input("x", (1, 256, 14, 14))
+    y = b.op("Relu", b.op("Conv", x, constant(512, 256, 1, 1)))
+    z = b.op("Relu", b.op("Conv", y, constant(512, 512, 1, 1)))
+    graph = b.finish(b.op("Gemm", b.op("Flatten", b.op("GlobalAveragePool", z)), constant(512, 1024)))
+    feeds = {"x": rng.standard_normal((1, 256, 14, 14), dtype=np.float32)}
+    session = onnxruntime.InferenceSession(api.to_onnx(graph).SerializeToString(), providers=["CPUExecutionProvider"])
+    (wanted,) = session.run(None, feeds)
+    for threads in (1, 2, 3):
+        model = api.compile(graph, threads=threads, cache=False)
+        steps = model.executable.contents.program.steps
+        assert any(" later=" in step.way for step in steps)
+        (found,) = model.run(None, feeds)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
