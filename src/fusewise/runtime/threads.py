@@ -1,7 +1,7 @@
 """The worker pool: one native call runs a whole table of steps on all workers.
 
 Workers are POSIX threads that execute generated code only: they never touch Python, so no lock of the interpreter is in the way.
-Worker 0 is the calling thread. Idle workers spin for some tens of microseconds, for a caller that comes back at once, then
+Worker 0 is the calling thread. Idle workers spin for half a millisecond, for a caller that comes back at once, then
 sleep until the next launch. One pool serves every executable of the process; a forked child makes its own.
 """
 
@@ -62,7 +62,7 @@ class Pool:
     `condition`; the default suits the system.
     """
 
-    def __init__(self, *, idle_ns: int = 100_000, barrier_ns: int = 8_000, parking: str | None = None) -> None:
+    def __init__(self, *, idle_ns: int = 500_000, barrier_ns: int = 8_000, parking: str | None = None) -> None:
         self._code = _pool_code(_default_parking() if parking is None else parking)
         at = self._code.addresses
         word, pointer = ctypes.c_int64, ctypes.c_void_p
