@@ -338,6 +338,39 @@ def test_stride_two(
     assert error <= STRIDED.get((tile, taps), TOLERANCE)
 
 
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    tile=st.sampled_from((3, 5)),
+    batch=st.integers(1, 3),
+    extents=st.tuples(st.integers(3, 40), st.integers(3, 40)),
+    inputs=st.sampled_from((1, 2, 3, 4)),
+    frames=st.integers(1, 2),
+    outputs=st.sampled_from((8, 21, 32, 49)),
+    pads=st.tuples(*[st.integers(0, 1)] * 4),
+    bias=st.booleans(),
+    epilogue=st.sampled_from(("none", "residual", "swish")),
+    planar_output=st.booleans(),
+    workers=st.integers(1, 5),
+)
+def test_stride_two_over_many_channels(
+    run_kernel: Any,
+    target: Target,
+    tile: int,
+    batch: int,
+    extents: tuple[int, int],
+    inputs: int,
+    frames: int,
+    outputs: int,
+    pads: tuple[int, int, int, int],
+    **options: Any,
+) -> None:
+    x, outputs = (batch, inputs * max(16, target.lanes), *extents), at_least(target, outputs)
+    if frames > 1:
+        x, options["slices"] = (batch, inputs * max(16, target.lanes), 4, *extents), (frames, 1, 1)
+    options |= {"taps": (3, 3), "stride": 2}
+    assert error_of(run_kernel, target, x, outputs, pads, kernel=with_outputs(tile), **options) <= TOLERANCE
+
+
 @pytest.mark.parametrize("tile, taps", [(4, (5, 5)), (2, (5, 5)), (4, (1, 7)), (6, (7, 1)), (2, (1, 7)), (4, (3, 1))])
 @pytest.mark.parametrize("channels", [48, 512])
 def test_error_of_other_filters(
@@ -412,9 +445,26 @@ def test_one_multiply_add_a_cycle_leaves_time_to_transform_filters_again() -> No
     assert next(iter(WINOGRAD.space(task, narrow)))["filters"] == "registers"
 
 
+def test_stride_two_over_many_channels_is_for_one_multiply_add_a_cycle() -> None:
+    wide = next(other for other in TARGETS if other.name == "avx512")
+    narrow = replace(wide, multiply_bits=512)
+    large, small = (convolution((1, 128, n, n), 128, stride=2) for n in (56, 14))
+    assert WINOGRAD.accepts(large, narrow) is None
+    assert "direct" in str(WINOGRAD.accepts(small, narrow))
+    assert "two multiply-adds" in str(WINOGRAD.accepts(large, wide))
+    uneven = convolution((1, 72, 56, 56), 128, stride=2)
+    assert "fill vectors" in str(WINOGRAD.accepts(uneven, narrow))
+
+
+@pytest.mark.parametrize("channels", [48, 512])
+@pytest.mark.parametrize("tile", [3, 5])
+def test_error_of_stride_two(run_kernel: Any, target: Target, channels: int, tile: int) -> None:
+    assert error_of(run_kernel, target, (1, channels, 15, 15), 40, stride=2, kernel=with_outputs(tile)) <= TOLERANCE
+
+
 REFUSED = {
-    "stride": ({"stride": 2}, "stride 2"),
-    "many channels at stride 2": ({"stride": 2, "taps": (5, 5)}, "too many channels"),
+    "stride": ({"stride": 3}, "stride 2"),
+    "many channels at stride 2": ({"stride": 2, "taps": (5, 5)}, "or 5 or 7 of few"),
     "dilation": ({"dilation": 2}, "taps a side"),
     "seven by seven": ({"taps": (7, 7)}, "taps a side"),
     "one tap": ({"taps": (1, 1)}, "taps a side"),
@@ -461,9 +511,10 @@ def test_refuses_weights_that_vary(target: Target) -> None:
     assert "constant" in str(WINOGRAD.accepts(replace(task, operands=varying), target))
 
 
+@pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("other", TARGETS, ids=lambda t: t.name)
-def test_code_for_every_machine_is_valid(other: Target) -> None:
-    task = convolution((1, 64, 15, 15), 72, epilogue="residual")
+def test_code_for_every_machine_is_valid(other: Target, stride: int) -> None:
+    task = convolution((1, 64, 15, 15), 72, epilogue="residual", stride=stride)
     text = compile_assembly(EVERYWHERE.build(task, other, next(iter(EVERYWHERE.space(task, other))), "kernel"), other)
     fused = "fmla" if other.name == "neon" else "vfmadd"
     assert (fused in text) == other.fma

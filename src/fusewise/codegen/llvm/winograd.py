@@ -1,6 +1,7 @@
-"""Winograd's convolutions for filters of 3 or 5 taps a side, or 3, 5 or 7 taps on one side alone; or 5 or 7 of stride 2.
+"""Winograd's convolutions for filters of 3 or 5 taps a side, or 3, 5 or 7 taps on one side alone; or 3, 5 or 7 of stride 2.
 
-F(4x4, 3x3) has 4 times fewer multiplications than there are taps, F(4x4, 5x5) 6.25, F(4, 7) 2.8, F(6, 7) 3.5.
+F(4x4, 3x3) has 4 times fewer multiplications than there are taps, F(4x4, 5x5) 6.25, F(4, 7) 2.8, F(6, 7) 3.5; 3x3 of stride 2 has
+1.9 times fewer with tiles of 5, 1.65 with tiles of 3.
 
 Takes Conv tasks with channels last, of two or three spatial axes, in float32 or shorter types, which are widened on the way
 in; gives a kernel. Tiles of outputs are numbered and cut into strips. Filters are transformed on the way: they are read from
@@ -74,7 +75,10 @@ def applies(task: Task, target: Target) -> Reason | None:
         return Reason("operand is computed on the way in", "0")
     planes = planes_of(shape)
     if planes is None:
-        return Reason("not an ungrouped convolution with 3 or 5 taps a side, 1 beside 3, 5 or 7, or 5 or 7 of stride 2")
+        return Reason(
+            "not an ungrouped convolution with 3 or 5 taps a side, or 1 beside 3, 5 or 7; "
+            "or of stride 2 with 3 taps of many channels, or 5 or 7 of few"
+        )
     reason = _unstageable(planes, target) if planes.is_staged else _unsuitable(planes, target)
     if reason is not None:
         return reason
@@ -92,6 +96,8 @@ def _unsuitable(planes: Planes, target: Target) -> Reason | None:
         return Reason("input channels are not side by side")
     if shape.inputs < max(LEAST_CHANNELS, target.lanes):
         return Reason("too few channels for a transform", f"{shape.inputs} to {shape.outputs}")
+    if planes.is_phased and (shape.inputs % target.lanes or not choices(planes, target)):
+        return Reason("phases of these channels do not fill vectors, or filters no registers", str(shape.inputs))
     return None
 
 
@@ -120,6 +126,8 @@ def _accepts(task: Task, target: Target) -> Reason | None:
     if reason is not None:
         return reason
     planes = _understood(task)
+    if planes.is_phased and target.multiplies(target.vector_bits) > 1:
+        return Reason("with two multiply-adds a cycle the phases of many channels take longer than they save")
     direct, least = direct_cycles(planes, target), choices(planes, target)[0].cycles
     if direct <= least:
         return Reason("direct convolution is estimated faster", f"{direct:.0f} cycles to {least:.0f}")
@@ -259,22 +267,29 @@ def _reduce(s: _Strip, count: Int, low: Int, high: Int) -> None:
     f, plan = s.f, s.plan
     depth, inputs = plan.depth, plan.planes.channels
 
-    def block(start: Int, extent: int) -> None:
+    def block(start: Int, extent: int, phase: int = 0) -> None:
         if plan.in_registers:
-            emit_few_products(s.arithmetic, plan, s.inputs, s.products, lambda k: _taps(s, low, k), start, extent)
+            emit_few_products(
+                s.arithmetic, plan, s.inputs, s.products, lambda k: _taps(s, low, k), start, extent, phase
+            )
             return
         f.loop(low, high, 1, lambda p, _: _filters(s, p, f.sub(p, low), start, extent), rolled=True)
         beside = f.sub(high, low)
         positions = plan.form.positions
         f.loop(0, positions, 1, lambda e, _: _products(s, e, count, low, beside, start, extent), rolled=True)
 
+    def blocks(phase: int, first: int, beyond: int) -> None:
+        whole = first + (beyond - first) // depth * depth
+        f.loop(first, whole, depth, lambda start, _: block(start, depth, phase), rolled=True)
+        if whole < beyond:
+            block(whole, beyond - whole, phase)
+
     if depth == inputs:
         block(0, inputs)
         return
-    whole = inputs // depth * depth
-    f.loop(0, whole, depth, lambda start, _: block(start, depth), rolled=True)
-    if whole < inputs:
-        block(whole, inputs - whole)
+    parts = plan.planes.phases if plan.planes.is_phased else 1
+    for phase in range(parts):
+        blocks(phase, inputs // parts * phase, inputs // parts * (phase + 1))
 
 
 def _taps(s: _Strip, panel: Int, channel: Int) -> Value:

@@ -63,12 +63,15 @@ class Choice:
 
 
 def choices(planes: Planes, target: Target) -> list[Choice]:
-    """Forms with filters in memory and, where there are registers for them, in registers; best first."""
+    """Forms with filters in memory and, where there are registers for them, in registers; best first. Phases one after the other
+    have filters in registers, where nothing that is zero is multiplied."""
     found = []
     for form in planes.forms:
         most = (target.registers - BESIDE_SUMS) // form.columns.span
         tiles = math.prod(tile_counts(planes, form))
-        counts = [0, -(-tiles // -(-tiles // most))] if most and tiles else [0]
+        counts = [-(-tiles // -(-tiles // most))] if most and tiles else []
+        if not planes.is_phased:
+            counts.append(0)
         found += [Choice(form, count, _cycles(planes, form, count, target)) for count in counts]
     return sorted(found, key=lambda choice: choice.cycles)
 
@@ -84,8 +87,7 @@ def direct_cycles(planes: Planes, target: Target) -> float:
 
 def parameters(planes: Planes, target: Target) -> Iterable[Params]:
     """Parameters worth trying, the analytic favourite first."""
-    depth = -(-planes.channels // -(-planes.channels // MOST_DEPTH))
-    depth = min(planes.channels, -(-depth // target.lanes) * target.lanes)
+    depth = _depth(planes, target)
     for choice in choices(planes, target):
         common = {"outputs": choice.form.tile, "lanes": target.lanes, "panels": 1, "depth": depth}
         if choice.in_registers:
@@ -99,6 +101,15 @@ def parameters(planes: Planes, target: Target) -> Iterable[Params]:
             steps = -(-tiles // tile.rows)
             per_strip = -(-steps // _strips(planes, choice.form, target))
             yield {**common, "rows": tile.rows, "vectors": tile.vectors, "tiles": per_strip}
+
+
+def _depth(planes: Planes, target: Target) -> int:
+    """Input channels of a block."""
+    if planes.is_phased:  # a block belongs to one phase
+        fitting = range(target.lanes, MOST_DEPTH + 1, target.lanes)
+        return max(depth for depth in fitting if planes.shape.inputs % depth == 0)
+    depth = -(-planes.channels // -(-planes.channels // MOST_DEPTH))
+    return min(planes.channels, -(-depth // target.lanes) * target.lanes)
 
 
 def _multiplies(target: Target) -> int:
@@ -116,12 +127,21 @@ def _cycles(planes: Planes, form: Form, in_registers: int, target: Target) -> fl
     if in_registers:
         strips, row = -(-tiles // in_registers), _row_cycles(planes, form, in_registers, target)
         again = AGAIN_CYCLES[filters > target.l3_bytes] if filters > target.l2_bytes else 0.0
-        products = strips * form.rows.span * row * pairs / PRODUCT_SHARE
+        products = strips * form.rows.span * row * pairs * _multiplied(planes, form) / PRODUCT_SHARE
         return transforms + max(products, fetched) + (strips - 1) * filters / LINE_BYTES * again
     rows = min((4, 5, 6), key=lambda rows: -(-tiles // rows) * rows)
     products = -(-tiles // rows) * rows * form.positions * pairs / _multiplies(target) / PRODUCT_SHARE
     transforms += _strips(planes, form, target) * pairs * FILTER_CYCLES * form.positions
     return transforms + max(products, fetched)
+
+
+def _multiplied(planes: Planes, form: Form) -> float:
+    """The share of products that is not zero for want of a tap."""
+    if not planes.is_phased:
+        return 1.0
+    short = [planes.is_short(phase) for phase in range(planes.phases)]
+    kept = sum((form.rows.span - high) * (form.columns.span - wide) for high, wide in short)
+    return kept / (planes.phases * form.positions)
 
 
 def _row_cycles(planes: Planes, form: Form, tiles: int, target: Target) -> float:

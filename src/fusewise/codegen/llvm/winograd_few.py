@@ -29,26 +29,34 @@ SECOND_LEVEL = 2
 
 
 def emit_few_products(
-    a: Arithmetic, plan: Plan, inputs: Value, products: Value, taps: Callable[[Int], Value], start: Int, extent: int
+    a: Arithmetic,
+    plan: Plan,
+    inputs: Value,
+    products: Value,
+    taps: Callable[[Int], Value],
+    start: Int,
+    extent: int,
+    phase: int = 0,
 ) -> None:
     """Add `extent` input channels from `start` on to the products of one panel, or begin these with channel 0.
 
-    `inputs` and `products` are the transformed inputs and the panel's products in scratch memory, laid out as the plan says;
-    `taps(channel)` is where the panel's taps of a channel lie, those of the next channel behind them. The same number of
-    channels after these is fetched meanwhile.
+    They belong to one `phase`. `inputs` and `products` are the transformed inputs and the panel's products in scratch memory, laid
+    out as the plan says; `taps(channel)` is where the panel's taps of a channel lie, those of the next channel behind them. As many
+    channels after these are fetched meanwhile.
     """
     f, tile = a.f, plan.tile
     source, left = taps(start), f.at(inputs, f.mul(start, plan.block_step))
+    high, wide = (span - short for span, short in zip(_spans(plan), plan.planes.is_short(phase), strict=True))
 
     def vector(v: Value, _: Sequence[Value]) -> None:
         skip = f.mul(v, tile.lanes)
-        for row in range(plan.form.rows.span):
+        for row in range(high):
             first = row * plan.form.columns.span
             here, there = f.at(left, first * plan.input_pitch), f.at(products, f.add(first * plan.product_pitch, skip))
-            sums = _row(a, plan, row, here, f.at(source, skip), extent)
+            sums = _row(a, plan, row, wide, here, f.at(source, skip), extent)
             places = [
                 f.at(there, position * plan.product_pitch + t * plan.group_width)
-                for position in range(plan.form.columns.span)
+                for position in range(wide)
                 for t in range(tile.rows)
             ]
             keep_products(f, plan, places, sums, start)
@@ -56,8 +64,12 @@ def emit_few_products(
     f.loop(0, tile.vectors, 1, vector, rolled=True)
 
 
-def _row(a: Arithmetic, plan: Plan, row: int, inputs: Value, taps: Value, extent: int) -> tuple[Value, ...]:
-    """One vector of the products of a row of positions, those of each position side by side, over `extent` channels."""
+def _spans(plan: Plan) -> tuple[int, int]:
+    return plan.form.rows.span, plan.form.columns.span
+
+
+def _row(a: Arithmetic, plan: Plan, row: int, wide: int, inputs: Value, taps: Value, extent: int) -> tuple[Value, ...]:
+    """One vector of the products of `wide` positions of a row, those of each position side by side, over `extent` channels."""
     f, tile, (rows, columns) = a.f, plan.tile, plan.form
     size = plan.planes.taps * tile.width
 
@@ -72,14 +84,14 @@ def _row(a: Arithmetic, plan: Plan, row: int, inputs: Value, taps: Value, extent
         for tap in range(row, plan.planes.taps, rows.span):  # each row fetches its share of the next block
             f.prefetch(f.at(filters, extent * size + tap * tile.width), SECOND_LEVEL)
         for position, value in columns.filter_values(a, [line[row] for line in lines]):
-            for t in range(tile.rows):
+            for t in range(tile.rows if position < wide else 0):
                 number = position * tile.rows + t
                 at = f.at(given, position * plan.input_pitch + t * plan.row_pitch)
                 factor = f.splat(f.load("float", at), tile.lanes)
                 result[number] = multiply_add(f, a.target, factor, value, result[number])
         return result
 
-    return f.loop(0, extent, 1, channel, [f.constant(0.0, tile.kind)] * (columns.span * tile.rows), rolled=True)
+    return f.loop(0, extent, 1, channel, [f.constant(0.0, tile.kind)] * (wide * tile.rows), rolled=True)
 
 
 def keep_products(f: Function, plan: Plan, places: Sequence[Value], sums: Sequence[Value], start: Int) -> None:

@@ -88,21 +88,26 @@ def emit_input_tile(
     shape, slices = planes.shape, planes.slices
     n, depth, *at = unravel(f, tile, tile_counts(planes, form))
     top, left = (
-        f.sub(f.mul(k, scheme.tile), axis.before)
+        f.sub(f.mul(k, scheme.tile * axis.stride), axis.before)
         for k, scheme, axis in zip(at, form, (planes.rows, planes.columns), strict=True)
     )
     offset = f.add(shape.data.offset, f.mul(n, shape.data.strides[0]))
 
-    def one(tap: Int) -> None:
+    def one(phase: Int, tap: Int) -> None:
         at = f.sub(f.add(f.mul(depth, slices.stride), f.mul(tap, slices.dilation)), slices.before)
+        number = f.add(f.mul(phase, slices.kernel), tap)
         exists = None if slices.is_inside else f.compare("icmp ult", f.add(at, 0), slices.extent)
-        start, first = f.add(offset, f.mul(at, planes.strides[0])), f.mul(tap, shape.inputs)
-        _emit_plane(transform, source, zeros, (top, left, start), exists, target, lambda c: place(f.add(first, c)))
+        start, first = f.add(offset, f.mul(at, planes.strides[0])), f.mul(number, shape.inputs)
+        corner = f.add(top, f.udiv(phase, planes.columns.stride)), f.add(left, f.urem(phase, planes.columns.stride))
+        _emit_plane(transform, source, zeros, (*corner, start), exists, target, lambda c: place(f.add(first, c)))
 
-    if slices.kernel == 1:
-        one(0)
+    def all_taps(phase: Int) -> None:
+        f.loop(0, slices.kernel, 1, lambda tap, _: one(phase, tap), rolled=True)
+
+    if planes.phases == 1:
+        all_taps(0)
     else:
-        f.loop(0, slices.kernel, 1, lambda tap, _: one(tap), rolled=True)
+        f.loop(0, planes.phases, 1, lambda phase, _: all_taps(phase), rolled=True)
 
 
 def _emit_plane(
@@ -120,7 +125,7 @@ def _emit_plane(
     stored = memory_type(dtype)
     top, left, offset = place
     _, row_stride, column_stride = planes.strides
-    heights = [f.add(top, k) for k in range(transform.plan.form.rows.span)]
+    heights = [f.add(top, k * planes.rows.stride) for k in range(transform.plan.form.rows.span)]
     rows = [f.compare("icmp ult", f.add(height, 0), planes.rows.extent) for height in heights]
     if exists is not None:
         rows = [f.binary("and", row, exists) for row in rows]
@@ -128,7 +133,7 @@ def _emit_plane(
 
     def block(first: Int, count: int) -> None:
         def lines(j: Value) -> list[Value]:
-            column = f.add(left, j)
+            column = f.add(left, f.mul(j, planes.columns.stride))
             inside = f.compare("icmp ult", f.add(column, 0), planes.columns.extent)
             skip = f.mul(column, column_stride)
             places = [f.at(source, f.add(start, skip), stored) for start in starts]

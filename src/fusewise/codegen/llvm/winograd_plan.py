@@ -5,8 +5,8 @@ first, the slices, is reduced over as the channels are: taps and channels of a s
 planes only. Where the first axis alone has taps, it is the rows of a plane, and the second counts slices.
 
 A convolution of stride 2 is one of stride 1 over its phases: every second row and column of the input is an input channel of
-its own, with every second tap. That is for few channels, whose phases fill a vector (`winograd_stage`). Of many channels there
-would be four times as many to transform and to keep.
+its own, with every second tap. Phases of few channels are set side by side to fill a vector (`winograd_stage`), those of many
+follow each other. A phase that lacks the last tap of the others is zero at infinity, and nothing is multiplied there.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ __all__ = ["Plan", "Planes", "plan_of", "planes_of", "tile_counts"]
 
 LINE_ELEMENTS = 16
 """Elements of a cache line."""
+
+MANY_CHANNELS = 16
+"""Input channels from which on the phases of a stride of 2 are transformed each by itself."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,20 @@ class Planes:
     @property
     def is_staged(self) -> bool:
         """Are phases set side by side before they are transformed?"""
-        return self.phases > 1
+        return self.phases > 1 and self.shape.inputs < MANY_CHANNELS
+
+    def is_short(self, phase: int) -> tuple[bool, bool]:
+        """Does a phase, of those that are one after the other, lack the last tap along rows, along columns?"""
+        axes, which = (self.rows, self.columns), divmod(phase, self.columns.stride)
+        high, wide = (
+            k + axis.stride * (side - 1) >= axis.kernel for k, axis, side in zip(which, axes, self.sides, strict=True)
+        )
+        return high, wide
+
+    @property
+    def is_phased(self) -> bool:
+        """Are phases transformed one after the other?"""
+        return self.phases > 1 and not self.is_staged
 
     @property
     def forms(self) -> tuple[Form, ...]:
@@ -92,7 +108,8 @@ def planes_of(shape: Convolution) -> Planes | None:
         return None
     taps = sorted((rows.kernel, columns.kernel))
     # at stride 1, two axes of 7 taps lose too much precision
-    known = {1: ([1, 3], [1, 5], [1, 7], [3, 3], [3, 5], [5, 5]), 2: ([5, 5], [7, 7])}
+    strided = ([3, 3],) if shape.inputs >= MANY_CHANNELS else ([5, 5], [7, 7])
+    known = {1: ([1, 3], [1, 5], [1, 7], [3, 3], [3, 5], [5, 5]), 2: strided}
     if rows.stride != columns.stride or taps not in known.get(rows.stride, ()):
         return None
     return Planes(shape, slices, rows, columns, (strides[0], strides[1], strides[2]), order)

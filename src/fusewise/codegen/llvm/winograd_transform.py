@@ -88,7 +88,11 @@ class Scheme:
     @property
     def _odd_factors(self) -> list[float]:
         """For each point what odd taps count in `filter_values`, even ones counting powers of its square."""
-        return [_plain(max(1.0, point ** (1 - self.taps)) * point) for point in self.points]
+        return [_plain(self._scale(point) * point) for point in self.points]
+
+    def _scale(self, point: float) -> float:
+        """What a filter's value at a point is multiplied by: nothing from one on, below that over the highest even power."""
+        return max(1.0, point ** (-2 * (self.taps // 2)))
 
     @property
     def packed_factors(self) -> tuple[float, ...]:
@@ -101,7 +105,7 @@ class Scheme:
         """G g: the filter's values as a polynomial, each with its place, one at a time so that few are alive at once.
 
         `g` are taps by `packed_factors`. Below one the polynomial is read backwards, which divides its values by the point's
-        highest power: points and their reciprocals then have products in common. Where their squares are powers of two all is
+        highest even power: points and their reciprocals then have products in common. Where their squares are powers of two all is
         sums, which a processor that adds beside its multiply-adds has for nothing.
         """
         yield 0, g[0]
@@ -118,7 +122,7 @@ class Scheme:
         """For each point the factors of even taps and of odd ones, and what the sum of the latter is multiplied by."""
         common, found = max(self.packed_factors), []
         for point, factor in zip(self.points, self._odd_factors, strict=True):
-            scale = max(1.0, point ** (1 - self.taps))
+            scale = self._scale(point)
             evens = [_plain(scale * point**k) for k in range(0, self.taps, 2)]
             odds = [_plain(point**k) for k in range(0, self.taps - 1, 2)]
             found.append((evens, odds, _plain(factor / common)))
@@ -146,8 +150,7 @@ class Scheme:
         pairs = list(zip(m[1:-1:2], m[2:-1:2], strict=True))
         sums, differences = [a.plus(x, y) for x, y in pairs], [a.minus(x, y) for x, y in pairs]
         weights = [
-            0.5 * min(1.0, p) ** (self.taps - 1) / sum(c * p ** (2 * k + 2) for k, c in enumerate(q))
-            for p, q in self._with_others
+            0.5 / self._scale(p) / sum(c * p ** (2 * k + 2) for k, c in enumerate(q)) for p, q in self._with_others
         ]
         found = []
         for power in range(self.tile):
@@ -193,6 +196,8 @@ NEAR = math.sqrt(0.5)
 
 SCHEMES = (
     Scheme(1, 1, ()),
+    Scheme(3, 2, (1.0,)),
+    Scheme(5, 2, (NEAR, 1 / NEAR)),
     Scheme(2, 3, (1.0,)),
     Scheme(4, 3, (NEAR, 1 / NEAR)),
     Scheme(3, 4, (NEAR, 1 / NEAR)),
@@ -203,7 +208,7 @@ SCHEMES = (
     Scheme(4, 7, (0.4, 0.75, 1 / 0.75, 2.5)),
     Scheme(6, 7, (0.45, 0.75, 1.0, 1 / 0.75, 1 / 0.45)),
 )
-"""What there is: for filters of odd length, and of 4 taps, which are those of 7 at stride 2."""
+"""What there is: for filters of odd length, and of 2 and 4 taps, which are those of 3 and 7 at stride 2."""
 
 
 class Form(NamedTuple):
