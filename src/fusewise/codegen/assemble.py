@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import islice, zip_longest
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice, pairwise, zip_longest
 from types import MappingProxyType
 
 import numpy as np
@@ -14,6 +14,7 @@ from fusewise.codegen.candidates import candidates
 from fusewise.codegen.foresight import Fetch, Load, fetches
 from fusewise.codegen.kernel import Argument, Kernel, Params
 from fusewise.codegen.llvm.boxes import routine_for
+from fusewise.codegen.strips import joins, strips_of
 from fusewise.codegen.target import Target
 from fusewise.errors import UnsupportedModel
 from fusewise.ir.graph import Graph
@@ -116,6 +117,7 @@ class _Assembler:
             else:
                 fetch = ahead.get(number)
                 self._native(found, None if fetch is None else (fetch, steps[fetch.step]))
+        self._join(steps)
         buffers, arena_bytes = self._plan()
         return Program(
             inputs,
@@ -231,6 +233,27 @@ class _Assembler:
         """The weights of a step."""
         arguments = step.kernel.arguments(step.work.bound.task, self.target, step.params)
         return [argument for argument in arguments if argument.packing is not None]
+
+    def _join(self, steps: Sequence[_Chosen | HostWork]) -> None:
+        """Say which steps run strip by strip with the next. What either touches is then alive during both."""
+        for number, (first, second) in enumerate(pairwise(steps)):
+            above, below = self.steps[number : number + 2]
+            if not (isinstance(first, _Chosen) and isinstance(second, _Chosen) and joins(first.work, second.work)):
+                continue
+            assert isinstance(above, NativeStep) and isinstance(below, NativeStep)
+            sharing = [step.kernel.sharing(step.work.bound.task, self.target, step.params) for step in (first, second)]
+            if sharing[0] is None or sharing[1] is None or (number and getattr(self.steps[number - 1], "strips", 0)):
+                continue
+            strips = strips_of(sharing[0], sharing[1], self.workers, self.target)
+            if not strips or not self.trace.allows(
+                "kernel", "strips", (above.label, below.label), f"{strips} to a worker"
+            ):
+                continue
+            self.steps[number] = replace(above, strips=strips)
+            for place in above.arguments:
+                self.pending[place.buffer].last = max(self.pending[place.buffer].last, number + 1)
+            for place in below.arguments:
+                self.pending[place.buffer].first = min(self.pending[place.buffer].first, number)
 
     def _measured(self, work: TaskWork) -> tuple[Kernel, Params, TaskWork] | None:
         """The way that is asked for instead of the first, if there is such a one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from fusewise.codegen.strips import Sharing
 from fusewise.codegen.target import Target
 from fusewise.lower.program import Packing
 from fusewise.lower.task import Reason, Task
@@ -39,6 +40,7 @@ class Kernel:
     - `cycles(task, target, params)`: cycles that its multiply-adds take one core at least; 0 of kernels that cannot fetch for
       a later step meanwhile. Others do with `later` among the parameters: so many bytes of `of` that the later step reads, from
       the argument `later` on, which is given for the first worker.
+    - `sharing(task, target, params)`: how rows of output are dealt out, if they are and there is one plane of them.
     """
 
     name: str
@@ -47,3 +49,4 @@ class Kernel:
     arguments: Callable[[Task, Target, Params], tuple[Argument, ...]]
     build: Callable[[Task, Target, Params, str], str]
     cycles: Callable[[Task, Target, Params], int] = lambda task, target, params: 0
+    sharing: Callable[[Task, Target, Params], Sharing | None] = lambda task, target, params: None

@@ -99,7 +99,9 @@ class KernelCode:
 class NativeStep:
     """Call kernel number `kernel` with pointers to `arguments`. Workers meet at a barrier afterwards when `barrier`.
 
-    `way` names the kernel and its parameters, for people.
+    With `strips`, a number of at least 4, this step and the next go together: each worker does so many parts of its share of
+    both, a part of the next one when the following part of this one is done; its first and its last part of the next, which read
+    what other workers make, after all have done the rest. `way` names the kernel and its parameters, for people.
     """
 
     kernel: int
@@ -108,6 +110,7 @@ class NativeStep:
     group: int = -1
     barrier: bool = True
     way: str = ""
+    strips: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from fusewise.runtime.feeds import PortInfo, accepted, chosen_outputs, port_info
 from fusewise.runtime.host import host_target, worker_count
 from fusewise.runtime.hoststep import HostCall, Memory, host_call
 from fusewise.runtime.jit import Library, load
-from fusewise.runtime.threads import StepTable, shared_pool, step_table
+from fusewise.runtime.threads import Row, StepTable, shared_pool, step_table
 
 __all__ = ["BuildFigures", "Contents", "Executable", "StepTiming", "build", "restored"]
 
@@ -51,7 +51,7 @@ class BuildFigures:
 @dataclass(frozen=True, slots=True)
 class StepTiming:
     """One step of one run. Times are nanoseconds of the monotonic clock; `shares` has when each worker began its
-    own share of the work, and when it ended.
+    own share of the work, and when it ended. A step that runs in strips ends when it would have without others between.
 
     `step` counts the program's steps, `group` is the group it runs, `native` tells kernels from host steps.
     """
@@ -67,10 +67,10 @@ class StepTiming:
 
 @dataclass(frozen=True)
 class _Stretch:
-    """Consecutive native steps, `first` the number of the first among the program's steps."""
+    """Consecutive native steps: the calls, and of each call the number of its step in the program."""
 
-    first: int
     table: StepTable
+    steps: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -232,19 +232,19 @@ def _machine(contents: Contents, library: Library, workers: int) -> _Machine:
         if memory[place.buffer] is None:
             patches.setdefault(place.buffer, []).append((number, place.offset))
     parts: list[_Stretch | tuple[int, HostCall]] = []
-    rows: list[tuple[int, int, bool]] = []
+    rows: list[tuple[int, Row]] = []
     at = address_of(arguments)
     for number, step in enumerate(program.steps):
         if isinstance(step, NativeStep):
-            rows.append((library.addresses[contents.symbols[step.kernel]], at, step.barrier))
+            rows.append((number, Row(library.addresses[contents.symbols[step.kernel]], at, step.barrier)))
             at += 8 * len(step.arguments)
             continue
         if rows:
-            parts.append(_Stretch(number - len(rows), step_table(rows)))
+            parts.append(_stretch(program, rows))
         rows = []
         parts.append((number, host_call(step, program, library.addresses, workers)))
     if rows:
-        parts.append(_Stretch(len(program.steps) - len(rows), step_table(rows)))
+        parts.append(_stretch(program, rows))
     fixed = {buffer: tuple(found) for buffer, found in patches.items()}
     fresh = {
         port.buffer: (port.buffer, port.type.dims, port.type.dtype.numpy)
@@ -252,6 +252,27 @@ def _machine(contents: Contents, library: Library, workers: int) -> _Machine:
         if port.buffer >= 0 and program.buffers[port.buffer].kind == "output" and isinstance(port.type, TensorType)
     }
     return _Machine(program, library, memory, arguments, fixed, tuple(fresh.values()), tuple(parts), workers)
+
+
+def _stretch(program: Program, rows: Sequence[tuple[int, Row]]) -> _Stretch:
+    """Consecutive calls; those of pairs that run strip by strip as `NativeStep.strips` says."""
+    found: list[tuple[int, Row]] = []
+    for number, row in rows:
+        step = program.steps[number]
+        assert isinstance(step, NativeStep)
+        before = program.steps[number - 1] if found else None
+        if isinstance(before, NativeStep) and before.strips:
+            strips, (first, above) = before.strips, found.pop()
+            for strip in range(strips):
+                found.append((first, above._replace(barrier=False, part=strip, parts=strips)))
+                if strip >= 2:
+                    meet = strip == strips - 1  # its first and last strip read what other workers have made
+                    found.append((number, row._replace(barrier=meet, part=strip - 1, parts=strips)))
+            found.append((number, row._replace(barrier=False, part=0, parts=strips)))
+            found.append((number, row._replace(part=strips - 1, parts=strips)))
+        else:
+            found.append((number, row))
+    return _Stretch(step_table([row for _, row in found]), tuple(number for number, _ in found))
 
 
 class Executable:
@@ -334,11 +355,14 @@ class Executable:
             return
         clock = np.zeros((part.table.count, workers, 2), np.int64)
         shared_pool().run(part.table, workers, clock)
-        for number, row in enumerate(clock, start=part.first):
-            step = self._machine.program.steps[number]
-            shares = tuple((int(start), int(end)) for start, end in row)
+        calls = np.array(part.steps)
+        for number in dict.fromkeys(part.steps):
+            step, rows = self._machine.program.steps[number], clock[calls == number]
+            begun = rows[0, :, 0]
+            shares = tuple(zip(begun.tolist(), (begun + (rows[:, :, 1] - rows[:, :, 0]).sum(0)).tolist(), strict=True))
             label = step.label if isinstance(step, NativeStep) else ""
-            timings.append(StepTiming(number, label, step.group, True, int(row.min()), int(row.max()), shares))
+            last = max(end for _, end in shares)
+            timings.append(StepTiming(number, label, step.group, True, int(begun.min()), last, shares))
 
     def _result(
         self, port: Port, caller: Mapping[int, np.ndarray], objects: Mapping[str, Any], values: list[Any]

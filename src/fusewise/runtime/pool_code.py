@@ -3,7 +3,8 @@
 Shared words (64-bit, the pool's memory): 0 steps, 1 count, 2 workers, 3 timings, 4 idle spins, 5 barrier spins; on cache lines of
 their own 8 arrivals and 16 generation. Worker w has a slot of 32 words after 32 w words: 0 sequence (32 bits: a change is an
 order to start), 1 parked (32 bits), 2 the shared words' address, 3 its number, 4 stop; 8 and 16 mutex and condition where the
-system has no futex. A step is four words: function, arguments, barrier flag, unused.
+system has no futex. A step is four words: function, arguments, barrier flag, and in halves which part of each
+worker's share it is, and (above) of how many: a function is called as if there were so many workers for each.
 
 Two orderings carry the whole thing. A launch writes the shared words, then moves each sequence on; a worker reads the sequence,
 then the shared words. A worker says `parked`, then looks at its sequence once more; a launch moves the sequence on, then looks at
@@ -124,11 +125,18 @@ step:
   %arguments = load ptr, ptr %arguments.at
   %flag.at = getelementptr i64, ptr %at, i64 2
   %flag = load i64, ptr %flag.at
+  %strip.at = getelementptr i64, ptr %at, i64 3
+  %strip = load i64, ptr %strip.at
+  %parts = lshr i64 %strip, 32
+  %part = and i64 %strip, 4294967295
+  %shares = mul i64 %workers, %parts
+  %before = mul i64 %worker, %parts
+  %share = add i64 %before, %part
   %next = add i64 %k, 1
   %last = icmp eq i64 %next, %count
   br i1 %timed, label %measured, label %plain
 plain:
-  call void %function(ptr %arguments, i64 %worker, i64 %workers)
+  call void %function(ptr %arguments, i64 %share, i64 %shares)
   br label %meet
 measured:
   %row = mul i64 %k, %workers
@@ -137,7 +145,7 @@ measured:
   %end.at = getelementptr i64, ptr %start.at, i64 1
   %start = call i64 @clock()
   store i64 %start, ptr %start.at
-  call void %function(ptr %arguments, i64 %worker, i64 %workers)
+  call void %function(ptr %arguments, i64 %share, i64 %shares)
   %end = call i64 @clock()
   store i64 %end, ptr %end.at
   br label %meet

@@ -87,12 +87,14 @@ def _native(step: NativeStep) -> Json:
         "group": step.group,
         "barrier": step.barrier,
         "way": step.way,
+        "strips": step.strips,
     }
 
 
 def _native_from(found: Json) -> NativeStep:
     places = tuple(Place(buffer, offset) for buffer, offset in found["arguments"])
-    return NativeStep(found["kernel"], places, found["label"], found["group"], found["barrier"], found["way"])
+    named = (found[name] for name in ("label", "group", "barrier", "way", "strips"))
+    return NativeStep(found["kernel"], places, *named)
 
 
 Operand = tuple[str, Place | None, ValueType | None]

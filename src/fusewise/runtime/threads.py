@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,10 +28,10 @@ from fusewise.runtime.host import MAXIMUM_WORKERS, host_target
 from fusewise.runtime.jit import Library, compile_object, load
 from fusewise.runtime.pool_code import SLOT_WORDS, pool_ir
 
-__all__ = ["STEP_WORDS", "Pool", "StepTable", "shared_pool", "step_table"]
+__all__ = ["STEP_WORDS", "Pool", "Row", "StepTable", "shared_pool", "step_table"]
 
 STEP_WORDS = 4
-"""64-bit words per step: function address, address of the argument pointers, barrier flag, unused."""
+"""64-bit words per step: function address, address of the argument pointers, barrier flag, part and number of parts."""
 
 _IDLE_SPINS, _BARRIER_SPINS = 4, 5
 _PARKED, _SHARED, _NUMBER, _STOP, _MUTEX, _CONDITION = 1, 2, 3, 4, 8, 16
@@ -46,11 +47,22 @@ class StepTable:
     count: int
 
 
-def step_table(steps: Sequence[tuple[int, int, bool]]) -> StepTable:
-    """A table from (function address, address of its argument pointers, barrier afterwards) per step."""
+class Row(NamedTuple):
+    """A call: function address, address of its argument pointers, whether workers meet afterwards, and which of how many parts of
+    its share each worker does."""
+
+    function: int
+    arguments: int
+    barrier: bool
+    part: int = 0
+    parts: int = 1
+
+
+def step_table(steps: Sequence[Row | tuple[int, int, bool]]) -> StepTable:
+    """The calls in the order in which every worker makes them."""
     words = np.zeros((len(steps), STEP_WORDS), np.int64)
-    for row, (function, arguments, barrier) in zip(words, steps, strict=True):
-        row[:3] = function, arguments, barrier
+    for line, row in zip(words, (Row(*step) for step in steps), strict=True):
+        line[:] = row.function, row.arguments, row.barrier, row.parts << 32 | row.part
     return StepTable(words, address_of(words), len(steps))
 
 

@@ -16,6 +16,7 @@ from fusewise.codegen.llvm.conv_direct import (
     Direct,
     direct_arguments,
     direct_of,
+    direct_sharing,
     direct_space,
     emit_direct,
     matrices,
@@ -27,6 +28,7 @@ from fusewise.codegen.llvm.gemm_finish import finisher
 from fusewise.codegen.llvm.gemm_product import cycles_of
 from fusewise.codegen.llvm.pairs import BFLOAT_PAIR, paired_view, with_room_for_pairs
 from fusewise.codegen.packing import paired
+from fusewise.codegen.strips import Sharing
 from fusewise.codegen.target import Target
 from fusewise.lower.task import Reason, Task
 
@@ -85,7 +87,10 @@ def _kernel(name: str, shape_of: Callable[[Task, Target], Convolution | Reason])
         d = understood(task, target)
         return 0 if d.by_tap else cycles_of(d.product, target, params)
 
-    return Kernel(name, accepts, space, arguments, build, cycles)
+    def sharing(task: Task, target: Target, params: Params) -> Sharing | None:
+        return direct_sharing(understood(task, target), params)
+
+    return Kernel(name, accepts, space, arguments, build, cycles, sharing)
 
 
 def _arranged(weight: np.ndarray, d: Direct) -> np.ndarray:

@@ -34,10 +34,12 @@ from fusewise.codegen.llvm.gemm_product import (
     tiles_for,
     unravel,
 )
+from fusewise.codegen.llvm.gemm_share import Blocks
 from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, accumulate, lanes_for, widths
 from fusewise.codegen.llvm.pairs import BFLOAT_PAIR
 from fusewise.codegen.llvm.registers import computed, memory_type
 from fusewise.codegen.packing import Axes, packed, panels, panels_of
+from fusewise.codegen.strips import Sharing
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT64
 from fusewise.lower.task import Task
@@ -48,6 +50,7 @@ __all__ = [
     "Line",
     "direct_arguments",
     "direct_of",
+    "direct_sharing",
     "direct_space",
     "emit_direct",
     "matrices",
@@ -161,6 +164,36 @@ def direct_space(d: Direct, target: Target) -> Iterable[Params]:
     for tile in tiles_for(d.product, target, d.lanes, reserved)[:6]:
         params = plan_product(d.product, target, tile, row_bytes, right_bytes)
         yield params if d.strip is None else within_cache(d.strip, params, target)
+
+
+def direct_sharing(d: Direct, params: Params) -> Sharing | None:
+    """How rows are dealt out where the input is read in place, as `deal` and `deal_tiles` do it."""
+    shape, product, tile = d.shape, d.product, tile_of(params, computed(d.shape.dtype))
+    if d.strip is not None or d.clipped or d.by_tap or len(shape.spatial) != 2 or shape.batch > 1:
+        return None
+    tiles = -(-product.height // tile.rows)
+    cut = Blocks(tiles, int(params["tiles"]))
+    if params["split"] != "blocks" or cut.blocks == 1 or product.repeats > 1 or product.groups > 1:
+        return None
+    panels, (down, along) = -(-product.columns // tile.width), shape.spatial
+
+    def block(number: int, shares: int) -> tuple[int, bool]:
+        """The block in which a share begins, and does it begin with it?"""
+        at = number * tiles * panels // shares
+        which = ((at // panels + 1) * cut.blocks - 1) // tiles
+        return which, at == cut.first(which) * panels
+
+    def done(number: int, shares: int) -> int:
+        return cut.first(block(number, shares)[0]) * tile.rows // along.out if number < shares else down.out
+
+    def begun(number: int, shares: int) -> int:
+        which, whole = block(number, shares)
+        return min(down.out, -(-cut.first(which if whole else which + 1) * tile.rows // along.out))
+
+    def reads(number: int, shares: int) -> tuple[int, int]:
+        return 0, down.extent
+
+    return Sharing(product.written, done, begun, reads)
 
 
 def within_cache(strip: Strip, params: Params, target: Target) -> Params:

@@ -28,6 +28,7 @@ from fusewise.codegen.llvm.gemm_product import MIN_UNITS, unravel
 from fusewise.codegen.llvm.gemm_tile import lanes_for, multiply_add
 from fusewise.codegen.llvm.registers import computed, memory_type, widen
 from fusewise.codegen.packing import packed
+from fusewise.codegen.strips import Sharing
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32, FLOAT64
 from fusewise.lower.task import Reason, Task
@@ -312,4 +313,28 @@ def _finish(
     f.loop(0, len(sums), 1, later, rolled=True)
 
 
-DEPTHWISE = Kernel("depthwise-convolution", _accepts, _space, _arguments, _build)
+def _sharing(task: Task, target: Target, params: Params) -> Sharing | None:
+    """Rows, as `_build` shares them out."""
+    d, chunks = _understood(task, target), int(params["chunks"])
+    rows = d.axes[1]
+    if d.shape.batch > 1 or d.axes[0] != Spatial(1, 1, 1, 1, 1, 0) or params["split"] != "rows":
+        return None
+    units = rows.out * chunks
+
+    def done(number: int, shares: int) -> int:
+        return number * units // shares // chunks
+
+    def begun(number: int, shares: int) -> int:
+        return -(-(number * units // shares) // chunks)
+
+    def reads(number: int, shares: int) -> tuple[int, int]:
+        low, high = done(number, shares), begun(number + 1, shares)
+        reach = rows.dilation * (rows.kernel - 1)
+        first, last = (row * rows.stride - rows.before for row in (low, high - 1))
+        return max(0, first), min(rows.extent, last + reach + 1)
+
+    nbytes = rows.out * d.columns.out * d.shape.groups * d.shape.dtype.itemsize
+    return Sharing(nbytes, done, begun, reads)
+
+
+DEPTHWISE = Kernel("depthwise-convolution", _accepts, _space, _arguments, _build, sharing=_sharing)

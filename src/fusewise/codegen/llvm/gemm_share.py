@@ -29,6 +29,10 @@ class Blocks:
         """How many blocks there are."""
         return -(-self.tiles // self.most)
 
+    def first(self, block: int) -> int:
+        """The first tile of a block, as `begin` has it."""
+        return block * self.most if self.tiles % self.most == 0 else block * self.tiles // self.blocks
+
     def begin(self, f: Function, block: Int) -> Int:
         """The first tile of a block."""
         if self.tiles % self.most == 0:
