@@ -46,7 +46,7 @@ def emit_few_products(
     """
     f, tile = a.f, plan.tile
     source, left = taps(start), f.at(inputs, f.mul(start, plan.block_step))
-    high, wide = (span - short for span, short in zip(_spans(plan), plan.planes.is_short(phase), strict=True))
+    high, wide = (scheme.span - short for scheme, short in zip(plan.form, plan.planes.is_short(phase), strict=True))
 
     def vector(v: Value, _: Sequence[Value]) -> None:
         skip = f.mul(v, tile.lanes)
@@ -62,10 +62,6 @@ def emit_few_products(
             keep_products(f, plan, places, sums, start)
 
     f.loop(0, tile.vectors, 1, vector, rolled=True)
-
-
-def _spans(plan: Plan) -> tuple[int, int]:
-    return plan.form.rows.span, plan.form.columns.span
 
 
 def _row(a: Arithmetic, plan: Plan, row: int, wide: int, inputs: Value, taps: Value, extent: int) -> tuple[Value, ...]:
