@@ -305,6 +305,16 @@ def test_filters_along_the_first_of_three_axes(
     assert error <= TOLERANCE
 
 
+ANY_STRIDED: dict[str, Any] = {
+    "outputs": st.sampled_from((8, 21, 32, 49)),
+    "bias": st.booleans(),
+    "epilogue": st.sampled_from(("none", "residual", "swish")),
+    "planar_output": st.booleans(),
+    "workers": st.integers(1, 5),
+}
+"""What varies at stride 2, of few channels as of many."""
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     choice=st.sampled_from(((2, 5), (4, 5), (3, 7), (5, 7))),
@@ -312,12 +322,8 @@ def test_filters_along_the_first_of_three_axes(
     extents=st.tuples(st.integers(1, 40), st.integers(1, 40)),
     inputs=st.sampled_from((2, 3, 4, 7)),
     planar_input=st.booleans(),
-    outputs=st.sampled_from((8, 21, 32, 49)),
     pads=st.tuples(*[st.integers(0, 3)] * 4),
-    bias=st.booleans(),
-    epilogue=st.sampled_from(("none", "residual", "swish")),
-    planar_output=st.booleans(),
-    workers=st.integers(1, 5),
+    **ANY_STRIDED,
 )
 def test_stride_two(
     run_kernel: Any,
@@ -345,12 +351,8 @@ def test_stride_two(
     extents=st.tuples(st.integers(3, 40), st.integers(3, 40)),
     inputs=st.sampled_from((1, 2, 3, 4)),
     frames=st.integers(1, 2),
-    outputs=st.sampled_from((8, 21, 32, 49)),
     pads=st.tuples(*[st.integers(0, 1)] * 4),
-    bias=st.booleans(),
-    epilogue=st.sampled_from(("none", "residual", "swish")),
-    planar_output=st.booleans(),
-    workers=st.integers(1, 5),
+    **ANY_STRIDED,
 )
 def test_stride_two_over_many_channels(
     run_kernel: Any,

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fusewise.codegen.foresight import FETCHED_BYTES
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.gemm_tile import favourite_tiles
 from fusewise.codegen.llvm.pairs import has_bfloat_products
@@ -41,10 +42,6 @@ measured on a Zen 4."""
 AGAIN_CYCLES = (0.5, 2.0)
 """Cycles lost for a cache line of filters that another strip reads again from the third cache level, and from memory: derived from
 one convolution each on a Zen 4, of 512 channels and of 1024."""
-
-FETCHED_BYTES = 4
-"""Bytes of filters that a core fetches in a cycle beside its products: chosen between 3, as measured from memory on a Zen 4, and
-what the third level gives, which was not."""
 
 LINE_BYTES = 64
 """Bytes of a cache line."""
