@@ -71,9 +71,9 @@ def gelu(x: Expr) -> Expr:
 
 
 def gelu_tanh(x: Expr) -> Expr:
-    """The tanh approximation of `gelu` (Hendrycks and Gimpel, 2016)."""
-    inner = (x + x * x * x * 0.044715) * math.sqrt(2.0 / math.pi)
-    return x * 0.5 * (unary("tanh", inner) + 1.0)
+    """The tanh approximation of `gelu` (Hendrycks and Gimpel, 2016); half of 1 + tanh(y) is sigmoid(2y)."""
+    inner = (x + x * x * x * 0.044715) * (2 * math.sqrt(2.0 / math.pi))
+    return x * unary("sigmoid", inner)
 
 
 def identity(kind: str, dtype: DType) -> Expr:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -31,6 +32,8 @@ def module_text(op: str, element: str, lanes: int, target: Target) -> str:
             value = mathfn.power(f, target, x, y, None)
         elif op == "fmod":
             value = mathfn.remainder(f, target, x, y)
+        elif op == "gated":
+            value = mathfn.gated(f, target, x, y)
         else:
             value = mathfn.call(f, target, op, x)
         f.store(value, f.at(result, i, element))
@@ -44,13 +47,15 @@ def module_text(op: str, element: str, lanes: int, target: Target) -> str:
 def run() -> Callable[..., np.ndarray]:
     from fusewise.runtime.host import host_target
 
-    target, libraries = host_target(), {}
+    host, libraries = host_target(), {}
 
-    def apply(op: str, x: np.ndarray, y: np.ndarray | None = None) -> np.ndarray:
-        element, lanes = ("float", 8) if x.dtype == np.float32 else ("double", 4)
-        if (op, element) not in libraries:
+    def apply(op: str, x: np.ndarray, y: np.ndarray | None = None, bits: int = 256, most: int = 512) -> np.ndarray:
+        """`bits` of a vector, on the host as if its vectors had `most` at most."""
+        element, lanes = ("float", bits // 32) if x.dtype == np.float32 else ("double", bits // 64)
+        key, target = (op, element, bits, most), replace(host, vector_bits=min(most, host.vector_bits))
+        if key not in libraries:
             text = module_text(op, element, lanes, target)
-            libraries[op, element] = load([compile_object(text, target)], ["kernel"])
+            libraries[key] = load([compile_object(text, target)], ["kernel"])
         padded = np.zeros(-(-x.size // lanes) * lanes, x.dtype)
         padded[: x.size] = x
         other = np.ones_like(padded)
@@ -58,7 +63,7 @@ def run() -> Callable[..., np.ndarray]:
             other[: x.size] = y
         result = np.empty_like(padded)
         kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int64)
-        function = kind(libraries[op, element].addresses["kernel"])
+        function = kind(libraries[key].addresses["kernel"])
         function(padded.ctypes.data, other.ctypes.data, result.ctypes.data, padded.size)
         return result[: x.size]
 
@@ -234,6 +239,22 @@ def test_float_where_activations_lie(run, op):
     error = error_in_ulp(run(op, x), TRUTH[op](x.astype(np.float64)))
     worst = int(np.argmax(error))
     assert error[worst] <= BOUND_ULP.get(op, 4), (x[worst], error[worst])
+
+
+@pytest.mark.parametrize(("bits", "most"), [(32, 512), (128, 512), (256, 512), (512, 512), (256, 256)])
+@pytest.mark.parametrize("op", ["exp_below", "gated", "sigmoid"])
+def test_exponentials_of_any_length(run, op, bits, most):
+    """Powers of two come from tables in registers, if there are any, of 8 numbers or 16; exp_below need not be right when tiny."""
+    x = np.concatenate([ordinary_floats(499), np.linspace(-87.3, 100, 50_001, dtype=np.float32)])
+    x = x[x <= 0] if op == "exp_below" else x
+    wide = x.astype(np.float64)
+    truth = {"exp_below": np.exp, "gated": lambda x: x * sigmoid(x), "sigmoid": sigmoid}[op](wide)
+    error = error_in_ulp(run(op, x, x, bits, most), truth)
+    error = error[truth > 2.0**-124] if op == "exp_below" else error
+    assert error.max() <= 4, (x[int(np.argmax(error))], error.max())
+    special = np.array([-np.inf, np.finfo(np.float32).min, -1e4, np.nan], np.float32)
+    expected = {"gated": [np.nan, 0, 0, np.nan]}.get(op, [0, 0, 0, np.nan])
+    np.testing.assert_array_equal(run(op, special, special, bits, most), expected)
 
 
 def test_gelu():

@@ -84,7 +84,7 @@ def exponentials(f: Function, target: Target, strip: Strip, lanes: int) -> None:
 
         def power(i: Value, carried: Sequence[Value]) -> Sequence[Value]:
             place = f.at(scores, i)
-            result = mathfn.call(f, target, "exp_bounded", f.fsub(f.load(kind, place), shift))
+            result = mathfn.call(f, target, "exp_below", f.fsub(f.load(kind, place), shift))
             f.store(result, place)
             return (f.fadd(carried[0], result),)
 

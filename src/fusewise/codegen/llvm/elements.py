@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from fusewise.codegen.llvm import mathfn
 from fusewise.codegen.llvm.arithmetic import apply_binary, apply_compare, apply_unary
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.loops import loop_ranges
@@ -34,7 +35,7 @@ from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT64, DType
 from fusewise.lower.index import Simplifier
 from fusewise.lower.task import ACC, Store, Task
-from fusewise.ops.expr import BINARY, COMPARE, UNARY, Expr
+from fusewise.ops.expr import BINARY, COMPARE, UNARY, Expr, walk
 from fusewise.ops.scalar import integer_range
 
 __all__ = ["Elements", "Point"]
@@ -214,6 +215,10 @@ class Point:
         source = expr.args[0].dtype
         if op in UNARY:
             return apply_unary(f, self.target, op, self.minimal(expr.args[0]), source)
+        gate = _own_gate(expr)
+        if gate is not None and self._known(gate) is None:
+            x = expr.args[1] if expr.args[0] is gate else expr.args[0]
+            return mathfn.gated(f, self.target, *self._aligned(self.minimal(x), self.minimal(gate.args[0])))
         a, b = self._aligned(self.minimal(expr.args[0]), self.minimal(expr.args[1]))
         if op in COMPARE:
             return apply_compare(f, self.target, op, a, b, source)
@@ -359,6 +364,16 @@ def _rounding_shift(expr: Expr) -> int | None:
         second = second.args[0]
     small = second.op == "const" and abs(second.value) < 2**16 and int(second.value) == second.value
     return int(second.value) if first.op == "round" and small else None
+
+
+def _own_gate(expr: Expr) -> Expr | None:
+    """The sigmoid of x in a float32 product with x, as in Swish; not one of something that may vary less than x."""
+    if expr.op != "mul" or expr.dtype != FLOAT32:
+        return None
+    for x, gate in (expr.args, expr.args[::-1]):
+        if gate.op == "sigmoid" and x in walk(gate.args[0]):
+            return gate
+    return None
 
 
 def _bits(value: float | int | bool, dtype: DType) -> float | int | bool:

@@ -11,7 +11,7 @@ import math
 from fusewise.codegen.llvm.emit import Value
 from fusewise.codegen.llvm.floating import Floats
 
-__all__ = ["exp", "exp_bounded", "expm1", "log", "log1p", "log_parts", "reduced"]
+__all__ = ["exp", "expm1", "log", "log1p", "log_parts", "reduced"]
 
 # ln 2 in two parts; the first has few bits, so that n times it is exact
 _LN2_FLOAT = (0.693359375, -2.12194440e-4)
@@ -56,15 +56,6 @@ def exp(m: Floats, x: Value, halved: bool = False) -> Value:
 
 def _magic_bits(m: Floats) -> int:
     return (0x4338 << 48) if m.double else 0x4B400000
-
-
-def exp_bounded(m: Floats, x: Value) -> Value:
-    """e^x for float where tiny results do not matter: below 2^-125 it is 0. Thirteen instructions."""
-    x = m.limited(x, -87.5, 89.0)
-    shifted, _, r = reduced(m, x)
-    body = m.horner(r, tuple(2 * c for c in _EXP_FLOAT))
-    scale = m.from_bits(m.shift_left(m.int_add(shifted, m.bias - 1), m.mantissa))
-    return m.mul(body, scale)
 
 
 def expm1(m: Floats, x: Value, bounded: bool = False) -> Value:

@@ -12,20 +12,24 @@ import math
 from collections.abc import Callable, Mapping
 
 from fusewise.codegen.llvm.emit import Function, Value
-from fusewise.codegen.llvm.exponential import exp, exp_bounded, expm1, log, log1p
+from fusewise.codegen.llvm.exponential import exp, expm1, log, log1p
+from fusewise.codegen.llvm.exponential_bounded import exp_below, exp_factors
 from fusewise.codegen.llvm.floating import Floats, floats_of
 from fusewise.codegen.llvm.power import general_power
 from fusewise.codegen.llvm.trigonometric import acos, asin, atan, cos, sin, tan
 from fusewise.codegen.target import Target
 
-__all__ = ["call", "power", "remainder"]
+__all__ = ["call", "gated", "power", "remainder"]
 
 
 def _sigmoid(m: Floats, x: Value) -> Value:
     """1 / (1 + exp(-x))."""
-    if m.double:
-        return m.div(1.0, m.add(exp(m, m.neg(x)), 1.0))
-    return m.div(1.0, m.add(exp_bounded(m, m.neg(x)), 1.0))
+    return m.div(1.0, _one_and_exp(m, x))
+
+
+def _one_and_exp(m: Floats, x: Value) -> Value:
+    """1 + exp(-x)."""
+    return m.add(exp(m, m.neg(x)), 1.0) if m.double else m.mad(*exp_factors(m, x, negated=True), 1.0)
 
 
 def _tanh(m: Floats, x: Value) -> Value:
@@ -116,7 +120,7 @@ def _rounding(kind: str) -> Callable[[Floats, Value], Value]:
 
 _FUNCTIONS: Mapping[str, Callable[[Floats, Value], Value]] = {
     "exp": exp,
-    "exp_bounded": exp_bounded,
+    "exp_below": exp_below,
     "expm1": expm1,
     "log": log,
     "log1p": log1p,
@@ -139,7 +143,7 @@ _FUNCTIONS: Mapping[str, Callable[[Floats, Value], Value]] = {
     "round": _rounding("round"),
 }
 
-_INLINE = frozenset("exp exp_bounded erf tanh sigmoid floor ceil round".split())
+_INLINE = frozenset("exp exp_below erf gated tanh sigmoid floor ceil round".split())
 
 
 def call(f: Function, target: Target, op: str, x: Value) -> Value:
@@ -165,6 +169,11 @@ def _shared(
     result = f.call(symbol, first.type, *operands)
     assert result is not None
     return result
+
+
+def gated(f: Function, target: Target, x: Value, gate: Value) -> Value:
+    """x * sigmoid(gate) with one division and no product."""
+    return _shared(f, target, "gated", (x, gate), lambda m, args: m.div(args[0], _one_and_exp(m, args[1])))
 
 
 def power(f: Function, target: Target, x: Value, y: Value, right: float | None) -> Value:

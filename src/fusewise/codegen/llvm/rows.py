@@ -140,7 +140,7 @@ def _softmax_row(
     def power(start: Int) -> Value:
         value = elements.at({**indices, _ROW: start}, _ROW, lanes).value(x)
         shifted = f.fsub(value, f.splat(peak, lanes))
-        result = mathfn.call(f, target, "exp_bounded" if element == "float" else "exp", shifted)
+        result = mathfn.call(f, target, "exp_below" if element == "float" else "exp", shifted)
         f.store(result, f.at(scratch, start, element))
         return result
 
