@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from fusewise.errors import ResourceLimit
-from fusewise.runtime.arena import ALIGNMENT_BYTES, address_of, aligned_block, check_memory, settled
+from fusewise.runtime.arena import (
+    ALIGNMENT_BYTES,
+    LEAST_KEPT_BYTES,
+    Outputs,
+    address_of,
+    aligned_block,
+    check_memory,
+    settled,
+)
 
 
 @pytest.mark.parametrize("nbytes", [0, 1, 63, 64, 65, 100_003])
@@ -33,3 +41,37 @@ def test_limit():
         check_memory(5_000_000, "the arena", limit_bytes=5_000_000)
     with pytest.raises(ResourceLimit):
         check_memory(1 << 60, "it")
+
+
+HELD = {
+    "itself": lambda array: array,
+    "a part": lambda array: array[1:],
+    "a part in another shape": lambda array: array.reshape(-1)[5:],
+    "a buffer": memoryview,
+    "its bytes": lambda array: memoryview(array).cast("B"),
+    "a wrapper": lambda array: np.asarray(memoryview(array)),
+    "a list": lambda array: [array],
+}
+
+
+@pytest.mark.parametrize("held", HELD)
+def test_large_outputs_are_given_out_again_once_nobody_has_them(held):
+    outputs = Outputs((2, LEAST_KEPT_BYTES // 8), np.dtype(np.float32))
+    first = outputs.array()
+    place, kept = address_of(first), HELD[held](first)
+    del first
+    second = outputs.array()
+    assert address_of(second) != place  # somebody has `kept`
+    other = address_of(second)
+    del second
+    third = outputs.array()
+    assert address_of(third) == other
+    assert third.shape == (2, LEAST_KEPT_BYTES // 8)
+    assert third.dtype == np.float32
+    assert third.flags.writeable
+    del kept
+
+
+def test_small_outputs_are_their_own():
+    outputs = Outputs((3, 4), np.dtype(np.int64))
+    assert outputs.array().flags.owndata

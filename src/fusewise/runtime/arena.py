@@ -2,18 +2,56 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 
 from fusewise.errors import ResourceLimit
 from fusewise.runtime.host import memory_limit
 
-__all__ = ["ALIGNMENT_BYTES", "MEMORY_SHARE", "address_of", "aligned_block", "check_memory", "settled"]
+__all__ = [
+    "ALIGNMENT_BYTES",
+    "LEAST_KEPT_BYTES",
+    "MEMORY_SHARE",
+    "Outputs",
+    "address_of",
+    "aligned_block",
+    "check_memory",
+    "settled",
+]
 
 ALIGNMENT_BYTES = 64
 """A cache line, and the widest vector."""
 
 MEMORY_SHARE = 0.8
 """The part of the memory limit that a program's planned buffers may take."""
+
+LEAST_KEPT_BYTES = 32 * 1024 * 1024
+"""From here on the C library returns what is freed to the system, and what it gives out next is zeroed page by page."""
+
+
+class Outputs:
+    """Arrays of one shape and dtype for a caller to keep. A large one is given out again once nobody has it any more."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        self._shape, self._dtype = shape, dtype
+        self._last: np.ndarray | None = None
+
+    def array(self) -> np.ndarray:
+        """An array that nobody else has; contents undefined."""
+        # two references: the attribute and the call's argument; every view of the array would be one more
+        if self._last is not None and sys.getrefcount(self._last) == 2:
+            return self._last.view()
+        made = np.empty(self._shape, self._dtype)
+        if made.nbytes < LEAST_KEPT_BYTES or not _counts_are_exact():
+            return made
+        self._last = made
+        return made.view()
+
+
+def _counts_are_exact() -> bool:
+    """Not in an interpreter whose threads run side by side."""
+    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
 
 
 def aligned_block(nbytes: int) -> np.ndarray:

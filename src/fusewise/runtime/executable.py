@@ -20,7 +20,7 @@ import numpy as np
 from fusewise.codegen.target import Target
 from fusewise.ir.types import TensorType
 from fusewise.lower.program import Buffer, KernelCode, NativeStep, Place, Port, Program
-from fusewise.runtime.arena import address_of, aligned_block, check_memory
+from fusewise.runtime.arena import Outputs, address_of, aligned_block, check_memory
 from fusewise.runtime.cache import KernelCache
 from fusewise.runtime.compile import DEFAULT_LEVEL, compile_many
 from fusewise.runtime.constants import filled, packers_for
@@ -77,8 +77,8 @@ class _Stretch:
 class _Machine:
     """Everything `Executable` runs on.
 
-    `patches` lists, per input or output buffer, (argument number, byte offset); `fresh` has buffer, shape and dtype of the
-    outputs that get an array of their own.
+    `patches` lists, per input or output buffer, (argument number, byte offset); `fresh` makes the arrays of the
+    outputs that have memory of their own.
     """
 
     program: Program
@@ -86,7 +86,7 @@ class _Machine:
     memory: tuple[np.ndarray | None, ...]
     arguments: np.ndarray
     patches: Mapping[int, tuple[tuple[int, int], ...]]
-    fresh: tuple[tuple[int, tuple[int, ...], np.dtype], ...]
+    fresh: tuple[tuple[int, Outputs], ...]
     parts: tuple[_Stretch | tuple[int, HostCall], ...]
     workers: int
 
@@ -247,7 +247,7 @@ def _machine(contents: Contents, library: Library, workers: int) -> _Machine:
         parts.append(_stretch(program, rows))
     fixed = {buffer: tuple(found) for buffer, found in patches.items()}
     fresh = {
-        port.buffer: (port.buffer, port.type.dims, port.type.dtype.numpy)
+        port.buffer: (port.buffer, Outputs(port.type.dims, port.type.dtype.numpy))
         for port in program.outputs
         if port.buffer >= 0 and program.buffers[port.buffer].kind == "output" and isinstance(port.type, TensorType)
     }
@@ -299,7 +299,7 @@ class Executable:
         return self._machine.workers
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
-        """The named outputs (all for None) for the given inputs; arrays are new on every call.
+        """The named outputs (all for None) for the given inputs; arrays are the caller's for as long as they are held.
 
         Inputs may be anything NumPy can read in place. Raises `UsageError` for names, dtypes or shapes that do not fit.
         """
@@ -333,8 +333,8 @@ class Executable:
                 caller[port.buffer] = value
             else:
                 objects[port.name] = value
-        for buffer, shape, dtype in machine.fresh:
-            caller[buffer] = np.empty(shape, dtype)
+        for buffer, outputs in machine.fresh:
+            caller[buffer] = outputs.array()
         words = self._words
         for buffer, array in caller.items():
             base = address_of(array)
