@@ -31,21 +31,25 @@ LEAST_KEPT_BYTES = 32 * 1024 * 1024
 
 
 class Outputs:
-    """Arrays of one shape and dtype for a caller to keep. A large one is given out again once nobody has it any more."""
+    """Arrays of one shape and dtype for a caller to keep. A large one is given out again once nobody has it any more.
+
+    Two are remembered: who writes `y = model.run(...)` in a loop still has the last one while the next is computed.
+    """
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self._shape, self._dtype = shape, dtype
-        self._last: np.ndarray | None = None
+        self._made: list[np.ndarray] = []
 
     def array(self) -> np.ndarray:
         """An array that nobody else has; contents undefined."""
-        # two references: the attribute and the call's argument; every view of the array would be one more
-        if self._last is not None and sys.getrefcount(self._last) == 2:
-            return self._last.view()
+        for known in self._made:
+            # three references: the list, `known` and the call's argument; every view of the array would be one more
+            if sys.getrefcount(known) == 3:
+                return known.view()
         made = np.empty(self._shape, self._dtype)
         if made.nbytes < LEAST_KEPT_BYTES or not _counts_are_exact():
             return made
-        self._last = made
+        self._made = [*self._made[-1:], made]
         return made.view()
 
 
