@@ -32,8 +32,8 @@ DEFAULT_LEVEL = "full"
 WORTH_HELPERS_S = 0.6
 """Helpers are started when the work left is estimated to take longer; one needs about 0.25 s to start, beside us."""
 
-_PROBES = 3
-"""Kernels compiled here before the rest is estimated."""
+_PROBES, _MANY = 3, 16
+"""Kernels compiled here before the rest is estimated; and how many need no estimate, since few take less than 30 ms."""
 
 
 def compile_many(
@@ -60,11 +60,13 @@ def compile_many(
     helpers: list[_Helper] = []
     begin = time.perf_counter()
     try:
+        if len(sources) >= _MANY:
+            helpers = _start_helpers(queue, limit - 1)
         while queue.compile_first():
             if not helpers and queue.done >= _PROBES and limit > 1:
                 left_s = (time.perf_counter() - begin) / queue.done * len(queue.waiting)
                 if left_s > WORTH_HELPERS_S:
-                    helpers = [helper for _ in range(limit - 1) if (helper := _start_helper(queue)) is not None]
+                    helpers = _start_helpers(queue, limit - 1)
         for helper in helpers:
             helper.thread.join()
         if helpers:
@@ -131,6 +133,11 @@ class _Queue:
 class _Helper:
     process: subprocess.Popen[bytes]
     thread: threading.Thread
+
+
+def _start_helpers(queue: _Queue, count: int) -> list[_Helper]:
+    """As many as could be started."""
+    return [helper for _ in range(count) if (helper := _start_helper(queue)) is not None]
 
 
 def _start_helper(queue: _Queue) -> _Helper | None:
