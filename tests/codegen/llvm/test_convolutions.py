@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.llvm.conv import DIRECT
 from fusewise.codegen.llvm.conv_kernels import CONV
+from fusewise.codegen.llvm.conv_scaled import LEAST_PIXELS, SCALED
 from fusewise.codegen.llvm.transposed_conv import CONV_TRANSPOSE
 from fusewise.codegen.target import TARGETS, Target
-from fusewise.ir.dtypes import FLOAT16, FLOAT32, FLOAT64, DType
+from fusewise.ir.dtypes import FLOAT16, FLOAT32, FLOAT64, INT64, DType
 from fusewise.ir.types import TensorType
 from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
 from fusewise.ops.expr import Expr, binary, const, index, load, unary
@@ -63,7 +64,7 @@ def convolution(
     prologue: str = "none",
     dtype: DType = FLOAT32,
 ) -> Task:
-    """A task with a convolution at its anchor: in0 data, const0 weights, const1 bias, in1 residual, out0 result."""
+    """A task with a convolution at its anchor: in0 data, in2 their gate, const0 weights, const1 bias, in1 residual, out0 result."""
     rank = len(x)
     operands = [
         Operand("in0", dtype, x, strides_of(x, layout)),
@@ -73,6 +74,12 @@ def convolution(
     first = bare("in0", dtype, rank)
     if prologue == "relu":
         first = binary("max", first, const(0.0, dtype))
+    if prologue == "gate":
+        operands.append(
+            Operand("in2", dtype, (*x[:2], *(1,) * (rank - 2)), strides_of((*x[:2], *(1,) * (rank - 2)), "last"))
+        )
+        nowhere = (const(0, INT64),) * (rank - 2)
+        first = first * load("in2", dtype, (index("p0"), index("p1"), *nowhere))
     elements: list[Expr | None] = [first, bare("const0", dtype, rank)]
     channels = out[1]
     if bias:
@@ -125,7 +132,9 @@ def check(
     groups = attributes.get("group", 1)
     channels = w[0] if op == "Conv" else w[1] * groups
     bias = rng.standard_normal(channels).astype(dtype.numpy)
-    seen = np.maximum(data, 0) if options.get("prologue") == "relu" else data
+    gate = rng.uniform(0, 1, (*x[:2], *(1,) * (len(x) - 2))).astype(dtype.numpy)
+    before = {"relu": lambda: np.maximum(data, 0), "gate": lambda: data * gate}
+    seen = before.get(options.get("prologue", "none"), lambda: data)()
     wanted = [torch.from_numpy(a.astype(np.float64)) for a in (seen, weights, bias)]
     expected = reference(wanted[0], wanted[1], wanted[2] if options.get("bias", True) else None).numpy()
     residual = rng.standard_normal(expected.shape).astype(dtype.numpy)
@@ -141,6 +150,7 @@ def check(
             "const0": weights,
             "const1": bias,
             "in1": buffer_of(residual, out_layout),
+            "in2": buffer_of(gate, "last"),
             "out0": np.full(buffer_of(expected, out_layout).shape, np.nan, dtype.numpy),
         }
         for argument in kernel.arguments(task, target, params):
@@ -220,7 +230,7 @@ FEW = settings(
     layout=st.sampled_from(("last", "last", "planar")),
     out_layout=st.sampled_from(("last", "last", "planar")),
     epilogue=st.sampled_from(("none", "residual", "swish")),
-    prologue=st.sampled_from(("none", "none", "none", "relu")),
+    prologue=st.sampled_from(("none", "none", "none", "relu", "gate")),
     bias=st.booleans(),
     workers=st.integers(1, 5),
 )
@@ -229,6 +239,33 @@ def test_random_geometry_agrees_with_torch(
 ) -> None:
     x, w, attributes = geometry
     check(run_kernel, CONV, target, "Conv", x, w, attributes, correlate(attributes), workers=workers, **options)
+
+
+@FEW
+@given(
+    channels=st.integers(1, 70),
+    outputs=st.integers(1, 40),
+    side=st.integers(8, 15),
+    stride=st.integers(1, 2),
+    rank=st.integers(1, 2),
+    epilogue=st.sampled_from(("none", "residual", "swish")),
+    workers=st.integers(1, 5),
+)
+def test_maps_times_a_number_for_each_channel(
+    run_kernel: Any, target: Target, channels: int, outputs: int, side: int, stride: int, rank: int, **options: Any
+) -> None:
+    """Weights are scaled in place of the map, where there are fewer, for one sample, and where a rounding may change."""
+    sides, strides = ((side, side), (stride, stride)) if rank == 2 else ((side * side,), (stride * stride,))
+    attributes = {"strides": strides, "dilations": (1,) * rank, "pads": (0,) * 2 * rank, "group": 1}
+    x, w = (1, channels, *sides), (outputs, channels, *(1,) * rank)
+    check(run_kernel, CONV, target, "Conv", x, w, attributes, correlate(attributes), prologue="gate", **options)
+    out = (1, outputs, *(-(-extent // step) for extent, step in zip(sides, strides, strict=True)))
+    task = convolution("Conv", x, w, out, attributes, prologue="gate")
+    few = np.prod(out[2:]) < LEAST_PIXELS * outputs
+    assert (SCALED.accepts(task, target) is not None) == few
+    assert SCALED.accepts(replace(task, exact=True), target) is not None
+    two = convolution("Conv", (2, *x[1:]), w, (2, *out[1:]), attributes, prologue="gate")
+    assert SCALED.accepts(two, target) is not None
 
 
 HOST = host_target()

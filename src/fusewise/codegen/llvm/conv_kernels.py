@@ -6,10 +6,11 @@ from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.llvm.conv import DIRECT, DIRECT_PAIRS
 from fusewise.codegen.llvm.conv_integer import INTEGER_CONV
 from fusewise.codegen.llvm.conv_quads import QUAD_CONV
+from fusewise.codegen.llvm.conv_scaled import SCALED
 from fusewise.codegen.llvm.depthwise import DEPTHWISE
 from fusewise.codegen.llvm.winograd import WINOGRAD
 
 __all__ = ["CONV", "CONV_INTEGER"]
 
-CONV: tuple[Kernel, ...] = (WINOGRAD, DEPTHWISE, DIRECT_PAIRS, DIRECT)
+CONV: tuple[Kernel, ...] = (WINOGRAD, DEPTHWISE, DIRECT_PAIRS, SCALED, DIRECT)
 CONV_INTEGER: tuple[Kernel, ...] = (DEPTHWISE, QUAD_CONV, INTEGER_CONV)

@@ -96,6 +96,11 @@ class Convolution:
         return math.prod(axis.kernel for axis in self.spatial)
 
     @property
+    def out_pixels(self) -> int:
+        """Output positions of a sample."""
+        return math.prod(axis.out for axis in self.spatial)
+
+    @property
     def planar(self) -> bool:
         """Are the channels stored one after the other, rather than side by side?"""
         return self.computed is None and self.data.strides[1] != 1 and self.channels > 1

@@ -1,0 +1,147 @@
+"""1x1 convolutions of a map times one number for each channel, as squeeze-and-excite makes them: the weights are scaled instead.
+
+The sum over c of w[m, c] (x[p, c] s[c]) is that of (w[m, c] s[c]) x[p, c]. Then the map is read in place, where its products would
+have to be written out first, and each worker multiplies the weights into memory of its own, once in a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fusewise.codegen.kernel import Argument, Kernel, Params
+from fusewise.codegen.llvm.conv_direct import (
+    Direct,
+    direct_arguments,
+    direct_of,
+    direct_space,
+    emit_direct,
+    matrices,
+    matrix_axes,
+)
+from fusewise.codegen.llvm.conv_shape import convolution_of
+from fusewise.codegen.llvm.elements import Elements
+from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.llvm.gemm_entry import enter, scratch_of
+from fusewise.codegen.llvm.gemm_finish import finisher
+from fusewise.codegen.llvm.gemm_product import cycles_of, tile_of
+from fusewise.codegen.llvm.gemm_repack import repacked_elements
+from fusewise.codegen.target import Target
+from fusewise.codegen.view import View, strides_along
+from fusewise.ir.dtypes import FLOAT32
+from fusewise.lower.task import Reason, Task
+from fusewise.ops.expr import Expr, walk
+
+__all__ = ["SCALED"]
+
+LEAST_PIXELS = 4
+"""Pixels for each output channel from which on there is less to multiply among the weights, which every worker does for itself."""
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """The convolution of the map alone, and the number of channel p1, a load."""
+
+    direct: Direct
+    scale: Expr
+
+
+def understand(task: Task, target: Target) -> Scaled | Reason:
+    """The convolution as one with scaled weights, or why it is none."""
+    shape = convolution_of(task)
+    if isinstance(shape, Reason):
+        return shape
+    if shape.computed is None or shape.computed.op != "mul" or shape.computed.dtype != FLOAT32:
+        return Reason("no map times a number for each channel")
+    if task.exact:
+        return Reason("scaling weights may change a rounding")
+    if shape.batch > 1 or shape.groups > 1 or shape.taps > 1 or not all(axis.is_inside for axis in shape.spatial):
+        return Reason("not a 1x1 convolution of one sample")
+    if shape.out_pixels < LEAST_PIXELS * shape.outputs:
+        return Reason("more weights than map")
+    first, second = shape.computed.args
+    for given, scale in ((first, second), (second, first)):
+        data = _map(task, shape.data, given)
+        if data is not None and _is_per_channel(scale):
+            return Scaled(direct_of(replace(shape, data=data, computed=None), task, target), scale)
+    return Reason("no map times a number for each channel")
+
+
+def _map(task: Task, like: View, given: Expr) -> View | None:
+    """A map in memory, channels side by side, of the shape of `like`."""
+    if given.op != "load":
+        return None
+    operand = task.operand(given.value)
+    found = strides_along(operand, given.args)
+    if found is None or found[0].get("p1", 0) != 1:
+        return None
+    return View(operand, like.shape, tuple(found[0].get(f"p{k}", 0) for k in range(len(like.shape))), found[1])
+
+
+def _is_per_channel(scale: Expr) -> bool:
+    return scale.op == "load" and all(e.value in ("p0", "p1") for e in walk(scale) if e.op == "index")
+
+
+def _accepts(task: Task, target: Target) -> Reason | None:
+    found = understand(task, target)
+    return found if isinstance(found, Reason) else None
+
+
+def _understood(task: Task, target: Target) -> Scaled:
+    found = understand(task, target)
+    assert not isinstance(found, Reason), found
+    return found
+
+
+def _space(task: Task, target: Target) -> Iterable[Params]:
+    return direct_space(_understood(task, target).direct, target)
+
+
+def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
+    d = _understood(task, target).direct
+    axes = matrix_axes(d.shape, d.side_by_side)
+    given = direct_arguments(
+        d, task, params, lambda weight: matrices(weight, d.shape, d.side_by_side), "convolution", axes
+    )
+    nbytes = repacked_elements(d.product, tile_of(params)) * 4
+    return (*given, Argument("scratch", nbytes=-(-nbytes // 64) * 64, per_worker=True))
+
+
+def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
+    found, given = _understood(task, target), _arguments(task, target, params)
+    module, f, pointers, worker, workers = enter(symbol, given)
+    own, weight = scratch_of(f, pointers, given, worker), found.direct.shape.weight.operand.name
+    _scale(f, found, Elements(f, task, target, pointers), params, pointers[weight], own)
+    finish = finisher(f, task, target, pointers)
+    scaled: Mapping[str, Value] = {**pointers, weight: own}
+    emit_direct(f, found.direct, task, target, params, given, scaled, worker, workers, finish)
+    f.give_back()
+    return module.text()
+
+
+def _scale(f: Function, found: Scaled, elements: Elements, params: Params, packed: Value, own: Value) -> None:
+    """Multiply the packed weights, [panel][channel][column], by the numbers of their channels."""
+    product, tile = found.direct.product, tile_of(params)
+    rank = len(found.direct.shape.spatial)
+    elsewhere: dict[str, Int] = {f"p{k}": 0 for k in (0, *range(2, rank + 2))}
+
+    def channel(c: Value, _: Sequence[Value]) -> None:
+        number = f.splat(elements.at({**elsewhere, "p1": c}).value(found.scale), tile.lanes)
+
+        def panel(p: Value, _: Sequence[Value]) -> None:
+            first = f.mul(f.add(f.mul(p, product.depth), c), tile.width)
+            for v in range(tile.vectors):
+                at = f.add(first, v * tile.lanes)
+                f.store(f.fmul(f.load(tile.kind, f.at(packed, at)), number), f.at(own, at))
+
+        f.loop(0, -(-product.columns // tile.width), 1, panel, rolled=True)
+
+    f.loop(0, product.depth, 1, channel, rolled=True)
+
+
+def _cycles(task: Task, target: Target, params: Params) -> int:
+    return cycles_of(_understood(task, target).direct.product, target, params)
+
+
+SCALED = Kernel("scaled-convolution", _accepts, _space, _arguments, _build, _cycles)
+"""The 1x1 convolution with weights scaled at run time."""
