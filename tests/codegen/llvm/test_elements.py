@@ -112,3 +112,23 @@ def test_what_does_not_vary_along_the_lane_stays_scalar(target):
     a, result = np.array([1, 4, 9, 16], np.float32), np.zeros((4, 8), np.float32)
     call(module.text(), target, a, result)
     np.testing.assert_array_equal(result[2], 3 + np.arange(8))
+
+
+@pytest.mark.parametrize(("own", "exact", "gated"), [(True, False, True), (True, True, False), (False, False, False)])
+def test_a_product_with_its_own_sigmoid_is_one_division(target, own, exact, gated):
+    """Not with the sigmoid of something else, which may be the same for many elements, and not where roundings must stay."""
+    operands = tuple(Operand(name, FLOAT32, (8,), (1,)) for name in ("in0", "in1", "out0"))
+    x, y = (load(name, FLOAT32, (index("i0"),)) for name in ("in0", "in1"))
+    value = x * unary("sigmoid", (x if own else y) * 1.5)
+    task = Task((8,), operands, (Store("out0", (index("i0"),), value),), exact=exact)
+    module = Module()
+    f = module.function("kernel", ("ptr noalias",) * 3)
+    pointers = dict(zip(("in0", "in1", "out0"), f.arguments, strict=True))
+    Elements(f, task, target, pointers).at({"i0": 0}, "i0", 8).store(task.stores[0])
+    f.give_back()
+    assert ("fusewise.gated" in module.text()) == gated
+    data = np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32) * 4
+    result = np.zeros(8, np.float32)
+    call(module.text(), target, data[0], data[1], result)
+    gate = data[0 if own else 1].astype(np.float64) * 1.5
+    np.testing.assert_allclose(result, data[0] / (1 + np.exp(-gate)), rtol=1e-6)

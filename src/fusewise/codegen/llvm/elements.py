@@ -215,7 +215,7 @@ class Point:
         source = expr.args[0].dtype
         if op in UNARY:
             return apply_unary(f, self.target, op, self.minimal(expr.args[0]), source)
-        gate = _own_gate(expr)
+        gate = None if self.elements.task.exact else _own_gate(expr)
         if gate is not None and self._known(gate) is None:
             x = expr.args[1] if expr.args[0] is gate else expr.args[0]
             return mathfn.gated(f, self.target, *self._aligned(self.minimal(x), self.minimal(gate.args[0])))
