@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import onnxruntime
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,7 +47,8 @@ def test_parts_of_one_step_do_not_overlap_and_come_before_it(loads: list[Load]):
         assert all(a[1] == b[0] for a, b in itertools.pairwise(ends))
 
 
-def test_a_convolution_that_fetches_a_classifier_still_computes_the_same():
+@pytest.mark.parametrize("gated", [False, True], ids=["plain", "scaled"])
+def test_a_convolution_that_fetches_a_classifier_still_computes_the_same(gated: bool):
     rng = np.random.default_rng(0)
 
     def constant(*shape: int) -> str:
@@ -55,14 +57,21 @@ def test_a_convolution_that_fetches_a_classifier_still_computes_the_same():
     b = GraphBuilder("classifier")
     x = b.input("x", (1, 256, 14, 14))
     y = b.op("Relu", b.op("Conv", x, constant(512, 256, 1, 1)))
-    z = b.op("Relu", b.op("Conv", y, constant(512, 512, 1, 1)))
-    graph = b.finish(b.op("Gemm", b.op("Flatten", b.op("GlobalAveragePool", z)), constant(512, 1024)))
+    if gated:  # this convolution has scratch memory beside what it fetches
+        y = b.op("Mul", y, b.op("Sigmoid", b.op("GlobalAveragePool", y)))
+    outputs = 40 if gated else 512
+    z = b.op("Relu", b.op("Conv", y, constant(outputs, 512, 1, 1)))
+    graph = b.finish(
+        b.op("Gemm", b.op("Flatten", b.op("GlobalAveragePool", z)), constant(outputs, 30_000 if gated else 1024))
+    )
     feeds = {"x": rng.standard_normal((1, 256, 14, 14), dtype=np.float32)}
     session = onnxruntime.InferenceSession(api.to_onnx(graph).SerializeToString(), providers=["CPUExecutionProvider"])
     (wanted,) = session.run(None, feeds)
+    kernel = "scaled-convolution" if gated else "direct-convolution"
     for threads in (1, 2, 3):
         model = api.compile(graph, threads=threads, cache=False)
         steps = model.executable.contents.program.steps
-        assert any(" later=" in step.way for step in steps)
-        (found,) = model.run(None, feeds)
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+        assert any(kernel in step.way and " later=" in step.way for step in steps)
+        for _ in range(2):  # what is only to be read must be there the second time
+            (found,) = model.run(None, feeds)
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())

@@ -215,9 +215,10 @@ class _Assembler:
         if ahead is not None:
             params = {**params, "later": ahead[0].nbytes, "of": ahead[0].of}
         arguments = kernel.arguments(work.bound.task, self.target, params)
-        places = [self._argument(work, argument) for argument in arguments if argument.name != "later"]
-        if ahead is not None:
-            places.append(self._later(*ahead))
+        places = [
+            self._later(*ahead) if ahead is not None and argument.name == "later" else self._argument(work, argument)
+            for argument in arguments
+        ]
         for place in places:
             self._touch(place.buffer)
         number, way = self._kernel(kernel, work, params), _way(kernel, params)
