@@ -11,13 +11,13 @@ import math
 from fusewise.codegen.llvm.emit import Value
 from fusewise.codegen.llvm.floating import Floats
 
-__all__ = ["exp", "expm1", "log", "log1p", "log_parts", "reduced"]
+__all__ = ["EXP_FLOAT", "LN2_FLOAT", "exp", "expm1", "log", "log1p", "log_parts", "reduced"]
 
 # ln 2 in two parts; the first has few bits, so that n times it is exact
-_LN2_FLOAT = (0.693359375, -2.12194440e-4)
+LN2_FLOAT = (0.693359375, -2.12194440e-4)
 _LN2_DOUBLE = (0.6931471804855391, 7.440617110012397e-11)
 
-_EXP_FLOAT = (1.0, 1.0, 0.499992251, 0.166671187, 0.0418909788, 0.00831240602)  # 2^-23.2 on |r| < ln2/2
+EXP_FLOAT = (1.0, 1.0, 0.499992251, 0.166671187, 0.0418909788, 0.00831240602)  # 2^-23.2 on |r| < ln2/2
 _EXPM1_FLOAT = (0.5, 0.16666542, 0.0416662805, 0.00836671051, 0.0013946679)  # (expm1(r) - r) / r^2, 2^-26
 _EXPM1_DOUBLE = (  # likewise, 2^-61
     0.5, 0.16666666666666677, 0.0416666666666667, 0.008333333333321436, 0.0013888888888866444, 0.0001984126988667316,
@@ -30,7 +30,7 @@ def reduced(m: Floats, x: Value) -> tuple[Value, Value, Value]:
     magic = 1.5 * 2.0**m.mantissa
     shifted = m.mad(x, 1 / math.log(2), magic)
     n = m.sub(shifted, magic)
-    high, low = _LN2_DOUBLE if m.double else _LN2_FLOAT
+    high, low = _LN2_DOUBLE if m.double else LN2_FLOAT
     r = m.mad(n, -low, m.mad(n, -high, x))
     return m.bits(shifted), n, r
 
@@ -45,7 +45,7 @@ def exp(m: Floats, x: Value, halved: bool = False) -> Value:
     low, high = (-746.0, 711.0) if m.double else (-105.0, 90.0)
     x = m.limited(x, low, high)
     shifted, _, r = reduced(m, x)
-    body = m.add(_expm1_core(m, r), 1.0) if m.double else m.horner(r, _EXP_FLOAT)
+    body = m.add(_expm1_core(m, r), 1.0) if m.double else m.horner(r, EXP_FLOAT)
     # 2^n in two factors, so that neither leaves the exponent's range and a subnormal result is rounded once
     n = m.int_sub(m.int_add(shifted, 4096 - halved), _magic_bits(m))
     first = m.shift_right(n, 1)
@@ -103,7 +103,7 @@ def log_parts(m: Floats, x: Value) -> tuple[Value, Value, Value]:
 def _log_core(m: Floats, part: Value, exponent: Value) -> Value:
     """log((1 + part) 2^exponent)."""
     if not m.double:
-        high, low = _LN2_FLOAT
+        high, low = LN2_FLOAT
         curve = m.mul(m.mul(part, part), m.horner(part, _LOG_FLOAT))
         return m.mad(exponent, high, m.add(part, m.mad(exponent, low, curve)))
     high, low = _LN2_DOUBLE

@@ -11,15 +11,13 @@ import math
 import struct
 
 from fusewise.codegen.llvm.emit import Value
+from fusewise.codegen.llvm.exponential import EXP_FLOAT, LN2_FLOAT
 from fusewise.codegen.llvm.floating import Floats
 
 __all__ = ["exp_below", "exp_factors"]
 
-_LN2 = (0.693359375, -2.12194440e-4)
-"""ln 2 in two parts; the first has few bits, so that n times it is exact."""
-
 _EXP = {  # by s; on |r| < ln 2 / 2s
-    1: (1.0, 1.0, 0.499992251, 0.166671187, 0.0418909788, 0.00831240602),  # 2^-23.2
+    1: EXP_FLOAT,
     8: (1.0, 1.0, 0.50006473, 0.16666859),  # 2^-25.2
     16: (1.0, 1.0, 0.50001622, 0.16666719),  # 2^-29.2
 }
@@ -33,11 +31,10 @@ def exp_factors(m: Floats, x: Value, *, negated: bool = False, below: bool = Fal
     """a and b with e^x = a b, or e^-x with `negated`; b is 0 or nearly so where that is below 2^-125. `below`: x <= 0."""
     steps, sign = _steps(m), -1 if negated else 1
     low, high = sorted((sign * _LEAST, sign * _MOST))
-    x = m.select(m.compare("ogt", low, x), low, x)
-    x = x if below else m.select(m.compare("olt", high, x), high, x)
+    x = m.select(m.compare("ogt", low, x), low, x) if below else m.limited(x, low, high)
     shifted = m.mad(x, sign * steps / math.log(2), _MAGIC)
     n = m.sub(shifted, _MAGIC)
-    r = m.mad(n, -sign * _LN2[1] / steps, m.mad(n, -sign * _LN2[0] / steps, x))
+    r = m.mad(n, -sign * LN2_FLOAT[1] / steps, m.mad(n, -sign * LN2_FLOAT[0] / steps, x))
     # twice the polynomial and half the power, whose exponent would be too large else
     body = m.horner(r, tuple(2 * c * sign**k for k, c in enumerate(_EXP[steps])))
     if steps == 1:
