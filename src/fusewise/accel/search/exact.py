@@ -1,15 +1,16 @@
 """Exact search: the plan of least cost, proven; where the network is too wide for a proof, a good plan and a bound.
 
 The shortest path over ideals (`exact_path`) proves the optimum for networks that are nearly chains, which almost all are. It
-stops at a number of steps. Then a sampled plan is improved window by window (`exact_windows`), each solved exactly, and the bound
-is that of a linear programme (`exact_bound`), or what every plan must move at least.
+stops at a number of steps. Then a plan is composed of groups that column generation finds (`exact_compose`) and improved window by
+window (`exact_windows`), each solved exactly; the bound is that of a linear programme (`exact_bound`), or what every plan must move
+at least.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from fusewise.accel.feasible import require_feasible
 from fusewise.accel.problem import Costs
 from fusewise.accel.search.exact_atoms import atoms_of, wake_of
 from fusewise.accel.search.exact_bound import cut_bound, cuts_of
+from fusewise.accel.search.exact_compose import composed
 from fusewise.accel.search.exact_orders import cut_order, drawn_order
 from fusewise.accel.search.exact_path import Limit, LimitReached, Path, growth_of, shortest_path
 from fusewise.accel.search.exact_windows import improved
@@ -31,8 +33,12 @@ __all__ = ["STEPS", "compulsory_bound", "exact_search"]
 STEPS = 120_000
 """Groups to try before the search for a proof is given up: some seconds. No proof known needs more than 71,000."""
 
-_PROOF_SHARE, _BOUND_SHARE = 0.4, 0.55
-"""Of the seconds of a budget, the share that may go into the proof, and until when the bound must be done."""
+_PROOF_SHARE, _BOUND_SHARE, _ORDERS_SHARE, _COMPOSED_SHARE = 0.2, 0.4, 0.5, 0.85
+"""Of the seconds of a budget, the share that may go into the proof, and until when the bound, plans cut from orders, and a composed
+plan must be done."""
+
+_ORDERS, _SAMPLED_PLANS = 12, 5000
+"""Orders that are cut, and plans of a local search, to begin with."""
 
 _QUICK_PLANS = 300
 """Plans of the local search that gives something to show while the proof is under way, where no order can be cut."""
@@ -75,9 +81,47 @@ def exact_search(
     if ended:
         best = replace(best, interrupted=True)
     else:
-        left: Callable[[], bool] = lambda: limits.seconds is not None and clock.seconds >= limits.seconds  # noqa: E731
-        best = improved(costs, best, limits.plans, left, progress)
+        best = _improved(costs, best, limits, clock, progress)
     return _ended(best, bound, clock.seconds, f"{note}: the bound is {how}")
+
+
+def _improved(costs: Costs, first: Result, limits: Budget, clock: _Clock, progress: Progress | None) -> Result:
+    """A plan no worse: the best of a local search from orders that are cut, then composed of many groups, then window by window."""
+
+    def left(share: float) -> Callable[[], bool]:
+        return lambda: limits.seconds is not None and clock.seconds >= share * limits.seconds
+
+    def shown(best: Result) -> None:
+        if progress is not None:
+            progress(best.plans_evaluated, best.cost)
+
+    starts, rng = list[tuple[int, ...]](), np.random.default_rng(0)
+    try:
+        while len(starts) < _ORDERS and not left(_ORDERS_SHARE)():
+            groups = cut_order(costs, drawn_order(costs.problem, rng))
+            if groups is None:
+                break
+            starts.append(groups)
+            if progress is not None:
+                progress(len(starts), min(first.cost, *map(costs.total, starts)))
+    except KeyboardInterrupt:
+        return replace(_cheapest(costs, first, starts), interrupted=True)
+    plans = [*starts, first.groups] if starts else []
+    best = local_search(costs, Budget(_SAMPLED_PLANS), rng, progress=progress, starts=plans)
+    best = replace(_cheapest(costs, best, [first.groups]), interrupted=best.interrupted)
+    if best.interrupted:
+        return best
+    found, interrupted = composed(costs, [best.groups, *starts], left(_COMPOSED_SHARE), lambda: shown(best))
+    best = replace(_cheapest(costs, best, [] if found is None else [found]), interrupted=interrupted)
+    return best if interrupted else improved(costs, best, limits.plans, left(1.0), progress)
+
+
+def _cheapest(costs: Costs, best: Result, plans: Sequence[tuple[int, ...]]) -> Result:
+    """The cheapest of several plans."""
+    groups = min([best.groups, *plans], key=costs.total)
+    cost = costs.total(groups)
+    more = ((best.plans_evaluated, cost),) if cost < best.cost else ()
+    return replace(best, groups=groups, cost=cost, history=(*best.history, *more))
 
 
 def _ended(found: Result, bound: float, seconds: float, note: str) -> Result:

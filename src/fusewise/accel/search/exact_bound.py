@@ -34,8 +34,9 @@ _ROUNDS = 120
 _ROOTS = 250
 _BROKEN = 1e-4
 _TINY = 1e-9
+_SLOW, _LITTLE = 12, 2e-3
 """Rounds at most; operators from which rows are looked for in one of them; by what part of its right side a row must be broken to
-count; the length of an edge that is not cut."""
+count; the length of an edge that is not cut; in how many rounds the bound must grow by what part of it to go on."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ def cut_bound(cuts: Cuts, stop: Callable[[], bool], told: Callable[[float], None
     rows = csr_array((0, count))
     sides = np.zeros(0)
     lengths = np.zeros(count)
+    history: list[float] = []
     turns, quiet = -(-len(cuts.sizes) // _ROOTS), 0
     for number in range(_ROUNDS):
         new, right = _broken(cuts, lengths, range(number % turns, len(cuts.sizes), turns))
@@ -104,6 +106,9 @@ def cut_bound(cuts: Cuts, stop: Callable[[], bool], told: Callable[[float], None
         over = rows.T @ dual - cuts.prices
         best = max(best, float(sides @ dual - np.maximum(0, over).sum()))
         told(best)
+        history.append(best)
+        if len(history) > _SLOW and best - history[-_SLOW] < _LITTLE * best:
+            break
         used = (dual > 0) | (rows @ lengths - sides < 0.1)
         rows, sides = rows[used], sides[used]
     return best

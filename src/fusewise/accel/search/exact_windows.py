@@ -1,9 +1,8 @@
 """Improve a plan of a network that is too wide for one shortest path: solve windows of it exactly, one after another.
 
-The start is a local search from orders of the operators, each cut where it is best (`exact_orders`). A window is a run of
-consecutive groups of the plan. What lies before it is an ideal, and so is what lies before its end; the shortest path between the
-two is the best way to plan the operators of the window. The order of the plan is drawn anew each time, so that windows meet
-different neighbours; each window is solved with a limit of steps, and shrinks when it is too wide.
+A window is a run of consecutive groups of the plan. What lies before it is an ideal, and so is what lies before its end; the
+shortest path between the two is the best way to plan the operators of the window. The order of the plan is drawn anew each time,
+so that windows meet different neighbours; each window is solved with a limit of steps, and shrinks when it is too wide.
 """
 
 from __future__ import annotations
@@ -16,34 +15,26 @@ import numpy as np
 from fusewise.accel.bits import union_over
 from fusewise.accel.problem import Costs
 from fusewise.accel.search.exact_atoms import Atoms, atoms_of, wake_of
-from fusewise.accel.search.exact_orders import cut_order, drawn_order
 from fusewise.accel.search.exact_path import Limit, LimitReached, Path, shortest_path
-from fusewise.accel.search.local import local_search
-from fusewise.accel.search.result import Budget, Result
+from fusewise.accel.search.result import Result
 from fusewise.accel.search.run import Progress
 
 __all__ = ["improved"]
 
-_ORDERS = 12
-_SAMPLED_PLANS = 5000
 _WINDOWS = 600
 _STEPS = 10_000
 _ATOMS = 40
-"""Orders cut and plans of the local search that give the start; windows in all; groups tried in one; atoms in one at most."""
+"""Windows in all; groups tried in one; atoms in one at most."""
 
 
 def improved(
     costs: Costs, first: Result, windows: int | None, stop: Callable[[], bool], progress: Progress | None = None
 ) -> Result:
-    """A plan no worse than `first`: the best of it and a start, improved in `windows` windows or until `stop`."""
+    """A plan no worse than `first`: improved in `windows` windows or until `stop`."""
     rng = np.random.default_rng(0)
-    start = _start(costs, first, rng, stop, progress)
-    best = min(first, start, key=lambda one: one.cost)
-    if start.interrupted:
-        return replace(best, interrupted=True)
-    groups, wake = _aligned(costs, best.groups)
+    groups, wake = _aligned(costs, first.groups)
     atoms = atoms_of(costs.problem, wake)
-    cost, history, tried = costs.total(groups), list(start.history), start.plans_evaluated
+    cost, history, tried = costs.total(groups), list(first.history), first.plans_evaluated
     interrupted, most = False, float(_ATOMS)
     try:
         for _ in range(_WINDOWS if windows is None else windows):
@@ -67,29 +58,8 @@ def improved(
     ordered = costs.problem.ordered(groups)
     assert ordered is not None
     return replace(
-        best, groups=ordered, cost=cost, plans_evaluated=tried, history=tuple(history), interrupted=interrupted
+        first, groups=ordered, cost=cost, plans_evaluated=tried, history=tuple(history), interrupted=interrupted
     )
-
-
-def _start(
-    costs: Costs, first: Result, rng: np.random.Generator, stop: Callable[[], bool], progress: Progress | None
-) -> Result:
-    """A plan to begin with: a local search, from orders that are cut where it is best."""
-    starts: list[Sequence[int]] = []
-    shown: Progress = lambda tried, cost: None if progress is None else progress(tried, min(cost, first.cost))  # noqa: E731
-    try:
-        for _ in range(_ORDERS):
-            groups = cut_order(costs, drawn_order(costs.problem, rng))
-            if groups is None or stop():
-                break
-            starts.append(groups)
-            shown(len(starts), min(map(costs.total, starts)))
-    except KeyboardInterrupt:
-        best = min([first.groups, *starts], key=costs.total)
-        return replace(first, groups=tuple(best), cost=costs.total(best), interrupted=True)
-    if starts:
-        starts.append(first.groups)
-    return local_search(costs, Budget(_SAMPLED_PLANS), rng, progress=shown, starts=starts)
 
 
 def _aligned(costs: Costs, groups: Sequence[int]) -> tuple[list[int], dict[int, int]]:
