@@ -11,6 +11,8 @@ from tests.accel.search.test_exact import brute_force, random_graphs
 from tests.accel.search.test_exact_parts import SCHEMES, problem_of
 
 from fusewise.accel.bits import mask_of
+from fusewise.accel.estimate import objective_named
+from fusewise.accel.hardware import hardware_named
 from fusewise.accel.network import network_of, prepare
 from fusewise.accel.problem import Costs, Problem
 from fusewise.accel.schemes.brr import BRR
@@ -18,6 +20,7 @@ from fusewise.accel.schemes.lbdf import LBDF
 from fusewise.accel.search.exact import exact_search
 from fusewise.accel.search.exact_compose import composed
 from fusewise.accel.search.exact_orders import cut_order, drawn_order
+from fusewise.accel.search.result import Budget
 from fusewise.ir.graph import Graph
 from fusewise.zoo.catalogue import build
 
@@ -57,6 +60,16 @@ def test_nearly_the_proven_optimum_from_one_order(name: str) -> None:
     check_plan(costs, found)
     optimum = exact_search(Costs(costs.problem)).cost
     assert optimum <= costs.total(found) <= min(1.01 * optimum, costs.total(start))
+
+
+def test_what_moves_least_serves_another_objective() -> None:
+    hardware = hardware_named("edge-256k")
+    problem = Problem(pinned("deeplabv3_mobilenet_v3_large"), LBDF(), hardware.buffer_bytes)
+    costs = Costs(problem, objective_named("energy", hardware))
+    found = exact_search(costs, Budget(plans=0), steps=50)
+    check_plan(costs, found.groups)
+    assert found.lower_bound is not None and found.lower_bound <= exact_search(costs).cost <= found.cost
+    assert found.cost <= 1.01 * exact_search(costs).cost
 
 
 def test_not_for_row_tiles() -> None:

@@ -43,10 +43,10 @@ for the integer programme, and when the user interrupts."""
 def composed(
     costs: Costs, plans: Sequence[Iterable[int]], stop: Callable[[], bool], told: Callable[[], None] = lambda: None
 ) -> tuple[tuple[int, ...] | None, bool]:
-    """The best plan of the groups of `plans` and those that column generation adds until `stop`, and whether the user interrupted.
-    None where groups do not add up as it takes (`exact_parts`), without SciPy, or when none is found in time. `told` is called in
-    every round."""
-    skeleton = skeleton_of(costs.problem) if costs.in_bytes else None
+    """The plan that moves least, whatever the objective, of the groups of `plans` and those that column generation adds until
+    `stop`; and whether the user interrupted. No plan where groups do not add up as it takes (`exact_parts`), without SciPy, or when
+    none is found in time. `told` is called in every round."""
+    skeleton = skeleton_of(costs.problem)
     if skeleton is None or not plans:
         return None, False
     pool, interrupted = _Pool(costs, skeleton), False
