@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.accel.literal import buffer_elements, moved_elements
 from tests.accel.optimum import optimum
@@ -14,7 +14,7 @@ from tests.accel.pinned import NAMES, OPTIMA, pinned, random_group
 from fusewise.accel.bits import bits_of, mask_of
 from fusewise.accel.network import Network
 from fusewise.accel.problem import Costs, Problem
-from fusewise.accel.schemes.lbdf import LBDF
+from fusewise.accel.schemes.lbdf import LBDF, lags
 
 KIB = 1024
 PUBLISHED = LBDF(waiting="ceiling")
@@ -144,8 +144,10 @@ def test_splitting_never_saves_traffic(name: str, seed: int) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(("mobilenet_v2", "resnet50", "efficientnet_b3", "squeezenet1_1")), st.integers(0, 1 << 30))
+@example("resnet50", 498863671)
 def test_a_larger_group_needs_more(name: str, seed: int) -> None:
-    """At pixel granularity a node more never needs less buffer (on networks without dilation and Resize)."""
+    """At pixel granularity a node more never needs less buffer (on networks without dilation and Resize), unless it delays others:
+    what waited for them then waits less."""
     network = pinned(name)
     inner = random_group(network, random.Random(seed), 12)
     outer = inner
@@ -154,7 +156,9 @@ def test_a_larger_group_needs_more(name: str, seed: int) -> None:
         if network.neighbours[node] & inner and network.is_convex(grown):
             outer = grown
             break
-    assert LBDF().buffer_bytes(network, outer) >= LBDF().buffer_bytes(network, inner)
+    before, after = lags(network, inner), lags(network, outer)
+    if all(old[v] == new[v] for old, new in zip(before, after, strict=True) for v in bits_of(inner)):
+        assert LBDF().buffer_bytes(network, outer) >= LBDF().buffer_bytes(network, inner)
 
 
 def test_what_traffic_counts() -> None:

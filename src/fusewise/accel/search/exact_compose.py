@@ -28,16 +28,16 @@ __all__ = ["composed"]
 _SETS = 4000
 _EACH = 8
 _LAG = 0.6
-_QUIET = 15
+_ROUNDS, _QUIET = 50, 15
 _FORGET = 0.8
 _FEW = 40
 _KEPT, _MOST = 2500, 4000
 _FEWER = 4
 _CHOICE_SECONDS, _LAST_SECONDS = 15.0, 3.0
 """Sets of hubs from one first hub at most; groups from one first hub that may join in a round, four times as many where fewer than
-`_FEW` join; the share of the last prices in the next; rounds without gain after which it ends; what remains in a round of how much
-a set promised too much; groups kept when there are more than so many; how often a group that does not fit is made smaller; seconds
-for the integer programme, and when the user interrupts."""
+`_FEW` join; the share of the last prices in the next; rounds in all, and without gain, after which it ends; what remains in a
+round of how much a set promised too much; groups kept when there are more than so many; how often a group that does not fit is
+made smaller; seconds for the integer programme, and when the user interrupts."""
 
 
 def composed(
@@ -76,7 +76,9 @@ def _fill(
 ) -> None:
     """Add groups until none pays, the programme has not gained for long, or `stop`; from these prices on."""
     best, quiet = math.inf, 0
-    while not stop() and quiet < _QUIET:
+    for _ in range(_ROUNDS):
+        if stop() or quiet == _QUIET:
+            break
         told()
         found = pool.solved()
         if found is None:
