@@ -71,6 +71,11 @@ class Problem:
         return group >> (group & -group).bit_length() - 1, *(likes[v] for v in bits_of(group))
 
     @property
+    def room(self) -> int:
+        """Elements that the buffer holds: a group fits strictly within the capacity."""
+        return (self.capacity - 1) * 8 // self.scheme.bits
+
+    @property
     def fuseable(self) -> int:
         """Operators that a plan must cover, as bits."""
         return self.network.everything & ~self.excluded

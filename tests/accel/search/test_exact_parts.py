@@ -71,7 +71,7 @@ def best_of_all(skeleton: Skeleton, sets: HubSets, prices: np.ndarray) -> float:
     least, bare, priced = pricing.least(prices), pricing.bare(prices), pricing.pieces(prices)
     best = 0.0
     for row in range(len(sets.sets)):
-        column = pricing.best(row, float(bare[row]), priced, skeleton.room)
+        column = pricing.best(row, float(bare[row]), priced, skeleton.problem.room)
         assert column is not None and least[row] <= column.reduced + 1e-3
         need, moved = skeleton.of(column.atoms)
         assert need >= column.need and moved == column.moved

@@ -74,9 +74,12 @@ def cuts_of(problem: Problem) -> Cuts | None:
         prices.append(tensor.elements * (1 if written else 2))
     if not prices:
         return None
-    room = (problem.capacity - 1) * 8 // scheme.bits
     return Cuts(
-        np.array([sizes[v] for v in number], float), np.array(prices, float), np.array(ends), np.array(between), room
+        np.array([sizes[v] for v in number], float),
+        np.array(prices, float),
+        np.array(ends),
+        np.array(between),
+        problem.room,
     )
 
 

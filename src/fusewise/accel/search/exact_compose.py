@@ -165,7 +165,7 @@ class _Pool:
     def fitting(self, row: int, within: Callable[[int], Column | None]) -> Column | None:
         """A group that saves something and fits: while it does not, the best one for less room. The next time that comes first,
         a little more given back."""
-        problem, most = self.costs.problem, self.skeleton.room
+        problem, most = self.costs.problem, self.costs.problem.room
         room, large, found = self.rooms.get(row, most), most + 1, None
         for _ in range(_FEWER):
             column = within(room)

@@ -50,7 +50,7 @@ class HubSets:
 def hub_sets(skeleton: Skeleton, most: int, stop: Callable[[], bool]) -> HubSets:
     """The sets of hubs, at most so many from each first hub."""
     found: list[tuple[int, int, int, int]] = []
-    atoms, near, room, hubs = skeleton.atoms, skeleton.near, skeleton.room, mask_of(skeleton.hubs)
+    atoms, near, room, hubs = skeleton.atoms, skeleton.near, skeleton.problem.room, mask_of(skeleton.hubs)
     ruled = 0
     for root in skeleton.hubs:
         need, moved = skeleton.of(1 << root)
@@ -143,7 +143,7 @@ class Pricing:
                 for sides in (behind, before)
             ]
             vector = np.concatenate([inner, *ends])
-            found = np.maximum(found, self._table @ vector - shadow * (self._skeleton.room - sets.needs))
+            found = np.maximum(found, self._table @ vector - shadow * (self._skeleton.problem.room - sets.needs))
         result: np.ndarray = found + sets.moved - self._spared
         return result
 

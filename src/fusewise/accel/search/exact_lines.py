@@ -9,12 +9,12 @@ group is too large as well. The traffic is exact.
 from __future__ import annotations
 
 from fusewise.accel.bits import bits_of
-from fusewise.accel.network import Operator, Read
+from fusewise.accel.network import Network, Operator, Read
 from fusewise.accel.problem import Problem
 from fusewise.accel.schemes.lbdf import LBDF
 from fusewise.accel.search.exact_traffic import TrafficGrowth
 
-__all__ = ["LineGrowth"]
+__all__ = ["LineGrowth", "own_of"]
 
 
 class LineGrowth:
@@ -30,10 +30,7 @@ class LineGrowth:
         network = self._network = problem.network
         self._scheme = scheme
         self._traffic = TrafficGrowth(problem, network_io=scheme.network_io, excluded_traffic=scheme.excluded_traffic)
-        self._own = tuple(
-            op.form.weights + (network.tensors[op.writes[0]].channels if op.form.kind == "global_pool" else 0)
-            for op in network.operators
-        )
+        self._own = own_of(network)
         self._window = tuple(
             tuple((read.tensor, self._held(read, read.lag_rows, read.lag_columns)) for read in op.reads)
             for op in network.operators
@@ -114,6 +111,14 @@ class LineGrowth:
         """Elements held of a tensor when its consumer trails it by so many units."""
         network = self._network
         return network.tensors[read.tensor].channels * self._scheme.waiting_pixels(network, read, rows, columns)
+
+
+def own_of(network: Network) -> tuple[int, ...]:
+    """Elements that each operator holds whatever it reads: weights, and what a global pool sums up in."""
+    return tuple(
+        op.form.weights + (network.tensors[op.writes[0]].channels if op.form.kind == "global_pool" else 0)
+        for op in network.operators
+    )
 
 
 def _first(mask: int) -> int:

@@ -19,6 +19,7 @@ from fusewise.accel.bits import bits_of, lowest
 from fusewise.accel.problem import Problem
 from fusewise.accel.schemes.lbdf import LBDF
 from fusewise.accel.search.exact_atoms import Atoms, atoms_of, wake_of
+from fusewise.accel.search.exact_lines import own_of
 
 __all__ = ["Chain", "Parts", "Piece", "Skeleton", "skeleton_of"]
 
@@ -28,7 +29,7 @@ class Parts:
     kept."""
 
     def __init__(self, problem: Problem, scheme: LBDF) -> None:
-        self._problem, self.scheme = problem, scheme
+        self._problem, self._scheme = problem, scheme
         network = problem.network
         others = network.everything if scheme.excluded_traffic else ~problem.excluded
         self._counted = tuple(tensor.consumers & others for tensor in network.tensors)
@@ -38,10 +39,7 @@ class Parts:
         )
         self._known: list[dict[int, tuple[int, int]]] = [{} for _ in network.tensors]
         self.weights = tuple(operator.form.weights for operator in network.operators)
-        self.own = tuple(
-            weights + (network.tensors[operator.writes[0]].channels if operator.form.kind == "global_pool" else 0)
-            for weights, operator in zip(self.weights, network.operators, strict=True)
-        )
+        self.own = own_of(network)
 
     def of(self, group: int) -> tuple[int, int]:
         """Elements that a convex set of operators needs at least, and that it moves."""
@@ -75,7 +73,7 @@ class Parts:
         known, key = self._known[number], readers << 1 | inside
         found = known.get(key)
         if found is None:
-            found = known[key] = self.held(number, readers), self._moved(number, readers, bool(inside))
+            found = known[key] = self.held(number, readers), self.moved(number, readers, bool(inside))
         return found
 
     def held(self, number: int, readers: int) -> int:
@@ -86,7 +84,7 @@ class Parts:
         for v in bits_of(readers):
             rows, columns = farthest[v]
             read = next(read for read in network.operators[v].reads if read.tensor == number)
-            found = max(found, self.scheme.waiting_pixels(network, read, rows, columns))
+            found = max(found, self._scheme.waiting_pixels(network, read, rows, columns))
         return found * tensor.channels
 
     def _behind(self, number: int, readers: int) -> dict[int, tuple[int, int]]:
@@ -110,9 +108,9 @@ class Parts:
                 found[v] = rows, columns
         return found
 
-    def _moved(self, number: int, readers: int, inside: bool) -> int:
+    def moved(self, number: int, readers: int, inside: bool) -> int:
         """Elements of a tensor that a group with these readers, and its producer or not, reads or writes."""
-        problem, scheme = self._problem, self.scheme
+        problem, scheme = self._problem, self._scheme
         tensor = problem.network.tensors[number]
         if inside:
             kept = tensor.is_output and scheme.network_io
@@ -158,11 +156,6 @@ class Skeleton:
     near: tuple[int, ...]
     chains: tuple[Chain, ...]
 
-    @property
-    def room(self) -> int:
-        """Elements that the buffer holds."""
-        return (self.problem.capacity - 1) * 8 // self.problem.scheme.bits
-
     def of(self, atoms: int) -> tuple[int, int]:
         """Elements that a convex set of atoms needs at least, but for what runs in a wake, and moves."""
         return self.more(0, atoms)
@@ -184,9 +177,8 @@ class Skeleton:
             if other.tensor == chain.tensor:
                 links |= 1 << other.links[0]
         others = readers & ~links & ~(1 << chain.first)
-        scheme, barred = self.parts.scheme, bool(others & self.atoms.barred)
-        beyond = (tensor.is_output and scheme.network_io) or (barred and scheme.excluded_traffic)
-        return others & ~self.atoms.barred, beyond
+        written = self.parts.moved(chain.tensor, tensor.consumers & self.problem.fuseable, True)
+        return others & ~self.atoms.barred, bool(written)
 
 
 def skeleton_of(problem: Problem) -> Skeleton | None:
@@ -232,7 +224,7 @@ def _chain(
     problem: Problem, atoms: Atoms, parts: Parts, first: int, last: int, links: list[tuple[int, int, int]]
 ) -> Chain:
     """A chain with its pieces."""
-    tensors, room = problem.network.tensors, (problem.capacity - 1) * 8 // problem.scheme.bits
+    tensors, room = problem.network.tensors, problem.room
     end = tensors[links[-1][2]].elements
     steps = [(_alone(problem, atoms, parts, atom), _weights(atoms, parts, atom)) for atom, _, _ in links]
     behind = [
