@@ -1,6 +1,7 @@
 """Architecture-aware passes: models in three frameworks' styles under different lists of passes (Verma et al., CF 2022).
 
-    python -m benchmarks.passes [NAME[@STYLE] ...] [--styles pytorch,tensorflow,mxnet] [--search SECONDS] [--no-measure] [--json F]
+    python -m benchmarks.passes [NAME[@STYLE] ...] [--styles pytorch,tensorflow,mxnet] [--search SECONDS [--approximate]]
+        [--no-measure] [--json F]
     python -m benchmarks.passes --table FILE     # what --json wrote, as the tables of docs/passes.md
     python -m benchmarks.passes --enabling       # derive select/enabling.toml again, by running every pass
     python -m benchmarks.passes --agreement      # relevant passes beside the table made by hand
@@ -63,7 +64,8 @@ def outcomes_of(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, Ou
     pipelines |= {"relevance": found.pipeline, "default": DEFAULT}
     record: dict[str, Any] = {}
     if options.search:
-        outcome, record = searched(graph, found, "latency", seconds=options.search, threads=options.threads)
+        allowed = {"threads": options.threads, "approximate": options.approximate}
+        outcome, record = searched(graph, found, "latency", seconds=options.search, **allowed)
         pipelines["searched"] = outcome.effective if record["chosen"] == "searched" else DEFAULT
     made: dict[str, Outcome] = {}
     for _ in range(5):  # in turn; the quickest counts
@@ -214,7 +216,8 @@ def won(row: dict[str, Any] | None) -> str:
         return ""
     search = row["search"]
     if search["chosen"] == "searched":
-        return f"{search['speedup']:.3f}, at least {search['at_least']:.3f}"
+        apart = f"; answers {search['difference']:.2%} apart" if "difference" in search else ""
+        return f"{search['speedup']:.3f}, at least {search['at_least']:.3f}{apart}"
     return f"the default stays ({search['speedup']:.3f})" if "rounds" in search else "the default stays"
 
 
@@ -279,6 +282,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"zoo models; by default {', '.join(NETWORKS)}")
     parser.add_argument("--styles", default=",".join(STYLES))
     parser.add_argument("--search", type=float, default=0.0, metavar="SECONDS", help="search for an order, so long")
+    parser.add_argument("--approximate", action="store_true", help="the search may use passes that change answers")
     parser.add_argument("--no-measure", dest="measure", action="store_false", help="pass times and graphs only")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--runs", type=int, default=12)

@@ -171,3 +171,23 @@ def test_a_measured_search_keeps_the_default_unless_another_is_better(small: Gra
         assert outcome.key == run_pipeline(DEFAULT, small).key
     else:
         assert record["speedup"] >= record["at_least"] > 1
+
+
+def test_an_order_with_approximations_says_how_far_its_answers_are() -> None:
+    b = GraphBuilder()
+    x, rng = b.input("x", (1, 512)), np.random.default_rng(0)
+    for step in range(4):  # reading the weights is all the work, and half of it in bfloat16
+        x = b.op("MatMul", x, b.constant(rng.normal(size=(512, 512)).astype(np.float32), f"w{step}"))
+    graph = b.finish(x)
+    settings: dict[str, Any] = {"seconds": 1e6, "budget": 12, "threads": 1}
+    outcome, record = searched(graph, selection(graph), "estimate", approximate=True, **settings)
+    assert "ToMixedPrecision" in outcome.effective.passes, record
+    feeds = random_feeds(graph)
+    kept = api.compile(graph, threads=1, cache=False).run(None, feeds)[0]
+    found = api.compile(outcome.graph, threads=1, cache=False).run(None, feeds)[0]
+    apart = np.abs(found - kept).max() / np.abs(kept).max()
+    assert 1e-5 < apart < 0.02
+    np.testing.assert_allclose(record["difference"], apart, rtol=1e-3)
+    _, exact = searched(graph, selection(graph), "estimate", **settings)
+    assert exact["chosen"] == "default"
+    assert "difference" not in exact

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fusewise.bench.accuracy import worst_error
 from fusewise.bench.inputs import random_feeds
 from fusewise.bench.ranking import Verdict, contest, program_opener
 from fusewise.bench.timing import Budget, race
@@ -325,8 +326,9 @@ def searched(
     """A better order for an objective, and the record of the search.
 
     Sequences of the relevant passes are tried; what the default does is the one to beat, and stays unless another wins a duel
-    (`bench.ranking`), or is better by 3 % where nothing is timed. `state` is a JSON file that keeps what was tried, to go on
-    from. `cache` keeps kernels.
+    (`bench.ranking`), or is better by 3 % where nothing is timed. Of one that takes approximations the record has the `difference`
+    of its answers: to the largest value of the default's, on one random input. `state` is a JSON file that keeps what was tried, to
+    go on from. `cache` keeps kernels.
     """
     wanted = objective_named(objective)
     default = _run_here(replace(DEFAULT, approximate=approximate), graph, exact=exact)
@@ -344,10 +346,13 @@ def searched(
         if state is not None:
             write_text(state, json.dumps({**header, "tried": [_plain(one) for one in tried]}))
 
+    names = [name for name in start.relevant if approximate or not step_named(name).asked]
     found = search_orders(
         graph,
         starts,
-        [name for name in start.relevant if approximate or not step_named(name).asked],
+        sorted(
+            names, key=lambda name: not step_named(name).asked
+        ),  # approximations first: they were allowed for a reason
         price,
         seed=seed,
         seconds=seconds,
@@ -408,7 +413,16 @@ def _chosen(
     else:
         record["speedup"] = first / found.cost if found.cost else 1.0
         good = record["speedup"] > 1 / (1 - _MARGIN)
+    if good and any(step_named(name).asked for name in best.effective.passes):
+        record["difference"] = _difference(default, best, threads, seed)
     return (best if good else default), record | {"chosen": "searched" if good else "default"}
+
+
+def _difference(default: Outcome, other: Outcome, threads: int | None, seed: int) -> float:
+    """How far the answers of another outcome are from the default's on a random input (`bench.accuracy.relative_error`)."""
+    feeds = random_feeds(default.graph, seed)
+    found, expected = (executable_of(outcome, threads=threads).run(None, feeds) for outcome in (other, default))
+    return worst_error(found, expected)
 
 
 def _race(outcomes: Sequence[Outcome], threads: int | None, seed: int) -> list[float]:

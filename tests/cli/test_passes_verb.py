@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from onnx import helper
 
@@ -71,6 +72,18 @@ def test_a_search(fusewise, model, tmp_path):
 )
 def test_what_a_choice_rests_on(search, told):
     assert _verdict(search) == told
+
+
+def test_what_approximations_do_to_the_answers(fusewise, write, tmp_path):
+    weights = np.random.default_rng(0).normal(size=(512, 512)).astype(np.float32)
+    path = write(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": (1, [1, 512])}, {"y": (1, [1, 512])}, {"w": weights}
+    )
+    search = ("--search", 1, "--objective", "estimate", "--no-measure", "--approximate")
+    ended = fusewise("passes", path, *search, "-o", tmp_path / "order.toml")
+    assert ended.status == 0, ended.err
+    assert "differ from the default's by at most" in " ".join(ended.out.split())
+    assert "difference = 0.0" in (tmp_path / "order.toml").read_text()
 
 
 def test_batches(fusewise, write, model):

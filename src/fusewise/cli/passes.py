@@ -174,7 +174,7 @@ def _save(output: Path, found: Selection, model: str) -> None:
     from fusewise.select.pipeline_file import write_pipeline
 
     about: dict[str, str | int | float] = {"model": model, "family": found.classification.family}
-    for key in ("objective", "unit", "cost_default", "cost_best", "chosen", "speedup"):
+    for key in ("objective", "unit", "cost_default", "cost_best", "chosen", "speedup", "difference"):
         if key in found.search:
             about[key] = found.search[key]
     write_pipeline(output, found.pipeline, about)
@@ -277,7 +277,17 @@ def _searched(search: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         ("search", f"{tried}; {costs}"),
         ("chosen", _verdict(search)),
+        *([("answers", told)] if (told := _difference(search)) else []),
     ]
+
+
+def _difference(search: Mapping[str, Any]) -> str:
+    """What approximations, where the order takes any, do to the answers."""
+    if "difference" not in search:
+        return ""
+    return (
+        f"differ from the default's by at most {search['difference']:.2%} of their largest value, on one random input"
+    )
 
 
 def _verdict(search: Mapping[str, Any]) -> str:
