@@ -78,40 +78,47 @@ def load(objects: Sequence[bytes], symbols: Sequence[str], *, keep: bool = False
 
 @dataclass(frozen=True)
 class Level:
-    """An optimisation pipeline: `passes` gives LLVM's pass manager and builder, `codegen` the effort of its back end (0 to 3)."""
+    """An optimisation pipeline: `passes` runs on a module for a machine, `codegen` is the effort of LLVM's back end (0 to 3)."""
 
-    passes: Callable[[Any], tuple[Any, Any]]
+    passes: Callable[[Any, Any], None]
     codegen: int
 
 
-def _speed_two(machine: Any) -> tuple[Any, Any]:
-    """LLVM's -O2 for scalar code."""
+def _simplified(module: Any, machine: Any) -> None:
+    """What -O1 does to every function by itself, after functions that ask for it are inlined.
+
+    Code as it is generated leaves nothing for the rest of -O1 and -O2: models run as fast, and LLVM takes two thirds of the time.
+    """
     import llvmlite.binding as llvm
 
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options = llvm.create_pipeline_tuning_options(speed_level=1)
     options.loop_vectorization = options.slp_vectorization = False
     options.loop_unrolling = options.loop_interleaving = False
     builder = llvm.create_pass_builder(machine, options)
-    return builder.getModulePassManager(), builder
+    _chosen("always_inliner")(module, machine)
+    manager = builder.getFunctionPassManager()
+    for function in module.functions:
+        if not function.is_declaration:
+            manager.run(function, builder)
 
 
-def _chosen(*names: str) -> Callable[[Any], tuple[Any, Any]]:
+def _chosen(*names: str) -> Callable[[Any, Any], None]:
     """One round of the passes called `names`."""
 
-    def passes(machine: Any) -> tuple[Any, Any]:
+    def passes(module: Any, machine: Any) -> None:
         import llvmlite.binding as llvm
 
         manager = llvm.create_new_module_pass_manager()
         for name in names:
             getattr(manager, f"add_{name}_pass")()
-        return manager, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
+        manager.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2)))
 
     return passes
 
 
 LEVELS: Mapping[str, Level] = MappingProxyType(
     {
-        "full": Level(_speed_two, codegen=2),
+        "full": Level(_simplified, codegen=2),
         "light": Level(
             _chosen(
                 "sroa", "instruction_combine", "new_gvn", "dead_store_elimination", "simplify_cfg", "aggressive_dce"
@@ -121,7 +128,7 @@ LEVELS: Mapping[str, Level] = MappingProxyType(
         "quick": Level(_chosen(), codegen=0),
     }
 )
-"""Pipelines by name. `light` takes about a third of the passes' time of `full`; `quick` is for code that waits, not computes."""
+"""Pipelines by name. `light` takes about two thirds of the passes' time of `full`; `quick` is for code that waits, not computes."""
 
 
 def _optimized(ir_text: str, target: Target, level: str) -> Any:
@@ -135,8 +142,7 @@ def _optimized(ir_text: str, target: Target, level: str) -> Any:
         raise FusewiseError(f"generated code is not valid LLVM IR: {str(error).strip()}") from error
     module.triple = target.triple
     module.data_layout = str(machine.target_data)
-    manager, builder = LEVELS[level].passes(machine)
-    manager.run(module, builder)
+    LEVELS[level].passes(module, machine)
     return module
 
 
