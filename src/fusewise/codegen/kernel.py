@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from fusewise.codegen.strips import Sharing
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.lower.program import Packing
 from fusewise.lower.task import Reason, Task
 
-__all__ = ["Argument", "Kernel", "Params"]
+__all__ = ["Argument", "Kernel", "Params", "working_memory"]
 
 Params = Mapping[str, int | str | bool]
 
@@ -27,6 +27,11 @@ class Argument:
     packing: Packing | None = None
     nbytes: int = 0
     per_worker: bool = False
+
+
+def working_memory(nbytes: int) -> Argument:
+    """Scratch memory for each worker, in whole cache lines of its own."""
+    return Argument("scratch", nbytes=max(1, -(-nbytes // LINE_BYTES)) * LINE_BYTES, per_worker=True)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["TARGETS", "Target"]
+__all__ = ["LINE_BYTES", "TARGETS", "Target"]
+
+LINE_BYTES = 64
+"""Bytes of a cache line, on every processor that code is generated for."""
 
 
 @dataclass(frozen=True)

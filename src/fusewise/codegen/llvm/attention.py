@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fusewise.codegen.kernel import Argument, Kernel, Params
+from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
 from fusewise.codegen.llvm.attention_rows import Strip, exponentials, masked
 from fusewise.codegen.llvm.attention_shape import AttentionShape, understand
 from fusewise.codegen.llvm.emit import Function, Int, Value
@@ -110,7 +110,7 @@ def _plan(s: AttentionShape, target: Target, params: Params) -> _Plan:
 
 def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
     nbytes = 4 * _plan(_shape(task), target, params).parts[-1]
-    return operand_arguments(task, [Argument("scratch", nbytes=nbytes, per_worker=True)])
+    return operand_arguments(task, [working_memory(nbytes)])
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fusewise.codegen.kernel import Argument, Kernel, Params
+from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Module, Value
 from fusewise.codegen.llvm.gemm_entry import enter, scratch_of
 from fusewise.codegen.llvm.loops import free_axes
 from fusewise.codegen.llvm.memory import access_of
 from fusewise.codegen.llvm.nest import emit_nest, share, unsupported
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, DType
 from fusewise.lower.index import Linear, Simplifier
 from fusewise.lower.task import ACC, Operand, Reason, Store, Task
@@ -77,12 +77,13 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
     blend = _found(task, target)
     assert blend is not None
     nbytes = blend.slots * _row_bytes(task, blend)
-    return (*(Argument(operand.name) for operand in task.operands), Argument("scratch", nbytes=nbytes, per_worker=True))
+    return (*(Argument(operand.name) for operand in task.operands), working_memory(nbytes))
 
 
 def _row_bytes(task: Task, blend: _Blend) -> int:
     """Bytes from slot to slot: whole cache lines."""
-    return -(-math.prod(task.extents[k] for k in blend.inner) * blend.dtype.itemsize // 64) * 64
+    row = math.prod(task.extents[k] for k in blend.inner) * blend.dtype.itemsize
+    return -(-row // LINE_BYTES) * LINE_BYTES
 
 
 # --- what is blended ------------------------------------------------------------------------------------------------------

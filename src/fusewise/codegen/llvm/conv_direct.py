@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fusewise.codegen.kernel import Argument, Params
+from fusewise.codegen.kernel import Argument, Params, working_memory
 from fusewise.codegen.llvm.conv_shape import Convolution
 from fusewise.codegen.llvm.conv_strip import Strip, emit_strip, existing_taps, joined_levels, strip_of
 from fusewise.codegen.llvm.elements import Elements
@@ -235,7 +235,7 @@ def direct_arguments(
     extra = [Argument(d.shape.weight.operand.name, packed(d.shape.weight, name, pack, data))]
     if d.strip is not None:
         nbytes = d.strip.elements(int(params["tiles"]) * tile.rows) * d.shape.dtype.itemsize
-        extra.append(Argument("scratch", nbytes=max(64, -(-nbytes // 64) * 64), per_worker=True))
+        extra.append(working_memory(nbytes))
     if "later" in params:
         extra.append(Argument("later"))
     return operand_arguments(task, extra)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fusewise.codegen.kernel import Argument, Kernel, Params
+from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
 from fusewise.codegen.llvm.conv_direct import (
     Direct,
     Line,
@@ -133,8 +133,8 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
     name = f"pairs of channels in panels {tile.vectors}x{tile.lanes} groups {d.shape.groups}/{d.side_by_side}"
     assert d.strip is not None
     nbytes = d.strip.elements(int(params["tiles"]) * tile.rows) * 4
-    scratch = Argument("scratch", nbytes=max(64, -(-nbytes // 64) * 64), per_worker=True)
-    return operand_arguments(task, [Argument(d.shape.weight.operand.name, packed(d.shape.weight, name, pack)), scratch])
+    weight = Argument(d.shape.weight.operand.name, packed(d.shape.weight, name, pack))
+    return operand_arguments(task, [weight, working_memory(nbytes)])
 
 
 def _build(task: Task, target: Target, params: Params, symbol: str) -> str:

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fusewise.codegen.kernel import Argument, Kernel, Params
+from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
 from fusewise.codegen.llvm.conv_direct import Direct, direct_of, emit_direct, matrices, padded_rows, within_cache
 from fusewise.codegen.llvm.conv_integer import Rows, in_lanes, line_of, rows_of
 from fusewise.codegen.llvm.conv_shape import Convolution, integer_convolution_of
@@ -172,7 +172,7 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
     extra = [Argument(d.shape.weight.operand.name, packed(d.shape.weight, name, pack))]
     if d.strip is not None:
         nbytes = d.strip.elements(int(params["tiles"]) * tile.rows) * 4
-        extra.append(Argument("scratch", nbytes=max(64, -(-nbytes // 64) * 64), per_worker=True))
+        extra.append(working_memory(nbytes))
     return operand_arguments(task, extra)
 
 

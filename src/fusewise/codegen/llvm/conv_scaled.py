@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fusewise.codegen.kernel import Argument, Kernel, Params
+from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
 from fusewise.codegen.llvm.conv_direct import (
     Direct,
     direct_arguments,
@@ -104,7 +104,7 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
         d, task, params, lambda weight: matrices(weight, d.shape, d.side_by_side), "convolution", axes
     )
     nbytes = repacked_elements(d.product, tile_of(params)) * 4
-    return (*given, Argument("scratch", nbytes=-(-nbytes // 64) * 64, per_worker=True))
+    return (*given, working_memory(nbytes))
 
 
 def _build(task: Task, target: Target, params: Params, symbol: str) -> str:

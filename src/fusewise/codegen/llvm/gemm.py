@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fusewise.codegen.kernel import Argument, Kernel, Params
+from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of, widened
 from fusewise.codegen.llvm.gemm_finish import Finish, finisher, is_heavy, joined_axis, reads
@@ -257,9 +257,7 @@ def _arguments(m: MatrixProduct, task: Task, params: Params) -> tuple[Argument, 
         extra.append(Argument("scratch", nbytes=m.product.kept(tile) * size))
     if params["right"] == "repacked":
         size = 8 if tile.element == "double" else 4
-        extra.append(
-            Argument("scratch", nbytes=-(-repacked_elements(m.product, tile) * size // 64) * 64, per_worker=True)
-        )
+        extra.append(working_memory(repacked_elements(m.product, tile) * size))
     if "later" in params:
         extra.append(Argument("later"))
     return operand_arguments(task, extra)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_share import share
-from fusewise.codegen.llvm.gemm_tile import LINE, Ahead, Tile
-from fusewise.codegen.target import Target
+from fusewise.codegen.llvm.gemm_tile import Ahead, Tile
+from fusewise.codegen.target import LINE_BYTES, Target
 
 __all__ = ["Later", "later_of", "next_panel", "next_panel_is_fetched"]
 
@@ -46,12 +46,12 @@ class Later:
 
     def ahead(self, f: Function, number: Int, depth: int) -> Ahead:
         """What tile `number`, of so many steps, fetches, and perhaps a little of what the next one does."""
-        start = f.at(self.start, f.mul(f.sub(number, self.first), self.lines * LINE), "i8")
-        return Ahead(start, 2 ** max(2, math.ceil(math.log2(self.lines * LINE / depth))), 2)
+        start = f.at(self.start, f.mul(f.sub(number, self.first), self.lines * LINE_BYTES), "i8")
+        return Ahead(start, 2 ** max(2, math.ceil(math.log2(self.lines * LINE_BYTES / depth))), 2)
 
 
 def later_of(f: Function, worker: Value, workers: Value, start: Value, params: Params, tiles: int) -> Later:
     """A worker's part of what all tiles together are to fetch from `start` on, see `Kernel.cycles`."""
     first, _ = share(f, worker, workers, tiles)
     begin, _ = share(f, worker, workers, int(params["of"]))
-    return Later(f.at(start, begin, "i8"), first, -(-int(params["later"]) // (LINE * tiles)))
+    return Later(f.at(start, begin, "i8"), first, -(-int(params["later"]) // (LINE_BYTES * tiles)))

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.pairs import add_bfloat_products, pair_products
 from fusewise.codegen.llvm.registers import memory_type, widen
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.ir.dtypes import FLOAT32, DType
 
 __all__ = ["Ahead", "Level", "Panel", "Tile", "accumulate", "favourite_tiles", "lanes_for", "multiply_add", "widths"]
@@ -51,9 +51,6 @@ Measured without columns to save: 10 to 17 % for tiles of one whole vector, up t
 CHAIN = 512
 """Longest run of additions into one accumulator. Rounding grows with the length of the chain, so a longer reduction is cut
 into runs of about this many steps whose results are added up in memory, which costs about one part in a hundred."""
-
-LINE = 64
-"""Bytes of a cache line."""
 
 MAX_VECTORS = 8
 """Widest tile, in vectors: beyond this a single row gains nothing."""
@@ -343,7 +340,7 @@ def _fetch(n: _Reduction, position: Int, steps: int) -> None:
     """Ask for what these steps are to fetch, a cache line at a time."""
     for ahead in n.ahead:
         start = n.f.at(ahead.start, n.f.mul(position, ahead.step), "i8")
-        for line in range(0, steps * ahead.step, LINE):
+        for line in range(0, steps * ahead.step, LINE_BYTES):
             n.f.prefetch(n.f.at(start, line, "i8"), ahead.locality)
 
 

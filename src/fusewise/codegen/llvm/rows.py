@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from fusewise.codegen.kernel import Argument, Kernel, Params
+from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
 from fusewise.codegen.llvm import mathfn
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
@@ -101,8 +101,8 @@ def _accepts_softmax(task: Task, target: Target) -> Reason | None:
 
 
 def _softmax_arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
-    nbytes = -(-task.extents[_axis(task)] * _element(task).dtype.itemsize // 64) * 64
-    return (*_arguments(task, target, params), Argument("scratch", nbytes=nbytes, per_worker=True))
+    nbytes = task.extents[_axis(task)] * _element(task).dtype.itemsize
+    return (*_arguments(task, target, params), working_memory(nbytes))
 
 
 def _build_softmax(task: Task, target: Target, params: Params, symbol: str) -> str:

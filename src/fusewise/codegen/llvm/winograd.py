@@ -31,7 +31,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fusewise.codegen.kernel import Argument, Kernel, Params
+from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
 from fusewise.codegen.llvm.conv_shape import convolution_of
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of
@@ -46,7 +46,7 @@ from fusewise.codegen.llvm.winograd_plan import Plan, Planes, plan_of, planes_of
 from fusewise.codegen.llvm.winograd_stage import emit_staged_tile
 from fusewise.codegen.llvm.winograd_transform import Arithmetic, emit_filter, emit_sides
 from fusewise.codegen.packing import packed, panels, panels_of
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from fusewise.lower.task import Reason, Task
 
@@ -54,9 +54,6 @@ __all__ = ["WINOGRAD", "applies"]
 
 FETCHED_AHEAD = 8
 """Input channels ahead of the one whose filters are transformed that filters are fetched from memory."""
-
-LINE = 64
-"""Bytes of a cache line."""
 
 LEAST_CHANNELS = 8
 """Fewer channels on either side, and the transforms cost more than the products save."""
@@ -167,7 +164,7 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
         task,
         [
             Argument(weight.operand.name, packed(weight, recipe, pack, data)),
-            Argument("scratch", nbytes=-(-plan.scratch * 4 // 64) * 64, per_worker=True),
+            working_memory(plan.scratch * 4),
         ],
     )
 
@@ -302,7 +299,7 @@ def _taps(s: _Strip, panel: Int, channel: Int) -> Value:
 def _fetch(s: _Strip, first: Value, lines: int) -> None:
     """Fetch so many cache lines."""
     for line in range(lines):
-        s.f.prefetch(s.f.at(first, line * LINE // 4))
+        s.f.prefetch(s.f.at(first, line * LINE_BYTES // 4))
 
 
 def _filters(s: _Strip, panel: Int, beside: Int, start: Int, extent: int) -> None:
@@ -313,7 +310,7 @@ def _filters(s: _Strip, panel: Int, beside: Int, start: Int, extent: int) -> Non
 
     def channel(k: Value, _: Sequence[Value]) -> None:
         taps, there = f.at(source, f.mul(k, size)), f.at(target, f.mul(k, tile.width))
-        _fetch(s, f.at(taps, FETCHED_AHEAD * size), size * 4 // LINE)
+        _fetch(s, f.at(taps, FETCHED_AHEAD * size), size * 4 // LINE_BYTES)
 
         def one(v: Value, _: Sequence[Value]) -> None:
             skip = f.mul(v, tile.lanes)
@@ -344,10 +341,10 @@ def _products(s: _Strip, position: Value, count: Int, low: Int, beside: Int, sta
     right = f.at(s.filters, f.mul(position, plan.filter_pitch))
     result = f.at(s.products, f.mul(position, plan.product_pitch))
     zero = f.constant(0.0, tile.kind)
-    lines = -(-extent * plan.planes.taps * tile.width * 4 // (plan.form.positions * LINE))
+    lines = -(-extent * plan.planes.taps * tile.width * 4 // (plan.form.positions * LINE_BYTES))
 
     def panel(p: Value, _: Sequence[Value]) -> None:
-        _fetch(s, f.at(_taps(s, f.add(low, p), f.add(start, extent)), f.mul(position, lines * LINE // 4)), lines)
+        _fetch(s, f.at(_taps(s, f.add(low, p), f.add(start, extent)), f.mul(position, lines * LINE_BYTES // 4)), lines)
         first = f.at(right, f.mul(p, plan.depth * tile.width))
         columns = tuple(f.at(first, v * tile.lanes) for v in range(tile.vectors))
 

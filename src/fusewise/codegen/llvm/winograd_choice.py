@@ -17,7 +17,7 @@ from fusewise.codegen.llvm.gemm_tile import favourite_tiles
 from fusewise.codegen.llvm.pairs import has_bfloat_products
 from fusewise.codegen.llvm.winograd_plan import Planes, tile_counts
 from fusewise.codegen.llvm.winograd_transform import Form
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.ir.dtypes import BFLOAT16
 
 __all__ = ["Choice", "choices", "direct_cycles", "parameters"]
@@ -42,9 +42,6 @@ measured on a Zen 4."""
 AGAIN_CYCLES = (0.5, 2.0)
 """Cycles lost for a cache line of filters that another strip reads again from the third cache level, and from memory: derived from
 one convolution each on a Zen 4, of 512 channels and of 1024."""
-
-LINE_BYTES = 64
-"""Bytes of a cache line."""
 
 BESIDE_SUMS = 8
 """Registers that a filter being transformed takes, beside the sums of a row of positions."""

@@ -19,11 +19,12 @@ from fusewise.codegen.llvm.conv_shape import Convolution, Spatial
 from fusewise.codegen.llvm.gemm_product import tile_of
 from fusewise.codegen.llvm.gemm_tile import Tile
 from fusewise.codegen.llvm.winograd_transform import Form, forms_of
+from fusewise.codegen.target import LINE_BYTES
 
 __all__ = ["Plan", "Planes", "plan_of", "planes_of", "tile_counts"]
 
-LINE_ELEMENTS = 16
-"""Elements of a cache line."""
+LINE_ELEMENTS = LINE_BYTES // 4
+"""float32 elements of a cache line."""
 
 MANY_CHANNELS = 16
 """Input channels from which on the phases of a stride of 2 are transformed each by itself."""
