@@ -1,5 +1,6 @@
 """Aligned memory and the limit on it."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -75,3 +76,21 @@ def test_large_outputs_are_given_out_again_once_nobody_has_them(held):
 def test_small_outputs_are_their_own():
     outputs = Outputs((3, 4), np.dtype(np.int64))
     assert outputs.array().flags.owndata
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6.0),
+        np.arange(6.0)[2:],
+        np.arange(12.0).reshape(3, 4)[:, ::2],
+        np.broadcast_to(np.float32(1), (2, 3)),
+        np.zeros((0, 3)),
+        np.array(1, np.int64),
+        np.zeros(3, ml_dtypes.bfloat16),
+        np.array(["a", "b"], object),
+    ],
+    ids=["whole", "part", "strided", "read-only", "empty", "scalar", "bfloat16", "objects"],
+)
+def test_where_an_array_begins(array):
+    assert address_of(array) == array.ctypes.data

@@ -8,7 +8,7 @@ from fusewise.errors import UsageError
 from fusewise.ir.dtypes import DTYPES, FLOAT32, INT64, STRING, dtype_named
 from fusewise.ir.types import OptionalType, SequenceType, TensorType
 from fusewise.lower.program import Port
-from fusewise.runtime.feeds import accepted, chosen_outputs, port_info, type_name
+from fusewise.runtime.feeds import Inputs, chosen_outputs, port_info, type_name
 
 X = Port("x", TensorType(FLOAT32, (2, 3)), 0)
 N = Port("n", TensorType(INT64, ()), 1)
@@ -16,7 +16,7 @@ GOOD = {"x": np.zeros((2, 3), np.float32), "n": np.array(4)}
 
 
 def test_fitting_arrays_pass_through():
-    x, n = accepted([X, N], {"n": GOOD["n"], "x": GOOD["x"]})
+    x, n = Inputs([X, N]).accepted({"n": GOOD["n"], "x": GOOD["x"]})
     assert x is GOOD["x"]
     assert n is GOOD["n"]
 
@@ -41,24 +41,24 @@ def test_fitting_arrays_pass_through():
 )
 def test_what_does_not_fit(feeds, words):
     with pytest.raises(UsageError) as caught:
-        accepted([X, N], feeds)
+        Inputs([X, N]).accepted(feeds)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_strides_are_made_contiguous():
     wide = np.arange(12, dtype=np.float32).reshape(2, 6)
-    (x,) = accepted([X], {"x": wide[:, ::2]})
+    (x,) = Inputs([X]).accepted({"x": wide[:, ::2]})
     assert x.flags.c_contiguous
     np.testing.assert_array_equal(x, wide[:, ::2])
-    (x,) = accepted([X], {"x": np.asfortranarray(GOOD["x"])})
+    (x,) = Inputs([X]).accepted({"x": np.asfortranarray(GOOD["x"])})
     assert x.flags.c_contiguous
 
 
 def test_unaligned_memory_is_copied():
     raw = np.zeros(25, np.uint8)[1:].view(np.float32).reshape(2, 3)
     assert not raw.flags.aligned
-    (x,) = accepted([X], {"x": raw})
+    (x,) = Inputs([X]).accepted({"x": raw})
     assert x.flags.aligned
 
 
@@ -75,7 +75,7 @@ def test_foreign_arrays_are_read_in_place():
             return GOOD["x"].__dlpack_device__()
 
     for foreign in (Array(), Capsule()):
-        (x,) = accepted([X], {"x": foreign})
+        (x,) = Inputs([X]).accepted({"x": foreign})
         assert np.shares_memory(x, GOOD["x"])
 
 
@@ -85,28 +85,28 @@ def test_unreadable_object():
             raise RuntimeError("it lies on another device")
 
     with pytest.raises(UsageError, match="input 'x'.*Broken.*another device"):
-        accepted([X], {"x": Broken()})
+        Inputs([X]).accepted({"x": Broken()})
 
 
 def test_open_dimensions_and_objects():
     open_port = Port("o", TensorType(FLOAT32, ("n", None, 3)), -1)
-    assert accepted([open_port], {"o": np.zeros((5, 0, 3), np.float32)})[0].shape == (5, 0, 3)
+    assert Inputs([open_port]).accepted({"o": np.zeros((5, 0, 3), np.float32)})[0].shape == (5, 0, 3)
     with pytest.raises(UsageError, match=r"expected shape nx\?x3, found 5x0x4"):
-        accepted([open_port], {"o": np.zeros((5, 0, 4), np.float32)})
+        Inputs([open_port]).accepted({"o": np.zeros((5, 0, 4), np.float32)})
     unranked = Port("u", TensorType(FLOAT32, None), -1)
-    assert accepted([unranked], {"u": np.zeros((1, 2), np.float32)})[0].shape == (1, 2)
+    assert Inputs([unranked]).accepted({"u": np.zeros((1, 2), np.float32)})[0].shape == (1, 2)
     words = Port("w", TensorType(STRING, (2,)), -1)
-    assert accepted([words], {"w": np.array(["a", "b"])})[0].tolist() == ["a", "b"]
+    assert Inputs([words]).accepted({"w": np.array(["a", "b"])})[0].tolist() == ["a", "b"]
     sequence = Port("s", SequenceType(TensorType(FLOAT32, None)), -1)
     value = [np.zeros(2, np.float32)]
-    assert accepted([sequence], {"s": value})[0] is value
+    assert Inputs([sequence]).accepted({"s": value})[0] is value
 
 
 @pytest.mark.parametrize("dtype", [row for row in DTYPES if row.kind != "string"], ids=lambda row: row.name)
 def test_every_element_type(dtype):
     port = Port("x", TensorType(dtype, (3,)), 0)
     array = np.zeros(3, dtype.numpy)
-    assert accepted([port], {"x": array})[0] is array
+    assert Inputs([port]).accepted({"x": array})[0] is array
 
 
 def test_chosen_outputs():

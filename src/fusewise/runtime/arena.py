@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 
 import numpy as np
@@ -78,9 +79,12 @@ def settled(array: np.ndarray) -> np.ndarray:
 
 def address_of(array: np.ndarray) -> int:
     """Where the first element lies."""
-    # not `__array_interface__`: each reading interns its keys anew, and Python's table of interned strings grows with that
-    address: int = array.ctypes.data
-    return address
+    try:  # runs no code of NumPy's that is in Python, which would have left the caches since the last run
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]  # arrays are buffers
+    except (TypeError, ValueError, BufferError):  # read only, empty, strided, or of a type that buffers do not know
+        # not `__array_interface__`: each reading interns its keys anew, and Python's table of interned strings grows with that
+        address: int = array.ctypes.data
+        return address
 
 
 def check_memory(nbytes: int, what: str, limit_bytes: int | None = None) -> None:

@@ -24,7 +24,7 @@ from fusewise.runtime.arena import Outputs, address_of, aligned_block, check_mem
 from fusewise.runtime.cache import KernelCache
 from fusewise.runtime.compile import DEFAULT_LEVEL, compile_many
 from fusewise.runtime.constants import filled, packers_for
-from fusewise.runtime.feeds import PortInfo, accepted, chosen_outputs, port_info
+from fusewise.runtime.feeds import Inputs, PortInfo, chosen_outputs, port_info
 from fusewise.runtime.host import host_target, worker_count
 from fusewise.runtime.hoststep import HostCall, Memory, host_call
 from fusewise.runtime.jit import Library, load
@@ -283,6 +283,7 @@ class Executable:
         self.figures = figures
         self._machine = machine
         self._words = machine.arguments.data
+        self._inputs = Inputs(machine.program.inputs)
         self._locks: dict[int, threading.Lock] = {}
 
     def get_inputs(self) -> list[PortInfo]:
@@ -304,7 +305,7 @@ class Executable:
         Inputs may be anything NumPy can read in place. Raises `UsageError` for names, dtypes or shapes that do not fit.
         """
         wanted = chosen_outputs(self._machine.program.outputs, output_names)
-        values = accepted(self._machine.program.inputs, feeds)
+        values = self._inputs.accepted(feeds)
         with self._lock():
             results = self._run(values, None)
         return [results[number] for number in wanted]
@@ -314,7 +315,7 @@ class Executable:
     ) -> tuple[list[Any], list[StepTiming]]:
         """As `run`, with what each step took."""
         wanted = chosen_outputs(self._machine.program.outputs, output_names)
-        values = accepted(self._machine.program.inputs, feeds)
+        values = self._inputs.accepted(feeds)
         timings: list[StepTiming] = []
         with self._lock():
             results = self._run(values, timings)
@@ -322,7 +323,8 @@ class Executable:
 
     def _lock(self) -> threading.Lock:
         """One lock per process: a forked child must not wait for a thread that only its parent has."""
-        return self._locks.setdefault(os.getpid(), threading.Lock())
+        process = os.getpid()
+        return self._locks.get(process) or self._locks.setdefault(process, threading.Lock())
 
     def _run(self, values: list[Any], timings: list[StepTiming] | None) -> list[Any]:
         machine, program = self._machine, self._machine.program

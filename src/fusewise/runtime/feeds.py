@@ -16,7 +16,7 @@ from fusewise.ir.dtypes import dtype_of
 from fusewise.ir.types import Dim, OptionalType, SequenceType, TensorType, ValueType
 from fusewise.lower.program import Port
 
-__all__ = ["PortInfo", "accepted", "chosen_outputs", "port_info", "type_name"]
+__all__ = ["Inputs", "PortInfo", "chosen_outputs", "port_info", "type_name"]
 
 _ONNX_NAMES = {
     "float32": "float",
@@ -55,14 +55,35 @@ def type_name(kind: ValueType) -> str:
     return f"tensor({_ONNX_NAMES.get(kind.dtype.name, kind.dtype.name)})"
 
 
-def accepted(ports: Sequence[Port], feeds: Mapping[str, Any]) -> list[Any]:
-    """The feeds in the order of `ports`, tensors as C-contiguous arrays of exactly the type the port states.
+class Inputs:
+    """Checks what is fed to a model. What is looked at of arrays that fit is gathered here once: between two runs everything else
+    has left the caches."""
 
-    An array that fits is passed through as it is. Raises `UsageError` for an unknown or missing name, a wrong dtype or shape.
-    """
-    if len(feeds) != len(ports) or any(port.name not in feeds for port in ports):
-        _check_names(ports, feeds)
-    return [_fitted(port, feeds[port.name]) for port in ports]
+    def __init__(self, ports: Sequence[Port]) -> None:
+        self._ports = tuple(ports)
+        self._names = {port.name for port in ports}
+        self._plain = [(port.name, *_plain(port.type), port) for port in ports]
+
+    def accepted(self, feeds: Mapping[str, Any]) -> list[Any]:
+        """The feeds in the order of the ports, tensors as C-contiguous arrays of exactly the type the port states.
+
+        An array that fits is passed through as it is. Raises `UsageError` for an unknown or missing name, a wrong dtype or shape.
+        """
+        if feeds.keys() != self._names:
+            _check_names(self._ports, feeds)
+        found = []
+        for name, dtype, shape, port in self._plain:
+            value = feeds[name]
+            plain = type(value) is np.ndarray and value.dtype is dtype and value.shape == shape
+            flags = value.flags if plain else None
+            fits = flags is not None and flags.c_contiguous and flags.aligned
+            found.append(value if fits else _fitted(port, value))
+        return found
+
+
+def _plain(kind: ValueType) -> tuple[Any, tuple[Dim, ...] | None]:
+    """Element type and shape of most arrays for a port; nothing has those given for a port that leaves its shape open."""
+    return (kind.dtype.numpy, kind.shape) if isinstance(kind, TensorType) else (None, None)
 
 
 def chosen_outputs(ports: Sequence[Port], names: Sequence[str] | None) -> list[int]:
