@@ -1,19 +1,24 @@
-"""Aligned memory for tensors, with the limit on how much of it one program may ask for."""
+"""Memory for tensors: aligned blocks, the tensors that lie in them, and the limit on how much one program may ask for."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from fusewise.errors import ResourceLimit
+from fusewise.ir.types import TensorType
+from fusewise.lower.program import Place
 from fusewise.runtime.host import memory_limit
 
 __all__ = [
     "ALIGNMENT_BYTES",
     "LEAST_KEPT_BYTES",
     "MEMORY_SHARE",
+    "Memory",
     "Outputs",
     "address_of",
     "aligned_block",
@@ -52,6 +57,23 @@ class Outputs:
             return made
         self._made = [*self._made[-1:], made]
         return made.view()
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The program's memory during one run: `own` blocks by buffer, and for the rest the `caller`'s arrays."""
+
+    own: tuple[np.ndarray | None, ...]
+    caller: Mapping[int, np.ndarray]
+
+    def view(self, place: Place, kind: TensorType) -> np.ndarray:
+        """The tensor of type `kind` that lies at a place."""
+        block = self.own[place.buffer]
+        flat = self.caller[place.buffer].reshape(-1).view(np.uint8) if block is None else block
+        if place.strides is None:
+            return flat[place.offset : place.offset + kind.nbytes].view(kind.dtype.numpy).reshape(kind.dims)
+        strides = [stride * kind.dtype.itemsize for stride in place.strides]
+        return np.ndarray(kind.dims, kind.dtype.numpy, flat.data, place.offset, strides)
 
 
 def _counts_are_exact() -> bool:

@@ -13,22 +13,23 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fusewise.codegen.target import Target
 from fusewise.ir.types import TensorType
 from fusewise.lower.program import Buffer, KernelCode, NativeStep, Place, Port, Program
-from fusewise.runtime.arena import Outputs, address_of, aligned_block, check_memory
+from fusewise.runtime.arena import Memory, Outputs, address_of, aligned_block, check_memory
 from fusewise.runtime.cache import KernelCache
 from fusewise.runtime.compile import DEFAULT_LEVEL, compile_many
-from fusewise.runtime.constants import filled, packers_for
 from fusewise.runtime.feeds import Inputs, PortInfo, chosen_outputs, port_info
 from fusewise.runtime.host import host_target, worker_count
-from fusewise.runtime.hoststep import HostCall, Memory, host_call
 from fusewise.runtime.jit import Library, load
 from fusewise.runtime.threads import Row, StepTable, shared_pool, step_table
+
+if TYPE_CHECKING:
+    from fusewise.runtime.hoststep import HostCall
 
 __all__ = ["BuildFigures", "Contents", "Executable", "StepTiming", "build", "restored"]
 
@@ -121,6 +122,8 @@ def build(
     `warn` receives a sentence when it cannot be used. `progress(done, total)` is called as kernels are compiled. Raises
     `ResourceLimit` when the memory planned is more than this process may use.
     """
+    from fusewise.runtime.constants import filled, packers_for
+
     machine_target = host_target() if target is None else target
     workers = min(worker_count(threads), program.workers)
     own = [buffer for buffer in program.buffers if buffer.kind in ("host", "output")]
@@ -242,6 +245,8 @@ def _machine(contents: Contents, library: Library, workers: int) -> _Machine:
         if rows:
             parts.append(_stretch(program, rows))
         rows = []
+        from fusewise.runtime.hoststep import host_call  # takes ONNX's evaluators along, which most models do without
+
         parts.append((number, host_call(step, program, library.addresses, workers)))
     if rows:
         parts.append(_stretch(program, rows))

@@ -17,26 +17,10 @@ from fusewise.ir.graph import Node
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.lower.program import HostStep, Place, Program
 from fusewise.ops.evaluate import Evaluator, evaluator
+from fusewise.runtime.arena import Memory
 from fusewise.runtime.host_native import Writer, native_evaluator, writer_of
 
-__all__ = ["HostCall", "Memory", "host_call"]
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """The program's memory during one run: `own` blocks by buffer, and for the rest the `caller`'s arrays."""
-
-    own: tuple[np.ndarray | None, ...]
-    caller: Mapping[int, np.ndarray]
-
-    def view(self, place: Place, kind: TensorType) -> np.ndarray:
-        """The tensor of type `kind` that lies at a place."""
-        block = self.own[place.buffer]
-        flat = self.caller[place.buffer].reshape(-1).view(np.uint8) if block is None else block
-        if place.strides is None:
-            return flat[place.offset : place.offset + kind.nbytes].view(kind.dtype.numpy).reshape(kind.dims)
-        strides = [stride * kind.dtype.itemsize for stride in place.strides]
-        return np.ndarray(kind.dims, kind.dtype.numpy, flat.data, place.offset, strides)
+__all__ = ["HostCall", "host_call"]
 
 
 @dataclass(frozen=True, slots=True)
