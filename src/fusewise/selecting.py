@@ -346,13 +346,12 @@ def searched(
         if state is not None:
             write_text(state, json.dumps({**header, "tried": [_plain(one) for one in tried]}))
 
-    names = [name for name in start.relevant if approximate or not step_named(name).asked]
+    asked = [name for name in start.relevant if step_named(name).asked]
+    names = [*(asked if approximate else ()), *(name for name in start.relevant if name not in asked)]
     found = search_orders(
         graph,
         starts,
-        sorted(
-            names, key=lambda name: not step_named(name).asked
-        ),  # approximations first: they were allowed for a reason
+        names,  # approximations first: they were allowed for a reason
         price,
         seed=seed,
         seconds=seconds,

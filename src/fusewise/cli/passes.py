@@ -274,20 +274,11 @@ def _searched(search: Mapping[str, Any]) -> list[tuple[str, str]]:
         return []
     tried = f"{search['tried']} orders, {search['duplicates']} led to known graphs"
     costs = f"{search['objective']} {search['cost_default']:.4g} to {search['cost_best']:.4g} {search['unit']}"
-    return [
-        ("search", f"{tried}; {costs}"),
-        ("chosen", _verdict(search)),
-        *([("answers", told)] if (told := _difference(search)) else []),
-    ]
-
-
-def _difference(search: Mapping[str, Any]) -> str:
-    """What approximations, where the order takes any, do to the answers."""
-    if "difference" not in search:
-        return ""
-    return (
-        f"differ from the default's by at most {search['difference']:.2%} of their largest value, on one random input"
-    )
+    found = [("search", f"{tried}; {costs}"), ("chosen", _verdict(search))]
+    if "difference" in search:
+        apart = f"{search['difference']:.2%} of their largest value, on one random input"
+        found.append(("answers", f"differ from the default's by at most {apart}"))
+    return found
 
 
 def _verdict(search: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from fusewise.codegen.strips import Sharing
-from fusewise.codegen.target import LINE_BYTES, Target
+from fusewise.codegen.target import Target, whole_lines
 from fusewise.lower.program import Packing
 from fusewise.lower.task import Reason, Task
 
@@ -31,7 +31,7 @@ class Argument:
 
 def working_memory(nbytes: int) -> Argument:
     """Scratch memory for each worker, in whole cache lines of its own."""
-    return Argument("scratch", nbytes=max(1, -(-nbytes // LINE_BYTES)) * LINE_BYTES, per_worker=True)
+    return Argument("scratch", nbytes=whole_lines(max(1, nbytes)), per_worker=True)
 
 
 @dataclass(frozen=True)

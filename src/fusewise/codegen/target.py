@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["LINE_BYTES", "TARGETS", "Target"]
+__all__ = ["LINE_BYTES", "TARGETS", "Target", "whole_lines"]
 
 LINE_BYTES = 64
 """Bytes of a cache line, on every processor that code is generated for."""
+
+
+def whole_lines(nbytes: int) -> int:
+    """So many bytes, rounded up to whole cache lines."""
+    return -(-nbytes // LINE_BYTES) * LINE_BYTES
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from fusewise.codegen.llvm.gemm_entry import enter, scratch_of
 from fusewise.codegen.llvm.loops import free_axes
 from fusewise.codegen.llvm.memory import access_of
 from fusewise.codegen.llvm.nest import emit_nest, share, unsupported
-from fusewise.codegen.target import LINE_BYTES, Target
+from fusewise.codegen.target import Target, whole_lines
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, DType
 from fusewise.lower.index import Linear, Simplifier
 from fusewise.lower.task import ACC, Operand, Reason, Store, Task
@@ -82,8 +82,7 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
 
 def _row_bytes(task: Task, blend: _Blend) -> int:
     """Bytes from slot to slot: whole cache lines."""
-    row = math.prod(task.extents[k] for k in blend.inner) * blend.dtype.itemsize
-    return -(-row // LINE_BYTES) * LINE_BYTES
+    return whole_lines(math.prod(task.extents[k] for k in blend.inner) * blend.dtype.itemsize)
 
 
 # --- what is blended ------------------------------------------------------------------------------------------------------
