@@ -9,7 +9,7 @@ from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.llvm.attention import ATTENTION
 from fusewise.codegen.llvm.blend import BLEND
 from fusewise.codegen.llvm.conv_kernels import CONV, CONV_INTEGER
-from fusewise.codegen.llvm.gemm import GEMM, MATMUL
+from fusewise.codegen.llvm.gemm_kernels import GEMM, MATMUL
 from fusewise.codegen.llvm.nest import ANY_NEST
 from fusewise.codegen.llvm.pool import POOL
 from fusewise.codegen.llvm.rows import ROWS, SOFTMAX

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from fusewise.codegen.kernel import Kernel, Params
-from fusewise.codegen.llvm.gemm import GEMM, MATMUL
+from fusewise.codegen.llvm.gemm_kernels import GEMM, MATMUL
 from fusewise.codegen.packing import column_starts, panels
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, DType

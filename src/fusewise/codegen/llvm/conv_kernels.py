@@ -8,9 +8,10 @@ from fusewise.codegen.llvm.conv_integer import INTEGER_CONV
 from fusewise.codegen.llvm.conv_quads import QUAD_CONV
 from fusewise.codegen.llvm.conv_scaled import SCALED
 from fusewise.codegen.llvm.depthwise import DEPTHWISE
+from fusewise.codegen.llvm.strassen import STRASSEN_CONV
 from fusewise.codegen.llvm.winograd import WINOGRAD
 
 __all__ = ["CONV", "CONV_INTEGER"]
 
-CONV: tuple[Kernel, ...] = (WINOGRAD, DEPTHWISE, DIRECT_PAIRS, SCALED, DIRECT)
+CONV: tuple[Kernel, ...] = (WINOGRAD, DEPTHWISE, DIRECT_PAIRS, SCALED, STRASSEN_CONV, DIRECT)
 CONV_INTEGER: tuple[Kernel, ...] = (DEPTHWISE, QUAD_CONV, INTEGER_CONV)

@@ -38,7 +38,7 @@ from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
 from fusewise.lower.program import Packing, Panels
 from fusewise.lower.task import Reason, Task
 
-__all__ = ["GEMM", "MATMUL"]
+__all__ = ["PAIRS", "PRODUCT", "MatrixProduct", "packing", "understand"]
 
 FLOATS = (FLOAT32, FLOAT64, FLOAT16, BFLOAT16)
 
@@ -251,7 +251,7 @@ def _arguments(m: MatrixProduct, task: Task, params: Params) -> tuple[Argument, 
     tile = tile_of(params, computed(m.dtype))
     extra = []
     if params["right"] == "packed":
-        extra.append(Argument(m.right.operand.name, _packing(m, tile)))
+        extra.append(Argument(m.right.operand.name, packing(m, tile)))
     if "chunk" in params:
         size = 8 if tile.element == "double" else 4
         extra.append(Argument("scratch", nbytes=m.product.kept(tile) * size))
@@ -263,7 +263,7 @@ def _arguments(m: MatrixProduct, task: Task, params: Params) -> tuple[Argument, 
     return operand_arguments(task, extra)
 
 
-def _packing(m: MatrixProduct, tile: Tile) -> Packing:
+def packing(m: MatrixProduct, tile: Tile) -> Packing:
     """The constant right operand in panels, scaled by alpha; of bfloat16, in pairs."""
     element = np.float64 if tile.element == "double" else np.float32
 
@@ -415,7 +415,3 @@ def _kernel(name: str, understand: Callable[[Task, Target], MatrixProduct | Reas
 
 PRODUCT = _kernel("product", understand)
 PAIRS = _kernel("bfloat16-product", of_pairs)
-
-MATMUL: tuple[Kernel, ...] = (PAIRS, PRODUCT)
-GEMM: tuple[Kernel, ...] = (PAIRS, PRODUCT)
-"""Best first. None accepts integers or computed operands: those tasks run from the operator's definition."""

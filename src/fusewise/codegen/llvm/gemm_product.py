@@ -17,11 +17,11 @@ than one tile takes. A panel is fetched from memory while the one before it is w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from fusewise.codegen.kernel import Params
-from fusewise.codegen.llvm.emit import Function, Int, Value, vector
+from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_fetch import Later, later_of, next_panel, next_panel_is_fetched
 from fusewise.codegen.llvm.gemm_finish import Finish
 from fusewise.codegen.llvm.gemm_share import Blocks, ceiling, deal, deal_tiles
@@ -30,7 +30,19 @@ from fusewise.codegen.llvm.registers import computed, memory_type
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, DType
 
-__all__ = ["Axis", "Left", "Parts", "Product", "Taps", "column_at", "emit_product", "plan_product", "unravel"]
+__all__ = [
+    "Axis",
+    "Left",
+    "Parts",
+    "Product",
+    "Taps",
+    "column_at",
+    "emit_product",
+    "finish_row",
+    "merged",
+    "plan_product",
+    "unravel",
+]
 
 MIN_UNITS = 32
 """Pieces of work to aim for, so that any usual number of workers is balanced."""
@@ -445,44 +457,48 @@ def _finish_tile(
     finish: Finish,
     scratch: Value | None,
 ) -> None:
-    """Run the stores for every row of a tile, in a loop over rows when there is scratch memory for it.
-
-    The vectors of a row go together where they are neighbours: what takes many steps, such as an exponential, then has
-    several to overlap.
-    """
-    together = tile.vectors & -tile.vectors if product.columns % tile.width == 0 else 1
-    lanes = together * tile.lanes
-    count = min(lanes, product.columns)
-
-    def indices(r: Int) -> dict[str, Int]:
-        found: dict[str, Int] = {name: at for (name, _), at in zip(product.outer, outer, strict=True)}
-        found["group"] = group
-        flat = f.add(row, r)
-        if product.joined is not None:
-            found.update({axis.name: 0 for axis in product.rows})
-            found[product.joined] = flat
-        else:
-            each = unravel(f, flat, [axis.extent for axis in product.rows])
-            found.update({axis.name: at for axis, at in zip(product.rows, each, strict=True)})
-        return found
-
-    def place(at: Mapping[str, Int], v: int, value: Value) -> None:
-        finish({**at, product.column: columns[v]}, product.column, value, count)
-
+    """Run the stores for every row of a tile, in a loop over rows when there is scratch memory for it."""
     if scratch is None:
         for r in range(tile.rows):
-            at = indices(r)
-            for v in range(0, tile.vectors, together):
-                first = r * tile.vectors + v
-                place(at, v, f.joined(sums[first : first + together]))
+            values = sums[r * tile.vectors : (r + 1) * tile.vectors]
+            finish_row(f, product, tile, outer, group, f.add(row, r), columns, values, finish)
         return
     for k, value in enumerate(sums):
         f.store(value, f.at(scratch, k * tile.lanes, tile.element))
 
     def later(r: Value, _: Sequence[Value]) -> None:
-        at = indices(r)
-        for v in range(0, tile.vectors, together):
-            offset = f.add(f.mul(r, tile.width), v * tile.lanes)
-            place(at, v, f.load(vector(tile.element, lanes), f.at(scratch, offset, tile.element)))
+        at = [f.at(scratch, f.add(f.mul(r, tile.width), v * tile.lanes), tile.element) for v in range(tile.vectors)]
+        values = [f.load(tile.kind, place) for place in at]
+        finish_row(f, product, tile, outer, group, f.add(row, r), columns, values, finish)
 
     f.loop(0, tile.rows, 1, later, rolled=True)
+
+
+def finish_row(
+    f: Function,
+    product: Product,
+    tile: Tile,
+    outer: Sequence[Int],
+    group: Int,
+    row: Int,
+    columns: Sequence[Int],
+    values: Sequence[Value],
+    finish: Finish,
+) -> None:
+    """Run the stores for one row of a tile.
+
+    The vectors of a row go together where they are neighbours: what takes many steps, such as an exponential, then has
+    several to overlap.
+    """
+    together = tile.vectors & -tile.vectors if product.columns % tile.width == 0 else 1
+    at: dict[str, Int] = {name: index for (name, _), index in zip(product.outer, outer, strict=True)}
+    at["group"] = group
+    if product.joined is not None:
+        at.update({axis.name: 0 for axis in product.rows})
+        at[product.joined] = row
+    else:
+        each = unravel(f, row, [axis.extent for axis in product.rows])
+        at.update({axis.name: index for axis, index in zip(product.rows, each, strict=True)})
+    for v in range(0, tile.vectors, together):
+        joined = f.joined(values[v : v + together])
+        finish({**at, product.column: columns[v]}, product.column, joined, min(joined.lanes, product.columns))

@@ -21,7 +21,19 @@ from fusewise.codegen.llvm.registers import memory_type, widen
 from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.ir.dtypes import FLOAT32, DType
 
-__all__ = ["Ahead", "Level", "Panel", "Tile", "accumulate", "favourite_tiles", "lanes_for", "multiply_add", "widths"]
+__all__ = [
+    "Ahead",
+    "Level",
+    "Panel",
+    "Sign",
+    "Sum",
+    "Tile",
+    "accumulate",
+    "favourite_tiles",
+    "lanes_for",
+    "multiply_add",
+    "widths",
+]
 
 FMA_LATENCY = 4.3
 """Cycles until a fused multiply-add can be added to again, on current x86-64 and AArch64 cores: 4, and a little, since no
@@ -90,6 +102,33 @@ class Tile:
 
 
 @dataclass(frozen=True)
+class Sign:
+    """What a float32 is multiplied by, 1, -1 or 0, as the bits of it that are kept and those that are flipped.
+
+    Units that multiply are left alone by this, and where additions have their own, those cost a product nothing.
+    """
+
+    keep: Value
+    flip: Value
+
+    def added(self, f: Function, x: Value, y: Value) -> Value:
+        """x + y times this."""
+        bits = f.convert("bitcast", y, "i32")
+        kept = f.binary("and", bits, f.splat(self.keep, y.lanes))
+        flipped = f.binary("xor", kept, f.splat(self.flip, y.lanes))
+        return f.fadd(x, f.convert("bitcast", flipped, "float"))
+
+
+@dataclass(frozen=True)
+class Sum:
+    """What is added to a panel of float32 on the way in: the panel at `other`, signed; the sum is written at `made`."""
+
+    other: Value
+    sign: Sign
+    made: Value
+
+
+@dataclass(frozen=True)
 class Panel:
     """Where the columns lie: a pointer per vector of the tile, `pitch` elements between steps of the reduction.
 
@@ -101,6 +140,7 @@ class Panel:
     pitch: int
     dtype: DType | None = None
     following: Value | None = None
+    plus: Sum | None = None
 
 
 @dataclass(frozen=True)
@@ -231,7 +271,7 @@ def accumulate(
         target,
         tile,
         tuple(_opaque(f, row) for row in rows),
-        Panel(columns, panel.pitch, panel.dtype),
+        Panel(columns, panel.pitch, panel.dtype, plus=panel.plus),
         cut,
         dtype,
         together,
@@ -295,7 +335,16 @@ class _Reduction:
         stored = self.tile.element if panel.dtype is None else memory_type(panel.dtype)
         offset = f.mul(position, panel.pitch)
         raw = [f.load(vector(stored, self.tile.lanes), f.at(column, offset, stored)) for column in panel.columns]
+        if panel.plus is not None:
+            return [self._sum(panel.plus, f.add(offset, v * self.tile.lanes), x) for v, x in enumerate(raw)]
         return raw if panel.dtype is None else [widen(f, self.target, value, panel.dtype) for value in raw]
+
+    def _sum(self, plus: Sum, at: Int, x: Value) -> Value:
+        f = self.f
+        y = f.load(self.tile.kind, f.at(plus.other, at))
+        total = plus.sign.added(f, x, y)
+        f.store(total, f.at(plus.made, at))
+        return total
 
 
 def _nest(n: _Reduction, depth: int, at: Int, position: Int, sums: Sequence[Value]) -> Sequence[Value]:

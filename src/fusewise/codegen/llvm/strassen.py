@@ -1,0 +1,129 @@
+"""Strassen's algorithm as kernels: matrix products with a constant right operand, and 1x1 convolutions.
+
+Not under `--exact`: an element of the result is then a difference of larger sums, whose rounding it keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
+from fusewise.codegen.llvm import gemm
+from fusewise.codegen.llvm.conv_direct import direct_arguments, direct_of, matrices, matrix_axes
+from fusewise.codegen.llvm.conv_shape import convolution_of
+from fusewise.codegen.llvm.emit import Int, Value
+from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of
+from fusewise.codegen.llvm.gemm_finish import finisher
+from fusewise.codegen.llvm.gemm_product import merged, tile_of
+from fusewise.codegen.llvm.strassen_loops import Ends, emit_strassen, strassen_bytes
+from fusewise.codegen.llvm.strassen_plan import Halves, halves_of, strassen_space
+from fusewise.codegen.target import Target
+from fusewise.codegen.view import View
+from fusewise.ir.dtypes import FLOAT32
+from fusewise.lower.task import Reason, Task
+
+__all__ = ["STRASSEN", "STRASSEN_CONV"]
+
+
+@dataclass(frozen=True)
+class Understood:
+    """A task in halves: its left operand, the name of the right one, the bias, and the pointers a tile takes."""
+
+    halves: Halves
+    left: View
+    right: str
+    bias: View | None
+    arguments: Callable[[Params], tuple[Argument, ...]]
+
+
+Understand = Callable[[Task, Target], Understood | Reason]
+
+
+def _product(task: Task, target: Target) -> Understood | Reason:
+    """A matrix product in halves, or why it is none."""
+    m = gemm.understand(task, target)
+    if isinstance(m, Reason):
+        return m
+    rows = merged(m.product.rows)
+    if task.exact or m.dtype != FLOAT32 or not m.right.operand.constant:
+        return Reason("exact, not of float32, or of a right operand that changes")
+    if m.product.outer or len(rows) > 1 or m.depth_stride != 1 or m.addend is not None:
+        return Reason("not one product of two plain matrices")
+    halves = halves_of(m.product, rows[0].stride, target)
+    if isinstance(halves, Reason):
+        return halves
+
+    def arguments(params: Params) -> tuple[Argument, ...]:
+        return operand_arguments(task, [Argument(m.right.operand.name, gemm.packing(m, tile_of(params)))])
+
+    return Understood(halves, m.left, m.right.operand.name, m.bias, arguments)
+
+
+def _convolution(task: Task, target: Target) -> Understood | Reason:
+    """A 1x1 convolution in halves, or why it is none."""
+    shape = convolution_of(task)
+    if isinstance(shape, Reason):
+        return shape
+    if task.exact or shape.dtype != FLOAT32 or shape.computed is not None:
+        return Reason("exact, not of float32, or computed on the way in")
+    if shape.taps > 1 or shape.groups > 1 or shape.planar:
+        return Reason("not one product of pixels and channels")
+    d = direct_of(shape, task, target)
+    rows = merged(d.product.rows)
+    if d.strip is not None or d.clipped or d.by_tap or len(rows) > 1 or d.product.repeats > 1:
+        return Reason("pixels are not at equal distances")
+    halves = halves_of(d.product, rows[0].stride, target)
+    if isinstance(halves, Reason):
+        return halves
+
+    def arguments(params: Params) -> tuple[Argument, ...]:
+        axes = matrix_axes(shape, 1)
+        return direct_arguments(d, task, params, lambda weight: matrices(weight, shape, 1), "convolution", axes)
+
+    return Understood(halves, shape.data, shape.weight.operand.name, shape.bias, arguments)
+
+
+def _kernel(name: str, understand: Understand) -> Kernel:
+    """The kernel of tasks that `understand` halves."""
+
+    def accepts(task: Task, target: Target) -> Reason | None:
+        found = understand(task, target)
+        return found if isinstance(found, Reason) else None
+
+    def understood(task: Task, target: Target) -> Understood:
+        found = understand(task, target)
+        assert not isinstance(found, Reason), found
+        return found
+
+    def space(task: Task, target: Target) -> Iterable[Params]:
+        return strassen_space(understood(task, target).halves, target)
+
+    def arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
+        u = understood(task, target)
+        return (*u.arguments(params), working_memory(strassen_bytes(u.halves, params)))
+
+    def build(task: Task, target: Target, params: Params, symbol: str) -> str:
+        u, given = understood(task, target), arguments(task, target, params)
+        module, f, pointers, worker, workers = enter(symbol, given)
+        lanes = tile_of(params).lanes
+
+        def start(columns: Sequence[Int]) -> list[Value]:
+            return initial(f, target, pointers, u.bias, columns, lanes, lanes, "float")
+
+        ends = Ends(
+            left=f.at(pointers[u.left.operand.name], u.left.offset),
+            right=pointers[u.right],
+            start=start,
+            finish=finisher(f, task, target, pointers),
+            own=scratch_of(f, pointers, given, worker),
+        )
+        emit_strassen(f, target, u.halves, params, worker, workers, ends)
+        f.give_back()
+        return module.text()
+
+    return Kernel(name, accepts, space, arguments, build)
+
+
+STRASSEN = _kernel("strassen-product", _product)
+STRASSEN_CONV = _kernel("strassen-convolution", _convolution)

@@ -1,0 +1,164 @@
+"""Strassen's algorithm: its tables, random products and 1x1 convolutions against NumPy and PyTorch, and when it is chosen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from tests.codegen.llvm.test_convolutions import check as check_convolution
+from tests.codegen.llvm.test_convolutions import convolution, correlate
+from tests.codegen.llvm.test_products import FEW, check, numbers, product
+
+from fusewise.codegen.llvm import strassen_plan
+from fusewise.codegen.llvm.gemm_kernels import MATMUL
+from fusewise.codegen.llvm.strassen import STRASSEN, STRASSEN_CONV
+from fusewise.codegen.llvm.strassen_loops import LEFT, RESULT, RIGHT
+from fusewise.codegen.target import TARGETS, Target
+from fusewise.ir.dtypes import FLOAT64
+from fusewise.lower.task import Task
+from fusewise.runtime.jit import compile_assembly
+
+TOLERANCE = 2e-6
+"""Largest error, relative to the largest value: sums of half the depth, and differences of them."""
+
+ONE_A_CYCLE = replace(TARGETS[0], multiply_bits=512)
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every product that can be halved is."""
+    monkeypatch.setattr(strassen_plan, "WORTH", 0.0)
+    monkeypatch.setattr(strassen_plan, "LEAST_ROWS", 1)
+    monkeypatch.setattr(strassen_plan, "SHORTEST_CHUNK", 1)
+
+
+def matmul(rows: int, depth: int, columns: int, constant: bool = True) -> Task:
+    arrays = [np.zeros((rows, depth), np.float32), np.zeros((depth, columns), np.float32)]
+    return product("MatMul", arrays, (rows, columns), {}, orders=((0, 1), (0, 1)), constant=constant)
+
+
+def test_seven_products_make_every_quarter() -> None:
+    """The tables as a bilinear form: quarter (i, j) of the result is the sum over k of A(i, k) B(k, j)."""
+    found = np.einsum("cp,pa,pb->cab", np.array(RESULT), np.array(LEFT), np.array(RIGHT))
+    wanted = np.zeros((4, 4, 4), int)
+    for i, j, k in np.ndindex(2, 2, 2):
+        wanted[2 * i + j, 2 * i + k, 2 * k + j] = 1
+    np.testing.assert_array_equal(found, wanted)
+
+
+@FEW
+@given(
+    rows=st.integers(3, 150),
+    depth=st.sampled_from((1, 2, 3, 5, 37)),
+    columns=st.integers(2, 200),
+    op=st.sampled_from(("MatMul", "Gemm")),
+    scale=st.sampled_from((1.0, -0.5)),
+    epilogue=st.sampled_from(("none", "residual", "gelu")),
+    workers=st.sampled_from((1, 2, 3, 7, 64)),
+)
+def test_random_products_agree_with_numpy(
+    run_kernel: Any,
+    target: Target,
+    always: None,
+    rows: int,
+    depth: int,
+    columns: int,
+    op: str,
+    scale: float,
+    epilogue: str,
+    workers: int,
+) -> None:
+    depth *= 2 * target.lanes
+    task = matmul(rows, depth, columns)
+    if STRASSEN.accepts(task, target) is not None:
+        columns = -(-columns // (2 * target.lanes)) * 2 * target.lanes
+    arrays, attributes = [numbers(1, (rows, depth)), numbers(2, (depth, columns))], {}
+    expected = arrays[0].astype(np.float64) @ arrays[1]
+    if op == "Gemm":
+        arrays.append(numbers(3, (columns,)))
+        attributes = {"alpha": scale}
+        expected = scale * expected + arrays[2]
+    options: dict[str, Any] = {"epilogue": epilogue, "workers": workers, "tolerance": 5e-6}
+    check(run_kernel, (STRASSEN,), target, op, arrays, expected, attributes, **options)
+
+
+@pytest.mark.parametrize("shape", [(131, 2048, 96), (260, 1184, 160), (98, 4096, 64)])
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_chunks_blocks_and_panels_meet(
+    run_kernel: Any, target: Target, always: None, shape: tuple[int, int, int], workers: int
+) -> None:
+    rows, depth, columns = shape
+    arrays = [numbers(1, (rows, depth)), numbers(2, (depth, columns))]
+    expected = arrays[0].astype(np.float64) @ arrays[1]
+    check(run_kernel, (STRASSEN,), target, "MatMul", arrays, expected, {}, workers=workers, tolerance=TOLERANCE)
+
+
+@FEW
+@given(
+    batch=st.integers(1, 3),
+    inputs=st.sampled_from((1, 2, 5)),
+    outputs=st.sampled_from((32, 64, 96, 160, 200)),
+    side=st.integers(2, 13),
+    stride=st.integers(1, 2),
+    bias=st.booleans(),
+    epilogue=st.sampled_from(("none", "residual", "swish")),
+    workers=st.integers(1, 4),
+)
+def test_random_convolutions_agree_with_torch(
+    run_kernel: Any,
+    target: Target,
+    always: None,
+    batch: int,
+    inputs: int,
+    outputs: int,
+    side: int,
+    stride: int,
+    bias: bool,
+    epilogue: str,
+    workers: int,
+) -> None:
+    channels = inputs * 2 * target.lanes
+    attributes = {"strides": [1, stride], "kernel_shape": [1, 1], "pads": [0] * 4, "dilations": [1, 1], "group": 1}
+    x, w = (batch, channels, side, stride * (side - 1) + 1), (outputs, channels, 1, 1)
+    options: dict[str, Any] = {"bias": bias, "epilogue": epilogue, "workers": workers, "tolerance": 5e-6}
+    out = (batch, outputs, side, side)
+    task = convolution("Conv", x, w, out, attributes, bias=bias, epilogue=epilogue)
+    assume(STRASSEN_CONV.accepts(task, target) is None)
+    kernels, reference = (STRASSEN_CONV,), correlate(attributes)
+    check_convolution(run_kernel, kernels, target, "Conv", x, w, attributes, reference, **options)
+
+
+def test_large_products_are_halved_and_small_ones_are_not() -> None:
+    assert STRASSEN.accepts(matmul(128, 768, 3072), ONE_A_CYCLE) is None
+    assert str(STRASSEN.accepts(matmul(128, 128, 128), ONE_A_CYCLE)) == "no tile saves more than it costs"
+    assert str(STRASSEN.accepts(matmul(8, 768, 3072), ONE_A_CYCLE)) == "too few rows to halve"
+    assert str(STRASSEN.accepts(matmul(128, 770, 768), ONE_A_CYCLE)) == "halves of the depth are not whole vectors"
+    assert (
+        str(STRASSEN.accepts(matmul(128, 32 * 1021, 768), ONE_A_CYCLE)) == "the depth has no divisor of a good length"
+    )
+
+
+def test_what_is_not_a_plain_product_of_floats_is_refused() -> None:
+    task = matmul(128, 768, 3072)
+    refused = [replace(task, exact=True), matmul(128, 768, 3072, constant=False)]
+    arrays = [np.zeros((128, 768)), np.zeros((768, 3072))]
+    refused.append(product("MatMul", arrays, (128, 3072), {}, orders=((0, 1), (0, 1)), constant=True, dtype=FLOAT64))
+    reasons = {str(STRASSEN.accepts(one, ONE_A_CYCLE)) for one in refused}
+    assert reasons == {"exact, not of float32, or of a right operand that changes"}
+    arrays = [np.zeros((128, 768), np.float32), np.zeros((768, 3072), np.float32)]
+    deep = product("MatMul", arrays, (128, 3072), {}, orders=((1, 0), (0, 1)), constant=True)
+    assert str(STRASSEN.accepts(deep, ONE_A_CYCLE)) == "not one product of two plain matrices"
+
+
+@pytest.mark.parametrize("other", [*TARGETS, ONE_A_CYCLE], ids=[*(t.name for t in TARGETS), "one a cycle"])
+def test_code_for_every_machine_multiplies_in_vectors(other: Target, always: None) -> None:
+    task = matmul(128, 512, 384)
+    assert MATMUL.index(STRASSEN) < len(MATMUL) - 1
+    for params in STRASSEN.space(task, other):
+        text = compile_assembly(STRASSEN.build(task, other, params, "kernel"), other)
+        wanted = "vfmadd" if other.fma and other.triple.startswith("x86") else "fmla" if other.fma else "mulps"
+        assert wanted in text
