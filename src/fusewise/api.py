@@ -67,7 +67,7 @@ class Options:
     """How a model is compiled.
 
     `shapes` gives inputs their shape, `symbols` gives symbolic dimensions their size; a dimension that stays free is 1.
-    `threads`: None for what the machine offers. `exact` refuses rewrites that may change a rounding, and Winograd.
+    `threads`: None for what the machine offers. `exact` refuses rewrites that may change a rounding, Winograd and Strassen.
     `strict` makes operators without native code an error. `cache`: False for none, a folder, or True for the user's cache
     folder. `disable` names passes, rules and kernels not to use, as `name` or `name@node`. `fusion` is the planner:
     `dnnfusion`, `patterns` (the fixed patterns of other compilers) or `none`. `tune`: seconds to spend on measuring what is

@@ -49,7 +49,9 @@ Symbols = Annotated[
 Threads = Annotated[
     int | None, typer.Option("--threads", "-t", min=1, help="Workers (default: what this machine offers).")
 ]
-Exact = Annotated[bool, typer.Option("--exact", help="Refuse rewrites that may change a rounding, and Winograd.")]
+Exact = Annotated[
+    bool, typer.Option("--exact", help="Refuse rewrites that may change a rounding, Winograd and Strassen.")
+]
 Strict = Annotated[bool, typer.Option("--strict", help="Fail if an operator has no native code.")]
 Disable = Annotated[
     list[str] | None,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fusewise.codegen.llvm.gemm_product import Axis, Product, tiles_for
+from fusewise.codegen.llvm.gemm_plan import Axis, Product, tiles_for
 from fusewise.codegen.llvm.gemm_tile import favourite_tiles, widths
 from fusewise.codegen.target import TARGETS
 

@@ -22,7 +22,8 @@ from fusewise.codegen.llvm.attention_shape import AttentionShape, understand
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of
 from fusewise.codegen.llvm.gemm_finish import Finish, finisher
-from fusewise.codegen.llvm.gemm_product import Axis, Product, column_at
+from fusewise.codegen.llvm.gemm_plan import Axis, Product
+from fusewise.codegen.llvm.gemm_product import column_at
 from fusewise.codegen.llvm.gemm_repack import repack, repacked_elements
 from fusewise.codegen.llvm.gemm_share import ceiling, share
 from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, accumulate, favourite_tiles, lanes_for

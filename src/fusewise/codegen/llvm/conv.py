@@ -25,7 +25,7 @@ from fusewise.codegen.llvm.conv_direct import (
 from fusewise.codegen.llvm.conv_shape import Convolution, convolution_of
 from fusewise.codegen.llvm.gemm_entry import enter
 from fusewise.codegen.llvm.gemm_finish import finisher
-from fusewise.codegen.llvm.gemm_product import cycles_of
+from fusewise.codegen.llvm.gemm_plan import cycles_of
 from fusewise.codegen.llvm.pairs import BFLOAT_PAIR, paired_view, with_room_for_pairs
 from fusewise.codegen.packing import paired
 from fusewise.codegen.strips import Sharing

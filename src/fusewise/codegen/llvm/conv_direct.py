@@ -22,18 +22,8 @@ from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import initial, operand_arguments, scratch_of
 from fusewise.codegen.llvm.gemm_finish import Finish, is_heavy, joined_axis
-from fusewise.codegen.llvm.gemm_product import (
-    Axis,
-    Left,
-    Parts,
-    Product,
-    Taps,
-    emit_product,
-    plan_product,
-    tile_of,
-    tiles_for,
-    unravel,
-)
+from fusewise.codegen.llvm.gemm_plan import Axis, Product, plan_product, tile_of, tiles_for
+from fusewise.codegen.llvm.gemm_product import Left, Parts, Taps, emit_product, unravel
 from fusewise.codegen.llvm.gemm_share import Blocks
 from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, accumulate, lanes_for, widths
 from fusewise.codegen.llvm.pairs import BFLOAT_PAIR

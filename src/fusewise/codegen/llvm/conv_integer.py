@@ -29,7 +29,8 @@ from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments
 from fusewise.codegen.llvm.gemm_finish import finisher, joined_axis
-from fusewise.codegen.llvm.gemm_product import tile_of, unravel
+from fusewise.codegen.llvm.gemm_plan import tile_of
+from fusewise.codegen.llvm.gemm_product import unravel
 from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.packing import packed, paired, panels
 from fusewise.codegen.target import Target

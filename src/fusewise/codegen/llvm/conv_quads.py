@@ -24,7 +24,8 @@ from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments
 from fusewise.codegen.llvm.gemm_finish import finisher
-from fusewise.codegen.llvm.gemm_product import Left, Parts, merged, plan_product, row_pointers, tile_of
+from fusewise.codegen.llvm.gemm_plan import merged, plan_product, tile_of
+from fusewise.codegen.llvm.gemm_product import Left, Parts, row_pointers
 from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile
 from fusewise.codegen.llvm.quads import HEADER, add_quads, has_quads, stream, sums_in_one
 from fusewise.codegen.packing import packed, panels

@@ -24,7 +24,7 @@ from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, scratch_of
 from fusewise.codegen.llvm.gemm_finish import finisher
-from fusewise.codegen.llvm.gemm_product import cycles_of, tile_of
+from fusewise.codegen.llvm.gemm_plan import cycles_of, tile_of
 from fusewise.codegen.llvm.gemm_repack import repacked_elements
 from fusewise.codegen.target import Target
 from fusewise.codegen.view import View, strides_along

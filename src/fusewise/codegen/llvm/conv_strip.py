@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from fusewise.codegen.llvm.conv_shape import Convolution, Spatial
 from fusewise.codegen.llvm.emit import Function, Int, Value
-from fusewise.codegen.llvm.gemm_product import Axis
+from fusewise.codegen.llvm.gemm_plan import Axis
 from fusewise.codegen.llvm.gemm_tile import Level
 from fusewise.codegen.llvm.registers import memory_type
 from fusewise.ir.dtypes import DType

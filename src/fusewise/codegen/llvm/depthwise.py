@@ -24,7 +24,8 @@ from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments
 from fusewise.codegen.llvm.gemm_finish import Finish, finisher, is_heavy
-from fusewise.codegen.llvm.gemm_product import MIN_UNITS, unravel
+from fusewise.codegen.llvm.gemm_plan import MIN_UNITS
+from fusewise.codegen.llvm.gemm_product import unravel
 from fusewise.codegen.llvm.gemm_tile import lanes_for, multiply_add
 from fusewise.codegen.llvm.registers import computed, memory_type, widen
 from fusewise.codegen.packing import packed

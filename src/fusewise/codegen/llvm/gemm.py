@@ -16,17 +16,8 @@ from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of, widened
 from fusewise.codegen.llvm.gemm_finish import Finish, finisher, is_heavy, joined_axis, reads
-from fusewise.codegen.llvm.gemm_product import (
-    Axis,
-    Left,
-    Parts,
-    Product,
-    cycles_of,
-    emit_product,
-    plan_product,
-    tile_of,
-    tiles_for,
-)
+from fusewise.codegen.llvm.gemm_plan import Axis, Product, cycles_of, plan_product, tile_of, tiles_for
+from fusewise.codegen.llvm.gemm_product import Left, Parts, emit_product
 from fusewise.codegen.llvm.gemm_repack import repack, repacked_elements
 from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, multiply_add, widths
 from fusewise.codegen.llvm.pairs import BFLOAT_PAIR, with_room_for_pairs

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
-from fusewise.codegen.llvm.gemm_product import Product, column_at
+from fusewise.codegen.llvm.gemm_plan import Product
+from fusewise.codegen.llvm.gemm_product import column_at
 from fusewise.codegen.llvm.gemm_tile import Tile
 from fusewise.codegen.llvm.registers import memory_type, widen
 from fusewise.codegen.target import Target

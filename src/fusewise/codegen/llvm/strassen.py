@@ -15,7 +15,7 @@ from fusewise.codegen.llvm.conv_shape import convolution_of
 from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of
 from fusewise.codegen.llvm.gemm_finish import finisher
-from fusewise.codegen.llvm.gemm_product import merged, tile_of
+from fusewise.codegen.llvm.gemm_plan import merged, tile_of
 from fusewise.codegen.llvm.strassen_loops import Ends, emit_strassen, strassen_bytes
 from fusewise.codegen.llvm.strassen_plan import Halves, halves_of, strassen_space
 from fusewise.codegen.target import Target

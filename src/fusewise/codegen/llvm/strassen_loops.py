@@ -24,7 +24,8 @@ from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_fetch import next_panel
 from fusewise.codegen.llvm.gemm_finish import Finish
-from fusewise.codegen.llvm.gemm_product import column_at, finish_row, tile_of
+from fusewise.codegen.llvm.gemm_plan import tile_of
+from fusewise.codegen.llvm.gemm_product import column_at, finish_row
 from fusewise.codegen.llvm.gemm_share import Blocks, ceiling, deal, deal_tiles
 from fusewise.codegen.llvm.gemm_tile import Level, Panel, Sign, Sum, Tile, accumulate
 from fusewise.codegen.llvm.strassen_plan import FACTORS, Halves, panels_of
@@ -222,7 +223,7 @@ class _Right:
 
 def _panel(e: _Emission, block: Int, low: Int, high: Int, p: Int) -> None:
     """The tiles low..high of the block that begins at tile `block`, against one panel of each half of the columns."""
-    f, tile, room = e.f, e.tile, e.room
+    f, room = e.f, e.room
     sums = f.at(e.ends.own, room.left + room.made)
     tables = _tables(e)
 
@@ -240,8 +241,6 @@ def _panel(e: _Emission, block: Int, low: Int, high: Int, p: Int) -> None:
         factors(0)
     else:
         f.loop(0, e.chunks, 1, lambda chunk, _: factors(chunk), rolled=True)
-    begin, count = f.sub(low, block), f.sub(high, low)
-    _add_up(e, f.at(sums, f.mul(begin, tile.rows * tile.width)), f.mul(count, tile.rows * tile.width))
     _finish(e, sums, block, low, high, p)
 
 
@@ -303,46 +302,39 @@ def _tile(e: _Emission, left: Value, right: _Right, block: Int, t: Int, chunk: I
         f.store(value, place)
 
 
-def _add_up(e: _Emission, sums: Value, count: Int) -> None:
-    """Put the quarters of the result in place of the first four products."""
-    f, tile, pitch = e.f, e.tile, e.room.sums
-
-    def step(k: Value, _: Sequence[Value]) -> None:
-        at = f.at(sums, k)
-        products = [f.load(tile.kind, f.at(at, n * pitch)) for n in range(FACTORS)]
-        for quarter, signs in enumerate(RESULT):
-            f.store(_combined(f, signs, products), f.at(at, quarter * pitch))
-
-    f.loop(0, count, tile.lanes, step, rolled=True)
-
-
 def _finish(e: _Emission, sums: Value, block: Int, low: Int, high: Int, p: Int) -> None:
-    """Run the stores for the tiles low..high of all quarters."""
+    """Add the products of the tiles low..high up and run the stores, for a pair of rows after the other."""
     f, h, tile, room = e.f, e.h, e.tile, e.room
     outer = [0] * len(h.product.outer)
+    columns = [
+        [column_at(h.product, tile, f.add(beside * e.panels, p), v, f) for v in range(tile.vectors)]
+        for beside in range(2)
+    ]
+    initial = [e.ends.start(places) for places in columns]
 
-    def quarter(number: Value, _: Sequence[Value]) -> None:
-        below, beside = f.udiv(number, 2), f.urem(number, 2)
-        panel = f.add(f.mul(beside, e.panels), p)
-        columns = [column_at(h.product, tile, panel, v, f) for v in range(tile.vectors)]
-        initial = e.ends.start(columns)
-        source = f.at(sums, f.mul(number, room.sums))
+    def pair(number: Int, at: Value) -> None:
+        products = [
+            [f.load(tile.kind, f.at(at, f.add(n * room.sums, v * tile.lanes))) for v in range(tile.vectors)]
+            for n in range(FACTORS)
+        ]
 
-        def each(t: Value, _: Sequence[Value]) -> None:
-            first = e.first_row(t)
-            there = f.at(source, f.mul(f.sub(t, block), tile.rows * tile.width))
-            count: Int = tile.rows
-            if h.product.height % 2:
-                count = f.minimum(tile.rows, f.sub(f.sub(h.height, below), first))
+        def half(below: int) -> None:
+            for beside in range(2):
+                signs = RESULT[2 * below + beside]
+                sums = [_combined(f, signs, [vectors[v] for vectors in products]) for v in range(tile.vectors)]
+                values = [f.fadd(a, b) for a, b in zip(sums, initial[beside], strict=True)]
+                row = f.add(f.mul(number, 2), below)
+                finish_row(f, h.product, tile, outer, 0, row, columns[beside], values, e.ends.finish)
 
-            def row(r: Value, _: Sequence[Value]) -> None:
-                at = f.at(there, f.mul(r, tile.width))
-                values = [f.fadd(f.load(tile.kind, f.at(at, v * tile.lanes)), initial[v]) for v in range(tile.vectors)]
-                at_row = f.add(f.mul(f.add(first, r), 2), below)
-                finish_row(f, h.product, tile, outer, 0, at_row, columns, values, e.ends.finish)
+        half(0)
+        if h.product.height % 2 == 0:
+            half(1)
+        else:
+            f.when(f.compare("icmp slt", number, h.height - 1), lambda: half(1))
 
-            f.loop(0, count, 1, row, rolled=True)
+    def each(t: Value, _: Sequence[Value]) -> None:
+        first = e.first_row(t)
+        there = f.at(sums, f.mul(f.sub(t, block), tile.rows * tile.width))
+        f.loop(0, tile.rows, 1, lambda r, _: pair(f.add(first, r), f.at(there, f.mul(r, tile.width))), rolled=True)
 
-        f.loop(low, high, 1, each, rolled=True)
-
-    f.loop(0, 4, 1, quarter, rolled=True)
+    f.loop(low, high, 1, each, rolled=True)

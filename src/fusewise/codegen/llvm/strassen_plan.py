@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fusewise.codegen.kernel import Params
-from fusewise.codegen.llvm.gemm_product import COLUMNS_SHARE, Product
+from fusewise.codegen.llvm.gemm_plan import COLUMNS_SHARE, Product
 from fusewise.codegen.llvm.gemm_tile import FMA_LATENCY, LOAD_BESIDE, LOAD_CYCLES, Tile, favourite_tiles, widths
 from fusewise.codegen.target import Target
 from fusewise.lower.task import Reason
@@ -78,7 +78,7 @@ def halves_of(product: Product, pitch: int, target: Target) -> Halves | Reason:
     """A product in halves, or why it is better whole."""
     halves = Halves(product, pitch)
     lanes = widths(target, product.columns)[0]
-    if product.depth % (2 * lanes):
+    if not product.depth or product.depth % (2 * lanes):
         return Reason("halves of the depth are not whole vectors")
     if halves.chunk < min(halves.depth, SHORTEST_CHUNK):
         return Reason("the depth has no divisor of a good length")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.conv_shape import Convolution, Spatial
-from fusewise.codegen.llvm.gemm_product import tile_of
+from fusewise.codegen.llvm.gemm_plan import tile_of
 from fusewise.codegen.llvm.gemm_tile import Tile
 from fusewise.codegen.llvm.winograd_transform import Form, forms_of
 from fusewise.codegen.target import LINE_BYTES

@@ -1,0 +1,148 @@
+"""What a matrix product is to the loops: its axes, which register tiles suit it, how it is cut into blocks and dealt out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusewise.codegen.kernel import Params
+from fusewise.codegen.llvm.gemm_tile import Tile, favourite_tiles
+from fusewise.codegen.llvm.registers import computed
+from fusewise.codegen.target import Target
+from fusewise.ir.dtypes import FLOAT32, FLOAT64, DType
+
+__all__ = ["COLUMNS_SHARE", "Axis", "Product", "cycles_of", "merged", "plan_product", "tile_of", "tiles_for"]
+
+MIN_UNITS = 32
+"""Pieces of work to aim for, so that any usual number of workers is balanced."""
+
+COLUMNS_SHARE = 2
+"""How many times the bytes of rows and results those of the right operand are for workers to share out columns. They then read
+rows that others have written, and the next operator results that others have; a right operand only has to be read by more of them.
+Measured; it matters most among cores without a common third level."""
+
+SAME_SET_BYTES, WAYS = 4096, 8
+"""Rows of the left operand that lie a multiple of this apart share one set of the first cache level, which has so many places."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A row axis: the index variable it is in the stores, and its stride in the left operand."""
+
+    name: str
+    extent: int
+    stride: int
+
+
+@dataclass(frozen=True)
+class Product:
+    """What is computed: for each outer index and group, rows x columns, reduced over `depth` steps.
+
+    `outer` are axes (index variable, extent) that nothing is shared across; `column` is the index variable of the columns,
+    which run over groups * columns. `joined` names the row axis that the stores take the flat row index for, if they do.
+    `dtype` is what the left operand is stored as.
+    """
+
+    outer: tuple[tuple[str, int], ...]
+    rows: tuple[Axis, ...]
+    column: str
+    columns: int
+    depth: int
+    groups: int = 1
+    joined: str | None = None
+    dtype: DType = FLOAT32
+
+    @property
+    def height(self) -> int:
+        """Rows of one outer index."""
+        return math.prod(axis.extent for axis in self.rows)
+
+    @property
+    def repeats(self) -> int:
+        """How many outer indices there are."""
+        return math.prod(extent for _, extent in self.outer)
+
+    @property
+    def written(self) -> int:
+        """Bytes of the results of one outer index, in the type of the left operand."""
+        return self.height * self.groups * self.columns * self.dtype.itemsize
+
+    def kept(self, tile: Tile) -> int:
+        """Elements of memory for the sums of all tiles, between the chunks of a reduction."""
+        panels = self.groups * -(-self.columns // tile.width)
+        return self.repeats * panels * -(-self.height // tile.rows) * tile.rows * tile.width
+
+
+def plan_product(product: Product, target: Target, tile: Tile, row_bytes: int, right_bytes: int) -> Params:
+    """Blocking for a tile: how many tiles share a block, and how work is dealt out.
+
+    `row_bytes` is what one row of the left operand occupies in cache, `right_bytes` the size of the right operand.
+    """
+    rows = tile.rows
+    tiles = -(-product.height // rows)
+    panels = product.groups * -(-product.columns // tile.width)
+    left_bytes = product.height * row_bytes
+    if left_bytes <= target.l2_bytes * 3 // 4:
+        by_columns = panels * tiles >= MIN_UNITS // 2 and right_bytes > COLUMNS_SHARE * (left_bytes + product.written)
+    else:
+        by_columns = panels >= MIN_UNITS and right_bytes > left_bytes
+    # a large right operand comes from memory: use each panel for all rows, as long as these stay in the third level
+    room = target.l3_bytes // 8 if by_columns else target.l2_bytes // 2
+    blocks = max(1, -(-tiles // max(1, room // max(1, rows * row_bytes))))
+    if not by_columns:
+        wanted = -(-MIN_UNITS // max(1, panels * product.repeats))
+        blocks = max(blocks, min(max(1, tiles), wanted))
+    per_block = max(1, -(-tiles // blocks))
+    return {
+        "rows": rows,
+        "vectors": tile.vectors,
+        "lanes": tile.lanes,
+        "tiles": per_block,
+        "split": "columns" if by_columns else "blocks",
+    }
+
+
+def cycles_of(product: Product, target: Target, params: Params) -> int:
+    """Cycles that the multiply-adds take a core at least."""
+    tile = tile_of(params, computed(product.dtype))
+    tiles = product.repeats * -(-product.height // tile.rows) * product.groups * -(-product.columns // tile.width)
+    size = 64 if tile.element == "double" else 32
+    return tiles * product.depth * tile.rows * tile.vectors // target.multiplies(tile.lanes * size)
+
+
+def tile_of(params: Params, element: str = "float") -> Tile:
+    """The register tile that parameters describe."""
+    return Tile(int(params["rows"]), int(params["vectors"]), int(params["lanes"]), element)
+
+
+def tiles_for(product: Product, target: Target, lanes: Sequence[int], reserved: int = 0) -> list[Tile]:
+    """Tiles worth trying for a product, best first; `reserved` registers are needed for something else."""
+    most = max(1, target.registers - reserved - 2)
+    axes = merged(product.rows)
+    if axes[-1].stride * product.dtype.itemsize % SAME_SET_BYTES == 0:
+        most = min(most, WAYS)
+    return favourite_tiles(
+        target,
+        product.height,
+        product.columns,
+        product.depth,
+        lanes,
+        max_rows=min(16, most),
+        row_extent=axes[-1].extent if len(axes) > 1 else None,
+        written=product.repeats * product.written,
+        element_bits=64 if product.dtype == FLOAT64 else 32,
+    )
+
+
+def merged(axes: Sequence[Axis]) -> list[Axis]:
+    """Row axes with neighbours joined where the left operand's strides continue each other."""
+    found: list[Axis] = []
+    for axis in axes:
+        if axis.extent == 1 and len(axes) > 1:
+            continue
+        if found and found[-1].stride == axis.extent * axis.stride:
+            found[-1] = Axis(axis.name, found[-1].extent * axis.extent, axis.stride)
+        else:
+            found.append(axis)
+    return found or [Axis("", 1, 0)]
