@@ -9,7 +9,8 @@ from fusewise import api
 from fusewise.bench.limits import MachineLimits, machine_limits, meeting_ns
 from fusewise.bench.roofline import profile, roofline, trace_events
 from fusewise.ir.dtypes import INT64
-from fusewise.lower.account import Account, accounts
+from fusewise.lower.account import accounts
+from fusewise.lower.program import Account
 from fusewise.ops.build import GraphBuilder
 from fusewise.runtime.executable import StepTiming
 

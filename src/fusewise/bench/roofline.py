@@ -11,8 +11,7 @@ from statistics import median
 from typing import Any
 
 from fusewise.bench.limits import MachineLimits
-from fusewise.lower.account import Account
-from fusewise.lower.program import NativeStep, Program
+from fusewise.lower.program import Account, NativeStep, Program
 from fusewise.runtime.executable import Executable, StepTiming
 
 __all__ = ["profile", "roofline", "trace_events"]

@@ -44,8 +44,9 @@ def generate(
 ) -> Program:
     """The program that runs every group of `partition` on `target`.
 
-    `workers` sizes per-worker scratch memory. With `strict`, a node that would run on the host is an error that lists
-    all such nodes. `ways` may name, by a task's digest (`KernelCode.task`), another of its `alternatives` than the first.
+    `workers` sizes per-worker scratch memory, and kernels are chosen for so many. With `strict`, a node that would run on the host
+    is an error that lists all such nodes. `ways` may name, by a task's digest (`KernelCode.task`), another of its `alternatives`
+    than the first.
     """
     lowered = lower_partition(partition, trace, exact=exact)
     on_host = [work for work in lowered.work if isinstance(work, HostWork)]
@@ -53,7 +54,7 @@ def generate(
         nodes = [pair for work in on_host for pair in zip(work.nodes, work.reasons, strict=True)]
         listed = "; ".join(f"{node.label} ({node.op}: {reason})" for node, reason in nodes)
         raise UnsupportedModel(f"{len(nodes)} nodes have no native kernel: {listed}; compile without --strict")
-    return _Assembler(lowered, target, trace, workers, ways).run(len(partition.groups))
+    return _Assembler(lowered, replace(target, workers=workers), trace, workers, ways).run(len(partition.groups))
 
 
 def alternatives(task: Task, target: Target) -> Iterator[tuple[Kernel, Params]]:

@@ -24,6 +24,8 @@ class Target:
 
     `multiply_bits` is how many bits of multiply-adds a core begins in a cycle, in at most two instructions; 0 stands for two
     of the widest vectors. Where it is one, vectors of half the width are as fast.
+
+    `workers` is how many workers code is planned for; it is right for any number.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Target:
     l2_bytes: int = 512 * 1024
     l3_bytes: int = 16 * 1024 * 1024
     multiply_bits: int = 0
+    workers: int = 2
 
     @property
     def lanes(self) -> int:

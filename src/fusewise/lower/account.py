@@ -7,26 +7,16 @@ read. A kernel that reads something twice, or caches that keep something, make t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.partition import Group
 from fusewise.ir.types import TensorType
+from fusewise.lower.program import Account
 from fusewise.ops.definition import call_of, flops_of, mappings_of
 from fusewise.ops.spec import Mapping
 from fusewise.ops.table import spec_of
 
-__all__ = ["Account", "accounts"]
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """One group: its operators, the nodes of the user's model that it covers, arithmetic operations and bytes."""
-
-    operators: str
-    nodes: tuple[str, ...]
-    flops: int
-    nbytes: int
+__all__ = ["accounts"]
 
 
 def accounts(graph: Graph, groups: Sequence[Group]) -> tuple[Account, ...]:

@@ -15,7 +15,6 @@ import numpy as np
 
 from fusewise.ir.graph import Node
 from fusewise.ir.types import ValueType
-from fusewise.lower.account import Account
 
 __all__ = ["Buffer", "HostStep", "KernelCode", "NativeStep", "Packing", "Panels", "Place", "Port", "Program"]
 
@@ -141,6 +140,16 @@ class Port:
     name: str
     type: ValueType
     buffer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One group: its operators, the nodes of the user's model that it covers, arithmetic operations and bytes."""
+
+    operators: str
+    nodes: tuple[str, ...]
+    flops: int
+    nbytes: int
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,18 @@
-"""A lowered program as JSON and back: ports, buffers, steps, and the nodes of host steps as ONNX messages.
+"""A lowered program as JSON and back: ports, buffers, steps, and the nodes of host steps.
 
-Machine code and constants lie elsewhere; steps name kernels by number.
+Machine code and constants lie elsewhere; steps name kernels by number. A program without host steps is read without ONNX, whose
+import would take longer than all else.
 """
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
+import numpy as np
+
 from fusewise.ir.dtypes import dtype_named
-from fusewise.ir.graph import Node, Subgraph
 from fusewise.ir.types import OptionalType, SequenceType, TensorType, ValueType
-from fusewise.lower.account import Account
-from fusewise.lower.program import Buffer, HostStep, NativeStep, Place, Port, Program
-from fusewise.ops.proto import attribute_from_proto, node_to_proto, tensor_from_proto, tensor_to_proto
+from fusewise.lower.program import Account, Buffer, HostStep, NativeStep, Place, Port, Program
 
 __all__ = ["program_from_json", "program_to_json", "type_from_json", "type_to_json"]
 
@@ -30,7 +29,7 @@ def program_to_json(program: Program) -> Json:
         "arena_bytes": program.arena_bytes,
         "groups": program.groups,
         "opsets": [list(pair) for pair in program.opsets],
-        "objects": {name: _text(tensor_to_proto(array).SerializeToString()) for name, array in program.objects},
+        "objects": _objects(program),
         "workers": program.workers,
         "accounts": [[a.operators, list(a.nodes), a.flops, a.nbytes] for a in program.accounts],
     }
@@ -47,10 +46,26 @@ def program_from_json(found: Json) -> Program:
         arena_bytes=found["arena_bytes"],
         groups=found["groups"],
         opsets=tuple((domain, version) for domain, version in found["opsets"]),
-        objects=tuple((name, tensor_from_proto(_tensor(text))) for name, text in found["objects"].items()),
+        objects=_objects_from(found["objects"]),
         workers=found["workers"],
         accounts=tuple(Account(what, tuple(nodes), flops, nbytes) for what, nodes, flops, nbytes in found["accounts"]),
     )
+
+
+def _objects(program: Program) -> Json:
+    if not program.objects:
+        return {}
+    from fusewise.runtime.node_json import array_to_text
+
+    return {name: array_to_text(array) for name, array in program.objects}
+
+
+def _objects_from(found: Json) -> tuple[tuple[str, np.ndarray], ...]:
+    if not found:
+        return ()
+    from fusewise.runtime.node_json import array_from_text
+
+    return tuple((name, array_from_text(text)) for name, text in found.items())
 
 
 def type_to_json(kind: ValueType) -> Json:
@@ -101,8 +116,10 @@ Operand = tuple[str, Place | None, ValueType | None]
 
 
 def _host(step: HostStep) -> Json:
+    from fusewise.runtime.node_json import node_to_json
+
     return {
-        "nodes": [_node(node) for node in step.nodes],
+        "nodes": [node_to_json(node) for node in step.nodes],
         "opset": step.opset,
         "reads": [_operand(read) for read in step.reads],
         "writes": [_operand(write) for write in step.writes],
@@ -112,37 +129,12 @@ def _host(step: HostStep) -> Json:
 
 
 def _host_from(found: Json) -> HostStep:
-    nodes = tuple(_node_from(node) for node in found["nodes"])
+    from fusewise.runtime.node_json import node_from_json
+
+    nodes = tuple(node_from_json(node) for node in found["nodes"])
     reads = tuple(_operand_from(read) for read in found["reads"])
     writes = tuple(_operand_from(write) for write in found["writes"])
     return HostStep(nodes, found["opset"], reads, writes, tuple(found["reasons"]), found["group"])
-
-
-def _node(node: Node) -> Json:
-    return {
-        "node": _text(node_to_proto(node).SerializeToString()),
-        "origin": list(node.origin),
-        "captured": list(node.captured),
-        "captures": {name: list(value.captures) for name, value in node.attributes if isinstance(value, Subgraph)},
-    }
-
-
-def _node_from(found: Json) -> Node:
-    import onnx
-
-    proto = onnx.NodeProto.FromString(base64.b64decode(found["node"]))
-    captures = found["captures"]
-    attributes = sorted((a.name, attribute_from_proto(a, tuple(captures.get(a.name, ())))) for a in proto.attribute)
-    return Node(
-        proto.op_type,
-        tuple(proto.input),
-        tuple(proto.output),
-        tuple(attributes),
-        proto.domain,
-        proto.name,
-        tuple(found["origin"]),
-        tuple(found["captured"]),
-    )
 
 
 def _operand(operand: Operand) -> list[Any]:
@@ -161,13 +153,3 @@ def _operand_from(found: list[Any]) -> Operand:
 
 def _place_from(buffer: int, offset: int, strides: list[int] | None = None) -> Place:
     return Place(buffer, offset, None if strides is None else tuple(strides))
-
-
-def _text(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
-
-
-def _tensor(text: str) -> Any:
-    import onnx
-
-    return onnx.TensorProto.FromString(base64.b64decode(text))

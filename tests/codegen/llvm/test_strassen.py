@@ -162,3 +162,10 @@ def test_code_for_every_machine_multiplies_in_vectors(other: Target, always: Non
         text = compile_assembly(STRASSEN.build(task, other, params, "kernel"), other)
         wanted = "vfmadd" if other.fma and other.triple.startswith("x86") else "fmla" if other.fma else "mulps"
         assert wanted in text
+
+
+def test_many_workers_would_make_the_same_factors_each_for_itself() -> None:
+    task = matmul(128, 768, 768)
+    assert STRASSEN.accepts(task, replace(ONE_A_CYCLE, workers=1)) is None
+    assert STRASSEN.accepts(task, replace(ONE_A_CYCLE, workers=2)) is None
+    assert str(STRASSEN.accepts(task, replace(ONE_A_CYCLE, workers=32))) == "no tile saves more than it costs"

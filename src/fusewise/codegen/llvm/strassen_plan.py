@@ -98,7 +98,7 @@ def strassen_space(h: Halves, target: Target) -> Iterable[Params]:
     fitting = [t for t in fitting if t.rows >= 2 * t.vectors]
     for tile in sorted(fitting, key=lambda tile: _cycles(h, target, tile))[:4]:
         params = _plan(h, target, tile)
-        if _saved(h, target, tile) > WORTH * _sums(h, tile, params):
+        if _saved(h, target, tile) > WORTH * _sums(h, target, tile, params):
             yield params
 
 
@@ -140,9 +140,9 @@ def _saved(h: Halves, target: Target, tile: Tile) -> float:
     return h.height * h.depth * h.columns / (tile.lanes * target.multiplies(tile.lanes * 32))
 
 
-def _sums(h: Halves, tile: Tile, params: Params) -> float:
-    """Cycles of all additions."""
+def _sums(h: Halves, target: Target, tile: Tile, params: Params) -> float:
+    """Cycles of all additions; workers that share a block make its left factors each for itself."""
     blocks = -(-h.height // (tile.rows * int(params["tiles"])))
-    left = h.height * h.depth * LEFT_CYCLES
+    left = h.height * h.depth * LEFT_CYCLES * max(1.0, target.workers / blocks)
     right = h.depth * h.columns * blocks * RIGHT_CYCLES
     return (left + right + h.height * h.columns * RESULT_CYCLES) / tile.lanes
