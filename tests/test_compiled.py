@@ -160,6 +160,8 @@ def test_no_such_file(tmp_path: Path) -> None:
         fusewise.open_compiled(tmp_path)
     with pytest.raises(UsageError, match="can only be run"):
         fusewise.load(tmp_path / "none.fw")
+    with pytest.raises(UsageError, match="can only be run"):
+        fusewise.compile(tmp_path / "none.fw")
 
 
 def test_a_full_disk_leaves_nothing(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,7 +112,9 @@ def read(model: Source) -> Graph:
 
     source = _built(model)
     if isinstance(source, str | Path) and Path(source).suffix == SUFFIX:
-        raise UsageError(f"{source} is a compiled file, which can only be run; give the model it was compiled from")
+        raise UsageError(
+            f"{source} is compiled and can only be run (`open_compiled`); give the model it was compiled from"
+        )
     return source if isinstance(source, Graph) else onnx_import.load(source)
 
 
@@ -236,7 +238,7 @@ def _key(model: Source, options: Options) -> str | None:
     """What the compiled model depends on, as text; None for a model that is not a file, or has passes of its own."""
     from fusewise.runtime.model_cache import model_key
 
-    if not isinstance(model, str | Path) or not isinstance(options.passes, bool):
+    if not isinstance(model, str | Path) or Path(model).suffix == SUFFIX or not isinstance(options.passes, bool):
         return None
     settings = {
         "shapes": {name: list(shape) for name, shape in options.shapes.items()},
