@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from fusewise.codegen.strips import Sharing
 from fusewise.codegen.target import Target, whole_lines
 from fusewise.lower.program import Packing
 from fusewise.lower.task import Reason, Task
 
-__all__ = ["Argument", "Kernel", "Params", "working_memory"]
+__all__ = ["Argument", "Kernel", "Params", "kernel_of", "working_memory"]
 
 Params = Mapping[str, int | str | bool]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -55,3 +58,34 @@ class Kernel:
     build: Callable[[Task, Target, Params, str], str]
     cycles: Callable[[Task, Target, Params], int] = lambda task, target, params: 0
     sharing: Callable[[Task, Target, Params], Sharing | None] = lambda task, target, params: None
+
+
+def kernel_of(
+    name: str,
+    understand: Callable[[Task, Target], T | Reason],
+    space: Callable[[T, Target], Iterable[Params]],
+    arguments: Callable[[T, Task, Params], tuple[Argument, ...]],
+    build: Callable[[T, Task, Target, Params, str], str],
+    cycles: Callable[[T, Target, Params], int] = lambda found, target, params: 0,
+    sharing: Callable[[T, Params], Sharing | None] = lambda found, params: None,
+) -> Kernel:
+    """The kernel of the tasks that `understand` makes something of; the other functions are given that."""
+
+    def accepts(task: Task, target: Target) -> Reason | None:
+        found = understand(task, target)
+        return found if isinstance(found, Reason) else None
+
+    def understood(task: Task, target: Target) -> T:
+        found = understand(task, target)
+        assert not isinstance(found, Reason), found
+        return found
+
+    return Kernel(
+        name,
+        accepts,
+        lambda task, target: space(understood(task, target), target),
+        lambda task, target, params: arguments(understood(task, target), task, params),
+        lambda task, target, params, symbol: build(understood(task, target), task, target, params, symbol),
+        lambda task, target, params: cycles(understood(task, target), target, params),
+        lambda task, target, params: sharing(understood(task, target), params),
+    )

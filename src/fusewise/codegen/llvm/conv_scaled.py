@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
+from fusewise.codegen.kernel import Argument, Params, kernel_of, working_memory
 from fusewise.codegen.llvm.conv_direct import (
     Direct,
     direct_arguments,
@@ -82,23 +82,12 @@ def _is_per_channel(scale: Expr) -> bool:
     return scale.op == "load" and all(e.value in ("p0", "p1") for e in walk(scale) if e.op == "index")
 
 
-def _accepts(task: Task, target: Target) -> Reason | None:
-    found = understand(task, target)
-    return found if isinstance(found, Reason) else None
+def _space(found: Scaled, target: Target) -> Iterable[Params]:
+    return direct_space(found.direct, target)
 
 
-def _understood(task: Task, target: Target) -> Scaled:
-    found = understand(task, target)
-    assert not isinstance(found, Reason), found
-    return found
-
-
-def _space(task: Task, target: Target) -> Iterable[Params]:
-    return direct_space(_understood(task, target).direct, target)
-
-
-def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
-    d = _understood(task, target).direct
+def _arguments(found: Scaled, task: Task, params: Params) -> tuple[Argument, ...]:
+    d = found.direct
     axes = matrix_axes(d.shape, d.side_by_side)
     given = direct_arguments(
         d, task, params, lambda weight: matrices(weight, d.shape, d.side_by_side), "convolution", axes
@@ -107,8 +96,8 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
     return (*given, working_memory(nbytes))
 
 
-def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
-    found, given = _understood(task, target), _arguments(task, target, params)
+def _build(found: Scaled, task: Task, target: Target, params: Params, symbol: str) -> str:
+    given = _arguments(found, task, params)
     module, f, pointers, worker, workers = enter(symbol, given)
     own, weight = scratch_of(f, pointers, given, worker), found.direct.shape.weight.operand.name
     _scale(f, found, Elements(f, task, target, pointers), params, pointers[weight], own)
@@ -139,9 +128,9 @@ def _scale(f: Function, found: Scaled, elements: Elements, params: Params, packe
     f.loop(0, product.depth, 1, channel, rolled=True)
 
 
-def _cycles(task: Task, target: Target, params: Params) -> int:
-    return cycles_of(_understood(task, target).direct.product, target, params)
+def _cycles(found: Scaled, target: Target, params: Params) -> int:
+    return cycles_of(found.direct.product, target, params)
 
 
-SCALED = Kernel("scaled-convolution", _accepts, _space, _arguments, _build, _cycles)
+SCALED = kernel_of("scaled-convolution", understand, _space, _arguments, _build, _cycles)
 """The 1x1 convolution with weights scaled at run time."""

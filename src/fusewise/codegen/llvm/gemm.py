@@ -7,12 +7,12 @@ steps of the reduction are taken at once where the left operand has them side by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
+from fusewise.codegen.kernel import Argument, Params, kernel_of, working_memory
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of, widened
 from fusewise.codegen.llvm.gemm_finish import Finish, finisher, is_heavy, joined_axis, reads
@@ -380,29 +380,9 @@ def _scaled(
     return scaled
 
 
-def _kernel(name: str, understand: Callable[[Task, Target], MatrixProduct | Reason]) -> Kernel:
-    """The product of tasks that `understand` takes for one."""
-
-    def accepts(task: Task, target: Target) -> Reason | None:
-        found = understand(task, target)
-        return found if isinstance(found, Reason) else None
-
-    def understood(task: Task, target: Target) -> MatrixProduct:
-        found = understand(task, target)
-        assert not isinstance(found, Reason), found
-        return found
-
-    return Kernel(
-        name,
-        accepts,
-        lambda task, target: _space(understood(task, target), target),
-        lambda task, target, params: _arguments(understood(task, target), task, params),
-        lambda task, target, params, symbol: _build(understood(task, target), task, target, params, symbol),
-        lambda task, target, params: (
-            0 if "chunk" in params else cycles_of(understood(task, target).product, target, params)
-        ),
-    )
+def _cycles(m: MatrixProduct, target: Target, params: Params) -> int:
+    return 0 if "chunk" in params else cycles_of(m.product, target, params)
 
 
-PRODUCT = _kernel("product", understand)
-PAIRS = _kernel("bfloat16-product", of_pairs)
+PRODUCT = kernel_of("product", understand, _space, _arguments, _build, _cycles)
+PAIRS = kernel_of("bfloat16-product", of_pairs, _space, _arguments, _build, _cycles)

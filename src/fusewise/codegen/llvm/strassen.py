@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
-from fusewise.codegen.llvm import gemm
+from fusewise.codegen.kernel import Argument, Params, kernel_of, working_memory
 from fusewise.codegen.llvm.conv_direct import direct_arguments, direct_of, matrices, matrix_axes
 from fusewise.codegen.llvm.conv_shape import convolution_of
 from fusewise.codegen.llvm.emit import Int, Value
+from fusewise.codegen.llvm.gemm import packing, understand
 from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of
 from fusewise.codegen.llvm.gemm_finish import finisher
 from fusewise.codegen.llvm.gemm_plan import merged, tile_of
@@ -37,12 +37,9 @@ class Understood:
     arguments: Callable[[Params], tuple[Argument, ...]]
 
 
-Understand = Callable[[Task, Target], Understood | Reason]
-
-
 def _product(task: Task, target: Target) -> Understood | Reason:
     """A matrix product in halves, or why it is none."""
-    m = gemm.understand(task, target)
+    m = understand(task, target)
     if isinstance(m, Reason):
         return m
     rows = merged(m.product.rows)
@@ -55,7 +52,7 @@ def _product(task: Task, target: Target) -> Understood | Reason:
         return halves
 
     def arguments(params: Params) -> tuple[Argument, ...]:
-        return operand_arguments(task, [Argument(m.right.operand.name, gemm.packing(m, tile_of(params)))])
+        return operand_arguments(task, [Argument(m.right.operand.name, packing(m, tile_of(params)))])
 
     return Understood(halves, m.left, m.right.operand.name, m.bias, arguments)
 
@@ -84,46 +81,33 @@ def _convolution(task: Task, target: Target) -> Understood | Reason:
     return Understood(halves, shape.data, shape.weight.operand.name, shape.bias, arguments)
 
 
-def _kernel(name: str, understand: Understand) -> Kernel:
-    """The kernel of tasks that `understand` halves."""
-
-    def accepts(task: Task, target: Target) -> Reason | None:
-        found = understand(task, target)
-        return found if isinstance(found, Reason) else None
-
-    def understood(task: Task, target: Target) -> Understood:
-        found = understand(task, target)
-        assert not isinstance(found, Reason), found
-        return found
-
-    def space(task: Task, target: Target) -> Iterable[Params]:
-        return strassen_space(understood(task, target).halves, target)
-
-    def arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
-        u = understood(task, target)
-        return (*u.arguments(params), working_memory(strassen_bytes(u.halves, params)))
-
-    def build(task: Task, target: Target, params: Params, symbol: str) -> str:
-        u, given = understood(task, target), arguments(task, target, params)
-        module, f, pointers, worker, workers = enter(symbol, given)
-        lanes = tile_of(params).lanes
-
-        def start(columns: Sequence[Int]) -> list[Value]:
-            return initial(f, target, pointers, u.bias, columns, lanes, lanes, "float")
-
-        ends = Ends(
-            left=f.at(pointers[u.left.operand.name], u.left.offset),
-            right=pointers[u.right],
-            start=start,
-            finish=finisher(f, task, target, pointers),
-            own=scratch_of(f, pointers, given, worker),
-        )
-        emit_strassen(f, target, u.halves, params, worker, workers, ends)
-        f.give_back()
-        return module.text()
-
-    return Kernel(name, accepts, space, arguments, build)
+def _space(u: Understood, target: Target) -> Iterable[Params]:
+    return strassen_space(u.halves, target)
 
 
-STRASSEN = _kernel("strassen-product", _product)
-STRASSEN_CONV = _kernel("strassen-convolution", _convolution)
+def _arguments(u: Understood, task: Task, params: Params) -> tuple[Argument, ...]:
+    return (*u.arguments(params), working_memory(strassen_bytes(u.halves, params)))
+
+
+def _build(u: Understood, task: Task, target: Target, params: Params, symbol: str) -> str:
+    given = _arguments(u, task, params)
+    module, f, pointers, worker, workers = enter(symbol, given)
+    lanes = tile_of(params).lanes
+
+    def start(columns: Sequence[Int]) -> list[Value]:
+        return initial(f, target, pointers, u.bias, columns, lanes, lanes, "float")
+
+    ends = Ends(
+        left=f.at(pointers[u.left.operand.name], u.left.offset),
+        right=pointers[u.right],
+        start=start,
+        finish=finisher(f, task, target, pointers),
+        own=scratch_of(f, pointers, given, worker),
+    )
+    emit_strassen(f, target, u.halves, params, worker, workers, ends)
+    f.give_back()
+    return module.text()
+
+
+STRASSEN = kernel_of("strassen-product", _product, _space, _arguments, _build)
+STRASSEN_CONV = kernel_of("strassen-convolution", _convolution, _space, _arguments, _build)
