@@ -112,9 +112,7 @@ def read(model: Source) -> Graph:
 
     source = _built(model)
     if isinstance(source, str | Path) and Path(source).suffix == SUFFIX:
-        raise UsageError(
-            f"{source} is compiled and can only be run (`open_compiled`); give the model it was compiled from"
-        )
+        raise UsageError(f"{source} can only be run (`open_compiled`): it is compiled; give the model it comes from")
     return source if isinstance(source, Graph) else onnx_import.load(source)
 
 
