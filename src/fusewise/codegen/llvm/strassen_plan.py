@@ -34,9 +34,6 @@ LEAST_ROWS = 24
 LEAST_BLOCKS, LEAST_SHARING = 8, 7
 """Blocks that rows are cut into at least, where they are dealt out, unless fewer tiles would then share a right factor."""
 
-MAX_ROWS = 16
-"""Most rows of a tile."""
-
 STORE_CYCLES = 3
 """Cycles that a vector of a product takes to be written at the end of its tile."""
 
@@ -92,7 +89,7 @@ def halves_of(product: Product, pitch: int, target: Target) -> Halves | Reason:
 def strassen_space(h: Halves, target: Target) -> Iterable[Params]:
     """Parameters that save more than they cost, the analytic favourite first."""
     lanes = widths(target, h.product.columns)[:1]
-    tiles = favourite_tiles(target, h.height, math.ceil(h.columns), h.depth, lanes, max_rows=MAX_ROWS)
+    tiles = favourite_tiles(target, h.height, math.ceil(h.columns), h.depth, lanes)
     room = target.registers - SPARE
     fitting = [t for t in tiles if _is_halved(h, t) and (t.rows + 1) * t.vectors <= room]
     fitting = [t for t in fitting if t.rows >= 2 * t.vectors]
