@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["LINE_BYTES", "TARGETS", "Target", "whole_lines"]
+__all__ = ["LINE_BYTES", "TARGETS", "Beside", "Target", "whole_lines"]
 
 LINE_BYTES = 64
 """Bytes of a cache line, on every processor that code is generated for."""
@@ -19,13 +19,27 @@ def whole_lines(nbytes: int) -> int:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """Cycles that a core loses beside its multiply-adds, measured.
+
+    `load`: for each load. `line`: for each cache line of a panel that comes from the second level. `finish`: for each
+    accumulator past half of the registers at the end of a tile, which the next one cannot overlap.
+    """
+
+    load: float = 0.05
+    line: float = 0.06
+    finish: float = 16.0
+
+
+@dataclass(frozen=True)
 class Target:
     """A CPU. `vector_bits` is the widest float vector worth using, `registers` how many such registers there are.
 
     `multiply_bits` is how many bits of multiply-adds a core begins in a cycle, in at most two instructions; 0 stands for two
     of the widest vectors. Where it is one, vectors of half the width are as fast.
 
-    `workers` is how many workers code is planned for; it is right for any number.
+    `adds_apart`: additions have units of their own, beside those that multiply. `workers` is how many workers code is planned
+    for; it is right for any number.
     """
 
     name: str
@@ -39,7 +53,9 @@ class Target:
     l2_bytes: int = 512 * 1024
     l3_bytes: int = 16 * 1024 * 1024
     multiply_bits: int = 0
+    adds_apart: bool = True
     workers: int = 2
+    beside: Beside = Beside()
 
     @property
     def lanes(self) -> int:

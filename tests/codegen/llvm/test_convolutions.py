@@ -15,7 +15,7 @@ from fusewise.codegen.llvm.conv import DIRECT
 from fusewise.codegen.llvm.conv_kernels import CONV
 from fusewise.codegen.llvm.conv_scaled import LEAST_PIXELS, SCALED
 from fusewise.codegen.llvm.transposed_conv import CONV_TRANSPOSE
-from fusewise.codegen.target import TARGETS, Target
+from fusewise.codegen.target import TARGETS, Beside, Target
 from fusewise.ir.dtypes import FLOAT16, FLOAT32, FLOAT64, INT64, DType
 from fusewise.ir.types import TensorType
 from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
@@ -269,8 +269,8 @@ def test_maps_times_a_number_for_each_channel(
 
 
 HOST = host_target()
-ONE_A_CYCLE = replace(HOST, multiply_bits=HOST.vector_bits)
-"""This machine, if it began one multiply-add of its widest vectors in a cycle."""
+ONE_A_CYCLE = replace(HOST, multiply_bits=HOST.vector_bits, beside=Beside())
+"""This machine, if it began one multiply-add of its widest vectors in a cycle and its loads cost what they mostly do."""
 
 
 @pytest.mark.parametrize("target", [ONE_A_CYCLE], ids=["one a cycle"])

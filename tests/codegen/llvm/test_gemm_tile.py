@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from fusewise.codegen.llvm.gemm_plan import Axis, Product, tiles_for
-from fusewise.codegen.llvm.gemm_tile import favourite_tiles, widths
-from fusewise.codegen.target import TARGETS
+from fusewise.codegen.llvm.gemm_tile import Tile, favourite_tiles, widths
+from fusewise.codegen.target import TARGETS, Beside
 
 AVX512 = next(target for target in TARGETS if target.name == "avx512")
 ONE_A_CYCLE = replace(AVX512, multiply_bits=512)
@@ -43,6 +43,27 @@ def test_half_vectors_where_whole_ones_multiply_half_as_often(columns: int, lane
     assert favourite_tiles(ONE_A_CYCLE, 784, columns, 144, widths(ONE_A_CYCLE, columns))[0].lanes == lanes
     assert len(widths(AVX512, columns)) == 1
     assert favourite_tiles(AVX512, 784, columns, 144, widths(AVX512, columns))[0].lanes == widths(AVX512, columns)[0]
+
+
+def test_dear_loads_ask_for_tiles_that_load_less() -> None:
+    """Of 784 rows by 512 columns; where loads cost little, what is left over at edges and ends decides."""
+
+    def loads(beside: Beside) -> float:
+        tile = favourite_tiles(replace(AVX512, beside=beside), 784, 512, 128, (16,))[0]
+        return (tile.rows + tile.vectors) / (tile.rows * tile.vectors)
+
+    assert loads(Beside(load=0.24, line=0.2, finish=0.0)) < loads(Beside())
+
+
+def test_tiles_whose_panels_cannot_be_dealt_out_evenly_come_later() -> None:
+    def waiting(tile: Tile) -> float:
+        panels = -(-192 // tile.width)
+        return -(-panels // 2) * 2 / panels
+
+    dear = replace(AVX512, beside=Beside(load=0.24, line=0.2, finish=0.0))
+    alone, dealt = (favourite_tiles(dear, 49, 192, 32, (16,), **options)[0] for options in ({}, {"waiting": waiting}))
+    assert waiting(alone) > 1
+    assert waiting(dealt) == 1
 
 
 def test_multiply_adds_in_a_cycle() -> None:

@@ -20,12 +20,19 @@ from fusewise.codegen.llvm.strassen_loops import LEFT, RESULT, RIGHT
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.ir.dtypes import FLOAT64
 from fusewise.lower.task import Task
+from fusewise.runtime.host import host_target
 from fusewise.runtime.jit import compile_assembly
 
 TOLERANCE = 2e-6
 """Largest error, relative to the largest value: sums of half the depth, and differences of them."""
 
 ONE_A_CYCLE = replace(TARGETS[0], multiply_bits=512)
+
+
+@pytest.fixture(scope="session")
+def target() -> Target:
+    """This machine, if it added with units of their own."""
+    return replace(host_target(), adds_apart=True)
 
 
 @pytest.fixture
@@ -153,6 +160,11 @@ def test_what_is_not_a_plain_product_of_floats_is_refused() -> None:
     arrays = [np.zeros((128, 768), np.float32), np.zeros((768, 3072), np.float32)]
     deep = product("MatMul", arrays, (128, 3072), {}, orders=((1, 0), (0, 1)), constant=True)
     assert str(STRASSEN.accepts(deep, ONE_A_CYCLE)) == "not one product of two plain matrices"
+
+
+def test_additions_in_the_way_of_multiplications_are_not_worth_it() -> None:
+    beside = STRASSEN.accepts(matmul(128, 768, 3072), replace(ONE_A_CYCLE, adds_apart=False))
+    assert str(beside) == "additions take the units that multiply, as long as what they save"
 
 
 @pytest.mark.parametrize("other", [*TARGETS, ONE_A_CYCLE], ids=[*(t.name for t in TARGETS), "one a cycle"])

@@ -12,7 +12,7 @@ rows or columns that a tile computes twice at the edge count as work.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
@@ -42,14 +42,8 @@ schedule hits it exactly."""
 LOAD_CYCLES = 0.6
 """Cycles that a load, or a scalar load into all lanes, takes of a core's throughput; measured, a little above one half."""
 
-LOAD_BESIDE = 0.05
-"""Cycles that every load costs although the multiply-adds are the limit; measured."""
-
 ODD_CYCLES = 0.25
 """Cycles lost where an odd number of multiply-adds is shared by two pipes; measured."""
-
-FINISH_CYCLES = 16
-"""Cycles that each accumulator past half of the registers costs at the end of a tile: what the next one cannot overlap."""
 
 RUN_CYCLES = 32
 """Cycles that a tile takes at least for each of its rows when results do not fit the second cache level and other tiles write the
@@ -181,11 +175,13 @@ def favourite_tiles(
     row_extent: int | None = None,
     written: int = 0,
     element_bits: int = 32,
+    waiting: Callable[[Tile], float] = lambda tile: 1.0,
 ) -> list[Tile]:
     """Every tile of one of these `lanes` that fits the registers, the one with the fewest estimated cycles first.
 
     `row_extent` is the length of a run of rows at equal distances; a tile that does not divide it addresses every row anew.
-    None: all rows are at equal distances. `written` is how many bytes all results take in memory.
+    None: all rows are at equal distances. `written` is how many bytes all results take in memory. `waiting(tile)` is how many
+    times as long the busiest worker takes as all do on average.
     """
     is_far = written > target.l2_bytes
 
@@ -196,16 +192,16 @@ def favourite_tiles(
         step = max(multiplying, (r + v) * LOAD_CYCLES, FMA_LATENCY)
         # a tile that needs (nearly) every register is scheduled worse
         tight = _registers(target, r, v) > target.registers - target.registers // 16
-        step = step * (1.01 if tight else 1.0) + LOAD_BESIDE * (r + v)
+        step = step * (1.01 if tight else 1.0) + target.beside.load * (r + v)
         if each < lanes[0]:
             step *= NARROW_SHARE
         if depth * tile.width * 4 > target.l1_bytes // 2:
-            step += 0.03 * tile.width * 4 / 32  # panels come from the second cache level
+            step += target.beside.line * tile.width * 4 / LINE_BYTES  # panels come from the second cache level
         crossing = row_extent is not None and (row_extent % r != 0 or rows % r != 0)
         # small tiles finish while the next one has begun
-        once = 4 + FINISH_CYCLES * max(0, r * v - target.registers // 2) + (2 * r if crossing else 0)
-        waiting = RUN_CYCLES * pace * r if is_far and v < vectors else 0
-        return max(step * depth + once, waiting) * -(-rows // r) * -(-vectors // v)
+        once = 4 + target.beside.finish * max(0, r * v - target.registers // 2) + (2 * r if crossing else 0)
+        run = RUN_CYCLES * pace * r if is_far and v < vectors else 0
+        return max(step * depth + once, run) * -(-rows // r) * -(-vectors // v) * waiting(tile)
 
     useful = [
         Tile(r, v, each)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.gemm_plan import COLUMNS_SHARE, Product
-from fusewise.codegen.llvm.gemm_tile import FMA_LATENCY, LOAD_BESIDE, LOAD_CYCLES, Tile, favourite_tiles, widths
+from fusewise.codegen.llvm.gemm_tile import FMA_LATENCY, LOAD_CYCLES, Tile, favourite_tiles, widths
 from fusewise.codegen.target import Target
 from fusewise.lower.task import Reason
 
@@ -75,6 +75,8 @@ def halves_of(product: Product, pitch: int, target: Target) -> Halves | Reason:
     """A product in halves, or why it is better whole."""
     halves = Halves(product, pitch)
     lanes = widths(target, product.columns)[0]
+    if not target.adds_apart:
+        return Reason("additions take the units that multiply, as long as what they save")
     if not product.depth or product.depth % (2 * lanes):
         return Reason("halves of the depth are not whole vectors")
     if halves.chunk < min(halves.depth, SHORTEST_CHUNK):
@@ -113,7 +115,8 @@ def _is_halved(h: Halves, tile: Tile) -> bool:
 def _cycles(h: Halves, target: Target, tile: Tile) -> float:
     """Cycles of one product, for comparing tiles."""
     r, v = tile.rows, tile.vectors
-    step = max(r * v / target.multiplies(tile.lanes * 32), (r + v) * LOAD_CYCLES, FMA_LATENCY) + LOAD_BESIDE * (r + v)
+    step = max(r * v / target.multiplies(tile.lanes * 32), (r + v) * LOAD_CYCLES, FMA_LATENCY)
+    step += target.beside.load * (r + v)
     return (step * h.depth + STORE_CYCLES * r * v) * -(-h.height // r) * panels_of(h, tile) / 2
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from fusewise.codegen.foresight import FETCHED_BYTES
 from fusewise.codegen.kernel import Params
-from fusewise.codegen.llvm.gemm_tile import favourite_tiles
+from fusewise.codegen.llvm.gemm_tile import Tile, favourite_tiles
 from fusewise.codegen.llvm.pairs import has_bfloat_products
 from fusewise.codegen.llvm.winograd_plan import Planes, tile_counts
 from fusewise.codegen.llvm.winograd_transform import Form
@@ -87,13 +87,20 @@ def parameters(planes: Planes, target: Target) -> Iterable[Params]:
         if choice.in_registers:
             yield {**common, "rows": choice.in_registers, "vectors": 1, "tiles": 1, "filters": "registers"}
             continue
-        tiles = math.prod(tile_counts(planes, choice.form))
-        found = favourite_tiles(target, tiles, planes.shape.outputs, depth, (target.lanes,))
-        # two vectors fill whole cache lines, so that transformed filters are written line by line
-        even = [tile for tile in found if tile.vectors == 2] or found
+        tiles, outputs = math.prod(tile_counts(planes, choice.form)), planes.shape.outputs
+        strips = _strips(planes, choice.form, target)
+
+        def waiting(tile: Tile, strips: int = strips, outputs: int = outputs) -> float:
+            """Strips and panels are dealt out."""
+            shares = strips * -(-outputs // tile.width)
+            return -(-shares // target.workers) * target.workers / shares
+
+        found = favourite_tiles(target, tiles, outputs, depth, (target.lanes,), waiting=waiting)
+        # an even number of vectors fills whole cache lines, so that transformed filters are written line by line
+        even = [tile for tile in found if tile.vectors in (2, 4)] or found
         for tile in even[:3]:
             steps = -(-tiles // tile.rows)
-            per_strip = -(-steps // _strips(planes, choice.form, target))
+            per_strip = -(-steps // strips)
             yield {**common, "rows": tile.rows, "vectors": tile.vectors, "tiles": per_strip}
 
 
