@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fusewise.codegen.kernel import Kernel, Params
 from fusewise.codegen.llvm.gemm_kernels import GEMM, MATMUL
 from fusewise.codegen.packing import column_starts, panels
-from fusewise.codegen.target import TARGETS, Target
+from fusewise.codegen.target import TARGETS, Beside, Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, DType
 from fusewise.ir.types import TensorType
 from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
@@ -290,6 +290,13 @@ def test_long_panels_are_reduced_in_chunks(target: Target) -> None:
     assert "chunk" not in params(1, 12544)  # each panel is used once
     assert "chunk" not in params(1000, 768)
     assert "chunk" not in params(1000, 100003)  # a prime
+
+
+def test_panels_that_fit_a_large_second_level_are_still_too_long() -> None:
+    large = replace(TARGETS[0], l1_bytes=48 << 10, l2_bytes=2 << 20, beside=Beside(0.24, 0.2, 0.0))
+    arrays = [np.zeros((197, 3072), np.float32), np.zeros((3072, 768), np.float32)]
+    task = product("MatMul", arrays, (197, 768), {}, orders=((0, 1), (0, 1)), constant=True)
+    assert next(iter(MATMUL[-1].space(task, large)))["chunk"] == 512
 
 
 @pytest.mark.parametrize("constant", [True, False])

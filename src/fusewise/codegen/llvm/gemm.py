@@ -172,6 +172,9 @@ LEAST_SHARING, LONGEST_CHUNK, PANEL_SHARE = 4, 512, 2
 """Tiles that share a panel, and the part of the second cache level that it must exceed, for a reduction to be done in chunks;
 and the most steps of one."""
 
+LONGEST_PANEL = 512 * 1024
+"""Bytes of a panel from which on a reduction is done in chunks however large the second cache level is."""
+
 FAR_BYTES = 1024
 """Rows of an operand used in place that lie farther apart than this soon crowd each other out of the first cache level."""
 
@@ -214,7 +217,7 @@ def _chunk(m: MatrixProduct, target: Target, rows: int, step_bytes: int) -> int:
     if (
         m.product.outer
         or m.product.height < LEAST_SHARING * rows
-        or depth * step_bytes <= target.l2_bytes // PANEL_SHARE
+        or depth * step_bytes <= min(target.l2_bytes // PANEL_SHARE, LONGEST_PANEL)
     ):
         return depth
     return next((n for n in range(LONGEST_CHUNK, LONGEST_CHUNK // 4, -1) if depth % n == 0), depth)
