@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import IO
 
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import Beside, Target
 from fusewise.runtime.host import worker_count
 from fusewise.runtime.jit import compile_object
 
@@ -196,7 +196,8 @@ def serve() -> None:
         settings = json.loads(_read(source) or b"{}")
         if not settings:
             return
-        target = Target(**settings["target"])
+        described = settings["target"]
+        target = Target(**{**described, "beside": Beside(**described["beside"])})
         while text := _read(source):
             try:
                 image = compile_object(text.decode(), target, settings["level"])
