@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fusewise.codegen.kernel import Kernel, Params
 from fusewise.codegen.llvm import winograd
 from fusewise.codegen.llvm.winograd import WINOGRAD
-from fusewise.codegen.target import TARGETS, Target
+from fusewise.codegen.target import TARGETS, Beside, Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
 from fusewise.ir.types import TensorType
 from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
@@ -445,6 +445,14 @@ def test_one_multiply_add_a_cycle_leaves_time_to_transform_filters_again() -> No
     narrow = replace(wide, multiply_bits=512)
     assert "filters" not in next(iter(WINOGRAD.space(task, wide)))
     assert next(iter(WINOGRAD.space(task, narrow)))["filters"] == "registers"
+
+
+def test_panels_of_four_vectors_are_for_dear_loads() -> None:
+    task = convolution((1, 128, 28, 28), 128)
+    plain = next(other for other in TARGETS if other.name == "avx512")
+    dear = replace(plain, beside=Beside(load=0.24, line=0.2, finish=0.0))
+    vectors = [next(iter(WINOGRAD.space(task, target)))["vectors"] for target in (plain, dear)]
+    assert vectors == [2, 4]
 
 
 def test_stride_two_over_many_channels_is_for_one_multiply_add_a_cycle() -> None:

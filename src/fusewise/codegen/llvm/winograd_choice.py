@@ -43,6 +43,10 @@ AGAIN_CYCLES = (0.5, 2.0)
 """Cycles lost for a cache line of filters that another strip reads again from the third cache level, and from memory: derived from
 one convolution each on a Zen 4, of 512 channels and of 1024."""
 
+DEAR_LOAD = 0.1
+"""Cycles that a load costs beside the multiply-adds from which on panels may be four vectors wide, whose tiles load less; that they
+pay was measured there alone."""
+
 BESIDE_SUMS = 8
 """Registers that a filter being transformed takes, beside the sums of a row of positions."""
 
@@ -87,21 +91,24 @@ def parameters(planes: Planes, target: Target) -> Iterable[Params]:
         if choice.in_registers:
             yield {**common, "rows": choice.in_registers, "vectors": 1, "tiles": 1, "filters": "registers"}
             continue
-        tiles, outputs = math.prod(tile_counts(planes, choice.form)), planes.shape.outputs
-        strips = _strips(planes, choice.form, target)
-
-        def waiting(tile: Tile, strips: int = strips, outputs: int = outputs) -> float:
-            """Strips and panels are dealt out."""
-            shares = strips * -(-outputs // tile.width)
-            return -(-shares // target.workers) * target.workers / shares
-
-        found = favourite_tiles(target, tiles, outputs, depth, (target.lanes,), waiting=waiting)
-        # an even number of vectors fills whole cache lines, so that transformed filters are written line by line
-        even = [tile for tile in found if tile.vectors in (2, 4)] or found
-        for tile in even[:3]:
-            steps = -(-tiles // tile.rows)
-            per_strip = -(-steps // strips)
+        for tile, per_strip in _tiles(planes, choice.form, depth, target)[:3]:
             yield {**common, "rows": tile.rows, "vectors": tile.vectors, "tiles": per_strip}
+
+
+def _tiles(planes: Planes, form: Form, depth: int, target: Target) -> list[tuple[Tile, int]]:
+    """Register tiles for filters in memory, the favourite first, and how many of each make a strip."""
+    tiles, outputs, strips = math.prod(tile_counts(planes, form)), planes.shape.outputs, _strips(planes, form, target)
+
+    def waiting(tile: Tile) -> float:
+        """Strips and panels are dealt out."""
+        shares = strips * -(-outputs // tile.width)
+        return -(-shares // target.workers) * target.workers / shares
+
+    found = favourite_tiles(target, tiles, outputs, depth, (target.lanes,), waiting=waiting)
+    # an even number of vectors fills whole cache lines, so that transformed filters are written line by line
+    widest = 4 if target.beside.load > DEAR_LOAD else 2
+    even = [tile for tile in found if tile.vectors in (2, widest)] or found
+    return [(tile, math.ceil(math.ceil(tiles / tile.rows) / strips)) for tile in even]
 
 
 def _depth(planes: Planes, target: Target) -> int:
