@@ -194,7 +194,7 @@ def error_of(
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    tile=st.sampled_from((2, 4)),
+    tile=st.sampled_from((2, 3, 4)),
     batch=st.integers(1, 3),
     extents=st.tuples(st.integers(1, 19), st.integers(1, 19)),
     inputs=st.sampled_from((8, 16, 36, 57, 64, 72, 130, 192)),
@@ -221,9 +221,39 @@ def test_random_geometry(
     assert error_of(run_kernel, target, x, outputs, pads, kernel=with_outputs(tile), **options) <= TOLERANCE
 
 
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    tile=st.sampled_from((2, 3, 4)),
+    dilation=st.integers(2, 14),
+    batch=st.integers(1, 2),
+    extents=st.tuples(st.integers(1, 33), st.integers(1, 33)),
+    inputs=st.sampled_from((16, 36, 72)),
+    pads=st.tuples(*[st.integers(0, 14)] * 4),
+    epilogue=st.sampled_from(("none", "residual", "swish")),
+    planar_output=st.booleans(),
+    workers=st.integers(1, 3),
+)
+def test_dilations(
+    run_kernel: Any,
+    target: Target,
+    tile: int,
+    dilation: int,
+    batch: int,
+    extents: tuple[int, int],
+    inputs: int,
+    pads: tuple[int, int, int, int],
+    **options: Any,
+) -> None:
+    """Lattices of unequal length, more of them than there are outputs, and tiles without any output."""
+    reach = 2 * dilation + 1
+    height, width = (max(e, reach - a - b) for e, a, b in zip(extents, pads[:2], pads[2:], strict=True))
+    x, kernel = (batch, at_least(target, inputs), height, width), with_outputs(tile)
+    assert error_of(run_kernel, target, x, 40, pads, kernel=kernel, dilation=dilation, **options) <= TOLERANCE
+
+
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    tile=st.sampled_from((2, 4)),
+    tile=st.sampled_from((2, 3, 4)),
     batch=st.integers(1, 2),
     extents=st.tuples(st.integers(5, 9), st.integers(1, 9), st.integers(1, 9)),
     slices=st.tuples(st.integers(1, 3), st.integers(1, 2), st.integers(1, 2)),
@@ -393,7 +423,7 @@ def test_short_floats_are_rounded_once(run_kernel: Any, target: Target, dtype: D
     assert 0 < error <= tolerance + STRIDED.get((5, 7), TOLERANCE)
 
 
-@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize("tile", [2, 3, 4])
 @pytest.mark.parametrize("channels, extent", [(64, 56), (128, 28), (256, 14), (512, 7), (1024, 14)])
 def test_error_stays_within_the_bound(run_kernel: Any, target: Target, channels: int, extent: int, tile: int) -> None:
     x = (1, channels, extent, extent)
@@ -447,12 +477,23 @@ def test_one_multiply_add_a_cycle_leaves_time_to_transform_filters_again() -> No
     assert next(iter(WINOGRAD.space(task, narrow)))["filters"] == "registers"
 
 
-def test_panels_of_four_vectors_are_for_dear_loads() -> None:
-    task = convolution((1, 128, 28, 28), 128)
+def test_dilations_pay_where_lattices_are_not_too_short() -> None:
+    """On a map of 33 x 33, lattices of a dilation of 12 have three outputs a side, those of one of 24 mostly one."""
+    wide = next(other for other in TARGETS if other.name == "avx512")
+    near, far = (convolution((1, 256, 33, 33), 256, (d,) * 4, dilation=d) for d in (12, 24))
+    assert next(iter(WINOGRAD.space(near, wide)))["outputs"] == 3
+    assert WINOGRAD.accepts(near, wide) is None
+    assert "direct" in str(WINOGRAD.accepts(far, wide))
+
+
+def test_dear_loads_take_wide_panels_and_high_tiles() -> None:
     plain = next(other for other in TARGETS if other.name == "avx512")
     dear = replace(plain, beside=Beside(load=0.24, line=0.2, finish=0.0))
-    vectors = [next(iter(WINOGRAD.space(task, target)))["vectors"] for target in (plain, dear)]
-    assert vectors == [2, 4]
+    for task, name, expected in (
+        (convolution((1, 128, 28, 28), 128), "vectors", [2, 4]),
+        (convolution((1, 256, 14, 14), 256), "outputs", [4, 3]),
+    ):
+        assert [next(iter(WINOGRAD.space(task, target)))[name] for target in (plain, dear)] == expected
 
 
 def test_stride_two_over_many_channels_is_for_one_multiply_add_a_cycle() -> None:
@@ -475,7 +516,7 @@ def test_error_of_stride_two(run_kernel: Any, target: Target, channels: int, til
 REFUSED = {
     "stride": ({"stride": 3}, "stride 2"),
     "many channels at stride 2": ({"stride": 2, "taps": (5, 5)}, "or 5 or 7 of few"),
-    "dilation": ({"dilation": 2}, "taps a side"),
+    "dilation at stride 2": ({"dilation": 2, "stride": 2}, "taps a side"),
     "seven by seven": ({"taps": (7, 7)}, "taps a side"),
     "one tap": ({"taps": (1, 1)}, "taps a side"),
     "two taps": ({"taps": (2, 3)}, "taps a side"),
@@ -499,10 +540,8 @@ def test_accepts_where_it_pays(target: Target) -> None:
     assert "direct" in str(WINOGRAD.accepts(convolution((1, 512, 2, 2), 512), target))
 
 
-@pytest.mark.parametrize("extent, tile", [(56, 4), (14, 4), (7, 4), (6, None)])
-def test_the_scheme_suits_the_extent(target: Target, extent: int, tile: int | None) -> None:
-    # nine tiles of 2, or four of 4 whose filters stay in registers if there are enough of them
-    tile = tile or (4 if target.registers > 16 else 2)
+@pytest.mark.parametrize("extent, tile", [(56, 4), (9, 3), (7, 4)])
+def test_the_scheme_suits_the_extent(target: Target, extent: int, tile: int) -> None:
     assert next(iter(WINOGRAD.space(convolution((1, 256, extent, extent), 256), target)))["outputs"] == tile
 
 

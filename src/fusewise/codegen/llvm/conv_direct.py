@@ -91,7 +91,7 @@ def direct_of(shape: Convolution, task: Task, target: Target, phases: int = 1) -
     """The product that a convolution is."""
     outside = [k for k, axis in enumerate(shape.spatial) if not axis.is_inside]
     clipped = shape.computed is None and outside == [0] and len(shape.spatial) == 3
-    by_tap = bool(outside) and not clipped and _is_sparse(shape)
+    by_tap = bool(outside) and not clipped and shape.is_sparse
     strip = None if shape.computed is None and (not outside or clipped or by_tap) else strip_of(shape)
     size = 64 if shape.dtype == FLOAT64 else 32
     widest = max(1, target.vector_bits // size)
@@ -124,13 +124,6 @@ def direct_of(shape: Convolution, task: Task, target: Target, phases: int = 1) -
         dtype=shape.dtype,
     )
     return Direct(shape, product, strip, lanes if together == 1 else (widest,), together, clipped, by_tap)
-
-
-def _is_sparse(shape: Convolution) -> bool:
-    """Do padding and dilation blow the input up so far that reading it tap by tap is better than copying it padded?"""
-    padded = math.prod(axis.covered for axis in shape.spatial)
-    present = math.prod(min(axis.extent, axis.covered) for axis in shape.spatial)
-    return shape.computed is None and not shape.planar and shape.inputs >= 16 and padded > 2 * present
 
 
 def _side_by_side(shape: Convolution, lanes: int) -> int:

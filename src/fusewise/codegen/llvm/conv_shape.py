@@ -46,6 +46,20 @@ class Spatial:
     before: int
 
     @property
+    def step(self) -> int:
+        """Input positions from what one output or tap reads to what the next does, where stride or dilation is 1."""
+        return self.stride * self.dilation
+
+    @property
+    def present(self) -> float:
+        """The share of taps, of all outputs, that lie in the input."""
+        inside = 0
+        for tap in range(self.kernel):
+            low, high = (-(-(place + self.before - tap * self.dilation) // self.stride) for place in (0, self.extent))
+            inside += max(0, min(high, self.out) - max(low, 0))
+        return inside / max(1, self.out * self.kernel)
+
+    @property
     def reach(self) -> int:
         """Input positions that one output position spans."""
         return (self.kernel - 1) * self.dilation + 1
@@ -99,6 +113,13 @@ class Convolution:
     def out_pixels(self) -> int:
         """Output positions of a sample."""
         return math.prod(axis.out for axis in self.spatial)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Do padding and dilation blow the input up so far that reading it tap by tap is better than copying it padded?"""
+        padded = math.prod(axis.covered for axis in self.spatial)
+        present = math.prod(min(axis.extent, axis.covered) for axis in self.spatial)
+        return self.computed is None and not self.planar and self.inputs >= 16 and padded > 2 * present
 
     @property
     def planar(self) -> bool:

@@ -1,4 +1,5 @@
-"""Winograd's convolutions for filters of 3 or 5 taps a side, or 3, 5 or 7 taps on one side alone; or 3, 5 or 7 of stride 2.
+"""Winograd's convolutions for filters of 3 or 5 taps a side, or 3, 5 or 7 taps on one side alone, dilated or not; or 3, 5 or 7 of
+stride 2.
 
 F(4x4, 3x3) has 4 times fewer multiplications than there are taps, F(4x4, 5x5) 6.25, F(4, 7) 2.8, F(6, 7) 3.5; 3x3 of stride 2 has
 1.9 times fewer with tiles of 5, 1.65 with tiles of 3.
@@ -371,10 +372,12 @@ def _outputs(s: _Strip, first: Int, count: Int, low: Int, high: Int) -> None:
     f, plan, tile, (rows, columns) = s.f, s.plan, s.plan.tile, s.plan.form
     vectors = f.mul(f.sub(high, low), tile.vectors)
     kept = f.alloca(tile.kind, columns.tile) if s.heavy else None
+    tilings = plan.planes.tilings(plan.form)
+    down, along = (tiling.axis.dilation for tiling in tilings)
 
     def one(t: Value, _: Sequence[Value]) -> None:
         n, slice_at, *at = unravel(f, f.add(first, t), tile_counts(plan.planes, plan.form))
-        top, left = (f.mul(k, scheme.tile) for k, scheme in zip(at, plan.form, strict=True))
+        top, left = (tiling.first(f, k) for k, tiling in zip(at, tilings, strict=True))
         start = f.at(s.products, f.mul(t, plan.group_width))
 
         def channels(v: Value, _: Sequence[Value]) -> None:
@@ -390,18 +393,18 @@ def _outputs(s: _Strip, first: Int, count: Int, low: Int, high: Int) -> None:
                 return f.load(tile.kind, f.at(here, f.mul(f.add(j, i * columns.span), plan.product_pitch)))
 
             def write(i: Int, values: Sequence[Value]) -> None:
-                row = f.add(top, i)
+                row = f.add(top, f.mul(i, down))
                 found = values if given is None else [f.fadd(value, given) for value in values]
                 if kept is None:
                     for j, value in enumerate(found):
-                        _pixel(s, (n, slice_at, row, f.add(left, j)), column, j, value)
+                        _pixel(s, (n, slice_at, row, f.add(left, j * along)), column, j, value)
                     return
                 for j, value in enumerate(found):
                     f.store(value, f.at(kept, j, tile.kind))
 
                 def later(j: Value, _: Sequence[Value]) -> None:
                     value = f.load(tile.kind, f.at(kept, j, tile.kind))
-                    _pixel(s, (n, slice_at, row, f.add(left, j)), column, columns.tile - 1, value)
+                    _pixel(s, (n, slice_at, row, f.add(left, f.mul(j, along))), column, columns.tile - 1, value)
 
                 f.loop(0, columns.tile, 1, later, rolled=True)
 
@@ -421,12 +424,9 @@ def _pixel(s: _Strip, at: tuple[Int, Int, Int, Int], column: Int, place: int, va
     f, planes, form = s.f, s.plan.planes, s.plan.form
     batch, _, row, line = at
     tests = [
-        f.compare("icmp slt", where, axis.out)
-        for where, axis, tile, k in (
-            (row, planes.rows, form.rows.tile, form.rows.tile - 1),
-            (line, planes.columns, form.columns.tile, place),
-        )
-        if 0 < axis.out % tile <= k
+        f.compare("icmp slt", where, tiling.axis.out)
+        for where, tiling, k in zip((row, line), planes.tilings(form), (form.rows.tile - 1, place), strict=True)
+        if tiling.lacks(k)
     ]
     indices = {"i0": batch, "i1": column, **dict(zip(planes.names, at[-len(planes.names) :], strict=True))}
 

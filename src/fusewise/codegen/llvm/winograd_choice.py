@@ -28,9 +28,9 @@ LEAST_TILES, MOST_TILES = 16, 112
 MOST_DEPTH = 32
 """Input channels of a block, at most: more, and the transformed filters crowd the second cache level."""
 
-DIRECT_SHARE, PAIRS_SHARE, PRODUCT_SHARE = 0.87, 1.75, 0.85
-"""Share of a core's multiply-adds that the direct form, the direct form on pairs and the products here reach; measured, as are
-the next."""
+DIRECT_SHARE, PAIRS_SHARE, PRODUCT_SHARE, TAPS_SHARE = 0.87, 1.75, 0.85, 0.7
+"""Share of a core's multiply-adds that the direct form, the direct form on pairs and the products here reach, and what of its share
+the direct form keeps where it goes tap by tap; measured, as are the next."""
 
 INPUT_CYCLES, OUTPUT_CYCLES, FILTER_CYCLES = 4.8, 4.4, 3.0
 """Cycles to transform a vector of channels, per position: mostly stores beyond the first cache level."""
@@ -46,6 +46,11 @@ one convolution each on a Zen 4, of 512 channels and of 1024."""
 DEAR_LOAD = 0.1
 """Cycles that a load costs beside the multiply-adds from which on panels may be four vectors wide, whose tiles load less; that they
 pay was measured there alone."""
+
+ODD_MARGIN = 1.06
+"""By what F(3, 3) has to be estimated better than another form where loads are cheap. Estimates know nothing of the rows of
+register tiles, of which 5 for its 25 tiles of a map of 14 x 14 do better than 4 for 16 tiles where loads are dear: there it was
+measured."""
 
 BESIDE_SUMS = 8
 """Registers that a filter being transformed takes, beside the sums of a row of positions."""
@@ -71,7 +76,8 @@ def choices(planes: Planes, target: Target) -> list[Choice]:
         if not planes.is_phased:
             counts.append(0)
         found += [Choice(form, count, _cycles(planes, form, count, target)) for count in counts]
-    return sorted(found, key=lambda choice: choice.cycles)
+    margin = 1.0 if target.beside.load > DEAR_LOAD else ODD_MARGIN
+    return sorted(found, key=lambda choice: choice.cycles * (margin if choice.form.is_odd else 1.0))
 
 
 def direct_cycles(planes: Planes, target: Target) -> float:
@@ -79,6 +85,8 @@ def direct_cycles(planes: Planes, target: Target) -> float:
     shape = planes.shape
     in_pairs = shape.dtype == BFLOAT16 and shape.inputs % 2 == 0 and has_bfloat_products(target)
     share = PAIRS_SHARE if in_pairs else DIRECT_SHARE
+    if shape.is_sparse:  # tap by tap, those outside left out as far as whole tiles lack them
+        share *= TAPS_SHARE / math.prod(axis.present for axis in shape.spatial)
     pixels = shape.batch * math.prod(axis.out for axis in shape.spatial)
     return pixels * shape.taps * shape.inputs * shape.outputs / target.lanes / _multiplies(target) / share
 

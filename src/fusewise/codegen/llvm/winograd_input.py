@@ -88,8 +88,8 @@ def emit_input_tile(
     shape, slices = planes.shape, planes.slices
     n, depth, *at = unravel(f, tile, tile_counts(planes, form))
     top, left = (
-        f.sub(f.mul(k, scheme.tile * axis.stride), axis.before)
-        for k, scheme, axis in zip(at, form, (planes.rows, planes.columns), strict=True)
+        f.sub(f.mul(tiling.first(f, k), tiling.axis.stride), tiling.axis.before)
+        for k, tiling in zip(at, planes.tilings(form), strict=True)
     )
     offset = f.add(shape.data.offset, f.mul(n, shape.data.strides[0]))
 
@@ -125,7 +125,7 @@ def _emit_plane(
     stored = memory_type(dtype)
     top, left, offset = place
     _, row_stride, column_stride = planes.strides
-    heights = [f.add(top, k * planes.rows.stride) for k in range(transform.plan.form.rows.span)]
+    heights = [f.add(top, k * planes.rows.step) for k in range(transform.plan.form.rows.span)]
     rows = [f.compare("icmp ult", f.add(height, 0), planes.rows.extent) for height in heights]
     if exists is not None:
         rows = [f.binary("and", row, exists) for row in rows]
@@ -133,7 +133,7 @@ def _emit_plane(
 
     def block(first: Int, count: int) -> None:
         def lines(j: Value) -> list[Value]:
-            column = f.add(left, f.mul(j, planes.columns.stride))
+            column = f.add(left, f.mul(j, planes.columns.step))
             inside = f.compare("icmp ult", f.add(column, 0), planes.columns.extent)
             skip = f.mul(column, column_stride)
             places = [f.at(source, f.add(start, skip), stored) for start in starts]

@@ -7,21 +7,24 @@ planes only. Where the first axis alone has taps, it is the rows of a plane, and
 A convolution of stride 2 is one of stride 1 over its phases: every second row and column of the input is an input channel of
 its own, with every second tap. Phases of few channels are set side by side to fill a vector (`winograd_stage`), those of many
 follow each other. A phase that lacks the last tap of the others is zero at infinity, and nothing is multiplied there.
+
+A dilated convolution is one without dilation on each lattice of its outputs (`Tiling`).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.conv_shape import Convolution, Spatial
+from fusewise.codegen.llvm.emit import Function, Int
 from fusewise.codegen.llvm.gemm_plan import tile_of
 from fusewise.codegen.llvm.gemm_tile import Tile
 from fusewise.codegen.llvm.winograd_transform import Form, forms_of
 from fusewise.codegen.target import LINE_BYTES
 
-__all__ = ["Plan", "Planes", "plan_of", "planes_of", "tile_counts"]
+__all__ = ["Plan", "Planes", "Tiling", "plan_of", "planes_of", "tile_counts"]
 
 LINE_ELEMENTS = LINE_BYTES // 4
 """float32 elements of a cache line."""
@@ -31,8 +34,48 @@ MANY_CHANNELS = 16
 
 
 @dataclass(frozen=True)
+class Tiling:
+    """Tiles of `size` outputs along an axis.
+
+    Outputs whose distance is a multiple of the dilation make up a lattice, which reads a lattice of the inputs as an axis without
+    dilation does. Tile number k is in lattice k modulo their number; lattices end one output apart, so that some of their last
+    tiles lack outputs.
+    """
+
+    axis: Spatial
+    size: int
+
+    @property
+    def lattices(self) -> int:
+        """Lattices that have outputs."""
+        return max(1, min(self.axis.dilation, self.axis.out))
+
+    @property
+    def each(self) -> int:
+        """Tiles of a lattice."""
+        return -(-math.ceil(self.axis.out / self.axis.dilation) // self.size)
+
+    @property
+    def count(self) -> int:
+        return self.lattices * self.each
+
+    def first(self, f: Function, number: Int) -> Int:
+        """The first output of a tile; the next one is a dilation further."""
+        if self.lattices == 1:
+            return f.mul(number, self.size)
+        step = self.size * self.axis.dilation
+        return f.add(f.urem(number, self.lattices), f.mul(f.udiv(number, self.lattices), step))
+
+    def lacks(self, place: int) -> bool:
+        """Is there a tile without its output number `place`?"""
+        shortest = self.axis.out // self.lattices if self.lattices == self.axis.dilation else 1
+        return (self.each - 1) * self.size + place >= shortest
+
+
+@dataclass(frozen=True)
 class Planes:
-    """A convolution of stride 1 or 2 in `rows` and `columns`, and any in `slices`; `strides` are those of the data's axes.
+    """A convolution in `rows` and `columns` of stride 1 or 2, or of stride 1 and any dilation; `slices` are as they like.
+    `strides` are those of the data's axes.
 
     `order` says which spatial axes of the convolution these are, the slices left out where there are two.
     """
@@ -87,6 +130,10 @@ class Planes:
         """Are phases transformed one after the other?"""
         return self.phases > 1 and not self.is_staged
 
+    def tilings(self, form: Form) -> tuple[Tiling, Tiling]:
+        """The tiles along rows and columns."""
+        return Tiling(self.rows, form.rows.tile), Tiling(self.columns, form.columns.tile)
+
     @property
     def forms(self) -> tuple[Form, ...]:
         """Winograd's forms for it."""
@@ -94,7 +141,7 @@ class Planes:
 
 
 def planes_of(shape: Convolution) -> Planes | None:
-    """The planes of an ungrouped convolution without dilation that has a Winograd form; None for others."""
+    """The planes of an ungrouped convolution that has a Winograd form; None for others."""
     if len(shape.spatial) not in (2, 3) or shape.groups > 1:
         return None
     order = (0, 1, 2)[: len(shape.spatial)]
@@ -105,7 +152,8 @@ def planes_of(shape: Convolution) -> Planes | None:
         axes.insert(0, Spatial(1, 1, 1, 1, 1, 0))
         strides.insert(0, 0)
     slices, rows, columns = axes
-    if any(axis.dilation > 1 and axis.kernel > 1 for axis in (rows, columns)):
+    rows, columns = (replace(axis, dilation=1) if axis.kernel == 1 else axis for axis in (rows, columns))
+    if max(rows.stride, columns.stride) > 1 < max(rows.dilation, columns.dilation):
         return None
     taps = sorted((rows.kernel, columns.kernel))
     # at stride 1, two axes of 7 taps lose too much precision
@@ -118,10 +166,8 @@ def planes_of(shape: Convolution) -> Planes | None:
 
 def tile_counts(planes: Planes, form: Form) -> tuple[int, int, int, int]:
     """Tiles along batch, slices, rows and columns."""
-    rows, columns = (
-        -(-axis.out // scheme.tile) for axis, scheme in zip((planes.rows, planes.columns), form, strict=True)
-    )
-    return planes.shape.batch, planes.slices.out, rows, columns
+    rows, columns = planes.tilings(form)
+    return planes.shape.batch, planes.slices.out, rows.count, columns.count
 
 
 @dataclass(frozen=True)

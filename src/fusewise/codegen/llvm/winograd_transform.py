@@ -8,7 +8,7 @@ of the two may differ, and where the filter has one tap there is none.
 A scheme multiplies polynomials by their values at some points (Toom and Cook): 0, infinity and pairs of opposite numbers, so that
 each pair shares the even and the odd half of every sum. F(2, 3) takes 1 and -1. F(4, 3) and F(2, 5) take the square roots of 1/2
 and 2, where the usual 1 and 2 lose four times the precision. The longer ones take numbers and their reciprocals too, which keeps
-products and squares near one; which, is what erred least on random data.
+products and squares near one; which, is what erred least on random data. F(3, 3) has one point more, without its opposite.
 
 Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016 (arXiv:1509.09308), section 4. Choice of points:
 Barabasz, Anderson, Soodhalter and Gregg, Error Analysis and Improving the Accuracy of Winograd Convolution for Deep Neural
@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from fusewise.codegen.llvm.emit import Function, Int, Value
@@ -55,14 +56,16 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class Scheme:
-    """F(tile, taps) along an axis: `tile` outputs at once, from values at 0, infinity, `points` and their opposites.
+    """F(tile, taps) along an axis: `tile` outputs at once, from values at 0, infinity, `points` and their opposites, and
+    `alone` where their number has to be odd.
 
-    F(1, 1) has no points and transforms nothing. The product of all points is one.
+    F(1, 1) has no points and transforms nothing. The product of all points but `alone` is one.
     """
 
     tile: int
     taps: int
     points: tuple[float, ...]
+    alone: float | None = None
 
     @property
     def span(self) -> int:
@@ -79,6 +82,11 @@ class Scheme:
         if self.span == 1:
             return list(d)
         whole = _product(self.points)
+        if self.alone is not None:
+            # a factor x - alone of the product is taken out first: what is left are the values without that point
+            rest = [a.add(later, -self.alone, one) for one, later in pairwise(d)]
+            *found, last = replace(self, tile=self.tile - 1, alone=None).inputs(a, rest)
+            return [*found, _weighted(a, whole, d[1:-1:2]), last]
         found = [_weighted(a, whole if whole[0] > 0 else [-c for c in whole], d[0::2])]
         for point, others in self._with_others:
             even, odd = _weighted(a, others, d[2::2]), _weighted(a, others, d[1:-1:2])
@@ -116,6 +124,10 @@ class Scheme:
             even, odd = _weighted(a, evens, g[0::2]), _weighted(a, odds, g[1::2])
             yield 2 * number + 1, a.add(even, factor, odd)
             yield 2 * number + 2, a.add(even, -factor, odd)
+        if self.alone is not None:
+            powers = [self.alone**k for k in range(self.taps)]
+            factors = [power / given for power, given in zip(powers, self.packed_factors, strict=True)]
+            yield self.span - 2, _weighted(a, factors, g)
 
     @property
     def _filter_terms(self) -> list[tuple[list[float], list[float], float]]:
@@ -136,7 +148,7 @@ class Scheme:
             for c in (*evens, *odds, factor, factor):
                 multiplies, sums = (multiplies, sums + round(c)) if _is_sum(c) else (multiplies + 1, sums)
             sums -= (1.0 in evens) + (1.0 in odds)  # where each begins
-        return multiplies, sums
+        return multiplies + (self.taps - 1) * (self.alone is not None), sums
 
     def filters(self, a: Arithmetic, g: Sequence[Value]) -> list[Value]:
         """G g as a whole."""
@@ -147,7 +159,12 @@ class Scheme:
         """A^T m: powers of the points, over the product of each one's distances to the others, and undoes `filter_values`."""
         if self.span == 1:
             return list(m)
-        pairs = list(zip(m[1:-1:2], m[2:-1:2], strict=True))
+        *near, last = m
+        if self.alone is not None:
+            *near, other = near
+            finite = (0.0, *(sign * point for point in self.points for sign in (1, -1)))
+            near = [a.times(1 / (point - self.alone), value) for point, value in zip(finite, near, strict=True)]
+        pairs = list(zip(near[1::2], near[2::2], strict=True))
         sums, differences = [a.plus(x, y) for x, y in pairs], [a.minus(x, y) for x, y in pairs]
         weights = [
             0.5 / self._scale(p) / sum(c * p ** (2 * k + 2) for k, c in enumerate(q)) for p, q in self._with_others
@@ -156,8 +173,11 @@ class Scheme:
         for power in range(self.tile):
             factors = [weight * point**power for weight, point in zip(weights, self.points, strict=True)]
             halves = differences if power % 2 else sums
-            found.append(_weighted(a, factors, halves, m[0] if power == 0 else None))
-        return [*found[:-1], a.plus(found[-1], m[-1])]
+            found.append(_weighted(a, factors, halves, near[0] if power == 0 else None))
+        if self.alone is not None:
+            weight = 1 / sum(c * self.alone ** (2 * k + 1) for k, c in enumerate(_product(self.points)))
+            found = [a.add(value, _plain(weight * self.alone**power), other) for power, value in enumerate(found)]
+        return [*found[:-1], a.plus(found[-1], last)]
 
 
 def _product(points: Iterable[float]) -> list[float]:
@@ -199,6 +219,7 @@ SCHEMES = (
     Scheme(3, 2, (1.0,)),
     Scheme(5, 2, (NEAR, 1 / NEAR)),
     Scheme(2, 3, (1.0,)),
+    Scheme(3, 3, (1.0,), -0.5),
     Scheme(4, 3, (NEAR, 1 / NEAR)),
     Scheme(3, 4, (NEAR, 1 / NEAR)),
     Scheme(5, 4, (0.55, 1.0, 1 / 0.55)),
@@ -208,7 +229,8 @@ SCHEMES = (
     Scheme(4, 7, (0.4, 0.75, 1 / 0.75, 2.5)),
     Scheme(6, 7, (0.45, 0.75, 1.0, 1 / 0.75, 1 / 0.45)),
 )
-"""What there is: for filters of odd length, and of 2 and 4 taps, which are those of 3 and 7 at stride 2."""
+"""What there is: for filters of odd length, and of 2 and 4 taps, which are those of 3 and 7 at stride 2. F(3, 3) is for the short
+lattices of strong dilations."""
 
 
 class Form(NamedTuple):
@@ -226,6 +248,11 @@ class Form(NamedTuple):
     def tile(self) -> int:
         """Outputs along an axis that is transformed."""
         return max(self.rows.tile, self.columns.tile)
+
+    @property
+    def is_odd(self) -> bool:
+        """Has an axis an odd number of points?"""
+        return self.rows.alone is not None or self.columns.alone is not None
 
     @property
     def positions(self) -> int:
