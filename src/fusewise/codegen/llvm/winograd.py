@@ -75,7 +75,7 @@ def applies(task: Task, target: Target) -> Reason | None:
     if planes is None:
         return Reason(
             "not an ungrouped convolution with 3 or 5 taps a side, or 1 beside 3, 5 or 7; "
-            "or of stride 2 with 3 taps of many channels, or 5 or 7 of few"
+            "or of stride 2 with 3 taps a side, or 5 or 7 beside 1, of many channels, or 5 or 7 a side of few"
         )
     reason = _unstageable(planes, target) if planes.is_staged else _unsuitable(planes, target)
     if reason is not None:
@@ -124,7 +124,7 @@ def _accepts(task: Task, target: Target) -> Reason | None:
     if reason is not None:
         return reason
     planes = _understood(task)
-    if planes.is_phased and target.multiplies(target.vector_bits) > 1:
+    if planes.is_phased and not planes.is_in_line and target.multiplies(target.vector_bits) > 1:
         return Reason("with two multiply-adds a cycle the phases of many channels take longer than they save")
     direct, least = direct_cycles(planes, target), choices(planes, target)[0].cycles
     if direct <= least:

@@ -67,13 +67,13 @@ class Choice:
 
 def choices(planes: Planes, target: Target) -> list[Choice]:
     """Forms with filters in memory and, where there are registers for them, in registers; best first. Phases one after the other
-    have filters in registers, where nothing that is zero is multiplied."""
+    have filters in registers, where nothing that is zero is multiplied; of one axis, where that is little, in memory too."""
     found = []
     for form in planes.forms:
         most = (target.registers - BESIDE_SUMS) // form.columns.span
         tiles = math.prod(tile_counts(planes, form))
         counts = [-(-tiles // -(-tiles // most))] if most and tiles else []
-        if not planes.is_phased:
+        if not planes.is_phased or planes.is_in_line:
             counts.append(0)
         found += [Choice(form, count, _cycles(planes, form, count, target)) for count in counts]
     margin = 1.0 if target.beside.load > DEAR_LOAD else ODD_MARGIN

@@ -135,6 +135,11 @@ class Planes:
         return Tiling(self.rows, form.rows.tile), Tiling(self.columns, form.columns.tile)
 
     @property
+    def is_in_line(self) -> bool:
+        """Has one axis alone taps?"""
+        return 1 in (self.rows.kernel, self.columns.kernel)
+
+    @property
     def forms(self) -> tuple[Form, ...]:
         """Winograd's forms for it."""
         return forms_of(*self.sides)
@@ -155,13 +160,21 @@ def planes_of(shape: Convolution) -> Planes | None:
     rows, columns = (replace(axis, dilation=1) if axis.kernel == 1 else axis for axis in (rows, columns))
     if max(rows.stride, columns.stride) > 1 < max(rows.dilation, columns.dilation):
         return None
-    taps = sorted((rows.kernel, columns.kernel))
-    # at stride 1, two axes of 7 taps lose too much precision
-    strided = ([3, 3],) if shape.inputs >= MANY_CHANNELS else ([5, 5], [7, 7])
-    known = {1: ([1, 3], [1, 5], [1, 7], [3, 3], [3, 5], [5, 5]), 2: strided}
-    if rows.stride != columns.stride or taps not in known.get(rows.stride, ()):
+    found = sorted((axis.kernel, axis.stride) for axis in (rows, columns))
+    if found not in _known(shape.inputs >= MANY_CHANNELS):
         return None
     return Planes(shape, slices, rows, columns, (strides[0], strides[1], strides[2]), order)
+
+
+def _known(many: bool) -> list[list[tuple[int, int]]]:
+    """Taps and strides of both axes, the fewer taps first, that have a form, for many channels or few.
+
+    At stride 1, two axes of 7 taps lose too much precision; at stride 2, one axis of 3 taps saves too little.
+    """
+    plain = [[(a, 1), (b, 1)] for a, b in ((1, 3), (1, 5), (1, 7), (3, 3), (3, 5), (5, 5))]
+    if not many:
+        return [*plain, [(5, 2), (5, 2)], [(7, 2), (7, 2)]]
+    return [*plain, [(3, 2), (3, 2)], [(1, 1), (5, 2)], [(1, 1), (7, 2)]]
 
 
 def tile_counts(planes: Planes, form: Form) -> tuple[int, int, int, int]:
