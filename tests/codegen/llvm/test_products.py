@@ -292,6 +292,18 @@ def test_long_panels_are_reduced_in_chunks(target: Target) -> None:
     assert "chunk" not in params(1000, 100003)  # a prime
 
 
+@pytest.mark.parametrize("rows", [8, 80, 128, 500])
+def test_many_tiles_share_a_panel_where_few_panels_are_to_be_shared_out(rows: int) -> None:
+    wide = next(other for other in TARGETS if other.name == "avx512")
+    arrays = [np.zeros((rows, 512), np.float32), np.zeros((512, 128), np.float32)]
+    params = next(
+        iter(MATMUL[-1].space(product("MatMul", arrays, (rows, 128), {}, orders=((0, 1),) * 2, constant=True), wide))
+    )
+    tiles = math.ceil(rows / int(params["rows"]))
+    assert params["split"] == "blocks"
+    assert min(math.ceil(tiles / 2), 8) <= params["tiles"] <= math.ceil(tiles / 2)
+
+
 def test_panels_that_fit_a_large_second_level_are_still_too_long() -> None:
     large = replace(TARGETS[0], l1_bytes=48 << 10, l2_bytes=2 << 20, beside=Beside(0.24, 0.2, 0.0))
     arrays = [np.zeros((197, 3072), np.float32), np.zeros((3072, 768), np.float32)]

@@ -17,6 +17,11 @@ __all__ = ["COLUMNS_SHARE", "Axis", "Product", "cycles_of", "merged", "plan_prod
 MIN_UNITS = 32
 """Pieces of work to aim for, so that any usual number of workers is balanced."""
 
+SHARING_TILES = 8
+"""Tiles of a block, and so those that share a panel, are not made fewer than this for the sake of balance: a panel from the third
+level is fetched while the tiles before work, which fewer of them leave no time for. Tiles are dealt out one by one where there are
+two blocks or more. Measured."""
+
 COLUMNS_SHARE = 2
 """How many times the bytes of rows and results those of the right operand are for workers to share out columns. They then read
 rows that others have written, and the next operator results that others have; a right operand only has to be read by more of them.
@@ -92,7 +97,7 @@ def plan_product(product: Product, target: Target, tile: Tile, row_bytes: int, r
     blocks = max(1, -(-tiles // max(1, room // max(1, rows * row_bytes))))
     if not by_columns:
         wanted = -(-MIN_UNITS // max(1, panels * product.repeats))
-        blocks = max(blocks, min(max(1, tiles), wanted))
+        blocks = max(blocks, min(max(1, tiles), wanted, max(2, tiles // SHARING_TILES)))
     per_block = max(1, -(-tiles // blocks))
     return {
         "rows": rows,
