@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from fusewise.codegen.kernel import Kernel
+from fusewise.codegen.kernel import Kernel, Params
 from fusewise.codegen.llvm.conv import DIRECT
 from fusewise.codegen.llvm.conv_kernels import CONV
 from fusewise.codegen.llvm.conv_scaled import LEAST_PIXELS, SCALED
@@ -408,6 +409,50 @@ def test_every_tile_has_one_worker(run_kernel: Any, target: Target, workers: int
     params = {"rows": 5, "vectors": 1, "lanes": target.lanes, "tiles": tiles, "split": "blocks"}
     chosen = replace(DIRECT, space=lambda *_: [params])
     check(run_kernel, (chosen,), target, "Conv", x, w, attributes, correlate(attributes), workers=workers)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    extents=st.tuples(st.integers(1, 12), st.integers(1, 12)),
+    taps=st.tuples(st.integers(2, 5), st.integers(1, 3)),
+    strides=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    inputs=st.integers(1, 9),
+    outputs=st.integers(1, 70),
+    split=st.sampled_from(("columns", "blocks")),
+    prologue=st.sampled_from(("none", "relu")),
+    epilogue=st.sampled_from(("none", "residual", "swish")),
+    workers=st.integers(1, 5),
+)
+def test_reduction_in_chunks(
+    run_kernel: Any,
+    target: Target,
+    extents: tuple[int, int],
+    taps: tuple[int, int],
+    strides: tuple[int, int],
+    inputs: int,
+    outputs: int,
+    split: str,
+    **options: Any,
+) -> None:
+    """A row of taps at a time; the padded rows are prepared once, and the sums wait in memory."""
+    attributes = {"strides": strides, "dilations": (1, 1), "pads": (taps[0], 1, taps[0], 2), "group": 1}
+
+    def space(task: Task, target: Target) -> list[Params]:
+        given = next(iter(DIRECT.space(task, target)))
+        tiles = math.ceil(math.prod(task.extents[2:]) / int(given["rows"]))
+        return [{**given, "tiles": tiles, "split": split, "chunk": inputs * taps[1]}]
+
+    chosen = replace(DIRECT, space=space)
+    x, w = (1, inputs, *extents), (outputs, inputs, *taps)
+    check(run_kernel, (chosen,), target, "Conv", x, w, attributes, correlate(attributes), **options)
+
+
+@pytest.mark.parametrize("outputs, depth", [(512, 1536), (128, None)])
+def test_long_panels_that_all_tiles_share_are_reduced_in_chunks(outputs: int, depth: int | None) -> None:
+    wide = replace(next(other for other in TARGETS if other.name == "avx512"), beside=Beside(0.24, 0.2, 0.0))
+    attributes = {"strides": (2, 2), "dilations": (1, 1), "pads": (1, 1, 1, 1), "group": 1}
+    task = convolution("Conv", (1, outputs, 14, 14), (outputs, outputs, 3, 3), (1, outputs, 7, 7), attributes)
+    assert next(iter(DIRECT.space(task, wide))).get("chunk") == depth
 
 
 def test_every_parameter_set_gives_the_same_answer(run_kernel: Any, target: Target) -> None:

@@ -80,7 +80,7 @@ def _build(d: Direct, task: Task, target: Target, params: Params, symbol: str) -
 
 
 def _cycles(d: Direct, target: Target, params: Params) -> int:
-    return 0 if d.by_tap else cycles_of(d.product, target, params)
+    return 0 if d.by_tap or "chunk" in params else cycles_of(d.product, target, params)
 
 
 DIRECT = kernel_of("direct-convolution", _direct, _space, _arguments, _build, _cycles, direct_sharing)

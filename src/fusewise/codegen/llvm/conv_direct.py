@@ -22,7 +22,7 @@ from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import initial, operand_arguments, scratch_of
 from fusewise.codegen.llvm.gemm_finish import Finish, is_heavy, joined_axis
-from fusewise.codegen.llvm.gemm_plan import Axis, Product, plan_product, tile_of, tiles_for
+from fusewise.codegen.llvm.gemm_plan import LEAST_SHARING, Axis, Product, is_long, plan_product, tile_of, tiles_for
 from fusewise.codegen.llvm.gemm_product import Left, Parts, Taps, emit_product, unravel
 from fusewise.codegen.llvm.gemm_share import Blocks
 from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, accumulate, lanes_for, widths
@@ -30,8 +30,8 @@ from fusewise.codegen.llvm.pairs import BFLOAT_PAIR
 from fusewise.codegen.llvm.registers import computed, memory_type
 from fusewise.codegen.packing import Axes, packed, panels, panels_of
 from fusewise.codegen.strips import Sharing
-from fusewise.codegen.target import Target
-from fusewise.ir.dtypes import FLOAT64
+from fusewise.codegen.target import Target, whole_lines
+from fusewise.ir.dtypes import FLOAT32, FLOAT64
 from fusewise.lower.task import Task
 
 __all__ = [
@@ -146,7 +146,20 @@ def direct_space(d: Direct, target: Target) -> Iterable[Params]:
     reserved = d.shape.inputs if d.side_by_side > 1 else 0
     for tile in tiles_for(d.product, target, d.lanes, reserved)[:6]:
         params = plan_product(d.product, target, tile, row_bytes, right_bytes)
-        yield params if d.strip is None else within_cache(d.strip, params, target)
+        if d.strip is not None:
+            params = within_cache(d.strip, params, target)
+        yield {**params, "chunk": chunk} if (chunk := _chunk(d, tile, params, target)) else params
+
+
+def _chunk(d: Direct, tile: Tile, params: Params, target: Target) -> int:
+    """Steps of a chunk of the reduction, a row of taps, where all tiles share panels that are too long for the caches; else 0."""
+    strip, shape = d.strip, d.shape
+    if strip is None or shape.planar or shape.dtype != FLOAT32 or (shape.batch, d.product.groups) != (1, 1):
+        return 0
+    tiles = -(-d.product.height // tile.rows)
+    if tiles < LEAST_SHARING or int(params["tiles"]) < tiles or not is_long(d.product.depth * tile.width * 4, target):
+        return 0
+    return d.product.depth // strip.rows.kernel if len(shape.spatial) == 2 < strip.rows.kernel else 0
 
 
 def direct_sharing(d: Direct, params: Params) -> Sharing | None:
@@ -217,11 +230,16 @@ def direct_arguments(
     data = None if axes is None else panels_of(d.shape.weight, *axes, tile.lanes, tile.vectors)
     extra = [Argument(d.shape.weight.operand.name, packed(d.shape.weight, name, pack, data))]
     if d.strip is not None:
-        nbytes = d.strip.elements(int(params["tiles"]) * tile.rows) * d.shape.dtype.itemsize
-        extra.append(working_memory(nbytes))
+        kept = d.product.kept(tile) * 4 if "chunk" in params else 0
+        extra.append(working_memory(_strip_bytes(d, d.strip, params) + kept))
     if "later" in params:
         extra.append(Argument("later"))
     return operand_arguments(task, extra)
+
+
+def _strip_bytes(d: Direct, strip: Strip, params: Params) -> int:
+    """What the rows of a block take."""
+    return whole_lines(strip.elements(int(params["tiles"]) * int(params["rows"])) * d.shape.dtype.itemsize)
 
 
 def matrices(weight: np.ndarray, shape: Convolution, together: int) -> np.ndarray:
@@ -303,6 +321,9 @@ def emit_direct(
         turn = 0 if d.turns == 1 else f.urem(group, d.turns) if d.turns < product.groups else group
         return f.mul(turn, shape.inputs * d.side_by_side * d.channel_pitch), f.mul(turn, product.columns)
 
+    kept = None
+    if strip is not None and scratch is not None and "chunk" in params:
+        kept = f.at(scratch, _strip_bytes(d, strip, params), "i8")
     parts = Parts(
         left,
         right,
@@ -312,6 +333,7 @@ def emit_direct(
         group_at=group_at,
         taps=_tap_by_tap(f, d, target) if d.by_tap else None,
         together=d.side_by_side,
+        kept=kept,
         later=pointers.get("later"),
     )
     emit_product(f, target, product, params, worker, workers, adapt(parts))

@@ -16,7 +16,16 @@ from fusewise.codegen.kernel import Argument, Params, kernel_of, working_memory
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of, widened
 from fusewise.codegen.llvm.gemm_finish import Finish, finisher, is_heavy, joined_axis, reads
-from fusewise.codegen.llvm.gemm_plan import Axis, Product, cycles_of, plan_product, tile_of, tiles_for
+from fusewise.codegen.llvm.gemm_plan import (
+    LEAST_SHARING,
+    Axis,
+    Product,
+    cycles_of,
+    is_long,
+    plan_product,
+    tile_of,
+    tiles_for,
+)
 from fusewise.codegen.llvm.gemm_product import Left, Parts, emit_product
 from fusewise.codegen.llvm.gemm_repack import repack, repacked_elements
 from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, multiply_add, widths
@@ -168,12 +177,8 @@ def _gemm(task: Task, left: View, right: View) -> MatrixProduct | Reason:
     )
 
 
-LEAST_SHARING, LONGEST_CHUNK, PANEL_SHARE = 4, 512, 2
-"""Tiles that share a panel, and the part of the second cache level that it must exceed, for a reduction to be done in chunks;
-and the most steps of one."""
-
-LONGEST_PANEL = 512 * 1024
-"""Bytes of a panel from which on a reduction is done in chunks however large the second cache level is."""
+LONGEST_CHUNK = 512
+"""The most steps of a chunk."""
 
 FAR_BYTES = 1024
 """Rows of an operand used in place that lie farther apart than this soon crowd each other out of the first cache level."""
@@ -214,11 +219,7 @@ def _chunk(m: MatrixProduct, target: Target, rows: int, step_bytes: int) -> int:
     """Steps of a chunk of the reduction, of which each reads `step_bytes` of a panel: all of them, unless panels that many tiles
     of `rows` share are too long for the caches."""
     depth = m.product.depth
-    if (
-        m.product.outer
-        or m.product.height < LEAST_SHARING * rows
-        or depth * step_bytes <= min(target.l2_bytes // PANEL_SHARE, LONGEST_PANEL)
-    ):
+    if m.product.outer or m.product.height < LEAST_SHARING * rows or not is_long(depth * step_bytes, target):
         return depth
     return next((n for n in range(LONGEST_CHUNK, LONGEST_CHUNK // 4, -1) if depth % n == 0), depth)
 

@@ -12,7 +12,18 @@ from fusewise.codegen.llvm.registers import computed
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, DType
 
-__all__ = ["COLUMNS_SHARE", "Axis", "Product", "cycles_of", "merged", "plan_product", "tile_of", "tiles_for"]
+__all__ = [
+    "COLUMNS_SHARE",
+    "LEAST_SHARING",
+    "Axis",
+    "Product",
+    "cycles_of",
+    "is_long",
+    "merged",
+    "plan_product",
+    "tile_of",
+    "tiles_for",
+]
 
 MIN_UNITS = 32
 """Pieces of work to aim for, so that any usual number of workers is balanced."""
@@ -21,6 +32,12 @@ SHARING_TILES = 8
 """Tiles of a block, and so those that share a panel, are not made fewer than this for the sake of balance: a panel from the third
 level is fetched while the tiles before work, which fewer of them leave no time for. Tiles are dealt out one by one where there are
 two blocks or more. Measured."""
+
+LEAST_SHARING, PANEL_SHARE = 4, 2
+"""Tiles that share a panel, and the part of the second cache level that it must exceed, for a reduction to be done in chunks."""
+
+LONGEST_PANEL = 512 * 1024
+"""Bytes of a panel from which on a reduction is done in chunks however large the second cache level is."""
 
 COLUMNS_SHARE = 2
 """How many times the bytes of rows and results those of the right operand are for workers to share out columns. They then read
@@ -106,6 +123,11 @@ def plan_product(product: Product, target: Target, tile: Tile, row_bytes: int, r
         "tiles": per_block,
         "split": "columns" if by_columns else "blocks",
     }
+
+
+def is_long(panel_bytes: int, target: Target) -> bool:
+    """Is a panel too long for the caches, so that tiles that share it had better be reduced in chunks?"""
+    return panel_bytes > min(target.l2_bytes // PANEL_SHARE, LONGEST_PANEL)
 
 
 def cycles_of(product: Product, target: Target, params: Params) -> int:

@@ -105,6 +105,7 @@ class _Emission:
     chunk: int
     later: Later | None
     by_columns: bool
+    whole: Left | None = None
 
     @property
     def chunks(self) -> int:
@@ -160,6 +161,8 @@ def emit_product(
     if e.chunks == 1:
         chunk(0)
     else:
+        if units == 1:  # rows are prepared once, not for every chunk
+            e = replace(e, whole=parts.left([0] * len(product.outer), 0, product.height - 1))
         f.loop(0, e.chunks, 1, lambda number, _: chunk(number), rolled=True)
 
 
@@ -170,7 +173,7 @@ def _block(e: _Emission, chunk: Int, unit: Int, pair_low: Int, pair_high: Int) -
     number = f.urem(unit, e.cut.blocks)
     low, end = e.begin(number), e.begin(f.add(number, 1))
     last = f.add(e.first_row(f.sub(end, 1)), e.tile.rows - 1)
-    where = _chunk_of(e, e.parts.left(outer, e.first_row(low), last), chunk)
+    where = _chunk_of(e, e.whole or e.parts.left(outer, e.first_row(low), last), chunk)
 
     def panel(p: Value, _: Sequence[Value]) -> None:
         before = f.mul(p, e.per_block)
@@ -184,12 +187,13 @@ def _block(e: _Emission, chunk: Int, unit: Int, pair_low: Int, pair_high: Int) -
 
 
 def _chunk_of(e: _Emission, left: Left, chunk: Int) -> Left:
-    """The steps of a chunk of the reduction, which is then one loop."""
+    """The steps of a chunk of the reduction: a part of its outermost loop."""
     if e.chunks == 1:
         return left
-    (level,) = left.levels
-    offset = e.f.add(left.offset, e.f.mul(chunk, e.chunk * level.stride))
-    return Left(left.pointer, offset, (Level(e.chunk, level.stride),))
+    outermost, *inner = left.levels
+    steps = outermost.extent // e.chunks
+    offset = e.f.add(left.offset, e.f.mul(chunk, steps * outermost.stride))
+    return Left(left.pointer, offset, (Level(steps, outermost.stride), *inner))
 
 
 def _panel(
