@@ -257,6 +257,7 @@ def test_dilations(
     batch=st.integers(1, 2),
     extents=st.tuples(st.integers(5, 9), st.integers(1, 9), st.integers(1, 9)),
     slices=st.tuples(st.integers(1, 3), st.integers(1, 2), st.integers(1, 2)),
+    dilation=st.integers(1, 3),
     inputs=st.sampled_from((8, 36, 40, 70, 72)),
     pads=st.tuples(*[st.integers(1, 2)] * 4),
     workers=st.integers(1, 3),
@@ -267,12 +268,14 @@ def test_volumes(
     tile: int,
     batch: int,
     extents: tuple[int, int, int],
+    dilation: int,
     inputs: int,
     pads: tuple[int, int, int, int],
     **options: Any,
 ) -> None:
-    x = (batch, at_least(target, inputs), *extents)
-    assert error_of(run_kernel, target, x, 40, pads, kernel=with_outputs(tile), **options) <= TOLERANCE
+    planes = (max(e, 2 * dilation + 1 - a - b) for e, a, b in zip(extents[1:], pads[:2], pads[2:], strict=True))
+    x, kernel = (batch, at_least(target, inputs), extents[0], *planes), with_outputs(tile)
+    assert error_of(run_kernel, target, x, 40, pads, kernel=kernel, dilation=dilation, **options) <= TOLERANCE
 
 
 FORMS = [(1, 3), (1, 5), (1, 7), (3, 5), (5, 5)]
