@@ -85,10 +85,11 @@ def direct_cycles(planes: Planes, target: Target) -> float:
     shape = planes.shape
     in_pairs = shape.dtype == BFLOAT16 and shape.inputs % 2 == 0 and has_bfloat_products(target)
     share = PAIRS_SHARE if in_pairs else DIRECT_SHARE
-    if shape.is_sparse:  # tap by tap, those outside left out as far as whole tiles lack them
-        share *= TAPS_SHARE / math.prod(axis.present for axis in shape.spatial)
     pixels = shape.batch * math.prod(axis.out for axis in shape.spatial)
-    return pixels * shape.taps * shape.inputs * shape.outputs / target.lanes / _multiplies(target) / share
+    cycles = pixels * shape.taps * shape.inputs * shape.outputs / target.lanes / _multiplies(target) / share
+    if shape.is_sparse:  # tap by tap, those outside left out as far as whole tiles lack them
+        cycles *= math.prod(axis.present for axis in shape.spatial) / TAPS_SHARE
+    return cycles
 
 
 def parameters(planes: Planes, target: Target) -> Iterable[Params]:

@@ -53,7 +53,7 @@ class Tiling:
     @property
     def each(self) -> int:
         """Tiles of a lattice."""
-        return -(-math.ceil(self.axis.out / self.axis.dilation) // self.size)
+        return -(-self.axis.out // (self.axis.dilation * self.size))
 
     @property
     def count(self) -> int:
@@ -68,8 +68,7 @@ class Tiling:
 
     def lacks(self, place: int) -> bool:
         """Is there a tile without its output number `place`?"""
-        shortest = self.axis.out // self.lattices if self.lattices == self.axis.dilation else 1
-        return (self.each - 1) * self.size + place >= shortest
+        return (self.each - 1) * self.size + place >= self.axis.out // self.lattices
 
 
 @dataclass(frozen=True)
