@@ -438,13 +438,87 @@ def test_reduction_in_chunks(
     attributes = {"strides": strides, "dilations": (1, 1), "pads": (taps[0], 1, taps[0], 2), "group": 1}
 
     def space(task: Task, target: Target) -> list[Params]:
-        given = next(iter(DIRECT.space(task, target)))
+        given = next(params for params in DIRECT.space(task, target) if "sliding" not in params)
         tiles = math.ceil(math.prod(task.extents[2:]) / int(given["rows"]))
         return [{**given, "tiles": tiles, "split": split, "chunk": inputs * taps[1]}]
 
     chosen = replace(DIRECT, space=space)
     x, w = (1, inputs, *extents), (outputs, inputs, *taps)
     check(run_kernel, (chosen,), target, "Conv", x, w, attributes, correlate(attributes), **options)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    extents=st.tuples(st.integers(1, 9), st.sampled_from((4, 6, 7, 8, 14))),
+    taps=st.tuples(st.integers(1, 4), st.integers(2, 4)),
+    dilations=st.tuples(st.integers(1, 2), st.integers(1, 3)),
+    group=st.sampled_from(((4, 4), (8, 8), (16, 16), (32, 32), (24, 20), (16, 3))),
+    groups=st.sampled_from((1, 2, 4, 8)),
+    batch=st.integers(1, 2),
+    split=st.sampled_from(("columns", "blocks")),
+    prologue=st.sampled_from(("none", "relu")),
+    epilogue=st.sampled_from(("none", "residual", "swish")),
+    workers=st.integers(1, 3),
+)
+def test_tiles_that_slide_along_a_row(
+    run_kernel: Any,
+    target: Target,
+    extents: tuple[int, int],
+    taps: tuple[int, int],
+    dilations: tuple[int, int],
+    group: tuple[int, int],
+    groups: int,
+    batch: int,
+    split: str,
+    **options: Any,
+) -> None:
+    """Each input is read once for all taps of a row, by groups that fill a vector alone or side by side, or by the only one."""
+    (inputs, outputs), reach = group, (taps[1] - 1) * dilations[1]
+    attributes = {
+        "strides": (1, 1),
+        "dilations": dilations,
+        "pads": (1, reach, (taps[0] - 1) * dilations[0], 0),
+        "group": groups,
+    }
+
+    def space(task: Task, target: Target) -> list[Params]:
+        found = [{**params, "split": split} for params in DIRECT.space(task, target) if "sliding" in params]
+        return found or list(DIRECT.space(task, target))
+
+    x, w = (batch, groups * inputs, *extents), (groups * outputs, inputs, *taps)
+    check(
+        run_kernel,
+        (replace(DIRECT, space=space),),
+        target,
+        "Conv",
+        x,
+        w,
+        attributes,
+        correlate(attributes),
+        **options,
+    )
+
+
+@pytest.mark.parametrize(
+    "name, inputs, outputs, groups",
+    [
+        ("avx2", 4, 4, 32),
+        ("avx2", 8, 8, 32),
+        ("avx2", 24, 8, 1),
+        ("avx512", 4, 4, 32),
+        ("avx512", 8, 8, 32),
+        ("avx512", 16, 16, 32),
+        ("avx512", 24, 8, 1),
+    ],
+)
+def test_narrow_convolutions_slide(name: str, inputs: int, outputs: int, groups: int) -> None:
+    machine = next(other for other in TARGETS if other.name == name)
+    attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1), "group": groups}
+    x, w, y = (1, groups * inputs, 14, 14), (groups * outputs, inputs, 3, 3), (1, groups * outputs, 14, 14)
+    assert "sliding" in next(iter(DIRECT.space(convolution("Conv", x, w, y, attributes), machine)))
+    halved = {**attributes, "strides": (2, 2)}
+    task = convolution("Conv", x, w, (1, groups * outputs, 7, 7), halved)
+    assert "sliding" not in next(iter(DIRECT.space(task, machine)))
 
 
 @pytest.mark.parametrize("outputs, depth", [(512, 1536), (128, None)])

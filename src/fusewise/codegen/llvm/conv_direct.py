@@ -18,19 +18,20 @@ import numpy as np
 from fusewise.codegen.kernel import Argument, Params, working_memory
 from fusewise.codegen.llvm.conv_shape import Convolution
 from fusewise.codegen.llvm.conv_strip import Strip, emit_strip, existing_taps, joined_levels, strip_of
+from fusewise.codegen.llvm.conv_taps import sliding, sliding_tile, tap_by_tap
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import initial, operand_arguments, scratch_of
 from fusewise.codegen.llvm.gemm_finish import Finish, is_heavy, joined_axis
 from fusewise.codegen.llvm.gemm_plan import LEAST_SHARING, Axis, Product, is_long, plan_product, tile_of, tiles_for
-from fusewise.codegen.llvm.gemm_product import Left, Parts, Taps, emit_product, unravel
+from fusewise.codegen.llvm.gemm_product import Left, Parts, Taps, emit_product
 from fusewise.codegen.llvm.gemm_share import Blocks
-from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, accumulate, lanes_for, widths
+from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, lanes_for, widths
 from fusewise.codegen.llvm.pairs import BFLOAT_PAIR
-from fusewise.codegen.llvm.registers import computed, memory_type
+from fusewise.codegen.llvm.registers import computed
 from fusewise.codegen.packing import Axes, packed, panels, panels_of
 from fusewise.codegen.strips import Sharing
-from fusewise.codegen.target import Target, whole_lines
+from fusewise.codegen.target import LINE_BYTES, Target, whole_lines
 from fusewise.ir.dtypes import FLOAT32, FLOAT64
 from fusewise.lower.task import Task
 
@@ -77,9 +78,13 @@ class Direct:
     by_tap: bool = False
 
     @property
-    def channel_pitch(self) -> int:
-        """Elements from one input channel to the next, where the tile reads it."""
-        return self.shape.data.strides[1] if self.strip is None else self.strip.channel_pitch
+    def turn_pitch(self) -> int:
+        """Elements from the first input channel of a turn to that of the next, where the tile reads it."""
+        channels = self.shape.inputs * self.side_by_side
+        if self.strip is None:
+            return channels * self.shape.data.strides[1]
+        together = self.strip.together
+        return channels if together > channels else channels // together * self.strip.plane_pitch
 
     @property
     def turns(self) -> int:
@@ -92,12 +97,13 @@ def direct_of(shape: Convolution, task: Task, target: Target, phases: int = 1) -
     outside = [k for k, axis in enumerate(shape.spatial) if not axis.is_inside]
     clipped = shape.computed is None and outside == [0] and len(shape.spatial) == 3
     by_tap = bool(outside) and not clipped and shape.is_sparse
-    strip = None if shape.computed is None and (not outside or clipped or by_tap) else strip_of(shape)
     size = 64 if shape.dtype == FLOAT64 else 32
     widest = max(1, target.vector_bits // size)
     lanes = widths(target, shape.outputs, size)
     is_full = target.multiplies(shape.outputs * size) * shape.outputs >= target.multiplies(widest * size) * widest
     together = 1 if is_full else _side_by_side(shape, widest)
+    in_place = shape.computed is None and (not outside or clipped or by_tap)
+    strip = None if in_place else strip_of(shape, together if _is_by_groups(shape, together) else None)
     outer = [("i0", shape.batch), *((name, 1) for name in shape.fixed)]
     if strip is None:
         axes = [
@@ -126,6 +132,13 @@ def direct_of(shape: Convolution, task: Task, target: Target, phases: int = 1) -
     return Direct(shape, product, strip, lanes if together == 1 else (widest,), together, clipped, by_tap)
 
 
+def _is_by_groups(shape: Convolution, together: int) -> bool:
+    """Do pixels lie group by group in the strip? Not where that is many small copies, or large ones that do as well in one."""
+    together_bytes = together * shape.inputs * shape.dtype.itemsize
+    is_small = LINE_BYTES <= together_bytes <= 4 * LINE_BYTES
+    return is_small and together < shape.groups and shape.computed is None and not shape.planar
+
+
 def _side_by_side(shape: Convolution, lanes: int) -> int:
     """How many narrow groups share a vector: their outputs fill it exactly, and so do their inputs, side by side."""
     if shape.groups == 1 or shape.planar or shape.inputs != shape.outputs or shape.outputs >= lanes:
@@ -144,10 +157,15 @@ def direct_space(d: Direct, target: Target) -> Iterable[Params]:
     else:
         row_bytes = d.strip.channels * size * d.strip.slices.kernel * d.strip.rows.stride * d.strip.columns.stride
     reserved = d.shape.inputs if d.side_by_side > 1 else 0
-    for tile in tiles_for(d.product, target, d.lanes, reserved)[:6]:
+    tiles = tiles_for(d.product, target, d.lanes, reserved)[:6]
+    slides = sliding_tile(d.shape, d.strip, d.side_by_side, d.product, tiles[0], target)
+    for tile in tiles if slides is None else [slides, *tiles[:5]]:
         params = plan_product(d.product, target, tile, row_bytes, right_bytes)
         if d.strip is not None:
             params = within_cache(d.strip, params, target)
+        if tile is slides:
+            yield {**params, "sliding": True}
+            continue
         yield {**params, "chunk": chunk} if (chunk := _chunk(d, tile, params, target)) else params
 
 
@@ -319,7 +337,7 @@ def emit_direct(
 
     def group_at(group: Int) -> tuple[Int, Int]:
         turn = 0 if d.turns == 1 else f.urem(group, d.turns) if d.turns < product.groups else group
-        return f.mul(turn, shape.inputs * d.side_by_side * d.channel_pitch), f.mul(turn, product.columns)
+        return f.mul(turn, d.turn_pitch), f.mul(turn, product.columns)
 
     kept = None
     if strip is not None and scratch is not None and "chunk" in params:
@@ -331,7 +349,7 @@ def emit_direct(
         finish,
         rolled_finish=is_heavy(task),
         group_at=group_at,
-        taps=_tap_by_tap(f, d, target) if d.by_tap else None,
+        taps=_taps(f, d, target, params),
         together=d.side_by_side,
         kept=kept,
         later=pointers.get("later"),
@@ -339,51 +357,12 @@ def emit_direct(
     emit_product(f, target, product, params, worker, workers, adapt(parts))
 
 
-def _tap_by_tap(f: Function, d: Direct, target: Target) -> Taps:
-    """The reduction of a tile as a loop over taps; each gives every row its input pixel, or zeros where there is none.
-
-    Taps that no row of the tile has are skipped, which under strong dilation are most of them.
-    """
-    shape = d.shape
-    stored = memory_type(shape.dtype)
-    zeros = f.module.zeros(f"{f.name}_zeros", shape.inputs * d.side_by_side * shape.dtype.itemsize)
-    channel = Level(shape.inputs, shape.data.strides[1])
-    extents = [axis.kernel for axis in shape.spatial]
-
-    def taps(tile: Tile, row: Int, left: Left, panel: Panel, sums: Sequence[Value]) -> Sequence[Value]:
-        places = [unravel(f, f.add(row, r), [axis.out for axis in shape.spatial]) for r in range(tile.rows)]
-
-        def one(tap: Value, carried: Sequence[Value]) -> Sequence[Value]:
-            rows: list[Value] = []
-            present: list[Value] = []
-            at = unravel(f, tap, extents)
-            for place in places:
-                offset: Int = left.offset
-                inside: Value | None = None
-                for o, k, axis, stride in zip(place, at, shape.spatial, shape.data.strides[2:], strict=True):
-                    here = f.sub(f.add(f.mul(o, axis.stride), f.mul(k, axis.dilation)), axis.before)
-                    test = f.compare("icmp ult", here, axis.extent)
-                    inside = test if inside is None else f.binary("and", inside, test)
-                    offset = f.add(offset, f.mul(here, stride))
-                assert inside is not None
-                present.append(inside)
-                address = f.emit("ptr", f"getelementptr {stored}, ptr {left.pointer.text}, {f.i64(offset)}")
-                rows.append(f.select(inside, address, zeros))
-            some = present[0]
-            for test in present[1:]:
-                some = f.binary("or", some, test)
-            skip = f.mul(f.mul(tap, shape.inputs), panel.pitch)
-            columns = tuple(f.at(column, skip, tile.element) for column in panel.columns)
-            here_panel = Panel(columns, panel.pitch, panel.dtype)
-            return f.when(
-                some,
-                lambda: accumulate(f, target, tile, rows, here_panel, (channel,), carried, shape.dtype, d.side_by_side),
-                lambda: carried,
-            )
-
-        return f.loop(0, shape.taps, 1, one, tuple(sums), rolled=True)
-
-    return taps
+def _taps(f: Function, d: Direct, target: Target, params: Params) -> Taps | None:
+    """What replaces the nest of loops over a tile's taps and channels, if anything."""
+    if "sliding" in params:
+        assert d.strip is not None
+        return sliding(f, d.shape, d.strip, d.side_by_side, d.product, target)
+    return tap_by_tap(f, d.shape, d.side_by_side, target) if d.by_tap else None
 
 
 def _levels_in_place(d: Direct, low: Int, high: Int | None) -> tuple[Level, ...]:

@@ -26,7 +26,7 @@ from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments
 from fusewise.codegen.llvm.gemm_finish import finisher
 from fusewise.codegen.llvm.gemm_plan import merged, plan_product, tile_of
 from fusewise.codegen.llvm.gemm_product import Left, Parts, row_pointers
-from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile
+from fusewise.codegen.llvm.gemm_tile import Ahead, Level, Panel, Tile
 from fusewise.codegen.llvm.quads import HEADER, add_quads, has_quads, stream, sums_in_one
 from fusewise.codegen.packing import packed, panels
 from fusewise.codegen.target import Target
@@ -194,7 +194,9 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
         number = f.add(f.mul(group, in_group), panel)
         return Panel((f.at(weights, f.mul(number, HEADER), "i32"),), 0)
 
-    def reduced(tile: Tile, row: Int, left: Left, panel: Panel, sums: Sequence[Value]) -> Sequence[Value]:
+    def reduced(
+        tile: Tile, row: Int, left: Left, panel: Panel, sums: Sequence[Value], _: Sequence[Ahead]
+    ) -> Sequence[Value]:
         rows = row_pointers(f, d.product, tile, left, row)
         return _reduce(f, target, tile, rows, weights, panel.columns[0], zero)
 

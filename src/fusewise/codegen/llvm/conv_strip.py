@@ -1,9 +1,13 @@
 """Input rows of a convolution, copied with their padding into scratch memory that stays in the second cache level.
 
-The copy costs a percent or two of the arithmetic it feeds, and after it no tap needs a bounds check. Two layouts:
+The copy costs a percent or two of the arithmetic it feeds, and after it no tap needs a bounds check. Three layouts:
 
-    channels last  [tap slice][row][column][channel]    the taps of a row and the channels are one run of memory
-    planar         [tap slice][row][channel][column]    for inputs stored so, such as the image a network begins with
+    channels last  [tap slice][row][column][channel]            the taps of a row and the channels are one run of memory
+    by groups      [tap slice][row][group][column][channel]     the same for each group, or for those that share a vector
+    planar         [tap slice][row][channel][column]            for inputs stored so, such as the image a network begins with
+
+By groups, the pixels that a tile reads lie next to each other. Otherwise they are all channels apart, often a power of two, and
+then compete for a few places of the first cache level.
 
 Rows outside the input, and columns left and right of it, are zeros.
 """
@@ -27,11 +31,13 @@ __all__ = ["Strip", "emit_strip", "existing_taps", "joined_levels", "strip_of"]
 class Strip:
     """The copy of one block: geometry in three axes (absent ones have extent 1) and strides in elements.
 
-    `row_names` are the output indices of the row and column axes, `slice_name` that of the outermost of three.
+    `together` channels lie side by side: all of them, those of a group or of some groups, or one (planar). `row_names` are the
+    output indices of the row and column axes, `slice_name` that of the outermost of three.
     """
 
     dtype: DType
     channels: int
+    together: int
     planar: bool
     slices: Spatial
     rows: Spatial
@@ -43,11 +49,17 @@ class Strip:
 
     @property
     def pixel_pitch(self) -> int:
-        return 1 if self.planar else self.channels
+        return self.together
 
     @property
     def channel_pitch(self) -> int:
+        """Elements from a channel to the next of the same group."""
         return self.columns.covered if self.planar else 1
+
+    @property
+    def plane_pitch(self) -> int:
+        """Elements from `together` channels to the next."""
+        return self.columns.covered * self.together
 
     @property
     def row_pitch(self) -> int:
@@ -98,8 +110,8 @@ def joined_levels(levels: Sequence[Level]) -> tuple[Level, ...]:
     return tuple(found) if found else (Level(1, 0),)
 
 
-def strip_of(shape: Convolution) -> Strip:
-    """The layout of the strip that suits how the input is stored."""
+def strip_of(shape: Convolution, groups: int | None = None) -> Strip:
+    """The layout of the strip that suits how the input is stored; by so many groups each, if given."""
     strides = shape.data.strides
     planar = shape.planar
     absent = Spatial(1, 1, 1, 1, 1, 0)
@@ -113,6 +125,7 @@ def strip_of(shape: Convolution) -> Strip:
     return Strip(
         shape.dtype,
         shape.channels,
+        1 if planar else shape.channels if groups is None else groups * shape.inputs,
         planar,
         slices,
         rows,
@@ -193,13 +206,12 @@ def _copy_row(f: Function, strip: Strip, source: Value, from_row: Int, at: Value
     left = min(columns.before, columns.covered)
     width = max(0, min(columns.extent, columns.covered - left))
     right = columns.covered - left - width
-    lines = strip.channels if strip.planar else 1
-    unit = 1 if strip.planar else strip.channels
+    lines, unit = strip.channels // strip.together, strip.together
     step = strip.source_strides[2]
 
     def line(c: Int) -> None:
-        start = f.at(at, f.mul(c, columns.covered), stored)
-        origin = f.add(from_row, f.mul(c, strip.channel_stride))
+        start = f.at(at, f.mul(c, strip.plane_pitch), stored)
+        origin = f.add(from_row, f.mul(c, unit * strip.channel_stride))
         inner = f.at(start, left * unit, stored)
         if left:
             f.clear(start, left * unit * size)

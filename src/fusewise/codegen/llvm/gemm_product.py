@@ -41,7 +41,7 @@ class Left:
     levels: tuple[Level, ...]
 
 
-Taps = Callable[[Tile, Int, Left, Panel, Sequence[Value]], Sequence[Value]]
+Taps = Callable[[Tile, Int, Left, Panel, Sequence[Value], Sequence[Ahead]], Sequence[Value]]
 
 
 def column_at(product: Product, tile: Tile, panel: Int, slot: int, f: Function) -> Int:
@@ -73,7 +73,7 @@ class Parts:
     - `finish` runs the stores; it finds the number of the group among its indices, under the name `group`. With
       `rolled_finish` it is emitted once, in a loop over the rows of a tile.
     - `group_at(group)` is the offset of a group in the left operand and its first column; by default 0 and its turn.
-    - `taps` replaces the reduction: given tile, flat row, the left operand, the panel and the initial sums.
+    - `taps` replaces the reduction: given tile, flat row, the left operand, the panel, the initial sums and what to fetch.
     - `together` groups share a vector, see `accumulate`.
     - `kept` is memory for `Product.kept` elements, needed where the reduction is done in chunks.
     - `later` is memory that a later step reads, see `Kernel.cycles`.
@@ -212,11 +212,11 @@ def _panel(
     def one(t: Value, _: Sequence[Value]) -> None:
         row = e.first_row(t)
         sums: Sequence[Value] = [initial[v] for _ in range(tile.rows) for v in range(tile.vectors)]
+        ahead = _ahead(e, strip.following, unit, p, f.sub(t, begin))
         if parts.taps is not None:
-            sums = parts.taps(tile, row, origin, strip, sums)
+            sums = parts.taps(tile, row, origin, strip, sums, ahead)
         else:
             rows = row_pointers(f, product, tile, origin, row)
-            ahead = _ahead(e, strip.following, unit, p, f.sub(t, begin))
             begun = sums if e.chunks == 1 else [f.constant(0.0, tile.kind)] * len(sums)
             found = accumulate(
                 f, e.target, tile, rows, strip, where.levels, begun, product.dtype, parts.together, ahead

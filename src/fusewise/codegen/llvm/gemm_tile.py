@@ -30,6 +30,7 @@ __all__ = [
     "Tile",
     "accumulate",
     "favourite_tiles",
+    "fetch",
     "lanes_for",
     "multiply_add",
     "widths",
@@ -359,7 +360,7 @@ def _nest(n: _Reduction, depth: int, at: Int, position: Int, sums: Sequence[Valu
             return _run(n, depth + 1, inside, here)
         if not innermost:
             return _nest(n, depth + 1, inside, here, carried)
-        _fetch(n, here, unroll)
+        fetch(n.f, n.ahead, here, unroll)
         if n.together > 1:
             return _side_by_side(n, inside, here, carried)
         for number in range(unroll):
@@ -381,12 +382,12 @@ def _run(n: _Reduction, depth: int, at: Int, position: Int) -> tuple[Value, ...]
     return ()
 
 
-def _fetch(n: _Reduction, position: Int, steps: int) -> None:
-    """Ask for what these steps are to fetch, a cache line at a time."""
-    for ahead in n.ahead:
-        start = n.f.at(ahead.start, n.f.mul(position, ahead.step), "i8")
-        for line in range(0, steps * ahead.step, LINE_BYTES):
-            n.f.prefetch(n.f.at(start, line, "i8"), ahead.locality)
+def fetch(f: Function, ahead: Sequence[Ahead], position: Int, steps: int) -> None:
+    """Ask for what these steps of a reduction are to fetch, a cache line at a time."""
+    for one in ahead:
+        start = f.at(one.start, f.mul(position, one.step), "i8")
+        for line in range(0, steps * one.step, LINE_BYTES):
+            f.prefetch(f.at(start, line, "i8"), one.locality)
 
 
 def _step(n: _Reduction, at: Int, position: Int, sums: Sequence[Value]) -> list[Value]:
