@@ -31,6 +31,7 @@ from fusewise.codegen.llvm.gemm_tile import (
     accumulate,
     fetch,
     multiply_add,
+    opaque,
 )
 from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.target import Target
@@ -101,6 +102,8 @@ def sliding(f: Function, shape: Convolution, strip: Strip, together: int, produc
                 for tap in range(taps)
             ]
             line = f.at(first, f.mul(height, strip.rows.dilation * strip.row_pitch))
+            if together > 1:  # else LLVM keeps the inputs for the next channel, more of them than there are registers
+                line = opaque(f, line)
             found = list(carried)
             for place, which in readers.items():
                 x = element(f.at(line, place * strip.pixel_pitch), c)

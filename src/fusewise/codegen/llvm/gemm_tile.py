@@ -33,6 +33,7 @@ __all__ = [
     "fetch",
     "lanes_for",
     "multiply_add",
+    "opaque",
     "widths",
 ]
 
@@ -261,19 +262,19 @@ def accumulate(
     """
     if together > 1:
         assert len(panel.columns) == 1, "groups side by side are one vector wide"
-    columns = tuple(_opaque(f, column) for column in panel.columns)
+    columns = tuple(opaque(f, column) for column in panel.columns)
     cut, fresh = (tuple(levels), -1) if together > 1 or tile.element == "i32" else _cut(levels)
     reduction = _Reduction(
         f,
         target,
         tile,
-        tuple(_opaque(f, row) for row in rows),
+        tuple(opaque(f, row) for row in rows),
         Panel(columns, panel.pitch, panel.dtype, plus=panel.plus),
         cut,
         dtype,
         together,
         fresh,
-        tuple(replace(one, start=_opaque(f, one.start)) for one in ahead),
+        tuple(replace(one, start=opaque(f, one.start)) for one in ahead),
     )
     if fresh < 0:
         return tuple(_nest(reduction, 0, 0, 0, start))
@@ -414,7 +415,7 @@ def _side_by_side(n: _Reduction, at: Int, position: Int, sums: Sequence[Value]) 
     return result
 
 
-def _opaque(f: Function, pointer: Value) -> Value:
+def opaque(f: Function, pointer: Value) -> Value:
     """The same pointer, but LLVM cannot see how it was computed.
 
     Loop strength reduction otherwise tries every way to split its terms over the reduction's registers, which takes longer
