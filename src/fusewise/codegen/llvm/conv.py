@@ -12,16 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from fusewise.codegen.kernel import Argument, Params, kernel_of
-from fusewise.codegen.llvm.conv_direct import (
-    Direct,
-    direct_arguments,
-    direct_of,
-    direct_sharing,
-    direct_space,
-    emit_direct,
-    matrices,
-    matrix_axes,
-)
+from fusewise.codegen.llvm.conv_direct import direct_arguments, emit_direct, matrices, matrix_axes
+from fusewise.codegen.llvm.conv_plan import Direct, direct_of, direct_sharing, direct_space
 from fusewise.codegen.llvm.conv_shape import convolution_of
 from fusewise.codegen.llvm.gemm_entry import enter
 from fusewise.codegen.llvm.gemm_finish import finisher

@@ -1,53 +1,40 @@
-"""Convolutions as products of output pixels and output channels, reduced over taps and channels.
-
-Takes the geometry of a convolution (`conv_shape`); gives the product, its parameters, arguments and loops. Output pixels are
-flattened, so small maps fill tiles across row ends. Where no tap leaves the input, the tile reads it in place (a 1x1
-convolution is then a matrix product); otherwise padded rows are copied into a strip first (`conv_strip`).
+"""The arguments and loops of a convolution as a product of output pixels and output channels (`conv_plan`).
 
 A transposed convolution is the same with several `phases`: sets of output channels over the same input.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from fusewise.codegen.kernel import Argument, Params, working_memory
+from fusewise.codegen.llvm.conv_plan import Direct
 from fusewise.codegen.llvm.conv_shape import Convolution
-from fusewise.codegen.llvm.conv_strip import Strip, emit_strip, existing_taps, joined_levels, strip_of
-from fusewise.codegen.llvm.conv_taps import sliding, sliding_tile, tap_by_tap
+from fusewise.codegen.llvm.conv_strip import Strip, emit_strip, existing_taps, joined_levels
+from fusewise.codegen.llvm.conv_taps import sliding, tap_by_tap
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import initial, operand_arguments, scratch_of
-from fusewise.codegen.llvm.gemm_finish import Finish, is_heavy, joined_axis
-from fusewise.codegen.llvm.gemm_plan import LEAST_SHARING, Axis, Product, is_long, plan_product, tile_of, tiles_for
+from fusewise.codegen.llvm.gemm_finish import Finish, is_heavy
+from fusewise.codegen.llvm.gemm_plan import tile_of
 from fusewise.codegen.llvm.gemm_product import Left, Parts, Taps, emit_product
-from fusewise.codegen.llvm.gemm_share import Blocks
-from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, lanes_for, widths
+from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, lanes_for
 from fusewise.codegen.llvm.pairs import BFLOAT_PAIR
 from fusewise.codegen.llvm.registers import computed
 from fusewise.codegen.packing import Axes, packed, panels, panels_of
-from fusewise.codegen.strips import Sharing
-from fusewise.codegen.target import LINE_BYTES, Target, whole_lines
-from fusewise.ir.dtypes import FLOAT32, FLOAT64
+from fusewise.codegen.target import Target, whole_lines
 from fusewise.lower.task import Task
 
 __all__ = [
-    "Direct",
     "Fill",
     "Line",
     "direct_arguments",
-    "direct_of",
-    "direct_sharing",
-    "direct_space",
     "emit_direct",
     "matrices",
     "matrix_axes",
     "padded_rows",
-    "within_cache",
 ]
 
 
@@ -56,170 +43,6 @@ Fill = Callable[[Int], Callable[[Value, Int, Int], None]]
 
 Line = Callable[[Mapping[str, Int], Value, int], None]
 """`line(indices, target, width)` writes the pixels of a row."""
-
-
-@dataclass(frozen=True)
-class Direct:
-    """A convolution as a product. `strip` is None when the input is read in place.
-
-    `clipped` reads in place too, and skips the taps of the outermost of three axes that lie outside. `by_tap` reads in place
-    tap after tap, with zeros for the rows of a tile whose tap lies outside.
-
-    `lanes` are the widths of vectors worth trying. `side_by_side` groups are computed in one vector, each lane reading the
-    channels of its own group. The product's groups are the convolution's, over again for each phase.
-    """
-
-    shape: Convolution
-    product: Product
-    strip: Strip | None
-    lanes: tuple[int, ...]
-    side_by_side: int
-    clipped: bool = False
-    by_tap: bool = False
-
-    @property
-    def turn_pitch(self) -> int:
-        """Elements from the first input channel of a turn to that of the next, where the tile reads it."""
-        channels = self.shape.inputs * self.side_by_side
-        if self.strip is None:
-            return channels * self.shape.data.strides[1]
-        together = self.strip.together
-        return channels if together > channels else channels // together * self.strip.plane_pitch
-
-    @property
-    def turns(self) -> int:
-        """Product groups of one phase."""
-        return self.shape.groups // self.side_by_side
-
-
-def direct_of(shape: Convolution, task: Task, target: Target, phases: int = 1) -> Direct:
-    """The product that a convolution is."""
-    outside = [k for k, axis in enumerate(shape.spatial) if not axis.is_inside]
-    clipped = shape.computed is None and outside == [0] and len(shape.spatial) == 3
-    by_tap = bool(outside) and not clipped and shape.is_sparse
-    size = 64 if shape.dtype == FLOAT64 else 32
-    widest = max(1, target.vector_bits // size)
-    lanes = widths(target, shape.outputs, size)
-    is_full = target.multiplies(shape.outputs * size) * shape.outputs >= target.multiplies(widest * size) * widest
-    together = 1 if is_full else _side_by_side(shape, widest)
-    in_place = shape.computed is None and (not outside or clipped or by_tap)
-    strip = None if in_place else strip_of(shape, together if _is_by_groups(shape, together) else None)
-    outer = [("i0", shape.batch), *((name, 1) for name in shape.fixed)]
-    if strip is None:
-        axes = [
-            Axis(name, axis.out, axis.stride * stride)
-            for name, axis, stride in zip(shape.out_axes, shape.spatial, shape.data.strides[2:], strict=True)
-        ]
-        if clipped:
-            outer.append((axes[0].name, axes[0].extent))
-            axes = axes[1:]
-        elif shape.batch > 1 and not by_tap:
-            outer, axes = [], [Axis("i0", shape.batch, shape.data.strides[0]), *axes]
-    else:
-        axes = list(strip.axes())
-        if strip.slice_name is not None:
-            outer.append((strip.slice_name, strip.slices.out))
-    product = Product(
-        outer=tuple(outer),
-        rows=tuple(axes),
-        column="i1",
-        columns=shape.outputs * together,
-        depth=shape.taps * shape.inputs,
-        groups=phases * (shape.groups // together),
-        joined=joined_axis(task, [(axis.name, axis.extent) for axis in axes]) if phases == 1 else None,
-        dtype=shape.dtype,
-    )
-    return Direct(shape, product, strip, lanes if together == 1 else (widest,), together, clipped, by_tap)
-
-
-def _is_by_groups(shape: Convolution, together: int) -> bool:
-    """Do pixels lie group by group in the strip? Not where that is many small copies, or large ones that do as well in one."""
-    together_bytes = together * shape.inputs * shape.dtype.itemsize
-    is_small = LINE_BYTES <= together_bytes <= 4 * LINE_BYTES
-    return is_small and together < shape.groups and shape.computed is None and not shape.planar
-
-
-def _side_by_side(shape: Convolution, lanes: int) -> int:
-    """How many narrow groups share a vector: their outputs fill it exactly, and so do their inputs, side by side."""
-    if shape.groups == 1 or shape.planar or shape.inputs != shape.outputs or shape.outputs >= lanes:
-        return 1
-    together = lanes // shape.outputs
-    return together if lanes % shape.outputs == 0 and shape.groups % together == 0 else 1
-
-
-def direct_space(d: Direct, target: Target) -> Iterable[Params]:
-    """Parameters worth trying, the analytic favourite first."""
-    size = d.shape.dtype.itemsize
-    right_bytes = d.product.groups * d.product.depth * d.product.columns * max(4, size)
-    if d.strip is None:
-        # taps read the same inputs again, a stride apart
-        row_bytes = d.shape.channels * size * math.prod(min(axis.stride, axis.kernel) for axis in d.shape.spatial)
-    else:
-        row_bytes = d.strip.channels * size * d.strip.slices.kernel * d.strip.rows.stride * d.strip.columns.stride
-    reserved = d.shape.inputs if d.side_by_side > 1 else 0
-    tiles = tiles_for(d.product, target, d.lanes, reserved)[:6]
-    slides = sliding_tile(d.shape, d.strip, d.side_by_side, d.product, tiles[0], target)
-    for tile in tiles if slides is None else [slides, *tiles[:5]]:
-        params = plan_product(d.product, target, tile, row_bytes, right_bytes)
-        if d.strip is not None:
-            params = within_cache(d.strip, params, target)
-        if tile is slides:
-            yield {**params, "sliding": True}
-            continue
-        yield {**params, "chunk": chunk} if (chunk := _chunk(d, tile, params, target)) else params
-
-
-def _chunk(d: Direct, tile: Tile, params: Params, target: Target) -> int:
-    """Steps of a chunk of the reduction, a row of taps, where all tiles share panels that are too long for the caches; else 0."""
-    strip, shape = d.strip, d.shape
-    if strip is None or shape.planar or shape.dtype != FLOAT32 or (shape.batch, d.product.groups) != (1, 1):
-        return 0
-    tiles = -(-d.product.height // tile.rows)
-    if tiles < LEAST_SHARING or int(params["tiles"]) < tiles or not is_long(d.product.depth * tile.width * 4, target):
-        return 0
-    return d.product.depth // strip.rows.kernel if len(shape.spatial) == 2 < strip.rows.kernel else 0
-
-
-def direct_sharing(d: Direct, params: Params) -> Sharing | None:
-    """How rows are dealt out where the input is read in place, as `deal` and `deal_tiles` do it."""
-    shape, product, tile = d.shape, d.product, tile_of(params, computed(d.shape.dtype))
-    if d.strip is not None or d.clipped or d.by_tap or len(shape.spatial) != 2 or shape.batch > 1:
-        return None
-    tiles = -(-product.height // tile.rows)
-    cut = Blocks(tiles, int(params["tiles"]))
-    if params["split"] != "blocks" or cut.blocks == 1 or product.repeats > 1 or product.groups > 1:
-        return None
-    panels, (down, along) = -(-product.columns // tile.width), shape.spatial
-
-    def block(number: int, shares: int) -> tuple[int, bool]:
-        """The block in which a share begins, and does it begin with it?"""
-        at = number * tiles * panels // shares
-        which = ((at // panels + 1) * cut.blocks - 1) // tiles
-        return which, at == cut.first(which) * panels
-
-    def done(number: int, shares: int) -> int:
-        return cut.first(block(number, shares)[0]) * tile.rows // along.out if number < shares else down.out
-
-    def begun(number: int, shares: int) -> int:
-        which, whole = block(number, shares)
-        return min(down.out, -(-cut.first(which if whole else which + 1) * tile.rows // along.out))
-
-    def reads(number: int, shares: int) -> tuple[int, int]:
-        return 0, down.extent
-
-    return Sharing(product.written, done, begun, reads)
-
-
-def within_cache(strip: Strip, params: Params, target: Target) -> Params:
-    """Fewer tiles to a block when the strip, with the rows it spans at its ends, would not fit the cache it should."""
-    rows, tiles = int(params["rows"]), int(params["tiles"])
-    room = target.l3_bytes // 8 if params["split"] == "columns" else target.l2_bytes * 5 // 8
-    while tiles > 1 and strip.elements(tiles * rows) * strip.dtype.itemsize > room:
-        shorter = tiles * 7 // 8
-        if strip.height(shorter * rows) < 2 * strip.rows.reach and strip.rows.reach > strip.rows.stride:
-            break
-        tiles = shorter
-    return {**params, "tiles": tiles}
 
 
 def direct_arguments(
@@ -360,9 +183,8 @@ def emit_direct(
 def _taps(f: Function, d: Direct, target: Target, params: Params) -> Taps | None:
     """What replaces the nest of loops over a tile's taps and channels, if anything."""
     if "sliding" in params:
-        assert d.strip is not None
-        return sliding(f, d.shape, d.strip, d.side_by_side, d.product, target)
-    return tap_by_tap(f, d.shape, d.side_by_side, target) if d.by_tap else None
+        return sliding(f, d, target)
+    return tap_by_tap(f, d, target) if d.by_tap else None
 
 
 def _levels_in_place(d: Direct, low: Int, high: Int | None) -> tuple[Level, ...]:

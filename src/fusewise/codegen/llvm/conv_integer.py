@@ -15,15 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
-from fusewise.codegen.llvm.conv_direct import (
-    Direct,
-    Line,
-    direct_of,
-    direct_space,
-    emit_direct,
-    matrices,
-    padded_rows,
-)
+from fusewise.codegen.llvm.conv_direct import Line, emit_direct, matrices, padded_rows
+from fusewise.codegen.llvm.conv_plan import Direct, direct_of, direct_space
 from fusewise.codegen.llvm.conv_shape import Convolution, Spatial, geometry_of, integer_convolution_of
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector

@@ -17,8 +17,9 @@ from dataclasses import replace
 import numpy as np
 
 from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
-from fusewise.codegen.llvm.conv_direct import Direct, direct_of, emit_direct, matrices, padded_rows, within_cache
+from fusewise.codegen.llvm.conv_direct import emit_direct, matrices, padded_rows
 from fusewise.codegen.llvm.conv_integer import Rows, in_lanes, line_of, rows_of
+from fusewise.codegen.llvm.conv_plan import Direct, direct_of, within_cache
 from fusewise.codegen.llvm.conv_shape import Convolution, integer_convolution_of
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value

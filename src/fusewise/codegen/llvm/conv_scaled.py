@@ -10,15 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fusewise.codegen.kernel import Argument, Params, kernel_of, working_memory
-from fusewise.codegen.llvm.conv_direct import (
-    Direct,
-    direct_arguments,
-    direct_of,
-    direct_space,
-    emit_direct,
-    matrices,
-    matrix_axes,
-)
+from fusewise.codegen.llvm.conv_direct import direct_arguments, emit_direct, matrices, matrix_axes
+from fusewise.codegen.llvm.conv_plan import Direct, direct_of, direct_space
 from fusewise.codegen.llvm.conv_shape import convolution_of
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value

@@ -13,80 +13,27 @@ shuffle for several multiply-adds where groups lie side by side in a vector.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product as pairs
 
-from fusewise.codegen.llvm.conv_shape import Convolution
-from fusewise.codegen.llvm.conv_strip import Strip
+from fusewise.codegen.llvm.conv_plan import Direct, readers
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
-from fusewise.codegen.llvm.gemm_plan import Product
 from fusewise.codegen.llvm.gemm_product import Left, Taps, unravel
-from fusewise.codegen.llvm.gemm_tile import (
-    CHAIN,
-    FMA_LATENCY,
-    LOAD_CYCLES,
-    Ahead,
-    Level,
-    Panel,
-    Tile,
-    accumulate,
-    fetch,
-    multiply_add,
-    opaque,
-)
+from fusewise.codegen.llvm.gemm_tile import Ahead, Level, Panel, Tile, accumulate, fetch, multiply_add, opaque
 from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.target import Target
-from fusewise.ir.dtypes import FLOAT32
 
-__all__ = ["sliding", "sliding_tile", "tap_by_tap"]
-
-
-def sliding_tile(
-    shape: Convolution, strip: Strip | None, together: int, product: Product, plain: Tile, target: Target
-) -> Tile | None:
-    """The tile to slide with, where that takes fewer cycles than `plain` by the count of what a step takes."""
-    if strip is None or strip.planar or strip.slices.kernel > 1 or strip.columns.kernel == 1:
-        return None
-    if shape.dtype != FLOAT32 or product.depth > CHAIN or strip.columns.stride > 1:
-        return None
-    lanes, out, kernel = plain.lanes, strip.columns.out, strip.columns.kernel
-
-    def cycles(tile: Tile, taps: int, reads: int) -> float:
-        """Of a tap and a channel of all tiles, where a step does `taps` of them."""
-        adds, loads = taps * tile.rows * tile.vectors, reads + taps * tile.vectors
-        busy = (adds + (reads if together > 1 else 0)) / target.multiplies(lanes * 32)
-        step = max(busy, loads * LOAD_CYCLES, taps * FMA_LATENCY) + target.beside.load * loads
-        panels = -(-product.columns // tile.width)
-        return step * panels * -(-product.height // tile.rows) / taps
-
-    found = [
-        Tile(rows, vectors, lanes)
-        for rows in range(2, target.registers)
-        for vectors in range(1, -(-product.columns // lanes) + 1)
-        if out % rows == 0 and (rows + kernel) * vectors + 2 <= target.registers
-    ]
-    best = min(found, key=lambda tile: cycles(tile, kernel, len(_readers(strip, tile.rows))), default=None)
-    if best is None or cycles(best, kernel, len(_readers(strip, best.rows))) >= cycles(plain, 1, plain.rows):
-        return None
-    return best
+__all__ = ["sliding", "tap_by_tap"]
 
 
-def _readers(strip: Strip, rows: int) -> dict[int, list[tuple[int, int]]]:
-    """Inputs along a row, from the first of a tile on, and which (row of the tile, tap) read each."""
-    axis, found = strip.columns, dict[int, list[tuple[int, int]]]()
-    for row, tap in pairs(range(rows), range(axis.kernel)):
-        found.setdefault(row * axis.stride + tap * axis.dilation, []).append((row, tap))
-    return dict(sorted(found.items()))
-
-
-def sliding(f: Function, shape: Convolution, strip: Strip, together: int, product: Product, target: Target) -> Taps:
-    """The reduction of a tile that lies within one row of outputs; of `together` groups, lanes read the channels of their own."""
-    taps, inputs = strip.columns.kernel, shape.inputs
+def sliding(f: Function, d: Direct, target: Target) -> Taps:
+    """The reduction of a tile that lies within one row of outputs; of groups side by side, lanes read the channels of their own."""
+    assert d.strip is not None
+    strip, together, inputs = d.strip, d.side_by_side, d.shape.inputs
+    taps = strip.columns.kernel
 
     def reduce(
         tile: Tile, row: Int, left: Left, panel: Panel, sums: Sequence[Value], ahead: Sequence[Ahead]
     ) -> Sequence[Value]:
-        readers = _readers(strip, tile.rows)
-        down, along = product.rows
+        down, along = d.product.rows
         start = f.add(f.mul(f.udiv(row, along.extent), down.stride), f.mul(f.urem(row, along.extent), along.stride))
         first = f.at(left.pointer, f.add(left.offset, start))
 
@@ -105,7 +52,7 @@ def sliding(f: Function, shape: Convolution, strip: Strip, together: int, produc
             if together > 1:  # else LLVM keeps the inputs for the next channel, more of them than there are registers
                 line = opaque(f, line)
             found = list(carried)
-            for place, which in readers.items():
+            for place, which in readers(strip, tile.rows).items():
                 x = element(f.at(line, place * strip.pixel_pitch), c)
                 for r, tap in which:
                     for v in range(tile.vectors):
@@ -133,11 +80,12 @@ def sliding(f: Function, shape: Convolution, strip: Strip, together: int, produc
     return reduce
 
 
-def tap_by_tap(f: Function, shape: Convolution, together: int, target: Target) -> Taps:
+def tap_by_tap(f: Function, d: Direct, target: Target) -> Taps:
     """The reduction of a tile as a loop over taps; each gives every row its input pixel, or zeros where there is none.
 
     Taps that no row of the tile has are skipped, which under strong dilation are most of them.
     """
+    shape, together = d.shape, d.side_by_side
     stored = memory_type(shape.dtype)
     zeros = f.module.zeros(f"{f.name}_zeros", shape.inputs * together * shape.dtype.itemsize)
     channel = Level(shape.inputs, shape.data.strides[1])

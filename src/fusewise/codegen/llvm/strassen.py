@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fusewise.codegen.kernel import Argument, Params, kernel_of, working_memory
-from fusewise.codegen.llvm.conv_direct import direct_arguments, direct_of, matrices, matrix_axes
+from fusewise.codegen.llvm.conv_direct import direct_arguments, matrices, matrix_axes
+from fusewise.codegen.llvm.conv_plan import direct_of
 from fusewise.codegen.llvm.conv_shape import convolution_of
 from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.gemm import packing, understand

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from fusewise.codegen.kernel import Argument, Kernel, Params
-from fusewise.codegen.llvm.conv_direct import Direct, direct_arguments, direct_of, direct_space, emit_direct
+from fusewise.codegen.llvm.conv_direct import direct_arguments, emit_direct
+from fusewise.codegen.llvm.conv_plan import Direct, direct_of, direct_space
 from fusewise.codegen.llvm.conv_shape import Transposed, transposed_of
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter
