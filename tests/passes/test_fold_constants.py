@@ -97,6 +97,18 @@ def test_growth_is_limited(refuses: Any, rewrites: Any) -> None:
     rewrites(fold_constants, text.format(n=module.SMALL_BYTES // 4), "constant a = #\ny = Mul(a, x)\nreturn y")
 
 
+def test_products_of_weights_are_computed_once(same_answers: Any) -> None:
+    """As of position embeddings that every layer projects with its own weights."""
+    b = GraphBuilder()
+    rng = np.random.default_rng(0)
+    x = b.input("x", (512, 512))
+    table, weights = (b.constant(rng.standard_normal((512, 512), dtype=np.float32)) for _ in range(2))
+    graph = b.finish(b.op("Add", x, b.op("MatMul", table, weights)))
+    after = fold_constants(graph, Trace())
+    assert [node.op for node in after.nodes] == ["Add"]
+    same_answers(graph, after, False)
+
+
 def test_random_and_expensive_nodes_stay(refuses: Any) -> None:
     refuses(fold_constants, "input x: float32[2]\na = RandomNormal() {shape=[2]}\ny = Add(x, a)\nreturn y")
     refuses(

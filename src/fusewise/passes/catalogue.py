@@ -12,6 +12,7 @@ from fusewise.passes.absorb_scale import absorb_scale
 from fusewise.passes.convert_layout import convert_layout
 from fusewise.passes.drop_dead import drop_dead
 from fusewise.passes.drop_zeros import drop_zeros
+from fusewise.passes.einsum_to_matmul import einsum_to_matmul
 from fusewise.passes.fold_batch_norm import fold_batch_norm, lower_batch_norm
 from fusewise.passes.fold_constants import fold_constants
 from fusewise.passes.merge_equal import merge_equal
@@ -51,6 +52,7 @@ CATALOGUE: tuple[CatalogueRow, ...] = (
     row(drop_dead, "removes nodes and outputs that nothing needs", "exact"),
     row(quantized_to_integer, "convolves the integers that a quantised model describes", "reassociating"),
     row(fold_constants, "computes what does not depend on the inputs", "exact"),
+    row(einsum_to_matmul, "writes an Einsum that multiplies matrices as that", "reassociating"),
     row(
         simplify_movement, "removes reshapes, slices, casts and copies that do nothing, merges those in a row", "exact"
     ),

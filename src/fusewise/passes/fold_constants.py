@@ -34,6 +34,9 @@ MOST_GROWTH = 4
 _MOST_FLOPS = 50_000_000
 """Arithmetic beyond this is left to the compiled program; the reference evaluator is slow."""
 
+_MOST_PRODUCT_FLOPS = 2_000_000_000
+"""The same for matrix products, which NumPy does in some hundredths of a second."""
+
 _FROM_TYPE = ("Shape", "Size")
 
 
@@ -91,7 +94,7 @@ def _affordable(edit: Edit, node: Node) -> bool:
         weights = node.op == "DequantizeLinear" and made <= MOST_GROWTH * given
         if not (made <= given or weights or made <= min(LARGEST_BYTES, MOST_GROWTH * given)):
             return False
-    return _flops(edit, node) <= _MOST_FLOPS
+    return _flops(edit, node) <= (_MOST_PRODUCT_FLOPS if node.op in ("MatMul", "Gemm") else _MOST_FLOPS)
 
 
 def _flops(edit: Edit, node: Node) -> float:
