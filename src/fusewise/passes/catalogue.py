@@ -19,6 +19,7 @@ from fusewise.passes.merge_equal import merge_equal
 from fusewise.passes.quantized_to_integer import quantized_to_integer
 from fusewise.passes.recognise_activations import recognise_activations
 from fusewise.passes.recognise_attention import recognise_attention
+from fusewise.passes.recognise_group_norm import recognise_group_norm
 from fusewise.passes.recognise_norms import recognise_norms
 from fusewise.passes.rewrite_algebra import rewrite_algebra, rewrite_exactly
 from fusewise.passes.simplify_arithmetic import simplify_arithmetic
@@ -60,6 +61,7 @@ CATALOGUE: tuple[CatalogueRow, ...] = (
     row(simplify_arithmetic, "removes neutral elements and merges bounds", "exact"),
     row(drop_zeros, "removes sums with zeros, and filter taps that only meet zeros", "reassociating"),
     row(recognise_norms, "finds layer and RMS normalisation that were written out", "reassociating"),
+    row(recognise_group_norm, "finds group normalisation that was written out", "reassociating"),
     row(recognise_activations, "finds GELU, Mish, HardSwish and HardSigmoid that were written out", "reassociating"),
     row(absorb_padding, "takes zeros around an image into the convolution's padding", "exact"),
     row(absorb_bias, "takes a constant sum per channel into the bias before it", "reassociating"),

@@ -20,7 +20,7 @@ from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.infer import DATA_LIMIT, infer_outputs
 from fusewise.trace import Trace
 
-__all__ = ["Change", "Edit", "LocalRule", "rebuilt", "sweep"]
+__all__ = ["Change", "Edit", "Find", "LocalRule", "rebuilt", "sweep"]
 
 _MOST_CHANGES = 64  # of one node of the old graph; only a pair of rules that undo each other gets there
 

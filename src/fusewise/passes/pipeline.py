@@ -14,6 +14,7 @@ from fusewise.passes.fold_batch_norm import lower_batch_norm
 from fusewise.passes.mixed_precision import mixed_precision
 from fusewise.passes.pool_by_rows import pool_by_rows
 from fusewise.passes.recognise_attention import recognise_attention
+from fusewise.passes.recognise_group_norm import recognise_group_norm
 from fusewise.trace import Trace
 
 __all__ = ["CLEAN", "MOST_ROUNDS", "PORTABLE", "PRECISIONS", "Pass", "for_native", "run"]
@@ -21,9 +22,12 @@ __all__ = ["CLEAN", "MOST_ROUNDS", "PORTABLE", "PRECISIONS", "Pass", "for_native
 CLEAN: tuple[Pass, ...] = tuple(row.function for row in CATALOGUE)
 """The clean-up passes in their usual order: what uncovers work for others comes first."""
 
-PORTABLE: tuple[Pass, ...] = tuple(step for step in CLEAN if step not in (recognise_attention, lower_batch_norm))
-"""The clean-up passes for other runtimes. ONNX Runtime has no Attention with a mask that is broadcast, and finds its own; and
-it runs a batch normalisation that is left over faster than the product and the sum."""
+_NATIVE_ONLY = (recognise_attention, recognise_group_norm, lower_batch_norm)
+
+PORTABLE: tuple[Pass, ...] = tuple(step for step in CLEAN if step not in _NATIVE_ONLY)
+"""The clean-up passes for other runtimes. ONNX Runtime has no Attention with a mask that is broadcast, and finds its own; it is no
+faster with group normalisation as one node; and it runs a batch normalisation that is left over faster than the product and the
+sum."""
 
 MOST_ROUNDS = 8
 
