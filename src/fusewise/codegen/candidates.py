@@ -8,6 +8,7 @@ from types import MappingProxyType
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.llvm.attention import ATTENTION
 from fusewise.codegen.llvm.blend import BLEND
+from fusewise.codegen.llvm.channel_norm import CHANNEL_NORM
 from fusewise.codegen.llvm.conv_kernels import CONV, CONV_INTEGER
 from fusewise.codegen.llvm.gemm_kernels import GEMM, MATMUL
 from fusewise.codegen.llvm.nest import ANY_NEST
@@ -26,8 +27,8 @@ KERNELS: Mapping[str, tuple[Kernel, ...]] = MappingProxyType(
         "conv_integer": CONV_INTEGER,
         "conv_transpose": CONV_TRANSPOSE,
         "gemm": GEMM,
-        "group_norm": (ROWS,),
-        "instance_norm": (ROWS,),
+        "group_norm": (CHANNEL_NORM, ROWS),
+        "instance_norm": (CHANNEL_NORM, ROWS),
         "layer_norm": (ROWS,),
         "log_softmax": (SOFTMAX, ROWS),
         "lp_norm": (ROWS,),
