@@ -3,9 +3,9 @@
     python -m benchmarks.beyond_zoo [NAME ...] [--vs onnxruntime,openvino] [--threads 2] [--json FILE]
 
 The zoo's models are those that Fusewise is made with. These show how it does on others: architectures of the `transformers`
-package, of a published or the default size, some with fewer layers, and modules of PyTorch. Weights are random, nothing is downloaded. Run
-it from the root of the repository with the `torch` and `bench` extras and `transformers` installed, on a machine that does
-nothing else.
+package, of a published or the default size, some with fewer layers, and modules of PyTorch. Weights are random, nothing is
+downloaded. Run it from the root of the repository with the `torch` and `bench` extras and `transformers` installed, on a
+machine that does nothing else.
 """
 
 from __future__ import annotations

@@ -128,11 +128,11 @@ class _Writer:
     def gates(self, value: str, count: int) -> list[str]:
         return self.parts(value, (self.samples, self.hidden), 1, count)
 
-    def array(self, contents: np.ndarray) -> str:
-        return self.edit.constant(contents, f"{self.node.label}_weights")
+    def array(self, contents: np.ndarray, stem: str = "weights") -> str:
+        return self.edit.constant(contents, f"{self.node.label}_{stem}")
 
     def shaped(self, value: str, *shape: int) -> str:
-        return self.op("Reshape", (value, self.array(np.array(shape, np.int64))), shape)
+        return self.op("Reshape", (value, self.array(np.array(shape, np.int64), "shape")), shape)
 
     def sum(self, first: str, second: str, count: int) -> str:
         """Of `count` gates; either may be zero."""
@@ -171,7 +171,7 @@ class _Writer:
         """The states after each step, in the order in which they are computed."""
         width = weights.inputs.shape[1]
         cell = _CELLS[self.node.op]
-        bias = self.array(cell.bias(weights))
+        bias = self.array(cell.bias(weights), "bias")
         size = (steps, self.samples, width)
         products = self.op("MatMul", (self.node.inputs[0], self.array(weights.inputs)), size)
         rows = self.parts(self.op("Add", (products, bias), size), (1, self.samples, width), 0, steps)
@@ -208,7 +208,7 @@ def _gru(w: _Writer, weights: _Weights) -> Step:
     columns = 2 * w.hidden
     recurrent = w.array(weights.states if weights.resets_after else np.ascontiguousarray(weights.states[:, :columns]))
     last = "" if weights.resets_after else w.array(np.ascontiguousarray(weights.states[:, columns:]))
-    bias = w.array(weights.state_bias[columns:])
+    bias = w.array(weights.state_bias[columns:], "bias")
 
     def after(parts: Sequence[str], hidden: str) -> tuple[str, str]:
         """The update gate and the candidate."""
