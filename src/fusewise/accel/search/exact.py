@@ -1,9 +1,9 @@
 """Exact search: the plan of least cost, proven; where the network is too wide for a proof, a good plan and a bound.
 
 The shortest path over ideals (`exact_path`) proves the optimum for networks that are nearly chains, which almost all are. It
-stops at a number of steps. Then a plan is composed of groups that column generation finds (`exact_compose`) and improved window by
-window (`exact_windows`), each solved exactly; the bound is that of a linear programme (`exact_bound`), or what every plan must move
-at least.
+stops at a number of steps. Then a plan is composed of groups that column generation finds (`exact_columns`), which also gives a
+bound, mostly within some parts in a thousand. Where that cannot be, a plan is sampled, and the bound is what every plan must move
+at least. A plan far from its bound is improved window by window (`exact_windows`), each solved exactly.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 from fusewise.accel.bits import bits_of
 from fusewise.accel.feasible import require_feasible
 from fusewise.accel.problem import Costs
+from fusewise.accel.schemes.scheme import bytes_for
 from fusewise.accel.search.exact_atoms import atoms_of, wake_of
-from fusewise.accel.search.exact_bound import cut_bound, cuts_of
-from fusewise.accel.search.exact_compose import composed
+from fusewise.accel.search.exact_columns import composed
 from fusewise.accel.search.exact_orders import cut_order, drawn_order
 from fusewise.accel.search.exact_path import Limit, LimitReached, Path, growth_of, shortest_path
 from fusewise.accel.search.exact_windows import improved
@@ -33,12 +33,21 @@ __all__ = ["STEPS", "compulsory_bound", "exact_search"]
 STEPS = 120_000
 """Groups to try before the search for a proof is given up: some seconds. No proof known needs more than 71,000."""
 
-_PROOF_SHARE, _BOUND_SHARE, _ORDERS_SHARE, _COMPOSED_SHARE = 0.2, 0.4, 0.5, 0.85
-"""Of the seconds of a budget, the share that may go into the proof, and until when the bound, plans cut from orders, and a composed
-plan must be done."""
+_PROOF_SHARE, _ORDERS_SHARE, _COLUMNS_SHARE, _CHOICE_SHARE = 0.15, 0.25, 0.75, 0.9
+"""Of the seconds of a budget, the share that may go into the proof, and until when plans cut from orders, column generation, and
+the choice of groups must be done."""
 
-_ORDERS, _SAMPLED_PLANS = 12, 5000
-"""Orders that are cut, and plans of a local search, to begin with."""
+_CHOICE_SECONDS = 30.0
+"""For the choice of groups when the budget has no seconds."""
+
+_ORDERS, _SAMPLED_PLANS = 4, 5000
+"""Orders that are cut to begin with, and plans of a local search where none are composed."""
+
+_LEAST = "what every plan must move at least"
+"""How the bound is known that needs no search."""
+
+_NEAR = 1.005
+"""A plan within so many times its bound is not improved further."""
 
 _QUICK_PLANS = 300
 """Plans of the local search that gives something to show while the proof is under way, where no order can be cut."""
@@ -59,10 +68,7 @@ def exact_search(
 
     def stop() -> bool:
         shown.tell()
-        return limits.seconds is not None and clock.seconds >= _PROOF_SHARE * limits.seconds
-
-    def stop_bound() -> bool:
-        return limits.seconds is not None and clock.seconds >= _BOUND_SHARE * limits.seconds
+        return clock.past(limits, _PROOF_SHARE)()
 
     limit, interrupted = Limit(steps, stop), False
     least: float = 0
@@ -75,48 +81,51 @@ def exact_search(
     except KeyboardInterrupt:
         interrupted = True
     best, note = shown.best(interrupted), f"no proof within {limit.taken} groups"
-    bound, how, ended = _bound(costs, stop_bound, shown, interrupted or best.interrupted)
+    best, moved, how = _composed(costs, best, limits, clock, progress) if not interrupted else (best, 0, _LEAST)
+    bound = compulsory_bound(costs, moved)
     if least > bound:
         bound, how = least, "that of the path by bounds of its groups"
-    if ended:
-        best = replace(best, interrupted=True)
-    else:
-        best = _improved(costs, best, limits, clock, progress)
-    return _ended(best, bound, clock.seconds, f"{note}: the bound is {how}")
+    if not interrupted and not best.interrupted and best.cost > _NEAR * bound:
+        best = improved(costs, best, limits.plans, clock.past(limits, 1.0), progress)
+    best = replace(best, interrupted=interrupted or best.interrupted)
+    note = f"proven: the bound is {how}" if best.cost <= bound else f"{note}: the bound is {how}"
+    return _ended(best, bound, clock.seconds, note)
 
 
-def _improved(costs: Costs, first: Result, limits: Budget, clock: _Clock, progress: Progress | None) -> Result:
-    """A plan no worse: the best of a local search from orders that are cut, then composed of many groups, then window by window."""
+def _composed(
+    costs: Costs, first: Result, limits: Budget, clock: _Clock, progress: Progress | None
+) -> tuple[Result, int, str]:
+    """A plan no worse, composed by column generation or sampled; elements that every plan moves at least, and how that is known."""
+    starts, rng, how = list[tuple[int, ...]](), np.random.default_rng(0), _LEAST
 
-    def left(share: float) -> Callable[[], bool]:
-        return lambda: limits.seconds is not None and clock.seconds >= share * limits.seconds
-
-    def shown(best: Result) -> None:
+    def told() -> None:
         if progress is not None:
-            progress(best.plans_evaluated, best.cost)
+            progress(len(starts), min(first.cost, *map(costs.total, starts), math.inf))
 
-    starts, rng = list[tuple[int, ...]](), np.random.default_rng(0)
     try:
-        while len(starts) < _ORDERS and not left(_ORDERS_SHARE)():
+        while len(starts) < _ORDERS and not clock.past(limits, _ORDERS_SHARE)():
             groups = cut_order(costs, drawn_order(costs.problem, rng))
             if groups is None:
                 break
             starts.append(groups)
-            if progress is not None:
-                progress(len(starts), min(first.cost, *map(costs.total, starts)))
+            told()
     except KeyboardInterrupt:
-        return replace(_cheapest(costs, first, starts), interrupted=True)
-    plans = [*starts, first.groups] if starts else []
-    best = local_search(costs, Budget(_SAMPLED_PLANS), rng, progress=progress, starts=plans)
-    best = replace(_cheapest(costs, best, [first.groups]), interrupted=best.interrupted)
-    if best.interrupted:
-        return best
-    found, interrupted = composed(costs, [best.groups, *starts], left(_COMPOSED_SHARE), lambda: shown(best))
-    best = replace(_cheapest(costs, best, [] if found is None else [found]), interrupted=interrupted)
-    return best if interrupted else improved(costs, best, limits.plans, left(1.0), progress)
+        return replace(_cheapest(first, costs, starts), interrupted=True), 0, how
+    best, moved = _cheapest(first, costs, starts), 0
+    try:
+        stop, seconds = clock.past(limits, _COLUMNS_SHARE), clock.left(limits, _CHOICE_SHARE, _CHOICE_SECONDS)
+        found = composed(costs, [first.groups, *starts], stop, seconds, told)
+        moved, how = found.bound, "that of a linear programme" if found.bound else how
+        best = replace(_cheapest(best, costs, [found.groups or best.groups]), interrupted=found.interrupted)
+    except ImportError:
+        how += "; a better one takes HiGHS (install fusewise[search])"
+    if not moved and not best.interrupted:
+        sampled = local_search(costs, Budget(_SAMPLED_PLANS), rng, progress=progress, starts=starts and [best.groups])
+        best = replace(_cheapest(sampled, costs, [best.groups]), interrupted=sampled.interrupted)
+    return best, moved, how
 
 
-def _cheapest(costs: Costs, best: Result, plans: Sequence[tuple[int, ...]]) -> Result:
+def _cheapest(best: Result, costs: Costs, plans: Sequence[tuple[int, ...]]) -> Result:
     """The cheapest of several plans."""
     groups = min([best.groups, *plans], key=costs.total)
     cost = costs.total(groups)
@@ -128,26 +137,6 @@ def _ended(found: Result, bound: float, seconds: float, note: str) -> Result:
     """The plan with its bound."""
     bound = min(bound, found.cost)
     return replace(found, lower_bound=bound, optimal=found.cost == bound, seconds=seconds, notes=(note,))
-
-
-def _bound(costs: Costs, stop: Callable[[], bool], shown: _Shown, interrupted: bool) -> tuple[float, str, bool]:
-    """What every plan costs at least, where that is from, and whether the user has had enough."""
-    more, how, cuts = [0.0], "what every plan must move at least", None if interrupted else cuts_of(costs.problem)
-
-    def told(elements: float) -> None:
-        more.append(elements)
-        shown.tell()
-
-    try:
-        if cuts is not None:
-            cut_bound(cuts, stop, told)
-    except ImportError:
-        how += "; a better one takes SciPy (install fusewise[search])"
-    except KeyboardInterrupt:
-        interrupted = True
-    if more[-1]:
-        how = "that of a linear programme"
-    return compulsory_bound(costs, math.floor(more[-1])), how, interrupted
 
 
 def _proof(costs: Costs, limit: Limit) -> tuple[Path | None, float]:
@@ -174,13 +163,13 @@ def _proof(costs: Costs, limit: Limit) -> tuple[Path | None, float]:
         wake = {v: before for v, before in wake.items() if not loose >> v & 1}
 
 
-def compulsory_bound(costs: Costs, cut: int = 0) -> float:
-    """What any plan costs at least: everything as one group that fits, weights once and only unavoidable tensors, and `cut`
-    elements that every plan moves beside those."""
+def compulsory_bound(costs: Costs, moved: int = 0) -> float:
+    """What any plan costs at least: everything as one group that fits, weights once and only unavoidable tensors; or `moved`
+    elements, when every plan is known to move as many."""
     problem, growth, floor = costs.problem, growth_of(costs.problem), costs.empty()
     for node in bits_of(problem.fuseable):
         growth.push(node)
-    floor.dram_known[problem.fuseable] = (growth.least + cut) * problem.scheme.bits // 8
+    floor.dram_known[problem.fuseable] = bytes_for(max(growth.least, moved), problem.scheme.bits)
     return floor.cost(problem.fuseable)
 
 
@@ -191,6 +180,14 @@ class _Clock:
     @property
     def seconds(self) -> float:
         return time.perf_counter() - self._started
+
+    def past(self, budget: Budget, share: float) -> Callable[[], bool]:
+        """Has this share of the budget's seconds gone?"""
+        return lambda: budget.seconds is not None and self.seconds >= share * budget.seconds
+
+    def left(self, budget: Budget, share: float, without: float) -> Callable[[], float]:
+        """Seconds until this share of the budget's has gone; so many `without` any."""
+        return lambda: without if budget.seconds is None else max(0.1, share * budget.seconds - self.seconds)
 
 
 class _Shown:

@@ -49,16 +49,6 @@ class LineGrowth:
         """What operators that are split into groups in any way move at least: as much as together."""
         return self._traffic.moved
 
-    @property
-    def apart(self) -> tuple[int, ...]:
-        """Per operator, elements that it takes in whatever group: these add up to no more than the need of any group. Windows
-        on a tensor are shared among its readers."""
-        tensors = self._network.tensors
-        return tuple(
-            own + sum(held // tensors[tensor].consumers.bit_count() for tensor, held in windows)
-            for own, windows in zip(self._own, self._window, strict=True)
-        )
-
     def push(self, node: int) -> None:
         """Add an operator."""
         operator = self._network.operators[node]
