@@ -34,11 +34,12 @@ EVERYWHERE = replace(WINOGRAD, accepts=winograd.applies)
 """The kernel without its rule of where it is worth it, so that small shapes test it too."""
 
 
-def with_outputs(tile: int) -> Kernel:
-    """The kernel that computes tiles of this many outputs along an axis."""
+def with_outputs(tile: int, in_registers: bool | None = None) -> Kernel:
+    """The kernel that computes tiles of this many outputs along an axis, with filters in registers, in memory, or either."""
 
     def space(task: Task, target: Target) -> list[Params]:
-        return [params for params in WINOGRAD.space(task, target) if params["outputs"] == tile]
+        fitting = [params for params in WINOGRAD.space(task, target) if params["outputs"] == tile]
+        return [params for params in fitting if in_registers in (None, "filters" in params)]
 
     return replace(EVERYWHERE, space=space)
 
@@ -397,19 +398,15 @@ def test_stride_two_along_one_axis_alone(
 ) -> None:
     """Frames of a clip, with filters in memory and in registers."""
     tile, taps = choice
-    whole = with_outputs(tile)
-
-    def space(task: Task, target: Target) -> list[Params]:
-        return [params for params in whole.space(task, target) if ("filters" in params) == kept]
-
     x, outputs = (2, 16 * channels, *extents), at_least(target, outputs)
-    options |= {"taps": (1, 1), "slices": (taps, 2, 1), "kernel": replace(whole, space=space)}
+    options |= {"taps": (1, 1), "slices": (taps, 2, 1), "kernel": with_outputs(tile, kept)}
     assert error_of(run_kernel, target, x, outputs, (0, 0, 0, 0), **options) <= TOLERANCE
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    tile=st.sampled_from((3, 5)),
+    tile=st.sampled_from((3, 4, 5)),
+    kept=st.booleans(),
     batch=st.integers(1, 3),
     extents=st.tuples(st.integers(3, 40), st.integers(3, 40)),
     inputs=st.sampled_from((1, 2, 3, 4)),
@@ -421,6 +418,7 @@ def test_stride_two_over_many_channels(
     run_kernel: Any,
     target: Target,
     tile: int,
+    kept: bool,
     batch: int,
     extents: tuple[int, int],
     inputs: int,
@@ -432,8 +430,8 @@ def test_stride_two_over_many_channels(
     x, outputs = (batch, inputs * max(16, target.lanes), *extents), at_least(target, outputs)
     if frames > 1:
         x, options["slices"] = (batch, inputs * max(16, target.lanes), 4, *extents), (frames, 1, 1)
-    options |= {"taps": (3, 3), "stride": 2}
-    assert error_of(run_kernel, target, x, outputs, pads, kernel=with_outputs(tile), **options) <= TOLERANCE
+    options |= {"taps": (3, 3), "stride": 2, "kernel": with_outputs(tile, kept)}
+    assert error_of(run_kernel, target, x, outputs, pads, **options) <= TOLERANCE
 
 
 @pytest.mark.parametrize("tile, taps", [(4, (5, 5)), (2, (5, 5)), (4, (1, 7)), (6, (7, 1)), (2, (1, 7)), (4, (3, 1))])
@@ -536,21 +534,24 @@ def test_dear_loads_take_wide_panels_and_high_tiles() -> None:
         assert [next(iter(WINOGRAD.space(task, target)))[name] for target in (plain, dear)] == expected
 
 
-def test_stride_two_over_many_channels_is_for_one_multiply_add_a_cycle() -> None:
+def test_stride_two_over_many_channels_is_for_cores_that_add_apart() -> None:
     wide = next(other for other in TARGETS if other.name == "avx512")
-    narrow = replace(wide, multiply_bits=512)
-    large, small = (convolution((1, 128, n, n), 128, stride=2) for n in (56, 14))
-    assert WINOGRAD.accepts(large, narrow) is None
-    assert "direct" in str(WINOGRAD.accepts(small, narrow))
-    assert "two multiply-adds" in str(WINOGRAD.accepts(large, wide))
+    apart, together = (replace(wide, adds_apart=adds) for adds in (True, False))
+    large, small = (convolution((1, 128, n, n), 128, stride=2) for n in (56, 8))
+    assert WINOGRAD.accepts(large, apart) is None
+    assert "direct" in str(WINOGRAD.accepts(small, apart))
+    assert "units that multiply" in str(WINOGRAD.accepts(large, together))
     uneven = convolution((1, 72, 56, 56), 128, stride=2)
-    assert "fill vectors" in str(WINOGRAD.accepts(uneven, narrow))
+    assert "fill vectors" in str(WINOGRAD.accepts(uneven, apart))
 
 
 @pytest.mark.parametrize("channels", [48, 512])
-@pytest.mark.parametrize("tile", [3, 5])
-def test_error_of_stride_two(run_kernel: Any, target: Target, channels: int, tile: int) -> None:
-    assert error_of(run_kernel, target, (1, channels, 15, 15), 40, stride=2, kernel=with_outputs(tile)) <= TOLERANCE
+@pytest.mark.parametrize("tile", [3, 4, 5])
+@pytest.mark.parametrize("kept", [True, False])
+def test_error_of_stride_two(run_kernel: Any, target: Target, channels: int, tile: int, kept: bool) -> None:
+    assert (
+        error_of(run_kernel, target, (1, channels, 17, 17), 40, stride=2, kernel=with_outputs(tile, kept)) <= TOLERANCE
+    )
 
 
 REFUSED = {

@@ -66,17 +66,15 @@ class Choice:
 
 
 def choices(planes: Planes, target: Target) -> list[Choice]:
-    """Forms with filters in memory and, where there are registers for them, in registers; best first. Phases one after the other
-    have filters in registers, where nothing that is zero is multiplied; of one axis, where that is little, in memory too."""
+    """Forms with filters in memory and, where there are registers for them, in registers; best first."""
     found = []
     for form in planes.forms:
         most = (target.registers - BESIDE_SUMS) // form.columns.span
         tiles = math.prod(tile_counts(planes, form))
         counts = [-(-tiles // -(-tiles // most))] if most and tiles else []
-        if not planes.is_phased or planes.is_in_line:
-            counts.append(0)
+        counts.append(0)
         found += [Choice(form, count, _cycles(planes, form, count, target)) for count in counts]
-    margin = 1.0 if target.beside.load > DEAR_LOAD else ODD_MARGIN
+    margin = 1.0 if target.beside.load > DEAR_LOAD or planes.is_phased else ODD_MARGIN
     return sorted(found, key=lambda choice: choice.cycles * (margin if choice.form.is_odd else 1.0))
 
 
@@ -135,11 +133,11 @@ def _multiplies(target: Target) -> int:
 
 def _cycles(planes: Planes, form: Form, in_registers: int, target: Target) -> float:
     """Products, and per vector of channels the transforms."""
-    tiles, taps = math.prod(tile_counts(planes, form)), planes.taps
+    tiles = math.prod(tile_counts(planes, form))
     inputs, outputs = planes.channels / target.lanes, -(-planes.shape.outputs // target.lanes)
     transforms = form.positions * tiles * (inputs * INPUT_CYCLES + outputs * OUTPUT_CYCLES)
     pairs = planes.channels * outputs
-    filters = pairs * taps * target.vector_bits // 8
+    filters = outputs * planes.taps * target.vector_bits // 8
     fetched = filters / FETCHED_BYTES
     if in_registers:
         strips, row = -(-tiles // in_registers), _row_cycles(planes, form, in_registers, target)
@@ -148,16 +146,15 @@ def _cycles(planes: Planes, form: Form, in_registers: int, target: Target) -> fl
         return transforms + max(products, fetched) + (strips - 1) * filters / LINE_BYTES * again
     rows = min((4, 5, 6), key=lambda rows: -(-tiles // rows) * rows)
     products = -(-tiles // rows) * rows * form.positions * pairs / _multiplies(target) / PRODUCT_SHARE
+    products *= _multiplied(planes, form)
     transforms += _strips(planes, form, target) * pairs * FILTER_CYCLES * form.positions
     return transforms + max(products, fetched)
 
 
 def _multiplied(planes: Planes, form: Form) -> float:
     """The share of products that is not zero for want of a tap."""
-    if not planes.is_phased:
-        return 1.0
-    short = [planes.is_short(phase) for phase in range(planes.phases)]
-    kept = sum((form.rows.span - high) * (form.columns.span - wide) for high, wide in short)
+    missing = [[a - b for a, b in zip(planes.sides, planes.taps_of(k), strict=True)] for k in range(planes.phases)]
+    kept = sum((form.rows.span - high) * (form.columns.span - wide) for high, wide in missing)
     return kept / (planes.phases * form.positions)
 
 
@@ -168,7 +165,9 @@ def _row_cycles(planes: Planes, form: Form, tiles: int, target: Target) -> float
     down, along = form.rows.filter_steps, form.columns.filter_steps
     multiplies, sums = (form.columns.taps * 2 * a / form.rows.span + b for a, b in zip(down, along, strict=True))
     rate = _multiplies(target)
-    return max((products + multiplies) / rate, sums / rate, (products + planes.taps) / LOADS, LEAST_ROW)
+    return max(
+        (products + multiplies) / rate, sums / rate, (products + planes.taps / planes.channels) / LOADS, LEAST_ROW
+    )
 
 
 def _strips(planes: Planes, form: Form, target: Target) -> int:

@@ -46,14 +46,14 @@ def emit_few_products(
     """
     f, tile = a.f, plan.tile
     source, left = taps(start), f.at(inputs, f.mul(start, plan.block_step))
-    high, wide = (scheme.span - short for scheme, short in zip(plan.form, plan.planes.is_short(phase), strict=True))
+    high, wide = plan.kept(phase)
 
     def vector(v: Value, _: Sequence[Value]) -> None:
         skip = f.mul(v, tile.lanes)
         for row in range(high):
             first = row * plan.form.columns.span
             here, there = f.at(left, first * plan.input_pitch), f.at(products, f.add(first * plan.product_pitch, skip))
-            sums = _row(a, plan, row, wide, here, f.at(source, skip), extent)
+            sums = _row(a, plan, row, phase, here, f.at(source, skip), extent)
             places = [
                 f.at(there, position * plan.product_pitch + t * plan.group_width)
                 for position in range(wide)
@@ -64,23 +64,22 @@ def emit_few_products(
     f.loop(0, tile.vectors, 1, vector, rolled=True)
 
 
-def _row(a: Arithmetic, plan: Plan, row: int, wide: int, inputs: Value, taps: Value, extent: int) -> tuple[Value, ...]:
-    """One vector of the products of `wide` positions of a row, those of each position side by side, over `extent` channels."""
+def _row(a: Arithmetic, plan: Plan, row: int, phase: int, inputs: Value, taps: Value, extent: int) -> tuple[Value, ...]:
+    """One vector of the products of a row of positions, those of each position side by side, over `extent` channels of a phase."""
     f, tile, (rows, columns) = a.f, plan.tile, plan.form
-    size = plan.planes.taps * tile.width
+    (high, across), (_, wide) = plan.planes.taps_of(phase), plan.kept(phase)
+    size = high * across * tile.width
 
     def channel(k: Value, sums: Sequence[Value]) -> list[Value]:
         filters, given, result = f.at(taps, f.mul(k, size)), f.at(inputs, k), list(sums)
         lines = [
-            rows.filters(
-                a, [f.load(tile.kind, f.at(filters, (i * columns.taps + j) * tile.width)) for i in range(rows.taps)]
-            )
-            for j in range(columns.taps)
+            rows.filters(a, [f.load(tile.kind, f.at(filters, (i * across + j) * tile.width)) for i in range(high)])
+            for j in range(across)
         ]
-        for tap in range(row, plan.planes.taps, rows.span):  # each row fetches its share of the next block
+        for tap in range(row, high * across, rows.span):  # each row fetches its share of the next block
             f.prefetch(f.at(filters, extent * size + tap * tile.width), SECOND_LEVEL)
         for position, value in columns.filter_values(a, [line[row] for line in lines]):
-            for t in range(tile.rows if position < wide else 0):
+            for t in range(tile.rows):
                 number = position * tile.rows + t
                 at = f.at(given, position * plan.input_pitch + t * plan.row_pitch)
                 factor = f.splat(f.load("float", at), tile.lanes)

@@ -106,10 +106,20 @@ class Planes:
         """Taps along rows and columns that each phase has, the missing ones of odd phases included."""
         return -(-self.rows.kernel // self.rows.stride), -(-self.columns.kernel // self.columns.stride)
 
+    def taps_of(self, phase: int) -> tuple[int, int]:
+        """Taps along rows and columns of a phase, of those that are one after the other; of all channels where they are not."""
+        short = self.is_short(phase) if self.is_phased else (False, False)
+        rows, columns = (side - lacks for side, lacks in zip(self.sides, short, strict=True))
+        return rows, columns
+
+    def taps_before(self, phase: int) -> int:
+        """Taps of all channels of the phases before one."""
+        return sum(self.channels // self.phases * math.prod(self.taps_of(k)) for k in range(phase))
+
     @property
     def taps(self) -> int:
-        """Taps of a phase."""
-        return math.prod(self.sides)
+        """Taps of all channels: what is packed of one output's filter."""
+        return self.taps_before(self.phases)
 
     @property
     def is_staged(self) -> bool:
@@ -201,6 +211,12 @@ class Plan:
     def tiles(self) -> int:
         """Winograd tiles of the whole output."""
         return math.prod(tile_counts(self.planes, self.form))
+
+    def kept(self, phase: int) -> tuple[int, int]:
+        """Rows and columns of positions where the filters of a phase are not zero."""
+        lacking = zip(self.form, self.planes.taps_of(phase), strict=True)
+        high, wide = (scheme.span - scheme.taps + taps for scheme, taps in lacking)
+        return high, wide
 
     @property
     def steps(self) -> int:

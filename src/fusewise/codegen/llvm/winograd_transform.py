@@ -112,21 +112,27 @@ class Scheme:
     def filter_values(self, a: Arithmetic, g: Sequence[Value]) -> Iterator[tuple[int, Value]]:
         """G g: the filter's values as a polynomial, each with its place, one at a time so that few are alive at once.
 
-        `g` are taps by `packed_factors`. Below one the polynomial is read backwards, which divides its values by the point's
-        highest even power: points and their reciprocals then have products in common. Where their squares are powers of two all is
-        sums, which a processor that adds beside its multiply-adds has for nothing.
+        `g` are taps by `packed_factors`; the last one may be left out, and with it the value at infinity, when both are zero. Below
+        one the polynomial is read backwards, which divides its values by the point's highest even power: points and their
+        reciprocals then have products in common. Where their squares are powers of two all is sums, which a processor that adds
+        beside its multiply-adds has for nothing.
         """
         yield 0, g[0]
         if self.span == 1:
             return
-        yield self.span - 1, g[-1] if self.taps % 2 else a.times(1 / max(self.packed_factors), g[-1])
+        if len(g) == self.taps:
+            yield self.span - 1, g[-1] if self.taps % 2 else a.times(1 / max(self.packed_factors), g[-1])
         for number, (evens, odds, factor) in enumerate(self._filter_terms):
-            even, odd = _weighted(a, evens, g[0::2]), _weighted(a, odds, g[1::2])
+            even = _weighted(a, evens[: (len(g) + 1) // 2], g[0::2])
+            if len(g) == 1:
+                yield from ((2 * number + 1, even), (2 * number + 2, even))
+                continue
+            odd = _weighted(a, odds[: len(g) // 2], g[1::2])
             yield 2 * number + 1, a.add(even, factor, odd)
             yield 2 * number + 2, a.add(even, -factor, odd)
         if self.alone is not None:
-            powers = [self.alone**k for k in range(self.taps)]
-            factors = [power / given for power, given in zip(powers, self.packed_factors, strict=True)]
+            powers = [self.alone**k for k in range(len(g))]
+            factors = [power / given for power, given in zip(powers, self.packed_factors, strict=False)]
             yield self.span - 2, _weighted(a, factors, g)
 
     @property
@@ -151,9 +157,9 @@ class Scheme:
         return multiplies + (self.taps - 1) * (self.alone is not None), sums
 
     def filters(self, a: Arithmetic, g: Sequence[Value]) -> list[Value]:
-        """G g as a whole."""
+        """G g as a whole, the value at infinity left out with the last tap."""
         found = dict(self.filter_values(a, g))
-        return [found[place] for place in range(self.span)]
+        return [found[place] for place in range(len(found))]
 
     def outputs(self, a: Arithmetic, m: Sequence[Value]) -> list[Value]:
         """A^T m: powers of the points, over the product of each one's distances to the others, and undoes `filter_values`."""
@@ -217,6 +223,7 @@ NEAR = math.sqrt(0.5)
 SCHEMES = (
     Scheme(1, 1, ()),
     Scheme(3, 2, (1.0,)),
+    Scheme(4, 2, (1.0,), -0.5),
     Scheme(5, 2, (NEAR, 1 / NEAR)),
     Scheme(2, 3, (1.0,)),
     Scheme(3, 3, (1.0,), -0.5),
@@ -306,6 +313,7 @@ def emit_sides(
 def emit_filter(
     a: Arithmetic,
     form: Form,
+    taps: tuple[int, int],
     kind: str,
     between: Value,
     source: Value,
@@ -314,24 +322,25 @@ def emit_filter(
     pitch: int,
     registers: int,
 ) -> None:
-    """G g G^T of the filters of one vector of output channels: taps lie `width` elements apart, positions go `pitch` apart.
+    """G g G^T of the filters of one vector of output channels, of so many `taps` along rows and columns: all of the form's, or
+    without the last ones. Taps lie `width` elements apart, positions go `pitch` apart.
 
     Taps are multiplied by the form's `packed_factors` before.
     """
-    f, (rows, columns) = a.f, form
+    f, (rows, columns), (high, wide) = a.f, form, taps
 
     def read(i: int, j: Int) -> Value:
-        return f.load(kind, f.at(source, f.mul(f.add(j, i * columns.taps), width)))
+        return f.load(kind, f.at(source, f.mul(f.add(j, i * wide), width)))
 
     def write(i: Int, values: Sequence[Value]) -> None:
         first = f.at(target, f.mul(i, columns.span * pitch))
         for j, value in enumerate(values):
             f.store(value, f.at(first, j * pitch))
 
-    if rows.span * columns.taps <= registers - 8:  # all values between the sides fit the registers
-        lines = [rows.filters(a, [read(i, j) for i in range(rows.taps)]) for j in range(columns.taps)]
+    down = rows.span - rows.taps + high
+    if down * wide <= registers - 8:  # all values between the sides fit the registers
+        lines = [rows.filters(a, [read(i, j) for i in range(high)]) for j in range(wide)]
         for i, values in enumerate(zip(*lines, strict=True)):
             write(i, columns.filters(a, values))
         return
-    extents = (rows.taps, columns.taps, rows.span)
-    emit_sides(a, (rows.filters, columns.filters), kind, extents, between, read, write)
+    emit_sides(a, (rows.filters, columns.filters), kind, (high, wide, down), between, read, write)
