@@ -212,10 +212,14 @@ def test_growth_is_exact_or_a_bound(name: str, scheme: Scheme, seed: int) -> Non
     assert growth.need == growth.traffic == growth.group == 0
 
 
-@pytest.mark.parametrize("name", ["inception_v3", "efficientnet_b0", "deeplabv3_mobilenet_v3_large"])
-def test_operators_in_the_wake_of_others_change_nothing_but_the_work(name: str) -> None:
-    problem = Problem(pinned(name), LBDF(), 512 << 10)
-    wake, paths = wake_of(problem), []
+WAKES = [(name, LBDF()) for name in ("inception_v3", "efficientnet_b0", "deeplabv3_mobilenet_v3_large")]
+WAKES += [(name, BRR()) for name in ("resnet18", "squeezenet1_1", "mobilenet_v2", "efficientnet_b0")]
+
+
+@pytest.mark.parametrize("name, scheme", WAKES, ids=[f"{name}-{scheme.name}" for name, scheme in WAKES])
+def test_operators_in_the_wake_of_others_change_nothing_but_the_work(name: str, scheme: LBDF | BRR) -> None:
+    problem = Problem(pinned(name), scheme, 512 << 10)
+    wake, paths = wake_of(Costs(problem)), []
     assert wake
     for atoms in (atoms_of(problem, wake), atoms_of(problem)):
         path = Path(atoms)
@@ -228,7 +232,8 @@ def test_operators_in_the_wake_of_others_change_nothing_but_the_work(name: str) 
 def test_bounds_of_groups_bound_the_plan_when_the_proof_is_given_up() -> None:
     network = network_of(windows_of(pinned_graph("mobilenet_v2"), set(range(30))))
     problem = Problem(network, BRR(), 128 << 10)
-    path, costs = Path(atoms_of(problem)), Costs(problem)
+    costs = Costs(problem)
+    path = Path(atoms_of(problem, wake_of(costs)))
     shortest_path(costs, limit := Limit(), path)
     assert path.transitions < limit.taken, "no group was priced on the way back"
     found = exact_search(Costs(problem), Budget(plans=1), steps=path.transitions + 1)

@@ -22,7 +22,7 @@ from fusewise.accel.bits import bits_of
 from fusewise.accel.network import Network, Operator, Tensor
 from fusewise.accel.schemes.brr_run import need_as_run, ways_as_run
 from fusewise.accel.schemes.scheme import UNBOUNDED, bytes_for, traffic, weights_of
-from fusewise.accel.schemes.tiles import Spread, leaving, rows_of
+from fusewise.accel.schemes.tiles import Spread, layouts_of, leaving, rows_of
 
 __all__ = ["BRR", "RESHAPES", "Tiling", "rows_read"]
 
@@ -73,7 +73,7 @@ class BRR:
             return UNBOUNDED
         if self.accounting == "executed":
             spread = cache(frame.spread)
-            return min(need_as_run(network, group, self, full, spread) for full in (True, False))
+            return min(need_as_run(network, group, self, layout, spread) for layout in layouts_of(network, group))
         heights = frame.tile_heights(1)
         held = min(self._held(frame, heights, full) for full in (True, False))
         return bytes_for(held + frame.largest_filter, self.bits)
@@ -99,8 +99,8 @@ class BRR:
             spread = cache(frame.spread)
             return [
                 Tiling(full, *found)
-                for full in (True, False)
-                for found in ways_as_run(network, group, self, full, spread, frame.height, capacity, excluded)
+                for full, layout in zip((True, False), layouts_of(network, group), strict=True)
+                for found in ways_as_run(network, group, self, layout, full, spread, frame.height, capacity, excluded)
             ]
         read, written = traffic(
             network, group, excluded, network_io=self.network_io, excluded_traffic=self.excluded_traffic

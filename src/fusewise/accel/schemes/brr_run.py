@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from fusewise.accel.bits import bits_of
 from fusewise.accel.network import Network
 from fusewise.accel.schemes.scheme import bytes_for, traffic, weights_of
-from fusewise.accel.schemes.tiles import Layout, Spread, layout_of
+from fusewise.accel.schemes.tiles import Layout, Spread
 
 __all__ = ["Way", "in_flight", "need_as_run", "ways_as_run"]
 
@@ -47,9 +47,8 @@ class Way(NamedTuple):
     parts: int = 1
 
 
-def need_as_run(network: Network, group: int, options: Options, full_first: bool, spread: Spreads) -> int:
+def need_as_run(network: Network, group: int, options: Options, layout: Layout, spread: Spreads) -> int:
     """Bytes of buffer for one-row tiles."""
-    layout = layout_of(network, group, full_first)
     held = _held(network, layout, spread(1), options)
     return bytes_for(held + in_flight(network, group, layout, options.partial_channels), options.bits)
 
@@ -58,14 +57,16 @@ def ways_as_run(
     network: Network,
     group: int,
     options: Options,
+    layout: Layout,
     full_first: bool,
     spread: Spreads,
     height: int,
     capacity: int,
     excluded: int,
 ) -> Iterator[Way]:
-    """How the group runs in one phase in a buffer of `capacity` bytes; none when it does not fit and has several operators."""
-    layout, bits = layout_of(network, group, full_first), options.bits
+    """How the group runs in one phase, with its `layout`, in a buffer of `capacity` bytes; none when it does not fit and has
+    several operators."""
+    bits = options.bits
     weights, flight = weights_of(network, group), in_flight(network, group, layout, options.partial_channels)
     single = not group & (group - 1)
     _, written = traffic(

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,13 +26,17 @@ from fusewise.accel.bits import bits_of
 from fusewise.accel.network import Network, Operator
 from fusewise.accel.windows import PIXEL
 
-__all__ = ["Demand", "Layout", "Spread", "layout_of", "leaving", "rows_of"]
+__all__ = ["Demand", "Layout", "Spread", "aligned", "layout_of", "layouts_of", "leaving", "mixes", "rows_of"]
 
 Spread = tuple[np.ndarray, np.ndarray]
 """First and last row of a map that each tile needs: int64[tiles] each."""
 
 Demand = tuple[int, int, bool]
 """A tensor that is read, the channel of the result at which its first channel stands, and whether all of it is needed."""
+
+
+Key = tuple[int, int]
+"""The pass in which something is needed, and the channel of the result at which it stands then."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,15 @@ class Layout:
         return found
 
 
+class _Stored(NamedTuple):
+    """An operator with a region: its result, whether it is a convolution with an even number of them before it, what it reads."""
+
+    result: int
+    is_conv: bool
+    is_even: bool
+    reads: tuple[Demand, ...]
+
+
 def leaving(network: Network, group: int) -> tuple[int, ...]:
     """Tensors made in the group that are needed outside."""
     made = [t for v in bits_of(group) for t in network.operators[v].writes]
@@ -73,42 +87,53 @@ def leaving(network: Network, group: int) -> tuple[int, ...]:
 
 def layout_of(network: Network, group: int, full_first: bool) -> Layout:
     """The layout for one phase: are the first convolutions full, or partial?"""
+    return _Draft(network, group).layout(full_first)
+
+
+def layouts_of(network: Network, group: int) -> tuple[Layout, Layout]:
+    """The layouts for both phases: with the first convolutions full, and partial."""
     draft = _Draft(network, group)
-    draft.whole = {operator.writes[0] for v, operator in draft.stored if draft.is_full(v, operator, full_first)}
-    while more := draft.crowded():
-        draft.whole |= more
-    return draft.layout()
+    return draft.layout(True), draft.layout(False)
 
 
 class _Draft:
-    """A layout in the making: `whole` grows until nothing that flows is needed twice."""
+    """A group whose layouts are asked for: `whole` grows until nothing that flows is needed twice."""
 
     def __init__(self, network: Network, group: int) -> None:
         self.network, self.group = network, group
-        members = [(v, network.operators[v]) for v in bits_of(group)]
-        self.stored = [(v, op) for v, op in members if op.form.weights or op.form.kind == "conv"]
-        self.kept = {op.writes[0] for _, op in self.stored}
         self.sources: dict[int, tuple[Demand, ...]] = {}
-        for v, op in members:
+        self.outside: set[int] = set()
+        self.stored: list[_Stored] = []
+        depths: dict[int, int] = {}
+        for v in bits_of(group):
+            op = network.operators[v]
             for read in op.reads:
                 before = network.tensors[read.tensor].producer
                 if before < 0 or not group >> before & 1:
+                    self.outside.add(read.tensor)
                     self.sources[read.tensor] = ((read.tensor, 0, False),)
-            if v not in dict(self.stored):
+            is_conv = op.form.kind == "conv"
+            depths[v] = max((depths[u] for u in bits_of(network.predecessors[v] & group)), default=-1) + is_conv
+            if is_conv or op.form.weights:
+                self.stored.append(_Stored(op.writes[0], is_conv, depths[v] % 2 == 0, self._demands(op, is_conv)))
+                self.sources[op.writes[0]] = ((op.writes[0], 0, False),)
+            else:
                 for t in op.writes:
                     self.sources[t] = self._through(op, t)
-            else:
-                self.sources[op.writes[0]] = ((op.writes[0], 0, False),)
-        self.outside = {t for t, found in self.sources.items() if found[0][0] == t} - self.kept
+        self.kept = {at.result for at in self.stored}
         self.leaving = leaving(network, group)
         self.whole: set[int] = set()
-        self.depth: dict[int, int] = {}
-        for v, op in members:
-            deepest = max((self.depth[u] for u in bits_of(network.predecessors[v] & group)), default=-1)
-            self.depth[v] = deepest + (op.form.kind == "conv")
 
-    def is_full(self, v: int, operator: Operator, full_first: bool) -> bool:
-        return operator.form.kind == "conv" and (self.depth[v] % 2 == 0) == full_first
+    def layout(self, full_first: bool) -> Layout:
+        self.whole = {at.result for at in self.stored if at.is_conv and at.is_even == full_first}
+        wanted, passes = self._wanted()
+        while more := self._crowded(wanted):
+            self.whole |= more
+            wanted, passes = self._wanted()
+        blocks = (self.kept | self.outside) - self.whole
+        loads = {t: 1 if t in self.whole else len(wanted[t]) for t in self.outside}
+        places = {t: tuple(key[1] for key in wanted[t] if key) for t in blocks}
+        return Layout(frozenset(self.whole), frozenset(blocks), passes, loads, self._shares(), places)
 
     def _through(self, op: Operator, result: int) -> tuple[Demand, ...]:
         """What a result that is computed on the way comes from."""
@@ -117,40 +142,34 @@ class _Draft:
         if op.op == "Split":
             start = -sum(tensors[t].channels for t in op.writes[: op.writes.index(result)])
         for read in op.reads:
-            everything = _mixes(op) or (
-                op.op not in ("Concat", "Split") and tensors[read.tensor].channels != tensors[result].channels
-            )
+            everything = mixes(op) or not aligned(self.network, op, read.tensor, result)
             found += [(t, at + start, rest or everything) for t, at, rest in self.sources[read.tensor]]
             if op.op == "Concat":
                 start += tensors[read.tensor].channels
         return tuple(dict.fromkeys(found))
 
-    def demands(self, op: Operator) -> list[Demand]:
+    def _demands(self, op: Operator, is_conv: bool) -> tuple[Demand, ...]:
         """What an operator with a region reads."""
-        return [
-            (t, at, rest or (_mixes(op) and op.form.kind != "conv"))
-            for read in op.reads
-            for t, at, rest in self.sources[read.tensor]
-        ]
+        everything = mixes(op) and not is_conv
+        return tuple((t, at, rest or everything) for read in op.reads for t, at, rest in self.sources[read.tensor])
 
-    def crowded(self) -> set[int]:
+    def _crowded(self, wanted: Mapping[int, set[Key | None]]) -> set[int]:
         """What flows, but is needed more than once or all at once."""
-        wanted = self._wanted()[0]
         flows = (self.kept | self.outside) - self.whole
-        late = {t for t in flows if None in wanted[t] or (t in self.kept and len(wanted[t]) > 1)}
-        return late
+        return {t for t in flows if None in wanted[t] or (t in self.kept and len(wanted[t]) > 1)}
 
-    def _wanted(self) -> tuple[dict[int, set[tuple[int, int] | None]], dict[int, int]]:
-        """For each tensor with a region, the (pass, place) at which it is needed, None when all at once; and the passes."""
+    def _wanted(self) -> tuple[dict[int, set[Key | None]], dict[int, int]]:
+        """For each tensor with a region, where it is needed, None when all at once; and the passes."""
         ready = dict.fromkeys(self.outside, 0)
-        wanted: dict[int, set[tuple[int, int] | None]] = {t: set() for t in self.kept | self.outside}
-        for _, op in self.stored:
-            result, reads = op.writes[0], self.demands(op)
-            ready[result] = max(ready[t] for t, _, _ in reads) + (result in self.whole)
-            for t, at, rest in reads:
-                if result in self.whole:
-                    wanted[t].add(None if rest else (ready[result], at))
-                elif op.form.kind == "conv":
+        wanted: dict[int, set[Key | None]] = {t: set() for t in self.kept | self.outside}
+        for at in self.stored:
+            result, whole = at.result, at.result in self.whole
+            number = ready[result] = max([ready[t] for t, _, _ in at.reads]) + whole
+            if whole:
+                for t, place, rest in at.reads:
+                    wanted[t].add(None if rest else (number, place))
+            elif at.is_conv:
+                for t, _, _ in at.reads:
                     wanted[t].add(None)
         sent: dict[int, int] = {}
         for result in self.leaving:
@@ -159,46 +178,44 @@ class _Draft:
             ways = self.sources[result]
             known = [key[0] for t, _, _ in ways if t not in self.whole for key in wanted[t] if key]
             sent[result] = max([1 + max(ready[t] for t, _, _ in ways), *known])
-            for t, at, rest in ways:
-                wanted[t].add(None if rest else (sent[result], at))
-        for _, op in reversed(self.stored):
-            result = op.writes[0]
-            if result not in self.whole and op.form.kind != "conv":
-                for t, at, rest in self.demands(op):
-                    wanted[t] |= {None if rest or key is None else (key[0], key[1] + at) for key in wanted[result]}
+            for t, place, rest in ways:
+                wanted[t].add(None if rest else (sent[result], place))
+        for at in reversed(self.stored):
+            if at.result not in self.whole and not at.is_conv:
+                for t, place, rest in at.reads:
+                    wanted[t] |= {
+                        None if rest or key is None else (key[0], key[1] + place) for key in wanted[at.result]
+                    }
         return wanted, {t: ready[t] for t in self.kept & self.whole} | sent
-
-    def layout(self) -> Layout:
-        wanted, at = self._wanted()
-        blocks = (self.kept | self.outside) - self.whole
-        loads = {t: 1 if t in self.whole else len(wanted[t]) for t in self.outside}
-        places = {t: tuple(key[1] for key in wanted[t] if key) for t in blocks}
-        return Layout(frozenset(self.whole), frozenset(blocks), at, loads, self._shares(), places)
 
     def _shares(self) -> dict[int, int]:
         """Operators with weights within channels work in the region of what they alone read."""
         readers: dict[int, int] = {}
-        for _, op in self.stored:
-            for t in {t for t, _, _ in self.demands(op)}:
+        for at in self.stored:
+            for t in {t for t, _, _ in at.reads}:
                 readers[t] = readers.get(t, 0) + 1
         for result in self.leaving:
             for t in {t for t, _, _ in self.sources[result]} | {result}:
                 readers[t] = readers.get(t, 0) + 1
         found: dict[int, int] = {}
-        for _, op in self.stored:
-            result, reads = op.writes[0], self.demands(op)
-            if op.form.kind == "conv" or len(reads) != 1:
+        for at in self.stored:
+            if at.is_conv or len(at.reads) != 1:
                 continue
-            (t, at, rest) = reads[0]
-            alike = self.network.tensors[t].channels == self.network.tensors[result].channels
-            grows = self.network.tensors[t].pixels < self.network.tensors[result].pixels
-            same = alike and not (at or rest or grows) and (t in self.whole) == (result in self.whole)
-            if t in self.kept and readers[t] == 1 and same:
-                found[result] = t
+            t, place, rest = at.reads[0]
+            source, made = self.network.tensors[t], self.network.tensors[at.result]
+            same = source.channels == made.channels and not (place or rest or source.pixels < made.pixels)
+            if t in self.kept and readers[t] == 1 and same and (t in self.whole) == (at.result in self.whole):
+                found[at.result] = t
         return found
 
 
-def _mixes(op: Operator) -> bool:
+def aligned(network: Network, op: Operator, tensor: int, result: int) -> bool:
+    """Does each channel of a result come from one channel of this tensor, for an operator that does not mix them?"""
+    tensors = network.tensors
+    return op.op in ("Concat", "Split") or tensors[tensor].channels == tensors[result].channels
+
+
+def mixes(op: Operator) -> bool:
     """Does one channel of the result depend on all channels of the operands (or on their order)?"""
     return op.form.kind == "flatten" or op.op in _ACROSS
 

@@ -146,7 +146,7 @@ def _proof(costs: Costs, limit: Limit) -> tuple[Path | None, float]:
     become atoms of their own.
     """
     problem, least = costs.problem, 0.0
-    wake = wake_of(problem) if costs.in_bytes else {}
+    wake = wake_of(costs) if costs.in_bytes else {}
     while True:
         path = Path(atoms_of(problem, wake))
         try:

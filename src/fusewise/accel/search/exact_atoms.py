@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from fusewise.accel.bits import bits_of, mask_of, union_over
-from fusewise.accel.network import Operator, Read
-from fusewise.accel.problem import Problem
+from fusewise.accel.network import Network, Operator, Read
+from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.schemes.brr import BRR
 from fusewise.accel.schemes.lbdf import LBDF
 
 __all__ = ["Atoms", "atoms_of", "wake_of"]
@@ -73,17 +74,25 @@ class Atoms:
         return done
 
 
-def wake_of(problem: Problem) -> dict[int, int]:
+def wake_of(costs: Costs) -> dict[int, int]:
     """The operators that may as well run in the group of the one they read, each with that one.
 
     They take one pixel for one, of a tensor that nobody else reads, and one operator at most reads theirs, which is as large:
-    it moves as much to cut behind them as before them, and by their own pixel alone the one group needs more buffer, the other
-    less. Line buffers only.
+    it moves as much to cut behind them as before them. With line buffers the one group needs more by their own pixel alone, the
+    other less. With row tiles, as running them takes, both need as much: unless an operator is better off by itself, or what
+    follows may not start a group.
     """
+    problem = costs.problem
     network, excluded = problem.network, problem.excluded
     found: dict[int, int] = {}
-    if not isinstance(problem.scheme, LBDF):
-        return found
+    together: dict[int, int] = {}  # an operator with those in its wake, as bits
+    match problem.scheme:
+        case LBDF():
+            tiles = False
+        case BRR(accounting="executed"):
+            tiles = True
+        case _:
+            return found
     for v, operator in enumerate(network.operators):
         if len(operator.reads) != 1 or len(operator.writes) != 1 or not _pixelwise(operator, operator.reads[0]):
             continue
@@ -91,9 +100,17 @@ def wake_of(problem: Problem) -> dict[int, int]:
         alone = source.consumers == 1 << v and not source.is_output
         readers = result.consumers.bit_count() + result.is_output
         barred = excluded >> v & 1 or source.producer < 0 or excluded >> source.producer & 1
-        if alone and readers <= 1 and not barred and source.elements == result.elements:
-            found[v] = source.producer
+        if not alone or readers > 1 or barred or source.elements != result.elements:
+            continue
+        ahead = together.get(source.producer, 1 << source.producer)
+        if tiles and (costs.dram_bytes(ahead) != costs.dram_bytes(ahead | 1 << v) or _pools(network, result.consumers)):
+            continue
+        found[v], together[v] = source.producer, ahead | 1 << v
     return found
+
+
+def _pools(network: Network, readers: int) -> bool:
+    return any(network.operators[v].form.kind in ("pool", "global_pool") for v in bits_of(readers))
 
 
 def _pixelwise(operator: Operator, read: Read) -> bool:
@@ -141,9 +158,10 @@ def atoms_of(problem: Problem, wake: Mapping[int, int] = MappingProxyType({})) -
 
 
 def _pixel(problem: Problem, operator: Operator) -> int:
-    """Elements that an operator which takes pixels one by one holds of what it reads."""
+    """Elements that an operator which takes pixels one by one holds of what it reads: none in tiles."""
     network, scheme, read = problem.network, problem.scheme, operator.reads[0]
-    assert isinstance(scheme, LBDF)
+    if not isinstance(scheme, LBDF):
+        return 0
     return scheme.waiting_pixels(network, read, 0, 0) * network.tensors[read.tensor].channels
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fusewise.accel.bits import bits_of, mask_of
+from fusewise.accel.bits import bits_of, lowest, mask_of
 from fusewise.accel.network import Network, Tensor
 from fusewise.accel.problem import Problem
 from fusewise.accel.schemes.brr import BRR
 from fusewise.accel.schemes.scheme import UNBOUNDED, bytes_for
+from fusewise.accel.schemes.tiles import aligned, mixes
 from fusewise.accel.search.exact_steps import Steps, answers_to_all, moves_by, rows_within, steps_of
 from fusewise.accel.search.exact_tiles import refuses
 from fusewise.accel.search.exact_traffic import TrafficGrowth
@@ -41,24 +42,24 @@ class Extent(NamedTuple):
 
 
 class Region(NamedTuple):
-    """What a convolution holds: elements of one row of its result with all channels (`full`) and in a half block (`partial`);
-    and of one row of what it reads (`source`)."""
+    """What a convolution holds: elements of one row of its result with all channels (`full`) and in a half block (`partial`)."""
 
     full: int
     partial: int
     result: Extent
-    source: tuple[int, Extent]
 
 
 class State(NamedTuple):
-    """What is known of a group. `held` for one-row tiles, but for the phase in which those that start are partial; `starts`: these
-    convolutions, which read from DRAM; `whole`: convolutions whose result is held whole in either phase; `wide`: what is held,
-    about, for each further row of the input; `last`: the last one of the operators with the coarsest result; `span`: rows of the
-    input that all results reach; `at_once`: all rows pass in one tile, since an operator answers to a whole map."""
+    """What is known of a group. `held` for one-row tiles, but for what `_whole` adds; `whole`: convolutions whose result is held
+    whole in either phase; `must`: tensors that must be whole in each phase, as bits; `may`: those that may have to in any, as what
+    they are needed for mixes channels; `wide`: what is held, about, for each further row of the input; `last`: the last one of the
+    operators with the coarsest result; `span`: rows of the input that all results reach; `at_once`: all rows pass in one tile,
+    since an operator answers to a whole map."""
 
     held: Pair = (0, 0)
-    starts: int = 0
     whole: int = 0
+    must: Pair = (0, 0)
+    may: int = 0
     wide: float = 0.0
     largest: int = 0
     weights: int = 0
@@ -68,23 +69,44 @@ class State(NamedTuple):
     at_once: bool = False
 
 
+class Source(NamedTuple):
+    """A tensor that operators with regions in the group read, straight or by way of others: an external one, which the operators
+    `direct` read, or the result of one with a region. `readers` are those with regions, as bits; `times`, how many of them at
+    least need it one after the other, the last one of which is `last`."""
+
+    direct: tuple[int, ...] = ()
+    readers: int = 0
+    times: int = 0
+    last: int = -1
+
+
+class _Undo(NamedTuple):
+    state: State
+    high: list[tuple[int, int]]
+    sources: list[tuple[int, Source | None]]
+
+
 class PassGrowth:
     """A group that grows by consumers; the members mean what those of `exact_lines.LineGrowth` do."""
 
     __slots__ = (
         "_capacity",
         "_convolutions",
-        "_demands",
         "_depth",
+        "_extents",
         "_filters",
+        "_flows",
         "_high",
+        "_loads",
         "_network",
         "_never",
-        "_readers",
+        "_reads",
         "_regions",
         "_scheme",
+        "_sources",
         "_state",
         "_steps",
+        "_stored",
         "_traffic",
         "_undo",
         "group",
@@ -104,13 +126,17 @@ class PassGrowth:
         )
         steps = self._steps = steps_of(network)
         self._regions = regions_of(network, scheme, steps)
+        self._extents = extents_of(network, steps)
+        self._loads = loads_of(problem, scheme)
         self._convolutions = mask_of(v for v, form in enumerate(forms) if form.kind == "conv")
-        self._demands = demands_of(network)
-        self._readers = [0] * len(forms)  # the convolutions in the group that read an operator's result
+        self._stored = self._convolutions | mask_of(v for v, form in enumerate(forms) if form.weights)
+        # tensors that each operator reads, as bits: those with a region, and with those that flow into these
+        self._reads, self._flows = [0] * len(forms), [0] * len(forms)
+        self._sources: dict[int, Source] = {}
         self._high = [0] * len(forms)  # rows of each result
         self._depth = [0] * len(forms)  # convolutions before
         self._state = State()
-        self._undo: list[tuple[State, list[tuple[int, int]]]] = []
+        self._undo: list[_Undo] = []
         self._never = UNBOUNDED * 8 // scheme.bits
         self.group = 0
 
@@ -125,29 +151,32 @@ class PassGrowth:
         moved, group, steps, state = self._traffic.moved, self.group, self._steps, self._state
         if not steps.even or group & steps.loose or not group & (group - 1) or state.last < 0:
             return moved
-        coarsest = int(steps.each[state.last])
+        return min(self._moved_in(phase, held) for phase, held in enumerate(self._one_row()))
+
+    def _moved_in(self, phase: int, one: int) -> int:
+        """Elements moved in a phase, at least, of which one-row tiles hold `one`: weights once, when all stay; or once for each
+        tile, of which there is one, or as many as there must be."""
+        state, room = self._state, self._capacity * 8 // self._scheme.bits
+        if bytes_for(one + state.largest, self._scheme.bits) >= self._capacity:
+            return self._never
+        moved = self._traffic.moved + self._again(phase)
+        if one + state.weights <= room:
+            return moved
+        coarsest = int(self._steps.each[state.last])
         height = self._network.tensors[self._network.operators[state.last].writes[0]].height
-        room, most = self._capacity * 8 // self._scheme.bits, 0
-        for phase, held in enumerate(self._one_row()):
-            if bytes_for(held + state.largest, self._scheme.bits) >= self._capacity:
-                continue
-            if held + state.weights <= room:
-                return moved
-            most = max(most, self._highest(phase, held, room - state.largest, coarsest, height))
+        most = self._highest(phase, one, room - state.largest, coarsest, height)
         if (most - 1) * coarsest >= state.span:
             return moved
-        return moved + (-(-height // most) - 1) * state.weights if most else self._never
+        return moved + (-(-height // most) - 1) * state.weights
 
     def _highest(self, phase: int, held: int, room: int, coarsest: int, height: int) -> int:
         """The most rows of the coarsest result that a tile may have; perhaps more than fit. One row takes `held`."""
-        convolutions = list(bits_of(self.group & self._convolutions))
         low, high, step = 1, height, 1
         guess = 2 + int((room - held) / (1 + self._state.wide * coarsest))
         while low < high:
             rows = min(max(guess, low + 1), high)
             more = (rows - 1) * coarsest
-            held = sum(self._held(v, self._high[v], more, coarsest)[phase] for v in convolutions)
-            if held + phase * self._starting(more, coarsest) <= room:
+            if self._regions_held(phase, more, coarsest) + self._whole(phase, more, coarsest) <= room:
                 low = rows
             else:
                 high, step = rows - 1, 0
@@ -157,7 +186,15 @@ class PassGrowth:
     def _one_row(self) -> Pair:
         """Elements held by one-row tiles."""
         even, odd = self._state.held
-        return even, odd + self._starting()
+        return even + self._whole(0), odd + self._whole(1)
+
+    def _regions_held(self, phase: int, more: int = 0, coarsest: int = 0) -> int:
+        """Elements held of convolutions' results, but for what `_whole` adds."""
+        if not more:
+            return self._state.held[phase]
+        return sum(
+            self._held(v, self._high[v], more, coarsest)[phase] for v in bits_of(self.group & self._convolutions)
+        )
 
     @property
     def least(self) -> int:
@@ -170,15 +207,17 @@ class PassGrowth:
         operator, before = network.operators[node], network.predecessors[node] & group
         deepest = max((self._depth[v] for v in bits_of(before)), default=-1)
         changed: list[tuple[int, int]] = []
-        self._undo.append((old, changed))
         self._depth[node] = deepest + (operator.form.kind == "conv")
+        self._undo.append(_Undo(old, changed, self._read(node)))
+        must, may = self._whole_for(node)
         step, last = self._steps.each[node], old.last
         if step and (last < 0 or (step, node) > (self._steps.each[last], last)):
             last = node
         span = (network.tensors[operator.writes[0]].height - 1) * int(step) if step else old.span
         region = self._regions[node]
         self._state = old._replace(
-            starts=old.starts if before or not region.full else old.starts | 1 << node,
+            must=must,
+            may=may,
             wide=old.wide + region.full / (2 * float(step)) if step else old.wide,
             largest=max(old.largest, self._filters[node]),
             weights=old.weights + operator.form.weights,
@@ -203,23 +242,84 @@ class PassGrowth:
                 if reach > self._high[v]:
                     self._raise(v, reach, changed)
                     waiting |= 1 << v
-        if operator.form.kind == "conv":
-            for v in bits_of(self._demands[node] & group):
-                if self._readers[v] & network.ancestors[node] and not self._state.whole >> v & 1:
-                    self._keep(v)
-                self._readers[v] |= 1 << node
+        if self._stored >> node & 1:
+            self._need_again(node)
         self._traffic.push(node, group)
         self.group = group | 1 << node
 
     def pop(self, node: int) -> None:
         """Take the operator pushed last away again."""
-        self._state, changed = self._undo.pop()
+        self._state, changed, sources = self._undo.pop()
         for v, rows in reversed(changed):
             self._high[v] = rows
+        for tensor, before in reversed(sources):
+            if before is None:
+                del self._sources[tensor]
+            else:
+                self._sources[tensor] = before
         self._traffic.pop()
         self.group ^= 1 << node
-        for v in bits_of(self._demands[node] & self.group):
-            self._readers[v] &= ~(1 << node)
+
+    def _read(self, node: int) -> list[tuple[int, Source | None]]:
+        """Note what an operator reads; sources that changed, with what was known of them before."""
+        network, changed, found, flows = self._network, list[tuple[int, Source | None]](), 0, 0
+        for read in network.operators[node].reads:
+            t = read.tensor
+            producer = network.tensors[t].producer
+            if producer >= 0 and self.group >> producer & 1:
+                found |= 1 << t if self._stored >> producer & 1 else self._reads[producer]
+                flows |= 1 << t if self._stored >> producer & 1 else 0
+                flows |= 0 if self._convolutions >> producer & 1 else self._flows[producer]
+                continue
+            known = self._sources.get(t)
+            changed.append((t, known))
+            known = known or Source()
+            self._sources[t] = known._replace(direct=(*known.direct, node))
+            found, flows = found | 1 << t, flows | 1 << t
+        self._reads[node], self._flows[node] = found, flows
+        if self._stored >> node & 1:
+            for t in bits_of(found):
+                known = self._sources.get(t)
+                changed.append((t, known))
+                self._sources[t] = self._joined(known or Source(), node)
+        return changed
+
+    def _whole_for(self, node: int) -> tuple[Pair, int]:
+        """The tensors that must be whole, and may be, with an operator: all that flows into it, for a convolution in the phase in
+        which it is partial."""
+        (even, odd), may, flows = self._state.must, self._state.may, self._flows[node]
+        operator = self._network.operators[node]
+        if operator.form.kind == "conv":
+            return ((even, odd | flows) if self._depth[node] % 2 == 0 else (even | flows, odd)), may
+        at_once = mixes(operator) or not all(
+            aligned(self._network, operator, read.tensor, t) for read in operator.reads for t in operator.writes
+        )
+        return (even, odd), may | flows if at_once else may
+
+    def _joined(self, source: Source, node: int) -> Source:
+        """A source that one more operator with a region reads."""
+        if source.last < 0 or self._follows(node, source.last):
+            source = source._replace(times=source.times + 1, last=node)
+        return source._replace(readers=source.readers | 1 << node)
+
+    def _follows(self, node: int, reader: int) -> bool:
+        """Does an operator need what flows through another, by way of a convolution? That, or what it reads, is whole; so the two
+        read in different passes."""
+        network = self._network
+        before = network.ancestors[node]
+        if self._convolutions >> reader & 1:
+            return bool(before >> reader & 1)
+        return bool(before & network.descendants[reader] & self._convolutions & self.group)
+
+    def _need_again(self, node: int) -> None:
+        """Hold whole what a convolution made and this operator needs after another one."""
+        network = self._network
+        for t in bits_of(self._reads[node]):
+            v = network.tensors[t].producer
+            if v < 0 or not self._convolutions & self.group & ~self._state.whole & 1 << v:
+                continue
+            if any(self._follows(node, r) for r in bits_of(self._sources[t].readers & network.ancestors[node])):
+                self._keep(v)
 
     def _raise(self, node: int, rows: int, changed: list[tuple[int, int]]) -> None:
         """Hold more rows of an operator's result."""
@@ -240,8 +340,7 @@ class PassGrowth:
 
     def _held(self, node: int, rows: int, more: int = 0, coarsest: int = 0) -> Pair:
         """Elements that a convolution holds of so many rows of its result, if one-row tiles need these; in tiles that go on for
-        `more` rows of the input, and the coarsest result's step is so much. What those that start hold when they are partial is
-        left to `_starting`."""
+        `more` rows of the input, and the coarsest result's step is so much."""
         region, state = self._regions[node], self._state
         if not rows or not region.full:
             return 0, 0
@@ -252,30 +351,53 @@ class PassGrowth:
         full = region.full * seen
         if state.whole >> node & 1:
             return full, full
-        partial = 0 if state.starts >> node & 1 else region.partial * seen
+        partial = region.partial * seen
         return (full, partial) if self._depth[node] % 2 == 0 else (partial, full)
 
-    def _starting(self, more: int = 0, coarsest: int = 0) -> int:
-        """Elements held of what comes from DRAM to convolutions that start and are partial, and of their results: it must be
-        whole, or else all these results."""
-        state, operators = self._state, self._network.operators
-        found: dict[int, tuple[int, int, int]] = {}
-        for v in bits_of(state.starts):
-            region, rows, across = self._regions[v], self._high[v], operators[v].form.rows.stride[0]
-            step = int(self._steps.each[v]) if more else 0
+    def _whole(self, phase: int, more: int = 0, coarsest: int = 0) -> int:
+        """Elements held beyond `_held`, at least, as all is whole that flows into a partial convolution."""
+        total, tensors = 0, self._network.tensors
+        for t in bits_of(self._state.must[phase]):
+            u = tensors[t].producer
+            if u < 0 or not self.group >> u & 1:
+                total += self._other_held(t, more, coarsest)
+            elif self._convolutions >> u & 1:
+                pair = self._held(u, self._high[u], more, coarsest)
+                total += max(pair) - pair[phase]
+            elif not self._may_share(u):
+                total += self._other_held(t, more, coarsest)
+        return total
+
+    def _may_share(self, node: int) -> bool:
+        """May an operator with weights within channels take the region of what it reads?"""
+        reads = self._reads[node]
+        return bool(reads) and not reads & (reads - 1) and self._sources[lowest(reads)].direct == ()
+
+    def _other_held(self, tensor: int, more: int, coarsest: int) -> int:
+        """Elements held of a tensor that no convolution in the group made, when it is whole."""
+        at = self._network.tensors[tensor]
+        direct, most = self._sources[tensor].direct, 0
+        if not direct:
+            window, step = self._extents[at.producer, tensor], int(self._steps.each[at.producer]) if more else 0
             beyond, by = (more // step, coarsest // step) if step else (0, 0)
-            seen = region.result.seen(rows, beyond, by)
-            row, window = region.source
-            source = row * window.seen(
-                rows_within(operators[v], rows, self._steps.moves[v]), beyond * across, by * across
-            )
-            if state.at_once:
-                seen, source = region.result.every, row * window.every
-            full, partial, most = found.get(operators[v].reads[0].tensor, (0, 0, 0))
-            if not state.whole >> v & 1:
-                full, partial = full + region.full * seen, partial + region.partial * seen
-            found[operators[v].reads[0].tensor] = full, partial, max(most, source)
-        return sum(min(full, partial + source) for full, partial, source in found.values() if full)
+            most = window.every if self._state.at_once else window.seen(self._high[at.producer], beyond, by)
+        for u in direct:
+            window, operator = self._extents[u, tensor], self._network.operators[u]
+            if self._state.at_once:
+                most = max(most, window.every)
+                continue
+            rows = rows_within(operator, self._high[u], self._steps.moves[u])
+            step = int(self._steps.each[u]) if more else 0
+            across = operator.form.rows.stride[0]
+            beyond, by = (more // step * across, coarsest // step * across) if step else (0, 0)
+            most = max(most, window.seen(rows, beyond, by))
+        return most * at.channels * at.width
+
+    def _again(self, phase: int) -> int:
+        """Elements of external tensors that are loaded again, at least: those that flow, for each of `times` after the first."""
+        whole = self._state.must[phase] | self._state.may
+        flows = ((t, at) for t, at in self._sources.items() if at.direct and at.times > 1 and not whole >> t & 1)
+        return sum(self._loads[t] * (at.times - 1) for t, at in flows)
 
 
 def regions_of(network: Network, scheme: BRR, steps: Steps) -> tuple[Region, ...]:
@@ -283,31 +405,38 @@ def regions_of(network: Network, scheme: BRR, steps: Steps) -> tuple[Region, ...
     found = []
     for v, operator in enumerate(network.operators):
         if operator.form.kind != "conv":
-            found.append(Region(0, 0, Extent(1, 1, 1), (0, Extent(1, 1, 1))))
+            found.append(Region(0, 0, Extent(1, 1, 1)))
             continue
-        out, moves, read = network.tensors[operator.writes[0]], steps.moves[v], operator.reads[0].tensor
-        source, block = network.tensors[read], -(-min(out.channels, scheme.partial_channels) // 2)
-        before = source.channels * source.width, extent(source, moves_by(network, v, read, moves))
-        found.append(Region(out.channels * out.width, block * out.width, extent(out, moves), before))
+        out = network.tensors[operator.writes[0]]
+        block = -(-min(out.channels, scheme.partial_channels) // 2)
+        found.append(Region(out.channels * out.width, block * out.width, extent(out, steps.moves[v])))
+    return tuple(found)
+
+
+def extents_of(network: Network, steps: Steps) -> dict[tuple[int, int], Extent]:
+    """What each operator sees of each tensor that it reads, and what is seen of each that it writes."""
+    found = {}
+    for v, operator in enumerate(network.operators):
+        for read in operator.reads:
+            found[v, read.tensor] = extent(
+                network.tensors[read.tensor], moves_by(network, v, read.tensor, steps.moves[v])
+            )
+        for t in operator.writes:
+            found[v, t] = extent(network.tensors[t], steps.moves[v])
+    return found
+
+
+def loads_of(problem: Problem, scheme: BRR) -> tuple[int, ...]:
+    """Elements that count each time a tensor is loaded."""
+    found = []
+    for tensor in problem.network.tensors:
+        counts = scheme.network_io if tensor.producer < 0 else True
+        if tensor.producer >= 0 and not scheme.excluded_traffic and problem.excluded >> tensor.producer & 1:
+            counts = False
+        found.append(tensor.elements if counts else 0)
     return tuple(found)
 
 
 def extent(tensor: Tensor, moves: int) -> Extent:
     """Of a map on which one-row tiles move on by so many rows at most."""
     return Extent(tensor.height, max(1, tensor.height - 2 * moves + 2), max(1, tensor.height - moves + 1))
-
-
-def demands_of(network: Network) -> tuple[int, ...]:
-    """Per operator, the convolutions whose results it reads, straight or by way of operators without weights, as bits."""
-    found: list[int] = []
-    through: list[int] = []
-    for v, operator in enumerate(network.operators):
-        demanded = 0
-        for u in bits_of(network.predecessors[v]):
-            demanded |= through[u]
-        found.append(demanded)
-        if operator.form.kind == "conv":
-            through.append(1 << v)
-        else:
-            through.append(0 if operator.form.weights else demanded)
-    return tuple(found)

@@ -300,7 +300,7 @@ class _Search:
         elif operators not in prices.dram_known:
             like = self.costs.problem.likeness(operators)
             if like not in self.bounds:
-                several = operators & (operators - 1)
+                several = group & (group - 1)
                 least = bytes_for(growth.traffic, self.bits) if several else self.costs.dram_bytes(operators)
                 self.bounds[like] = least
             prices.dram_known[operators] = self.bounds[like]

@@ -65,7 +65,7 @@ def improved(
 def _aligned(costs: Costs, groups: Sequence[int]) -> tuple[list[int], dict[int, int]]:
     """The groups with operators moved to the one in whose wake they run, where they fit there; and those that now are there."""
     problem = costs.problem
-    wake, found = wake_of(problem) if costs.in_bytes else {}, set(groups)
+    wake, found = wake_of(costs) if costs.in_bytes else {}, set(groups)
     for v, before in sorted(wake.items()):
         behind = next(group for group in found if group >> v & 1)
         ahead = next(group for group in found if group >> before & 1)
