@@ -21,6 +21,7 @@ from fusewise.accel.problem import Costs
 from fusewise.accel.schemes.scheme import bytes_for
 from fusewise.accel.search.exact_atoms import atoms_of, wake_of
 from fusewise.accel.search.exact_columns import composed
+from fusewise.accel.search.exact_layers import layered
 from fusewise.accel.search.exact_orders import cut_order, drawn_order
 from fusewise.accel.search.exact_path import Limit, LimitReached, Path, growth_of, shortest_path
 from fusewise.accel.search.exact_windows import improved
@@ -30,12 +31,18 @@ from fusewise.accel.search.run import Progress
 
 __all__ = ["STEPS", "compulsory_bound", "exact_search"]
 
-STEPS = 120_000
-"""Groups to try before the search for a proof is given up: some seconds. No proof known needs more than 71,000."""
+STEPS = 250_000
+"""Groups to try before the search for a proof is given up: a minute at most. No proof known needs more than 245,000."""
+
+_BLIND_STEPS = 25_000
+"""Of these, how many before a plan is looked for that tells which groups need not be tried, where groups are priced last."""
 
 _PROOF_SHARE, _ORDERS_SHARE, _COLUMNS_SHARE, _CHOICE_SHARE = 0.15, 0.25, 0.75, 0.9
 """Of the seconds of a budget, the share that may go into the proof, and until when plans cut from orders, column generation, and
 the choice of groups must be done."""
+
+_LONG_PROOF_SHARE = 0.75
+"""The share that may go into the proof where there is no column generation."""
 
 _CHOICE_SECONDS = 30.0
 """For the choice of groups when the budget has no seconds."""
@@ -65,15 +72,16 @@ def exact_search(
     """
     require_feasible(costs.problem)
     clock, limits, shown = _Clock(), budget or Budget(), _Shown(costs, progress)
+    share = _PROOF_SHARE if layered(costs.problem) else _LONG_PROOF_SHARE
 
     def stop() -> bool:
         shown.tell()
-        return clock.past(limits, _PROOF_SHARE)()
+        return clock.past(limits, share)()
 
     limit, interrupted = Limit(steps, stop), False
     least: float = 0
     try:
-        path, least = _proof(costs, limit)
+        path, least = _proven(costs, limit, shown)
         if path is not None:
             cost = path.settled[path.goal][0]
             note = f"proven over {len(path.settled)} ideals and {path.transitions} groups"
@@ -139,8 +147,26 @@ def _ended(found: Result, bound: float, seconds: float, note: str) -> Result:
     return replace(found, lower_bound=bound, optimal=found.cost == bound, seconds=seconds, notes=(note,))
 
 
-def _proof(costs: Costs, limit: Limit) -> tuple[Path | None, float]:
+def _proven(costs: Costs, limit: Limit, shown: _Shown) -> tuple[Path | None, float]:
     """The path of the optimal plan, None when it takes too long; and what every plan costs at least, as far as that is known.
+
+    Where groups are priced last, and there are many, it takes a good plan first, which bounds what is worth trying.
+    """
+    steps = limit.steps
+    if layered(costs.problem) or not costs.in_bytes or steps is None or steps <= _BLIND_STEPS:
+        return _proof(costs, limit)
+    limit.steps = _BLIND_STEPS
+    path, least = _proof(costs, limit)
+    if path is not None or limit.taken <= _BLIND_STEPS:
+        return path, least
+    shown.offer(local_search(costs, Budget(_SAMPLED_PLANS), np.random.default_rng(0), progress=shown.progress))
+    limit.steps = steps
+    path, more = _proof(costs, limit, shown.best().cost)
+    return path, max(least, more)
+
+
+def _proof(costs: Costs, limit: Limit, at_most: float = math.inf) -> tuple[Path | None, float]:
+    """As `_proven`, among the plans that cost `at_most` so much.
 
     First with fewer atoms (`wake_of`). When a group of that path does not fit with what runs in its wake, those operators
     become atoms of their own.
@@ -150,7 +176,7 @@ def _proof(costs: Costs, limit: Limit) -> tuple[Path | None, float]:
     while True:
         path = Path(atoms_of(problem, wake))
         try:
-            shortest_path(costs, limit, path)
+            shortest_path(costs, limit, path, at_most)
         except LimitReached:
             return None, max(least, path.least)
         loose = 0
@@ -195,8 +221,15 @@ class _Shown:
     asks."""
 
     def __init__(self, costs: Costs, progress: Progress | None) -> None:
-        self._costs, self._progress = costs, progress
+        self._costs, self.progress = costs, progress
         self._found: Result | None = None
+
+    def offer(self, found: Result) -> None:
+        """A plan that somebody found; `KeyboardInterrupt` when the user interrupted that."""
+        if self._found is None or found.cost < self._found.cost:
+            self._found = replace(found, interrupted=False)
+        if found.interrupted:
+            raise KeyboardInterrupt
 
     def best(self, interrupted: bool = False) -> Result:
         """The plan; without fusion when there was no time for any."""
@@ -213,9 +246,9 @@ class _Shown:
 
     def tell(self) -> None:
         """Report it."""
-        if self._progress is not None:
+        if self.progress is not None:
             found = self.best()
-            self._progress(found.plans_evaluated, found.cost)
+            self.progress(found.plans_evaluated, found.cost)
 
 
 def _result(groups: tuple[int, ...], cost: float, bound: float | None, seconds: float, note: str) -> Result:

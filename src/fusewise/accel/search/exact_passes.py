@@ -34,11 +34,9 @@ class Extent(NamedTuple):
     most: int
     every: int
 
-    def seen(self, rows: int, more: int = 0, by: int = 0) -> int:
-        """Rows within the map that some tile sees when its window has `rows`, and `more` for those of its rows that are not its
-        first; from one row of a tile to the next the window moves on `by` rows."""
-        least = min(rows, self.most)
-        return max(least, more + 1, min(rows + more, self.height - 2 * (more + by) + 2)) if more else least
+    def seen(self, rows: int) -> int:
+        """Rows within the map that some tile sees when its window has `rows`."""
+        return min(rows, self.most)
 
 
 class Region(NamedTuple):
@@ -67,6 +65,18 @@ class State(NamedTuple):
     last: int = -1
     span: int = 1 << 60
     at_once: bool = False
+
+
+class Slope(NamedTuple):
+    """A region as tiles get higher: elements of a row of it; its `rows` in one-row tiles, of which some tile sees `most` if there
+    are more; the map's `height`; and that for each `step` rows of the input a tile goes on by `across` rows."""
+
+    row: int
+    rows: int
+    most: int
+    height: int
+    step: int
+    across: int
 
 
 class Source(NamedTuple):
@@ -172,29 +182,45 @@ class PassGrowth:
     def _highest(self, phase: int, held: int, room: int, coarsest: int, height: int) -> int:
         """The most rows of the coarsest result that a tile may have; perhaps more than fit. One row takes `held`."""
         low, high, step = 1, height, 1
-        guess = 2 + int((room - held) / (1 + self._state.wide * coarsest))
+        guess, slopes = 2 + int((room - held) / (1 + self._state.wide * coarsest)), self._slopes(phase)
         while low < high:
             rows = min(max(guess, low + 1), high)
-            more = (rows - 1) * coarsest
-            if self._regions_held(phase, more, coarsest) + self._whole(phase, more, coarsest) <= room:
+            if _higher(slopes, (rows - 1) * coarsest, coarsest) <= room:
                 low = rows
             else:
                 high, step = rows - 1, 0
             guess, step = (low + step, 2 * step) if step else ((low + high + 1) // 2, 0)
         return low
 
+    def _slopes(self, phase: int) -> list[Slope]:
+        """How what is held grows with the rows of a tile: convolutions' results, and what must be whole of others."""
+        state, tensors, operators, found = self._state, self._network.tensors, self._network.operators, list[Slope]()
+        must = state.must[phase]
+        for v in bits_of(self.group & self._convolutions):
+            region = self._regions[v]
+            full = self._depth[v] % 2 == phase or state.whole >> v & 1 or must >> operators[v].writes[0] & 1
+            found.append(self._slope(region.full if full else region.partial, region.result, self._high[v], v, 1))
+        for t in bits_of(must):
+            u = tensors[t].producer
+            if u >= 0 and self.group >> u & 1 and (self._convolutions >> u & 1 or self._may_share(u)):
+                continue
+            rows, u, across = max(self._seen_by(t))
+            found.append(self._slope(tensors[t].channels * tensors[t].width, self._extents[u, t], rows, u, across))
+        return found
+
+    def _slope(self, row: int, extent: Extent, rows: int, node: int, across: int) -> Slope:
+        """A region of which so many `rows` pass in one-row tiles, as an operator's result does or reads it."""
+        if self._state.at_once:
+            return Slope(row, extent.every, extent.every, 1, 0, 0)
+        step = int(self._steps.each[node])
+        if not step:
+            return Slope(row, extent.seen(rows), extent.height, extent.height, 1, 0)
+        return Slope(row, rows, extent.most, extent.height, step, across)
+
     def _one_row(self) -> Pair:
         """Elements held by one-row tiles."""
         even, odd = self._state.held
         return even + self._whole(0), odd + self._whole(1)
-
-    def _regions_held(self, phase: int, more: int = 0, coarsest: int = 0) -> int:
-        """Elements held of convolutions' results, but for what `_whole` adds."""
-        if not more:
-            return self._state.held[phase]
-        return sum(
-            self._held(v, self._high[v], more, coarsest)[phase] for v in bits_of(self.group & self._convolutions)
-        )
 
     @property
     def least(self) -> int:
@@ -338,34 +364,30 @@ class PassGrowth:
         now, held = self._held(node, self._high[node]), self._state.held
         self._state = self._state._replace(held=(held[0] + now[0] - was[0], held[1] + now[1] - was[1]))
 
-    def _held(self, node: int, rows: int, more: int = 0, coarsest: int = 0) -> Pair:
-        """Elements that a convolution holds of so many rows of its result, if one-row tiles need these; in tiles that go on for
-        `more` rows of the input, and the coarsest result's step is so much."""
+    def _held(self, node: int, rows: int) -> Pair:
+        """Elements that a convolution holds of so many rows of its result, if one-row tiles need these."""
         region, state = self._regions[node], self._state
         if not rows or not region.full:
             return 0, 0
-        step = int(self._steps.each[node]) if more else 0
-        seen = region.result.seen(rows, more // step, coarsest // step) if step else region.result.seen(rows)
-        if state.at_once:
-            seen = region.result.every
+        seen = region.result.every if state.at_once else region.result.seen(rows)
         full = region.full * seen
         if state.whole >> node & 1:
             return full, full
         partial = region.partial * seen
         return (full, partial) if self._depth[node] % 2 == 0 else (partial, full)
 
-    def _whole(self, phase: int, more: int = 0, coarsest: int = 0) -> int:
-        """Elements held beyond `_held`, at least, as all is whole that flows into a partial convolution."""
+    def _whole(self, phase: int) -> int:
+        """Elements held by one-row tiles beyond `_held`, at least, as all is whole that flows into a partial convolution."""
         total, tensors = 0, self._network.tensors
         for t in bits_of(self._state.must[phase]):
             u = tensors[t].producer
             if u < 0 or not self.group >> u & 1:
-                total += self._other_held(t, more, coarsest)
+                total += self._other_held(t)
             elif self._convolutions >> u & 1:
-                pair = self._held(u, self._high[u], more, coarsest)
+                pair = self._held(u, self._high[u])
                 total += max(pair) - pair[phase]
             elif not self._may_share(u):
-                total += self._other_held(t, more, coarsest)
+                total += self._other_held(t)
         return total
 
     def _may_share(self, node: int) -> bool:
@@ -373,31 +395,41 @@ class PassGrowth:
         reads = self._reads[node]
         return bool(reads) and not reads & (reads - 1) and self._sources[lowest(reads)].direct == ()
 
-    def _other_held(self, tensor: int, more: int, coarsest: int) -> int:
-        """Elements held of a tensor that no convolution in the group made, when it is whole."""
+    def _other_held(self, tensor: int) -> int:
+        """Elements held by one-row tiles of a tensor that no convolution in the group made, when it is whole."""
         at = self._network.tensors[tensor]
-        direct, most = self._sources[tensor].direct, 0
-        if not direct:
-            window, step = self._extents[at.producer, tensor], int(self._steps.each[at.producer]) if more else 0
-            beyond, by = (more // step, coarsest // step) if step else (0, 0)
-            most = window.every if self._state.at_once else window.seen(self._high[at.producer], beyond, by)
-        for u in direct:
-            window, operator = self._extents[u, tensor], self._network.operators[u]
-            if self._state.at_once:
-                most = max(most, window.every)
-                continue
-            rows = rows_within(operator, self._high[u], self._steps.moves[u])
-            step = int(self._steps.each[u]) if more else 0
-            across = operator.form.rows.stride[0]
-            beyond, by = (more // step * across, coarsest // step * across) if step else (0, 0)
-            most = max(most, window.seen(rows, beyond, by))
+        windows = ((self._extents[u, tensor], rows) for rows, u, _ in self._seen_by(tensor))
+        most = max(window.every if self._state.at_once else window.seen(rows) for window, rows in windows)
         return most * at.channels * at.width
+
+    def _seen_by(self, tensor: int) -> list[tuple[int, int, int]]:
+        """The rows of a tensor in one-row tiles as each operator sees it that reads it from DRAM, or else as the one that makes it
+        does; that operator; and by how many rows windows go on for each row of its result."""
+        direct, operators = self._sources[tensor].direct, self._network.operators
+        if not direct:
+            u = self._network.tensors[tensor].producer
+            return [(self._high[u], u, 1)]
+        moves = self._steps.moves
+        return [
+            (rows_within(operators[u], self._high[u], moves[u]), u, operators[u].form.rows.stride[0]) for u in direct
+        ]
 
     def _again(self, phase: int) -> int:
         """Elements of external tensors that are loaded again, at least: those that flow, for each of `times` after the first."""
         whole = self._state.must[phase] | self._state.may
         flows = ((t, at) for t, at in self._sources.items() if at.direct and at.times > 1 and not whole >> t & 1)
         return sum(self._loads[t] * (at.times - 1) for t, at in flows)
+
+
+def _higher(slopes: list[Slope], more: int, coarsest: int) -> int:
+    """Elements held by tiles that go on for `more` rows of the input, if the coarsest result's step is so much."""
+    total = 0
+    for row, rows, most, height, step, across in slopes:
+        beyond = more // step * across
+        # as `Extent.seen`, for the windows of all rows of a tile
+        seen = min(rows + beyond, height - 2 * (beyond + coarsest // step * across) + 2)
+        total += row * max(seen, beyond + 1, min(rows, most))
+    return total
 
 
 def regions_of(network: Network, scheme: BRR, steps: Steps) -> tuple[Region, ...]:

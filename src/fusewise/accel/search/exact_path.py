@@ -21,6 +21,7 @@ one to go on from (A*; Hart, Nilsson and Raphael 1968). Groups that differ by th
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -34,6 +35,7 @@ from fusewise.accel.search.exact_atoms import Atoms
 from fusewise.accel.search.exact_lines import LineGrowth
 from fusewise.accel.search.exact_passes import PassGrowth
 from fusewise.accel.search.exact_tiles import TileGrowth
+from fusewise.accel.search.exact_traffic import moved_once
 
 __all__ = ["Growth", "Limit", "LimitReached", "Path", "growth_of", "shortest_path"]
 
@@ -129,14 +131,17 @@ class Path:
         return max(self.settled, key=lambda ideal: (ideal.bit_count(), -self.settled[ideal][0]))
 
 
-def shortest_path(costs: Costs, limit: Limit, path: Path) -> None:
+def shortest_path(costs: Costs, limit: Limit, path: Path, at_most: float = math.inf) -> None:
     """Fill in a path until its goal is settled: the optimum over all plans whose groups are unions of its atoms.
+
+    No plan that costs more than `at_most` is looked for: groups that cannot be in a cheaper one, by what must be moved after them,
+    are left out. That takes a path to everything, and bytes as the objective; at least one plan must cost so much.
 
     What was found so far stays in the path when the limit is reached (`LimitReached`) or the user interrupts. An objective
     other than bytes must not fall when a group moves more bytes. With operators in the wake of others, groups may be too large
     by the pixels of those that run last; the optimum over operators is no less than that path, and equal when all groups fit.
     """
-    search = _Search(costs, limit, path)
+    search = _Search(costs, limit, path, at_most)
     search.run()
     if not search.growth.exact_traffic:
         search.price()
@@ -147,8 +152,8 @@ Arrival = tuple[int, float, int]
 
 
 class _Search:
-    def __init__(self, costs: Costs, limit: Limit, path: Path) -> None:
-        self.costs, self.atoms, self.limit, self.path = costs, path.atoms, limit, path
+    def __init__(self, costs: Costs, limit: Limit, path: Path, at_most: float) -> None:
+        self.costs, self.atoms, self.limit, self.path, self.at_most = costs, path.atoms, limit, path, at_most
         self.barred = self.atoms.barred | ~path.goal
         self.growth = growth_of(costs.problem)
         self.prices = costs if self.growth.exact_traffic else costs.empty()
@@ -157,6 +162,7 @@ class _Search:
         self.arrivals: dict[int, list[Arrival]] = {}
         self.levels: dict[int, list[int]] = {}
         self.reach: dict[int, int] = {}
+        self.rests: dict[int, int] = {}
 
     def run(self) -> None:
         path = self.path
@@ -294,7 +300,14 @@ class _Search:
         self.limit.step()
         self.path.transitions += 1
         growth, prices = self.growth, self.prices
-        operators = growth.group
+        operators, target = growth.group, done | group
+        if beyond & self.barred:
+            target = self.closed(target, beyond)
+        spare = self.at_most
+        if spare < math.inf:
+            spare -= self.path.settled[done][0] + self.rest(target)
+            if bytes_for(growth.least, self.bits) > spare:
+                return
         if growth.exact_traffic:
             prices.dram_known.setdefault(operators, bytes_for(growth.traffic, self.bits))
         elif operators not in prices.dram_known:
@@ -304,14 +317,22 @@ class _Search:
                 least = bytes_for(growth.traffic, self.bits) if several else self.costs.dram_bytes(operators)
                 self.bounds[like] = least
             prices.dram_known[operators] = self.bounds[like]
-        target = done | group
-        if beyond & self.barred:
-            target = self.closed(target, beyond)
+        cost = prices.cost(operators)
+        if cost > spare:
+            return
         arrivals = self.arrivals.get(target)
         if arrivals is None:
             arrivals = self.arrivals[target] = []
             self.levels.setdefault(target.bit_count(), []).append(target)
-        arrivals.append((done, prices.cost(operators), operators))
+        arrivals.append((done, cost, operators))
+
+    def rest(self, done: int) -> int:
+        """Bytes that all plans move after an ideal at least: everything left as one group."""
+        known = self.rests.get(done)
+        if known is None:
+            left = self.atoms.operators(self.atoms.everything & ~done & ~self.barred)
+            known = self.rests[done] = moved_once(self.costs.problem, left)
+        return known
 
     def closed(self, done: int, pending: int) -> int:
         """Excluded operators run as soon as they can."""

@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 from fusewise.accel.problem import Problem
+from fusewise.accel.schemes.brr import BRR
+from fusewise.accel.schemes.lbdf import LBDF
+from fusewise.accel.schemes.scheme import bytes_for, traffic, weights_of
 
-__all__ = ["TrafficGrowth"]
+__all__ = ["TrafficGrowth", "moved_once"]
+
+
+def moved_once(problem: Problem, operators: int) -> int:
+    """Bytes that operators move at least, however they are split into groups: as one group, its weights once."""
+    network, scheme = problem.network, problem.scheme
+    assert isinstance(scheme, LBDF | BRR)
+    read, written = traffic(
+        network, operators, problem.excluded, network_io=scheme.network_io, excluded_traffic=scheme.excluded_traffic
+    )
+    return bytes_for(read + written + weights_of(network, operators), scheme.bits)
 
 
 class TrafficGrowth:
