@@ -49,6 +49,11 @@ class LineGrowth:
         """What operators that are split into groups in any way move at least: as much as together."""
         return self._traffic.moved
 
+    @property
+    def excess(self) -> int:
+        """Elements that this group, and any grown from it, moves more than once, as far as known: none."""
+        return 0
+
     def push(self, node: int) -> None:
         """Add an operator."""
         operator = self._network.operators[node]

@@ -8,6 +8,7 @@ one after the other. The traffic has weights once for each tile, with at least a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from fusewise.accel.bits import bits_of, lowest, mask_of
@@ -193,20 +194,24 @@ class PassGrowth:
         return low
 
     def _slopes(self, phase: int) -> list[Slope]:
-        """How what is held grows with the rows of a tile: convolutions' results, and what must be whole of others."""
-        state, tensors, operators, found = self._state, self._network.tensors, self._network.operators, list[Slope]()
+        """How what is held grows with the rows of a tile."""
+        return [self._slope(*region) for region in self._held_in(phase)]
+
+    def _held_in(self, phase: int) -> Iterator[tuple[int, Extent, int, int, int]]:
+        """What is held in a phase, convolutions' results and what must be whole of others: elements of a row, the map, its rows in
+        one-row tiles, an operator that makes or reads it, and by how many rows windows go on for each row of its result."""
+        state, tensors, operators = self._state, self._network.tensors, self._network.operators
         must = state.must[phase]
         for v in bits_of(self.group & self._convolutions):
             region = self._regions[v]
             full = self._depth[v] % 2 == phase or state.whole >> v & 1 or must >> operators[v].writes[0] & 1
-            found.append(self._slope(region.full if full else region.partial, region.result, self._high[v], v, 1))
+            yield region.full if full else region.partial, region.result, self._high[v], v, 1
         for t in bits_of(must):
             u = tensors[t].producer
             if u >= 0 and self.group >> u & 1 and (self._convolutions >> u & 1 or self._may_share(u)):
                 continue
             rows, u, across = max(self._seen_by(t))
-            found.append(self._slope(tensors[t].channels * tensors[t].width, self._extents[u, t], rows, u, across))
-        return found
+            yield tensors[t].channels * tensors[t].width, self._extents[u, t], rows, u, across
 
     def _slope(self, row: int, extent: Extent, rows: int, node: int, across: int) -> Slope:
         """A region of which so many `rows` pass in one-row tiles, as an operator's result does or reads it."""
@@ -226,6 +231,21 @@ class PassGrowth:
     def least(self) -> int:
         """What operators that are split into groups in any way move at least, as if together, with weights once."""
         return self._traffic.moved
+
+    @property
+    def excess(self) -> int:
+        """Elements that this group, and any grown from it, moves more than once: its weights too, where neither they nor all rows
+        stay in the buffer."""
+        room, weights, found = self._capacity * 8 // self._scheme.bits, self._state.weights, []
+        for phase, one in enumerate(self._one_row()):
+            if one + self._state.largest < room:
+                again = one + weights > room and self._all_rows(phase) + self._state.largest > room
+                found.append(self._again(phase) + again * weights)
+        return min(found, default=0)
+
+    def _all_rows(self, phase: int) -> int:
+        """Elements held when all rows pass in one tile, at least."""
+        return sum(row * extent.every for row, extent, *_ in self._held_in(phase))
 
     def push(self, node: int) -> None:
         """Add an operator."""

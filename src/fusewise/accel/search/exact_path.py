@@ -44,7 +44,7 @@ class Growth(Protocol):
     """A group that grows by consumers. `need` is a lower bound, in elements, of the buffer that this group and every group
     grown from it takes; `traffic` is what it moves through DRAM, exactly or (`exact_traffic` is false) at least. `spanning`:
     `need` is also a bound for groups that have more producers. `least` is what these operators move at least however they are
-    split into groups."""
+    split into groups, `excess` what this group and every group grown from it moves more than once, at least."""
 
     exact_traffic: bool
     spanning: bool
@@ -58,6 +58,9 @@ class Growth(Protocol):
 
     @property
     def least(self) -> int: ...
+
+    @property
+    def excess(self) -> int: ...
 
     def push(self, node: int) -> None: ...
 
@@ -243,6 +246,9 @@ class _Search:
         needs and go on, then ban it and go on."""
         atoms, push, pop = self.atoms, self.push, self.pop
         after, ancestors, barred = atoms.after, atoms.ancestors, self.barred
+        spare = self.at_most
+        if spare < math.inf:
+            spare -= self.path.settled[done][0] + self.rest(done)
         if not push(1 << root, single=True):
             return
         group = 1 << root
@@ -262,6 +268,9 @@ class _Search:
             frame[2] = banned | low
             more = (ancestors[reader] | low) & ~done & ~group
             if more & (banned | barred) or not push(more):
+                continue
+            if spare < math.inf and bytes_for(self.growth.excess, self.bits) > spare:
+                pop(more)
                 continue
             group |= more
             beyond = frame[1]

@@ -94,6 +94,11 @@ class TileGrowth:
         """What operators that are split into groups in any way move at least, as if together, with weights once."""
         return self._traffic.moved
 
+    @property
+    def excess(self) -> int:
+        """Elements that this group, and any grown from it, moves more than once, as far as known: none."""
+        return 0
+
     def push(self, node: int) -> None:
         """Add an operator."""
         network, group = self._network, self.group
