@@ -157,7 +157,7 @@ def _proven(costs: Costs, limit: Limit, shown: _Shown) -> tuple[Path | None, flo
         return _proof(costs, limit)
     limit.steps = _BLIND_STEPS
     path, least = _proof(costs, limit)
-    if path is not None or limit.taken <= _BLIND_STEPS:
+    if path is not None or limit.taken <= _BLIND_STEPS or limit.hopeless:
         return path, least
     shown.offer(local_search(costs, Budget(_SAMPLED_PLANS), np.random.default_rng(0), progress=shown.progress))
     limit.steps = steps

@@ -79,24 +79,43 @@ def growth_of(problem: Problem) -> Growth:
     raise TypeError(f"the exact search knows no bound for scheme {problem.scheme.name!r}")
 
 
+_PATIENCE, _FAR = 15_000, 0.05
+"""Steps after which so much of a path must be behind: those that were proven in the end had a tenth behind after 5,000."""
+
+
 class LimitReached(Exception):
     """The search took as many steps as it may."""
 
 
 @dataclass
 class Limit:
-    """Counts steps; `LimitReached` after `steps` of them, or when `stop` says so (asked every 256 steps, and with `ask`)."""
+    """Counts steps; `LimitReached` after `steps` of them, or when `stop` says so (asked every 256 steps, and with `ask`).
+
+    Or when there is no hope: `far`, the share of a path that is behind, is still next to nothing long after the path was begun
+    (`since`, in steps).
+    """
 
     steps: int | None = None
     stop: Callable[[], bool] = lambda: False
     taken: int = 0
+    far: float = 1.0
+    since: int = 0
+
+    def begin(self) -> None:
+        """A path begins."""
+        self.far, self.since = 0.0, self.taken
 
     def step(self, *, ask: bool = False) -> None:
         self.taken += 1
         if self.steps is not None and self.taken > self.steps:
             raise LimitReached
-        if (ask or not self.taken & 255) and self.stop():
+        if (ask or not self.taken & 255) and (self.hopeless or self.stop()):
             raise LimitReached
+
+    @property
+    def hopeless(self) -> bool:
+        """Is next to nothing behind after many steps?"""
+        return self.far < _FAR and self.taken - self.since > _PATIENCE
 
 
 @dataclass
@@ -171,9 +190,12 @@ class _Search:
         path = self.path
         start = self.closed(path.start, self.atoms.ready(path.start))
         path.settled[start] = (0, 0, 0)
+        self.limit.begin()
         if start != path.goal:
             self.leave(start)
-        for size in range(start.bit_count(), path.goal.bit_count() + 1):
+        first, last = start.bit_count(), path.goal.bit_count()
+        for size in range(first, last + 1):
+            self.limit.far = (size - first) / max(1, last - first)
             for ideal in self.levels.pop(size, ()):
                 if self.settle(ideal) and ideal != path.goal:
                     self.leave(ideal)
