@@ -24,7 +24,7 @@ from fusewise.accel.schemes.scheme import Scheme, bytes_for
 from fusewise.accel.search.exact import compulsory_bound, exact_search
 from fusewise.accel.search.exact_atoms import atoms_of, wake_of
 from fusewise.accel.search.exact_orders import cut_order, drawn_order
-from fusewise.accel.search.exact_path import Limit, Path, growth_of, shortest_path
+from fusewise.accel.search.exact_path import Limit, LimitReached, Path, growth_of, shortest_path
 from fusewise.accel.search.result import Budget
 from fusewise.errors import NoFeasiblePlan
 from fusewise.ir.dtypes import FLOAT32
@@ -227,6 +227,49 @@ def test_operators_in_the_wake_of_others_change_nothing_but_the_work(name: str, 
         paths.append(path)
     assert paths[0].settled[paths[0].goal][0] == paths[1].settled[paths[1].goal][0]
     assert paths[0].transitions < paths[1].transitions
+
+
+@pytest.mark.parametrize("name, scheme", WAKES, ids=[f"{name}-{scheme.name}" for name, scheme in WAKES])
+def test_a_plan_known_before_saves_groups_and_changes_nothing(name: str, scheme: LBDF | BRR) -> None:
+    problem = Problem(pinned(name), scheme, 256 << 10)
+    atoms, paths = atoms_of(problem, wake_of(Costs(problem))), [Path(atoms_of(problem, wake_of(Costs(problem))))]
+    shortest_path(Costs(problem), Limit(), paths[0])
+    least = paths[0].settled[paths[0].goal][0]
+    for at_most in (least, 1.1 * least):
+        path = Path(atoms)
+        shortest_path(Costs(problem), Limit(), path, at_most)
+        assert path.settled[path.goal][0] == least
+        paths.append(path)
+    assert len(paths[1].settled) <= len(paths[2].settled) <= len(paths[0].settled)
+    assert paths[1].transitions < paths[0].transitions
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(["resnet18", "inception_v3", "squeezenet1_1", "efficientnet_b0"]), st.integers(0, 1 << 30))
+def test_an_operator_costs_as_much_behind_the_group_that_it_runs_in_the_wake_of(name: str, seed: int) -> None:
+    """Row tiles: moved from the group of its reader to that of what it reads."""
+    costs, rng = Costs(Problem(pinned(name), BRR(), 256 << 10)), random.Random(seed)
+    group = random_group(pinned(name), rng, 12)
+    for v, before in wake_of(costs).items():
+        if group >> before & 1 and not group >> v & 1:
+            assert costs.dram_bytes(group | 1 << v) <= costs.dram_bytes(group)
+        if group >> v & 1 and not group >> before & 1 and group != 1 << v:
+            assert costs.dram_bytes(group ^ 1 << v) <= costs.dram_bytes(group)
+
+
+def test_a_path_that_does_not_get_on_is_given_up() -> None:
+    limit = Limit()
+    limit.begin()
+    for _ in range(15_000):
+        limit.step()
+    limit.far = 0.1
+    for _ in range(1000):
+        limit.step()
+    limit.begin()
+    for _ in range(15_000):
+        limit.step()
+    with pytest.raises(LimitReached):
+        limit.step(ask=True)
 
 
 def test_bounds_of_groups_bound_the_plan_when_the_proof_is_given_up() -> None:

@@ -47,8 +47,8 @@ _LONG_PROOF_SHARE = 0.75
 _CHOICE_SECONDS = 30.0
 """For the choice of groups when the budget has no seconds."""
 
-_ORDERS, _SAMPLED_PLANS = 4, 5000
-"""Orders that are cut to begin with, and plans of a local search where none are composed."""
+_ORDERS, _SAMPLED_PLANS, _SAMPLES = 4, 5000, 6
+"""Orders that are cut to begin with; plans of a local search where none are composed, and how many searches there are at most."""
 
 _LEAST = "what every plan must move at least"
 """How the bound is known that needs no search."""
@@ -128,9 +128,29 @@ def _composed(
     except ImportError:
         how += "; a better one takes HiGHS (install fusewise[search])"
     if not moved and not best.interrupted:
-        sampled = local_search(costs, Budget(_SAMPLED_PLANS), rng, progress=progress, starts=starts and [best.groups])
-        best = replace(_cheapest(sampled, costs, [best.groups]), interrupted=sampled.interrupted)
+        best = _sampled(costs, best, bool(starts), limits, clock, progress)
     return best, moved, how
+
+
+def _sampled(
+    costs: Costs, best: Result, begin: bool, limits: Budget, clock: _Clock, progress: Progress | None
+) -> Result:
+    """A plan no worse, by local search: from random plans first unless it is to `begin` with the best; then on from the best one,
+    as long as that helps."""
+    rng = np.random.default_rng(0)
+    for turn in range(_SAMPLES):
+        if clock.past(limits, _COLUMNS_SHARE)():
+            break
+        budget = Budget(_SAMPLED_PLANS, None if limits.seconds is None else clock.left(limits, _COLUMNS_SHARE, 0.0)())
+        starts = [best.groups] if turn or begin else []
+        found = local_search(costs, budget, rng, progress=progress, starts=starts)
+        helped, best = (
+            found.cost < best.cost,
+            replace(_cheapest(found, costs, [best.groups]), interrupted=found.interrupted),
+        )
+        if best.interrupted or (turn and not helped):
+            break
+    return best
 
 
 def _cheapest(best: Result, costs: Costs, plans: Sequence[tuple[int, ...]]) -> Result:

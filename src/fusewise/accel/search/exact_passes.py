@@ -1,9 +1,15 @@
 """How the need and the traffic of a group grow, operator by operator: row tiles as running them takes (BRR, executed).
 
-Both are bounds from below, and the need only grows. Regions are counted for convolutions alone, with the rows that one row of
-every result takes (see `exact_steps` for those at the edges of a map): all channels in the phases in which one is full; half a
-block of them in the others, and then what it reads from DRAM must be whole; all again where two convolutions read the result,
-one after the other. The traffic has weights once for each tile, with at least as many tiles as the regions leave room for.
+Both are bounds from below, and the need only grows. Regions are counted for convolutions, with the rows that one row of every
+result takes (see `exact_steps` for those at the edges of a map): all channels in the phases in which one is full, half a block of
+them in the others. Besides (`schemes.tiles` has the rules):
+
+- All that flows into a partial convolution is whole, come from where it may.
+- What two operators with regions read is whole if a convolution made it, and is loaded twice if it comes from DRAM and flows, where
+  the one needs the other's result by way of a convolution: for that, or something before it, is whole, and so they read in
+  different passes.
+
+The traffic has weights once for each tile, with at least as many tiles as the regions leave room for.
 """
 
 from __future__ import annotations
@@ -12,12 +18,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from fusewise.accel.bits import bits_of, lowest, mask_of
-from fusewise.accel.network import Network, Tensor
 from fusewise.accel.problem import Problem
 from fusewise.accel.schemes.brr import BRR
 from fusewise.accel.schemes.scheme import UNBOUNDED, bytes_for
 from fusewise.accel.schemes.tiles import aligned, mixes
-from fusewise.accel.search.exact_steps import Steps, answers_to_all, moves_by, rows_within, steps_of
+from fusewise.accel.search.exact_regions import Extent, Slope, extents_of, held_by_higher, loads_of, regions_of
+from fusewise.accel.search.exact_steps import answers_to_all, rows_within, steps_of
 from fusewise.accel.search.exact_tiles import refuses
 from fusewise.accel.search.exact_traffic import TrafficGrowth
 
@@ -25,27 +31,6 @@ __all__ = ["PassGrowth"]
 
 Pair = tuple[int, int]
 """Elements when convolutions at even depth are full, and when those at odd depth are."""
-
-
-class Extent(NamedTuple):
-    """A map's height; the rows of it that some one-row tile sees at least, of a window larger than that (`most`), and those that
-    are needed at all (`every`)."""
-
-    height: int
-    most: int
-    every: int
-
-    def seen(self, rows: int) -> int:
-        """Rows within the map that some tile sees when its window has `rows`."""
-        return min(rows, self.most)
-
-
-class Region(NamedTuple):
-    """What a convolution holds: elements of one row of its result with all channels (`full`) and in a half block (`partial`)."""
-
-    full: int
-    partial: int
-    result: Extent
 
 
 class State(NamedTuple):
@@ -66,18 +51,6 @@ class State(NamedTuple):
     last: int = -1
     span: int = 1 << 60
     at_once: bool = False
-
-
-class Slope(NamedTuple):
-    """A region as tiles get higher: elements of a row of it; its `rows` in one-row tiles, of which some tile sees `most` if there
-    are more; the map's `height`; and that for each `step` rows of the input a tile goes on by `across` rows."""
-
-    row: int
-    rows: int
-    most: int
-    height: int
-    step: int
-    across: int
 
 
 class Source(NamedTuple):
@@ -186,7 +159,7 @@ class PassGrowth:
         guess, slopes = 2 + int((room - held) / (1 + self._state.wide * coarsest)), self._slopes(phase)
         while low < high:
             rows = min(max(guess, low + 1), high)
-            if _higher(slopes, (rows - 1) * coarsest, coarsest) <= room:
+            if held_by_higher(slopes, (rows - 1) * coarsest, coarsest) <= room:
                 low = rows
             else:
                 high, step = rows - 1, 0
@@ -439,56 +412,3 @@ class PassGrowth:
         whole = self._state.must[phase] | self._state.may
         flows = ((t, at) for t, at in self._sources.items() if at.direct and at.times > 1 and not whole >> t & 1)
         return sum(self._loads[t] * (at.times - 1) for t, at in flows)
-
-
-def _higher(slopes: list[Slope], more: int, coarsest: int) -> int:
-    """Elements held by tiles that go on for `more` rows of the input, if the coarsest result's step is so much."""
-    total = 0
-    for row, rows, most, height, step, across in slopes:
-        beyond = more // step * across
-        # as `Extent.seen`, for the windows of all rows of a tile
-        seen = min(rows + beyond, height - 2 * (beyond + coarsest // step * across) + 2)
-        total += row * max(seen, beyond + 1, min(rows, most))
-    return total
-
-
-def regions_of(network: Network, scheme: BRR, steps: Steps) -> tuple[Region, ...]:
-    """What each convolution holds; nothing for other operators."""
-    found = []
-    for v, operator in enumerate(network.operators):
-        if operator.form.kind != "conv":
-            found.append(Region(0, 0, Extent(1, 1, 1)))
-            continue
-        out = network.tensors[operator.writes[0]]
-        block = -(-min(out.channels, scheme.partial_channels) // 2)
-        found.append(Region(out.channels * out.width, block * out.width, extent(out, steps.moves[v])))
-    return tuple(found)
-
-
-def extents_of(network: Network, steps: Steps) -> dict[tuple[int, int], Extent]:
-    """What each operator sees of each tensor that it reads, and what is seen of each that it writes."""
-    found = {}
-    for v, operator in enumerate(network.operators):
-        for read in operator.reads:
-            found[v, read.tensor] = extent(
-                network.tensors[read.tensor], moves_by(network, v, read.tensor, steps.moves[v])
-            )
-        for t in operator.writes:
-            found[v, t] = extent(network.tensors[t], steps.moves[v])
-    return found
-
-
-def loads_of(problem: Problem, scheme: BRR) -> tuple[int, ...]:
-    """Elements that count each time a tensor is loaded."""
-    found = []
-    for tensor in problem.network.tensors:
-        counts = scheme.network_io if tensor.producer < 0 else True
-        if tensor.producer >= 0 and not scheme.excluded_traffic and problem.excluded >> tensor.producer & 1:
-            counts = False
-        found.append(tensor.elements if counts else 0)
-    return tuple(found)
-
-
-def extent(tensor: Tensor, moves: int) -> Extent:
-    """Of a map on which one-row tiles move on by so many rows at most."""
-    return Extent(tensor.height, max(1, tensor.height - 2 * moves + 2), max(1, tensor.height - moves + 1))
