@@ -25,6 +25,10 @@ LEFT_CYCLES, RIGHT_CYCLES, RESULT_CYCLES = 28, 6, 56
 """Cycles that a vector of each quarter takes: of the left operand, of the right one (while a tile is reduced), of the result.
 Measured on a machine of one multiply-add in a cycle, in caches."""
 
+WIDE_SHARE = 0.7
+"""What share of them they take on a machine of two, which moves and adds twice as much in a cycle: with it models on a Zen 5 take the
+products that make them faster, and leave those that make them slower."""
+
 WORTH = 2.0
 """How many times the cycles of all sums those of the multiplications saved must be: inside a model, operands are further away."""
 
@@ -145,4 +149,5 @@ def _sums(h: Halves, target: Target, tile: Tile, params: Params) -> float:
     blocks = -(-h.height // (tile.rows * int(params["tiles"])))
     left = h.height * h.depth * LEFT_CYCLES * max(1.0, target.workers / blocks)
     right = h.depth * h.columns * blocks * RIGHT_CYCLES
-    return (left + right + h.height * h.columns * RESULT_CYCLES) / tile.lanes
+    share = WIDE_SHARE if target.multiplies(tile.lanes * 32) > 1 else 1.0
+    return (left + right + h.height * h.columns * RESULT_CYCLES) / tile.lanes * share
