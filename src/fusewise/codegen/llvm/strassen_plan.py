@@ -26,8 +26,8 @@ LEFT_CYCLES, RIGHT_CYCLES, RESULT_CYCLES = 28, 6, 56
 Measured on a machine of one multiply-add in a cycle, in caches."""
 
 WIDE_SHARE = 0.7
-"""What share of them they take on a machine of two, which moves and adds twice as much in a cycle: with it models on a Zen 5 take the
-products that make them faster, and leave those that make them slower."""
+"""What share of them they take on a machine of two, which moves and adds twice as much in a cycle: with it models on a Zen 5 take
+the products that make them faster, and leave those that make them slower."""
 
 WORTH = 2.0
 """How many times the cycles of all sums those of the multiplications saved must be: inside a model, operands are further away."""
