@@ -150,6 +150,14 @@ def test_large_products_are_halved_and_small_ones_are_not() -> None:
     )
 
 
+def test_two_multiplications_a_cycle_leave_less_to_save() -> None:
+    two = next(target for target in TARGETS if target.name == "avx512")
+    assert two.multiplies(two.vector_bits) == 2
+    assert STRASSEN.accepts(matmul(128, 768, 3072), two) is None
+    assert STRASSEN.accepts(matmul(128, 768, 768), ONE_A_CYCLE) is None
+    assert str(STRASSEN.accepts(matmul(128, 768, 768), two)) == "no tile saves more than it costs"
+
+
 def test_what_is_not_a_plain_product_of_floats_is_refused() -> None:
     task = matmul(128, 768, 3072)
     refused = [replace(task, exact=True), matmul(128, 768, 3072, constant=False)]
