@@ -15,7 +15,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from fusewise.accel.bits import bits_of
 from fusewise.accel.feasible import require_feasible
 from fusewise.accel.problem import Costs
 from fusewise.accel.schemes.scheme import bytes_for
@@ -23,7 +22,8 @@ from fusewise.accel.search.exact_atoms import atoms_of, wake_of
 from fusewise.accel.search.exact_columns import composed
 from fusewise.accel.search.exact_layers import layered
 from fusewise.accel.search.exact_orders import cut_order, drawn_order
-from fusewise.accel.search.exact_path import Limit, LimitReached, Path, growth_of, shortest_path
+from fusewise.accel.search.exact_path import Limit, LimitReached, Path, shortest_path
+from fusewise.accel.search.exact_traffic import moved_once
 from fusewise.accel.search.exact_windows import improved
 from fusewise.accel.search.local import local_search
 from fusewise.accel.search.result import Budget, Result
@@ -212,10 +212,9 @@ def _proof(costs: Costs, limit: Limit, at_most: float = math.inf) -> tuple[Path 
 def compulsory_bound(costs: Costs, moved: int = 0) -> float:
     """What any plan costs at least: everything as one group that fits, weights once and only unavoidable tensors; or `moved`
     elements, when every plan is known to move as many."""
-    problem, growth, floor = costs.problem, growth_of(costs.problem), costs.empty()
-    for node in bits_of(problem.fuseable):
-        growth.push(node)
-    floor.dram_known[problem.fuseable] = bytes_for(max(growth.least, moved), problem.scheme.bits)
+    problem, floor = costs.problem, costs.empty()
+    least = max(moved_once(problem, problem.fuseable), bytes_for(moved, problem.scheme.bits))
+    floor.dram_known[problem.fuseable] = least
     return floor.cost(problem.fuseable)
 
 
