@@ -28,25 +28,24 @@ infinity or NaN spreads to all outputs of its tile, and inputs above a millionth
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
 from fusewise.codegen.llvm.conv_shape import convolution_of
-from fusewise.codegen.llvm.emit import Function, Int, Value
-from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of
-from fusewise.codegen.llvm.gemm_finish import Finish, finisher, is_heavy
-from fusewise.codegen.llvm.gemm_product import unravel
+from fusewise.codegen.llvm.emit import Int, Value
+from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of
+from fusewise.codegen.llvm.gemm_finish import finisher, is_heavy
 from fusewise.codegen.llvm.gemm_share import deal
 from fusewise.codegen.llvm.gemm_tile import Level, Panel, accumulate
 from fusewise.codegen.llvm.winograd_choice import choices, direct_cycles, parameters
 from fusewise.codegen.llvm.winograd_few import emit_few_products, keep_products
 from fusewise.codegen.llvm.winograd_input import BLOCK, Transform, emit_input_tile
-from fusewise.codegen.llvm.winograd_plan import Plan, Planes, plan_of, planes_of, tile_counts
+from fusewise.codegen.llvm.winograd_output import Strip, emit_outputs
+from fusewise.codegen.llvm.winograd_plan import Planes, plan_of, planes_of
 from fusewise.codegen.llvm.winograd_stage import emit_staged_tile
-from fusewise.codegen.llvm.winograd_transform import Arithmetic, emit_filter, emit_sides
+from fusewise.codegen.llvm.winograd_transform import emit_filter
 from fusewise.codegen.packing import packed, panels, panels_of
 from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
@@ -188,7 +187,7 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
     zeros = module.zeros(f"{symbol}_zeros", longest * 4)
     if planes.is_staged:
         f.clear(stage, plan.stage * 4)
-    strip = _Strip(
+    strip = Strip(
         f,
         target,
         plan,
@@ -207,29 +206,7 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
     return module.text()
 
 
-@dataclass(frozen=True)
-class _Strip:
-    """The code of one strip being written."""
-
-    f: Function
-    target: Target
-    plan: Plan
-    pointers: Mapping[str, Value]
-    inputs: Value
-    filters: Value
-    products: Value
-    stage: Value
-    zeros: Value
-    between: Value
-    finish: Finish
-    heavy: bool
-
-    @property
-    def arithmetic(self) -> Arithmetic:
-        return Arithmetic(self.f, self.target)
-
-
-def _emit_strip(s: _Strip, strip: Int, low: Int, high: Int) -> None:
+def _emit_strip(s: Strip, strip: Int, low: Int, high: Int) -> None:
     """Panels low..high of one strip."""
     f, plan = s.f, s.plan
     rows, tiles = plan.tile.rows, plan.tiles
@@ -259,14 +236,14 @@ def _emit_strip(s: _Strip, strip: Int, low: Int, high: Int) -> None:
 
     def group(panel: Value, _: Sequence[Value]) -> None:
         beyond: Int = f.minimum(f.add(panel, plan.together), high) if plan.together > 1 else f.add(panel, 1)
-        _reduce(s, count, panel, beyond)
-        _outputs(s, first, count, panel, beyond)
+        _reduce(s, first, count, panel, beyond)
+        emit_outputs(s, first, count, panel, beyond)
 
     f.loop(low, high, plan.together, group, rolled=True)
 
 
-def _reduce(s: _Strip, count: Int, low: Int, high: Int) -> None:
-    """The products of the strip's tiles and some panels, all positions."""
+def _reduce(s: Strip, first: Int, count: Int, low: Int, high: Int) -> None:
+    """The products of the strip's tiles, `count` from `first` on, and some panels, all positions."""
     f, plan = s.f, s.plan
     depth, inputs = plan.depth, plan.planes.channels
 
@@ -280,11 +257,11 @@ def _reduce(s: _Strip, count: Int, low: Int, high: Int) -> None:
         beside, across = f.sub(high, low), plan.form.columns.span
         rows, columns = plan.kept(phase)
 
-        def some(first: Int, number: int) -> None:
+        def some(begin: Int, number: int) -> None:
             def one(e: Value, _: Sequence[Value]) -> None:
-                _products(s, e, count, low, beside, start, extent, phase)
+                _products(s, e, _run(s, e, first, count), low, beside, start, extent, phase)
 
-            f.loop(first, f.add(first, number), 1, one, rolled=True)
+            f.loop(begin, f.add(begin, number), 1, one, rolled=True)
 
         if rows * columns == plan.form.positions:
             some(0, plan.form.positions)
@@ -305,7 +282,7 @@ def _reduce(s: _Strip, count: Int, low: Int, high: Int) -> None:
         blocks(phase, inputs // parts * phase, inputs // parts * (phase + 1))
 
 
-def _taps(s: _Strip, panel: Int, channel: Int, phase: int) -> Value:
+def _taps(s: Strip, panel: Int, channel: Int, phase: int) -> Value:
     """Where a panel's taps of an input channel of a phase lie; those of later channels and panels follow."""
     f, planes, width = s.f, s.plan.planes, s.plan.tile.width
     each, first = math.prod(planes.taps_of(phase)), planes.channels // planes.phases * phase if planes.is_phased else 0
@@ -314,13 +291,13 @@ def _taps(s: _Strip, panel: Int, channel: Int, phase: int) -> Value:
     return f.at(s.pointers[planes.shape.weight.operand.name], f.mul(f.add(f.mul(panel, planes.taps), here), width))
 
 
-def _fetch(s: _Strip, first: Value, lines: int) -> None:
+def _fetch(s: Strip, first: Value, lines: int) -> None:
     """Fetch so many cache lines."""
     for line in range(lines):
         s.f.prefetch(s.f.at(first, line * LINE_BYTES // 4))
 
 
-def _filters(s: _Strip, panel: Int, beside: Int, start: Int, extent: int, phase: int) -> None:
+def _filters(s: Strip, panel: Int, beside: Int, start: Int, extent: int, phase: int) -> None:
     """Transform `extent` input channels of a phase of a panel's filters, from channel `start` on."""
     f, plan, tile = s.f, s.plan, s.plan.tile
     source, taps_each = _taps(s, panel, start, phase), plan.planes.taps_of(phase)
@@ -351,10 +328,32 @@ def _filters(s: _Strip, panel: Int, beside: Int, start: Int, extent: int, phase:
     f.loop(0, extent, 1, channel, rolled=True)
 
 
+def _run(s: Strip, position: Value, first: Int, count: Int) -> tuple[Int, Int]:
+    """First and last of the strip's tiles that have a value at a position."""
+    f, grid, (rows, columns) = s.f, s.plan.grid, s.plan.form
+    if len(grid.regions) <= 1:
+        return 0, count
+    low, high = f.i64(0), f.i64(grid.tiles)
+    row, column = (
+        f.compare("icmp eq", place, scheme.span - 2)
+        for place, scheme in zip(
+            (f.udiv(position, columns.span), f.urem(position, columns.span)), (rows, columns), strict=True
+        )
+    )
+    for condition, which in (
+        (row, (True, False)),
+        (column, (False, True)),
+        (f.binary("and", row, column), (True, True)),
+    ):
+        having = grid.with_values(*which)
+        low, high = (f.select(condition, f.i64(a), b) for a, b in ((having.start, low), (having.stop, high)))
+    return f.maximum(f.sub(low, first), 0), f.minimum(f.sub(high, first), count)
+
+
 def _products(
-    s: _Strip, position: Value, count: Int, low: Int, beside: Int, start: Int, extent: int, phase: int
+    s: Strip, position: Value, run: tuple[Int, Int], low: Int, beside: Int, start: Int, extent: int, phase: int
 ) -> None:
-    """One position's product of the strip's tiles and the columns of some panels, over a block of input channels.
+    """One position's product of a run of the strip's tiles and the columns of some panels, over a block of input channels.
 
     Meanwhile the filters of the next block are fetched, a share of them at each position: the memory would rest else.
     """
@@ -388,81 +387,9 @@ def _products(
             ]
             keep_products(f, plan, places, sums, start)
 
-        f.loop(0, count, tile.rows, one, rolled=True)
+        f.loop(*run, tile.rows, one, rolled=True)
 
     f.loop(0, beside, 1, panel, rolled=True)
-
-
-def _outputs(s: _Strip, first: Int, count: Int, low: Int, high: Int) -> None:
-    """Transform the products of some panels back, add the bias and run the stores."""
-    f, plan, tile, (rows, columns) = s.f, s.plan, s.plan.tile, s.plan.form
-    vectors = f.mul(f.sub(high, low), tile.vectors)
-    kept = f.alloca(tile.kind, columns.tile) if s.heavy else None
-    tilings = plan.planes.tilings(plan.form)
-    down, along = (tiling.axis.dilation for tiling in tilings)
-
-    def one(t: Value, _: Sequence[Value]) -> None:
-        n, slice_at, *at = unravel(f, f.add(first, t), tile_counts(plan.planes, plan.form))
-        top, left = (tiling.first(f, k) for k, tiling in zip(at, tilings, strict=True))
-        start = f.at(s.products, f.mul(t, plan.group_width))
-
-        def channels(v: Value, _: Sequence[Value]) -> None:
-            column = f.add(f.mul(low, tile.width), f.mul(v, tile.lanes))
-            column = f.minimum(column, plan.planes.shape.outputs - tile.lanes)
-            here = f.at(start, f.mul(v, tile.lanes))
-            bias = plan.planes.shape.bias
-            given = None
-            if bias is not None:
-                given = initial(f, s.target, s.pointers, bias, [column], tile.lanes, tile.lanes, tile.element)[0]
-
-            def read(i: int, j: Int) -> Value:
-                return f.load(tile.kind, f.at(here, f.mul(f.add(j, i * columns.span), plan.product_pitch)))
-
-            def write(i: Int, values: Sequence[Value]) -> None:
-                row = f.add(top, f.mul(i, down))
-                found = values if given is None else [f.fadd(value, given) for value in values]
-                if kept is None:
-                    for j, value in enumerate(found):
-                        _pixel(s, (n, slice_at, row, f.add(left, j * along)), column, j, value)
-                    return
-                for j, value in enumerate(found):
-                    f.store(value, f.at(kept, j, tile.kind))
-
-                def later(j: Value, _: Sequence[Value]) -> None:
-                    value = f.load(tile.kind, f.at(kept, j, tile.kind))
-                    _pixel(s, (n, slice_at, row, f.add(left, f.mul(j, along))), column, columns.tile - 1, value)
-
-                f.loop(0, columns.tile, 1, later, rolled=True)
-
-            extents = (rows.span, columns.span, rows.tile)
-            emit_sides(s.arithmetic, (rows.outputs, columns.outputs), tile.kind, extents, s.between, read, write)
-
-        f.loop(0, vectors, 1, channels, rolled=True)
-
-    f.loop(0, count, 1, one, rolled=True)
-
-
-def _pixel(s: _Strip, at: tuple[Int, Int, Int, Int], column: Int, place: int, value: Value) -> None:
-    """Run the stores of one output pixel if it exists; at an edge, the last ones of a tile may not.
-
-    `at` counts batch, slice, row and column of the plane; `place` is the pixel's column within its tile.
-    """
-    f, planes, form = s.f, s.plan.planes, s.plan.form
-    batch, _, row, line = at
-    tests = [
-        f.compare("icmp slt", where, tiling.axis.out)
-        for where, tiling, k in zip((row, line), planes.tilings(form), (form.rows.tile - 1, place), strict=True)
-        if tiling.lacks(k)
-    ]
-    indices = {"i0": batch, "i1": column, **dict(zip(planes.names, at[-len(planes.names) :], strict=True))}
-
-    def store() -> None:
-        s.finish(indices, "i1", value, value.lanes)
-
-    if not tests:
-        store()
-        return
-    f.when(tests[0] if len(tests) == 1 else f.binary("and", tests[0], tests[1]), store)
 
 
 WINOGRAD = Kernel("winograd-convolution", _accepts, _space, _arguments, _build)

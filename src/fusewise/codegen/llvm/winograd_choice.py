@@ -15,7 +15,7 @@ from fusewise.codegen.foresight import FETCHED_BYTES
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.gemm_tile import Tile, favourite_tiles
 from fusewise.codegen.llvm.pairs import has_bfloat_products
-from fusewise.codegen.llvm.winograd_plan import Planes, tile_counts
+from fusewise.codegen.llvm.winograd_plan import Planes
 from fusewise.codegen.llvm.winograd_transform import Form
 from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.ir.dtypes import BFLOAT16
@@ -70,7 +70,7 @@ def choices(planes: Planes, target: Target) -> list[Choice]:
     found = []
     for form in planes.forms:
         most = (target.registers - BESIDE_SUMS) // form.columns.span
-        tiles = math.prod(tile_counts(planes, form))
+        tiles = planes.grid(form).tiles
         counts = [-(-tiles // -(-tiles // most))] if most and tiles else []
         counts.append(0)
         found += [Choice(form, count, _cycles(planes, form, count, target)) for count in counts]
@@ -104,12 +104,13 @@ def parameters(planes: Planes, target: Target) -> Iterable[Params]:
 
 def _tiles(planes: Planes, form: Form, depth: int, target: Target) -> list[tuple[Tile, int]]:
     """Register tiles for filters in memory, the favourite first, and how many of each make a strip."""
-    tiles, outputs, strips = math.prod(tile_counts(planes, form)), planes.shape.outputs, _strips(planes, form, target)
+    tiles, outputs, strips = planes.grid(form).tiles, planes.shape.outputs, _strips(planes, form, target)
 
     def waiting(tile: Tile) -> float:
-        """Strips and panels are dealt out."""
-        shares = strips * -(-outputs // tile.width)
-        return -(-shares // target.workers) * target.workers / shares
+        """Strips and panels are dealt out, and not all tiles have all values."""
+        shares, rows = strips * -(-outputs // tile.width), tile.rows
+        taken = _covered(planes, form, rows) / (form.positions * -(-tiles // rows) * rows)
+        return taken * -(-shares // target.workers) * target.workers / shares
 
     found = favourite_tiles(target, tiles, outputs, depth, (target.lanes,), waiting=waiting)
     # an even number of vectors fills whole cache lines, so that transformed filters are written line by line
@@ -133,7 +134,7 @@ def _multiplies(target: Target) -> int:
 
 def _cycles(planes: Planes, form: Form, in_registers: int, target: Target) -> float:
     """Products, and per vector of channels the transforms."""
-    tiles = math.prod(tile_counts(planes, form))
+    tiles = planes.grid(form).tiles
     inputs, outputs = planes.channels / target.lanes, -(-planes.shape.outputs // target.lanes)
     transforms = form.positions * tiles * (inputs * INPUT_CYCLES + outputs * OUTPUT_CYCLES)
     pairs = planes.channels * outputs
@@ -143,12 +144,29 @@ def _cycles(planes: Planes, form: Form, in_registers: int, target: Target) -> fl
         strips, row = -(-tiles // in_registers), _row_cycles(planes, form, in_registers, target)
         again = AGAIN_CYCLES[filters > target.l3_bytes] if filters > target.l2_bytes else 0.0
         products = strips * form.rows.span * row * pairs * _multiplied(planes, form) / PRODUCT_SHARE
+        if strips == 1:
+            products *= _covered(planes, form, 1) / (form.positions * tiles)
         return transforms + max(products, fetched) + (strips - 1) * filters / LINE_BYTES * again
-    rows = min((4, 5, 6), key=lambda rows: -(-tiles // rows) * rows)
-    products = -(-tiles // rows) * rows * form.positions * pairs / _multiplies(target) / PRODUCT_SHARE
+    products = min(_covered(planes, form, rows) for rows in (4, 5, 6)) * pairs / _multiplies(target) / PRODUCT_SHARE
     products *= _multiplied(planes, form)
     transforms += _strips(planes, form, target) * pairs * FILTER_CYCLES * form.positions
     return transforms + max(products, fetched)
+
+
+def _covered(planes: Planes, form: Form, rows: int) -> int:
+    """Products of a filter and register tiles of so many rows, some of which are for nothing at the end of a run."""
+    grid, (high, wide) = planes.grid(form), (form.rows.span, form.columns.span)
+    (a, b) = (1 if tiling.short else 0 for tiling in (grid.rows, grid.columns))
+    runs = [
+        (number, len(grid.with_values(*which)))
+        for number, which in (
+            ((high - a) * (wide - b), (False, False)),
+            (a * (wide - b), (True, False)),
+            ((high - a) * b, (False, True)),
+            (a * b, (True, True)),
+        )
+    ]
+    return sum(number * math.ceil(tiles / rows) * rows for number, tiles in runs)
 
 
 def _multiplied(planes: Planes, form: Form) -> float:
@@ -174,4 +192,4 @@ def _strips(planes: Planes, form: Form, target: Target) -> int:
     """As few strips as the caches allow: in each, all filters are transformed."""
     each, products = form.positions * planes.channels * 4, form.positions * 2 * target.lanes * 4
     most = max(LEAST_TILES, min(MOST_TILES, target.l3_bytes // 4 // each, target.l2_bytes // 2 // products))
-    return -(-math.prod(tile_counts(planes, form)) // most)
+    return -(-planes.grid(form).tiles // most)

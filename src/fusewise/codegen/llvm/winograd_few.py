@@ -53,22 +53,38 @@ def emit_few_products(
         for row in range(high):
             first = row * plan.form.columns.span
             here, there = f.at(left, first * plan.input_pitch), f.at(products, f.add(first * plan.product_pitch, skip))
-            sums = _row(a, plan, row, phase, here, f.at(source, skip), extent)
-            places = [
-                f.at(there, position * plan.product_pitch + t * plan.group_width)
-                for position in range(wide)
-                for t in range(tile.rows)
-            ]
+            taken = _taken(plan, row, wide)
+            sums = _row(a, plan, row, phase, here, f.at(source, skip), extent, taken)
+            places = [f.at(there, position * plan.product_pitch + t * plan.group_width) for position, t in taken]
             keep_products(f, plan, places, sums, start)
 
     f.loop(0, tile.vectors, 1, vector, rolled=True)
 
 
-def _row(a: Arithmetic, plan: Plan, row: int, phase: int, inputs: Value, taps: Value, extent: int) -> tuple[Value, ...]:
-    """One vector of the products of a row of positions, those of each position side by side, over `extent` channels of a phase."""
+def _taken(plan: Plan, row: int, wide: int) -> list[tuple[int, int]]:
+    """Positions of a row, of the first `wide`, and for each the tiles that have a value there."""
+    rows, columns = plan.form
+    if len(plan.grid.regions) <= 1:
+        return [(position, t) for position in range(wide) for t in range(plan.tile.rows)]
+    tiles = [plan.grid.with_values(row == rows.span - 2, position == columns.span - 2) for position in range(wide)]
+    return [(position, t) for position, having in enumerate(tiles) for t in having]
+
+
+def _row(
+    a: Arithmetic,
+    plan: Plan,
+    row: int,
+    phase: int,
+    inputs: Value,
+    taps: Value,
+    extent: int,
+    taken: Sequence[tuple[int, int]],
+) -> tuple[Value, ...]:
+    """One vector of the products of a row of positions and the tiles `taken` of each, over `extent` channels of a phase."""
     f, tile, (rows, columns) = a.f, plan.tile, plan.form
-    (high, across), (_, wide) = plan.planes.taps_of(phase), plan.kept(phase)
+    high, across = plan.planes.taps_of(phase)
     size = high * across * tile.width
+    numbers = {which: number for number, which in enumerate(taken)}
 
     def channel(k: Value, sums: Sequence[Value]) -> list[Value]:
         filters, given, result = f.at(taps, f.mul(k, size)), f.at(inputs, k), list(sums)
@@ -79,14 +95,14 @@ def _row(a: Arithmetic, plan: Plan, row: int, phase: int, inputs: Value, taps: V
         for tap in range(row, high * across, rows.span):  # each row fetches its share of the next block
             f.prefetch(f.at(filters, extent * size + tap * tile.width), SECOND_LEVEL)
         for position, value in columns.filter_values(a, [line[row] for line in lines]):
-            for t in range(tile.rows):
-                number = position * tile.rows + t
+            for t in (t for place, t in taken if place == position):
+                number = numbers[position, t]
                 at = f.at(given, position * plan.input_pitch + t * plan.row_pitch)
                 factor = f.splat(f.load("float", at), tile.lanes)
                 result[number] = multiply_add(f, a.target, factor, value, result[number])
         return result
 
-    return f.loop(0, extent, 1, channel, [f.constant(0.0, tile.kind)] * (wide * tile.rows), rolled=True)
+    return f.loop(0, extent, 1, channel, [f.constant(0.0, tile.kind)] * len(taken), rolled=True)
 
 
 def keep_products(f: Function, plan: Plan, places: Sequence[Value], sums: Sequence[Value], start: Int) -> None:

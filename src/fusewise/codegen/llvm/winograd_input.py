@@ -9,17 +9,37 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fusewise.codegen.llvm.emit import Int, Value, vector
-from fusewise.codegen.llvm.gemm_product import unravel
+from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.registers import memory_type, widen
-from fusewise.codegen.llvm.winograd_plan import Plan, tile_counts
-from fusewise.codegen.llvm.winograd_transform import Arithmetic
+from fusewise.codegen.llvm.winograd_plan import Plan
+from fusewise.codegen.llvm.winograd_transform import Arithmetic, Scheme
 from fusewise.ir.dtypes import DType
 
-__all__ = ["BLOCK", "Transform", "emit_input_tile"]
+__all__ = ["BLOCK", "Short", "Transform", "emit_input_tile", "for_scheme", "unless_missing"]
 
 BLOCK = 64
 """Channels that are transformed at once."""
+
+
+Short = tuple[Value | None, Value | None]
+"""Whether the rows of a tile are short, and its columns; None where those of no tile are."""
+
+
+def for_scheme(f: Function, scheme: Scheme, short: Value | None, body: Callable[[Scheme, list[int]], None]) -> None:
+    """Run `body` with the scheme of a tile and the places of its values, those of the long tiles' scheme."""
+    every, shorter = list(range(scheme.span)), scheme.shorter
+    if short is None or shorter is None:
+        body(scheme, every)
+        return
+    f.when(short, lambda: body(shorter, [*every[:-2], every[-1]]), lambda: body(scheme, every))
+
+
+def unless_missing(f: Function, scheme: Scheme, short: Value | None, place: Int, body: Callable[[], None]) -> None:
+    """Run `body` if the tile has a value at this place."""
+    if short is None:
+        body()
+        return
+    f.when(f.binary("and", short, f.compare("icmp eq", place, scheme.span - 2)), lambda: None, body)
 
 
 @dataclass(frozen=True)
@@ -37,11 +57,12 @@ class Transform:
         lines: Callable[[Value], list[Value]],
         target: Value,
         there: Callable[[Int], Int],
+        short: Short = (None, None),
     ) -> None:
         """Transform `count` channels of a tile, at most `BLOCK`.
 
         `lines(j)` is where the channels of column j lie, in each row of the tile. Position e of channel c goes to element
-        e * the plan's `input_pitch` + `there(c)` of `target`.
+        e * the plan's `input_pitch` + `there(c)` of `target`. A short tile has no positions at the last finite point.
         """
         f, form, lanes, pitch = self.a.f, self.plan.form, self.plan.tile.lanes, self.plan.input_pitch
         wide, kind, stored = form.columns.span, vector("float", lanes), memory_type(dtype)
@@ -53,26 +74,33 @@ class Transform:
         def column(j: Value, _: Sequence[Value]) -> None:
             places, begin = lines(j), f.at(self.between, f.mul(j, BLOCK))
 
-            def each(c: Int) -> None:
-                given = [f.load(vector(stored, lanes), f.at(place, c, stored)) for place in places]
-                values = form.rows.inputs(self.a, [widen(f, self.a.target, value, dtype) for value in given])
-                for i, value in enumerate(values):
-                    f.store(value, f.at(f.at(begin, c), i * wide * BLOCK))
+            def along(scheme: Scheme, positions: list[int]) -> None:
+                def each(c: Int) -> None:
+                    given = [f.load(vector(stored, lanes), f.at(at, c, stored)) for at in places[: scheme.span]]
+                    values = scheme.inputs(self.a, [widen(f, self.a.target, value, dtype) for value in given])
+                    for i, value in zip(positions, values, strict=True):
+                        f.store(value, f.at(f.at(begin, c), i * wide * BLOCK))
 
-            channels(each)
+                channels(each)
+
+            for_scheme(f, form.rows, short[0], along)
 
         def row(i: Value, _: Sequence[Value]) -> None:
             here, begin = f.at(self.between, f.mul(i, wide * BLOCK)), f.at(target, f.mul(i, wide * pitch))
 
-            def each(c: Int) -> None:
-                start, end = f.at(here, c), f.at(begin, there(c))
-                values = form.columns.inputs(self.a, [f.load(kind, f.at(start, j * BLOCK)) for j in range(wide)])
-                for j, value in enumerate(values):
-                    f.store(value, f.at(end, j * pitch))
+            def along(scheme: Scheme, positions: list[int]) -> None:
+                def each(c: Int) -> None:
+                    start, end = f.at(here, c), f.at(begin, there(c))
+                    given = [f.load(kind, f.at(start, j * BLOCK)) for j in range(scheme.span)]
+                    for j, value in zip(positions, scheme.inputs(self.a, given), strict=True):
+                        f.store(value, f.at(end, j * pitch))
 
-            channels(each)
+                channels(each)
 
-        f.loop(0, wide, 1, column, rolled=True)
+            unless_missing(f, form.rows, short[0], i, lambda: for_scheme(f, form.columns, short[1], along))
+
+        columns: Int = wide if short[1] is None else f.select(short[1], f.i64(wide - 1), f.i64(wide))
+        f.loop(0, columns, 1, column, rolled=True)
         f.loop(0, form.rows.span, 1, row, rolled=True)
 
 
@@ -84,12 +112,13 @@ def emit_input_tile(
     `source` is the data operand, `zeros` memory with a zero for every channel, which stands for the inputs outside. Channel c
     goes to element `place(c)` of each position of `target`, c counting as in `Planes.channels`.
     """
-    f, planes, form = transform.a.f, transform.plan.planes, transform.plan.form
+    f, planes = transform.a.f, transform.plan.planes
     shape, slices = planes.shape, planes.slices
-    n, depth, *at = unravel(f, tile, tile_counts(planes, form))
+    grid = transform.plan.grid
+    n, depth, *at, short = grid.locate(f, tile)
     top, left = (
         f.sub(f.mul(tiling.first(f, k), tiling.axis.stride), tiling.axis.before)
-        for k, tiling in zip(at, planes.tilings(form), strict=True)
+        for k, tiling in zip(at, (grid.rows, grid.columns), strict=True)
     )
     offset = f.add(shape.data.offset, f.mul(n, shape.data.strides[0]))
 
@@ -99,7 +128,7 @@ def emit_input_tile(
         exists = None if slices.is_inside else f.compare("icmp ult", f.add(at, 0), slices.extent)
         start, first = f.add(offset, f.mul(at, planes.strides[0])), f.mul(number, shape.inputs)
         corner = f.add(top, f.udiv(phase, planes.columns.stride)), f.add(left, f.urem(phase, planes.columns.stride))
-        _emit_plane(transform, source, zeros, (*corner, start), exists, target, lambda c: place(f.add(first, c)))
+        _emit_plane(transform, source, zeros, (*corner, start), exists, target, lambda c: place(f.add(first, c)), short)
 
     def all_taps(phase: Int) -> None:
         f.loop(0, slices.kernel, 1, lambda tap, _: one(phase, tap), rolled=True)
@@ -118,6 +147,7 @@ def _emit_plane(
     exists: Value | None,
     target: Value,
     there: Callable[[Int], Int],
+    short: Short,
 ) -> None:
     """The channels of one slice, if it `exists`; `place` is the tile's first row and column, and where the slice begins."""
     f, planes = transform.a.f, transform.plan.planes
@@ -142,7 +172,7 @@ def _emit_plane(
                 for row, place in zip(rows, places, strict=True)
             ]
 
-        transform.emit(count, dtype, lines, target, lambda c: there(f.add(first, c)))
+        transform.emit(count, dtype, lines, target, lambda c: there(f.add(first, c)), short)
 
     if inputs <= BLOCK:
         block(0, inputs)

@@ -8,7 +8,7 @@ A convolution of stride 2 is one of stride 1 over its phases: every second row a
 its own, with every second tap. Phases of few channels are set side by side to fill a vector (`winograd_stage`), those of many
 follow each other. A phase that lacks the last tap of the others is zero at infinity, and nothing is multiplied there.
 
-A dilated convolution is one without dilation on each lattice of its outputs (`Tiling`).
+A dilated convolution is one without dilation on each lattice of its outputs (`winograd_tiles`).
 """
 
 from __future__ import annotations
@@ -18,57 +18,19 @@ from dataclasses import dataclass, replace
 
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.conv_shape import Convolution, Spatial
-from fusewise.codegen.llvm.emit import Function, Int
 from fusewise.codegen.llvm.gemm_plan import tile_of
 from fusewise.codegen.llvm.gemm_tile import Tile
+from fusewise.codegen.llvm.winograd_tiles import Grid, Tiling
 from fusewise.codegen.llvm.winograd_transform import Form, forms_of
 from fusewise.codegen.target import LINE_BYTES
 
-__all__ = ["Plan", "Planes", "Tiling", "plan_of", "planes_of", "tile_counts"]
+__all__ = ["Plan", "Planes", "plan_of", "planes_of"]
 
 LINE_ELEMENTS = LINE_BYTES // 4
 """float32 elements of a cache line."""
 
 MANY_CHANNELS = 16
 """Input channels from which on the phases of a stride of 2 are transformed each by itself."""
-
-
-@dataclass(frozen=True)
-class Tiling:
-    """Tiles of `size` outputs along an axis.
-
-    Outputs whose distance is a multiple of the dilation make up a lattice, which reads a lattice of the inputs as an axis without
-    dilation does. Tile number k is in lattice k modulo their number; lattices end one output apart, so that some of their last
-    tiles lack outputs.
-    """
-
-    axis: Spatial
-    size: int
-
-    @property
-    def lattices(self) -> int:
-        """Lattices that have outputs."""
-        return max(1, min(self.axis.dilation, self.axis.out))
-
-    @property
-    def each(self) -> int:
-        """Tiles of a lattice."""
-        return -(-self.axis.out // (self.axis.dilation * self.size))
-
-    @property
-    def count(self) -> int:
-        return self.lattices * self.each
-
-    def first(self, f: Function, number: Int) -> Int:
-        """The first output of a tile; the next one is a dilation further."""
-        if self.lattices == 1:
-            return f.mul(number, self.size)
-        step = self.size * self.axis.dilation
-        return f.add(f.urem(number, self.lattices), f.mul(f.udiv(number, self.lattices), step))
-
-    def lacks(self, place: int) -> bool:
-        """Is there a tile without its output number `place`?"""
-        return (self.each - 1) * self.size + place >= self.axis.out // self.lattices
 
 
 @dataclass(frozen=True)
@@ -139,9 +101,13 @@ class Planes:
         """Are phases transformed one after the other?"""
         return self.phases > 1 and not self.is_staged
 
-    def tilings(self, form: Form) -> tuple[Tiling, Tiling]:
-        """The tiles along rows and columns."""
-        return Tiling(self.rows, form.rows.tile), Tiling(self.columns, form.columns.tile)
+    def grid(self, form: Form, trimmed: bool = True) -> Grid:
+        """Its tiles; `trimmed`, the last ones of an axis may be shorter. The rows of a stage are those of one row of tiles."""
+        rows, columns = (
+            Tiling(axis, scheme.tile, trimmed and not self.is_staged and scheme.shorter is not None)
+            for axis, scheme in ((self.rows, form.rows), (self.columns, form.columns))
+        )
+        return Grid(self.shape.batch, self.slices.out, rows, columns)
 
     @property
     def is_in_line(self) -> bool:
@@ -186,17 +152,12 @@ def _known(many: bool) -> list[list[tuple[int, int]]]:
     return [*plain, [(3, 2), (3, 2)], [(1, 1), (5, 2)], [(1, 1), (7, 2)]]
 
 
-def tile_counts(planes: Planes, form: Form) -> tuple[int, int, int, int]:
-    """Tiles along batch, slices, rows and columns."""
-    rows, columns = planes.tilings(form)
-    return planes.shape.batch, planes.slices.out, rows.count, columns.count
-
-
 @dataclass(frozen=True)
 class Plan:
     """Sizes of one convolution: `per_strip` row tiles to a strip, `together` panels to a group, `depth` channels to a block.
 
-    `in_registers`: a strip is one register tile, and its filters are transformed in registers.
+    `in_registers`: a strip is one register tile, and its filters are transformed in registers; tiles then are shorter only if there
+    is but one strip, of which it is known here which ones.
     """
 
     planes: Planes
@@ -208,9 +169,14 @@ class Plan:
     in_registers: bool = False
 
     @property
-    def tiles(self) -> int:
+    def grid(self) -> Grid:
         """Winograd tiles of the whole output."""
-        return math.prod(tile_counts(self.planes, self.form))
+        whole = self.planes.grid(self.form)
+        return whole if not self.in_registers or whole.tiles <= self.tile.rows else self.planes.grid(self.form, False)
+
+    @property
+    def tiles(self) -> int:
+        return self.grid.tiles
 
     def kept(self, phase: int) -> tuple[int, int]:
         """Rows and columns of positions where the filters of a phase are not zero."""
@@ -237,6 +203,12 @@ class Plan:
         return self.together * self.tile.width
 
     @property
+    def places(self) -> int:
+        """Tiles that a strip has memory for. A run of tiles that begins within a register tile ends beyond the last one."""
+        within = not self.in_registers and len(self.grid.regions) > 1
+        return (self.per_strip + within) * self.tile.rows
+
+    @property
     def in_blocks(self) -> bool:
         """Whether the transformed inputs of a block lie together, those of all tiles; no vector then belongs to two blocks."""
         lanes = self.tile.lanes
@@ -246,7 +218,7 @@ class Plan:
     def stage_columns(self) -> int:
         """Pixels of a row of the stage: as many as the tiles of a row span."""
         scheme = self.form.columns
-        return (tile_counts(self.planes, self.form)[3] - 1) * scheme.tile + scheme.span
+        return (self.grid.columns.count - 1) * scheme.tile + scheme.span
 
     @property
     def stage(self) -> int:
@@ -263,13 +235,13 @@ class Plan:
     @property
     def block_step(self) -> int:
         """Elements between the transformed inputs of one block and the next, for each of its channels."""
-        return self.per_strip * self.tile.rows if self.in_blocks else 1
+        return self.places if self.in_blocks else 1
 
     @property
     def input_pitch(self) -> int:
         """Elements of one position of the transformed inputs."""
         blocks = -(-self.planes.channels // self.row_pitch)
-        return _spread(self.per_strip * self.tile.rows * blocks * self.row_pitch)
+        return _spread(self.places * blocks * self.row_pitch)
 
     @property
     def filter_pitch(self) -> int:
@@ -279,7 +251,7 @@ class Plan:
     @property
     def product_pitch(self) -> int:
         """Elements of one position of the products."""
-        return _spread(self.per_strip * self.tile.rows * self.group_width)
+        return _spread(self.places * self.group_width)
 
     @property
     def scratch(self) -> int:
@@ -296,7 +268,7 @@ def plan_of(planes: Planes, params: Params) -> Plan:
     """The sizes that parameters describe."""
     tile = tile_of(params)
     form = next(form for form in planes.forms if form.tile == params["outputs"])
-    tiles = math.prod(tile_counts(planes, form))
+    tiles = planes.grid(form).tiles
     tile = Tile(min(tile.rows, tiles), tile.vectors, tile.lanes, tile.element)
     in_registers = params.get("filters") == "registers"
     together = 1 if in_registers else min(int(params["panels"]), -(-planes.shape.outputs // tile.width))

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from itertools import product
 
 from fusewise.codegen.llvm.emit import Int, Value
-from fusewise.codegen.llvm.gemm_product import unravel
 from fusewise.codegen.llvm.registers import memory_type, widen
 from fusewise.codegen.llvm.winograd_input import Transform
-from fusewise.codegen.llvm.winograd_plan import Plan, tile_counts
+from fusewise.codegen.llvm.winograd_plan import Plan
 from fusewise.ir.dtypes import FLOAT32
 
 __all__ = ["emit_staged_tile"]
@@ -29,7 +28,7 @@ def emit_staged_tile(
     an input row.
     """
     f, plan = transform.a.f, transform.plan
-    n, depth, row, column = unravel(f, tile, tile_counts(plan.planes, plan.form))
+    n, depth, row, column, _ = plan.grid.locate(f, tile)
     begins = f.binary("or", is_first, f.compare("icmp eq", f.add(column, 0), 0))
     f.when(begins, lambda: _fill(transform, source, zeros, stage, n, depth, row))
     first = f.at(stage, f.mul(column, plan.form.columns.tile * plan.row_pitch))

@@ -59,7 +59,7 @@ class Scheme:
     """F(tile, taps) along an axis: `tile` outputs at once, from values at 0, infinity, `points` and their opposites, and
     `alone` where their number has to be odd.
 
-    F(1, 1) has no points and transforms nothing. The product of all points but `alone` is one.
+    F(1, 1) has no points and transforms nothing. Where all points have their opposites, their product is one.
     """
 
     tile: int
@@ -71,6 +71,15 @@ class Scheme:
     def span(self) -> int:
         """Inputs of a tile along the axis, and values."""
         return self.tile + self.taps - 1
+
+    @property
+    def shorter(self) -> Scheme | None:
+        """The scheme of one output less, of the same filter's values but the last finite one; None where there is none."""
+        if self.alone is not None:
+            return replace(self, tile=self.tile - 1, alone=None)
+        if len(self.points) < 2:
+            return None
+        return replace(self, tile=self.tile - 1, points=self.points[:-1], alone=self.points[-1])
 
     @property
     def _with_others(self) -> list[tuple[float, list[float]]]:
@@ -169,7 +178,9 @@ class Scheme:
         if self.alone is not None:
             *near, other = near
             finite = (0.0, *(sign * point for point in self.points for sign in (1, -1)))
-            near = [a.times(1 / (point - self.alone), value) for point, value in zip(finite, near, strict=True)]
+            distances = [point - self.alone for point in finite]
+            distances[0] *= abs(_product(self.points)[0])
+            near = [a.times(1 / _plain(distance), value) for distance, value in zip(distances, near, strict=True)]
         pairs = list(zip(near[1::2], near[2::2], strict=True))
         sums, differences = [a.plus(x, y) for x, y in pairs], [a.minus(x, y) for x, y in pairs]
         weights = [
