@@ -23,12 +23,14 @@ class Beside:
     """Cycles that a core loses beside its multiply-adds, measured.
 
     `load`: for each load. `line`: for each cache line of a panel that comes from the second level. `finish`: for each
-    accumulator past half of the registers at the end of a tile, which the next one cannot overlap.
+    accumulator past half of the registers at the end of a tile, which the next one cannot overlap. `fourth`: for each line
+    of a panel from the second level beyond three at a step.
     """
 
     load: float = 0.05
     line: float = 0.06
     finish: float = 16.0
+    fourth: float = 0.0
 
 
 @dataclass(frozen=True)

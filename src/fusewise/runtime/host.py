@@ -61,8 +61,9 @@ def target_of(triple: str, cpu: str, flags: set[str]) -> Target:
     if flags >= {"avx512f", "avx512vl", "avx512dq", "avx512bw"}:
         multiply_bits = 512 if cpu in _ONE_A_CYCLE else 1024
         wide = Target("host", triple, cpu, "", vector_bits=512, registers=32, fma=True, multiply_bits=multiply_bits)
-        beside = Beside(load=0.24, line=0.2, finish=0.0)
-        return replace(wide, adds_apart=False, beside=beside) if cpu in _SHARED else wide
+        if cpu in _SHARED:
+            return replace(wide, adds_apart=False, beside=Beside(load=0.24, line=0.2, finish=0.0))
+        return wide if cpu in _ONE_A_CYCLE else replace(wide, beside=Beside(fourth=0.2))
     if flags >= {"avx2", "fma"}:
         return Target("host", triple, cpu, "", vector_bits=256, registers=16, fma=True)
     registers = 16 if machine in ("x86_64", "amd64") else 8

@@ -115,6 +115,8 @@ def plan_product(product: Product, target: Target, tile: Tile, row_bytes: int, r
     if not by_columns:
         wanted = -(-MIN_UNITS // max(1, panels * product.repeats))
         blocks = max(blocks, min(max(1, tiles), wanted, max(2, tiles // SHARING_TILES)))
+        if target.workers <= tiles:  # else one block for all, of which each worker takes some panels
+            blocks = -(-blocks // target.workers) * target.workers
     per_block = max(1, -(-tiles // blocks))
     return {
         "rows": rows,

@@ -198,7 +198,8 @@ def favourite_tiles(
         if each < lanes[0]:
             step *= NARROW_SHARE
         if depth * tile.width * 4 > target.l1_bytes // 2:
-            step += target.beside.line * tile.width * 4 / LINE_BYTES  # panels come from the second cache level
+            lines = tile.width * 4 / LINE_BYTES  # panels come from the second cache level
+            step += target.beside.line * lines + target.beside.fourth * max(0.0, lines - 3)
         crossing = row_extent is not None and (row_extent % r != 0 or rows % r != 0)
         # small tiles finish while the next one has begun
         once = 4 + target.beside.finish * max(0, r * v - target.registers // 2) + (2 * r if crossing else 0)
