@@ -50,7 +50,7 @@ pay was measured there alone."""
 ODD_MARGIN = 1.06
 """By what F(3, 3) has to be estimated better than another form where loads are cheap. Estimates know nothing of the rows of
 register tiles, of which 5 for its 25 tiles of a map of 14 x 14 do better than 4 for 16 tiles where loads are dear: there it was
-measured."""
+measured, before the last of 16 tiles could be shorter."""
 
 BESIDE_SUMS = 8
 """Registers that a filter being transformed takes, beside the sums of a row of positions."""
