@@ -27,12 +27,14 @@ def test_vector_unit(triple, flags, bits, registers, fma):
 
 def test_what_is_known_of_a_processor_by_its_name():
     flags = {"avx512f", "avx512vl", "avx512dq", "avx512bw", "avx2", "fma"}
-    zen, rapids, other = (
-        host.target_of("x86_64-unknown-linux-gnu", cpu, flags) for cpu in ("znver4", "emeraldrapids", "skylake-avx512")
+    zen, rapids, other, later = (
+        host.target_of("x86_64-unknown-linux-gnu", cpu, flags)
+        for cpu in ("znver4", "emeraldrapids", "skylake-avx512", "znver5")
     )
     assert [target.multiplies(512) for target in (zen, rapids, other)] == [1, 2, 2]
     assert [target.adds_apart for target in (zen, rapids, other)] == [True, False, True]
     assert rapids.beside.load > zen.beside.load == other.beside.load
+    assert later.beside.fourth > zen.beside.fourth == other.beside.fourth == 0
 
 
 def test_this_machine():

@@ -28,6 +28,12 @@ _SHARED = frozenset({"sapphirerapids", "emeraldrapids", "graniterapids"})
 """CPUs that add with the units that multiply, and whose cores lose by loads what another thread on the same one takes, as on rented
 machines there mostly is one; measured on the second."""
 
+_BESIDE = {
+    **dict.fromkeys(_SHARED, Beside(load=0.24, line=0.2, finish=0.0)),
+    "znver5": Beside(fourth=0.2),
+}
+"""What is known of CPUs for which the defaults, measured on a Zen 4, do not hold."""
+
 _SYSTEM = Path("/")
 
 
@@ -61,9 +67,7 @@ def target_of(triple: str, cpu: str, flags: set[str]) -> Target:
     if flags >= {"avx512f", "avx512vl", "avx512dq", "avx512bw"}:
         multiply_bits = 512 if cpu in _ONE_A_CYCLE else 1024
         wide = Target("host", triple, cpu, "", vector_bits=512, registers=32, fma=True, multiply_bits=multiply_bits)
-        if cpu in _SHARED:
-            return replace(wide, adds_apart=False, beside=Beside(load=0.24, line=0.2, finish=0.0))
-        return wide if cpu in _ONE_A_CYCLE else replace(wide, beside=Beside(fourth=0.2))
+        return replace(wide, adds_apart=cpu not in _SHARED, beside=_BESIDE.get(cpu, wide.beside))
     if flags >= {"avx2", "fma"}:
         return Target("host", triple, cpu, "", vector_bits=256, registers=16, fma=True)
     registers = 16 if machine in ("x86_64", "amd64") else 8

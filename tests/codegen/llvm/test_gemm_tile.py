@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fusewise.codegen.llvm.gemm_plan import Axis, Product, tiles_for
+from fusewise.codegen.llvm.gemm_plan import Axis, Product, plan_product, tiles_for
 from fusewise.codegen.llvm.gemm_tile import Tile, favourite_tiles, widths
 from fusewise.codegen.target import TARGETS, Beside
 
@@ -53,6 +53,23 @@ def test_dear_loads_ask_for_tiles_that_load_less() -> None:
         return (tile.rows + tile.vectors) / (tile.rows * tile.vectors)
 
     assert loads(Beside(load=0.24, line=0.2, finish=0.0)) < loads(Beside())
+
+
+def test_four_vectors_from_the_second_level_may_cost_more() -> None:
+    """196 rows by 256 columns: of 1024 steps a panel leaves the first level, of 64 it does not."""
+    zen = replace(AVX512, beside=Beside(fourth=0.2))
+    deep, shallow = ([favourite_tiles(t, 196, 256, depth, (16,))[0] for t in (AVX512, zen)] for depth in (1024, 64))
+    assert [tile.vectors for tile in deep] == [4, 2]
+    assert shallow[0] == shallow[1]
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_rows_are_cut_into_as_many_blocks_as_workers_or_a_multiple(workers: int) -> None:
+    """1024 columns of 196 rows, which would all be one block."""
+    product = Product((), (Axis("i2", 196, 256),), "i1", 1024, 256)
+    params = plan_product(product, replace(AVX512, workers=workers), Tile(7, 2, 16), 1024, 1024 * 1024)
+    assert params["split"] == "blocks"
+    assert -(-28 // int(params["tiles"])) % workers == 0
 
 
 def test_tiles_whose_panels_cannot_be_dealt_out_evenly_come_later() -> None:

@@ -335,7 +335,7 @@ def _run(s: Strip, position: Value, first: Int, count: Int) -> tuple[Int, Int]:
         return 0, count
     low, high = f.i64(0), f.i64(grid.tiles)
     row, column = (
-        f.compare("icmp eq", place, scheme.span - 2)
+        f.compare("icmp eq", place, scheme.last_finite)
         for place, scheme in zip(
             (f.udiv(position, columns.span), f.urem(position, columns.span)), (rows, columns), strict=True
         )

@@ -66,7 +66,7 @@ def _taken(plan: Plan, row: int, wide: int) -> list[tuple[int, int]]:
     rows, columns = plan.form
     if len(plan.grid.regions) <= 1:
         return [(position, t) for position in range(wide) for t in range(plan.tile.rows)]
-    tiles = [plan.grid.with_values(row == rows.span - 2, position == columns.span - 2) for position in range(wide)]
+    tiles = [plan.grid.with_values(row == rows.last_finite, place == columns.last_finite) for place in range(wide)]
     return [(position, t) for position, having in enumerate(tiles) for t in having]
 
 
@@ -84,7 +84,6 @@ def _row(
     f, tile, (rows, columns) = a.f, plan.tile, plan.form
     high, across = plan.planes.taps_of(phase)
     size = high * across * tile.width
-    numbers = {which: number for number, which in enumerate(taken)}
 
     def channel(k: Value, sums: Sequence[Value]) -> list[Value]:
         filters, given, result = f.at(taps, f.mul(k, size)), f.at(inputs, k), list(sums)
@@ -95,8 +94,7 @@ def _row(
         for tap in range(row, high * across, rows.span):  # each row fetches its share of the next block
             f.prefetch(f.at(filters, extent * size + tap * tile.width), SECOND_LEVEL)
         for position, value in columns.filter_values(a, [line[row] for line in lines]):
-            for t in (t for place, t in taken if place == position):
-                number = numbers[position, t]
+            for number, t in ((number, t) for number, (place, t) in enumerate(taken) if place == position):
                 at = f.at(given, position * plan.input_pitch + t * plan.row_pitch)
                 factor = f.splat(f.load("float", at), tile.lanes)
                 result[number] = multiply_add(f, a.target, factor, value, result[number])

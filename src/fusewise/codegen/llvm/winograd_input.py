@@ -9,37 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fusewise.codegen.llvm.emit import Function, Int, Value, vector
+from fusewise.codegen.llvm.emit import Int, Value, vector
 from fusewise.codegen.llvm.registers import memory_type, widen
 from fusewise.codegen.llvm.winograd_plan import Plan
+from fusewise.codegen.llvm.winograd_tiles import Short, for_scheme, unless_missing
 from fusewise.codegen.llvm.winograd_transform import Arithmetic, Scheme
 from fusewise.ir.dtypes import DType
 
-__all__ = ["BLOCK", "Short", "Transform", "emit_input_tile", "for_scheme", "unless_missing"]
+__all__ = ["BLOCK", "Transform", "emit_input_tile"]
 
 BLOCK = 64
 """Channels that are transformed at once."""
-
-
-Short = tuple[Value | None, Value | None]
-"""Whether the rows of a tile are short, and its columns; None where those of no tile are."""
-
-
-def for_scheme(f: Function, scheme: Scheme, short: Value | None, body: Callable[[Scheme, list[int]], None]) -> None:
-    """Run `body` with the scheme of a tile and the places of its values, those of the long tiles' scheme."""
-    every, shorter = list(range(scheme.span)), scheme.shorter
-    if short is None or shorter is None:
-        body(scheme, every)
-        return
-    f.when(short, lambda: body(shorter, [*every[:-2], every[-1]]), lambda: body(scheme, every))
-
-
-def unless_missing(f: Function, scheme: Scheme, short: Value | None, place: Int, body: Callable[[], None]) -> None:
-    """Run `body` if the tile has a value at this place."""
-    if short is None:
-        body()
-        return
-    f.when(f.binary("and", short, f.compare("icmp eq", place, scheme.span - 2)), lambda: None, body)
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import initial
 from fusewise.codegen.llvm.gemm_finish import Finish
-from fusewise.codegen.llvm.winograd_input import for_scheme, unless_missing
 from fusewise.codegen.llvm.winograd_plan import Plan
-from fusewise.codegen.llvm.winograd_tiles import Place
+from fusewise.codegen.llvm.winograd_tiles import Place, for_scheme, unless_missing
 from fusewise.codegen.llvm.winograd_transform import Arithmetic, Scheme
 from fusewise.codegen.target import Target
 

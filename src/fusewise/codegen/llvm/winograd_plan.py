@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.conv_shape import Convolution, Spatial
@@ -168,7 +169,7 @@ class Plan:
     depth: int
     in_registers: bool = False
 
-    @property
+    @cached_property
     def grid(self) -> Grid:
         """Winograd tiles of the whole output."""
         whole = self.planes.grid(self.form)

@@ -17,13 +17,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from fusewise.codegen.llvm.conv_shape import Spatial
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_product import unravel
+from fusewise.codegen.llvm.winograd_transform import Scheme
 
-__all__ = ["Grid", "Place", "Region", "Tiling"]
+__all__ = ["Grid", "Place", "Region", "Short", "Tiling", "for_scheme", "unless_missing"]
+
+Short = tuple[Value | None, Value | None]
+"""Whether the rows of a tile are short, and its columns; None where those of no tile are."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,7 @@ class Place(NamedTuple):
     slice_at: Int
     row: Int
     column: Int
-    short: tuple[Value | None, Value | None]
+    short: Short
 
 
 @dataclass(frozen=True)
@@ -111,7 +116,7 @@ class Grid:
     def tiles(self) -> int:
         return math.prod(self.counts)
 
-    @property
+    @cached_property
     def regions(self) -> tuple[Region, ...]:
         """In the order of their numbers, those that have tiles."""
         found: list[Region] = []
@@ -161,3 +166,20 @@ class Grid:
         if not any(kinds):
             return None
         return f.compare("icmp ne", chosen([int(kind) for kind in kinds]), 0)
+
+
+def for_scheme(f: Function, scheme: Scheme, short: Value | None, body: Callable[[Scheme, list[int]], None]) -> None:
+    """Run `body` with the scheme of a tile and the places of its values, those of the long tiles' scheme."""
+    every, shorter = list(range(scheme.span)), scheme.shorter
+    if short is None or shorter is None:
+        body(scheme, every)
+        return
+    f.when(short, lambda: body(shorter, [*every[:-2], every[-1]]), lambda: body(scheme, every))
+
+
+def unless_missing(f: Function, scheme: Scheme, short: Value | None, place: Int, body: Callable[[], None]) -> None:
+    """Run `body` if the tile has a value at this place."""
+    if short is None:
+        body()
+        return
+    f.when(f.binary("and", short, f.compare("icmp eq", place, scheme.last_finite)), lambda: None, body)

@@ -73,6 +73,11 @@ class Scheme:
         return self.tile + self.taps - 1
 
     @property
+    def last_finite(self) -> int:
+        """The place of the value at the last finite point: what a shorter scheme lacks."""
+        return self.span - 2
+
+    @property
     def shorter(self) -> Scheme | None:
         """The scheme of one output less, of the same filter's values but the last finite one; None where there is none."""
         if self.alone is not None:
