@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.codegen.llvm.test_products import FEW, check, numbers, product
 from fusewise.codegen.llvm import strassen_plan
 from fusewise.codegen.llvm.gemm_kernels import MATMUL
 from fusewise.codegen.llvm.strassen import STRASSEN, STRASSEN_CONV
-from fusewise.codegen.llvm.strassen_loops import LEFT, RESULT, RIGHT
+from fusewise.codegen.llvm.strassen_loops import LEFT, LEFT_STEPS, MADE, RESULT_STEPS, RIGHT, extended
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.ir.dtypes import FLOAT64
 from fusewise.lower.task import Task
@@ -38,7 +39,7 @@ def target() -> Target:
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every product that can be halved is."""
-    monkeypatch.setattr(strassen_plan, "WORTH", 0.0)
+    monkeypatch.setattr(strassen_plan, "WORTH", -math.inf)
     monkeypatch.setattr(strassen_plan, "LEAST_ROWS", 1)
     monkeypatch.setattr(strassen_plan, "SHORTEST_CHUNK", 1)
 
@@ -49,8 +50,16 @@ def matmul(rows: int, depth: int, columns: int, constant: bool = True) -> Task:
 
 
 def test_seven_products_make_every_quarter() -> None:
-    """The tables as a bilinear form: quarter (i, j) of the result is the sum over k of A(i, k) B(k, j)."""
-    found = np.einsum("cp,pa,pb->cab", np.array(RESULT), np.array(LEFT), np.array(RIGHT))
+    """The steps as a bilinear form: quarter (i, j) of the result is the sum over k of A(i, k) B(k, j)."""
+    quarters = np.eye(4, dtype=int)
+    left = np.array(extended(quarters, LEFT_STEPS, np.add, np.subtract))[list(LEFT)]
+    right, made = [], np.zeros(4, int)
+    for sources in RIGHT:
+        terms = [made if source == MADE else quarters[source] for source in sources]
+        made = terms[0] - terms[1] if len(terms) == 2 else made
+        right.append(made if len(terms) == 2 else terms[0])
+    result = np.array(extended(np.eye(7, dtype=int), RESULT_STEPS, np.add, np.subtract))[-4:]
+    found = np.einsum("cp,pa,pb->cab", result, left, np.array(right))
     wanted = np.zeros((4, 4, 4), int)
     for i, j, k in np.ndindex(2, 2, 2):
         wanted[2 * i + j, 2 * i + k, 2 * k + j] = 1
@@ -95,10 +104,12 @@ def test_random_products_agree_with_numpy(
 
 @pytest.mark.parametrize("shape", [(131, 2048, 96), (260, 1184, 160), (98, 4096, 64)])
 @pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("few", [False, True], ids=["wide", "one a cycle"])
 def test_chunks_blocks_and_panels_meet(
-    run_kernel: Any, target: Target, always: None, shape: tuple[int, int, int], workers: int
+    run_kernel: Any, target: Target, always: None, shape: tuple[int, int, int], workers: int, few: bool
 ) -> None:
     rows, depth, columns = shape
+    target = replace(target, multiply_bits=target.vector_bits, l2_bytes=1 << 18) if few else target
     arrays = [numbers(1, (rows, depth)), numbers(2, (depth, columns))]
     expected = arrays[0].astype(np.float64) @ arrays[1]
     check(run_kernel, (STRASSEN,), target, "MatMul", arrays, expected, {}, workers=workers, tolerance=TOLERANCE)
@@ -153,9 +164,18 @@ def test_large_products_are_halved_and_small_ones_are_not() -> None:
 def test_two_multiplications_a_cycle_leave_less_to_save() -> None:
     two = next(target for target in TARGETS if target.name == "avx512")
     assert two.multiplies(two.vector_bits) == 2
-    assert STRASSEN.accepts(matmul(128, 768, 3072), two) is None
-    assert STRASSEN.accepts(matmul(128, 768, 768), ONE_A_CYCLE) is None
-    assert str(STRASSEN.accepts(matmul(128, 768, 768), two)) == "no tile saves more than it costs"
+    assert STRASSEN.accepts(matmul(128, 768, 768), two) is None
+    assert STRASSEN.accepts(matmul(196, 1024, 256), two) is None
+    assert str(STRASSEN.accepts(matmul(784, 512, 128), two)) == "no tile saves more than it costs"
+
+
+def test_rows_are_dealt_out_evenly_where_two_multiplications_begin_in_a_cycle() -> None:
+    two = next(target for target in TARGETS if target.name == "avx512")
+    for rows, workers, tiles in ((128, 1, 8), (128, 2, 4), (197, 2, 5), (784, 2, 7)):
+        params = next(iter(STRASSEN.space(matmul(rows, 768, 768), replace(two, workers=workers))))
+        assert params["tiles"] == tiles
+        assert math.ceil(math.ceil(rows / 2) / params["rows"] / tiles) % workers == 0
+    assert str(STRASSEN.accepts(matmul(49, 2048, 1024), two)) == "no tile saves more than it costs"
 
 
 def test_what_is_not_a_plain_product_of_floats_is_refused() -> None:

@@ -23,10 +23,9 @@ from fusewise.ir.dtypes import FLOAT32, DType
 
 __all__ = [
     "Ahead",
+    "Difference",
     "Level",
     "Panel",
-    "Sign",
-    "Sum",
     "Tile",
     "accumulate",
     "favourite_tiles",
@@ -98,29 +97,13 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Sign:
-    """What a float32 is multiplied by, 1, -1 or 0, as the bits of it that are kept and those that are flipped.
+class Difference:
+    """What is taken from a panel of float32 on the way in: the panel at `other`; the difference is written at `made`.
 
-    Units that multiply are left alone by this, and where additions have their own, those cost a product nothing.
+    Where additions have units of their own, it costs a product nothing.
     """
 
-    keep: Value
-    flip: Value
-
-    def added(self, f: Function, x: Value, y: Value) -> Value:
-        """x + y times this."""
-        bits = f.convert("bitcast", y, "i32")
-        kept = f.binary("and", bits, f.splat(self.keep, y.lanes))
-        flipped = f.binary("xor", kept, f.splat(self.flip, y.lanes))
-        return f.fadd(x, f.convert("bitcast", flipped, "float"))
-
-
-@dataclass(frozen=True)
-class Sum:
-    """What is added to a panel of float32 on the way in: the panel at `other`, signed; the sum is written at `made`."""
-
     other: Value
-    sign: Sign
     made: Value
 
 
@@ -136,7 +119,7 @@ class Panel:
     pitch: int
     dtype: DType | None = None
     following: Value | None = None
-    plus: Sum | None = None
+    minus: Difference | None = None
 
 
 @dataclass(frozen=True)
@@ -270,7 +253,7 @@ def accumulate(
         target,
         tile,
         tuple(opaque(f, row) for row in rows),
-        Panel(columns, panel.pitch, panel.dtype, plus=panel.plus),
+        Panel(columns, panel.pitch, panel.dtype, minus=panel.minus),
         cut,
         dtype,
         together,
@@ -334,16 +317,15 @@ class _Reduction:
         stored = self.tile.element if panel.dtype is None else memory_type(panel.dtype)
         offset = f.mul(position, panel.pitch)
         raw = [f.load(vector(stored, self.tile.lanes), f.at(column, offset, stored)) for column in panel.columns]
-        if panel.plus is not None:
-            return [self._sum(panel.plus, f.add(offset, v * self.tile.lanes), x) for v, x in enumerate(raw)]
+        if panel.minus is not None:
+            return [self._taken(panel.minus, f.add(offset, v * self.tile.lanes), x) for v, x in enumerate(raw)]
         return raw if panel.dtype is None else [widen(f, self.target, value, panel.dtype) for value in raw]
 
-    def _sum(self, plus: Sum, at: Int, x: Value) -> Value:
+    def _taken(self, minus: Difference, at: Int, x: Value) -> Value:
         f = self.f
-        y = f.load(self.tile.kind, f.at(plus.other, at))
-        total = plus.sign.added(f, x, y)
-        f.store(total, f.at(plus.made, at))
-        return total
+        left = f.fsub(x, f.load(self.tile.kind, f.at(minus.other, at)))
+        f.store(left, f.at(minus.made, at))
+        return left
 
 
 def _nest(n: _Reduction, depth: int, at: Int, position: Int, sums: Sequence[Value]) -> Sequence[Value]:

@@ -1,24 +1,29 @@
-"""Products by Strassen's algorithm: seven products of half the size in every direction in place of eight.
+"""Strassen's algorithm in Winograd's form: seven products of half the size in every direction in place of eight.
 
-    [A11 A12]   [B11 B12]      M1 = (A11 + A22)(B11 + B22)    M5 = (A11 + A12) B22
-    [A21 A22] x [B21 B22]      M2 = (A21 + A22) B11           M6 = (A21 - A11)(B11 + B12)
-                               M3 = A11 (B12 - B22)           M7 = (A12 - A22)(B21 + B22)
-                               M4 = A22 (B21 - B11)
+    [A11 A12]   [B11 B12]      S1 = A21 + A22    T1 = B12 - B11
+    [A21 A22] x [B21 B22]      S2 = S1 - A11     T2 = B22 - T1
+                               S3 = A11 - A21    T3 = B22 - B12
+                               S4 = A12 - S2     T4 = T2 - B21
 
-    C11 = M1 + M4 - M5 + M7,  C12 = M3 + M5,  C21 = M2 + M4,  C22 = M1 - M2 + M3 + M6
+    P0 = A11 B11, P1 = S1 T1, P2 = S2 T2, P3 = A22 T4, P4 = A12 B21, P5 = S3 T3, P6 = S4 B22;  U = P0 + P2, V = U + P5
+
+    C11 = P0 + P4,  C12 = U + P1 + P6,  C21 = V - P3,  C22 = V + P1
 
 The halves of the rows are every other one, so that a block of rows has both; those of columns and depth are the first and the
-second. For a block each worker writes the seven left factors, row by row. For every panel of columns it then takes one right
-factor after the other: the first tile of the block makes it on the way, in instructions that multiplications leave free, the
-others find it made. At last the seven products are added up and the stores run. The weights lie as other products have them.
+second. For a block each worker writes the four left sums, row by row. For every panel of columns it then takes one right
+factor after the other: quarters where they lie; the first tile of the block makes a difference on the way, in instructions that
+multiplications leave free, from quarters and the difference before it, and the other tiles find it made. At last the seven
+products are added up and the stores run. The weights lie as other products have them.
 
-V. Strassen, Gaussian elimination is not optimal, Numerische Mathematik 13, 1969.
+V. Strassen, Gaussian elimination is not optimal, Numerische Mathematik 13, 1969. S. Winograd, On multiplication of 2 x 2 matrices,
+Linear Algebra and its Applications 4, 1971.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.emit import Function, Int, Value
@@ -27,43 +32,63 @@ from fusewise.codegen.llvm.gemm_finish import Finish
 from fusewise.codegen.llvm.gemm_plan import tile_of
 from fusewise.codegen.llvm.gemm_product import column_at, finish_row
 from fusewise.codegen.llvm.gemm_share import Blocks, ceiling, deal, deal_tiles
-from fusewise.codegen.llvm.gemm_tile import Level, Panel, Sign, Sum, Tile, accumulate
-from fusewise.codegen.llvm.strassen_plan import FACTORS, Halves, panels_of
+from fusewise.codegen.llvm.gemm_tile import Difference, Level, Panel, Tile, accumulate
+from fusewise.codegen.llvm.strassen_plan import LEFT_SUMS, PRODUCTS, Halves, panels_of
 from fusewise.codegen.target import LINE_BYTES, Target
 
-__all__ = ["Ends", "emit_strassen", "strassen_bytes"]
+__all__ = ["Ends", "emit_strassen", "extended", "strassen_bytes"]
 
-LEFT = ((1, 0, 0, 1), (0, 0, 1, 1), (1, 0, 0, 0), (0, 0, 0, 1), (1, 1, 0, 0), (-1, 0, 1, 0), (0, 1, 0, -1))
-"""How often A11, A12, A21, A22 stand in each left factor."""
+T = TypeVar("T")
+Step = tuple[int, int, int]
+"""The sum of two values, or their difference where the second number is -1; values are numbered, and each step adds one."""
 
-RIGHT = ((1, 0, 0, 1), (1, 0, 0, 0), (0, 1, 0, -1), (-1, 0, 1, 0), (0, 0, 0, 1), (1, 1, 0, 0), (0, 0, 1, 1))
-"""How often B11, B12, B21, B22 stand in each right factor."""
+LEFT_STEPS: tuple[Step, ...] = ((2, 1, 3), (4, -1, 0), (0, -1, 2), (1, -1, 5))
+"""S1, S2, S3, S4: values 4 to 7, after A11, A12, A21, A22."""
 
-FETCHED = (1, 2, 0, 3, 3, 3, 3)
-"""The quarter of the right operand that is fetched while a product is computed: of the first two, one that is needed two products
-later; of the others, one of the next panel."""
+LEFT = (0, 4, 5, 3, 1, 6, 7)
+"""The left factor of each product."""
 
-RESULT = ((1, 0, 0, 1, -1, 0, 1), (0, 0, 1, 0, 1, 0, 0), (0, 1, 0, 1, 0, 0, 0), (1, -1, 1, 0, 0, 1, 0))
-"""How often each product stands in C11, C12, C21, C22."""
+MADE = 4
+"""The right factor made last, among B11, B12, B21, B22."""
+
+RIGHT: tuple[tuple[int, ...], ...] = ((0,), (1, 0), (3, MADE), (MADE, 2), (2,), (3, 1), (3,))
+"""The right factor of each product: a quarter, or what is taken from what."""
+
+FETCHED = (0, 1, 3, 2, 0, 1, 3)
+"""The quarter of what comes next that is fetched while a product is computed; the last three are there already."""
+
+RESULT_STEPS: tuple[Step, ...] = ((0, 1, 2), (7, 1, 5), (7, 1, 1), (0, 1, 4), (9, 1, 6), (8, -1, 3), (8, 1, 1))
+"""U, V, U + P1 and then C11, C12, C21, C22: values 7 to 13, after the products."""
+
+
+def extended(
+    values: Iterable[T], steps: Sequence[Step], plus: Callable[[T, T], T], minus: Callable[[T, T], T]
+) -> list[T]:
+    """The values, and behind them what each step gives."""
+    found = list(values)
+    for a, sign, b in steps:
+        found.append((plus if sign > 0 else minus)(found[a], found[b]))
+    return found
 
 
 @dataclass(frozen=True)
 class _Room:
-    """Where things lie in a worker's memory, in elements: the left factors, one right factor, the products."""
+    """Where things lie in a worker's memory, in elements: the left sums, one right factor, the products."""
 
     h: Halves
     tile: Tile
     per_block: int
+    chunk: int
 
     @property
     def pitch(self) -> int:
-        """From one row of a left factor to the next: a little more than the row, or many rows would share a set of the cache."""
+        """From one row of a left sum to the next: a little more than the row, or many rows would share a set of the cache."""
         return self.h.depth + LINE_BYTES // 4
 
     @property
     def left(self) -> int:
-        """Elements of the left factors, which lie row by row."""
-        return self.per_block * self.tile.rows * FACTORS * self.pitch
+        """Elements of the left sums, which lie row by row."""
+        return self.per_block * self.tile.rows * LEFT_SUMS * self.pitch
 
     @property
     def right(self) -> int:
@@ -73,7 +98,7 @@ class _Room:
     @property
     def made(self) -> int:
         """Elements of a chunk of a right factor."""
-        return self.h.chunk * self.tile.width
+        return self.chunk * self.tile.width
 
     @property
     def sums(self) -> int:
@@ -82,12 +107,16 @@ class _Room:
 
     @property
     def elements(self) -> int:
-        return self.left + FACTORS * self.sums + self.made
+        return self.left + PRODUCTS * self.sums + self.made
+
+
+def _room(h: Halves, params: Params) -> _Room:
+    return _Room(h, tile_of(params), int(params["tiles"]), int(params["chunk"]))
 
 
 def strassen_bytes(h: Halves, params: Params) -> int:
     """Working memory of a worker."""
-    return _Room(h, tile_of(params), int(params["tiles"])).elements * 4
+    return _room(h, params).elements * 4
 
 
 @dataclass(frozen=True)
@@ -124,7 +153,7 @@ class _Emission:
     @property
     def chunks(self) -> int:
         """Pieces that the depth is done in."""
-        return self.h.depth // self.h.chunk
+        return self.h.depth // self.room.chunk
 
     @property
     def cut(self) -> Blocks:
@@ -140,8 +169,8 @@ def emit_strassen(
     f: Function, target: Target, h: Halves, params: Params, worker: Value, workers: Value, ends: Ends
 ) -> None:
     """Emit the loops."""
-    tile, per_block = tile_of(params), int(params["tiles"])
-    e = _Emission(f, target, h, tile, _Room(h, tile, per_block), ends)
+    e = _Emission(f, target, h, tile_of(params), _room(h, params), ends)
+    per_block = e.room.per_block
 
     def block(unit: Int, low: Int, high: Int) -> None:
         f.when(f.compare("icmp slt", low, high), lambda: _block(e, unit, low, high))
@@ -158,7 +187,7 @@ def _block(e: _Emission, unit: Int, pair_low: Int, pair_high: Int) -> None:
     low, end = e.cut.begin(f, unit), e.cut.begin(f, f.add(unit, 1))
     first = e.first_row(low)
     coming = f.at(e.ends.right, f.mul(f.udiv(pair_low, per_block), 2 * e.room.right))
-    _left_factors(e, first, f.sub(f.add(e.first_row(f.sub(end, 1)), e.tile.rows), first), coming)
+    _left_sums(e, first, f.sub(f.add(e.first_row(f.sub(end, 1)), e.tile.rows), first), coming)
 
     def panel(p: Value, _: Sequence[Value]) -> None:
         before = f.mul(p, per_block)
@@ -169,24 +198,15 @@ def _block(e: _Emission, unit: Int, pair_low: Int, pair_high: Int) -> None:
     f.loop(f.udiv(pair_low, per_block), ceiling(f, pair_high, per_block), 1, panel, rolled=True)
 
 
-def _combined(f: Function, signs: Sequence[int], values: Sequence[Value]) -> Value:
-    """The sum of values with signs; the first that is there counts positively, if any does."""
-    chosen = sorted((v for v in zip(signs, values, strict=True) if v[0]), key=lambda v: -v[0])
-    total = chosen[0][1]
-    for sign, value in chosen[1:]:
-        total = f.fadd(total, value) if sign > 0 else f.fsub(total, value)
-    return total
+def _left_sums(e: _Emission, first: Int, count: Int, coming: Value) -> None:
+    """Write the left sums of `count` pairs of rows from `first` on; a row that the last pair lacks is its first over again.
 
-
-def _left_factors(e: _Emission, first: Int, count: Int, coming: Value) -> None:
-    """Write the left factors of `count` pairs of rows from `first` on; a row that the last pair lacks is its first over again.
-
-    The right factor of the first product against the panel at `coming` is fetched meanwhile.
+    The first quarters of the panel at `coming` are fetched meanwhile.
     """
     f, h, tile = e.f, e.h, e.tile
     steps = h.depth // tile.lanes
     lines = -(-e.room.made * 4 // (LINE_BYTES * e.room.per_block * tile.rows * steps))
-    x, y = (f.at(coming, e.quarters[k]) for k in (0, 3))
+    needed = [f.at(coming, e.quarters[k]) for k in FETCHED[:2]]
 
     def row(r: Value, _: Sequence[Value]) -> None:
         upper = f.mul(f.add(first, r), 2)
@@ -194,16 +214,16 @@ def _left_factors(e: _Emission, first: Int, count: Int, coming: Value) -> None:
         if h.product.height % 2:
             lower = f.minimum(lower, h.product.height - 1)
         starts = [f.at(e.ends.left, f.add(f.mul(at, h.pitch), k)) for at in (upper, lower) for k in (0, h.depth)]
-        to = f.at(e.ends.own, f.mul(r, FACTORS * e.room.pitch))
+        to = f.at(e.ends.own, f.mul(r, LEFT_SUMS * e.room.pitch))
 
         def step(k: Value, _: Sequence[Value]) -> None:
             turn = f.add(f.mul(r, steps), f.udiv(k, tile.lanes))
             for line in range(lines):
-                for start in (x, y):
+                for start in needed:
                     f.prefetch(f.at(start, f.mul(f.add(f.mul(turn, lines), line), LINE_BYTES), "i8"), 2)
             quarters = [f.load(tile.kind, f.at(start, k)) for start in starts]
-            for number, signs in enumerate(LEFT):
-                f.store(_combined(f, signs, quarters), f.at(to, f.add(k, number * e.room.pitch)))
+            for number, total in enumerate(extended(quarters, LEFT_STEPS, f.fadd, f.fsub)[len(quarters) :]):
+                f.store(total, f.at(to, f.add(k, number * e.room.pitch)))
 
         f.loop(0, h.depth, tile.lanes, step, rolled=True)
 
@@ -211,12 +231,19 @@ def _left_factors(e: _Emission, first: Int, count: Int, coming: Value) -> None:
 
 
 @dataclass(frozen=True)
-class _Right:
-    """A right factor x + y, signed, made by the first tile of a panel; `following` is fetched meanwhile."""
+class _Factors:
+    """The factors of one product, of one chunk.
 
+    Row r of the left one, counted from the block's first, begins at `left` + r * `pitch`, and the last one is row `last`. The right
+    one is `x`, or where it `makes` a difference, x - y, which the first tile writes to `made`. `following` is fetched meanwhile.
+    """
+
+    left: Value
+    pitch: Value
+    last: Value
     x: Value
     y: Value
-    sign: Sign
+    makes: Value
     made: Value
     following: Value
 
@@ -225,85 +252,120 @@ def _panel(e: _Emission, block: Int, low: Int, high: Int, p: Int) -> None:
     """The tiles low..high of the block that begins at tile `block`, against one panel of each half of the columns."""
     f, room = e.f, e.room
     sums = f.at(e.ends.own, room.left + room.made)
-    tables = _tables(e)
+    table, finish = _Tables.written(e), _finish(e, sums, block, p)
 
-    def factor(chunk: Int, number: Value) -> None:
-        right = _right_factor(e, tables, number, p, chunk)
-        left = f.at(e.ends.own, f.add(f.mul(number, room.pitch), f.mul(chunk, e.h.chunk)))
+    def product(chunk: Int, number: Value) -> None:
+        given = table.factors(e, number, e.first_row(block), p, chunk)
         to = f.at(sums, f.mul(number, room.sums))
-        _tile(e, left, right, block, low, chunk, to, True)
-        f.loop(f.add(low, 1), high, 1, lambda t, _: _tile(e, left, right, block, t, chunk, to, False), rolled=True)
+        f.when(given.makes, lambda: _tile(e, given, block, low, chunk, to, True))
+        found, rest = (
+            f.select(given.makes, given.made, given.x),
+            f.select(given.makes, f.i64(f.add(low, 1)), f.i64(low)),
+        )
+        others = replace(given, x=found)
 
-    def factors(chunk: Int) -> None:
-        f.loop(0, FACTORS, 1, lambda number, _: factor(chunk, number), rolled=True)
+        def other(t: Value, _: Sequence[Value]) -> None:
+            _tile(e, others, block, t, chunk, to, False)
+            # its results are stored while the next tile is computed
+            is_last = f.compare("icmp eq", f.add(f.mul(chunk, PRODUCTS), number), e.chunks * PRODUCTS - 1)
+            f.when(is_last, lambda: finish(t))
+
+        f.loop(rest, high, 1, other, rolled=True)
+
+    def products(chunk: Int) -> None:
+        f.loop(0, PRODUCTS, 1, lambda number, _: product(chunk, number), rolled=True)
 
     if e.chunks == 1:
-        factors(0)
+        products(0)
     else:
-        f.loop(0, e.chunks, 1, lambda chunk, _: factors(chunk), rolled=True)
-    _finish(e, sums, block, low, high, p)
+        f.loop(0, e.chunks, 1, lambda chunk, _: products(chunk), rolled=True)
 
 
-def _tables(e: _Emission) -> Mapping[str, Value]:
-    """For every right factor: where x and y begin in the packed operand, the sign of y, and what is fetched: of this panel
-    where `soon` is 1."""
-    f = e.f
-    rows: dict[str, list[int]] = {"x": [], "y": [], "following": [], "soon": [], "keep": [], "flip": []}
-    for number, signs in enumerate(RIGHT):
-        x = signs.index(1)
-        y = next((k for k in range(4) if signs[k] and k != x), x)
-        rows["x"].append(e.quarters[x])
-        rows["y"].append(e.quarters[y])
-        rows["following"].append(e.quarters[FETCHED[number]])
-        rows["soon"].append(1 if number < 2 else 0)
-        rows["keep"].append(0 if x == y else -1)
-        rows["flip"].append(1 << 31 if signs[y] < 0 else 0)
-    return {name: f.module.table(name, _element(name), numbers) for name, numbers in rows.items()}
+@dataclass(frozen=True)
+class _Tables:
+    """Numbers for each product, in the module: where factors begin, and whether they are quarters."""
+
+    columns: Mapping[str, Value]
+
+    @classmethod
+    def written(cls, e: _Emission) -> _Tables:
+        h, room, quarters = e.h, e.room, (*e.quarters, 0)
+        in_place = [factor < 4 for factor in LEFT]
+        upper = h.product.height - h.product.height // 2
+        columns = {
+            "whole": [int(own) for own in in_place],
+            "left": [
+                factor // 2 * h.pitch + factor % 2 * h.depth if factor < 4 else (factor - 4) * room.pitch
+                for factor in LEFT
+            ],
+            "pitch": [2 * h.pitch if own else LEFT_SUMS * room.pitch for own in in_place],
+            "last": [(h.product.height // 2 if factor in (2, 3) else upper) - 1 for factor in LEFT],
+            "x": [quarters[sources[0]] for sources in RIGHT],
+            "x_made": [int(sources[0] == MADE) for sources in RIGHT],
+            "y": [quarters[sources[-1]] for sources in RIGHT],
+            "y_made": [int(sources[-1] == MADE) for sources in RIGHT],
+            "makes": [len(sources) - 1 for sources in RIGHT],
+            "following": [quarters[k] for k in FETCHED],
+        }
+        return cls({name: e.f.module.table(name, "i64", numbers) for name, numbers in columns.items()})
+
+    def factors(self, e: _Emission, number: Value, first: Int, p: Int, chunk: Int) -> _Factors:
+        """The factors of product `number`, a block of rows that begins with pair `first` and panel `p`, of one chunk."""
+        f, h, room = e.f, e.h, e.room
+        entry = {name: f.load("i64", f.at(table, number, "i64")) for name, table in self.columns.items()}
+
+        def is_set(name: str) -> Value:
+            return f.compare("icmp eq", entry[name], 1)
+
+        skip = f.mul(chunk, room.chunk)
+        left = f.select(is_set("whole"), f.at(e.ends.left, f.mul(first, 2 * h.pitch)), e.ends.own)
+        here = f.at(e.ends.right, f.add(f.mul(p, 2 * room.right), f.mul(chunk, room.made)))
+        made = f.at(e.ends.own, room.left)
+        after: Int = 2 * room.right
+        if e.chunks > 1:
+            last = f.compare("icmp eq", chunk, e.chunks - 1)
+            after = f.select(last, f.i64(f.sub(after, (e.chunks - 1) * room.made)), f.i64(room.made))
+        return _Factors(
+            left=f.at(left, f.add(entry["left"], skip)),
+            pitch=entry["pitch"],
+            last=f.i64(f.sub(entry["last"], first)),
+            x=f.select(is_set("x_made"), made, f.at(here, entry["x"])),
+            y=f.select(is_set("y_made"), made, f.at(here, entry["y"])),
+            makes=is_set("makes"),
+            made=made,
+            following=f.at(here, f.add(entry["following"], after)),
+        )
 
 
-def _element(name: str) -> str:
-    """What the numbers of a table are: the bits of floats, or offsets."""
-    return "i32" if name in ("keep", "flip") else "i64"
-
-
-def _right_factor(e: _Emission, tables: Mapping[str, Value], number: Value, p: Int, chunk: Int) -> _Right:
-    """A chunk of right factor `number` of panel `p`."""
-    f, room = e.f, e.room
-    here = f.at(e.ends.right, f.add(f.mul(p, 2 * room.right), f.mul(chunk, room.made)))
-    entry = {name: f.load(_element(name), f.at(table, number, _element(name))) for name, table in tables.items()}
-    after: Int = 2 * room.right
-    if e.chunks > 1:
-        last = f.compare("icmp eq", chunk, e.chunks - 1)
-        after = f.select(last, f.i64(f.sub(after, (e.chunks - 1) * room.made)), f.i64(room.made))
-    beyond = f.select(f.compare("icmp eq", entry["soon"], 1), f.i64(0), f.i64(after))
-    x, y, following = f.at(here, entry["x"]), f.at(here, entry["y"]), f.at(here, f.add(entry["following"], beyond))
-    return _Right(x, y, Sign(entry["keep"], entry["flip"]), f.at(e.ends.own, room.left), following)
-
-
-def _tile(e: _Emission, left: Value, right: _Right, block: Int, t: Int, chunk: Int, to: Value, makes: bool) -> None:
-    """Reduce a chunk of a tile of one product; it makes the right factor on the way if it `makes` it, or finds it made."""
+def _tile(e: _Emission, given: _Factors, block: Int, t: Int, chunk: Int, to: Value, makes: bool) -> None:
+    """Reduce a chunk of a tile of one product; it makes the right factor on the way if it `makes` it, or finds it at `x`."""
     f, h, tile, room = e.f, e.h, e.tile, e.room
-    turn = f.sub(t, block)
-    start = f.at(left, f.mul(f.sub(e.first_row(t), e.first_row(block)), FACTORS * room.pitch))
-    rows = [f.at(start, r * FACTORS * room.pitch) for r in range(tile.rows)]
-    columns = right.x if makes else right.made
-    plus = Sum(right.y, right.sign, right.made) if makes else None
-    panel = Panel(tuple(f.at(columns, v * tile.lanes) for v in range(tile.vectors)), tile.width, plus=plus)
-    zero = [f.constant(0.0, tile.kind)] * (tile.rows * tile.vectors)
-    ahead = [next_panel(f, tile, h.chunk, room.per_block, right.following, turn, 0)]
-    found: Sequence[Value] = accumulate(f, e.target, tile, rows, panel, (Level(h.chunk, 1),), zero, ahead=ahead)
+    turn, first = f.sub(t, block), f.sub(e.first_row(t), e.first_row(block))
+    numbers = [f.add(first, r) for r in range(tile.rows)]
+    if h.product.height % 2:
+        numbers = [f.minimum(number, given.last) for number in numbers]
+    rows = [f.at(given.left, f.mul(number, given.pitch)) for number in numbers]
+    minus = Difference(given.y, given.made) if makes else None
+    panel = Panel(tuple(f.at(given.x, v * tile.lanes) for v in range(tile.vectors)), tile.width, minus=minus)
+    start: Sequence[Value] = [f.constant(0.0, tile.kind)] * (tile.rows * tile.vectors)
     begin = f.at(to, f.mul(turn, tile.rows * tile.width))
-    places = [f.at(begin, k * tile.lanes) for k in range(len(found))]
+    places = [f.at(begin, k * tile.lanes) for k in range(len(start))]
+    before = start
     if e.chunks > 1:
-        first = f.compare("icmp eq", chunk, 0)
-        before = f.when(first, lambda: zero, lambda: [f.load(tile.kind, place) for place in places])
+        is_first = f.compare("icmp eq", chunk, 0)
+        before = f.when(is_first, lambda: start, lambda: [f.load(tile.kind, place) for place in places])
+    ahead = [next_panel(f, tile, room.chunk, room.per_block, given.following, turn, 0)]
+    one_run = e.chunks == 1 or h.is_one_run
+    start = before if one_run else start
+    found: Sequence[Value] = accumulate(f, e.target, tile, rows, panel, (Level(room.chunk, 1),), start, ahead=ahead)
+    if not one_run:
         found = [f.fadd(a, b) for a, b in zip(before, found, strict=True)]
     for value, place in zip(found, places, strict=True):
         f.store(value, place)
 
 
-def _finish(e: _Emission, sums: Value, block: Int, low: Int, high: Int, p: Int) -> None:
-    """Add the products of the tiles low..high up and run the stores, for a pair of rows after the other."""
+def _finish(e: _Emission, sums: Value, block: Int, p: Int) -> Callable[[Int], None]:
+    """What adds the products of a tile up and runs the stores, for a pair of rows after the other."""
     f, h, tile, room = e.f, e.h, e.tile, e.room
     outer = [0] * len(h.product.outer)
     columns = [
@@ -313,16 +375,16 @@ def _finish(e: _Emission, sums: Value, block: Int, low: Int, high: Int, p: Int) 
     initial = [e.ends.start(places) for places in columns]
 
     def pair(number: Int, at: Value) -> None:
-        products = [
-            [f.load(tile.kind, f.at(at, f.add(n * room.sums, v * tile.lanes))) for v in range(tile.vectors)]
-            for n in range(FACTORS)
-        ]
+        quarters = []
+        for v in range(tile.vectors):
+            places = [f.at(at, n * room.sums + v * tile.lanes) for n in range(PRODUCTS)]
+            products = [f.load(tile.kind, place) for place in places]
+            quarters.append(extended(products, RESULT_STEPS, f.fadd, f.fsub)[-4:])
 
         def half(below: int) -> None:
             for beside in range(2):
-                signs = RESULT[2 * below + beside]
-                sums = [_combined(f, signs, [vectors[v] for vectors in products]) for v in range(tile.vectors)]
-                values = [f.fadd(a, b) for a, b in zip(sums, initial[beside], strict=True)]
+                totals = [each[2 * below + beside] for each in quarters]
+                values = [f.fadd(a, b) for a, b in zip(totals, initial[beside], strict=True)]
                 row = f.add(f.mul(number, 2), below)
                 finish_row(f, h.product, tile, outer, 0, row, columns[beside], values, e.ends.finish)
 
@@ -332,9 +394,9 @@ def _finish(e: _Emission, sums: Value, block: Int, low: Int, high: Int, p: Int) 
         else:
             f.when(f.compare("icmp slt", number, h.height - 1), lambda: half(1))
 
-    def each(t: Value, _: Sequence[Value]) -> None:
+    def each(t: Int) -> None:
         first = e.first_row(t)
         there = f.at(sums, f.mul(f.sub(t, block), tile.rows * tile.width))
         f.loop(0, tile.rows, 1, lambda r, _: pair(f.add(first, r), f.at(there, f.mul(r, tile.width))), rolled=True)
 
-    f.loop(low, high, 1, each, rolled=True)
+    return each

@@ -12,37 +12,41 @@ from dataclasses import dataclass
 
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.gemm_plan import COLUMNS_SHARE, Product
-from fusewise.codegen.llvm.gemm_tile import FMA_LATENCY, LOAD_CYCLES, Tile, favourite_tiles, widths
+from fusewise.codegen.llvm.gemm_tile import CHAIN, FMA_LATENCY, LOAD_CYCLES, Tile, favourite_tiles, widths
 from fusewise.codegen.target import Target
 from fusewise.lower.task import Reason
 
-__all__ = ["FACTORS", "Halves", "halves_of", "panels_of", "strassen_space"]
+__all__ = ["LEFT_SUMS", "PRODUCTS", "Halves", "halves_of", "panels_of", "strassen_space"]
 
-FACTORS = 7
-"""Products of halves."""
+PRODUCTS, LEFT_SUMS = 7, 4
+"""Products of halves; sums and differences of quarters of the left operand among their factors."""
 
-LEFT_CYCLES, RIGHT_CYCLES, RESULT_CYCLES = 28, 6, 56
-"""Cycles that a vector of each quarter takes: of the left operand, of the right one (while a tile is reduced), of the result.
-Measured on a machine of one multiply-add in a cycle, in caches."""
+SUM_CYCLES = {False: (28, 28, 6, 56), True: (14, 150, 3, 16)}
+"""Cycles that a vector of each quarter takes, on a core of one multiply-add in a cycle and on one of two: of the left operand; of
+the same for each other worker that makes it too, and reads what the others read; of the right one, while a tile is reduced; of the
+result. Measured on one core of each kind, the former when it made more sums."""
 
-WIDE_SHARE = 0.7
-"""What share of them they take on a machine of two, which moves and adds twice as much in a cycle: with it models on a Zen 5 take
-the products that make them faster, and leave those that make them slower."""
-
-WORTH = 2.0
-"""How many times the cycles of all sums those of the multiplications saved must be: inside a model, operands are further away."""
+WORTH = 1.5
+"""How many times the cycles of all sums those saved of the products must be: inside a model, operands are further away."""
 
 LEAST_ROWS = 24
 """Rows of a half from which on a tile fills the registers."""
 
-LEAST_BLOCKS, LEAST_SHARING = 8, 7
-"""Blocks that rows are cut into at least, where they are dealt out, unless fewer tiles would then share a right factor."""
+LEAST_BLOCKS, SHARING, LEAST_SHARING = 8, 7, 4
+"""Blocks that rows are cut into at least on a core of one multiply-add in a cycle, where they are dealt out, unless fewer than
+`SHARING` tiles would then share a right factor; that many do best, and `LEAST_SHARING` at least are worth one."""
 
 STORE_CYCLES = 3
 """Cycles that a vector of a product takes to be written at the end of its tile."""
 
-LONGEST_CHUNK, SHORTEST_CHUNK = 512, 64
+LONGEST_CHUNK, SHORTEST_CHUNK = 512, 48
 """Most steps of the depth that are added up in one go, and fewest, if the depth has them."""
+
+CHUNK_SHARE = 0.6
+"""Of the first cache level, what a chunk of a right factor takes at most: it is written there once and read by every tile."""
+
+LEAST_SUMS = 10
+"""Fewest accumulators of a tile: a few more than multiply-adds are under way at any time."""
 
 SPARE = 4
 """Registers that a tile leaves for making its factors."""
@@ -69,10 +73,19 @@ class Halves:
     def columns(self) -> float:
         return self.product.columns / 2
 
+    def tiles(self, tile: Tile) -> int:
+        """Tiles of all rows of a half."""
+        return -(-self.height // tile.rows)
+
     @property
-    def chunk(self) -> int:
-        """Steps of the depth that are taken at once: all, or as many as panels and rounding allow."""
-        return next(n for n in range(min(self.depth, LONGEST_CHUNK), 0, -1) if self.depth % n == 0)
+    def is_one_run(self) -> bool:
+        """May all of the depth be added into one accumulator?"""
+        return self.depth <= CHAIN
+
+    def chunk(self, target: Target, tile: Tile) -> int:
+        """Steps of the depth that are taken at once: as many as stay in the first cache level, divide the depth and round well."""
+        most = min(self.depth, LONGEST_CHUNK, int(target.l1_bytes * CHUNK_SHARE) // (tile.width * 4))
+        return next(n for n in range(most, 0, -1) if self.depth % n == 0)
 
 
 def halves_of(product: Product, pitch: int, target: Target) -> Halves | Reason:
@@ -83,7 +96,8 @@ def halves_of(product: Product, pitch: int, target: Target) -> Halves | Reason:
         return Reason("additions take the units that multiply, as long as what they save")
     if not product.depth or product.depth % (2 * lanes):
         return Reason("halves of the depth are not whole vectors")
-    if halves.chunk < min(halves.depth, SHORTEST_CHUNK):
+    narrow = Tile(1, 1, lanes)
+    if halves.chunk(target, narrow) < min(halves.depth, SHORTEST_CHUNK):
         return Reason("the depth has no divisor of a good length")
     if halves.height < LEAST_ROWS:
         return Reason("too few rows to halve")
@@ -96,13 +110,31 @@ def strassen_space(h: Halves, target: Target) -> Iterable[Params]:
     """Parameters that save more than they cost, the analytic favourite first."""
     lanes = widths(target, h.product.columns)[:1]
     tiles = favourite_tiles(target, h.height, math.ceil(h.columns), h.depth, lanes)
-    room = target.registers - SPARE
-    fitting = [t for t in tiles if _is_halved(h, t) and (t.rows + 1) * t.vectors <= room]
-    fitting = [t for t in fitting if t.rows >= 2 * t.vectors]
-    for tile in sorted(fitting, key=lambda tile: _cycles(h, target, tile))[:4]:
-        params = _plan(h, target, tile)
-        if _saved(h, target, tile) > WORTH * _sums(h, target, tile, params):
-            yield params
+    whole = favourite_tiles(target, h.product.height, h.product.columns, h.product.depth, lanes)
+    plain = min(_reduced(target, tile, h.product.height, h.product.depth, h.product.columns) for tile in whole)
+    plans = [_Plan(h, target, t, blocks) for t in tiles if _is_fit(h, target, t) for blocks in _cuts(h, target, t)]
+    for plan in sorted(plans, key=lambda plan: plan.products + plan.sums)[:4]:
+        if plain - plan.products > WORTH * plan.sums:
+            yield plan.params
+
+
+def _is_fit(h: Halves, target: Target, tile: Tile) -> bool:
+    """Has a tile of halves sums enough and registers to spare, and is the depth done in chunks of a good length?"""
+    has_room = (tile.rows + 1) * tile.vectors <= target.registers - SPARE
+    is_large = tile.rows >= 2 * tile.vectors and tile.rows * tile.vectors >= min(LEAST_SUMS, h.height)
+    return _is_halved(h, tile) and has_room and is_large and h.chunk(target, tile) >= min(h.depth, SHORTEST_CHUNK)
+
+
+def _is_wide(target: Target, tile: Tile) -> bool:
+    """Does a core begin more than one multiply-add of the tile's vectors in a cycle?"""
+    return target.multiplies(tile.lanes * 32) > 1
+
+
+def _reduced(target: Target, tile: Tile, height: int, depth: int, columns: int) -> float:
+    """Cycles of all tiles of a product."""
+    (r, v), multiplies = (tile.rows, tile.vectors), target.multiplies(tile.lanes * 32)
+    step = max(r * v / multiplies, (r + v) * LOAD_CYCLES, FMA_LATENCY) + target.beside.load * (r + v)
+    return (step * depth + STORE_CYCLES * r * v) * -(-height // r) * -(-columns // tile.width)
 
 
 def panels_of(h: Halves, tile: Tile) -> int:
@@ -116,38 +148,58 @@ def _is_halved(h: Halves, tile: Tile) -> bool:
     return panels_of(h, tile) % 2 == 0 and (rest == 0 or rest >= tile.lanes)
 
 
-def _cycles(h: Halves, target: Target, tile: Tile) -> float:
-    """Cycles of one product, for comparing tiles."""
-    r, v = tile.rows, tile.vectors
-    step = max(r * v / target.multiplies(tile.lanes * 32), (r + v) * LOAD_CYCLES, FMA_LATENCY)
-    step += target.beside.load * (r + v)
-    return (step * h.depth + STORE_CYCLES * r * v) * -(-h.height // r) * panels_of(h, tile) / 2
+def _cuts(h: Halves, target: Target, tile: Tile) -> Iterable[int]:
+    """Numbers of blocks worth trying. A single one is shared by all workers, who deal out panels.
 
-
-def _plan(h: Halves, target: Target, tile: Tile) -> Params:
-    """Blocking: rows in blocks whose factors fit the second cache level, or all in one block, whose panels are dealt out.
-
-    As in other products, columns are dealt out where the right operand is much larger than rows and results.
+    On a core of one multiply-add in a cycle that is as in other products, where the right operand is much larger than rows and
+    results; and otherwise what the second cache level holds.
     """
-    tiles = -(-h.height // tile.rows)
-    per_tile = FACTORS * tile.rows * (h.chunk + tile.width) * 4
+    tiles = h.tiles(tile)
+    if _is_wide(target, tile):
+        each = tiles / target.workers
+        found = [1] if tiles <= 2 * SHARING or each < LEAST_SHARING else []
+        return found if each < LEAST_SHARING else [target.workers * max(1, round(each / SHARING)), *found]
+    per_tile = tile.rows * (LEFT_SUMS * h.depth + PRODUCTS * tile.width) * 4
     left, right = h.product.height * h.product.depth * 4, h.product.depth * h.product.columns * 4
-    by_columns = right > COLUMNS_SHARE * (left + h.product.written) and tiles * per_tile <= target.l2_bytes * 3 // 2
-    if not by_columns:
-        wanted = max(LEAST_SHARING, -(-tiles // LEAST_BLOCKS))
-        tiles = max(1, min(tiles, target.l2_bytes * 3 // 4 // per_tile, wanted))
-    return {"rows": tile.rows, "vectors": tile.vectors, "lanes": tile.lanes, "tiles": tiles}
+    by_columns = right > COLUMNS_SHARE * (left + h.product.written)
+    if by_columns and tiles * per_tile <= target.l2_bytes * 3 // 2:
+        return [1]
+    wanted = max(SHARING, -(-tiles // LEAST_BLOCKS))
+    return [-(-tiles // max(1, min(tiles, target.l2_bytes * 3 // 4 // per_tile, wanted)))]
 
 
-def _saved(h: Halves, target: Target, tile: Tile) -> float:
-    """Cycles of the multiplications that are saved."""
-    return h.height * h.depth * h.columns / (tile.lanes * target.multiplies(tile.lanes * 32))
+@dataclass(frozen=True)
+class _Plan:
+    """A tile, and how many blocks its rows are cut into."""
 
+    h: Halves
+    target: Target
+    tile: Tile
+    blocks: int
 
-def _sums(h: Halves, target: Target, tile: Tile, params: Params) -> float:
-    """Cycles of all additions; workers that share a block make its left factors each for itself."""
-    blocks = -(-h.height // (tile.rows * int(params["tiles"])))
-    left = h.height * h.depth * LEFT_CYCLES * max(1.0, target.workers / blocks)
-    right = h.depth * h.columns * blocks * RIGHT_CYCLES
-    share = WIDE_SHARE if target.multiplies(tile.lanes * 32) > 1 else 1.0
-    return (left + right + h.height * h.columns * RESULT_CYCLES) / tile.lanes * share
+    @property
+    def per_block(self) -> int:
+        """Tiles of a block."""
+        return -(-self.h.tiles(self.tile) // self.blocks)
+
+    @property
+    def params(self) -> Params:
+        chunk = self.h.chunk(self.target, self.tile)
+        tile = {"rows": self.tile.rows, "vectors": self.tile.vectors, "lanes": self.tile.lanes}
+        return {**tile, "tiles": self.per_block, "chunk": chunk}
+
+    @property
+    def products(self) -> float:
+        """Cycles of the seven products. Where blocks are as many for every worker, some wait for others that have a tile more."""
+        h, r = self.h, self.tile.rows
+        even = self.blocks > 1 and _is_wide(self.target, self.tile)
+        height = self.blocks * self.per_block * r if even else h.height
+        return PRODUCTS * _reduced(self.target, self.tile, height, h.depth, math.ceil(h.columns))
+
+    @property
+    def sums(self) -> float:
+        """Cycles of all additions; workers that share a block make its left sums each for itself."""
+        h, others = self.h, max(0.0, self.target.workers / self.blocks - 1)
+        left, again, right, result = SUM_CYCLES[_is_wide(self.target, self.tile)]
+        rows = h.height * h.depth * (left + again * others) + h.height * h.columns * result
+        return (rows + h.depth * h.columns * self.blocks * right) / self.tile.lanes
