@@ -16,6 +16,9 @@ from fusewise.ir.dtypes import BOOL, FLOAT32
 
 __all__ = ["Strip", "exponentials", "masked"]
 
+TOGETHER = (4, 2, 1)
+"""Rows at a time, if they divide a strip: one alone waits for each of its sums."""
+
 LOWEST = -3.4028234663852886e38  # the lowest finite float32
 
 
@@ -69,32 +72,41 @@ def exponentials(f: Function, target: Target, strip: Strip, lanes: int) -> None:
     """
     kind = vector("float", lanes)
     end = strip.seen if isinstance(strip.seen, Value) else -(-strip.seen // lanes) * lanes
+    together = next(n for n in TOGETHER if strip.rows % n == 0)
 
-    def row(r: Value, _: Sequence[Value]) -> None:
-        scores = f.at(strip.scores, f.mul(r, strip.pitch))
+    def some(first: Value, _: Sequence[Value]) -> None:
+        numbers = [f.add(first, k) for k in range(together)]
+        rows = [f.at(strip.scores, f.mul(r, strip.pitch)) for r in numbers]
         if strip.keys % lanes:
-            _end_row(f, f.at(scores, strip.keys // lanes * lanes), lanes, strip.keys % lanes)
+            for row in rows:
+                _end_row(f, f.at(row, strip.keys // lanes * lanes), lanes, strip.keys % lanes)
 
-        def largest(i: Value, carried: Sequence[Value]) -> Sequence[Value]:
-            return (f.intrinsic("maxnum", carried[0], f.load(kind, f.at(scores, i))),)
+        def largest(i: Value, peaks: Sequence[Value]) -> list[Value]:
+            return [
+                f.intrinsic("maxnum", peak, f.load(kind, f.at(row, i))) for peak, row in zip(peaks, rows, strict=True)
+            ]
 
         # with a finite floor, -inf minus the largest is never NaN
-        peak = f.loop(0, end, lanes, largest, (f.constant(LOWEST, kind),), rolled=True)[0]
-        shift = f.splat(across_lanes(f, target, "max", peak, FLOAT32), lanes)
+        peaks = f.loop(0, end, lanes, largest, [f.constant(LOWEST, kind)] * together, rolled=True)
+        shifts = [f.splat(across_lanes(f, target, "max", peak, FLOAT32), lanes) for peak in peaks]
 
-        def power(i: Value, carried: Sequence[Value]) -> Sequence[Value]:
-            place = f.at(scores, i)
-            result = mathfn.call(f, target, "exp_below", f.fsub(f.load(kind, place), shift))
-            f.store(result, place)
-            return (f.fadd(carried[0], result),)
+        def power(i: Value, sums: Sequence[Value]) -> list[Value]:
+            found = []
+            for total, row, shift in zip(sums, rows, shifts, strict=True):
+                place = f.at(row, i)
+                result = mathfn.call(f, target, "exp_below", f.fsub(f.load(kind, place), shift))
+                f.store(result, place)
+                found.append(f.fadd(total, result))
+            return found
 
-        sums = f.loop(0, end, lanes, power, (f.constant(0.0, kind),), rolled=True)[0]
-        total = across_lanes(f, target, "sum", sums, FLOAT32)
-        empty = f.compare("fcmp oeq", total, f.constant(0.0, "float"))
-        inverse = f.binary("fdiv", f.constant(1.0, "float"), total)
-        f.store(f.select(empty, f.constant(0.0, "float"), inverse), f.at(strip.sums, r))
+        sums = f.loop(0, end, lanes, power, [f.constant(0.0, kind)] * together, rolled=True)
+        for number, vector_sum in zip(numbers, sums, strict=True):
+            total = across_lanes(f, target, "sum", vector_sum, FLOAT32)
+            empty = f.compare("fcmp oeq", total, f.constant(0.0, "float"))
+            inverse = f.binary("fdiv", f.constant(1.0, "float"), total)
+            f.store(f.select(empty, f.constant(0.0, "float"), inverse), f.at(strip.sums, number))
 
-    f.loop(0, strip.rows, 1, row, rolled=True)
+    f.loop(0, strip.rows, together, some, rolled=True)
 
 
 def _end_row(f: Function, place: Value, lanes: int, kept: int) -> None:
