@@ -41,6 +41,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every product that can be halved is."""
     monkeypatch.setattr(strassen_plan, "WORTH", -math.inf)
     monkeypatch.setattr(strassen_plan, "LEAST_ROWS", 1)
+    monkeypatch.setattr(strassen_plan, "LEAST_SUMS", 1)
     monkeypatch.setattr(strassen_plan, "SHORTEST_CHUNK", 1)
 
 

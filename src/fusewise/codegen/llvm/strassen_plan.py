@@ -121,7 +121,7 @@ def strassen_space(h: Halves, target: Target) -> Iterable[Params]:
 def _is_fit(h: Halves, target: Target, tile: Tile) -> bool:
     """Has a tile of halves sums enough and registers to spare, and is the depth done in chunks of a good length?"""
     has_room = (tile.rows + 1) * tile.vectors <= target.registers - SPARE
-    is_large = tile.rows >= 2 * tile.vectors and tile.rows * tile.vectors >= min(LEAST_SUMS, h.height)
+    is_large = tile.rows >= 2 * tile.vectors and tile.rows * tile.vectors >= LEAST_SUMS
     return _is_halved(h, tile) and has_room and is_large and h.chunk(target, tile) >= min(h.depth, SHORTEST_CHUNK)
 
 
@@ -191,9 +191,9 @@ class _Plan:
     @property
     def products(self) -> float:
         """Cycles of the seven products. Where blocks are as many for every worker, some wait for others that have a tile more."""
-        h, r = self.h, self.tile.rows
-        even = self.blocks > 1 and _is_wide(self.target, self.tile)
-        height = self.blocks * self.per_block * r if even else h.height
+        h, workers, height = self.h, self.target.workers, self.h.height
+        if self.blocks > 1 and _is_wide(self.target, self.tile):
+            height = -(-h.tiles(self.tile) // workers) * workers * self.tile.rows
         return PRODUCTS * _reduced(self.target, self.tile, height, h.depth, math.ceil(h.columns))
 
     @property
