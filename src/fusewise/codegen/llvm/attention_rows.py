@@ -101,12 +101,16 @@ def exponentials(f: Function, target: Target, strip: Strip, lanes: int) -> None:
 
         sums = f.loop(0, end, lanes, power, [f.constant(0.0, kind)] * together, rolled=True)
         for number, vector_sum in zip(numbers, sums, strict=True):
-            total = across_lanes(f, target, "sum", vector_sum, FLOAT32)
-            empty = f.compare("fcmp oeq", total, f.constant(0.0, "float"))
-            inverse = f.binary("fdiv", f.constant(1.0, "float"), total)
-            f.store(f.select(empty, f.constant(0.0, "float"), inverse), f.at(strip.sums, number))
+            f.store(_inverse(f, across_lanes(f, target, "sum", vector_sum, FLOAT32)), f.at(strip.sums, number))
 
     f.loop(0, strip.rows, together, some, rolled=True)
+
+
+def _inverse(f: Function, total: Value) -> Value:
+    """One over a row's sum; 0 where nothing was added."""
+    zero = f.constant(0.0, "float")
+    inverse = f.binary("fdiv", f.constant(1.0, "float"), total)
+    return f.select(f.compare("fcmp oeq", total, zero), zero, inverse)
 
 
 def _end_row(f: Function, place: Value, lanes: int, kept: int) -> None:
