@@ -42,6 +42,7 @@ from fusewise.codegen.llvm.gemm_tile import Level, Panel, accumulate
 from fusewise.codegen.llvm.winograd_choice import choices, direct_cycles, parameters
 from fusewise.codegen.llvm.winograd_few import emit_few_products, keep_products
 from fusewise.codegen.llvm.winograd_input import BLOCK, Transform, emit_input_tile
+from fusewise.codegen.llvm.winograd_lines import emit_line_products
 from fusewise.codegen.llvm.winograd_output import Strip, emit_outputs
 from fusewise.codegen.llvm.winograd_plan import Planes, plan_of, planes_of
 from fusewise.codegen.llvm.winograd_stage import emit_staged_tile
@@ -180,7 +181,7 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
     module, f, pointers, worker, workers = enter(symbol, arguments)
     inputs = scratch_of(f, pointers, arguments, worker)
     filters = f.at(inputs, plan.form.positions * plan.input_pitch)
-    products = f.at(filters, plan.form.positions * plan.filter_pitch)
+    products = f.at(filters, plan.filter_elements)
     planes = plan.planes
     stage = f.at(products, plan.form.positions * plan.product_pitch)
     longest = planes.columns.extent * planes.strides[2] if planes.is_staged else planes.shape.inputs
@@ -251,6 +252,12 @@ def _reduce(s: Strip, first: Int, count: Int, low: Int, high: Int) -> None:
         if plan.in_registers:
             emit_few_products(
                 s.arithmetic, plan, s.inputs, s.products, lambda k: _taps(s, low, k, phase), start, extent, phase
+            )
+            return
+        if plan.filters == "lines":
+            scratch = s.inputs, s.filters, s.products
+            emit_line_products(
+                s.arithmetic, plan, scratch, _taps(s, low, start, phase), (first, count), start, extent, phase
             )
             return
         f.loop(low, high, 1, lambda p, _: _filters(s, p, f.sub(p, low), start, extent, phase), rolled=True)

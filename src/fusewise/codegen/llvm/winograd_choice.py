@@ -1,8 +1,9 @@
-"""Which of Winograd's forms computes a convolution, with its filters in memory or in registers: what each is estimated to cost.
+"""Which of Winograd's forms computes a convolution, and where its filters are transformed: what each is estimated to cost.
 
 Transformed filters lie in memory, for many tiles to use; or they are transformed again for every few tiles and never leave the
 registers (`winograd_few`), which costs loads and additions beside the multiply-adds. A core that begins two of these in a cycle
-has no room for that unless the tiles are few; one that begins a single one, of vectors this wide, has.
+has no room for that unless the tiles are few; one that begins a single one, of vectors this wide, has. Between the two, filters
+are transformed along their columns in memory and along their rows in registers (`winograd_lines`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from fusewise.codegen.foresight import FETCHED_BYTES
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.gemm_tile import Tile, favourite_tiles
 from fusewise.codegen.llvm.pairs import has_bfloat_products
-from fusewise.codegen.llvm.winograd_plan import Planes
+from fusewise.codegen.llvm.winograd_plan import Planes, plan_of
 from fusewise.codegen.llvm.winograd_transform import Form
 from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.ir.dtypes import BFLOAT16
@@ -56,26 +57,50 @@ BESIDE_SUMS = 8
 """Registers that a filter being transformed takes, beside the sums of a row of positions."""
 
 
+LINE_CYCLES = 3.0
+"""Cycles to transform the columns of a vector of filters, for each value: its taps come from the second cache level."""
+
+LINE_MARGIN = 1.06
+"""By what filters in lines have to be estimated better: their estimates agree with what was measured, those of filters in memory
+are up to as much too high where register tiles fit the strip."""
+
+LINE_VECTORS, LINE_TILES = 2, ((4, 3), (6, 2), (5, 2), (3, 4))
+"""Vectors of outputs, and tiles and positions of a row, that are reduced at once with filters in lines: 20 or 24 sums."""
+
+
 @dataclass(frozen=True)
 class Choice:
-    """A form; how many tiles share a filter in registers, 0 with filters in memory; and estimated cycles of a core."""
+    """A form; where its filters are, as `Plan.filters` has it; estimated cycles of a core; and, unless they are in memory,
+    how many tiles share a filter in registers, the register tiles of a strip, and positions of a row at once."""
 
     form: Form
-    in_registers: int
+    filters: str
     cycles: float
+    rows: int = 0
+    per_strip: int = 1
+    abreast: int = 0
 
 
 def choices(planes: Planes, target: Target) -> list[Choice]:
-    """Forms with filters in memory and, where there are registers for them, in registers; best first."""
+    """Forms with filters in memory and, where there are registers for them, in lines and in registers; best first."""
     found = []
     for form in planes.forms:
         most = (target.registers - BESIDE_SUMS) // form.columns.span
         tiles = planes.grid(form).tiles
-        counts = [-(-tiles // -(-tiles // most))] if most and tiles else []
-        counts.append(0)
-        found += [Choice(form, count, _cycles(planes, form, count, target)) for count in counts]
-    margin = 1.0 if target.beside.load > DEAR_LOAD or planes.is_phased else ODD_MARGIN
-    return sorted(found, key=lambda choice: choice.cycles * (margin if choice.form.is_odd else 1.0))
+        if most and tiles:
+            rows = -(-tiles // -(-tiles // most))
+            found.append(Choice(form, "registers", _cycles(planes, form, rows, target), rows))
+        found.append(Choice(form, "memory", _cycles(planes, form, 0, target)))
+        if tiles and _has_lines(planes, form, target):
+            found.append(_in_lines(planes, form, target))
+    odd = 1.0 if target.beside.load > DEAR_LOAD or planes.is_phased else ODD_MARGIN
+
+    def cycles(choice: Choice) -> float:
+        return (
+            choice.cycles * (odd if choice.form.is_odd else 1.0) * (LINE_MARGIN if choice.filters == "lines" else 1.0)
+        )
+
+    return sorted(found, key=cycles)
 
 
 def direct_cycles(planes: Planes, target: Target) -> float:
@@ -95,11 +120,17 @@ def parameters(planes: Planes, target: Target) -> Iterable[Params]:
     depth = _depth(planes, target)
     for choice in choices(planes, target):
         common = {"outputs": choice.form.tile, "lanes": target.lanes, "panels": 1, "depth": depth}
-        if choice.in_registers:
-            yield {**common, "rows": choice.in_registers, "vectors": 1, "tiles": 1, "filters": "registers"}
+        if choice.filters != "memory":
+            yield {**common, **_params(choice)}
             continue
         for tile, per_strip in _tiles(planes, choice.form, depth, target)[:3]:
             yield {**common, "rows": tile.rows, "vectors": tile.vectors, "tiles": per_strip}
+
+
+def _params(choice: Choice) -> Params:
+    """What is special of filters that are not in memory."""
+    found: Params = {"rows": choice.rows, "tiles": choice.per_strip, "filters": choice.filters}
+    return {**found, "vectors": LINE_VECTORS, "abreast": choice.abreast} if choice.abreast else {**found, "vectors": 1}
 
 
 def _tiles(planes: Planes, form: Form, depth: int, target: Target) -> list[tuple[Tile, int]]:
@@ -136,12 +167,13 @@ def _cycles(planes: Planes, form: Form, in_registers: int, target: Target) -> fl
     """Products, and per vector of channels the transforms."""
     tiles = planes.grid(form).tiles
     inputs, outputs = planes.channels / target.lanes, -(-planes.shape.outputs // target.lanes)
-    transforms = form.positions * tiles * (inputs * INPUT_CYCLES + outputs * OUTPUT_CYCLES)
+    strips = -(-tiles // in_registers) if in_registers else _strips(planes, form, target)
+    transforms = form.positions * tiles * (inputs * _input_cycles(strips, target) + outputs * OUTPUT_CYCLES)
     pairs = planes.channels * outputs
     filters = outputs * planes.taps * target.vector_bits // 8
     fetched = filters / FETCHED_BYTES
     if in_registers:
-        strips, row = -(-tiles // in_registers), _row_cycles(planes, form, in_registers, target)
+        row = _row_cycles(planes, form, in_registers, target)
         again = AGAIN_CYCLES[filters > target.l3_bytes] if filters > target.l2_bytes else 0.0
         products = strips * form.rows.span * row * pairs * _multiplied(planes, form) / PRODUCT_SHARE
         if strips == 1:
@@ -149,8 +181,57 @@ def _cycles(planes: Planes, form: Form, in_registers: int, target: Target) -> fl
         return transforms + max(products, fetched) + (strips - 1) * filters / LINE_BYTES * again
     products = min(_covered(planes, form, rows) for rows in (4, 5, 6)) * pairs / _multiplies(target) / PRODUCT_SHARE
     products *= _multiplied(planes, form)
-    transforms += _strips(planes, form, target) * pairs * FILTER_CYCLES * form.positions
+    transforms += strips * pairs * FILTER_CYCLES * form.positions
     return transforms + max(products, fetched)
+
+
+def _has_lines(planes: Planes, form: Form, target: Target) -> bool:
+    """Are filters in lines worth an estimate? Additions want units of their own; with longer filters, shorter vectors or a single
+    multiply-add a cycle it was not measured."""
+    room = target.vector_bits >= 512 and target.adds_apart and _multiplies(target) > 1
+    return room and all(1 < side <= 3 for side in planes.sides) and planes.shape.outputs > target.lanes
+
+
+def _in_lines(planes: Planes, form: Form, target: Target) -> Choice:
+    """The best register tile for filters in lines; and one strip for all workers, each of which transforms all inputs, or one for
+    each."""
+    tiles, panels = planes.grid(form).tiles, -(-planes.shape.outputs // (LINE_VECTORS * target.lanes))
+    vectors, fewest, found = planes.channels / target.lanes, _strips(planes, form, target), []
+    for rows, abreast in LINE_TILES:
+        rows = min(rows, tiles)
+        products, lines = _line_cycles(planes, form, rows, abreast, target)
+        steps = -(-tiles // rows)
+        for wanted in {fewest, -(-fewest // target.workers) * target.workers}:
+            per_strip = -(-steps // wanted)
+            strips = -(-steps // per_strip)
+            longest = -(-strips * panels // target.workers) * per_strip
+            waiting = longest * target.workers / (steps * panels)
+            outputs = panels * LINE_VECTORS * OUTPUT_CYCLES
+            transforms = form.positions * tiles * (vectors * _input_cycles(strips, target) + outputs)
+            fetched = panels * LINE_VECTORS * planes.taps * target.vector_bits // 8 / FETCHED_BYTES
+            cycles = transforms + lines * strips + max(products * waiting, fetched)
+            found.append(Choice(form, "lines", cycles, rows, per_strip, abreast))
+    return min(found, key=lambda choice: choice.cycles)
+
+
+def _line_cycles(planes: Planes, form: Form, rows: int, abreast: int, target: Target) -> tuple[float, float]:
+    """Cycles of the products with filters in lines, all tiles and panels; and of making the lines once."""
+    sizes = {"rows": rows, "vectors": LINE_VECTORS, "lanes": target.lanes, "panels": 1, "tiles": 1, "depth": MOST_DEPTH}
+    plan = plan_of(planes, {**sizes, "outputs": form.tile, "filters": "lines", "abreast": abreast})
+    products, lines, grid = 0.0, 0.0, plan.grid
+    for phase in range(planes.phases if planes.is_phased else 1):
+        (high, _), (_, wide) = plan.kept(phase), planes.taps_of(phase)
+        lasts = [row == form.rows.last_finite for row in range(high)]
+        for positions, which in plan.line_parts(phase):
+            sums, loads = len(positions) * rows * LINE_VECTORS, len(positions) * rows + wide * LINE_VECTORS + 1
+            step = max(sums / _multiplies(target), loads / LOADS)
+            for last in lasts:
+                every, some = grid.with_values(last, False), grid.with_values(last, True)
+                number = len(every) - len(some) if which is False else len(some if which else every)
+                products += step * -(-number // rows)
+        lines += sum(len(group) for group in plan.line_rows(phase)) * wide * LINE_VECTORS * LINE_CYCLES
+    share = planes.channels / (planes.phases if planes.is_phased else 1) * -(-planes.shape.outputs // plan.tile.width)
+    return products * share / PRODUCT_SHARE, lines * share
 
 
 def _covered(planes: Planes, form: Form, rows: int) -> int:
@@ -186,6 +267,11 @@ def _row_cycles(planes: Planes, form: Form, tiles: int, target: Target) -> float
     return max(
         (products + multiplies) / rate, sums / rate, (products + planes.taps / planes.channels) / LOADS, LEAST_ROW
     )
+
+
+def _input_cycles(strips: int, target: Target) -> float:
+    """Cycles to transform a vector of inputs at one position, by all workers that share its strip."""
+    return INPUT_CYCLES * max(1.0, target.workers / strips)
 
 
 def _strips(planes: Planes, form: Form, target: Target) -> int:

@@ -30,6 +30,9 @@ __all__ = ["Plan", "Planes", "plan_of", "planes_of"]
 LINE_ELEMENTS = LINE_BYTES // 4
 """float32 elements of a cache line."""
 
+LINES_BYTES = 24 * 1024
+"""What filters transformed along their columns may take: half of a first cache level, as they are read beside inputs and taps."""
+
 MANY_CHANNELS = 16
 """Input channels from which on the phases of a stride of 2 are transformed each by itself."""
 
@@ -157,8 +160,9 @@ def _known(many: bool) -> list[list[tuple[int, int]]]:
 class Plan:
     """Sizes of one convolution: `per_strip` row tiles to a strip, `together` panels to a group, `depth` channels to a block.
 
-    `in_registers`: a strip is one register tile, and its filters are transformed in registers; tiles then are shorter only if there
-    is but one strip, of which it is known here which ones.
+    `filters` says where transformed ones are: "memory"; "registers", where a strip is one register tile, and tiles are shorter
+    only if there is but one strip, of which it is known here which ones; or "lines", transformed along the columns in memory and
+    along the rows in registers, `abreast` positions of a row at a time.
     """
 
     planes: Planes
@@ -167,7 +171,12 @@ class Plan:
     per_strip: int
     together: int
     depth: int
-    in_registers: bool = False
+    filters: str = "memory"
+    abreast: int = 0
+
+    @property
+    def in_registers(self) -> bool:
+        return self.filters == "registers"
 
     @cached_property
     def grid(self) -> Grid:
@@ -246,8 +255,56 @@ class Plan:
 
     @property
     def filter_pitch(self) -> int:
-        """Elements of one position of the transformed filters."""
-        return 0 if self.in_registers else _spread(self.depth * self.group_width)
+        """Elements of one position of the transformed filters in memory."""
+        return _spread(self.depth * self.group_width)
+
+    @property
+    def line_pitch(self) -> int:
+        """Elements of one row of filters transformed along their columns."""
+        return self.depth * self.planes.sides[1] * self.tile.width
+
+    def line_rows(self, phase: int) -> list[range]:
+        """The rows of positions whose filters have to be transformed along the columns, as many together as `LINES_BYTES` hold."""
+        scheme, (taps, _), (rows, _) = self.form.rows, self.planes.taps_of(phase), self.kept(phase)
+        made = [row for row in range(rows) if scheme.tap_at(row, taps) is None]
+        if not made:
+            return []
+        times = -(-len(made) // max(1, LINES_BYTES // (self.line_pitch * 4)))
+        each = -(-len(made) // times)
+        return [range(first, min(first + each, made[-1] + 1)) for first in range(made[0], made[-1] + 1, each)]
+
+    def line_parts(self, phase: int) -> list[tuple[list[int], bool | None]]:
+        """Positions of a row that are reduced at once, and for which tiles: those with a value at the last finite point, those
+        without, or all (None). Where these do not fill register tiles, that point's position is on its own.
+        """
+        _, wide = self.kept(phase)
+        columns, grid, rows = self.form.columns, self.grid, self.tile.rows
+        last = columns.last_finite if grid.columns.short else wide
+        runs = [(grid.with_values(row, False), grid.with_values(row, True)) for row in (False, True)]
+        apart = any(some.start % rows or (some.stop % rows and some.stop < every.stop) for every, some in runs)
+        found: list[tuple[list[int], bool | None]] = []
+        positions = [place for place in range(wide) if not (apart and place == last)]
+        times = -(-len(positions) // self.abreast)
+        for k in range(times):
+            part = positions[len(positions) * k // times : len(positions) * (k + 1) // times]
+            if last in part:
+                found += [(part, True), ([place for place in part if place != last], False)]
+            else:
+                found.append((part, None))
+        if apart and last < wide:
+            found.append(([last], True))
+        return [(part, which) for part, which in found if part]
+
+    @property
+    def filter_elements(self) -> int:
+        """Elements of scratch memory for filters."""
+        if self.filters == "memory":
+            return self.form.positions * self.filter_pitch
+        if self.in_registers:
+            return 0
+        return self.line_pitch * max(
+            (len(rows) for k in range(self.planes.phases) for rows in self.line_rows(k)), default=0
+        )
 
     @property
     def product_pitch(self) -> int:
@@ -257,7 +314,7 @@ class Plan:
     @property
     def scratch(self) -> int:
         """Elements of scratch memory."""
-        return self.form.positions * (self.input_pitch + self.filter_pitch + self.product_pitch) + self.stage
+        return self.form.positions * (self.input_pitch + self.product_pitch) + self.filter_elements + self.stage
 
 
 def _spread(elements: int) -> int:
@@ -271,8 +328,9 @@ def plan_of(planes: Planes, params: Params) -> Plan:
     form = next(form for form in planes.forms if form.tile == params["outputs"])
     tiles = planes.grid(form).tiles
     tile = Tile(min(tile.rows, tiles), tile.vectors, tile.lanes, tile.element)
-    in_registers = params.get("filters") == "registers"
+    filters = str(params.get("filters", "memory"))
+    in_registers = filters == "registers"
     together = 1 if in_registers else min(int(params["panels"]), -(-planes.shape.outputs // tile.width))
     per_strip = 1 if in_registers else min(int(params["tiles"]), -(-tiles // tile.rows))
     depth = min(int(params["depth"]), planes.channels)
-    return Plan(planes, form, tile, per_strip, together, depth, in_registers)
+    return Plan(planes, form, tile, per_strip, together, depth, filters, int(params.get("abreast", 0)))

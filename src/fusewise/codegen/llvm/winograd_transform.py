@@ -149,6 +149,12 @@ class Scheme:
             factors = [power / given for power, given in zip(powers, self.packed_factors, strict=False)]
             yield self.span - 2, _weighted(a, factors, g)
 
+    def tap_at(self, place: int, taps: int) -> int | None:
+        """Which of the first `taps` taps a filter's value at a place is, untransformed; None if it is none of them."""
+        if place == 0:
+            return 0
+        return taps - 1 if place == self.span - 1 and taps == self.taps and taps % 2 else None
+
     @property
     def _filter_terms(self) -> list[tuple[list[float], list[float], float]]:
         """For each point the factors of even taps and of odd ones, and what the sum of the latter is multiplied by."""
