@@ -36,6 +36,10 @@ the direct form keeps where it goes tap by tap; measured, as are the next."""
 INPUT_CYCLES, OUTPUT_CYCLES, FILTER_CYCLES = 4.8, 4.4, 3.0
 """Cycles to transform a vector of channels, per position: mostly stores beyond the first cache level."""
 
+CROSSED_CYCLES = 12.0
+"""Cycles to read a cache line that another core has written just before; 8 to 35 on cores that share a cache, and on such that
+do not."""
+
 LOADS, LEAST_ROW = 2, 11
 """Loads that a core begins in a cycle, as taken; and cycles that a row of positions takes of a filter in registers with one tile,
 measured on a Zen 4."""
@@ -166,9 +170,9 @@ def _multiplies(target: Target) -> int:
 def _cycles(planes: Planes, form: Form, in_registers: int, target: Target) -> float:
     """Products, and per vector of channels the transforms."""
     tiles = planes.grid(form).tiles
-    inputs, outputs = planes.channels / target.lanes, -(-planes.shape.outputs // target.lanes)
+    outputs = -(-planes.shape.outputs // target.lanes)
     strips = -(-tiles // in_registers) if in_registers else _strips(planes, form, target)
-    transforms = form.positions * tiles * (inputs * _input_cycles(strips, target) + outputs * OUTPUT_CYCLES)
+    transforms = _input_cycles(planes, form, strips, target) + form.positions * tiles * outputs * OUTPUT_CYCLES
     pairs = planes.channels * outputs
     filters = outputs * planes.taps * target.vector_bits // 8
     fetched = filters / FETCHED_BYTES
@@ -196,7 +200,8 @@ def _in_lines(planes: Planes, form: Form, target: Target) -> Choice:
     """The best register tile for filters in lines; and one strip for all workers, each of which transforms all inputs, or one for
     each."""
     tiles, panels = planes.grid(form).tiles, -(-planes.shape.outputs // (LINE_VECTORS * target.lanes))
-    vectors, fewest, found = planes.channels / target.lanes, _strips(planes, form, target), []
+    outputs = form.positions * tiles * panels * LINE_VECTORS * OUTPUT_CYCLES
+    fewest, found = _strips(planes, form, target), []
     for rows, abreast in LINE_TILES:
         rows = min(rows, tiles)
         products, lines = _line_cycles(planes, form, rows, abreast, target)
@@ -206,8 +211,7 @@ def _in_lines(planes: Planes, form: Form, target: Target) -> Choice:
             strips = -(-steps // per_strip)
             longest = -(-strips * panels // target.workers) * per_strip
             waiting = longest * target.workers / (steps * panels)
-            outputs = panels * LINE_VECTORS * OUTPUT_CYCLES
-            transforms = form.positions * tiles * (vectors * _input_cycles(strips, target) + outputs)
+            transforms = _input_cycles(planes, form, strips, target) + outputs
             fetched = panels * LINE_VECTORS * planes.taps * target.vector_bits // 8 / FETCHED_BYTES
             cycles = transforms + lines * strips + max(products * waiting, fetched)
             found.append(Choice(form, "lines", cycles, rows, per_strip, abreast))
@@ -269,9 +273,15 @@ def _row_cycles(planes: Planes, form: Form, tiles: int, target: Target) -> float
     )
 
 
-def _input_cycles(strips: int, target: Target) -> float:
-    """Cycles to transform a vector of inputs at one position, by all workers that share its strip."""
-    return INPUT_CYCLES * max(1.0, target.workers / strips)
+def _input_cycles(planes: Planes, form: Form, strips: int, target: Target) -> float:
+    """Cycles to transform all inputs, and to read what other cores have written: by every worker that shares a strip. Strips are of
+    neighbouring rows where tiles are of one kind; otherwise half of what they read is taken to be of others."""
+    grid, shape = planes.grid(form), planes.shape
+    vectors = form.positions * grid.tiles * planes.channels / target.lanes
+    sharing = max(1.0, target.workers / strips)
+    others = sharing - 1 or (0.5 if len(grid.regions) > 1 and target.workers > 1 else 0.0)
+    lines = shape.batch * math.prod(axis.extent for axis in shape.spatial) * shape.inputs * 4 / LINE_BYTES
+    return vectors * INPUT_CYCLES * sharing + lines * CROSSED_CYCLES * others
 
 
 def _strips(planes: Planes, form: Form, target: Target) -> int:

@@ -284,6 +284,8 @@ class Plan:
         apart = any(some.start % rows or (some.stop % rows and some.stop < every.stop) for every, some in runs)
         found: list[tuple[list[int], bool | None]] = []
         positions = [place for place in range(wide) if not (apart and place == last)]
+        if len(positions) % 2 == self.abreast % 2 == 0:  # pairs of opposite points together
+            positions = [*positions[-1:], *positions[:-1]]
         times = -(-len(positions) // self.abreast)
         for k in range(times):
             part = positions[len(positions) * k // times : len(positions) * (k + 1) // times]
