@@ -95,7 +95,7 @@ def _unsuitable(planes: Planes, target: Target) -> Reason | None:
         return Reason("input channels are not side by side")
     if shape.inputs < max(LEAST_CHANNELS, target.lanes):
         return Reason("too few channels for a transform", f"{shape.inputs} to {shape.outputs}")
-    if planes.is_phased and (shape.inputs % target.lanes or not choices(planes, target)):
+    if planes.is_phased and (shape.inputs % target.lanes or not planes.forms):
         return Reason("phases of these channels do not fill vectors, or filters no registers", str(shape.inputs))
     return None
 

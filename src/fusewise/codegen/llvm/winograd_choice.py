@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from fusewise.codegen.foresight import FETCHED_BYTES
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.gemm_tile import Tile, favourite_tiles
 from fusewise.codegen.llvm.pairs import has_bfloat_products
-from fusewise.codegen.llvm.winograd_plan import Planes, plan_of
+from fusewise.codegen.llvm.winograd_plan import Plan, Planes, plan_of
 from fusewise.codegen.llvm.winograd_transform import Form
 from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.ir.dtypes import BFLOAT16
@@ -36,9 +37,8 @@ the direct form keeps where it goes tap by tap; measured, as are the next."""
 INPUT_CYCLES, OUTPUT_CYCLES, FILTER_CYCLES = 4.8, 4.4, 3.0
 """Cycles to transform a vector of channels, per position: mostly stores beyond the first cache level."""
 
-CROSSED_CYCLES = 12.0
-"""Cycles to read a cache line that another core has written just before; 8 to 35 on cores that share a cache, and on such that
-do not."""
+CROSSED_CYCLES = 30.0
+"""Cycles to read a cache line that another core has written just before: 8 to 70, the more the further apart the cores are."""
 
 LOADS, LEAST_ROW = 2, 11
 """Loads that a core begins in a cycle, as taken; and cycles that a row of positions takes of a filter in registers with one tile,
@@ -57,6 +57,10 @@ ODD_MARGIN = 1.06
 register tiles, of which 5 for its 25 tiles of a map of 14 x 14 do better than 4 for 16 tiles where loads are dear: there it was
 measured, before the last of 16 tiles could be shorter."""
 
+PHASED_MARGIN = 1.03
+"""By what F(5, 2) has to be estimated better than F(4, 2): estimated the same, 128 channels at 56 x 56 took a tenth longer in
+ResNet-50 on two threads, and 1 to 3 % less time by themselves on one."""
+
 BESIDE_SUMS = 8
 """Registers that a filter being transformed takes, beside the sums of a row of positions."""
 
@@ -68,8 +72,9 @@ LINE_MARGIN = 1.06
 """By what filters in lines have to be estimated better: their estimates agree with what was measured, those of filters in memory
 are up to as much too high where register tiles fit the strip."""
 
-LINE_VECTORS, LINE_TILES = 2, ((4, 3), (6, 2), (5, 2), (3, 4))
-"""Vectors of outputs, and tiles and positions of a row, that are reduced at once with filters in lines: 20 or 24 sums."""
+LINE_VECTORS, LINE_TILES = 2, ((4, 3), (5, 2), (3, 4))
+"""Vectors of outputs, and tiles and positions of a row, that are reduced at once with filters in lines: 18 to 24 sums. Six tiles by
+two positions are slower than they should be."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,8 @@ class Choice:
     abreast: int = 0
 
 
-def choices(planes: Planes, target: Target) -> list[Choice]:
+@lru_cache(maxsize=16)  # asked whether it is worth it, and then for parameters
+def choices(planes: Planes, target: Target) -> tuple[Choice, ...]:
     """Forms with filters in memory and, where there are registers for them, in lines and in registers; best first."""
     found = []
     for form in planes.forms:
@@ -97,14 +103,15 @@ def choices(planes: Planes, target: Target) -> list[Choice]:
         found.append(Choice(form, "memory", _cycles(planes, form, 0, target)))
         if tiles and _has_lines(planes, form, target):
             found.append(_in_lines(planes, form, target))
-    odd = 1.0 if target.beside.load > DEAR_LOAD or planes.is_phased else ODD_MARGIN
+    odd, even = (1.0 if target.beside.load > DEAR_LOAD else ODD_MARGIN), 1.0
+    if planes.is_phased:
+        odd, even = 1.0, PHASED_MARGIN
 
     def cycles(choice: Choice) -> float:
-        return (
-            choice.cycles * (odd if choice.form.is_odd else 1.0) * (LINE_MARGIN if choice.filters == "lines" else 1.0)
-        )
+        margin = LINE_MARGIN if choice.filters == "lines" else 1.0
+        return choice.cycles * margin * (odd if choice.form.is_odd else even)
 
-    return sorted(found, key=cycles)
+    return tuple(sorted(found, key=cycles))
 
 
 def direct_cycles(planes: Planes, target: Target) -> float:
@@ -200,42 +207,50 @@ def _in_lines(planes: Planes, form: Form, target: Target) -> Choice:
     """The best register tile for filters in lines; and one strip for all workers, each of which transforms all inputs, or one for
     each."""
     tiles, panels = planes.grid(form).tiles, -(-planes.shape.outputs // (LINE_VECTORS * target.lanes))
+    fetched = panels * LINE_VECTORS * planes.taps * target.vector_bits // 8 / FETCHED_BYTES
     outputs = form.positions * tiles * panels * LINE_VECTORS * OUTPUT_CYCLES
     fewest, found = _strips(planes, form, target), []
-    for rows, abreast in LINE_TILES:
-        rows = min(rows, tiles)
-        products, lines = _line_cycles(planes, form, rows, abreast, target)
+    plans = [_line_plan(planes, form, min(rows, tiles), abreast, target) for rows, abreast in LINE_TILES]
+    vectors = panels * LINE_VECTORS * planes.channels // len(_phases(planes))
+    lines = sum(len(rows) * planes.taps_of(k)[1] for k in _phases(planes) for rows in plans[0].line_rows(k)) * vectors
+    for plan in plans:
+        products, rows = _line_cycles(plan, target) * vectors / PRODUCT_SHARE, plan.tile.rows
         steps = -(-tiles // rows)
         for wanted in {fewest, -(-fewest // target.workers) * target.workers}:
             per_strip = -(-steps // wanted)
             strips = -(-steps // per_strip)
             longest = -(-strips * panels // target.workers) * per_strip
             waiting = longest * target.workers / (steps * panels)
-            transforms = _input_cycles(planes, form, strips, target) + outputs
-            fetched = panels * LINE_VECTORS * planes.taps * target.vector_bits // 8 / FETCHED_BYTES
-            cycles = transforms + lines * strips + max(products * waiting, fetched)
-            found.append(Choice(form, "lines", cycles, rows, per_strip, abreast))
+            transforms = _input_cycles(planes, form, strips, target) + outputs + lines * strips * LINE_CYCLES
+            cycles = transforms + max(products * waiting, fetched)
+            found.append(Choice(form, "lines", cycles, rows, per_strip, plan.abreast))
     return min(found, key=lambda choice: choice.cycles)
 
 
-def _line_cycles(planes: Planes, form: Form, rows: int, abreast: int, target: Target) -> tuple[float, float]:
-    """Cycles of the products with filters in lines, all tiles and panels; and of making the lines once."""
+def _phases(planes: Planes) -> range:
+    """Phases that are transformed one after the other."""
+    return range(planes.phases if planes.is_phased else 1)
+
+
+def _line_plan(planes: Planes, form: Form, rows: int, abreast: int, target: Target) -> Plan:
     sizes = {"rows": rows, "vectors": LINE_VECTORS, "lanes": target.lanes, "panels": 1, "tiles": 1, "depth": MOST_DEPTH}
-    plan = plan_of(planes, {**sizes, "outputs": form.tile, "filters": "lines", "abreast": abreast})
-    products, lines, grid = 0.0, 0.0, plan.grid
-    for phase in range(planes.phases if planes.is_phased else 1):
+    return plan_of(planes, {**sizes, "outputs": form.tile, "filters": "lines", "abreast": abreast})
+
+
+def _line_cycles(plan: Plan, target: Target) -> float:
+    """Cycles of the products of all tiles with one vector of filters in lines, of a channel of every phase."""
+    cycles, grid, rows, planes = 0.0, plan.grid, plan.tile.rows, plan.planes
+    with_row, whole = ([len(grid.with_values(last, column)) for column in (False, True)] for last in (True, False))
+    for phase in _phases(planes):
         (high, _), (_, wide) = plan.kept(phase), planes.taps_of(phase)
-        lasts = [row == form.rows.last_finite for row in range(high)]
+        lasts = plan.form.rows.last_finite < high
         for positions, which in plan.line_parts(phase):
             sums, loads = len(positions) * rows * LINE_VECTORS, len(positions) * rows + wide * LINE_VECTORS + 1
-            step = max(sums / _multiplies(target), loads / LOADS)
-            for last in lasts:
-                every, some = grid.with_values(last, False), grid.with_values(last, True)
-                number = len(every) - len(some) if which is False else len(some if which else every)
-                products += step * -(-number // rows)
-        lines += sum(len(group) for group in plan.line_rows(phase)) * wide * LINE_VECTORS * LINE_CYCLES
-    share = planes.channels / (planes.phases if planes.is_phased else 1) * -(-planes.shape.outputs // plan.tile.width)
-    return products * share / PRODUCT_SHARE, lines * share
+            step = max(sums / _multiplies(target), loads / LOADS) / LINE_VECTORS
+            for (every, some), number in ((whole, high - lasts), (with_row, lasts)):
+                tiles = every if which is None else some if which else every - some
+                cycles += number * step * -(-tiles // rows)
+    return cycles
 
 
 def _covered(planes: Planes, form: Form, rows: int) -> int:
@@ -274,14 +289,12 @@ def _row_cycles(planes: Planes, form: Form, tiles: int, target: Target) -> float
 
 
 def _input_cycles(planes: Planes, form: Form, strips: int, target: Target) -> float:
-    """Cycles to transform all inputs, and to read what other cores have written: by every worker that shares a strip. Strips are of
-    neighbouring rows where tiles are of one kind; otherwise half of what they read is taken to be of others."""
+    """Cycles to transform all inputs by every worker that shares a strip, and to read what the others have written of them."""
     grid, shape = planes.grid(form), planes.shape
     vectors = form.positions * grid.tiles * planes.channels / target.lanes
     sharing = max(1.0, target.workers / strips)
-    others = sharing - 1 or (0.5 if len(grid.regions) > 1 and target.workers > 1 else 0.0)
     lines = shape.batch * math.prod(axis.extent for axis in shape.spatial) * shape.inputs * 4 / LINE_BYTES
-    return vectors * INPUT_CYCLES * sharing + lines * CROSSED_CYCLES * others
+    return vectors * INPUT_CYCLES * sharing + lines * CROSSED_CYCLES * (sharing - 1)
 
 
 def _strips(planes: Planes, form: Form, target: Target) -> int:
