@@ -533,6 +533,7 @@ def test_short_tiles_in_several_strips(
 @given(
     choice=st.sampled_from(((2, (3, 3)), (3, (3, 3)), (4, (3, 3)), (4, (5, 5)), (4, (3, 1)), (4, (1, 7)))),
     batch=st.integers(1, 2),
+    slices=st.integers(1, 3),
     extents=st.tuples(st.integers(7, 40), st.integers(7, 40)),
     inputs=st.sampled_from((16, 40, 72)),
     outputs=st.sampled_from((32, 49, 72)),
@@ -548,6 +549,7 @@ def test_filters_in_lines(
     target: Target,
     choice: tuple[int, tuple[int, int]],
     batch: int,
+    slices: int,
     extents: tuple[int, int],
     inputs: int,
     outputs: int,
@@ -560,6 +562,8 @@ def test_filters_in_lines(
     """Whatever the register tile: its tiles may end where those begin that lack a value, or between."""
     tile, taps = choice
     x, outputs, around = (batch, at_least(target, inputs), *extents), at_least(target, outputs), (1, taps[1] // 2) * 2
+    if slices > 1:
+        x, options["slices"] = (*x[:2], 3, *extents), (slices, 1, 1)
     kernel = in_lines(tile, rows=rows, abreast=abreast, tiles=per_strip, depth=depth)
     error = error_of(run_kernel, target, x, outputs, around, kernel=kernel, taps=taps, **options)
     assert error <= TOLERANCES.get((tile, min(taps), max(taps)), TOLERANCE)

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from fusewise.codegen.foresight import FETCHED_BYTES
 from fusewise.codegen.kernel import Params
@@ -35,7 +36,10 @@ DIRECT_SHARE, PAIRS_SHARE, PRODUCT_SHARE, TAPS_SHARE = 0.87, 1.75, 0.85, 0.7
 the direct form keeps where it goes tap by tap; measured, as are the next."""
 
 INPUT_CYCLES, OUTPUT_CYCLES, FILTER_CYCLES = 4.8, 4.4, 3.0
-"""Cycles to transform a vector of channels, per position: mostly stores beyond the first cache level."""
+"""Cycles to transform a vector of channels, and a cache line of filters, per position: mostly stores beyond the first level."""
+
+FACTOR_CYCLES, SUM_CYCLES = 2.0, 0.75
+"""Cycles of a multiplication and of a sum of a filter's transform: from a convolution of 3x3 and one of 1x7, on AVX2."""
 
 CROSSED_CYCLES = 30.0
 """Cycles to read a cache line that another core has written just before: 8 to 70, the more the further apart the cores are."""
@@ -146,19 +150,41 @@ def _params(choice: Choice) -> Params:
 
 def _tiles(planes: Planes, form: Form, depth: int, target: Target) -> list[tuple[Tile, int]]:
     """Register tiles for filters in memory, the favourite first, and how many of each make a strip."""
-    tiles, outputs, strips = planes.grid(form).tiles, planes.shape.outputs, _strips(planes, form, target)
+    tiles, outputs = planes.grid(form).tiles, planes.shape.outputs
 
     def waiting(tile: Tile) -> float:
         """Strips and panels are dealt out, and not all tiles have all values."""
-        shares, rows = strips * -(-outputs // tile.width), tile.rows
-        taken = _covered(planes, form, rows) / (form.positions * -(-tiles // rows) * rows)
-        return taken * -(-shares // target.workers) * target.workers / shares
+        taken = _covered(planes, form, tile.rows) / (form.positions * -(-tiles // tile.rows) * tile.rows)
+        return taken * _in_memory(planes, form, tile, target).waiting
 
     found = favourite_tiles(target, tiles, outputs, depth, (target.lanes,), waiting=waiting)
     # an even number of vectors fills whole cache lines, so that transformed filters are written line by line
     widest = 4 if target.beside.load > DEAR_LOAD else 2
     even = [tile for tile in found if tile.vectors in (2, widest)] or found
-    return [(tile, math.ceil(math.ceil(tiles / tile.rows) / strips)) for tile in even]
+    return [(tile, _in_memory(planes, form, tile, target).each) for tile in even]
+
+
+class _Strips(NamedTuple):
+    """Estimated cycles of all workers, outputs left out; register tiles of a strip; what the longest share is times their mean."""
+
+    cycles: float
+    each: int
+    waiting: float
+
+
+def _in_strips(
+    planes: Planes, form: Form, rows: int, panels: int, products: float, filters: float, target: Target
+) -> _Strips:
+    """One strip for all workers, each of which transforms all inputs, or one for each, which transform all filters; or more, where
+    the caches want it. `products` and `filters` are the cycles of all products and of transforming all filters once."""
+    steps, fewest, found = max(1, -(-planes.grid(form).tiles // rows)), _strips(planes, form, target), []
+    for wanted in sorted({fewest, -(-fewest // target.workers) * target.workers}):
+        each = -(-steps // wanted)
+        strips = -(-steps // each)
+        waiting = -(-strips * panels // target.workers) * each * target.workers / (steps * panels)
+        cycles = products * waiting + filters * strips + _input_cycles(planes, form, strips, target)
+        found.append(_Strips(cycles, each, waiting))
+    return min(found)
 
 
 def _depth(planes: Planes, target: Target) -> int:
@@ -176,24 +202,42 @@ def _multiplies(target: Target) -> int:
 
 def _cycles(planes: Planes, form: Form, in_registers: int, target: Target) -> float:
     """Products, and per vector of channels the transforms."""
-    tiles = planes.grid(form).tiles
-    outputs = -(-planes.shape.outputs // target.lanes)
-    strips = -(-tiles // in_registers) if in_registers else _strips(planes, form, target)
-    transforms = _input_cycles(planes, form, strips, target) + form.positions * tiles * outputs * OUTPUT_CYCLES
-    pairs = planes.channels * outputs
-    filters = outputs * planes.taps * target.vector_bits // 8
-    fetched = filters / FETCHED_BYTES
+    tiles, outputs = planes.grid(form).tiles, -(-planes.shape.outputs // target.lanes)
+    fetched, pairs = _fetched(planes, outputs, target), planes.channels * outputs
+    transforms = form.positions * tiles * outputs * OUTPUT_CYCLES
     if in_registers:
-        row = _row_cycles(planes, form, in_registers, target)
+        strips, row = -(-tiles // in_registers), _row_cycles(planes, form, in_registers, target)
+        filters = outputs * planes.taps * target.vector_bits // 8
         again = AGAIN_CYCLES[filters > target.l3_bytes] if filters > target.l2_bytes else 0.0
         products = strips * form.rows.span * row * pairs * _multiplied(planes, form) / PRODUCT_SHARE
         if strips == 1:
             products *= _covered(planes, form, 1) / (form.positions * tiles)
-        return transforms + max(products, fetched) + (strips - 1) * filters / LINE_BYTES * again
-    products = min(_covered(planes, form, rows) for rows in (4, 5, 6)) * pairs / _multiplies(target) / PRODUCT_SHARE
-    products *= _multiplied(planes, form)
-    transforms += strips * pairs * FILTER_CYCLES * form.positions
-    return transforms + max(products, fetched)
+        transforms += _input_cycles(planes, form, strips, target) + (strips - 1) * filters / LINE_BYTES * again
+        return transforms + max(products, fetched)
+    tried = (_in_memory(planes, form, Tile(rows, min(outputs, 2), target.lanes), target).cycles for rows in (4, 5, 6))
+    return transforms + min(tried)
+
+
+def _in_memory(planes: Planes, form: Form, tile: Tile, target: Target) -> _Strips:
+    """The strips of register tiles with filters in memory."""
+    panels = -(-planes.shape.outputs // tile.width)
+    pairs = planes.channels * panels * tile.vectors
+    share = _multiplied(planes, form) / _multiplies(target) / PRODUCT_SHARE
+    products = max(_covered(planes, form, tile.rows) * pairs * share, _fetched(planes, panels * tile.vectors, target))
+    return _in_strips(planes, form, tile.rows, panels, products, pairs * _filter_cycles(form, target), target)
+
+
+def _filter_cycles(form: Form, target: Target) -> float:
+    """Cycles to transform a vector of filters: to write its positions, or where that is more, for arithmetic."""
+    (down, sums_down), (along, sums_along) = form.rows.filter_steps, form.columns.filter_steps
+    lines, rows = form.columns.taps, form.rows.span
+    arithmetic = FACTOR_CYCLES * (down * lines + along * rows) + SUM_CYCLES * (sums_down * lines + sums_along * rows)
+    return max(form.positions * FILTER_CYCLES * target.vector_bits / 8 / LINE_BYTES, arithmetic)
+
+
+def _fetched(planes: Planes, vectors: int, target: Target) -> float:
+    """Cycles that the filters of so many vectors of outputs take to come from memory."""
+    return vectors * planes.taps * target.vector_bits // 8 / FETCHED_BYTES
 
 
 def _has_lines(planes: Planes, form: Form, target: Target) -> bool:
@@ -204,26 +248,18 @@ def _has_lines(planes: Planes, form: Form, target: Target) -> bool:
 
 
 def _in_lines(planes: Planes, form: Form, target: Target) -> Choice:
-    """The best register tile for filters in lines; and one strip for all workers, each of which transforms all inputs, or one for
-    each."""
+    """The best register tile for filters in lines, and its strips."""
     tiles, panels = planes.grid(form).tiles, -(-planes.shape.outputs // (LINE_VECTORS * target.lanes))
-    fetched = panels * LINE_VECTORS * planes.taps * target.vector_bits // 8 / FETCHED_BYTES
+    fetched = _fetched(planes, panels * LINE_VECTORS, target)
     outputs = form.positions * tiles * panels * LINE_VECTORS * OUTPUT_CYCLES
-    fewest, found = _strips(planes, form, target), []
+    found: list[Choice] = []
     plans = [_line_plan(planes, form, min(rows, tiles), abreast, target) for rows, abreast in LINE_TILES]
     vectors = panels * LINE_VECTORS * planes.channels // len(_phases(planes))
     lines = sum(len(rows) * planes.taps_of(k)[1] for k in _phases(planes) for rows in plans[0].line_rows(k)) * vectors
     for plan in plans:
-        products, rows = _line_cycles(plan, target) * vectors / PRODUCT_SHARE, plan.tile.rows
-        steps = -(-tiles // rows)
-        for wanted in {fewest, -(-fewest // target.workers) * target.workers}:
-            per_strip = -(-steps // wanted)
-            strips = -(-steps // per_strip)
-            longest = -(-strips * panels // target.workers) * per_strip
-            waiting = longest * target.workers / (steps * panels)
-            transforms = _input_cycles(planes, form, strips, target) + outputs + lines * strips * LINE_CYCLES
-            cycles = transforms + max(products * waiting, fetched)
-            found.append(Choice(form, "lines", cycles, rows, per_strip, plan.abreast))
+        products, rows = max(_line_cycles(plan, target) * vectors / PRODUCT_SHARE, fetched), plan.tile.rows
+        best = _in_strips(planes, form, rows, panels, products, lines * LINE_CYCLES, target)
+        found.append(Choice(form, "lines", best.cycles + outputs, rows, best.each, plan.abreast))
     return min(found, key=lambda choice: choice.cycles)
 
 
