@@ -597,6 +597,16 @@ def test_filters_in_lines_at_stride_two(
     assert error <= TOLERANCE
 
 
+@pytest.mark.parametrize("rows, abreast", [(4, 3), (5, 2), (3, 4)])
+@pytest.mark.parametrize("tile", [2, 3, 4])
+def test_filters_in_lines_of_phases_side_by_side(
+    run_kernel: Any, target: Target, tile: int, rows: int, abreast: int
+) -> None:
+    stem = {"taps": (5, 5), "stride": 2, "planar_input": True, "workers": 2}
+    kernel = in_lines(tile, rows=rows, abreast=abreast, tiles=3)
+    assert error_of(run_kernel, target, (1, 3, 43, 37), 40, (2, 2, 2, 2), kernel=kernel, **stem) <= TOLERANCE
+
+
 def test_filters_in_lines_are_for_a_few_tiles() -> None:
     """There a filter is used too seldom for what it costs in memory; and where workers would share too few panels of outputs."""
     wide = next(other for other in TARGETS if other.name == "avx512")

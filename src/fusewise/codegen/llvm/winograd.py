@@ -42,7 +42,7 @@ from fusewise.codegen.llvm.gemm_tile import Level, Panel, accumulate
 from fusewise.codegen.llvm.winograd_choice import choices, direct_cycles, parameters
 from fusewise.codegen.llvm.winograd_few import emit_few_products, keep_products
 from fusewise.codegen.llvm.winograd_input import BLOCK, Transform, emit_input_tile
-from fusewise.codegen.llvm.winograd_lines import emit_line_products
+from fusewise.codegen.llvm.winograd_lines import FETCHED_AHEAD, emit_line_products
 from fusewise.codegen.llvm.winograd_output import Strip, emit_outputs
 from fusewise.codegen.llvm.winograd_plan import Planes, plan_of, planes_of
 from fusewise.codegen.llvm.winograd_stage import emit_staged_tile
@@ -53,9 +53,6 @@ from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from fusewise.lower.task import Reason, Task
 
 __all__ = ["WINOGRAD", "applies"]
-
-FETCHED_AHEAD = 8
-"""Input channels ahead of the one whose filters are transformed that filters are fetched from memory."""
 
 LEAST_CHANNELS = 8
 """Fewer channels on either side, and the transforms cost more than the products save."""

@@ -27,7 +27,7 @@ from fusewise.codegen.llvm.winograd_plan import Plan
 from fusewise.codegen.llvm.winograd_transform import Arithmetic
 from fusewise.codegen.target import LINE_BYTES
 
-__all__ = ["emit_line_products"]
+__all__ = ["FETCHED_AHEAD", "emit_line_products"]
 
 LINE = LINE_BYTES // 4
 """float32 elements of a cache line."""
@@ -36,7 +36,7 @@ SECOND_LEVEL = 2
 """Where the next block's taps are fetched to: lines and inputs fill the first level."""
 
 FETCHED_AHEAD = 8
-"""Input channels ahead of the one whose columns are transformed that taps are fetched."""
+"""Input channels ahead of the one whose filters are transformed that taps are fetched."""
 
 
 @dataclass(frozen=True)

@@ -332,7 +332,7 @@ def plan_of(planes: Planes, params: Params) -> Plan:
     tile = Tile(min(tile.rows, tiles), tile.vectors, tile.lanes, tile.element)
     filters = str(params.get("filters", "memory"))
     in_registers = filters == "registers"
-    together = 1 if in_registers else min(int(params["panels"]), -(-planes.shape.outputs // tile.width))
+    together = min(int(params["panels"]) if filters == "memory" else 1, -(-planes.shape.outputs // tile.width))
     per_strip = 1 if in_registers else min(int(params["tiles"]), -(-tiles // tile.rows))
     depth = min(int(params["depth"]), planes.channels)
     return Plan(planes, form, tile, per_strip, together, depth, filters, int(params.get("abreast", 0)))
