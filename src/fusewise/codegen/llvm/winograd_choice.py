@@ -41,7 +41,7 @@ INPUT_CYCLES, OUTPUT_CYCLES, FILTER_CYCLES = 4.8, 4.4, 3.0
 FACTOR_CYCLES, SUM_CYCLES = 2.0, 0.75
 """Cycles of a multiplication and of a sum of a filter's transform: from a convolution of 3x3 and one of 1x7, on AVX2."""
 
-CROSSED_CYCLES = 30.0
+CROSSED_CYCLES = 20.0
 """Cycles to read a cache line that another core has written just before: 8 to 70, the more the further apart the cores are."""
 
 LOADS, LEAST_ROW = 2, 11
@@ -69,7 +69,7 @@ BESIDE_SUMS = 8
 """Registers that a filter being transformed takes, beside the sums of a row of positions."""
 
 
-LINE_CYCLES = 3.0
+LINE_CYCLES = 2.6
 """Cycles to transform the columns of a vector of filters, for each value: its taps come from the second cache level."""
 
 LINE_MARGIN = 1.06
@@ -255,7 +255,7 @@ def _in_lines(planes: Planes, form: Form, target: Target) -> Choice:
     found: list[Choice] = []
     plans = [_line_plan(planes, form, min(rows, tiles), abreast, target) for rows, abreast in LINE_TILES]
     vectors = panels * LINE_VECTORS * planes.channels // len(_phases(planes))
-    lines = sum(len(rows) * planes.taps_of(k)[1] for k in _phases(planes) for rows in plans[0].line_rows(k)) * vectors
+    lines = sum(len(plans[0].line_rows(phase)) * planes.taps_of(phase)[1] for phase in _phases(planes)) * vectors
     for plan in plans:
         products, rows = max(_line_cycles(plan, target) * vectors / PRODUCT_SHARE, fetched), plan.tile.rows
         best = _in_strips(planes, form, rows, panels, products, lines * LINE_CYCLES, target)

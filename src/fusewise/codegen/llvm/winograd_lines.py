@@ -2,11 +2,11 @@
 
 A strip of few tiles uses a filter in memory for little more than it takes to write its 36 values beyond the first cache level and
 to read them back. Of a row of positions these values come from three lines, the filter's columns transformed as far as this row
-needs; the lines of two rows, for a block of channels, stay in the first level:
+needs, which are a third as long:
 
+    transform the filters' columns, a block of channels       [row of positions][channel][tap of the row][output channel]
     for row of positions:
-      now and then:  transform the filters' columns for this row and the next   [row][channel][tap of the row][output channel]
-      for half of the row's positions, few tiles:
+      for half of its positions, few tiles:
         for channel:  transform the line for these positions, add filter * input
 
 Two vectors of output channels, three positions and four tiles are 24 sums, for which a channel takes 12 loads of inputs and 6 of
@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.gemm_tile import multiply_add
@@ -89,24 +88,18 @@ def emit_line_products(
     f, (inputs, lines, products) = a.f, scratch
     inputs = f.at(inputs, f.mul(start, plan.block_step))
     b = _Block(a, plan, phase, extent, start, taps, inputs, lines, products, tiles)
-    groups = plan.line_rows(phase)
-
-    def row(r: Value, _: Sequence[Value]) -> None:
-        for group in groups:
-            f.when(f.compare("icmp eq", r, group.start), partial(_emit_lines, b, group, group is groups[0]))
-        _emit_row(b, r, *_line_of(b, r, groups))
-
-    f.loop(0, plan.kept(phase)[0], 1, row, rolled=True)
+    _emit_lines(b)
+    f.loop(0, plan.kept(phase)[0], 1, lambda row, _: _emit_row(b, row, *_line_of(b, row)), rolled=True)
 
 
-def _emit_lines(b: _Block, rows: range, fetching: bool) -> None:
-    """Transform the columns of all filters for some rows of positions; `fetching`, taps are asked for a few channels ahead."""
+def _emit_lines(b: _Block) -> None:
+    """Transform the columns of all filters; taps are asked for a few channels ahead."""
     f, plan, width, lanes = b.a.f, b.plan, b.plan.tile.width, b.plan.tile.lanes
     high, wide = b.taps_each
 
     def channel(k: Value, _: Sequence[Value]) -> None:
         taps, there = f.at(b.taps, f.mul(k, b.size)), f.at(b.lines, f.mul(k, b.line))
-        for place in range(0, b.size if fetching else 0, LINE):
+        for place in range(0, b.size, LINE):
             f.prefetch(f.at(taps, FETCHED_AHEAD * b.size + place))
 
         def vector(v: Value, _: Sequence[Value]) -> None:
@@ -115,21 +108,19 @@ def _emit_lines(b: _Block, rows: range, fetching: bool) -> None:
             for j in range(wide):
                 column = [f.load(plan.tile.kind, f.at(given, (i * wide + j) * width)) for i in range(high)]
                 values = plan.form.rows.filters(b.a, column)
-                for number, row in enumerate(rows):
+                for number, row in enumerate(plan.line_rows(b.phase)):
                     f.store(values[row], f.at(made, number * plan.line_pitch + j * width))
 
         f.loop(0, plan.tile.vectors, 1, vector, rolled=True)
 
-    f.loop(0, b.extent, 1, channel, rolled=True)
+    if plan.line_rows(b.phase):
+        f.loop(0, b.extent, 1, channel, rolled=True)
 
 
-def _line_of(b: _Block, row: Value, groups: Sequence[range]) -> tuple[Value, Int]:
+def _line_of(b: _Block, row: Value) -> tuple[Value, Int]:
     """Where a row's lines begin, and elements from one channel's to the next."""
-    f, scheme = b.a.f, b.plan.form.rows
-    begin = f.i64(0)
-    for group in groups:
-        begin = f.select(f.compare("icmp sge", row, group.start), f.i64(group.start), begin)
-    lines, pitch = f.at(b.lines, f.mul(f.sub(row, begin), b.plan.line_pitch)), f.i64(b.line)
+    f, scheme, made = b.a.f, b.plan.form.rows, b.plan.line_rows(b.phase)
+    lines, pitch = f.at(b.lines, f.mul(f.sub(row, made.start), b.plan.line_pitch)), f.i64(b.line)
     for place in range(b.plan.kept(b.phase)[0]):
         tap = scheme.tap_at(place, b.taps_each[0])
         if tap is not None:

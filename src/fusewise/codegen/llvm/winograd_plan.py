@@ -30,9 +30,6 @@ __all__ = ["Plan", "Planes", "plan_of", "planes_of"]
 LINE_ELEMENTS = LINE_BYTES // 4
 """float32 elements of a cache line."""
 
-LINES_BYTES = 24 * 1024
-"""What filters transformed along their columns may take: half of a first cache level, as they are read beside inputs and taps."""
-
 MANY_CHANNELS = 16
 """Input channels from which on the phases of a stride of 2 are transformed each by itself."""
 
@@ -263,15 +260,11 @@ class Plan:
         """Elements of one row of filters transformed along their columns."""
         return self.depth * self.planes.sides[1] * self.tile.width
 
-    def line_rows(self, phase: int) -> list[range]:
-        """The rows of positions whose filters have to be transformed along the columns, as many together as `LINES_BYTES` hold."""
+    def line_rows(self, phase: int) -> range:
+        """The rows of positions whose filters have to be transformed along the columns; the others are taps as they are."""
         scheme, (taps, _), (rows, _) = self.form.rows, self.planes.taps_of(phase), self.kept(phase)
         made = [row for row in range(rows) if scheme.tap_at(row, taps) is None]
-        if not made:
-            return []
-        times = -(-len(made) // max(1, LINES_BYTES // (self.line_pitch * 4)))
-        each = -(-len(made) // times)
-        return [range(first, min(first + each, made[-1] + 1)) for first in range(made[0], made[-1] + 1, each)]
+        return range(made[0], made[-1] + 1) if made else range(0)
 
     def line_parts(self, phase: int) -> list[tuple[list[int], bool | None]]:
         """Positions of a row that are reduced at once, and for which tiles: those with a value at the last finite point, those
@@ -304,9 +297,7 @@ class Plan:
             return self.form.positions * self.filter_pitch
         if self.in_registers:
             return 0
-        return self.line_pitch * max(
-            (len(rows) for k in range(self.planes.phases) for rows in self.line_rows(k)), default=0
-        )
+        return self.line_pitch * max(len(self.line_rows(phase)) for phase in range(self.planes.phases))
 
     @property
     def product_pitch(self) -> int:
