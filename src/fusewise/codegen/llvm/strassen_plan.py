@@ -26,6 +26,9 @@ SUM_CYCLES = {False: (28, 28, 6, 56), True: (14, 150, 3, 16)}
 the same for each other worker that makes it too, and reads what the others read; of the right one, while a tile is reduced; of the
 result. Measured on one core of each kind, the former when it made more sums."""
 
+AGAIN_SHARE = 2.0
+"""How many times as much a worker loses by what others make too, where tiles have few registers: measured on a Zen 3."""
+
 WORTH = 1.5
 """How many times the cycles of all sums those saved of the products must be: inside a model, operands are further away."""
 
@@ -36,14 +39,20 @@ LEAST_BLOCKS, SHARING, LEAST_SHARING = 8, 7, 4
 """Blocks that rows are cut into at least on a core of one multiply-add in a cycle, where they are dealt out, unless fewer than
 `SHARING` tiles would then share a right factor; that many do best, and `LEAST_SHARING` at least are worth one."""
 
+SHARING_ROWS = 56
+"""Rows of a half that do best where tiles are lower than these are: `SHARING` tiles of 8."""
+
 STORE_CYCLES = 3
 """Cycles that a vector of a product takes to be written at the end of its tile."""
 
 LONGEST_CHUNK, SHORTEST_CHUNK = 512, 48
 """Most steps of the depth that are added up in one go, and fewest, if the depth has them."""
 
-CHUNK_SHARE = 0.6
-"""Of the first cache level, what a chunk of a right factor takes at most: it is written there once and read by every tile."""
+CHUNK_SHARE = {False: 0.6, True: 1.0}
+"""Of the first cache level, what a chunk of a right factor takes at most: it is written there once and read by every tile. More where
+a tile has few registers: its steps are soon done, and a chunk begins and ends with all of its sums in memory."""
+
+FEW_REGISTERS = 16
 
 LEAST_SUMS = 10
 """Fewest accumulators of a tile: a few more than multiply-adds are under way at any time."""
@@ -84,7 +93,8 @@ class Halves:
 
     def chunk(self, target: Target, tile: Tile) -> int:
         """Steps of the depth that are taken at once: as many as stay in the first cache level, divide the depth and round well."""
-        most = min(self.depth, LONGEST_CHUNK, int(target.l1_bytes * CHUNK_SHARE) // (tile.width * 4))
+        room = int(target.l1_bytes * CHUNK_SHARE[_has_few_registers(target)])
+        most = min(self.depth, LONGEST_CHUNK, room // (tile.width * 4))
         return next(n for n in range(most, 0, -1) if self.depth % n == 0)
 
 
@@ -125,6 +135,10 @@ def _is_fit(h: Halves, target: Target, tile: Tile) -> bool:
     return _is_halved(h, tile) and has_room and is_large and h.chunk(target, tile) >= min(h.depth, SHORTEST_CHUNK)
 
 
+def _has_few_registers(target: Target) -> bool:
+    return target.registers <= FEW_REGISTERS
+
+
 def _is_wide(target: Target, tile: Tile) -> bool:
     """Does a core begin more than one multiply-add of the tile's vectors in a cycle?"""
     return target.multiplies(tile.lanes * 32) > 1
@@ -156,9 +170,9 @@ def _cuts(h: Halves, target: Target, tile: Tile) -> Iterable[int]:
     """
     tiles = h.tiles(tile)
     if _is_wide(target, tile):
-        each = tiles / target.workers
-        found = [1] if tiles <= 2 * SHARING or each < LEAST_SHARING else []
-        return found if each < LEAST_SHARING else [target.workers * max(1, round(each / SHARING)), *found]
+        each, best = tiles / target.workers, max(SHARING, -(-SHARING_ROWS // tile.rows))
+        found = [1] if tiles <= 2 * best or each < LEAST_SHARING else []
+        return found if each < LEAST_SHARING else [target.workers * max(1, round(each / best)), *found]
     per_tile = tile.rows * (LEFT_SUMS * h.depth + PRODUCTS * tile.width) * 4
     left, right = h.product.height * h.product.depth * 4, h.product.depth * h.product.columns * 4
     by_columns = right > COLUMNS_SHARE * (left + h.product.written)
@@ -201,5 +215,6 @@ class _Plan:
         """Cycles of all additions; workers that share a block make its left sums each for itself."""
         h, others = self.h, max(0.0, self.target.workers / self.blocks - 1)
         left, again, right, result = SUM_CYCLES[_is_wide(self.target, self.tile)]
+        again *= AGAIN_SHARE if _has_few_registers(self.target) else 1.0
         rows = h.height * h.depth * (left + again * others) + h.height * h.columns * result
         return (rows + h.depth * h.columns * self.blocks * right) / self.tile.lanes
