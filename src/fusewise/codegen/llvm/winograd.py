@@ -38,7 +38,7 @@ from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of
 from fusewise.codegen.llvm.gemm_finish import finisher, is_heavy
 from fusewise.codegen.llvm.gemm_share import deal
-from fusewise.codegen.llvm.gemm_tile import Level, Panel, accumulate
+from fusewise.codegen.llvm.gemm_tile import Ahead, Level, Panel, accumulate
 from fusewise.codegen.llvm.winograd_choice import choices, direct_cycles, parameters
 from fusewise.codegen.llvm.winograd_few import emit_few_products, keep_products
 from fusewise.codegen.llvm.winograd_input import BLOCK, Transform, emit_input_tile
@@ -53,6 +53,9 @@ from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from fusewise.lower.task import Reason, Task
 
 __all__ = ["WINOGRAD", "applies"]
+
+FIRST_LEVEL = 3
+"""Where the inputs of the next position are fetched to."""
 
 LEAST_CHANNELS = 8
 """Fewer channels on either side, and the transforms cost more than the products save."""
@@ -359,7 +362,8 @@ def _products(
 ) -> None:
     """One position's product of a run of the strip's tiles and the columns of some panels, over a block of input channels.
 
-    Meanwhile the filters of the next block are fetched, a share of them at each position: the memory would rest else.
+    Meanwhile the filters of the next block are fetched, a share of them at each position: the memory would rest else. The tiles'
+    inputs at the next position, which are far from those at this one, are fetched too if the plan has it.
     """
     f, plan, tile = s.f, s.plan, s.plan.tile
     left = f.at(s.inputs, f.add(f.mul(position, plan.input_pitch), f.mul(start, plan.block_step)))
@@ -368,6 +372,7 @@ def _products(
     zero = f.constant(0.0, tile.kind)
     taps = extent * math.prod(plan.planes.taps_of(phase)) * tile.width
     lines = -(-taps * 4 // (math.prod(plan.kept(phase)) * LINE_BYTES))
+    fetching = plan.ahead and plan.row_pitch == extent
 
     def panel(p: Value, _: Sequence[Value]) -> None:
         _fetch(
@@ -383,7 +388,9 @@ def _products(
             rows = [f.at(origin, r * plan.row_pitch) for r in range(tile.rows)]
             begin = [zero] * (tile.rows * tile.vectors)
             there = f.at(result, f.add(f.mul(t, plan.group_width), f.mul(p, tile.width)))
-            sums = accumulate(f, s.target, tile, rows, Panel(columns, tile.width), (Level(extent, 1),), begin)
+            coming = [Ahead(f.at(origin, plan.input_pitch), tile.rows * 4, FIRST_LEVEL)] if fetching else []
+            levels = (Level(extent, 1),)
+            sums = accumulate(f, s.target, tile, rows, Panel(columns, tile.width), levels, begin, ahead=coming)
             places = [
                 f.at(there, r * plan.group_width + v * tile.lanes)
                 for r in range(tile.rows)

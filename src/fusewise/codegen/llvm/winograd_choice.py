@@ -65,6 +65,10 @@ PHASED_MARGIN = 1.03
 """By what F(5, 2) has to be estimated better than F(4, 2): estimated the same, 128 channels at 56 x 56 took a tenth longer in
 ResNet-50 on two threads, and 1 to 3 % less time by themselves on one."""
 
+FETCHED_REGISTERS = 16
+"""Registers up to which a position's inputs are fetched during the products of the one before: measured on a Zen 3, whose second
+level is small and whose register tiles are soon done. With more it was not measured."""
+
 BESIDE_SUMS = 8
 """Registers that a filter being transformed takes, beside the sums of a row of positions."""
 
@@ -132,14 +136,15 @@ def direct_cycles(planes: Planes, target: Target) -> float:
 
 def parameters(planes: Planes, target: Target) -> Iterable[Params]:
     """Parameters worth trying, the analytic favourite first."""
-    depth = _depth(planes, target)
+    depth, fetched = _depth(planes, target), target.registers <= FETCHED_REGISTERS
     for choice in choices(planes, target):
         common = {"outputs": choice.form.tile, "lanes": target.lanes, "panels": 1, "depth": depth}
         if choice.filters != "memory":
             yield {**common, **_params(choice)}
             continue
         for tile, per_strip in _tiles(planes, choice.form, depth, target)[:3]:
-            yield {**common, "rows": tile.rows, "vectors": tile.vectors, "tiles": per_strip}
+            found: Params = {**common, "rows": tile.rows, "vectors": tile.vectors, "tiles": per_strip}
+            yield {**found, "ahead": True} if fetched else found
 
 
 def _params(choice: Choice) -> Params:

@@ -159,7 +159,8 @@ class Plan:
 
     `filters` says where transformed ones are: "memory"; "registers", where a strip is one register tile, and tiles are shorter
     only if there is but one strip, of which it is known here which ones; or "lines", transformed along the columns in memory and
-    along the rows in registers, `abreast` positions of a row at a time.
+    along the rows in registers, `abreast` positions of a row at a time. `ahead`: are the inputs of the next position fetched during
+    the products of one?
     """
 
     planes: Planes
@@ -170,6 +171,7 @@ class Plan:
     depth: int
     filters: str = "memory"
     abreast: int = 0
+    ahead: bool = False
 
     @property
     def in_registers(self) -> bool:
@@ -326,4 +328,5 @@ def plan_of(planes: Planes, params: Params) -> Plan:
     together = min(int(params["panels"]) if filters == "memory" else 1, -(-planes.shape.outputs // tile.width))
     per_strip = 1 if in_registers else min(int(params["tiles"]), -(-tiles // tile.rows))
     depth = min(int(params["depth"]), planes.channels)
-    return Plan(planes, form, tile, per_strip, together, depth, filters, int(params.get("abreast", 0)))
+    abreast, ahead = int(params.get("abreast", 0)), bool(params.get("ahead", False))
+    return Plan(planes, form, tile, per_strip, together, depth, filters, abreast, ahead)
