@@ -65,9 +65,9 @@ PHASED_MARGIN = 1.03
 """By what F(5, 2) has to be estimated better than F(4, 2): estimated the same, 128 channels at 56 x 56 took a tenth longer in
 ResNet-50 on two threads, and 1 to 3 % less time by themselves on one."""
 
-FETCHED_REGISTERS = 16
-"""Registers up to which a position's inputs are fetched during the products of the one before: measured on a Zen 3, whose second
-level is small and whose register tiles are soon done. With more it was not measured."""
+FEW_REGISTERS, DEEPEST = 16, 64
+"""Where there are no more registers, register tiles are soon done: a position's inputs are fetched during the products of the one
+before, and up to so many input channels are one block, which has no sums to add to. Measured on a Zen 3, with more registers not."""
 
 BESIDE_SUMS = 8
 """Registers that a filter being transformed takes, beside the sums of a row of positions."""
@@ -136,7 +136,7 @@ def direct_cycles(planes: Planes, target: Target) -> float:
 
 def parameters(planes: Planes, target: Target) -> Iterable[Params]:
     """Parameters worth trying, the analytic favourite first."""
-    depth, fetched = _depth(planes, target), target.registers <= FETCHED_REGISTERS
+    depth, fetched = _depth(planes, target), target.registers <= FEW_REGISTERS
     for choice in choices(planes, target):
         common = {"outputs": choice.form.tile, "lanes": target.lanes, "panels": 1, "depth": depth}
         if choice.filters != "memory":
@@ -197,6 +197,8 @@ def _depth(planes: Planes, target: Target) -> int:
     if planes.is_phased:  # a block belongs to one phase
         fitting = range(target.lanes, MOST_DEPTH + 1, target.lanes)
         return max(depth for depth in fitting if planes.shape.inputs % depth == 0)
+    if planes.channels <= DEEPEST and target.registers <= FEW_REGISTERS:
+        return planes.channels
     depth = -(-planes.channels // -(-planes.channels // MOST_DEPTH))
     return min(planes.channels, -(-depth // target.lanes) * target.lanes)
 
