@@ -43,6 +43,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strassen_plan, "LEAST_ROWS", 1)
     monkeypatch.setattr(strassen_plan, "LEAST_SUMS", 1)
     monkeypatch.setattr(strassen_plan, "SHORTEST_CHUNK", 1)
+    monkeypatch.setattr(strassen_plan, "FEW_SHORTEST", 1)
 
 
 def matmul(rows: int, depth: int, columns: int, constant: bool = True) -> Task:
@@ -158,7 +159,8 @@ def test_large_products_are_halved_and_small_ones_are_not() -> None:
     assert str(STRASSEN.accepts(matmul(8, 768, 3072), ONE_A_CYCLE)) == "too few rows to halve"
     assert str(STRASSEN.accepts(matmul(128, 770, 768), ONE_A_CYCLE)) == "halves of the depth are not whole vectors"
     assert (
-        str(STRASSEN.accepts(matmul(128, 32 * 1021, 768), ONE_A_CYCLE)) == "the depth has no divisor of a good length"
+        str(STRASSEN.accepts(matmul(128, 32 * 1021, 768), ONE_A_CYCLE))
+        == "the depth is short, or has no divisor of a good length"
     )
 
 
@@ -177,6 +179,19 @@ def test_rows_are_dealt_out_evenly_where_two_multiplications_begin_in_a_cycle() 
         assert params["tiles"] == tiles
         assert math.ceil(math.ceil(rows / 2) / params["rows"] / tiles) % workers == 0
     assert str(STRASSEN.accepts(matmul(49, 2048, 1024), two)) == "no tile saves more than it costs"
+
+
+def test_few_registers_take_longer_chunks_and_more_tiles_to_a_block() -> None:
+    """On two threads, a block that both share is left to the plain kernel."""
+    few = next(target for target in TARGETS if target.name == "avx2")
+    assert few.registers == 16
+    for rows, depth, tiles, chunk in ((197, 768, 10, 384), (197, 3072, 10, 512), (361, 512, 10, 256)):
+        params = next(iter(STRASSEN.space(matmul(rows, depth, 768), few)))
+        assert (params["rows"], params["tiles"], params["chunk"]) == (5, tiles, chunk)
+    assert str(STRASSEN.accepts(matmul(784, 256, 512), few)) == "the depth is short, or has no divisor of a good length"
+    shared = STRASSEN.accepts(matmul(128, 768, 768), few)
+    assert str(shared) == "no tile saves more than it costs"
+    assert STRASSEN.accepts(matmul(128, 768, 768), replace(few, workers=1)) is None
 
 
 def test_what_is_not_a_plain_product_of_floats_is_refused() -> None:

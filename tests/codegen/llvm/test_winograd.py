@@ -479,6 +479,7 @@ def test_every_parameter_set_gives_the_same_answer(run_kernel: Any, target: Targ
     sets = list(EVERYWHERE.space(task, target))
     for first in (sets[0], next(params for params in sets if "filters" not in params)):
         sets += [{**first, "tiles": 1, "panels": 1, "depth": 16}, {**first, "tiles": 2, "panels": 3, "depth": 20}]
+        sets += [{**first, "depth": depth, "ahead": True} for depth in (8, 16, 40)]
     for params in sets:
         chosen = replace(EVERYWHERE, space=lambda *_, p=params: [p])
         assert error_of(run_kernel, target, (1, 40, 15, 13), 72, kernel=chosen, workers=3) <= TOLERANCE, params
@@ -615,6 +616,20 @@ def test_filters_in_lines_are_for_a_few_tiles() -> None:
     assert found == {7: "registers", 14: "lines", 56: "memory"}
     narrow = replace(wide, adds_apart=False)
     assert next(iter(WINOGRAD.space(task[14], narrow))).get("filters", "memory") == "memory"
+
+
+def test_few_registers_have_the_next_inputs_fetched_and_one_block_of_channels() -> None:
+    few, many = (next(other for other in TARGETS if other.name == name) for name in ("avx2", "avx512"))
+    for channels, depth in ((64, 64), (256, 32)):
+        task = convolution((1, channels, 28, 28), channels)
+        params = next(iter(WINOGRAD.space(task, few)))
+        assert (params["ahead"], params["depth"]) == (True, depth)
+        assert "ahead" not in next(iter(WINOGRAD.space(task, many)))
+        fetching, plain = (
+            WINOGRAD.build(task, few, {**params, "ahead": ahead}, "kernel").count("@llvm.prefetch")
+            for ahead in (True, False)
+        )
+        assert fetching > plain
 
 
 def test_one_multiply_add_a_cycle_leaves_time_to_transform_filters_again() -> None:

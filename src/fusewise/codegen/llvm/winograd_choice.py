@@ -67,7 +67,7 @@ ResNet-50 on two threads, and 1 to 3 % less time by themselves on one."""
 
 FEW_REGISTERS, DEEPEST = 16, 64
 """Where there are no more registers, register tiles are soon done: a position's inputs are fetched during the products of the one
-before, and up to so many input channels are one block, which has no sums to add to. Measured on a Zen 3, with more registers not."""
+before, and up to so many channels are one block, which has no sums to add to. Measured on a Zen 3; with more registers not."""
 
 BESIDE_SUMS = 8
 """Registers that a filter being transformed takes, beside the sums of a row of positions."""
