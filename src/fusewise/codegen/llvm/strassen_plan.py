@@ -53,8 +53,8 @@ CHUNK_SHARE = {False: 0.6, True: 1.0}
 where registers are few: a tile's steps are soon done, and a chunk begins and ends with all of its sums in memory."""
 
 FEW_REGISTERS, FEW_SHORTEST = 16, 192
-"""Registers that are few; and where they are, the fewest steps of a chunk, however short the depth is. Measured on a Zen 3: products
-of a depth of 256 took up to 7 % longer than plain ones, those of 512 up to 6 % less."""
+"""Registers that are few; and where they are, the fewest steps of a chunk, however short the depth is. Measured on a Zen 3:
+products of a depth of 256 took up to 7 % longer than plain ones, those of 512 up to 6 % less."""
 
 LEAST_SUMS = 10
 """Fewest accumulators of a tile: a few more than multiply-adds are under way at any time."""
