@@ -37,11 +37,14 @@ EVERYWHERE = replace(WINOGRAD, accepts=winograd.applies)
 
 
 def with_outputs(tile: int, filters: str | None = None) -> Kernel:
-    """The kernel that computes tiles of this many outputs along an axis, with filters in "registers", "memory", or anywhere."""
+    """The kernel for tiles of this many outputs along an axis, with filters in "registers", "memory", "pairs" or anywhere."""
+    alike = ("memory", "pairs")
 
     def space(task: Task, target: Target) -> list[Params]:
         fitting = [params for params in WINOGRAD.space(task, target) if params["outputs"] == tile]
-        return [params for params in fitting if filters in (None, params.get("filters", "memory"))]
+        if filters in alike:
+            return [{**params, "filters": filters} for params in fitting if params.get("filters", "memory") in alike]
+        return [params for params in fitting if filters in (None, params.get("filters"))]
 
     return replace(EVERYWHERE, space=space)
 
@@ -297,6 +300,7 @@ FORMS = [(1, 3), (1, 5), (1, 7), (3, 5), (5, 5)]
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     choice=st.sampled_from([(tile, taps) for taps in FORMS for tile in ((2, 4, 6) if 7 in taps else (2, 4))]),
+    kept=st.sampled_from((None, "pairs")),
     upright=st.booleans(),
     batch=st.integers(1, 2),
     extents=st.tuples(st.integers(1, 15), st.integers(1, 15)),
@@ -310,6 +314,7 @@ def test_other_filters(
     run_kernel: Any,
     target: Target,
     choice: tuple[int, tuple[int, int]],
+    kept: str | None,
     upright: bool,
     batch: int,
     extents: tuple[int, int],
@@ -321,7 +326,7 @@ def test_other_filters(
     tolerance = TOLERANCES.get((tile, *taps), TOLERANCE)
     taps = (taps[1], taps[0]) if upright else taps
     height, width = (max(e, k - a - b) for e, k, a, b in zip(extents, taps, pads[:2], pads[2:], strict=True))
-    x, kernel = (batch, at_least(target, inputs), height, width), with_outputs(tile)
+    x, kernel = (batch, at_least(target, inputs), height, width), with_outputs(tile, kept)
     assert error_of(run_kernel, target, x, 40, pads, kernel=kernel, taps=taps, **options) <= tolerance
 
 
@@ -393,7 +398,7 @@ def test_stride_two(
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     choice=st.sampled_from(((2, 5), (4, 5), (3, 7), (5, 7))),
-    kept=st.sampled_from(("memory", "registers")),
+    kept=st.sampled_from(("memory", "pairs", "registers")),
     extents=st.tuples(st.integers(1, 17), st.integers(1, 6), st.integers(1, 6)),
     channels=st.sampled_from((1, 2, 3, 5)),
     **ANY_STRIDED,
@@ -418,7 +423,7 @@ def test_stride_two_along_one_axis_alone(
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     tile=st.sampled_from((3, 4, 5)),
-    kept=st.sampled_from(("memory", "registers")),
+    kept=st.sampled_from(("memory", "pairs", "registers")),
     batch=st.integers(1, 3),
     extents=st.tuples(st.integers(3, 40), st.integers(3, 40)),
     inputs=st.sampled_from((1, 2, 3, 4)),
@@ -477,7 +482,8 @@ def test_error_stays_within_the_bound(run_kernel: Any, target: Target, channels:
 def test_every_parameter_set_gives_the_same_answer(run_kernel: Any, target: Target) -> None:
     task = convolution((1, 40, 15, 13), 72)
     sets = list(EVERYWHERE.space(task, target))
-    for first in (sets[0], next(params for params in sets if "filters" not in params)):
+    in_memory = next(params for params in sets if params.get("filters", "memory") in ("memory", "pairs"))
+    for first in (sets[0], *({**in_memory, "filters": filters} for filters in ("memory", "pairs"))):
         sets += [{**first, "tiles": 1, "panels": 1, "depth": 16}, {**first, "tiles": 2, "panels": 3, "depth": 20}]
         sets += [{**first, "depth": depth, "ahead": True} for depth in (8, 16, 40)]
     for params in sets:
@@ -513,15 +519,16 @@ def test_filters_in_registers_are_used_by_strips_of_tiles(
         assert error <= TOLERANCES.get((params["outputs"], min(taps), max(taps)), TOLERANCE), params
 
 
+@pytest.mark.parametrize("filters", ["memory", "pairs"])
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize(
     "batch, height, width, stride", [(1, 50, 46, 1), (5, 13, 19, 1), (3, 50, 41, 1), (2, 82, 58, 2)]
 )
 def test_short_tiles_in_several_strips(
-    run_kernel: Any, target: Target, batch: int, height: int, width: int, stride: int, workers: int
+    run_kernel: Any, target: Target, batch: int, height: int, width: int, stride: int, workers: int, filters: str
 ) -> None:
     """Strips that begin and end anywhere in the runs of short and long tiles."""
-    x, kernel = (batch, at_least(target, 32), height, width), with_outputs(4, "memory")
+    x, kernel = (batch, at_least(target, 32), height, width), with_outputs(4, filters)
     planes = planes_of(convolution_of(convolution(x, 40, stride=stride)))  # type: ignore[arg-type]
     assert planes is not None
     form = next(form for form in planes.forms if form.tile == 4)
@@ -618,12 +625,12 @@ def test_filters_in_lines_are_for_a_few_tiles() -> None:
     assert next(iter(WINOGRAD.space(task[14], narrow))).get("filters", "memory") == "memory"
 
 
-def test_few_registers_have_the_next_inputs_fetched_and_one_block_of_channels() -> None:
+def test_few_registers_have_the_next_inputs_fetched_and_filters_of_two_rows_at_a_time() -> None:
     few, many = (next(other for other in TARGETS if other.name == name) for name in ("avx2", "avx512"))
     for channels, depth in ((64, 64), (256, 32)):
         task = convolution((1, channels, 28, 28), channels)
         params = next(iter(WINOGRAD.space(task, few)))
-        assert (params["ahead"], params["depth"]) == (True, depth)
+        assert (params["ahead"], params["depth"], params["filters"]) == (True, depth, "pairs")
         assert "ahead" not in next(iter(WINOGRAD.space(task, many)))
         fetching, plain = (
             WINOGRAD.build(task, few, {**params, "ahead": ahead}, "kernel").count("@llvm.prefetch")
@@ -676,8 +683,8 @@ def test_stride_two_over_many_channels_is_for_cores_that_add_apart() -> None:
 
 @pytest.mark.parametrize("channels", [48, 512])
 @pytest.mark.parametrize("tile", [3, 4, 5])
-@pytest.mark.parametrize("kept", ["memory", "registers"])
-def test_error_of_stride_two(run_kernel: Any, target: Target, channels: int, tile: int, kept: bool) -> None:
+@pytest.mark.parametrize("kept", ["memory", "pairs", "registers"])
+def test_error_of_stride_two(run_kernel: Any, target: Target, channels: int, tile: int, kept: str) -> None:
     assert (
         error_of(run_kernel, target, (1, channels, 17, 17), 40, stride=2, kernel=with_outputs(tile, kept)) <= TOLERANCE
     )

@@ -260,20 +260,39 @@ def _reduce(s: Strip, first: Int, count: Int, low: Int, high: Int) -> None:
                 s.arithmetic, plan, scratch, _taps(s, low, start, phase), (first, count), start, extent, phase
             )
             return
-        f.loop(low, high, 1, lambda p, _: _filters(s, p, f.sub(p, low), start, extent, phase), rolled=True)
         beside, across = f.sub(high, low), plan.form.columns.span
         rows, columns = plan.kept(phase)
 
-        def some(begin: Int, number: int) -> None:
+        def products(begin: Int, end: Int) -> None:
+            """Of the rows of positions whose filters are there."""
+
             def one(e: Value, _: Sequence[Value]) -> None:
-                _products(s, e, _run(s, e, first, count), low, beside, start, extent, phase)
+                among = f.sub(e, f.mul(begin, across))
+                _products(s, e, among, _run(s, e, first, count), low, beside, start, extent, phase)
 
-            f.loop(begin, f.add(begin, number), 1, one, rolled=True)
+            def some(first: Int, beyond: Int) -> None:
+                f.loop(first, beyond, 1, one, rolled=True)
 
-        if rows * columns == plan.form.positions:
-            some(0, plan.form.positions)
+            if columns == across:
+                some(f.mul(begin, across), f.mul(end, across))
+            else:
+                f.loop(
+                    begin, end, 1, lambda i, _: some(f.mul(i, across), f.add(f.mul(i, across), columns)), rolled=True
+                )
+
+        def pair(k: Value, _: Sequence[Value]) -> None:
+            for number in range(rows // 2 + 1):
+                those = range(max(2 * number - 1, 0), min(2 * number + 1, rows))
+                this = f.compare("icmp eq", k, number)
+                f.when(this, lambda those=those: _filters_of_rows(s, those, low, start, extent, phase))  # type: ignore[misc]
+            after = f.mul(k, 2)
+            products(f.maximum(f.sub(after, 1), 0), f.minimum(f.add(after, 1), rows))
+
+        if plan.filters == "pairs":
+            f.loop(0, rows // 2 + 1, 1, pair, rolled=True)
         else:
-            f.loop(0, rows, 1, lambda i, _: some(f.mul(i, across), columns), rolled=True)
+            f.loop(low, high, 1, lambda p, _: _filters(s, p, f.sub(p, low), start, extent, phase), rolled=True)
+            products(0, rows)
 
     def blocks(phase: int, first: int, beyond: int) -> None:
         whole = first + (beyond - first) // depth * depth
@@ -335,6 +354,32 @@ def _filters(s: Strip, panel: Int, beside: Int, start: Int, extent: int, phase: 
     f.loop(0, extent, 1, channel, rolled=True)
 
 
+def _filters_of_rows(s: Strip, places: Sequence[int], panel: Int, start: Int, extent: int, phase: int) -> None:
+    """The same for some rows of positions of one panel; taps come from memory for the first of them."""
+    f, plan, tile = s.f, s.plan, s.plan.tile
+    (high, wide), (rows, columns) = plan.planes.taps_of(phase), plan.form
+    source, size = _taps(s, panel, start, phase), high * wide * tile.width
+
+    def channel(k: Value, _: Sequence[Value]) -> None:
+        taps, there = f.at(source, f.mul(k, size)), f.at(s.filters, f.mul(k, tile.width))
+        if places[0] == 0:
+            _fetch(s, f.at(taps, FETCHED_AHEAD * size), size * 4 // LINE_BYTES)
+
+        def vector(v: Value, _: Sequence[Value]) -> None:
+            given, made = f.at(taps, f.mul(v, tile.lanes)), f.at(there, f.mul(v, tile.lanes))
+            across = [
+                [f.load(tile.kind, f.at(given, (i * wide + j) * tile.width)) for i in range(high)] for j in range(wide)
+            ]
+            lines = [rows.filters(s.arithmetic, column) for column in across]
+            for number, place in enumerate(places):
+                for position, value in columns.filter_values(s.arithmetic, [line[place] for line in lines]):
+                    f.store(value, f.at(made, (number * columns.span + position) * plan.filter_pitch))
+
+        f.loop(0, tile.vectors, 1, vector, rolled=True)
+
+    f.loop(0, extent, 1, channel, rolled=True)
+
+
 def _run(s: Strip, position: Value, first: Int, count: Int) -> tuple[Int, Int]:
     """First and last of the strip's tiles that have a value at a position."""
     f, grid, (rows, columns) = s.f, s.plan.grid, s.plan.form
@@ -358,16 +403,25 @@ def _run(s: Strip, position: Value, first: Int, count: Int) -> tuple[Int, Int]:
 
 
 def _products(
-    s: Strip, position: Value, run: tuple[Int, Int], low: Int, beside: Int, start: Int, extent: int, phase: int
+    s: Strip,
+    position: Value,
+    among: Int,
+    run: tuple[Int, Int],
+    low: Int,
+    beside: Int,
+    start: Int,
+    extent: int,
+    phase: int,
 ) -> None:
-    """One position's product of a run of the strip's tiles and the columns of some panels, over a block of input channels.
+    """One position's product of a run of the strip's tiles and the columns of some panels, over a block of input channels. `among`
+    is the position's number among those whose filters are there.
 
     Meanwhile the filters of the next block are fetched, a share of them at each position: the memory would rest else. The tiles'
     inputs at the next position, which are far from those at this one, are fetched too if the plan has it.
     """
     f, plan, tile = s.f, s.plan, s.plan.tile
     left = f.at(s.inputs, f.add(f.mul(position, plan.input_pitch), f.mul(start, plan.block_step)))
-    right = f.at(s.filters, f.mul(position, plan.filter_pitch))
+    right = f.at(s.filters, f.mul(among, plan.filter_pitch))
     result = f.at(s.products, f.mul(position, plan.product_pitch))
     zero = f.constant(0.0, tile.kind)
     taps = extent * math.prod(plan.planes.taps_of(phase)) * tile.width

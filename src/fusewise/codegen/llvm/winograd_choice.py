@@ -67,7 +67,8 @@ ResNet-50 on two threads, and 1 to 3 % less time by themselves on one."""
 
 FEW_REGISTERS, DEEPEST = 16, 64
 """Where there are no more registers, register tiles are soon done: a position's inputs are fetched during the products of the one
-before, and up to so many channels are one block, which has no sums to add to. Measured on a Zen 3; with more registers not."""
+before, filters are transformed two rows of positions at a time, and up to so many channels are one block, which has no sums to add
+to. Measured on a Zen 3; with more registers not."""
 
 BESIDE_SUMS = 8
 """Registers that a filter being transformed takes, beside the sums of a row of positions."""
@@ -136,7 +137,8 @@ def direct_cycles(planes: Planes, target: Target) -> float:
 
 def parameters(planes: Planes, target: Target) -> Iterable[Params]:
     """Parameters worth trying, the analytic favourite first."""
-    depth, fetched = _depth(planes, target), target.registers <= FEW_REGISTERS
+    depth, few = _depth(planes, target), target.registers <= FEW_REGISTERS
+    where: Params = {"ahead": True} if planes.is_in_line or planes.is_phased else {"ahead": True, "filters": "pairs"}
     for choice in choices(planes, target):
         common = {"outputs": choice.form.tile, "lanes": target.lanes, "panels": 1, "depth": depth}
         if choice.filters != "memory":
@@ -144,7 +146,7 @@ def parameters(planes: Planes, target: Target) -> Iterable[Params]:
             continue
         for tile, per_strip in _tiles(planes, choice.form, depth, target)[:3]:
             found: Params = {**common, "rows": tile.rows, "vectors": tile.vectors, "tiles": per_strip}
-            yield {**found, "ahead": True} if fetched else found
+            yield {**found, **where} if few else found
 
 
 def _params(choice: Choice) -> Params:

@@ -157,10 +157,10 @@ def _known(many: bool) -> list[list[tuple[int, int]]]:
 class Plan:
     """Sizes of one convolution: `per_strip` row tiles to a strip, `together` panels to a group, `depth` channels to a block.
 
-    `filters` says where transformed ones are: "memory"; "registers", where a strip is one register tile, and tiles are shorter
-    only if there is but one strip, of which it is known here which ones; or "lines", transformed along the columns in memory and
-    along the rows in registers, `abreast` positions of a row at a time. `ahead`: are the inputs of the next position fetched during
-    the products of one?
+    `filters` says where transformed ones are: "memory"; "pairs", there too, two rows of positions at a time; "registers", where a
+    strip is one register tile, and tiles are shorter only if there is but one strip, of which it is known here which ones; or
+    "lines", transformed along the columns in memory and along the rows in registers, `abreast` positions of a row at a time.
+    `ahead`: are the inputs of the next position fetched during the products of one?
     """
 
     planes: Planes
@@ -297,6 +297,8 @@ class Plan:
         """Elements of scratch memory for filters."""
         if self.filters == "memory":
             return self.form.positions * self.filter_pitch
+        if self.filters == "pairs":
+            return 2 * self.form.columns.span * self.filter_pitch
         if self.in_registers:
             return 0
         return self.line_pitch * max(len(self.line_rows(phase)) for phase in range(self.planes.phases))
