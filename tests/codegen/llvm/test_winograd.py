@@ -631,7 +631,9 @@ def test_few_registers_have_the_next_inputs_fetched_and_filters_of_two_rows_at_a
         task = convolution((1, channels, 28, 28), channels)
         params = next(iter(WINOGRAD.space(task, few)))
         assert (params["ahead"], params["depth"], params["filters"]) == (True, depth, "pairs")
-        assert "ahead" not in next(iter(WINOGRAD.space(task, many)))
+        first, *others = WINOGRAD.space(task, many)
+        assert "ahead" not in first
+        assert any(params.get("filters") == "pairs" and params["ahead"] for params in others)  # for who measures
         fetching, plain = (
             WINOGRAD.build(task, few, {**params, "ahead": ahead}, "kernel").count("@llvm.prefetch")
             for ahead in (True, False)

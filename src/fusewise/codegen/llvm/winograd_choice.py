@@ -144,9 +144,11 @@ def parameters(planes: Planes, target: Target) -> Iterable[Params]:
         if choice.filters != "memory":
             yield {**common, **_params(choice)}
             continue
-        for tile, per_strip in _tiles(planes, choice.form, depth, target)[:3]:
+        for number, (tile, per_strip) in enumerate(_tiles(planes, choice.form, depth, target)[:3]):
             found: Params = {**common, "rows": tile.rows, "vectors": tile.vectors, "tiles": per_strip}
             yield {**found, **where} if few else found
+            if number == 0:  # the other way, for who measures
+                yield found if few else {**found, **where}
 
 
 def _params(choice: Choice) -> Params:
