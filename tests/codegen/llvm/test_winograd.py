@@ -369,6 +369,7 @@ ANY_STRIDED: dict[str, Any] = {
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     choice=st.sampled_from(((2, 5), (4, 5), (3, 7), (5, 7))),
+    kept=st.sampled_from(("memory", "pairs")),
     batch=st.integers(1, 3),
     extents=st.tuples(st.integers(1, 40), st.integers(1, 40)),
     inputs=st.sampled_from((2, 3, 4, 7)),
@@ -380,6 +381,7 @@ def test_stride_two(
     run_kernel: Any,
     target: Target,
     choice: tuple[int, int],
+    kept: str,
     batch: int,
     extents: tuple[int, int],
     inputs: int,
@@ -391,7 +393,7 @@ def test_stride_two(
     height, width = (max(e, taps - a - b) for e, a, b in zip(extents, pads[:2], pads[2:], strict=True))
     x, outputs = (batch, min(inputs, target.lanes - 1), height, width), at_least(target, outputs)
     options |= {"taps": (taps, taps), "stride": 2}
-    error = error_of(run_kernel, target, x, outputs, pads, kernel=with_outputs(tile), **options)
+    error = error_of(run_kernel, target, x, outputs, pads, kernel=with_outputs(tile, kept), **options)
     assert error <= STRIDED.get((tile, taps), TOLERANCE)
 
 

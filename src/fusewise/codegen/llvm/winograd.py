@@ -14,7 +14,8 @@ lies in scratch memory:
         for block of input channels:
           transform the filters                                   [position][panel][input channel][output channel]
           for position, panel:  add to the products               [position][tile][output channel]
-          (or both at once, a few tiles to a strip, see `winograd_few`)
+          (or both for two rows of positions after the other, which stay in the first cache level where registers are few;
+          or both at once, a few tiles to a strip, see `winograd_few` and `winograd_lines`)
         transform back, add the bias, run the stores
 
 Work is dealt out as (strip, panel) pairs, so few tiles are still shared evenly; a strip that workers share has its inputs
