@@ -18,6 +18,10 @@ def whole_lines(nbytes: int) -> int:
     return -(-nbytes // LINE_BYTES) * LINE_BYTES
 
 
+FEW_REGISTERS = 16
+"""What x86 has up to AVX2. What is done for few was measured on a Zen 3."""
+
+
 @dataclass(frozen=True)
 class Beside:
     """Cycles that a core loses beside its multiply-adds, measured.
@@ -63,6 +67,11 @@ class Target:
     def lanes(self) -> int:
         """float32 elements in one vector register."""
         return self.vector_bits // 32
+
+    @property
+    def has_few_registers(self) -> bool:
+        """Are register tiles so small that they are soon done?"""
+        return self.registers <= FEW_REGISTERS
 
     def multiplies(self, bits: int) -> int:
         """Multiply-adds of vectors of so many bits that a core begins in a cycle: 1 or 2."""

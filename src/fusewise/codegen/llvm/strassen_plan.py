@@ -27,7 +27,7 @@ the same for each other worker that makes it too, and reads what the others read
 result. Measured on one core of each kind, the former when it made more sums."""
 
 AGAIN_SHARE = 2.0
-"""How many times as much a worker loses by what others make too, where tiles have few registers: measured on a Zen 3."""
+"""How many times as much a worker loses by what others make too, where registers are few."""
 
 WORTH = 1.5
 """How many times the cycles of all sums those saved of the products must be: inside a model, operands are further away."""
@@ -52,9 +52,9 @@ CHUNK_SHARE = {False: 0.6, True: 1.0}
 """Of the first cache level, what a chunk of a right factor takes at most: it is written there once and read by every tile. More
 where registers are few: a tile's steps are soon done, and a chunk begins and ends with all of its sums in memory."""
 
-FEW_REGISTERS, FEW_SHORTEST = 16, 192
-"""Registers that are few; and where they are, the fewest steps of a chunk, however short the depth is. Measured on a Zen 3:
-products of a depth of 256 took up to 7 % longer than plain ones, those of 512 up to 6 % less."""
+FEW_SHORTEST = 192
+"""Where registers are few, the fewest steps of a chunk, however short the depth is: products of a depth of 256 took up to 7 %
+longer than plain ones, those of 512 up to 6 % less."""
 
 LEAST_SUMS = 10
 """Fewest accumulators of a tile: a few more than multiply-adds are under way at any time."""
@@ -95,7 +95,7 @@ class Halves:
 
     def chunk(self, target: Target, tile: Tile) -> int:
         """Steps of the depth that are taken at once: as many as stay in the first cache level, divide the depth and round well."""
-        room = int(target.l1_bytes * CHUNK_SHARE[_has_few_registers(target)])
+        room = int(target.l1_bytes * CHUNK_SHARE[target.has_few_registers])
         most = min(self.depth, LONGEST_CHUNK, room // (tile.width * 4))
         return next(n for n in range(most, 0, -1) if self.depth % n == 0)
 
@@ -139,11 +139,7 @@ def _is_fit(h: Halves, target: Target, tile: Tile) -> bool:
 
 def _shortest(h: Halves, target: Target) -> int:
     """Steps that a chunk of the depth has at least."""
-    return FEW_SHORTEST if _has_few_registers(target) else min(h.depth, SHORTEST_CHUNK)
-
-
-def _has_few_registers(target: Target) -> bool:
-    return target.registers <= FEW_REGISTERS
+    return FEW_SHORTEST if target.has_few_registers else min(h.depth, SHORTEST_CHUNK)
 
 
 def _is_wide(target: Target, tile: Tile) -> bool:
@@ -222,6 +218,6 @@ class _Plan:
         """Cycles of all additions; workers that share a block make its left sums each for itself."""
         h, others = self.h, max(0.0, self.target.workers / self.blocks - 1)
         left, again, right, result = SUM_CYCLES[_is_wide(self.target, self.tile)]
-        lost = again * (AGAIN_SHARE if _has_few_registers(self.target) else 1.0)
+        lost = again * (AGAIN_SHARE if self.target.has_few_registers else 1.0)
         rows = h.height * h.depth * (left + lost * others) + h.height * h.columns * result
         return (rows + h.depth * h.columns * self.blocks * right) / self.tile.lanes

@@ -65,10 +65,8 @@ PHASED_MARGIN = 1.03
 """By what F(5, 2) has to be estimated better than F(4, 2): estimated the same, 128 channels at 56 x 56 took a tenth longer in
 ResNet-50 on two threads, and 1 to 3 % less time by themselves on one."""
 
-FEW_REGISTERS, DEEPEST = 16, 64
-"""Where there are no more registers, register tiles are soon done: a position's inputs are fetched during the products of the one
-before, filters are transformed two rows of positions at a time, and up to so many channels are one block, which has no sums to add
-to. Measured on a Zen 3; with more registers not."""
+DEEPEST = 64
+"""Up to so many channels are one block where registers are few: it has no sums to add to."""
 
 BESIDE_SUMS = 8
 """Registers that a filter being transformed takes, beside the sums of a row of positions."""
@@ -137,7 +135,8 @@ def direct_cycles(planes: Planes, target: Target) -> float:
 
 def parameters(planes: Planes, target: Target) -> Iterable[Params]:
     """Parameters worth trying, the analytic favourite first."""
-    depth, few = _depth(planes, target), target.registers <= FEW_REGISTERS
+    depth, few = _depth(planes, target), target.has_few_registers
+    # where register tiles are soon done, the next position's inputs are fetched meanwhile, filters made two rows at a time
     where: Params = {"ahead": True} if planes.is_in_line or planes.is_phased else {"ahead": True, "filters": "pairs"}
     for choice in choices(planes, target):
         common = {"outputs": choice.form.tile, "lanes": target.lanes, "panels": 1, "depth": depth}
@@ -201,7 +200,7 @@ def _depth(planes: Planes, target: Target) -> int:
     if planes.is_phased:  # a block belongs to one phase
         fitting = range(target.lanes, MOST_DEPTH + 1, target.lanes)
         return max(depth for depth in fitting if planes.shape.inputs % depth == 0)
-    if planes.channels <= DEEPEST and target.registers <= FEW_REGISTERS:
+    if planes.channels <= DEEPEST and target.has_few_registers:
         return planes.channels
     depth = -(-planes.channels // -(-planes.channels // MOST_DEPTH))
     return min(planes.channels, -(-depth // target.lanes) * target.lanes)
