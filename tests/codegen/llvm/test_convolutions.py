@@ -290,6 +290,13 @@ def test_half_vectors_where_they_multiply_as_fast(
     check(run_kernel, (DIRECT,), target, "Conv", x, w, attributes, correlate(attributes), epilogue=epilogue)
 
 
+def test_slices_of_padding_read_no_input(run_kernel: Any, target: Target) -> None:
+    """One tap along the first of three axes, which is padded, and several along the last."""
+    attributes = {"strides": (1, 1, 1), "dilations": (1, 1, 1), "pads": (1, 0, 0, 2, 0, 2), "group": 1}
+    x, w = (1, 1, 2, 3, 4), (1, 1, 1, 1, 2)
+    check(run_kernel, CONV, target, "Conv", x, w, attributes, correlate(attributes), bias=False)
+
+
 @FEW
 @given(geometry=geometries(), layout=st.sampled_from(("last", "planar")), data=st.data(), workers=st.integers(1, 3))
 def test_random_transposed_geometry_agrees_with_torch(

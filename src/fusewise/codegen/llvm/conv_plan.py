@@ -145,6 +145,8 @@ def _sliding_tile(d: Direct, plain: Tile, target: Target) -> Tile | None:
     strip, product = d.strip, d.product
     if strip is None or strip.planar or strip.slices.kernel > 1 or strip.columns.kernel == 1:
         return None
+    if not strip.slices.is_inside:  # a slice of padding has no taps
+        return None
     if product.dtype != FLOAT32 or product.depth > CHAIN or strip.columns.stride > 1:
         return None
     lanes, out, kernel = plain.lanes, strip.columns.out, strip.columns.kernel
