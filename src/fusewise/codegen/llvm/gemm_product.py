@@ -280,7 +280,7 @@ def row_pointers(f: Function, product: Product, tile: Tile, left: Left, row: Int
         return [f.at(first, r * axes[0].stride, stored) for r in range(tile.rows)]
     inner = axes[-1]
     if inner.extent % tile.rows == 0 and product.height % tile.rows == 0:
-        first = f.at(left.pointer, f.add(left.offset, _address(f, axes, row)), stored)
+        first = f.at(left.pointer, f.add(left.offset, row_address(f, axes, row)), stored)
         return [f.at(first, r * inner.stride, stored) for r in range(tile.rows)]
     if len(axes) == 2 and inner.extent >= tile.rows:
         # the tile crosses from one run to the next at most once
@@ -293,10 +293,13 @@ def row_pointers(f: Function, product: Product, tile: Tile, left: Left, row: Int
             beyond = f.select(f.compare("icmp sge", inside, inner.extent - r), jump, f.i64(0))
             found.append(f.at(first, f.add(beyond, r * inner.stride), stored))
         return found
-    return [f.at(left.pointer, f.add(left.offset, _address(f, axes, f.add(row, r))), stored) for r in range(tile.rows)]
+    return [
+        f.at(left.pointer, f.add(left.offset, row_address(f, axes, f.add(row, r))), stored) for r in range(tile.rows)
+    ]
 
 
-def _address(f: Function, axes: Sequence[Axis], flat: Int) -> Int:
+def row_address(f: Function, axes: Sequence[Axis], flat: Int) -> Int:
+    """Where row number `flat` begins, counted in elements from the first."""
     total: Int = 0
     for axis, index in zip(axes, unravel(f, flat, [axis.extent for axis in axes]), strict=True):
         total = f.add(total, f.mul(index, axis.stride))

@@ -16,7 +16,7 @@ from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.gemm import packing, understand
 from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of
 from fusewise.codegen.llvm.gemm_finish import finisher
-from fusewise.codegen.llvm.gemm_plan import merged, tile_of
+from fusewise.codegen.llvm.gemm_plan import tile_of
 from fusewise.codegen.llvm.strassen_loops import Ends, emit_strassen, strassen_bytes
 from fusewise.codegen.llvm.strassen_plan import Halves, halves_of, strassen_space
 from fusewise.codegen.target import Target
@@ -43,12 +43,11 @@ def _product(task: Task, target: Target) -> Understood | Reason:
     m = understand(task, target)
     if isinstance(m, Reason):
         return m
-    rows = merged(m.product.rows)
     if task.exact or m.dtype != FLOAT32 or not m.right.operand.constant:
         return Reason("exact, not of float32, or of a right operand that changes")
-    if m.product.outer or len(rows) > 1 or m.depth_stride != 1 or m.addend is not None:
+    if m.product.outer or m.depth_stride != 1 or m.addend is not None:
         return Reason("not one product of two plain matrices")
-    halves = halves_of(m.product, rows[0].stride, target)
+    halves = halves_of(m.product, target)
     if isinstance(halves, Reason):
         return halves
 
@@ -68,10 +67,9 @@ def _convolution(task: Task, target: Target) -> Understood | Reason:
     if shape.taps > 1 or shape.groups > 1 or shape.planar:
         return Reason("not one product of pixels and channels")
     d = direct_of(shape, task, target)
-    rows = merged(d.product.rows)
-    if d.strip is not None or d.clipped or d.by_tap or len(rows) > 1 or d.product.repeats > 1:
-        return Reason("pixels are not at equal distances")
-    halves = halves_of(d.product, rows[0].stride, target)
+    if d.strip is not None or d.clipped or d.by_tap or d.product.repeats > 1:
+        return Reason("pixels are not read where they lie")
+    halves = halves_of(d.product, target)
     if isinstance(halves, Reason):
         return halves
 

@@ -30,7 +30,7 @@ from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_fetch import next_panel
 from fusewise.codegen.llvm.gemm_finish import Finish
 from fusewise.codegen.llvm.gemm_plan import tile_of
-from fusewise.codegen.llvm.gemm_product import column_at, finish_row
+from fusewise.codegen.llvm.gemm_product import column_at, finish_row, row_address
 from fusewise.codegen.llvm.gemm_share import Blocks, ceiling, deal, deal_tiles
 from fusewise.codegen.llvm.gemm_tile import Difference, Level, Panel, Tile, accumulate
 from fusewise.codegen.llvm.strassen_plan import LEFT_SUMS, PRODUCTS, Halves, panels_of
@@ -213,7 +213,9 @@ def _left_sums(e: _Emission, first: Int, count: Int, coming: Value) -> None:
         lower = f.add(upper, 1)
         if h.product.height % 2:
             lower = f.minimum(lower, h.product.height - 1)
-        starts = [f.at(e.ends.left, f.add(f.mul(at, h.pitch), k)) for at in (upper, lower) for k in (0, h.depth)]
+        starts = [
+            f.at(e.ends.left, f.add(row_address(f, h.rows, at), k)) for at in (upper, lower) for k in (0, h.depth)
+        ]
         to = f.at(e.ends.own, f.mul(r, LEFT_SUMS * e.room.pitch))
 
         def step(k: Value, _: Sequence[Value]) -> None:
@@ -234,10 +236,13 @@ def _left_sums(e: _Emission, first: Int, count: Int, coming: Value) -> None:
 class _Factors:
     """The factors of one product, of one chunk.
 
-    Row r of the left one, counted from the block's first, begins at `left` + r * `pitch`, and the last one is row `last`. The right
-    one is `x`, or where it `makes` a difference, x - y, which the first tile writes to `made`. `following` is fetched meanwhile.
+    Row r of the left one, counted from the block's first, begins at `left` + r * `pitch`, and the last one is row `last`; where it is
+    `whole`, a quarter of an operand whose rows are not at equal distances, at `left` + that of row `first` + 2 r of the operand. The
+    right one is `x`, or where it `makes` a difference, x - y, which the first tile writes to `made`. `following` is fetched meanwhile.
     """
 
+    whole: Value
+    first: Value
     left: Value
     pitch: Value
     last: Value
@@ -292,13 +297,15 @@ class _Tables:
         h, room, quarters = e.h, e.room, (*e.quarters, 0)
         in_place = [factor < 4 for factor in LEFT]
         upper = h.product.height - h.product.height // 2
+        pitch = h.rows[0].stride if len(h.rows) == 1 else 0
         columns = {
             "whole": [int(own) for own in in_place],
+            "below": [int(factor in (2, 3)) for factor in LEFT],
             "left": [
-                factor // 2 * h.pitch + factor % 2 * h.depth if factor < 4 else (factor - 4) * room.pitch
+                factor // 2 * pitch + factor % 2 * h.depth if factor < 4 else (factor - 4) * room.pitch
                 for factor in LEFT
             ],
-            "pitch": [2 * h.pitch if own else LEFT_SUMS * room.pitch for own in in_place],
+            "pitch": [2 * pitch if own else LEFT_SUMS * room.pitch for own in in_place],
             "last": [(h.product.height // 2 if factor in (2, 3) else upper) - 1 for factor in LEFT],
             "x": [quarters[sources[0]] for sources in RIGHT],
             "x_made": [int(sources[0] == MADE) for sources in RIGHT],
@@ -318,7 +325,8 @@ class _Tables:
             return f.compare("icmp eq", entry[name], 1)
 
         skip = f.mul(chunk, room.chunk)
-        left = f.select(is_set("whole"), f.at(e.ends.left, f.mul(first, 2 * h.pitch)), e.ends.own)
+        before = f.mul(first, 2 * h.rows[0].stride) if len(h.rows) == 1 else 0
+        left = f.select(is_set("whole"), f.at(e.ends.left, before), e.ends.own)
         here = f.at(e.ends.right, f.add(f.mul(p, 2 * room.right), f.mul(chunk, room.made)))
         made = f.at(e.ends.own, room.left)
         after: Int = 2 * room.right
@@ -326,6 +334,8 @@ class _Tables:
             last = f.compare("icmp eq", chunk, e.chunks - 1)
             after = f.select(last, f.i64(f.sub(after, (e.chunks - 1) * room.made)), f.i64(room.made))
         return _Factors(
+            whole=is_set("whole"),
+            first=f.i64(f.add(f.mul(first, 2), entry["below"])),
             left=f.at(left, f.add(entry["left"], skip)),
             pitch=entry["pitch"],
             last=f.i64(f.sub(entry["last"], first)),
@@ -344,7 +354,7 @@ def _tile(e: _Emission, given: _Factors, block: Int, t: Int, chunk: Int, to: Val
     numbers = [f.add(first, r) for r in range(tile.rows)]
     if h.product.height % 2:
         numbers = [f.minimum(number, given.last) for number in numbers]
-    rows = [f.at(given.left, f.mul(number, given.pitch)) for number in numbers]
+    rows = [f.at(given.left, _row(e, given, number)) for number in numbers]
     minus = Difference(given.y, given.made) if makes else None
     panel = Panel(tuple(f.at(given.x, v * tile.lanes) for v in range(tile.vectors)), tile.width, minus=minus)
     start: Sequence[Value] = [f.constant(0.0, tile.kind)] * (tile.rows * tile.vectors)
@@ -362,6 +372,15 @@ def _tile(e: _Emission, given: _Factors, block: Int, t: Int, chunk: Int, to: Val
         found = [f.fadd(a, b) for a, b in zip(before, found, strict=True)]
     for value, place in zip(found, places, strict=True):
         f.store(value, place)
+
+
+def _row(e: _Emission, given: _Factors, number: Int) -> Int:
+    """Where a row of the left factor begins, in elements from its first."""
+    f, evenly = e.f, e.f.mul(number, given.pitch)
+    if len(e.h.rows) == 1:
+        return evenly
+    apart = row_address(f, e.h.rows, f.add(given.first, f.mul(number, 2)))
+    return f.select(given.whole, f.i64(apart), f.i64(evenly))
 
 
 def _finish(e: _Emission, sums: Value, block: Int, p: Int) -> Callable[[Int], None]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fusewise.codegen.kernel import Params
-from fusewise.codegen.llvm.gemm_plan import COLUMNS_SHARE, Product
+from fusewise.codegen.llvm.gemm_plan import Axis, Product, merged
 from fusewise.codegen.llvm.gemm_tile import CHAIN, FMA_LATENCY, LOAD_CYCLES, Tile, favourite_tiles, widths
 from fusewise.codegen.target import Target
 from fusewise.lower.task import Reason
@@ -21,10 +21,22 @@ __all__ = ["LEFT_SUMS", "PRODUCTS", "Halves", "halves_of", "panels_of", "strasse
 PRODUCTS, LEFT_SUMS = 7, 4
 """Products of halves; sums and differences of quarters of the left operand among their factors."""
 
-SUM_CYCLES = {False: (28, 28, 6, 56), True: (14, 150, 3, 16)}
-"""Cycles that a vector of each quarter takes, on a core of one multiply-add in a cycle and on one of two: of the left operand; of
-the same for each other worker that makes it too, and reads what the others read; of the right one, while a tile is reduced; of the
-result. Measured on one core of each kind, the former when it made more sums."""
+
+@dataclass(frozen=True)
+class Sums:
+    """Cycles that a vector of each quarter takes: of the left operand; of the same for each other worker who makes it too, and then
+    has half of every row to read from another core; of that where rows are so few that other products are shared like this as well;
+    of the right operand, while a tile is reduced; of the result."""
+
+    left: int
+    again: int
+    few_again: int
+    right: int
+    result: int
+
+
+SUM_CYCLES = {False: Sums(16, 250, 16, 10, 10), True: Sums(14, 150, 150, 3, 16)}
+"""Measured on a core of one multiply-add in a cycle, and on one of two."""
 
 AGAIN_SHARE = 2.0
 """How many times as much a worker loses by what others make too, where registers are few."""
@@ -35,9 +47,8 @@ WORTH = 1.5
 LEAST_ROWS = 24
 """Rows of a half from which on a tile fills the registers."""
 
-LEAST_BLOCKS, SHARING, LEAST_SHARING = 8, 7, 4
-"""Blocks that rows are cut into at least on a core of one multiply-add in a cycle, where they are dealt out, unless fewer than
-`SHARING` tiles would then share a right factor; that many do best, and `LEAST_SHARING` at least are worth one."""
+SHARING, LEAST_SHARING = 7, 4
+"""Tiles that share a right factor: so many do best, and `LEAST_SHARING` at least are worth one."""
 
 SHARING_ROWS = 56
 """Rows of a half that do best where tiles are lower than these are: `SHARING` tiles of 8."""
@@ -65,11 +76,14 @@ SPARE = 4
 
 @dataclass(frozen=True)
 class Halves:
-    """A product of two matrices: `product` has one group and nothing outer, row r of the left operand begins r * `pitch` elements
-    after its first, the depth is contiguous."""
+    """A product of two matrices: `product` has one group and nothing outer, and the depth is contiguous."""
 
     product: Product
-    pitch: int
+
+    @property
+    def rows(self) -> list[Axis]:
+        """The axes that rows of the left operand lie along: one where they are at equal distances."""
+        return merged(self.product.rows)
 
     @property
     def height(self) -> int:
@@ -100,9 +114,9 @@ class Halves:
         return next(n for n in range(most, 0, -1) if self.depth % n == 0)
 
 
-def halves_of(product: Product, pitch: int, target: Target) -> Halves | Reason:
+def halves_of(product: Product, target: Target) -> Halves | Reason:
     """A product in halves, or why it is better whole."""
-    halves = Halves(product, pitch)
+    halves = Halves(product)
     lanes = widths(target, product.columns)[0]
     if not target.adds_apart:
         return Reason("additions take the units that multiply, as long as what they save")
@@ -166,23 +180,11 @@ def _is_halved(h: Halves, tile: Tile) -> bool:
 
 
 def _cuts(h: Halves, target: Target, tile: Tile) -> Iterable[int]:
-    """Numbers of blocks worth trying. A single one is shared by all workers, who deal out panels.
-
-    On a core of one multiply-add in a cycle that is as in other products, where the right operand is much larger than rows and
-    results; and otherwise what the second cache level holds.
-    """
+    """Numbers of blocks worth trying: as many for every worker, or a single one that all share, who deal out panels."""
     tiles = h.tiles(tile)
-    if _is_wide(target, tile):
-        each, best = tiles / target.workers, max(SHARING, -(-SHARING_ROWS // tile.rows))
-        found = [1] if tiles <= 2 * best or each < LEAST_SHARING else []
-        return found if each < LEAST_SHARING else [target.workers * max(1, round(each / best)), *found]
-    per_tile = tile.rows * (LEFT_SUMS * h.depth + PRODUCTS * tile.width) * 4
-    left, right = h.product.height * h.product.depth * 4, h.product.depth * h.product.columns * 4
-    by_columns = right > COLUMNS_SHARE * (left + h.product.written)
-    if by_columns and tiles * per_tile <= target.l2_bytes * 3 // 2:
-        return [1]
-    wanted = max(SHARING, -(-tiles // LEAST_BLOCKS))
-    return [-(-tiles // max(1, min(tiles, target.l2_bytes * 3 // 4 // per_tile, wanted)))]
+    each, best = tiles / target.workers, max(SHARING, -(-SHARING_ROWS // tile.rows))
+    found = [1] if tiles <= 2 * best or each < LEAST_SHARING else []
+    return found if each < LEAST_SHARING else [target.workers * max(1, round(each / best)), *found]
 
 
 @dataclass(frozen=True)
@@ -209,15 +211,19 @@ class _Plan:
     def products(self) -> float:
         """Cycles of the seven products. Where blocks are as many for every worker, some wait for others that have a tile more."""
         h, workers, height = self.h, self.target.workers, self.h.height
-        if self.blocks > 1 and _is_wide(self.target, self.tile):
+        if self.blocks > 1:
             height = -(-h.tiles(self.tile) // workers) * workers * self.tile.rows
         return PRODUCTS * _reduced(self.target, self.tile, height, h.depth, math.ceil(h.columns))
 
     @property
     def sums(self) -> float:
         """Cycles of all additions; workers that share a block make its left sums each for itself."""
-        h, others = self.h, max(0.0, self.target.workers / self.blocks - 1)
-        left, again, right, result = SUM_CYCLES[_is_wide(self.target, self.tile)]
-        lost = again * (AGAIN_SHARE if self.target.has_few_registers else 1.0)
-        rows = h.height * h.depth * (left + lost * others) + h.height * h.columns * result
-        return (rows + h.depth * h.columns * self.blocks * right) / self.tile.lanes
+        h, others, cycles = (
+            self.h,
+            max(0.0, self.target.workers / self.blocks - 1),
+            SUM_CYCLES[_is_wide(self.target, self.tile)],
+        )
+        is_few = h.tiles(self.tile) < LEAST_SHARING * self.target.workers
+        lost = (cycles.few_again if is_few else cycles.again) * (AGAIN_SHARE if self.target.has_few_registers else 1.0)
+        rows = h.height * h.depth * (cycles.left + lost * others) + h.height * h.columns * cycles.result
+        return (rows + h.depth * h.columns * self.blocks * cycles.right) / self.tile.lanes
