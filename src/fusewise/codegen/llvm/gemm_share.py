@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fusewise.codegen.llvm.emit import Function, Int, Value
 
-__all__ = ["Blocks", "ceiling", "deal", "deal_tiles", "share"]
+__all__ = ["Blocks", "ceiling", "deal", "deal_tiles", "deal_weighted", "share"]
 
 Block = Callable[[Int, Int, Int], None]
 """`block(unit, low, high)` does the pairs low..high of a unit; they count panel by panel."""
@@ -87,14 +87,37 @@ def deal(
         low, high = share(f, worker, workers, pairs)
         f.loop(0, units, 1, lambda unit, _: block(unit, low, high), rolled=True)
         return
-    low, high = share(f, worker, workers, units * panels)
+    _pairs(f, *share(f, worker, workers, units * panels), panels, tiles, block)
+
+
+def _pairs(f: Function, low: Int, high: Int, panels: int, tiles: int, block: Block) -> None:
+    """Do the (unit, panel) pairs low..high, unit by unit."""
 
     def some(unit: Value, _: Sequence[Value]) -> None:
         before = f.mul(unit, panels)
         first = f.mul(f.maximum(f.sub(low, before), 0), tiles)
-        block(unit, first, f.minimum(f.mul(f.sub(high, before), tiles), pairs))
+        block(unit, first, f.minimum(f.mul(f.sub(high, before), tiles), panels * tiles))
 
     f.loop(f.udiv(low, panels), ceiling(f, high, panels), 1, some, rolled=True)
+
+
+def deal_weighted(
+    f: Function, worker: Value, workers: Value, weights: Sequence[tuple[int, int]], panels: int, block: Block
+) -> None:
+    """Give each worker a run of (unit, panel) pairs, of equal work: `weights` are numbers of units one after the other, and the
+    work of each of these; `block` is as in `deal`."""
+    total = panels * sum(count * weight for count, weight in weights)
+
+    def until(number: Int) -> Int:
+        """Pairs before the share of this number: as many as fit of each kind."""
+        before, found, beyond = 0, f.i64(0), f.udiv(f.mul(number, total), workers)
+        for count, weight in weights:
+            fitting = f.udiv(f.maximum(f.sub(f.add(beyond, weight // 2), before), 0), weight)
+            found = f.i64(f.add(found, f.minimum(fitting, count * panels)))
+            before += count * panels * weight
+        return found
+
+    _pairs(f, until(worker), until(f.add(worker, 1)), panels, 1, block)
 
 
 def share(f: Function, worker: Value, workers: Value, count: int) -> tuple[Int, Int]:

@@ -236,9 +236,10 @@ def _left_sums(e: _Emission, first: Int, count: Int, coming: Value) -> None:
 class _Factors:
     """The factors of one product, of one chunk.
 
-    Row r of the left one, counted from the block's first, begins at `left` + r * `pitch`, and the last one is row `last`; where it is
-    `whole`, a quarter of an operand whose rows are not at equal distances, at `left` + that of row `first` + 2 r of the operand. The
-    right one is `x`, or where it `makes` a difference, x - y, which the first tile writes to `made`. `following` is fetched meanwhile.
+    Row r of the left one, counted from the block's first, begins at `left` + r * `pitch`, and the last one is row `last`; where it
+    is `whole`, a quarter of an operand whose rows are not at equal distances, at `left` + that of row `first` + 2 r of the operand.
+    The right one is `x`, or where it `makes` a difference, x - y, which the first tile writes to `made`. `following` is fetched
+    meanwhile.
     """
 
     whole: Value

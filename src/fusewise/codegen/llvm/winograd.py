@@ -38,7 +38,7 @@ from fusewise.codegen.llvm.conv_shape import convolution_of
 from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of
 from fusewise.codegen.llvm.gemm_finish import finisher, is_heavy
-from fusewise.codegen.llvm.gemm_share import deal
+from fusewise.codegen.llvm.gemm_share import deal_weighted
 from fusewise.codegen.llvm.gemm_tile import Ahead, Level, Panel, accumulate
 from fusewise.codegen.llvm.winograd_choice import choices, direct_cycles, parameters
 from fusewise.codegen.llvm.winograd_few import emit_few_products, keep_products
@@ -203,7 +203,7 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
         finisher(f, task, target, pointers),
         is_heavy(task),
     )
-    deal(f, worker, workers, plan.strips, plan.panels, False, lambda *which: _emit_strip(strip, *which))
+    deal_weighted(f, worker, workers, plan.weights, plan.panels, lambda *which: _emit_strip(strip, *which))
     f.give_back()
     return module.text()
 
@@ -252,7 +252,7 @@ def _reduce(s: Strip, first: Int, count: Int, low: Int, high: Int) -> None:
     def block(start: Int, extent: int, phase: int = 0) -> None:
         if plan.in_registers:
             emit_few_products(
-                s.arithmetic, plan, s.inputs, s.products, lambda k: _taps(s, low, k, phase), start, extent, phase
+                s.arithmetic, plan, s.inputs, s.products, lambda k: _taps(s, low, k, phase), first, start, extent, phase
             )
             return
         if plan.filters == "lines":

@@ -28,8 +28,9 @@ __all__ = ["Choice", "choices", "direct_cycles", "parameters"]
 LEAST_TILES, MOST_TILES = 16, 112
 """Tiles of a strip: with more, its transformed inputs leave the caches; with fewer, filters are transformed too often."""
 
-MOST_DEPTH = 32
-"""Input channels of a block, at most: more, and the transformed filters crowd the second cache level."""
+MOST_DEPTH, PHASE_DEPTH = 32, 64
+"""Input channels of a block, at most: more, and the transformed filters crowd the second cache level. And those of a phase whose
+filters stay in registers: it has a few taps of each."""
 
 DIRECT_SHARE, PAIRS_SHARE, PRODUCT_SHARE, TAPS_SHARE = 0.87, 1.75, 0.85, 0.7
 """Share of a core's multiply-adds that the direct form, the direct form on pairs and the products here reach, and what of its share
@@ -51,6 +52,9 @@ measured on a Zen 4."""
 AGAIN_CYCLES = (0.5, 2.0)
 """Cycles lost for a cache line of filters that another strip reads again from the third cache level, and from memory: derived from
 one convolution each on a Zen 4, of 512 channels and of 1024."""
+
+SHORT_MARGIN = 1.03
+"""By what shorter tiles have to be estimated better with filters in registers: rows and outputs then take two kinds of code."""
 
 DEAR_LOAD = 0.1
 """Cycles that a load costs beside the multiply-adds from which on panels may be four vectors wide, whose tiles load less; that they
@@ -87,7 +91,7 @@ two positions are slower than they should be."""
 @dataclass(frozen=True)
 class Choice:
     """A form; where its filters are, as `Plan.filters` has it; estimated cycles of a core; and, unless they are in memory,
-    how many tiles share a filter in registers, the register tiles of a strip, and positions of a row at once."""
+    how many tiles share a filter in registers, the register tiles of a strip, positions of a row at once, and `Plan.short`."""
 
     form: Form
     filters: str
@@ -95,6 +99,7 @@ class Choice:
     rows: int = 0
     per_strip: int = 1
     abreast: int = 0
+    short: bool = False
 
 
 @lru_cache(maxsize=16)  # asked whether it is worth it, and then for parameters
@@ -106,8 +111,10 @@ def choices(planes: Planes, target: Target) -> tuple[Choice, ...]:
         tiles = planes.grid(form).tiles
         if most and tiles:
             rows = -(-tiles // -(-tiles // most))
-            found.append(Choice(form, "registers", _cycles(planes, form, rows, target), rows))
-        found.append(Choice(form, "memory", _cycles(planes, form, 0, target)))
+            products, short = _few_cycles(planes, form, rows, target)
+            spent = _in_registers(planes, form, rows, products, target)
+            found.append(Choice(form, "registers", spent, rows, short=short))
+        found.append(Choice(form, "memory", _cycles(planes, form, target)))
         if tiles and _has_lines(planes, form, target):
             found.append(_in_lines(planes, form, target))
     odd, even = (1.0 if target.beside.load > DEAR_LOAD else ODD_MARGIN), 1.0
@@ -140,6 +147,8 @@ def parameters(planes: Planes, target: Target) -> Iterable[Params]:
     where: Params = {"ahead": True} if planes.is_in_line or planes.is_phased else {"ahead": True, "filters": "pairs"}
     for choice in choices(planes, target):
         common = {"outputs": choice.form.tile, "lanes": target.lanes, "panels": 1, "depth": depth}
+        if choice.filters == "registers" and planes.is_phased:
+            common["depth"] = _depth(planes, target, PHASE_DEPTH)
         if choice.filters != "memory":
             yield {**common, **_params(choice)}
             continue
@@ -153,7 +162,9 @@ def parameters(planes: Planes, target: Target) -> Iterable[Params]:
 def _params(choice: Choice) -> Params:
     """What is special of filters that are not in memory."""
     found: Params = {"rows": choice.rows, "tiles": choice.per_strip, "filters": choice.filters}
-    return {**found, "vectors": LINE_VECTORS, "abreast": choice.abreast} if choice.abreast else {**found, "vectors": 1}
+    if choice.abreast:
+        return {**found, "vectors": LINE_VECTORS, "abreast": choice.abreast}
+    return {**found, "vectors": 1, **({"short": True} if choice.short else {})}
 
 
 def _tiles(planes: Planes, form: Form, depth: int, target: Target) -> list[tuple[Tile, int]]:
@@ -195,14 +206,14 @@ def _in_strips(
     return min(found)
 
 
-def _depth(planes: Planes, target: Target) -> int:
+def _depth(planes: Planes, target: Target, most: int = MOST_DEPTH) -> int:
     """Input channels of a block."""
     if planes.is_phased:  # a block belongs to one phase
-        fitting = range(target.lanes, MOST_DEPTH + 1, target.lanes)
+        fitting = range(target.lanes, most + 1, target.lanes)
         return max(depth for depth in fitting if planes.shape.inputs % depth == 0)
     if planes.channels <= DEEPEST and target.has_few_registers:
         return planes.channels
-    depth = -(-planes.channels // -(-planes.channels // MOST_DEPTH))
+    depth = -(-planes.channels // -(-planes.channels // most))
     return min(planes.channels, -(-depth // target.lanes) * target.lanes)
 
 
@@ -210,22 +221,39 @@ def _multiplies(target: Target) -> int:
     return target.multiplies(target.vector_bits)
 
 
-def _cycles(planes: Planes, form: Form, in_registers: int, target: Target) -> float:
-    """Products, and per vector of channels the transforms."""
-    tiles, outputs = planes.grid(form).tiles, -(-planes.shape.outputs // target.lanes)
-    fetched, pairs = _fetched(planes, outputs, target), planes.channels * outputs
-    transforms = form.positions * tiles * outputs * OUTPUT_CYCLES
-    if in_registers:
-        strips, row = -(-tiles // in_registers), _row_cycles(planes, form, in_registers, target)
-        filters = outputs * planes.taps * target.vector_bits // 8
-        again = AGAIN_CYCLES[filters > target.l3_bytes] if filters > target.l2_bytes else 0.0
-        products = strips * form.rows.span * row * pairs * _multiplied(planes, form) / PRODUCT_SHARE
-        if strips == 1:
-            products *= _covered(planes, form, 1) / (form.positions * tiles)
-        transforms += _input_cycles(planes, form, strips, target) + (strips - 1) * filters / LINE_BYTES * again
-        return transforms + max(products, fetched)
+def _cycles(planes: Planes, form: Form, target: Target) -> float:
+    """With filters in memory: products, and per vector of channels the transforms."""
+    outputs = -(-planes.shape.outputs // target.lanes)
     tried = (_in_memory(planes, form, Tile(rows, min(outputs, 2), target.lanes), target).cycles for rows in (4, 5, 6))
-    return transforms + min(tried)
+    return _output_cycles(planes, form, outputs) + min(tried)
+
+
+def _output_cycles(planes: Planes, form: Form, vectors: int) -> float:
+    """Cycles to transform so many vectors of outputs of all tiles."""
+    return form.positions * planes.grid(form).tiles * vectors * OUTPUT_CYCLES
+
+
+def _in_registers(planes: Planes, form: Form, rows: int, each: float, target: Target) -> float:
+    """With filters in registers, `rows` tiles to a strip, if the products of a vector of filters take `each` cycles."""
+    tiles, outputs = planes.grid(form).tiles, -(-planes.shape.outputs // target.lanes)
+    strips, filters = -(-tiles // rows), outputs * planes.taps * target.vector_bits // 8
+    again = AGAIN_CYCLES[filters > target.l3_bytes] if filters > target.l2_bytes else 0.0
+    products = each * planes.channels * outputs * _multiplied(planes, form) / PRODUCT_SHARE
+    transforms = _input_cycles(planes, form, strips, target) + (strips - 1) * filters / LINE_BYTES * again
+    return _output_cycles(planes, form, outputs) + transforms + max(products, _fetched(planes, outputs, target))
+
+
+def _few_cycles(planes: Planes, form: Form, rows: int, target: Target) -> tuple[float, bool]:
+    """Cycles of the products of all tiles with one vector of filters in registers; and whether tiles are shorter for it, if there
+    are several strips."""
+    (high, wide), grid = (form.rows.span, form.columns.span), planes.grid(form)
+    whole, without = (_row_cycles(planes, form, columns * rows, target) for columns in (wide, wide - 1))
+    strips = -(-grid.tiles // rows)
+    if strips == 1:
+        return high * whole * _covered(planes, form, 1) / (form.positions * grid.tiles), False
+    long = [grid.is_long(first, first + rows) for first in range(0, grid.tiles, rows)]
+    shorter = sum((high - (not row)) * (whole if column else without) for row, column in long) * SHORT_MARGIN
+    return min((strips * high * whole, False), (shorter, True))
 
 
 def _in_memory(planes: Planes, form: Form, tile: Tile, target: Target) -> _Strips:
@@ -322,9 +350,8 @@ def _multiplied(planes: Planes, form: Form) -> float:
     return kept / (planes.phases * form.positions)
 
 
-def _row_cycles(planes: Planes, form: Form, tiles: int, target: Target) -> float:
-    """Cycles for a row of positions of one filter in registers and so many tiles: multiply-adds, loads or sums, which overlap."""
-    products = form.columns.span * tiles
+def _row_cycles(planes: Planes, form: Form, products: int, target: Target) -> float:
+    """Cycles for so many products of a row of positions with a filter in registers: multiply-adds, loads or sums, which overlap."""
     # a row of positions takes both halves of a pair of points again
     down, along = form.rows.filter_steps, form.columns.filter_steps
     multiplies, sums = (form.columns.taps * 2 * a / form.rows.span + b for a, b in zip(down, along, strict=True))

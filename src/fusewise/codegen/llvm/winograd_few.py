@@ -16,6 +16,7 @@ Each value of a filter is used as soon as it is there, so that it and its neighb
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_tile import multiply_add
@@ -34,40 +35,81 @@ def emit_few_products(
     inputs: Value,
     products: Value,
     taps: Callable[[Int], Value],
+    tile: Int,
     start: Int,
     extent: int,
     phase: int = 0,
 ) -> None:
-    """Add `extent` input channels from `start` on to the products of one panel, or begin these with channel 0.
+    """Add `extent` input channels from `start` on to the products of one panel and of the strip that begins with `tile`, or begin
+    these with channel 0.
 
     They belong to one `phase`. `inputs` and `products` are the transformed inputs and the panel's products in scratch memory, laid
     out as the plan says; `taps(channel)` is where the panel's taps of a channel lie, those of the next channel behind them. As many
     channels after these are fetched meanwhile.
     """
-    f, tile = a.f, plan.tile
-    source, left = taps(start), f.at(inputs, f.mul(start, plan.block_step))
-    high, wide = plan.kept(phase)
+    f, source, left = a.f, taps(start), a.f.at(inputs, a.f.mul(start, plan.block_step))
+    (high, wide), (rows, columns) = plan.kept(phase), plan.form
+    long_rows, long_columns = _is_long(f, plan, tile)
+    always = [row for row in range(high) if long_rows is None or row != rows.last_finite]
 
     def vector(v: Value, _: Sequence[Value]) -> None:
-        skip = f.mul(v, tile.lanes)
-        for row in range(high):
-            first = row * plan.form.columns.span
+        skip = f.mul(v, plan.tile.lanes)
+
+        def reduce(row: int, positions: Sequence[int]) -> None:
+            first, taken = row * columns.span, _taken(plan, row, positions)
             here, there = f.at(left, first * plan.input_pitch), f.at(products, f.add(first * plan.product_pitch, skip))
-            taken = _taken(plan, row, wide)
-            sums = _row(a, plan, row, phase, here, f.at(source, skip), extent, taken)
+            fetching = (always.index(row), len(always)) if row in always else (0, 0)
+            sums = _row(a, plan, row, phase, here, f.at(source, skip), extent, taken, fetching)
             places = [f.at(there, position * plan.product_pitch + t * plan.group_width) for position, t in taken]
             keep_products(f, plan, places, sums, start)
 
-    f.loop(0, tile.vectors, 1, vector, rolled=True)
+        def whole(row: int) -> None:
+            few = [position for position in range(wide) if position != columns.last_finite]
+            if long_columns is None or len(few) == wide:
+                reduce(row, range(wide))
+            else:
+                f.when(long_columns, lambda: reduce(row, range(wide)), lambda: reduce(row, few))
+
+        for row in range(high):
+            if long_rows is None or row in always:
+                whole(row)
+            else:
+                f.when(long_rows, partial(whole, row))
+
+    f.loop(0, plan.tile.vectors, 1, vector, rolled=True)
 
 
-def _taken(plan: Plan, row: int, wide: int) -> list[tuple[int, int]]:
-    """Positions of a row, of the first `wide`, and for each the tiles that have a value there."""
+def _is_long(f: Function, plan: Plan, tile: Int) -> tuple[Value | None, Value | None]:
+    """Whether any tile of the strip that begins with `tile` has a value at the last finite point of rows, and of columns; None
+    where all strips have, or there is but one."""
+    regions = plan.grid.regions if plan.strips > 1 else ()
+
+    def along(axis: int) -> Value | None:
+        long = [region for region in regions if not region.short[axis]]
+        if len(long) == len(regions):
+            return None
+        found = f.compare("icmp slt", 0, 0)
+        for region in long:
+            is_in = f.binary(
+                "and",
+                f.compare("icmp slt", tile, region.end),
+                f.compare("icmp sgt", f.add(tile, plan.tile.rows), region.begin),
+            )
+            found = f.binary("or", found, is_in)
+        return found
+
+    return along(0), along(1)
+
+
+def _taken(plan: Plan, row: int, positions: Sequence[int]) -> list[tuple[int, int]]:
+    """Of these positions of a row, each with the tiles that have a value there; of one strip among several, with all tiles."""
     rows, columns = plan.form
-    if len(plan.grid.regions) <= 1:
-        return [(position, t) for position in range(wide) for t in range(plan.tile.rows)]
-    tiles = [plan.grid.with_values(row == rows.last_finite, place == columns.last_finite) for place in range(wide)]
-    return [(position, t) for position, having in enumerate(tiles) for t in having]
+    if len(plan.grid.regions) <= 1 or plan.strips > 1:
+        return [(position, t) for position in positions for t in range(plan.tile.rows)]
+    having = {
+        place: plan.grid.with_values(row == rows.last_finite, place == columns.last_finite) for place in positions
+    }
+    return [(position, t) for position, tiles in having.items() for t in tiles]
 
 
 def _row(
@@ -79,11 +121,15 @@ def _row(
     taps: Value,
     extent: int,
     taken: Sequence[tuple[int, int]],
+    fetching: tuple[int, int],
 ) -> tuple[Value, ...]:
-    """One vector of the products of a row of positions and the tiles `taken` of each, over `extent` channels of a phase."""
+    """One vector of the products of a row of positions and the tiles `taken` of each, over `extent` channels of a phase.
+
+    Of the next block it fetches one share of so many, if `fetching` names any.
+    """
     f, tile, (rows, columns) = a.f, plan.tile, plan.form
     high, across = plan.planes.taps_of(phase)
-    size = high * across * tile.width
+    size, (share, shares) = high * across * tile.width, fetching
 
     def channel(k: Value, sums: Sequence[Value]) -> list[Value]:
         filters, given, result = f.at(taps, f.mul(k, size)), f.at(inputs, k), list(sums)
@@ -91,7 +137,7 @@ def _row(
             rows.filters(a, [f.load(tile.kind, f.at(filters, (i * across + j) * tile.width)) for i in range(high)])
             for j in range(across)
         ]
-        for tap in range(row, high * across, rows.span):  # each row fetches its share of the next block
+        for tap in range(share, high * across, shares) if shares else ():
             f.prefetch(f.at(filters, extent * size + tap * tile.width), SECOND_LEVEL)
         for position, value in columns.filter_values(a, [line[row] for line in lines]):
             for number, t in ((number, t) for number, (place, t) in enumerate(taken) if place == position):

@@ -158,9 +158,9 @@ class Plan:
     """Sizes of one convolution: `per_strip` row tiles to a strip, `together` panels to a group, `depth` channels to a block.
 
     `filters` says where transformed ones are: "memory"; "pairs", there too, two rows of positions at a time; "registers", where a
-    strip is one register tile, and tiles are shorter only if there is but one strip, of which it is known here which ones; or
-    "lines", transformed along the columns in memory and along the rows in registers, `abreast` positions of a row at a time.
-    `ahead`: are the inputs of the next position fetched during the products of one?
+    strip is one register tile; or "lines", transformed along the columns in memory and along the rows in registers, `abreast`
+    positions of a row at a time. `ahead`: are the inputs of the next position fetched during the products of one? `short`: may
+    tiles be shorter with filters in registers and several strips? What a strip takes then depends on its tiles.
     """
 
     planes: Planes
@@ -172,6 +172,7 @@ class Plan:
     filters: str = "memory"
     abreast: int = 0
     ahead: bool = False
+    short: bool = False
 
     @property
     def in_registers(self) -> bool:
@@ -181,7 +182,11 @@ class Plan:
     def grid(self) -> Grid:
         """Winograd tiles of the whole output."""
         whole = self.planes.grid(self.form)
-        return whole if not self.in_registers or whole.tiles <= self.tile.rows else self.planes.grid(self.form, False)
+        return (
+            whole
+            if self.short or not self.in_registers or whole.tiles <= self.tile.rows
+            else self.planes.grid(self.form, False)
+        )
 
     @property
     def tiles(self) -> int:
@@ -201,6 +206,22 @@ class Plan:
     @property
     def strips(self) -> int:
         return -(-self.steps // self.per_strip)
+
+    @property
+    def weights(self) -> list[tuple[int, int]]:
+        """Numbers of strips one after the other, and the positions that each of them has products at."""
+        if not self.in_registers or self.strips == 1:
+            return [(self.strips, 1)]
+        rows, columns = self.form
+        found: list[tuple[int, int]] = []
+        for strip in range(self.strips):
+            long = self.grid.is_long(strip * self.tile.rows, (strip + 1) * self.tile.rows)
+            positions = (rows.span - (not long[0])) * (columns.span - (not long[1]))
+            if found and found[-1][1] == positions:
+                found[-1] = (found[-1][0] + 1, positions)
+            else:
+                found.append((1, positions))
+        return found
 
     @property
     def panels(self) -> int:
@@ -331,4 +352,5 @@ def plan_of(planes: Planes, params: Params) -> Plan:
     per_strip = 1 if in_registers else min(int(params["tiles"]), -(-tiles // tile.rows))
     depth = min(int(params["depth"]), planes.channels)
     abreast, ahead = int(params.get("abreast", 0)), bool(params.get("ahead", False))
-    return Plan(planes, form, tile, per_strip, together, depth, filters, abreast, ahead)
+    short = bool(params.get("short", False))
+    return Plan(planes, form, tile, per_strip, together, depth, filters, abreast, ahead, short)

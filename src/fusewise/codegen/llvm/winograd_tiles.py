@@ -135,6 +135,12 @@ class Grid:
         found = [r for r in self.regions if not (row and r.short[0]) and not (column and r.short[1])]
         return range(found[0].begin, found[-1].end) if found else range(0)
 
+    def is_long(self, begin: int, end: int) -> tuple[bool, bool]:
+        """Do any of these tiles have a value at the last finite point of rows, any at that of columns?"""
+        some = [r.short for r in self.regions if r.begin < end and begin < r.end]
+        rows, columns = (any(not short[axis] for short in some) for axis in range(2))
+        return rows, columns
+
     def locate(self, f: Function, number: Int) -> Place:
         """Where the tile of this number is."""
         regions = self.regions
