@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from dataclasses import replace
 
 import numpy as np
 import onnxruntime
@@ -10,9 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusewise import api
+from fusewise import api, measuring
 from fusewise.codegen.foresight import LEAST_BYTES, Load, fetches
+from fusewise.codegen.llvm import strassen_plan
 from fusewise.ops.build import GraphBuilder
+from fusewise.runtime import host
 
 MB = 1 << 20
 CONVOLUTION, CLASSIFIER, UNKNOWN = Load(1_000_000, MB), Load(20_000, 4 * MB), Load(0, MB)
@@ -47,8 +51,14 @@ def test_parts_of_one_step_do_not_overlap_and_come_before_it(loads: list[Load]):
         assert all(a[1] == b[0] for a, b in itertools.pairwise(ends))
 
 
-@pytest.mark.parametrize("gated", [False, True], ids=["plain", "scaled"])
-def test_a_convolution_that_fetches_a_classifier_still_computes_the_same(gated: bool):
+@pytest.mark.parametrize("kernel", ["direct-convolution", "scaled-convolution", "strassen-convolution"])
+def test_a_convolution_that_fetches_a_classifier_still_computes_the_same(kernel: str, monkeypatch: pytest.MonkeyPatch):
+    gated = kernel == "scaled-convolution"
+    # a machine where Strassen's algorithm pays, or not
+    monkeypatch.setattr(strassen_plan, "WORTH", -math.inf if kernel == "strassen-convolution" else math.inf)
+    target = replace(host.host_target(), adds_apart=True)
+    for module in (host, measuring):
+        monkeypatch.setattr(module, "host_target", lambda: target)
     rng = np.random.default_rng(0)
 
     def constant(*shape: int) -> str:
@@ -67,7 +77,6 @@ def test_a_convolution_that_fetches_a_classifier_still_computes_the_same(gated: 
     feeds = {"x": rng.standard_normal((1, 256, 14, 14), dtype=np.float32)}
     session = onnxruntime.InferenceSession(api.to_onnx(graph).SerializeToString(), providers=["CPUExecutionProvider"])
     (wanted,) = session.run(None, feeds)
-    kernel = "scaled-convolution" if gated else "direct-convolution"
     for threads in (1, 2, 3):
         model = api.compile(graph, threads=threads, cache=False)
         steps = model.executable.contents.program.steps

@@ -37,13 +37,16 @@ EVERYWHERE = replace(WINOGRAD, accepts=winograd.applies)
 
 
 def with_outputs(tile: int, filters: str | None = None) -> Kernel:
-    """The kernel for tiles of this many outputs along an axis, with filters in "registers", "memory", "pairs" or anywhere."""
+    """The kernel for tiles of this many outputs along an axis, with filters in "registers", "memory", "pairs" or anywhere; "short":
+    in registers, tiles of several strips shorter."""
     alike = ("memory", "pairs")
 
     def space(task: Task, target: Target) -> list[Params]:
         fitting = [params for params in WINOGRAD.space(task, target) if params["outputs"] == tile]
         if filters in alike:
             return [{**params, "filters": filters} for params in fitting if params.get("filters", "memory") in alike]
+        if filters == "short":
+            return [{**params, "short": True} for params in fitting if params.get("filters") == "registers"]
         return [params for params in fitting if filters in (None, params.get("filters"))]
 
     return replace(EVERYWHERE, space=space)
@@ -400,7 +403,7 @@ def test_stride_two(
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     choice=st.sampled_from(((2, 5), (4, 5), (3, 7), (5, 7))),
-    kept=st.sampled_from(("memory", "pairs", "registers")),
+    kept=st.sampled_from(("memory", "pairs", "registers", "short")),
     extents=st.tuples(st.integers(1, 17), st.integers(1, 6), st.integers(1, 6)),
     channels=st.sampled_from((1, 2, 3, 5)),
     **ANY_STRIDED,
@@ -425,7 +428,7 @@ def test_stride_two_along_one_axis_alone(
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     tile=st.sampled_from((3, 4, 5)),
-    kept=st.sampled_from(("memory", "pairs", "registers")),
+    kept=st.sampled_from(("memory", "pairs", "registers", "short")),
     batch=st.integers(1, 3),
     extents=st.tuples(st.integers(3, 40), st.integers(3, 40)),
     inputs=st.sampled_from((1, 2, 3, 4)),
@@ -515,16 +518,16 @@ def test_filters_in_registers_are_used_by_strips_of_tiles(
     task = convolution(x, 72, around, taps=taps)
     sets = [params for params in EVERYWHERE.space(task, target) if params.get("filters") == "registers"]
     assert sets
-    for params in sets:
+    for params in (*sets, *({**params, "short": True} for params in sets)):
         chosen = replace(EVERYWHERE, space=lambda *_, p=params: [p])
         error = error_of(run_kernel, target, x, 72, around, taps=taps, kernel=chosen, epilogue="residual", workers=3)
         assert error <= TOLERANCES.get((params["outputs"], min(taps), max(taps)), TOLERANCE), params
 
 
-@pytest.mark.parametrize("filters", ["memory", "pairs"])
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("filters", ["memory", "pairs", "short"])
+@pytest.mark.parametrize("workers", [1, 3, 64])
 @pytest.mark.parametrize(
-    "batch, height, width, stride", [(1, 50, 46, 1), (5, 13, 19, 1), (3, 50, 41, 1), (2, 82, 58, 2)]
+    "batch, height, width, stride", [(1, 50, 46, 1), (5, 13, 19, 1), (1, 14, 14, 1), (3, 50, 41, 1), (2, 82, 58, 2)]
 )
 def test_short_tiles_in_several_strips(
     run_kernel: Any, target: Target, batch: int, height: int, width: int, stride: int, workers: int, filters: str

@@ -18,7 +18,7 @@ from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, 
 from fusewise.codegen.llvm.gemm_finish import finisher
 from fusewise.codegen.llvm.gemm_plan import tile_of
 from fusewise.codegen.llvm.strassen_loops import Ends, emit_strassen, strassen_bytes
-from fusewise.codegen.llvm.strassen_plan import Halves, halves_of, strassen_space
+from fusewise.codegen.llvm.strassen_plan import Halves, halves_of, strassen_cycles, strassen_space
 from fusewise.codegen.target import Target
 from fusewise.codegen.view import View
 from fusewise.ir.dtypes import FLOAT32
@@ -52,7 +52,8 @@ def _product(task: Task, target: Target) -> Understood | Reason:
         return halves
 
     def arguments(params: Params) -> tuple[Argument, ...]:
-        return operand_arguments(task, [Argument(m.right.operand.name, packing(m, tile_of(params)))])
+        later = [Argument("later")] if "later" in params else []
+        return operand_arguments(task, [Argument(m.right.operand.name, packing(m, tile_of(params))), *later])
 
     return Understood(halves, m.left, m.right.operand.name, m.bias, arguments)
 
@@ -102,11 +103,16 @@ def _build(u: Understood, task: Task, target: Target, params: Params, symbol: st
         start=start,
         finish=finisher(f, task, target, pointers),
         own=scratch_of(f, pointers, given, worker),
+        later=pointers.get("later"),
     )
     emit_strassen(f, target, u.halves, params, worker, workers, ends)
     f.give_back()
     return module.text()
 
 
-STRASSEN = kernel_of("strassen-product", _product, _space, _arguments, _build)
-STRASSEN_CONV = kernel_of("strassen-convolution", _convolution, _space, _arguments, _build)
+def _cycles(u: Understood, target: Target, params: Params) -> int:
+    return strassen_cycles(u.halves, target, params)
+
+
+STRASSEN = kernel_of("strassen-product", _product, _space, _arguments, _build, _cycles)
+STRASSEN_CONV = kernel_of("strassen-convolution", _convolution, _space, _arguments, _build, _cycles)

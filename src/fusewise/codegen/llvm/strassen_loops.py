@@ -27,7 +27,7 @@ from typing import TypeVar
 
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.emit import Function, Int, Value
-from fusewise.codegen.llvm.gemm_fetch import next_panel
+from fusewise.codegen.llvm.gemm_fetch import Later, later_of, next_panel
 from fusewise.codegen.llvm.gemm_finish import Finish
 from fusewise.codegen.llvm.gemm_plan import tile_of
 from fusewise.codegen.llvm.gemm_product import column_at, finish_row, row_address
@@ -121,13 +121,15 @@ def strassen_bytes(h: Halves, params: Params) -> int:
 
 @dataclass(frozen=True)
 class Ends:
-    """What a kernel gives: the left operand's first element, the packed right operand, initial values, the stores, and memory."""
+    """What a kernel gives: the left operand's first element, the packed right operand, initial values, the stores, memory, and what
+    is to be fetched for a later step, see `Kernel.cycles`."""
 
     left: Value
     right: Value
     start: Callable[[Sequence[Int]], Sequence[Value]]
     finish: Finish
     own: Value
+    later: Value | None
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,7 @@ class _Emission:
     tile: Tile
     room: _Room
     ends: Ends
+    later: Later | None = None
 
     @property
     def panels(self) -> int:
@@ -171,6 +174,9 @@ def emit_strassen(
     """Emit the loops."""
     e = _Emission(f, target, h, tile_of(params), _room(h, params), ends)
     per_block = e.room.per_block
+    if ends.later is not None:
+        times = e.cut.blocks * e.panels * per_block * e.chunks * PRODUCTS
+        e = replace(e, later=later_of(f, worker, workers, ends.later, params, times))
 
     def block(unit: Int, low: Int, high: Int) -> None:
         f.when(f.compare("icmp slt", low, high), lambda: _block(e, unit, low, high))
@@ -193,7 +199,7 @@ def _block(e: _Emission, unit: Int, pair_low: Int, pair_high: Int) -> None:
         before = f.mul(p, per_block)
         begin = f.add(low, f.maximum(f.sub(pair_low, before), 0))
         stop = f.minimum(f.add(low, f.minimum(f.sub(pair_high, before), per_block)), end)
-        _panel(e, low, begin, stop, p)
+        _panel(e, low, begin, stop, p, f.mul(f.add(f.mul(unit, e.panels), p), per_block))
 
     f.loop(f.udiv(pair_low, per_block), ceiling(f, pair_high, per_block), 1, panel, rolled=True)
 
@@ -239,7 +245,7 @@ class _Factors:
     Row r of the left one, counted from the block's first, begins at `left` + r * `pitch`, and the last one is row `last`; where it
     is `whole`, a quarter of an operand whose rows are not at equal distances, at `left` + that of row `first` + 2 r of the operand.
     The right one is `x`, or where it `makes` a difference, x - y, which the first tile writes to `made`. `following` is fetched
-    meanwhile.
+    meanwhile. `turn` is how many tiles of products there were before for each of the block's.
     """
 
     whole: Value
@@ -252,16 +258,19 @@ class _Factors:
     makes: Value
     made: Value
     following: Value
+    turn: Int
 
 
-def _panel(e: _Emission, block: Int, low: Int, high: Int, p: Int) -> None:
-    """The tiles low..high of the block that begins at tile `block`, against one panel of each half of the columns."""
-    f, room = e.f, e.room
+def _panel(e: _Emission, block: Int, low: Int, high: Int, p: Int, before: Int) -> None:
+    """The tiles low..high of the block that begins at tile `block`, against one panel of each half of the columns; `before` is how
+    many tiles of all panels and blocks before there are."""
+    f, room, per_block = e.f, e.room, e.room.per_block
     sums = f.at(e.ends.own, room.left + room.made)
     table, finish = _Tables.written(e), _finish(e, sums, block, p)
 
     def product(chunk: Int, number: Value) -> None:
-        given = table.factors(e, number, e.first_row(block), p, chunk)
+        turn = f.add(f.mul(f.add(f.mul(before, e.chunks), f.mul(chunk, per_block)), PRODUCTS), f.mul(number, per_block))
+        given = replace(table.factors(e, number, e.first_row(block), p, chunk), turn=turn)
         to = f.at(sums, f.mul(number, room.sums))
         f.when(given.makes, lambda: _tile(e, given, block, low, chunk, to, True))
         found, rest = (
@@ -345,6 +354,7 @@ class _Tables:
             makes=is_set("makes"),
             made=made,
             following=f.at(here, f.add(entry["following"], after)),
+            turn=0,
         )
 
 
@@ -366,6 +376,8 @@ def _tile(e: _Emission, given: _Factors, block: Int, t: Int, chunk: Int, to: Val
         is_first = f.compare("icmp eq", chunk, 0)
         before = f.when(is_first, lambda: start, lambda: [f.load(tile.kind, place) for place in places])
     ahead = [next_panel(f, tile, room.chunk, room.per_block, given.following, turn, 0)]
+    if e.later is not None:
+        ahead.append(e.later.ahead(f, f.add(given.turn, turn), room.chunk))
     one_run = e.chunks == 1 or h.is_one_run
     start = before if one_run else start
     found: Sequence[Value] = accumulate(f, e.target, tile, rows, panel, (Level(room.chunk, 1),), start, ahead=ahead)

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fusewise.codegen.kernel import Params
-from fusewise.codegen.llvm.gemm_plan import Axis, Product, merged
+from fusewise.codegen.llvm.gemm_plan import Axis, Product, merged, tile_of
 from fusewise.codegen.llvm.gemm_tile import CHAIN, FMA_LATENCY, LOAD_CYCLES, Tile, favourite_tiles, widths
 from fusewise.codegen.target import Target
 from fusewise.lower.task import Reason
 
-__all__ = ["LEFT_SUMS", "PRODUCTS", "Halves", "halves_of", "panels_of", "strassen_space"]
+__all__ = ["LEFT_SUMS", "PRODUCTS", "Halves", "halves_of", "panels_of", "strassen_cycles", "strassen_space"]
 
 PRODUCTS, LEFT_SUMS = 7, 4
 """Products of halves; sums and differences of quarters of the left operand among their factors."""
@@ -142,6 +142,13 @@ def strassen_space(h: Halves, target: Target) -> Iterable[Params]:
     for plan in sorted(plans, key=lambda plan: plan.products + plan.sums)[:4]:
         if plain - plan.products > WORTH * plan.sums:
             yield plan.params
+
+
+def strassen_cycles(h: Halves, target: Target, params: Params) -> int:
+    """Cycles that the multiply-adds of all seven products take one core, see `Kernel.cycles`."""
+    tile = tile_of(params)
+    steps = PRODUCTS * h.height * h.depth * math.ceil(h.columns) // tile.lanes
+    return int(steps / target.multiplies(tile.lanes * 32))
 
 
 def _is_fit(h: Halves, target: Target, tile: Tile) -> bool:
