@@ -251,9 +251,15 @@ def _reduce(s: Strip, first: Int, count: Int, low: Int, high: Int) -> None:
 
     def block(start: Int, extent: int, phase: int = 0) -> None:
         if plan.in_registers:
-            emit_few_products(
-                s.arithmetic, plan, s.inputs, s.products, lambda k: _taps(s, low, k, phase), first, start, extent, phase
-            )
+
+            def taps(channel: Int) -> Value:
+                return _taps(s, low, channel, phase)
+
+            def few(t: Value, _: Sequence[Value]) -> None:
+                own = f.at(s.inputs, f.mul(t, plan.row_pitch)), f.at(s.products, f.mul(t, plan.group_width))
+                emit_few_products(s.arithmetic, plan, *own, taps, f.add(first, t), start, extent, phase)
+
+            f.loop(0, count, plan.tile.rows, few, rolled=True)
             return
         if plan.filters == "lines":
             scratch = s.inputs, s.filters, s.products

@@ -53,8 +53,9 @@ AGAIN_CYCLES = (0.5, 2.0)
 """Cycles lost for a cache line of filters that another strip reads again from the third cache level, and from memory: derived from
 one convolution each on a Zen 4, of 512 channels and of 1024."""
 
-SHORT_MARGIN = 1.03
-"""By what shorter tiles have to be estimated better with filters in registers: rows and outputs then take two kinds of code."""
+LARGE_SHARE, TOGETHER = 4, 4
+"""How many times the second cache level filters in registers are for several register tiles to make a strip, and how many: they
+share a block's taps. 512 channels at 14 x 14 gain 3 %, 1024 15; 256 channels, of a quarter of the taps, gain nothing."""
 
 DEAR_LOAD = 0.1
 """Cycles that a load costs beside the multiply-adds from which on panels may be four vectors wide, whose tiles load less; that they
@@ -112,8 +113,9 @@ def choices(planes: Planes, target: Target) -> tuple[Choice, ...]:
         if most and tiles:
             rows = -(-tiles // -(-tiles // most))
             products, short = _few_cycles(planes, form, rows, target)
-            spent = _in_registers(planes, form, rows, products, target)
-            found.append(Choice(form, "registers", spent, rows, short=short))
+            per_strip = TOGETHER if _filter_bytes(planes, target) > LARGE_SHARE * target.l2_bytes else 1
+            spent = _in_registers(planes, form, -(-tiles // (rows * per_strip)), products, target)
+            found.append(Choice(form, "registers", spent, rows, per_strip, short=short))
         found.append(Choice(form, "memory", _cycles(planes, form, target)))
         if tiles and _has_lines(planes, form, target):
             found.append(_in_lines(planes, form, target))
@@ -233,10 +235,14 @@ def _output_cycles(planes: Planes, form: Form, vectors: int) -> float:
     return form.positions * planes.grid(form).tiles * vectors * OUTPUT_CYCLES
 
 
-def _in_registers(planes: Planes, form: Form, rows: int, each: float, target: Target) -> float:
-    """With filters in registers, `rows` tiles to a strip, if the products of a vector of filters take `each` cycles."""
-    tiles, outputs = planes.grid(form).tiles, -(-planes.shape.outputs // target.lanes)
-    strips, filters = -(-tiles // rows), outputs * planes.taps * target.vector_bits // 8
+def _filter_bytes(planes: Planes, target: Target) -> int:
+    """Bytes of all taps."""
+    return -(-planes.shape.outputs // target.lanes) * planes.taps * target.vector_bits // 8
+
+
+def _in_registers(planes: Planes, form: Form, strips: int, each: float, target: Target) -> float:
+    """With filters in registers and so many strips, if the products of a vector of filters take `each` cycles."""
+    outputs, filters = -(-planes.shape.outputs // target.lanes), _filter_bytes(planes, target)
     again = AGAIN_CYCLES[filters > target.l3_bytes] if filters > target.l2_bytes else 0.0
     products = each * planes.channels * outputs * _multiplied(planes, form) / PRODUCT_SHARE
     transforms = _input_cycles(planes, form, strips, target) + (strips - 1) * filters / LINE_BYTES * again
@@ -252,7 +258,7 @@ def _few_cycles(planes: Planes, form: Form, rows: int, target: Target) -> tuple[
     if strips == 1:
         return high * whole * _covered(planes, form, 1) / (form.positions * grid.tiles), False
     long = [grid.is_long(first, first + rows) for first in range(0, grid.tiles, rows)]
-    shorter = sum((high - (not row)) * (whole if column else without) for row, column in long) * SHORT_MARGIN
+    shorter = sum((high - (not row)) * (whole if column else without) for row, column in long)
     return min((strips * high * whole, False), (shorter, True))
 
 

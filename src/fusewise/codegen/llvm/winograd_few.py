@@ -40,10 +40,10 @@ def emit_few_products(
     extent: int,
     phase: int = 0,
 ) -> None:
-    """Add `extent` input channels from `start` on to the products of one panel and of the strip that begins with `tile`, or begin
-    these with channel 0.
+    """Add `extent` input channels from `start` on to the products of one panel and of the register tile that begins with `tile`,
+    or begin these with channel 0.
 
-    They belong to one `phase`. `inputs` and `products` are the transformed inputs and the panel's products in scratch memory, laid
+    They belong to one `phase`. `inputs` and `products` are its transformed inputs and the panel's products in scratch memory, laid
     out as the plan says; `taps(channel)` is where the panel's taps of a channel lie, those of the next channel behind them. As many
     channels after these are fetched meanwhile.
     """
@@ -80,9 +80,9 @@ def emit_few_products(
 
 
 def _is_long(f: Function, plan: Plan, tile: Int) -> tuple[Value | None, Value | None]:
-    """Whether any tile of the strip that begins with `tile` has a value at the last finite point of rows, and of columns; None
-    where all strips have, or there is but one."""
-    regions = plan.grid.regions if plan.strips > 1 else ()
+    """Whether any tile of the register tile that begins with `tile` has a value at the last finite point of rows, and of columns;
+    None where all have, or there is but one."""
+    regions = plan.grid.regions if plan.steps > 1 else ()
 
     def along(axis: int) -> Value | None:
         long = [region for region in regions if not region.short[axis]]
@@ -102,9 +102,9 @@ def _is_long(f: Function, plan: Plan, tile: Int) -> tuple[Value | None, Value | 
 
 
 def _taken(plan: Plan, row: int, positions: Sequence[int]) -> list[tuple[int, int]]:
-    """Of these positions of a row, each with the tiles that have a value there; of one strip among several, with all tiles."""
+    """Of these positions of a row, each with the tiles that have a value there; with all of them where there are more."""
     rows, columns = plan.form
-    if len(plan.grid.regions) <= 1 or plan.strips > 1:
+    if len(plan.grid.regions) <= 1 or plan.steps > 1:
         return [(position, t) for position in positions for t in range(plan.tile.rows)]
     having = {
         place: plan.grid.with_values(row == rows.last_finite, place == columns.last_finite) for place in positions

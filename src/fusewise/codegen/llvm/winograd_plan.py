@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.conv_shape import Convolution, Spatial
@@ -157,10 +158,10 @@ def _known(many: bool) -> list[list[tuple[int, int]]]:
 class Plan:
     """Sizes of one convolution: `per_strip` row tiles to a strip, `together` panels to a group, `depth` channels to a block.
 
-    `filters` says where transformed ones are: "memory"; "pairs", there too, two rows of positions at a time; "registers", where a
-    strip is one register tile; or "lines", transformed along the columns in memory and along the rows in registers, `abreast`
-    positions of a row at a time. `ahead`: are the inputs of the next position fetched during the products of one? `short`: may
-    tiles be shorter with filters in registers and several strips? What a strip takes then depends on its tiles.
+    `filters` says where transformed ones are: "memory"; "pairs", there too, two rows of positions at a time; "registers", again for
+    every register tile; or "lines", transformed along the columns in memory and along the rows in registers, `abreast` positions
+    of a row at a time. `ahead`: are the inputs of the next position fetched during the products of one? `short`: may tiles be
+    shorter with filters in registers and several register tiles? What a strip takes then depends on its tiles.
     """
 
     planes: Planes
@@ -209,19 +210,15 @@ class Plan:
 
     @property
     def weights(self) -> list[tuple[int, int]]:
-        """Numbers of strips one after the other, and the positions that each of them has products at."""
+        """Numbers of strips one after the other, and the work of each of them: the positions that its register tiles take."""
         if not self.in_registers or self.strips == 1:
             return [(self.strips, 1)]
         rows, columns = self.form
-        found: list[tuple[int, int]] = []
-        for strip in range(self.strips):
-            long = self.grid.is_long(strip * self.tile.rows, (strip + 1) * self.tile.rows)
-            positions = (rows.span - (not long[0])) * (columns.span - (not long[1]))
-            if found and found[-1][1] == positions:
-                found[-1] = (found[-1][0] + 1, positions)
-            else:
-                found.append((1, positions))
-        return found
+        each = [0] * self.strips
+        for step in range(self.steps):
+            long = self.grid.is_long(step * self.tile.rows, (step + 1) * self.tile.rows)
+            each[step // self.per_strip] += (rows.span - (not long[0])) * (columns.span - (not long[1]))
+        return [(len(list(alike)), weight) for weight, alike in groupby(each)]
 
     @property
     def panels(self) -> int:
@@ -347,9 +344,8 @@ def plan_of(planes: Planes, params: Params) -> Plan:
     tiles = planes.grid(form).tiles
     tile = Tile(min(tile.rows, tiles), tile.vectors, tile.lanes, tile.element)
     filters = str(params.get("filters", "memory"))
-    in_registers = filters == "registers"
     together = min(int(params["panels"]) if filters == "memory" else 1, -(-planes.shape.outputs // tile.width))
-    per_strip = 1 if in_registers else min(int(params["tiles"]), -(-tiles // tile.rows))
+    per_strip = min(int(params["tiles"]), -(-tiles // tile.rows))
     depth = min(int(params["depth"]), planes.channels)
     abreast, ahead = int(params.get("abreast", 0)), bool(params.get("ahead", False))
     short = bool(params.get("short", False))
