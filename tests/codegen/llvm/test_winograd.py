@@ -751,3 +751,20 @@ def test_code_for_every_machine_is_valid(other: Target, stride: int) -> None:
     text = compile_assembly(EVERYWHERE.build(task, other, next(iter(EVERYWHERE.space(task, other))), "kernel"), other)
     fused = "fmla" if other.name == "neon" else "vfmadd"
     assert (fused in text) == other.fma
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_outputs_that_leave_the_caches_are_fetched_before_they_are_written(
+    run_kernel: Any, target: Target, stride: int
+) -> None:
+    x, pads, options = (1, 16, 210, 333), (1, 1, 1, 1), {}
+    if stride > 1:
+        x, pads, options = (1, 3, 419, 666), (3, 3, 3, 3), {"taps": (7, 7), "stride": 2, "planar_input": True}
+    task = convolution(x, 64, pads, **options)
+    params, roomy = next(iter(EVERYWHERE.space(task, target))), replace(target, l2_bytes=1 << 40)
+    fetching, plain = (
+        EVERYWHERE.build(task, t, params, "kernel").count("call void @llvm.prefetch") for t in (target, roomy)
+    )
+    assert fetching > plain
+    tolerance = STRIDED[5, 7] if stride > 1 else TOLERANCE
+    assert error_of(run_kernel, target, x, 64, pads, workers=3, **options) <= tolerance

@@ -18,7 +18,7 @@ from fusewise.codegen.llvm import mathfn
 from fusewise.codegen.llvm.arithmetic import apply_binary, apply_compare, apply_unary
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.loops import loop_ranges
-from fusewise.codegen.llvm.memory import load_element, store_element
+from fusewise.codegen.llvm.memory import fetch_element, load_element, store_element
 from fusewise.codegen.llvm.reduction import reduce_element
 from fusewise.codegen.llvm.registers import (
     clamped,
@@ -122,6 +122,10 @@ class Point:
     def store(self, store: Store) -> None:
         """Compute one store's value and write it."""
         store_element(self, store)
+
+    def fetch(self, store: Store, locality: int) -> None:
+        """Fetch the memory that one store will write to."""
+        fetch_element(self, store, locality)
 
     def varies(self, expr: Expr) -> bool:
         """Does the value differ between lanes?"""

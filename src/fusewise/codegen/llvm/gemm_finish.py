@@ -14,10 +14,13 @@ from fusewise.codegen.view import strides_along
 from fusewise.lower.task import ACC, Task
 from fusewise.ops.expr import Expr, walk
 
-__all__ = ["Finish", "finisher", "is_heavy", "joined_axis", "reads"]
+__all__ = ["Fetch", "Finish", "fetcher", "finisher", "is_heavy", "joined_axis", "reads"]
 
 Finish = Callable[[Mapping[str, Int], str, Value, int], None]
 """`finish(indices, lane axis, accumulator, valid lanes)` runs every store of the task."""
+
+Fetch = Callable[[Mapping[str, Int], str, int], None]
+"""`fetch(indices, lane axis, lanes)` fetches the memory that every store of the task will write to."""
 
 HEAVY = 24
 """Expression nodes beyond which the stores are emitted once per tile, in a loop, and not once per accumulator."""
@@ -36,6 +39,18 @@ def finisher(f: Function, task: Task, target: Target, pointers: Mapping[str, Val
             at.store(store)
 
     return finish
+
+
+def fetcher(f: Function, task: Task, target: Target, pointers: Mapping[str, Value], locality: int) -> Fetch:
+    """What fetches the results of one accumulator before they are written, to a cache level: 3 is the first one."""
+    elements = Elements(f, task, target, pointers)
+
+    def fetch(indices: Mapping[str, Int], lane: str, lanes: int) -> None:
+        at = elements.at(dict(indices), lane=lane, lanes=lanes)
+        for store in task.stores:
+            at.fetch(store, locality)
+
+    return fetch
 
 
 def is_heavy(task: Task) -> bool:

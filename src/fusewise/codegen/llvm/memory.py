@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.registers import convert, has_masked_memory, memory_type, register_type
+from fusewise.codegen.target import LINE_BYTES
 from fusewise.ir.dtypes import BOOL
 from fusewise.lower.index import Linear
 from fusewise.lower.task import Operand, Store
@@ -15,7 +16,7 @@ from fusewise.ops.expr import Expr
 if TYPE_CHECKING:
     from fusewise.codegen.llvm.elements import Point
 
-__all__ = ["Access", "access_of", "load_element", "store_element"]
+__all__ = ["Access", "access_of", "fetch_element", "load_element", "store_element"]
 
 
 @dataclass(frozen=True)
@@ -174,6 +175,16 @@ def store_element(point: Point, store: Store) -> None:
             f.masked_store(value, start, f.mask(point.count, point.lanes))
             return
     _scatter(point, access, value, pointer, element)
+
+
+def fetch_element(point: Point, store: Store, locality: int) -> None:
+    """Fetch what a store at a point writes to, if it lies side by side: a core reads a cache line before it writes a part of it."""
+    f, operand = point.function, point.elements.task.operand(store.operand)
+    access = access_of(point, operand, store.index)
+    if access.step == 1:
+        start = f.at(point.elements.pointers[operand.name], _uniform(point, access.form), memory_type(operand.dtype))
+        for byte in range(0, point.lanes * operand.dtype.itemsize, LINE_BYTES):
+            f.prefetch(f.at(start, byte, "i8"), locality)
 
 
 def _scatter(point: Point, access: Access, value: Value, pointer: Value, element: str) -> None:

@@ -37,14 +37,14 @@ from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
 from fusewise.codegen.llvm.conv_shape import convolution_of
 from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of
-from fusewise.codegen.llvm.gemm_finish import finisher, is_heavy
+from fusewise.codegen.llvm.gemm_finish import fetcher, finisher, is_heavy
 from fusewise.codegen.llvm.gemm_share import deal_weighted
 from fusewise.codegen.llvm.gemm_tile import Ahead, Level, Panel, accumulate
 from fusewise.codegen.llvm.winograd_choice import choices, direct_cycles, parameters
 from fusewise.codegen.llvm.winograd_few import emit_few_products, keep_products
 from fusewise.codegen.llvm.winograd_input import BLOCK, Transform, emit_input_tile
 from fusewise.codegen.llvm.winograd_lines import FETCHED_AHEAD, emit_line_products
-from fusewise.codegen.llvm.winograd_output import Strip, emit_outputs
+from fusewise.codegen.llvm.winograd_output import OUTPUT_LEVEL, Strip, emit_outputs
 from fusewise.codegen.llvm.winograd_plan import Planes, plan_of, planes_of
 from fusewise.codegen.llvm.winograd_stage import emit_staged_tile
 from fusewise.codegen.llvm.winograd_transform import emit_filter
@@ -202,10 +202,19 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
         f.alloca(plan.tile.kind, plan.form.positions * BLOCK // plan.tile.lanes),
         finisher(f, task, target, pointers),
         is_heavy(task),
+        fetcher(f, task, target, pointers, OUTPUT_LEVEL) if _leaves_caches(task, target) else None,
     )
     deal_weighted(f, worker, workers, plan.weights, plan.panels, lambda *which: _emit_strip(strip, *which))
     f.give_back()
     return module.text()
+
+
+def _leaves_caches(task: Task, target: Target) -> bool:
+    """Do the outputs not fit the second cache levels of all workers, so that their memory is not there when they are written?"""
+    written = (task.operand(store.operand) for store in task.stores)
+    return (
+        sum(math.prod(task.extents) * operand.dtype.itemsize for operand in written) > target.workers * target.l2_bytes
+    )
 
 
 def _emit_strip(s: Strip, strip: Int, low: Int, high: Int) -> None:

@@ -361,10 +361,9 @@ def _row_cycles(planes: Planes, form: Form, products: int, target: Target) -> fl
     # a row of positions takes both halves of a pair of points again
     down, along = form.rows.filter_steps, form.columns.filter_steps
     multiplies, sums = (form.columns.taps * 2 * a / form.rows.span + b for a, b in zip(down, along, strict=True))
-    rate = _multiplies(target)
-    return max(
-        (products + multiplies) / rate, sums / rate, (products + planes.taps / planes.channels) / LOADS, LEAST_ROW
-    )
+    rate, loads = _multiplies(target), products + planes.taps / planes.channels
+    arithmetic = max(products + multiplies, sums) if target.adds_apart else products + multiplies + sums
+    return max(arithmetic / rate, loads / LOADS, LEAST_ROW)
 
 
 def _input_cycles(planes: Planes, form: Form, strips: int, target: Target) -> float:

@@ -7,18 +7,21 @@ from dataclasses import dataclass
 
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import initial
-from fusewise.codegen.llvm.gemm_finish import Finish
+from fusewise.codegen.llvm.gemm_finish import Fetch, Finish
 from fusewise.codegen.llvm.winograd_plan import Plan
 from fusewise.codegen.llvm.winograd_tiles import Place, for_scheme, unless_missing
 from fusewise.codegen.llvm.winograd_transform import Arithmetic, Scheme
 from fusewise.codegen.target import Target
 
-__all__ = ["Strip", "emit_outputs"]
+__all__ = ["OUTPUT_LEVEL", "Strip", "emit_outputs"]
+
+AHEAD, OUTPUT_LEVEL = 4, 2
+"""How many tiles before they are written outputs are fetched, and where to: two tiles and the first level do as well."""
 
 
 @dataclass(frozen=True)
 class Strip:
-    """The code of one strip being written."""
+    """The code of one strip being written. Outputs are fetched before they are written if there is a `fetch`."""
 
     f: Function
     target: Target
@@ -32,6 +35,7 @@ class Strip:
     between: Value
     finish: Finish
     heavy: bool
+    fetch: Fetch | None
 
     @property
     def arithmetic(self) -> Arithmetic:
@@ -45,9 +49,15 @@ def emit_outputs(s: Strip, first: Int, count: Int, low: Int, high: Int) -> None:
     vectors = f.mul(f.sub(high, low), tile.vectors)
     kept = f.alloca(tile.kind, plan.form.columns.tile) if s.heavy else None
 
+    def located(number: Int) -> tuple[Place, tuple[Int, Int]]:
+        place = plan.grid.locate(f, number)
+        return place, (plan.grid.rows.first(f, place.row), plan.grid.columns.first(f, place.column))
+
     def one(t: Value, _: Sequence[Value]) -> None:
-        place = plan.grid.locate(f, f.add(first, t))
-        corner = plan.grid.rows.first(f, place.row), plan.grid.columns.first(f, place.column)
+        place, corner = located(f.add(first, t))
+        coming, begin = (
+            located(f.minimum(f.add(first, f.add(t, AHEAD)), plan.tiles - 1)) if s.fetch else (place, corner)
+        )
         start = f.at(s.products, f.mul(t, plan.group_width))
 
         def channels(v: Value, _: Sequence[Value]) -> None:
@@ -57,6 +67,8 @@ def emit_outputs(s: Strip, first: Int, count: Int, low: Int, high: Int) -> None:
             given = None
             if bias is not None:
                 given = initial(f, s.target, s.pointers, bias, [column], tile.lanes, tile.lanes, tile.element)[0]
+            if s.fetch is not None:
+                _Tile(s, coming, begin, column, None, start, None).fetch(s.fetch)
             _Tile(s, place, corner, column, given, f.at(start, f.mul(v, tile.lanes)), kept).emit()
 
         f.loop(0, vectors, 1, channels, rolled=True)
@@ -140,18 +152,12 @@ class _Tile:
         f, plan, grid = self.s.f, self.s.plan, self.s.plan.grid
         tilings = (grid.rows, grid.columns)
         row, line = (f.add(a, f.mul(k, t.axis.dilation)) for a, k, t in zip(self.corner, (i, j), tilings, strict=True))
+        indices = self._indices(row, line)
         tests = [
             f.compare("icmp slt", where, tiling.axis.out)
             for where, tiling, k in zip((row, line), tilings, (plan.form.rows.tile - 1, most), strict=True)
             if tiling.lacks(k)
         ]
-        planes = plan.planes
-        at = (self.place.slice_at, row, line)
-        indices = {
-            "i0": self.place.batch,
-            "i1": self.column,
-            **dict(zip(planes.names, at[-len(planes.names) :], strict=True)),
-        }
 
         def store() -> None:
             self.s.finish(indices, "i1", value, value.lanes)
@@ -160,3 +166,20 @@ class _Tile:
             store()
             return
         f.when(tests[0] if len(tests) == 1 else f.binary("and", tests[0], tests[1]), store)
+
+    def fetch(self, fetch: Fetch) -> None:
+        """Fetch where the tile's outputs will be written; what lies beyond an edge is fetched for nothing."""
+        f, plan, lanes = self.s.f, self.s.plan, self.s.plan.tile.lanes
+        rows, columns = plan.grid.rows.axis, plan.grid.columns.axis
+
+        def row(i: Value, _: Sequence[Value]) -> None:
+            down = f.add(self.corner[0], f.mul(i, rows.dilation))
+            for j in range(plan.form.columns.tile):
+                fetch(self._indices(down, f.add(self.corner[1], j * columns.dilation)), "i1", lanes)
+
+        f.loop(0, plan.form.rows.tile, 1, row, rolled=True)
+
+    def _indices(self, row: Int, line: Int) -> dict[str, Int]:
+        """Output indices of a pixel."""
+        names, at = self.s.plan.planes.names, (self.place.slice_at, row, line)
+        return {"i0": self.place.batch, "i1": self.column, **dict(zip(names, at[-len(names) :], strict=True))}
