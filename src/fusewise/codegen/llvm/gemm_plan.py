@@ -15,6 +15,7 @@ from fusewise.ir.dtypes import FLOAT32, FLOAT64, DType
 __all__ = [
     "COLUMNS_SHARE",
     "LEAST_SHARING",
+    "SAME_SET_BYTES",
     "Axis",
     "Product",
     "cycles_of",
