@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fusewise import api, measuring
 from fusewise.codegen.foresight import LEAST_BYTES, Load, fetches
-from fusewise.codegen.llvm import strassen_plan
+from fusewise.codegen.llvm import strassen, strassen_plan
 from fusewise.ops.build import GraphBuilder
 from fusewise.runtime import host
 
@@ -56,6 +56,9 @@ def test_a_convolution_that_fetches_a_classifier_still_computes_the_same(kernel:
     gated = kernel == "scaled-convolution"
     # a machine where Strassen's algorithm pays, or not
     monkeypatch.setattr(strassen_plan, "WORTH", -math.inf if kernel == "strassen-convolution" else math.inf)
+    uncached = strassen_plan.strassen_space.__wrapped__  # nothing kept from other tests, nor for them
+    for module in (strassen, strassen_plan):
+        monkeypatch.setattr(module, "strassen_space", uncached)
     target = replace(host.host_target(), adds_apart=True)
     for module in (host, measuring):
         monkeypatch.setattr(module, "host_target", lambda: target)

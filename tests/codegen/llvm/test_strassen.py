@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from fusewise.codegen.llvm import strassen_plan
 from fusewise.codegen.llvm.gemm_kernels import MATMUL
 from fusewise.codegen.llvm.strassen import STRASSEN, STRASSEN_CONV
 from fusewise.codegen.llvm.strassen_loops import LEFT, LEFT_STEPS, MADE, RESULT_STEPS, RIGHT, extended
+from fusewise.codegen.llvm.strassen_plan import strassen_space
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.ir.dtypes import FLOAT64
 from fusewise.lower.task import Task
@@ -37,13 +39,16 @@ def target() -> Target:
 
 
 @pytest.fixture
-def always(monkeypatch: pytest.MonkeyPatch) -> None:
+def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every product that can be halved is."""
+    strassen_space.cache_clear()
     monkeypatch.setattr(strassen_plan, "WORTH", -math.inf)
     monkeypatch.setattr(strassen_plan, "LEAST_ROWS", 1)
     monkeypatch.setattr(strassen_plan, "LEAST_SUMS", 1)
     monkeypatch.setattr(strassen_plan, "SHORTEST_CHUNK", 1)
     monkeypatch.setattr(strassen_plan, "FEW_SHORTEST", 1)
+    yield
+    strassen_space.cache_clear()
 
 
 def matmul(rows: int, depth: int, columns: int, constant: bool = True) -> Task:
@@ -181,6 +186,18 @@ def test_rows_are_dealt_out_evenly_where_two_multiplications_begin_in_a_cycle() 
     assert str(STRASSEN.accepts(matmul(49, 2048, 1024), two)) == "no tile saves more than it costs"
 
 
+def test_rows_are_dealt_out_evenly_where_one_multiplication_begins_in_a_cycle() -> None:
+    """A block that both workers share is for few rows."""
+    for rows, depth, tiles in ((128, 768, 4), (128, 3072, 4), (784, 512, 7), (49, 2048, 5)):
+        params = next(iter(STRASSEN.space(matmul(rows, depth, 768), ONE_A_CYCLE)))
+        assert params["tiles"] == tiles
+
+
+def test_tiles_have_no_more_rows_than_a_set_has_places_where_all_lie_in_one() -> None:
+    found = {depth: next(iter(STRASSEN.space(matmul(361, depth, 512), ONE_A_CYCLE)))["rows"] for depth in (512, 544)}
+    assert found[512] <= ONE_A_CYCLE.l1_bytes // 4096 < found[544]
+
+
 def test_few_registers_take_longer_chunks_and_more_tiles_to_a_block() -> None:
     """On two threads, a block that both share is left to the plain kernel."""
     few = next(target for target in TARGETS if target.name == "avx2")
@@ -192,6 +209,18 @@ def test_few_registers_take_longer_chunks_and_more_tiles_to_a_block() -> None:
     shared = STRASSEN.accepts(matmul(128, 768, 768), few)
     assert str(shared) == "no tile saves more than it costs"
     assert STRASSEN.accepts(matmul(128, 768, 768), replace(few, workers=1)) is None
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_pixels_a_stride_apart_are_halved_where_they_lie(
+    run_kernel: Any, target: Target, always: None, batch: int
+) -> None:
+    attributes = {"strides": [2, 2], "kernel_shape": [1, 1], "pads": [0] * 4, "dilations": [1, 1], "group": 1}
+    x, w, out = (batch, 128, 17, 25), (96, 128, 1, 1), (batch, 96, 9, 13)
+    task = convolution("Conv", x, w, out, attributes, bias=True, epilogue="residual")
+    assert STRASSEN_CONV.accepts(task, target) is None
+    options: dict[str, Any] = {"bias": True, "epilogue": "residual", "workers": 2, "tolerance": 5e-6}
+    check_convolution(run_kernel, (STRASSEN_CONV,), target, "Conv", x, w, attributes, correlate(attributes), **options)
 
 
 def test_what_is_not_a_plain_product_of_floats_is_refused() -> None:

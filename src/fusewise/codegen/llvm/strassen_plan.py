@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.gemm_plan import SAME_SET_BYTES, Axis, Product, merged, tile_of
@@ -127,21 +128,21 @@ def halves_of(product: Product, target: Target) -> Halves | Reason:
         return Reason("the depth is short, or has no divisor of a good length")
     if halves.height < LEAST_ROWS:
         return Reason("too few rows to halve")
-    if not any(True for _ in strassen_space(halves, target)):
+    if not strassen_space(halves, target):
         return Reason("no tile saves more than it costs")
     return halves
 
 
-def strassen_space(h: Halves, target: Target) -> Iterable[Params]:
+@lru_cache(maxsize=64)  # asked whether it is worth it, for parameters, and for each step of many alike
+def strassen_space(h: Halves, target: Target) -> tuple[Params, ...]:
     """Parameters that save more than they cost, the analytic favourite first."""
     lanes = widths(target, h.product.columns)[:1]
     tiles = favourite_tiles(target, h.height, math.ceil(h.columns), h.depth, lanes)
     whole = favourite_tiles(target, h.product.height, h.product.columns, h.product.depth, lanes)
     plain = min(_reduced(target, tile, h.product.height, h.product.depth, h.product.columns) for tile in whole)
     plans = [_Plan(h, target, t, blocks) for t in tiles if _is_fit(h, target, t) for blocks in _cuts(h, target, t)]
-    for plan in sorted(plans, key=lambda plan: plan.products + plan.sums)[:4]:
-        if plain - plan.products > WORTH * plan.sums:
-            yield plan.params
+    best = sorted(plans, key=lambda plan: plan.products + plan.sums)[:4]
+    return tuple(plan.params for plan in best if plain - plan.products > WORTH * plan.sums)
 
 
 def strassen_cycles(h: Halves, target: Target, params: Params) -> int:

@@ -466,7 +466,7 @@ def _products(
                 for r in range(tile.rows)
                 for v in range(tile.vectors)
             ]
-            keep_products(f, plan, places, sums, start)
+            keep_products(f, plan, places, sums, start, phase)
 
         f.loop(*run, tile.rows, one, rolled=True)
 

@@ -253,7 +253,8 @@ def _few_cycles(planes: Planes, form: Form, rows: int, target: Target) -> tuple[
     """Cycles of the products of all tiles with one vector of filters in registers; and whether tiles are shorter for it, if there
     are several strips."""
     (high, wide), grid = (form.rows.span, form.columns.span), planes.grid(form)
-    whole, without = (_row_cycles(planes, form, columns * rows, target) for columns in (wide, wide - 1))
+    short = wide if planes.is_phased else wide - 1  # see `Plan.skips_columns`
+    whole, without = (_row_cycles(planes, form, columns * rows, target) for columns in (wide, short))
     strips = -(-grid.tiles // rows)
     if strips == 1:
         return high * whole * _covered(planes, form, 1) / (form.positions * grid.tiles), False

@@ -61,7 +61,7 @@ def emit_few_products(
             fetching = (always.index(row), len(always)) if row in always else (0, 0)
             sums = _row(a, plan, row, phase, here, f.at(source, skip), extent, taken, fetching)
             places = [f.at(there, position * plan.product_pitch + t * plan.group_width) for position, t in taken]
-            keep_products(f, plan, places, sums, start)
+            keep_products(f, plan, places, sums, start, phase)
 
         def whole(row: int) -> None:
             few = [position for position in range(wide) if position != columns.last_finite]
@@ -98,7 +98,7 @@ def _is_long(f: Function, plan: Plan, tile: Int) -> tuple[Value | None, Value | 
             found = f.binary("or", found, is_in)
         return found
 
-    return along(0), along(1)
+    return along(0), along(1) if plan.skips_columns else None
 
 
 def _taken(plan: Plan, row: int, positions: Sequence[int]) -> list[tuple[int, int]]:
@@ -149,8 +149,10 @@ def _row(
     return f.loop(0, extent, 1, channel, [f.constant(0.0, tile.kind)] * len(taken), rolled=True)
 
 
-def keep_products(f: Function, plan: Plan, places: Sequence[Value], sums: Sequence[Value], start: Int) -> None:
-    """Store the sums of the first block of channels, add those of the others."""
+def keep_products(
+    f: Function, plan: Plan, places: Sequence[Value], sums: Sequence[Value], start: Int, phase: int
+) -> None:
+    """Store the sums of the first block of channels of the first phase, add those of the others."""
     kind = plan.tile.kind
 
     def store() -> None:
@@ -163,5 +165,7 @@ def keep_products(f: Function, plan: Plan, places: Sequence[Value], sums: Sequen
 
     if plan.depth == plan.planes.channels:
         store()
+    elif phase:
+        add()
     else:
         f.when(f.compare("icmp eq", start, 0), store, add)

@@ -202,7 +202,7 @@ def _emit_tiles(
             for r in range(tile.rows)
             for v in range(tile.vectors)
         ]
-        keep_products(f, plan, places, sums, b.start)
+        keep_products(f, plan, places, sums, b.start, b.phase)
 
     f.loop(*run, tile.rows, some, rolled=True)
 

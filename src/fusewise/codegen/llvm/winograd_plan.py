@@ -209,6 +209,12 @@ class Plan:
         return -(-self.steps // self.per_strip)
 
     @property
+    def skips_columns(self) -> bool:
+        """Have register tiles of short columns code of their own? Code of phases is there for each already: twice as much takes
+        LLVM twice as long, for a twentieth of the products."""
+        return not self.planes.is_phased
+
+    @property
     def weights(self) -> list[tuple[int, int]]:
         """Numbers of strips one after the other, and the work of each of them: the positions that its register tiles take."""
         if not self.in_registers or self.strips == 1:
@@ -217,7 +223,8 @@ class Plan:
         each = [0] * self.strips
         for step in range(self.steps):
             long = self.grid.is_long(step * self.tile.rows, (step + 1) * self.tile.rows)
-            each[step // self.per_strip] += (rows.span - (not long[0])) * (columns.span - (not long[1]))
+            wide = columns.span - (self.skips_columns and not long[1])
+            each[step // self.per_strip] += (rows.span - (not long[0])) * wide
         return [(len(list(alike)), weight) for weight, alike in groupby(each)]
 
     @property
