@@ -17,7 +17,7 @@ from fusewise.lower.program import Buffer, Packing
 from fusewise.lower.task import Operand
 from fusewise.runtime.arena import address_of
 from fusewise.runtime.compile import compile_many
-from fusewise.runtime.constants import filled, packers_for
+from fusewise.runtime.constants import arranged, filled, packers_for
 from fusewise.runtime.host import host_target
 from fusewise.runtime.jit import Library, load
 
@@ -36,6 +36,7 @@ def natively(array: np.ndarray, packing: Packing, library: Library, workers: int
     buffer = Buffer("constant", array.nbytes, data=array, packing=replace(packing, pack=lambda _: pytest.fail("NumPy")))
     assert packers_for((buffer,))
     found = filled((buffer,), library.addresses, workers)[0]
+    assert not arranged((buffer,))
     assert address_of(found) % 64 == 0
     return found.view(np.float32)
 
@@ -92,4 +93,5 @@ def test_the_rest_is_left_to_numpy(dtype: type, columns: int, lanes: int) -> Non
     buffer = Buffer("constant", array.nbytes, data=array, packing=packing)
     assert lanes % CHUNK or columns < lanes or dtype is np.float64
     assert packers_for((buffer,)) == ()
-    np.testing.assert_array_equal(filled((buffer,), {}, 1)[0].view(dtype), packing.pack(array).reshape(-1))
+    assert not filled((buffer,), {}, 1)
+    np.testing.assert_array_equal(arranged((buffer,))[0].view(dtype), packing.pack(array).reshape(-1))

@@ -49,6 +49,7 @@ class Kernel:
       a later step meanwhile. Others do with `later` among the parameters: so many bytes of `of` that the later step reads, from
       the argument `later` on, which is given for the first worker.
     - `sharing(task, target, params)`: how rows of output are dealt out, if they are and there is one plane of them.
+    - `effort`: how long LLVM takes for it, in rough proportion; what takes long is compiled first.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Kernel:
     build: Callable[[Task, Target, Params, str], str]
     cycles: Callable[[Task, Target, Params], int] = lambda task, target, params: 0
     sharing: Callable[[Task, Target, Params], Sharing | None] = lambda task, target, params: None
+    effort: int = 1
 
 
 def kernel_of(
@@ -68,6 +70,7 @@ def kernel_of(
     build: Callable[[T, Task, Target, Params, str], str],
     cycles: Callable[[T, Target, Params], int] = lambda found, target, params: 0,
     sharing: Callable[[T, Params], Sharing | None] = lambda found, params: None,
+    effort: int = 1,
 ) -> Kernel:
     """The kernel of the tasks that `understand` makes something of; the other functions are given that."""
 
@@ -88,4 +91,5 @@ def kernel_of(
         lambda task, target, params, symbol: build(understood(task, target), task, target, params, symbol),
         lambda task, target, params: cycles(understood(task, target), target, params),
         lambda task, target, params: sharing(understood(task, target), params),
+        effort,
     )

@@ -85,13 +85,14 @@ class KernelCode:
     """One function `void symbol(ptr arguments, i64 worker, i64 workers)`; `arguments` is an array of pointers.
 
     `key` describes the kernel completely (equal keys: equal code), `build` gives its LLVM IR text on demand: a cached
-    kernel is loaded by key and never built again. `task` is a digest of the task.
+    kernel is loaded by key and never built again. `task` is a digest of the task. What takes more `effort` is compiled first.
     """
 
     symbol: str
     key: str
     build: Callable[[], str]
     task: str = ""
+    effort: int = 1
 
 
 @dataclass(frozen=True, slots=True)

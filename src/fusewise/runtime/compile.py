@@ -45,7 +45,7 @@ def compile_many(
     processes: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[bytes]:
-    """An object file for each of `sources`, functions that give LLVM IR text.
+    """An object file for each of `sources`, functions that give LLVM IR text, begun in their order.
 
     With an `executor` the compilations are submitted to it. Otherwise up to `processes` processes (default: the processors
     available) share the work when there is enough of it. `progress(done, total)` is called from this thread.
@@ -101,16 +101,16 @@ class _Queue:
 
     def compile_first(self) -> bool:
         """Compile the next kernel here; False when none is left."""
-        try:
-            number = self.waiting.popleft()
-        except IndexError:
+        number = self.take()
+        if number is None:
             return False
         self.finish(number, compile_object(self.sources[number](), self.target, self.level))
         return True
 
-    def take_last(self) -> int | None:
+    def take(self) -> int | None:
+        """The number of the next kernel; None when none is left."""
         try:
-            return self.waiting.pop()
+            return self.waiting.popleft()
         except IndexError:
             return None
 
@@ -162,13 +162,13 @@ def _start_helper(queue: _Queue) -> _Helper | None:
 
 
 def _feed(process: subprocess.Popen[bytes], queue: _Queue) -> None:
-    """Have a helper compile kernels from the end of the queue until none is left; a kernel it fails at goes back."""
+    """Have a helper compile kernels until none is left; a kernel it fails at goes back."""
     assert process.stdin is not None
     assert process.stdout is not None
     number: int | None = None
     try:
         _write(process.stdin, json.dumps({"target": asdict(queue.target), "level": queue.level}).encode())
-        while (number := queue.take_last()) is not None:
+        while (number := queue.take()) is not None:
             _write(process.stdin, queue.sources[number]().encode())
             image = _read(process.stdout)
             if not image:

@@ -16,7 +16,7 @@ from fusewise.lower.program import Buffer, KernelCode, Panels
 from fusewise.runtime.arena import ALIGNMENT_BYTES, address_of, aligned_block, settled
 from fusewise.runtime.threads import shared_pool, step_table
 
-__all__ = ["filled", "packers_for"]
+__all__ = ["arranged", "filled", "packers_for"]
 
 
 def packers_for(buffers: tuple[Buffer, ...]) -> tuple[KernelCode, ...]:
@@ -24,11 +24,23 @@ def packers_for(buffers: tuple[Buffer, ...]) -> tuple[KernelCode, ...]:
     return (PACK_PANELS,) if any(_native(buffer) is not None for buffer in buffers) else ()
 
 
-def filled(buffers: tuple[Buffer, ...], addresses: Mapping[str, int], workers: int) -> dict[int, np.ndarray]:
-    """Flat bytes of every constant by buffer number, each on a 64-byte boundary; `addresses` has the code by symbol.
+def arranged(buffers: tuple[Buffer, ...]) -> dict[int, np.ndarray]:
+    """Flat bytes of the constants that need no native code, by buffer number, each on a 64-byte boundary.
 
     A constant that is used as it is and lies on such a boundary is not copied.
     """
+    found: dict[int, np.ndarray] = {}
+    for number, buffer in enumerate(buffers):
+        if buffer.kind != "constant" or _native(buffer) is not None:
+            continue
+        if buffer.data is None:
+            raise ValueError(f"constant {buffer.value!r} has no data")
+        found[number] = settled(buffer.data if buffer.packing is None else buffer.packing.pack(buffer.data))
+    return found
+
+
+def filled(buffers: tuple[Buffer, ...], addresses: Mapping[str, int], workers: int) -> dict[int, np.ndarray]:
+    """The same of those that native code makes; `addresses` has the code by symbol."""
     found: dict[int, np.ndarray] = {}
     native = {number: panels for number, buffer in enumerate(buffers) if (panels := _native(buffer)) is not None}
     sizes = {number: _nbytes(panels) for number, panels in native.items()}
@@ -40,12 +52,6 @@ def filled(buffers: tuple[Buffer, ...], addresses: Mapping[str, int], workers: i
         found[number] = block[at : at + sizes[number]]
         _pack(found[number], np.ascontiguousarray(data), panels, addresses[PACK_PANELS.symbol], workers)
         at += -(-sizes[number] // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-    for number, buffer in enumerate(buffers):
-        if buffer.kind != "constant" or number in native:
-            continue
-        if buffer.data is None:
-            raise ValueError(f"constant {buffer.value!r} has no data")
-        found[number] = settled(buffer.data if buffer.packing is None else buffer.packing.pack(buffer.data))
     return found
 
 

@@ -122,7 +122,9 @@ def build(
     `warn` receives a sentence when it cannot be used. `progress(done, total)` is called as kernels are compiled. Raises
     `ResourceLimit` when the memory planned is more than this process may use.
     """
-    from fusewise.runtime.constants import filled, packers_for
+    from concurrent.futures import ThreadPoolExecutor
+
+    from fusewise.runtime.constants import arranged, filled, packers_for
 
     machine_target = host_target() if target is None else target
     workers = min(worker_count(threads), program.workers)
@@ -132,11 +134,13 @@ def build(
     begin = time.perf_counter()
     packers = packers_for(program.buffers)
     kernels = (*program.kernels, *packers)
-    images, known = _images(kernels, machine_target, level, store, progress)
+    with ThreadPoolExecutor(1) as beside:  # a core is idle while helpers start, and when the last kernel is compiled
+        rest = beside.submit(arranged, program.buffers)
+        images, known = _images(kernels, machine_target, level, store, progress)
     compiled = time.perf_counter()
     library = load(images, [kernel.symbol for kernel in kernels])
     linked = time.perf_counter()
-    constants = filled(program.buffers, library.addresses, workers)
+    constants = {**rest.result(), **filled(program.buffers, library.addresses, workers)}
     packed = time.perf_counter()
     figures = BuildFigures(
         kernels=len(program.kernels),
@@ -191,15 +195,14 @@ def _images(
     progress: Callable[[int, int], None] | None,
 ) -> tuple[list[bytes], list[bool]]:
     """The object file of every kernel, and whether it came from the cache."""
-    if store is None:
-        made = compile_many([kernel.build for kernel in kernels], target, level=level, progress=progress)
-        return made, [False] * len(kernels)
     keys = [f"{kernel.symbol}\n{kernel.key}" for kernel in kernels]
-    known = store.fetch(keys, target, level)
+    known = {} if store is None else store.fetch(keys, target, level)
     missing = [number for number, key in enumerate(keys) if key not in known]
+    missing.sort(key=lambda number: kernels[number].effort, reverse=True)
     if missing:
         made = compile_many([kernels[k].build for k in missing], target, level=level, progress=progress)
         known = {**known, **{keys[k]: image for k, image in zip(missing, made, strict=True)}}
+    if missing and store is not None:
         store.store({key: known[key] for key in keys}, {keys[k] for k in missing}, target, level)
     new = set(missing)
     return [known[key] for key in keys], [number not in new for number in range(len(keys))]

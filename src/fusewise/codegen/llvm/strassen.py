@@ -114,5 +114,5 @@ def _cycles(u: Understood, target: Target, params: Params) -> int:
     return strassen_cycles(u.halves, target, params)
 
 
-STRASSEN = kernel_of("strassen-product", _product, _space, _arguments, _build, _cycles)
-STRASSEN_CONV = kernel_of("strassen-convolution", _convolution, _space, _arguments, _build, _cycles)
+STRASSEN = kernel_of("strassen-product", _product, _space, _arguments, _build, _cycles, effort=2)
+STRASSEN_CONV = kernel_of("strassen-convolution", _convolution, _space, _arguments, _build, _cycles, effort=2)

@@ -473,4 +473,4 @@ def _products(
     f.loop(0, beside, 1, panel, rolled=True)
 
 
-WINOGRAD = Kernel("winograd-convolution", _accepts, _space, _arguments, _build)
+WINOGRAD = Kernel("winograd-convolution", _accepts, _space, _arguments, _build, effort=4)
