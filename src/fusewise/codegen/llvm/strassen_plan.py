@@ -234,11 +234,8 @@ class _Plan:
     @property
     def sums(self) -> float:
         """Cycles of all additions; workers that share a block make its left sums each for itself."""
-        h, others, cycles = (
-            self.h,
-            max(0.0, self.target.workers / self.blocks - 1),
-            SUM_CYCLES[_is_wide(self.target, self.tile)],
-        )
+        h, cycles = self.h, SUM_CYCLES[_is_wide(self.target, self.tile)]
+        others = max(0.0, self.target.workers / self.blocks - 1)
         is_few = h.tiles(self.tile) < LEAST_SHARING * self.target.workers
         lost = (cycles.few_again if is_few else cycles.again) * (AGAIN_SHARE if self.target.has_few_registers else 1.0)
         rows = h.height * h.depth * (cycles.left + lost * others) + h.height * h.columns * cycles.result

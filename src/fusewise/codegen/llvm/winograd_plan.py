@@ -183,11 +183,8 @@ class Plan:
     def grid(self) -> Grid:
         """Winograd tiles of the whole output."""
         whole = self.planes.grid(self.form)
-        return (
-            whole
-            if self.short or not self.in_registers or whole.tiles <= self.tile.rows
-            else self.planes.grid(self.form, False)
-        )
+        trims = self.short or not self.in_registers or whole.tiles <= self.tile.rows
+        return whole if trims else self.planes.grid(self.form, False)
 
     @property
     def tiles(self) -> int:
