@@ -236,13 +236,13 @@ def measure(case: Case, target: Target, seconds: float) -> dict[str, object]:
     compiled = time.process_time()
     arrays = arrays_of(case.task, kernel, target, params)
     pointers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
-    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(library.addresses["kernel"])
-    call(pointers, 0, 1)
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 5)(library.addresses["kernel"])
+    call(pointers, 0, 1, 1, 0, 0)
     times: list[float] = []
     end = time.perf_counter() + seconds
     while len(times) < 5 or (time.perf_counter() < end and len(times) < 200):
         start = time.thread_time()
-        call(pointers, 0, 1)
+        call(pointers, 0, 1, 1, 0, 0)
         times.append(time.thread_time() - start)
     best = min(times)
     return {

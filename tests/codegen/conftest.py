@@ -1,4 +1,4 @@
-"""Runs one kernel on NumPy arrays: compile, call once per worker, one after the other."""
+"""Runs one kernel on NumPy arrays: compile, call once per worker, one after the other, and again piece by piece."""
 
 from __future__ import annotations
 
@@ -15,6 +15,13 @@ from fusewise.runtime.host import host_target
 from fusewise.runtime.jit import compile_object, load
 
 RunKernel = Callable[..., None]
+
+
+def in_pieces(workers: int) -> list[tuple[int, int, int, int, int]]:
+    """Calls in which every worker does the first half of its share, and others the quarters that are left."""
+    begun = [(4 * worker, 4 * worker + 2, 4 * workers, worker, 0) for worker in range(workers)]
+    rest = [(4 * worker + k, 4 * worker + k + 1, 4 * workers) for k in (2, 3) for worker in range(workers)]
+    return begun[::-1] + [(*piece, number % max(1, workers - 1), 1) for number, piece in enumerate(rest)]
 
 
 @pytest.fixture(scope="session")
@@ -37,15 +44,24 @@ def run_kernel(target: Target) -> RunKernel:
         assert reason is None, reason
         chosen = next(iter(kernel.space(task, target))) if params is None else params
         library = load([compile_object(kernel.build(task, target, chosen, "kernel"), target)], ["kernel"])
-        buffers = []
-        for argument in kernel.arguments(task, target, chosen):
-            if argument.name == "scratch":
-                buffers.append(np.zeros(argument.nbytes * (workers if argument.per_worker else 1) + 64, np.uint8))
-            else:
-                buffers.append(arrays[argument.name])
-        pointers = (ctypes.c_void_p * max(1, len(buffers)))(*(buffer.ctypes.data for buffer in buffers))
-        call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(library.addresses["kernel"])
-        for worker in range(workers):
-            call(pointers, worker, workers)
+        arguments = kernel.arguments(task, target, chosen)
+        call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 5)(library.addresses["kernel"])
+
+        def calls(given: Mapping[str, np.ndarray], shares: list[tuple[int, int, int, int, int]]) -> None:
+            buffers = [
+                np.zeros(argument.nbytes * (workers if argument.per_worker else 1) + 64, np.uint8)
+                if argument.name == "scratch"
+                else given[argument.name]
+                for argument in arguments
+            ]
+            pointers = (ctypes.c_void_p * max(1, len(buffers)))(*(buffer.ctypes.data for buffer in buffers))
+            for share in shares:
+                call(pointers, *share)
+
+        copies = {name: array.copy() for name, array in arrays.items()}
+        calls(arrays, [(worker, worker + 1, workers, worker, 0) for worker in range(workers)])
+        calls(copies, in_pieces(workers))
+        for name, array in arrays.items():
+            assert array.tobytes() == copies[name].tobytes(), f"{name} is another when work is dealt out in pieces"
 
     return run

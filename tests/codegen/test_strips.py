@@ -57,13 +57,14 @@ def one_after_the_other(order: int) -> Any:
         parts = []
         for function, arguments, barrier, strip in lines:
             parts.append((met, function, arguments, strip >> 32, strip & 0xFFFFFFFF))
-            met += barrier
+            met += barrier & 0xFFFFFFFF
         for _, calls in groupby(parts, key=lambda part: part[0]):
             together = list(calls)
             for worker in range(workers)[::order]:
                 for _, function, arguments, count, part in together:
-                    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(function)
-                    call(arguments, worker * count + part, workers * count)
+                    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 5)(function)
+                    share = worker * count + part
+                    call(arguments, share, share + 1, workers * count, worker, 0)
 
     return run
 

@@ -14,24 +14,24 @@ import pytest
 from fusewise.errors import UsageError
 from fusewise.runtime.host import host_target
 from fusewise.runtime.jit import compile_object, load
-from fusewise.runtime.threads import Pool, shared_pool, step_table
+from fusewise.runtime.threads import Pool, Row, shared_pool, step_table
 
 # `count` adds one to a shared counter; `follow` writes one more than its neighbour's cell to its own cell of another array, so
-# that after n steps every cell is n only if nobody ever read a cell before the barrier let it; `nothing` returns.
+# that after n steps every cell is n only if nobody ever read a cell before the barrier let it; `nothing` returns. `mark` adds one
+# to the first of a pair of numbers for each part of its share, and writes who was there; worker 0 spins first, as often as asked.
 KERNELS = """
-define void @nothing(ptr %arguments, i64 %worker, i64 %workers) {
+define void @nothing(ptr %arguments, i64 %worker, i64 %next, i64 %workers, i64 %seat, i64 %again) {
   ret void
 }
-define void @count(ptr %arguments, i64 %worker, i64 %workers) {
+define void @count(ptr %arguments, i64 %worker, i64 %next, i64 %workers, i64 %seat, i64 %again) {
   %counter = load ptr, ptr %arguments
   %before = atomicrmw add ptr %counter, i64 1 monotonic
   ret void
 }
-define void @follow(ptr %arguments, i64 %worker, i64 %workers) {
+define void @follow(ptr %arguments, i64 %worker, i64 %next, i64 %workers, i64 %seat, i64 %again) {
   %source = load ptr, ptr %arguments
   %second = getelementptr ptr, ptr %arguments, i64 1
   %target = load ptr, ptr %second
-  %next = add i64 %worker, 1
   %neighbour = urem i64 %next, %workers
   %from = getelementptr i64, ptr %source, i64 %neighbour
   %value = load volatile i64, ptr %from
@@ -40,12 +40,40 @@ define void @follow(ptr %arguments, i64 %worker, i64 %workers) {
   store volatile i64 %more, ptr %to
   ret void
 }
+define void @mark(ptr %arguments, i64 %low, i64 %high, i64 %of, i64 %worker, i64 %again) {
+entry:
+  %cells = load ptr, ptr %arguments
+  %slow.at = getelementptr i64, ptr %arguments, i64 1
+  %slow = load i64, ptr %slow.at
+  %first = icmp eq i64 %worker, 0
+  %turns = select i1 %first, i64 %slow, i64 0
+  br label %spin
+spin:
+  %i = phi i64 [ 0, %entry ], [ %more, %spin ]
+  %more = add i64 %i, 1
+  %waited = load volatile i64, ptr %slow.at
+  %enough = icmp sge i64 %more, %turns
+  br i1 %enough, label %cell, label %spin
+cell:
+  %k = phi i64 [ %low, %spin ], [ %next, %cell ]
+  %place = mul i64 %k, 2
+  %count.at = getelementptr i64, ptr %cells, i64 %place
+  %before = atomicrmw add ptr %count.at, i64 1 monotonic
+  %who.at = getelementptr i64, ptr %count.at, i64 1
+  %who = add i64 %worker, 1
+  store volatile i64 %who, ptr %who.at
+  %next = add i64 %k, 1
+  %last = icmp eq i64 %next, %high
+  br i1 %last, label %done, label %cell
+done:
+  ret void
+}
 """
 
 
 @pytest.fixture(scope="module")
 def kernels():
-    return load([compile_object(KERNELS, host_target())], ["nothing", "count", "follow"], keep=True).addresses
+    return load([compile_object(KERNELS, host_target())], ["nothing", "count", "follow", "mark"], keep=True).addresses
 
 
 def counting(kernels, steps):
@@ -73,6 +101,50 @@ def test_every_worker_runs_every_step(kernels, workers, parking):
             pool.run(table, workers)
             assert counter[0] == 5 * workers * launch
     assert keep.size == 1
+
+
+def marking(kernels, workers, pieces, steps, slow=0):
+    """Cells of every step, its arguments, and a table; every other step is in pieces, or all are where `steps` is 1."""
+    cells = [np.zeros((workers * (1 if k % 2 else pieces), 2), np.int64) for k in range(steps)]
+    arguments = [np.array([found.ctypes.data, slow], np.int64) for found in cells]
+    rows = [
+        Row(kernels["mark"], given.ctypes.data, True, pieces=1 if k % 2 else pieces)
+        for k, given in enumerate(arguments)
+    ]
+    return cells, arguments, step_table(rows)
+
+
+@pytest.mark.parametrize("workers", [2, 3, 7])
+@pytest.mark.parametrize("pieces", [4, 16, 64])
+@pytest.mark.parametrize("steps", [1, 2, 3, 7])
+def test_every_piece_is_done_once(kernels, workers, pieces, steps):
+    cells, _keep, table = marking(kernels, workers, pieces, steps)
+    with closing(Pool()) as pool:
+        for launch in range(1, 201):
+            pool.run(table, workers)
+            for found in cells:
+                assert (found[:, 0] == launch).all()
+
+
+def test_pieces_with_fewer_workers_than_before(kernels):
+    tables = {workers: marking(kernels, workers, 8, 3) for workers in (2, 3, 5)}
+    done = dict.fromkeys(tables, 0)
+    with closing(Pool()) as pool:
+        for workers in [5, 2, 3, 2, 5, 3] * 60:
+            pool.run(tables[workers][2], workers)
+            done[workers] += 1
+            assert all((found[:, 0] == done[workers]).all() for found in tables[workers][0])
+
+
+def test_others_take_the_pieces_of_a_slow_worker(kernels):
+    (cells,), _keep, table = marking(kernels, 2, 64, 1, slow=20_000_000)
+    with closing(Pool()) as pool:
+        pool.run(table, 2)
+    own, other = cells[:64, 1], cells[64:, 1]
+    assert (cells[:, 0] == 1).all()
+    assert (own[:40] == 1).all(), "what a worker begins with is its own"
+    assert (own[40:] == 2).any(), "nobody took what the slow worker had not begun"
+    assert (other == 2).all()
 
 
 @pytest.mark.parametrize("workers", [2, 3, 8])

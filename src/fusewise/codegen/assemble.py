@@ -223,7 +223,8 @@ class _Assembler:
         for place in places:
             self._touch(place.buffer)
         number, way = self._kernel(kernel, work, params), _way(kernel, params)
-        self.steps.append(NativeStep(number, tuple(places), work.label, work.group, way=way))
+        pieces = kernel.pieces(work.bound.task, self.target, params)
+        self.steps.append(NativeStep(number, tuple(places), work.label, work.group, way=way, pieces=pieces))
 
     def _later(self, fetch: Fetch, step: _Chosen | HostWork) -> Place:
         """Where the first worker's part of what is fetched begins."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from fusewise.codegen.strips import Sharing
-from fusewise.codegen.target import Target, whole_lines
+from fusewise.codegen.target import LINE_BYTES, Target, whole_lines
 from fusewise.lower.program import Packing
 from fusewise.lower.task import Reason, Task
 
@@ -33,8 +33,8 @@ class Argument:
 
 
 def working_memory(nbytes: int) -> Argument:
-    """Scratch memory for each worker, in whole cache lines of its own."""
-    return Argument("scratch", nbytes=whole_lines(max(1, nbytes)), per_worker=True)
+    """Scratch memory for each worker, in whole cache lines of its own, behind one that says what it holds (`share.prepared`)."""
+    return Argument("scratch", nbytes=LINE_BYTES + whole_lines(max(1, nbytes)), per_worker=True)
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class Kernel:
     - `cycles(task, target, params)`: cycles that its multiply-adds take one core at least; 0 of kernels that cannot fetch for
       a later step meanwhile. Others do with `later` among the parameters: so many bytes of `of` that the later step reads, from
       the argument `later` on, which is given for the first worker.
+    - `pieces(task, target, params)`: in how many pieces a worker's run is dealt out, 1 where all of it is given at once.
     - `sharing(task, target, params)`: how rows of output are dealt out, if they are and there is one plane of them.
     - `effort`: how long LLVM takes for it, in rough proportion; what takes long is compiled first.
     """
@@ -59,6 +60,7 @@ class Kernel:
     build: Callable[[Task, Target, Params, str], str]
     cycles: Callable[[Task, Target, Params], int] = lambda task, target, params: 0
     sharing: Callable[[Task, Target, Params], Sharing | None] = lambda task, target, params: None
+    pieces: Callable[[Task, Target, Params], int] = lambda task, target, params: 1
     effort: int = 1
 
 
@@ -70,6 +72,7 @@ def kernel_of(
     build: Callable[[T, Task, Target, Params, str], str],
     cycles: Callable[[T, Target, Params], int] = lambda found, target, params: 0,
     sharing: Callable[[T, Params], Sharing | None] = lambda found, params: None,
+    pieces: Callable[[T, Target, Params], int] = lambda found, target, params: 1,
     effort: int = 1,
 ) -> Kernel:
     """The kernel of the tasks that `understand` makes something of; the other functions are given that."""
@@ -91,5 +94,6 @@ def kernel_of(
         lambda task, target, params, symbol: build(understood(task, target), task, target, params, symbol),
         lambda task, target, params: cycles(understood(task, target), target, params),
         lambda task, target, params: sharing(understood(task, target), params),
+        lambda task, target, params: pieces(understood(task, target), target, params),
         effort,
     )

@@ -82,7 +82,8 @@ class Place:
 
 @dataclass(frozen=True)
 class KernelCode:
-    """One function `void symbol(ptr arguments, i64 worker, i64 workers)`; `arguments` is an array of pointers.
+    """One function `void symbol(ptr arguments, i64 low, i64 high, i64 of, i64 worker, i64 again)`; `arguments` is an array of
+    pointers, and it does the parts from `low` up to `high` of `of` (`codegen.llvm.share.Share`).
 
     `key` describes the kernel completely (equal keys: equal code), `build` gives its LLVM IR text on demand: a cached
     kernel is loaded by key and never built again. `task` is a digest of the task. What takes more `effort` is compiled first.
@@ -101,7 +102,8 @@ class NativeStep:
 
     With `strips`, a number of at least 4, this step and the next go together: each worker does so many parts of its share of
     both, a part of the next one when the following part of this one is done; its first and its last part of the next, which read
-    what other workers make, after all have done the rest. `way` names the kernel and its parameters, for people.
+    what other workers make, after all have done the rest. With more `pieces` than one, which each share has, workers that are
+    done early take pieces of the others' shares. `way` names the kernel and its parameters, for people.
     """
 
     kernel: int
@@ -111,6 +113,7 @@ class NativeStep:
     barrier: bool = True
     way: str = ""
     strips: int = 0
+    pieces: int = 1
 
 
 @dataclass(frozen=True, slots=True)

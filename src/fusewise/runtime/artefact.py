@@ -32,7 +32,7 @@ from fusewise.runtime.program_json import program_from_json, program_to_json
 __all__ = ["Artefact", "read", "write"]
 
 _MAGIC = b"fusewise artefact\n"
-_FORMAT = 2
+_FORMAT = 3
 _PAGE_BYTES = 4096
 _CHECKSUM_BYTES = 32
 _STRETCH_BYTES = 4 * 1024 * 1024

@@ -1,10 +1,18 @@
-"""The native part of the worker pool, as LLVM IR text: launch, walk, barrier, wait, park, wake.
+"""The native part of the worker pool, as LLVM IR text: launch, walk, claim, barrier, wait, park, wake.
 
 Shared words (64-bit, the pool's memory): 0 steps, 1 count, 2 workers, 3 timings, 4 idle spins, 5 barrier spins; on cache lines of
 their own 8 arrivals and 16 generation. Worker w has a slot of 32 words after 32 w words: 0 sequence (32 bits: a change is an
 order to start), 1 parked (32 bits), 2 the shared words' address, 3 its number, 4 stop; 8 and 16 mutex and condition where the
-system has no futex. A step is four words: function, arguments, barrier flag, and in halves which part of each
-worker's share it is, and (above) of how many: a function is called as if there were so many workers for each.
+system has no futex; on a line of their own, 24 and 25 claims. A step is four words: function, arguments, in halves barrier flag and
+(above) pieces, and in halves which part of each worker's share it is, and of how many: a function is called as if there were
+so many workers for each.
+
+Of a step in pieces every worker does five eighths of its share, then claims what is left of it, a quarter of that at a time, by
+adding to its count of claimed pieces; nobody else touches that line, as a rule. A worker that has nothing left claims half of
+what is left of the next one's share, of the one after, and so on (guided self-scheduling: C. D. Polychronopoulos and
+D. J. Kuck, IEEE Transactions on Computers 36, 1987; stealing: R. D. Blumofe and C. E. Leiserson, Journal of the ACM 46, 1999).
+Every worker sets its count for the following step back to 0 when it begins one: all are beyond the barrier after the last step
+that used it, and none beyond the next, so there is one count for even steps and one for odd.
 
 Two orderings carry the whole thing. A launch writes the shared words, then moves each sequence on; a worker reads the sequence,
 then the shared words. A worker says `parked`, then looks at its sequence once more; a launch moves the sequence on, then looks at
@@ -42,11 +50,14 @@ def pool_ir(machine: str, parking: str, monotonic_clock: int) -> str:
         text.replace("$PAUSE", pause)
         .replace("$CLOCK", str(monotonic_clock))
         .replace("$SLOT_BYTES", str(8 * SLOT_WORDS))
+        .replace("$SLOT_WORDS", str(SLOT_WORDS))
     )
 
 
 _COMMON = """
 declare i32 @sched_yield()
+declare i64 @llvm.smax.i64(i64, i64)
+declare i64 @llvm.smin.i64(i64, i64)
 declare i32 @clock_gettime(i32, ptr)
 
 define void @pool_spin(i64 %count) {
@@ -111,6 +122,96 @@ define internal i64 @clock() {
   ret i64 %sum
 }
 
+define internal ptr @claims(ptr %shared, i64 %k, i64 %worker) {
+  %slot = mul i64 %worker, $SLOT_WORDS
+  %odd = and i64 %k, 1
+  %place = or i64 %odd, 24
+  %word = add i64 %slot, %place
+  %at = getelementptr i64, ptr %shared, i64 %word
+  ret ptr %at
+}
+
+define internal void @claim(ptr %counter, i64 %rest, i64 %shift, ptr %function, ptr %arguments, i64 %first, i64 %of, i64 %worker) {
+entry:
+  br label %look
+look:
+  %seen = load atomic i64, ptr %counter monotonic, align 8
+  %some = icmp slt i64 %seen, %rest
+  br i1 %some, label %take, label %done
+take:
+  %left = sub i64 %rest, %seen
+  %part = lshr i64 %left, %shift
+  %wanted = call i64 @llvm.smax.i64(i64 %part, i64 1)
+  %before = atomicrmw add ptr %counter, i64 %wanted monotonic
+  %free = sub i64 %rest, %before
+  %any = icmp sgt i64 %free, 0
+  br i1 %any, label %call, label %done
+call:
+  %count = call i64 @llvm.smin.i64(i64 %wanted, i64 %free)
+  %low = add i64 %first, %before
+  %high = add i64 %low, %count
+  call void %function(ptr %arguments, i64 %low, i64 %high, i64 %of, i64 %worker, i64 1)
+  br label %look
+done:
+  ret void
+}
+
+define internal void @share(ptr %shared, ptr %at, i64 %k, i64 %workers, i64 %worker) {
+entry:
+  %function = load ptr, ptr %at
+  %arguments.at = getelementptr i64, ptr %at, i64 1
+  %arguments = load ptr, ptr %arguments.at
+  %flag.at = getelementptr i64, ptr %at, i64 2
+  %flag = load i64, ptr %flag.at
+  %pieces = lshr i64 %flag, 32
+  %strip.at = getelementptr i64, ptr %at, i64 3
+  %strip = load i64, ptr %strip.at
+  %parts = lshr i64 %strip, 32
+  %part = and i64 %strip, 4294967295
+  %shares = mul i64 %workers, %parts
+  %before = mul i64 %worker, %parts
+  %share = add i64 %before, %part
+  %one = icmp eq i64 %workers, 1
+  br i1 %one, label %given, label %several
+several:
+  %following = add i64 %k, 1
+  %coming = call ptr @claims(ptr %shared, i64 %following, i64 %worker)
+  store atomic i64 0, ptr %coming monotonic, align 8
+  %given.once = icmp eq i64 %pieces, 1
+  br i1 %given.once, label %given, label %divided
+given:
+  %beyond = add i64 %share, 1
+  call void %function(ptr %arguments, i64 %share, i64 %beyond, i64 %shares, i64 %worker, i64 0)
+  ret void
+divided:
+  %of = mul i64 %workers, %pieces
+  %low = mul i64 %worker, %pieces
+  %five = mul i64 %pieces, 5
+  %own = lshr i64 %five, 3
+  %rest = sub i64 %pieces, %own
+  %high = add i64 %low, %own
+  call void %function(ptr %arguments, i64 %low, i64 %high, i64 %of, i64 %worker, i64 0)
+  %counter = call ptr @claims(ptr %shared, i64 %k, i64 %worker)
+  call void @claim(ptr %counter, i64 %rest, i64 2, ptr %function, ptr %arguments, i64 %high, i64 %of, i64 %worker)
+  %limit = call i64 @llvm.smin.i64(i64 %workers, i64 9)
+  br label %other
+other:
+  %distance = phi i64 [ 1, %divided ], [ %farther, %visit ]
+  %more = icmp slt i64 %distance, %limit
+  br i1 %more, label %visit, label %done
+visit:
+  %sum = add i64 %worker, %distance
+  %victim = urem i64 %sum, %workers
+  %theirs = call ptr @claims(ptr %shared, i64 %k, i64 %victim)
+  %their.low = mul i64 %victim, %pieces
+  %their.first = add i64 %their.low, %own
+  call void @claim(ptr %theirs, i64 %rest, i64 1, ptr %function, ptr %arguments, i64 %their.first, i64 %of, i64 %worker)
+  %farther = add i64 %distance, 1
+  br label %other
+done:
+  ret void
+}
+
 define internal void @walk(ptr %shared, ptr %steps, i64 %count, i64 %workers, ptr %timings, i64 %worker) {
 entry:
   %timed = icmp ne ptr %timings, null
@@ -120,23 +221,13 @@ entry:
 step:
   %k = phi i64 [ 0, %entry ], [ %next, %following ]
   %at = getelementptr [4 x i64], ptr %steps, i64 %k
-  %function = load ptr, ptr %at
-  %arguments.at = getelementptr i64, ptr %at, i64 1
-  %arguments = load ptr, ptr %arguments.at
   %flag.at = getelementptr i64, ptr %at, i64 2
-  %flag = load i64, ptr %flag.at
-  %strip.at = getelementptr i64, ptr %at, i64 3
-  %strip = load i64, ptr %strip.at
-  %parts = lshr i64 %strip, 32
-  %part = and i64 %strip, 4294967295
-  %shares = mul i64 %workers, %parts
-  %before = mul i64 %worker, %parts
-  %share = add i64 %before, %part
+  %flag = load i32, ptr %flag.at
   %next = add i64 %k, 1
   %last = icmp eq i64 %next, %count
   br i1 %timed, label %measured, label %plain
 plain:
-  call void %function(ptr %arguments, i64 %share, i64 %shares)
+  call void @share(ptr %shared, ptr %at, i64 %k, i64 %workers, i64 %worker)
   br label %meet
 measured:
   %row = mul i64 %k, %workers
@@ -145,12 +236,12 @@ measured:
   %end.at = getelementptr i64, ptr %start.at, i64 1
   %start = call i64 @clock()
   store i64 %start, ptr %start.at
-  call void %function(ptr %arguments, i64 %share, i64 %shares)
+  call void @share(ptr %shared, ptr %at, i64 %k, i64 %workers, i64 %worker)
   %end = call i64 @clock()
   store i64 %end, ptr %end.at
   br label %meet
 meet:
-  %flagged = icmp ne i64 %flag, 0
+  %flagged = icmp ne i32 %flag, 0
   %wanted = or i1 %flagged, %last
   %skipped = xor i1 %wanted, true
   %pass = or i1 %skipped, %alone
@@ -178,9 +269,16 @@ entry:
   store i64 %count, ptr %count.at
   store i64 %workers, ptr %workers.at
   store ptr %timings, ptr %timings.at
-  br label %head
+  br label %clear
+clear:
+  %c = phi i64 [ 0, %entry ], [ %c.next, %clear ]
+  %c.at = call ptr @claims(ptr %shared, i64 0, i64 %c)
+  store atomic i64 0, ptr %c.at monotonic, align 8
+  %c.next = add i64 %c, 1
+  %c.more = icmp slt i64 %c.next, %workers
+  br i1 %c.more, label %clear, label %head
 head:
-  %w = phi i64 [ 1, %entry ], [ %next, %ordered ]
+  %w = phi i64 [ 1, %clear ], [ %next, %ordered ]
   %more = icmp slt i64 %w, %workers
   br i1 %more, label %order, label %go
 order:

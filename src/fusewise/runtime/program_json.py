@@ -103,12 +103,13 @@ def _native(step: NativeStep) -> Json:
         "barrier": step.barrier,
         "way": step.way,
         "strips": step.strips,
+        "pieces": step.pieces,
     }
 
 
 def _native_from(found: Json) -> NativeStep:
     places = tuple(Place(buffer, offset) for buffer, offset in found["arguments"])
-    named = (found[name] for name in ("label", "group", "barrier", "way", "strips"))
+    named = (found[name] for name in ("label", "group", "barrier", "way", "strips", "pieces"))
     return NativeStep(found["kernel"], places, *named)
 
 

@@ -31,7 +31,7 @@ from fusewise.runtime.pool_code import SLOT_WORDS, pool_ir
 __all__ = ["STEP_WORDS", "Pool", "Row", "StepTable", "shared_pool", "step_table"]
 
 STEP_WORDS = 4
-"""64-bit words per step: function address, address of the argument pointers, barrier flag, part and number of parts."""
+"""64-bit words per step: function address, address of the argument pointers, barrier flag and pieces, part and number of parts."""
 
 _IDLE_SPINS, _BARRIER_SPINS = 4, 5
 _PARKED, _SHARED, _NUMBER, _STOP, _MUTEX, _CONDITION = 1, 2, 3, 4, 8, 16
@@ -48,21 +48,23 @@ class StepTable:
 
 
 class Row(NamedTuple):
-    """A call: function address, address of its argument pointers, whether workers meet afterwards, and which of how many parts of
-    its share each worker does."""
+    """A call: function address, address of its argument pointers, whether workers meet afterwards, which of how many parts of
+    its share each worker does, and in how many pieces: whoever is done early takes some of the others'. Workers meet before and
+    after a call in pieces."""
 
     function: int
     arguments: int
     barrier: bool
     part: int = 0
     parts: int = 1
+    pieces: int = 1
 
 
 def step_table(steps: Sequence[Row | tuple[int, int, bool]]) -> StepTable:
     """The calls in the order in which every worker makes them."""
     words = np.zeros((len(steps), STEP_WORDS), np.int64)
     for line, row in zip(words, (Row(*step) for step in steps), strict=True):
-        line[:] = row.function, row.arguments, row.barrier, row.parts << 32 | row.part
+        line[:] = row.function, row.arguments, row.pieces << 32 | row.barrier, row.parts << 32 | row.part
     return StepTable(words, address_of(words), len(steps))
 
 
@@ -94,9 +96,10 @@ class Pool:
     def run(self, steps: StepTable, workers: int, timings: np.ndarray | None = None) -> None:
         """Run a step table on `workers` workers and return when all are done.
 
-        Every worker calls each step's `function(arguments, worker, workers)` in order, and waits for the others where the
-        barrier flag is set and at the end. `timings` is None or int64[steps, workers, 2] and receives when each worker started
-        and finished its share, in nanoseconds of the monotonic clock. Launches from several Python threads take turns.
+        Every worker calls each step's `function(arguments, worker, worker + 1, workers, worker, 0)` in order, and waits for the
+        others where the barrier flag is set and at the end. A step in pieces is called several times, with shares of shares.
+        `timings` is None or int64[steps, workers, 2] and receives when each worker started and finished its share, in
+        nanoseconds of the monotonic clock. Launches from several Python threads take turns.
         """
         clock = None if timings is None else address_of(timings)
         if workers == 1:

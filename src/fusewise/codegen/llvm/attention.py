@@ -20,13 +20,14 @@ from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
 from fusewise.codegen.llvm.attention_rows import Strip, exponentials, masked
 from fusewise.codegen.llvm.attention_shape import AttentionShape, understand
 from fusewise.codegen.llvm.emit import Function, Int, Value
-from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of
+from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of, tag_of
 from fusewise.codegen.llvm.gemm_finish import Finish, finisher
 from fusewise.codegen.llvm.gemm_plan import Axis, Product
 from fusewise.codegen.llvm.gemm_product import column_at
 from fusewise.codegen.llvm.gemm_repack import repack, repacked_elements
-from fusewise.codegen.llvm.gemm_share import ceiling, share
+from fusewise.codegen.llvm.gemm_share import ceiling
 from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, accumulate, favourite_tiles, lanes_for
+from fusewise.codegen.llvm.share import pieces_of, prepared
 from fusewise.codegen.target import Target
 from fusewise.lower.task import Reason, Task
 
@@ -135,9 +136,9 @@ class _Emission:
 def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
     s = _shape(task)
     arguments = _arguments(task, target, params)
-    module, f, pointers, worker, workers = enter(symbol, arguments)
+    module, f, pointers, share = enter(symbol, arguments)
     plan = _plan(s, target, params)
-    scratch = scratch_of(f, pointers, arguments, worker)
+    scratch, tag = (find(f, pointers, arguments, share) for find in (scratch_of, tag_of))
     keys, values, scores, _ = plan.parts
     e = _Emission(
         f,
@@ -151,16 +152,17 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
         sums=f.at(scratch, scores),
         finish=finisher(f, task, target, pointers),
     )
-    low, high = share(f, worker, workers, s.batch * s.heads * e.strips)
+    low, high = share.run(f, s.batch * s.heads * e.strips)
 
     def head(number: Value, _: Sequence[Value]) -> None:
         batch, own = f.udiv(number, s.heads), f.urem(number, s.heads)
-        _pack(e, batch, own)
+        prepared(f, tag, number, lambda: _pack(e, batch, own))
         before = f.mul(number, e.strips)
         first, last = f.maximum(f.sub(low, before), 0), f.minimum(f.sub(high, before), e.strips)
         f.loop(first, last, 1, lambda strip, _: _strip(e, batch, own, strip), rolled=True)
 
-    f.loop(f.udiv(low, e.strips), ceiling(f, high, e.strips), 1, head, rolled=True)
+    heads = f.udiv(low, e.strips), ceiling(f, high, e.strips)
+    f.when(f.compare("icmp slt", low, high), lambda: f.loop(*heads, 1, head, rolled=True))
     f.give_back()
     return module.text()
 
@@ -253,5 +255,12 @@ def _context(e: _Emission, batch: Int, head: Int, first: Int, seen: Int) -> None
     f.loop(0, -(-s.width // tile.width), 1, panel, rolled=True)
 
 
-ATTENTION = (Kernel("attention", _accepts, _space, _arguments, _build),)
+def _pieces(task: Task, target: Target, params: Params) -> int:
+    s = _shape(task)
+    plan = _plan(s, target, params)
+    cycles = s.batch * s.heads * s.queries * s.keys * (s.size + s.width) / target.lanes / 2
+    return pieces_of(s.batch * s.heads * -(-s.queries // plan.strip), cycles, target)
+
+
+ATTENTION = (Kernel("attention", _accepts, _space, _arguments, _build, pieces=_pieces),)
 """The one way to run attention; what it refuses runs from the operator's definition."""

@@ -25,7 +25,8 @@ from fusewise.codegen.llvm.emit import Function, Int, Module, Value
 from fusewise.codegen.llvm.gemm_entry import enter, scratch_of
 from fusewise.codegen.llvm.loops import free_axes
 from fusewise.codegen.llvm.memory import access_of
-from fusewise.codegen.llvm.nest import emit_nest, share, unsupported
+from fusewise.codegen.llvm.nest import emit_nest, run_of, unsupported
+from fusewise.codegen.llvm.share import Share
 from fusewise.codegen.target import Target, whole_lines
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, DType
 from fusewise.lower.index import Linear, Simplifier
@@ -222,15 +223,14 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
     blend = _found(task, target)
     assert blend is not None
     arguments = _arguments(task, target, params)
-    module, f, pointers, worker, workers = enter(symbol, arguments)
-    scratch = scratch_of(f, pointers, arguments, worker)
+    module, f, pointers, share = enter(symbol, arguments)
+    scratch = scratch_of(f, pointers, arguments, share)
     extent, nbytes = task.extents[blend.axis], _row_bytes(task, blend)
     prepared = _row_task(task, blend)
     blended = _blended_task(task, blend)
     elements = Elements(f, task, target, pointers)
     total = math.prod(task.extents[k] for k in blend.outer) * extent
-    low, high = share(f, total, worker, workers, total * nbytes < 1 << 16)
-    alone = Value("0", "i64"), Value("1", "i64")
+    low, high = run_of(f, total, share, total * nbytes < 1 << 16)
 
     def slot(row: Int) -> Value:
         return f.at(scratch, f.mul(f.urem(row, blend.slots), nbytes), "i8")
@@ -247,11 +247,11 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
         ready = f.select(f.compare("icmp eq", y, 0), Value("0", "i64"), carried[0])
 
         def prepare(row: Int, _: tuple[Value, ...]) -> None:
-            emit_nest(f, prepared, target, {**pointers, "rows": slot(row)}, *alone, given={**given, _ROW: row})
+            emit_nest(f, prepared, target, {**pointers, "rows": slot(row)}, Share.whole(), given={**given, _ROW: row})
 
         f.loop(f.maximum(ready, first), f.add(last, 1), 1, prepare, rolled=True)
         kept = {f"rows{k}": slot(row) for k, row in enumerate(rows)}
-        emit_nest(f, blended, target, {**pointers, **kept}, *alone, given=given)
+        emit_nest(f, blended, target, {**pointers, **kept}, Share.whole(), given=given)
         return (f.i64(f.add(last, 1)),)
 
     f.loop(low, high, 1, output_row, (Value("0", "i64"),), rolled=True)

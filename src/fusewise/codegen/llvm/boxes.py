@@ -79,12 +79,11 @@ def align_boxes(target: Target) -> KernelCode:
     """Every cell's sum over its row taps and column taps of the pixel times both shares."""
 
     def build() -> str:
-        module, f, at, worker, workers = enter(ALIGN_BOXES, [Argument(name) for name in ALIGN_ARGUMENTS])
+        module, f, at, share = enter(ALIGN_BOXES, [Argument(name) for name in ALIGN_ARGUMENTS])
         words = _words(f, at["header"], ALIGN_HEADER)
         cells = f.mul(words["rows"], words["columns"])
-        scratch = f.at(at["scratch"], f.mul(worker, f.mul(cells, CHUNK)))
-        low = f.udiv(f.mul(words["boxes"], worker), workers)
-        high = f.udiv(f.mul(words["boxes"], f.add(worker, 1)), workers)
+        scratch = f.at(at["scratch"], f.mul(share.worker, f.mul(cells, CHUNK)))
+        low, high = share.run(f, words["boxes"])
 
         def box(number: Value, _: object) -> None:
             source = f.at(at["source"], _entry(f, at["images"], number))
@@ -188,7 +187,7 @@ def choose_boxes(target: Target) -> KernelCode:
     """
 
     def build() -> str:
-        module, f, at, _, _ = enter(CHOOSE_BOXES, [Argument(name) for name in CHOOSE_ARGUMENTS])
+        module, f, at, _ = enter(CHOOSE_BOXES, [Argument(name) for name in CHOOSE_ARGUMENTS])
         words = _words(f, at["header"], CHOOSE_HEADER)
         limit = f.splat(f.load("float", at["limit"]), LANES)
 

@@ -118,13 +118,12 @@ def _arguments(d: ChannelNorm, task: Task, params: Params) -> tuple[Argument, ..
 
 def _build(d: ChannelNorm, task: Task, target: Target, params: Params, symbol: str) -> str:
     arguments = _arguments(d, task, params)
-    module, f, pointers, worker, workers = enter(symbol, arguments)
-    means = scratch_of(f, pointers, arguments, worker)
+    module, f, pointers, share = enter(symbol, arguments)
+    means = scratch_of(f, pointers, arguments, share)
     e = _Emitter(f, d, task, target, Elements(f, task, target, pointers), means, f.at(means, d.channels))
     pieces = int(params["pieces"])
     each = d.units * pieces
-    low = f.udiv(f.mul(worker, d.samples * each), workers)
-    high = f.udiv(f.mul(f.add(worker, 1), d.samples * each), workers)
+    low, high = share.run(f, d.samples * each)
 
     def sample(n: Value, _: Sequence[Value]) -> None:
         first = f.mul(n, each)

@@ -6,19 +6,21 @@ half as many channels, each element a pair. What it refuses is widened element b
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
 
-from fusewise.codegen.kernel import Argument, Params, kernel_of
+from fusewise.codegen.kernel import Argument, Kernel, Params, kernel_of
 from fusewise.codegen.llvm.conv_direct import direct_arguments, emit_direct, matrices, matrix_axes
 from fusewise.codegen.llvm.conv_plan import Direct, direct_of, direct_sharing, direct_space
 from fusewise.codegen.llvm.conv_shape import convolution_of
 from fusewise.codegen.llvm.gemm_entry import enter
 from fusewise.codegen.llvm.gemm_finish import finisher
-from fusewise.codegen.llvm.gemm_plan import cycles_of
+from fusewise.codegen.llvm.gemm_plan import cycles_of, tile_of
 from fusewise.codegen.llvm.pairs import BFLOAT_PAIR, paired_view, with_room_for_pairs
+from fusewise.codegen.llvm.registers import computed
+from fusewise.codegen.llvm.share import pieces_of
 from fusewise.codegen.packing import paired
 from fusewise.codegen.target import Target
 from fusewise.lower.task import Reason, Task
@@ -64,9 +66,9 @@ def _arranged(weight: np.ndarray, d: Direct) -> np.ndarray:
 
 def _build(d: Direct, task: Task, target: Target, params: Params, symbol: str) -> str:
     given = _arguments(d, task, params)
-    module, f, pointers, worker, workers = enter(symbol, given)
+    module, f, pointers, share = enter(symbol, given)
     finish = finisher(f, task, target, pointers)
-    emit_direct(f, d, task, target, params, given, pointers, worker, workers, finish)
+    emit_direct(f, d, task, target, params, given, pointers, share, finish)
     f.give_back()
     return module.text()
 
@@ -75,5 +77,14 @@ def _cycles(d: Direct, target: Target, params: Params) -> int:
     return 0 if d.by_tap or "chunk" in params else cycles_of(d.product, target, params)
 
 
-DIRECT = kernel_of("direct-convolution", _direct, _space, _arguments, _build, _cycles, direct_sharing)
-DIRECT_PAIRS = kernel_of("bfloat16-convolution", _direct_of_pairs, _space, _arguments, _build, _cycles, direct_sharing)
+def _pieces(d: Direct, target: Target, params: Params) -> int:
+    tile = tile_of(params, computed(d.shape.dtype))
+    return pieces_of(d.product.tiles(tile), cycles_of(d.product, target, params), target)
+
+
+def _kernel(name: str, understand: Callable[[Task, Target], Direct | Reason]) -> Kernel:
+    return kernel_of(name, understand, _space, _arguments, _build, _cycles, direct_sharing, _pieces)
+
+
+DIRECT = _kernel("direct-convolution", _direct)
+DIRECT_PAIRS = _kernel("bfloat16-convolution", _direct_of_pairs)

@@ -16,13 +16,14 @@ from fusewise.codegen.llvm.conv_strip import Strip, emit_strip, existing_taps, j
 from fusewise.codegen.llvm.conv_taps import sliding, tap_by_tap
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value
-from fusewise.codegen.llvm.gemm_entry import initial, operand_arguments, scratch_of
+from fusewise.codegen.llvm.gemm_entry import initial, operand_arguments, scratch_of, tag_of
 from fusewise.codegen.llvm.gemm_finish import Finish, is_heavy
 from fusewise.codegen.llvm.gemm_plan import tile_of
-from fusewise.codegen.llvm.gemm_product import Left, Parts, Taps, emit_product
+from fusewise.codegen.llvm.gemm_product import Left, Parts, Taps, emit_product, flat_index
 from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, lanes_for
 from fusewise.codegen.llvm.pairs import BFLOAT_PAIR
 from fusewise.codegen.llvm.registers import computed
+from fusewise.codegen.llvm.share import Share, prepared
 from fusewise.codegen.packing import Axes, packed, panels, panels_of
 from fusewise.codegen.target import Target, whole_lines
 from fusewise.lower.task import Task
@@ -116,8 +117,7 @@ def emit_direct(
     params: Params,
     arguments: Sequence[Argument],
     pointers: Mapping[str, Value],
-    worker: Value,
-    workers: Value,
+    share: Share,
     finish: Finish,
     fill: Fill | None = None,
     pad: Value | None = None,
@@ -134,10 +134,10 @@ def emit_direct(
     weights = pointers[shape.weight.operand.name]
     if fill is None and strip is not None and shape.computed is not None:
         fill = _computed_rows(f, shape, strip, Elements(f, task, target, pointers))
-    scratch = None if strip is None else scratch_of(f, pointers, arguments, worker)
+    scratch, tag = (None if strip is None else find(f, pointers, arguments, share) for find in (scratch_of, tag_of))
 
     def left(outer: Sequence[Int], first: Int, last: Int) -> Left:
-        if strip is None or scratch is None:
+        if strip is None or scratch is None or tag is None:
             base = f.add(shape.data.offset, f.mul(outer[0] if outer else 0, shape.data.strides[0]))
             low: Int = 0
             high: Int | None = None
@@ -146,7 +146,7 @@ def emit_direct(
                 low, high = existing_taps(f, slices, outer[1])
                 base = f.add(base, f.mul(f.sub(f.mul(outer[1], slices.stride), slices.before), stride))
             return Left(pointers[shape.data.operand.name], base, _levels_in_place(d, low, high))
-        return _strip_block(f, d, strip, tile, params, pointers, fill, outer, first, last, scratch, pad)
+        return _strip_block(f, d, strip, tile, params, pointers, fill, outer, first, last, scratch, pad, tag)
 
     def right(outer: Sequence[Int], group: Int, panel: Int, columns: Sequence[Int]) -> Panel:
         number = f.add(f.mul(group, in_group), panel)
@@ -177,7 +177,7 @@ def emit_direct(
         kept=kept,
         later=pointers.get("later"),
     )
-    emit_product(f, target, product, params, worker, workers, adapt(parts))
+    emit_product(f, target, product, params, share, adapt(parts))
 
 
 def _taps(f: Function, d: Direct, target: Target, params: Params) -> Taps | None:
@@ -222,17 +222,24 @@ def _strip_block(
     last: Int,
     scratch: Value,
     pad: Value | None,
+    tag: Value,
 ) -> Left:
-    """Copy the rows of a block and say where its outputs find them."""
+    """Copy the rows of a block, unless they are there, and say where its outputs find them."""
     shape = d.shape
     slice_pitch = strip.height(int(params["tiles"]) * tile.rows) * strip.row_pitch
     slice_at: Int = outer[1] if len(outer) > 1 else 0
     width = strip.columns.out
     top, bottom = f.udiv(first, width), f.udiv(last, width)
     base = f.add(shape.data.offset, f.mul(outer[0], shape.data.strides[0]))
-    row = None if fill is None else fill(outer[0])
-    source = scratch if row is not None else pointers[shape.data.operand.name]
-    low, high = emit_strip(f, strip, source, base, scratch, slice_pitch, slice_at, top, bottom, row, pad)
+
+    def copy() -> None:
+        row = None if fill is None else fill(outer[0])
+        source = scratch if row is not None else pointers[shape.data.operand.name]
+        emit_strip(f, strip, source, base, scratch, slice_pitch, slice_at, top, bottom, row, pad)
+
+    before = flat_index(f, outer, [extent for _, extent in d.product.outer])
+    prepared(f, tag, f.add(f.mul(before, d.product.height), first), copy)
+    low, high = existing_taps(f, strip.slices, slice_at)
     whole = strip.slices.kernel == 1 and strip.slices.is_inside
     levels = strip.levels(shape.inputs, slice_pitch, 0 if whole else low, None if whole else high)
     channel = Level(shape.inputs, strip.channel_pitch)

@@ -134,11 +134,11 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
 def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
     found = _understood(task, target)
     d, arguments = found.direct, _arguments(task, target, params)
-    module, f, pointers, worker, workers = enter(symbol, arguments)
+    module, f, pointers, share = enter(symbol, arguments)
     assert d.strip is not None
     fill = padded_rows(f, d.shape, d.strip, line_of(f, found, Elements(f, task, target, pointers)))
     finish = finisher(f, task, target, pointers)
-    emit_direct(f, d, task, target, params, arguments, pointers, worker, workers, finish, fill)
+    emit_direct(f, d, task, target, params, arguments, pointers, share, finish, fill)
     f.give_back()
     return module.text()
 

@@ -181,7 +181,7 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
 def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
     found = _understood(task, target)
     d, arguments = found.direct, _arguments(task, target, params)
-    module, f, pointers, worker, workers = enter(symbol, arguments)
+    module, f, pointers, share = enter(symbol, arguments)
     elements, tile = Elements(f, task, target, pointers), tile_of(params, "i32")
     zero = _zero(f, task, elements)
     fill = pad = None
@@ -205,7 +205,7 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
         return replace(parts, right=right, taps=reduced)
 
     finish = finisher(f, task, target, pointers)
-    emit_direct(f, d, task, target, params, arguments, pointers, worker, workers, finish, fill, pad, adapt)
+    emit_direct(f, d, task, target, params, arguments, pointers, share, finish, fill, pad, adapt)
     f.give_back()
     return module.text()
 

@@ -15,10 +15,11 @@ from fusewise.codegen.llvm.conv_plan import Direct, direct_of, direct_space
 from fusewise.codegen.llvm.conv_shape import convolution_of
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value
-from fusewise.codegen.llvm.gemm_entry import enter, scratch_of
+from fusewise.codegen.llvm.gemm_entry import enter, scratch_of, tag_of
 from fusewise.codegen.llvm.gemm_finish import finisher
 from fusewise.codegen.llvm.gemm_plan import cycles_of, tile_of
 from fusewise.codegen.llvm.gemm_repack import repacked_elements
+from fusewise.codegen.llvm.share import prepared
 from fusewise.codegen.target import Target
 from fusewise.codegen.view import View, strides_along
 from fusewise.ir.dtypes import FLOAT32
@@ -91,12 +92,13 @@ def _arguments(found: Scaled, task: Task, params: Params) -> tuple[Argument, ...
 
 def _build(found: Scaled, task: Task, target: Target, params: Params, symbol: str) -> str:
     given = _arguments(found, task, params)
-    module, f, pointers, worker, workers = enter(symbol, given)
-    own, weight = scratch_of(f, pointers, given, worker), found.direct.shape.weight.operand.name
-    _scale(f, found, Elements(f, task, target, pointers), params, pointers[weight], own)
+    module, f, pointers, share = enter(symbol, given)
+    own, tag = (find(f, pointers, given, share) for find in (scratch_of, tag_of))
+    weight, elements = found.direct.shape.weight.operand.name, Elements(f, task, target, pointers)
+    prepared(f, tag, 0, lambda: _scale(f, found, elements, params, pointers[weight], own))
     finish = finisher(f, task, target, pointers)
     scaled: Mapping[str, Value] = {**pointers, weight: own}
-    emit_direct(f, found.direct, task, target, params, given, scaled, worker, workers, finish)
+    emit_direct(f, found.direct, task, target, params, given, scaled, share, finish)
     f.give_back()
     return module.text()
 

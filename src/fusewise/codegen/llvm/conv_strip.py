@@ -149,8 +149,8 @@ def emit_strip(
     last: Int,
     fill: Callable[[Value, Int, Int], None] | None = None,
     pad: Value | None = None,
-) -> tuple[Int, Int]:
-    """Copy what output rows first..last of one output slice need; gives the range of slice taps that exist.
+) -> None:
+    """Copy what output rows first..last of one output slice need.
 
     `offset` is where the batch element begins in the source. `fill(target, slice, row)` writes one row when it must be
     computed; by default it is copied. Rows that do not exist are bytes of 0, or `pad`.
@@ -183,9 +183,8 @@ def emit_strip(
 
     if strip.slices.kernel == 1 and strip.slices.is_inside:
         slice_rows(0)
-        return 0, 1
+        return
     f.loop(low, high, 1, lambda tap, _: slice_rows(tap), rolled=True)
-    return low, high
 
 
 def existing_taps(f: Function, axis: Spatial, at: Int) -> tuple[Int, Int]:

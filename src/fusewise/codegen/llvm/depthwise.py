@@ -28,6 +28,7 @@ from fusewise.codegen.llvm.gemm_plan import MIN_UNITS
 from fusewise.codegen.llvm.gemm_product import unravel
 from fusewise.codegen.llvm.gemm_tile import lanes_for, multiply_add
 from fusewise.codegen.llvm.registers import computed, memory_type, widen
+from fusewise.codegen.llvm.share import pieces_of
 from fusewise.codegen.packing import packed
 from fusewise.codegen.strips import Sharing
 from fusewise.codegen.target import Target
@@ -168,7 +169,7 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
     d = _understood(task, target)
     shape = d.shape
     arguments = _arguments(task, target, params)
-    module, f, pointers, worker, workers = enter(symbol, arguments)
+    module, f, pointers, share = enter(symbol, arguments)
     span, chunks = int(params["span"]), int(params["chunks"])
     vectors = -(-shape.groups // d.lanes)
     kind = vector(d.element, d.lanes)
@@ -218,8 +219,7 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
 
             f.loop(first, last, 1, run, rolled=True)
 
-    low = f.udiv(f.mul(worker, units), workers)
-    high = f.udiv(f.mul(f.add(worker, 1), units), workers)
+    low, high = share.run(f, units)
     if units and shape.groups and d.columns.out:
         f.loop(low, high, 1, unit, rolled=True)
     f.give_back()
@@ -338,4 +338,11 @@ def _sharing(task: Task, target: Target, params: Params) -> Sharing | None:
     return Sharing(nbytes, done, begun, reads)
 
 
-DEPTHWISE = Kernel("depthwise-convolution", _accepts, _space, _arguments, _build, sharing=_sharing)
+def _pieces(task: Task, target: Target, params: Params) -> int:
+    d = _understood(task, target)
+    rows = d.shape.batch * d.axes[0].out * d.axes[1].out
+    cycles = rows * d.columns.out * -(-d.shape.groups // d.lanes) * d.shape.taps / 2
+    return pieces_of(rows * int(params["chunks"]), cycles, target)
+
+
+DEPTHWISE = Kernel("depthwise-convolution", _accepts, _space, _arguments, _build, sharing=_sharing, pieces=_pieces)

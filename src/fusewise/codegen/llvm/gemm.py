@@ -14,7 +14,7 @@ import numpy as np
 
 from fusewise.codegen.kernel import Argument, Params, kernel_of, working_memory
 from fusewise.codegen.llvm.emit import Function, Int, Value
-from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of, widened
+from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of, tag_of, widened
 from fusewise.codegen.llvm.gemm_finish import Finish, finisher, is_heavy, joined_axis, reads
 from fusewise.codegen.llvm.gemm_plan import (
     LEAST_SHARING,
@@ -26,11 +26,12 @@ from fusewise.codegen.llvm.gemm_plan import (
     tile_of,
     tiles_for,
 )
-from fusewise.codegen.llvm.gemm_product import Left, Parts, emit_product
+from fusewise.codegen.llvm.gemm_product import Left, Parts, emit_product, flat_index
 from fusewise.codegen.llvm.gemm_repack import repack, repacked_elements
 from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, multiply_add, widths
 from fusewise.codegen.llvm.pairs import BFLOAT_PAIR, with_room_for_pairs
 from fusewise.codegen.llvm.registers import computed, memory_type
+from fusewise.codegen.llvm.share import pieces_of, prepared
 from fusewise.codegen.packing import packed, paired, panels, panels_of
 from fusewise.codegen.target import Target
 from fusewise.codegen.view import View, view_of
@@ -299,9 +300,10 @@ def _panels(m: MatrixProduct, tile: Tile) -> Panels | None:
 def _build(m: MatrixProduct, task: Task, target: Target, params: Params, symbol: str) -> str:
     product = m.product
     arguments = _arguments(m, task, params)
-    module, f, pointers, worker, workers = enter(symbol, arguments)
+    module, f, pointers, share = enter(symbol, arguments)
     tile = tile_of(params, computed(m.dtype))
-    scratch = scratch_of(f, pointers, arguments, worker) if params["right"] == "repacked" else None
+    repacks = params["right"] == "repacked"
+    scratch, tag = (find(f, pointers, arguments, share) if repacks else None for find in (scratch_of, tag_of))
     count = min(tile.lanes, product.columns)
     in_group = -(-product.columns // tile.width)
     right_pointer = pointers[m.right.operand.name]
@@ -316,9 +318,12 @@ def _build(m: MatrixProduct, task: Task, target: Target, params: Params, symbol:
         offset: Int = m.left.offset
         for index, stride in zip(outer, m.left_outer, strict=True):
             offset = f.add(offset, f.mul(index, stride))
-        if scratch is not None:
+        if scratch is not None and tag is not None:
             source = f.at(right_pointer, right_offset(outer), memory_type(m.dtype))
-            repack(f, target, product, tile, source, m.right_depth, m.right_column, scratch)
+            number = flat_index(f, outer, [extent for _, extent in product.outer])
+            prepared(
+                f, tag, number, lambda: repack(f, target, product, tile, source, m.right_depth, m.right_column, scratch)
+            )
         return Left(pointers[m.left.operand.name], offset, (Level(product.depth, m.depth_stride),))
 
     def right(outer: Sequence[Int], group: Int, panel: Int, columns: Sequence[Int]) -> Panel:
@@ -328,7 +333,7 @@ def _build(m: MatrixProduct, task: Task, target: Target, params: Params, symbol:
             return Panel(tuple(f.at(right_pointer, f.add(base, c), stored) for c in columns), m.right_depth, m.dtype)
         start: Int = f.mul(panel, product.depth * tile.width)
         if scratch is None:
-            flat = _flat(f, outer, [extent for _, extent in product.outer])
+            flat = flat_index(f, outer, [extent for _, extent in product.outer])
             start = f.add(start, f.mul(flat, in_group * product.depth * tile.width))
         where = right_pointer if scratch is None else scratch
         first = f.at(where, start, tile.element)
@@ -342,16 +347,9 @@ def _build(m: MatrixProduct, task: Task, target: Target, params: Params, symbol:
     finish = _scaled(f, target, m, pointers, finisher(f, task, target, pointers), tile, params)
     kept = pointers["scratch"] if "chunk" in params else None
     parts = Parts(left, right, start, finish, rolled_finish=is_heavy(task), kept=kept, later=pointers.get("later"))
-    emit_product(f, target, product, params, worker, workers, parts)
+    emit_product(f, target, product, params, share, parts)
     f.give_back()
     return module.text()
-
-
-def _flat(f: Function, indices: Sequence[Int], extents: Sequence[int]) -> Int:
-    total: Int = 0
-    for index, extent in zip(indices, extents, strict=True):
-        total = f.add(f.mul(total, extent), index)
-    return total
 
 
 def _scaled(
@@ -388,5 +386,10 @@ def _cycles(m: MatrixProduct, target: Target, params: Params) -> int:
     return 0 if "chunk" in params else cycles_of(m.product, target, params)
 
 
-PRODUCT = kernel_of("product", understand, _space, _arguments, _build, _cycles)
-PAIRS = kernel_of("bfloat16-product", of_pairs, _space, _arguments, _build, _cycles)
+def _pieces(m: MatrixProduct, target: Target, params: Params) -> int:
+    tile = tile_of(params, computed(m.dtype))
+    return pieces_of(m.product.tiles(tile), cycles_of(m.product, target, params), target)
+
+
+PRODUCT = kernel_of("product", understand, _space, _arguments, _build, _cycles, pieces=_pieces)
+PAIRS = kernel_of("bfloat16-product", of_pairs, _space, _arguments, _build, _cycles, pieces=_pieces)

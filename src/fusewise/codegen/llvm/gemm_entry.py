@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from fusewise.codegen.kernel import Argument
 from fusewise.codegen.llvm.emit import Function, Int, Module, Value, vector
 from fusewise.codegen.llvm.registers import memory_type, widen
-from fusewise.codegen.target import Target
+from fusewise.codegen.llvm.share import PARAMETERS, Share
+from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.codegen.view import View
 from fusewise.ir.dtypes import DType
 from fusewise.lower.task import Task
 
-__all__ = ["enter", "initial", "operand_arguments", "scratch_of", "widened"]
+__all__ = ["enter", "initial", "operand_arguments", "scratch_of", "tag_of", "widened"]
 
 
 def operand_arguments(task: Task, extra: Sequence[Argument]) -> tuple[Argument, ...]:
@@ -26,25 +27,34 @@ def operand_arguments(task: Task, extra: Sequence[Argument]) -> tuple[Argument, 
     return (*named, *given.values())
 
 
-def enter(symbol: str, arguments: Sequence[Argument]) -> tuple[Module, Function, dict[str, Value], Value, Value]:
-    """Write the exported function; gives module, body, pointers by name, worker and workers."""
+def enter(symbol: str, arguments: Sequence[Argument]) -> tuple[Module, Function, dict[str, Value], Share]:
+    """Write the exported function; gives module, body, pointers by name, and the part of the work that a call does."""
     module = Module()
-    outside = module.function(symbol, ("ptr", "i64", "i64"))
-    array, worker, workers = outside.arguments
+    outside = module.function(symbol, ("ptr", *PARAMETERS))
+    array, *share = outside.arguments
     pointers = [outside.load("ptr", outside.at(array, k, "ptr")) for k in range(len(arguments))]
     body = module.function(
-        f"{symbol}_body", (*("ptr noalias" for _ in arguments), "i64", "i64"), "void", "noinline nounwind", "internal"
+        f"{symbol}_body", (*("ptr noalias" for _ in arguments), *PARAMETERS), "void", "noinline nounwind", "internal"
     )
-    outside.call(body.name, "void", *pointers, worker, workers)
+    outside.call(body.name, "void", *pointers, *share)
     outside.give_back()
     named = {argument.name: pointer for argument, pointer in zip(arguments, body.arguments, strict=False)}
-    return module, body, named, body.arguments[-2], body.arguments[-1]
+    return module, body, named, Share(*body.arguments[-len(PARAMETERS) :])
 
 
-def scratch_of(f: Function, pointers: Mapping[str, Value], arguments: Sequence[Argument], worker: Value) -> Value:
+def scratch_of(f: Function, pointers: Mapping[str, Value], arguments: Sequence[Argument], share: Share) -> Value:
     """This worker's part of the scratch memory."""
+    return f.at(_own(f, pointers, arguments, share), LINE_BYTES, "i8")
+
+
+def tag_of(f: Function, pointers: Mapping[str, Value], arguments: Sequence[Argument], share: Share) -> Value:
+    """Where the number of what this worker's scratch memory holds is kept, for `prepared`; to be asked for when a call begins."""
+    return share.tag(f, _own(f, pointers, arguments, share))
+
+
+def _own(f: Function, pointers: Mapping[str, Value], arguments: Sequence[Argument], share: Share) -> Value:
     nbytes = next(argument.nbytes for argument in arguments if argument.name == "scratch")
-    return f.at(pointers["scratch"], f.mul(worker, nbytes), "i8")
+    return f.at(pointers["scratch"], f.mul(share.worker, nbytes), "i8")
 
 
 def initial(

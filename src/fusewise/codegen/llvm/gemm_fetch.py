@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.emit import Function, Int, Value
-from fusewise.codegen.llvm.gemm_share import share
 from fusewise.codegen.llvm.gemm_tile import Ahead, Tile
+from fusewise.codegen.llvm.share import Share
 from fusewise.codegen.target import LINE_BYTES, Target
 
 __all__ = ["Later", "later_of", "next_panel", "next_panel_is_fetched"]
@@ -50,8 +50,8 @@ class Later:
         return Ahead(start, 2 ** max(2, math.ceil(math.log2(self.lines * LINE_BYTES / depth))), 2)
 
 
-def later_of(f: Function, worker: Value, workers: Value, start: Value, params: Params, tiles: int) -> Later:
-    """A worker's part of what all tiles together are to fetch from `start` on, see `Kernel.cycles`."""
-    first, _ = share(f, worker, workers, tiles)
-    begin, _ = share(f, worker, workers, int(params["of"]))
+def later_of(f: Function, share: Share, start: Value, params: Params, tiles: int) -> Later:
+    """A share's part of what all tiles together are to fetch from `start` on, see `Kernel.cycles`."""
+    first, _ = share.run(f, tiles)
+    begin, _ = share.run(f, int(params["of"]))
     return Later(f.at(start, begin, "i8"), first, -(-int(params["later"]) // (LINE_BYTES * tiles)))

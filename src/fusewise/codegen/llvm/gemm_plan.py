@@ -91,10 +91,14 @@ class Product:
         """Bytes of the results of one outer index, in the type of the left operand."""
         return self.height * self.groups * self.columns * self.dtype.itemsize
 
+    def tiles(self, tile: Tile) -> int:
+        """Register tiles of all outer indices."""
+        panels = self.groups * -(-self.columns // tile.width)
+        return self.repeats * -(-self.height // tile.rows) * panels
+
     def kept(self, tile: Tile) -> int:
         """Elements of memory for the sums of all tiles, between the chunks of a reduction."""
-        panels = self.groups * -(-self.columns // tile.width)
-        return self.repeats * panels * -(-self.height // tile.rows) * tile.rows * tile.width
+        return self.tiles(tile) * tile.rows * tile.width
 
 
 def plan_product(product: Product, target: Target, tile: Tile, row_bytes: int, right_bytes: int) -> Params:
@@ -136,7 +140,7 @@ def is_long(panel_bytes: int, target: Target) -> bool:
 def cycles_of(product: Product, target: Target, params: Params) -> int:
     """Cycles that the multiply-adds take a core at least."""
     tile = tile_of(params, computed(product.dtype))
-    tiles = product.repeats * -(-product.height // tile.rows) * product.groups * -(-product.columns // tile.width)
+    tiles = product.tiles(tile)
     size = 64 if tile.element == "double" else 32
     return tiles * product.depth * tile.rows * tile.vectors // target.multiplies(tile.lanes * size)
 

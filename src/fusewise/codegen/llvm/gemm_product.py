@@ -27,9 +27,10 @@ from fusewise.codegen.llvm.gemm_plan import Axis, Product, merged, tile_of
 from fusewise.codegen.llvm.gemm_share import Blocks, ceiling, deal, deal_tiles
 from fusewise.codegen.llvm.gemm_tile import Ahead, Level, Panel, Tile, accumulate
 from fusewise.codegen.llvm.registers import computed, memory_type
+from fusewise.codegen.llvm.share import Share
 from fusewise.codegen.target import Target
 
-__all__ = ["Left", "Parts", "Taps", "column_at", "emit_product", "finish_row", "row_pointers", "unravel"]
+__all__ = ["Left", "Parts", "Taps", "column_at", "emit_product", "finish_row", "flat_index", "row_pointers", "unravel"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,14 @@ def unravel(f: Function, flat: Int, extents: Sequence[int]) -> list[Int]:
         found.append(f.urem(flat, extent))
         flat = f.udiv(flat, extent)
     return [flat, *reversed(found)] if extents else []
+
+
+def flat_index(f: Function, indices: Sequence[Int], extents: Sequence[int]) -> Int:
+    """The row-major position of indices, the other way of `unravel`."""
+    total: Int = 0
+    for index, extent in zip(indices, extents, strict=True):
+        total = f.add(f.mul(total, extent), index)
+    return total
 
 
 @dataclass(frozen=True)
@@ -136,9 +145,7 @@ class _Emission:
         return first if height % self.tile.rows == 0 else self.f.minimum(first, height - self.tile.rows)
 
 
-def emit_product(
-    f: Function, target: Target, product: Product, params: Params, worker: Value, workers: Value, parts: Parts
-) -> None:
+def emit_product(f: Function, target: Target, product: Product, params: Params, share: Share, parts: Parts) -> None:
     """Emit the loops."""
     if product.height == 0 or product.repeats == 0 or product.columns == 0:
         return
@@ -149,14 +156,14 @@ def emit_product(
     e = _Emission(f, target, product, parts, tile, int(params["tiles"]), scratch, chunk_steps, None, by_columns)
     units, panels = product.repeats * e.cut.blocks, product.groups * e.in_group
     if parts.later is not None:
-        e = replace(e, later=later_of(f, worker, workers, parts.later, params, units * panels * e.per_block))
+        e = replace(e, later=later_of(f, share, parts.later, params, units * panels * e.per_block))
 
     def chunk(number: Int) -> None:
         # every worker has the same pairs in each chunk, so that nobody waits for another's sums
         if by_columns or e.per_block == 1 or e.cut.blocks == 1:
-            deal(f, worker, workers, units, panels, by_columns, lambda *which: _block(e, number, *which), e.per_block)
+            deal(f, share, units, panels, by_columns, lambda *which: _block(e, number, *which), e.per_block)
         else:
-            deal_tiles(f, worker, workers, product.repeats, e.cut, panels, lambda *which: _block(e, number, *which))
+            deal_tiles(f, share, product.repeats, e.cut, panels, lambda *which: _block(e, number, *which))
 
     if e.chunks == 1:
         chunk(0)

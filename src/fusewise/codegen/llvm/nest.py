@@ -19,12 +19,13 @@ from fusewise.codegen.llvm.loops import free_axes, simplified
 from fusewise.codegen.llvm.memory import access_of
 from fusewise.codegen.llvm.reduction import lanes_for
 from fusewise.codegen.llvm.registers import is_representable
+from fusewise.codegen.llvm.share import Share
 from fusewise.codegen.llvm.tables import tabulated
 from fusewise.codegen.target import Target
 from fusewise.lower.task import ACC, Reason, Store, Task
 from fusewise.ops.expr import Expr, walk
 
-__all__ = ["ANY_NEST", "emit_nest", "share", "unsupported"]
+__all__ = ["ANY_NEST", "emit_nest", "run_of", "unsupported"]
 
 _SERIAL_WORK = 16384
 """Element operations below which one worker does all: about a microsecond."""
@@ -60,8 +61,8 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
 
 
 def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
-    module, f, pointers, worker, workers = enter(symbol, _arguments(task, target, params))
-    emit_nest(f, task, target, pointers, worker, workers)
+    module, f, pointers, share = enter(symbol, _arguments(task, target, params))
+    emit_nest(f, task, target, pointers, share)
     f.give_back()
     return module.text()
 
@@ -71,11 +72,10 @@ def emit_nest(
     task: Task,
     target: Target,
     pointers: Mapping[str, Value],
-    worker: Value,
-    workers: Value,
+    share: Share,
     given: Mapping[str, Int] | None = None,
 ) -> None:
-    """Write the loops of a task without an anchor into a kernel's body, this worker's share of them.
+    """Write the loops of a task without an anchor into a kernel's body, a share of them.
 
     `given` has the loop variables that are known where the loops stand; they are not named `i0`, `i1`, ...
     """
@@ -85,7 +85,7 @@ def emit_nest(
     nest, tables = _plan(small, target), tabulated(small)
     known = {**pointers, **tables.pointers(f.module)}
     elements = Elements(f, tables.task, target, known)
-    _Emitter(f, replace(nest, task=tables.task), elements, given or {}).run(worker, workers)
+    _Emitter(f, replace(nest, task=tables.task), elements, given or {}).run(share)
 
 
 ANY_NEST = Kernel("any-nest", _accepts, _space, _arguments, _build)
@@ -278,14 +278,9 @@ def _value_cost(
 # --- the code -----------------------------------------------------------------------------------------------------------
 
 
-def share(f: Function, units: int, worker: Value, workers: Value, serial: bool) -> tuple[Int, Int]:
-    """This worker's contiguous, balanced part of `units`; all of them for worker 0 when `serial`."""
-    if serial or units <= 1:
-        mine = f.select(f.compare("icmp eq", worker, 0), Value(str(units), "i64"), Value("0", "i64"))
-        return 0, mine
-    low = f.udiv(f.mul(worker, units), workers)
-    high = f.udiv(f.mul(f.add(worker, 1), units), workers)
-    return low, high
+def run_of(f: Function, units: int, share: Share, serial: bool) -> tuple[Int, Int]:
+    """The share's run of `units`; all of them for the first share when `serial`."""
+    return share.alone(f, units) if serial or units <= 1 else share.run(f, units)
 
 
 @dataclass
@@ -299,12 +294,12 @@ class _Emitter:
     def __post_init__(self) -> None:
         self.reductions = _reductions(self.nest.task)
 
-    def run(self, worker: Value, workers: Value) -> None:
+    def run(self, share: Share) -> None:
         f, nest = self.function, self.nest
         extents = [e for _, e in nest.outer[: nest.split]]
         pieces = 1 if nest.lane is None else -(-nest.lane[1] // nest.piece)
         units = math.prod(extents) * pieces
-        low, high = share(f, units, worker, workers, nest.serial)
+        low, high = run_of(f, units, share, nest.serial)
         leaves = self._hoisted(self.given, {}, None)
 
         def unit(u: Int, _: tuple[Value, ...]) -> None:

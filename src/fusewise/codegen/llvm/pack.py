@@ -38,11 +38,10 @@ def _function(name: str, write: Callable[[Function, Pointers, Pointers, Value], 
     """Deals (outer, panel) pairs to the workers; `write` emits the code of one."""
 
     def build() -> str:
-        module, f, at, worker, workers = enter(name, [Argument(argument) for argument in ARGUMENTS])
+        module, f, at, share = enter(name, [Argument(argument) for argument in ARGUMENTS])
         words = {word: f.load("i64", f.at(at["header"], k, "i64")) for k, word in enumerate(HEADER)}
         units = f.mul(words["outer"], words["panels"])
-        low = f.udiv(f.mul(units, worker), workers)
-        high = f.udiv(f.mul(units, f.add(worker, 1)), workers)
+        low, high = share.run(f, units)
         f.loop(low, high, 1, lambda unit, _: write(f, at, words, unit), rolled=True)
         f.give_back()
         return module.text()

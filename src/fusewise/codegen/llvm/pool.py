@@ -54,13 +54,13 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
 
 
 def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
-    module, f, pointers, worker, workers = enter(symbol, _arguments(task, target, params))
+    module, f, pointers, share = enter(symbol, _arguments(task, target, params))
     plain = plain_task(task)
     assert plain is not None
     assert task.anchor is not None
     window = pool_window(anchor_call(task.anchor))
     for box in boxes(task.extents, window):
-        emit_nest(f, within(plain, box), target, pointers, worker, workers)
+        emit_nest(f, within(plain, box), target, pointers, share)
     f.give_back()
     return module.text()
 

@@ -17,7 +17,7 @@ from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import enter, scratch_of
 from fusewise.codegen.llvm.memory import access_of
-from fusewise.codegen.llvm.nest import emit_nest, share, unsupported
+from fusewise.codegen.llvm.nest import emit_nest, run_of, unsupported
 from fusewise.codegen.llvm.plain import plain_task, read_operand
 from fusewise.codegen.llvm.reduction import across_lanes
 from fusewise.codegen.llvm.registers import register_type
@@ -50,10 +50,10 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
 
 
 def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
-    module, f, pointers, worker, workers = enter(symbol, _arguments(task, target, params))
+    module, f, pointers, share = enter(symbol, _arguments(task, target, params))
     plain = plain_task(task)
     assert plain is not None
-    emit_nest(f, plain, target, pointers, worker, workers)
+    emit_nest(f, plain, target, pointers, share)
     f.give_back()
     return module.text()
 
@@ -107,13 +107,13 @@ def _softmax_arguments(task: Task, target: Target, params: Params) -> tuple[Argu
 
 def _build_softmax(task: Task, target: Target, params: Params, symbol: str) -> str:
     arguments = _softmax_arguments(task, target, params)
-    module, f, pointers, worker, workers = enter(symbol, arguments)
-    scratch = scratch_of(f, pointers, arguments, worker)
+    module, f, pointers, share = enter(symbol, arguments)
+    scratch = scratch_of(f, pointers, arguments, share)
     axis = _axis(task)
     outer = [(f"i{k}", extent) for k, extent in enumerate(task.extents) if k != axis]
     elements = Elements(f, task, target, pointers)
     units = math.prod(extent for _, extent in outer)
-    low, high = share(f, units, worker, workers, units * task.extents[axis] < 2048)
+    low, high = run_of(f, units, share, units * task.extents[axis] < 2048)
 
     def row(u: Int, _: tuple[Value, ...]) -> None:
         rest: Int = u

@@ -14,11 +14,12 @@ from fusewise.codegen.llvm.conv_plan import direct_of
 from fusewise.codegen.llvm.conv_shape import convolution_of
 from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.gemm import packing, understand
-from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of
+from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of, tag_of
 from fusewise.codegen.llvm.gemm_finish import finisher
 from fusewise.codegen.llvm.gemm_plan import tile_of
+from fusewise.codegen.llvm.share import pieces_of
 from fusewise.codegen.llvm.strassen_loops import Ends, emit_strassen, strassen_bytes
-from fusewise.codegen.llvm.strassen_plan import Halves, halves_of, strassen_cycles, strassen_space
+from fusewise.codegen.llvm.strassen_plan import Halves, halves_of, panels_of, strassen_cycles, strassen_space
 from fusewise.codegen.target import Target
 from fusewise.codegen.view import View
 from fusewise.ir.dtypes import FLOAT32
@@ -91,7 +92,7 @@ def _arguments(u: Understood, task: Task, params: Params) -> tuple[Argument, ...
 
 def _build(u: Understood, task: Task, target: Target, params: Params, symbol: str) -> str:
     given = _arguments(u, task, params)
-    module, f, pointers, worker, workers = enter(symbol, given)
+    module, f, pointers, share = enter(symbol, given)
     lanes = tile_of(params).lanes
 
     def start(columns: Sequence[Int]) -> list[Value]:
@@ -102,17 +103,26 @@ def _build(u: Understood, task: Task, target: Target, params: Params, symbol: st
         right=pointers[u.right],
         start=start,
         finish=finisher(f, task, target, pointers),
-        own=scratch_of(f, pointers, given, worker),
+        own=scratch_of(f, pointers, given, share),
+        tag=tag_of(f, pointers, given, share),
         later=pointers.get("later"),
     )
-    emit_strassen(f, target, u.halves, params, worker, workers, ends)
+    emit_strassen(f, target, u.halves, params, share, ends)
     f.give_back()
     return module.text()
+
+
+def _pieces(u: Understood, target: Target, params: Params) -> int:
+    tile = tile_of(params)
+    tiles = u.halves.tiles(tile) * panels_of(u.halves, tile) // 2
+    return pieces_of(tiles, strassen_cycles(u.halves, target, params), target)
 
 
 def _cycles(u: Understood, target: Target, params: Params) -> int:
     return strassen_cycles(u.halves, target, params)
 
 
-STRASSEN = kernel_of("strassen-product", _product, _space, _arguments, _build, _cycles, effort=2)
-STRASSEN_CONV = kernel_of("strassen-convolution", _convolution, _space, _arguments, _build, _cycles, effort=2)
+STRASSEN = kernel_of("strassen-product", _product, _space, _arguments, _build, _cycles, pieces=_pieces, effort=2)
+STRASSEN_CONV = kernel_of(
+    "strassen-convolution", _convolution, _space, _arguments, _build, _cycles, pieces=_pieces, effort=2
+)

@@ -33,6 +33,7 @@ from fusewise.codegen.llvm.gemm_plan import tile_of
 from fusewise.codegen.llvm.gemm_product import column_at, finish_row, row_address
 from fusewise.codegen.llvm.gemm_share import Blocks, ceiling, deal, deal_tiles
 from fusewise.codegen.llvm.gemm_tile import Difference, Level, Panel, Tile, accumulate
+from fusewise.codegen.llvm.share import Share, prepared
 from fusewise.codegen.llvm.strassen_plan import LEFT_SUMS, PRODUCTS, Halves, panels_of
 from fusewise.codegen.target import LINE_BYTES, Target
 
@@ -121,14 +122,15 @@ def strassen_bytes(h: Halves, params: Params) -> int:
 
 @dataclass(frozen=True)
 class Ends:
-    """What a kernel gives: the left operand's first element, the packed right operand, initial values, the stores, memory, and what
-    is to be fetched for a later step, see `Kernel.cycles`."""
+    """What a kernel gives: the left operand's first element, the packed right operand, initial values, the stores, memory, a tag
+    that says whose left sums lie there (`prepared`), and what is to be fetched for a later step, see `Kernel.cycles`."""
 
     left: Value
     right: Value
     start: Callable[[Sequence[Int]], Sequence[Value]]
     finish: Finish
     own: Value
+    tag: Value
     later: Value | None
 
 
@@ -168,23 +170,21 @@ class _Emission:
         return first if height % self.tile.rows == 0 else self.f.minimum(first, height - self.tile.rows)
 
 
-def emit_strassen(
-    f: Function, target: Target, h: Halves, params: Params, worker: Value, workers: Value, ends: Ends
-) -> None:
+def emit_strassen(f: Function, target: Target, h: Halves, params: Params, share: Share, ends: Ends) -> None:
     """Emit the loops."""
     e = _Emission(f, target, h, tile_of(params), _room(h, params), ends)
     per_block = e.room.per_block
     if ends.later is not None:
         times = e.cut.blocks * e.panels * per_block * e.chunks * PRODUCTS
-        e = replace(e, later=later_of(f, worker, workers, ends.later, params, times))
+        e = replace(e, later=later_of(f, share, ends.later, params, times))
 
     def block(unit: Int, low: Int, high: Int) -> None:
         f.when(f.compare("icmp slt", low, high), lambda: _block(e, unit, low, high))
 
     if e.cut.blocks == 1:
-        deal(f, worker, workers, e.cut.blocks, e.panels, True, block, per_block)
+        deal(f, share, e.cut.blocks, e.panels, True, block, per_block)
     else:
-        deal_tiles(f, worker, workers, 1, e.cut, e.panels, block)
+        deal_tiles(f, share, 1, e.cut, e.panels, block)
 
 
 def _block(e: _Emission, unit: Int, pair_low: Int, pair_high: Int) -> None:
@@ -193,7 +193,8 @@ def _block(e: _Emission, unit: Int, pair_low: Int, pair_high: Int) -> None:
     low, end = e.cut.begin(f, unit), e.cut.begin(f, f.add(unit, 1))
     first = e.first_row(low)
     coming = f.at(e.ends.right, f.mul(f.udiv(pair_low, per_block), 2 * e.room.right))
-    _left_sums(e, first, f.sub(f.add(e.first_row(f.sub(end, 1)), e.tile.rows), first), coming)
+    count = f.sub(f.add(e.first_row(f.sub(end, 1)), e.tile.rows), first)
+    prepared(f, e.ends.tag, unit, lambda: _left_sums(e, first, count, coming))
 
     def panel(p: Value, _: Sequence[Value]) -> None:
         before = f.mul(p, per_block)

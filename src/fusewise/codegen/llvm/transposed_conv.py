@@ -81,9 +81,9 @@ def phase_matrices(weight: np.ndarray, t: Transposed, together: int) -> np.ndarr
 def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
     t, d = _understood(task, target)
     arguments = _arguments(task, target, params)
-    module, f, pointers, worker, workers = enter(symbol, arguments)
+    module, f, pointers, share = enter(symbol, arguments)
     finish = _placed(f, t, d, finisher(f, task, target, pointers))
-    emit_direct(f, d, task, target, params, arguments, pointers, worker, workers, finish)
+    emit_direct(f, d, task, target, params, arguments, pointers, share, finish)
     f.give_back()
     return module.text()
 

@@ -36,10 +36,11 @@ import numpy as np
 from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
 from fusewise.codegen.llvm.conv_shape import convolution_of
 from fusewise.codegen.llvm.emit import Int, Value
-from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of
+from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of, tag_of
 from fusewise.codegen.llvm.gemm_finish import fetcher, finisher, is_heavy
 from fusewise.codegen.llvm.gemm_share import deal_weighted
 from fusewise.codegen.llvm.gemm_tile import Ahead, Level, Panel, accumulate
+from fusewise.codegen.llvm.share import pieces_of, prepared
 from fusewise.codegen.llvm.winograd_choice import choices, direct_cycles, parameters
 from fusewise.codegen.llvm.winograd_few import emit_few_products, keep_products
 from fusewise.codegen.llvm.winograd_input import BLOCK, Transform, emit_input_tile
@@ -179,8 +180,8 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
 def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
     plan = plan_of(_understood(task), params)
     arguments = _arguments(task, target, params)
-    module, f, pointers, worker, workers = enter(symbol, arguments)
-    inputs = scratch_of(f, pointers, arguments, worker)
+    module, f, pointers, share = enter(symbol, arguments)
+    inputs = scratch_of(f, pointers, arguments, share)
     filters = f.at(inputs, plan.form.positions * plan.input_pitch)
     products = f.at(filters, plan.filter_elements)
     planes = plan.planes
@@ -203,8 +204,9 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
         finisher(f, task, target, pointers),
         is_heavy(task),
         fetcher(f, task, target, pointers, OUTPUT_LEVEL) if _leaves_caches(task, target) else None,
+        tag_of(f, pointers, arguments, share),
     )
-    deal_weighted(f, worker, workers, plan.weights, plan.panels, lambda *which: _emit_strip(strip, *which))
+    deal_weighted(f, share, plan.weights, plan.panels, lambda *which: _emit_strip(strip, *which))
     f.give_back()
     return module.text()
 
@@ -243,7 +245,7 @@ def _emit_strip(s: Strip, strip: Int, low: Int, high: Int) -> None:
         else:
             emit_input_tile(inputs, source, s.zeros, tile, where, place)
 
-    f.loop(0, covered, 1, transform, rolled=True)
+    prepared(f, s.tag, strip, lambda: f.loop(0, covered, 1, transform, rolled=True))
 
     def group(panel: Value, _: Sequence[Value]) -> None:
         beyond: Int = f.minimum(f.add(panel, plan.together), high) if plan.together > 1 else f.add(panel, 1)
@@ -473,4 +475,10 @@ def _products(
     f.loop(0, beside, 1, panel, rolled=True)
 
 
-WINOGRAD = Kernel("winograd-convolution", _accepts, _space, _arguments, _build, effort=4)
+def _pieces(task: Task, target: Target, params: Params) -> int:
+    plan = plan_of(_understood(task), params)
+    units = plan.panels // plan.together * sum(count for count, _ in plan.weights)
+    return pieces_of(units, direct_cycles(plan.planes, target) / 4, target)
+
+
+WINOGRAD = Kernel("winograd-convolution", _accepts, _space, _arguments, _build, pieces=_pieces, effort=4)

@@ -21,7 +21,8 @@ AHEAD, OUTPUT_LEVEL = 4, 2
 
 @dataclass(frozen=True)
 class Strip:
-    """The code of one strip being written. Outputs are fetched before they are written if there is a `fetch`."""
+    """The code of one strip being written. Outputs are fetched before they are written if there is a `fetch`; `tag` says
+    whose inputs lie there."""
 
     f: Function
     target: Target
@@ -36,6 +37,7 @@ class Strip:
     finish: Finish
     heavy: bool
     fetch: Fetch | None
+    tag: Value
 
     @property
     def arithmetic(self) -> Arithmetic:

@@ -1,0 +1,83 @@
+"""The part of a kernel's work that one call does.
+
+Work is so many equal parts as the caller likes, and a call does a run of them. Most workers get one run of each step. Where a step
+is long enough a worker begins with a part of its run and takes the rest piece by piece, and of other workers' runs what those
+have not begun (`runtime/pool_code.py`); how much a call does is then known at run time alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.target import Target
+
+__all__ = ["PARAMETERS", "Share", "pieces_of", "prepared"]
+
+PARAMETERS = ("i64", "i64", "i64", "i64", "i64")
+"""Of the function, after its pointers: the values of `Share`, in order."""
+
+MOST_PIECES = 64
+"""Of a worker's run: one is then less than two percent of it."""
+
+LEAST_PIECES = 4
+"""With fewer, little is left to deal out once a worker has begun."""
+
+PIECE_CYCLES = 4000
+"""What a piece takes at least: to claim one and to begin with it takes 100 to 500."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """Parts `low` up to `high` of `of`. `worker` has the private memory; `again` is not 0 where it has done another part of the
+    same step before, so that what it prepared there is still good."""
+
+    low: Value
+    high: Value
+    of: Value
+    worker: Value
+    again: Value
+
+    @classmethod
+    def whole(cls) -> Share:
+        """All there is, for the first worker."""
+        zero, one = Value("0", "i64"), Value("1", "i64")
+        return cls(zero, one, one, zero, zero)
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """As a function takes them."""
+        return self.low, self.high, self.of, self.worker, self.again
+
+    def run(self, f: Function, count: Int) -> tuple[Int, Int]:
+        """The run of `count` equal units that is this call's: the first, and the first beyond."""
+        return f.udiv(f.mul(self.low, count), self.of), f.udiv(f.mul(self.high, count), self.of)
+
+    def alone(self, f: Function, count: int) -> tuple[Int, Int]:
+        """All units for the call that has the first part, none for others."""
+        return 0, f.select(f.compare("icmp eq", self.low, 0), f.i64(count), f.i64(0))
+
+    def tag(self, f: Function, at: Value) -> Value:
+        """Where the number is kept of what this worker prepared last in this step; to be asked for when a call begins."""
+        is_first = f.compare("icmp eq", self.again, 0)
+        f.store(f.select(is_first, f.i64(-1), f.load("i64", at)), at)
+        return at
+
+
+def prepared(f: Function, tag: Value, unit: Int, prepare: Callable[[], object]) -> None:
+    """Run `prepare` for a unit, unless it is the one that lies there."""
+
+    def afresh() -> None:
+        prepare()
+        f.store(f.i64(unit), tag)
+
+    f.when(f.compare("icmp ne", f.load("i64", tag), unit), afresh)
+
+
+def pieces_of(units: float, cycles: float, target: Target) -> int:
+    """In how many pieces a worker's run of a step is dealt out: 1 where all of it is given at once. The step has so many units in
+    all and takes one core at least so many cycles."""
+    each = target.workers
+    pieces = int(min(MOST_PIECES, units // each, cycles // (each * PIECE_CYCLES)))
+    return pieces if each > 1 and pieces >= LEAST_PIECES else 1
