@@ -257,9 +257,8 @@ def _context(e: _Emission, batch: Int, head: Int, first: Int, seen: Int) -> None
 
 def _pieces(task: Task, target: Target, params: Params) -> int:
     s = _shape(task)
-    plan = _plan(s, target, params)
     cycles = s.batch * s.heads * s.queries * s.keys * (s.size + s.width) / target.lanes / 2
-    return pieces_of(s.batch * s.heads * -(-s.queries // plan.strip), cycles, target)
+    return pieces_of(s.batch * s.heads, cycles, target, s.batch * s.heads)
 
 
 ATTENTION = (Kernel("attention", _accepts, _space, _arguments, _build, pieces=_pieces),)

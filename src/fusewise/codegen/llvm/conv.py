@@ -17,10 +17,8 @@ from fusewise.codegen.llvm.conv_plan import Direct, direct_of, direct_sharing, d
 from fusewise.codegen.llvm.conv_shape import convolution_of
 from fusewise.codegen.llvm.gemm_entry import enter
 from fusewise.codegen.llvm.gemm_finish import finisher
-from fusewise.codegen.llvm.gemm_plan import cycles_of, tile_of
+from fusewise.codegen.llvm.gemm_plan import cycles_of, product_pieces
 from fusewise.codegen.llvm.pairs import BFLOAT_PAIR, paired_view, with_room_for_pairs
-from fusewise.codegen.llvm.registers import computed
-from fusewise.codegen.llvm.share import pieces_of
 from fusewise.codegen.packing import paired
 from fusewise.codegen.target import Target
 from fusewise.lower.task import Reason, Task
@@ -78,8 +76,7 @@ def _cycles(d: Direct, target: Target, params: Params) -> int:
 
 
 def _pieces(d: Direct, target: Target, params: Params) -> int:
-    tile = tile_of(params, computed(d.shape.dtype))
-    return pieces_of(d.product.tiles(tile), cycles_of(d.product, target, params), target)
+    return product_pieces(d.product, target, params)
 
 
 def _kernel(name: str, understand: Callable[[Task, Target], Direct | Reason]) -> Kernel:

@@ -23,6 +23,7 @@ from fusewise.codegen.llvm.gemm_plan import (
     cycles_of,
     is_long,
     plan_product,
+    product_pieces,
     tile_of,
     tiles_for,
 )
@@ -31,7 +32,7 @@ from fusewise.codegen.llvm.gemm_repack import repack, repacked_elements
 from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, multiply_add, widths
 from fusewise.codegen.llvm.pairs import BFLOAT_PAIR, with_room_for_pairs
 from fusewise.codegen.llvm.registers import computed, memory_type
-from fusewise.codegen.llvm.share import pieces_of, prepared
+from fusewise.codegen.llvm.share import prepared
 from fusewise.codegen.packing import packed, paired, panels, panels_of
 from fusewise.codegen.target import Target
 from fusewise.codegen.view import View, view_of
@@ -387,8 +388,7 @@ def _cycles(m: MatrixProduct, target: Target, params: Params) -> int:
 
 
 def _pieces(m: MatrixProduct, target: Target, params: Params) -> int:
-    tile = tile_of(params, computed(m.dtype))
-    return pieces_of(m.product.tiles(tile), cycles_of(m.product, target, params), target)
+    return product_pieces(m.product, target, params)
 
 
 PRODUCT = kernel_of("product", understand, _space, _arguments, _build, _cycles, pieces=_pieces)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.gemm_tile import Tile, favourite_tiles
 from fusewise.codegen.llvm.registers import computed
+from fusewise.codegen.llvm.share import pieces_of
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, DType
 
@@ -22,6 +23,7 @@ __all__ = [
     "is_long",
     "merged",
     "plan_product",
+    "product_pieces",
     "tile_of",
     "tiles_for",
 ]
@@ -39,6 +41,9 @@ LEAST_SHARING, PANEL_SHARE = 4, 2
 
 LONGEST_PANEL = 512 * 1024
 """Bytes of a panel from which on a reduction is done in chunks however large the second cache level is."""
+
+CHUNKED_PIECES = 8
+"""Of a worker's share of a product that is done in chunks."""
 
 COLUMNS_SHARE = 2
 """How many times the bytes of rows and results those of the right operand are for workers to share out columns. They then read
@@ -143,6 +148,19 @@ def cycles_of(product: Product, target: Target, params: Params) -> int:
     tiles = product.tiles(tile)
     size = 64 if tile.element == "double" else 32
     return tiles * product.depth * tile.rows * tile.vectors // target.multiplies(tile.lanes * size)
+
+
+def product_pieces(product: Product, target: Target, params: Params) -> int:
+    """See `Kernel.pieces`. Whole panels of a block are best, as the first tile of a panel has to wait for it; a reduction in chunks
+    reads the left operand anew in every call, so there are few of them."""
+    tile = tile_of(params, computed(product.dtype))
+    tiles = -(-product.height // tile.rows)
+    panels = product.groups * -(-product.columns // tile.width)
+    units = product.tiles(tile)
+    if "chunk" in params:
+        units = min(units, CHUNKED_PIECES * target.workers)
+    blocks = 1 if params["split"] == "columns" else product.repeats * -(-tiles // int(params["tiles"]))
+    return pieces_of(units, cycles_of(product, target, params), target, blocks * panels)
 
 
 def tile_of(params: Params, element: str = "float") -> Tile:

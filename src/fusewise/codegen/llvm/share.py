@@ -24,6 +24,9 @@ MOST_PIECES = 64
 LEAST_PIECES = 4
 """With fewer, little is left to deal out once a worker has begun."""
 
+EVEN_PIECES = 6
+"""With fewer, pieces of equal length are worth less than short ones."""
+
 PIECE_CYCLES = 4000
 """What a piece takes at least: to claim one and to begin with it takes 100 to 500."""
 
@@ -75,9 +78,13 @@ def prepared(f: Function, tag: Value, unit: Int, prepare: Callable[[], object]) 
     f.when(f.compare("icmp ne", f.load("i64", tag), unit), afresh)
 
 
-def pieces_of(units: float, cycles: float, target: Target) -> int:
+def pieces_of(units: float, cycles: float, target: Target, whole: int = 0) -> int:
     """In how many pieces a worker's run of a step is dealt out: 1 where all of it is given at once. The step has so many units in
-    all and takes one core at least so many cycles."""
-    each = target.workers
-    pieces = int(min(MOST_PIECES, units // each, cycles // (each * PIECE_CYCLES)))
-    return pieces if each > 1 and pieces >= LEAST_PIECES else 1
+    all and takes one core at least so many cycles; pieces are so many of `whole` units, which go together, each, if any number of
+    them is."""
+    workers = target.workers
+    most = int(min(MOST_PIECES, units // workers, cycles // (workers * PIECE_CYCLES)))
+    if workers == 1 or most < LEAST_PIECES:
+        return 1
+    even = (n for n in range(most, EVEN_PIECES - 1, -1) if whole and whole % (workers * n) == 0)
+    return next(even, most)

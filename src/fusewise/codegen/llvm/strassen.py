@@ -114,8 +114,9 @@ def _build(u: Understood, task: Task, target: Target, params: Params, symbol: st
 
 def _pieces(u: Understood, target: Target, params: Params) -> int:
     tile = tile_of(params)
-    tiles = u.halves.tiles(tile) * panels_of(u.halves, tile) // 2
-    return pieces_of(tiles, strassen_cycles(u.halves, target, params), target)
+    tiles, panels = u.halves.tiles(tile), panels_of(u.halves, tile) // 2
+    blocks = -(-tiles // int(params["tiles"]))
+    return pieces_of(tiles * panels, strassen_cycles(u.halves, target, params), target, blocks * panels)
 
 
 def _cycles(u: Understood, target: Target, params: Params) -> int:
