@@ -10,7 +10,7 @@ into blocks whose left operand stays in the second cache level while the panels 
 A reduction whose panels are too long for the caches is done in chunks, all of the above for one chunk after the other, with the
 sums of all tiles in memory in between.
 
-Work is dealt out statically, as tiles in that order, or of every block as (panel, tile) pairs, so that no worker waits longer
+Work is dealt out as tiles in that order, or of every block as (panel, tile) pairs, so that with equal shares no worker waits longer
 than one tile takes. A panel is fetched from memory while the one before it is worked on (`gemm_fetch`).
 """
 
