@@ -137,6 +137,7 @@ def test_one_changed_byte_anywhere(saved: Path, tmp_path: Path) -> None:
     "change, sentence",
     [
         (lambda m: m.update(version="0.0.1"), "written by version 0.0.1"),
+        (lambda m: m.update(format=2), "has format 2, and this version reads format"),
         (lambda m: m.update(format=99), "compile the model again"),
         (lambda m: m["target"].update(triple="riscv64-unknown-linux"), "compiled for riscv64"),
         (lambda m: m["target"].update(features="+avx10.9,+quantum"), "lacks avx10.9, quantum"),

@@ -166,9 +166,13 @@ def _manifest(path: Path, head: bytes, file: int) -> tuple[dict[str, Any], int]:
 
 def _check_fit(path: Path, manifest: Mapping[str, Any], version: str, host: Target) -> None:
     """Refuse what another version wrote, or what this CPU cannot run."""
-    if manifest["format"] != _FORMAT or manifest["version"] != version:
+    if manifest["version"] != version:
         raise UnsupportedModel(
             f"{path} was written by version {manifest['version']}, and this is {version}: compile the model again"
+        )
+    if manifest["format"] != _FORMAT:
+        raise UnsupportedModel(
+            f"{path} has format {manifest['format']}, and this version reads format {_FORMAT}: compile the model again"
         )
     made = manifest["target"]
     if made["triple"] != host.triple:
