@@ -252,7 +252,7 @@ class _Assembler:
                 "kernel", "strips", (above.label, below.label), f"{strips} to a worker"
             ):
                 continue
-            self.steps[number] = replace(above, strips=strips)
+            self.steps[number : number + 2] = replace(above, strips=strips, pieces=1), replace(below, pieces=1)
             for place in above.arguments:
                 self.pending[place.buffer].last = max(self.pending[place.buffer].last, number + 1)
             for place in below.arguments:

@@ -242,8 +242,8 @@ def _machine(contents: Contents, library: Library, workers: int) -> _Machine:
     at = address_of(arguments)
     for number, step in enumerate(program.steps):
         if isinstance(step, NativeStep):
-            address, pieces = library.addresses[contents.symbols[step.kernel]], step.pieces if workers > 1 else 1
-            rows.append((number, Row(address, at, step.barrier, pieces=pieces)))
+            address = library.addresses[contents.symbols[step.kernel]]
+            rows.append((number, Row(address, at, step.barrier, pieces=step.pieces)))
             at += 8 * len(step.arguments)
             continue
         if rows:
@@ -272,7 +272,6 @@ def _stretch(program: Program, rows: Sequence[tuple[int, Row]]) -> _Stretch:
         before = program.steps[number - 1] if found else None
         if isinstance(before, NativeStep) and before.strips:
             strips, (first, above) = before.strips, found.pop()
-            row, above = row._replace(pieces=1), above._replace(pieces=1)
             for strip in range(strips):
                 found.append((first, above._replace(barrier=False, part=strip, parts=strips)))
                 if strip >= 2:
