@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fusewise.lower.program import Program
     from fusewise.passes.pipeline import Pass
     from fusewise.planning import Planning, PlanOptions
+    from fusewise.runtime.compile import Helpers
     from fusewise.tuning import Choice
 
     Source = str | Path | bytes | onnx.ModelProto | Graph
@@ -176,6 +177,7 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     """
     from fusewise import __version__
     from fusewise.runtime import executable
+    from fusewise.runtime.compile import Helpers
     from fusewise.runtime.model_cache import ModelCache
 
     chosen = _options(options, settings)
@@ -188,14 +190,16 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     decisions = Trace(disabled=frozenset(chosen.disable)) if trace is None else trace
     if known is not None:
         return opened(known, lambda: _planned(model, chosen, decisions, warn)[:2], begin)
-    graph, _, program, choice = _planned(model, chosen, decisions, warn, progress)
-    built = executable.build(
-        program,
-        threads=chosen.threads,
-        cache=folder,
-        warn=warn,
-        progress=None if progress is None else lambda done, total: progress("compiling", done / max(1, total)),
-    )
+    with Helpers() as helpers:
+        graph, _, program, choice = _planned(model, chosen, decisions, warn, progress, helpers)
+        built = executable.build(
+            program,
+            threads=chosen.threads,
+            cache=folder,
+            warn=warn,
+            helpers=helpers,
+            progress=None if progress is None else lambda done, total: progress("compiling", done / max(1, total)),
+        )
     elapsed = (time.perf_counter() - begin) * 1e3
     tuning = None if choice is None else choice.described
     figures = {**asdict(built.figures), **program.figures, "compile_ms": elapsed, "tuning": tuning}
@@ -211,14 +215,20 @@ def _planned(
     trace: Trace,
     warn: Callable[[str], None],
     progress: Progress | None = None,
+    helpers: Helpers | None = None,
 ) -> tuple[Graph, Trace, Program, Choice | None]:
-    """What would be compiled, down to the program, after tuning it if that is wanted."""
+    """What would be compiled, down to the program, after tuning it if that is wanted.
+
+    `helpers` are started as soon as it is known how much there is to compile, so that they are ready when it comes.
+    """
     from fusewise.codegen.suiting import suited
     from fusewise.passes.pipeline import for_native
     from fusewise.runtime.host import host_target, worker_count
     from fusewise.tuning import Making, decided, program_of
 
     bound = load(_built(model), shapes=options.shapes, symbols=options.symbols)
+    if helpers is not None:
+        helpers.start_for(len(bound.nodes))
     fusion, disable = options.fusion, tuple(options.disable)
     if isinstance(options.passes, str):
         from fusewise.selecting import asked
@@ -353,13 +363,14 @@ def verify(
     from fusewise.bench.inputs import random_feeds
     from fusewise.bench.reference import answer
     from fusewise.bench.verification import Verification
+    from fusewise.frontend.onnx_export import as_file
 
     chosen = _options(options, settings)
     source = _built(model)
     graph = load(source, shapes=chosen.shapes, symbols=chosen.symbols)
     feeds = random_feeds(graph, seed)
     with tempfile.TemporaryDirectory(prefix="fusewise-verify-") as folder:
-        reference, expected = answer(_written(source, graph, Path(folder)), feeds)
+        reference, expected = answer(as_file(source, graph, Path(folder)), feeds)
     limits = [tolerance_of(value) if tolerance is None else tolerance for value in expected]
 
     def errors(trace: Trace) -> list[float]:
@@ -407,6 +418,7 @@ def bench(
     from fusewise.bench.contest import contest
     from fusewise.bench.inputs import random_feeds
     from fusewise.bench.peers import Peer, Subject, peers_named
+    from fusewise.frontend.onnx_export import as_file
     from fusewise.runtime.host import worker_count
 
     chosen = _options(options, settings)
@@ -420,7 +432,7 @@ def bench(
     feeds = random_feeds(graph, seed)
     ours = Peer("fusewise", _IMPORTS, "fusewise.contestant:open_session")
     with tempfile.TemporaryDirectory(prefix="fusewise-bench-") as folder:
-        path = _written(source, graph, Path(folder))
+        path = as_file(source, graph, Path(folder))
         stated = {name: list(graph.tensor(name).dims) for name in graph.inputs}
         subject = Subject(path, graph.inputs, None if program is None else Path(program), _portable(chosen, stated))
         cold = replace(subject, options={**subject.options, "cache": False})
@@ -477,20 +489,6 @@ def _built(model: Source) -> Source:
 
 def _name(model: Source, graph: Graph) -> str:
     return str(model) if isinstance(model, str | Path) else graph.name
-
-
-def _written(source: Source, graph: Graph, folder: Path) -> Path:
-    """The model as an ONNX file: the user's own where there is one, else written into `folder`."""
-    if isinstance(source, str | Path):
-        return Path(source)
-    path = folder / "model.onnx"
-    if isinstance(source, bytes):
-        path.write_bytes(source)
-    elif hasattr(source, "SerializeToString"):
-        path.write_bytes(source.SerializeToString())
-    else:
-        save(graph, path)
-    return path
 
 
 def _cleaned(graph: Graph, passes: bool | Sequence[Pass], trace: Trace, exact: bool = False) -> Graph:

@@ -34,12 +34,12 @@ def one_version(monkeypatch):
 @pytest.fixture
 def filled(tmp_path):
     cache = KernelCache(tmp_path)
-    cache.store(IMAGES, set(IMAGES), AVX2, "full")
+    cache.store(IMAGES, set(IMAGES), AVX2)
     return cache
 
 
-def fetched(folder, keys=KEYS, target=AVX2, level="full", warn=None):
-    return KernelCache(folder, warn).fetch(keys, target, level)
+def fetched(folder, keys=KEYS, target=AVX2, warn=None):
+    return KernelCache(folder, warn).fetch(keys, target)
 
 
 def test_round_trip(filled, tmp_path):
@@ -57,8 +57,8 @@ def test_other_programs_find_single_kernels(filled, tmp_path):
 
 @pytest.mark.parametrize(
     "changed",
-    [{"target": TARGETS[0]}, {"target": replace(AVX2, features="+sse4.2")}, {"level": "light"}],
-    ids=["cpu", "features", "level"],
+    [{"target": TARGETS[0]}, {"target": replace(AVX2, features="+sse4.2")}],
+    ids=["cpu", "features"],
 )
 def test_other_circumstances_are_a_miss(filled, tmp_path, changed):
     assert fetched(tmp_path, **changed) == {}
@@ -71,14 +71,14 @@ def test_other_versions_are_a_miss(filled, tmp_path, monkeypatch):
 
 def test_full_key_is_compared(filled, tmp_path):
     """As if two keys had one hash: the file is found, but it says what it holds."""
-    own, other = (filled._path(caching._context(AVX2, "full"), [key]) for key in KEYS[:2])
+    own, other = (filled._path(caching._context(AVX2), [key]) for key in KEYS[:2])
     own.replace(other)
     assert fetched(tmp_path, KEYS[1:2]) == {}
 
 
 def test_every_flipped_byte_is_a_miss(tmp_path):
     cache = KernelCache(tmp_path)
-    cache.store({KEYS[0]: IMAGES[KEYS[0]]}, {KEYS[0]}, AVX2, "full")
+    cache.store({KEYS[0]: IMAGES[KEYS[0]]}, {KEYS[0]}, AVX2)
     (path,) = cache.folder.iterdir()
     good = path.read_bytes()
     for position in range(len(good)):
@@ -96,7 +96,7 @@ def test_every_flipped_byte_is_a_miss(tmp_path):
 def test_cut_or_overwritten_files_are_a_miss(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("cache")
     cache = KernelCache(folder)
-    cache.store(IMAGES, set(), AVX2, "full")
+    cache.store(IMAGES, set(), AVX2)
     (path,) = cache.folder.iterdir()
     good = path.read_bytes()
     keep = data.draw(st.integers(0, len(good) - 1))
@@ -112,9 +112,9 @@ def test_folder_others_may_write_to_is_not_used(filled, tmp_path):
     filled.folder.chmod(0o770)
     told = []
     cache = KernelCache(tmp_path, told.append)
-    assert cache.fetch(KEYS, AVX2, "full") == {}
-    cache.store(IMAGES, set(IMAGES), AVX2, "full")
-    assert cache.fetch(KEYS, AVX2, "full") == {}
+    assert cache.fetch(KEYS, AVX2) == {}
+    cache.store(IMAGES, set(IMAGES), AVX2)
+    assert cache.fetch(KEYS, AVX2) == {}
     assert len(told) == 1
     assert "only you can write to" in told[0]
     assert not cache.info().usable
@@ -132,9 +132,9 @@ def test_no_folder_can_be_made(tmp_path):
     (tmp_path / "file").write_text("in the way")
     told = []
     cache = KernelCache(tmp_path / "file", told.append)
-    assert cache.fetch(KEYS, AVX2, "full") == {}
-    cache.store(IMAGES, set(IMAGES), AVX2, "full")
-    cache.fetch(KEYS, AVX2, "full")
+    assert cache.fetch(KEYS, AVX2) == {}
+    cache.store(IMAGES, set(IMAGES), AVX2)
+    cache.fetch(KEYS, AVX2)
     assert len(told) == 1
     assert "working without the cache" in told[0]
     assert cache.info().files == 0
@@ -153,9 +153,9 @@ def test_read_only_folder_still_serves(filled, tmp_path):
     filled.folder.chmod(0o500)
     told = []
     cache = KernelCache(tmp_path, told.append)
-    assert cache.fetch(KEYS, AVX2, "full") == IMAGES
-    cache.store({"new": b"x"}, {"new"}, AVX2, "full")
-    cache.store({"newer": b"x"}, {"newer"}, AVX2, "full")
+    assert cache.fetch(KEYS, AVX2) == IMAGES
+    cache.store({"new": b"x"}, {"new"}, AVX2)
+    cache.store({"newer": b"x"}, {"newer"}, AVX2)
     assert len(told) == 1
     filled.folder.chmod(0o700)
 
@@ -177,11 +177,11 @@ def test_full_disk_is_told_once_and_leaves_nothing(filled, tmp_path, monkeypatch
     told = []
     cache = KernelCache(tmp_path, told.append)
     for number in range(3):
-        cache.store({f"new{number}": b"x"}, {f"new{number}"}, AVX2, "full")
+        cache.store({f"new{number}": b"x"}, {f"new{number}"}, AVX2)
     assert len(told) == 1
     assert "No space left on device" in told[0]
     assert sorted(filled.folder.iterdir()) == before
-    assert cache.fetch(KEYS, AVX2, "full") == IMAGES
+    assert cache.fetch(KEYS, AVX2) == IMAGES
 
 
 def test_interrupt_while_writing_leaves_nothing(filled, tmp_path, monkeypatch):
@@ -192,18 +192,18 @@ def test_interrupt_while_writing_leaves_nothing(filled, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        KernelCache(tmp_path).store({"new": b"x"}, {"new"}, AVX2, "full")
+        KernelCache(tmp_path).store({"new": b"x"}, {"new"}, AVX2)
     assert sorted(filled.folder.iterdir()) == before
 
 
 def test_oldest_files_go_first(tmp_path):
     cache = KernelCache(tmp_path, limit_bytes=60_000)
     for number in range(10):
-        cache.store({f"k{number}": bytes(9_000)}, {f"k{number}"}, AVX2, "full")
+        cache.store({f"k{number}": bytes(9_000)}, {f"k{number}"}, AVX2)
         for age, path in enumerate(sorted(cache.folder.iterdir(), key=lambda path: -path.stat().st_mtime)):
             os.utime(path, (1e9 - 100 * age, 1e9 - 100 * age))
     assert cache.info().nbytes <= 60_000
-    found = [number for number in range(10) if cache.fetch([f"k{number}"], AVX2, "full")]
+    found = [number for number in range(10) if cache.fetch([f"k{number}"], AVX2)]
     assert 3 <= len(found) <= 6
     assert found == list(range(10 - len(found), 10))
 
@@ -214,7 +214,7 @@ def test_stray_files_of_killed_writers_go(filled):
     os.utime(stray, (1e9, 1e9))
     recent = filled.folder / "new-in-progress"
     recent.write_bytes(b"half")
-    filled.store({"other": b"x"}, {"other"}, AVX2, "full")
+    filled.store({"other": b"x"}, {"other"}, AVX2)
     assert not stray.exists()
     assert recent.exists()
 
@@ -262,9 +262,9 @@ def image(key):
 round = 0
 while round < int(sys.argv[2]):
     keys = [f"k{(round * 7 + j) % 40}" for j in range(1 + round % 4)]
-    for key, found in cache.fetch(keys, TARGETS[1], "full").items():
+    for key, found in cache.fetch(keys, TARGETS[1]).items():
         assert found == image(key), key
-    cache.store({key: image(key) for key in keys}, set(keys), TARGETS[1], "full")
+    cache.store({key: image(key) for key in keys}, set(keys), TARGETS[1])
     round += 1
 print("done", flush=True)
 """

@@ -10,13 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from fusewise.errors import FusewiseError
+from fusewise.lower.program import KernelCode
 from fusewise.runtime import compile as compilation
+from fusewise.runtime.compile import Helpers
 from fusewise.runtime.host import host_target
-from fusewise.runtime.jit import load
+from fusewise.runtime.jit import compile_object, load
 
 
-def source(number):
-    return lambda: f"define i64 @f{number}() {{ ret i64 {number} }}"
+def kernel(number, build=None, level="full"):
+    text = f"define i64 @f{number}() {{ ret i64 {number} }}"
+    return KernelCode(f"f{number}", f"returns {number}", build or (lambda: text), level=level)
 
 
 def values(objects):
@@ -30,65 +33,103 @@ def eager(monkeypatch):
     """Helpers start at once, however little there is to do; the started ones are listed."""
     monkeypatch.setattr(compilation, "WORTH_HELPERS_S", -1.0)
     started = []
-    start = compilation._start_helper
+    start = compilation._started
 
-    def recorded(queue):
-        helper = start(queue)
-        started.append(helper)
-        return helper
+    def recorded():
+        started.append(start())
+        return started[-1]
 
-    monkeypatch.setattr(compilation, "_start_helper", recorded)
+    monkeypatch.setattr(compilation, "_started", recorded)
     return started
 
 
 def slow(number, seconds=0.02):
-    """A source that takes a while to write, so that a helper has time to start."""
+    """A kernel whose text takes a while to write, so that a helper has time to start."""
 
     def text():
         time.sleep(seconds)
-        return source(number)()
+        return kernel(number).build()
 
-    return text
+    return kernel(number, text)
+
+
+def compiled(kernels, processes=2, **settings):
+    """The object files, and all helpers ended."""
+    with Helpers(processes) as helpers:
+        return compilation.compile_many(kernels, host_target(), helpers=helpers, **settings)
 
 
 def test_alone():
     told = []
-    objects = compilation.compile_many(
-        [source(k) for k in range(5)], host_target(), processes=1, progress=lambda *step: told.append(step)
-    )
+    objects = compiled([kernel(k) for k in range(5)], processes=1, progress=lambda *step: told.append(step))
     assert values(objects) == [0, 1, 2, 3, 4]
     assert told == [(k, 5) for k in range(1, 6)]
 
 
 def test_little_work_starts_no_helper(monkeypatch):
-    monkeypatch.setattr(compilation, "_start_helper", lambda queue: pytest.fail("a helper was started"))
-    assert len(compilation.compile_many([source(k) for k in range(5)], host_target(), processes=4)) == 5
+    monkeypatch.setattr(compilation, "_started", lambda: pytest.fail("a helper was started"))
+    assert len(compiled([kernel(k) for k in range(5)], processes=4)) == 5
 
 
 def test_helpers_share_the_work(eager):
     told = []
-    objects = compilation.compile_many(
-        [slow(k) for k in range(60)], host_target(), processes=2, progress=lambda *step: told.append(step)
-    )
+    objects = compiled([slow(k) for k in range(60)], progress=lambda *step: told.append(step))
     assert values(objects) == list(range(60))
     assert len(eager) == 1
     assert len(told) < 60, "the helper compiled nothing"
     assert told[-1] == (60, 60)
-    assert eager[0].process.returncode is not None, "the helper outlived its work"
+    assert eager[0].returncode is not None, "the helper outlived its work"
+
+
+def test_helpers_without_being_given_any(eager):
+    assert values(compilation.compile_many([slow(k) for k in range(60)], host_target())) == list(range(60))
+    assert all(helper.returncode is not None for helper in eager)
+
+
+def test_helpers_that_wait_for_work(eager):
+    """Started before there is anything to compile they take their part even of little."""
+    told = []
+    with Helpers(2) as helpers:
+        helpers.start_for(24)
+        helpers.start_for(600)  # no more of them
+        assert len(eager) == 1
+        time.sleep(2.0)
+        objects = compilation.compile_many(
+            [slow(k) for k in range(4)], host_target(), helpers=helpers, progress=lambda *step: told.append(step)
+        )
+        assert values(objects) == [0, 1, 2, 3]
+    assert len(told) < 4, "the helper compiled nothing"
+    assert eager[0].returncode is not None
+
+
+def test_helpers_that_are_not_needed_end(eager):
+    with Helpers(3) as helpers:
+        helpers.start(8)
+    assert [helper.returncode for helper in eager] == [-signal.SIGKILL] * 2
+
+
+@pytest.mark.parametrize(
+    ("processes", "kernels", "count"), [(1, 99, 0), (2, 3, 0), (2, 99, 1), (8, 12, 3), (64, 999, 15)]
+)
+def test_as_many_helpers_as_are_worth_it(monkeypatch, processes, kernels, count):
+    started = []
+    monkeypatch.setattr(compilation, "_started", lambda: started.append(1))
+    Helpers(processes).start(kernels)
+    assert len(started) == count
 
 
 def test_killed_helper_costs_nothing_but_time(eager):
     def deadly(number):
         def text():
             for helper in eager:
-                os.kill(helper.process.pid, signal.SIGKILL)
-            return source(number)()
+                os.kill(helper.pid, signal.SIGKILL)
+            return kernel(number).build()
 
-        return text
+        return kernel(number, text)
 
-    sources = [slow(k) for k in range(30)]
-    sources[12] = deadly(12)
-    assert values(compilation.compile_many(sources, host_target(), processes=3)) == list(range(30))
+    kernels = [slow(k) for k in range(30)]
+    kernels[12] = deadly(12)
+    assert values(compiled(kernels, processes=3)) == list(range(30))
 
 
 def test_no_interpreter_to_start(eager, monkeypatch):
@@ -96,21 +137,48 @@ def test_no_interpreter_to_start(eager, monkeypatch):
         raise OSError("no processes today")
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
-    assert values(compilation.compile_many([source(k) for k in range(8)], host_target(), processes=2)) == list(range(8))
+    assert values(compiled([kernel(k) for k in range(8)])) == list(range(8))
     assert eager
     assert not any(eager)
 
 
 @pytest.mark.parametrize("position", [0, 29])
 def test_broken_kernel_is_reported_and_helpers_end(eager, position):
-    sources = [slow(k) for k in range(30)]
-    sources[position] = lambda: "not IR"
+    kernels = [slow(k) for k in range(30)]
+    kernels[position] = kernel(position, lambda: "not IR")
     with pytest.raises(FusewiseError, match="not valid LLVM IR"):
-        compilation.compile_many(sources, host_target(), processes=2)
-    assert all(helper.process.returncode is not None for helper in eager)
+        compiled(kernels)
+    assert all(helper.returncode is not None for helper in eager)
+
+
+def test_each_kernel_with_its_own_level(eager):
+    """Here, and by a helper: what a pipeline leaves of a loop differs."""
+    loop = """define i64 @f{0}(i64 %n) {{
+    entry:
+      br label %again
+    again:
+      %i = phi i64 [ 0, %entry ], [ %next, %again ]
+      %sum = phi i64 [ 0, %entry ], [ %more, %again ]
+      %more = add i64 %sum, {0}
+      %next = add i64 %i, 1
+      %on = icmp slt i64 %next, %n
+      br i1 %on, label %again, label %done
+    done:
+      ret i64 %more
+    }}"""
+
+    def text(number):
+        time.sleep(0.02)
+        return loop.format(number)
+
+    levels = [("full", "tidy", "quick")[k % 3] for k in range(60)]
+    kernels = [kernel(k, lambda k=k: text(k), level) for k, level in enumerate(levels)]
+    objects = compiled(kernels)
+    assert objects == [compile_object(loop.format(k), host_target(), level) for k, level in enumerate(levels)]
+    assert len({len(image) for image in objects}) > 1
 
 
 def test_executor_is_used():
     with ThreadPoolExecutor(2) as executor:
-        objects = compilation.compile_many([source(k) for k in range(6)], host_target(), executor=executor)
+        objects = compiled([kernel(k) for k in range(6)], executor=executor)
     assert values(objects) == list(range(6))

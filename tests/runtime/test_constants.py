@@ -24,7 +24,7 @@ from fusewise.runtime.jit import Library, load
 
 @pytest.fixture(scope="module")
 def library() -> Library:
-    return load(compile_many([PACK_PANELS.build], host_target()), [PACK_PANELS.symbol])
+    return load(compile_many([PACK_PANELS], host_target()), [PACK_PANELS.symbol])
 
 
 def view(array: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> View:

@@ -19,7 +19,7 @@ from fusewise.lower.program import HostStep
 from fusewise.ops.build import GraphBuilder
 from fusewise.ops.rois import chosen_boxes, roi_align
 from fusewise.runtime.cache import KernelCache
-from fusewise.runtime.compile import DEFAULT_LEVEL, compile_many
+from fusewise.runtime.compile import compile_many
 from fusewise.runtime.host import host_target
 from fusewise.runtime.host_native import aligned, chosen
 from fusewise.runtime.jit import Library, load
@@ -28,7 +28,7 @@ from fusewise.runtime.jit import Library, load
 @pytest.fixture(scope="module")
 def library() -> Library:
     codes = (align_boxes(host_target()), choose_boxes(host_target()))
-    return load(compile_many([code.build for code in codes], host_target()), [code.symbol for code in codes])
+    return load(compile_many(codes, host_target()), [code.symbol for code in codes])
 
 
 def some_boxes(rng: np.random.Generator, count: int, side: float) -> np.ndarray:
@@ -209,7 +209,7 @@ def test_a_detector(tmp_path: Path) -> None:
             np.testing.assert_array_equal(kept, before)
     store = KernelCache(tmp_path / "cache")
     keys = [f"{code.symbol}\n{code.key}" for code in (align_boxes(host_target()), choose_boxes(host_target()))]
-    assert len(store.fetch(keys, host_target(), DEFAULT_LEVEL)) == 2
+    assert len(store.fetch(keys, host_target())) == 2
 
 
 def test_an_image_that_is_not_there() -> None:

@@ -100,6 +100,7 @@ class _Assembler:
     numbers: dict[str, int] = field(default_factory=dict)
     steps: list[NativeStep | HostStep] = field(default_factory=list)
     objects: dict[str, np.ndarray] = field(default_factory=dict)
+    judged: dict[tuple[str, str], Params | Reason] = field(default_factory=dict)
 
     @property
     def graph(self) -> Graph:
@@ -271,15 +272,26 @@ class _Assembler:
         """The first candidate that accepts; without an anchored one, the same outputs from their definitions."""
         refused: list[str] = []
         for kernel in candidates(work.bound.task):
-            reason = kernel.accepts(work.bound.task, self.target)
+            found = self._judged(kernel, work.bound.task)
             note = f"after {'; '.join(refused)}" if refused else "first candidate"
             last = kernel.name == "any-nest"
-            if reason is None and (self.trace.allows("kernel", kernel.name, (work.label,), note) or last):
-                return kernel, next(iter(kernel.space(work.bound.task, self.target))), work
-            refused.append(f"{kernel.name}: {Reason('refused') if reason is None else reason}")
+            if not isinstance(found, Reason):
+                if self.trace.allows("kernel", kernel.name, (work.label,), note) or last:
+                    return kernel, found, work
+                found = Reason("refused")
+            refused.append(f"{kernel.name}: {found}")
         if work.plain is None:
             raise UnsupportedModel(f"group {work.label}: no kernel accepts it ({'; '.join(refused)})")
         return self._choose(work.plain())
+
+    def _judged(self, kernel: Kernel, task: Task) -> Params | Reason:
+        """The first parameters, or why it does not accept; found out once for all tasks alike."""
+        known = self.judged.get((kernel.name, task.key))
+        if known is None:
+            reason = kernel.accepts(task, self.target)
+            known = next(iter(kernel.space(task, self.target))) if reason is None else reason
+            self.judged[kernel.name, task.key] = known
+        return known
 
     def _kernel(self, kernel: Kernel, work: TaskWork, params: Params) -> int:
         task = work.bound.task
@@ -288,7 +300,7 @@ class _Assembler:
         if symbol not in self.kernels:
             self.numbers[symbol] = len(self.kernels)
             build = _builder(kernel, work, self.target, params, symbol)
-            self.kernels[symbol] = KernelCode(symbol, key, build, task_digest(task), kernel.effort)
+            self.kernels[symbol] = KernelCode(symbol, key, build, task_digest(task), kernel.effort, kernel.level)
         return self.numbers[symbol]
 
     def _argument(self, work: TaskWork, argument: Argument) -> Place:

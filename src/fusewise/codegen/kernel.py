@@ -51,6 +51,8 @@ class Kernel:
     - `pieces(task, target, params)`: in how many pieces a worker's run is dealt out, 1 where all of it is given at once.
     - `sharing(task, target, params)`: how rows of output are dealt out, if they are and there is one plane of them.
     - `effort`: how long LLVM takes for it, in rough proportion; what takes long is compiled first.
+    - `level`: which of LLVM's passes its code needs, `full`, or `tidy` where it is written out register by register and nothing
+      is left in its loops that does not change there.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Kernel:
     sharing: Callable[[Task, Target, Params], Sharing | None] = lambda task, target, params: None
     pieces: Callable[[Task, Target, Params], int] = lambda task, target, params: 1
     effort: int = 1
+    level: str = "full"
 
 
 def kernel_of(
@@ -74,6 +77,7 @@ def kernel_of(
     sharing: Callable[[T, Params], Sharing | None] = lambda found, params: None,
     pieces: Callable[[T, Target, Params], int] = lambda found, target, params: 1,
     effort: int = 1,
+    level: str = "full",
 ) -> Kernel:
     """The kernel of the tasks that `understand` makes something of; the other functions are given that."""
 
@@ -96,4 +100,5 @@ def kernel_of(
         lambda task, target, params: sharing(understood(task, target), params),
         lambda task, target, params: pieces(understood(task, target), target, params),
         effort,
+        level,
     )

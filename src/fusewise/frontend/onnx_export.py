@@ -23,7 +23,7 @@ from fusewise.ir.graph import Constant, Graph, Node
 from fusewise.ir.types import ValueType
 from fusewise.ops.proto import node_to_proto, tensor_to_proto, type_to_proto
 
-__all__ = ["ORIGIN_KEY", "default_origin", "graph_to_proto", "save", "to_model"]
+__all__ = ["ORIGIN_KEY", "as_file", "default_origin", "graph_to_proto", "save", "to_model"]
 
 ORIGIN_KEY = "fusewise.origin"
 _IR_VERSION = 10  # the first with metadata on nodes; every runtime in use reads it
@@ -61,6 +61,20 @@ def save(graph: Graph, path: str | os.PathLike[str], external_data: str | None =
         places = _write_weights(graph, beside)
         proto = graph_to_proto(graph, {name: (external_data, *place) for name, place in places.items()})
         temporary.write_bytes(_model(graph, proto).SerializeToString(deterministic=True))
+
+
+def as_file(source: object, graph: Graph, folder: Path) -> Path:
+    """A model as an ONNX file: the user's own where `source` names one, else written into `folder`."""
+    if isinstance(source, str | Path):
+        return Path(source)
+    path = folder / "model.onnx"
+    if isinstance(source, bytes):
+        path.write_bytes(source)
+    elif isinstance(source, onnx.ModelProto):
+        path.write_bytes(source.SerializeToString())
+    else:
+        save(graph, path)
+    return path
 
 
 def _model(graph: Graph, proto: onnx.GraphProto) -> onnx.ModelProto:

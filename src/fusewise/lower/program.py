@@ -86,7 +86,8 @@ class KernelCode:
     pointers, and it does the parts from `low` up to `high` of `of` (`codegen.llvm.share.Share`).
 
     `key` describes the kernel completely (equal keys: equal code), `build` gives its LLVM IR text on demand: a cached
-    kernel is loaded by key and never built again. `task` is a digest of the task. What takes more `effort` is compiled first.
+    kernel is loaded by key and never built again. `task` is a digest of the task. What takes more `effort` is compiled first,
+    with the passes of its `level` (`runtime.jit.LEVELS`).
     """
 
     symbol: str
@@ -94,6 +95,7 @@ class KernelCode:
     build: Callable[[], str]
     task: str = ""
     effort: int = 1
+    level: str = "full"
 
 
 @dataclass(frozen=True, slots=True)

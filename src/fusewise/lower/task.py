@@ -9,6 +9,7 @@ as a load of `acc` at exactly (i0, i1, ...), and what the anchor reads per opera
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from fusewise.ir.dtypes import DType
@@ -101,7 +102,7 @@ class Task:
     def operand(self, name: str) -> Operand:
         return self._index[name]
 
-    @property
+    @cached_property
     def key(self) -> str:
         """A text that says everything about the task: equal texts, equal code."""
         roots = [e for store in self.stores for e in (*store.index, store.value)]

@@ -62,11 +62,11 @@ class KernelCache:
         self._readable: bool | None = None
         self._writable = True
 
-    def fetch(self, keys: Sequence[str], target: Target, level: str) -> dict[str, bytes]:
+    def fetch(self, keys: Sequence[str], target: Target) -> dict[str, bytes]:
         """The object files found among `keys` (distinct): the whole bundle when this program has been here, else one by one."""
         if not keys or not self._usable():
             return {}
-        context = _context(target, level)
+        context = _context(target)
         bundle = self._read(context, list(keys))
         if bundle is not None:
             return dict(zip(keys, bundle, strict=True))
@@ -77,11 +77,11 @@ class KernelCache:
                 found[key] = single[0]
         return found
 
-    def store(self, images: Mapping[str, bytes], fresh: Collection[str], target: Target, level: str) -> None:
+    def store(self, images: Mapping[str, bytes], fresh: Collection[str], target: Target) -> None:
         """Keep all of a program's object files as a bundle, and those whose keys are in `fresh` by themselves as well."""
         if not images or not self._usable():
             return
-        context = _context(target, level)
+        context = _context(target)
         for key in fresh:
             self._write(context, [key], [images[key]])
         if len(images) > 1:
@@ -193,9 +193,9 @@ def _unpack(data: bytes, context: str, keys: list[str]) -> list[bytes] | None:
 # --- keys ---------------------------------------------------------------------------------------------------------------
 
 
-def _context(target: Target, level: str) -> str:
+def _context(target: Target) -> str:
     """What the machine code of every kernel depends on besides the kernel itself."""
-    return f"{_versions()}\n{target.key}\n{level}"
+    return f"{_versions()}\n{target.key}"
 
 
 @cache

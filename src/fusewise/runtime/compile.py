@@ -2,8 +2,8 @@
 
 LLVM is reached through one lock per process, so parallel compilation needs processes. Helpers are plain interpreters that read
 IR from a pipe and write object files back: they never import the user's program, need no pickling, and end when their pipe
-does. This process takes kernels from one end of the queue while helpers take them from the other, so the first helper may take
-as long to start as it likes.
+does. This process and its helpers take kernels from one queue. Helpers may be started before there is anything to compile: one
+needs about as long to start as a model to be planned, beside it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
+from types import TracebackType
 from typing import IO
 
 from fusewise.codegen.target import Beside, Target
+from fusewise.lower.program import KernelCode
 from fusewise.runtime.host import worker_count
-from fusewise.runtime.jit import compile_object
+from fusewise.runtime.jit import compile_object, warm_up
 
-__all__ = ["DEFAULT_LEVEL", "compile_many", "serve"]
-
-DEFAULT_LEVEL = "full"
+__all__ = ["Helpers", "compile_many", "serve"]
 
 WORTH_HELPERS_S = 0.6
 """Helpers are started when the work left is estimated to take longer; one needs about 0.25 s to start, beside us."""
@@ -35,49 +35,86 @@ WORTH_HELPERS_S = 0.6
 _PROBES, _MANY = 3, 16
 """Kernels compiled here before the rest is estimated; and how many need no estimate, since few take less than 30 ms."""
 
+_EACH, _MOST, _NODES = 4, 15, 6
+"""So many kernels are worth a helper; how many helpers there are at most, as this process feeds them all; and nodes for each
+kernel, in models whose layers differ."""
+
+
+class Helpers:
+    """Processes that compile kernels, none at first. Used as a context manager: they end with it, whatever they are doing."""
+
+    def __init__(self, processes: int | None = None) -> None:
+        """`processes`, with this one, are the most there will be (default: the processors available)."""
+        self._limit = min(_MOST, (worker_count() if processes is None else processes) - 1)
+        self.processes: tuple[subprocess.Popen[bytes], ...] = ()
+
+    def start(self, kernels: int) -> None:
+        """Start as many as so many kernels are worth, once."""
+        if not self.processes:
+            started = (_started() for _ in range(min(self._limit, kernels // _EACH)))
+            self.processes = tuple(process for process in started if process is not None)
+
+    def start_for(self, nodes: int) -> None:
+        """Start what a model of so many nodes is likely to need."""
+        self.start(nodes // _NODES)
+
+    def __enter__(self) -> Helpers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self.processes:
+            process.kill()
+        for process in self.processes:
+            process.wait()
+
 
 def compile_many(
-    sources: Sequence[Callable[[], str]],
+    kernels: Sequence[KernelCode],
     target: Target,
     *,
-    level: str = DEFAULT_LEVEL,
     executor: Executor | None = None,
-    processes: int | None = None,
+    helpers: Helpers | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[bytes]:
-    """An object file for each of `sources`, functions that give LLVM IR text, begun in their order.
+    """An object file for each of `kernels`, begun in their order.
 
-    With an `executor` the compilations are submitted to it. Otherwise up to `processes` processes (default: the processors
-    available) share the work when there is enough of it. `progress(done, total)` is called from this thread.
+    With an `executor` the compilations are submitted to it. Otherwise `helpers` share the work, which are used up by that, or
+    helpers of its own where there is enough of it. `progress(done, total)` is called from this thread.
     """
-    queue = _Queue(sources, target, level, progress)
+    queue = _Queue(kernels, target, progress)
     if executor is not None:
-        futures = [executor.submit(compile_object, source(), target, level) for source in sources]
+        futures = [executor.submit(compile_object, kernel.build(), target, kernel.level) for kernel in kernels]
         for number, future in enumerate(futures):
             queue.finish(number, future.result())
         return queue.collected()
-    limit = worker_count() if processes is None else processes
-    helpers: list[_Helper] = []
-    begin = time.perf_counter()
-    try:
-        if len(sources) >= _MANY:
-            helpers = _start_helpers(queue, limit - 1)
-        while queue.compile_first():
-            if not helpers and queue.done >= _PROBES and limit > 1:
-                left_s = (time.perf_counter() - begin) / queue.done * len(queue.waiting)
-                if left_s > WORTH_HELPERS_S:
-                    helpers = _start_helpers(queue, limit - 1)
-        for helper in helpers:
-            helper.thread.join()
-        if helpers:
-            queue.report()
-        while queue.compile_first():  # what a helper that failed gave back
-            pass
-    finally:
-        for helper in helpers:
-            helper.process.kill()
-            helper.process.wait()
-            helper.thread.join()
+    with ExitStack() as ends:
+        at_hand = ends.enter_context(Helpers()) if helpers is None else helpers
+        feeders: list[threading.Thread] = []
+        begin = time.perf_counter()
+        if len(kernels) >= _MANY:
+            at_hand.start(len(kernels))
+        try:
+            feeders = _feeders(at_hand, queue)
+            while queue.compile_first():
+                if not feeders and queue.done >= _PROBES:
+                    left_s = (time.perf_counter() - begin) / queue.done * len(queue.waiting)
+                    if left_s > WORTH_HELPERS_S:
+                        at_hand.start(len(kernels))
+                        feeders = _feeders(at_hand, queue)
+            for feeder in feeders:
+                feeder.join()
+            if feeders:
+                queue.report()
+            while queue.compile_first():  # what a helper that failed gave back
+                pass
+        except BaseException:
+            at_hand.__exit__(None, None, None)  # so that feeders end
+            raise
+        finally:
+            for feeder in feeders:
+                feeder.join()
     return queue.collected()
 
 
@@ -85,15 +122,14 @@ def compile_many(
 class _Queue:
     """Kernels still to compile, and what has been compiled; shared between this thread and those that feed helpers."""
 
-    sources: Sequence[Callable[[], str]]
+    kernels: Sequence[KernelCode]
     target: Target
-    level: str
     progress: Callable[[int, int], None] | None
     waiting: deque[int] = field(init=False)
     objects: dict[int, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.waiting = deque(range(len(self.sources)))
+        self.waiting = deque(range(len(self.kernels)))
 
     @property
     def done(self) -> int:
@@ -104,7 +140,8 @@ class _Queue:
         number = self.take()
         if number is None:
             return False
-        self.finish(number, compile_object(self.sources[number](), self.target, self.level))
+        kernel = self.kernels[number]
+        self.finish(number, compile_object(kernel.build(), self.target, kernel.level))
         return True
 
     def take(self) -> int | None:
@@ -120,34 +157,23 @@ class _Queue:
 
     def report(self) -> None:
         if self.progress is not None:
-            self.progress(self.done, len(self.sources))
+            self.progress(self.done, len(self.kernels))
 
     def collected(self) -> list[bytes]:
-        return [self.objects[number] for number in range(len(self.sources))]
+        return [self.objects[number] for number in range(len(self.kernels))]
 
 
 # --- helpers, seen from here ------------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Helper:
-    process: subprocess.Popen[bytes]
-    thread: threading.Thread
-
-
-def _start_helpers(queue: _Queue, count: int) -> list[_Helper]:
-    """As many as could be started."""
-    return [helper for _ in range(count) if (helper := _start_helper(queue)) is not None]
-
-
-def _start_helper(queue: _Queue) -> _Helper | None:
-    """A new helper and the thread that feeds it; None where processes cannot be started."""
+def _started() -> subprocess.Popen[bytes] | None:
+    """A new helper; None where processes cannot be started."""
     if not sys.executable:
         return None
     paths = json.dumps([path for path in sys.path if path])
     program = f"import sys; sys.path[:0] = {paths}; from fusewise.runtime.compile import serve; serve()"
     try:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-S", "-c", program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -156,9 +182,17 @@ def _start_helper(queue: _Queue) -> _Helper | None:
         )
     except OSError:
         return None
-    thread = threading.Thread(target=_feed, args=(process, queue), name="fusewise-compile", daemon=True)
-    thread.start()
-    return _Helper(process, thread)
+
+
+def _feeders(helpers: Helpers, queue: _Queue) -> list[threading.Thread]:
+    """A thread for each helper that feeds it."""
+    threads = [
+        threading.Thread(target=_feed, args=(process, queue), name="fusewise-compile", daemon=True)
+        for process in helpers.processes
+    ]
+    for thread in threads:
+        thread.start()
+    return threads
 
 
 def _feed(process: subprocess.Popen[bytes], queue: _Queue) -> None:
@@ -167,9 +201,11 @@ def _feed(process: subprocess.Popen[bytes], queue: _Queue) -> None:
     assert process.stdout is not None
     number: int | None = None
     try:
-        _write(process.stdin, json.dumps({"target": asdict(queue.target), "level": queue.level}).encode())
+        _write(process.stdin, json.dumps(asdict(queue.target)).encode())
         while (number := queue.take()) is not None:
-            _write(process.stdin, queue.sources[number]().encode())
+            kernel = queue.kernels[number]
+            _write(process.stdin, kernel.level.encode())
+            _write(process.stdin, kernel.build().encode())
             image = _read(process.stdout)
             if not image:
                 break
@@ -188,19 +224,21 @@ def _feed(process: subprocess.Popen[bytes], queue: _Queue) -> None:
 
 
 def serve() -> None:
-    """Be a helper: compile each message on standard input and answer on standard output, until the input ends.
+    """Be a helper: compile what comes on standard input and answer on standard output, until the input ends.
 
-    The first message is JSON with the target and level. An empty answer means that compilation failed.
+    The first message is JSON, the target; then come two for each kernel, its level and its text. An empty answer means that
+    compilation failed.
     """
     with os.fdopen(os.dup(0), "rb") as source, os.fdopen(os.dup(1), "wb") as sink:
-        settings = json.loads(_read(source) or b"{}")
-        if not settings:
+        warm_up()
+        described = json.loads(_read(source) or b"{}")
+        if not described:
             return
-        described = settings["target"]
         target = Target(**{**described, "beside": Beside(**described["beside"])})
-        while text := _read(source):
+        while level := _read(source):
+            text = _read(source)
             try:
-                image = compile_object(text.decode(), target, settings["level"])
+                image = compile_object(text.decode(), target, level.decode())
             except Exception:
                 image = b""
             _write(sink, image)

@@ -22,7 +22,7 @@ from fusewise.ir.types import TensorType
 from fusewise.lower.program import Buffer, KernelCode, NativeStep, Place, Port, Program
 from fusewise.runtime.arena import Memory, Outputs, address_of, aligned_block, check_memory
 from fusewise.runtime.cache import KernelCache
-from fusewise.runtime.compile import DEFAULT_LEVEL, compile_many
+from fusewise.runtime.compile import Helpers, compile_many
 from fusewise.runtime.feeds import Inputs, PortInfo, chosen_outputs, port_info
 from fusewise.runtime.host import host_target, worker_count
 from fusewise.runtime.jit import Library, load
@@ -112,14 +112,15 @@ def build(
     threads: int | None = None,
     cache: Path | KernelCache | None = None,
     target: Target | None = None,
-    level: str = DEFAULT_LEVEL,
+    helpers: Helpers | None = None,
     progress: Callable[[int, int], None] | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> Executable:
     """Make `program` runnable on this machine.
 
     `threads` may lower the number of workers the program was sized for, not raise it. `cache` is a folder for compiled kernels,
-    `warn` receives a sentence when it cannot be used. `progress(done, total)` is called as kernels are compiled. Raises
+    `warn` receives a sentence when it cannot be used. `helpers` compile kernels, where they have been started or there are many.
+    `progress(done, total)` is called as kernels are compiled. Raises
     `ResourceLimit` when the memory planned is more than this process may use.
     """
     from concurrent.futures import ThreadPoolExecutor
@@ -136,7 +137,7 @@ def build(
     kernels = (*program.kernels, *packers)
     with ThreadPoolExecutor(1) as beside:  # a core is idle while helpers start, and when the last kernel is compiled
         rest = beside.submit(arranged, program.buffers)
-        images, known = _images(kernels, machine_target, level, store, progress)
+        images, known = _images(kernels, machine_target, store, helpers, progress)
     compiled = time.perf_counter()
     library = load(images, [kernel.symbol for kernel in kernels])
     linked = time.perf_counter()
@@ -190,20 +191,20 @@ def restored(contents: Contents, threads: int | None = None) -> Executable:
 def _images(
     kernels: tuple[KernelCode, ...],
     target: Target,
-    level: str,
     store: KernelCache | None,
+    helpers: Helpers | None,
     progress: Callable[[int, int], None] | None,
 ) -> tuple[list[bytes], list[bool]]:
     """The object file of every kernel, and whether it came from the cache."""
     keys = [f"{kernel.symbol}\n{kernel.key}" for kernel in kernels]
-    known = {} if store is None else store.fetch(keys, target, level)
+    known = {} if store is None else store.fetch(keys, target)
     missing = [number for number, key in enumerate(keys) if key not in known]
     missing.sort(key=lambda number: kernels[number].effort, reverse=True)
     if missing:
-        made = compile_many([kernels[k].build for k in missing], target, level=level, progress=progress)
+        made = compile_many([kernels[k] for k in missing], target, helpers=helpers, progress=progress)
         known = {**known, **{keys[k]: image for k, image in zip(missing, made, strict=True)}}
     if missing and store is not None:
-        store.store({key: known[key] for key in keys}, {keys[k] for k in missing}, target, level)
+        store.store({key: known[key] for key in keys}, {keys[k] for k in missing}, target)
     new = set(missing)
     return [known[key] for key in keys], [number not in new for number in range(len(keys))]
 

@@ -19,7 +19,7 @@ from fusewise.codegen.target import Target
 from fusewise.errors import FusewiseError
 from fusewise.runtime.narrow_code import NARROW_IR, NARROW_SYMBOLS
 
-__all__ = ["LEVELS", "Level", "Library", "compile_assembly", "compile_object", "load"]
+__all__ = ["LEVELS", "Level", "Library", "compile_assembly", "compile_object", "load", "warm_up"]
 
 
 def compile_object(ir_text: str, target: Target, level: str = "full") -> bytes:
@@ -33,6 +33,11 @@ def compile_object(ir_text: str, target: Target, level: str = "full") -> bytes:
 def compile_assembly(ir_text: str, target: Target, level: str = "full") -> str:
     """The assembly of what `compile_object` gives, to be read."""
     return str(_machine(target, LEVELS[level].codegen).emit_assembly(_optimized(ir_text, target, level)))
+
+
+def warm_up() -> None:
+    """Load LLVM and have it compile something, so that the first kernel takes no longer than others: about 0.15 s."""
+    _narrow_conversions()
 
 
 class Library:
@@ -95,40 +100,43 @@ def _simplified(module: Any, machine: Any) -> None:
     options.loop_vectorization = options.slp_vectorization = False
     options.loop_unrolling = options.loop_interleaving = False
     builder = llvm.create_pass_builder(machine, options)
-    _chosen("always_inliner")(module, machine)
+    _inlined(module, machine)
     manager = builder.getFunctionPassManager()
     for function in module.functions:
         if not function.is_declaration:
             manager.run(function, builder)
 
 
-def _chosen(*names: str) -> Callable[[Any, Any], None]:
-    """One round of the passes called `names`."""
+def _inlined(module: Any, machine: Any) -> None:
+    """Functions that ask for it, inlined."""
+    import llvmlite.binding as llvm
 
-    def passes(module: Any, machine: Any) -> None:
-        import llvmlite.binding as llvm
+    manager = llvm.create_new_module_pass_manager()
+    manager.add_always_inliner_pass()
+    manager.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2)))
 
-        manager = llvm.create_new_module_pass_manager()
-        for name in names:
-            getattr(manager, f"add_{name}_pass")()
-        manager.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2)))
 
-    return passes
+def _tidied(module: Any, machine: Any) -> None:
+    """What is left to do where code was written out register by register: common subexpressions, and addresses put together."""
+    import llvmlite.binding as llvm
+
+    _inlined(module, machine)
+    manager = llvm.create_new_function_pass_manager()
+    manager.add_sroa_pass()
+    manager.add_instruction_combine_pass()
+    manager.add_new_gvn_pass()
+    manager.add_simplify_cfg_pass()
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
+    for function in module.functions:
+        if not function.is_declaration:
+            manager.run(function, builder)
 
 
 LEVELS: Mapping[str, Level] = MappingProxyType(
-    {
-        "full": Level(_simplified, codegen=2),
-        "light": Level(
-            _chosen(
-                "sroa", "instruction_combine", "new_gvn", "dead_store_elimination", "simplify_cfg", "aggressive_dce"
-            ),
-            codegen=2,
-        ),
-        "quick": Level(_chosen(), codegen=0),
-    }
+    {"full": Level(_simplified, codegen=2), "tidy": Level(_tidied, codegen=2), "quick": Level(_inlined, codegen=0)}
 )
-"""Pipelines by name. `light` takes about two thirds of the passes' time of `full`; `quick` is for code that waits, not computes."""
+"""Pipelines by name. `tidy` has four passes where `full` has some thirty, and is for code that needs no more; `quick` is for code
+that waits, not computes."""
 
 
 def _optimized(ir_text: str, target: Target, level: str) -> Any:
@@ -174,7 +182,7 @@ def _narrow_conversions() -> bytes:
     """The support routines for float16 and bfloat16, for any processor of this family."""
     import llvmlite.binding as llvm
 
-    return compile_object(NARROW_IR, Target("generic", llvm.get_process_triple(), "", "", 128, 16, fma=False), "light")
+    return compile_object(NARROW_IR, Target("generic", llvm.get_process_triple(), "", "", 128, 16, fma=False), "tidy")
 
 
 @cache

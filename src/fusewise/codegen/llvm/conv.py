@@ -80,7 +80,7 @@ def _pieces(d: Direct, target: Target, params: Params) -> int:
 
 
 def _kernel(name: str, understand: Callable[[Task, Target], Direct | Reason]) -> Kernel:
-    return kernel_of(name, understand, _space, _arguments, _build, _cycles, direct_sharing, _pieces)
+    return kernel_of(name, understand, _space, _arguments, _build, _cycles, direct_sharing, _pieces, level="tidy")
 
 
 DIRECT = _kernel("direct-convolution", _direct)

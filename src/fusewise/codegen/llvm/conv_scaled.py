@@ -127,5 +127,5 @@ def _cycles(found: Scaled, target: Target, params: Params) -> int:
     return cycles_of(found.direct.product, target, params)
 
 
-SCALED = kernel_of("scaled-convolution", understand, _space, _arguments, _build, _cycles)
+SCALED = kernel_of("scaled-convolution", understand, _space, _arguments, _build, _cycles, level="tidy")
 """The 1x1 convolution with weights scaled at run time."""

@@ -123,7 +123,9 @@ def _cycles(u: Understood, target: Target, params: Params) -> int:
     return strassen_cycles(u.halves, target, params)
 
 
-STRASSEN = kernel_of("strassen-product", _product, _space, _arguments, _build, _cycles, pieces=_pieces, effort=2)
+STRASSEN = kernel_of(
+    "strassen-product", _product, _space, _arguments, _build, _cycles, pieces=_pieces, effort=2, level="tidy"
+)
 STRASSEN_CONV = kernel_of(
-    "strassen-convolution", _convolution, _space, _arguments, _build, _cycles, pieces=_pieces, effort=2
+    "strassen-convolution", _convolution, _space, _arguments, _build, _cycles, pieces=_pieces, effort=2, level="tidy"
 )

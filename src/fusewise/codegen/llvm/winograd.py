@@ -485,4 +485,4 @@ def _pieces(task: Task, target: Target, params: Params) -> int:
     return pieces_of(units, direct_cycles(plan.planes, target) / MOST_GAINED, target)
 
 
-WINOGRAD = Kernel("winograd-convolution", _accepts, _space, _arguments, _build, pieces=_pieces, effort=4)
+WINOGRAD = Kernel("winograd-convolution", _accepts, _space, _arguments, _build, pieces=_pieces, effort=4, level="tidy")
