@@ -14,6 +14,7 @@ from fusewise.codegen.candidates import candidates
 from fusewise.codegen.foresight import Fetch, Load, fetches
 from fusewise.codegen.kernel import Argument, Kernel, Params
 from fusewise.codegen.llvm.boxes import routine_for
+from fusewise.codegen.samples import Stretch, stretches
 from fusewise.codegen.strips import joins, strips_of
 from fusewise.codegen.target import Target
 from fusewise.errors import UnsupportedModel
@@ -101,6 +102,8 @@ class _Assembler:
     steps: list[NativeStep | HostStep] = field(default_factory=list)
     objects: dict[str, np.ndarray] = field(default_factory=dict)
     judged: dict[tuple[str, str], Params | Reason] = field(default_factory=dict)
+    stretches: list[Stretch] = field(default_factory=list)
+    apart: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def graph(self) -> Graph:
@@ -110,8 +113,7 @@ class _Assembler:
         inputs = tuple(Port(v, self.graph.types[v], self._port("input", v)) for v in self.graph.inputs)
         produced = {v for node in self.graph.nodes for v in node.writes}
         outputs = tuple(self._output(v, v in produced) for v in self.graph.outputs)
-        chosen = [work if isinstance(work, HostWork) else self._chosen(work) for work in self.lowered.work]
-        steps = [found for found in chosen if found is not None]
+        steps = [work if isinstance(work, HostWork) else self._chosen(work) for work in self._work()]
         ahead = fetches([self._load(found) for found in steps], self.target.l3_bytes // 4)
         for number, found in enumerate(steps):
             if isinstance(found, HostWork):
@@ -120,13 +122,14 @@ class _Assembler:
                 fetch = ahead.get(number)
                 self._native(found, None if fetch is None else (fetch, steps[fetch.step]))
         self._join(steps)
+        self._keep()
         buffers, arena_bytes = self._plan()
         return Program(
             inputs,
             outputs,
             buffers,
             tuple(self.kernels.values()),
-            tuple(self.steps),
+            tuple(self._repeated()),
             arena_bytes,
             groups,
             (("", self.graph.opset), *self.graph.opsets),
@@ -196,17 +199,64 @@ class _Assembler:
             total,
         )
 
+    # --- samples one after another --------------------------------------------------------------------------------
+
+    def _work(self) -> list[TaskWork | HostWork]:
+        """All that there is to do, sample by sample where that pays."""
+        work = [one for one in self.lowered.work if isinstance(one, HostWork) or 0 not in one.bound.task.extents]
+
+        def nbytes(one: TaskWork, name: str) -> int:
+            return self._root_bytes(one.places[name][0], one.bound.values[name])
+
+        for found in stretches(work, nbytes, frozenset(self.by_root), self.target):
+            labels = tuple(one.label for one in found.work)
+            if self.trace.allows("kernel", "samples", labels, f"{found.samples} one after another"):
+                work[found.first : found.end] = found.work
+                self.stretches.append(found)
+        return work
+
+    def _stretch_of(self, number: int) -> Stretch | None:
+        """The stretch that a step belongs to."""
+        return next((found for found in self.stretches if found.first <= number < found.end), None)
+
+    def _between(self, work: TaskWork, name: str) -> int:
+        """Bytes from one sample of an argument to the next; 0 where it is the same or in the same place for all."""
+        apart = work.between.get(name, 0)
+        if not apart or any(work.places[name][0] in found.single for found in self.stretches):
+            return 0
+        return apart * work.bound.task.operand(name).dtype.itemsize
+
+    def _keep(self) -> None:
+        """What holds all samples is alive during the whole stretch."""
+        for found in self.stretches:
+            roots = {one.places[o.name][0] for one in found.work for o in one.bound.task.operands if not o.constant}
+            for number in {self.by_root[root] for root in roots - found.single if root in self.by_root}:
+                buffer = self.pending[number]
+                buffer.first, buffer.last = min(buffer.first, found.first), max(buffer.last, found.end - 1)
+
+    def _repeated(self) -> Iterator[NativeStep | HostStep]:
+        """The steps in order, those of a stretch once for each sample."""
+        at = 0
+        for found in self.stretches:
+            yield from self.steps[at : found.first]
+            for sample in range(found.samples):
+                for number in range(found.first, found.end):
+                    step = self.steps[number]
+                    assert isinstance(step, NativeStep)
+                    moved = zip(step.arguments, self.apart[number], strict=True)
+                    yield replace(step, arguments=tuple(replace(p, offset=p.offset + sample * by) for p, by in moved))
+            at = found.end
+        yield from self.steps[at:]
+
     # --- steps ----------------------------------------------------------------------------------------------------
 
-    def _chosen(self, work: TaskWork) -> _Chosen | None:
-        """Kernel and parameters; None where there is nothing to do."""
-        if 0 in work.bound.task.extents:
-            return None
+    def _chosen(self, work: TaskWork) -> _Chosen:
+        """Kernel and parameters."""
         return _Chosen(*(self._measured(work) or self._choose(work)))
 
     def _load(self, step: _Chosen | HostWork) -> Load:
         """What a step computes and reads."""
-        if isinstance(step, HostWork):
+        if isinstance(step, HostWork) or step.work.between:
             return Load(0, 0)
         cycles = step.kernel.cycles(step.work.bound.task, self.target, step.params)
         values = [step.work.bound.values[packed.name] for packed in self._packed(step)] if cycles else []
@@ -223,6 +273,8 @@ class _Assembler:
         ]
         for place in places:
             self._touch(place.buffer)
+        if work.between:
+            self.apart[len(self.steps)] = tuple(self._between(work, argument.name) for argument in arguments)
         number, way = self._kernel(kernel, work, params), _way(kernel, params)
         pieces = kernel.pieces(work.bound.task, self.target, params)
         self.steps.append(NativeStep(number, tuple(places), work.label, work.group, way=way, pieces=pieces))
@@ -245,6 +297,8 @@ class _Assembler:
             if not (isinstance(first, _Chosen) and isinstance(second, _Chosen) and joins(first.work, second.work)):
                 continue
             assert isinstance(above, NativeStep) and isinstance(below, NativeStep)
+            if self._stretch_of(number) is not self._stretch_of(number + 1):
+                continue
             sharing = [step.kernel.sharing(step.work.bound.task, self.target, step.params) for step in (first, second)]
             if sharing[0] is None or sharing[1] is None or (number and getattr(self.steps[number - 1], "strips", 0)):
                 continue
@@ -315,7 +369,8 @@ class _Assembler:
         return Place(self._buffer(root, nbytes), offset * operand.dtype.itemsize)
 
     def _root_bytes(self, root: str, value: str) -> int:
-        return self.graph.tensor(root if root in self.graph.types else value).nbytes
+        samples = next((found.samples for found in self.stretches if root in found.single), 1)
+        return self.graph.tensor(root if root in self.graph.types else value).nbytes // samples
 
     def _host(self, work: HostWork) -> None:
         reads = tuple(self._host_read(work, value) for value in work.reads)

@@ -28,7 +28,8 @@ __all__ = ["HostWork", "Lowered", "TaskWork", "host_reason", "lower_partition"]
 class TaskWork:
     """One task. `places` gives, for each operand, the buffer's root value and the offset in elements.
 
-    `plain` composes the same outputs without an anchor, for when no anchored kernel accepts the task.
+    `plain` composes the same outputs without an anchor, for when no anchored kernel accepts the task. Of a task for one of several
+    samples `between` has, for each operand that holds them all, how many elements apart they lie.
     """
 
     bound: Bound
@@ -36,6 +37,7 @@ class TaskWork:
     label: str
     group: int
     plain: Callable[[], TaskWork] | None = None
+    between: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,185 @@
+"""Which stretches of work run sample by sample, so that what a step writes is still in the caches when the next one reads it.
+
+All samples of a step at once need its weights once; one sample after the other, through a stretch of steps, needs memory for the
+maps of one sample only. A stretch pays where maps of all samples leave the second cache level and those of one do not weigh
+against the weights, which is summed up here from sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fusewise.codegen.target import Target
+from fusewise.lower.samples import of_one_sample
+from fusewise.lower.work import HostWork, TaskWork
+
+__all__ = ["Stretch", "stretches"]
+
+MOST_SAMPLES = 64
+"""Every sample has steps of its own in the program."""
+
+NEAR_CYCLES, MAP_CYCLES, FAR_CYCLES = 0.02, 0.1, 0.25
+"""Cycles of a core that it costs more to write or to read a byte of a map when all samples' lie there: where they fill less than an
+eighth of the third cache level, up to half of it, and more."""
+
+WEIGHT_CYCLES, FILTER_CYCLES = 0.17, 0.35
+"""Cycles of a core to read a byte of weights once more, and of filters that may be transformed anew."""
+
+STEP_CYCLES = 14_000
+"""Cycles of all workers to begin a step and to wait for the last of them."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The work from number `first` up to `end`, each as for one of `samples`, and the roots that hold one sample at a time."""
+
+    first: int
+    end: int
+    samples: int
+    work: tuple[TaskWork, ...]
+    single: frozenset[str]
+
+
+def stretches(
+    work: Sequence[TaskWork | HostWork], sizes: Callable[[TaskWork, str], int], kept: frozenset[str], target: Target
+) -> list[Stretch]:
+    """The stretches that pay, in order.
+
+    `sizes` has the bytes of the root that an operand lies in; roots that are `kept` are read or written from outside.
+    """
+    samples = [_samples(one) for one in work]
+    small = [
+        of_one_sample(one) if isinstance(one, TaskWork) and n else None for one, n in zip(work, samples, strict=True)
+    ]
+    found: list[Stretch] = []
+    begin = 0
+    while begin < len(work):
+        end = begin
+        while end < len(work) and small[end] is not None and samples[end] == samples[begin]:
+            end += 1
+        if end - begin > 1:
+            pieces = [one for one in small[begin:end] if one is not None]
+            run = _Run(begin, samples[begin], pieces, _uses_of(work), sizes, kept, target)
+            found.extend(run.stretches())
+        begin = max(end, begin + 1)
+    return found
+
+
+def _samples(one: TaskWork | HostWork) -> int:
+    """How many samples there may be; 0 where there are none or too many."""
+    extents = one.bound.task.extents if isinstance(one, TaskWork) else ()
+    return extents[0] if extents and 1 < extents[0] <= MOST_SAMPLES else 0
+
+
+def _uses_of(work: Sequence[TaskWork | HostWork]) -> Mapping[str, tuple[int, int]]:
+    """The first and the last work that touches a root."""
+    found: dict[str, tuple[int, int]] = {}
+    for number, one in enumerate(work):
+        if isinstance(one, TaskWork):
+            roots = [one.places[o.name][0] for o in one.bound.task.operands if not o.constant]
+        else:
+            roots = [*one.writes, *(place[0] for place in one.reads.values() if place is not None)]
+        for root in roots:
+            found[root] = (found.get(root, (number, number))[0], number)
+    return found
+
+
+@dataclass
+class _Run:
+    """Work one after the other that could all run sample by sample."""
+
+    begin: int
+    samples: int
+    work: Sequence[TaskWork]
+    uses: Mapping[str, tuple[int, int]]
+    sizes: Callable[[TaskWork, str], int]
+    kept: frozenset[str]
+    target: Target
+
+    def stretches(self) -> list[Stretch]:
+        """Those that save the most together."""
+        count = len(self.work)
+        lost = [self._lost(one) for one in self.work]
+        gains: list[list[tuple[int, float]]] = [
+            [] for _ in self.work
+        ]  # by writer: who reads it, and what is saved by that
+        for reader in range(count):
+            for writer, gain in self._gains(reader):
+                gains[writer].append((reader, gain))
+        best, cut = [0.0] * (count + 1), [-1] * (count + 1)
+        for end in range(1, count + 1):
+            best[end], saved = best[end - 1], 0.0
+            for first in range(end - 1, -1, -1):
+                saved += sum(gain for reader, gain in gains[first] if reader < end) - lost[first]
+                if end - first > 1 and best[first] + saved > best[end]:
+                    best[end], cut[end] = best[first] + saved, first
+        found: list[Stretch] = []
+        end = count
+        while end:
+            if cut[end] < 0:
+                end -= 1
+                continue
+            found.append(self._stretch(cut[end], end))
+            end = cut[end]
+        return found[::-1]
+
+    def _lost(self, one: TaskWork) -> float:
+        """Cycles of all workers that each further sample costs."""
+        task = one.bound.task
+        weights = sum(math.prod(o.shape) * o.dtype.itemsize for o in task.operands if o.constant)
+        anchor = task.anchor
+        filters = anchor is not None and anchor.family == "conv" and any(n > 1 for n in _window(anchor.inputs[1]))
+        rate = FILTER_CYCLES if filters else WEIGHT_CYCLES
+        return (rate * weights + STEP_CYCLES) * (self.samples - 1) / self.samples
+
+    def _gains(self, number: int) -> list[tuple[int, float]]:
+        """Of each root that this work reads, the work of this run that writes it last, and cycles saved by having it near."""
+        one, found = self.work[number], []
+        for name in one.between:
+            root = one.places[name][0]
+            writer = next((k for k in range(number - 1, -1, -1) if any(self._writes(self.work[k], root))), None)
+            if writer is None:
+                continue
+            nbytes = self.sizes(one, name)
+            found.append((writer, 2 * self._rate(nbytes) * nbytes / self.samples))
+        return found
+
+    def _rate(self, nbytes: int) -> float:
+        """What a byte costs more in a map of so many for all samples; nothing where that of one is too large as well."""
+        target = self.target
+        half = target.l3_bytes // 2
+        if nbytes // self.samples > half:
+            return 0.0
+        near = min(target.l3_bytes // 8, 4 * target.l2_bytes * target.workers)
+        return FAR_CYCLES if nbytes > half else MAP_CYCLES if nbytes > near else NEAR_CYCLES
+
+    def _writes(self, one: TaskWork, root: str) -> list[str]:
+        """The operands of a work that are stored into a root."""
+        return [store.operand for store in one.bound.task.stores if one.places[store.operand][0] == root]
+
+    def _stretch(self, first: int, end: int) -> Stretch:
+        work = tuple(self.work[first:end])
+        inside = (self.begin + first, self.begin + end)
+        roots = {one.places[o.name][0] for one in work for o in one.bound.task.operands if not o.constant}
+        single = frozenset(root for root in roots if root not in self.kept and self._is_single(root, work, inside))
+        return Stretch(*inside, self.samples, work, single)
+
+    def _is_single(self, root: str, work: Sequence[TaskWork], inside: tuple[int, int]) -> bool:
+        """Is a root touched by these alone, first written, and always sample by sample with one after the other?"""
+        low, high = self.uses[root]
+        if low < inside[0] or high >= inside[1] or not self._writes(work[low - inside[0]], root):
+            return False
+        touching = [(one, o) for one in work for o in one.bound.task.operands if not o.constant]
+        return all(
+            o.name in one.between and one.between[o.name] * o.dtype.itemsize * self.samples == self.sizes(one, o.name)
+            for one, o in touching
+            if one.places[o.name][0] == root
+        )
+
+
+def _window(weights: object) -> tuple[int, ...]:
+    """The spatial extents of a filter."""
+    dims = getattr(weights, "dims", ())
+    return tuple(dims[2:])
