@@ -88,7 +88,7 @@ def networks(draw: st.DrawFn) -> Graph:
 
 def repeated(graph: Graph, threads: int = 2, **settings: Any) -> Model:
     """The model with every stretch run sample by sample that can be."""
-    with patch.multiple(samples, NEAR_CYCLES=1e6, MAP_CYCLES=1e6, FAR_CYCLES=1e6):
+    with patch.object(samples._Run, "_saved", lambda self, nbytes, one: 1e9):
         return api.compile(graph, threads=threads, cache=False, **settings)
 
 
@@ -113,7 +113,7 @@ def assert_right(model: Model, graph: Graph) -> None:
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(graph=networks(), threads=st.integers(1, 3))
 def test_the_same_answers(graph: Graph, threads: int) -> None:
-    assert_right(repeated(graph, threads), graph)
+    assert_right(repeated(graph, threads, exact=True), graph)  # a normalisation would multiply Winograd's errors
 
 
 @pytest.mark.parametrize("kind", KINDS)

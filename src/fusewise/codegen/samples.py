@@ -20,12 +20,19 @@ __all__ = ["Stretch", "stretches"]
 MOST_SAMPLES = 64
 """Every sample has steps of its own in the program."""
 
-NEAR_CYCLES, MAP_CYCLES, FAR_CYCLES = 0.02, 0.1, 0.25
-"""Cycles of a core that it costs more to write or to read a byte of a map when all samples' lie there: where they fill less than an
-eighth of the third cache level, up to half of it, and more."""
+NEAR_CYCLES, MAP_CYCLES, FAR_CYCLES = 0.02, 0.2, 0.25
+"""Cycles of a core that it costs more to write or to read a byte of a map where it fills more than half of the second cache levels,
+more than an eighth of the third, and more than half of that; the last not beside dense convolutions of several taps, which have
+enough to compute meanwhile."""
 
-WEIGHT_CYCLES, FILTER_CYCLES = 0.17, 0.35
+WEIGHT_CYCLES, FILTER_CYCLES = 0.17, 0.3
 """Cycles of a core to read a byte of weights once more, and of filters that may be transformed anew."""
+
+APART_SHARE = 0.04
+"""Of the time of a direct convolution, a tenth of one by Winograd's algorithm: what is lost where shares are smaller."""
+
+FEW_CHANNELS = 4
+"""Up to so many input channels of an output a convolution computes little, as depthwise ones do."""
 
 STEP_CYCLES = 14_000
 """Cycles of all workers to begin a step and to wait for the last of them."""
@@ -104,7 +111,7 @@ class _Run:
         lost = [self._lost(one) for one in self.work]
         gains: list[list[tuple[int, float]]] = [
             [] for _ in self.work
-        ]  # by writer: who reads it, and what is saved by that
+        ]  # of each writer: who reads it, and what that saves
         for reader in range(count):
             for writer, gain in self._gains(reader):
                 gains[writer].append((reader, gain))
@@ -129,10 +136,15 @@ class _Run:
         """Cycles of all workers that each further sample costs."""
         task = one.bound.task
         weights = sum(math.prod(o.shape) * o.dtype.itemsize for o in task.operands if o.constant)
-        anchor = task.anchor
-        filters = anchor is not None and anchor.family == "conv" and any(n > 1 for n in _window(anchor.inputs[1]))
-        rate = FILTER_CYCLES if filters else WEIGHT_CYCLES
-        return (rate * weights + STEP_CYCLES) * (self.samples - 1) / self.samples
+        rate, apart = (FILTER_CYCLES, self._apart(one)) if _is_dense(one) else (WEIGHT_CYCLES, 0.0)
+        return (rate * weights + STEP_CYCLES + apart) * (self.samples - 1) / self.samples
+
+    def _apart(self, one: TaskWork) -> float:
+        """What a dense convolution loses by smaller shares."""
+        anchor = one.bound.task.anchor
+        assert anchor is not None and anchor.inputs[1] is not None
+        multiplies = anchor.output.size * math.prod(anchor.inputs[1].dims[1:])
+        return APART_SHARE * multiplies / (2 * self.target.lanes)
 
     def _gains(self, number: int) -> list[tuple[int, float]]:
         """Of each root that this work reads, the work of this run that writes it last, and cycles saved by having it near."""
@@ -143,17 +155,24 @@ class _Run:
             if writer is None:
                 continue
             nbytes = self.sizes(one, name)
-            found.append((writer, 2 * self._rate(nbytes) * nbytes / self.samples))
+            found.append((writer, self._saved(nbytes, one) + self._saved(nbytes, self.work[writer])))
         return found
 
-    def _rate(self, nbytes: int) -> float:
-        """What a byte costs more in a map of so many for all samples; nothing where that of one is too large as well."""
+    def _saved(self, nbytes: int, one: TaskWork) -> float:
+        """Cycles that a work needs less for a sample of a map that has so many bytes for all."""
+        each = nbytes // self.samples
+        return each * (self._rate(nbytes, _is_dense(one)) - self._rate(each, _is_dense(one)))
+
+    def _rate(self, nbytes: int, dense: bool) -> float:
+        """What a byte of a map of so many costs, beyond what it does in the second cache level."""
         target = self.target
-        half = target.l3_bytes // 2
-        if nbytes // self.samples > half:
-            return 0.0
-        near = min(target.l3_bytes // 8, 4 * target.l2_bytes * target.workers)
-        return FAR_CYCLES if nbytes > half else MAP_CYCLES if nbytes > near else NEAR_CYCLES
+        own = target.l2_bytes * target.workers
+        rates = (
+            (target.l3_bytes // 2, MAP_CYCLES if dense else FAR_CYCLES),
+            (min(target.l3_bytes // 8, 4 * own), MAP_CYCLES),
+            (own // 2, NEAR_CYCLES),
+        )
+        return next((rate for size, rate in rates if nbytes > size), 0.0)
 
     def _writes(self, one: TaskWork, root: str) -> list[str]:
         """The operands of a work that are stored into a root."""
@@ -179,7 +198,9 @@ class _Run:
         )
 
 
-def _window(weights: object) -> tuple[int, ...]:
-    """The spatial extents of a filter."""
-    dims = getattr(weights, "dims", ())
-    return tuple(dims[2:])
+def _is_dense(one: TaskWork) -> bool:
+    """Is it a convolution of several taps that all see more than a few channels?"""
+    anchor = one.bound.task.anchor
+    if anchor is None or anchor.family != "conv" or (weights := anchor.inputs[1]) is None:
+        return False
+    return math.prod(weights.dims[2:]) > 1 and weights.dims[1] > FEW_CHANNELS
