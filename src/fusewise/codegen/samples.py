@@ -20,10 +20,10 @@ __all__ = ["Stretch", "stretches"]
 MOST_SAMPLES = 64
 """Every sample has steps of its own in the program."""
 
-NEAR_CYCLES, MAP_CYCLES, FAR_CYCLES = 0.02, 0.2, 0.25
-"""Cycles of a core that it costs more to write or to read a byte of a map where it fills more than half of the second cache levels,
-more than an eighth of the third, and more than half of that; the last not beside dense convolutions of several taps, which have
-enough to compute meanwhile."""
+NEAR_CYCLES, MAP_CYCLES, FAR_CYCLES = 0.05, 0.2, 0.3
+"""Cycles of a core that it costs more to write or to read a byte of a map where it fills more than half of the second cache levels;
+where the maps of all samples fill an eighth of the third, or that of one a quarter, since other maps are in between; and where they
+fill half of it, or three quarters: not beside dense convolutions of several taps, which have enough to compute meanwhile."""
 
 WEIGHT_CYCLES, FILTER_CYCLES = 0.17, 0.3
 """Cycles of a core to read a byte of weights once more, and of filters that may be transformed anew."""
@@ -159,20 +159,13 @@ class _Run:
         return found
 
     def _saved(self, nbytes: int, one: TaskWork) -> float:
-        """Cycles that a work needs less for a sample of a map that has so many bytes for all."""
-        each = nbytes // self.samples
-        return each * (self._rate(nbytes, _is_dense(one)) - self._rate(each, _is_dense(one)))
-
-    def _rate(self, nbytes: int, dense: bool) -> float:
-        """What a byte of a map of so many costs, beyond what it does in the second cache level."""
-        target = self.target
-        own = target.l2_bytes * target.workers
-        rates = (
-            (target.l3_bytes // 2, MAP_CYCLES if dense else FAR_CYCLES),
-            (min(target.l3_bytes // 8, 4 * own), MAP_CYCLES),
-            (own // 2, NEAR_CYCLES),
-        )
-        return next((rate for size, rate in rates if nbytes > size), 0.0)
+        """Cycles that a work needs less for a sample of a map that has so many bytes for all; a little in any case, so that
+        stretches that touch are one."""
+        own, shared, each = self.target.l2_bytes * self.target.workers, self.target.l3_bytes, nbytes // self.samples
+        far = MAP_CYCLES if _is_dense(one) else FAR_CYCLES
+        together = _rate(nbytes, (own // 2, min(shared // 8, 4 * own), shared // 2), far)
+        apart = _rate(each, (own // 2, shared // 4, shared // 4 * 3), far)
+        return max(1.0, each * (together - apart))
 
     def _writes(self, one: TaskWork, root: str) -> list[str]:
         """The operands of a work that are stored into a root."""
@@ -196,6 +189,11 @@ class _Run:
             for one, o in touching
             if one.places[o.name][0] == root
         )
+
+
+def _rate(nbytes: int, sizes: tuple[int, int, int], far: float) -> float:
+    """What a byte of a map costs that is larger than one of the sizes, or none."""
+    return (0.0, NEAR_CYCLES, MAP_CYCLES, far)[sum(nbytes > size for size in sizes)]
 
 
 def _is_dense(one: TaskWork) -> bool:
