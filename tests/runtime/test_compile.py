@@ -9,12 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from fusewise import api, tuning
 from fusewise.errors import FusewiseError
 from fusewise.lower.program import KernelCode
+from fusewise.ops.build import GraphBuilder
 from fusewise.runtime import compile as compilation
 from fusewise.runtime.compile import Helpers
 from fusewise.runtime.host import host_target
 from fusewise.runtime.jit import compile_object, load
+from fusewise.zoo import catalogue
 
 
 def kernel(number, build=None, level="full"):
@@ -99,6 +102,23 @@ def test_helpers_that_wait_for_work(eager):
         )
         assert values(objects) == [0, 1, 2, 3]
     assert len(told) < 4, "the helper compiled nothing"
+    assert eager[0].returncode is not None
+
+
+def test_a_model_of_many_layers_starts_helpers_before_it_is_planned(eager, monkeypatch):
+    seen = []
+    planned = tuning.program_of
+
+    def program_of(*given):
+        seen.append(len(eager))
+        return planned(*given)
+
+    monkeypatch.setattr(tuning, "program_of", program_of)
+    monkeypatch.setattr(compilation, "worker_count", lambda: 2)
+    api.compile(catalogue.build("squeezenet1_1"), threads=1, cache=False)
+    b = GraphBuilder("small")
+    api.compile(b.finish(b.op("Relu", b.input("x", (4,)))), threads=1, cache=False)
+    assert seen == [1, 1], "one for the first, none for the second"
     assert eager[0].returncode is not None
 
 

@@ -1,8 +1,8 @@
 """Which stretches of work run sample by sample, so that what a step writes is still in the caches when the next one reads it.
 
-All samples of a step at once need its weights once; one sample after the other, through a stretch of steps, needs memory for the
-maps of one sample only. A stretch pays where maps of all samples leave the second cache level and those of one do not weigh
-against the weights, which is summed up here from sizes.
+All samples of a step at once read its weights once; one sample after another, through a stretch of steps, has maps of one sample
+only. That pays where maps of all samples leave the caches, and those of one do not, by more than reading weights again costs. What
+either comes to is summed up here from sizes.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ def stretches(
         of_one_sample(one) if isinstance(one, TaskWork) and n else None for one, n in zip(work, samples, strict=True)
     ]
     found: list[Stretch] = []
-    begin = 0
+    uses, begin = _uses_of(work), 0
     while begin < len(work):
         end = begin
         while end < len(work) and small[end] is not None and samples[end] == samples[begin]:
             end += 1
         if end - begin > 1:
             pieces = [one for one in small[begin:end] if one is not None]
-            run = _Run(begin, samples[begin], pieces, _uses_of(work), sizes, kept, target)
+            run = _Run(begin, samples[begin], pieces, uses, sizes, kept, target)
             found.extend(run.stretches())
         begin = max(end, begin + 1)
     return found
