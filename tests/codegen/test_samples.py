@@ -63,7 +63,8 @@ class Network:
                 mean = b.op("ReduceMean", x, self.axes(2, 3), keepdims=1)
                 return b.op("Mul", x, b.op("Sigmoid", b.op("Conv", mean, self.weight(CHANNELS, CHANNELS, 1, 1))))
             case "norm":
-                return b.op("InstanceNormalization", x, self.weight(CHANNELS), self.weight(CHANNELS))
+                # so large an epsilon that rounding of maps with hardly any variation is not multiplied
+                return b.op("InstanceNormalization", x, self.weight(CHANNELS), self.weight(CHANNELS), epsilon=0.1)
             case "across":  # what has to do with several samples at once
                 return b.op("Sub", x, b.op("ReduceMean", y, self.axes(0), keepdims=1))
             case "turned":
@@ -98,7 +99,8 @@ def times(model: Model) -> int:
     return max(groups.count(group) for group in groups)
 
 
-def assert_right(model: Model, graph: Graph) -> None:
+def assert_right(model: Model, graph: Graph, together: Model | None = None) -> None:
+    """ONNX Runtime's answers, up to rounding; random networks multiply that, and the model with samples `together` tells how far."""
     session = onnxruntime.InferenceSession(api.to_onnx(graph).SerializeToString(), providers=["CPUExecutionProvider"])
     for seed in range(2):
         feeds = model.random_inputs(seed)
@@ -106,14 +108,18 @@ def assert_right(model: Model, graph: Graph) -> None:
         for number, buffer in enumerate(model.executable.contents.program.buffers):
             if buffer.kind == "arena":
                 model.executable._machine.memory[number].fill(255)  # no number
-        for a, b in zip(model.run(None, feeds), wanted, strict=True):
-            np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * max(1.0, np.abs(b).max()))
+        known = wanted if together is None else together.run(None, feeds)
+        for a, b, c in zip(model.run(None, feeds), wanted, known, strict=True):
+            rounding = 8 * np.abs(c - b).max()
+            assert rounding < 0.01
+            np.testing.assert_allclose(a, b, rtol=0, atol=rounding + 1e-5 * max(1.0, np.abs(b).max()))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(graph=networks(), threads=st.integers(1, 3))
 def test_the_same_answers(graph: Graph, threads: int) -> None:
-    assert_right(repeated(graph, threads, exact=True), graph)  # a normalisation would multiply Winograd's errors
+    together = api.compile(graph, threads=1, cache=False, exact=True, disable=("samples",))
+    assert_right(repeated(graph, threads, exact=True), graph, together)
 
 
 @pytest.mark.parametrize("kind", KINDS)
