@@ -100,7 +100,7 @@ def times(model: Model) -> int:
 
 
 def assert_right(model: Model, graph: Graph, together: Model | None = None) -> None:
-    """ONNX Runtime's answers, up to rounding; random networks multiply that, and the model with samples `together` tells how far."""
+    """The same as ONNX Runtime up to rounding, which random networks multiply: `together` tells how far."""
     session = onnxruntime.InferenceSession(api.to_onnx(graph).SerializeToString(), providers=["CPUExecutionProvider"])
     for seed in range(2):
         feeds = model.random_inputs(seed)
@@ -115,7 +115,7 @@ def assert_right(model: Model, graph: Graph, together: Model | None = None) -> N
             np.testing.assert_allclose(a, b, rtol=0, atol=rounding + 1e-5 * max(1.0, np.abs(b).max()))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(graph=networks(), threads=st.integers(1, 3))
 def test_the_same_answers(graph: Graph, threads: int) -> None:
     together = api.compile(graph, threads=1, cache=False, exact=True, disable=("samples",))
