@@ -89,7 +89,7 @@ def networks(draw: st.DrawFn) -> Graph:
 
 def repeated(graph: Graph, threads: int = 2, **settings: Any) -> Model:
     """The model with every stretch run sample by sample that can be."""
-    with patch.object(samples._Run, "_saved", lambda self, nbytes, one: 1e9):
+    with patch.object(samples, "MOST_SAMPLES", 64), patch.object(samples._Run, "_saved", lambda self, nbytes, one: 1e9):
         return api.compile(graph, threads=threads, cache=False, **settings)
 
 
@@ -158,6 +158,7 @@ def test_without_the_anchor_as_well(kind: str) -> None:
         assert plain.between.keys() == one.between.keys()
 
 
+@patch.object(samples, "MOST_SAMPLES", 64)
 def test_by_sizes() -> None:
     """Large maps of all samples run so; one sample has nothing to come after."""
     graph = catalogue.build("mobilenet_v2", batch=8)

@@ -17,8 +17,8 @@ from fusewise.lower.work import HostWork, TaskWork
 
 __all__ = ["Stretch", "stretches"]
 
-MOST_SAMPLES = 64
-"""Every sample has steps of its own in the program."""
+MOST_SAMPLES = 1
+"""None for now: a random network read memory before it was written; 64 when that is found. Every sample has steps of its own."""
 
 NEAR_CYCLES, MAP_CYCLES, FAR_CYCLES = 0.05, 0.2, 0.3
 """Cycles of a core that it costs more to write or to read a byte of a map where it fills more than half of the second cache levels;
