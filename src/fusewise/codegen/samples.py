@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from fusewise.codegen.target import Target
@@ -17,8 +18,8 @@ from fusewise.lower.work import HostWork, TaskWork
 
 __all__ = ["Stretch", "stretches"]
 
-MOST_SAMPLES = 1
-"""None for now: a random network read memory before it was written; 64 when that is found. Every sample has steps of its own."""
+MOST_SAMPLES = 64
+"""Every sample has steps of its own in the program."""
 
 NEAR_CYCLES, MAP_CYCLES, FAR_CYCLES = 0.05, 0.2, 0.3
 """Cycles of a core that it costs more to write or to read a byte of a map where it fills more than half of the second cache levels;
@@ -57,9 +58,10 @@ def stretches(
     `sizes` has the bytes of the root that an operand lies in; roots that are `kept` are read or written from outside.
     """
     samples = [_samples(one) for one in work]
-    small = [
-        of_one_sample(one) if isinstance(one, TaskWork) and n else None for one, n in zip(work, samples, strict=True)
-    ]
+    written = {
+        one.places[store.operand][0] for one in work if isinstance(one, TaskWork) for store in one.bound.task.stores
+    }
+    small = [_apart(one, n, written, sizes) for one, n in zip(work, samples, strict=True)]
     found: list[Stretch] = []
     uses, begin = _uses_of(work), 0
     while begin < len(work):
@@ -78,6 +80,24 @@ def _samples(one: TaskWork | HostWork) -> int:
     """How many samples there may be; 0 where there are none or too many."""
     extents = one.bound.task.extents if isinstance(one, TaskWork) else ()
     return extents[0] if extents and 1 < extents[0] <= MOST_SAMPLES else 0
+
+
+def _apart(
+    one: TaskWork | HostWork, samples: int, written: AbstractSet[str], sizes: Callable[[TaskWork, str], int]
+) -> TaskWork | None:
+    """The work for one sample; None where it cannot be so, or touches more of what is `written` than its own sample.
+
+    That is all that is there when a stretch comes to it.
+    """
+    small = of_one_sample(one) if isinstance(one, TaskWork) and samples else None
+    if small is None:
+        return None
+    for o in small.bound.task.operands:
+        if o.constant or small.places[o.name][0] not in written:
+            continue
+        if small.between.get(o.name, 0) * o.dtype.itemsize * samples != sizes(small, o.name):
+            return None
+    return small
 
 
 def _uses_of(work: Sequence[TaskWork | HostWork]) -> Mapping[str, tuple[int, int]]:
@@ -179,16 +199,9 @@ class _Run:
         return Stretch(*inside, self.samples, work, single)
 
     def _is_single(self, root: str, work: Sequence[TaskWork], inside: tuple[int, int]) -> bool:
-        """Is a root touched by these alone, first written, and always sample by sample with one after the other?"""
+        """Is a root touched by these alone, and first written?"""
         low, high = self.uses[root]
-        if low < inside[0] or high >= inside[1] or not self._writes(work[low - inside[0]], root):
-            return False
-        touching = [(one, o) for one in work for o in one.bound.task.operands if not o.constant]
-        return all(
-            o.name in one.between and one.between[o.name] * o.dtype.itemsize * self.samples == self.sizes(one, o.name)
-            for one, o in touching
-            if one.places[o.name][0] == root
-        )
+        return low >= inside[0] and high < inside[1] and bool(self._writes(work[low - inside[0]], root))
 
 
 def _rate(nbytes: int, sizes: tuple[int, int, int], far: float) -> float:

@@ -63,8 +63,6 @@ def _task(task: Task) -> tuple[Task, frozenset[str]] | None:
         shared |= use[1]
     carried.discard(ACC)
     operands = [task.operand(name) for name in sorted(carried)]
-    if any(not task.operand(name).constant for name in shared - {ACC}):
-        return None  # it may be made sample by sample just before, and is read as a whole
     if carried & shared or any(o.constant or not o.shape or o.shape[0] != samples for o in operands):
         return None
     small = replace(
