@@ -20,12 +20,14 @@ from concurrent.futures import Executor
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from fusewise.codegen.target import Beside, Target
-from fusewise.lower.program import KernelCode
 from fusewise.runtime.host import worker_count
 from fusewise.runtime.jit import compile_object, warm_up
+
+if TYPE_CHECKING:  # a helper starts sooner without it
+    from fusewise.lower.program import KernelCode
 
 __all__ = ["Helpers", "compile_many", "serve"]
 
@@ -58,16 +60,20 @@ class Helpers:
         """Start what a model of so many nodes is likely to need."""
         self.start(nodes // _NODES)
 
+    def end(self) -> None:
+        """Stop them, whatever they are doing."""
+        for process in self.processes:
+            process.kill()
+        for process in self.processes:
+            process.wait()
+
     def __enter__(self) -> Helpers:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for process in self.processes:
-            process.kill()
-        for process in self.processes:
-            process.wait()
+        self.end()
 
 
 def compile_many(
@@ -110,7 +116,7 @@ def compile_many(
             while queue.compile_first():  # what a helper that failed gave back
                 pass
         except BaseException:
-            at_hand.__exit__(None, None, None)  # so that feeders end
+            at_hand.end()  # so that feeders end
             raise
         finally:
             for feeder in feeders:

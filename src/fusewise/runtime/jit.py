@@ -101,10 +101,7 @@ def _simplified(module: Any, machine: Any) -> None:
     options.loop_unrolling = options.loop_interleaving = False
     builder = llvm.create_pass_builder(machine, options)
     _inlined(module, machine)
-    manager = builder.getFunctionPassManager()
-    for function in module.functions:
-        if not function.is_declaration:
-            manager.run(function, builder)
+    _run(builder.getFunctionPassManager(), module, builder)
 
 
 def _inlined(module: Any, machine: Any) -> None:
@@ -126,7 +123,11 @@ def _tidied(module: Any, machine: Any) -> None:
     manager.add_instruction_combine_pass()
     manager.add_new_gvn_pass()
     manager.add_simplify_cfg_pass()
-    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
+    _run(manager, module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2)))
+
+
+def _run(manager: Any, module: Any, builder: Any) -> None:
+    """The passes of a function pass manager, on every function."""
     for function in module.functions:
         if not function.is_declaration:
             manager.run(function, builder)
