@@ -244,6 +244,36 @@ def test_random_geometry_agrees_with_torch(
 
 @FEW
 @given(
+    geometry=geometries(),
+    layout=st.sampled_from(("last", "planar")),
+    out_layout=st.sampled_from(("last", "planar")),
+    workers=st.integers(1, 5),
+)
+def test_a_residual_that_is_fetched(
+    run_kernel: Any, target: Target, geometry: Any, workers: int, **options: Any
+) -> None:
+    x, w, attributes = geometry
+    small, reference = replace(target, l2_bytes=256), correlate(attributes)
+    check(run_kernel, CONV, small, "Conv", x, w, attributes, reference, workers=workers, epilogue="residual", **options)
+
+
+def test_residuals_beyond_the_second_level_are_fetched(target: Target) -> None:
+    attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (0,) * 4, "group": 1}
+    task = convolution("Conv", (1, 32, 8, 8), (32, 32, 1, 1), (1, 32, 8, 8), attributes, epilogue="residual")
+    plain = convolution("Conv", (1, 32, 8, 8), (32, 32, 1, 1), (1, 32, 8, 8), attributes)
+
+    def fetches(task: Task, l2_bytes: int) -> int:
+        machine = replace(target, l2_bytes=l2_bytes)
+        return DIRECT.build(task, machine, next(iter(DIRECT.space(task, machine))), "k").count(
+            "call void @llvm.prefetch"
+        )
+
+    assert fetches(task, 4096) > fetches(plain, 4096)
+    assert fetches(task, 8192) == fetches(plain, 8192), "8 KB of residual fit"
+
+
+@FEW
+@given(
     channels=st.integers(1, 70),
     outputs=st.integers(1, 40),
     side=st.integers(8, 15),

@@ -631,6 +631,14 @@ def test_filters_in_lines_are_for_a_few_tiles() -> None:
     assert next(iter(WINOGRAD.space(task[14], narrow))).get("filters", "memory") == "memory"
 
 
+def test_strips_are_cut_so_that_inputs_fit_the_second_level() -> None:
+    narrow = next(other for other in TARGETS if other.name == "avx2")
+    task = convolution((1, 128, 28, 28), 128)
+    sizes = {kb: next(iter(WINOGRAD.space(task, replace(narrow, l2_bytes=kb * 1024)))) for kb in (512, 1024)}
+    tiles = {kb: params["tiles"] * params["rows"] for kb, params in sizes.items()}
+    assert 36 * tiles[512] * 128 * 4 <= 512 * 1024 < 36 * tiles[1024] * 128 * 4
+
+
 def test_few_registers_have_the_next_inputs_fetched_and_filters_of_two_rows_at_a_time() -> None:
     few, many = (next(other for other in TARGETS if other.name == name) for name in ("avx2", "avx512"))
     for channels, depth in ((64, 64), (256, 32)):

@@ -123,9 +123,9 @@ class Point:
         """Compute one store's value and write it."""
         store_element(self, store)
 
-    def fetch(self, store: Store, locality: int) -> None:
-        """Fetch the memory that one store will write to."""
-        fetch_element(self, store, locality)
+    def fetch(self, name: str, index: tuple[Expr, ...], locality: int) -> None:
+        """Fetch the memory of an operand that is about to be read or written, to a cache level: 3 is the first one."""
+        fetch_element(self, name, index, locality)
 
     def varies(self, expr: Expr) -> bool:
         """Does the value differ between lanes?"""

@@ -15,7 +15,7 @@ import numpy as np
 from fusewise.codegen.kernel import Argument, Params, kernel_of, working_memory
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of, tag_of, widened
-from fusewise.codegen.llvm.gemm_finish import Finish, finisher, is_heavy, joined_axis, reads
+from fusewise.codegen.llvm.gemm_finish import Finish, finisher, is_heavy, joined_axis, reader, reads
 from fusewise.codegen.llvm.gemm_plan import (
     LEAST_SHARING,
     Axis,
@@ -347,7 +347,16 @@ def _build(m: MatrixProduct, task: Task, target: Target, params: Params, symbol:
 
     finish = _scaled(f, target, m, pointers, finisher(f, task, target, pointers), tile, params)
     kept = pointers["scratch"] if "chunk" in params else None
-    parts = Parts(left, right, start, finish, rolled_finish=is_heavy(task), kept=kept, later=pointers.get("later"))
+    parts = Parts(
+        left,
+        right,
+        start,
+        finish,
+        rolled_finish=is_heavy(task),
+        reading=reader(f, task, target, pointers),
+        kept=kept,
+        later=pointers.get("later"),
+    )
     emit_product(f, target, product, params, share, parts)
     f.give_back()
     return module.text()

@@ -5,6 +5,7 @@ Takes the task and pointers to its operands; gives a function that kernels call 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from fusewise.codegen.llvm.elements import Elements
@@ -14,13 +15,16 @@ from fusewise.codegen.view import strides_along
 from fusewise.lower.task import ACC, Task
 from fusewise.ops.expr import Expr, walk
 
-__all__ = ["Fetch", "Finish", "fetcher", "finisher", "is_heavy", "joined_axis", "reads"]
+__all__ = ["FIRST_LEVEL", "Fetch", "Finish", "fetcher", "finisher", "is_heavy", "joined_axis", "reader", "reads"]
 
 Finish = Callable[[Mapping[str, Int], str, Value, int], None]
 """`finish(indices, lane axis, accumulator, valid lanes)` runs every store of the task."""
 
 Fetch = Callable[[Mapping[str, Int], str, int], None]
-"""`fetch(indices, lane axis, lanes)` fetches the memory that every store of the task will write to."""
+"""`fetch(indices, lane axis, lanes)` fetches memory that the stores of the task will read or write."""
+
+FIRST_LEVEL = 3
+"""The cache level nearest to the processor, as instructions that fetch number them."""
 
 HEAVY = 24
 """Expression nodes beyond which the stores are emitted once per tile, in a loop, and not once per accumulator."""
@@ -42,15 +46,43 @@ def finisher(f: Function, task: Task, target: Target, pointers: Mapping[str, Val
 
 
 def fetcher(f: Function, task: Task, target: Target, pointers: Mapping[str, Value], locality: int) -> Fetch:
-    """What fetches the results of one accumulator before they are written, to a cache level: 3 is the first one."""
+    """What fetches the results of one accumulator before they are written, to a cache level: a core reads a line before it writes a
+    part of it."""
     elements = Elements(f, task, target, pointers)
 
     def fetch(indices: Mapping[str, Int], lane: str, lanes: int) -> None:
         at = elements.at(dict(indices), lane=lane, lanes=lanes)
         for store in task.stores:
-            at.fetch(store, locality)
+            at.fetch(store.operand, store.index, locality)
 
     return fetch
+
+
+def reader(f: Function, task: Task, target: Target, pointers: Mapping[str, Value]) -> Fetch | None:
+    """What fetches to the first cache level what the stores of one accumulator read beside it, such as a residual; None where they
+    read nothing too large for the second."""
+    elements, loads = Elements(f, task, target, pointers), [e for e in _loads(task) if _is_large(task, e, target)]
+
+    def fetch(indices: Mapping[str, Int], lane: str, lanes: int) -> None:
+        at = elements.at(dict(indices), lane=lane, lanes=lanes)
+        for e in loads:
+            at.fetch(str(e.value), e.args, FIRST_LEVEL)
+
+    return fetch if loads else None
+
+
+def _loads(task: Task) -> list[Expr]:
+    """What the stores read, each once."""
+    every = (e for store in task.stores for e in walk(store.value) if e.op == "load" and e.value != ACC)
+    return list(dict.fromkeys(every))
+
+
+def _is_large(task: Task, read: Expr, target: Target) -> bool:
+    """Is it from a tensor that is not in the second level, at a place known without reading another?"""
+    operand = task.operand(str(read.value))
+    nbytes = math.prod(operand.shape) * operand.dtype.itemsize
+    is_known = not any(e.op == "load" for index in read.args for e in walk(index))
+    return not operand.constant and nbytes > target.l2_bytes and is_known
 
 
 def is_heavy(task: Task) -> bool:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_fetch import Later, later_of, next_panel, next_panel_is_fetched
-from fusewise.codegen.llvm.gemm_finish import Finish
+from fusewise.codegen.llvm.gemm_finish import Fetch, Finish
 from fusewise.codegen.llvm.gemm_plan import Axis, Product, merged, tile_of
 from fusewise.codegen.llvm.gemm_share import Blocks, ceiling, deal, deal_tiles
 from fusewise.codegen.llvm.gemm_tile import Ahead, Level, Panel, Tile, accumulate
@@ -84,6 +84,7 @@ class Parts:
     - `group_at(group)` is the offset of a group in the left operand and its first column; by default 0 and its turn.
     - `taps` replaces the reduction: given tile, flat row, the left operand, the panel, the initial sums and what to fetch.
     - `together` groups share a vector, see `accumulate`.
+    - `reading` fetches what the stores read, when the reduction of their tile begins.
     - `kept` is memory for `Product.kept` elements, needed where the reduction is done in chunks.
     - `later` is memory that a later step reads, see `Kernel.cycles`.
     """
@@ -93,6 +94,7 @@ class Parts:
     start: Callable[[Sequence[Int], Sequence[Int]], Sequence[Value]]
     finish: Finish
     rolled_finish: bool = False
+    reading: Fetch | None = None
     group_at: Callable[[Int], tuple[Int, Int]] | None = None
     taps: Taps | None = None
     together: int = 1
@@ -220,6 +222,9 @@ def _panel(
         row = e.first_row(t)
         sums: Sequence[Value] = [initial[v] for _ in range(tile.rows) for v in range(tile.vectors)]
         ahead = _ahead(e, strip.following, unit, p, f.sub(t, begin))
+        if parts.reading is not None and e.chunks == 1:
+            for r in range(tile.rows):
+                fetch_row(f, product, tile, outer, group, f.add(row, r), columns, parts.reading)
         if parts.taps is not None:
             sums = parts.taps(tile, row, origin, strip, sums, ahead)
         else:
@@ -358,7 +363,36 @@ def finish_row(
     The vectors of a row go together where they are neighbours: what takes many steps, such as an exponential, then has
     several to overlap.
     """
-    together = tile.vectors & -tile.vectors if product.columns % tile.width == 0 else 1
+    together, at = _together(product, tile), _indices(f, product, outer, group, row)
+    for v in range(0, tile.vectors, together):
+        joined = f.joined(values[v : v + together])
+        finish({**at, product.column: columns[v]}, product.column, joined, min(joined.lanes, product.columns))
+
+
+def fetch_row(
+    f: Function,
+    product: Product,
+    tile: Tile,
+    outer: Sequence[Int],
+    group: Int,
+    row: Int,
+    columns: Sequence[Int],
+    fetch: Fetch,
+) -> None:
+    """Fetch what the stores of one row of a tile will touch."""
+    together, at = _together(product, tile), _indices(f, product, outer, group, row)
+    for v in range(0, tile.vectors, together):
+        lanes = min(together * tile.lanes, product.columns)
+        fetch({**at, product.column: columns[v]}, product.column, lanes)
+
+
+def _together(product: Product, tile: Tile) -> int:
+    """Vectors of a row that are finished at once."""
+    return tile.vectors & -tile.vectors if product.columns % tile.width == 0 else 1
+
+
+def _indices(f: Function, product: Product, outer: Sequence[Int], group: Int, row: Int) -> dict[str, Int]:
+    """Where a row lies, along all axes but the columns."""
     at: dict[str, Int] = {name: index for (name, _), index in zip(product.outer, outer, strict=True)}
     at["group"] = group
     if product.joined is not None:
@@ -367,6 +401,4 @@ def finish_row(
     else:
         each = unravel(f, row, [axis.extent for axis in product.rows])
         at.update({axis.name: index for axis, index in zip(product.rows, each, strict=True)})
-    for v in range(0, tile.vectors, together):
-        joined = f.joined(values[v : v + together])
-        finish({**at, product.column: columns[v]}, product.column, joined, min(joined.lanes, product.columns))
+    return at

@@ -177,10 +177,10 @@ def store_element(point: Point, store: Store) -> None:
     _scatter(point, access, value, pointer, element)
 
 
-def fetch_element(point: Point, store: Store, locality: int) -> None:
-    """Fetch what a store at a point writes to, if it lies side by side: a core reads a cache line before it writes a part of it."""
-    f, operand = point.function, point.elements.task.operand(store.operand)
-    access = access_of(point, operand, store.index)
+def fetch_element(point: Point, name: str, index: tuple[Expr, ...], locality: int) -> None:
+    """Fetch what lies in an operand at a point, if it lies side by side."""
+    f, operand = point.function, point.elements.task.operand(name)
+    access = access_of(point, operand, index)
     if access.step == 1:
         start = f.at(point.elements.pointers[operand.name], _uniform(point, access.form), memory_type(operand.dtype))
         for byte in range(0, point.lanes * operand.dtype.itemsize, LINE_BYTES):

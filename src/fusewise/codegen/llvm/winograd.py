@@ -37,7 +37,7 @@ from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
 from fusewise.codegen.llvm.conv_shape import convolution_of
 from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of, tag_of
-from fusewise.codegen.llvm.gemm_finish import fetcher, finisher, is_heavy
+from fusewise.codegen.llvm.gemm_finish import FIRST_LEVEL, fetcher, finisher, is_heavy
 from fusewise.codegen.llvm.gemm_share import deal_weighted
 from fusewise.codegen.llvm.gemm_tile import Ahead, Level, Panel, accumulate
 from fusewise.codegen.llvm.share import pieces_of, prepared
@@ -55,9 +55,6 @@ from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from fusewise.lower.task import Reason, Task
 
 __all__ = ["WINOGRAD", "applies"]
-
-FIRST_LEVEL = 3
-"""Where the inputs of the next position are fetched to."""
 
 LEAST_CHANNELS = 8
 """Fewer channels on either side, and the transforms cost more than the products save."""

@@ -45,6 +45,11 @@ FACTOR_CYCLES, SUM_CYCLES = 2.0, 0.75
 CROSSED_CYCLES = 20.0
 """Cycles to read a cache line that another core has written just before: 8 to 70, the more the further apart the cores are."""
 
+SPILLED_CYCLES, MOST_ROUNDS = 10.0, 4
+"""Cycles lost for a cache line of transformed inputs beyond what the second level holds, which is written to and read from memory
+that other steps have used since; and up to how many strips for each worker are tried so that they fit. Of 128 channels at 28 x 28
+two strips for one take 1.06 to 1.2 times less on a Zen 3 with 512 KB, in ResNet-18 and 50, and by themselves nothing."""
+
 LOADS, LEAST_ROW = 2, 11
 """Loads that a core begins in a cycle, as taken; and cycles that a row of positions takes of a filter in registers with one tile,
 measured on a Zen 4."""
@@ -72,6 +77,10 @@ ResNet-50 on two threads, and 1 to 3 % less time by themselves on one."""
 
 DEEPEST = 64
 """Up to so many channels are one block where registers are few: it has no sums to add to."""
+
+DEEP_FILTERS = 2.0
+"""How many times as long the filters of such a block take, of which two rows of positions, 48 KB, leave the first level: of 64
+channels at 56 x 56 each further strip costs 12 us."""
 
 BESIDE_SUMS = 8
 """Registers that a filter being transformed takes, beside the sums of a row of positions."""
@@ -199,12 +208,16 @@ def _in_strips(
     """One strip for all workers, each of which transforms all inputs, or one for each, which transform all filters; or more, where
     the caches want it. `products` and `filters` are the cycles of all products and of transforming all filters once."""
     steps, fewest, found = max(1, -(-planes.grid(form).tiles // rows)), _strips(planes, form, target), []
-    for wanted in sorted({fewest, -(-fewest // target.workers) * target.workers}):
+    rounds = -(-fewest // target.workers)
+    most = rounds + (1 if planes.is_phased else MOST_ROUNDS)
+    for wanted in sorted({fewest, *(n * target.workers for n in range(rounds, most))}):
         each = -(-steps // wanted)
         strips = -(-steps // each)
         waiting = -(-strips * panels // target.workers) * each * target.workers / (steps * panels)
-        cycles = products * waiting + filters * strips + _input_cycles(planes, form, strips, target)
-        found.append(_Strips(cycles, each, waiting))
+        inputs = _input_cycles(planes, form, strips, target)
+        if not planes.is_phased:  # it was not so there, whose filters take longer
+            inputs += _spilled_cycles(planes, form, strips, each * rows, target)
+        found.append(_Strips(products * waiting + filters * strips + inputs, each, waiting))
     return min(found)
 
 
@@ -269,7 +282,8 @@ def _in_memory(planes: Planes, form: Form, tile: Tile, target: Target) -> _Strip
     pairs = planes.channels * panels * tile.vectors
     share = _multiplied(planes, form) / _multiplies(target) / PRODUCT_SHARE
     products = max(_covered(planes, form, tile.rows) * pairs * share, _fetched(planes, panels * tile.vectors, target))
-    return _in_strips(planes, form, tile.rows, panels, products, pairs * _filter_cycles(form, target), target)
+    deep = DEEP_FILTERS if not planes.is_phased and _depth(planes, target) > MOST_DEPTH else 1.0
+    return _in_strips(planes, form, tile.rows, panels, products, pairs * _filter_cycles(form, target) * deep, target)
 
 
 def _filter_cycles(form: Form, target: Target) -> float:
@@ -374,6 +388,12 @@ def _input_cycles(planes: Planes, form: Form, strips: int, target: Target) -> fl
     sharing = max(1.0, target.workers / strips)
     lines = shape.batch * math.prod(axis.extent for axis in shape.spatial) * shape.inputs * 4 / LINE_BYTES
     return vectors * INPUT_CYCLES * sharing + lines * CROSSED_CYCLES * (sharing - 1)
+
+
+def _spilled_cycles(planes: Planes, form: Form, strips: int, tiles: int, target: Target) -> float:
+    """Cycles lost for transformed inputs of so many tiles to a strip that the second level does not hold, of all strips."""
+    spilled = max(0, form.positions * tiles * planes.channels * 4 - target.l2_bytes)
+    return spilled / LINE_BYTES * SPILLED_CYCLES * max(strips, target.workers)
 
 
 def _strips(planes: Planes, form: Form, target: Target) -> int:
