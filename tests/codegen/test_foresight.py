@@ -55,7 +55,8 @@ def test_parts_of_one_step_do_not_overlap_and_come_before_it(loads: list[Load]):
 def test_a_convolution_that_fetches_a_classifier_still_computes_the_same(kernel: str, monkeypatch: pytest.MonkeyPatch):
     gated = kernel == "scaled-convolution"
     # a machine where Strassen's algorithm pays, or not
-    monkeypatch.setattr(strassen_plan, "WORTH", -math.inf if kernel == "strassen-convolution" else math.inf)
+    for worth in ("WORTH", "FEW_WORTH"):
+        monkeypatch.setattr(strassen_plan, worth, -math.inf if kernel == "strassen-convolution" else math.inf)
     uncached = strassen_plan.strassen_space.__wrapped__  # nothing kept from other tests, nor for them
     for module in (strassen, strassen_plan):
         monkeypatch.setattr(module, "strassen_space", uncached)

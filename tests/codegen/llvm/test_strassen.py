@@ -42,7 +42,8 @@ def target() -> Target:
 def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every product that can be halved is."""
     strassen_space.cache_clear()
-    monkeypatch.setattr(strassen_plan, "WORTH", -math.inf)
+    for worth in ("WORTH", "FEW_WORTH"):
+        monkeypatch.setattr(strassen_plan, worth, -math.inf)
     monkeypatch.setattr(strassen_plan, "LEAST_ROWS", 1)
     monkeypatch.setattr(strassen_plan, "LEAST_SUMS", 1)
     monkeypatch.setattr(strassen_plan, "SHORTEST_CHUNK", 1)

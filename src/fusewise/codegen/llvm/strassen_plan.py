@@ -42,8 +42,13 @@ SUM_CYCLES = {False: Sums(16, 250, 16, 10, 10), True: Sums(14, 150, 150, 3, 16)}
 AGAIN_SHARE = 2.0
 """How many times as much a worker loses by what others make too, where registers are few."""
 
-WORTH = 1.5
-"""How many times the cycles of all sums those saved of the products must be: inside a model, operands are further away."""
+FAR_SHARE = 2.0
+"""How many times as long sums of the left operand take there when a worker's part of it does not fit the second level: 512 channels at
+28 x 28 to 256 then took 1.03 to 1.07 times as long as whole, and 0.97 to 0.99 at 14 x 14."""
+
+WORTH, FEW_WORTH = 1.5, 1.7
+"""How many times the cycles of all sums those saved of the products must be: inside a model, operands are further away. And where
+registers are few: what was estimated at 1.6 times, 768 to 192 channels at 17 x 17, took 1.03 to 1.11 times as long as whole there."""
 
 LEAST_ROWS = 24
 """Rows of a half from which on a tile fills the registers."""
@@ -142,7 +147,8 @@ def strassen_space(h: Halves, target: Target) -> tuple[Params, ...]:
     plain = min(_reduced(target, tile, h.product.height, h.product.depth, h.product.columns) for tile in whole)
     plans = [_Plan(h, target, t, blocks) for t in tiles if _is_fit(h, target, t) for blocks in _cuts(h, target, t)]
     best = sorted(plans, key=lambda plan: plan.products + plan.sums)[:4]
-    return tuple(plan.params for plan in best if plain - plan.products > WORTH * plan.sums)
+    worth = FEW_WORTH if target.has_few_registers else WORTH
+    return tuple(plan.params for plan in best if plain - plan.products > worth * plan.sums)
 
 
 def strassen_cycles(h: Halves, target: Target, params: Params) -> int:
@@ -238,5 +244,7 @@ class _Plan:
         others = max(0.0, self.target.workers / self.blocks - 1)
         is_few = h.tiles(self.tile) < LEAST_SHARING * self.target.workers
         lost = (cycles.few_again if is_few else cycles.again) * (AGAIN_SHARE if self.target.has_few_registers else 1.0)
-        rows = h.height * h.depth * (cycles.left + lost * others) + h.height * h.columns * cycles.result
+        is_far = h.product.height * h.product.depth * 4 > self.target.workers * self.target.l2_bytes
+        left = cycles.left * (FAR_SHARE if is_far and self.target.has_few_registers else 1.0)
+        rows = h.height * h.depth * (left + lost * others) + h.height * h.columns * cycles.result
         return (rows + h.depth * h.columns * self.blocks * cycles.right) / self.tile.lanes
