@@ -43,12 +43,13 @@ AGAIN_SHARE = 2.0
 """How many times as much a worker loses by what others make too, where registers are few."""
 
 FAR_SHARE = 2.0
-"""How many times as long sums of the left operand take there when a worker's part of it does not fit the second level: 512 channels at
-28 x 28 to 256 then took 1.03 to 1.07 times as long as whole, and 0.97 to 0.99 at 14 x 14."""
+"""How many times as long sums of the left operand take there when a worker's part of it does not fit the second level: 512
+channels at 28 x 28 to 256 then took 1.03 to 1.07 times as long as whole, and 0.97 to 0.99 at 14 x 14."""
 
 WORTH, FEW_WORTH = 1.5, 1.7
 """How many times the cycles of all sums those saved of the products must be: inside a model, operands are further away. And where
-registers are few: what was estimated at 1.6 times, 768 to 192 channels at 17 x 17, took 1.03 to 1.11 times as long as whole there."""
+registers are few: what was estimated at 1.6 times, 768 to 192 channels at 17 x 17, took 1.03 to 1.11 times as long as whole
+there."""
 
 LEAST_ROWS = 24
 """Rows of a half from which on a tile fills the registers."""
