@@ -1,4 +1,4 @@
-"""Instance and group normalisation with channels last, against ONNX's reference evaluator."""
+"""Instance and group normalisation with channels last, against ONNX's reference evaluator in float64."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def difference(run_kernel: Any, task: Task, x: np.ndarray, workers: int, params:
     s, b = (rng.standard_normal(x.shape[1]).astype(np.float32) for _ in range(2))
     is_fused = task.stores[0].value.op == "max"
     node = Node(task.anchor.op, ("x", "s", "b"), ("y",), task.anchor.attributes)
-    (expected,) = evaluate(node, {"x": x + x if is_fused else x, "s": s, "b": b}, 22)
+    # of two channels to a group, one pixel and a variance of 5e-4 the evaluator is off by 1.6e-5 in float32, the kernel by 5e-7
+    feeds = {"x": x + x if is_fused else x, "s": s, "b": b}
+    (expected,) = evaluate(node, {name: value.astype(np.float64) for name, value in feeds.items()}, 22)
     expected = np.maximum(expected, 0) if is_fused else expected
     y = np.full(x.size, np.nan, np.float32)
     buffers = {"x": np.ascontiguousarray(np.moveaxis(x, 1, -1)).reshape(-1), "s": s, "b": b, "y": y}
