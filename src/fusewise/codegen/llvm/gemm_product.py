@@ -84,7 +84,7 @@ class Parts:
     - `group_at(group)` is the offset of a group in the left operand and its first column; by default 0 and its turn.
     - `taps` replaces the reduction: given tile, flat row, the left operand, the panel, the initial sums and what to fetch.
     - `together` groups share a vector, see `accumulate`.
-    - `reading` fetches what the stores read, when the reduction of their tile begins.
+    - `reading` fetches what the stores read, when the reduction of their tile begins, if it is not done in chunks.
     - `kept` is memory for `Product.kept` elements, needed where the reduction is done in chunks.
     - `later` is memory that a later step reads, see `Kernel.cycles`.
     """
@@ -223,8 +223,7 @@ def _panel(
         sums: Sequence[Value] = [initial[v] for _ in range(tile.rows) for v in range(tile.vectors)]
         ahead = _ahead(e, strip.following, unit, p, f.sub(t, begin))
         if parts.reading is not None and e.chunks == 1:
-            for r in range(tile.rows):
-                fetch_row(f, product, tile, outer, group, f.add(row, r), columns, parts.reading)
+            _fetch_tile(e, parts.reading, outer, group, row, columns)
         if parts.taps is not None:
             sums = parts.taps(tile, row, origin, strip, sums, ahead)
         else:
@@ -369,21 +368,14 @@ def finish_row(
         finish({**at, product.column: columns[v]}, product.column, joined, min(joined.lanes, product.columns))
 
 
-def fetch_row(
-    f: Function,
-    product: Product,
-    tile: Tile,
-    outer: Sequence[Int],
-    group: Int,
-    row: Int,
-    columns: Sequence[Int],
-    fetch: Fetch,
-) -> None:
-    """Fetch what the stores of one row of a tile will touch."""
-    together, at = _together(product, tile), _indices(f, product, outer, group, row)
-    for v in range(0, tile.vectors, together):
-        lanes = min(together * tile.lanes, product.columns)
-        fetch({**at, product.column: columns[v]}, product.column, lanes)
+def _fetch_tile(e: _Emission, fetch: Fetch, outer: Sequence[Int], group: Int, row: Int, columns: Sequence[Int]) -> None:
+    """Fetch what the stores of a tile will read."""
+    product, together = e.product, _together(e.product, e.tile)
+    for r in range(e.tile.rows):
+        at = _indices(e.f, product, outer, group, e.f.add(row, r))
+        for v in range(0, e.tile.vectors, together):
+            lanes = min(together * e.tile.lanes, product.columns)
+            fetch({**at, product.column: columns[v]}, product.column, lanes)
 
 
 def _together(product: Product, tile: Tile) -> int:

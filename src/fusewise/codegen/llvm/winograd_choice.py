@@ -214,9 +214,9 @@ def _in_strips(
         each = -(-steps // wanted)
         strips = -(-steps // each)
         waiting = -(-strips * panels // target.workers) * each * target.workers / (steps * panels)
-        inputs = _input_cycles(planes, form, strips, target)
-        if not planes.is_phased:  # it was not so there, whose filters take longer
-            inputs += _spilled_cycles(planes, form, strips, each * rows, target)
+        inputs = _input_cycles(planes, form, strips, target) + _spilled_cycles(
+            planes, form, strips, each * rows, target
+        )
         found.append(_Strips(products * waiting + filters * strips + inputs, each, waiting))
     return min(found)
 
@@ -282,7 +282,7 @@ def _in_memory(planes: Planes, form: Form, tile: Tile, target: Target) -> _Strip
     pairs = planes.channels * panels * tile.vectors
     share = _multiplied(planes, form) / _multiplies(target) / PRODUCT_SHARE
     products = max(_covered(planes, form, tile.rows) * pairs * share, _fetched(planes, panels * tile.vectors, target))
-    deep = DEEP_FILTERS if not planes.is_phased and _depth(planes, target) > MOST_DEPTH else 1.0
+    deep = DEEP_FILTERS if _depth(planes, target) > MOST_DEPTH else 1.0
     return _in_strips(planes, form, tile.rows, panels, products, pairs * _filter_cycles(form, target) * deep, target)
 
 
@@ -391,7 +391,10 @@ def _input_cycles(planes: Planes, form: Form, strips: int, target: Target) -> fl
 
 
 def _spilled_cycles(planes: Planes, form: Form, strips: int, tiles: int, target: Target) -> float:
-    """Cycles lost for transformed inputs of so many tiles to a strip that the second level does not hold, of all strips."""
+    """Cycles lost for transformed inputs of so many tiles to a strip that the second level does not hold, of all strips; none of
+    phases, where more strips gained nothing, as their filters take longer."""
+    if planes.is_phased:
+        return 0.0
     spilled = max(0, form.positions * tiles * planes.channels * 4 - target.l2_bytes)
     return spilled / LINE_BYTES * SPILLED_CYCLES * max(strips, target.workers)
 
