@@ -26,11 +26,17 @@ from fusewise.runtime.jit import compile_assembly
 TOLERANCE = 5e-6
 """Largest difference from the exact result, relative to the largest output: what the kernel promises for most forms."""
 
-TOLERANCES = {(4, 5, 5): 3e-5, (4, 3, 5): 1.5e-5, (4, 1, 7): 1.5e-5, (6, 1, 7): 3e-5}
+TOLERANCES = {(4, 5, 5): 3e-5, (4, 3, 5): 1.5e-5, (4, 1, 7): 1.5e-5, (6, 1, 7): 3e-5, (5, 3, 3): 2e-5, (6, 3, 3): 2e-5}
 """The same for those that promise less, by outputs along an axis and taps along both, the fewer first."""
 
 STRIDED = {(5, 7): 3e-5}
 """The same at stride 2, by outputs along an axis and taps a side."""
+
+
+def of_square(tile: int) -> float:
+    """The largest difference for 3x3 filters and tiles of this many outputs a side."""
+    return TOLERANCES.get((tile, 3, 3), TOLERANCE)
+
 
 EVERYWHERE = replace(WINOGRAD, accepts=winograd.applies)
 """The kernel without its rule of where it is worth it, so that small shapes test it too."""
@@ -42,7 +48,10 @@ def with_outputs(tile: int, filters: str | None = None) -> Kernel:
     alike = ("memory", "pairs")
 
     def space(task: Task, target: Target) -> list[Params]:
-        fitting = [params for params in WINOGRAD.space(task, target) if params["outputs"] == tile]
+        every = list(WINOGRAD.space(task, target))
+        fitting = [params for params in every if params["outputs"] == tile]
+        if not fitting:  # a form that this machine does not choose
+            fitting = [{**next(p for p in every if p.get("filters", "memory") in alike), "outputs": tile}]
         if filters in alike:
             return [{**params, "filters": filters} for params in fitting if params.get("filters", "memory") in alike]
         if filters == "short":
@@ -214,7 +223,7 @@ def error_of(
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    tile=st.sampled_from((2, 3, 4)),
+    tile=st.sampled_from((2, 3, 4, 5, 6)),
     batch=st.integers(1, 3),
     extents=st.tuples(st.integers(1, 19), st.integers(1, 19)),
     inputs=st.sampled_from((8, 16, 36, 57, 64, 72, 130, 192)),
@@ -238,12 +247,12 @@ def test_random_geometry(
 ) -> None:
     height, width = (max(e, 3 - a - b) for e, a, b in zip(extents, pads[:2], pads[2:], strict=True))
     x, outputs = (batch, at_least(target, inputs), height, width), at_least(target, outputs)
-    assert error_of(run_kernel, target, x, outputs, pads, kernel=with_outputs(tile), **options) <= TOLERANCE
+    assert error_of(run_kernel, target, x, outputs, pads, kernel=with_outputs(tile), **options) <= of_square(tile)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    tile=st.sampled_from((2, 3, 4)),
+    tile=st.sampled_from((2, 3, 4, 5, 6)),
     dilation=st.integers(2, 14),
     batch=st.integers(1, 2),
     extents=st.tuples(st.integers(1, 33), st.integers(1, 33)),
@@ -268,12 +277,12 @@ def test_dilations(
     reach = 2 * dilation + 1
     height, width = (max(e, reach - a - b) for e, a, b in zip(extents, pads[:2], pads[2:], strict=True))
     x, kernel = (batch, at_least(target, inputs), height, width), with_outputs(tile)
-    assert error_of(run_kernel, target, x, 40, pads, kernel=kernel, dilation=dilation, **options) <= TOLERANCE
+    assert error_of(run_kernel, target, x, 40, pads, kernel=kernel, dilation=dilation, **options) <= of_square(tile)
 
 
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    tile=st.sampled_from((2, 3, 4)),
+    tile=st.sampled_from((2, 3, 4, 5, 6)),
     batch=st.integers(1, 2),
     extents=st.tuples(st.integers(5, 9), st.integers(1, 9), st.integers(1, 9)),
     slices=st.tuples(st.integers(1, 3), st.integers(1, 2), st.integers(1, 2)),
@@ -295,15 +304,16 @@ def test_volumes(
 ) -> None:
     planes = (max(e, 2 * dilation + 1 - a - b) for e, a, b in zip(extents[1:], pads[:2], pads[2:], strict=True))
     x, kernel = (batch, at_least(target, inputs), extents[0], *planes), with_outputs(tile)
-    assert error_of(run_kernel, target, x, 40, pads, kernel=kernel, dilation=dilation, **options) <= TOLERANCE
+    assert error_of(run_kernel, target, x, 40, pads, kernel=kernel, dilation=dilation, **options) <= of_square(tile)
 
 
 FORMS = [(1, 3), (1, 5), (1, 7), (3, 5), (5, 5)]
+TILES = {(1, 7): (2, 4, 6), (1, 3): (2, 3, 4, 5, 6)}
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    choice=st.sampled_from([(tile, taps) for taps in FORMS for tile in ((2, 4, 6) if 7 in taps else (2, 4))]),
+    choice=st.sampled_from([(tile, taps) for taps in FORMS for tile in TILES.get(taps, (2, 4))]),
     kept=st.sampled_from((None, "pairs")),
     upright=st.booleans(),
     batch=st.integers(1, 2),
@@ -477,12 +487,12 @@ def test_short_floats_are_rounded_once(run_kernel: Any, target: Target, dtype: D
     assert 0 < error <= tolerance + STRIDED.get((5, 7), TOLERANCE)
 
 
-@pytest.mark.parametrize("tile", [2, 3, 4])
+@pytest.mark.parametrize("tile", [2, 3, 4, 5, 6])
 @pytest.mark.parametrize("channels, extent", [(64, 56), (128, 28), (256, 14), (512, 7), (1024, 14)])
 def test_error_stays_within_the_bound(run_kernel: Any, target: Target, channels: int, extent: int, tile: int) -> None:
     x = (1, channels, extent, extent)
     error = error_of(run_kernel, target, x, min(channels, 128), workers=2, kernel=with_outputs(tile))
-    assert 0 < error <= TOLERANCE
+    assert 0 < error <= of_square(tile)
 
 
 def test_every_parameter_set_gives_the_same_answer(run_kernel: Any, target: Target) -> None:
@@ -494,7 +504,9 @@ def test_every_parameter_set_gives_the_same_answer(run_kernel: Any, target: Targ
         sets += [{**first, "depth": depth, "ahead": True} for depth in (8, 16, 40)]
     for params in sets:
         chosen = replace(EVERYWHERE, space=lambda *_, p=params: [p])
-        assert error_of(run_kernel, target, (1, 40, 15, 13), 72, kernel=chosen, workers=3) <= TOLERANCE, params
+        assert error_of(run_kernel, target, (1, 40, 15, 13), 72, kernel=chosen, workers=3) <= of_square(
+            params["outputs"]
+        ), params
 
 
 @pytest.mark.parametrize("channels, outputs, epilogue", [(70, 40, "swish"), (512, 72, "residual"), (24, 16, "none")])
@@ -545,7 +557,9 @@ def test_short_tiles_in_several_strips(
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    choice=st.sampled_from(((2, (3, 3)), (3, (3, 3)), (4, (3, 3)), (4, (5, 5)), (4, (3, 1)), (4, (1, 7)))),
+    choice=st.sampled_from(
+        ((2, (3, 3)), (3, (3, 3)), (4, (3, 3)), (5, (3, 3)), (6, (3, 3)), (4, (5, 5)), (4, (3, 1)), (4, (1, 7)))
+    ),
     batch=st.integers(1, 2),
     slices=st.integers(1, 3),
     extents=st.tuples(st.integers(7, 40), st.integers(7, 40)),
@@ -631,12 +645,16 @@ def test_filters_in_lines_are_for_a_few_tiles() -> None:
     assert next(iter(WINOGRAD.space(task[14], narrow))).get("filters", "memory") == "memory"
 
 
-def test_strips_are_cut_so_that_inputs_fit_the_second_level() -> None:
+def test_strips_are_cut_where_the_second_level_does_not_hold_their_inputs() -> None:
     narrow = next(other for other in TARGETS if other.name == "avx2")
-    task = convolution((1, 128, 28, 28), 128)
-    sizes = {kb: next(iter(WINOGRAD.space(task, replace(narrow, l2_bytes=kb * 1024)))) for kb in (512, 1024)}
-    tiles = {kb: params["tiles"] * params["rows"] for kb, params in sizes.items()}
-    assert 36 * tiles[512] * 128 * 4 <= 512 * 1024 < 36 * tiles[1024] * 128 * 4
+    task = convolution((1, 128, 56, 56), 32)
+    tiles = {}
+    for kilobytes in (512, 2048):
+        params = next(iter(WINOGRAD.space(task, replace(narrow, l2_bytes=kilobytes * 1024))))
+        tiles[kilobytes] = params["tiles"] * params["rows"]
+    positions = (params["outputs"] + 2) ** 2
+    assert positions * tiles[2048] * 128 * 4 <= 2048 * 1024
+    assert tiles[512] < tiles[2048] / 2
 
 
 def test_few_registers_have_the_next_inputs_fetched_and_filters_of_two_rows_at_a_time() -> None:
@@ -733,9 +751,19 @@ def test_accepts_where_it_pays(target: Target) -> None:
     assert "direct" in str(WINOGRAD.accepts(convolution((1, 512, 2, 2), 512), target))
 
 
-@pytest.mark.parametrize("extent, tile", [(56, 4), (9, 3), (7, 4)])
-def test_the_scheme_suits_the_extent(target: Target, extent: int, tile: int) -> None:
-    assert next(iter(WINOGRAD.space(convolution((1, 256, extent, extent), 256), target)))["outputs"] == tile
+@pytest.mark.parametrize("name, sizes", [("avx2", {56: 6, 14: 5, 9: 3, 7: 4}), ("avx512", {56: 4, 9: 3, 7: 4})])
+def test_the_scheme_suits_the_extent(name: str, sizes: dict[int, int]) -> None:
+    machine = next(other for other in TARGETS if other.name == name)
+    for extent, tile in sizes.items():
+        chosen = next(iter(WINOGRAD.space(convolution((1, 256, extent, extent), 256), machine)))
+        assert chosen["outputs"] == tile, extent
+
+
+def test_few_registers_have_wide_tiles_where_rows_would_be_wasted() -> None:
+    narrow = next(other for other in TARGETS if other.name == "avx2")
+    for extent, rows, vectors in ((14, 3, 4), (28, 5, 2)):  # 9 tiles of F(5, 3), 25 of F(6, 3)
+        chosen = next(iter(WINOGRAD.space(convolution((1, 256, extent, extent), 256), narrow)))
+        assert (chosen["rows"], chosen["vectors"]) == (rows, vectors)
 
 
 @pytest.mark.parametrize("step", [0, -1])
@@ -775,5 +803,5 @@ def test_outputs_that_leave_the_caches_are_fetched_before_they_are_written(
         EVERYWHERE.build(task, t, params, "kernel").count("call void @llvm.prefetch") for t in (target, roomy)
     )
     assert fetching > plain
-    tolerance = STRIDED[5, 7] if stride > 1 else TOLERANCE
+    tolerance = STRIDED[5, 7] if stride > 1 else of_square(int(params["outputs"]))
     assert error_of(run_kernel, target, x, 64, pads, workers=3, **options) <= tolerance

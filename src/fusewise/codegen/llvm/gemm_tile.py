@@ -376,12 +376,26 @@ def fetch(f: Function, ahead: Sequence[Ahead], position: Int, steps: int) -> Non
 
 def _step(n: _Reduction, at: Int, position: Int, sums: Sequence[Value]) -> list[Value]:
     """One step: every row's scalar times every column."""
-    columns, result = n.columns(position), list(sums)
-    for r in range(len(n.rows)):
-        value = n.f.splat(n.row(r, at), n.tile.lanes)
-        for v, column in enumerate(columns):
-            index = r * len(columns) + v
-            result[index] = multiply_add(n.f, n.target, value, column, result[index])
+    columns, rows, result = n.columns(position), range(len(n.rows)), list(sums)
+
+    def scalar(r: int) -> Value:
+        return n.f.splat(n.row(r, at), n.tile.lanes)
+
+    def add(r: int, value: Value, v: int) -> None:
+        index = r * len(columns) + v
+        result[index] = multiply_add(n.f, n.target, value, columns[v], result[index])
+
+    if len(rows) * len(columns) + len(columns) >= n.target.registers:
+        # all columns beside the sums leave no register for a row: the rows stay, and columns come one by one
+        values = [scalar(r) for r in rows]
+        for v in range(len(columns)):
+            for r in rows:
+                add(r, values[r], v)
+        return result
+    for r in rows:
+        value = scalar(r)
+        for v in range(len(columns)):
+            add(r, value, v)
     return result
 
 

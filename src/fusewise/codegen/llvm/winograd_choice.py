@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from fusewise.codegen.foresight import FETCHED_BYTES
 from fusewise.codegen.kernel import Params
-from fusewise.codegen.llvm.gemm_tile import Tile, favourite_tiles
+from fusewise.codegen.llvm.gemm_tile import FMA_LATENCY, LOAD_CYCLES, Tile, favourite_tiles
 from fusewise.codegen.llvm.pairs import has_bfloat_products
 from fusewise.codegen.llvm.winograd_plan import Plan, Planes, plan_of
 from fusewise.codegen.llvm.winograd_transform import Form
@@ -71,6 +71,17 @@ ODD_MARGIN = 1.06
 register tiles, of which 5 for its 25 tiles of a map of 14 x 14 do better than 4 for 16 tiles where loads are dear: there it was
 measured, before the last of 16 tiles could be shorter."""
 
+LONG_FORM = 5
+"""Outputs along an axis from which on a form of 3 taps is for few registers alone, where all of its time but little is products:
+elsewhere it was not measured."""
+
+SMALL_TILES = ((3, 4), (5, 2), (6, 2), (4, 2), (3, 2), (2, 2))
+"""Register tiles tried where registers are few: rows and vectors. The first is for 9 and 36 tiles, of which 5 rows waste some."""
+
+ONCE_CYCLES = 2.0
+"""Cycles that each sum beyond half of the registers takes once for a register tile and a block: from blocks of 12 channels, where
+4 x 2 vectors do better than 3 x 4, and of 64, where they do not."""
+
 PHASED_MARGIN = 1.03
 """By what F(5, 2) has to be estimated better than F(4, 2): estimated the same, 128 channels at 56 x 56 took a tenth longer in
 ResNet-50 on two threads, and 1 to 3 % less time by themselves on one."""
@@ -116,7 +127,7 @@ class Choice:
 def choices(planes: Planes, target: Target) -> tuple[Choice, ...]:
     """Forms with filters in memory and, where there are registers for them, in lines and in registers; best first."""
     found = []
-    for form in planes.forms:
+    for form in _forms(planes, target):
         most = (target.registers - BESIDE_SUMS) // form.columns.span
         tiles = planes.grid(form).tiles
         if most and tiles:
@@ -134,9 +145,17 @@ def choices(planes: Planes, target: Target) -> tuple[Choice, ...]:
 
     def cycles(choice: Choice) -> float:
         margin = LINE_MARGIN if choice.filters == "lines" else 1.0
-        return choice.cycles * margin * (odd if choice.form.is_odd else even)
+        return choice.cycles * margin * (odd if choice.form.is_odd and choice.form.tile < LONG_FORM else even)
 
     return tuple(sorted(found, key=cycles))
+
+
+def _forms(planes: Planes, target: Target) -> list[Form]:
+    """Forms worth an estimate."""
+    few = target.has_few_registers
+    return [
+        form for form in planes.forms if few or 3 not in (form.rows.taps, form.columns.taps) or form.tile < LONG_FORM
+    ]
 
 
 def direct_cycles(planes: Planes, target: Target) -> float:
@@ -181,6 +200,9 @@ def _params(choice: Choice) -> Params:
 def _tiles(planes: Planes, form: Form, depth: int, target: Target) -> list[tuple[Tile, int]]:
     """Register tiles for filters in memory, the favourite first, and how many of each make a strip."""
     tiles, outputs = planes.grid(form).tiles, planes.shape.outputs
+    if _has_small_tiles(planes, target):
+        estimates = {tile: _in_memory(planes, form, tile, target) for tile in _tried(planes, form, target)}
+        return [(tile, estimates[tile].each) for tile in sorted(estimates, key=lambda tile: estimates[tile].cycles)]
 
     def waiting(tile: Tile) -> float:
         """Strips and panels are dealt out, and not all tiles have all values."""
@@ -239,7 +261,7 @@ def _multiplies(target: Target) -> int:
 def _cycles(planes: Planes, form: Form, target: Target) -> float:
     """With filters in memory: products, and per vector of channels the transforms."""
     outputs = -(-planes.shape.outputs // target.lanes)
-    tried = (_in_memory(planes, form, Tile(rows, min(outputs, 2), target.lanes), target).cycles for rows in (4, 5, 6))
+    tried = (_in_memory(planes, form, tile, target).cycles for tile in _tried(planes, form, target))
     return _output_cycles(planes, form, outputs) + min(tried)
 
 
@@ -262,6 +284,29 @@ def _in_registers(planes: Planes, form: Form, strips: int, each: float, target: 
     return _output_cycles(planes, form, outputs) + transforms + max(products, _fetched(planes, outputs, target))
 
 
+def _has_small_tiles(planes: Planes, target: Target) -> bool:
+    """Are register tiles chosen by what the products take here? With longer filters, or those of one axis, tiles of eight sums do
+    better than estimated."""
+    return target.has_few_registers and not planes.is_in_line and max(planes.sides) <= 4
+
+
+def _tried(planes: Planes, form: Form, target: Target) -> list[Tile]:
+    """Register tiles worth an estimate."""
+    tiles, vectors = planes.grid(form).tiles, -(-planes.shape.outputs // target.lanes)
+    if not _has_small_tiles(planes, target):
+        return [Tile(rows, min(vectors, 2), target.lanes) for rows in (4, 5, 6)]
+    fitting = [(min(rows, tiles), min(v, vectors)) for rows, v in SMALL_TILES if v <= max(vectors, 2)]
+    return [Tile(rows, v, target.lanes) for rows, v in dict.fromkeys(fitting)]
+
+
+def _paced(planes: Planes, tile: Tile, target: Target) -> float:
+    """How many times as long as its multiply-adds a register tile takes of one block."""
+    sums = tile.rows * tile.vectors / _multiplies(target)
+    step = max(sums, FMA_LATENCY, (tile.rows + tile.vectors) * LOAD_CYCLES)
+    once = ONCE_CYCLES * max(0, tile.rows * tile.vectors - target.registers // 2)
+    return (step + once / _depth(planes, target)) / sums
+
+
 def _few_cycles(planes: Planes, form: Form, rows: int, target: Target) -> tuple[float, bool]:
     """Cycles of the products of all tiles with one vector of filters in registers; and whether tiles are shorter for it, if there
     are several strips."""
@@ -281,6 +326,8 @@ def _in_memory(planes: Planes, form: Form, tile: Tile, target: Target) -> _Strip
     panels = -(-planes.shape.outputs // tile.width)
     pairs = planes.channels * panels * tile.vectors
     share = _multiplied(planes, form) / _multiplies(target) / PRODUCT_SHARE
+    if _has_small_tiles(planes, target):
+        share *= _paced(planes, tile, target)
     products = max(_covered(planes, form, tile.rows) * pairs * share, _fetched(planes, panels * tile.vectors, target))
     deep = DEEP_FILTERS if _depth(planes, target) > MOST_DEPTH else 1.0
     return _in_strips(planes, form, tile.rows, panels, products, pairs * _filter_cycles(form, target) * deep, target)

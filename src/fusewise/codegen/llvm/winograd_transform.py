@@ -250,6 +250,8 @@ SCHEMES = (
     Scheme(2, 3, (1.0,)),
     Scheme(3, 3, (1.0,), -0.5),
     Scheme(4, 3, (NEAR, 1 / NEAR)),
+    Scheme(5, 3, (0.5, 2.0), -1.0),
+    Scheme(6, 3, (0.55, 1.0, 1 / 0.55)),
     Scheme(3, 4, (NEAR, 1 / NEAR)),
     Scheme(5, 4, (0.55, 1.0, 1 / 0.55)),
     Scheme(2, 5, (NEAR, 1 / NEAR)),
