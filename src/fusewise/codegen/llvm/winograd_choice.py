@@ -72,8 +72,8 @@ register tiles, of which 5 for its 25 tiles of a map of 14 x 14 do better than 4
 measured, before the last of 16 tiles could be shorter."""
 
 LONG_FORM = 5
-"""Outputs along an axis from which on a form of 3 taps is for few registers alone, where all of its time but little is products:
-elsewhere it was not measured."""
+"""Outputs along an axis from which on a form of 3 taps is for few registers alone: elsewhere it was not measured. Of 3x3, its error
+is mostly that of sums over channels, which are cut into blocks even where one would do: of 64 channels 4e-6 in place of 7e-6."""
 
 SMALL_TILES = ((3, 4), (5, 2), (6, 2), (4, 2), (3, 2), (2, 2))
 """Register tiles tried where registers are few: rows and vectors. The first is for 9 and 36 tiles, of which 5 rows waste some."""
@@ -145,17 +145,21 @@ def choices(planes: Planes, target: Target) -> tuple[Choice, ...]:
 
     def cycles(choice: Choice) -> float:
         margin = LINE_MARGIN if choice.filters == "lines" else 1.0
-        return choice.cycles * margin * (odd if choice.form.is_odd and choice.form.tile < LONG_FORM else even)
+        return choice.cycles * margin * (odd if choice.form.is_odd and not _is_long(choice.form) else even)
 
     return tuple(sorted(found, key=cycles))
 
 
+def _is_long(form: Form) -> bool:
+    """Is it of 3x3 taps, and less exact than the others?"""
+    return form.rows.taps == form.columns.taps == 3 and form.tile >= LONG_FORM
+
+
 def _forms(planes: Planes, target: Target) -> list[Form]:
     """Forms worth an estimate."""
-    few = target.has_few_registers
-    return [
-        form for form in planes.forms if few or 3 not in (form.rows.taps, form.columns.taps) or form.tile < LONG_FORM
-    ]
+    if target.has_few_registers:
+        return list(planes.forms)
+    return [form for form in planes.forms if 3 not in (form.rows.taps, form.columns.taps) or form.tile < LONG_FORM]
 
 
 def direct_cycles(planes: Planes, target: Target) -> float:
@@ -172,13 +176,14 @@ def direct_cycles(planes: Planes, target: Target) -> float:
 
 def parameters(planes: Planes, target: Target) -> Iterable[Params]:
     """Parameters worth trying, the analytic favourite first."""
-    depth, few = _depth(planes, target), target.has_few_registers
+    few = target.has_few_registers
     # where register tiles are soon done, the next position's inputs are fetched meanwhile, filters made two rows at a time
     where: Params = {"ahead": True} if planes.is_in_line or planes.is_phased else {"ahead": True, "filters": "pairs"}
     for choice in choices(planes, target):
+        depth = _depth(planes, choice.form, target)
         common = {"outputs": choice.form.tile, "lanes": target.lanes, "panels": 1, "depth": depth}
         if choice.filters == "registers" and planes.is_phased:
-            common["depth"] = _depth(planes, target, PHASE_DEPTH)
+            common["depth"] = _depth(planes, choice.form, target, PHASE_DEPTH)
         if choice.filters != "memory":
             yield {**common, **_params(choice)}
             continue
@@ -243,12 +248,12 @@ def _in_strips(
     return min(found)
 
 
-def _depth(planes: Planes, target: Target, most: int = MOST_DEPTH) -> int:
+def _depth(planes: Planes, form: Form, target: Target, most: int = MOST_DEPTH) -> int:
     """Input channels of a block."""
     if planes.is_phased:  # a block belongs to one phase
         fitting = range(target.lanes, most + 1, target.lanes)
         return max(depth for depth in fitting if planes.shape.inputs % depth == 0)
-    if planes.channels <= DEEPEST and target.has_few_registers:
+    if planes.channels <= DEEPEST and target.has_few_registers and not _is_long(form):
         return planes.channels
     depth = -(-planes.channels // -(-planes.channels // most))
     return min(planes.channels, -(-depth // target.lanes) * target.lanes)
@@ -287,7 +292,7 @@ def _in_registers(planes: Planes, form: Form, strips: int, each: float, target: 
 def _has_small_tiles(planes: Planes, target: Target) -> bool:
     """Are register tiles chosen by what the products take here? With longer filters, or those of one axis, tiles of eight sums do
     better than estimated."""
-    return target.has_few_registers and not planes.is_in_line and max(planes.sides) <= 4
+    return target.has_few_registers and not planes.is_in_line and max(planes.sides) <= 3
 
 
 def _tried(planes: Planes, form: Form, target: Target) -> list[Tile]:
@@ -299,12 +304,12 @@ def _tried(planes: Planes, form: Form, target: Target) -> list[Tile]:
     return [Tile(rows, v, target.lanes) for rows, v in dict.fromkeys(fitting)]
 
 
-def _paced(planes: Planes, tile: Tile, target: Target) -> float:
+def _paced(planes: Planes, form: Form, tile: Tile, target: Target) -> float:
     """How many times as long as its multiply-adds a register tile takes of one block."""
     sums = tile.rows * tile.vectors / _multiplies(target)
     step = max(sums, FMA_LATENCY, (tile.rows + tile.vectors) * LOAD_CYCLES)
     once = ONCE_CYCLES * max(0, tile.rows * tile.vectors - target.registers // 2)
-    return (step + once / _depth(planes, target)) / sums
+    return (step + once / _depth(planes, form, target)) / sums
 
 
 def _few_cycles(planes: Planes, form: Form, rows: int, target: Target) -> tuple[float, bool]:
@@ -327,9 +332,9 @@ def _in_memory(planes: Planes, form: Form, tile: Tile, target: Target) -> _Strip
     pairs = planes.channels * panels * tile.vectors
     share = _multiplied(planes, form) / _multiplies(target) / PRODUCT_SHARE
     if _has_small_tiles(planes, target):
-        share *= _paced(planes, tile, target)
+        share *= _paced(planes, form, tile, target)
     products = max(_covered(planes, form, tile.rows) * pairs * share, _fetched(planes, panels * tile.vectors, target))
-    deep = DEEP_FILTERS if _depth(planes, target) > MOST_DEPTH else 1.0
+    deep = DEEP_FILTERS if _depth(planes, form, target) > MOST_DEPTH else 1.0
     return _in_strips(planes, form, tile.rows, panels, products, pairs * _filter_cycles(form, target) * deep, target)
 
 
