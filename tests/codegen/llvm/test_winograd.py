@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -760,10 +761,19 @@ def test_the_scheme_suits_the_extent(name: str, sizes: dict[int, int]) -> None:
 
 
 def test_few_registers_have_wide_tiles_where_rows_would_be_wasted() -> None:
+    """And their sums never leave the registers: no block of the reduction touches the stack."""
     narrow = next(other for other in TARGETS if other.name == "avx2")
     for extent, rows, vectors in ((14, 3, 4), (28, 5, 2)):  # 9 tiles of F(5, 3), 25 of F(6, 3)
-        chosen = next(iter(WINOGRAD.space(convolution((1, 256, extent, extent), 256), narrow)))
+        task = convolution((1, 256, extent, extent), 256)
+        chosen = next(iter(WINOGRAD.space(task, narrow)))
         assert (chosen["rows"], chosen["vectors"]) == (rows, vectors)
+        code = compile_assembly(WINOGRAD.build(task, narrow, chosen, "kernel"), narrow)
+        blocks = [block for block in re.split(r"^\.L\w+:", code, flags=re.M) if "prefetch" in block]
+        sums = [
+            block for block in blocks if block.count("vfmadd231ps") % (rows * vectors) == 0 and "vfmadd231ps" in block
+        ]
+        assert sums
+        assert not any("ymm" in line and "%rsp" in line for block in sums for line in block.splitlines())
 
 
 @pytest.mark.parametrize("step", [0, -1])

@@ -1,8 +1,8 @@
 """Winograd's convolutions for filters of 3 or 5 taps a side, or 3, 5 or 7 taps on one side alone, dilated or not; or 3, 5 or 7 of
 stride 2.
 
-F(4x4, 3x3) has 4 times fewer multiplications than there are taps, F(4x4, 5x5) 6.25, F(4, 7) 2.8, F(6, 7) 3.5; 3x3 of stride 2 has
-1.9 times fewer with tiles of 5, 1.8 of 4, 1.65 of 3.
+F(4x4, 3x3) has 4 times fewer multiplications than there are taps, F(5x5, 3x3) 4.6, F(6x6, 3x3) 5.1, F(4x4, 5x5) 6.25, F(4, 7) 2.8,
+F(6, 7) 3.5; 3x3 of stride 2 has 1.9 times fewer with tiles of 5, 1.8 of 4, 1.65 of 3.
 
 Takes Conv tasks with channels last, of two or three spatial axes, in float32 or shorter types, which are widened on the way
 in; gives a kernel. Tiles of outputs are numbered and cut into strips. Filters are transformed on the way: they are read from
@@ -22,7 +22,7 @@ Work is dealt out as (strip, panel) pairs, so few tiles are still shared evenly;
 transformed by each of them.
 
 On random data the difference from the exact result is at most 5e-6 of the largest output for up to 512 input channels; 1.5e-5
-for F(4, 7), 3e-5 for F(6, 7), F(4x4, 5x5) and F(5x5, 4x4). The transforms add inputs that one output alone does not read: an
+for F(4, 7), 2e-5 for F(5x5, 3x3) and F(6x6, 3x3), 3e-5 for F(6, 7), F(4x4, 5x5) and F(5x5, 4x4). The transforms add inputs that one output alone does not read: an
 infinity or NaN spreads to all outputs of its tile, and inputs above a millionth of the largest float32 may overflow.
 """
 

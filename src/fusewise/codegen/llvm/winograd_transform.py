@@ -8,7 +8,8 @@ of the two may differ, and where the filter has one tap there is none.
 A scheme multiplies polynomials by their values at some points (Toom and Cook): 0, infinity and pairs of opposite numbers, so that
 each pair shares the even and the odd half of every sum. F(2, 3) takes 1 and -1. F(4, 3) and F(2, 5) take the square roots of 1/2
 and 2, where the usual 1 and 2 lose four times the precision. The longer ones take numbers and their reciprocals too, which keeps
-products and squares near one; which, is what erred least on random data. F(3, 3) has one point more, without its opposite.
+products and squares near one; which, is what erred least on random data. F(3, 3) has one point more, without its opposite, and so
+has F(5, 3), with halves and twos: pairs of 0.55 and 1.1 with -2.5 err three quarters as much, and take more multiplications.
 
 Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016 (arXiv:1509.09308), section 4. Choice of points:
 Barabasz, Anderson, Soodhalter and Gregg, Error Analysis and Improving the Accuracy of Winograd Convolution for Deep Neural
