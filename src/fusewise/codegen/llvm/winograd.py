@@ -22,8 +22,9 @@ Work is dealt out as (strip, panel) pairs, so few tiles are still shared evenly;
 transformed by each of them.
 
 On random data the difference from the exact result is at most 5e-6 of the largest output for up to 512 input channels; 1.5e-5
-for F(4, 7), 2e-5 for F(5x5, 3x3) and F(6x6, 3x3), 3e-5 for F(6, 7), F(4x4, 5x5) and F(5x5, 4x4). The transforms add inputs that one output alone does not read: an
-infinity or NaN spreads to all outputs of its tile, and inputs above a millionth of the largest float32 may overflow.
+for F(4, 7), 2e-5 for F(5x5, 3x3) and F(6x6, 3x3), 3e-5 for F(6, 7), F(4x4, 5x5) and F(5x5, 4x4). The transforms add inputs that
+one output alone does not read: an infinity or NaN spreads to all outputs of its tile, and inputs above a millionth of the largest
+float32 may overflow.
 """
 
 from __future__ import annotations

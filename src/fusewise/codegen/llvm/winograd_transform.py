@@ -8,8 +8,8 @@ of the two may differ, and where the filter has one tap there is none.
 A scheme multiplies polynomials by their values at some points (Toom and Cook): 0, infinity and pairs of opposite numbers, so that
 each pair shares the even and the odd half of every sum. F(2, 3) takes 1 and -1. F(4, 3) and F(2, 5) take the square roots of 1/2
 and 2, where the usual 1 and 2 lose four times the precision. The longer ones take numbers and their reciprocals too, which keeps
-products and squares near one; which, is what erred least on random data. F(3, 3) has one point more, without its opposite, and so
-has F(5, 3), with halves and twos: pairs of 0.55 and 1.1 with -2.5 err three quarters as much, and take more multiplications.
+products and squares near one; which, is what erred least on random data. F(3, 3) and F(5, 3) have one point more, without
+its opposite; those of F(5, 3) need no product of one.
 
 Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016 (arXiv:1509.09308), section 4. Choice of points:
 Barabasz, Anderson, Soodhalter and Gregg, Error Analysis and Improving the Accuracy of Winograd Convolution for Deep Neural
@@ -60,7 +60,7 @@ class Scheme:
     """F(tile, taps) along an axis: `tile` outputs at once, from values at 0, infinity, `points` and their opposites, and
     `alone` where their number has to be odd.
 
-    F(1, 1) has no points and transforms nothing. Where all points have their opposites, their product is one.
+    F(1, 1) has no points and transforms nothing.
     """
 
     tile: int
@@ -193,6 +193,8 @@ class Scheme:
             distances = [point - self.alone for point in finite]
             distances[0] *= abs(_product(self.points)[0])
             near = [a.times(1 / _plain(distance), value) for distance, value in zip(distances, near, strict=True)]
+        elif _plain(abs(_product(self.points)[0])) != 1:
+            near[0] = a.times(1 / abs(_product(self.points)[0]), near[0])
         pairs = list(zip(near[1::2], near[2::2], strict=True))
         sums, differences = [a.plus(x, y) for x, y in pairs], [a.minus(x, y) for x, y in pairs]
         weights = [
@@ -251,7 +253,7 @@ SCHEMES = (
     Scheme(2, 3, (1.0,)),
     Scheme(3, 3, (1.0,), -0.5),
     Scheme(4, 3, (NEAR, 1 / NEAR)),
-    Scheme(5, 3, (0.5, 2.0), -1.0),
+    Scheme(5, 3, (0.55, 1.0), -2.5),
     Scheme(6, 3, (0.55, 1.0, 1 / 0.55)),
     Scheme(3, 4, (NEAR, 1 / NEAR)),
     Scheme(5, 4, (0.55, 1.0, 1 / 0.55)),
