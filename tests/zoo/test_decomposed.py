@@ -31,10 +31,7 @@ def test_operators_are_within_fifteen_percent_of_the_published(name: str) -> Non
     [
         "distilbert",
         "mobilenet_v1_ssd",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("mobilebert", "unet", "mask_rcnn_resnet50_fpn")
-        ),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("mobilebert", "unet", "mask_rcnn_resnet50_fpn")),
     ],
 )
 def test_answers_are_those_of_the_plain_form(
