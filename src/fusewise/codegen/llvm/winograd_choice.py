@@ -83,8 +83,8 @@ SMALL_TILES = ((3, 4), (5, 2), (6, 2), (4, 2), (3, 2), (2, 2))
 """Register tiles tried where registers are few: rows and vectors. The first is for 9 and 36 tiles, of which 5 rows waste some."""
 
 ONCE_CYCLES = 2.0
-"""Cycles that each sum beyond half of the registers takes once for a register tile and a block: from blocks of 12 channels, where
-4 x 2 vectors do better than 3 x 4, and of 64, where they do not."""
+"""Cycles that each sum beyond half of the registers takes once for a register tile and a block: from first convolutions, whose
+blocks are of 12 channels and whose tiles are chosen otherwise now, and of 64, where 3 x 4 vectors do better than 4 x 2."""
 
 PHASED_MARGIN = 1.03
 """By what F(5, 2) has to be estimated better than F(4, 2): estimated the same, 128 channels at 56 x 56 took a tenth longer in
