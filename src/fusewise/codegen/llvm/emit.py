@@ -131,6 +131,7 @@ class Function:
         self.linkage = f"{linkage} " if linkage else ""
         self._signature = ", ".join(f"{kind} %a{k}" for k, kind in enumerate(arguments))
         self.arguments = tuple(Value(f"%a{k}", _bare(kind)) for k, kind in enumerate(arguments))
+        self.hides_counters = False
         self.lines: list[str] = []
         self._entry: list[str] = []
         self._next = 0
@@ -391,10 +392,12 @@ class Function:
         body: Callable[[Value, tuple[Value, ...]], Sequence[Value] | None],
         carried: Sequence[Value] = (),
         rolled: bool = False,
+        tight: bool = False,
     ) -> tuple[Value, ...]:
         """`for (i = low; i < high; i += step)`; `body(i, carried)` returns the next carried values.
 
         The loop is bottom-tested; when it is not known to run at least once it is guarded. `rolled` forbids LLVM to unroll it.
+        In a function that `hides_counters`, LLVM cannot see that the body is given one, unless the loop is `tight` or carries values.
         """
         if isinstance(low, int) and isinstance(high, int) and low >= high:
             return tuple(carried)
@@ -414,7 +417,8 @@ class Function:
         for value in carried:
             self._next += 1
             inside.append(Value(f"%v{self._next}", value.type))
-        after = tuple(body(i, tuple(inside)) or ())
+        seen = self._hidden(i) if self.hides_counters and not (tight or carried) else i
+        after = tuple(body(seen, tuple(inside)) or ())
         assert len(after) == len(carried), "a loop body must return one value per carried value"
         following = self.i64(self.add(i, step))
         tail = self.block
@@ -433,6 +437,10 @@ class Function:
         return tuple(
             self.phi(first.type, [(first, before), (last, tail)]) for first, last in zip(carried, after, strict=True)
         )
+
+    def _hidden(self, counter: Value) -> Value:
+        """The same number, from an instruction that is none."""
+        return self.emit("i64", f'call i64 asm "", "=r,0"(i64 {counter.text})')
 
     def when(
         self,

@@ -27,8 +27,14 @@ def operand_arguments(task: Task, extra: Sequence[Argument]) -> tuple[Argument, 
     return (*named, *given.values())
 
 
-def enter(symbol: str, arguments: Sequence[Argument]) -> tuple[Module, Function, dict[str, Value], Share]:
-    """Write the exported function; gives module, body, pointers by name, and the part of the work that a call does."""
+def enter(
+    symbol: str, arguments: Sequence[Argument], hides_counters: bool = False
+) -> tuple[Module, Function, dict[str, Value], Share]:
+    """Write the exported function; gives module, body, pointers by name, and the part of the work that a call does.
+
+    `hides_counters` is for kernels whose loops have many addresses each: loop strength reduction, which tries every way to
+    share out their terms, is then done with them at once, and LLVM with the kernel in three quarters of the time.
+    """
     module = Module()
     outside = module.function(symbol, ("ptr", *PARAMETERS))
     array, *share = outside.arguments
@@ -36,6 +42,7 @@ def enter(symbol: str, arguments: Sequence[Argument]) -> tuple[Module, Function,
     body = module.function(
         f"{symbol}_body", (*("ptr noalias" for _ in arguments), *PARAMETERS), "void", "noinline nounwind", "internal"
     )
+    body.hides_counters = hides_counters
     outside.call(body.name, "void", *pointers, *share)
     outside.give_back()
     named = {argument.name: pointer for argument, pointer in zip(arguments, body.arguments, strict=False)}

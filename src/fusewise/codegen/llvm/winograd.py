@@ -178,7 +178,7 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
 def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
     plan = plan_of(_understood(task), params)
     arguments = _arguments(task, target, params)
-    module, f, pointers, share = enter(symbol, arguments)
+    module, f, pointers, share = enter(symbol, arguments, hides_counters=plan.filters in ("memory", "pairs"))
     inputs = scratch_of(f, pointers, arguments, share)
     filters = f.at(inputs, plan.form.positions * plan.input_pitch)
     products = f.at(filters, plan.filter_elements)
@@ -468,7 +468,7 @@ def _products(
             ]
             keep_products(f, plan, places, sums, start, phase)
 
-        f.loop(*run, tile.rows, one, rolled=True)
+        f.loop(*run, tile.rows, one, rolled=True, tight=True)
 
     f.loop(0, beside, 1, panel, rolled=True)
 
