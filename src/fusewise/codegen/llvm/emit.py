@@ -397,7 +397,8 @@ class Function:
         """`for (i = low; i < high; i += step)`; `body(i, carried)` returns the next carried values.
 
         The loop is bottom-tested; when it is not known to run at least once it is guarded. `rolled` forbids LLVM to unroll it.
-        In a function that `hides_counters`, LLVM cannot see that the body is given one, unless the loop is `tight` or carries values.
+        In a function that `hides_counters`, LLVM cannot see that the body is given one, unless the loop is `tight` or carries
+        values.
         """
         if isinstance(low, int) and isinstance(high, int) and low >= high:
             return tuple(carried)

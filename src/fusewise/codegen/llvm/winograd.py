@@ -30,7 +30,8 @@ float32 may overflow.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -217,6 +218,14 @@ def _leaves_caches(task: Task, target: Target) -> bool:
     )
 
 
+class _Block(NamedTuple):
+    """Input channels of a phase that are reduced together: the first, and how many."""
+
+    start: Int
+    extent: int
+    phase: int
+
+
 def _emit_strip(s: Strip, strip: Int, low: Int, high: Int) -> None:
     """Panels low..high of one strip."""
     f, plan = s.f, s.plan
@@ -276,39 +285,7 @@ def _reduce(s: Strip, first: Int, count: Int, low: Int, high: Int) -> None:
                 s.arithmetic, plan, scratch, _taps(s, low, start, phase), (first, count), start, extent, phase
             )
             return
-        beside, across = f.sub(high, low), plan.form.columns.span
-        rows, columns = plan.kept(phase)
-
-        def products(begin: Int, end: Int) -> None:
-            """Of the rows of positions whose filters are there."""
-
-            def one(e: Value, _: Sequence[Value]) -> None:
-                among = f.sub(e, f.mul(begin, across))
-                _products(s, e, among, _run(s, e, first, count), low, beside, start, extent, phase)
-
-            def some(first: Int, beyond: Int) -> None:
-                f.loop(first, beyond, 1, one, rolled=True)
-
-            if columns == across:
-                some(f.mul(begin, across), f.mul(end, across))
-            else:
-                f.loop(
-                    begin, end, 1, lambda i, _: some(f.mul(i, across), f.add(f.mul(i, across), columns)), rolled=True
-                )
-
-        def pair(k: Value, _: Sequence[Value]) -> None:
-            for number in range(rows // 2 + 1):
-                those = range(max(2 * number - 1, 0), min(2 * number + 1, rows))
-                this = f.compare("icmp eq", k, number)
-                f.when(this, lambda those=those: _filters_of_rows(s, those, low, start, extent, phase))  # type: ignore[misc]
-            after = f.mul(k, 2)
-            products(f.maximum(f.sub(after, 1), 0), f.minimum(f.add(after, 1), rows))
-
-        if plan.filters == "pairs":
-            f.loop(0, rows // 2 + 1, 1, pair, rolled=True)
-        else:
-            f.loop(low, high, 1, lambda p, _: _filters(s, p, f.sub(p, low), start, extent, phase), rolled=True)
-            products(0, rows)
+        _reduce_in_memory(s, _Block(start, extent, phase), first, count, low, high)
 
     def blocks(phase: int, first: int, beyond: int) -> None:
         whole = first + (beyond - first) // depth * depth
@@ -322,6 +299,42 @@ def _reduce(s: Strip, first: Int, count: Int, low: Int, high: Int) -> None:
     parts = plan.planes.phases if plan.planes.is_phased else 1
     for phase in range(parts):
         blocks(phase, inputs // parts * phase, inputs // parts * (phase + 1))
+
+
+def _reduce_in_memory(s: Strip, block: _Block, first: Int, count: Int, low: Int, high: Int) -> None:
+    """The same of one block, its filters transformed in memory: all at once, or two rows of positions at a time."""
+    f, plan = s.f, s.plan
+    beside, across = f.sub(high, low), plan.form.columns.span
+    rows, columns = plan.kept(block.phase)
+
+    def products(begin: Int, end: Int) -> None:
+        """Of the rows of positions whose filters are there."""
+
+        def one(e: Value, _: Sequence[Value]) -> None:
+            among = f.sub(e, f.mul(begin, across))
+            _products(s, block, e, among, _run(s, e, first, count), (low, beside))
+
+        def some(first: Int, beyond: Int) -> None:
+            f.loop(first, beyond, 1, one, rolled=True)
+
+        if columns == across:
+            some(f.mul(begin, across), f.mul(end, across))
+        else:
+            f.loop(begin, end, 1, lambda i, _: some(f.mul(i, across), f.add(f.mul(i, across), columns)), rolled=True)
+
+    def pair(k: Value, _: Sequence[Value]) -> None:
+        for number in range(rows // 2 + 1):
+            those = range(max(2 * number - 1, 0), min(2 * number + 1, rows))
+            this = f.compare("icmp eq", k, number)
+            f.when(this, lambda those=those: _filters_of_rows(s, block, low, those))  # type: ignore[misc]
+        after = f.mul(k, 2)
+        products(f.maximum(f.sub(after, 1), 0), f.minimum(f.add(after, 1), rows))
+
+    if plan.filters == "pairs":
+        f.loop(0, rows // 2 + 1, 1, pair, rolled=True)
+    else:
+        f.loop(low, high, 1, lambda p, _: _filters(s, block, p, f.sub(p, low)), rolled=True)
+        products(0, rows)
 
 
 def _taps(s: Strip, panel: Int, channel: Int, phase: int) -> Value:
@@ -339,61 +352,66 @@ def _fetch(s: Strip, first: Value, lines: int) -> None:
         s.f.prefetch(s.f.at(first, line * LINE_BYTES // 4))
 
 
-def _filters(s: Strip, panel: Int, beside: Int, start: Int, extent: int, phase: int) -> None:
-    """Transform `extent` input channels of a phase of a panel's filters, from channel `start` on."""
+def _filters(s: Strip, block: _Block, panel: Int, beside: Int) -> None:
+    """Transform a block of a panel's filters."""
+    plan, tile = s.plan, s.plan.tile
+
+    def transform(given: Value, made: Value) -> None:
+        taps = plan.planes.taps_of(block.phase)
+        emit_filter(
+            s.arithmetic,
+            plan.form,
+            taps,
+            tile.kind,
+            s.between,
+            given,
+            tile.width,
+            made,
+            plan.filter_pitch,
+            s.target.registers,
+        )
+
+    _each_filter(s, block, panel, beside, True, transform)
+
+
+def _filters_of_rows(s: Strip, block: _Block, panel: Int, places: Sequence[int]) -> None:
+    """The same for some rows of positions of one panel; taps come from memory for the first of them."""
     f, plan, tile = s.f, s.plan, s.plan.tile
-    source, taps_each = _taps(s, panel, start, phase), plan.planes.taps_of(phase)
-    size = math.prod(taps_each) * tile.width
+    (high, wide), (rows, columns) = plan.planes.taps_of(block.phase), plan.form
+
+    def transform(given: Value, made: Value) -> None:
+        across = [
+            [f.load(tile.kind, f.at(given, (i * wide + j) * tile.width)) for i in range(high)] for j in range(wide)
+        ]
+        lines = [rows.filters(s.arithmetic, column) for column in across]
+        for number, place in enumerate(places):
+            for position, value in columns.filter_values(s.arithmetic, [line[place] for line in lines]):
+                f.store(value, f.at(made, (number * columns.span + position) * plan.filter_pitch))
+
+    _each_filter(s, block, panel, 0, places[0] == 0, transform)
+
+
+def _each_filter(
+    s: Strip, block: _Block, panel: Int, beside: Int, fetched: bool, transform: Callable[[Value, Value], None]
+) -> None:
+    """`transform(given, made)` for every channel of a block and vector of a panel: where its taps lie and its values go, behind
+    those of `beside` panels. Taps of later channels are `fetched` meanwhile."""
+    f, plan, tile = s.f, s.plan, s.plan.tile
+    source, size = _taps(s, panel, block.start, block.phase), math.prod(plan.planes.taps_of(block.phase)) * tile.width
     target = f.at(s.filters, f.mul(beside, plan.depth * tile.width))
 
     def channel(k: Value, _: Sequence[Value]) -> None:
         taps, there = f.at(source, f.mul(k, size)), f.at(target, f.mul(k, tile.width))
-        _fetch(s, f.at(taps, FETCHED_AHEAD * size), size * 4 // LINE_BYTES)
-
-        def one(v: Value, _: Sequence[Value]) -> None:
-            skip = f.mul(v, tile.lanes)
-            emit_filter(
-                s.arithmetic,
-                plan.form,
-                taps_each,
-                tile.kind,
-                s.between,
-                f.at(taps, skip),
-                tile.width,
-                f.at(there, skip),
-                plan.filter_pitch,
-                s.target.registers,
-            )
-
-        f.loop(0, tile.vectors, 1, one, rolled=True)
-
-    f.loop(0, extent, 1, channel, rolled=True)
-
-
-def _filters_of_rows(s: Strip, places: Sequence[int], panel: Int, start: Int, extent: int, phase: int) -> None:
-    """The same for some rows of positions of one panel; taps come from memory for the first of them."""
-    f, plan, tile = s.f, s.plan, s.plan.tile
-    (high, wide), (rows, columns) = plan.planes.taps_of(phase), plan.form
-    source, size = _taps(s, panel, start, phase), high * wide * tile.width
-
-    def channel(k: Value, _: Sequence[Value]) -> None:
-        taps, there = f.at(source, f.mul(k, size)), f.at(s.filters, f.mul(k, tile.width))
-        if places[0] == 0:
+        if fetched:
             _fetch(s, f.at(taps, FETCHED_AHEAD * size), size * 4 // LINE_BYTES)
 
         def vector(v: Value, _: Sequence[Value]) -> None:
-            given, made = f.at(taps, f.mul(v, tile.lanes)), f.at(there, f.mul(v, tile.lanes))
-            across = [
-                [f.load(tile.kind, f.at(given, (i * wide + j) * tile.width)) for i in range(high)] for j in range(wide)
-            ]
-            lines = [rows.filters(s.arithmetic, column) for column in across]
-            for number, place in enumerate(places):
-                for position, value in columns.filter_values(s.arithmetic, [line[place] for line in lines]):
-                    f.store(value, f.at(made, (number * columns.span + position) * plan.filter_pitch))
+            skip = f.mul(v, tile.lanes)
+            transform(f.at(taps, skip), f.at(there, skip))
 
         f.loop(0, tile.vectors, 1, vector, rolled=True)
 
-    f.loop(0, extent, 1, channel, rolled=True)
+    f.loop(0, block.extent, 1, channel, rolled=True)
 
 
 def _run(s: Strip, position: Value, first: Int, count: Int) -> tuple[Int, Int]:
@@ -419,23 +437,15 @@ def _run(s: Strip, position: Value, first: Int, count: Int) -> tuple[Int, Int]:
 
 
 def _products(
-    s: Strip,
-    position: Value,
-    among: Int,
-    run: tuple[Int, Int],
-    low: Int,
-    beside: Int,
-    start: Int,
-    extent: int,
-    phase: int,
+    s: Strip, block: _Block, position: Value, among: Int, run: tuple[Int, Int], panels: tuple[Int, Int]
 ) -> None:
-    """One position's product of a run of the strip's tiles and the columns of some panels, over a block of input channels. `among`
-    is the position's number among those whose filters are there.
+    """One position's product of a run of the strip's tiles and the columns of some panels (the first, and how many), over a block.
+    `among` is the position's number among those whose filters are there.
 
     Meanwhile the filters of the next block are fetched, a share of them at each position: the memory would rest else. The tiles'
     inputs at the next position, which are far from those at this one, are fetched too if the plan has it.
     """
-    f, plan, tile = s.f, s.plan, s.plan.tile
+    f, plan, tile, (start, extent, phase), (low, beside) = s.f, s.plan, s.plan.tile, block, panels
     left = f.at(s.inputs, f.add(f.mul(position, plan.input_pitch), f.mul(start, plan.block_step)))
     right = f.at(s.filters, f.mul(among, plan.filter_pitch))
     result = f.at(s.products, f.mul(position, plan.product_pitch))
