@@ -82,10 +82,6 @@ stand next to a model's pixels, where nothing averages their error. U-Net errs b
 SMALL_TILES = ((3, 4), (5, 2), (6, 2), (4, 2), (3, 2), (2, 2))
 """Register tiles tried where registers are few: rows and vectors. The first is for 9 and 36 tiles, of which 5 rows waste some."""
 
-ONCE_CYCLES = 2.0
-"""Cycles that each sum beyond half of the registers takes once for a register tile and a block: from first convolutions, whose
-blocks are of 12 channels and whose tiles are chosen otherwise now, and of 64, where 3 x 4 vectors do better than 4 x 2."""
-
 PHASED_MARGIN = 1.03
 """By what F(5, 2) has to be estimated better than F(4, 2): estimated the same, 128 channels at 56 x 56 took a tenth longer in
 ResNet-50 on two threads, and 1 to 3 % less time by themselves on one."""
@@ -309,12 +305,10 @@ def _tried(planes: Planes, form: Form, target: Target) -> list[Tile]:
     return [Tile(rows, v, target.lanes) for rows, v in dict.fromkeys(fitting)]
 
 
-def _paced(planes: Planes, form: Form, tile: Tile, target: Target) -> float:
-    """How many times as long as its multiply-adds a register tile takes of one block."""
+def _paced(tile: Tile, target: Target) -> float:
+    """How many times as long as its multiply-adds a step of a register tile takes."""
     sums = tile.rows * tile.vectors / _multiplies(target)
-    step = max(sums, FMA_LATENCY, (tile.rows + tile.vectors) * LOAD_CYCLES)
-    once = ONCE_CYCLES * max(0, tile.rows * tile.vectors - target.registers // 2)
-    return (step + once / _depth(planes, form, target)) / sums
+    return max(sums, FMA_LATENCY, (tile.rows + tile.vectors) * LOAD_CYCLES) / sums
 
 
 def _few_cycles(planes: Planes, form: Form, rows: int, target: Target) -> tuple[float, bool]:
@@ -337,7 +331,7 @@ def _in_memory(planes: Planes, form: Form, tile: Tile, target: Target) -> _Strip
     pairs = planes.channels * panels * tile.vectors
     share = _multiplied(planes, form) / _multiplies(target) / PRODUCT_SHARE
     if _has_small_tiles(planes, target):
-        share *= _paced(planes, form, tile, target)
+        share *= _paced(tile, target)
     products = max(_covered(planes, form, tile.rows) * pairs * share, _fetched(planes, panels * tile.vectors, target))
     deep = DEEP_FILTERS if _depth(planes, form, target) > MOST_DEPTH else 1.0
     return _in_strips(planes, form, tile.rows, panels, products, pairs * _filter_cycles(form, target) * deep, target)
