@@ -440,7 +440,7 @@ class Function:
         )
 
     def _hidden(self, counter: Value) -> Value:
-        """The same number, from an instruction that is none."""
+        """The same number, from an instruction that is none; for pointers see `gemm_tile.opaque`."""
         return self.emit("i64", f'call i64 asm "", "=r,0"(i64 {counter.text})')
 
     def when(
