@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import islice, pairwise, zip_longest
 from types import MappingProxyType
 
@@ -26,6 +26,7 @@ from fusewise.lower.memory import Lifetime, plan_arena
 from fusewise.lower.program import Buffer, HostStep, KernelCode, NativeStep, Packing, Place, Port, Program
 from fusewise.lower.task import Reason, Task
 from fusewise.lower.work import HostWork, Lowered, TaskWork, lower_partition
+from fusewise.records import record
 from fusewise.trace import Trace
 
 __all__ = ["alternatives", "generate", "task_digest"]
@@ -66,7 +67,7 @@ def alternatives(task: Task, target: Target) -> Iterator[tuple[Kernel, Params]]:
         yield from ((kernel, params) for kernel, params in zip(kernels, row, strict=True) if params is not None)
 
 
-@dataclass
+@record
 class _Pending:
     """A buffer while steps are still being added."""
 
@@ -79,7 +80,7 @@ class _Pending:
     last: int = -1
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Chosen:
     """How a task is run."""
 
@@ -88,7 +89,7 @@ class _Chosen:
     work: TaskWork
 
 
-@dataclass
+@record
 class _Assembler:
     lowered: Lowered
     target: Target

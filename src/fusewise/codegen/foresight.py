@@ -8,7 +8,8 @@ weights in the time that it multiplies.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from fusewise.records import record
 
 __all__ = ["FETCHED_BYTES", "Fetch", "Load", "fetches"]
 
@@ -26,7 +27,7 @@ LEAST_WAIT = 1.5
 """How many times as long as multiplying a step takes to read its weights for it to wait for them; chosen."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Load:
     """A step: cycles of multiply-adds on one core (0: unknown, it fetches nothing), and bytes of weights."""
 
@@ -44,7 +45,7 @@ class Load:
         return max(0, FETCHED_BYTES * self.cycles - self.weights)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Fetch:
     """`nbytes` of the weights of a later step, which has `of` in all, from `offset` on.
 

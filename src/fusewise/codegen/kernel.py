@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 from fusewise.codegen.strips import Sharing
 from fusewise.codegen.target import LINE_BYTES, Target, whole_lines
 from fusewise.lower.program import Packing
 from fusewise.lower.task import Reason, Task
+from fusewise.records import record
 
 __all__ = ["Argument", "Kernel", "Params", "kernel_of", "working_memory"]
 
@@ -18,7 +18,7 @@ Params = Mapping[str, int | str | bool]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Argument:
     """One pointer the kernel takes: an operand of the task by name, optionally repacked (constants only).
 
@@ -37,7 +37,7 @@ def working_memory(nbytes: int) -> Argument:
     return Argument("scratch", nbytes=LINE_BYTES + whole_lines(max(1, nbytes)), per_worker=True)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Kernel:
     """One way to run a task.
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
 from fusewise.codegen.target import Target
 from fusewise.lower.samples import of_one_sample
 from fusewise.lower.work import HostWork, TaskWork
+from fusewise.records import record
 
 __all__ = ["Stretch", "stretches"]
 
@@ -39,7 +39,7 @@ STEP_CYCLES = 14_000
 """Cycles of all workers to begin a step and to wait for the last of them."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Stretch:
     """The work from number `first` up to `end`, each as for one of `samples`, and the roots that hold one sample at a time."""
 
@@ -113,7 +113,7 @@ def _uses_of(work: Sequence[TaskWork | HostWork]) -> Mapping[str, tuple[int, int
     return found
 
 
-@dataclass
+@record
 class _Run:
     """Work one after the other that could all run sample by sample."""
 

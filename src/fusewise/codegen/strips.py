@@ -8,12 +8,12 @@ done that hold the rows which it reads, which is looked up here, share by share.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from fusewise.codegen.target import Target
 from fusewise.lower.task import Operand, Store, Task
 from fusewise.lower.work import TaskWork
 from fusewise.ops.expr import Expr, index, load
+from fusewise.records import record
 
 __all__ = ["LEAST_STRIPS", "Sharing", "joins", "strips_of"]
 
@@ -27,7 +27,7 @@ STRIP_SHARE = 4
 """The part of the second cache level that a strip may fill: two of them and what is read and written beside lie there."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Sharing:
     """How a kernel deals out the rows of a plane of one sample.
 

@@ -5,7 +5,7 @@ Kernels read this and never ask the host, so code for another machine can be gen
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from fusewise.records import record
 
 __all__ = ["LINE_BYTES", "TARGETS", "Beside", "Target", "whole_lines"]
 
@@ -22,7 +22,7 @@ FEW_REGISTERS = 16
 """What x86 has up to AVX2. What is done for few was measured on a Zen 3."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Beside:
     """Cycles that a core loses beside its multiply-adds, measured.
 
@@ -37,7 +37,7 @@ class Beside:
     fourth: float = 0.0
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Target:
     """A CPU. `vector_bits` is the widest float vector worth using, `registers` how many such registers there are.
 

@@ -6,16 +6,15 @@ dimensions, so that layouts, transposes and slices that lowering folded into the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fusewise.ir.types import TensorType
 from fusewise.lower.task import Operand, Reason, Task
 from fusewise.ops.expr import Expr
+from fusewise.records import record
 
 __all__ = ["View", "strides_along", "view_of"]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class View:
     """Element (p0, p1, ...) lies `offset + sum(p * stride)` elements after the pointer of `operand`."""
 

@@ -8,11 +8,11 @@ a host step does.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from fusewise.fusion.ecg import ExtendedGraph
 from fusewise.ir.graph import Graph
 from fusewise.ops.spec import Mapping
+from fusewise.records import record
 
 __all__ = ["Costs", "GroupCost", "estimate_ns"]
 
@@ -31,7 +31,7 @@ SLOW_NS, FAST_NS = 0.8, 0.06
 """Per element: a transcendental function, and any other arithmetic, in vectors."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Costs:
     """Where costs come from: `profile` looks a group up among earlier measurements, `measure` runs it now, as long as
     `has_time`."""

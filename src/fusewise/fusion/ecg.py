@@ -8,7 +8,7 @@ operators (DNNFusion, section 4.1). Nothing here is kept anywhere else, and ever
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from fusewise.fusion.mapping import edge_mappings, has_loop_nest, node_mapping
 from fusewise.ir.graph import Graph, Node
@@ -17,11 +17,12 @@ from fusewise.ops.bijection import VIEWS, bijective_operands
 from fusewise.ops.definition import call_of, flops_of
 from fusewise.ops.spec import ANCHOR_FAMILIES, Mapping, OpSpec
 from fusewise.ops.table import spec_of
+from fusewise.records import record
 
 __all__ = ["ExtendedGraph"]
 
 
-@dataclass
+@record
 class ExtendedGraph:
     """A graph and what is derived of it; operators are named by their index into `graph.nodes`.
 

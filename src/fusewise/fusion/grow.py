@@ -11,7 +11,7 @@ rest), and in the end blocks are merged along every edge still open, so that eac
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from fusewise.fusion.cost import Costs
 from fusewise.fusion.ecg import ExtendedGraph
@@ -19,6 +19,7 @@ from fusewise.fusion.legal import Limits, constraint, host_constraint
 from fusewise.fusion.verdicts import Reason, Verdict, combine
 from fusewise.ir.walk import predecessors, successors
 from fusewise.ops.spec import Mapping
+from fusewise.records import record
 from fusewise.trace import Trace
 
 __all__ = ["Blocks", "Judgement", "grow"]
@@ -26,7 +27,7 @@ __all__ = ["Blocks", "Judgement", "grow"]
 SEED_ORDER = (Mapping.ONE_TO_ONE, Mapping.REORGANIZE, Mapping.SHUFFLE, Mapping.ONE_TO_MANY, Mapping.MANY_TO_MANY)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Judgement:
     """May two blocks be one? `type` is that of the two together; `before` and `after` are costs in ns where they decided."""
 
@@ -41,7 +42,7 @@ class Judgement:
         return self.reason in (Reason.GREEN, Reason.PROFITABLE)
 
 
-@dataclass
+@record
 class Blocks:
     """Disjoint blocks of operators, at first one each. A block is named by one of its operators.
 

@@ -14,11 +14,12 @@ strides over what was written, or a Concat that is written in pieces.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from fusewise.fusion.ecg import ExtendedGraph
 from fusewise.fusion.verdicts import Reason
 from fusewise.ops.spec import Mapping
+from fusewise.records import record
 
 __all__ = ["LIMITS", "Limits", "constraint", "host_constraint"]
 
@@ -26,7 +27,7 @@ ROW_FAMILIES = frozenset("softmax log_softmax layer_norm group_norm instance_nor
 """Anchors whose kernels evaluate what they read where it stands."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Limits:
     """The empirical limits of the constraint check: operators that compute and inputs of a group, rows per reduction that is
     read back, and the bytes up to which a Concat may be computed element by element."""
@@ -88,7 +89,7 @@ def _row_steps(dims: Sequence[int]) -> list[int]:
     return [max(1, step) for step in steps]
 
 
-@dataclass
+@record
 class _Shape:
     """A group taken apart: who makes what, what is read outside, and which operators only rearrange results at its end."""
 

@@ -11,13 +11,14 @@ paths there, when the kinds on those paths and at their end allow it:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 
 from fusewise.fusion.ecg import ExtendedGraph
 from fusewise.ir.partition import Group
 from fusewise.ir.walk import successors
 from fusewise.ops.spec import Mapping
+from fusewise.records import record
 from fusewise.trace import Trace
 
 __all__ = ["Kind", "pattern_groups"]
@@ -53,7 +54,7 @@ def kind_of(ecg: ExtendedGraph, n: int) -> Kind:
     return Kind.OPAQUE if ecg.mapping(n) == Mapping.MANY_TO_MANY else Kind.INJECTIVE
 
 
-@dataclass
+@record
 class _Fuser:
     ecg: ExtendedGraph
     trace: Trace

@@ -9,7 +9,6 @@ Niu et al., DNNFusion: Accelerating Deep Neural Networks Execution with Advanced
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from fusewise.errors import UsageError
@@ -22,12 +21,13 @@ from fusewise.fusion.verdicts import Reason, Verdict
 from fusewise.ir.graph import Graph
 from fusewise.ir.partition import Group, Partition, singletons
 from fusewise.ops.spec import Mapping as MappingType
+from fusewise.records import record
 from fusewise.trace import INTRA_BLOCK, Trace
 
 __all__ = ["PLANNERS", "Edge", "Plan", "given", "partition", "plan"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Edge:
     """One value between two operators (indexes into the nodes): fused or not, and why."""
 
@@ -39,7 +39,7 @@ class Edge:
     reason: Reason
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Plan:
     """A partition, the mapping type of each of its groups, and the verdict on every edge of the graph."""
 

@@ -7,7 +7,7 @@ Reshape, Transpose, Slice, Concat or Expand inside a group costs index arithmeti
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from fusewise.ir.dtypes import DType
 from fusewise.ir.graph import Graph, Node
@@ -18,6 +18,7 @@ from fusewise.ops.definition import call_of, definition
 from fusewise.ops.expr import Expr, const, index, load, substitute, walk
 from fusewise.ops.spec import Call, NotDefined
 from fusewise.ops.table import spec_of
+from fusewise.records import record
 
 __all__ = ["OUTSIDE", "Bound", "View", "compose", "element_of"]
 
@@ -29,7 +30,7 @@ Straight = tuple[tuple[int, ...], tuple[int, ...], int]
 """A view of a value as an operand: shape, strides, offset, in elements."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class View:
     """How a value lies in its buffer: strides in elements, one per dimension."""
 
@@ -37,7 +38,7 @@ class View:
     alignment: int = 64
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Bound:
     """A task and the value that each of its operands stands for."""
 
@@ -45,7 +46,7 @@ class Bound:
     values: Mapping[str, str]
 
 
-@dataclass
+@record
 class _Composer:
     """Substitutes definitions within one group; names loads by value until the task is finished."""
 

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from fusewise.ir.dtypes import BOOL, INT64
 from fusewise.ops.expr import Expr, binary, const, rebuild, walk
+from fusewise.records import record
 
 __all__ = ["Linear", "Ranges", "Simplifier"]
 
@@ -26,7 +27,7 @@ Ranges = Mapping[str, int]
 _UNBOUNDED = (-(2**62), 2**62)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Linear:
     """constant + sum of coefficient * atom; atoms in a fixed order of first appearance, no zero coefficients."""
 
@@ -48,7 +49,7 @@ class Linear:
         return bool(part.terms) and all(mine.get(a) == c * times for a, c in part.terms)
 
 
-@dataclass
+@record
 class Simplifier:
     """Rewrites expressions over one index space. Results are remembered, so shared sub-trees cost once."""
 

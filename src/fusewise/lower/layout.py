@@ -12,7 +12,7 @@ import itertools
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.partition import Group, Partition
@@ -24,13 +24,14 @@ from fusewise.ops.bijection import VIEWS
 from fusewise.ops.expr import const
 from fusewise.ops.spec import ANCHOR_FAMILIES, NotDefined
 from fusewise.ops.table import spec_of
+from fusewise.records import record
 
 __all__ = ["Layout", "Storage", "plan_layout", "row_major"]
 
 SPATIAL_FAMILIES = frozenset("conv conv_integer conv_transpose max_pool average_pool lp_pool".split())
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Storage:
     """A value in memory: element (j0, j1, ...) lies `offset + sum(j * stride)` elements into the buffer that `root` owns."""
 
@@ -43,7 +44,7 @@ class Storage:
         return tuple(sorted(range(len(shape)), key=lambda d: (-self.strides[d] if shape[d] > 1 else 0, d)))
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Layout:
     """`storage` for every value that is ever in memory; `views` are those that cost nothing to make; `assembled` the
     results of a Concat whose pieces are written each to its place, and those pieces."""
@@ -73,7 +74,7 @@ def channels_last(rank: int) -> tuple[int, ...]:
     return (0, *range(2, rank), 1)
 
 
-@dataclass
+@record
 class _Planner:
     graph: Graph
     partition: Partition

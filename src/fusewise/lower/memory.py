@@ -10,7 +10,8 @@ that is taken where places would need half as much again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from fusewise.records import record
 
 __all__ = ["ALIGNMENT", "Lifetime", "plan_arena"]
 
@@ -20,7 +21,7 @@ MOST_SPACE = 1.5
 """How much larger an arena may be for its halves to stay with their workers."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Lifetime:
     """A buffer of `nbytes` written first in step `first` and read last in step `last` (inclusive)."""
 

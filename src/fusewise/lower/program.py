@@ -8,18 +8,18 @@ decided here, so the runtime only allocates.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fusewise.ir.graph import Node
 from fusewise.ir.types import ValueType
+from fusewise.records import record
 
 __all__ = ["Buffer", "HostStep", "KernelCode", "NativeStep", "Packing", "Panels", "Place", "Port", "Program"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Panels:
     """A constant [outer..., depth..., columns] arranged as [outer][panel][depth][column of the panel].
 
@@ -38,7 +38,7 @@ class Panels:
     factors: tuple[float, ...] = (1.0,)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Packing:
     """A constant as a kernel wants it: `pack` turns the original array into the bytes of the buffer.
 
@@ -51,7 +51,7 @@ class Packing:
     panels: Panels | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Buffer:
     """Memory a step may name.
 
@@ -68,7 +68,7 @@ class Buffer:
     packing: Packing | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Place:
     """Where a kernel argument points: `offset` bytes into a buffer.
 
@@ -80,7 +80,7 @@ class Place:
     strides: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class KernelCode:
     """One function `void symbol(ptr arguments, i64 low, i64 high, i64 of, i64 worker, i64 again)`; `arguments` is an array of
     pointers, and it does the parts from `low` up to `high` of `of` (`codegen.llvm.share.Share`).
@@ -98,7 +98,7 @@ class KernelCode:
     level: str = "full"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class NativeStep:
     """Call kernel number `kernel` with pointers to `arguments`. Workers meet at a barrier afterwards when `barrier`.
 
@@ -118,7 +118,7 @@ class NativeStep:
     pieces: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class HostStep:
     """Run nodes, in order, through the reference evaluator; `reasons` has, for each, why it is not native.
 
@@ -139,7 +139,7 @@ class HostStep:
         return self.nodes[0].label if len(self.nodes) == 1 else "+".join(node.op for node in self.nodes)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Port:
     """An input or output of the program. `buffer` is -1 for an output that is a dynamic host value called `name`."""
 
@@ -148,7 +148,7 @@ class Port:
     buffer: int
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Account:
     """One group: its operators, the nodes of the user's model that it covers, arithmetic operations and bytes."""
 
@@ -158,7 +158,7 @@ class Account:
     nbytes: int
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Program:
     """Everything the runtime needs.
 

@@ -8,20 +8,21 @@ as a load of `acc` at exactly (i0, i1, ...), and what the anchor reads per opera
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
 from fusewise.ir.dtypes import DType
 from fusewise.ir.types import TensorType
 from fusewise.ops.expr import Expr, listing
+from fusewise.records import record
 
 __all__ = ["ACC", "Anchor", "Operand", "Reason", "Store", "Task"]
 
 ACC = "acc"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Reason:
     """Why something was refused: a phrase from a closed list, and what it concerns."""
 
@@ -32,7 +33,7 @@ class Reason:
         return f"{self.text} ({self.where})" if self.where else self.text
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Operand:
     """A view of a buffer: element (j0, j1, ...) lies `offset + sum(j * stride)` elements from where the argument
     points.
@@ -50,7 +51,7 @@ class Operand:
     alignment: int = 64
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Store:
     """Write `value` to element `index` of an output operand; `index` and `value` are in i0, i1, ..."""
 
@@ -59,7 +60,7 @@ class Store:
     value: Expr
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Anchor:
     """The one heavy node of a group.
 
@@ -82,7 +83,7 @@ class Anchor:
         return default
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Task:
     """One group, ready for code generation.
 

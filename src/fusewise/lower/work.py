@@ -6,7 +6,7 @@ A group whose definitions cannot be composed falls apart into its nodes; a node 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.partition import Group, Partition
@@ -19,12 +19,13 @@ from fusewise.ops.definition import call_of, definition
 from fusewise.ops.expr import index, load
 from fusewise.ops.spec import ANCHOR_FAMILIES, NotDefined
 from fusewise.ops.table import spec_of
+from fusewise.records import record
 from fusewise.trace import INTER_BLOCK, INTRA_BLOCK, Trace
 
 __all__ = ["HostWork", "Lowered", "TaskWork", "host_reason", "lower_partition"]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class TaskWork:
     """One task. `places` gives, for each operand, the buffer's root value and the offset in elements.
 
@@ -40,7 +41,7 @@ class TaskWork:
     between: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class HostWork:
     """The nodes of one group for the reference evaluator, and why each.
 
@@ -55,7 +56,7 @@ class HostWork:
     writes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Lowered:
     """All work in order, where values lie, and the groups that the work is numbered by."""
 
@@ -133,7 +134,7 @@ def _refine(partition: Partition, on_host: frozenset[int]) -> Partition:
     return partition if len(groups) == len(partition.groups) else Partition.ordered(partition.graph, groups)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Group:
     """A group being lowered, or what is left of it once some of its values have been stored."""
 
@@ -148,7 +149,7 @@ class _Group:
         return places(graph, self.nodes, hub)
 
 
-@dataclass
+@record
 class _Lowering:
     graph: Graph
     layout: Layout

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from fusewise.ops.expr import Expr, cast, const, index, reduce
 from fusewise.ops.indexing import dims, output_dims, spread, value
 from fusewise.ops.scalar import quantized
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
+from fusewise.records import record
 
 __all__ = ["CONTRACT", "Equation", "equation_of", "matmul_indices"]
 
@@ -82,7 +82,7 @@ def _gemm_mapping(call: Call) -> tuple[Mapping, ...]:
 # -- Einsum -----------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Equation:
     """An einsum with every dimension named: a label per dimension of each operand, and of the output.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -19,11 +19,12 @@ from fusewise.ops.definition import definition
 from fusewise.ops.expr import Expr, index, walk
 from fusewise.ops.scalar import identity
 from fusewise.ops.spec import Call, NotDefined, OpSpec
+from fusewise.records import record
 
 __all__ = ["evaluate_expression", "interpret"]
 
 
-@dataclass
+@record
 class _Space:
     """Loop variables, each with its dimension and extent, the arrays loads read, and operations counted so far."""
 

@@ -7,7 +7,6 @@ no rounding decides which element is read.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -17,6 +16,7 @@ from fusewise.ops.expr import Expr, binary, cast, compare, const, index, reduce,
 from fusewise.ops.indexing import clamped, dims, output_dims, value
 from fusewise.ops.scalar import clip
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
+from fusewise.records import record
 
 __all__ = ["RESIZE", "Coordinate", "coordinates_of"]
 
@@ -25,7 +25,7 @@ _HALF = Fraction(1, 2)
 _WHOLE = (Fraction(0), Fraction(1))
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Coordinate:
     """Source coordinate along one axis of `extent` elements: (slope * i + offset) / period; `scale` as the model gives it.
 

@@ -7,7 +7,7 @@ one output element. Types, truth and text come from the `onnx` package.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from fusewise.ir.graph import Node
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.expr import Expr, load
+from fusewise.records import record
 
 __all__ = ["ANCHOR_FAMILIES", "Call", "Mapping", "NotDefined", "OpSpec", "Sample"]
 
@@ -42,7 +43,7 @@ class NotDefined(Exception):
     """Raised by a definition for a case it does not cover; the text says which, and becomes the reason in events."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Call:
     """One application of an operator, as rows see it: the node, its types, and the constants among its inputs.
 
@@ -93,7 +94,7 @@ class Call:
         return load(f"#{i}", kind.dtype, indices)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Sample:
     """One example of an operator for the sweeps: operand types or arrays, and attributes.
 
@@ -108,7 +109,7 @@ class Sample:
     high: float = 2.0
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class OpSpec:
     """One operator.
 

@@ -6,16 +6,16 @@ A window's position along one axis is `output * stride - begin + tap * dilation`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fusewise.ops.expr import Expr, binary, compare, index
 from fusewise.ops.indexing import dims, output_dims
 from fusewise.ops.spec import Call, NotDefined
+from fusewise.records import record
 
 __all__ = ["Window", "inside", "transposed_window_of", "window_of"]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Window:
     """The geometry of a window, one entry per spatial axis: all in elements.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from fusewise.ir.graph import Graph
 from fusewise.passes.absorb_bias import absorb_bias
@@ -24,6 +23,7 @@ from fusewise.passes.recognise_norms import recognise_norms
 from fusewise.passes.rewrite_algebra import rewrite_algebra, rewrite_exactly
 from fusewise.passes.simplify_arithmetic import simplify_arithmetic
 from fusewise.passes.simplify_movement import simplify_movement
+from fusewise.records import record
 from fusewise.trace import Trace
 
 __all__ = ["CATALOGUE", "CatalogueRow", "Pass", "pass_named"]
@@ -32,7 +32,7 @@ Pass = Callable[[Graph, Trace], Graph]
 """A pure function: never in place, the same graph object when there is nothing to do."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class CatalogueRow:
     """One pass. `numeric_class`: `exact` (the same bits, up to the sign of a zero that ONNX leaves open), `reassociating`
     (the same mathematics, roundings may differ) or `approximate`. A `late` pass waits until the others have nothing left

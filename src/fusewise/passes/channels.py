@@ -6,18 +6,17 @@ are formed in float64 and rounded once to the weights' type, when somebody first
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from fusewise.ir.dtypes import FLOAT32, FLOAT64
 from fusewise.ir.graph import Later, Node
 from fusewise.passes.edit import Edit, rebuilt
+from fusewise.records import record
 
 __all__ = ["Affine", "channel_axis", "per_channel", "scaled"]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Affine:
     """y = x * slope + shift; float64 [channels], or [1] for all channels alike; a slope of None is 1, a shift of None 0."""
 

@@ -7,12 +7,13 @@ cannot be fused. Convolutions side by side are common in branching networks, pro
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from fusewise.ir.graph import Constant, Graph, Node, attributes_of
 from fusewise.ir.types import TensorType, ValueType
+from fusewise.records import record
 from fusewise.trace import Trace
 
 __all__ = ["LEAST_BRANCHES", "combine_batch_matmul", "combine_conv2d", "combine_dense"]
@@ -49,7 +50,7 @@ def combine_batch_matmul(graph: Graph, trace: Trace) -> Graph:
     return _combined(graph, trace, "CombineParallelBatchMatmul", _batch_alike, _one_batch)
 
 
-@dataclass
+@record
 class _Draft:
     """A graph while branches are combined: types and constants that are new so far."""
 

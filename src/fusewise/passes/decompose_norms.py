@@ -5,7 +5,7 @@ What is written out can be folded, shared and fused by passes that know no norma
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from fusewise.ir.types import TensorType
 from fusewise.passes.edit import Change, Edit, LocalRule, sweep
 from fusewise.passes.fold_batch_norm import lower_batch_norm
 from fusewise.passes.simplify_movement import RULES as MOVEMENT
+from fusewise.records import record
 from fusewise.trace import Trace
 
 __all__ = ["RULES", "simplify_inference"]
@@ -28,7 +29,7 @@ def simplify_inference(graph: Graph, trace: Trace) -> Graph:
     return sweep(lower_batch_norm(graph, trace), trace, RULES if graph.opset >= 18 else RULES[:2])
 
 
-@dataclass
+@record
 class _Writer:
     """Nodes of one decomposition in order; every value has the type given or that of its first operand."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from fusewise.errors import InvalidModel
 from fusewise.ir.graph import Constant, Graph, Later, Node, attributes_of
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.infer import DATA_LIMIT, infer_outputs
+from fusewise.records import record
 from fusewise.trace import Trace
 
 __all__ = ["Change", "Edit", "Find", "LocalRule", "rebuilt", "sweep"]
@@ -25,7 +26,7 @@ __all__ = ["Change", "Edit", "Find", "LocalRule", "rebuilt", "sweep"]
 _MOST_CHANGES = 64  # of one node of the old graph; only a pair of rules that undo each other gets there
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Change:
     """What a rule wants in place of the node it was shown.
 
@@ -43,7 +44,7 @@ class Change:
 Find = Callable[["Edit", Node], Change | None]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class LocalRule:
     """A rewrite under its name: `find` is asked about nodes whose operator is one of `roots` (empty: about all)."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from fusewise.ir.types import TensorType
 from fusewise.ops.contract import Equation, equation_of
 from fusewise.ops.spec import Call, NotDefined
 from fusewise.passes.edit import Change, Edit, LocalRule, rebuilt, sweep
+from fusewise.records import record
 from fusewise.trace import Trace
 
 __all__ = ["einsum_to_matmul"]
@@ -36,7 +36,7 @@ def einsum_to_matmul(graph: Graph, trace: Trace) -> Graph:
     return sweep(graph, trace, (LocalRule("einsum_to_matmul", ("Einsum",), _product),))
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Kinds:
     """Labels by kind, each in the order it has where it is found first."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from fusewise.errors import UsageError
@@ -40,6 +39,7 @@ from fusewise.passes.recognise_norms import recognise_norms
 from fusewise.passes.simplify_arithmetic import simplify_arithmetic
 from fusewise.passes.simplify_movement import simplify_movement
 from fusewise.passes.transposed_weights import simplify_fc_transpose
+from fusewise.records import record
 from fusewise.trace import Trace
 
 __all__ = ["ADDED", "PUBLISHED", "Step", "step_named", "step_names"]
@@ -47,7 +47,7 @@ __all__ = ["ADDED", "PUBLISHED", "Step", "step_named", "step_names"]
 _MOST_ROUNDS = 8
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Step:
     """A pass as a list of passes names it: from the published tables, or of this program's clean-up.
 

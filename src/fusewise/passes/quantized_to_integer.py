@@ -8,7 +8,7 @@ sums of the integers are exact, and the scales are constant factors per output c
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -17,6 +17,7 @@ from fusewise.ir.dtypes import FLOAT32, INT8, INT32, UINT8
 from fusewise.ir.graph import Graph, Node, attributes_of
 from fusewise.ir.types import TensorType
 from fusewise.passes.edit import Change, Edit, LocalRule, rebuilt, sweep
+from fusewise.records import record
 from fusewise.trace import Trace
 
 __all__ = ["every_quantized_to_integer", "quantized_to_integer"]
@@ -62,7 +63,7 @@ LEAST_CHANNELS, LEAST_EXTENT = 32, 12
 """Channels, and rows and columns of the result, from which the Winograd convolution of floats is faster; measured."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Quantized:
     """An integer tensor, and how to read it as numbers: (integer - zero) * scale, the scale one or per leading index."""
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
 
 from fusewise.ir.graph import Graph, Node
 from fusewise.passes.edit import Change, Edit, LocalRule, rebuilt, sweep
+from fusewise.records import record
 from fusewise.trace import Trace
 
 __all__ = ["RULES", "recognise_activations"]
@@ -31,7 +31,7 @@ def recognise_activations(graph: Graph, trace: Trace) -> Graph:
     return sweep(graph, trace, tuple(rule for since, rule in RULES if graph.opset >= since))
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Product:
     """coefficient * factors[0] * factors[1] ...; `inner` are the nodes it was written with, the root left out."""
 

@@ -12,7 +12,7 @@ Where(IsNaN(w), 0, w) around the weights. Scores that a Where replaces are added
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Graph, Node, attributes_of
 from fusewise.ir.types import TensorType
 from fusewise.passes.edit import Change, Edit, LocalRule, rebuilt, sweep
+from fusewise.records import record
 from fusewise.trace import Trace
 
 __all__ = ["recognise_attention"]
@@ -42,7 +43,7 @@ def recognise_attention(graph: Graph, trace: Trace) -> Graph:
     return sweep(graph, trace, (_RULE,) if graph.opset >= OPSET else ())
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Scores:
     """What a Softmax reads, taken apart from the outside in: nodes passed so far, and what they meant."""
 

@@ -12,13 +12,12 @@ Layer normalisation: Ba et al., 2016. RMS normalisation: Zhang and Sennrich, Neu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Graph, Node
 from fusewise.passes.edit import Change, Edit, LocalRule, rebuilt, sweep
+from fusewise.records import record
 from fusewise.trace import Trace
 
 __all__ = ["RULES", "recognise_norms"]
@@ -35,7 +34,7 @@ def recognise_norms(graph: Graph, trace: Trace) -> Graph:
     return sweep(graph, trace, tuple(rule for since, rule in RULES if graph.opset >= since))
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Root:
     """1 / sqrt(mean(squared^2) + epsilon) over the last `axes` axes, and the nodes it is written with."""
 

@@ -8,7 +8,7 @@ stay in the caches of the cores that have the same columns of them in every step
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
 import numpy as np
@@ -17,6 +17,7 @@ from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Graph, Node, attributes_of
 from fusewise.ir.types import TensorType
 from fusewise.passes.edit import Change, Edit, LocalRule, sweep
+from fusewise.records import record
 from fusewise.trace import Trace
 
 __all__ = ["MOST_STEPS", "unroll_recurrences"]
@@ -39,7 +40,7 @@ def unroll_recurrences(graph: Graph, trace: Trace) -> Graph:
     return sweep(graph, trace, (LocalRule("unroll_recurrences", tuple(_CELLS), _unrolled),))
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Weights:
     """Of one direction, as products take them: [inputs, gates], [hidden, gates]; biases of both, [gates]."""
 
@@ -96,7 +97,7 @@ def _directions(edit: Edit, node: Node) -> list[_Weights] | None:
     ]
 
 
-@dataclass
+@record
 class _Writer:
     """Writes the nodes of one recurrence over `samples` sequences, with a state of `hidden` numbers each."""
 
@@ -253,7 +254,7 @@ def _gru_bias(weights: _Weights) -> np.ndarray:
     return np.asarray(weights.input_bias + kept)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Cell:
     """`bias` is what is added to the inputs' product, `activations` the defaults of one direction."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol
 
 import numpy as np
@@ -23,6 +23,7 @@ from fusewise.ir.graph import Constant, Graph, Node
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.spec import ANCHOR_FAMILIES
 from fusewise.ops.table import spec_of
+from fusewise.records import record
 from fusewise.rewrite.work import work_of
 
 __all__ = [
@@ -62,7 +63,7 @@ class Surroundings(Protocol):
         """The constant of that name; its contents may be a promise."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class WholeGraph:
     """The surroundings in a graph as it is."""
 
@@ -82,7 +83,7 @@ class WholeGraph:
         return self.graph.constants.get(value)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Kernel:
     """A node as prices see it: operands and results by type, without names; `again` are operands that were read before.
 
@@ -183,7 +184,7 @@ def _is_own(around: Surroundings, value: str) -> bool:
     return spec is not None and (spec.scalar is not None or spec.family in ANCHOR_FAMILIES or spec.family == "reduce")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Machine:
     """A machine as the roofline sees it.
 
@@ -255,7 +256,7 @@ def machine_named(name: str) -> Machine:
     raise UsageError(f"there is no machine {name!r}; there are {', '.join(machine.name for machine in MACHINES)}")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Metric:
     """One figure of a kernel, and its unit."""
 
@@ -274,7 +275,7 @@ def analytic_metrics(machine: Machine) -> tuple[Metric, ...]:
     )
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Cost:
     """A weighted sum of metrics over a graph's kernels: `cost(graph)`, in `unit`.
 

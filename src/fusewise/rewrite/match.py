@@ -9,7 +9,7 @@ place. A value that others read too may be matched; it stays, and whoever counts
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from types import MappingProxyType
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import TensorType
+from fusewise.records import record
 from fusewise.rewrite.pattern import Apply, Literal, Pattern, Term, Variable, regroups
 
 __all__ = ["WIDEST", "Bound", "Match", "Only", "Several", "flattened", "is_tree_inside", "matches"]
@@ -25,7 +26,7 @@ WIDEST = 12
 """Operands of one flattened tree. What is deeper in a tree than that stays as it is, so that time stays linear."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Several:
     """Operands of a flattened tree together; no node computes them alone."""
 
@@ -37,7 +38,7 @@ Bound = str | Several
 """What a variable stands for; the empty string is an absent operand."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Match:
     """One place of a pattern in `graph`.
 
@@ -82,7 +83,7 @@ class Match:
         return tuple(self.graph.nodes[i].label for i in self.nodes)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _State:
     """What has been found so far; never changed in place, so that a branch can be given up."""
 

@@ -11,13 +11,13 @@ The parameters are the pattern's variables: the same variable twice is the same 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from types import FunctionType
 from typing import Any, cast
 
 from fusewise.ir.graph import Attribute, attributes_of
 from fusewise.ops.table import spec_of
+from fusewise.records import record
 
 __all__ = [
     "Apply",
@@ -77,7 +77,7 @@ class Term:
         return Apply("Neg", (self,))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Variable(Term):
     """Any value. An `optional` one may also be an operand that is absent."""
 
@@ -88,7 +88,7 @@ class Variable(Term):
         return self.name
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Literal(Term):
     """A constant whose every element is `value`; where it is put, a scalar of the dtype of the operands beside it."""
 
@@ -98,7 +98,7 @@ class Literal(Term):
         return f"{self.value:g}"
 
 
-@dataclass(frozen=True, eq=False)
+@record(frozen=True, eq=False)
 class Computed(Term):
     """What a function of the match gives: a constant array where it is an operand, a value where it is an attribute.
 
@@ -115,7 +115,7 @@ class Computed(Term):
         return str(self)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Apply(Term):
     """Output number `index` of one operator on terms.
 
@@ -199,7 +199,7 @@ class _Operators:
 operators = _Operators()
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Pattern:
     """One term for each value that is looked for, over named variables."""
 

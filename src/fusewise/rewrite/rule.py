@@ -14,13 +14,14 @@ On integers, which wrap around, and on booleans a rule holds exactly or is not c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from fusewise.ir.graph import Attribute
+from fusewise.records import record
 from fusewise.rewrite.facts import FACTS
 from fusewise.rewrite.match import Match, Only
 from fusewise.rewrite.pattern import Apply, Pattern, Term, pattern_of
@@ -46,7 +47,7 @@ SIGNED = ("float", "int")
 NUMBERS = ("float", "int", "uint")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Sample:
     """One example a rule is checked on.
 
@@ -59,7 +60,7 @@ class Sample:
     attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Rule:
     """One rewrite under its name.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -19,6 +19,7 @@ from fusewise.ir.graph import Attribute, Constant, Graph, Node, attributes_of
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.evaluate import evaluate
 from fusewise.ops.infer import infer_outputs
+from fusewise.records import record
 from fusewise.rewrite.match import Bound, Match, Several
 from fusewise.rewrite.pattern import Apply, Computed, Literal, Term
 from fusewise.rewrite.rule import Rule, attributes_like
@@ -51,7 +52,7 @@ def _at_once(term: Computed, match: Match) -> Constant:
     return Constant(np.asarray(term.function(match)))
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Draft:
     """A planned substitution: `nodes` come in the place of those that write `removed`.
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from fusewise.errors import ResourceLimit
 from fusewise.ir.types import TensorType
 from fusewise.lower.program import Place
+from fusewise.records import record
 from fusewise.runtime.host import memory_limit
 
 __all__ = [
@@ -59,7 +59,7 @@ class Outputs:
         return made.view()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Memory:
     """The program's memory during one run: `own` blocks by buffer, and for the rest the `caller`'s arrays."""
 

@@ -15,7 +15,6 @@ import os
 import zlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ import numpy as np
 from fusewise.codegen.target import Target
 from fusewise.errors import InvalidModel, UnsupportedModel, UsageError
 from fusewise.files import written_whole
+from fusewise.records import record
 from fusewise.runtime.arena import ALIGNMENT_BYTES, aligned_block, check_memory
 from fusewise.runtime.executable import Contents, Executable, restored
 from fusewise.runtime.host import host_target
@@ -42,7 +42,7 @@ _READERS = 4
 _LONGEST_MANIFEST = 1 << 30
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Artefact:
     """What a file holds: a model ready to run, and the `notes` its writer added (plain JSON)."""
 

@@ -19,12 +19,12 @@ import os
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from importlib import metadata, resources
 from pathlib import Path
 
 from fusewise.codegen.target import Target
+from fusewise.records import record
 from fusewise.runtime.folder import folder_fault, kept_files, removed, trim
 
 __all__ = ["CacheInfo", "KernelCache", "source_digest"]
@@ -36,7 +36,7 @@ _GENERATORS = ("codegen", "lower", "ops", "ir", "runtime/jit.py")
 """Sources that decide what machine code a kernel becomes."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class CacheInfo:
     """What is in a cache folder."""
 

@@ -18,11 +18,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from types import TracebackType
 from typing import IO, TYPE_CHECKING
 
 from fusewise.codegen.target import Beside, Target
+from fusewise.records import record
 from fusewise.runtime.host import worker_count
 from fusewise.runtime.jit import compile_object, warm_up
 
@@ -124,7 +125,7 @@ def compile_many(
     return queue.collected()
 
 
-@dataclass
+@record
 class _Queue:
     """Kernels still to compile, and what has been compiled; shared between this thread and those that feed helpers."""
 

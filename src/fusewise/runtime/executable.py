@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ import numpy as np
 from fusewise.codegen.target import Target
 from fusewise.ir.types import TensorType
 from fusewise.lower.program import Buffer, KernelCode, NativeStep, Place, Port, Program
+from fusewise.records import record
 from fusewise.runtime.arena import Memory, Outputs, address_of, aligned_block, check_memory
 from fusewise.runtime.cache import KernelCache
 from fusewise.runtime.compile import Helpers, compile_many
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["BuildFigures", "Contents", "Executable", "StepTiming", "build", "restored"]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class BuildFigures:
     """What a build did. `link_ms` is loading machine code, `pack_ms` filling constants; `cached` kernels were not compiled."""
 
@@ -49,7 +50,7 @@ class BuildFigures:
     workers: int
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class StepTiming:
     """One step of one run. Times are nanoseconds of the monotonic clock; `shares` has when each worker began its
     own share of the work, and when it ended. A step that runs in strips ends when it would have without others between.
@@ -66,7 +67,7 @@ class StepTiming:
     shares: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Stretch:
     """Consecutive native steps: the calls, and of each call the number of its step in the program."""
 
@@ -74,7 +75,7 @@ class _Stretch:
     steps: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Machine:
     """Everything `Executable` runs on.
 
@@ -92,7 +93,7 @@ class _Machine:
     workers: int
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Contents:
     """What an executable is made of, to be written to a file: `images` has the object file of each kernel of `symbols`.
 

@@ -6,7 +6,6 @@ The names of types are those of ONNX Runtime, so that code written for its sessi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from fusewise.errors import UsageError
 from fusewise.ir.dtypes import dtype_of
 from fusewise.ir.types import Dim, OptionalType, SequenceType, TensorType, ValueType
 from fusewise.lower.program import Port
+from fusewise.records import record
 
 __all__ = ["Inputs", "PortInfo", "chosen_outputs", "port_info", "type_name"]
 
@@ -31,7 +31,7 @@ _ONNX_NAMES = {
 """Element types that ONNX calls something else than NumPy does."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class PortInfo:
     """An input or output as a user sees it: `type` is `tensor(float)` and the like."""
 

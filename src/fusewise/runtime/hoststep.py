@@ -7,7 +7,6 @@ live as Python objects for the length of one run.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,13 +16,14 @@ from fusewise.ir.graph import Node
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.lower.program import HostStep, Place, Program
 from fusewise.ops.evaluate import Evaluator, evaluator
+from fusewise.records import record
 from fusewise.runtime.arena import Memory
 from fusewise.runtime.host_native import Writer, native_evaluator, writer_of
 
 __all__ = ["HostCall", "host_call"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Member:
     """A node ready to run: the names of its operands, absent ones left out, and of its results."""
 
@@ -53,7 +53,7 @@ class _Member:
         return result if result.dtype == kind.dtype.numpy else result.astype(kind.dtype.numpy)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class HostCall:
     """A host step ready to run. `writer`, if there is one, puts the one result straight where it belongs."""
 

@@ -9,7 +9,6 @@ costs time and registers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import count
 from types import MappingProxyType
@@ -17,6 +16,7 @@ from typing import Any
 
 from fusewise.codegen.target import Target
 from fusewise.errors import FusewiseError
+from fusewise.records import record
 from fusewise.runtime.narrow_code import NARROW_IR, NARROW_SYMBOLS
 
 __all__ = ["LEVELS", "Level", "Library", "compile_assembly", "compile_object", "load", "warm_up"]
@@ -81,7 +81,7 @@ def load(objects: Sequence[bytes], symbols: Sequence[str], *, keep: bool = False
 # --- the pipelines ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Level:
     """An optimisation pipeline: `passes` runs on a module for a machine, `codegen` is the effort of LLVM's back end (0 to 3)."""
 

@@ -19,10 +19,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from fusewise.records import record
 from fusewise.runtime.folder import folder_fault
 
 __all__ = ["Measurement", "ProfileDatabase", "ProfileInfo"]
@@ -43,7 +43,7 @@ _COLUMNS = "key, what, median_ns, spread_ns, count, failure"
 _Result = TypeVar("_Result")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Measurement:
     """One entry. `spread_ns` is the distance between the quartiles, `failure` why there are no figures (then None)."""
 
@@ -55,7 +55,7 @@ class Measurement:
     failure: str = ""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class ProfileInfo:
     """What a database holds; `path` is None when it is kept in memory only."""
 

@@ -16,13 +16,13 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
 from fusewise.errors import ResourceLimit, UsageError
+from fusewise.records import record
 from fusewise.runtime.arena import address_of, aligned_block
 from fusewise.runtime.host import MAXIMUM_WORKERS, host_target
 from fusewise.runtime.jit import Library, compile_object, load
@@ -38,7 +38,7 @@ _PARKED, _SHARED, _NUMBER, _STOP, _MUTEX, _CONDITION = 1, 2, 3, 4, 8, 16
 _STACK_BYTES = 8 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class StepTable:
     """Steps in the form the pool walks: `words` is int64[count, 4], the other two save asking for them at each launch."""
 

@@ -14,7 +14,6 @@ Under a causal mask, keys after the last query of a strip are left out. (The div
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
 from fusewise.codegen.llvm.attention_rows import Strip, exponentials, masked
@@ -30,6 +29,7 @@ from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, accumulate, favo
 from fusewise.codegen.llvm.share import pieces_of, prepared
 from fusewise.codegen.target import Target
 from fusewise.lower.task import Reason, Task
+from fusewise.records import record
 
 __all__ = ["ATTENTION"]
 
@@ -69,7 +69,7 @@ def _space(task: Task, target: Target) -> Iterable[Params]:
         }
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Plan:
     """Both products with their tiles, and where scratch memory is cut; sizes in elements."""
 
@@ -115,7 +115,7 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
     return operand_arguments(task, [working_memory(nbytes)])
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Emission:
     f: Function
     target: Target

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from fusewise.codegen.llvm import mathfn
 from fusewise.codegen.llvm.attention_shape import AttentionShape
@@ -13,6 +12,7 @@ from fusewise.codegen.llvm.gemm_entry import widened
 from fusewise.codegen.llvm.reduction import across_lanes
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import BOOL, FLOAT32
+from fusewise.records import record
 
 __all__ = ["Strip", "exponentials", "masked"]
 
@@ -22,7 +22,7 @@ TOGETHER = (4, 2, 1)
 LOWEST = -3.4028234663852886e38  # the lowest finite float32
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Strip:
     """Rows of scores in scratch memory, `pitch` elements apart, and a place for one number per row.
 

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fusewise.codegen.llvm.emit import Function, Int
 from fusewise.codegen.view import View, view_of
 from fusewise.ir.dtypes import BOOL, FLOAT32
 from fusewise.lower.task import Anchor, Reason, Task
 from fusewise.ops.attention import ATTENTION_EXTRAS
+from fusewise.records import record
 
 __all__ = ["AttentionShape", "Heads", "understand"]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Heads:
     """An operand by batch, head, row (a token, or for the mask a query) and element (for the mask a key); strides in elements."""
 
@@ -37,7 +37,7 @@ class Heads:
         return offset
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class AttentionShape:
     """out[b, h, i] = softmax_j(scale * query[b, h, i] . key[b, g, j] + mask[b, h, i, j]) . value[b, g, j], g = h // sharing.
 

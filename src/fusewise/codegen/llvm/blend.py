@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from fusewise.lower.index import Linear, Simplifier
 from fusewise.lower.task import ACC, Operand, Reason, Store, Task
 from fusewise.ops.expr import Expr, index, load, substitute, substitute_indices, walk
 from fusewise.ops.interpret import evaluate_expression
+from fusewise.records import record
 
 __all__ = ["BLEND"]
 
@@ -42,7 +43,7 @@ _MOST_TERMS = 4
 """Rows that are blended at once: those of the cubic kernel."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Blend:
     """A sum of `reads[k]` times weights along loop variable `i<axis>`; `reads[k]` is `template` at row `places[k]`.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from fusewise.codegen.kernel import Argument, Params, kernel_of, working_memory
 from fusewise.codegen.llvm.elements import Elements, Point
@@ -26,6 +25,7 @@ from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.task import Reason, Task
 from fusewise.ops.expr import Expr, index, walk
+from fusewise.records import record
 
 __all__ = ["CHANNEL_NORM"]
 
@@ -39,7 +39,7 @@ PIECES = 16
 """Parts of the rows of a unit that is divided."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class ChannelNorm:
     """`channels` of `samples` in groups of `size`; `rows` of `width` pixels each, the rows over the axes `above`.
 
@@ -147,7 +147,7 @@ def _build(d: ChannelNorm, task: Task, target: Target, params: Params, symbol: s
     return module.text()
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Emitter:
     """`means` and `spreads` point to a number for each channel: the mean, and the sum of squares about it, later the slope."""
 

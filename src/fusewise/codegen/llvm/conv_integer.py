@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from fusewise.codegen.view import View
 from fusewise.ir.dtypes import INT16, INT32
 from fusewise.lower.task import Operand, Reason, Task
 from fusewise.ops.expr import Expr, cast
+from fusewise.records import record
 
 __all__ = ["INTEGER_CONV", "Rows", "in_lanes", "line_of", "rows_of"]
 
@@ -83,7 +84,7 @@ def _accepts(task: Task, target: Target) -> Reason | None:
     return shape if isinstance(shape, Reason) else None
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Rows:
     """The product over lanes of several channels; the input's channels, and the extents and steps of its pixels."""
 

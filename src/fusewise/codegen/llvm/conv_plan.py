@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import product as pairs
 
 from fusewise.codegen.kernel import Params
@@ -24,11 +23,12 @@ from fusewise.codegen.strips import Sharing
 from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.ir.dtypes import FLOAT32, FLOAT64
 from fusewise.lower.task import Task
+from fusewise.records import record
 
 __all__ = ["Direct", "direct_of", "direct_sharing", "direct_space", "readers", "within_cache"]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Direct:
     """A convolution as a product. `strip` is None when the input is read in place.
 

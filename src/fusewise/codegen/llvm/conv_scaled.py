@@ -7,7 +7,7 @@ have to be written out first, and each worker multiplies the weights into memory
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from fusewise.codegen.kernel import Argument, Params, kernel_of, working_memory
 from fusewise.codegen.llvm.conv_direct import direct_arguments, emit_direct, matrices, matrix_axes
@@ -25,6 +25,7 @@ from fusewise.codegen.view import View, strides_along
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.task import Reason, Task
 from fusewise.ops.expr import Expr, walk
+from fusewise.records import record
 
 __all__ = ["SCALED"]
 
@@ -32,7 +33,7 @@ LEAST_PIXELS = 4
 """Pixels for each output channel from which on there is less to multiply among the weights, which every worker does for itself."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Scaled:
     """The convolution of the map alone, and the number of channel p1, a load."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from fusewise.codegen.llvm.gemm_finish import reads
 from fusewise.codegen.view import View, view_of
@@ -20,6 +19,7 @@ from fusewise.lower.task import Anchor, Operand, Reason, Task
 from fusewise.ops.expr import Expr
 from fusewise.ops.spec import Call
 from fusewise.ops.window import Window, transposed_window_of, window_of
+from fusewise.records import record
 
 __all__ = [
     "Convolution",
@@ -34,7 +34,7 @@ __all__ = [
 FLOATS = (FLOAT32, FLOAT64, FLOAT16, BFLOAT16)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Spatial:
     """One spatial axis: output position o and tap k read input position o * stride + k * dilation - before."""
 
@@ -75,7 +75,7 @@ class Spatial:
         return self.before == 0 and self.covered <= self.extent
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Convolution:
     """out[n, g * outputs + m] = bias + sum over taps and c of data[n, g * inputs + c] * weight[g * outputs + m, c, taps].
 
@@ -132,7 +132,7 @@ class Convolution:
         return self.names or tuple(f"i{k + 2}" for k in range(len(self.spatial)))
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Transposed:
     """A transposed convolution as convolutions `shape` of unit stride, one per phase, over positions q of each axis.
 
@@ -150,7 +150,7 @@ class Transposed:
         return math.prod(self.strides)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Operands:
     data: View
     weight: View

@@ -15,7 +15,6 @@ Rows outside the input, and columns left and right of it, are zeros.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from fusewise.codegen.llvm.conv_shape import Convolution, Spatial
 from fusewise.codegen.llvm.emit import Function, Int, Value
@@ -23,11 +22,12 @@ from fusewise.codegen.llvm.gemm_plan import Axis
 from fusewise.codegen.llvm.gemm_tile import Level
 from fusewise.codegen.llvm.registers import memory_type
 from fusewise.ir.dtypes import DType
+from fusewise.records import record
 
 __all__ = ["Strip", "emit_strip", "existing_taps", "joined_levels", "strip_of"]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Strip:
     """The copy of one block: geometry in three axes (absent ones have extent 1) and strides in elements.
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
@@ -36,6 +35,7 @@ from fusewise.ir.dtypes import FLOAT32, FLOAT64
 from fusewise.lower.task import Reason, Task
 from fusewise.ops.expr import Expr, cast
 from fusewise.passes.pool_by_rows import SHARED_BY_ROWS
+from fusewise.records import record
 
 __all__ = ["DEPTHWISE"]
 
@@ -49,7 +49,7 @@ MAX_BORDERS = 6
 """Distinct borders beyond which the code would grow too long; strongly dilated kernels go to the direct convolution."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Depthwise:
     """Geometry in three axes, the absent ones of extent 1, with strides of the input in elements."""
 

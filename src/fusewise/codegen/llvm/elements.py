@@ -12,7 +12,7 @@ that differs between lanes, loads are masked, or their addresses limited to the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from fusewise.codegen.llvm import mathfn
 from fusewise.codegen.llvm.arithmetic import apply_binary, apply_compare, apply_unary
@@ -37,11 +37,12 @@ from fusewise.lower.index import Simplifier
 from fusewise.lower.task import ACC, Store, Task
 from fusewise.ops.expr import BINARY, COMPARE, UNARY, Expr, walk
 from fusewise.ops.scalar import integer_range
+from fusewise.records import record
 
 __all__ = ["Elements", "Point"]
 
 
-@dataclass
+@record
 class Facts:
     """What is known of expressions wherever they are evaluated; remembered, so that shared sub-trees cost once."""
 
@@ -89,7 +90,7 @@ class Elements:
         return Point(self, dict(indices), lane, lanes, acc, count, [dict(leaves or {})])
 
 
-@dataclass
+@record
 class Point:
     """A place in the index space. Every expression is emitted at most once; `scopes` holds what is known, innermost last.
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from fusewise.records import record
 
 __all__ = ["Function", "Int", "Module", "Value", "vector"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Value:
     """An SSA value or constant: its text and its LLVM type."""
 

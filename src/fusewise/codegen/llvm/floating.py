@@ -7,16 +7,16 @@ Where the machine has no fused multiply-add, `mad` rounds twice; nothing here re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fusewise.codegen.llvm.emit import Function, Value, vector
 from fusewise.codegen.llvm.registers import has_rounding
 from fusewise.codegen.target import Target
+from fusewise.records import record
 
 __all__ = ["Floats", "floats_of"]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Floats:
     """Arithmetic on `<lanes x element>`; `element` is float or double."""
 

@@ -8,7 +8,7 @@ steps of the reduction are taken at once where the left operand has them side by
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -39,13 +39,14 @@ from fusewise.codegen.view import View, view_of
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
 from fusewise.lower.program import Packing, Panels
 from fusewise.lower.task import Reason, Task
+from fusewise.records import record
 
 __all__ = ["PAIRS", "PRODUCT", "MatrixProduct", "packing", "understand"]
 
 FLOATS = (FLOAT32, FLOAT64, FLOAT16, BFLOAT16)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class MatrixProduct:
     """MatMul and Gemm alike: out[outer, rows, column] = alpha * sum_k left * right + beta * addend.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_tile import Ahead, Tile
 from fusewise.codegen.llvm.share import Share
 from fusewise.codegen.target import LINE_BYTES, Target
+from fusewise.records import record
 
 __all__ = ["Later", "later_of", "next_panel", "next_panel_is_fetched"]
 
@@ -35,7 +35,7 @@ def _width(tile: Tile) -> int:
     return tile.width * (8 if tile.element == "double" else 4)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Later:
     """What a worker fetches for a later step: the same number of cache lines with each tile, from `start` on, beginning with tile
     number `first`."""

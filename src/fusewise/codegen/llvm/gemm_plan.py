@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.gemm_tile import Tile, favourite_tiles
@@ -12,6 +11,7 @@ from fusewise.codegen.llvm.registers import computed
 from fusewise.codegen.llvm.share import pieces_of
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, DType
+from fusewise.records import record
 
 __all__ = [
     "COLUMNS_SHARE",
@@ -54,7 +54,7 @@ SAME_SET_BYTES, WAYS = 4096, 8
 """Rows of the left operand that lie a multiple of this apart share one set of the first cache level, which has so many places."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Axis:
     """A row axis: the index variable it is in the stores, and its stride in the left operand."""
 
@@ -63,7 +63,7 @@ class Axis:
     stride: int
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Product:
     """What is computed: for each outer index and group, rows x columns, reduced over `depth` steps.
 

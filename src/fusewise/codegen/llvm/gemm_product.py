@@ -17,7 +17,7 @@ than one tile takes. A panel is fetched from memory while the one before it is w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.emit import Function, Int, Value
@@ -29,11 +29,12 @@ from fusewise.codegen.llvm.gemm_tile import Ahead, Level, Panel, Tile, accumulat
 from fusewise.codegen.llvm.registers import computed, memory_type
 from fusewise.codegen.llvm.share import Share
 from fusewise.codegen.target import Target
+from fusewise.records import record
 
 __all__ = ["Left", "Parts", "Taps", "column_at", "emit_product", "finish_row", "flat_index", "row_pointers", "unravel"]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Left:
     """The left operand of a block: row with flat index 0 begins `offset` elements after `pointer`."""
 
@@ -72,7 +73,7 @@ def flat_index(f: Function, indices: Sequence[Int], extents: Sequence[int]) -> I
     return total
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Parts:
     """What a kernel gives to the loops.
 
@@ -102,7 +103,7 @@ class Parts:
     later: Value | None = None
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Emission:
     """One product being written: everything the loops share."""
 

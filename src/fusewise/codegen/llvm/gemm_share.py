@@ -7,10 +7,10 @@ Tiles of rows are grouped into blocks, each of which meets all panels of columns
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.share import Share
+from fusewise.records import record
 
 __all__ = ["Blocks", "ceiling", "deal", "deal_tiles", "deal_weighted"]
 
@@ -18,7 +18,7 @@ Block = Callable[[Int, Int, Int], None]
 """`block(unit, low, high)` does the pairs low..high of a unit; they count panel by panel."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Blocks:
     """`tiles` cut into blocks of at most `most` tiles, whose sizes differ by one at most."""
 

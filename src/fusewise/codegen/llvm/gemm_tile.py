@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.pairs import add_bfloat_products, pair_products
 from fusewise.codegen.llvm.registers import memory_type, widen
 from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.ir.dtypes import FLOAT32, DType
+from fusewise.records import record
 
 __all__ = [
     "Ahead",
@@ -63,7 +64,7 @@ MAX_VECTORS = 8
 """Widest tile, in vectors: beyond this a single row gains nothing."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Level:
     """One loop of the reduction: `extent` steps, `stride` elements apart in the left operand.
 
@@ -76,7 +77,7 @@ class Level:
     high: Int | None = None
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Tile:
     """`rows` x (`vectors` * `lanes`) accumulators of LLVM type `element`."""
 
@@ -96,7 +97,7 @@ class Tile:
         return vector(self.element, self.lanes)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Difference:
     """What is taken from a panel of float32 on the way in: the panel at `other`; the difference is written at `made`.
 
@@ -107,7 +108,7 @@ class Difference:
     made: Value
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Panel:
     """Where the columns lie: a pointer per vector of the tile, `pitch` elements between steps of the reduction.
 
@@ -122,7 +123,7 @@ class Panel:
     minus: Difference | None = None
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Ahead:
     """Memory that is needed soon, fetched while a tile is reduced: `step` bytes for every step, from `start` on.
 
@@ -289,7 +290,7 @@ def _cut(levels: Sequence[Level]) -> tuple[tuple[Level, ...], int]:
     return tuple(levels), -1
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Reduction:
     """One tile's reduction being written."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
@@ -12,6 +11,7 @@ from fusewise.ir.dtypes import BOOL
 from fusewise.lower.index import Linear
 from fusewise.lower.task import Operand, Store
 from fusewise.ops.expr import Expr
+from fusewise.records import record
 
 if TYPE_CHECKING:
     from fusewise.codegen.llvm.elements import Point
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Access", "access_of", "fetch_element", "load_element", "store_element"]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Access:
     """Where a load or store goes: `form` is the offset in elements. Along the lane axis it moves by `step` elements a lane;
     None: irregularly. `inside` says that every index is known to be within the operand."""

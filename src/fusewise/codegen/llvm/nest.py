@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from fusewise.codegen.kernel import Argument, Kernel, Params
 from fusewise.codegen.llvm.elements import Elements, Point
@@ -24,6 +24,7 @@ from fusewise.codegen.llvm.tables import tabulated
 from fusewise.codegen.target import Target
 from fusewise.lower.task import ACC, Reason, Store, Task
 from fusewise.ops.expr import Expr, walk
+from fusewise.records import record
 
 __all__ = ["ANY_NEST", "emit_nest", "run_of", "unsupported"]
 
@@ -94,7 +95,7 @@ ANY_NEST = Kernel("any-nest", _accepts, _space, _arguments, _build)
 # --- the plan -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Nest:
     """Loops from the outside in.
 
@@ -283,7 +284,7 @@ def run_of(f: Function, units: int, share: Share, serial: bool) -> tuple[Int, In
     return share.alone(f, units) if serial or units <= 1 else share.run(f, units)
 
 
-@dataclass
+@record
 class _Emitter:
     function: Function
     nest: _Nest

@@ -13,12 +13,11 @@ more instruction for each row; lanes that differ cost one for each product.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from fusewise.codegen.llvm.emit import Function, Value, vector
 from fusewise.codegen.target import Target
+from fusewise.records import record
 
 __all__ = ["HEADER", "Split", "add_quads", "has_quads", "split", "stream", "sums_in_one"]
 
@@ -71,7 +70,7 @@ def add_quads(f: Function, target: Target, a: Value, w: Value, total: Value) -> 
     return f.binary("add", total, f.emit(total.type, f"call {total.type} @{by_pairs}({pairs}, {ones})"))
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Split:
     """Weights [..., step, lane, 4], int8, as what is reduced: `main` with `mask` over the bytes, and `rest` besides, all of that
     shape. They stand for the weights but for 255 * `taken` [..., lane]; `rest` is zero but for pairs of two -128."""

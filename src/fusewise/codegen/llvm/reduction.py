@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fusewise.codegen.llvm.arithmetic import combine, identity
@@ -20,6 +19,7 @@ from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import DType
 from fusewise.lower.task import ACC
 from fusewise.ops.expr import Expr, walk
+from fusewise.records import record
 
 if TYPE_CHECKING:
     from fusewise.codegen.llvm.elements import Point
@@ -34,7 +34,7 @@ LEAST_RUN = 8
 """Shorter sums are not worth an accumulator of their own."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Plan:
     """Loops (name, extent) outermost first; the last is cut into `unroll` accumulators of `lanes` elements along it (1: not
     vectorised along it). `flat`: no loops at all, every step is written out."""
@@ -120,7 +120,7 @@ def _contiguous_axis(point: Point, nodes: Sequence[Expr], axes: tuple[tuple[str,
     return best
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Reducer:
     point: Point
     expr: Expr

@@ -8,10 +8,10 @@ have not begun (`runtime/pool_code.py`); how much a call does is then known at r
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.target import Target
+from fusewise.records import record
 
 __all__ = ["PARAMETERS", "Share", "pieces_of", "prepared"]
 
@@ -31,7 +31,7 @@ PIECE_CYCLES = 4000
 """What a piece takes at least: to claim one and to begin with it takes 100 to 500."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Share:
     """Parts `low` up to `high` of `of`. `worker` has the private memory; `again` is not 0 where it has done another part of the
     same step before, so that what it prepared there is still good."""

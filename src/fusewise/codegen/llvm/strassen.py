@@ -6,7 +6,6 @@ Not under `--exact`: an element of the result is then a difference of larger sum
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from fusewise.codegen.kernel import Argument, Params, kernel_of, working_memory
 from fusewise.codegen.llvm.conv_direct import direct_arguments, matrices, matrix_axes
@@ -24,11 +23,12 @@ from fusewise.codegen.target import Target
 from fusewise.codegen.view import View
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.task import Reason, Task
+from fusewise.records import record
 
 __all__ = ["STRASSEN", "STRASSEN_CONV"]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Understood:
     """A task in halves: its left operand, the name of the right one, the bias, and the pointers a tile takes."""
 

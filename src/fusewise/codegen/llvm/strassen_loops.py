@@ -22,7 +22,7 @@ Linear Algebra and its Applications 4, 1971.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from fusewise.codegen.kernel import Params
@@ -36,6 +36,7 @@ from fusewise.codegen.llvm.gemm_tile import Difference, Level, Panel, Tile, accu
 from fusewise.codegen.llvm.share import Share, prepared
 from fusewise.codegen.llvm.strassen_plan import LEFT_SUMS, PRODUCTS, Halves, panels_of
 from fusewise.codegen.target import LINE_BYTES, Target
+from fusewise.records import record
 
 __all__ = ["Ends", "emit_strassen", "extended", "strassen_bytes"]
 
@@ -72,7 +73,7 @@ def extended(
     return found
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Room:
     """Where things lie in a worker's memory, in elements: the left sums, one right factor, the products."""
 
@@ -120,7 +121,7 @@ def strassen_bytes(h: Halves, params: Params) -> int:
     return _room(h, params).elements * 4
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Ends:
     """What a kernel gives: the left operand's first element, the packed right operand, initial values, the stores, memory, a tag
     that says whose left sums lie there (`prepared`), and what is to be fetched for a later step, see `Kernel.cycles`."""
@@ -134,7 +135,7 @@ class Ends:
     later: Value | None
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Emission:
     f: Function
     target: Target
@@ -239,7 +240,7 @@ def _left_sums(e: _Emission, first: Int, count: Int, coming: Value) -> None:
     f.loop(0, count, 1, row, rolled=True)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Factors:
     """The factors of one product, of one chunk.
 
@@ -297,7 +298,7 @@ def _panel(e: _Emission, block: Int, low: Int, high: Int, p: Int, before: Int) -
         f.loop(0, e.chunks, 1, lambda chunk, _: products(chunk), rolled=True)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Tables:
     """Numbers for each product, in the module: where factors begin, and whether they are quarters."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 
 from fusewise.codegen.kernel import Params
@@ -16,6 +15,7 @@ from fusewise.codegen.llvm.gemm_plan import SAME_SET_BYTES, Axis, Product, merge
 from fusewise.codegen.llvm.gemm_tile import CHAIN, FMA_LATENCY, LOAD_CYCLES, Tile, favourite_tiles, widths
 from fusewise.codegen.target import Target
 from fusewise.lower.task import Reason
+from fusewise.records import record
 
 __all__ = ["LEFT_SUMS", "PRODUCTS", "Halves", "halves_of", "panels_of", "strassen_cycles", "strassen_space"]
 
@@ -23,7 +23,7 @@ PRODUCTS, LEFT_SUMS = 7, 4
 """Products of halves; sums and differences of quarters of the left operand among their factors."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Sums:
     """Cycles that a vector of each quarter takes: of the left operand; of the same for each other worker who makes it too, and then
     has half of every row to read from another core; of that where rows are so few that other products are shared like this as well;
@@ -81,7 +81,7 @@ SPARE = 4
 """Registers that a tile leaves for making its factors."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Halves:
     """A product of two matrices: `product` has one group and nothing outer, and the depth is contiguous."""
 
@@ -210,7 +210,7 @@ def _cuts(h: Halves, target: Target, tile: Tile) -> Iterable[int]:
     return found if each < LEAST_SHARING else [target.workers * max(1, round(each / best)), *found]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Plan:
     """A tile, and how many blocks its rows are cut into."""
 

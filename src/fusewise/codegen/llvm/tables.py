@@ -7,7 +7,7 @@ is compiled and become constants of its module, one entry per index.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT64
 from fusewise.lower.task import Operand, Store, Task
 from fusewise.ops.expr import Expr, index, load, substitute, walk
 from fusewise.ops.interpret import evaluate_expression
+from fusewise.records import record
 
 __all__ = ["Tables", "tabulated"]
 
@@ -25,7 +26,7 @@ _LONGEST = 1 << 12
 """Entries of the longest table: 32 KiB of indices."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Tables:
     """A task that reads tables as further operands, and what they hold: one array per name."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -22,6 +21,7 @@ from fusewise.codegen.llvm.winograd_plan import Plan, Planes, plan_of
 from fusewise.codegen.llvm.winograd_transform import Form
 from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.ir.dtypes import BFLOAT16
+from fusewise.records import record
 
 __all__ = ["Choice", "choices", "direct_cycles", "parameters"]
 
@@ -109,7 +109,7 @@ LINE_VECTORS, LINE_TILES = 2, ((4, 3), (5, 2), (3, 4))
 two positions are slower than they should be."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Choice:
     """A form; where its filters are, as `Plan.filters` has it; estimated cycles of a core; and, unless they are in memory,
     how many tiles share a filter in registers, the register tiles of a strip, positions of a row at once, and `Plan.short`."""

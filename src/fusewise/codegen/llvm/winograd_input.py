@@ -7,7 +7,6 @@ so whether an input exists is asked once for a block, and tiles at the border ru
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from fusewise.codegen.llvm.emit import Int, Value, vector
 from fusewise.codegen.llvm.registers import memory_type, widen
@@ -15,6 +14,7 @@ from fusewise.codegen.llvm.winograd_plan import Plan
 from fusewise.codegen.llvm.winograd_tiles import Short, for_scheme, unless_missing
 from fusewise.codegen.llvm.winograd_transform import Arithmetic, Scheme
 from fusewise.ir.dtypes import DType
+from fusewise.records import record
 
 __all__ = ["BLOCK", "Transform", "emit_input_tile"]
 
@@ -22,7 +22,7 @@ BLOCK = 64
 """Channels that are transformed at once."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Transform:
     """The transform of tiles under one plan. `between` is scratch memory, `BLOCK` elements for each position."""
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.gemm_tile import multiply_add
@@ -25,6 +24,7 @@ from fusewise.codegen.llvm.winograd_few import keep_products
 from fusewise.codegen.llvm.winograd_plan import Plan
 from fusewise.codegen.llvm.winograd_transform import Arithmetic
 from fusewise.codegen.target import LINE_BYTES
+from fusewise.records import record
 
 __all__ = ["FETCHED_AHEAD", "emit_line_products"]
 
@@ -38,7 +38,7 @@ FETCHED_AHEAD = 8
 """Input channels ahead of the one whose filters are transformed that taps are fetched."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Block:
     """A block of `extent` input channels of one phase: where its taps, its transformed inputs, its lines and the panel's products
     lie, and whether it `begins` them; and the strip's tiles."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import initial
@@ -12,6 +11,7 @@ from fusewise.codegen.llvm.winograd_plan import Plan
 from fusewise.codegen.llvm.winograd_tiles import Place, for_scheme, unless_missing
 from fusewise.codegen.llvm.winograd_transform import Arithmetic, Scheme
 from fusewise.codegen.target import Target
+from fusewise.records import record
 
 __all__ = ["OUTPUT_LEVEL", "Strip", "emit_outputs"]
 
@@ -19,7 +19,7 @@ AHEAD, OUTPUT_LEVEL = 4, 2
 """How many tiles before they are written outputs are fetched, and where to: two tiles and the first level do as well."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Strip:
     """The code of one strip being written. Outputs are fetched before they are written if there is a `fetch`; `tag` says
     whose inputs lie there."""
@@ -78,7 +78,7 @@ def emit_outputs(s: Strip, first: Int, count: Int, low: Int, high: Int) -> None:
     f.loop(0, count, 1, one, rolled=True)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Tile:
     """A vector of channels of one tile, from `column` on: its first row and column of outputs, its `bias`, where its `products`
     begin, memory for a row of it."""

@@ -14,7 +14,7 @@ A dilated convolution is one without dilation on each lattice of its outputs (`w
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
 
@@ -25,6 +25,7 @@ from fusewise.codegen.llvm.gemm_tile import Tile
 from fusewise.codegen.llvm.winograd_tiles import Grid, Tiling
 from fusewise.codegen.llvm.winograd_transform import Form, forms_of
 from fusewise.codegen.target import LINE_BYTES
+from fusewise.records import record
 
 __all__ = ["Plan", "Planes", "plan_of", "planes_of"]
 
@@ -35,7 +36,7 @@ MANY_CHANNELS = 16
 """Input channels from which on the phases of a stride of 2 are transformed each by itself."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Planes:
     """A convolution in `rows` and `columns` of stride 1 or 2, or of stride 1 and any dilation; `slices` are as they like.
     `strides` are those of the data's axes.
@@ -154,7 +155,7 @@ def _known(many: bool) -> list[list[tuple[int, int]]]:
     return [*plain, [(3, 2), (3, 2)], [(1, 1), (5, 2)], [(1, 1), (7, 2)]]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Plan:
     """Sizes of one convolution: `per_strip` row tiles to a strip, `together` panels to a group, `depth` channels to a block.
 

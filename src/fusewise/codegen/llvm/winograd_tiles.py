@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -24,6 +23,7 @@ from fusewise.codegen.llvm.conv_shape import Spatial
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_product import unravel
 from fusewise.codegen.llvm.winograd_transform import Scheme
+from fusewise.records import record
 
 __all__ = ["Grid", "Place", "Region", "Short", "Tiling", "for_scheme", "unless_missing"]
 
@@ -31,7 +31,7 @@ Short = tuple[Value | None, Value | None]
 """Whether the rows of a tile are short, and its columns; None where those of no tile are."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Tiling:
     """Tiles of `size` outputs along an axis; of one less at its end, where that fits and it is `trimmed`.
 
@@ -98,7 +98,7 @@ class Place(NamedTuple):
     short: Short
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Grid:
     """All tiles of a convolution."""
 

@@ -20,17 +20,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.target import Target
+from fusewise.records import record
 
 __all__ = ["Arithmetic", "Form", "Scheme", "emit_filter", "emit_sides", "forms_of"]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Arithmetic:
     """Sums of vectors with constant factors; fused where the machine can."""
 
@@ -55,7 +56,7 @@ class Arithmetic:
         return self.f.fma(constant, b, a) if self.target.fma else self.f.fadd(a, self.f.fmul(constant, b))
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Scheme:
     """F(tile, taps) along an axis: `tile` outputs at once, from values at 0, infinity, `points` and their opposites, and
     `alone` where their number has to be odd.

@@ -9,13 +9,14 @@ operand.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from fusewise.errors import UsageError
 from fusewise.ir.graph import Attribute, Constant, Graph, Node
 from fusewise.ir.types import ValueType
+from fusewise.records import record
 from fusewise.rewrite.cost import Cost
 
 __all__ = ["Choice", "extracted"]
@@ -23,7 +24,7 @@ __all__ = ["Choice", "extracted"]
 _SECONDS = 20.0
 
 
-@dataclass(eq=False)
+@record(eq=False)
 class Choice:
     """A node that may be picked: its operands are classes, `results` the class of each of its outputs."""
 
@@ -40,7 +41,7 @@ class Choice:
         return Node(self.op, inputs, outputs, self.attributes)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Surroundings:
     """What prices may know of a class: its type, whether it is constant, and a node that makes it."""
 
@@ -217,7 +218,7 @@ def _ordered(maker: Mapping[str, Choice], outputs: Iterable[str]) -> list[Choice
     return found
 
 
-@dataclass
+@record
 class _Names:
     """What classes are called in the graph; every name has a type and is given once."""
 

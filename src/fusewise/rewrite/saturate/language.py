@@ -8,9 +8,9 @@ and tells their numbers; guards, new weights and what comes in the place of a ma
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from fusewise.ir.graph import Attribute, Node
+from fusewise.records import record
 from fusewise.rewrite.pattern import Apply, Literal, Pattern, Term, Variable
 from fusewise.rewrite.rule import Rule
 
@@ -51,7 +51,7 @@ def operands_of(node: Node) -> tuple[str, ...]:
     return node.inputs + ("",) * max(0, missing)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Query:
     """A rule's left side as text, and what the numbers of a row mean, in this order: the classes of `terms`, those of
     `variables`, the attributes of each `like`."""

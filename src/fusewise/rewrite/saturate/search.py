@@ -11,11 +11,12 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from fusewise.errors import UsageError
 from fusewise.ir.graph import Constant, Graph, Node
 from fusewise.ir.types import TensorType, ValueType
+from fusewise.records import record
 from fusewise.rewrite.cost import Cost
 from fusewise.rewrite.match import Match
 from fusewise.rewrite.pattern import Apply, Term
@@ -40,7 +41,7 @@ __all__ = ["Bounds", "expressible", "saturate"]
 _WORD = re.compile(r'"[^"]*"|-?\d+')
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Bounds:
     """How far to go: rounds, nodes of all classes together, seconds, and rounds in which rules of several roots are used."""
 
@@ -56,7 +57,7 @@ def expressible(rules: Sequence[Rule]) -> list[str]:
     return [r.name for r in rules if query_of(r, 0, lambda found: numbers.setdefault(found, len(numbers))) is not None]
 
 
-@dataclass
+@record
 class _Classes:
     """Values by number, and the e-graph they live in."""
 

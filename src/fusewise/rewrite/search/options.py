@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 from fusewise.ir.graph import Constant, Graph, Node
 from fusewise.ir.types import ValueType
+from fusewise.records import record
 from fusewise.rewrite.cost import Cost, WholeGraph, looks_around
 from fusewise.rewrite.engine import by_operator, distances, drafts_near, drafts_of
 from fusewise.rewrite.rule import Rule
@@ -22,7 +23,7 @@ from fusewise.rewrite.substitute import Draft, Refused
 __all__ = ["Option", "Options", "Priced", "gone", "option_of", "survives"]
 
 
-@dataclass(frozen=True, eq=False)
+@record(frozen=True, eq=False)
 class Priced:
     """A graph and the prices of its nodes, each found when it is first asked for."""
 
@@ -42,7 +43,7 @@ class Priced:
         return found
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class _After:
     """The surroundings in the graph that a deferred draft would give, without building it."""
 
@@ -87,7 +88,7 @@ def gone(graph: Graph, draft: Draft) -> frozenset[int]:
     return frozenset(graph.producer[x] for x in draft.removed)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class Option:
     """A substitution that may be carried out: how much it adds to the cost, and the values whose surroundings that rests on."""
 

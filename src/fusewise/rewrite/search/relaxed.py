@@ -14,10 +14,11 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from fusewise.errors import UsageError
 from fusewise.ir.graph import Constant, Graph
+from fusewise.records import record
 from fusewise.rewrite.cost import Cost
 from fusewise.rewrite.rule import Rule
 from fusewise.rewrite.search.key import edited_names, names_key, search_key
@@ -32,7 +33,7 @@ __all__ = ["Found", "Limits", "Step", "evenly", "search"]
 _DIGITS = 9  # prices that differ by less are the same, summed up in another order
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Limits:
     """How long to search: graphs expanded, seconds (None: no limit), and graphs that wait at most."""
 
@@ -47,7 +48,7 @@ class Limits:
             raise UsageError(f"the budget of a search is {self.seconds:g} seconds; it must be above 0")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Step:
     """One substitution on the way: its number, rule, the nodes it replaced, and the cost of the graph before and after."""
 
@@ -58,7 +59,7 @@ class Step:
     cost_after: float
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Found:
     """What a search gives: the graphs it liked best, the best first, each with its way there; the input is always among them.
 
@@ -86,7 +87,7 @@ class Found:
         return self.best[0][2]
 
 
-@dataclass(frozen=True, eq=False)
+@record(frozen=True, eq=False)
 class _State:
     """A graph that was built, and how it came about."""
 
@@ -111,7 +112,7 @@ def _step(serial: int, state: _State) -> Step:
     return Step(serial, state.draft.rule.name, match.labels, state.parent.cost, state.cost)
 
 
-@dataclass
+@record
 class _Search:
     """The queue and what has been seen; lives for one call of `search`."""
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from fusewise.errors import UsageError
 from fusewise.ir.graph import Graph, Node
+from fusewise.records import record
 from fusewise.rewrite.cost import Cost, WholeGraph, kernel_of
 from fusewise.rewrite.engine import drafts_of
 from fusewise.rewrite.rule import Rule
@@ -175,7 +176,7 @@ def _around(others: Sequence[Node], new: Sequence[Node], needed: set[str]) -> li
     return [*before, *new, *after]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Task:
     """A piece to search, with what it may cost on the way and how long it may take."""
 

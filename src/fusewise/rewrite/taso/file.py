@@ -10,7 +10,9 @@ Every rule is read by itself, so that a broken one does not take the others alon
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from fusewise.records import record
 
 __all__ = ["BrokenRule", "Operation", "WrittenRule", "written_rules"]
 
@@ -19,7 +21,7 @@ class BrokenRule(Exception):
     """A message that is not whole; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Operation:
     """An operator by number; operands as (operation, output), operations below zero being operands of the rule."""
 
@@ -28,7 +30,7 @@ class Operation:
     parameters: Mapping[int, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class WrittenRule:
     """`outputs` pairs what is found with what takes its place, each as (operation, output)."""
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from fusewise.errors import UsageError
+from fusewise.records import record
 from fusewise.rewrite.equivalence import problems
 from fusewise.rewrite.match import Match
 from fusewise.rewrite.pattern import Apply, Computed, Pattern, Term, Variable
@@ -41,7 +41,7 @@ class _Refused(Exception):
     """A rule cannot be used; the text is the reason."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class ImportedRules:
     """The rules that passed, and of the others the name and the reason."""
 
