@@ -10,6 +10,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from fusewise.lower.program import Program
     from fusewise.passes.pipeline import Pass
     from fusewise.planning import Planning, PlanOptions
-    from fusewise.runtime.compile import Helpers
     from fusewise.tuning import Choice
 
     Source = str | Path | bytes | onnx.ModelProto | Graph
@@ -177,8 +177,10 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     """
     from fusewise import __version__
     from fusewise.runtime import executable
+    from fusewise.runtime.collection import uncollected
     from fusewise.runtime.compile import Helpers
     from fusewise.runtime.model_cache import ModelCache
+    from fusewise.runtime.resident import Resident, weight_bytes
 
     chosen = _options(options, settings)
     begin = time.perf_counter()
@@ -189,15 +191,19 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     known = None if store is None or key is None or chosen.tune else store.fetch(key, __version__, chosen.threads)
     decisions = Trace(disabled=frozenset(chosen.disable)) if trace is None else trace
     if known is not None:
-        return opened(known, lambda: _planned(model, chosen, decisions, warn)[:2], begin)
-    with Helpers() as helpers:
-        graph, _, program, choice = _planned(model, chosen, decisions, warn, progress, helpers)
+        return opened(known, lambda: (_planned(_bound(model, chosen), chosen, decisions, warn)[0], decisions), begin)
+    with Helpers() as helpers, Resident() as resident, nullcontext() if chosen.tune else uncollected():
+        bound = _bound(model, chosen)
+        helpers.start_for(len(bound.nodes))  # so that they are ready when there is something to compile
+        resident.start(weight_bytes(bound))
+        graph, program, choice = _planned(bound, chosen, decisions, warn, progress)
         built = executable.build(
             program,
             threads=chosen.threads,
             cache=folder,
             warn=warn,
             helpers=helpers,
+            resident=resident,
             progress=None if progress is None else lambda done, total: progress("compiling", done / max(1, total)),
         )
     elapsed = (time.perf_counter() - begin) * 1e3
@@ -209,26 +215,19 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     return made
 
 
-def _planned(
-    model: Source,
-    options: Options,
-    trace: Trace,
-    warn: Callable[[str], None],
-    progress: Progress | None = None,
-    helpers: Helpers | None = None,
-) -> tuple[Graph, Trace, Program, Choice | None]:
-    """What would be compiled, down to the program, after tuning it if that is wanted.
+def _bound(model: Source, options: Options) -> Graph:
+    return load(_built(model), shapes=options.shapes, symbols=options.symbols)
 
-    `helpers` are started as soon as it is known how much there is to compile, so that they are ready when it comes.
-    """
+
+def _planned(
+    bound: Graph, options: Options, trace: Trace, warn: Callable[[str], None], progress: Progress | None = None
+) -> tuple[Graph, Program, Choice | None]:
+    """What would be compiled of a graph, down to the program, after tuning it if that is wanted."""
     from fusewise.codegen.suiting import suited
     from fusewise.passes.pipeline import for_native
     from fusewise.runtime.host import host_target, worker_count
     from fusewise.tuning import Making, decided, program_of
 
-    bound = load(_built(model), shapes=options.shapes, symbols=options.symbols)
-    if helpers is not None:
-        helpers.start_for(len(bound.nodes))
     fusion, disable = options.fusion, tuple(options.disable)
     if isinstance(options.passes, str):
         from fusewise.selecting import asked
@@ -239,7 +238,7 @@ def _planned(
     graph = for_native(graph, options.precision, trace, exact=options.exact)
     making = Making(worker_count(options.threads), fusion, options.exact, options.strict, disable)
     choice, costs = decided(cache_folder(options.cache), graph, making, options.tune, warn, progress)
-    return graph, trace, program_of(graph, making, trace, choice, costs), choice
+    return graph, program_of(graph, making, trace, choice, costs), choice
 
 
 def _key(model: Source, options: Options) -> str | None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
+from itertools import accumulate
 
 import numpy as np
 
 from fusewise.codegen.llvm.pack import ARGUMENTS, CHUNK, PACK_PANELS
 from fusewise.lower.program import Buffer, KernelCode, Panels
 from fusewise.runtime.arena import ALIGNMENT_BYTES, address_of, aligned_block, settled
+from fusewise.runtime.resident import Resident
 from fusewise.runtime.threads import shared_pool, step_table
 
 __all__ = ["arranged", "filled", "packers_for"]
@@ -39,20 +41,33 @@ def arranged(buffers: tuple[Buffer, ...]) -> dict[int, np.ndarray]:
     return found
 
 
-def filled(buffers: tuple[Buffer, ...], addresses: Mapping[str, int], workers: int) -> dict[int, np.ndarray]:
-    """The same of those that native code makes; `addresses` has the code by symbol."""
-    found: dict[int, np.ndarray] = {}
+def filled(
+    buffers: tuple[Buffer, ...], addresses: Mapping[str, int], workers: int, resident: Resident | None = None
+) -> dict[int, np.ndarray]:
+    """The same of those that native code makes; `addresses` has the code by symbol.
+
+    They lie in what is `resident` one behind the other, and from the first that does not fit in one block of memory.
+    """
     native = {number: panels for number, buffer in enumerate(buffers) if (panels := _native(buffer)) is not None}
-    sizes = {number: _nbytes(panels) for number, panels in native.items()}
-    block = aligned_block(sum(-(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for size in sizes.values()))
-    at = 0
-    for number, panels in native.items():
+    places = _laid_out([_nbytes(panels) for panels in native.values()], Resident() if resident is None else resident)
+    for (number, panels), place in zip(native.items(), places, strict=True):
         data = buffers[number].data
         assert data is not None
-        found[number] = block[at : at + sizes[number]]
-        _pack(found[number], np.ascontiguousarray(data), panels, addresses[PACK_PANELS.symbol], workers)
-        at += -(-sizes[number] // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-    return found
+        _pack(place, np.ascontiguousarray(data), panels, addresses[PACK_PANELS.symbol], workers)
+    return dict(zip(native, places, strict=True))
+
+
+def _laid_out(sizes: list[int], resident: Resident) -> list[np.ndarray]:
+    """Memory of these sizes: as many as fit in what is resident, and the others in one block."""
+    ends = [0, *accumulate(-(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for size in sizes)]
+    there = resident.block()
+    used = max(end for end in ends if end <= there.nbytes)
+    resident.keep(used)
+    rest = aligned_block(ends[-1] - used)
+    return [
+        there[start : start + size] if start < used else rest[start - used : start - used + size]
+        for start, size in zip(ends[:-1], sizes, strict=True)
+    ]
 
 
 def _native(buffer: Buffer) -> Panels | None:

@@ -31,6 +31,7 @@ from fusewise.runtime.threads import Row, StepTable, shared_pool, step_table
 
 if TYPE_CHECKING:
     from fusewise.runtime.hoststep import HostCall
+    from fusewise.runtime.resident import Resident
 
 __all__ = ["BuildFigures", "Contents", "Executable", "StepTiming", "build", "restored"]
 
@@ -114,6 +115,7 @@ def build(
     cache: Path | KernelCache | None = None,
     target: Target | None = None,
     helpers: Helpers | None = None,
+    resident: Resident | None = None,
     progress: Callable[[int, int], None] | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> Executable:
@@ -121,8 +123,8 @@ def build(
 
     `threads` may lower the number of workers the program was sized for, not raise it. `cache` is a folder for compiled kernels,
     `warn` receives a sentence when it cannot be used. `helpers` compile kernels, where they have been started or there are many.
-    `progress(done, total)` is called as kernels are compiled. Raises
-    `ResourceLimit` when the memory planned is more than this process may use.
+    Constants are packed into what is `resident`, and memory of their own beyond that. `progress(done, total)` is called as
+    kernels are compiled. Raises `ResourceLimit` when the memory planned is more than this process may use.
     """
     from concurrent.futures import ThreadPoolExecutor
 
@@ -142,7 +144,7 @@ def build(
     compiled = time.perf_counter()
     library = load(images, [kernel.symbol for kernel in kernels])
     linked = time.perf_counter()
-    constants = {**rest.result(), **filled(program.buffers, library.addresses, workers)}
+    constants = {**rest.result(), **filled(program.buffers, library.addresses, workers, resident)}
     packed = time.perf_counter()
     figures = BuildFigures(
         kernels=len(program.kernels),
