@@ -180,7 +180,7 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     from fusewise.runtime.collection import uncollected
     from fusewise.runtime.compile import Helpers
     from fusewise.runtime.model_cache import ModelCache
-    from fusewise.runtime.resident import Resident, weight_bytes
+    from fusewise.runtime.resident import Resident, expected_bytes
 
     chosen = _options(options, settings)
     begin = time.perf_counter()
@@ -195,7 +195,7 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     with Helpers() as helpers, Resident() as resident, nullcontext() if chosen.tune else uncollected():
         bound = _bound(model, chosen)
         helpers.start_for(len(bound.nodes))  # so that they are ready when there is something to compile
-        resident.start(weight_bytes(bound))
+        resident.start(expected_bytes(bound))
         graph, program, choice = _planned(bound, chosen, decisions, warn, progress)
         built = executable.build(
             program,

@@ -60,10 +60,8 @@ def filled(
 def _laid_out(sizes: list[int], resident: Resident) -> list[np.ndarray]:
     """Memory of these sizes: as many as fit in what is resident, and the others in one block."""
     ends = [0, *accumulate(-(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for size in sizes)]
-    there = resident.block()
-    used = max(end for end in ends if end <= there.nbytes)
-    resident.keep(used)
-    rest = aligned_block(ends[-1] - used)
+    used = max(end for end in ends if end <= resident.left)
+    there, rest = resident.take(used), aligned_block(ends[-1] - used)
     return [
         there[start : start + size] if start < used else rest[start - used : start - used + size]
         for start, size in zip(ends[:-1], sizes, strict=True)

@@ -123,7 +123,7 @@ def build(
 
     `threads` may lower the number of workers the program was sized for, not raise it. `cache` is a folder for compiled kernels,
     `warn` receives a sentence when it cannot be used. `helpers` compile kernels, where they have been started or there are many.
-    Constants are packed into what is `resident`, and memory of their own beyond that. `progress(done, total)` is called as
+    Constants and the arena lie in what is `resident`, or memory of their own beyond that. `progress(done, total)` is called as
     kernels are compiled. Raises `ResourceLimit` when the memory planned is more than this process may use.
     """
     from concurrent.futures import ThreadPoolExecutor
@@ -163,7 +163,7 @@ def build(
         program, buffers=tuple(replace(buffer, data=None, packing=None) for buffer in program.buffers), kernels=()
     )
     contents = Contents(kept, symbols, tuple(images[: len(symbols)]), constants, machine_target)
-    return Executable(contents, _machine(contents, library, workers), figures)
+    return Executable(contents, _machine(contents, library, workers, resident), figures)
 
 
 def restored(contents: Contents, threads: int | None = None) -> Executable:
@@ -212,9 +212,11 @@ def _images(
     return [known[key] for key in keys], [number not in new for number in range(len(keys))]
 
 
-def _allocate(program: Program, constants: Mapping[int, np.ndarray]) -> tuple[np.ndarray | None, ...]:
+def _allocate(
+    program: Program, constants: Mapping[int, np.ndarray], resident: Resident | None
+) -> tuple[np.ndarray | None, ...]:
     """Memory of every buffer as flat bytes; None for those the caller brings."""
-    arena = aligned_block(program.arena_bytes)
+    arena = (aligned_block if resident is None else resident.take)(program.arena_bytes)
     arena.fill(0)
 
     def memory_of(number: int, buffer: Buffer) -> np.ndarray | None:
@@ -229,10 +231,10 @@ def _allocate(program: Program, constants: Mapping[int, np.ndarray]) -> tuple[np
     return tuple(memory_of(number, buffer) for number, buffer in enumerate(program.buffers))
 
 
-def _machine(contents: Contents, library: Library, workers: int) -> _Machine:
+def _machine(contents: Contents, library: Library, workers: int, resident: Resident | None = None) -> _Machine:
     """Memory, and step tables, split at host steps, over one array of argument pointers."""
     program = contents.program
-    memory = _allocate(program, contents.constants)
+    memory = _allocate(program, contents.constants, resident)
     bases = [0 if block is None else address_of(block) for block in memory]
     native = [step for step in program.steps if isinstance(step, NativeStep)]
     places = [place for step in native for place in step.arguments]
