@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from fusewise.runtime.collection import uncollected
+
 __all__ = ["Budget", "Clock", "Timing", "race", "settle"]
 
 
@@ -134,11 +136,6 @@ def _share(samples: Sequence[Sequence[float]], budget: Budget, elapsed: float) -
 @contextmanager
 def _without_collection() -> Iterator[None]:
     """No garbage collection inside the timed region."""
-    was_enabled = gc.isenabled()
     gc.collect()
-    gc.disable()
-    try:
+    with uncollected():
         yield
-    finally:
-        if was_enabled:
-            gc.enable()
