@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,7 @@ def rewritten(path: Path, target: Path, change: Any) -> Path:
     change(manifest)
     text = json.dumps(manifest).encode()
     head = MAGIC + len(text).to_bytes(8, "little") + text
-    head += hashlib.blake2b(head, digest_size=32).digest()
+    head += zlib.crc32(head).to_bytes(4, "little")
     target.write_bytes(head + body)
     return target
 
@@ -146,6 +146,14 @@ def test_one_changed_byte_anywhere(saved: Path, tmp_path: Path) -> None:
 def test_another_version_or_processor(saved: Path, tmp_path: Path, change: Any, sentence: str) -> None:
     with pytest.raises(UnsupportedModel, match=sentence):
         fusewise.open_compiled(rewritten(saved, tmp_path / "other.fw", change))
+
+
+def test_a_file_of_an_earlier_format_with_other_checksums(saved: Path, tmp_path: Path) -> None:
+    text = json.dumps({"format": 3, "version": fusewise.__version__}).encode()
+    head = MAGIC + len(text).to_bytes(8, "little") + text
+    (tmp_path / "old.fw").write_bytes(head + b"checksum of thirty-two bytes...." + saved.read_bytes()[-4096:])
+    with pytest.raises(UnsupportedModel, match="has format 3, and this version reads format"):
+        fusewise.open_compiled(tmp_path / "old.fw")
 
 
 def test_a_manifest_that_makes_no_sense(saved: Path, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-_ELSEWHERE = {"FusewiseError": "fusewise.errors", "Trace": "fusewise.trace"}
+_ELSEWHERE = {"FusewiseError": "fusewise.errors", "Trace": "fusewise.trace", "open_compiled": "fusewise.compiled"}
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,6 @@ needs it.
 
 from __future__ import annotations
 
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -179,8 +178,9 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     from fusewise.runtime import executable
     from fusewise.runtime.collection import uncollected
     from fusewise.runtime.compile import Helpers
+    from fusewise.runtime.expected import expected_bytes
     from fusewise.runtime.model_cache import ModelCache
-    from fusewise.runtime.resident import Resident, expected_bytes
+    from fusewise.runtime.resident import Resident
 
     chosen = _options(options, settings)
     begin = time.perf_counter()
@@ -357,6 +357,8 @@ def verify(
 
     When answers differ the decision to blame is searched for, by building the model again with fewer decisions allowed.
     """
+    import tempfile
+
     from fusewise.bench.accuracy import relative_error, tolerance_of
     from fusewise.bench.blame import first_bad
     from fusewise.bench.inputs import random_feeds
@@ -414,6 +416,8 @@ def bench(
     `program` is the same model saved by `torch.export.save`, which the peers `torch` and `torch.compile` need. With
     `weigh` off, load time and peak memory are not measured.
     """
+    import tempfile
+
     from fusewise.bench.contest import contest
     from fusewise.bench.inputs import random_feeds
     from fusewise.bench.peers import Peer, Subject, peers_named

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +20,7 @@ def written_whole(*targets: Path, settled: bool = True) -> Iterator[tuple[Path, 
     `settled`: wait until the contents are on the disk, so that not even a power failure leaves half of them. Raises
     `ResourceLimit` when there is no room, and `UsageError` when the place may not be written to.
     """
-    temporary = tuple(target.with_name(f".{target.name}.{secrets.token_hex(8)}") for target in targets)
+    temporary = tuple(target.with_name(f".{target.name}.{os.urandom(8).hex()}") for target in targets)
     try:
         for path in temporary:
             path.touch(exist_ok=False)

@@ -5,9 +5,11 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from errno import ENOSPC
+from importlib import resources
 from pathlib import Path
 
 import llvmlite
@@ -162,7 +164,7 @@ def test_read_only_folder_still_serves(filled, tmp_path):
 
 def test_full_disk_is_told_once_and_leaves_nothing(filled, tmp_path, monkeypatch):
     before = sorted(filled.folder.iterdir())
-    make = caching.tempfile.NamedTemporaryFile
+    make = tempfile.NamedTemporaryFile
 
     def full(*arguments, **options):
         stream = make(*arguments, **options)
@@ -173,7 +175,7 @@ def test_full_disk_is_told_once_and_leaves_nothing(filled, tmp_path, monkeypatch
         stream.write = write
         return stream
 
-    monkeypatch.setattr(caching.tempfile, "NamedTemporaryFile", full)
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", full)
     told = []
     cache = KernelCache(tmp_path, told.append)
     for number in range(3):
@@ -237,7 +239,7 @@ def test_digest_follows_the_sources(tmp_path, monkeypatch):
         else:
             path.mkdir(parents=True)
             (path / "one.py").write_text("a = 1")
-    monkeypatch.setattr(caching.resources, "files", lambda package: tmp_path)
+    monkeypatch.setattr(resources, "files", lambda package: tmp_path)
     digest = source_digest.__wrapped__
     first = digest()
     (tmp_path / "codegen" / "notes.txt").write_text("not a source")

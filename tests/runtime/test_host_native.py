@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fusewise
-from fusewise.codegen.llvm.boxes import ALIGN_BOXES, CHOOSE_BOXES, align_boxes, choose_boxes
+from fusewise.codegen.box_routines import ALIGN_BOXES, CHOOSE_BOXES
+from fusewise.codegen.llvm.boxes import align_boxes, choose_boxes
 from fusewise.errors import UnsupportedModel
 from fusewise.ir.dtypes import INT64
 from fusewise.ir.graph import Graph

@@ -6,7 +6,6 @@ A pass builds a new graph that shares the nodes it did not touch.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -47,6 +46,8 @@ class Constant:
     def digest(self) -> str:
         """A hash of dtype, shape and contents, computed once."""
         if self._digest is None:
+            import hashlib  # takes OpenSSL along, 8 ms that opening a compiled model can do without
+
             state = hashlib.blake2b(f"{self.dtype.name}{self.array.shape}".encode(), digest_size=16)
             if self.array.dtype == object:
                 state.update(repr(self.array.tolist()).encode())

@@ -9,14 +9,13 @@ no pickle; still, an artefact is machine code: open only what you trust as you w
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import zlib
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,16 +24,19 @@ from fusewise.errors import InvalidModel, UnsupportedModel, UsageError
 from fusewise.files import written_whole
 from fusewise.records import record
 from fusewise.runtime.arena import ALIGNMENT_BYTES, aligned_block, check_memory
-from fusewise.runtime.executable import Contents, Executable, restored
+from fusewise.runtime.aside import Aside, mapped
 from fusewise.runtime.host import host_target
-from fusewise.runtime.program_json import program_from_json, program_to_json
+from fusewise.runtime.resident import Resident
+
+if TYPE_CHECKING:
+    from fusewise.runtime.executable import Executable
 
 __all__ = ["Artefact", "read", "write"]
 
 _MAGIC = b"fusewise artefact\n"
-_FORMAT = 3
+_FORMAT = 4
 _PAGE_BYTES = 4096
-_CHECKSUM_BYTES = 32
+_CHECKSUM_BYTES = 4
 _STRETCH_BYTES = 4 * 1024 * 1024
 """Sections are read, checked and, by several threads, overlapped in pieces of this size."""
 
@@ -56,6 +58,8 @@ def write(path: Path, executable: Executable, notes: Mapping[str, Any], version:
     `version` is that of this program. Raises `ResourceLimit` when there is no room, `UsageError` when the place may not be
     written to.
     """
+    from fusewise.runtime.program_json import program_to_json
+
     contents = executable.contents
     sections = [np.frombuffer(image, np.uint8) for image in contents.images]
     constants = sorted(contents.constants)
@@ -79,7 +83,7 @@ def write(path: Path, executable: Executable, notes: Mapping[str, Any], version:
     text = text.ljust(-(-(len(text) + around) // _PAGE_BYTES) * _PAGE_BYTES - around)
     head = _MAGIC + len(text).to_bytes(8, "little") + text
     with written_whole(path, settled=settled) as (draft,), draft.open("wb") as file:
-        file.write(head + hashlib.blake2b(head, digest_size=_CHECKSUM_BYTES).digest())
+        file.write(head + _checksum(head))
         for piece in _pieces(sections, edges):
             file.write(piece)
 
@@ -90,23 +94,42 @@ def read(path: Path, version: str, *, threads: int | None = None) -> Artefact:
     try:
         with path.open("rb") as file:
             manifest, start = _manifest(path, file.read(len(_MAGIC) + 8), file.fileno())
-            _check_fit(path, manifest, version, host_target())
-            body = _body(path, file.fileno(), manifest, start)
+            _check_version(path, manifest, version)
+            with _Body(path, file.fileno(), manifest, start) as body, Resident() as resident:
+                resident.start(manifest["program"]["arena_bytes"])
+                return _restored(path, manifest, body, resident, threads)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _restored(
+    path: Path, manifest: Mapping[str, Any], body: _Body, resident: Resident, threads: int | None
+) -> Artefact:
+    """The model, made of what the manifest says while its body is read."""
+    from fusewise.runtime import executable
+    from fusewise.runtime.program_json import program_from_json
+
+    target = host_target()
+    _check_fit(path, manifest, target)
     try:
-        parts = [body[offset : offset + size] for offset, size in manifest["sections"]]
+        program = program_from_json(manifest["program"])
+        notes = dict(manifest["notes"])
+        whole = body.whole()
+        parts = [whole[offset : offset + size] for offset, size in manifest["sections"]]
         symbols = tuple(manifest["kernels"])
         images = tuple(bytes(part) for part in parts[: len(symbols)])
         constants = dict(zip(manifest["constants"], parts[len(symbols) :], strict=True))
-        program = program_from_json(manifest["program"])
-        notes = dict(manifest["notes"])
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidModel(f"{path} is not a compiled model of this program ({error!r}); compile it again") from None
-    return Artefact(restored(Contents(program, symbols, images, constants, host_target()), threads), notes)
+    contents = executable.Contents(program, symbols, images, constants, target)
+    return Artefact(executable.restored(contents, threads, resident), notes)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def _checksum(manifest: bytes) -> bytes:
+    return zlib.crc32(manifest).to_bytes(_CHECKSUM_BYTES, "little")
 
 
 def _edges(sizes: list[int]) -> list[int]:
@@ -158,22 +181,39 @@ def _manifest(path: Path, head: bytes, file: int) -> tuple[dict[str, Any], int]:
         raise _damaged(path, "it is shorter than it says")
     text = os.pread(file, length, len(head))
     checksum = os.pread(file, _CHECKSUM_BYTES, len(head) + length)
-    if hashlib.blake2b(head + text, digest_size=_CHECKSUM_BYTES).digest() != checksum:
+    if _checksum(head + text) != checksum:
+        _check_format(path, _stated_format(text))  # earlier ones had other checksums
         raise _damaged(path, "its manifest does not match its checksum")
     manifest: dict[str, Any] = json.loads(text)
     return manifest, len(head) + length + _CHECKSUM_BYTES
 
 
-def _check_fit(path: Path, manifest: Mapping[str, Any], version: str, host: Target) -> None:
-    """Refuse what another version wrote, or what this CPU cannot run."""
+def _stated_format(text: bytes) -> int:
+    """The format that a manifest states which does not match its checksum; this version's where it states no earlier one."""
+    try:
+        return min(int(json.loads(text)["format"]), _FORMAT)
+    except (ValueError, KeyError, TypeError):
+        return _FORMAT
+
+
+def _check_format(path: Path, found: int) -> None:
+    if found != _FORMAT:
+        raise UnsupportedModel(
+            f"{path} has format {found}, and this version reads format {_FORMAT}: compile the model again"
+        )
+
+
+def _check_version(path: Path, manifest: Mapping[str, Any], version: str) -> None:
+    """Refuse what another version wrote."""
     if manifest["version"] != version:
         raise UnsupportedModel(
             f"{path} was written by version {manifest['version']}, and this is {version}: compile the model again"
         )
-    if manifest["format"] != _FORMAT:
-        raise UnsupportedModel(
-            f"{path} has format {manifest['format']}, and this version reads format {_FORMAT}: compile the model again"
-        )
+    _check_format(path, manifest["format"])
+
+
+def _check_fit(path: Path, manifest: Mapping[str, Any], host: Target) -> None:
+    """Refuse what this CPU cannot run."""
     made = manifest["target"]
     if made["triple"] != host.triple:
         raise UnsupportedModel(f"{path} was compiled for {made['triple']}, and this is {host.triple}: compile it here")
@@ -187,27 +227,49 @@ def _present(features: str) -> set[str]:
     return {name[1:] for name in features.split(",") if name.startswith("+")}
 
 
-def _body(path: Path, file: int, manifest: Mapping[str, Any], start: int) -> np.ndarray:
-    """All sections in one block of memory, every stretch checked."""
-    total, checksums = int(manifest["bytes"]), manifest["checksums"]
-    if os.fstat(file).st_size != start + total or len(checksums) != -(-total // _STRETCH_BYTES):
-        raise _damaged(path, f"it has {os.fstat(file).st_size:,} bytes where {start + total:,} are stated")
-    check_memory(total, f"the weights of {path}")
-    block = aligned_block(total)
+class _Body:
+    """All sections in one block of memory, every stretch read and checked by threads while the caller does something else.
 
-    def fetch(number: int) -> bool:
+    Used as a context manager: reading is over, or given up, when the block is.
+    """
+
+    def __init__(self, path: Path, file: int, manifest: Mapping[str, Any], start: int) -> None:
+        """`file` is open, and sections begin at `start`. Raises `InvalidModel` when it has not as many bytes as are stated, and
+        `ResourceLimit` when they do not fit the memory."""
+        self._path, self._file, self._start = path, file, start
+        self._total, self._checksums = int(manifest["bytes"]), manifest["checksums"]
+        size, stated = os.fstat(file).st_size, start + self._total
+        if size != stated or len(self._checksums) != -(-self._total // _STRETCH_BYTES):
+            raise _damaged(path, f"it has {size:,} bytes where {stated:,} are stated")
+        check_memory(self._total, f"the weights of {path}")
+        self._block = aligned_block(self._total)
+        self._wanted = True
+        self._reading = Aside(lambda: mapped(self._fetch, len(self._checksums), _READERS))
+
+    def __enter__(self) -> _Body:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._wanted = False
+        self._reading.__exit__(kind, error, trace)
+
+    def whole(self) -> np.ndarray:
+        """The block, read to its end. Raises `InvalidModel` where a checksum does not match, `OSError` when reading fails."""
+        good = self._reading.result()
+        if not all(good):
+            at = self._start + good.index(False) * _STRETCH_BYTES
+            raise _damaged(self._path, f"bytes after {at:,} do not match their checksum")
+        return self._block
+
+    def _fetch(self, number: int) -> bool:
         low = number * _STRETCH_BYTES
-        part = block.data[low : min(low + _STRETCH_BYTES, total)]
-        at, left = start + low, part
-        while left.nbytes:
-            count = os.preadv(file, [left], at)
+        part = self._block.data[low : min(low + _STRETCH_BYTES, self._total)]
+        at, left = self._start + low, part
+        while left.nbytes and self._wanted:
+            count = os.preadv(self._file, [left], at)
             if not count:
                 return False
             at, left = at + count, left[count:]
-        return bool(zlib.crc32(part) == checksums[number])
-
-    with ThreadPoolExecutor(_READERS) as readers:
-        whole = list(readers.map(fetch, range(len(checksums))))
-    if not all(whole):
-        raise _damaged(path, f"bytes after {start + whole.index(False) * _STRETCH_BYTES:,} do not match their checksum")
-    return block
+        return bool(zlib.crc32(part) == self._checksums[number])

@@ -16,16 +16,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from importlib import metadata, resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fusewise.codegen.target import Target
 from fusewise.records import record
 from fusewise.runtime.folder import folder_fault, kept_files, removed, trim
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 __all__ = ["CacheInfo", "KernelCache", "source_digest"]
 
@@ -123,6 +125,8 @@ class KernelCache:
         """Write a file beside its place and move it there; readers see all of it or nothing."""
         if not self._writable:
             return
+        import tempfile
+
         path = self._path(context, keys)
         temporary = None
         try:
@@ -200,6 +204,8 @@ def _context(target: Target) -> str:
 
 @cache
 def _versions() -> str:
+    from importlib import metadata
+
     import llvmlite
     import llvmlite.binding as llvm
 
@@ -215,6 +221,8 @@ def _versions() -> str:
 def source_digest(places: tuple[str, ...] = _GENERATORS) -> str:
     """A hash over sources of the package, by default the code generator's: a change makes every kernel compiled before a
     stranger."""
+    from importlib import resources
+
     state = hashlib.blake2b(digest_size=16)
     root = resources.files("fusewise")
     for place in places:
@@ -224,7 +232,7 @@ def source_digest(places: tuple[str, ...] = _GENERATORS) -> str:
     return state.hexdigest()
 
 
-def _sources(node: resources.abc.Traversable, name: str) -> Iterator[tuple[str, bytes]]:
+def _sources(node: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
     if node.is_file():
         if name.endswith(".py"):
             yield name, node.read_bytes()

@@ -16,7 +16,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, field
 from types import TracebackType
@@ -27,7 +26,9 @@ from fusewise.records import record
 from fusewise.runtime.host import worker_count
 from fusewise.runtime.jit import compile_object, warm_up
 
-if TYPE_CHECKING:  # a helper starts sooner without it
+if TYPE_CHECKING:  # a helper starts sooner without them
+    from concurrent.futures import Executor
+
     from fusewise.lower.program import KernelCode
 
 __all__ = ["Helpers", "compile_many", "serve"]

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +23,15 @@ from fusewise.ir.types import TensorType
 from fusewise.lower.program import Buffer, KernelCode, NativeStep, Place, Port, Program
 from fusewise.records import record
 from fusewise.runtime.arena import Memory, Outputs, address_of, aligned_block, check_memory
-from fusewise.runtime.cache import KernelCache
-from fusewise.runtime.compile import Helpers, compile_many
+from fusewise.runtime.aside import Aside
 from fusewise.runtime.feeds import Inputs, PortInfo, chosen_outputs, port_info
 from fusewise.runtime.host import host_target, worker_count
 from fusewise.runtime.jit import Library, load
 from fusewise.runtime.threads import Row, StepTable, shared_pool, step_table
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a compiled model is opened without these
+    from fusewise.runtime.cache import KernelCache
+    from fusewise.runtime.compile import Helpers
     from fusewise.runtime.hoststep import HostCall
     from fusewise.runtime.resident import Resident
 
@@ -126,8 +128,7 @@ def build(
     Constants and the arena lie in what is `resident`, or memory of their own beyond that. `progress(done, total)` is called as
     kernels are compiled. Raises `ResourceLimit` when the memory planned is more than this process may use.
     """
-    from concurrent.futures import ThreadPoolExecutor
-
+    from fusewise.runtime.cache import KernelCache
     from fusewise.runtime.constants import arranged, filled, packers_for
 
     machine_target = host_target() if target is None else target
@@ -138,8 +139,7 @@ def build(
     begin = time.perf_counter()
     packers = packers_for(program.buffers)
     kernels = (*program.kernels, *packers)
-    with ThreadPoolExecutor(1) as beside:  # a core is idle while helpers start, and when the last kernel is compiled
-        rest = beside.submit(arranged, program.buffers)
+    with Aside(partial(arranged, program.buffers)) as rest:  # a core is idle while the last kernel is compiled
         images, known = _images(kernels, machine_target, store, helpers, progress)
     compiled = time.perf_counter()
     library = load(images, [kernel.symbol for kernel in kernels])
@@ -166,8 +166,10 @@ def build(
     return Executable(contents, _machine(contents, library, workers, resident), figures)
 
 
-def restored(contents: Contents, threads: int | None = None) -> Executable:
+def restored(contents: Contents, threads: int | None = None, resident: Resident | None = None) -> Executable:
     """An executable from its contents: machine code is linked, memory allocated, nothing compiled or packed.
+
+    The arena lies in what is `resident`, or memory of its own.
 
     Raises `ResourceLimit` as `build` does, and `FusewiseError` when the code cannot be linked.
     """
@@ -188,7 +190,7 @@ def restored(contents: Contents, threads: int | None = None) -> Executable:
         host_bytes=sum(buffer.nbytes for buffer in program.buffers if buffer.kind == "host"),
         workers=workers,
     )
-    return Executable(contents, _machine(contents, library, workers), figures)
+    return Executable(contents, _machine(contents, library, workers, resident), figures)
 
 
 def _images(
@@ -199,6 +201,8 @@ def _images(
     progress: Callable[[int, int], None] | None,
 ) -> tuple[list[bytes], list[bool]]:
     """The object file of every kernel, and whether it came from the cache."""
+    from fusewise.runtime.compile import compile_many
+
     keys = [f"{kernel.symbol}\n{kernel.key}" for kernel in kernels]
     known = {} if store is None else store.fetch(keys, target)
     missing = [number for number, key in enumerate(keys) if key not in known]
@@ -231,7 +235,7 @@ def _allocate(
     return tuple(memory_of(number, buffer) for number, buffer in enumerate(program.buffers))
 
 
-def _machine(contents: Contents, library: Library, workers: int, resident: Resident | None = None) -> _Machine:
+def _machine(contents: Contents, library: Library, workers: int, resident: Resident | None) -> _Machine:
     """Memory, and step tables, split at host steps, over one array of argument pointers."""
     program = contents.program
     memory = _allocate(program, contents.constants, resident)

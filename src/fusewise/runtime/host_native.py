@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fusewise.codegen.llvm.boxes import (
+from fusewise.codegen.box_routines import (
     ALIGN_ARGUMENTS,
     ALIGN_BOXES,
     CHOOSE_ARGUMENTS,
@@ -50,13 +50,13 @@ def writer_of(node: Node) -> Writer | None:
 
 def native_evaluator(
     node: Node, opset: int, addresses: Mapping[str, int], workers: int, reference: Evaluator
-) -> Evaluator:
-    """`reference` for `node`, or native code where `addresses` has it and the operands fit."""
+) -> Evaluator | None:
+    """Native code for `node` where `addresses` has it, which asks `reference` where the operands do not fit; else None."""
     if not node.domain and node.op == "RoiAlign" and ALIGN_BOXES in addresses and opset >= _FIRST_OPSET:
         return _roi_align(node, addresses[ALIGN_BOXES], workers, reference)
     if not node.domain and node.op == "NonMaxSuppression" and CHOOSE_BOXES in addresses:
         return _non_max_suppression(node, addresses[CHOOSE_BOXES], reference)
-    return reference
+    return None
 
 
 # --- RoiAlign ---------------------------------------------------------------------------------------------------------

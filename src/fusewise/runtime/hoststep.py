@@ -6,7 +6,8 @@ live as Python objects for the length of one run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -109,12 +110,22 @@ def host_call(step: HostStep, program: Program, addresses: Mapping[str, int], wo
     """
 
     def member(node: Node) -> _Member:
-        reference = evaluator(node, step.opset, program.opsets)
-        evaluate = native_evaluator(node, step.opset, addresses, workers, reference)
-        return _Member(node.label, node.op, evaluate, node.reads, node.outputs)
+        reference = partial(evaluator, node, step.opset, program.opsets)
+        native = native_evaluator(node, step.opset, addresses, workers, _later(reference))
+        return _Member(node.label, node.op, native or reference(), node.reads, node.outputs)
 
     members = tuple(member(node) for node in step.nodes)
     maker = {name: member for member in members for name in member.writes}
     writes = tuple((maker[name], name, place, kind) for name, place, kind in step.writes)
     writer = writer_of(step.nodes[0]) if len(step.nodes) == len(writes) == 1 else None
     return HostCall(step.label, step.group, members, step.reads, writes, writer)
+
+
+def _later(make: Callable[[], Evaluator]) -> Evaluator:
+    """The evaluator that `make` gives, made when it is first asked: ONNX's take 0.1 s to import."""
+    made = cache(make)
+
+    def evaluate(*operands: Any) -> list[Any]:
+        return made()(*operands)
+
+    return evaluate

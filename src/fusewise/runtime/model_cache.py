@@ -11,10 +11,8 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ from fusewise.errors import FusewiseError
 from fusewise.frontend.onnx_import import stands_alone
 from fusewise.runtime import artefact
 from fusewise.runtime.artefact import Artefact
+from fusewise.runtime.aside import mapped
 from fusewise.runtime.cache import CacheInfo, source_digest
 from fusewise.runtime.executable import Executable
 from fusewise.runtime.folder import folder_fault, kept_files, removed, trim
@@ -42,6 +41,8 @@ _PACKAGES = ("llvmlite", "numpy", "onnx")
 @cache
 def program_digest() -> str:
     """Everything in this program, and the packages it plans and computes constants with, that decides what a model becomes."""
+    from importlib import metadata
+
     return f"{source_digest(_PLANNERS)} {' '.join(f'{name} {metadata.version(name)}' for name in _PACKAGES)}"
 
 
@@ -50,11 +51,10 @@ def fingerprint(path: Path) -> str:
     with path.open("rb") as file:
         descriptor, size = file.fileno(), os.fstat(file.fileno()).st_size
 
-        def checksum(start: int) -> int:
-            return zlib.crc32(os.pread(descriptor, _STRETCH_BYTES, start))
+        def checksum(number: int) -> int:
+            return zlib.crc32(os.pread(descriptor, _STRETCH_BYTES, number * _STRETCH_BYTES))
 
-        with ThreadPoolExecutor(_READERS) as readers:
-            found = list(readers.map(checksum, range(0, size, _STRETCH_BYTES)))
+        found = mapped(checksum, -(-size // _STRETCH_BYTES), _READERS)
     return f"{size} bytes {hashlib.blake2b(repr(found).encode(), digest_size=16).hexdigest()}"
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fusewise.codegen.llvm.boxes import ALIGN_BOXES, CHOOSE_BOXES, align_boxes, choose_boxes, routine_for
+from fusewise.codegen.box_routines import ALIGN_BOXES, CHOOSE_BOXES
+from fusewise.codegen.llvm.boxes import align_boxes, choose_boxes, routine_for
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.ir.graph import Node
 from fusewise.runtime.jit import compile_assembly
