@@ -157,7 +157,18 @@ def test_a_file_of_an_earlier_format_with_other_checksums(saved: Path, tmp_path:
 
 
 def test_a_manifest_that_makes_no_sense(saved: Path, tmp_path: Path) -> None:
-    for change in (lambda m: m["program"].pop("steps"), lambda m: m.update(constants=[]), lambda m: m.pop("notes")):
+    changes = (
+        lambda m: m["program"].pop("steps"),
+        lambda m: m["program"].pop("arena_bytes"),
+        lambda m: m["program"].update(arena_bytes="many"),
+        lambda m: m.pop("program"),
+        lambda m: m.pop("bytes"),
+        lambda m: m.pop("version"),
+        lambda m: m.update(checksums=None),
+        lambda m: m.update(constants=[]),
+        lambda m: m.pop("notes"),
+    )
+    for change in changes:
         with pytest.raises(InvalidModel, match="not a compiled model"):
             fusewise.open_compiled(rewritten(saved, tmp_path / "odd.fw", change))
 
@@ -192,3 +203,12 @@ def test_an_opened_model_can_be_saved_again(saved: Path, tmp_path: Path) -> None
     np.testing.assert_array_equal(
         fusewise.open_compiled(tmp_path / "again.fw").run(None, feeds)[0], opened.run(None, feeds)[0]
     )
+
+
+def test_a_disk_that_fails_while_weights_are_read(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(artefact.os, "preadv", failing)
+    with pytest.raises(UsageError, match=r"cannot read .*network.fw: Input/output error"):
+        fusewise.open_compiled(saved)

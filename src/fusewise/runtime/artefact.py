@@ -13,6 +13,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ from fusewise.runtime.host import host_target
 from fusewise.runtime.resident import Resident
 
 if TYPE_CHECKING:
-    from fusewise.runtime.executable import Executable
+    from fusewise.runtime.executable import Contents, Executable
 
 __all__ = ["Artefact", "read", "write"]
 
@@ -91,38 +92,55 @@ def write(path: Path, executable: Executable, notes: Mapping[str, Any], version:
 def read(path: Path, version: str, *, threads: int | None = None) -> Artefact:
     """Open an artefact. Raises `UsageError` when there is no such file, `InvalidModel` when it is damaged, and
     `UnsupportedModel` when it was made by another version or for a CPU with features this one lacks."""
-    try:
-        with path.open("rb") as file:
+    with ExitStack() as ends:
+        with _readable(path):
+            file = ends.enter_context(path.open("rb"))
             manifest, start = _manifest(path, file.read(len(_MAGIC) + 8), file.fileno())
+        with _understood(path):
             _check_version(path, manifest, version)
-            with _Body(path, file.fileno(), manifest, start) as body, Resident() as resident:
-                resident.start(manifest["program"]["arena_bytes"])
-                return _restored(path, manifest, body, resident, threads)
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+            arena_bytes = int(manifest["program"]["arena_bytes"])
+            body = ends.enter_context(_Body(path, file.fileno(), manifest, start))
+        resident = ends.enter_context(Resident())
+        resident.start(arena_bytes)
+        from fusewise.runtime.executable import restored  # imported while the body is read
+
+        with _understood(path):
+            contents = _contents(path, manifest, body)
+            notes = dict(manifest["notes"])
+        return Artefact(restored(contents, threads, resident), notes)
 
 
-def _restored(
-    path: Path, manifest: Mapping[str, Any], body: _Body, resident: Resident, threads: int | None
-) -> Artefact:
-    """The model, made of what the manifest says while its body is read."""
-    from fusewise.runtime import executable
+def _contents(path: Path, manifest: Mapping[str, Any], body: _Body) -> Contents:
+    """What the manifest describes, put together while the body is read."""
+    from fusewise.runtime.executable import Contents
     from fusewise.runtime.program_json import program_from_json
 
     target = host_target()
     _check_fit(path, manifest, target)
+    program = program_from_json(manifest["program"])
+    whole = body.whole()
+    parts = [whole[offset : offset + size] for offset, size in manifest["sections"]]
+    symbols = tuple(manifest["kernels"])
+    images = tuple(bytes(part) for part in parts[: len(symbols)])
+    constants = dict(zip(manifest["constants"], parts[len(symbols) :], strict=True))
+    return Contents(program, symbols, images, constants, target)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
     try:
-        program = program_from_json(manifest["program"])
-        notes = dict(manifest["notes"])
-        whole = body.whole()
-        parts = [whole[offset : offset + size] for offset, size in manifest["sections"]]
-        symbols = tuple(manifest["kernels"])
-        images = tuple(bytes(part) for part in parts[: len(symbols)])
-        constants = dict(zip(manifest["constants"], parts[len(symbols) :], strict=True))
+        yield
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+
+
+@contextmanager
+def _understood(path: Path) -> Iterator[None]:
+    """A manifest is whole, but may say what no model of this program does."""
+    try:
+        yield
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidModel(f"{path} is not a compiled model of this program ({error!r}); compile it again") from None
-    contents = executable.Contents(program, symbols, images, constants, target)
-    return Artefact(executable.restored(contents, threads, resident), notes)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -256,8 +274,9 @@ class _Body:
         self._reading.__exit__(kind, error, trace)
 
     def whole(self) -> np.ndarray:
-        """The block, read to its end. Raises `InvalidModel` where a checksum does not match, `OSError` when reading fails."""
-        good = self._reading.result()
+        """The block, read to its end. Raises `InvalidModel` where a checksum does not match, `UsageError` when reading fails."""
+        with _readable(self._path):
+            good = self._reading.result()
         if not all(good):
             at = self._start + good.index(False) * _STRETCH_BYTES
             raise _damaged(self._path, f"bytes after {at:,} do not match their checksum")
