@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
+import platform
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -18,8 +21,8 @@ from fusewise.errors import InvalidModel, ResourceLimit, UnsupportedModel, Usage
 from fusewise.ir.dtypes import INT64
 from fusewise.ir.graph import Graph
 from fusewise.ops.build import GraphBuilder
-from fusewise.runtime import artefact
 from fusewise.runtime import compile as compiling
+from fusewise.runtime import container
 
 MAGIC = b"fusewise artefact\n"
 
@@ -133,14 +136,20 @@ def test_one_changed_byte_anywhere(saved: Path, tmp_path: Path) -> None:
             fusewise.open_compiled(tmp_path / "changed.fw")
 
 
+def elsewhere(manifest: Any, **facts: str) -> None:
+    """As if it had been made on another machine."""
+    manifest["processor"] = "x86_64; another one"
+    manifest["target"].update(facts)
+
+
 @pytest.mark.parametrize(
     "change, sentence",
     [
         (lambda m: m.update(version="0.0.1"), "written by version 0.0.1"),
         (lambda m: m.update(format=2), "has format 2, and this version reads format"),
         (lambda m: m.update(format=99), "compile the model again"),
-        (lambda m: m["target"].update(triple="riscv64-unknown-linux"), "compiled for riscv64"),
-        (lambda m: m["target"].update(features="+avx10.9,+quantum"), "lacks avx10.9, quantum"),
+        (lambda m: elsewhere(m, triple="riscv64-unknown-linux"), "compiled for riscv64"),
+        (lambda m: elsewhere(m, features="+avx10.9,+quantum"), "lacks avx10.9, quantum"),
     ],
 )
 def test_another_version_or_processor(saved: Path, tmp_path: Path, change: Any, sentence: str) -> None:
@@ -156,6 +165,28 @@ def test_a_file_of_an_earlier_format_with_other_checksums(saved: Path, tmp_path:
         fusewise.open_compiled(tmp_path / "old.fw")
 
 
+@pytest.mark.parametrize("known", ["x86_64; another one", ""])
+def test_a_file_of_another_processor_that_has_no_more_than_this_one(saved: Path, tmp_path: Path, known: str) -> None:
+    other = rewritten(saved, tmp_path / "other.fw", lambda m: m.update(processor=known))
+    feeds = fusewise.open_compiled(saved).random_inputs()
+    np.testing.assert_array_equal(
+        fusewise.open_compiled(other).run(None, feeds)[0], fusewise.open_compiled(saved).run(None, feeds)[0]
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="LLVM links on other systems")
+def test_a_file_made_here_is_run_without_llvm(saved: Path) -> None:
+    program = f"""
+import sys
+from fusewise.compiled import open_compiled
+model = open_compiled({str(saved)!r})
+model.run(None, model.random_inputs())
+print(sorted(name for name in sys.modules if name.split(".")[0] in ("llvmlite", "onnx")))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 def test_a_manifest_that_makes_no_sense(saved: Path, tmp_path: Path) -> None:
     changes = (
         lambda m: m["program"].pop("steps"),
@@ -167,6 +198,8 @@ def test_a_manifest_that_makes_no_sense(saved: Path, tmp_path: Path) -> None:
         lambda m: m.update(checksums=None),
         lambda m: m.update(constants=[]),
         lambda m: m.pop("notes"),
+        lambda m: m.pop("processor"),
+        lambda m: m["target"].pop("cpu"),
     )
     for change in changes:
         with pytest.raises(InvalidModel, match="not a compiled model"):
@@ -189,8 +222,8 @@ def test_a_full_disk_leaves_nothing(saved: Path, tmp_path: Path, monkeypatch: py
         raise OSError(errno.ENOSPC, "No space left on device")
 
     model: Model = fusewise.open_compiled(saved)
-    monkeypatch.setattr(artefact, "_pieces", full)
-    monkeypatch.setattr(artefact, "_checksums", lambda *_: [])
+    monkeypatch.setattr(container, "_pieces", full)
+    monkeypatch.setattr(container, "_checksums", lambda *_: [])
     with pytest.raises(ResourceLimit, match="nothing was left behind"):
         model.save(tmp_path / "network.fw")
     assert not list(tmp_path.iterdir())
@@ -209,6 +242,6 @@ def test_a_disk_that_fails_while_weights_are_read(saved: Path, monkeypatch: pyte
     def failing(*_: Any) -> int:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(artefact.os, "preadv", failing)
+    monkeypatch.setattr(container.os, "preadv", failing)
     with pytest.raises(UsageError, match=r"cannot read .*network.fw: Input/output error"):
         fusewise.open_compiled(saved)

@@ -108,10 +108,13 @@ def open_compiled(path: str | Path, *, threads: int | None = None) -> Model:
     wrote it or this CPU lacks what it needs.
     """
     from fusewise import __version__
-    from fusewise.runtime import artefact
+    from fusewise.runtime.container import Container
 
     begin = time.perf_counter()
-    return opened(artefact.read(Path(path), __version__, threads=threads), None, begin)
+    with Container(Path(path), __version__) as container:
+        from fusewise.runtime import artefact  # and NumPy, and LLVM, while the file is read
+
+        return opened(artefact.read(container, threads=threads), None, begin)
 
 
 def opened(found: Artefact, planned: Callable[[], tuple[Graph, Trace]] | None, begin: float) -> Model:

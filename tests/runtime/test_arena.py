@@ -1,17 +1,15 @@
-"""Aligned memory and the limit on it."""
+"""Aligned memory."""
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from fusewise.errors import ResourceLimit
 from fusewise.runtime.arena import (
     ALIGNMENT_BYTES,
     LEAST_KEPT_BYTES,
     Outputs,
     address_of,
     aligned_block,
-    check_memory,
     settled,
 )
 
@@ -34,14 +32,6 @@ def test_settled_keeps_or_copies():
         assert not np.shares_memory(bytes_of, block)
         assert address_of(bytes_of) % ALIGNMENT_BYTES == 0
         np.testing.assert_array_equal(bytes_of[: array.nbytes].view(np.float32), array.ravel())
-
-
-def test_limit():
-    check_memory(80, "it", limit_bytes=100)
-    with pytest.raises(ResourceLimit, match="the arena would take 5 MB, more than 80% .*\\(4 MB\\)"):
-        check_memory(5_000_000, "the arena", limit_bytes=5_000_000)
-    with pytest.raises(ResourceLimit):
-        check_memory(1 << 60, "it")
 
 
 HELD = {

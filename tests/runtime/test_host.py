@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from fusewise.errors import UsageError
+from fusewise.errors import ResourceLimit, UsageError
 from fusewise.runtime import host
 
 
@@ -51,6 +51,19 @@ def written(root, files):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n")
     return root
+
+
+def test_what_the_system_says_of_the_processor(tmp_path):
+    one = "processor : {0}\nvendor_id : Maker\ncpu family : 25\nmodel : 1\nmodel name : A : B\nflags : fma avx2\ncpu MHz : {0}\n"
+    first, second = (
+        host.processor(written(tmp_path / str(k), {"proc/cpuinfo": one.format(k) + "\n" + one.format(8)}))
+        for k in (1, 2)
+    )
+    assert first == second
+    assert first.endswith("; Maker; 25; 1; fma avx2")
+    assert host.processor(written(tmp_path / "a", {"proc/cpuinfo": one.replace("fma", "sse")})) not in ("", first)
+    assert host.processor(written(tmp_path / "b", {"proc/cpuinfo": one.replace("flags", "other")})) == ""
+    assert host.processor(tmp_path / "nowhere") == ""
 
 
 def test_cache_sizes(tmp_path):
@@ -162,3 +175,11 @@ def test_memory_limit_without_a_container(tmp_path):
     assert host.memory_limit(tmp_path) == physical
     unlimited = {"proc/self/cgroup": "9:memory:/", "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712"}
     assert host.memory_limit(written(tmp_path, unlimited)) == physical
+
+
+def test_limit_on_memory():
+    host.check_memory(80, "it", limit_bytes=100)
+    with pytest.raises(ResourceLimit, match="the arena would take 5 MB, more than 80% .*\\(4 MB\\)"):
+        host.check_memory(5_000_000, "the arena", limit_bytes=5_000_000)
+    with pytest.raises(ResourceLimit):
+        host.check_memory(1 << 60, "it")

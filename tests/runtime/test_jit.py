@@ -8,10 +8,17 @@ import pytest
 
 from fusewise.codegen.target import TARGETS
 from fusewise.errors import FusewiseError
+from fusewise.runtime import elf
 from fusewise.runtime.host import host_target
 from fusewise.runtime.jit import LEVELS, compile_assembly, compile_object, load
 
 ADD = "define i64 @{0}(i64 %x) {{ %y = add i64 %x, {1}\n ret i64 %y }}"
+
+
+@pytest.fixture(autouse=True, params=["own", "llvm"])
+def linker(request, monkeypatch):
+    if request.param == "llvm":
+        monkeypatch.setattr(elf, "loaded", lambda images: None)
 
 
 def call(address, *arguments):

@@ -1,4 +1,4 @@
-"""Memory for tensors: aligned blocks, the tensors that lie in them, and the limit on how much one program may ask for."""
+"""Memory for tensors: aligned blocks, and the tensors that lie in them."""
 
 from __future__ import annotations
 
@@ -8,29 +8,22 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fusewise.errors import ResourceLimit
 from fusewise.ir.types import TensorType
 from fusewise.lower.program import Place
 from fusewise.records import record
-from fusewise.runtime.host import memory_limit
 
 __all__ = [
     "ALIGNMENT_BYTES",
     "LEAST_KEPT_BYTES",
-    "MEMORY_SHARE",
     "Memory",
     "Outputs",
     "address_of",
     "aligned_block",
-    "check_memory",
     "settled",
 ]
 
 ALIGNMENT_BYTES = 64
 """A cache line, and the widest vector."""
-
-MEMORY_SHARE = 0.8
-"""The part of the memory limit that a program's planned buffers may take."""
 
 LEAST_KEPT_BYTES = 32 * 1024 * 1024
 """From here on the C library returns what is freed to the system, and what it gives out next is zeroed page by page."""
@@ -107,13 +100,3 @@ def address_of(array: np.ndarray) -> int:
         # not `__array_interface__`: each reading interns its keys anew, and Python's table of interned strings grows with that
         address: int = array.ctypes.data
         return address
-
-
-def check_memory(nbytes: int, what: str, limit_bytes: int | None = None) -> None:
-    """Raise `ResourceLimit` when `nbytes` is more than the share of the memory limit a program may plan for."""
-    limit = int((memory_limit() if limit_bytes is None else limit_bytes) * MEMORY_SHARE)
-    if nbytes > limit:
-        raise ResourceLimit(
-            f"{what} would take {nbytes / 1e6:,.0f} MB, more than {MEMORY_SHARE:.0%} of the memory this process may use "
-            f"({limit / 1e6:,.0f} MB): use smaller input shapes or a machine with more memory"
-        )

@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import ExitStack
 from types import TracebackType
 from typing import Generic, TypeVar, cast
 
-__all__ = ["Aside", "mapped"]
+__all__ = ["Aside", "Spread", "mapped"]
 
 Result = TypeVar("Result")
 
@@ -46,31 +45,56 @@ class Aside(Generic[Result]):
             self._error = error
 
 
-def mapped(work: Callable[[int], Result], times: int, threads: int) -> list[Result]:
-    """What `work` gives for 0, 1, ... `times` - 1, called by so many threads, the caller's among them.
+class Spread(Generic[Result]):
+    """What `work` gives for 0, 1, ... `times` - 1, called by several threads. Used as a context manager: what has begun is over
+    when the block is, and nothing begins after."""
 
-    Raises what a call raised; the others that had begun are over then.
-    """
-    found: list[Result | None] = [None] * times
-    waiting = deque(range(times))
+    def __init__(self, work: Callable[[int], Result], times: int) -> None:
+        self._work = work
+        self._found: list[Result | None] = [None] * times
+        self._waiting = deque(range(times))
+        self._helpers: list[Aside[None]] = []
 
-    def next_one() -> int | None:
+    def help(self, helpers: int) -> None:
+        """Have so many threads call beside the caller, or as many as there are calls."""
+        while len(self._helpers) < min(helpers, len(self._found)):
+            self._helpers.append(Aside(self._run))
+
+    def results(self) -> list[Result]:
+        """All of them, in order; the caller helps. Raises what a call raised; the others that had begun are over then."""
+        with self:
+            self._run()
+        for helper in self._helpers:
+            helper.result()
+        return cast("list[Result]", self._found)
+
+    def __enter__(self) -> Spread[Result]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._waiting.clear()
+        for helper in self._helpers:
+            helper.__exit__(kind, error, trace)
+
+    def _run(self) -> None:
         try:
-            return waiting.popleft()
+            while (number := self._next()) is not None:
+                self._found[number] = self._work(number)
+        except BaseException:
+            self._waiting.clear()
+            raise
+
+    def _next(self) -> int | None:
+        try:
+            return self._waiting.popleft()
         except IndexError:
             return None
 
-    def run() -> None:
-        try:
-            while (number := next_one()) is not None:
-                found[number] = work(number)
-        except BaseException:
-            waiting.clear()
-            raise
 
-    with ExitStack() as ends:
-        helpers = [ends.enter_context(Aside(run)) for _ in range(min(threads, times) - 1)]
-        run()
-        for helper in helpers:
-            helper.result()
-    return cast("list[Result]", found)
+def mapped(work: Callable[[int], Result], times: int, threads: int) -> list[Result]:
+    """What `Spread` gives, called by so many threads, the caller's among them."""
+    spread = Spread(work, times)
+    spread.help(min(threads, times) - 1)
+    return spread.results()

@@ -22,10 +22,10 @@ from fusewise.codegen.target import Target
 from fusewise.ir.types import TensorType
 from fusewise.lower.program import Buffer, KernelCode, NativeStep, Place, Port, Program
 from fusewise.records import record
-from fusewise.runtime.arena import Memory, Outputs, address_of, aligned_block, check_memory
+from fusewise.runtime.arena import Memory, Outputs, address_of, aligned_block
 from fusewise.runtime.aside import Aside
 from fusewise.runtime.feeds import Inputs, PortInfo, chosen_outputs, port_info
-from fusewise.runtime.host import host_target, worker_count
+from fusewise.runtime.host import check_memory, host_target, worker_count
 from fusewise.runtime.jit import Library, load
 from fusewise.runtime.threads import Row, StepTable, shared_pool, step_table
 

@@ -7,19 +7,33 @@ sensible answers. `root` lets a test stand another machine's files in place of t
 from __future__ import annotations
 
 import os
+import platform
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 from fusewise.codegen.target import Beside, Target
-from fusewise.errors import UsageError
+from fusewise.errors import ResourceLimit, UsageError
 
-__all__ = ["MAXIMUM_WORKERS", "host_target", "memory_limit", "target_of", "worker_count"]
+__all__ = [
+    "MAXIMUM_WORKERS",
+    "MEMORY_SHARE",
+    "check_memory",
+    "host_target",
+    "memory_limit",
+    "processor",
+    "target_of",
+    "worker_count",
+]
 
 MAXIMUM_WORKERS = 256
 """More workers than this are refused: a barrier among them would cost more than the work."""
+
+MEMORY_SHARE = 0.8
+"""The part of the memory limit that a program's planned buffers may take."""
 
 _ONE_A_CYCLE = frozenset({"znver4"})
 """CPUs, by LLVM's names, that take two cycles' worth of a 256-bit unit for a multiply-add of 512 bits."""
@@ -72,6 +86,19 @@ def target_of(triple: str, cpu: str, flags: set[str]) -> Target:
         return Target("host", triple, cpu, "", vector_bits=256, registers=16, fma=True)
     registers = 16 if machine in ("x86_64", "amd64") else 8
     return Target("host", triple, cpu, "", vector_bits=128, registers=registers, fma="fma" in flags)
+
+
+def processor(root: Path = _SYSTEM) -> str:
+    """What the system says of the CPU and its features, without LLVM: where it says the same, code for this machine runs. Empty
+    where it says nothing."""
+    try:
+        with (root / "proc/cpuinfo").open() as file:
+            first = list(takewhile(str.strip, file))
+    except OSError:
+        return ""
+    facts = dict([part.strip() for part in line.split(":", 1)] for line in first if ":" in line)
+    known = [facts.get(name, "") for name in ("vendor_id", "cpu family", "model", "flags")]
+    return "; ".join((platform.machine(), *known)) if all(known) else ""
 
 
 def cache_bytes(root: Path = _SYSTEM) -> dict[str, int]:
@@ -170,3 +197,13 @@ def _sysconf(name: str) -> int:
         return os.sysconf(name)
     except (AttributeError, OSError, ValueError):
         return 0
+
+
+def check_memory(nbytes: int, what: str, limit_bytes: int | None = None) -> None:
+    """Raise `ResourceLimit` when `nbytes` is more than the share of the memory limit a program may plan for."""
+    limit = int((memory_limit() if limit_bytes is None else limit_bytes) * MEMORY_SHARE)
+    if nbytes > limit:
+        raise ResourceLimit(
+            f"{what} would take {nbytes / 1e6:,.0f} MB, more than {MEMORY_SHARE:.0%} of the memory this process may use "
+            f"({limit / 1e6:,.0f} MB): use smaller input shapes or a machine with more memory"
+        )

@@ -1,13 +1,14 @@
 """Turns LLVM IR text into machine code in this process: text -> object file (bytes, cacheable) -> addresses.
 
-Objects are position independent and linked all at once, so that sixty kernels load in about ten milliseconds. Symbols that
-kernels do not define (`memset`, `memcpy`) are looked up in the process, conversions of float16 and bfloat16 in `narrow_code`.
+Objects are position independent and linked all at once, by `elf` where it knows how and else by LLVM. Symbols that kernels do not
+define (`memset`, `memcpy`) are looked up in the process, conversions of float16 and bfloat16 in `narrow_code`.
 Kernels arrive vectorised and unrolled: LLVM's own vectorisers and unroller stay off, since undoing or repeating that work
 costs time and registers.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import count
@@ -17,6 +18,7 @@ from typing import Any
 from fusewise.codegen.target import Target
 from fusewise.errors import FusewiseError
 from fusewise.records import record
+from fusewise.runtime import elf
 from fusewise.runtime.narrow_code import NARROW_IR, NARROW_SYMBOLS
 
 __all__ = ["LEVELS", "Level", "Library", "compile_assembly", "compile_object", "load", "warm_up"]
@@ -56,15 +58,29 @@ def load(objects: Sequence[bytes], symbols: Sequence[str], *, keep: bool = False
     `keep` leaves the code in memory until the process ends, for code that threads may be running at any time. Raises
     `FusewiseError` when a symbol is missing or defined twice.
     """
-    import llvmlite.binding as llvm
-
     if not symbols:
         return Library(None, MappingProxyType({}))
-    linker = llvm.JITLibraryBuilder()
-    for image in objects:
-        linker.add_object_img(image)
+    images = list(objects)
     if any(name.encode() in image for image in objects for name in NARROW_SYMBOLS):
-        linker.add_object_img(_narrow_conversions())
+        images.append(_narrow_conversions())
+    code = elf.loaded(images)
+    if code is None:
+        return _linked(images, symbols, keep)
+    missing = sorted(set(symbols) - code.addresses.keys())
+    if missing:
+        raise FusewiseError(f"generated code could not be linked: there is no function {missing[0]}")
+    if keep:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(code.pages))
+    return Library(code, MappingProxyType({symbol: code.addresses[symbol] for symbol in symbols}))
+
+
+def _linked(images: Sequence[bytes], symbols: Sequence[str], keep: bool) -> Library:
+    """What `load` gives, by LLVM's linker."""
+    import llvmlite.binding as llvm
+
+    linker = llvm.JITLibraryBuilder()
+    for image in images:
+        linker.add_object_img(image)
     linker.add_current_process()
     for symbol in symbols:
         linker.export_symbol(symbol)

@@ -22,6 +22,7 @@ from fusewise.runtime import artefact
 from fusewise.runtime.artefact import Artefact
 from fusewise.runtime.aside import mapped
 from fusewise.runtime.cache import CacheInfo, source_digest
+from fusewise.runtime.container import Container
 from fusewise.runtime.executable import Executable
 from fusewise.runtime.folder import folder_fault, kept_files, removed, trim
 from fusewise.runtime.host import host_target, worker_count
@@ -93,7 +94,8 @@ class ModelCache:
         if not path.exists() or folder_fault(self.folder, create=False):
             return None
         try:
-            found = artefact.read(path, version, threads=threads)
+            with Container(path, version) as container:
+                found = artefact.read(container, threads=threads)
         except FusewiseError:
             with suppress(OSError):
                 path.unlink()

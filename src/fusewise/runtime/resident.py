@@ -14,8 +14,9 @@ from types import TracebackType
 import numpy as np
 
 from fusewise.codegen.target import whole_lines
-from fusewise.runtime.arena import MEMORY_SHARE, aligned_block
-from fusewise.runtime.host import memory_limit
+from fusewise.runtime.arena import aligned_block
+from fusewise.runtime.host import MEMORY_SHARE, memory_limit
+from fusewise.runtime.pages import advise, private_pages
 
 __all__ = ["Resident"]
 
@@ -24,9 +25,6 @@ _LEAST_BYTES = 4 * 1024 * 1024
 
 _AT_ONCE = 16 * 1024 * 1024
 """Bytes touched between two looks whether to go on."""
-
-_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-"""Not shared with processes to come, where systems tell these apart: only what is private can be given back in part."""
 
 
 class Resident:
@@ -44,9 +42,8 @@ class Resident:
         if self._thread is not None or not _LEAST_BYTES <= nbytes <= MEMORY_SHARE * memory_limit():
             return
         with suppress(OSError, ValueError, RuntimeError):  # then memory is found as it is written
-            self._pages = mmap.mmap(-1, nbytes, **_PRIVATE)
+            self._pages = private_pages(nbytes)
             self._block = np.frombuffer(self._pages, np.uint8)
-            self._advise("MADV_HUGEPAGE", 0)
             self._thread = threading.Thread(target=self._touch, name="fusewise-resident", daemon=True)
             self._thread.start()
 
@@ -74,7 +71,8 @@ class Resident:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._end()
-        self._advise("MADV_DONTNEED", -(-self._taken // mmap.PAGESIZE) * mmap.PAGESIZE)
+        if self._pages is not None:
+            advise(self._pages, "MADV_DONTNEED", -(-self._taken // mmap.PAGESIZE) * mmap.PAGESIZE)
 
     def _end(self) -> None:
         self._wanted = False
@@ -86,10 +84,3 @@ class Resident:
             if not self._wanted:
                 return
             self._block[at : at + _AT_ONCE : mmap.PAGESIZE] = 0  # without Python's lock
-
-    def _advise(self, what: str, start: int) -> None:
-        """Advice on the memory from `start` on, where the system takes it."""
-        advice = getattr(mmap, what, None)
-        if self._pages is not None and advice is not None and start < len(self._pages):
-            with suppress(OSError):
-                self._pages.madvise(advice, start)

@@ -28,7 +28,7 @@ from fusewise.runtime.host import MAXIMUM_WORKERS, host_target
 from fusewise.runtime.jit import Library, compile_object, load
 from fusewise.runtime.pool_code import SLOT_WORDS, pool_ir
 
-__all__ = ["STEP_WORDS", "Pool", "Row", "StepTable", "shared_pool", "step_table"]
+__all__ = ["STEP_WORDS", "Pool", "Row", "StepTable", "pool_image", "shared_pool", "step_table", "use_image"]
 
 STEP_WORDS = 4
 """64-bit words per step: function address, address of the argument pointers, barrier flag and pieces, part and number of parts."""
@@ -191,15 +191,30 @@ def _default_parking() -> str:
     return "futex" if sys.platform == "linux" and known else "condition"
 
 
+def use_image(image: bytes) -> None:
+    """A pool made from now on has the code of `image`, which `pool_image` made on a processor like this one; none is compiled."""
+    _given_images().setdefault(_default_parking(), image)
+
+
+@cache
+def pool_image(parking: str | None = None) -> bytes:
+    """The object file of a pool's code."""
+    target = host_target()
+    machine = target.triple.split("-", 1)[0]
+    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+    text = pool_ir(machine, _default_parking() if parking is None else parking, time.CLOCK_MONOTONIC)
+    return compile_object(text, target, "quick")
+
+
 @cache
 def _pool_code(parking: str) -> Library:
-    target = host_target()
-    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(
-        target.triple.split("-", 1)[0], target.triple.split("-", 1)[0]
-    )
-    text = pool_ir(machine, parking, time.CLOCK_MONOTONIC)
     symbols = ("pool_alone", "pool_launch", "pool_spin", "pool_wake", "pool_worker")
-    return load([compile_object(text, target, "quick")], symbols, keep=True)
+    return load([_given_images().get(parking) or pool_image(parking)], symbols, keep=True)
+
+
+@cache
+def _given_images() -> dict[str, bytes]:
+    return {}
 
 
 def _pause_ns(spin_address: int) -> float:
