@@ -5,7 +5,7 @@ Slow and always right by definition; nothing of `onnx.reference` is imported bef
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,14 +16,10 @@ from fusewise.ir.dtypes import dtype_of
 from fusewise.ir.graph import Node, Subgraph
 from fusewise.ir.types import TensorType
 from fusewise.ops.corrections import corrected_operators
+from fusewise.ops.plain import Evaluator
 from fusewise.ops.proto import node_to_proto, type_to_proto
 
-__all__ = ["Evaluator", "evaluate", "evaluator"]
-
-Evaluator = Callable[..., list[Any]]
-"""Takes the node's present operands, then its captured values, in order; gives its outputs, None for absent ones.
-
-Tensors are arrays, sequences lists, and an empty optional is None."""
+__all__ = ["evaluate", "evaluator"]
 
 
 def evaluator(node: Node, opset: int, opsets: tuple[tuple[str, int], ...] = ()) -> Evaluator:

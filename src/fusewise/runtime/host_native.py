@@ -21,7 +21,7 @@ from fusewise.codegen.box_routines import (
     LANES,
 )
 from fusewise.ir.graph import Node
-from fusewise.ops.evaluate import Evaluator
+from fusewise.ops.plain import Evaluator
 from fusewise.ops.rois import limits, non_max_suppression
 from fusewise.ops.selection import scatter
 from fusewise.runtime.arena import address_of

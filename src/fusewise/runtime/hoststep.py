@@ -16,7 +16,7 @@ from fusewise.errors import FusewiseError, UnsupportedModel
 from fusewise.ir.graph import Node
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.lower.program import HostStep, Place, Program
-from fusewise.ops.evaluate import Evaluator, evaluator
+from fusewise.ops.plain import Evaluator, plain_evaluator
 from fusewise.records import record
 from fusewise.runtime.arena import Memory
 from fusewise.runtime.host_native import Writer, native_evaluator, writer_of
@@ -110,9 +110,11 @@ def host_call(step: HostStep, program: Program, addresses: Mapping[str, int], wo
     """
 
     def member(node: Node) -> _Member:
-        reference = partial(evaluator, node, step.opset, program.opsets)
-        native = native_evaluator(node, step.opset, addresses, workers, _later(reference))
-        return _Member(node.label, node.op, native or reference(), node.reads, node.outputs)
+        reference = partial(_reference, node, step.opset, program.opsets)
+        later = _later(reference)
+        native = native_evaluator(node, step.opset, addresses, workers, later)
+        better = native or plain_evaluator(node, step.opset, later)
+        return _Member(node.label, node.op, better or reference(), node.reads, node.outputs)
 
     members = tuple(member(node) for node in step.nodes)
     maker = {name: member for member in members for name in member.writes}
@@ -121,8 +123,14 @@ def host_call(step: HostStep, program: Program, addresses: Mapping[str, int], wo
     return HostCall(step.label, step.group, members, step.reads, writes, writer)
 
 
+def _reference(node: Node, opset: int, opsets: tuple[tuple[str, int], ...]) -> Evaluator:
+    from fusewise.ops.evaluate import evaluator  # and with it ONNX, which many programs do without
+
+    return evaluator(node, opset, opsets)
+
+
 def _later(make: Callable[[], Evaluator]) -> Evaluator:
-    """The evaluator that `make` gives, made when it is first asked: ONNX's take 0.1 s to import."""
+    """The evaluator that `make` gives, made when it is first asked."""
     made = cache(make)
 
     def evaluate(*operands: Any) -> list[Any]:

@@ -55,17 +55,17 @@ def program_from_json(found: Json) -> Program:
 def _objects(program: Program) -> Json:
     if not program.objects:
         return {}
-    from fusewise.runtime.node_json import array_to_text
+    from fusewise.runtime.node_json import array_to_json
 
-    return {name: array_to_text(array) for name, array in program.objects}
+    return {name: array_to_json(array) for name, array in program.objects}
 
 
 def _objects_from(found: Json) -> tuple[tuple[str, np.ndarray], ...]:
     if not found:
         return ()
-    from fusewise.runtime.node_json import array_from_text
+    from fusewise.runtime.node_json import array_from_json
 
-    return tuple((name, array_from_text(text)) for name, text in found.items())
+    return tuple((name, array_from_json(array)) for name, array in found.items())
 
 
 def type_to_json(kind: ValueType) -> Json:
