@@ -24,6 +24,7 @@ from fusewise.lower.program import Buffer, KernelCode, NativeStep, Place, Port, 
 from fusewise.records import record
 from fusewise.runtime.arena import Memory, Outputs, address_of, aligned_block
 from fusewise.runtime.aside import Aside
+from fusewise.runtime.crew import Crew
 from fusewise.runtime.feeds import Inputs, PortInfo, chosen_outputs, port_info
 from fusewise.runtime.host import check_memory, host_target, worker_count
 from fusewise.runtime.jit import Library, load
@@ -72,10 +73,11 @@ class StepTiming:
 
 @record(frozen=True)
 class _Stretch:
-    """Consecutive native steps: the calls, and of each call the number of its step in the program."""
+    """Consecutive native steps: the calls, of each call the number of its step in the program, and who makes them."""
 
     table: StepTable
     steps: tuple[int, ...]
+    crew: Crew
 
 
 @record(frozen=True)
@@ -257,13 +259,13 @@ def _machine(contents: Contents, library: Library, workers: int, resident: Resid
             at += 8 * len(step.arguments)
             continue
         if rows:
-            parts.append(_stretch(program, rows))
+            parts.append(_stretch(program, rows, workers))
         rows = []
         from fusewise.runtime.hoststep import host_call  # takes ONNX's evaluators along, which most models do without
 
         parts.append((number, host_call(step, program, library.addresses, workers)))
     if rows:
-        parts.append(_stretch(program, rows))
+        parts.append(_stretch(program, rows, workers))
     fixed = {buffer: tuple(found) for buffer, found in patches.items()}
     fresh = {
         port.buffer: (port.buffer, Outputs(port.type.dims, port.type.dtype.numpy))
@@ -273,7 +275,7 @@ def _machine(contents: Contents, library: Library, workers: int, resident: Resid
     return _Machine(program, library, memory, arguments, fixed, tuple(fresh.values()), tuple(parts), workers)
 
 
-def _stretch(program: Program, rows: Sequence[tuple[int, Row]]) -> _Stretch:
+def _stretch(program: Program, rows: Sequence[tuple[int, Row]], workers: int) -> _Stretch:
     """Consecutive calls; those of pairs that run strip by strip as `NativeStep.strips` says."""
     found: list[tuple[int, Row]] = []
     for number, row in rows:
@@ -291,7 +293,7 @@ def _stretch(program: Program, rows: Sequence[tuple[int, Row]]) -> _Stretch:
             found.append((number, row._replace(part=strips - 1, parts=strips)))
         else:
             found.append((number, row))
-    return _Stretch(step_table([row for _, row in found]), tuple(number for number, _ in found))
+    return _Stretch(step_table([row for _, row in found]), tuple(number for number, _ in found), Crew(workers))
 
 
 class Executable:
@@ -370,10 +372,12 @@ class Executable:
         return [self._result(port, caller, objects, values) for port in program.outputs]
 
     def _launch(self, part: _Stretch, timings: list[StepTiming] | None) -> None:
-        workers = self._machine.workers
         if timings is None:
-            shared_pool().run(part.table, workers)
+            begin = time.monotonic_ns()
+            shared_pool().run(part.table, part.crew.size)
+            part.crew.took(begin, time.monotonic_ns())
             return
+        workers = self._machine.workers
         clock = np.zeros((part.table.count, workers, 2), np.int64)
         shared_pool().run(part.table, workers, clock)
         calls = np.array(part.steps)

@@ -1,0 +1,104 @@
+"""How many workers a stretch of steps gets: all that it was planned for, or fewer while somebody else keeps a core busy.
+
+Where workers meet after every step, one that the system puts aside for another process holds up all the others; without it a run
+may be sooner over. Whether it is, is tried: nobody can tell from outside why a run took longer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from statistics import median
+
+__all__ = ["Crew"]
+
+_SLOW = 1.5
+"""A run that takes so many times the least of all is slow: beside a busy core, most are."""
+
+_RUNS = 8
+"""So many runs are looked at together."""
+
+_LEAST_NS = 100_000
+"""Shorter ones are not looked at: the system changes processes less often."""
+
+_GAIN = 0.9
+"""Fewer workers must take so much of the time, or less."""
+
+_TRIES, _PROBES = 2, 3
+"""Runs with fewer workers before it is decided (the first finds its data in others' caches), and with all of them again."""
+
+_HOLD_NS, _LONGEST_HOLD_NS = 20_000_000, 500_000_000
+"""How long to stay with fewer before all are tried again, at first and at most."""
+
+_PATIENCE_NS, _LONGEST_PATIENCE_NS = 100_000_000, 5_000_000_000
+"""How long to wait after fewer workers were found to be no faster, at first and at most."""
+
+
+class Crew:
+    """Of one stretch of steps. `size` workers are to run it next; tell how long that `took`."""
+
+    def __init__(self, workers: int) -> None:
+        self.size = workers
+        self._all = workers
+        self._sizes = sorted({workers - 1, (workers + 1) // 2} - {0, workers}, reverse=True)
+        self._untried: list[int] = []
+        self._least_ns = 0
+        self._runs: deque[int] = deque(maxlen=_RUNS)
+        self._limit_ns = 0.0
+        self._hold_ns, self._patience_ns = _HOLD_NS, _PATIENCE_NS
+        self._next_ns = self._returned_ns = 0
+        self._phase: Callable[[int, int], None] = self._with_all
+
+    def took(self, begin_ns: int, end_ns: int) -> None:
+        """A run with `size` workers, by a monotonic clock."""
+        self._phase(end_ns - begin_ns, end_ns)
+
+    def _with_all(self, taken_ns: int, now_ns: int) -> None:
+        self._runs.append(taken_ns)
+        if taken_ns < self._least_ns or not self._least_ns:
+            self._least_ns = taken_ns
+        slow_ns = max(_LEAST_NS, _SLOW * self._least_ns)
+        if taken_ns <= slow_ns or now_ns < self._next_ns or len(self._runs) < _RUNS or not self._sizes:
+            return
+        if 2 * sum(one > slow_ns for one in self._runs) > _RUNS:
+            again = now_ns - self._returned_ns < 2 * _LONGEST_HOLD_NS
+            self._hold_ns = min(2 * self._hold_ns, _LONGEST_HOLD_NS) if again else _HOLD_NS
+            self._limit_ns = _GAIN * median(self._runs)
+            self._untried = list(self._sizes)
+            self._go(self._trying, self._untried.pop(0))
+
+    def _trying(self, taken_ns: int, now_ns: int) -> None:
+        self._runs.append(taken_ns)
+        if len(self._runs) < _TRIES:
+            return
+        if taken_ns <= self._limit_ns:
+            self._next_ns = now_ns + self._hold_ns
+            self._go(self._with_fewer, self.size)
+        elif self._untried:
+            self._go(self._trying, self._untried.pop(0))
+        else:  # the machine is slower for all: from here on that is what a run takes
+            self._least_ns = int(self._limit_ns / _GAIN)
+            self._next_ns = now_ns + self._patience_ns
+            self._patience_ns = min(2 * self._patience_ns, _LONGEST_PATIENCE_NS)
+            self._go(self._with_all, self._all)
+
+    def _with_fewer(self, taken_ns: int, now_ns: int) -> None:
+        self._runs.append(taken_ns)
+        if now_ns >= self._next_ns:
+            fewer, self._limit_ns = self.size, median(self._runs)
+            self._untried = [fewer]
+            self._go(self._probing, self._all)
+
+    def _probing(self, taken_ns: int, now_ns: int) -> None:
+        self._runs.append(taken_ns)
+        if taken_ns > self._limit_ns:
+            self._hold_ns = min(2 * self._hold_ns, _LONGEST_HOLD_NS)
+            self._next_ns = now_ns + self._hold_ns
+            self._go(self._with_fewer, self._untried[0])
+        elif len(self._runs) == _PROBES:
+            self._returned_ns, self._patience_ns = now_ns, _PATIENCE_NS
+            self._go(self._with_all, self._all)
+
+    def _go(self, phase: Callable[[int, int], None], size: int) -> None:
+        self._phase, self.size = phase, size
+        self._runs.clear()
