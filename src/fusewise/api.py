@@ -175,12 +175,7 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     Raises what `load` raises, `UnsupportedModel` under `strict`, and `ResourceLimit` when the model would not fit.
     """
     from fusewise import __version__
-    from fusewise.runtime import executable
-    from fusewise.runtime.collection import uncollected
-    from fusewise.runtime.compile import Helpers
-    from fusewise.runtime.expected import expected_bytes
-    from fusewise.runtime.model_cache import ModelCache
-    from fusewise.runtime.resident import Resident
+    from fusewise.runtime.model_cache import ModelCache, is_whole
 
     chosen = _options(options, settings)
     begin = time.perf_counter()
@@ -192,6 +187,12 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     decisions = Trace(disabled=frozenset(chosen.disable)) if trace is None else trace
     if known is not None:
         return opened(known, lambda: (_planned(_bound(model, chosen), chosen, decisions, warn)[0], decisions), begin)
+    from fusewise.runtime import executable
+    from fusewise.runtime.collection import uncollected
+    from fusewise.runtime.compile import Helpers
+    from fusewise.runtime.expected import expected_bytes
+    from fusewise.runtime.resident import Resident
+
     with Helpers() as helpers, Resident() as resident, nullcontext() if chosen.tune else uncollected():
         bound = _bound(model, chosen)
         helpers.start_for(len(bound.nodes))  # so that they are ready when there is something to compile
@@ -206,11 +207,10 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
             resident=resident,
             progress=None if progress is None else lambda done, total: progress("compiling", done / max(1, total)),
         )
-    elapsed = (time.perf_counter() - begin) * 1e3
-    tuning = None if choice is None else choice.described
-    figures = {**asdict(built.figures), **program.figures, "compile_ms": elapsed, "tuning": tuning}
+    figures = {**asdict(built.figures), **program.figures, "compile_ms": (time.perf_counter() - begin) * 1e3}
+    figures["tuning"] = None if choice is None else choice.described
     made = Model(built, lambda: (graph, decisions), figures)
-    if store is not None and key is not None:
+    if store is not None and key is not None and is_whole(str(model)):
         store.store(key, built, made.notes, __version__)
     return made
 

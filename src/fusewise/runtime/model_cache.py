@@ -14,20 +14,20 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fusewise.errors import FusewiseError
-from fusewise.frontend.onnx_import import stands_alone
-from fusewise.runtime import artefact
-from fusewise.runtime.artefact import Artefact
 from fusewise.runtime.aside import mapped
 from fusewise.runtime.cache import CacheInfo, source_digest
 from fusewise.runtime.container import Container
-from fusewise.runtime.executable import Executable
 from fusewise.runtime.folder import folder_fault, kept_files, removed, trim
-from fusewise.runtime.host import host_target, worker_count
+from fusewise.runtime.host import host_target, processor, worker_count
 
-__all__ = ["ModelCache", "fingerprint", "model_key", "program_digest"]
+if TYPE_CHECKING:
+    from fusewise.runtime.artefact import Artefact
+    from fusewise.runtime.executable import Executable
+
+__all__ = ["ModelCache", "fingerprint", "is_whole", "model_key", "program_digest"]
 
 _FOLDER = "models"
 _STRETCH_BYTES = 4 * 1024 * 1024
@@ -61,18 +61,29 @@ def fingerprint(path: Path) -> str:
 
 def model_key(model: str, named: bool, settings: Mapping[str, Any], threads: int | None) -> str | None:
     """Everything the compiled model depends on, as text: a file's contents, or the name of a `named` model that this program
-    builds itself; `settings` in plain JSON; machine and program. None when the file is missing, or is not all of the model."""
+    builds itself; `settings` in plain JSON; machine and program. None when the file is missing.
+
+    Of a file that is not all of its model nothing is stored, so nothing is found.
+    """
     path = Path(model)
-    if not named and (not path.is_file() or not stands_alone(path)):
+    if not named and not path.is_file():
         return None
     facts = {
         "model": model if named else fingerprint(path),
         "settings": dict(settings),
         "workers": worker_count(threads),
-        "target": host_target().key,
+        "target": processor() or host_target().key,
         "program": program_digest(),
     }
     return json.dumps(facts, sort_keys=True)
+
+
+def is_whole(model: str) -> bool:
+    """Is a file all of its model? May say no for one that is. What is no file is a name, and that says all."""
+    from fusewise.frontend.onnx_import import stands_alone
+
+    path = Path(model)
+    return not path.is_file() or stands_alone(path)
 
 
 class ModelCache:
@@ -95,6 +106,8 @@ class ModelCache:
             return None
         try:
             with Container(path, version) as container:
+                from fusewise.runtime import artefact  # and NumPy, while the file is read
+
                 found = artefact.read(container, threads=threads)
         except FusewiseError:
             with suppress(OSError):
@@ -113,6 +126,8 @@ class ModelCache:
             return
         fault = folder_fault(self.folder)
         if not fault:
+            from fusewise.runtime import artefact
+
             try:
                 artefact.write(self._path(key), executable, {**notes, "key": key}, version, settled=False)
             except FusewiseError as error:
