@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from fusewise.runtime.aside import Aside, mapped
+from fusewise.runtime.aside import Aside, Spread, mapped
 
 
 def test_a_call_runs_beside_the_caller_and_gives_its_result():
@@ -81,4 +81,35 @@ def test_the_first_error_ends_the_others(error, threads):
     with pytest.raises(error, match="cannot read"):
         mapped(work, 1_000_000, threads)
     assert len(called) < 1_000_000
+    assert not [thread for thread in threading.enumerate() if thread.name == "fusewise-aside"]
+
+
+def test_helpers_begin_before_the_caller_asks():
+    begun = threading.Event()
+
+    def work(number: int) -> int:
+        begun.set()
+        return 10 * number
+
+    with Spread(work, 3) as spread:
+        spread.help(1)
+        assert begun.wait(60)
+        spread.help(5)  # no more than there are calls
+        assert spread.results() == spread.results() == [0, 10, 20]
+
+
+def test_nothing_begins_after_the_block():
+    called: list[int] = []
+    begun, told = threading.Event(), threading.Event()
+
+    def work(number: int) -> None:
+        called.append(number)
+        begun.set()
+        told.wait(60)
+
+    with Spread(work, 100) as spread:
+        spread.help(1)
+        assert begun.wait(60)
+        threading.Timer(0.2, told.set).start()  # the block ends before the call does
+    assert called == [0]
     assert not [thread for thread in threading.enumerate() if thread.name == "fusewise-aside"]
