@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -194,6 +195,8 @@ WORDS = np.array(["a", "b"], object)
         (of("TopK", 2), [np.ones(3), np.array([4])]),
         (of("Cast", 1, to=7), [np.array([np.nan])]),
         (of("Cast", 1, to=16), [np.ones(3, np.float32)]),
+        (of("Cast", 1, to=19), [np.full(3, 1e6, np.float32)]),
+        (of("Cast", 1, to=1), [np.ones(3, ml_dtypes.float8_e5m2)]),
         (of("Cast", 1, to=8), [np.ones(3, np.float32)]),
         (of("NonZero", 1), [np.array(1)]),
         (of("ReduceMax", 2, noop_with_empty_axes=1), [np.ones(3), np.zeros(0, np.int64)]),

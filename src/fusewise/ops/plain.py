@@ -42,7 +42,7 @@ def plain_evaluator(node: Node, opset: int, reference: Evaluator) -> Evaluator |
     def run(*operands: Any) -> list[Any]:
         given = dict(zip(present, operands, strict=True))
         try:
-            if any(operand.dtype.kind not in "biuf" for operand in operands):
+            if not all(_is_number(operand.dtype) for operand in operands):
                 return reference(*operands)
             found = compute(*(given.get(place) for place in range(len(node.inputs))))
         except (_Other, ValueError, IndexError, TypeError, MemoryError, OverflowError):
@@ -50,6 +50,11 @@ def plain_evaluator(node: Node, opset: int, reference: Evaluator) -> Evaluator |
         return [np.asarray(one) for one in found] if isinstance(found, tuple) else [np.asarray(found)]
 
     return run
+
+
+def _is_number(dtype: np.dtype[Any]) -> bool:
+    """Of a type that is NumPy's own: narrow floats are not, which ONNX may want saturated."""
+    return dtype.isbuiltin == 1 and dtype.kind in "biuf"
 
 
 def _of_two(function: Callable[[Any, Any], Any]) -> Given:
@@ -105,7 +110,7 @@ def _cast(node: Node) -> Callable[..., Any]:
     def run(data: Any) -> np.ndarray:
         target = dtype_of_onnx(node.attribute("to")).numpy
         lossy = data.dtype.kind == "f" and target.kind in "iu"  # what becomes of NaN is the evaluator's to say
-        if target.kind not in "biuf" or (lossy and not np.isfinite(data).all()):
+        if not _is_number(target) or (lossy and not np.isfinite(data).all()):
             raise _Other
         return np.asarray(data).astype(target)
 

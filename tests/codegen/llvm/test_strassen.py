@@ -164,6 +164,8 @@ def test_large_products_are_halved_and_small_ones_are_not() -> None:
     assert str(STRASSEN.accepts(matmul(128, 128, 128), ONE_A_CYCLE)) == "no tile saves more than it costs"
     assert str(STRASSEN.accepts(matmul(8, 768, 3072), ONE_A_CYCLE)) == "too few rows to halve"
     assert str(STRASSEN.accepts(matmul(128, 770, 768), ONE_A_CYCLE)) == "halves of the depth are not whole vectors"
+    assert STRASSEN.accepts(matmul(1000, 8192, 1024), ONE_A_CYCLE) is None
+    assert "round too often" in str(STRASSEN.accepts(matmul(1000, 12544, 1024), ONE_A_CYCLE))
     assert (
         str(STRASSEN.accepts(matmul(128, 32 * 1021, 768), ONE_A_CYCLE))
         == "the depth is short, or has no divisor of a good length"

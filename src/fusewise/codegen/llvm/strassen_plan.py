@@ -54,6 +54,10 @@ there."""
 LEAST_ROWS = 24
 """Rows of a half from which on a tile fills the registers."""
 
+LONGEST_SUM = 8192
+"""Terms of a sum beyond which it is not taken apart: with 12544 a detector's scores were 9.5e-6 of their largest value from
+another runtime's, where 1e-5 is what a model may differ by, and 8.0e-6 with plain products."""
+
 SHARING, LEAST_SHARING = 7, 4
 """Tiles that share a right factor: so many do best, and `LEAST_SHARING` at least are worth one."""
 
@@ -132,6 +136,8 @@ def halves_of(product: Product, target: Target) -> Halves | Reason:
     narrow = Tile(1, 1, lanes)
     if halves.chunk(target, narrow) < _shortest(halves, target):
         return Reason("the depth is short, or has no divisor of a good length")
+    if product.depth > LONGEST_SUM:
+        return Reason(f"sums of more than {LONGEST_SUM} terms would round too often")
     if halves.height < LEAST_ROWS:
         return Reason("too few rows to halve")
     if not strassen_space(halves, target):
