@@ -112,7 +112,7 @@ def open_compiled(path: str | Path, *, threads: int | None = None) -> Model:
 
     begin = time.perf_counter()
     with Container(Path(path), __version__) as container:
-        from fusewise.runtime import artefact  # and NumPy, and LLVM, while the file is read
+        from fusewise.runtime import artefact  # and NumPy, while the file is read
 
         return opened(artefact.read(container, threads=threads), None, begin)
 

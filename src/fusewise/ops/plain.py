@@ -40,10 +40,10 @@ def plain_evaluator(node: Node, opset: int, reference: Evaluator) -> Evaluator |
     compute = make(node)
 
     def run(*operands: Any) -> list[Any]:
+        if not all(_is_number(operand.dtype) for operand in operands):
+            return reference(*operands)
         given = dict(zip(present, operands, strict=True))
         try:
-            if not all(_is_number(operand.dtype) for operand in operands):
-                return reference(*operands)
             found = compute(*(given.get(place) for place in range(len(node.inputs))))
         except (_Other, ValueError, IndexError, TypeError, MemoryError, OverflowError):
             return reference(*operands)

@@ -37,7 +37,7 @@ class Crew:
     """Of one stretch of steps. `size` workers are to run it next; tell how long that `took`."""
 
     def __init__(self, workers: int) -> None:
-        self.size = workers
+        self.size = self._fewer = workers
         self._all = workers
         self._sizes = sorted({workers - 1, (workers + 1) // 2} - {0, workers}, reverse=True)
         self._untried: list[int] = []
@@ -71,8 +71,9 @@ class Crew:
         if len(self._runs) < _TRIES:
             return
         if taken_ns <= self._limit_ns:
+            self._fewer = self.size
             self._next_ns = now_ns + self._hold_ns
-            self._go(self._with_fewer, self.size)
+            self._go(self._with_fewer, self._fewer)
         elif self._untried:
             self._go(self._trying, self._untried.pop(0))
         else:  # the machine is slower for all: from here on that is what a run takes
@@ -84,8 +85,7 @@ class Crew:
     def _with_fewer(self, taken_ns: int, now_ns: int) -> None:
         self._runs.append(taken_ns)
         if now_ns >= self._next_ns:
-            fewer, self._limit_ns = self.size, _middle(self._runs)
-            self._untried = [fewer]
+            self._limit_ns = _middle(self._runs)
             self._go(self._probing, self._all)
 
     def _probing(self, taken_ns: int, now_ns: int) -> None:
@@ -93,7 +93,7 @@ class Crew:
         if taken_ns > self._limit_ns:
             self._hold_ns = min(2 * self._hold_ns, _LONGEST_HOLD_NS)
             self._next_ns = now_ns + self._hold_ns
-            self._go(self._with_fewer, self._untried[0])
+            self._go(self._with_fewer, self._fewer)
         elif len(self._runs) == _PROBES:
             self._returned_ns, self._patience_ns = now_ns, _PATIENCE_NS
             self._go(self._with_all, self._all)
