@@ -232,7 +232,7 @@ def measure(case: Case, target: Target, seconds: float) -> dict[str, object]:
     began = time.process_time()
     text = kernel.build(case.task, target, params, "kernel")
     written = time.process_time()
-    library = link([compile_object(text, target)], ["kernel"])
+    library = link([compile_object(text, target, kernel.level(params))], ["kernel"])
     compiled = time.process_time()
     arrays = arrays_of(case.task, kernel, target, params)
     pointers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))

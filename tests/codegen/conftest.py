@@ -43,7 +43,9 @@ def run_kernel(target: Target) -> RunKernel:
         reason = kernel.accepts(task, target)
         assert reason is None, reason
         chosen = next(iter(kernel.space(task, target))) if params is None else params
-        library = load([compile_object(kernel.build(task, target, chosen, "kernel"), target, kernel.level)], ["kernel"])
+        library = load(
+            [compile_object(kernel.build(task, target, chosen, "kernel"), target, kernel.level(chosen))], ["kernel"]
+        )
         arguments = kernel.arguments(task, target, chosen)
         call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 5)(library.addresses["kernel"])
 

@@ -355,7 +355,9 @@ class _Assembler:
         if symbol not in self.kernels:
             self.numbers[symbol] = len(self.kernels)
             build = _builder(kernel, work, self.target, params, symbol)
-            self.kernels[symbol] = KernelCode(symbol, key, build, task_digest(task), kernel.effort, kernel.level)
+            self.kernels[symbol] = KernelCode(
+                symbol, key, build, task_digest(task), kernel.effort, kernel.level(params)
+            )
         return self.numbers[symbol]
 
     def _argument(self, work: TaskWork, argument: Argument) -> Place:

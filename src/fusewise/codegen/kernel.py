@@ -51,8 +51,8 @@ class Kernel:
     - `pieces(task, target, params)`: in how many pieces a worker's run is dealt out, 1 where all of it is given at once.
     - `sharing(task, target, params)`: how rows of output are dealt out, if they are and there is one plane of them.
     - `effort`: how long LLVM takes for it, in rough proportion; what takes long is compiled first.
-    - `level`: which of LLVM's passes its code needs, `full`, or `tidy` where it is written out register by register and nothing
-      is left in its loops that does not change there.
+    - `level(params)`: which of LLVM's passes its code needs: `full`, `tidy` where it is written out register by register and
+      nothing is left in its loops that does not change there, `bare` where moreover next to nothing in them is computed twice.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Kernel:
     sharing: Callable[[Task, Target, Params], Sharing | None] = lambda task, target, params: None
     pieces: Callable[[Task, Target, Params], int] = lambda task, target, params: 1
     effort: int = 1
-    level: str = "full"
+    level: Callable[[Params], str] = lambda params: "full"
 
 
 def kernel_of(
@@ -100,5 +100,5 @@ def kernel_of(
         lambda task, target, params: sharing(understood(task, target), params),
         lambda task, target, params: pieces(understood(task, target), target, params),
         effort,
-        level,
+        lambda params: level,
     )

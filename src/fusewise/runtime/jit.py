@@ -150,10 +150,15 @@ def _run(manager: Any, module: Any, builder: Any) -> None:
 
 
 LEVELS: Mapping[str, Level] = MappingProxyType(
-    {"full": Level(_simplified, codegen=2), "tidy": Level(_tidied, codegen=2), "quick": Level(_inlined, codegen=0)}
+    {
+        "full": Level(_simplified, codegen=2),
+        "tidy": Level(_tidied, codegen=2),
+        "bare": Level(_inlined, codegen=2),
+        "quick": Level(_inlined, codegen=0),
+    }
 )
-"""Pipelines by name. `tidy` has four passes where `full` has some thirty, and is for code that needs no more; `quick` is for code
-that waits, not computes."""
+"""Pipelines by name. `tidy` has four passes where `full` has some thirty, and `bare` none: for code that needs no more. `quick` is
+for code that waits, not computes."""
 
 
 def _optimized(ir_text: str, target: Target, level: str) -> Any:

@@ -585,9 +585,8 @@ def test_code_for_every_machine_is_valid(other: Target) -> None:
         attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1), "group": groups}
         task = convolution("Conv", x, w, (1, w[0], 9, 9), attributes, epilogue="residual")
         kernel = next(kernel for kernel in CONV if kernel.accepts(task, other) is None)
-        text = compile_assembly(
-            kernel.build(task, other, next(iter(kernel.space(task, other))), "kernel"), other, kernel.level
-        )
+        params = next(iter(kernel.space(task, other)))
+        text = compile_assembly(kernel.build(task, other, params, "kernel"), other, kernel.level(params))
         fused = "fmla" if other.name == "neon" else "vfmadd"
         assert (fused in text) == other.fma
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from fusewise.codegen.llvm.conv_plan import Direct, readers
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_product import Left, Taps, unravel
-from fusewise.codegen.llvm.gemm_tile import Ahead, Level, Panel, Tile, accumulate, fetch, multiply_add, opaque
+from fusewise.codegen.llvm.gemm_tile import Ahead, Level, Panel, Tile, accumulate, fetch, multiply_add
 from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.target import Target
 
@@ -50,7 +50,7 @@ def sliding(f: Function, d: Direct, target: Target) -> Taps:
             ]
             line = f.at(first, f.mul(height, strip.rows.dilation * strip.row_pitch))
             if together > 1:  # else LLVM keeps the inputs for the next channel, more of them than there are registers
-                line = opaque(f, line)
+                line = f.hidden(line)
             found = list(carried)
             for place, which in readers(strip, tile.rows).items():
                 x = element(f.at(line, place * strip.pixel_pitch), c)

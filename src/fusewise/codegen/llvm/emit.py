@@ -419,7 +419,7 @@ class Function:
         for value in carried:
             self._next += 1
             inside.append(Value(f"%v{self._next}", value.type))
-        seen = self._hidden(i) if self.hides_counters and not (tight or carried) else i
+        seen = self.hidden(i) if self.hides_counters and not (tight or carried) else i
         after = tuple(body(seen, tuple(inside)) or ())
         assert len(after) == len(carried), "a loop body must return one value per carried value"
         following = self.i64(self.add(i, step))
@@ -440,9 +440,16 @@ class Function:
             self.phi(first.type, [(first, before), (last, tail)]) for first, last in zip(carried, after, strict=True)
         )
 
-    def _hidden(self, counter: Value) -> Value:
-        """The same number, from an instruction that is none; for pointers see `gemm_tile.opaque`."""
-        return self.emit("i64", f'call i64 asm "", "=r,0"(i64 {counter.text})')
+    def hidden(self, value: Value) -> Value:
+        """The same number or pointer, but LLVM cannot see how it was computed.
+
+        Loop strength reduction otherwise tries every way to share out the terms of all addresses over a loop's registers, which
+        takes longer than all other passes together.
+        """
+        if value.type == "ptr":
+            self.module.declare("llvm.launder.invariant.group.p0", "ptr", ["ptr"])
+            return self.emit("ptr", f"call ptr @llvm.launder.invariant.group.p0(ptr {value.text})")
+        return self.emit(value.type, f'call {value.type} asm "", "=r,0"({value})')
 
     def when(
         self,

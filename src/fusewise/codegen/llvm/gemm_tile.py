@@ -33,7 +33,6 @@ __all__ = [
     "fetch",
     "lanes_for",
     "multiply_add",
-    "opaque",
     "widths",
 ]
 
@@ -247,19 +246,19 @@ def accumulate(
     """
     if together > 1:
         assert len(panel.columns) == 1, "groups side by side are one vector wide"
-    columns = tuple(opaque(f, column) for column in panel.columns)
+    columns = tuple(f.hidden(column) for column in panel.columns)
     cut, fresh = (tuple(levels), -1) if together > 1 or tile.element == "i32" else _cut(levels)
     reduction = _Reduction(
         f,
         target,
         tile,
-        tuple(opaque(f, row) for row in rows),
+        tuple(f.hidden(row) for row in rows),
         Panel(columns, panel.pitch, panel.dtype, minus=panel.minus),
         cut,
         dtype,
         together,
         fresh,
-        tuple(replace(one, start=opaque(f, one.start)) for one in ahead),
+        tuple(replace(one, start=f.hidden(one.start)) for one in ahead),
     )
     if fresh < 0:
         return tuple(_nest(reduction, 0, 0, 0, start))
@@ -411,16 +410,6 @@ def _side_by_side(n: _Reduction, at: Int, position: Int, sums: Sequence[Value]) 
             value = n.f.shuffle(every, Value("poison", every.type), own)
             result[r] = multiply_add(n.f, n.target, value, column, result[r])
     return result
-
-
-def opaque(f: Function, pointer: Value) -> Value:
-    """The same pointer, but LLVM cannot see how it was computed.
-
-    Loop strength reduction otherwise tries every way to split its terms over the reduction's registers, which takes longer
-    than all other passes together.
-    """
-    f.module.declare("llvm.launder.invariant.group.p0", "ptr", ["ptr"])
-    return f.emit("ptr", f"call ptr @llvm.launder.invariant.group.p0(ptr {pointer.text})")
 
 
 def _unroll(level: Level, accumulators: int) -> int:

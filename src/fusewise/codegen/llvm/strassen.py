@@ -92,7 +92,7 @@ def _arguments(u: Understood, task: Task, params: Params) -> tuple[Argument, ...
 
 def _build(u: Understood, task: Task, target: Target, params: Params, symbol: str) -> str:
     given = _arguments(u, task, params)
-    module, f, pointers, share = enter(symbol, given)
+    module, f, pointers, share = enter(symbol, given, hides_counters=True)
     lanes = tile_of(params).lanes
 
     def start(columns: Sequence[Int]) -> list[Value]:
@@ -124,8 +124,8 @@ def _cycles(u: Understood, target: Target, params: Params) -> int:
 
 
 STRASSEN = kernel_of(
-    "strassen-product", _product, _space, _arguments, _build, _cycles, pieces=_pieces, effort=2, level="tidy"
+    "strassen-product", _product, _space, _arguments, _build, _cycles, pieces=_pieces, effort=2, level="bare"
 )
 STRASSEN_CONV = kernel_of(
-    "strassen-convolution", _convolution, _space, _arguments, _build, _cycles, pieces=_pieces, effort=2, level="tidy"
+    "strassen-convolution", _convolution, _space, _arguments, _build, _cycles, pieces=_pieces, effort=2, level="bare"
 )

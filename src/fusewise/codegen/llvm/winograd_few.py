@@ -132,6 +132,7 @@ def _row(
     size, (share, shares) = high * across * tile.width, fetching
 
     def channel(k: Value, sums: Sequence[Value]) -> list[Value]:
+        k = f.hidden(k)
         filters, given, result = f.at(taps, f.mul(k, size)), f.at(inputs, k), list(sums)
         lines = [
             rows.filters(a, [f.load(tile.kind, f.at(filters, (i * across + j) * tile.width)) for i in range(high)])
