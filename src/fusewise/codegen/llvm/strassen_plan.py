@@ -70,9 +70,10 @@ STORE_CYCLES = 3
 LONGEST_CHUNK, SHORTEST_CHUNK = 512, 48
 """Most steps of the depth that are added up in one go, and fewest, if the depth has them."""
 
-CHUNK_SHARE = {False: 0.6, True: 1.0}
-"""Of the first cache level, what a chunk of a right factor takes at most: it is written there once and read by every tile. More
-where registers are few: a tile's steps are soon done, and a chunk begins and ends with all of its sums in memory."""
+CHUNK_SHARE, FEW_CHUNK_SHARE = {False: 1.3, True: 0.6}, 1.0
+"""Of the first cache level, what a chunk of a right factor takes at most: it is written there once and read by every tile. A core
+of one multiply-add in a cycle has the time to read it from the second level, which one of two has not. More, too, where registers
+are few: a tile's steps are soon done, and a chunk begins and ends with all of its sums in memory."""
 
 FEW_SHORTEST = 192
 """Where registers are few, the fewest steps of a chunk, however short the depth is: products of a depth of 256 took up to 7 %
@@ -120,7 +121,8 @@ class Halves:
 
     def chunk(self, target: Target, tile: Tile) -> int:
         """Steps of the depth that are taken at once: as many as stay in the first cache level, divide the depth and round well."""
-        room = int(target.l1_bytes * CHUNK_SHARE[target.has_few_registers])
+        share = FEW_CHUNK_SHARE if target.has_few_registers else CHUNK_SHARE[_is_wide(target, tile)]
+        room = int(target.l1_bytes * share)
         most = min(self.depth, LONGEST_CHUNK, room // (tile.width * 4))
         return next(n for n in range(most, 0, -1) if self.depth % n == 0)
 
