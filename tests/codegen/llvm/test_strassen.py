@@ -123,6 +123,19 @@ def test_chunks_blocks_and_panels_meet(
     check(run_kernel, (STRASSEN,), target, "MatMul", arrays, expected, {}, workers=workers, tolerance=TOLERANCE)
 
 
+def test_chunks_are_added_up_by_themselves(
+    run_kernel: Any, target: Target, always: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside 2 ** 24 a one is lost, but only in the sum of its own chunk; rows and columns are alike, so differences are zero."""
+    half, chunk, large = 512, 64, 2.0**24
+    monkeypatch.setattr(strassen_plan, "LONGEST_CHUNK", chunk)
+    left = np.ones((56, 2 * half), np.float32)
+    left[:, 0], left[:, half] = large, 0.0
+    arrays = [left, np.ones((2 * half, 64), np.float32)]
+    expected = np.full((56, 64), large + (half - chunk) + (half - 1))
+    check(run_kernel, (STRASSEN,), target, "MatMul", arrays, expected, {}, tolerance=4 / large)
+
+
 @FEW
 @given(
     batch=st.integers(1, 3),

@@ -370,21 +370,19 @@ def _tile(e: _Emission, given: _Factors, block: Int, t: Int, chunk: Int, to: Val
     rows = [f.at(given.left, _row(e, given, number)) for number in numbers]
     minus = Difference(given.y, given.made) if makes else None
     panel = Panel(tuple(f.at(given.x, v * tile.lanes) for v in range(tile.vectors)), tile.width, minus=minus)
-    start: Sequence[Value] = [f.constant(0.0, tile.kind)] * (tile.rows * tile.vectors)
+    start = [f.constant(0.0, tile.kind)] * (tile.rows * tile.vectors)
     begin = f.at(to, f.mul(turn, tile.rows * tile.width))
     places = [f.at(begin, k * tile.lanes) for k in range(len(start))]
-    before = start
-    if e.chunks > 1:
-        is_first = f.compare("icmp eq", chunk, 0)
-        before = f.when(is_first, lambda: start, lambda: [f.load(tile.kind, place) for place in places])
     ahead = [next_panel(f, tile, room.chunk, room.per_block, given.following, turn, 0)]
     if e.later is not None:
         ahead.append(e.later.ahead(f, f.add(given.turn, turn), room.chunk))
-    one_run = e.chunks == 1 or h.is_one_run
-    start = before if one_run else start
-    found: Sequence[Value] = accumulate(f, e.target, tile, rows, panel, (Level(room.chunk, 1),), start, ahead=ahead)
-    if not one_run:
-        found = [f.fadd(a, b) for a, b in zip(before, found, strict=True)]
+    found = accumulate(f, e.target, tile, rows, panel, (Level(room.chunk, 1),), start, ahead=ahead)
+    if e.chunks > 1:  # sums of chunks are added up: one run over all of the depth would round more
+
+        def added() -> list[Value]:
+            return [f.fadd(f.load(tile.kind, place), value) for value, place in zip(found, places, strict=True)]
+
+        found = f.when(f.compare("icmp eq", chunk, 0), lambda: found, added)
     for value, place in zip(found, places, strict=True):
         f.store(value, place)
 

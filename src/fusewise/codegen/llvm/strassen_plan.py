@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.gemm_plan import SAME_SET_BYTES, Axis, Product, merged, tile_of
-from fusewise.codegen.llvm.gemm_tile import CHAIN, FMA_LATENCY, LOAD_CYCLES, Tile, favourite_tiles, widths
+from fusewise.codegen.llvm.gemm_tile import FMA_LATENCY, LOAD_CYCLES, Tile, favourite_tiles, widths
 from fusewise.codegen.target import Target
 from fusewise.lower.task import Reason
 from fusewise.records import record
@@ -113,11 +113,6 @@ class Halves:
     def tiles(self, tile: Tile) -> int:
         """Tiles of all rows of a half."""
         return -(-self.height // tile.rows)
-
-    @property
-    def is_one_run(self) -> bool:
-        """May all of the depth be added into one accumulator?"""
-        return self.depth <= CHAIN
 
     def chunk(self, target: Target, tile: Tile) -> int:
         """Steps of the depth that are taken at once: as many as stay in the first cache level, divide the depth and round well."""
