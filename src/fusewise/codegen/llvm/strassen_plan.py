@@ -115,7 +115,7 @@ class Halves:
         return -(-self.height // tile.rows)
 
     def chunk(self, target: Target, tile: Tile) -> int:
-        """Steps of the depth that are taken at once: as many as stay in the first cache level, divide the depth and round well."""
+        """Steps of the depth that are taken at once: as many as their share of the first cache level holds and divide the depth."""
         share = FEW_CHUNK_SHARE if target.has_few_registers else CHUNK_SHARE[_is_wide(target, tile)]
         room = int(target.l1_bytes * share)
         most = min(self.depth, LONGEST_CHUNK, room // (tile.width * 4))
