@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fusewise.codegen.candidates import candidates
+from fusewise.codegen.foresight import next_bytes
 from fusewise.codegen.kernel import Kernel, Params
 from fusewise.codegen.llvm.emit import Module, vector
 from fusewise.codegen.llvm.gemm_tile import multiply_add
@@ -214,6 +215,9 @@ def arrays_of(task: Task, kernel: Kernel, target: Target, params: Params) -> lis
     for argument in kernel.arguments(task, target, params):
         if argument.name == "scratch":
             found.append(np.zeros(argument.nbytes + 64, np.uint8))
+            continue
+        if argument.name == "next":
+            found.append(np.zeros(next_bytes(target), np.uint8))
             continue
         plain = rng.standard_normal(task.operand(argument.name).shape, dtype=np.float32)
         packed = plain if argument.packing is None else argument.packing.pack(plain)

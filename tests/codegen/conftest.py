@@ -52,7 +52,7 @@ def run_kernel(target: Target) -> RunKernel:
         def calls(given: Mapping[str, np.ndarray], shares: list[tuple[int, int, int, int, int]]) -> None:
             buffers = [
                 np.zeros(argument.nbytes * (workers if argument.per_worker else 1) + 64, np.uint8)
-                if argument.name == "scratch"
+                if argument.name in ("scratch", "next")  # what comes next is fetched, and not read
                 else given[argument.name]
                 for argument in arguments
             ]

@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusewise import api, measuring
-from fusewise.codegen.foresight import LEAST_BYTES, Load, fetches
+from fusewise.codegen.foresight import LEAST_BYTES, NEAR, Load, fetches, followers, next_bytes
 from fusewise.codegen.llvm import strassen, strassen_plan
+from fusewise.codegen.target import Target
+from fusewise.lower.program import NativeStep
 from fusewise.ops.build import GraphBuilder
 from fusewise.runtime import host
 
@@ -51,18 +53,63 @@ def test_parts_of_one_step_do_not_overlap_and_come_before_it(loads: list[Load]):
         assert all(a[1] == b[0] for a, b in itertools.pairwise(ends))
 
 
-@pytest.mark.parametrize("kernel", ["direct-convolution", "scaled-convolution", "strassen-convolution"])
-def test_a_convolution_that_fetches_a_classifier_still_computes_the_same(kernel: str, monkeypatch: pytest.MonkeyPatch):
-    gated = kernel == "scaled-convolution"
-    # a machine where Strassen's algorithm pays, or not
-    for worth in ("WORTH", "FEW_WORTH"):
-        monkeypatch.setattr(strassen_plan, worth, -math.inf if kernel == "strassen-convolution" else math.inf)
+def test_the_next_weights_of_few_bytes_follow():
+    few, many, none = Load(1_000, 1_000), Load(1_000, 2 * MB), Load(0, 0)
+    assert followers([few, few, none, few, many], MB) == [1, 3, 3, 3, 4]
+    assert followers([few, *[none] * NEAR, few], MB)[0] == 0, "too far"
+    assert followers([few, many, few], MB)[0] == 0, "others come between"
+    assert followers([], MB) == []
+
+
+@pytest.fixture
+def always_halved(monkeypatch: pytest.MonkeyPatch) -> Target:
+    """A machine where Strassen's algorithm pays, for short depths too."""
+    monkeypatch.setattr(strassen_plan, "FEW_SHORTEST", 1)
+    return _machine(monkeypatch, -math.inf)
+
+
+def test_a_product_in_halves_is_given_the_next_weights(always_halved: Target):
+    rng = np.random.default_rng(0)
+    b = GraphBuilder("chain")
+    value = b.input("x", (128, 128))
+    wide = next_bytes(always_halved) // (128 * 4)
+    shapes = [(128, wide), (wide, 128), (128, 4 * wide), (4 * wide, 128)]
+    for number, shape in enumerate(shapes):
+        value = b.op("MatMul", value, b.constant(rng.standard_normal(shape, np.float32) / np.float32(16)))
+        value = b.op("Relu", value) if number < 3 else value
+    graph = b.finish(value)
+    model = api.compile(graph, threads=2, cache=False)
+    program = model.executable.contents.program
+    steps = [step for step in program.steps if isinstance(step, NativeStep)]
+    assert all("strassen" in step.way for step in steps) and len(steps) == 4
+    weights = [[p for p in step.arguments if program.buffers[p.buffer].kind == "constant"] for step in steps]
+    own = [found[0] for found in weights]
+    assert weights[0] == [own[0], own[1]]
+    assert weights[1] == [own[1], own[1]], "the next has more than find room"
+    assert weights[2:] == [[own[2]], [own[3]]]
+    feeds = {"x": rng.standard_normal((128, 128), dtype=np.float32)}
+    session = onnxruntime.InferenceSession(api.to_onnx(graph).SerializeToString(), providers=["CPUExecutionProvider"])
+    (wanted,), (found,) = session.run(None, feeds), model.run(None, feeds)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
+def _machine(monkeypatch: pytest.MonkeyPatch, worth: float) -> Target:
+    """This one, where Strassen's algorithm must be worth so much."""
+    for name in ("WORTH", "FEW_WORTH"):
+        monkeypatch.setattr(strassen_plan, name, worth)
     uncached = strassen_plan.strassen_space.__wrapped__  # nothing kept from other tests, nor for them
     for module in (strassen, strassen_plan):
         monkeypatch.setattr(module, "strassen_space", uncached)
     target = replace(host.host_target(), adds_apart=True)
     for module in (host, measuring):
         monkeypatch.setattr(module, "host_target", lambda: target)
+    return target
+
+
+@pytest.mark.parametrize("kernel", ["direct-convolution", "scaled-convolution", "strassen-convolution"])
+def test_a_convolution_that_fetches_a_classifier_still_computes_the_same(kernel: str, monkeypatch: pytest.MonkeyPatch):
+    gated = kernel == "scaled-convolution"
+    _machine(monkeypatch, -math.inf if kernel == "strassen-convolution" else math.inf)
     rng = np.random.default_rng(0)
 
     def constant(*shape: int) -> str:

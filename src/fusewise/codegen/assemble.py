@@ -11,7 +11,7 @@ from types import MappingProxyType
 import numpy as np
 
 from fusewise.codegen.candidates import candidates
-from fusewise.codegen.foresight import Fetch, Load, fetches
+from fusewise.codegen.foresight import Fetch, Load, fetches, followers, next_bytes
 from fusewise.codegen.kernel import Argument, Kernel, Params
 from fusewise.codegen.llvm.boxes import routine_for
 from fusewise.codegen.samples import Stretch, stretches
@@ -115,13 +115,14 @@ class _Assembler:
         produced = {v for node in self.graph.nodes for v in node.writes}
         outputs = tuple(self._output(v, v in produced) for v in self.graph.outputs)
         steps = [work if isinstance(work, HostWork) else self._chosen(work) for work in self._work()]
-        ahead = fetches([self._load(found) for found in steps], self.target.l3_bytes // 4)
+        loads = [self._load(found) for found in steps]
+        ahead, following = fetches(loads, self.target.l3_bytes // 4), followers(loads, next_bytes(self.target))
         for number, found in enumerate(steps):
             if isinstance(found, HostWork):
                 self._host(found)
             else:
                 fetch = ahead.get(number)
-                self._native(found, None if fetch is None else (fetch, steps[fetch.step]))
+                self._native(found, None if fetch is None else (fetch, steps[fetch.step]), steps[following[number]])
         self._join(steps)
         self._keep()
         buffers, arena_bytes = self._plan()
@@ -263,15 +264,22 @@ class _Assembler:
         values = [step.work.bound.values[packed.name] for packed in self._packed(step)] if cycles else []
         return Load(cycles, sum(self.graph.constants[value].array.nbytes for value in values))
 
-    def _native(self, step: _Chosen, ahead: tuple[Fetch, _Chosen | HostWork] | None) -> None:
+    def _native(
+        self, step: _Chosen, ahead: tuple[Fetch, _Chosen | HostWork] | None, following: _Chosen | HostWork
+    ) -> None:
         kernel, params, work = step.kernel, step.params, step.work
         if ahead is not None:
             params = {**params, "later": ahead[0].nbytes, "of": ahead[0].of}
         arguments = kernel.arguments(work.bound.task, self.target, params)
-        places = [
-            self._later(*ahead) if ahead is not None and argument.name == "later" else self._argument(work, argument)
-            for argument in arguments
-        ]
+
+        def place_of(argument: Argument) -> Place:
+            if argument.name == "next":
+                return self._weights(following, 0)
+            if argument.name == "later" and ahead is not None:
+                return self._weights(ahead[1], ahead[0].offset // self.workers)
+            return self._argument(work, argument)
+
+        places = [place_of(argument) for argument in arguments]
         for place in places:
             self._touch(place.buffer)
         if work.between:
@@ -280,11 +288,11 @@ class _Assembler:
         pieces = kernel.pieces(work.bound.task, self.target, params)
         self.steps.append(NativeStep(number, tuple(places), work.label, work.group, way=way, pieces=pieces))
 
-    def _later(self, fetch: Fetch, step: _Chosen | HostWork) -> Place:
-        """Where the first worker's part of what is fetched begins."""
+    def _weights(self, step: _Chosen | HostWork, offset: int) -> Place:
+        """A place in the weights of a step."""
         assert isinstance(step, _Chosen)
         (packed,) = self._packed(step)
-        return Place(self._argument(step.work, packed).buffer, fetch.offset // self.workers)
+        return Place(self._argument(step.work, packed).buffer, offset)
 
     def _packed(self, step: _Chosen) -> list[Argument]:
         """The weights of a step."""

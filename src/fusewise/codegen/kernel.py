@@ -23,7 +23,8 @@ class Argument:
     """One pointer the kernel takes: an operand of the task by name, optionally repacked (constants only).
 
     The name `scratch` with `nbytes` asks for working memory shared by all workers (private parts are carved by worker
-    number; `per_worker` says that `nbytes` is for each worker). The name `later` is memory that a later step reads.
+    number; `per_worker` says that `nbytes` is for each worker). The name `later` is memory that a later step reads, `next` the
+    weights of the next step (`foresight.followers`).
     """
 
     name: str

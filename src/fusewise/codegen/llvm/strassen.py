@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from fusewise.codegen.foresight import next_bytes
 from fusewise.codegen.kernel import Argument, Params, kernel_of, working_memory
 from fusewise.codegen.llvm.conv_direct import direct_arguments, matrices, matrix_axes
 from fusewise.codegen.llvm.conv_plan import direct_of
@@ -30,13 +31,15 @@ __all__ = ["STRASSEN", "STRASSEN_CONV"]
 
 @record(frozen=True)
 class Understood:
-    """A task in halves: its left operand, the name of the right one, the bias, and the pointers a tile takes."""
+    """A task in halves: its left operand, the name of the right one, the bias, the pointers a tile takes, and whether it fetches
+    weights of the next step."""
 
     halves: Halves
     left: View
     right: str
     bias: View | None
     arguments: Callable[[Params], tuple[Argument, ...]]
+    fetches_next: bool
 
 
 def _product(task: Task, target: Target) -> Understood | Reason:
@@ -56,7 +59,7 @@ def _product(task: Task, target: Target) -> Understood | Reason:
         later = [Argument("later")] if "later" in params else []
         return operand_arguments(task, [Argument(m.right.operand.name, packing(m, tile_of(params))), *later])
 
-    return Understood(halves, m.left, m.right.operand.name, m.bias, arguments)
+    return Understood(halves, m.left, m.right.operand.name, m.bias, arguments, _is_small(halves, target))
 
 
 def _convolution(task: Task, target: Target) -> Understood | Reason:
@@ -79,7 +82,13 @@ def _convolution(task: Task, target: Target) -> Understood | Reason:
         axes = matrix_axes(shape, 1)
         return direct_arguments(d, task, params, lambda weight: matrices(weight, shape, 1), "convolution", axes)
 
-    return Understood(halves, shape.data, shape.weight.operand.name, shape.bias, arguments)
+    weight = shape.weight.operand.name
+    return Understood(halves, shape.data, weight, shape.bias, arguments, _is_small(halves, target))
+
+
+def _is_small(halves: Halves, target: Target) -> bool:
+    """Are the weights so few that those of the next step find room beside them?"""
+    return halves.product.depth * halves.product.columns * FLOAT32.itemsize <= next_bytes(target)
 
 
 def _space(u: Understood, target: Target) -> Iterable[Params]:
@@ -87,7 +96,8 @@ def _space(u: Understood, target: Target) -> Iterable[Params]:
 
 
 def _arguments(u: Understood, task: Task, params: Params) -> tuple[Argument, ...]:
-    return (*u.arguments(params), working_memory(strassen_bytes(u.halves, params)))
+    following = [Argument("next")] if u.fetches_next else []
+    return (*u.arguments(params), *following, working_memory(strassen_bytes(u.halves, params)))
 
 
 def _build(u: Understood, task: Task, target: Target, params: Params, symbol: str) -> str:
@@ -106,6 +116,7 @@ def _build(u: Understood, task: Task, target: Target, params: Params, symbol: st
         own=scratch_of(f, pointers, given, share),
         tag=tag_of(f, pointers, given, share),
         later=pointers.get("later"),
+        following=pointers.get("next"),
     )
     emit_strassen(f, target, u.halves, params, share, ends)
     f.give_back()

@@ -59,6 +59,9 @@ RIGHT: tuple[tuple[int, ...], ...] = ((0,), (1, 0), (3, MADE), (MADE, 2), (2,), 
 FETCHED = (0, 1, 3, 2, 0, 1, 3)
 """The quarter of what comes next that is fetched while a product is computed; the last three are there already."""
 
+AGAIN = 3
+"""How many products at the end fetch what is there already, or else as much of the next step's weights."""
+
 RESULT_STEPS: tuple[Step, ...] = ((0, 1, 2), (7, 1, 5), (7, 1, 1), (0, 1, 4), (9, 1, 6), (8, -1, 3), (8, 1, 1))
 """U, V, U + P1 and then C11, C12, C21, C22: values 7 to 13, after the products."""
 
@@ -124,7 +127,8 @@ def strassen_bytes(h: Halves, params: Params) -> int:
 @record(frozen=True)
 class Ends:
     """What a kernel gives: the left operand's first element, the packed right operand, initial values, the stores, memory, a tag
-    that says whose left sums lie there (`prepared`), and what is to be fetched for a later step, see `Kernel.cycles`."""
+    that says whose left sums lie there (`prepared`), what is to be fetched for a later step, see `Kernel.cycles`, and weights of
+    the next step, see `foresight.followers`."""
 
     left: Value
     right: Value
@@ -133,6 +137,7 @@ class Ends:
     own: Value
     tag: Value
     later: Value | None
+    following: Value | None
 
 
 @record(frozen=True)
@@ -355,9 +360,18 @@ class _Tables:
             y=f.select(is_set("y_made"), made, f.at(here, entry["y"])),
             makes=is_set("makes"),
             made=made,
-            following=f.at(here, f.add(entry["following"], after)),
+            following=self._following(e, number, p, chunk, f.at(here, f.add(entry["following"], after))),
             turn=0,
         )
+
+    def _following(self, e: _Emission, number: Value, p: Int, chunk: Int, panel: Value) -> Value:
+        """What is fetched while product `number` is computed: of the next panel, or in the end of the next step's weights."""
+        f, step = e.f, e.ends.following
+        if step is None:
+            return panel
+        pieces = f.add(f.mul(f.add(f.mul(p, e.chunks), chunk), AGAIN), f.sub(number, PRODUCTS - AGAIN))
+        piece = f.at(step, f.mul(pieces, e.room.made))
+        return f.select(f.compare("icmp slt", number, PRODUCTS - AGAIN), panel, piece)
 
 
 def _tile(e: _Emission, given: _Factors, block: Int, t: Int, chunk: Int, to: Value, makes: bool) -> None:
