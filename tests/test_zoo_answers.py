@@ -13,8 +13,12 @@ TOLERANCE = 1e-5
 """Largest difference over largest magnitude, float32 (both sides reassociate)."""
 
 
-def feeds_for(graph: Graph) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(1)
+INPUTS = [(row.name, 1) for row in MODELS] + [("mobilenet_v1_ssd", 0), ("mobilenet_v1_ssd", 7)]
+"""Models and seeds of their inputs: more of that whose answers come nearest to the tolerance."""
+
+
+def feeds_for(graph: Graph, seed: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
     found: dict[str, np.ndarray] = {}
     for value in graph.inputs:
         kind = graph.tensor(value)
@@ -27,12 +31,12 @@ def feeds_for(graph: Graph) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [row.name for row in MODELS])
-def test_zoo_model_gives_the_same_answers(name: str) -> None:
+@pytest.mark.parametrize(("name", "seed"), INPUTS)
+def test_zoo_model_gives_the_same_answers(name: str, seed: int) -> None:
     import onnxruntime
 
     graph = build(name)
-    feeds = feeds_for(graph)
+    feeds = feeds_for(graph, seed)
     session = onnxruntime.InferenceSession(api.to_onnx(graph).SerializeToString(), providers=["CPUExecutionProvider"])
     expected = session.run(None, feeds)
     del session

@@ -291,7 +291,7 @@ class _Assembler:
     def _weights(self, step: _Chosen | HostWork, offset: int) -> Place:
         """A place in the weights of a step."""
         assert isinstance(step, _Chosen)
-        (packed,) = self._packed(step)
+        packed = self._packed(step)[0]
         return Place(self._argument(step.work, packed).buffer, offset)
 
     def _packed(self, step: _Chosen) -> list[Argument]:

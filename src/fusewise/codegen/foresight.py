@@ -97,7 +97,7 @@ def next_bytes(target: Target) -> int:
 
 def followers(loads: Sequence[Load], room: int) -> list[int]:
     """For each step the next one that is known to have weights, one of the `NEAR` behind it, or itself where those are more than
-    `room` bytes or there are none. The weights of one that does not wait for memory still begin to come late: it has no time yet.
+    `room` bytes or there are none. A step that computes for longer than it reads its weights still waits for the first of them.
     """
     found = []
     for number in range(len(loads)):

@@ -74,7 +74,7 @@ def _convolution(task: Task, target: Target) -> Understood | Reason:
     d = direct_of(shape, task, target)
     if d.strip is not None or d.clipped or d.by_tap or d.product.repeats > 1:
         return Reason("pixels are not read where they lie")
-    halves = halves_of(d.product, target)
+    halves = halves_of(d.product, target, convolves=True)
     if isinstance(halves, Reason):
         return halves
 
