@@ -7,7 +7,7 @@ import pytest
 
 from fusewise import api
 from fusewise.bench.limits import MachineLimits, machine_limits, meeting_ns
-from fusewise.bench.roofline import profile, roofline, trace_events
+from fusewise.bench.roofline import alike, profile, roofline, trace_events
 from fusewise.ir.dtypes import INT64
 from fusewise.lower.account import accounts
 from fusewise.lower.program import Account
@@ -79,6 +79,19 @@ def test_shares_of_the_machine(model: api.Model) -> None:
     assert first["share"] == pytest.approx(0.6)
     assert {row["operators"] for row in others} == {"Gather", "TopK"}
     assert [row["kernels"] for row in others if row["operators"] == "TopK"] == [["host"]]
+
+
+def test_equal_groups_stand_together() -> None:
+    row = {"operators": "MatMul", "flops": 4000, "bytes": 100, "kernels": ["product rows=2"]}
+    times = [("a", 0.001, 0.25), ("b", 0.003, 0.75)]
+    rows = [row | {"group": k, "ms": ms, "share": s, "nodes": [name]} for k, (name, ms, s) in enumerate(times)]
+    rows.append(rows[0] | {"group": 2, "kernels": ["product rows=4"], "ms": 0.005, "share": 0.0})
+    other, both = alike({"machine": {"gflops": 8.0, "copy_gbs": 1.0, "threads": 2}, "groups": rows})
+    assert (other["count"], other["ms"], other["nodes"]) == (1, 0.005, ["a"])
+    assert (both["count"], both["ms"], both["share"], both["nodes"]) == (2, pytest.approx(0.004), 1.0, ["a", "b"])
+    assert (both["gflops"], both["gbs"], both["bound"]) == (pytest.approx(2.0), pytest.approx(0.05), "compute")
+    assert both["peak"] == pytest.approx(0.25)
+    assert [r["nodes"] for r in rows] == [["a"], ["b"], ["a"]], "what is given stays"
 
 
 def test_events_have_a_lane_for_each_worker(model: api.Model) -> None:

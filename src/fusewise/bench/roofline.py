@@ -14,7 +14,7 @@ from fusewise.bench.limits import MachineLimits
 from fusewise.lower.program import Account, NativeStep, Program
 from fusewise.runtime.executable import Executable, StepTiming
 
-__all__ = ["profile", "roofline", "trace_events"]
+__all__ = ["alike", "profile", "roofline", "trace_events"]
 
 
 def profile(
@@ -53,6 +53,23 @@ def roofline(
     }
 
 
+def alike(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The groups of a roofline, those of the same operators, work and kernels as one, with their number as `count`; those that
+    take longest together first."""
+    merged: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in found["groups"]:
+        key = (row["operators"], row["flops"], row["bytes"], *row["kernels"])
+        total = merged.setdefault(key, row | {"count": 0, "ms": 0.0, "share": 0.0, "nodes": []})
+        total["count"] += 1
+        for part in ("ms", "share", "nodes"):
+            total[part] += row[part]
+    machine = found["machine"]
+    limits = MachineLimits(machine["gflops"], machine["copy_gbs"])
+    for row in merged.values():
+        row.update(_reached(row["count"] * row["flops"], row["count"] * row["bytes"], row["ms"] * 1e6, limits))
+    return sorted(merged.values(), key=lambda row: -float(row["ms"]))
+
+
 def trace_events(program: Program, run: Sequence[StepTiming]) -> list[dict[str, Any]]:
     """One run as complete events of the Chrome trace format: a lane for each worker; times in microseconds from the start."""
     begin = min((timing.start_ns for timing in run), default=0)
@@ -83,8 +100,6 @@ def trace_events(program: Program, run: Sequence[StepTiming]) -> list[dict[str, 
 
 def _row(program: Program, number: int, taken_ns: Sequence[float], limits: MachineLimits) -> dict[str, Any]:
     account, ns = _account(program, number), median(taken_ns)
-    gflops, gbs = _rate(account.flops, ns), _rate(account.nbytes, ns)
-    shares = {"compute": gflops / limits.gflops, "memory": gbs / limits.copy_gbs}
     kernels = [step.way if isinstance(step, NativeStep) else "host" for step in program.steps if step.group == number]
     return {
         "group": number,
@@ -93,13 +108,17 @@ def _row(program: Program, number: int, taken_ns: Sequence[float], limits: Machi
         "share": 0.0,
         "flops": account.flops,
         "bytes": account.nbytes,
-        "gflops": gflops,
-        "gbs": gbs,
-        "peak": max(shares.values()),
-        "bound": max(shares, key=shares.__getitem__),
+        **_reached(account.flops, account.nbytes, ns, limits),
         "kernels": list(dict.fromkeys(kernels)),
         "nodes": list(account.nodes),
     }
+
+
+def _reached(flops: int, nbytes: int, ns: float, limits: MachineLimits) -> dict[str, Any]:
+    """Rates, the larger share of the machine's limits and which it is of."""
+    gflops, gbs = _rate(flops, ns), _rate(nbytes, ns)
+    shares = {"compute": gflops / limits.gflops, "memory": gbs / limits.copy_gbs}
+    return {"gflops": gflops, "gbs": gbs, "peak": max(shares.values()), "bound": max(shares, key=shares.__getitem__)}
 
 
 def _account(program: Program, number: int) -> Account:

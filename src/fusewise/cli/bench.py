@@ -131,13 +131,15 @@ _MOST_ROWS, _MOST_NAMES = 40, 3
 
 
 def _show_roofline(found: dict[str, Any]) -> None:
-    """The groups that take longest, each with its share of what the machine can do."""
+    """The groups that take longest, equal ones together, each with its share of what the machine can do."""
+    from fusewise.bench.roofline import alike
     from fusewise.cli.show import table
 
-    machine = found["machine"]
+    machine, groups = found["machine"], alike(found)
     rows = [
         (
             row["operators"][:40],
+            str(row["count"]),
             f"{row['ms']:.3f}",
             f"{row['share']:.1%}",
             f"{row['gflops']:.1f}",
@@ -146,12 +148,13 @@ def _show_roofline(found: dict[str, Any]) -> None:
             ", ".join(kernel.split()[0] for kernel in row["kernels"])[:30],
             ", ".join(row["nodes"][:_MOST_NAMES]) + (" ..." if len(row["nodes"]) > _MOST_NAMES else ""),
         )
-        for row in found["groups"][:_MOST_ROWS]
+        for row in groups[:_MOST_ROWS]
     ]
     title = (
         f"{found['ms']:.2f} ms, {found['gflops']:.0f} GFLOP/s; this machine with {machine['threads']} threads: "
         f"{machine['gflops']:.0f} GFLOP/s, copies {machine['copy_gbs']:.1f} GB/s"
     )
-    table(("group", "ms", "share", "GFLOP/s", "GB/s", "of peak", "kernel", "nodes"), rows, title, words=(0, 5, 6, 7))
-    if len(found["groups"]) > _MOST_ROWS:
-        typer.echo(f"{len(found['groups']) - _MOST_ROWS} more groups; --json has them all")
+    headings = ("group", "count", "ms", "share", "GFLOP/s", "GB/s", "of peak", "kernel", "nodes")
+    table(headings, rows, title, words=(0, 6, 7, 8))
+    if len(groups) > _MOST_ROWS:
+        typer.echo(f"{len(groups) - _MOST_ROWS} more kinds of groups; --json has every group")

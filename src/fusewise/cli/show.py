@@ -37,17 +37,19 @@ def facts(rows: Sequence[tuple[str, str]]) -> None:
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", words: Sequence[int] = (0,)) -> None:
-    """A table on stdout: the columns numbered `words` are text, the others are numbers."""
+    """A table on stdout: the columns numbered `words` are text, which is cut where a line has no room, the others are numbers."""
     from rich.box import SIMPLE
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     drawn = Table(title=escape(title) or None, title_justify="left", box=SIMPLE)
     for k, heading in enumerate(headings):
-        drawn.add_column(escape(heading), justify="left" if k in words else "right", no_wrap=True)
+        # rich takes room from columns that may wrap first; their cells do not
+        drawn.add_column(escape(heading), justify="left" if k in words else "right", no_wrap=k not in words)
     for row in rows:
-        drawn.add_row(*(escape(cell) for cell in row))
+        drawn.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in row))
     terminal = sys.stdout.isatty()
     Console(file=sys.stdout, width=None if terminal else 160, highlight=False, soft_wrap=False).print(drawn)
 
