@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -128,7 +129,8 @@ def test_chunks_are_added_up_by_themselves(
 ) -> None:
     """Beside 2 ** 24 a one is lost, but only in the sum of its own chunk; rows and columns are alike, so differences are zero."""
     half, chunk, large = 512, 64, 2.0**24
-    monkeypatch.setattr(strassen_plan, "LONGEST_CHUNK", chunk)
+    for longest in ("LONGEST_CHUNK", "FEW_LONGEST_CHUNK"):
+        monkeypatch.setattr(strassen_plan, longest, chunk)
     left = np.ones((56, 2 * half), np.float32)
     left[:, 0], left[:, half] = large, 0.0
     arrays = [left, np.ones((2 * half, 64), np.float32)]
@@ -207,6 +209,15 @@ def test_rows_are_dealt_out_evenly_where_one_multiplication_begins_in_a_cycle() 
     for rows, depth, tiles in ((128, 768, 4), (128, 3072, 4), (784, 512, 7), (49, 2048, 5)):
         params = next(iter(STRASSEN.space(matmul(rows, depth, 768), ONE_A_CYCLE)))
         assert params["tiles"] == tiles
+
+
+def test_tiles_of_one_vector_where_one_multiplication_begins_in_a_cycle() -> None:
+    two = next(target for target in TARGETS if target.name == "avx512")
+    for task in (matmul(128, 512, 128), matmul(128, 768, 3072), matmul(196, 1024, 256)):
+        found = list(STRASSEN.space(task, ONE_A_CYCLE))
+        assert (found[0]["rows"] in (7, 8), found[0]["vectors"]) == (True, 1)
+        assert all(a != b for a, b in itertools.combinations(found, 2))
+    assert next(iter(STRASSEN.space(matmul(128, 768, 3072), two)))["vectors"] > 1
 
 
 def test_tiles_have_no_more_rows_than_a_set_has_places_where_all_lie_in_one() -> None:

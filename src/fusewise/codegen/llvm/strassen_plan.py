@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 
 from fusewise.codegen.kernel import Params
@@ -67,8 +68,8 @@ SHARING_ROWS = 56
 STORE_CYCLES = 3
 """Cycles that a vector of a product takes to be written at the end of its tile."""
 
-LONGEST_CHUNK, SHORTEST_CHUNK = 512, 48
-"""Most steps of the depth that are added up in one go, and fewest, if the depth has them."""
+LONGEST_CHUNK, FEW_LONGEST_CHUNK, SHORTEST_CHUNK = 256, 512, 48
+"""Most steps of the depth that are added up in one go, also where registers are few, and fewest, if the depth has them."""
 
 CONVOLUTION_CHUNK, FEW_CONVOLUTION_CHUNK = 128, 256
 """Most of a convolution, and where registers are few: rounding grows with the run, and networks of many convolutions add it up.
@@ -89,6 +90,10 @@ LEAST_SUMS = 10
 SPARE = 4
 """Registers that a tile leaves for making its factors."""
 
+SLIM_ROWS = (7, 8)
+"""Rows of a tile that has one vector where a core begins one multiply-add of it in a cycle: it waits for none with so many sums,
+each takes its row's scalar from memory itself, and a right factor's chunk and seven products take half the room or less."""
+
 
 @record(frozen=True)
 class Halves:
@@ -96,7 +101,7 @@ class Halves:
     it are added up in one go."""
 
     product: Product
-    longest: int = LONGEST_CHUNK
+    longest: int
 
     @property
     def rows(self) -> list[Axis]:
@@ -130,8 +135,8 @@ class Halves:
 
 def halves_of(product: Product, target: Target, convolves: bool = False) -> Halves | Reason:
     """A product in halves, or why it is better whole; it may be what a convolution comes to."""
-    longest = FEW_CONVOLUTION_CHUNK if target.has_few_registers else CONVOLUTION_CHUNK
-    halves = Halves(product, longest if convolves else LONGEST_CHUNK)
+    wide, few = (CONVOLUTION_CHUNK, FEW_CONVOLUTION_CHUNK) if convolves else (LONGEST_CHUNK, FEW_LONGEST_CHUNK)
+    halves = Halves(product, few if target.has_few_registers else wide)
     lanes = widths(target, product.columns)[0]
     if not target.adds_apart:
         return Reason("additions take the units that multiply, as long as what they save")
@@ -159,7 +164,9 @@ def strassen_space(h: Halves, target: Target) -> tuple[Params, ...]:
     plans = [_Plan(h, target, t, blocks) for t in tiles if _is_fit(h, target, t) for blocks in _cuts(h, target, t)]
     best = sorted(plans, key=lambda plan: plan.products + plan.sums)[:4]
     worth = FEW_WORTH if target.has_few_registers else WORTH
-    return tuple(plan.params for plan in best if plain - plan.products > worth * plan.sums)
+    saving = [plan for plan in best if plain - plan.products > worth * plan.sums]
+    slim = dict.fromkeys(replace(plan, tile=_slim(h, target, plan.tile)) for plan in saving)
+    return tuple(plan.params for plan in slim)
 
 
 def strassen_cycles(h: Halves, target: Target, params: Params) -> int:
@@ -167,6 +174,13 @@ def strassen_cycles(h: Halves, target: Target, params: Params) -> int:
     tile = tile_of(params)
     steps = PRODUCTS * h.height * h.depth * math.ceil(h.columns) // tile.lanes
     return int(steps / target.multiplies(tile.lanes * 32))
+
+
+def _slim(h: Halves, target: Target, tile: Tile) -> Tile:
+    """The tile, or as many rows of one vector, see `SLIM_ROWS`."""
+    one = replace(tile, vectors=1)
+    is_slim = tile.rows in SLIM_ROWS and not (target.has_few_registers or _is_wide(target, tile))
+    return one if is_slim and _is_halved(h, one) else tile
 
 
 def _is_fit(h: Halves, target: Target, tile: Tile) -> bool:
