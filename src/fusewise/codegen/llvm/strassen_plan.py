@@ -85,7 +85,8 @@ FEW_SHORTEST = 192
 longer than plain ones, those of 512 up to 6 % less."""
 
 LEAST_SUMS = 10
-"""Fewest accumulators of a tile: a few more than multiply-adds are under way at any time."""
+"""Fewest accumulators of a tile: a few more than multiply-adds are under way at any time on a core of two in a cycle; of one, see
+`SLIM_ROWS`."""
 
 SPARE = 4
 """Registers that a tile leaves for making its factors."""
