@@ -7,7 +7,7 @@ system has no futex; on a line of their own, 24 and 25 claims. A step is four wo
 (above) pieces, and in halves which part of each worker's share it is, and of how many: a function is called as if there were
 so many workers for each.
 
-Of a step in pieces every worker does five eighths of its share, then claims what is left of it, a quarter of that at a time, by
+Of a step in pieces every worker does seven eighths of its share, then claims what is left of it, half of that at a time, by
 adding to its count of claimed pieces; nobody else touches that line, as a rule. A worker that has nothing left claims half of
 what is left of the next one's share, of the one after, and so on (guided self-scheduling: C. D. Polychronopoulos and
 D. J. Kuck, IEEE Transactions on Computers 36, 1987; stealing: R. D. Blumofe and C. E. Leiserson, Journal of the ACM 46, 1999).
@@ -131,7 +131,7 @@ define internal ptr @claims(ptr %shared, i64 %k, i64 %worker) {
   ret ptr %at
 }
 
-define internal void @claim(ptr %counter, i64 %rest, i64 %shift, ptr %function, ptr %arguments, i64 %first, i64 %of, i64 %worker) {
+define internal void @claim(ptr %counter, i64 %rest, ptr %function, ptr %arguments, i64 %first, i64 %of, i64 %worker) {
 entry:
   br label %look
 look:
@@ -140,7 +140,7 @@ look:
   br i1 %some, label %take, label %done
 take:
   %left = sub i64 %rest, %seen
-  %part = lshr i64 %left, %shift
+  %part = lshr i64 %left, 1
   %wanted = call i64 @llvm.smax.i64(i64 %part, i64 1)
   %before = atomicrmw add ptr %counter, i64 %wanted monotonic
   %free = sub i64 %rest, %before
@@ -186,13 +186,13 @@ given:
 divided:
   %of = mul i64 %workers, %pieces
   %low = mul i64 %worker, %pieces
-  %five = mul i64 %pieces, 5
-  %own = lshr i64 %five, 3
+  %seven = mul i64 %pieces, 7
+  %own = lshr i64 %seven, 3
   %rest = sub i64 %pieces, %own
   %high = add i64 %low, %own
   call void %function(ptr %arguments, i64 %low, i64 %high, i64 %of, i64 %worker, i64 0)
   %counter = call ptr @claims(ptr %shared, i64 %k, i64 %worker)
-  call void @claim(ptr %counter, i64 %rest, i64 2, ptr %function, ptr %arguments, i64 %high, i64 %of, i64 %worker)
+  call void @claim(ptr %counter, i64 %rest, ptr %function, ptr %arguments, i64 %high, i64 %of, i64 %worker)
   %limit = call i64 @llvm.smin.i64(i64 %workers, i64 9)
   br label %other
 other:
@@ -205,7 +205,7 @@ visit:
   %theirs = call ptr @claims(ptr %shared, i64 %k, i64 %victim)
   %their.low = mul i64 %victim, %pieces
   %their.first = add i64 %their.low, %own
-  call void @claim(ptr %theirs, i64 %rest, i64 1, ptr %function, ptr %arguments, i64 %their.first, i64 %of, i64 %worker)
+  call void @claim(ptr %theirs, i64 %rest, ptr %function, ptr %arguments, i64 %their.first, i64 %of, i64 %worker)
   %farther = add i64 %distance, 1
   br label %other
 done:

@@ -24,9 +24,6 @@ MOST_PIECES = 64
 LEAST_PIECES = 4
 """With fewer, little is left to deal out once a worker has begun."""
 
-EVEN_PIECES = 6
-"""With fewer, pieces of equal length are worth less than short ones."""
-
 PIECE_CYCLES = 4000
 """What a piece takes at least: to claim one and to begin with it takes 100 to 500."""
 
@@ -86,5 +83,5 @@ def pieces_of(units: float, cycles: float, target: Target, whole: int = 0) -> in
     most = int(min(MOST_PIECES, units // workers, cycles // (workers * PIECE_CYCLES)))
     if workers == 1 or most < LEAST_PIECES:
         return 1
-    even = (n for n in range(most, EVEN_PIECES - 1, -1) if whole and whole % (workers * n) == 0)
+    even = (n for n in range(most, LEAST_PIECES - 1, -1) if whole and whole % (workers * n) == 0)
     return next(even, most)
