@@ -83,6 +83,11 @@ class Module:
         self.metadata.setdefault("!1", '!1 = !{!"llvm.loop.unroll.disable"}')
         return ", !llvm.loop !0"
 
+    def rare(self) -> str:
+        """The suffix of a branch that is next to never taken: registers are kept for what runs otherwise."""
+        self.metadata.setdefault("!2", '!2 = !{!"branch_weights", i32 1, i32 1000}')
+        return ", !prof !2"
+
     def text(self) -> str:
         """The whole module as LLVM assembly."""
         parts = [
@@ -167,8 +172,9 @@ class Function:
     def branch(self, label: str) -> None:
         self.do(f"br label %{label}")
 
-    def branch_if(self, condition: Value, then: str, otherwise: str) -> None:
-        self.do(f"br i1 {condition.text}, label %{then}, label %{otherwise}")
+    def branch_if(self, condition: Value, then: str, otherwise: str, rarely: bool = False) -> None:
+        suffix = self.module.rare() if rarely else ""
+        self.do(f"br i1 {condition.text}, label %{then}, label %{otherwise}{suffix}")
 
     def alloca(self, element: str, count: int = 1, align: int = 64) -> Value:
         """Stack memory, reserved once at function entry."""
@@ -456,10 +462,12 @@ class Function:
         condition: Value,
         then: Callable[[], Sequence[Value] | None],
         otherwise: Callable[[], Sequence[Value] | None] | None = None,
+        rarely: bool = False,
     ) -> tuple[Value, ...]:
-        """if / else; both branches return the same number of values, which are merged."""
+        """if / else; both branches return the same number of values, which are merged. Is the condition `rarely` met, `otherwise`
+        is what should be fast."""
         yes, no, join = self.label("then"), self.label("else"), self.label("join")
-        self.branch_if(condition, yes, no)
+        self.branch_if(condition, yes, no, rarely)
         self.start(yes)
         first = tuple(then() or ())
         first_end = self.block

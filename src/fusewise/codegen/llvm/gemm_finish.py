@@ -13,9 +13,20 @@ from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.target import Target
 from fusewise.codegen.view import strides_along
 from fusewise.lower.task import ACC, Task
-from fusewise.ops.expr import Expr, walk
+from fusewise.ops.expr import COMPARE, Expr, walk
 
-__all__ = ["FIRST_LEVEL", "Fetch", "Finish", "fetcher", "finisher", "is_heavy", "joined_axis", "reader", "reads"]
+__all__ = [
+    "FIRST_LEVEL",
+    "Fetch",
+    "Finish",
+    "fetcher",
+    "finisher",
+    "is_heavy",
+    "is_simple",
+    "joined_axis",
+    "reader",
+    "reads",
+]
 
 Finish = Callable[[Mapping[str, Int], str, Value, int], None]
 """`finish(indices, lane axis, accumulator, valid lanes)` runs every store of the task."""
@@ -28,6 +39,9 @@ FIRST_LEVEL = 3
 
 HEAVY = 24
 """Expression nodes beyond which the stores are emitted once per tile, in a loop, and not once per accumulator."""
+
+SIMPLE = frozenset("const index load cast select neg abs add sub mul min max".split()) | COMPARE
+"""What stores are made of that one instruction each does, or none."""
 
 
 def finisher(f: Function, task: Task, target: Target, pointers: Mapping[str, Value]) -> Finish:
@@ -88,6 +102,11 @@ def _is_large(task: Task, read: Expr, target: Target) -> bool:
 def is_heavy(task: Task) -> bool:
     """Are the stores so long that repeating them for every accumulator would bloat the code?"""
     return sum(len(walk(store.value)) for store in task.stores) > HEAVY
+
+
+def is_simple(task: Task) -> bool:
+    """Are the stores a few instructions, which need no more registers than an accumulator and what it is combined with?"""
+    return not is_heavy(task) and all(e.op in SIMPLE for store in task.stores for e in walk(store.value))
 
 
 def reads(task: Task, name: str) -> bool:

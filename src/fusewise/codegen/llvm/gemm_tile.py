@@ -26,6 +26,7 @@ __all__ = [
     "Ahead",
     "Difference",
     "Level",
+    "Meanwhile",
     "Panel",
     "Tile",
     "accumulate",
@@ -134,6 +135,16 @@ class Ahead:
     locality: int
 
 
+@record(frozen=True)
+class Meanwhile:
+    """What else is done while a tile is reduced, so that it takes instructions which multiply-adds leave free: `emit(k)` after
+    each of so many `parts` of the steps, which they divide. Where `reduces` is not set nothing else is."""
+
+    parts: int
+    emit: Callable[[Int], None]
+    reduces: Value
+
+
 def lanes_for(target: Target, columns: int, element_bits: int = 32) -> int:
     """Lanes that suit this many columns: a full vector, or the next power of two when the columns do not fill one."""
     lanes = max(1, target.vector_bits // element_bits)
@@ -237,13 +248,18 @@ def accumulate(
     dtype: DType = FLOAT32,
     together: int = 1,
     ahead: Sequence[Ahead] = (),
+    meanwhile: Meanwhile | None = None,
 ) -> tuple[Value, ...]:
     """Emit the reduction of one tile; accumulators are row-major, `rows[r]` points to the first element of row r, a `dtype`.
 
     Normally a row gives one scalar per step, to all lanes. With `together` > 1, the lanes of the one vector belong to that many
     groups side by side, and each group's lanes take its own channel: one load brings the innermost level of all groups, and
-    every step shuffles it. What `ahead` names is fetched along the way.
+    every step shuffles it. What `ahead` names is fetched along the way, and what `meanwhile` says done.
     """
+    if meanwhile is not None:
+        ((extent, stride),) = [(level.extent, level.stride) for level in levels]
+        part = extent // meanwhile.parts
+        levels = (Level(meanwhile.parts, part * stride), Level(part, stride))
     if together > 1:
         assert len(panel.columns) == 1, "groups side by side are one vector wide"
     columns = tuple(f.hidden(column) for column in panel.columns)
@@ -259,6 +275,7 @@ def accumulate(
         together,
         fresh,
         tuple(replace(one, start=f.hidden(one.start)) for one in ahead),
+        meanwhile=meanwhile,
     )
     if fresh < 0:
         return tuple(_nest(reduction, 0, 0, 0, start))
@@ -304,6 +321,7 @@ class _Reduction:
     fresh: int = -1
     ahead: tuple[Ahead, ...] = ()
     places: tuple[Value, ...] = ()
+    meanwhile: Meanwhile | None = None
 
     def row(self, r: int, at: Int, lanes: int = 1) -> Value:
         """Elements of row r, widened."""
@@ -333,15 +351,17 @@ def _nest(n: _Reduction, depth: int, at: Int, position: Int, sums: Sequence[Valu
     f, level = n.f, n.levels[depth]
     below = math.prod(deeper.extent for deeper in n.levels[depth + 1 :])
     innermost = depth == len(n.levels) - 1
-    unroll = 1
-    if innermost:
-        unroll = level.extent if n.together > 1 else 1 if n.tile.element == "i32" else _unroll(level, len(sums))
+    unroll = _unroll(n, level, len(sums)) if innermost else 1
 
     def body(i: Int, carried: Sequence[Value]) -> Sequence[Value]:
         inside = f.add(at, f.mul(i, level.stride))
         here = f.add(position, f.mul(i, below))
         if depth == n.fresh:
             return _run(n, depth + 1, inside, here)
+        if n.meanwhile is not None and depth == 0:
+            found = f.when(n.meanwhile.reduces, lambda: _nest(n, 1, inside, here, carried), lambda: carried)
+            n.meanwhile.emit(i)
+            return found
         if not innermost:
             return _nest(n, depth + 1, inside, here, carried)
         fetch(n.f, n.ahead, here, unroll)
@@ -412,10 +432,14 @@ def _side_by_side(n: _Reduction, at: Int, position: Int, sums: Sequence[Value]) 
     return result
 
 
-def _unroll(level: Level, accumulators: int) -> int:
-    """Steps written out per iteration: all of a short level, else a few that divide it."""
-    if level.high is not None:
-        return 1
-    if level.extent * accumulators <= 96:
+def _unroll(n: _Reduction, level: Level, accumulators: int) -> int:
+    """Steps written out per iteration: all of a short level, else a few that divide it. Where other things are done between its
+    parts there are two iterations at least: LLVM spills accumulators in the middle of steps that are not a loop of their own."""
+    if n.together > 1:
         return level.extent
-    return next(u for u in (4, 3, 2, 1) if level.extent % u == 0 and (u * accumulators <= 56 or u == 1))
+    if n.tile.element == "i32" or level.high is not None:
+        return 1
+    if n.meanwhile is None and level.extent * accumulators <= 96:
+        return level.extent
+    most = level.extent if n.meanwhile is None else level.extent // 2
+    return next(u for u in (4, 3, 2, 1) if level.extent % u == 0 and ((u * accumulators <= 56 and u <= most) or u == 1))

@@ -15,7 +15,7 @@ from fusewise.codegen.llvm.conv_shape import convolution_of
 from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.gemm import packing, understand
 from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of, tag_of
-from fusewise.codegen.llvm.gemm_finish import finisher
+from fusewise.codegen.llvm.gemm_finish import finisher, is_simple
 from fusewise.codegen.llvm.gemm_plan import tile_of
 from fusewise.codegen.llvm.share import pieces_of
 from fusewise.codegen.llvm.strassen_loops import Ends, emit_strassen, strassen_bytes
@@ -113,6 +113,7 @@ def _build(u: Understood, task: Task, target: Target, params: Params, symbol: st
         right=pointers[u.right],
         start=start,
         finish=finisher(f, task, target, pointers),
+        is_simple=is_simple(task),
         own=scratch_of(f, pointers, given, share),
         tag=tag_of(f, pointers, given, share),
         later=pointers.get("later"),

@@ -1,29 +1,17 @@
-"""Strassen's algorithm in Winograd's form: seven products of half the size in every direction in place of eight.
-
-    [A11 A12]   [B11 B12]      S1 = A21 + A22    T1 = B12 - B11
-    [A21 A22] x [B21 B22]      S2 = S1 - A11     T2 = B22 - T1
-                               S3 = A11 - A21    T3 = B22 - B12
-                               S4 = A12 - S2     T4 = T2 - B21
-
-    P0 = A11 B11, P1 = S1 T1, P2 = S2 T2, P3 = A22 T4, P4 = A12 B21, P5 = S3 T3, P6 = S4 B22;  U = P0 + P2, V = U + P5
-
-    C11 = P0 + P4,  C12 = U + P1 + P6,  C21 = V - P3,  C22 = V + P1
+"""The loops of Strassen's algorithm, in the form of `strassen_form`.
 
 The halves of the rows are every other one, so that a block of rows has both; those of columns and depth are the first and the
 second. For a block each worker writes the four left sums, row by row. For every panel of columns it then takes one right
 factor after the other: quarters where they lie; the first tile of the block makes a difference on the way, in instructions that
 multiplications leave free, from quarters and the difference before it, and the other tiles find it made. At last the seven
-products are added up and the stores run. The weights lie as other products have them.
-
-V. Strassen, Gaussian elimination is not optimal, Numerische Mathematik 13, 1969. S. Winograd, On multiplication of 2 x 2 matrices,
-Linear Algebra and its Applications 4, 1971.
+products are added up and the stores run, where registers are left while the next tile is reduced. The weights lie as other
+products have them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.emit import Function, Int, Value
@@ -32,48 +20,20 @@ from fusewise.codegen.llvm.gemm_finish import Finish
 from fusewise.codegen.llvm.gemm_plan import tile_of
 from fusewise.codegen.llvm.gemm_product import column_at, finish_row, row_address
 from fusewise.codegen.llvm.gemm_share import Blocks, ceiling, deal, deal_tiles
-from fusewise.codegen.llvm.gemm_tile import Difference, Level, Panel, Tile, accumulate
+from fusewise.codegen.llvm.gemm_tile import Difference, Level, Meanwhile, Panel, Tile, accumulate
 from fusewise.codegen.llvm.share import Share, prepared
-from fusewise.codegen.llvm.strassen_plan import LEFT_SUMS, PRODUCTS, Halves, panels_of
+from fusewise.codegen.llvm.strassen_form import AGAIN, FETCHED, LEFT, LEFT_STEPS, MADE, RESULT_STEPS, RIGHT, extended
+from fusewise.codegen.llvm.strassen_plan import LEFT_SUMS, PRODUCTS, Halves, is_wide, panels_of
 from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.records import record
 
-__all__ = ["Ends", "emit_strassen", "extended", "strassen_bytes"]
+__all__ = ["Ends", "emit_strassen", "strassen_bytes"]
 
-T = TypeVar("T")
-Step = tuple[int, int, int]
-"""The sum of two values, or their difference where the second number is -1; values are numbered, and each step adds one."""
+FINISHED_DEPTH = 512
+"""The largest depth of a product whose tiles are finished beside others: of deeper ones it is a hundredth of the time or less."""
 
-LEFT_STEPS: tuple[Step, ...] = ((2, 1, 3), (4, -1, 0), (0, -1, 2), (1, -1, 5))
-"""S1, S2, S3, S4: values 4 to 7, after A11, A12, A21, A22."""
-
-LEFT = (0, 4, 5, 3, 1, 6, 7)
-"""The left factor of each product."""
-
-MADE = 4
-"""The right factor made last, among B11, B12, B21, B22."""
-
-RIGHT: tuple[tuple[int, ...], ...] = ((0,), (1, 0), (3, MADE), (MADE, 2), (2,), (3, 1), (3,))
-"""The right factor of each product: a quarter, or what is taken from what."""
-
-FETCHED = (0, 1, 3, 2, 0, 1, 3)
-"""The quarter of what comes next that is fetched while a product is computed; the last three are there already."""
-
-AGAIN = 3
-"""How many products at the end fetch what is there already, or else as much of the next step's weights."""
-
-RESULT_STEPS: tuple[Step, ...] = ((0, 1, 2), (7, 1, 5), (7, 1, 1), (0, 1, 4), (9, 1, 6), (8, -1, 3), (8, 1, 1))
-"""U, V, U + P1 and then C11, C12, C21, C22: values 7 to 13, after the products."""
-
-
-def extended(
-    values: Iterable[T], steps: Sequence[Step], plus: Callable[[T, T], T], minus: Callable[[T, T], T]
-) -> list[T]:
-    """The values, and behind them what each step gives."""
-    found = list(values)
-    for a, sign, b in steps:
-        found.append((plus if sign > 0 else minus)(found[a], found[b]))
-    return found
+FREE_REGISTERS = 12
+"""Registers that a tile leaves for finishing another one meanwhile: of 11 rows by two vectors, which leave 8, sums spilled."""
 
 
 @record(frozen=True)
@@ -126,7 +86,8 @@ def strassen_bytes(h: Halves, params: Params) -> int:
 
 @record(frozen=True)
 class Ends:
-    """What a kernel gives: the left operand's first element, the packed right operand, initial values, the stores, memory, a tag
+    """What a kernel gives: the left operand's first element, the packed right operand, initial values, the stores and whether they
+    are simple, memory, a tag
     that says whose left sums lie there (`prepared`), what is to be fetched for a later step, see `Kernel.cycles`, and weights of
     the next step, see `foresight.followers`."""
 
@@ -134,6 +95,7 @@ class Ends:
     right: Value
     start: Callable[[Sequence[Int]], Sequence[Value]]
     finish: Finish
+    is_simple: bool
     own: Value
     tag: Value
     later: Value | None
@@ -165,6 +127,16 @@ class _Emission:
     def chunks(self) -> int:
         """Pieces that the depth is done in."""
         return self.h.depth // self.room.chunk
+
+    @property
+    def parts(self) -> int:
+        """In how many parts a chunk's steps are done, for a row of the tile before to be finished after each; 0 where tiles are
+        finished by themselves: long stores have multiply-adds enough of their own."""
+        free = self.target.registers - (self.tile.rows + 1) * self.tile.vectors
+        pays = self.h.product.depth <= FINISHED_DEPTH and self.ends.is_simple and not is_wide(self.target, self.tile)
+        if not pays or free < FREE_REGISTERS:
+            return 0
+        return next((n for n in range(self.tile.rows, self.room.chunk + 1) if self.room.chunk % n == 0), 0)
 
     @property
     def cut(self) -> Blocks:
@@ -202,13 +174,16 @@ def _block(e: _Emission, unit: Int, pair_low: Int, pair_high: Int) -> None:
     count = f.sub(f.add(e.first_row(f.sub(end, 1)), e.tile.rows), first)
     prepared(f, e.ends.tag, unit, lambda: _left_sums(e, first, count, coming))
 
+    panels = f.udiv(pair_low, per_block), ceiling(f, pair_high, per_block)
+
     def panel(p: Value, _: Sequence[Value]) -> None:
         before = f.mul(p, per_block)
         begin = f.add(low, f.maximum(f.sub(pair_low, before), 0))
         stop = f.minimum(f.add(low, f.minimum(f.sub(pair_high, before), per_block)), end)
-        _panel(e, low, begin, stop, p, f.mul(f.add(f.mul(unit, e.panels), p), per_block))
+        run = _Run(low, end, begin, stop, p, *panels)
+        _panel(e, run, f.mul(f.add(f.mul(unit, e.panels), p), per_block))
 
-    f.loop(f.udiv(pair_low, per_block), ceiling(f, pair_high, per_block), 1, panel, rolled=True)
+    f.loop(*panels, 1, panel, rolled=True)
 
 
 def _left_sums(e: _Emission, first: Int, count: Int, coming: Value) -> None:
@@ -246,6 +221,19 @@ def _left_sums(e: _Emission, first: Int, count: Int, coming: Value) -> None:
 
 
 @record(frozen=True)
+class _Run:
+    """The tiles low..high of the block of tiles block..end, against panel `p`, one of the panels first..last."""
+
+    block: Int
+    end: Int
+    low: Int
+    high: Int
+    p: Int
+    first: Int
+    last: Int
+
+
+@record(frozen=True)
 class _Factors:
     """The factors of one product, of one chunk.
 
@@ -268,31 +256,29 @@ class _Factors:
     turn: Int
 
 
-def _panel(e: _Emission, block: Int, low: Int, high: Int, p: Int, before: Int) -> None:
-    """The tiles low..high of the block that begins at tile `block`, against one panel of each half of the columns; `before` is how
-    many tiles of all panels and blocks before there are."""
+def _panel(e: _Emission, run: _Run, before: Int) -> None:
+    """Some tiles of a block, against one panel of each half of the columns; `before` is how many tiles of all panels and blocks
+    before there are."""
     f, room, per_block = e.f, e.room, e.room.per_block
     sums = f.at(e.ends.own, room.left + room.made)
-    table, finish = _Tables.written(e), _finish(e, sums, block, p)
+    table = _Tables.written(e)
 
     def product(chunk: Int, number: Value) -> None:
         turn = f.add(f.mul(f.add(f.mul(before, e.chunks), f.mul(chunk, per_block)), PRODUCTS), f.mul(number, per_block))
-        given = replace(table.factors(e, number, e.first_row(block), p, chunk), turn=turn)
+        given = replace(table.factors(e, number, e.first_row(run.block), run.p, chunk), turn=turn)
         to = f.at(sums, f.mul(number, room.sums))
-        f.when(given.makes, lambda: _tile(e, given, block, low, chunk, to, True))
+        f.when(given.makes, lambda: _tile(e, given, run.block, run.low, chunk, to, True))
         found, rest = (
             f.select(given.makes, given.made, given.x),
-            f.select(given.makes, f.i64(f.add(low, 1)), f.i64(low)),
+            f.select(given.makes, f.i64(f.add(run.low, 1)), f.i64(run.low)),
         )
-        others = replace(given, x=found)
+        others, order = replace(given, x=found), f.add(f.mul(chunk, PRODUCTS), number)
 
-        def other(t: Value, _: Sequence[Value]) -> None:
-            _tile(e, others, block, t, chunk, to, False)
-            # its results are stored while the next tile is computed
-            is_last = f.compare("icmp eq", f.add(f.mul(chunk, PRODUCTS), number), e.chunks * PRODUCTS - 1)
-            f.when(is_last, lambda: finish(t))
+        def reduce(t: Int, meanwhile: Meanwhile | None = None) -> None:
+            _tile(e, others, run.block, t, chunk, to, False, meanwhile)
 
-        f.loop(rest, high, 1, other, rolled=True)
+        finished = _finished_beside if e.parts else _finished_alone
+        finished(e, run, sums, order, rest, reduce)
 
     def products(chunk: Int) -> None:
         f.loop(0, PRODUCTS, 1, lambda number, _: product(chunk, number), rolled=True)
@@ -374,7 +360,16 @@ class _Tables:
         return f.select(f.compare("icmp slt", number, PRODUCTS - AGAIN), panel, piece)
 
 
-def _tile(e: _Emission, given: _Factors, block: Int, t: Int, chunk: Int, to: Value, makes: bool) -> None:
+def _tile(
+    e: _Emission,
+    given: _Factors,
+    block: Int,
+    t: Int,
+    chunk: Int,
+    to: Value,
+    makes: bool,
+    meanwhile: Meanwhile | None = None,
+) -> None:
     """Reduce a chunk of a tile of one product; it makes the right factor on the way if it `makes` it, or finds it at `x`."""
     f, h, tile, room = e.f, e.h, e.tile, e.room
     turn, first = f.sub(t, block), f.sub(e.first_row(t), e.first_row(block))
@@ -390,15 +385,23 @@ def _tile(e: _Emission, given: _Factors, block: Int, t: Int, chunk: Int, to: Val
     ahead = [next_panel(f, tile, room.chunk, room.per_block, given.following, turn, 0)]
     if e.later is not None:
         ahead.append(e.later.ahead(f, f.add(given.turn, turn), room.chunk))
-    found = accumulate(f, e.target, tile, rows, panel, (Level(room.chunk, 1),), start, ahead=ahead)
-    if e.chunks > 1:  # sums of chunks are added up: one run over all of the depth would round more
+    found = accumulate(f, e.target, tile, rows, panel, (Level(room.chunk, 1),), start, ahead=ahead, meanwhile=meanwhile)
 
-        def added() -> list[Value]:
-            return [f.fadd(f.load(tile.kind, place), value) for value, place in zip(found, places, strict=True)]
+    def keep() -> None:
+        values = found
+        if e.chunks > 1:  # sums of chunks are added up: one run over all of the depth would round more
 
-        found = f.when(f.compare("icmp eq", chunk, 0), lambda: found, added)
-    for value, place in zip(found, places, strict=True):
-        f.store(value, place)
+            def added() -> list[Value]:
+                return [f.fadd(f.load(tile.kind, place), value) for value, place in zip(found, places, strict=True)]
+
+            values = f.when(f.compare("icmp eq", chunk, 0), lambda: found, added)
+        for value, place in zip(values, places, strict=True):
+            f.store(value, place)
+
+    if meanwhile is None:
+        keep()
+    else:
+        f.when(meanwhile.reduces, keep)
 
 
 def _row(e: _Emission, given: _Factors, number: Int) -> Int:
@@ -410,15 +413,60 @@ def _row(e: _Emission, given: _Factors, number: Int) -> Int:
     return f.select(given.whole, f.i64(apart), f.i64(evenly))
 
 
-def _finish(e: _Emission, sums: Value, block: Int, p: Int) -> Callable[[Int], None]:
-    """What adds the products of a tile up and runs the stores, for a pair of rows after the other."""
+def _finished_alone(
+    e: _Emission, run: _Run, sums: Value, order: Int, first: Int, reduce: Callable[[Int], None]
+) -> None:
+    """The tiles from `first` on of product number `order` of all chunks, each finished after its last product."""
+    f = e.f
+    is_last = f.compare("icmp eq", order, e.chunks * PRODUCTS - 1)
+
+    def finish(t: Int) -> None:
+        row = _finish(e, sums, run.block, t, run.p)
+        f.loop(0, e.tile.rows, 1, lambda r, _: row(r), rolled=True)
+
+    def one(t: Value, _: Sequence[Value]) -> None:
+        reduce(t)
+        f.when(is_last, lambda: finish(t))
+
+    f.loop(first, run.high, 1, one, rolled=True)
+
+
+def _finished_beside(
+    e: _Emission, run: _Run, sums: Value, order: Int, first: Int, reduce: Callable[[Int, Meanwhile], None]
+) -> None:
+    """The same, each finished while the last product of the next one is reduced, the last of a panel while the first product of
+    the next panel's first is. Behind the very last comes one that is not reduced."""
+    f = e.f
+    begins, ends = f.compare("icmp eq", order, 0), f.compare("icmp eq", order, e.chunks * PRODUCTS - 1)
+    follows = f.binary("and", begins, f.compare("icmp sgt", run.p, run.first))
+    is_over = f.binary("and", ends, f.compare("icmp eq", f.add(run.p, 1), run.last))
+
+    def one(t: Value, _: Sequence[Value]) -> None:
+        is_first = f.compare("icmp eq", t, run.low)
+        crosses = f.binary("and", follows, is_first)
+        waits = f.select(is_first, follows, ends)
+        tile = f.select(crosses, f.i64(f.sub(run.end, 1)), f.i64(f.sub(t, 1)))
+        row = _finish(e, sums, run.block, tile, f.select(crosses, f.i64(f.sub(run.p, 1)), f.i64(run.p)))
+
+        def part(k: Int) -> None:
+            has_row = waits if e.parts == e.tile.rows else f.binary("and", waits, f.compare("icmp slt", k, e.tile.rows))
+            f.when(has_row, lambda: row(k), rarely=True)
+
+        reduce(t, Meanwhile(e.parts, part, f.compare("icmp slt", t, run.high)))
+
+    f.loop(first, f.select(is_over, f.i64(f.add(run.high, 1)), f.i64(run.high)), 1, one, rolled=True)
+
+
+def _finish(e: _Emission, sums: Value, block: Int, t: Int, p: Int) -> Callable[[Int], None]:
+    """What adds the products of a pair of rows of a tile up and runs the stores."""
     f, h, tile, room = e.f, e.h, e.tile, e.room
     outer = [0] * len(h.product.outer)
     columns = [
-        [column_at(h.product, tile, f.add(beside * e.panels, p), v, f) for v in range(tile.vectors)]
+        [column_at(h.product, tile, f.add(f.i64(beside * e.panels), p), v, f) for v in range(tile.vectors)]
         for beside in range(2)
     ]
     initial = [e.ends.start(places) for places in columns]
+    first, there = e.first_row(t), f.at(sums, f.mul(f.sub(t, block), tile.rows * tile.width))
 
     def pair(number: Int, at: Value) -> None:
         quarters = []
@@ -440,9 +488,4 @@ def _finish(e: _Emission, sums: Value, block: Int, p: Int) -> Callable[[Int], No
         else:
             f.when(f.compare("icmp slt", number, h.height - 1), lambda: half(1))
 
-    def each(t: Int) -> None:
-        first = e.first_row(t)
-        there = f.at(sums, f.mul(f.sub(t, block), tile.rows * tile.width))
-        f.loop(0, tile.rows, 1, lambda r, _: pair(f.add(first, r), f.at(there, f.mul(r, tile.width))), rolled=True)
-
-    return each
+    return lambda r: pair(f.add(first, r), f.at(there, f.mul(r, tile.width)))

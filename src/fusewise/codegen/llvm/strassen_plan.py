@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import lru_cache
 
 from fusewise.codegen.kernel import Params
@@ -18,7 +17,7 @@ from fusewise.codegen.target import Target
 from fusewise.lower.task import Reason
 from fusewise.records import record
 
-__all__ = ["LEFT_SUMS", "PRODUCTS", "Halves", "halves_of", "panels_of", "strassen_cycles", "strassen_space"]
+__all__ = ["LEFT_SUMS", "PRODUCTS", "Halves", "halves_of", "is_wide", "panels_of", "strassen_cycles", "strassen_space"]
 
 PRODUCTS, LEFT_SUMS = 7, 4
 """Products of halves; sums and differences of quarters of the left operand among their factors."""
@@ -91,9 +90,13 @@ LEAST_SUMS = 10
 SPARE = 4
 """Registers that a tile leaves for making its factors."""
 
-SLIM_ROWS = (7, 8)
+SLIM_ROWS = range(5, 11)
 """Rows of a tile that has one vector where a core begins one multiply-add of it in a cycle: it waits for none with so many sums,
 each takes its row's scalar from memory itself, and a right factor's chunk and seven products take half the room or less."""
+
+SLIM_SHARE = 1.02
+"""How many times as long as its multiply-adds a step of such a tile takes, whatever its rows: 420 x 128 x 256 by tiles of 5, 6, 7
+and 10, which divide 210 rows, took 229 to 233 us."""
 
 
 @record(frozen=True)
@@ -128,7 +131,7 @@ class Halves:
 
     def chunk(self, target: Target, tile: Tile) -> int:
         """Steps of the depth that are taken at once: as many as their share of the first cache level holds and divide the depth."""
-        share = FEW_CHUNK_SHARE if target.has_few_registers else CHUNK_SHARE[_is_wide(target, tile)]
+        share = FEW_CHUNK_SHARE if target.has_few_registers else CHUNK_SHARE[is_wide(target, tile)]
         room = int(target.l1_bytes * share)
         most = min(self.depth, self.longest, room // (tile.width * 4))
         return next(n for n in range(most, 0, -1) if self.depth % n == 0)
@@ -162,12 +165,12 @@ def strassen_space(h: Halves, target: Target) -> tuple[Params, ...]:
     tiles = favourite_tiles(target, h.height, math.ceil(h.columns), h.depth, lanes)
     whole = favourite_tiles(target, h.product.height, h.product.columns, h.product.depth, lanes)
     plain = min(_reduced(target, tile, h.product.height, h.product.depth, h.product.columns) for tile in whole)
-    plans = [_Plan(h, target, t, blocks) for t in tiles if _is_fit(h, target, t) for blocks in _cuts(h, target, t)]
+    fit = [tile for tile in tiles if _is_fit(h, target, tile)]
+    slim = [tile for tile in fit if _is_slim(target, tile)]
+    plans = [_Plan(h, target, tile, blocks) for tile in slim or fit for blocks in _cuts(h, target, tile)]
     best = sorted(plans, key=lambda plan: plan.products + plan.sums)[:4]
     worth = FEW_WORTH if target.has_few_registers else WORTH
-    saving = [plan for plan in best if plain - plan.products > worth * plan.sums]
-    slim = dict.fromkeys(replace(plan, tile=_slim(h, target, plan.tile)) for plan in saving)
-    return tuple(plan.params for plan in slim)
+    return tuple(plan.params for plan in best if plain - plan.products > worth * plan.sums)
 
 
 def strassen_cycles(h: Halves, target: Target, params: Params) -> int:
@@ -177,17 +180,15 @@ def strassen_cycles(h: Halves, target: Target, params: Params) -> int:
     return int(steps / target.multiplies(tile.lanes * 32))
 
 
-def _slim(h: Halves, target: Target, tile: Tile) -> Tile:
-    """The tile, or as many rows of one vector, see `SLIM_ROWS`."""
-    one = replace(tile, vectors=1)
-    is_slim = tile.rows in SLIM_ROWS and not (target.has_few_registers or _is_wide(target, tile))
-    return one if is_slim and _is_halved(h, one) else tile
+def _is_slim(target: Target, tile: Tile) -> bool:
+    """Is it one of `SLIM_ROWS`, where they pay?"""
+    return tile.vectors == 1 and tile.rows in SLIM_ROWS and not (target.has_few_registers or is_wide(target, tile))
 
 
 def _is_fit(h: Halves, target: Target, tile: Tile) -> bool:
     """Has a tile of halves sums enough and registers to spare, and is the depth done in chunks of a good length?"""
     has_room = (tile.rows + 1) * tile.vectors <= target.registers - SPARE
-    is_large = tile.rows >= 2 * tile.vectors and tile.rows * tile.vectors >= LEAST_SUMS
+    is_large = (tile.rows >= 2 * tile.vectors and tile.rows * tile.vectors >= LEAST_SUMS) or _is_slim(target, tile)
     has_ways = tile.rows <= target.l1_bytes // SAME_SET_BYTES or not _share_a_set(h)
     is_cut_well = _is_halved(h, tile) and h.chunk(target, tile) >= _shortest(h, target)
     return is_cut_well and has_room and is_large and has_ways
@@ -204,7 +205,7 @@ def _shortest(h: Halves, target: Target) -> int:
     return FEW_SHORTEST if target.has_few_registers else min(h.depth, SHORTEST_CHUNK)
 
 
-def _is_wide(target: Target, tile: Tile) -> bool:
+def is_wide(target: Target, tile: Tile) -> bool:
     """Does a core begin more than one multiply-add of the tile's vectors in a cycle?"""
     return target.multiplies(tile.lanes * 32) > 1
 
@@ -213,6 +214,8 @@ def _reduced(target: Target, tile: Tile, height: int, depth: int, columns: int) 
     """Cycles of all tiles of a product."""
     (r, v), multiplies = (tile.rows, tile.vectors), target.multiplies(tile.lanes * 32)
     step = max(r * v / multiplies, (r + v) * LOAD_CYCLES, FMA_LATENCY) + target.beside.load * (r + v)
+    if _is_slim(target, tile):
+        step = r / multiplies * SLIM_SHARE
     return (step * depth + STORE_CYCLES * r * v) * -(-height // r) * -(-columns // tile.width)
 
 
@@ -266,7 +269,7 @@ class _Plan:
     @property
     def sums(self) -> float:
         """Cycles of all additions; workers that share a block make its left sums each for itself."""
-        h, cycles = self.h, SUM_CYCLES[_is_wide(self.target, self.tile)]
+        h, cycles = self.h, SUM_CYCLES[is_wide(self.target, self.tile)]
         others = max(0.0, self.target.workers / self.blocks - 1)
         is_few = h.tiles(self.tile) < LEAST_SHARING * self.target.workers
         lost = (cycles.few_again if is_few else cycles.again) * (AGAIN_SHARE if self.target.has_few_registers else 1.0)
