@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fusewise
-from fusewise.codegen.llvm.share import EVEN_PIECES, LEAST_PIECES, MOST_PIECES, PIECE_CYCLES, pieces_of
+from fusewise.codegen.llvm.share import LEAST_PIECES, MOST_PIECES, PIECE_CYCLES, pieces_of
 from fusewise.codegen.target import Target
 from fusewise.lower.program import NativeStep
 
@@ -31,7 +31,7 @@ def test_pieces_are_whole_where_they_can_be(target: Target) -> None:
     two = replace(target, workers=2)
     assert pieces_of(10**6, 10**9, two, 96) == 48
     assert pieces_of(10**6, 10**9, two, 97) == MOST_PIECES
-    assert pieces_of(10**6, 10**9, two, 2 * (EVEN_PIECES - 1)) == MOST_PIECES, "too few of them"
+    assert pieces_of(10**6, 10**9, two, 2 * (LEAST_PIECES - 1)) == MOST_PIECES, "too few of them"
 
 
 def test_answers_are_those_of_one_worker() -> None:
