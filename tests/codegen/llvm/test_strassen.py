@@ -53,9 +53,10 @@ def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     strassen_space.cache_clear()
 
 
-def matmul(rows: int, depth: int, columns: int, constant: bool = True) -> Task:
+def matmul(rows: int, depth: int, columns: int, constant: bool = True, epilogue: str = "none") -> Task:
     arrays = [np.zeros((rows, depth), np.float32), np.zeros((depth, columns), np.float32)]
-    return product("MatMul", arrays, (rows, columns), {}, orders=((0, 1), (0, 1)), constant=constant)
+    orders = ((0, 1), (0, 1))
+    return product("MatMul", arrays, (rows, columns), {}, orders=orders, constant=constant, epilogue=epilogue)
 
 
 def test_seven_products_make_every_quarter() -> None:
@@ -221,6 +222,21 @@ def test_tiles_of_one_vector_where_one_multiplication_begins_in_a_cycle() -> Non
         assert (found[0]["rows"] in (7, 8), found[0]["vectors"]) == (True, 1)
         assert all(a != b for a, b in itertools.combinations(found, 2))
     assert next(iter(STRASSEN.space(matmul(128, 768, 3072), two)))["vectors"] > 1
+
+
+def test_short_products_with_simple_stores_are_finished_beside_others_where_one_multiplication_begins_in_a_cycle() -> (
+    None
+):
+    two = next(target for target in TARGETS if target.name == "avx512")
+
+    def is_beside(target: Target, depth: int, epilogue: str) -> bool:
+        task = matmul(128, depth, 3072, epilogue=epilogue)
+        return "!prof" in STRASSEN.build(task, target, next(iter(STRASSEN.space(task, target))), "kernel")
+
+    assert all(is_beside(ONE_A_CYCLE, depth, "residual") for depth in (256, 512))
+    assert not is_beside(ONE_A_CYCLE, 768, "residual"), "of a deep one it is little of the time"
+    assert not is_beside(ONE_A_CYCLE, 512, "gelu"), "it has multiply-adds of its own"
+    assert not is_beside(two, 512, "residual"), "not measured"
 
 
 def test_tiles_have_no_more_rows_than_a_set_has_places_where_all_lie_in_one() -> None:
