@@ -19,7 +19,7 @@ from tests.codegen.llvm.test_products import FEW, check, numbers, product
 from fusewise.codegen.llvm import strassen_plan
 from fusewise.codegen.llvm.gemm_kernels import MATMUL
 from fusewise.codegen.llvm.strassen import STRASSEN, STRASSEN_CONV
-from fusewise.codegen.llvm.strassen_form import LEFT, LEFT_STEPS, MADE, RESULT_STEPS, RIGHT, extended
+from fusewise.codegen.llvm.strassen_form import LEFT, LEFT_STEPS, MADE, RESULT_STEPS, RIGHT, extend
 from fusewise.codegen.llvm.strassen_plan import strassen_space
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.ir.dtypes import FLOAT64
@@ -62,13 +62,13 @@ def matmul(rows: int, depth: int, columns: int, constant: bool = True, epilogue:
 def test_seven_products_make_every_quarter() -> None:
     """The steps as a bilinear form: quarter (i, j) of the result is the sum over k of A(i, k) B(k, j)."""
     quarters = np.eye(4, dtype=int)
-    left = np.array(extended(quarters, LEFT_STEPS, np.add, np.subtract))[list(LEFT)]
+    left = np.array(extend(quarters, LEFT_STEPS, np.add, np.subtract))[list(LEFT)]
     right, made = [], np.zeros(4, int)
     for sources in RIGHT:
         terms = [made if source == MADE else quarters[source] for source in sources]
         made = terms[0] - terms[1] if len(terms) == 2 else made
         right.append(made if len(terms) == 2 else terms[0])
-    result = np.array(extended(np.eye(7, dtype=int), RESULT_STEPS, np.add, np.subtract))[-4:]
+    result = np.array(extend(np.eye(7, dtype=int), RESULT_STEPS, np.add, np.subtract))[-4:]
     found = np.einsum("cp,pa,pb->cab", result, left, np.array(right))
     wanted = np.zeros((4, 4, 4), int)
     for i, j, k in np.ndindex(2, 2, 2):
@@ -224,9 +224,8 @@ def test_tiles_of_one_vector_where_one_multiplication_begins_in_a_cycle() -> Non
     assert next(iter(STRASSEN.space(matmul(128, 768, 3072), two)))["vectors"] > 1
 
 
-def test_short_products_with_simple_stores_are_finished_beside_others_where_one_multiplication_begins_in_a_cycle() -> (
-    None
-):
+def test_short_products_with_simple_stores_are_finished_beside_others() -> None:
+    """Where one multiplication begins in a cycle."""
     two = next(target for target in TARGETS if target.name == "avx512")
 
     def is_beside(target: Target, depth: int, epilogue: str) -> bool:

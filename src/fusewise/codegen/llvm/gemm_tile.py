@@ -257,9 +257,9 @@ def accumulate(
     every step shuffles it. What `ahead` names is fetched along the way, and what `meanwhile` says done.
     """
     if meanwhile is not None:
-        ((extent, stride),) = [(level.extent, level.stride) for level in levels]
-        part = extent // meanwhile.parts
-        levels = (Level(meanwhile.parts, part * stride), Level(part, stride))
+        (level,) = levels
+        part = level.extent // meanwhile.parts
+        levels = (Level(meanwhile.parts, part * level.stride), Level(part, level.stride))
     if together > 1:
         assert len(panel.columns) == 1, "groups side by side are one vector wide"
     columns = tuple(f.hidden(column) for column in panel.columns)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-__all__ = ["AGAIN", "FETCHED", "LEFT", "LEFT_STEPS", "MADE", "RESULT_STEPS", "RIGHT", "extended"]
+__all__ = ["LEFT", "LEFT_STEPS", "LEFT_SUMS", "MADE", "PRODUCTS", "RESULT_STEPS", "RIGHT", "extend"]
 
 T = TypeVar("T")
 Step = tuple[int, int, int]
@@ -30,23 +30,20 @@ LEFT_STEPS: tuple[Step, ...] = ((2, 1, 3), (4, -1, 0), (0, -1, 2), (1, -1, 5))
 LEFT = (0, 4, 5, 3, 1, 6, 7)
 """The left factor of each product."""
 
+PRODUCTS, LEFT_SUMS = len(LEFT), len(LEFT_STEPS)
+"""Products of halves; sums and differences of quarters of the left operand among their factors."""
+
 MADE = 4
 """The right factor made last, among B11, B12, B21, B22."""
 
 RIGHT: tuple[tuple[int, ...], ...] = ((0,), (1, 0), (3, MADE), (MADE, 2), (2,), (3, 1), (3,))
 """The right factor of each product: a quarter, or what is taken from what."""
 
-FETCHED = (0, 1, 3, 2, 0, 1, 3)
-"""The quarter of what comes next that is fetched while a product is computed; the last three are there already."""
-
-AGAIN = 3
-"""How many products at the end fetch what is there already, or else as much of the next step's weights."""
-
 RESULT_STEPS: tuple[Step, ...] = ((0, 1, 2), (7, 1, 5), (7, 1, 1), (0, 1, 4), (9, 1, 6), (8, -1, 3), (8, 1, 1))
 """U, V, U + P1 and then C11, C12, C21, C22: values 7 to 13, after the products."""
 
 
-def extended(
+def extend(
     values: Iterable[T], steps: Sequence[Step], plus: Callable[[T, T], T], minus: Callable[[T, T], T]
 ) -> list[T]:
     """The values, and behind them what each step gives."""

@@ -22,12 +22,18 @@ from fusewise.codegen.llvm.gemm_product import column_at, finish_row, row_addres
 from fusewise.codegen.llvm.gemm_share import Blocks, ceiling, deal, deal_tiles
 from fusewise.codegen.llvm.gemm_tile import Difference, Level, Meanwhile, Panel, Tile, accumulate
 from fusewise.codegen.llvm.share import Share, prepared
-from fusewise.codegen.llvm.strassen_form import AGAIN, FETCHED, LEFT, LEFT_STEPS, MADE, RESULT_STEPS, RIGHT, extended
-from fusewise.codegen.llvm.strassen_plan import LEFT_SUMS, PRODUCTS, Halves, is_wide, panels_of
+from fusewise.codegen.llvm.strassen_form import LEFT, LEFT_STEPS, LEFT_SUMS, MADE, PRODUCTS, RESULT_STEPS, RIGHT, extend
+from fusewise.codegen.llvm.strassen_plan import Halves, is_wide, panels_of
 from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.records import record
 
 __all__ = ["Ends", "emit_strassen", "strassen_bytes"]
+
+FETCHED = (0, 1, 3, 2, 0, 1, 3)
+"""The quarter of what comes next that is fetched while a product is computed; the last three are there already."""
+
+AGAIN = 3
+"""How many products at the end fetch what is there already, or else as much of the next step's weights."""
 
 FINISHED_DEPTH = 512
 """The largest depth of a product whose tiles are finished beside others: of deeper ones it is a hundredth of the time or less."""
@@ -212,7 +218,7 @@ def _left_sums(e: _Emission, first: Int, count: Int, coming: Value) -> None:
                 for start in needed:
                     f.prefetch(f.at(start, f.mul(f.add(f.mul(turn, lines), line), LINE_BYTES), "i8"), 2)
             quarters = [f.load(tile.kind, f.at(start, k)) for start in starts]
-            for number, total in enumerate(extended(quarters, LEFT_STEPS, f.fadd, f.fsub)[len(quarters) :]):
+            for number, total in enumerate(extend(quarters, LEFT_STEPS, f.fadd, f.fsub)[len(quarters) :]):
                 f.store(total, f.at(to, f.add(k, number * e.room.pitch)))
 
         f.loop(0, h.depth, tile.lanes, step, rolled=True)
@@ -462,7 +468,7 @@ def _finish(e: _Emission, sums: Value, block: Int, t: Int, p: Int) -> Callable[[
     f, h, tile, room = e.f, e.h, e.tile, e.room
     outer = [0] * len(h.product.outer)
     columns = [
-        [column_at(h.product, tile, f.add(f.i64(beside * e.panels), p), v, f) for v in range(tile.vectors)]
+        [column_at(h.product, tile, f.add(beside * e.panels, p), v, f) for v in range(tile.vectors)]
         for beside in range(2)
     ]
     initial = [e.ends.start(places) for places in columns]
@@ -473,7 +479,7 @@ def _finish(e: _Emission, sums: Value, block: Int, t: Int, p: Int) -> Callable[[
         for v in range(tile.vectors):
             places = [f.at(at, n * room.sums + v * tile.lanes) for n in range(PRODUCTS)]
             products = [f.load(tile.kind, place) for place in places]
-            quarters.append(extended(products, RESULT_STEPS, f.fadd, f.fsub)[-4:])
+            quarters.append(extend(products, RESULT_STEPS, f.fadd, f.fsub)[-4:])
 
         def half(below: int) -> None:
             for beside in range(2):

@@ -13,14 +13,12 @@ from functools import lru_cache
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.gemm_plan import SAME_SET_BYTES, Axis, Product, merged, tile_of
 from fusewise.codegen.llvm.gemm_tile import FMA_LATENCY, LOAD_CYCLES, Tile, favourite_tiles, widths
+from fusewise.codegen.llvm.strassen_form import PRODUCTS
 from fusewise.codegen.target import Target
 from fusewise.lower.task import Reason
 from fusewise.records import record
 
-__all__ = ["LEFT_SUMS", "PRODUCTS", "Halves", "halves_of", "is_wide", "panels_of", "strassen_cycles", "strassen_space"]
-
-PRODUCTS, LEFT_SUMS = 7, 4
-"""Products of halves; sums and differences of quarters of the left operand among their factors."""
+__all__ = ["Halves", "halves_of", "is_wide", "panels_of", "strassen_cycles", "strassen_space"]
 
 
 @record(frozen=True)
