@@ -281,6 +281,27 @@ def test_interruption_leaves_nothing_behind(tmp_path, verb):
         assert [path for path in scratch.iterdir() if path.name != ".ses"] == []
 
 
+HALF_MADE = """
+import fusewise.cli.app
+from fusewise.cli.main import main
+
+class Resource:
+    def __init__(self):
+        raise KeyboardInterrupt
+
+    def __del__(self):
+        raise AttributeError("never finished")
+
+fusewise.cli.app.app = lambda *words, **options: Resource()
+main()
+"""
+
+
+def test_an_interruption_is_one_sentence_whatever_was_half_made():
+    done = subprocess.run([sys.executable, "-c", HALF_MADE], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "fusewise: interrupted\n")
+
+
 def test_an_unknown_zoo_name_is_told_the_nearest(fusewise, tmp_path):
     for words in (("compile", "zoo:resnet5"), ("zoo", "build", "resnet5", "-o", tmp_path / "m.onnx")):
         ended = fusewise(*words)

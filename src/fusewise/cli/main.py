@@ -18,8 +18,8 @@ __all__ = ["main", "run"]
 INTERRUPTED = 130
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run the program with these words; its exit status."""
+def run(arguments: Sequence[str], *, leave: bool = False) -> int:
+    """Run the program with these words; its exit status. `leave` ends the process at once when it is interrupted."""
     debug = "--debug" in arguments  # allowed anywhere, so that it can be added to the end of a line that failed
     try:
         from fusewise.cli.app import app  # here, so that an interruption while it is loaded ends like any other
@@ -27,9 +27,9 @@ def run(arguments: Sequence[str]) -> int:
         app([word for word in arguments if word != "--debug"], prog_name="fusewise")
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
-        return _ended("interrupted", status) if status == INTERRUPTED else status
+        return _interrupted(leave) if status == INTERRUPTED else status
     except KeyboardInterrupt:
-        return _ended("interrupted", INTERRUPTED)
+        return _interrupted(leave)
     except FusewiseError as error:
         return _ended(str(error), error.exit_status, debug)
     except MemoryError:
@@ -46,14 +46,19 @@ def run(arguments: Sequence[str]) -> int:
 
 def main() -> NoReturn:
     """Run the program on the words it was called with, and leave with its exit status."""
-    status = run(sys.argv[1:])
-    if status == INTERRUPTED:
-        # At once: threads that still compile are not waited for, and Python, which may remember the interruption, would
-        # end by the signal instead of the status.
+    sys.exit(run(sys.argv[1:], leave=True))
+
+
+def _interrupted(leave: bool) -> int:
+    """Say that the program was interrupted, and end the process if it is to `leave`."""
+    status = _ended("interrupted", INTERRUPTED)
+    if leave:
+        # At once: threads that still compile are not waited for, objects that were half made are not let go of (some
+        # complain), and Python, which may remember the interruption, would end by the signal instead of the status.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
-    sys.exit(status)
+    return status
 
 
 def _ended(sentence: str, status: int, debug: bool = False) -> int:
