@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from fusewise.codegen.llvm.gemm_plan import Axis, Product, plan_product, tiles_for
-from fusewise.codegen.llvm.gemm_tile import Tile, favourite_tiles, widths
-from fusewise.codegen.target import TARGETS, Beside
+from fusewise.codegen.llvm.gemm_tile import SLIM_ROWS, Tile, favourite_tiles, is_slim, widths
+from fusewise.codegen.target import TARGETS, Beside, Target
 
 AVX512 = next(target for target in TARGETS if target.name == "avx512")
 ONE_A_CYCLE = replace(AVX512, multiply_bits=512)
@@ -61,6 +61,29 @@ def test_four_vectors_from_the_second_level_may_cost_more() -> None:
     deep, shallow = ([favourite_tiles(t, 196, 256, depth, (16,))[0] for t in (AVX512, zen)] for depth in (1024, 64))
     assert [tile.vectors for tile in deep] == [4, 2]
     assert shallow[0] == shallow[1]
+
+
+def test_one_multiply_add_a_cycle_takes_tiles_of_one_vector_for_products_that_stay_near() -> None:
+    """Of whole tiles, a depth worth beginning for, and a left operand that the second level holds."""
+
+    def vectors(rows: int, depth: int, target: Target = ONE_A_CYCLE, written: int = 1 << 18, **given: int) -> int:
+        return favourite_tiles(target, rows, 256, depth, (16,), written=written, **given)[0].vectors
+
+    assert vectors(196, 384) == 1
+    assert vectors(196, 384, AVX512) > 1
+    assert vectors(196, 384, written=1 << 22) > 1
+    assert vectors(196, 384, written=0) > 1  # of attention, whose results stay
+    assert vectors(196, 32) > 1
+    assert vectors(169, 384, row_extent=13) > 1
+    assert vectors(196 * 64, 384) > 1
+
+
+def test_slim_tiles_are_for_one_multiply_add_a_cycle() -> None:
+    assert [rows for rows in range(1, 20) if is_slim(ONE_A_CYCLE, Tile(rows, 1, 16))] == list(SLIM_ROWS)
+    assert not is_slim(ONE_A_CYCLE, Tile(7, 2, 16))
+    assert not is_slim(ONE_A_CYCLE, Tile(7, 1, 8))  # of half a vector, two begin
+    assert not is_slim(AVX512, Tile(7, 1, 16))
+    assert not is_slim(replace(ONE_A_CYCLE, registers=16), Tile(7, 1, 16))
 
 
 @pytest.mark.parametrize("workers", [2, 3])

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from fusewise.codegen.kernel import Kernel, Params
 from fusewise.codegen.llvm import winograd
 from fusewise.codegen.llvm.conv_shape import convolution_of
+from fusewise.codegen.llvm.gemm_tile import SLIM_ROWS
 from fusewise.codegen.llvm.winograd import WINOGRAD
 from fusewise.codegen.llvm.winograd_plan import planes_of
 from fusewise.codegen.target import TARGETS, Beside, Target
@@ -680,6 +681,33 @@ def test_one_multiply_add_a_cycle_leaves_time_to_transform_filters_again() -> No
     narrow = replace(wide, multiply_bits=512)
     assert "filters" not in next(iter(WINOGRAD.space(task, wide)))
     assert next(iter(WINOGRAD.space(task, narrow)))["filters"] == "registers"
+
+
+@pytest.mark.parametrize(
+    ("channels", "outputs", "extent", "form"), [(128, 128, 28, 6), (256, 256, 14, 4), (128, 64, 56, 4)]
+)
+def test_one_multiply_add_a_cycle_takes_long_tiles_where_filters_are_used_often(
+    channels: int, outputs: int, extent: int, form: int
+) -> None:
+    """And where outputs are many: the form errs most. F(5, 3) saves little more than F(4, 3) and is slower."""
+    target = replace(next(other for other in TARGETS if other.name == "avx512"), multiply_bits=512)
+    first, *others = WINOGRAD.space(convolution((1, channels, extent, extent), outputs), target)
+    assert first["outputs"] == form
+    assert 5 not in {params["outputs"] for params in (first, *others)}
+    in_memory = [params for params in (first, *others) if params.get("filters") in ("memory", "pairs")]
+    assert in_memory
+    for params in in_memory:
+        assert (params["vectors"], params["rows"] in SLIM_ROWS, params["ahead"]) == (1, True, True)
+
+
+@pytest.mark.parametrize("extent", [28, 26, 32])
+@pytest.mark.parametrize("filters", ["memory", "pairs"])
+def test_one_multiply_add_a_cycle_computes_the_same(run_kernel: Any, target: Target, filters: str, extent: int) -> None:
+    """Of 25 and 36 tiles, which are all whole or some of them shorter; with two workers to a strip."""
+    target = replace(target, multiply_bits=target.vector_bits)
+    kernel = with_outputs(6, filters)
+    error = error_of(run_kernel, target, (1, 72, extent, extent), 80, kernel=kernel, workers=2)
+    assert error <= of_square(6)
 
 
 def test_dilations_pay_where_lattices_are_not_too_short() -> None:

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.gemm_plan import SAME_SET_BYTES, Axis, Product, merged, tile_of
-from fusewise.codegen.llvm.gemm_tile import FMA_LATENCY, LOAD_CYCLES, Tile, favourite_tiles, widths
+from fusewise.codegen.llvm.gemm_tile import FMA_LATENCY, LOAD_CYCLES, SLIM_SHARE, Tile, favourite_tiles, is_slim, widths
 from fusewise.codegen.llvm.strassen_form import PRODUCTS
 from fusewise.codegen.target import Target
 from fusewise.lower.task import Reason
@@ -83,18 +83,10 @@ longer than plain ones, those of 512 up to 6 % less."""
 
 LEAST_SUMS = 10
 """Fewest accumulators of a tile: a few more than multiply-adds are under way at any time on a core of two in a cycle; of one, see
-`SLIM_ROWS`."""
+`gemm_tile.SLIM_ROWS`."""
 
 SPARE = 4
 """Registers that a tile leaves for making its factors."""
-
-SLIM_ROWS = range(5, 11)
-"""Rows of a tile that has one vector where a core begins one multiply-add of it in a cycle: it waits for none with so many sums,
-each takes its row's scalar from memory itself, and a right factor's chunk and seven products take half the room or less."""
-
-SLIM_SHARE = 1.02
-"""How many times as long as its multiply-adds a step of such a tile takes, whatever its rows: 420 x 128 x 256 by tiles of 5, 6, 7
-and 10, which divide 210 rows, took 229 to 233 us."""
 
 
 @record(frozen=True)
@@ -164,7 +156,7 @@ def strassen_space(h: Halves, target: Target) -> tuple[Params, ...]:
     whole = favourite_tiles(target, h.product.height, h.product.columns, h.product.depth, lanes)
     plain = min(_reduced(target, tile, h.product.height, h.product.depth, h.product.columns) for tile in whole)
     fit = [tile for tile in tiles if _is_fit(h, target, tile)]
-    slim = [tile for tile in fit if _is_slim(target, tile)]
+    slim = [tile for tile in fit if is_slim(target, tile)]
     plans = [_Plan(h, target, tile, blocks) for tile in slim or fit for blocks in _cuts(h, target, tile)]
     best = sorted(plans, key=lambda plan: plan.products + plan.sums)[:4]
     worth = FEW_WORTH if target.has_few_registers else WORTH
@@ -178,15 +170,10 @@ def strassen_cycles(h: Halves, target: Target, params: Params) -> int:
     return int(steps / target.multiplies(tile.lanes * 32))
 
 
-def _is_slim(target: Target, tile: Tile) -> bool:
-    """Is it one of `SLIM_ROWS`, where they pay?"""
-    return tile.vectors == 1 and tile.rows in SLIM_ROWS and not (target.has_few_registers or is_wide(target, tile))
-
-
 def _is_fit(h: Halves, target: Target, tile: Tile) -> bool:
     """Has a tile of halves sums enough and registers to spare, and is the depth done in chunks of a good length?"""
     has_room = (tile.rows + 1) * tile.vectors <= target.registers - SPARE
-    is_large = (tile.rows >= 2 * tile.vectors and tile.rows * tile.vectors >= LEAST_SUMS) or _is_slim(target, tile)
+    is_large = (tile.rows >= 2 * tile.vectors and tile.rows * tile.vectors >= LEAST_SUMS) or is_slim(target, tile)
     has_ways = tile.rows <= target.l1_bytes // SAME_SET_BYTES or not _share_a_set(h)
     is_cut_well = _is_halved(h, tile) and h.chunk(target, tile) >= _shortest(h, target)
     return is_cut_well and has_room and is_large and has_ways
@@ -212,7 +199,7 @@ def _reduced(target: Target, tile: Tile, height: int, depth: int, columns: int) 
     """Cycles of all tiles of a product."""
     (r, v), multiplies = (tile.rows, tile.vectors), target.multiplies(tile.lanes * 32)
     step = max(r * v / multiplies, (r + v) * LOAD_CYCLES, FMA_LATENCY) + target.beside.load * (r + v)
-    if _is_slim(target, tile):
+    if is_slim(target, tile):
         step = r / multiplies * SLIM_SHARE
     return (step * depth + STORE_CYCLES * r * v) * -(-height // r) * -(-columns // tile.width)
 

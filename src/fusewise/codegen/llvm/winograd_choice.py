@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from fusewise.codegen.foresight import FETCHED_BYTES
 from fusewise.codegen.kernel import Params
-from fusewise.codegen.llvm.gemm_tile import FMA_LATENCY, LOAD_CYCLES, Tile, favourite_tiles
+from fusewise.codegen.llvm.gemm_tile import FMA_LATENCY, LOAD_CYCLES, SLIM_ROWS, Tile, favourite_tiles
 from fusewise.codegen.llvm.pairs import has_bfloat_products
 from fusewise.codegen.llvm.winograd_plan import Plan, Planes, plan_of
 from fusewise.codegen.llvm.winograd_transform import Form
@@ -72,8 +72,10 @@ register tiles, of which 5 for its 25 tiles of a map of 14 x 14 do better than 4
 measured, before the last of 16 tiles could be shorter."""
 
 LONG_FORM = 5
-"""Outputs along an axis from which on a form of 3 taps is for few registers alone: elsewhere it was not measured. Of 3x3, its error
-is mostly that of sums over channels, which are cut into blocks even where one would do: of 64 channels 4e-6 in place of 7e-6."""
+"""Outputs along an axis from which on a form of 3 taps is not for two multiply-adds of the widest vectors in a cycle: there it was
+not measured. For a single one F(6, 3) alone is, of 3x3: F(5, 3) took 0.94 to 1.1 times as long as F(4, 3) in five models. The error
+of these is mostly that of sums over channels, which are cut into blocks even where one would do: of 64 channels 4e-6 in place of
+7e-6."""
 
 LEAST_EXACT, NARROW = 6, 64
 """Outputs along both axes of the form of 3x3 that errs most, and up to how many output channels it is left alone: such convolutions
@@ -81,6 +83,9 @@ stand next to a model's pixels, where nothing averages their error. U-Net errs b
 
 SMALL_TILES = ((3, 4), (5, 2), (6, 2), (4, 2), (3, 2), (2, 2))
 """Register tiles tried where registers are few: rows and vectors. The first is for 9 and 36 tiles, of which 5 rows waste some."""
+
+SLIM_TILES, TILE_CYCLES = tuple((rows, 1) for rows in SLIM_ROWS), 11
+"""And where a single multiply-add begins in a cycle; and the cycles of beginning and ending one, at each position and block."""
 
 PHASED_MARGIN = 1.03
 """By what F(5, 2) has to be estimated better than F(4, 2): estimated the same, 128 channels at 56 x 56 took a tenth longer in
@@ -95,7 +100,6 @@ channels at 56 x 56 each further strip costs 12 us."""
 
 BESIDE_SUMS = 8
 """Registers that a filter being transformed takes, beside the sums of a row of positions."""
-
 
 LINE_CYCLES = 2.6
 """Cycles to transform the columns of a vector of filters, for each value: its taps come from the second cache level."""
@@ -157,10 +161,14 @@ def _is_long(form: Form) -> bool:
 
 def _forms(planes: Planes, target: Target) -> list[Form]:
     """Forms worth an estimate."""
-    if target.has_few_registers:
-        narrow = planes.shape.outputs <= NARROW
-        return [form for form in planes.forms if not (narrow and _is_long(form) and form.tile >= LEAST_EXACT)]
-    return [form for form in planes.forms if 3 not in (form.rows.taps, form.columns.taps) or form.tile < LONG_FORM]
+    if not (target.has_few_registers or _is_single(target)):
+        return [form for form in planes.forms if 3 not in (form.rows.taps, form.columns.taps) or form.tile < LONG_FORM]
+    is_narrow = planes.shape.outputs <= NARROW
+
+    def left(form: Form) -> bool:
+        return (is_narrow and form.tile >= LEAST_EXACT) or (form.is_odd and not target.has_few_registers)
+
+    return [form for form in planes.forms if not (_is_long(form) and left(form))]
 
 
 def direct_cycles(planes: Planes, target: Target) -> float:
@@ -177,7 +185,7 @@ def direct_cycles(planes: Planes, target: Target) -> float:
 
 def parameters(planes: Planes, target: Target) -> Iterable[Params]:
     """Parameters worth trying, the analytic favourite first."""
-    few = target.has_few_registers
+    soon = target.has_few_registers or _is_single(target)
     # where register tiles are soon done, the next position's inputs are fetched meanwhile, filters made two rows at a time
     where: Params = {"ahead": True} if planes.is_in_line or planes.is_phased else {"ahead": True, "filters": "pairs"}
     for choice in choices(planes, target):
@@ -190,9 +198,9 @@ def parameters(planes: Planes, target: Target) -> Iterable[Params]:
             continue
         for number, (tile, per_strip) in enumerate(_tiles(planes, choice.form, depth, target)[:3]):
             found: Params = {**common, "rows": tile.rows, "vectors": tile.vectors, "tiles": per_strip}
-            yield {**found, **where} if few else found
+            yield {**found, **where} if soon else found
             if number == 0:  # the other way, for who measures
-                yield found if few else {**found, **where}
+                yield found if soon else {**found, **where}
 
 
 def _params(choice: Choice) -> Params:
@@ -206,7 +214,7 @@ def _params(choice: Choice) -> Params:
 def _tiles(planes: Planes, form: Form, depth: int, target: Target) -> list[tuple[Tile, int]]:
     """Register tiles for filters in memory, the favourite first, and how many of each make a strip."""
     tiles, outputs = planes.grid(form).tiles, planes.shape.outputs
-    if _has_small_tiles(planes, target):
+    if _tiles_tried(planes, target):
         estimates = {tile: _in_memory(planes, form, tile, target) for tile in _tried(planes, form, target)}
         return [(tile, estimates[tile].each) for tile in sorted(estimates, key=lambda tile: estimates[tile].cycles)]
 
@@ -290,18 +298,27 @@ def _in_registers(planes: Planes, form: Form, strips: int, each: float, target: 
     return _output_cycles(planes, form, outputs) + transforms + max(products, _fetched(planes, outputs, target))
 
 
-def _has_small_tiles(planes: Planes, target: Target) -> bool:
-    """Are register tiles chosen by what the products take here? With longer filters, or those of one axis, tiles of eight sums do
-    better than estimated."""
-    return target.has_few_registers and not planes.is_in_line and max(planes.sides) <= 3
+def _is_single(target: Target) -> bool:
+    """Does a core begin one multiply-add of the widest vectors in a cycle, and has it many registers?"""
+    return _multiplies(target) == 1 and not target.has_few_registers
+
+
+def _tiles_tried(planes: Planes, target: Target) -> tuple[tuple[int, int], ...]:
+    """Rows and vectors of register tiles, where these are chosen by what the products take; where registers are few, with longer
+    filters, or those of one axis, tiles of eight sums do better than estimated."""
+    if _is_single(target):
+        return SLIM_TILES
+    is_small = target.has_few_registers and not planes.is_in_line and max(planes.sides) <= 3
+    return SMALL_TILES if is_small else ()
 
 
 def _tried(planes: Planes, form: Form, target: Target) -> list[Tile]:
     """Register tiles worth an estimate."""
     tiles, vectors = planes.grid(form).tiles, -(-planes.shape.outputs // target.lanes)
-    if not _has_small_tiles(planes, target):
+    tried = _tiles_tried(planes, target)
+    if not tried:
         return [Tile(rows, min(vectors, 2), target.lanes) for rows in (4, 5, 6)]
-    fitting = [(min(rows, tiles), min(v, vectors)) for rows, v in SMALL_TILES if v <= max(vectors, 2)]
+    fitting = [(min(rows, tiles), min(v, vectors)) for rows, v in tried if v <= max(vectors, 2)]
     return [Tile(rows, v, target.lanes) for rows, v in dict.fromkeys(fitting)]
 
 
@@ -330,8 +347,10 @@ def _in_memory(planes: Planes, form: Form, tile: Tile, target: Target) -> _Strip
     panels = -(-planes.shape.outputs // tile.width)
     pairs = planes.channels * panels * tile.vectors
     share = _multiplied(planes, form) / _multiplies(target) / PRODUCT_SHARE
-    if _has_small_tiles(planes, target):
+    if _tiles_tried(planes, target):
         share *= _paced(tile, target)
+    if _is_single(target):
+        share *= 1 + TILE_CYCLES / (tile.rows * _depth(planes, form, target))
     products = max(_covered(planes, form, tile.rows) * pairs * share, _fetched(planes, panels * tile.vectors, target))
     deep = DEEP_FILTERS if _depth(planes, form, target) > MOST_DEPTH else 1.0
     return _in_strips(planes, form, tile.rows, panels, products, pairs * _filter_cycles(form, target) * deep, target)
