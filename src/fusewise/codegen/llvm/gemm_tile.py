@@ -70,7 +70,8 @@ by tiles of 5, 6, 7 and 10 took 229 to 233 us."""
 NEAR_ROWS, NEAR_DEPTH = (7, 8), 64
 """Rows of slim tiles, and the least depth, of products in general that do better by them: of whole tiles, with operands and results
 that stay in the second level. In ten models such steps took 1.02 to 1.06 times less; with tiles of 5 rows 1.02 times more, of 9 and
-10 that do not divide a row of pixels 1.1 to 1.4, over 32 steps up to 1.4, from beyond the second level 1.01 to 1.03. Not of attention's, which write nothing: MobileBERT's took 1.04 times more."""
+10 that do not divide a row of pixels 1.1 to 1.4, over 32 steps up to 1.4, from beyond the second level 1.01 to 1.03. Not of
+attention's, which write nothing: MobileBERT's took 1.04 times more."""
 
 CHAIN = 512
 """Longest run of additions into one accumulator. Rounding grows with the length of the chain, so a longer reduction is cut
