@@ -78,6 +78,11 @@ class Target:
         return max(1, min(2, (self.multiply_bits or 2 * self.vector_bits) // max(1, bits)))
 
     @property
+    def multiplies_once(self) -> bool:
+        """Does a core begin one multiply-add of the widest vectors in a cycle, and has it many registers?"""
+        return self.multiplies(self.vector_bits) == 1 and not self.has_few_registers
+
+    @property
     def key(self) -> str:
         """What compiled code depends on."""
         return f"{self.triple}|{self.cpu}|{self.features}|{self.vector_bits}|{self.registers}"

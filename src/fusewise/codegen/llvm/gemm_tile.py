@@ -231,8 +231,8 @@ def favourite_tiles(
 
 def is_slim(target: Target, tile: Tile) -> bool:
     """Is it one of `SLIM_ROWS`, where they pay?"""
-    is_single = target.multiplies(tile.lanes * 32) == 1 and not target.has_few_registers
-    return is_single and tile.vectors == 1 and tile.rows in SLIM_ROWS
+    is_widest = tile.lanes * 32 == target.vector_bits
+    return target.multiplies_once and is_widest and tile.vectors == 1 and tile.rows in SLIM_ROWS
 
 
 def _registers(target: Target, r: int, v: int) -> int:

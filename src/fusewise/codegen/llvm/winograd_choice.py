@@ -161,14 +161,14 @@ def _is_long(form: Form) -> bool:
 
 def _forms(planes: Planes, target: Target) -> list[Form]:
     """Forms worth an estimate."""
-    if not (target.has_few_registers or _is_single(target)):
+    if not (target.has_few_registers or target.multiplies_once):
         return [form for form in planes.forms if 3 not in (form.rows.taps, form.columns.taps) or form.tile < LONG_FORM]
     is_narrow = planes.shape.outputs <= NARROW
 
-    def left(form: Form) -> bool:
-        return (is_narrow and form.tile >= LEAST_EXACT) or (form.is_odd and not target.has_few_registers)
+    def is_left_out(form: Form) -> bool:
+        return (is_narrow and form.tile >= LEAST_EXACT) or (form.is_odd and target.multiplies_once)
 
-    return [form for form in planes.forms if not (_is_long(form) and left(form))]
+    return [form for form in planes.forms if not (_is_long(form) and is_left_out(form))]
 
 
 def direct_cycles(planes: Planes, target: Target) -> float:
@@ -185,7 +185,7 @@ def direct_cycles(planes: Planes, target: Target) -> float:
 
 def parameters(planes: Planes, target: Target) -> Iterable[Params]:
     """Parameters worth trying, the analytic favourite first."""
-    soon = target.has_few_registers or _is_single(target)
+    soon = target.has_few_registers or target.multiplies_once
     # where register tiles are soon done, the next position's inputs are fetched meanwhile, filters made two rows at a time
     where: Params = {"ahead": True} if planes.is_in_line or planes.is_phased else {"ahead": True, "filters": "pairs"}
     for choice in choices(planes, target):
@@ -298,15 +298,10 @@ def _in_registers(planes: Planes, form: Form, strips: int, each: float, target: 
     return _output_cycles(planes, form, outputs) + transforms + max(products, _fetched(planes, outputs, target))
 
 
-def _is_single(target: Target) -> bool:
-    """Does a core begin one multiply-add of the widest vectors in a cycle, and has it many registers?"""
-    return _multiplies(target) == 1 and not target.has_few_registers
-
-
 def _tiles_tried(planes: Planes, target: Target) -> tuple[tuple[int, int], ...]:
     """Rows and vectors of register tiles, where these are chosen by what the products take; where registers are few, with longer
     filters, or those of one axis, tiles of eight sums do better than estimated."""
-    if _is_single(target):
+    if target.multiplies_once:
         return SLIM_TILES
     is_small = target.has_few_registers and not planes.is_in_line and max(planes.sides) <= 3
     return SMALL_TILES if is_small else ()
@@ -349,7 +344,7 @@ def _in_memory(planes: Planes, form: Form, tile: Tile, target: Target) -> _Strip
     share = _multiplied(planes, form) / _multiplies(target) / PRODUCT_SHARE
     if _tiles_tried(planes, target):
         share *= _paced(tile, target)
-    if _is_single(target):
+    if target.multiplies_once:
         share *= 1 + TILE_CYCLES / (tile.rows * _depth(planes, form, target))
     products = max(_covered(planes, form, tile.rows) * pairs * share, _fetched(planes, panels * tile.vectors, target))
     deep = DEEP_FILTERS if _depth(planes, form, target) > MOST_DEPTH else 1.0
