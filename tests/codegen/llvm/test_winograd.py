@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fusewise.codegen.kernel import Kernel, Params
-from fusewise.codegen.llvm import winograd
+from fusewise.codegen.llvm import winograd, winograd_choice
 from fusewise.codegen.llvm.conv_shape import convolution_of
 from fusewise.codegen.llvm.gemm_tile import SLIM_ROWS
 from fusewise.codegen.llvm.winograd import WINOGRAD
@@ -708,6 +708,16 @@ def test_one_multiply_add_a_cycle_computes_the_same(run_kernel: Any, target: Tar
     kernel = with_outputs(6, filters)
     error = error_of(run_kernel, target, (1, 72, extent, extent), 80, kernel=kernel, workers=2)
     assert error <= of_square(6)
+
+
+def test_long_forms_add_up_short_runs(run_kernel: Any, target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where tiles leave registers for it; the fewer channels to a run, the less the sums round."""
+    target = replace(target, multiply_bits=target.vector_bits, registers=32)
+    errors = []
+    for runs in (winograd_choice.RUNS, 1):
+        monkeypatch.setattr(winograd_choice, "RUNS", runs)
+        errors.append(error_of(run_kernel, target, (1, 256, 28, 28), 80, kernel=with_outputs(6, "pairs")))
+    assert errors[0] < errors[1]
 
 
 def test_dilations_pay_where_lattices_are_not_too_short() -> None:

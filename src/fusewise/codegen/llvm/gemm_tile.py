@@ -32,6 +32,7 @@ __all__ = [
     "Panel",
     "Tile",
     "accumulate",
+    "accumulate_in_runs",
     "favourite_tiles",
     "fetch",
     "is_slim",
@@ -311,6 +312,28 @@ def accumulate(
         f.store(value, place)
     _nest(replace(reduction, places=tuple(places)), 0, 0, 0, ())
     return tuple(f.load(tile.kind, place) for place in places)
+
+
+def accumulate_in_runs(
+    f: Function,
+    target: Target,
+    tile: Tile,
+    rows: Sequence[Value],
+    panel: Panel,
+    run: int,
+    runs: int,
+    ahead: Sequence[Ahead],
+) -> Sequence[Value]:
+    """The same of `runs` times `run` adjacent steps, from nothing on: the sums of all runs, which round less than one run would."""
+    found: Sequence[Value] = ()
+    for skip in range(0, run * runs, run):
+        places = [f.at(row, skip) for row in rows]
+        columns = replace(panel, columns=tuple(f.at(column, skip * panel.pitch) for column in panel.columns))
+        coming = [replace(one, start=f.at(one.start, skip * one.step, "i8")) for one in ahead]
+        begin = [f.constant(0.0, tile.kind)] * (tile.rows * tile.vectors)
+        sums = accumulate(f, target, tile, places, columns, (Level(run, 1),), begin, ahead=coming)
+        found = [f.fadd(a, b) for a, b in zip(found, sums, strict=True)] if found else sums
+    return found
 
 
 def _cut(levels: Sequence[Level]) -> tuple[tuple[Level, ...], int]:

@@ -41,9 +41,9 @@ from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of, tag_of
 from fusewise.codegen.llvm.gemm_finish import FIRST_LEVEL, fetcher, finisher, is_heavy
 from fusewise.codegen.llvm.gemm_share import deal_weighted
-from fusewise.codegen.llvm.gemm_tile import Ahead, Level, Panel, accumulate
+from fusewise.codegen.llvm.gemm_tile import Ahead, Panel, accumulate_in_runs
 from fusewise.codegen.llvm.share import pieces_of, prepared
-from fusewise.codegen.llvm.winograd_choice import choices, direct_cycles, parameters
+from fusewise.codegen.llvm.winograd_choice import choices, direct_cycles, parameters, runs_of
 from fusewise.codegen.llvm.winograd_few import emit_few_products, keep_products
 from fusewise.codegen.llvm.winograd_input import BLOCK, Transform, emit_input_tile
 from fusewise.codegen.llvm.winograd_lines import FETCHED_AHEAD, emit_line_products
@@ -449,7 +449,7 @@ def _products(
     left = f.at(s.inputs, f.add(f.mul(position, plan.input_pitch), f.mul(start, plan.block_step)))
     right = f.at(s.filters, f.mul(among, plan.filter_pitch))
     result = f.at(s.products, f.mul(position, plan.product_pitch))
-    zero = f.constant(0.0, tile.kind)
+    runs = runs_of(plan.form, extent, s.target)
     taps = extent * math.prod(plan.planes.taps_of(phase)) * tile.width
     lines = -(-taps * 4 // (math.prod(plan.kept(phase)) * LINE_BYTES))
     fetching = plan.ahead and plan.row_pitch == extent
@@ -466,11 +466,9 @@ def _products(
         def one(t: Value, _: Sequence[Value]) -> None:
             origin = f.at(left, f.mul(t, plan.row_pitch))
             rows = [f.at(origin, r * plan.row_pitch) for r in range(tile.rows)]
-            begin = [zero] * (tile.rows * tile.vectors)
             there = f.at(result, f.add(f.mul(t, plan.group_width), f.mul(p, tile.width)))
             coming = [Ahead(f.at(origin, plan.input_pitch), tile.rows * 4, FIRST_LEVEL)] if fetching else []
-            levels = (Level(extent, 1),)
-            sums = accumulate(f, s.target, tile, rows, Panel(columns, tile.width), levels, begin, ahead=coming)
+            sums = accumulate_in_runs(f, s.target, tile, rows, Panel(columns, tile.width), extent // runs, runs, coming)
             places = [
                 f.at(there, r * plan.group_width + v * tile.lanes)
                 for r in range(tile.rows)

@@ -18,12 +18,12 @@ from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.gemm_tile import FMA_LATENCY, LOAD_CYCLES, SLIM_ROWS, Tile, favourite_tiles
 from fusewise.codegen.llvm.pairs import has_bfloat_products
 from fusewise.codegen.llvm.winograd_plan import Plan, Planes, plan_of
-from fusewise.codegen.llvm.winograd_transform import Form
+from fusewise.codegen.llvm.winograd_transform import LONG_FORM, Form
 from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.ir.dtypes import BFLOAT16
 from fusewise.records import record
 
-__all__ = ["Choice", "choices", "direct_cycles", "parameters"]
+__all__ = ["Choice", "choices", "direct_cycles", "parameters", "runs_of"]
 
 LEAST_TILES, MOST_TILES = 16, 112
 """Tiles of a strip: with more, its transformed inputs leave the caches; with fewer, filters are transformed too often."""
@@ -71,12 +71,6 @@ ODD_MARGIN = 1.06
 register tiles, of which 5 for its 25 tiles of a map of 14 x 14 do better than 4 for 16 tiles where loads are dear: there it was
 measured, before the last of 16 tiles could be shorter."""
 
-LONG_FORM = 5
-"""Outputs along an axis from which on a form of 3 taps is not for two multiply-adds of the widest vectors in a cycle: there it was
-not measured. For a single one F(6, 3) alone is, of 3x3: F(5, 3) took 0.94 to 1.1 times as long as F(4, 3) in five models. The error
-of these is mostly that of sums over channels, which are cut into blocks even where one would do: of 64 channels 4e-6 in place of
-7e-6."""
-
 LEAST_EXACT, NARROW = 6, 64
 """Outputs along both axes of the form of 3x3 that errs most, and up to how many output channels it is left alone: such convolutions
 stand next to a model's pixels, where nothing averages their error. U-Net errs by 7 to 11e-6 with it everywhere, by 5 to 8e-6 so."""
@@ -86,6 +80,10 @@ SMALL_TILES = ((3, 4), (5, 2), (6, 2), (4, 2), (3, 2), (2, 2))
 
 SLIM_TILES, TILE_CYCLES = tuple((rows, 1) for rows in SLIM_ROWS), 11
 """And where a single multiply-add begins in a cycle; and the cycles of beginning and ending one, at each position and block."""
+
+RUNS = 4
+"""In how many runs a block of channels is added up there for long forms: YOLO-V4 differs from ONNX Runtime by 5.7 to 7.5e-6 for 6.9
+to 9.7e-6 (six inputs, one thread and two), U-Net by 4.6 to 5.9e-6 for 5.1 to 6.8, and takes 1.01 to 1.02 times as long."""
 
 PHASED_MARGIN = 1.03
 """By what F(5, 2) has to be estimated better than F(4, 2): estimated the same, 128 channels at 56 x 56 took a tenth longer in
@@ -149,18 +147,14 @@ def choices(planes: Planes, target: Target) -> tuple[Choice, ...]:
 
     def cycles(choice: Choice) -> float:
         margin = LINE_MARGIN if choice.filters == "lines" else 1.0
-        return choice.cycles * margin * (odd if choice.form.is_odd and not _is_long(choice.form) else even)
+        return choice.cycles * margin * (odd if choice.form.is_odd and not choice.form.is_long else even)
 
     return tuple(sorted(found, key=cycles))
 
 
-def _is_long(form: Form) -> bool:
-    """Is it of 3x3 taps, and less exact than the others?"""
-    return form.rows.taps == form.columns.taps == 3 and form.tile >= LONG_FORM
-
-
 def _forms(planes: Planes, target: Target) -> list[Form]:
-    """Forms worth an estimate."""
+    """Forms worth an estimate. For two multiply-adds of the widest vectors in a cycle long ones of 3 taps were not measured; for a
+    single one F(6, 3) alone is of 3x3: F(5, 3) took 0.94 to 1.1 times as long as F(4, 3) in five models."""
     if not (target.has_few_registers or target.multiplies_once):
         return [form for form in planes.forms if 3 not in (form.rows.taps, form.columns.taps) or form.tile < LONG_FORM]
     is_narrow = planes.shape.outputs <= NARROW
@@ -168,7 +162,12 @@ def _forms(planes: Planes, target: Target) -> list[Form]:
     def is_left_out(form: Form) -> bool:
         return (is_narrow and form.tile >= LEAST_EXACT) or (form.is_odd and target.multiplies_once)
 
-    return [form for form in planes.forms if not (_is_long(form) and is_left_out(form))]
+    return [form for form in planes.forms if not (form.is_long and is_left_out(form))]
+
+
+def runs_of(form: Form, channels: int, target: Target) -> int:
+    """In how many runs so many channels of a block are added up; tiles of one vector leave registers for several."""
+    return RUNS if form.is_long and target.multiplies_once and channels % RUNS == 0 else 1
 
 
 def direct_cycles(planes: Planes, target: Target) -> float:
@@ -262,7 +261,7 @@ def _depth(planes: Planes, form: Form, target: Target, most: int = MOST_DEPTH) -
     if planes.is_phased:  # a block belongs to one phase
         fitting = range(target.lanes, most + 1, target.lanes)
         return max(depth for depth in fitting if planes.shape.inputs % depth == 0)
-    if planes.channels <= DEEPEST and target.has_few_registers and not _is_long(form):
+    if planes.channels <= DEEPEST and target.has_few_registers and not form.is_long:
         return planes.channels
     depth = -(-planes.channels // -(-planes.channels // most))
     return min(planes.channels, -(-depth // target.lanes) * target.lanes)
