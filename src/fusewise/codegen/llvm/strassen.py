@@ -18,8 +18,9 @@ from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, 
 from fusewise.codegen.llvm.gemm_finish import finisher, is_simple
 from fusewise.codegen.llvm.gemm_plan import tile_of
 from fusewise.codegen.llvm.share import pieces_of
-from fusewise.codegen.llvm.strassen_loops import Ends, emit_strassen, strassen_bytes
+from fusewise.codegen.llvm.strassen_loops import emit_strassen
 from fusewise.codegen.llvm.strassen_plan import Halves, halves_of, panels_of, strassen_cycles, strassen_space
+from fusewise.codegen.llvm.strassen_room import Ends, strassen_bytes
 from fusewise.codegen.target import Target
 from fusewise.codegen.view import View
 from fusewise.ir.dtypes import FLOAT32

@@ -15,19 +15,19 @@ from dataclasses import replace
 
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.emit import Function, Int, Value
-from fusewise.codegen.llvm.gemm_fetch import Later, later_of, next_panel
-from fusewise.codegen.llvm.gemm_finish import Finish
+from fusewise.codegen.llvm.gemm_fetch import later_of, next_panel
 from fusewise.codegen.llvm.gemm_plan import tile_of
 from fusewise.codegen.llvm.gemm_product import column_at, finish_row, row_address
-from fusewise.codegen.llvm.gemm_share import Blocks, ceiling, deal, deal_tiles
-from fusewise.codegen.llvm.gemm_tile import Difference, Level, Meanwhile, Panel, Tile, accumulate
+from fusewise.codegen.llvm.gemm_share import ceiling, deal, deal_tiles
+from fusewise.codegen.llvm.gemm_tile import Difference, Level, Meanwhile, Panel, accumulate
 from fusewise.codegen.llvm.share import Share, prepared
 from fusewise.codegen.llvm.strassen_form import LEFT, LEFT_STEPS, LEFT_SUMS, MADE, PRODUCTS, RESULT_STEPS, RIGHT, extend
-from fusewise.codegen.llvm.strassen_plan import Halves, is_wide, panels_of
+from fusewise.codegen.llvm.strassen_plan import Halves
+from fusewise.codegen.llvm.strassen_room import Emission, Ends, room_of
 from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.records import record
 
-__all__ = ["Ends", "emit_strassen", "strassen_bytes"]
+__all__ = ["emit_strassen"]
 
 FETCHED = (0, 1, 3, 2, 0, 1, 3)
 """The quarter of what comes next that is fetched while a product is computed; the last three are there already."""
@@ -35,128 +35,10 @@ FETCHED = (0, 1, 3, 2, 0, 1, 3)
 AGAIN = 3
 """How many products at the end fetch what is there already, or else as much of the next step's weights."""
 
-FINISHED_DEPTH = 512
-"""The largest depth of a product whose tiles are finished beside others: of deeper ones it is a hundredth of the time or less."""
-
-FREE_REGISTERS = 12
-"""Registers that a tile leaves for finishing another one meanwhile: of 11 rows by two vectors, which leave 8, sums spilled."""
-
-
-@record(frozen=True)
-class _Room:
-    """Where things lie in a worker's memory, in elements: the left sums, one right factor, the products."""
-
-    h: Halves
-    tile: Tile
-    per_block: int
-    chunk: int
-
-    @property
-    def pitch(self) -> int:
-        """From one row of a left sum to the next: a little more than the row, or many rows would share a set of the cache."""
-        return self.h.depth + LINE_BYTES // 4
-
-    @property
-    def left(self) -> int:
-        """Elements of the left sums, which lie row by row."""
-        return self.per_block * self.tile.rows * LEFT_SUMS * self.pitch
-
-    @property
-    def right(self) -> int:
-        """Elements of a panel's part of a quarter of the right operand."""
-        return self.h.depth * self.tile.width
-
-    @property
-    def made(self) -> int:
-        """Elements of a chunk of a right factor."""
-        return self.chunk * self.tile.width
-
-    @property
-    def sums(self) -> int:
-        """Elements of one product."""
-        return self.per_block * self.tile.rows * self.tile.width
-
-    @property
-    def elements(self) -> int:
-        return self.left + PRODUCTS * self.sums + self.made
-
-
-def _room(h: Halves, params: Params) -> _Room:
-    return _Room(h, tile_of(params), int(params["tiles"]), int(params["chunk"]))
-
-
-def strassen_bytes(h: Halves, params: Params) -> int:
-    """Working memory of a worker."""
-    return _room(h, params).elements * 4
-
-
-@record(frozen=True)
-class Ends:
-    """What a kernel gives: the left operand's first element, the packed right operand, initial values, the stores and whether they
-    are simple, memory, a tag
-    that says whose left sums lie there (`prepared`), what is to be fetched for a later step, see `Kernel.cycles`, and weights of
-    the next step, see `foresight.followers`."""
-
-    left: Value
-    right: Value
-    start: Callable[[Sequence[Int]], Sequence[Value]]
-    finish: Finish
-    is_simple: bool
-    own: Value
-    tag: Value
-    later: Value | None
-    following: Value | None
-
-
-@record(frozen=True)
-class _Emission:
-    f: Function
-    target: Target
-    h: Halves
-    tile: Tile
-    room: _Room
-    ends: Ends
-    later: Later | None = None
-
-    @property
-    def panels(self) -> int:
-        """Panels of each half of the columns."""
-        return panels_of(self.h, self.tile) // 2
-
-    @property
-    def quarters(self) -> tuple[int, ...]:
-        """Where B11, B12, B21, B22 begin in the packed operand, for the first panel."""
-        across = self.panels * 2 * self.room.right
-        return 0, across, self.room.right, across + self.room.right
-
-    @property
-    def chunks(self) -> int:
-        """Pieces that the depth is done in."""
-        return self.h.depth // self.room.chunk
-
-    @property
-    def parts(self) -> int:
-        """In how many parts a chunk's steps are done, for a row of the tile before to be finished after each; 0 where tiles are
-        finished by themselves: long stores have multiply-adds enough of their own."""
-        free = self.target.registers - (self.tile.rows + 1) * self.tile.vectors
-        pays = self.h.product.depth <= FINISHED_DEPTH and self.ends.is_simple and not is_wide(self.target, self.tile)
-        if not pays or free < FREE_REGISTERS:
-            return 0
-        return next((n for n in range(self.tile.rows, self.room.chunk + 1) if self.room.chunk % n == 0), 0)
-
-    @property
-    def cut(self) -> Blocks:
-        return Blocks(-(-self.h.height // self.tile.rows), self.room.per_block)
-
-    def first_row(self, number: Int) -> Int:
-        """The first row of a tile; the last tile is moved back to end at the last row."""
-        first, height = self.f.mul(number, self.tile.rows), self.h.height
-        return first if height % self.tile.rows == 0 else self.f.minimum(first, height - self.tile.rows)
-
 
 def emit_strassen(f: Function, target: Target, h: Halves, params: Params, share: Share, ends: Ends) -> None:
     """Emit the loops."""
-    e = _Emission(f, target, h, tile_of(params), _room(h, params), ends)
+    e = Emission(f, target, h, tile_of(params), room_of(h, params), ends)
     per_block = e.room.per_block
     if ends.later is not None:
         times = e.cut.blocks * e.panels * per_block * e.chunks * PRODUCTS
@@ -171,7 +53,7 @@ def emit_strassen(f: Function, target: Target, h: Halves, params: Params, share:
         deal_tiles(f, share, 1, e.cut, e.panels, block)
 
 
-def _block(e: _Emission, unit: Int, pair_low: Int, pair_high: Int) -> None:
+def _block(e: Emission, unit: Int, pair_low: Int, pair_high: Int) -> None:
     """Some (panel, tile) pairs of a block of rows, panel by panel."""
     f, per_block = e.f, e.room.per_block
     low, end = e.cut.begin(f, unit), e.cut.begin(f, f.add(unit, 1))
@@ -192,7 +74,7 @@ def _block(e: _Emission, unit: Int, pair_low: Int, pair_high: Int) -> None:
     f.loop(*panels, 1, panel, rolled=True)
 
 
-def _left_sums(e: _Emission, first: Int, count: Int, coming: Value) -> None:
+def _left_sums(e: Emission, first: Int, count: Int, coming: Value) -> None:
     """Write the left sums of `count` pairs of rows from `first` on; a row that the last pair lacks is its first over again.
 
     The first quarters of the panel at `coming` are fetched meanwhile.
@@ -262,7 +144,7 @@ class _Factors:
     turn: Int
 
 
-def _panel(e: _Emission, run: _Run, before: Int) -> None:
+def _panel(e: Emission, run: _Run, before: Int) -> None:
     """Some tiles of a block, against one panel of each half of the columns; `before` is how many tiles of all panels and blocks
     before there are."""
     f, room, per_block = e.f, e.room, e.room.per_block
@@ -302,7 +184,7 @@ class _Tables:
     columns: Mapping[str, Value]
 
     @classmethod
-    def written(cls, e: _Emission) -> _Tables:
+    def written(cls, e: Emission) -> _Tables:
         h, room, quarters = e.h, e.room, (*e.quarters, 0)
         in_place = [factor < 4 for factor in LEFT]
         upper = h.product.height - h.product.height // 2
@@ -325,7 +207,7 @@ class _Tables:
         }
         return cls({name: e.f.module.table(name, "i64", numbers) for name, numbers in columns.items()})
 
-    def factors(self, e: _Emission, number: Value, first: Int, p: Int, chunk: Int) -> _Factors:
+    def factors(self, e: Emission, number: Value, first: Int, p: Int, chunk: Int) -> _Factors:
         """The factors of product `number`, a block of rows that begins with pair `first` and panel `p`, of one chunk."""
         f, h, room = e.f, e.h, e.room
         entry = {name: f.load("i64", f.at(table, number, "i64")) for name, table in self.columns.items()}
@@ -356,7 +238,7 @@ class _Tables:
             turn=0,
         )
 
-    def _following(self, e: _Emission, number: Value, p: Int, chunk: Int, panel: Value) -> Value:
+    def _following(self, e: Emission, number: Value, p: Int, chunk: Int, panel: Value) -> Value:
         """What is fetched while product `number` is computed: of the next panel, or in the end of the next step's weights."""
         f, step = e.f, e.ends.following
         if step is None:
@@ -367,7 +249,7 @@ class _Tables:
 
 
 def _tile(
-    e: _Emission,
+    e: Emission,
     given: _Factors,
     block: Int,
     t: Int,
@@ -410,7 +292,7 @@ def _tile(
         f.when(meanwhile.reduces, keep)
 
 
-def _row(e: _Emission, given: _Factors, number: Int) -> Int:
+def _row(e: Emission, given: _Factors, number: Int) -> Int:
     """Where a row of the left factor begins, in elements from its first."""
     f, evenly = e.f, e.f.mul(number, given.pitch)
     if len(e.h.rows) == 1:
@@ -419,9 +301,7 @@ def _row(e: _Emission, given: _Factors, number: Int) -> Int:
     return f.select(given.whole, f.i64(apart), f.i64(evenly))
 
 
-def _finished_alone(
-    e: _Emission, run: _Run, sums: Value, order: Int, first: Int, reduce: Callable[[Int], None]
-) -> None:
+def _finished_alone(e: Emission, run: _Run, sums: Value, order: Int, first: Int, reduce: Callable[[Int], None]) -> None:
     """The tiles from `first` on of product number `order` of all chunks, each finished after its last product."""
     f = e.f
     is_last = f.compare("icmp eq", order, e.chunks * PRODUCTS - 1)
@@ -438,7 +318,7 @@ def _finished_alone(
 
 
 def _finished_beside(
-    e: _Emission, run: _Run, sums: Value, order: Int, first: Int, reduce: Callable[[Int, Meanwhile], None]
+    e: Emission, run: _Run, sums: Value, order: Int, first: Int, reduce: Callable[[Int, Meanwhile], None]
 ) -> None:
     """The same, each finished while the last product of the next one is reduced, the last of a panel while the first product of
     the next panel's first is. Behind the very last comes one that is not reduced."""
@@ -463,7 +343,7 @@ def _finished_beside(
     f.loop(first, f.select(is_over, f.i64(f.add(run.high, 1)), f.i64(run.high)), 1, one, rolled=True)
 
 
-def _finish(e: _Emission, sums: Value, block: Int, t: Int, p: Int) -> Callable[[Int], None]:
+def _finish(e: Emission, sums: Value, block: Int, t: Int, p: Int) -> Callable[[Int], None]:
     """What adds the products of a pair of rows of a tile up and runs the stores."""
     f, h, tile, room = e.f, e.h, e.tile, e.room
     outer = [0] * len(h.product.outer)
