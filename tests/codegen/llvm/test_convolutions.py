@@ -272,6 +272,23 @@ def test_residuals_beyond_the_second_level_are_fetched(target: Target) -> None:
     assert fetches(task, 8192) == fetches(plain, 8192), "8 KB of residual fit"
 
 
+def test_pixels_of_a_large_map_are_fetched_by_the_tile_before(target: Target) -> None:
+    """Where all channels of a pixel, and then the next one's, follow each other."""
+    params = None
+
+    def fetches(l2_bytes: int, stride: int = 1) -> int:
+        nonlocal params
+        attributes = {"strides": (stride,) * 2, "dilations": (1, 1), "pads": (0,) * 4, "group": 1}
+        task = convolution("Conv", (1, 32, *(8 * stride,) * 2), (32, 32, 1, 1), (1, 32, 8, 8), attributes)
+        params = params or next(iter(DIRECT.space(task, target)))
+        machine = replace(target, l2_bytes=l2_bytes, workers=64)
+        return DIRECT.build(task, machine, params, "k").count("call void @llvm.prefetch")
+
+    nbytes = 32 * 8 * 8 * 4
+    assert fetches(8 * nbytes - 1) > fetches(8 * nbytes)
+    assert fetches(8 * nbytes - 1, stride=2) == fetches(8 * nbytes, stride=2)
+
+
 @FEW
 @given(
     channels=st.integers(1, 70),

@@ -238,6 +238,39 @@ def test_short_products_with_simple_stores_are_finished_beside_others() -> None:
     assert not is_beside(two, 512, "residual"), "not measured"
 
 
+def fetches(task: Task, target: Target, **params: Any) -> int:
+    return STRASSEN.build(task, target, params, "kernel").count("call void @llvm.prefetch")
+
+
+def test_residuals_and_results_that_are_far_are_fetched() -> None:
+    """With a residual both are; without, results that the second levels do not hold."""
+    plain, added = (matmul(128, 256, 512, epilogue=epilogue) for epilogue in ("none", "residual"))
+    params = next(iter(STRASSEN.space(plain, ONE_A_CYCLE)))
+    small, large = (replace(ONE_A_CYCLE, workers=2, l2_bytes=kilobytes << 10) for kilobytes in (192, 1024))
+    near = fetches(plain, large, **params)
+    assert fetches(plain, small, **params) == fetches(added, large, **params) == near
+    results = fetches(plain, replace(small, workers=1), **params) - near
+    assert results > 0
+    assert fetches(added, small, **params) - near == 2 * results
+
+
+def test_rows_of_a_large_left_operand_are_fetched_ahead(always: None) -> None:
+    """But not where they lie at unequal distances."""
+    params = next(iter(STRASSEN.space(matmul(256, 1024, 128), ONE_A_CYCLE)))
+    long, short = (fetches(matmul(rows, 1024, 128), ONE_A_CYCLE, **params) for rows in (256, 128))
+    assert long - short == len(LEFT_STEPS)
+
+
+@pytest.mark.parametrize("rows", [98, 99])
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_residuals_that_are_fetched(run_kernel: Any, target: Target, always: None, rows: int, workers: int) -> None:
+    small = replace(target, l2_bytes=256, multiply_bits=target.vector_bits)
+    arrays = [numbers(1, (rows, 512)), numbers(2, (512, 192))]
+    expected = arrays[0].astype(np.float64) @ arrays[1]
+    options: dict[str, Any] = {"epilogue": "residual", "workers": workers, "tolerance": 5e-6}
+    check(run_kernel, (STRASSEN,), small, "MatMul", arrays, expected, {}, **options)
+
+
 def test_tiles_have_no_more_rows_than_a_set_has_places_where_all_lie_in_one() -> None:
     found = {depth: next(iter(STRASSEN.space(matmul(400, depth, 512), ONE_A_CYCLE)))["rows"] for depth in (512, 544)}
     assert found[512] <= ONE_A_CYCLE.l1_bytes // 4096 < found[544]

@@ -845,6 +845,24 @@ def test_code_for_every_machine_is_valid(other: Target, stride: int) -> None:
     assert (fused in text) == other.fma
 
 
+def test_places_of_inputs_that_a_worker_transforms_once_are_fetched() -> None:
+    """Where one multiply-add begins in a cycle, and filters are in memory."""
+    wide = next(other for other in TARGETS if other.name == "avx512")
+    task = convolution((1, 128, 28, 28), 128)
+
+    def fetches(target: Target, **params: Any) -> int:
+        return WINOGRAD.build(task, target, params, "kernel").count("call void @llvm.prefetch")
+
+    narrow = replace(wide, multiply_bits=512, workers=2)
+    memory = next(params for params in WINOGRAD.space(task, narrow) if params.get("filters") == "pairs")
+    registers = next(params for params in WINOGRAD.space(task, narrow) if params.get("filters") == "registers")
+    few = replace(narrow, workers=4)
+    strips = {**memory, "rows": 5, "tiles": 1}
+    assert fetches(replace(narrow, workers=5), **strips) > fetches(few, **strips), "five strips, of five tiles each"
+    assert fetches(replace(wide, workers=5), **strips) == fetches(replace(wide, workers=4), **strips)
+    assert fetches(replace(narrow, workers=64), **registers) == fetches(few, **registers)
+
+
 @pytest.mark.parametrize("stride", [1, 2])
 def test_outputs_that_leave_the_caches_are_fetched_before_they_are_written(
     run_kernel: Any, target: Target, stride: int

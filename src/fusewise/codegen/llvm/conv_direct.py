@@ -17,7 +17,7 @@ from fusewise.codegen.llvm.conv_taps import sliding, tap_by_tap
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import initial, operand_arguments, scratch_of, tag_of
-from fusewise.codegen.llvm.gemm_finish import Finish, is_heavy, reader
+from fusewise.codegen.llvm.gemm_finish import FIRST_LEVEL, Finish, fetcher, is_heavy
 from fusewise.codegen.llvm.gemm_plan import tile_of
 from fusewise.codegen.llvm.gemm_product import Left, Parts, Taps, emit_product, flat_index
 from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, lanes_for
@@ -171,7 +171,7 @@ def emit_direct(
         start,
         finish,
         rolled_finish=is_heavy(task),
-        reading=reader(f, task, target, pointers),
+        reading=fetcher(f, task, target, pointers, FIRST_LEVEL),
         group_at=group_at,
         taps=_taps(f, d, target, params),
         together=d.side_by_side,

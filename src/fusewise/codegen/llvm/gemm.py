@@ -15,7 +15,7 @@ import numpy as np
 from fusewise.codegen.kernel import Argument, Params, kernel_of, working_memory
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of, tag_of, widened
-from fusewise.codegen.llvm.gemm_finish import Finish, finisher, is_heavy, joined_axis, reader, reads
+from fusewise.codegen.llvm.gemm_finish import FIRST_LEVEL, Finish, fetcher, finisher, is_heavy, joined_axis, reads
 from fusewise.codegen.llvm.gemm_plan import (
     LEAST_SHARING,
     Axis,
@@ -354,7 +354,7 @@ def _build(m: MatrixProduct, task: Task, target: Target, params: Params, symbol:
         start,
         finish,
         rolled_finish=is_heavy(task),
-        reading=reader(f, task, target, pointers),
+        reading=fetcher(f, task, target, pointers, FIRST_LEVEL),
         kept=kept,
         later=pointers.get("later"),
     )

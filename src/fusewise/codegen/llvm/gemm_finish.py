@@ -17,6 +17,8 @@ from fusewise.ops.expr import COMPARE, Expr, walk
 
 __all__ = [
     "FIRST_LEVEL",
+    "NEAR_BYTES",
+    "SECOND_LEVEL",
     "Fetch",
     "Finish",
     "fetcher",
@@ -24,7 +26,7 @@ __all__ = [
     "is_heavy",
     "is_simple",
     "joined_axis",
-    "reader",
+    "output_fetcher",
     "reads",
 ]
 
@@ -34,8 +36,12 @@ Finish = Callable[[Mapping[str, Int], str, Value, int], None]
 Fetch = Callable[[Mapping[str, Int], str, int], None]
 """`fetch(indices, lane axis, lanes)` fetches memory that the stores of the task will read or write."""
 
-FIRST_LEVEL = 3
-"""The cache level nearest to the processor, as instructions that fetch number them."""
+FIRST_LEVEL, SECOND_LEVEL = 3, 2
+"""The cache levels nearest to the processor, as instructions that fetch number them."""
+
+NEAR_BYTES = 1 << 19
+"""Bytes of a tensor up to which it is taken to be in the second cache level still when a later step reads it, even if that is
+larger: of the steps that add a residual those gain by fetching it whose residual has 0.6 MB or more."""
 
 HEAVY = 24
 """Expression nodes beyond which the stores are emitted once per tile, in a loop, and not once per accumulator."""
@@ -59,30 +65,46 @@ def finisher(f: Function, task: Task, target: Target, pointers: Mapping[str, Val
     return finish
 
 
-def fetcher(f: Function, task: Task, target: Target, pointers: Mapping[str, Value], locality: int) -> Fetch:
+def output_fetcher(
+    f: Function, task: Task, target: Target, pointers: Mapping[str, Value], locality: int
+) -> Fetch | None:
     """What fetches the results of one accumulator before they are written, to a cache level: a core reads a line before it writes a
-    part of it."""
+    part of it. None where they are likely to be near."""
+    return _fetch(f, task, target, pointers, locality, ()) if _leaves_caches(task, target) else None
+
+
+def fetcher(f: Function, task: Task, target: Target, pointers: Mapping[str, Value], locality: int) -> Fetch | None:
+    """The same, and of what the stores read beside the accumulator, such as a residual, where that is likely to be far."""
+    loads = [e for e in _loads(task) if _is_large(task, e, target)]
+    is_far = bool(loads) or _leaves_caches(task, target)
+    return _fetch(f, task, target, pointers, locality, loads) if is_far else None
+
+
+def _fetch(
+    f: Function,
+    task: Task,
+    target: Target,
+    pointers: Mapping[str, Value],
+    locality: int,
+    loads: Sequence[Expr],
+) -> Fetch:
     elements = Elements(f, task, target, pointers)
 
     def fetch(indices: Mapping[str, Int], lane: str, lanes: int) -> None:
         at = elements.at(dict(indices), lane=lane, lanes=lanes)
+        for e in loads:
+            at.fetch(str(e.value), e.args, locality)
         for store in task.stores:
             at.fetch(store.operand, store.index, locality)
 
     return fetch
 
 
-def reader(f: Function, task: Task, target: Target, pointers: Mapping[str, Value]) -> Fetch | None:
-    """What fetches to the first cache level what the stores of one accumulator read beside it, such as a residual; None where they
-    read nothing too large for the second."""
-    elements, loads = Elements(f, task, target, pointers), [e for e in _loads(task) if _is_large(task, e, target)]
-
-    def fetch(indices: Mapping[str, Int], lane: str, lanes: int) -> None:
-        at = elements.at(dict(indices), lane=lane, lanes=lanes)
-        for e in loads:
-            at.fetch(str(e.value), e.args, FIRST_LEVEL)
-
-    return fetch if loads else None
+def _leaves_caches(task: Task, target: Target) -> bool:
+    """Do the results not fit the second cache levels of all workers, so that their memory is not there when they are written?"""
+    written = (task.operand(store.operand) for store in task.stores)
+    nbytes = sum(math.prod(task.extents) * operand.dtype.itemsize for operand in written)
+    return nbytes > target.workers * target.l2_bytes
 
 
 def _loads(task: Task) -> list[Expr]:
@@ -92,11 +114,11 @@ def _loads(task: Task) -> list[Expr]:
 
 
 def _is_large(task: Task, read: Expr, target: Target) -> bool:
-    """Is it from a tensor that is not in the second level, at a place known without reading another?"""
+    """Is it from a tensor that has left the second level, at a place known without reading another?"""
     operand = task.operand(str(read.value))
     nbytes = math.prod(operand.shape) * operand.dtype.itemsize
     is_known = not any(e.op == "load" for index in read.args for e in walk(index))
-    return not operand.constant and nbytes > target.l2_bytes and is_known
+    return not operand.constant and nbytes > min(target.l2_bytes, NEAR_BYTES) and is_known
 
 
 def is_heavy(task: Task) -> bool:

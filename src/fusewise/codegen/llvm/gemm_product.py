@@ -22,16 +22,31 @@ from dataclasses import replace
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_fetch import Later, later_of, next_panel, next_panel_is_fetched
-from fusewise.codegen.llvm.gemm_finish import Fetch, Finish
+from fusewise.codegen.llvm.gemm_finish import SECOND_LEVEL, Fetch, Finish
 from fusewise.codegen.llvm.gemm_plan import Axis, Product, merged, tile_of
 from fusewise.codegen.llvm.gemm_share import Blocks, ceiling, deal, deal_tiles
 from fusewise.codegen.llvm.gemm_tile import Ahead, Level, Panel, Tile, accumulate
 from fusewise.codegen.llvm.registers import computed, memory_type
 from fusewise.codegen.llvm.share import Share
 from fusewise.codegen.target import Target
+from fusewise.ir.dtypes import FLOAT32
 from fusewise.records import record
 
-__all__ = ["Left", "Parts", "Taps", "column_at", "emit_product", "finish_row", "flat_index", "row_pointers", "unravel"]
+__all__ = [
+    "Left",
+    "Parts",
+    "Taps",
+    "column_at",
+    "emit_product",
+    "fetch_row",
+    "finish_row",
+    "flat_index",
+    "row_pointers",
+    "unravel",
+]
+
+ROWS_SHARE = 8
+"""The part of the second cache level from which on a left operand is large: a tile's rows are fetched by the tile before."""
 
 
 @record(frozen=True)
@@ -222,9 +237,10 @@ def _panel(
     def one(t: Value, _: Sequence[Value]) -> None:
         row = e.first_row(t)
         sums: Sequence[Value] = [initial[v] for _ in range(tile.rows) for v in range(tile.vectors)]
-        ahead = _ahead(e, strip.following, unit, p, f.sub(t, begin))
+        ahead = [*_ahead(e, strip.following, unit, p, f.sub(t, begin)), *_next_rows(e, origin, row)]
         if parts.reading is not None and e.chunks == 1:
-            _fetch_tile(e, parts.reading, outer, group, row, columns)
+            for r in range(tile.rows):
+                fetch_row(f, product, tile, outer, group, f.add(row, r), columns, parts.reading)
         if parts.taps is not None:
             sums = parts.taps(tile, row, origin, strip, sums, ahead)
         else:
@@ -282,6 +298,17 @@ def _ahead(e: _Emission, following: Value | None, unit: Int, p: Int, turn: Int) 
         pair = f.add(f.mul(p, units), unit) if e.by_columns else f.add(f.mul(unit, panels), p)
         found.append(e.later.ahead(f, f.add(f.mul(pair, e.per_block), turn), e.chunk))
     return found
+
+
+def _next_rows(e: _Emission, left: Left, row: Int) -> list[Ahead]:
+    """The rows after those of a tile, where they lie side by side in a large operand: the first panel would wait for them."""
+    f, product, axes, size = e.f, e.product, merged(e.product.rows), FLOAT32.itemsize
+    is_plain = e.parts.taps is None and e.chunks == 1 and product.groups == 1 and len(left.levels) == 1
+    is_dense = len(axes) == 1 and axes[0].stride == product.depth and product.dtype == FLOAT32
+    if not (is_plain and is_dense) or product.height * product.depth * size <= e.target.l2_bytes // ROWS_SHARE:
+        return []
+    start = f.at(left.pointer, f.add(left.offset, f.mul(f.add(row, e.tile.rows), product.depth)))
+    return [Ahead(start, e.tile.rows * size, SECOND_LEVEL)]
 
 
 def row_pointers(f: Function, product: Product, tile: Tile, left: Left, row: Int) -> list[Value]:
@@ -369,14 +396,21 @@ def finish_row(
         finish({**at, product.column: columns[v]}, product.column, joined, min(joined.lanes, product.columns))
 
 
-def _fetch_tile(e: _Emission, fetch: Fetch, outer: Sequence[Int], group: Int, row: Int, columns: Sequence[Int]) -> None:
-    """Fetch what the stores of a tile will read."""
-    product, together = e.product, _together(e.product, e.tile)
-    for r in range(e.tile.rows):
-        at = _indices(e.f, product, outer, group, e.f.add(row, r))
-        for v in range(0, e.tile.vectors, together):
-            lanes = min(together * e.tile.lanes, product.columns)
-            fetch({**at, product.column: columns[v]}, product.column, lanes)
+def fetch_row(
+    f: Function,
+    product: Product,
+    tile: Tile,
+    outer: Sequence[Int],
+    group: Int,
+    row: Int,
+    columns: Sequence[Int],
+    fetch: Fetch,
+) -> None:
+    """Fetch what the stores of one row of a tile will read and write."""
+    together, at = _together(product, tile), _indices(f, product, outer, group, row)
+    for v in range(0, tile.vectors, together):
+        lanes = min(together * tile.lanes, product.columns)
+        fetch({**at, product.column: columns[v]}, product.column, lanes)
 
 
 def _together(product: Product, tile: Tile) -> int:

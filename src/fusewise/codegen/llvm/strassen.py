@@ -15,7 +15,7 @@ from fusewise.codegen.llvm.conv_shape import convolution_of
 from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.gemm import packing, understand
 from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of, tag_of
-from fusewise.codegen.llvm.gemm_finish import finisher, is_simple
+from fusewise.codegen.llvm.gemm_finish import SECOND_LEVEL, fetcher, finisher, is_simple
 from fusewise.codegen.llvm.gemm_plan import tile_of
 from fusewise.codegen.llvm.share import pieces_of
 from fusewise.codegen.llvm.strassen_loops import emit_strassen
@@ -115,6 +115,7 @@ def _build(u: Understood, task: Task, target: Target, params: Params, symbol: st
         start=start,
         finish=finisher(f, task, target, pointers),
         is_simple=is_simple(task),
+        fetch=fetcher(f, task, target, pointers, SECOND_LEVEL),
         own=scratch_of(f, pointers, given, share),
         tag=tag_of(f, pointers, given, share),
         later=pointers.get("later"),

@@ -16,8 +16,9 @@ from dataclasses import replace
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_fetch import later_of, next_panel
+from fusewise.codegen.llvm.gemm_finish import NEAR_BYTES, SECOND_LEVEL
 from fusewise.codegen.llvm.gemm_plan import tile_of
-from fusewise.codegen.llvm.gemm_product import column_at, finish_row, row_address
+from fusewise.codegen.llvm.gemm_product import column_at, fetch_row, finish_row, row_address
 from fusewise.codegen.llvm.gemm_share import ceiling, deal, deal_tiles
 from fusewise.codegen.llvm.gemm_tile import Difference, Level, Meanwhile, Panel, accumulate
 from fusewise.codegen.llvm.share import Share, prepared
@@ -34,6 +35,12 @@ FETCHED = (0, 1, 3, 2, 0, 1, 3)
 
 AGAIN = 3
 """How many products at the end fetch what is there already, or else as much of the next step's weights."""
+
+PAIRS_AHEAD = 4
+"""How many pairs of rows ahead the left operand is fetched while its sums are written, if it is large."""
+
+ROWS_FETCHED = 2
+"""Rows of a tile whose results' memory is fetched with each of its products, the first ones."""
 
 
 def emit_strassen(f: Function, target: Target, h: Halves, params: Params, share: Share, ends: Ends) -> None:
@@ -83,6 +90,7 @@ def _left_sums(e: Emission, first: Int, count: Int, coming: Value) -> None:
     steps = h.depth // tile.lanes
     lines = -(-e.room.made * 4 // (LINE_BYTES * e.room.per_block * tile.rows * steps))
     needed = [f.at(coming, e.quarters[k]) for k in FETCHED[:2]]
+    is_far = len(h.rows) == 1 and h.product.height * h.product.depth * 4 > NEAR_BYTES
 
     def row(r: Value, _: Sequence[Value]) -> None:
         upper = f.mul(f.add(first, r), 2)
@@ -99,6 +107,9 @@ def _left_sums(e: Emission, first: Int, count: Int, coming: Value) -> None:
             for line in range(lines):
                 for start in needed:
                     f.prefetch(f.at(start, f.mul(f.add(f.mul(turn, lines), line), LINE_BYTES), "i8"), 2)
+            if is_far:
+                for start in starts:
+                    f.prefetch(f.at(start, f.add(k, PAIRS_AHEAD * 2 * h.rows[0].stride)), SECOND_LEVEL)
             quarters = [f.load(tile.kind, f.at(start, k)) for start in starts]
             for number, total in enumerate(extend(quarters, LEFT_STEPS, f.fadd, f.fsub)[len(quarters) :]):
                 f.store(total, f.at(to, f.add(k, number * e.room.pitch)))
@@ -155,7 +166,15 @@ def _panel(e: Emission, run: _Run, before: Int) -> None:
         turn = f.add(f.mul(f.add(f.mul(before, e.chunks), f.mul(chunk, per_block)), PRODUCTS), f.mul(number, per_block))
         given = replace(table.factors(e, number, e.first_row(run.block), run.p, chunk), turn=turn)
         to = f.at(sums, f.mul(number, room.sums))
-        f.when(given.makes, lambda: _tile(e, given, run.block, run.low, chunk, to, True))
+
+        def fetch(t: Int) -> None:
+            _fetch_results(e, t, run.p, chunk, number)
+
+        def make() -> None:
+            fetch(run.low)
+            _tile(e, given, run.block, run.low, chunk, to, True)
+
+        f.when(given.makes, make)
         found, rest = (
             f.select(given.makes, given.made, given.x),
             f.select(given.makes, f.i64(f.add(run.low, 1)), f.i64(run.low)),
@@ -163,6 +182,7 @@ def _panel(e: Emission, run: _Run, before: Int) -> None:
         others, order = replace(given, x=found), f.add(f.mul(chunk, PRODUCTS), number)
 
         def reduce(t: Int, meanwhile: Meanwhile | None = None) -> None:
+            fetch(t)
             _tile(e, others, run.block, t, chunk, to, False, meanwhile)
 
         finished = _finished_beside if e.parts else _finished_alone
@@ -343,14 +363,37 @@ def _finished_beside(
     f.loop(first, f.select(is_over, f.i64(f.add(run.high, 1)), f.i64(run.high)), 1, one, rolled=True)
 
 
+def _columns(e: Emission, p: Int) -> list[list[Int]]:
+    """The columns of a panel, of the left half and of the right one."""
+    panels = (p, e.f.add(e.panels, p))
+    return [[column_at(e.h.product, e.tile, panel, v, e.f) for v in range(e.tile.vectors)] for panel in panels]
+
+
+def _fetch_results(e: Emission, t: Int, p: Int, chunk: Int, number: Value) -> None:
+    """Fetch, while product `number` of its last chunk is computed, what some rows of a tile will read and write at the end."""
+    f, fetch, height = e.f, e.ends.fetch, e.h.product.height
+    if fetch is None:
+        return
+
+    def rows() -> None:
+        columns, outer = _columns(e, p), [0] * len(e.h.product.outer)
+        for k in range(ROWS_FETCHED):
+            r = f.minimum(f.add(f.mul(number, ROWS_FETCHED), k), e.tile.rows - 1)
+            upper = f.mul(f.add(e.first_row(t), r), 2)
+            for row in (upper, f.minimum(f.add(upper, 1), height - 1)):
+                for half in columns:
+                    fetch_row(f, e.h.product, e.tile, outer, 0, row, half, fetch)
+
+    has_rows = f.compare("icmp slt", f.mul(number, ROWS_FETCHED), e.tile.rows)
+    is_last = f.compare("icmp eq", f.i64(chunk), e.chunks - 1)
+    f.when(f.binary("and", has_rows, is_last), rows)
+
+
 def _finish(e: Emission, sums: Value, block: Int, t: Int, p: Int) -> Callable[[Int], None]:
     """What adds the products of a pair of rows of a tile up and runs the stores."""
     f, h, tile, room = e.f, e.h, e.tile, e.room
     outer = [0] * len(h.product.outer)
-    columns = [
-        [column_at(h.product, tile, f.add(beside * e.panels, p), v, f) for v in range(tile.vectors)]
-        for beside in range(2)
-    ]
+    columns = _columns(e, p)
     initial = [e.ends.start(places) for places in columns]
     first, there = e.first_row(t), f.at(sums, f.mul(f.sub(t, block), tile.rows * tile.width))
 

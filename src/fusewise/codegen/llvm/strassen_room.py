@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_fetch import Later
-from fusewise.codegen.llvm.gemm_finish import Finish
+from fusewise.codegen.llvm.gemm_finish import Fetch, Finish
 from fusewise.codegen.llvm.gemm_plan import tile_of
 from fusewise.codegen.llvm.gemm_share import Blocks
 from fusewise.codegen.llvm.gemm_tile import Tile
@@ -76,7 +76,7 @@ def strassen_bytes(h: Halves, params: Params) -> int:
 @record(frozen=True)
 class Ends:
     """What a kernel gives: the left operand's first element, the packed right operand, initial values, the stores, whether they
-    are simple, memory, a tag that says whose left sums lie there (`prepared`), what
+    are simple and what fetches their memory, if that pays; memory, a tag that says whose left sums lie there (`prepared`), what
     is to be fetched for a later step, see `Kernel.cycles`, and weights of the next step, see `foresight.followers`."""
 
     left: Value
@@ -84,6 +84,7 @@ class Ends:
     start: Callable[[Sequence[Int]], Sequence[Value]]
     finish: Finish
     is_simple: bool
+    fetch: Fetch | None
     own: Value
     tag: Value
     later: Value | None

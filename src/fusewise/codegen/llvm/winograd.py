@@ -39,7 +39,7 @@ from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
 from fusewise.codegen.llvm.conv_shape import convolution_of
 from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of, tag_of
-from fusewise.codegen.llvm.gemm_finish import FIRST_LEVEL, fetcher, finisher, is_heavy
+from fusewise.codegen.llvm.gemm_finish import FIRST_LEVEL, finisher, is_heavy, output_fetcher
 from fusewise.codegen.llvm.gemm_share import deal_weighted
 from fusewise.codegen.llvm.gemm_tile import Ahead, Panel, accumulate_in_runs
 from fusewise.codegen.llvm.share import pieces_of, prepared
@@ -48,7 +48,7 @@ from fusewise.codegen.llvm.winograd_few import emit_few_products, keep_products
 from fusewise.codegen.llvm.winograd_input import BLOCK, Transform, emit_input_tile
 from fusewise.codegen.llvm.winograd_lines import FETCHED_AHEAD, emit_line_products
 from fusewise.codegen.llvm.winograd_output import OUTPUT_LEVEL, Strip, emit_outputs
-from fusewise.codegen.llvm.winograd_plan import Planes, plan_of, planes_of
+from fusewise.codegen.llvm.winograd_plan import Plan, Planes, plan_of, planes_of
 from fusewise.codegen.llvm.winograd_stage import emit_staged_tile
 from fusewise.codegen.llvm.winograd_transform import emit_filter
 from fusewise.codegen.packing import packed, panels, panels_of
@@ -202,20 +202,12 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
         f.alloca(plan.tile.kind, plan.form.positions * BLOCK // plan.tile.lanes),
         finisher(f, task, target, pointers),
         is_heavy(task),
-        fetcher(f, task, target, pointers, OUTPUT_LEVEL) if _leaves_caches(task, target) else None,
+        output_fetcher(f, task, target, pointers, OUTPUT_LEVEL),
         tag_of(f, pointers, arguments, share),
     )
     deal_weighted(f, share, plan.weights, plan.panels, lambda *which: _emit_strip(strip, *which))
     f.give_back()
     return module.text()
-
-
-def _leaves_caches(task: Task, target: Target) -> bool:
-    """Do the outputs not fit the second cache levels of all workers, so that their memory is not there when they are written?"""
-    written = (task.operand(store.operand) for store in task.stores)
-    return (
-        sum(math.prod(task.extents) * operand.dtype.itemsize for operand in written) > target.workers * target.l2_bytes
-    )
 
 
 class _Block(NamedTuple):
@@ -241,7 +233,7 @@ def _emit_strip(s: Strip, strip: Int, low: Int, high: Int) -> None:
             return channel
         return f.add(channel, f.mul(f.udiv(channel, plan.depth), plan.depth * (plan.block_step - 1)))
 
-    inputs = Transform(s.arithmetic, plan, s.between)
+    inputs = Transform(s.arithmetic, plan, s.between, _is_written_once(plan, s.target))
     source = s.pointers[plan.planes.shape.data.operand.name]
 
     def transform(t: Value, _: Sequence[Value]) -> None:
@@ -260,6 +252,13 @@ def _emit_strip(s: Strip, strip: Int, low: Int, high: Int) -> None:
         emit_outputs(s, first, count, panel, beyond)
 
     f.loop(low, high, plan.together, group, rolled=True)
+
+
+def _is_written_once(plan: Plan, target: Target) -> bool:
+    """Is memory for transformed inputs likely to be far: written once by a worker, or with outputs of many pixels in between? What
+    is fetched for filters in registers costs as much as it gains, and other targets were not measured."""
+    is_far = plan.strips <= target.workers or plan.planes.is_staged
+    return target.multiplies_once and is_far and plan.filters in ("memory", "pairs")
 
 
 def _reduce(s: Strip, first: Int, count: Int, low: Int, high: Int) -> None:

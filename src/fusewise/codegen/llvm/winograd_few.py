@@ -19,14 +19,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.llvm.gemm_finish import SECOND_LEVEL
 from fusewise.codegen.llvm.gemm_tile import multiply_add
 from fusewise.codegen.llvm.winograd_plan import Plan
 from fusewise.codegen.llvm.winograd_transform import Arithmetic
 
 __all__ = ["emit_few_products", "keep_products"]
-
-SECOND_LEVEL = 2
-"""Where the next block's filters are fetched to: this block's and its inputs fill the first level."""
 
 
 def emit_few_products(
@@ -139,6 +137,7 @@ def _row(
             for j in range(across)
         ]
         for tap in range(share, high * across, shares) if shares else ():
+            # the next block's; this block's and its inputs fill the first level
             f.prefetch(f.at(filters, extent * size + tap * tile.width), SECOND_LEVEL)
         for position, value in columns.filter_values(a, [line[row] for line in lines]):
             for number, t in ((number, t) for number, (place, t) in enumerate(taken) if place == position):

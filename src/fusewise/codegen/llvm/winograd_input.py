@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fusewise.codegen.llvm.emit import Int, Value, vector
+from fusewise.codegen.llvm.gemm_finish import SECOND_LEVEL
 from fusewise.codegen.llvm.registers import memory_type, widen
 from fusewise.codegen.llvm.winograd_plan import Plan
 from fusewise.codegen.llvm.winograd_tiles import Short, for_scheme, unless_missing
@@ -24,11 +25,13 @@ BLOCK = 64
 
 @record(frozen=True)
 class Transform:
-    """The transform of tiles under one plan. `between` is scratch memory, `BLOCK` elements for each position."""
+    """The transform of tiles under one plan. `between` is scratch memory, `BLOCK` elements for each position; `fetches`: are
+    places that are written to fetched before?"""
 
     a: Arithmetic
     plan: Plan
     between: Value
+    fetches: bool
 
     def emit(
         self,
@@ -60,6 +63,11 @@ class Transform:
                     values = scheme.inputs(self.a, [widen(f, self.a.target, value, dtype) for value in given])
                     for i, value in zip(positions, values, strict=True):
                         f.store(value, f.at(f.at(begin, c), i * wide * BLOCK))
+                    if self.fetches:
+                        # before anything is written there: the places of row j, as there are about as many rows as columns
+                        place = f.at(target, f.add(f.mul(j, wide * pitch), there(c)))
+                        for position in range(wide):
+                            f.prefetch(f.at(place, position * pitch), SECOND_LEVEL)
 
                 channels(each)
 

@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from fusewise.codegen.llvm.emit import Int, Value
+from fusewise.codegen.llvm.gemm_finish import SECOND_LEVEL
 from fusewise.codegen.llvm.gemm_tile import multiply_add
 from fusewise.codegen.llvm.winograd_few import keep_products
 from fusewise.codegen.llvm.winograd_plan import Plan
@@ -30,9 +31,6 @@ __all__ = ["FETCHED_AHEAD", "emit_line_products"]
 
 LINE = LINE_BYTES // 4
 """float32 elements of a cache line."""
-
-SECOND_LEVEL = 2
-"""Where the next block's taps are fetched to: lines and inputs fill the first level."""
 
 FETCHED_AHEAD = 8
 """Input channels ahead of the one whose filters are transformed that taps are fetched."""
@@ -183,6 +181,7 @@ def _emit_tiles(
             values = [_values(b, f.at(line, v * tile.lanes)) for v in range(tile.vectors)]
             if ahead is not None:
                 for number in range(ahead[1]):
+                    # the next block's; lines and inputs fill the first level
                     f.prefetch(f.at(ahead[0], f.mul(f.add(f.mul(k, ahead[1]), number), LINE)), SECOND_LEVEL)
             number = 0
             for position in positions:
