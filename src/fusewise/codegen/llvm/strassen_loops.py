@@ -106,7 +106,7 @@ def _left_sums(e: Emission, first: Int, count: Int, coming: Value) -> None:
             turn = f.add(f.mul(r, steps), f.udiv(k, tile.lanes))
             for line in range(lines):
                 for start in needed:
-                    f.prefetch(f.at(start, f.mul(f.add(f.mul(turn, lines), line), LINE_BYTES), "i8"), 2)
+                    f.prefetch(f.at(start, f.mul(f.add(f.mul(turn, lines), line), LINE_BYTES), "i8"), SECOND_LEVEL)
             if is_far:
                 for start in starts:
                     f.prefetch(f.at(start, f.add(k, PAIRS_AHEAD * 2 * h.rows[0].stride)), SECOND_LEVEL)
