@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from fusewise.records import record
 
-__all__ = ["LINE_BYTES", "TARGETS", "Beside", "Target", "whole_lines"]
+__all__ = ["FIRST_LEVEL", "LINE_BYTES", "SECOND_LEVEL", "TARGETS", "Beside", "Target", "whole_lines"]
 
 LINE_BYTES = 64
 """Bytes of a cache line, on every processor that code is generated for."""
+
+FIRST_LEVEL, SECOND_LEVEL = 3, 2
+"""The cache levels nearest to the processor, as instructions that fetch number them."""
 
 
 def whole_lines(nbytes: int) -> int:

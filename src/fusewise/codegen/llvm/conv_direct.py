@@ -17,7 +17,7 @@ from fusewise.codegen.llvm.conv_taps import sliding, tap_by_tap
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import initial, operand_arguments, scratch_of, tag_of
-from fusewise.codegen.llvm.gemm_finish import FIRST_LEVEL, Finish, fetcher, is_heavy
+from fusewise.codegen.llvm.gemm_finish import Finish, fetcher, is_heavy
 from fusewise.codegen.llvm.gemm_plan import tile_of
 from fusewise.codegen.llvm.gemm_product import Left, Parts, Taps, emit_product, flat_index
 from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, lanes_for
@@ -25,7 +25,7 @@ from fusewise.codegen.llvm.pairs import BFLOAT_PAIR
 from fusewise.codegen.llvm.registers import computed
 from fusewise.codegen.llvm.share import Share, prepared
 from fusewise.codegen.packing import Axes, packed, panels, panels_of
-from fusewise.codegen.target import Target, whole_lines
+from fusewise.codegen.target import FIRST_LEVEL, Target, whole_lines
 from fusewise.lower.task import Task
 
 __all__ = [

@@ -15,7 +15,7 @@ import numpy as np
 from fusewise.codegen.kernel import Argument, Params, kernel_of, working_memory
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of, tag_of, widened
-from fusewise.codegen.llvm.gemm_finish import FIRST_LEVEL, Finish, fetcher, finisher, is_heavy, joined_axis, reads
+from fusewise.codegen.llvm.gemm_finish import Finish, fetcher, finisher, is_heavy, joined_axis, reads
 from fusewise.codegen.llvm.gemm_plan import (
     LEAST_SHARING,
     Axis,
@@ -34,7 +34,7 @@ from fusewise.codegen.llvm.pairs import BFLOAT_PAIR, with_room_for_pairs
 from fusewise.codegen.llvm.registers import computed, memory_type
 from fusewise.codegen.llvm.share import prepared
 from fusewise.codegen.packing import packed, paired, panels, panels_of
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import FIRST_LEVEL, Target
 from fusewise.codegen.view import View, view_of
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
 from fusewise.lower.program import Packing, Panels

@@ -16,9 +16,7 @@ from fusewise.lower.task import ACC, Task
 from fusewise.ops.expr import COMPARE, Expr, walk
 
 __all__ = [
-    "FIRST_LEVEL",
     "NEAR_BYTES",
-    "SECOND_LEVEL",
     "Fetch",
     "Finish",
     "fetcher",
@@ -35,9 +33,6 @@ Finish = Callable[[Mapping[str, Int], str, Value, int], None]
 
 Fetch = Callable[[Mapping[str, Int], str, int], None]
 """`fetch(indices, lane axis, lanes)` fetches memory that the stores of the task will read or write."""
-
-FIRST_LEVEL, SECOND_LEVEL = 3, 2
-"""The cache levels nearest to the processor, as instructions that fetch number them."""
 
 NEAR_BYTES = 1 << 19
 """Bytes of a tensor up to which it is taken to be in the second cache level still when a later step reads it, even if that is

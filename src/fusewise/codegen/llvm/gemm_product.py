@@ -22,13 +22,13 @@ from dataclasses import replace
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_fetch import Later, later_of, next_panel, next_panel_is_fetched
-from fusewise.codegen.llvm.gemm_finish import SECOND_LEVEL, Fetch, Finish
+from fusewise.codegen.llvm.gemm_finish import Fetch, Finish
 from fusewise.codegen.llvm.gemm_plan import Axis, Product, merged, tile_of
 from fusewise.codegen.llvm.gemm_share import Blocks, ceiling, deal, deal_tiles
 from fusewise.codegen.llvm.gemm_tile import Ahead, Level, Panel, Tile, accumulate
 from fusewise.codegen.llvm.registers import computed, memory_type
 from fusewise.codegen.llvm.share import Share
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import SECOND_LEVEL, Target
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.records import record
 

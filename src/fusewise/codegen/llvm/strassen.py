@@ -15,13 +15,13 @@ from fusewise.codegen.llvm.conv_shape import convolution_of
 from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.gemm import packing, understand
 from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of, tag_of
-from fusewise.codegen.llvm.gemm_finish import SECOND_LEVEL, fetcher, finisher, is_simple
+from fusewise.codegen.llvm.gemm_finish import fetcher, finisher, is_simple
 from fusewise.codegen.llvm.gemm_plan import tile_of
 from fusewise.codegen.llvm.share import pieces_of
 from fusewise.codegen.llvm.strassen_loops import emit_strassen
 from fusewise.codegen.llvm.strassen_plan import Halves, halves_of, panels_of, strassen_cycles, strassen_space
 from fusewise.codegen.llvm.strassen_room import Ends, strassen_bytes
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import SECOND_LEVEL, Target
 from fusewise.codegen.view import View
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.task import Reason, Task

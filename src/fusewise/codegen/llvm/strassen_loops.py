@@ -16,7 +16,7 @@ from dataclasses import replace
 from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_fetch import later_of, next_panel
-from fusewise.codegen.llvm.gemm_finish import NEAR_BYTES, SECOND_LEVEL
+from fusewise.codegen.llvm.gemm_finish import NEAR_BYTES
 from fusewise.codegen.llvm.gemm_plan import tile_of
 from fusewise.codegen.llvm.gemm_product import column_at, fetch_row, finish_row, row_address
 from fusewise.codegen.llvm.gemm_share import ceiling, deal, deal_tiles
@@ -25,7 +25,7 @@ from fusewise.codegen.llvm.share import Share, prepared
 from fusewise.codegen.llvm.strassen_form import LEFT, LEFT_STEPS, LEFT_SUMS, MADE, PRODUCTS, RESULT_STEPS, RIGHT, extend
 from fusewise.codegen.llvm.strassen_plan import Halves
 from fusewise.codegen.llvm.strassen_room import Emission, Ends, room_of
-from fusewise.codegen.target import LINE_BYTES, Target
+from fusewise.codegen.target import LINE_BYTES, SECOND_LEVEL, Target
 from fusewise.records import record
 
 __all__ = ["emit_strassen"]

@@ -39,7 +39,7 @@ from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
 from fusewise.codegen.llvm.conv_shape import convolution_of
 from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of, tag_of
-from fusewise.codegen.llvm.gemm_finish import FIRST_LEVEL, finisher, is_heavy, output_fetcher
+from fusewise.codegen.llvm.gemm_finish import finisher, is_heavy, output_fetcher
 from fusewise.codegen.llvm.gemm_share import deal_weighted
 from fusewise.codegen.llvm.gemm_tile import Ahead, Panel, accumulate_in_runs
 from fusewise.codegen.llvm.share import pieces_of, prepared
@@ -52,7 +52,7 @@ from fusewise.codegen.llvm.winograd_plan import Plan, Planes, plan_of, planes_of
 from fusewise.codegen.llvm.winograd_stage import emit_staged_tile
 from fusewise.codegen.llvm.winograd_transform import emit_filter
 from fusewise.codegen.packing import packed, panels, panels_of
-from fusewise.codegen.target import LINE_BYTES, Target
+from fusewise.codegen.target import FIRST_LEVEL, LINE_BYTES, Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from fusewise.lower.task import Reason, Task
 

@@ -19,10 +19,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from fusewise.codegen.llvm.emit import Function, Int, Value
-from fusewise.codegen.llvm.gemm_finish import SECOND_LEVEL
 from fusewise.codegen.llvm.gemm_tile import multiply_add
 from fusewise.codegen.llvm.winograd_plan import Plan
 from fusewise.codegen.llvm.winograd_transform import Arithmetic
+from fusewise.codegen.target import SECOND_LEVEL
 
 __all__ = ["emit_few_products", "keep_products"]
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fusewise.codegen.llvm.emit import Int, Value, vector
-from fusewise.codegen.llvm.gemm_finish import SECOND_LEVEL
 from fusewise.codegen.llvm.registers import memory_type, widen
 from fusewise.codegen.llvm.winograd_plan import Plan
 from fusewise.codegen.llvm.winograd_tiles import Short, for_scheme, unless_missing
 from fusewise.codegen.llvm.winograd_transform import Arithmetic, Scheme
+from fusewise.codegen.target import SECOND_LEVEL
 from fusewise.ir.dtypes import DType
 from fusewise.records import record
 

@@ -19,12 +19,11 @@ import math
 from collections.abc import Callable, Sequence
 
 from fusewise.codegen.llvm.emit import Int, Value
-from fusewise.codegen.llvm.gemm_finish import SECOND_LEVEL
 from fusewise.codegen.llvm.gemm_tile import multiply_add
 from fusewise.codegen.llvm.winograd_few import keep_products
 from fusewise.codegen.llvm.winograd_plan import Plan
 from fusewise.codegen.llvm.winograd_transform import Arithmetic
-from fusewise.codegen.target import LINE_BYTES
+from fusewise.codegen.target import LINE_BYTES, SECOND_LEVEL
 from fusewise.records import record
 
 __all__ = ["FETCHED_AHEAD", "emit_line_products"]
