@@ -1,4 +1,5 @@
-"""Runs one kernel on NumPy arrays: compile, call once per worker, one after the other, and again piece by piece."""
+"""Runs one kernel on NumPy arrays: compile, call once per worker, one after the other, again piece by piece, and where it may
+with its result on top of what it adds."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from fusewise.codegen.kernel import Kernel, Params
+from fusewise.codegen.overwrite import overwritable
 from fusewise.codegen.target import Target
 from fusewise.lower.task import Task
 from fusewise.runtime.host import host_target
@@ -60,10 +62,17 @@ def run_kernel(target: Target) -> RunKernel:
             for share in shares:
                 call(pointers, *share)
 
+        whole = [(worker, worker + 1, workers, worker, 0) for worker in range(workers)]
         copies = {name: array.copy() for name, array in arrays.items()}
-        calls(arrays, [(worker, worker + 1, workers, worker, 0) for worker in range(workers)])
+        calls(arrays, whole)
         calls(copies, in_pieces(workers))
         for name, array in arrays.items():
             assert array.tobytes() == copies[name].tobytes(), f"{name} is another when work is dealt out in pieces"
+        for read in overwritable(task) if kernel.writes_once(task, target, chosen) else ():
+            written = task.stores[0].operand
+            for shares in (whole, in_pieces(workers)):
+                place = arrays[read].copy()
+                calls({**arrays, read: place, written: place}, shares)
+                assert place.tobytes() == arrays[written].tobytes(), f"{written} is another on top of {read}"
 
     return run

@@ -43,6 +43,25 @@ def test_buffers_of_one_place_have_one_middle() -> None:
     assert {offset + size // 2 for offset, size in zip(offsets, sizes, strict=True)} == {4096, 8192 + 2048}
 
 
+def test_what_is_overwritten_gives_its_place() -> None:
+    """A chain of residuals, each alive until the next is written: one place with leave to overwrite, two without."""
+    chain = [Lifetime(1024, 2 * k, 2 * k + 2) for k in range(5)]
+    beside = [Lifetime(1024, 2 * k + 1, 2 * k + 2) for k in range(5)]
+    pairs = [(k, k + 1) for k in range(4)]
+    offsets, total = plan_arena([*chain, *beside], pairs)
+    assert len(set(offsets[:5])) == 1
+    assert set(offsets[5:]).isdisjoint(offsets[:5])
+    assert total == 2048
+    assert plan_arena([*chain, *beside])[1] == 3072
+
+
+def test_a_place_that_was_in_use_lately_is_taken_first() -> None:
+    """Its memory is nearer to the cores."""
+    long_ago, lately, wanted = Lifetime(8192, 0, 3), Lifetime(4096, 2, 6), Lifetime(1024, 7, 7)
+    offsets, _ = plan_arena([long_ago, lately, wanted])
+    assert offsets[2] == offsets[1] + (4096 - 1024) // 2
+
+
 def test_gaps_where_places_take_much_more() -> None:
     """Two small buffers beside each other fit where a large one was; as places they would need memory of their own."""
     wanted = [Lifetime(4096, 0, 0), *(Lifetime(1024, 1, 1) for _ in range(4))]

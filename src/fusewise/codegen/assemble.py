@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import islice, pairwise, zip_longest
@@ -14,6 +15,7 @@ from fusewise.codegen.candidates import candidates
 from fusewise.codegen.foresight import Fetch, Load, fetches, followers, next_bytes
 from fusewise.codegen.kernel import Argument, Kernel, Params
 from fusewise.codegen.llvm.boxes import routine_for
+from fusewise.codegen.overwrite import overwritable
 from fusewise.codegen.samples import Stretch, stretches
 from fusewise.codegen.strips import joins, strips_of
 from fusewise.codegen.target import Target
@@ -24,7 +26,7 @@ from fusewise.ir.types import TensorType, ValueType
 from fusewise.lower.account import accounts
 from fusewise.lower.memory import Lifetime, plan_arena
 from fusewise.lower.program import Buffer, HostStep, KernelCode, NativeStep, Packing, Place, Port, Program
-from fusewise.lower.task import Reason, Task
+from fusewise.lower.task import Operand, Reason, Task
 from fusewise.lower.work import HostWork, Lowered, TaskWork, lower_partition
 from fusewise.records import record
 from fusewise.trace import Trace
@@ -105,6 +107,7 @@ class _Assembler:
     judged: dict[tuple[str, str], Params | Reason] = field(default_factory=dict)
     stretches: list[Stretch] = field(default_factory=list)
     apart: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    overwrites: list[tuple[int, int, str]] = field(default_factory=list)
 
     @property
     def graph(self) -> Graph:
@@ -189,8 +192,10 @@ class _Assembler:
 
     def _plan(self) -> tuple[tuple[Buffer, ...], int]:
         arena = [k for k, buffer in enumerate(self.pending) if buffer.kind == "arena"]
+        number = {k: at for at, k in enumerate(arena)}
         offsets, total = plan_arena(
-            [Lifetime(self.pending[k].nbytes, self.pending[k].first, self.pending[k].last) for k in arena]
+            [Lifetime(self.pending[k].nbytes, self.pending[k].first, self.pending[k].last) for k in arena],
+            [(number[old], number[new]) for old, new in self._overwritten()],
         )
         where = dict(zip(arena, offsets, strict=True))
         return (
@@ -284,9 +289,36 @@ class _Assembler:
             self._touch(place.buffer)
         if work.between:
             self.apart[len(self.steps)] = tuple(self._between(work, argument.name) for argument in arguments)
+        if kernel.writes_once(work.bound.task, self.target, params):
+            self._overwrite(work, dict(zip((argument.name for argument in arguments), places, strict=True)))
         number, way = self._kernel(kernel, work, params), _way(kernel, params)
         pieces = kernel.pieces(work.bound.task, self.target, params)
         self.steps.append(NativeStep(number, tuple(places), work.label, work.group, way=way, pieces=pieces))
+
+    def _overwrite(self, work: TaskWork, places: Mapping[str, Place]) -> None:
+        """Let the result of a step have the memory of something that it reads, if that is read no more later."""
+        task = work.bound.task
+        for name in overwritable(task):
+            old, new = (self._whole(places[each], task.operand(each)) for each in (name, task.stores[0].operand))
+            if old >= 0 and new >= 0 and sum(place.buffer == old for place in places.values()) == 1:
+                self.overwrites.append((old, new, work.label))
+
+    def _overwritten(self) -> Iterator[tuple[int, int]]:
+        """Buffers whose memory others take over, and those, in the order of steps."""
+        taken: set[int] = set()
+        for old, new, label in self.overwrites:
+            nbytes, is_last = self.pending[old].nbytes, self.pending[old].last == self.pending[new].first
+            reason = f"{nbytes:,} bytes that nobody reads later"
+            if is_last and new not in taken and self.trace.allows("kernel", "overwrite", (label,), reason):
+                taken.add(new)
+                yield old, new
+
+    def _whole(self, place: Place, operand: Operand) -> int:
+        """The buffer in the arena that an operand fills, or -1."""
+        buffer = self.pending[place.buffer]
+        nbytes = math.prod(operand.shape) * operand.dtype.itemsize
+        fills = buffer.kind == "arena" and place.offset == operand.offset == 0 and buffer.nbytes == nbytes
+        return place.buffer if fills else -1
 
     def _weights(self, step: _Chosen | HostWork, offset: int) -> Place:
         """A place in the weights of a step."""

@@ -50,6 +50,7 @@ class Kernel:
       a later step meanwhile. Others do with `later` among the parameters: so many bytes of `of` that the later step reads, from
       the argument `later` on, which is given for the first worker.
     - `pieces(task, target, params)`: in how many pieces a worker's run is dealt out, 1 where all of it is given at once.
+    - `writes_once(task, target, params)`: is every element of the results written once, after all that its store reads?
     - `sharing(task, target, params)`: how rows of output are dealt out, if they are and there is one plane of them.
     - `effort`: how long LLVM takes for it, in rough proportion; what takes long is compiled first.
     - `level(params)`: which of LLVM's passes its code needs: `full`, `tidy` where it is written out register by register and
@@ -64,6 +65,7 @@ class Kernel:
     cycles: Callable[[Task, Target, Params], int] = lambda task, target, params: 0
     sharing: Callable[[Task, Target, Params], Sharing | None] = lambda task, target, params: None
     pieces: Callable[[Task, Target, Params], int] = lambda task, target, params: 1
+    writes_once: Callable[[Task, Target, Params], bool] = lambda task, target, params: False
     effort: int = 1
     level: Callable[[Params], str] = lambda params: "full"
 
@@ -77,6 +79,7 @@ def kernel_of(
     cycles: Callable[[T, Target, Params], int] = lambda found, target, params: 0,
     sharing: Callable[[T, Params], Sharing | None] = lambda found, params: None,
     pieces: Callable[[T, Target, Params], int] = lambda found, target, params: 1,
+    writes_once: Callable[[T, Params], bool] = lambda found, params: False,
     effort: int = 1,
     level: str = "full",
 ) -> Kernel:
@@ -100,6 +103,7 @@ def kernel_of(
         lambda task, target, params: cycles(understood(task, target), target, params),
         lambda task, target, params: sharing(understood(task, target), params),
         lambda task, target, params: pieces(understood(task, target), target, params),
+        lambda task, target, params: writes_once(understood(task, target), params),
         effort,
         lambda params: level,
     )

@@ -17,8 +17,9 @@ from fusewise.codegen.llvm.conv_plan import Direct, direct_of, direct_sharing, d
 from fusewise.codegen.llvm.conv_shape import convolution_of
 from fusewise.codegen.llvm.gemm_entry import enter
 from fusewise.codegen.llvm.gemm_finish import finisher
-from fusewise.codegen.llvm.gemm_plan import cycles_of, product_pieces
+from fusewise.codegen.llvm.gemm_plan import cycles_of, product_pieces, tile_of
 from fusewise.codegen.llvm.pairs import BFLOAT_PAIR, paired_view, with_room_for_pairs
+from fusewise.codegen.overwrite import shared_pointers
 from fusewise.codegen.packing import paired
 from fusewise.codegen.target import Target
 from fusewise.lower.task import Reason, Task
@@ -64,7 +65,7 @@ def _arranged(weight: np.ndarray, d: Direct) -> np.ndarray:
 
 def _build(d: Direct, task: Task, target: Target, params: Params, symbol: str) -> str:
     given = _arguments(d, task, params)
-    module, f, pointers, share = enter(symbol, given)
+    module, f, pointers, share = enter(symbol, given, shared=shared_pointers(task))
     finish = finisher(f, task, target, pointers)
     emit_direct(f, d, task, target, params, given, pointers, share, finish)
     f.give_back()
@@ -79,8 +80,14 @@ def _pieces(d: Direct, target: Target, params: Params) -> int:
     return product_pieces(d.product, target, params)
 
 
+def _writes_once(d: Direct, params: Params) -> bool:
+    return d.side_by_side == 1 and d.product.is_written_once(tile_of(params))
+
+
 def _kernel(name: str, understand: Callable[[Task, Target], Direct | Reason]) -> Kernel:
-    return kernel_of(name, understand, _space, _arguments, _build, _cycles, direct_sharing, _pieces, level="tidy")
+    return kernel_of(
+        name, understand, _space, _arguments, _build, _cycles, direct_sharing, _pieces, _writes_once, level="tidy"
+    )
 
 
 DIRECT = _kernel("direct-convolution", _direct)

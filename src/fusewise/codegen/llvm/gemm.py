@@ -33,6 +33,7 @@ from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, multiply_add, wi
 from fusewise.codegen.llvm.pairs import BFLOAT_PAIR, with_room_for_pairs
 from fusewise.codegen.llvm.registers import computed, memory_type
 from fusewise.codegen.llvm.share import prepared
+from fusewise.codegen.overwrite import shared_pointers
 from fusewise.codegen.packing import packed, paired, panels, panels_of
 from fusewise.codegen.target import FIRST_LEVEL, Target
 from fusewise.codegen.view import View, view_of
@@ -302,7 +303,7 @@ def _panels(m: MatrixProduct, tile: Tile) -> Panels | None:
 def _build(m: MatrixProduct, task: Task, target: Target, params: Params, symbol: str) -> str:
     product = m.product
     arguments = _arguments(m, task, params)
-    module, f, pointers, share = enter(symbol, arguments)
+    module, f, pointers, share = enter(symbol, arguments, shared=shared_pointers(task))
     tile = tile_of(params, computed(m.dtype))
     repacks = params["right"] == "repacked"
     scratch, tag = (find(f, pointers, arguments, share) if repacks else None for find in (scratch_of, tag_of))
@@ -401,5 +402,13 @@ def _pieces(m: MatrixProduct, target: Target, params: Params) -> int:
     return product_pieces(m.product, target, params)
 
 
-PRODUCT = kernel_of("product", understand, _space, _arguments, _build, _cycles, pieces=_pieces)
-PAIRS = kernel_of("bfloat16-product", of_pairs, _space, _arguments, _build, _cycles, pieces=_pieces)
+def _writes_once(m: MatrixProduct, params: Params) -> bool:
+    return m.product.is_written_once(tile_of(params))
+
+
+PRODUCT = kernel_of(
+    "product", understand, _space, _arguments, _build, _cycles, pieces=_pieces, writes_once=_writes_once
+)
+PAIRS = kernel_of(
+    "bfloat16-product", of_pairs, _space, _arguments, _build, _cycles, pieces=_pieces, writes_once=_writes_once
+)

@@ -1,12 +1,13 @@
 """The outside of an anchored kernel: the exported symbol unpacks its argument array and calls the body.
 
 The body takes every pointer as an argument of its own, marked `noalias`, because that is the only way to tell LLVM that buffers
-do not overlap; it stays a function so that the promise survives.
+do not overlap; it stays a function so that the promise survives. Only a result and what it may overwrite (`codegen.overwrite`)
+come without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from fusewise.codegen.kernel import Argument
 from fusewise.codegen.llvm.emit import Function, Int, Module, Value, vector
@@ -28,20 +29,20 @@ def operand_arguments(task: Task, extra: Sequence[Argument]) -> tuple[Argument, 
 
 
 def enter(
-    symbol: str, arguments: Sequence[Argument], hides_counters: bool = False
+    symbol: str, arguments: Sequence[Argument], hides_counters: bool = False, shared: Collection[str] = ()
 ) -> tuple[Module, Function, dict[str, Value], Share]:
     """Write the exported function; gives module, body, pointers by name, and the part of the work that a call does.
 
     `hides_counters` is for kernels whose loops have many addresses each: loop strength reduction, which tries every way to
-    share out their terms, is then done with them at once, and LLVM with the kernel in three quarters of the time.
+    share out their terms, is then done with them at once, and LLVM with the kernel in three quarters of the time. Pointers that
+    are `shared` may overlap one another.
     """
     module = Module()
     outside = module.function(symbol, ("ptr", *PARAMETERS))
     array, *share = outside.arguments
     pointers = [outside.load("ptr", outside.at(array, k, "ptr")) for k in range(len(arguments))]
-    body = module.function(
-        f"{symbol}_body", (*("ptr noalias" for _ in arguments), *PARAMETERS), "void", "noinline nounwind", "internal"
-    )
+    kinds = ["ptr" if argument.name in shared else "ptr noalias" for argument in arguments]
+    body = module.function(f"{symbol}_body", (*kinds, *PARAMETERS), "void", "noinline nounwind", "internal")
     body.hides_counters = hides_counters
     outside.call(body.name, "void", *pointers, *share)
     outside.give_back()

@@ -101,6 +101,11 @@ class Product:
         panels = self.groups * -(-self.columns // tile.width)
         return self.repeats * -(-self.height // tile.rows) * panels
 
+    def is_written_once(self, tile: Tile) -> bool:
+        """Do tiles fit, so that none is moved back over its neighbour and computes some results a second time?"""
+        fits = self.columns % tile.width == 0 or (tile.vectors == 1 and self.columns < tile.lanes)
+        return fits and self.height % tile.rows == 0
+
     def kept(self, tile: Tile) -> int:
         """Elements of memory for the sums of all tiles, between the chunks of a reduction."""
         return self.tiles(tile) * tile.rows * tile.width

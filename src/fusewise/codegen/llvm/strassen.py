@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from fusewise.codegen.foresight import next_bytes
-from fusewise.codegen.kernel import Argument, Params, kernel_of, working_memory
+from fusewise.codegen.kernel import Argument, Kernel, Params, kernel_of, working_memory
 from fusewise.codegen.llvm.conv_direct import direct_arguments, matrices, matrix_axes
 from fusewise.codegen.llvm.conv_plan import direct_of
 from fusewise.codegen.llvm.conv_shape import convolution_of
@@ -21,6 +21,7 @@ from fusewise.codegen.llvm.share import pieces_of
 from fusewise.codegen.llvm.strassen_loops import emit_strassen
 from fusewise.codegen.llvm.strassen_plan import Halves, halves_of, panels_of, strassen_cycles, strassen_space
 from fusewise.codegen.llvm.strassen_room import Ends, strassen_bytes
+from fusewise.codegen.overwrite import shared_pointers
 from fusewise.codegen.target import SECOND_LEVEL, Target
 from fusewise.codegen.view import View
 from fusewise.ir.dtypes import FLOAT32
@@ -103,7 +104,7 @@ def _arguments(u: Understood, task: Task, params: Params) -> tuple[Argument, ...
 
 def _build(u: Understood, task: Task, target: Target, params: Params, symbol: str) -> str:
     given = _arguments(u, task, params)
-    module, f, pointers, share = enter(symbol, given, hides_counters=True)
+    module, f, pointers, share = enter(symbol, given, hides_counters=True, shared=shared_pointers(task))
     lanes = tile_of(params).lanes
 
     def start(columns: Sequence[Int]) -> list[Value]:
@@ -137,9 +138,24 @@ def _cycles(u: Understood, target: Target, params: Params) -> int:
     return strassen_cycles(u.halves, target, params)
 
 
-STRASSEN = kernel_of(
-    "strassen-product", _product, _space, _arguments, _build, _cycles, pieces=_pieces, effort=2, level="bare"
-)
-STRASSEN_CONV = kernel_of(
-    "strassen-convolution", _convolution, _space, _arguments, _build, _cycles, pieces=_pieces, effort=2, level="bare"
-)
+def _writes_once(u: Understood, params: Params) -> bool:
+    return u.halves.is_written_once(tile_of(params))
+
+
+def _kernel(name: str, understand: Callable[[Task, Target], Understood | Reason]) -> Kernel:
+    return kernel_of(
+        name,
+        understand,
+        _space,
+        _arguments,
+        _build,
+        _cycles,
+        pieces=_pieces,
+        writes_once=_writes_once,
+        effort=2,
+        level="bare",
+    )
+
+
+STRASSEN = _kernel("strassen-product", _product)
+STRASSEN_CONV = _kernel("strassen-convolution", _convolution)

@@ -119,6 +119,10 @@ class Halves:
         """Tiles of all rows of a half."""
         return -(-self.height // tile.rows)
 
+    def is_written_once(self, tile: Tile) -> bool:
+        """Do tiles fit, so that none is moved back over its neighbour?"""
+        return self.height % tile.rows == 0 and self.product.columns % (2 * tile.width) == 0
+
     def chunk(self, target: Target, tile: Tile) -> int:
         """Steps of the depth that are taken at once: as many as their share of the first cache level holds and divide the depth."""
         share = FEW_CHUNK_SHARE if target.has_few_registers else CHUNK_SHARE[is_wide(target, tile)]

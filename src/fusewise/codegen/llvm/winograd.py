@@ -18,8 +18,7 @@ lies in scratch memory:
           or both at once, a few tiles to a strip, see `winograd_few` and `winograd_lines`)
         transform back, add the bias, run the stores
 
-Work is dealt out as (strip, panel) pairs, so few tiles are still shared evenly; a strip that workers share has its inputs
-transformed by each of them.
+Work is dealt out as (strip, panel) pairs, so few tiles are still shared evenly; each worker of a strip transforms its inputs.
 
 On random data the difference from the exact result is at most 5e-6 of the largest output for up to 512 input channels; 1.5e-5
 for F(4, 7), 2e-5 for F(5x5, 3x3) and F(6x6, 3x3), 3e-5 for F(6, 7), F(4x4, 5x5) and F(5x5, 4x4). The transforms add inputs that
@@ -48,9 +47,10 @@ from fusewise.codegen.llvm.winograd_few import emit_few_products, keep_products
 from fusewise.codegen.llvm.winograd_input import BLOCK, Transform, emit_input_tile
 from fusewise.codegen.llvm.winograd_lines import FETCHED_AHEAD, emit_line_products
 from fusewise.codegen.llvm.winograd_output import OUTPUT_LEVEL, Strip, emit_outputs
-from fusewise.codegen.llvm.winograd_plan import Plan, Planes, plan_of, planes_of
+from fusewise.codegen.llvm.winograd_plan import Planes, plan_of, planes_of
 from fusewise.codegen.llvm.winograd_stage import emit_staged_tile
 from fusewise.codegen.llvm.winograd_transform import emit_filter
+from fusewise.codegen.overwrite import shared_pointers
 from fusewise.codegen.packing import packed, panels, panels_of
 from fusewise.codegen.target import FIRST_LEVEL, LINE_BYTES, Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
@@ -179,7 +179,7 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
 def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
     plan = plan_of(_understood(task), params)
     arguments = _arguments(task, target, params)
-    module, f, pointers, share = enter(symbol, arguments, hides_counters=True)
+    module, f, pointers, share = enter(symbol, arguments, hides_counters=True, shared=shared_pointers(task))
     inputs = scratch_of(f, pointers, arguments, share)
     filters = f.at(inputs, plan.form.positions * plan.input_pitch)
     products = f.at(filters, plan.filter_elements)
@@ -233,7 +233,7 @@ def _emit_strip(s: Strip, strip: Int, low: Int, high: Int) -> None:
             return channel
         return f.add(channel, f.mul(f.udiv(channel, plan.depth), plan.depth * (plan.block_step - 1)))
 
-    inputs = Transform(s.arithmetic, plan, s.between, _is_written_once(plan, s.target))
+    inputs = Transform(s.arithmetic, plan, s.between, plan.fetches_inputs(s.target))
     source = s.pointers[plan.planes.shape.data.operand.name]
 
     def transform(t: Value, _: Sequence[Value]) -> None:
@@ -252,13 +252,6 @@ def _emit_strip(s: Strip, strip: Int, low: Int, high: Int) -> None:
         emit_outputs(s, first, count, panel, beyond)
 
     f.loop(low, high, plan.together, group, rolled=True)
-
-
-def _is_written_once(plan: Plan, target: Target) -> bool:
-    """Is memory for transformed inputs likely to be far: written once by a worker, or with outputs of many pixels in between? What
-    is fetched for filters in registers costs as much as it gains, and other targets were not measured."""
-    is_far = plan.strips <= target.workers or plan.planes.is_staged
-    return target.multiplies_once and is_far and plan.filters in ("memory", "pairs")
 
 
 def _reduce(s: Strip, first: Int, count: Int, low: Int, high: Int) -> None:
@@ -494,4 +487,14 @@ def _level(params: Params) -> str:
     return "bare" if params.get("filters") == "registers" else "tidy"  # with filters in memory 1 to 5 % slower
 
 
-WINOGRAD = Kernel("winograd-convolution", _accepts, _space, _arguments, _build, pieces=_pieces, effort=4, level=_level)
+WINOGRAD = Kernel(
+    "winograd-convolution",
+    _accepts,
+    _space,
+    _arguments,
+    _build,
+    pieces=_pieces,
+    writes_once=lambda task, target, params: plan_of(_understood(task), params).is_written_once,
+    effort=4,
+    level=_level,
+)

@@ -24,7 +24,7 @@ from fusewise.codegen.llvm.gemm_plan import tile_of
 from fusewise.codegen.llvm.gemm_tile import Tile
 from fusewise.codegen.llvm.winograd_tiles import Grid, Tiling
 from fusewise.codegen.llvm.winograd_transform import Form, forms_of
-from fusewise.codegen.target import LINE_BYTES
+from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.records import record
 
 __all__ = ["Plan", "Planes", "plan_of", "planes_of"]
@@ -228,6 +228,17 @@ class Plan:
     @property
     def panels(self) -> int:
         return -(-self.planes.shape.outputs // self.tile.width)
+
+    def fetches_inputs(self, target: Target) -> bool:
+        """Is memory for transformed inputs likely to be far: written once by a worker, or with outputs of many pixels in between?
+        What is fetched for filters in registers costs as much as it gains, and other targets were not measured."""
+        is_far = self.strips <= target.workers or self.planes.is_staged
+        return target.multiplies_once and is_far and self.filters in ("memory", "pairs")
+
+    @property
+    def is_written_once(self) -> bool:
+        """Do panels fit, so that none is moved back over its neighbour? Of tiles only outputs that exist are written."""
+        return self.planes.shape.outputs % self.tile.width == 0
 
     @property
     def group_width(self) -> int:

@@ -1,0 +1,53 @@
+"""Results in the place of what they are added to: a residual that nothing reads later is overwritten, element by element.
+
+Memory is then read, written and sent back once in place of twice, and the arena is smaller. It takes a kernel that writes every
+element of the result once, after what the stores read there (`Kernel.writes_once`), and an operand that the stores read nowhere
+else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fusewise.lower.task import ACC, Operand, Store, Task
+from fusewise.ops.expr import Expr, walk
+
+__all__ = ["overwritable", "shared_pointers"]
+
+
+def overwritable(task: Task) -> tuple[str, ...]:
+    """The operands that the one result may lie on top of: read where it is written, and nowhere else."""
+    if len(task.stores) != 1:
+        return ()
+    (store,) = task.stores
+    elsewhere = {str(e.value) for e in _loads(_before(task))}
+    found = dict.fromkeys(str(e.value) for e in _loads([store.value]) if e.value != ACC)
+    return tuple(name for name in found if name not in elsewhere and _lies_alike(task, store, name))
+
+
+def shared_pointers(task: Task) -> tuple[str, ...]:
+    """The operands whose memory may be another's as well."""
+    found = overwritable(task)
+    return (*found, task.stores[0].operand) if found else ()
+
+
+def _before(task: Task) -> list[Expr]:
+    """What the anchor reads."""
+    return [] if task.anchor is None else [e for e in task.anchor.prologue if e is not None]
+
+
+def _loads(roots: list[Expr]) -> Iterator[Expr]:
+    return (e for root in roots for e in walk(root) if e.op == "load")
+
+
+def _lies_alike(task: Task, store: Store, name: str) -> bool:
+    """Is every element of the operand read where one of the result is written that lies at the same place?"""
+    read, written = task.operand(name), task.operand(store.operand)
+    wide = [k for k, extent in enumerate(read.shape) if extent > 1]  # an axis of one is read at 0
+    indices = [e.args for e in _loads([store.value]) if e.value == name]
+    there = all(at[k] == store.index[k] for at in indices for k in wide)
+    return there and not read.constant and _layout(read) == _layout(written)
+
+
+def _layout(operand: Operand) -> tuple[object, ...]:
+    return operand.dtype, operand.shape, operand.strides, operand.offset
