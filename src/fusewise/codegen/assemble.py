@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import islice, pairwise, zip_longest
@@ -316,8 +315,7 @@ class _Assembler:
     def _whole(self, place: Place, operand: Operand) -> int:
         """The buffer in the arena that an operand fills, or -1."""
         buffer = self.pending[place.buffer]
-        nbytes = math.prod(operand.shape) * operand.dtype.itemsize
-        fills = buffer.kind == "arena" and place.offset == operand.offset == 0 and buffer.nbytes == nbytes
+        fills = buffer.kind == "arena" and place.offset == operand.offset == 0 and buffer.nbytes == operand.nbytes
         return place.buffer if fills else -1
 
     def _weights(self, step: _Chosen | HostWork, offset: int) -> Place:

@@ -155,7 +155,7 @@ class _Run:
     def _lost(self, one: TaskWork) -> float:
         """Cycles of all workers that each further sample costs."""
         task = one.bound.task
-        weights = sum(math.prod(o.shape) * o.dtype.itemsize for o in task.operands if o.constant)
+        weights = sum(o.nbytes for o in task.operands if o.constant)
         rate, apart = (FILTER_CYCLES, self._apart(one)) if _is_dense(one) else (WEIGHT_CYCLES, 0.0)
         return (rate * weights + STEP_CYCLES + apart) * (self.samples - 1) / self.samples
 

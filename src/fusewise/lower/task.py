@@ -8,6 +8,7 @@ as a load of `acc` at exactly (i0, i1, ...), and what the anchor reads per opera
 
 from __future__ import annotations
 
+import math
 from dataclasses import field
 from functools import cached_property
 from typing import Any
@@ -49,6 +50,11 @@ class Operand:
     offset: int = 0
     constant: bool = False
     alignment: int = 64
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 @record(frozen=True)

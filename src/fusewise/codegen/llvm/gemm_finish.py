@@ -111,9 +111,8 @@ def _loads(task: Task) -> list[Expr]:
 def _is_large(task: Task, read: Expr, target: Target) -> bool:
     """Is it from a tensor that has left the second level, at a place known without reading another?"""
     operand = task.operand(str(read.value))
-    nbytes = math.prod(operand.shape) * operand.dtype.itemsize
     is_known = not any(e.op == "load" for index in read.args for e in walk(index))
-    return not operand.constant and nbytes > min(target.l2_bytes, NEAR_BYTES) and is_known
+    return not operand.constant and operand.nbytes > min(target.l2_bytes, NEAR_BYTES) and is_known
 
 
 def is_heavy(task: Task) -> bool:
