@@ -128,6 +128,19 @@ def test_chunks_blocks_and_panels_meet(
     check(run_kernel, (STRASSEN,), target, "MatMul", arrays, expected, {}, workers=workers, tolerance=TOLERANCE)
 
 
+@pytest.mark.parametrize(("whole", "rest"), [(1, 1), (3, 3), (5, 1)])
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_panels_that_share_columns_are_one_pair(
+    run_kernel: Any, target: Target, always: None, whole: int, rest: int, workers: int
+) -> None:
+    """In another pair a column would round otherwise, and which result stayed would depend on who came last."""
+    target = replace(target, multiply_bits=target.vector_bits)
+    columns = whole * target.lanes + rest
+    arrays = [numbers(1, (131, 512)), numbers(2, (512, columns))]
+    expected = arrays[0].astype(np.float64) @ arrays[1]
+    check(run_kernel, (STRASSEN,), target, "MatMul", arrays, expected, {}, workers=workers, tolerance=5e-6)
+
+
 def test_chunks_are_added_up_by_themselves(
     run_kernel: Any, target: Target, always: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,11 +1,12 @@
 """The loops of Strassen's algorithm, in the form of `strassen_form`.
 
-The halves of the rows are every other one, so that a block of rows has both; those of columns and depth are the first and the
-second. For a block each worker writes the four left sums, row by row. For every panel of columns it then takes one right
-factor after the other: quarters where they lie; the first tile of the block makes a difference on the way, in instructions that
-multiplications leave free, from quarters and the difference before it, and the other tiles find it made. At last the seven
-products are added up and the stores run, where registers are left while the next tile is reduced. The weights lie as other
-products have them.
+The halves of the rows are every other one, so that a block of rows has both, and those of the columns every other panel: two that
+share columns, where the last is moved back, are then done one after the other. The depth has a first half and a second.
+
+For a block each worker writes the four left sums, row by row. For every panel of columns it then takes one right factor after the
+other: quarters where they lie; the first tile of the block makes a difference on the way, in instructions that multiplications
+leave free, from quarters and the difference before it, and the other tiles find it made. At last the seven products are added up
+and the stores run, where registers are left while the next tile is reduced. The weights lie as other products have them.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def _block(e: Emission, unit: Int, pair_low: Int, pair_high: Int) -> None:
     f, per_block = e.f, e.room.per_block
     low, end = e.cut.begin(f, unit), e.cut.begin(f, f.add(unit, 1))
     first = e.first_row(low)
-    coming = f.at(e.ends.right, f.mul(f.udiv(pair_low, per_block), 2 * e.room.right))
+    coming = f.at(e.ends.right, f.mul(f.udiv(pair_low, per_block), e.room.pair))
     count = f.sub(f.add(e.first_row(f.sub(end, 1)), e.tile.rows), first)
     prepared(f, e.ends.tag, unit, lambda: _left_sums(e, first, count, coming))
 
@@ -238,9 +239,9 @@ class _Tables:
         skip = f.mul(chunk, room.chunk)
         before = f.mul(first, 2 * h.rows[0].stride) if len(h.rows) == 1 else 0
         left = f.select(is_set("whole"), f.at(e.ends.left, before), e.ends.own)
-        here = f.at(e.ends.right, f.add(f.mul(p, 2 * room.right), f.mul(chunk, room.made)))
+        here = f.at(e.ends.right, f.add(f.mul(p, room.pair), f.mul(chunk, room.made)))
         made = f.at(e.ends.own, room.left)
-        after: Int = 2 * room.right
+        after: Int = room.pair
         if e.chunks > 1:
             last = f.compare("icmp eq", chunk, e.chunks - 1)
             after = f.select(last, f.i64(f.sub(after, (e.chunks - 1) * room.made)), f.i64(room.made))
@@ -365,7 +366,7 @@ def _finished_beside(
 
 def _columns(e: Emission, p: Int) -> list[list[Int]]:
     """The columns of a panel, of the left half and of the right one."""
-    panels = (p, e.f.add(e.panels, p))
+    panels = (e.f.mul(p, 2), e.f.add(e.f.mul(p, 2), 1))
     return [[column_at(e.h.product, e.tile, panel, v, e.f) for v in range(e.tile.vectors)] for panel in panels]
 
 

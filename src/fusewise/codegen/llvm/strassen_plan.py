@@ -214,9 +214,8 @@ def panels_of(h: Halves, tile: Tile) -> int:
 
 
 def _is_halved(h: Halves, tile: Tile) -> bool:
-    """Are panels paired, and do no two of them share columns?"""
-    rest = h.product.columns % tile.width
-    return panels_of(h, tile) % 2 == 0 and (rest == 0 or rest >= tile.lanes)
+    """Are panels paired?"""
+    return panels_of(h, tile) % 2 == 0
 
 
 def _cuts(h: Halves, target: Target, tile: Tile) -> Iterable[int]:

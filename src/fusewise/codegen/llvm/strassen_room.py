@@ -50,6 +50,11 @@ class Room:
         return self.h.depth * self.tile.width
 
     @property
+    def pair(self) -> int:
+        """Elements of two panels, one of each half of the columns: four quarters one behind the other."""
+        return 4 * self.right
+
+    @property
     def made(self) -> int:
         """Elements of a chunk of a right factor."""
         return self.chunk * self.tile.width
@@ -109,8 +114,8 @@ class Emission:
     @property
     def quarters(self) -> tuple[int, ...]:
         """Where B11, B12, B21, B22 begin in the packed operand, for the first panel."""
-        across = self.panels * 2 * self.room.right
-        return 0, across, self.room.right, across + self.room.right
+        half = self.room.right
+        return 0, 2 * half, half, 3 * half
 
     @property
     def chunks(self) -> int:
