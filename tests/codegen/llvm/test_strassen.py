@@ -80,6 +80,7 @@ def test_seven_products_make_every_quarter() -> None:
 @given(
     rows=st.integers(3, 150),
     depth=st.sampled_from((1, 2, 3, 5, 37)),
+    more=st.sampled_from((0, 2, 12)),
     columns=st.integers(2, 200),
     op=st.sampled_from(("MatMul", "Gemm")),
     scale=st.sampled_from((1.0, -0.5)),
@@ -93,6 +94,7 @@ def test_random_products_agree_with_numpy(
     always: None,
     rows: int,
     depth: int,
+    more: int,
     columns: int,
     op: str,
     scale: float,
@@ -101,7 +103,7 @@ def test_random_products_agree_with_numpy(
     one_a_cycle: bool,
 ) -> None:
     target = replace(target, multiply_bits=target.vector_bits) if one_a_cycle else target
-    depth *= 2 * target.lanes
+    depth = depth * 2 * target.lanes + more
     task = matmul(rows, depth, columns)
     if STRASSEN.accepts(task, target) is not None:
         columns = -(-columns // (2 * target.lanes)) * 2 * target.lanes
@@ -159,6 +161,7 @@ def test_chunks_are_added_up_by_themselves(
 @given(
     batch=st.integers(1, 3),
     inputs=st.sampled_from((1, 2, 5)),
+    more=st.sampled_from((0, 2, 12)),
     outputs=st.sampled_from((32, 64, 96, 160, 200)),
     side=st.integers(2, 13),
     stride=st.integers(1, 2),
@@ -172,6 +175,7 @@ def test_random_convolutions_agree_with_torch(
     always: None,
     batch: int,
     inputs: int,
+    more: int,
     outputs: int,
     side: int,
     stride: int,
@@ -179,7 +183,7 @@ def test_random_convolutions_agree_with_torch(
     epilogue: str,
     workers: int,
 ) -> None:
-    channels = inputs * 2 * target.lanes
+    channels = inputs * 2 * target.lanes + more
     attributes = {"strides": [1, stride], "kernel_shape": [1, 1], "pads": [0] * 4, "dilations": [1, 1], "group": 1}
     x, w = (batch, channels, side, stride * (side - 1) + 1), (outputs, channels, 1, 1)
     options: dict[str, Any] = {"bias": bias, "epilogue": epilogue, "workers": workers, "tolerance": 5e-6}
@@ -195,7 +199,10 @@ def test_large_products_are_halved_and_small_ones_are_not() -> None:
     assert STRASSEN.accepts(matmul(128, 768, 3072), ONE_A_CYCLE) is None
     assert str(STRASSEN.accepts(matmul(128, 128, 128), ONE_A_CYCLE)) == "no tile saves more than it costs"
     assert str(STRASSEN.accepts(matmul(8, 768, 3072), ONE_A_CYCLE)) == "too few rows to halve"
-    assert str(STRASSEN.accepts(matmul(128, 770, 768), ONE_A_CYCLE)) == "halves of the depth are not whole vectors"
+    assert (
+        str(STRASSEN.accepts(matmul(128, 769, 768), ONE_A_CYCLE)) == "the depth has no halves, or they fill no vector"
+    )
+    assert STRASSEN.accepts(matmul(128, 312, 1200), ONE_A_CYCLE) is None
     assert STRASSEN.accepts(matmul(1000, 8192, 1024), ONE_A_CYCLE) is None
     assert "round too often" in str(STRASSEN.accepts(matmul(1000, 12544, 1024), ONE_A_CYCLE))
     assert (

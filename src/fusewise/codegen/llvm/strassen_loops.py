@@ -83,12 +83,13 @@ def _block(e: Emission, unit: Int, pair_low: Int, pair_high: Int) -> None:
 
 
 def _left_sums(e: Emission, first: Int, count: Int, coming: Value) -> None:
-    """Write the left sums of `count` pairs of rows from `first` on; a row that the last pair lacks is its first over again.
+    """Write the left sums of `count` pairs of rows from `first` on; a row that the last pair lacks is its first over again, and a
+    last vector that the depth does not fill is moved back.
 
     The first quarters of the panel at `coming` are fetched meanwhile.
     """
     f, h, tile = e.f, e.h, e.tile
-    steps = h.depth // tile.lanes
+    steps = -(-h.depth // tile.lanes)
     lines = -(-e.room.made * 4 // (LINE_BYTES * e.room.per_block * tile.rows * steps))
     needed = [f.at(coming, e.quarters[k]) for k in FETCHED[:2]]
     is_far = len(h.rows) == 1 and h.product.height * h.product.depth * 4 > NEAR_BYTES
@@ -103,8 +104,9 @@ def _left_sums(e: Emission, first: Int, count: Int, coming: Value) -> None:
         ]
         to = f.at(e.ends.own, f.mul(r, LEFT_SUMS * e.room.pitch))
 
-        def step(k: Value, _: Sequence[Value]) -> None:
-            turn = f.add(f.mul(r, steps), f.udiv(k, tile.lanes))
+        def step(begin: Value, _: Sequence[Value]) -> None:
+            turn = f.add(f.mul(r, steps), f.udiv(begin, tile.lanes))
+            k = f.minimum(begin, h.depth - tile.lanes) if h.depth % tile.lanes else begin
             for line in range(lines):
                 for start in needed:
                     f.prefetch(f.at(start, f.mul(f.add(f.mul(turn, lines), line), LINE_BYTES), "i8"), SECOND_LEVEL)

@@ -44,6 +44,10 @@ FAR_SHARE = 2.0
 """How many times as long sums of the left operand take there when a worker's part of it does not fit the second level: 512
 channels at 28 x 28 to 256 then took 1.03 to 1.07 times as long as whole, and 0.97 to 0.99 at 14 x 14."""
 
+UNEVEN_SHARE = 2.0
+"""How many times as long they take where halves of the depth are not whole vectors, which then lie across cache lines: chosen. 528
+channels to 88 at 14 x 14 and 264 to 88 at 28 x 28, which stay whole by it, took 0.98 to 1.01 times as fast, in busy spells 0.90."""
+
 WORTH, FEW_WORTH = 1.5, 1.7
 """How many times the cycles of all sums those saved of the products must be: inside a model, operands are further away. And where
 registers are few: what was estimated at 1.6 times, 768 to 192 channels at 17 x 17, took 1.03 to 1.11 times as long as whole
@@ -91,8 +95,8 @@ SPARE = 4
 
 @record(frozen=True)
 class Halves:
-    """A product of two matrices: `product` has one group and nothing outer, and the depth is contiguous. At most `longest` steps of
-    it are added up in one go."""
+    """A product of two matrices: `product` has one group and nothing outer, and the depth is contiguous and even. At most `longest`
+    steps of it are added up in one go."""
 
     product: Product
     longest: int
@@ -138,8 +142,8 @@ def halves_of(product: Product, target: Target, convolves: bool = False) -> Halv
     lanes = widths(target, product.columns)[0]
     if not target.adds_apart:
         return Reason("additions take the units that multiply, as long as what they save")
-    if not product.depth or product.depth % (2 * lanes):
-        return Reason("halves of the depth are not whole vectors")
+    if product.depth % 2 or product.depth < 2 * lanes:
+        return Reason("the depth has no halves, or they fill no vector")
     narrow = Tile(1, 1, lanes)
     if halves.chunk(target, narrow) < _shortest(halves, target):
         return Reason("the depth is short, or has no divisor of a good length")
@@ -263,5 +267,6 @@ class _Plan:
         lost = (cycles.few_again if is_few else cycles.again) * (AGAIN_SHARE if self.target.has_few_registers else 1.0)
         is_far = h.product.height * h.product.depth * 4 > self.target.workers * self.target.l2_bytes
         left = cycles.left * (FAR_SHARE if is_far and self.target.has_few_registers else 1.0)
+        left *= UNEVEN_SHARE if h.depth % self.tile.lanes else 1.0
         rows = h.height * h.depth * (left + lost * others) + h.height * h.columns * cycles.result
         return (rows + h.depth * h.columns * self.blocks * cycles.right) / self.tile.lanes

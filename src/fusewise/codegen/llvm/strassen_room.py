@@ -36,8 +36,9 @@ class Room:
 
     @property
     def pitch(self) -> int:
-        """From one row of a left sum to the next: a little more than the row, or many rows would share a set of the cache."""
-        return self.h.depth + LINE_BYTES // 4
+        """From one row of a left sum to the next: a line more than the row takes, or many rows would share a set of the cache."""
+        line = LINE_BYTES // 4
+        return (-(-self.h.depth // line) + 1) * line
 
     @property
     def left(self) -> int:
