@@ -25,10 +25,11 @@ Axes = tuple[tuple[int, int], ...]
 """(extent, stride) of each."""
 
 
-def column_starts(columns: int, lanes: int, vectors: int) -> tuple[int, ...]:
-    """The first column of every vector of every panel; `(0, ...)` when the columns do not fill one vector."""
+def column_starts(columns: int, lanes: int, vectors: int, multiple: int = 1) -> tuple[int, ...]:
+    """The first column of every vector of every panel, a multiple of so many panels; `(0, ...)` when the columns do not fill one
+    vector."""
     count = -(-columns // lanes)
-    whole = -(-count // vectors) * vectors
+    whole = -(-count // (vectors * multiple)) * vectors * multiple
     return tuple(max(0, min(k * lanes, columns - lanes)) for k in range(whole))
 
 
@@ -49,10 +50,10 @@ def paired(array: np.ndarray, axis: int) -> np.ndarray:
     return np.moveaxis(np.ascontiguousarray(moved).view(np.int32), -1, axis)
 
 
-def panels(matrix: np.ndarray, lanes: int, vectors: int) -> np.ndarray:
+def panels(matrix: np.ndarray, lanes: int, vectors: int, multiple: int = 1) -> np.ndarray:
     """Columns of `[..., K, N]` as `[..., panel, K, vectors * lanes]`; see the module's text."""
     *lead, depth, columns = matrix.shape
-    starts = column_starts(columns, lanes, vectors)
+    starts = column_starts(columns, lanes, vectors, multiple)
     width = vectors * lanes
     count = len(starts) // vectors
     if columns < lanes:
@@ -72,6 +73,7 @@ def panels_of(
     lanes: int,
     vectors: int,
     factors: tuple[float, ...] = (1.0,),
+    multiple: int = 1,
 ) -> Panels | None:
     """What `panels` does to a view with these axes, as data; None for what is left to NumPy: other types, a few columns.
 
@@ -80,7 +82,9 @@ def panels_of(
     extent, stride = columns
     if view.operand.dtype != FLOAT32 or extent < lanes or 0 in view.shape:
         return None
-    return Panels(view.offset, outer, depth, stride, column_starts(extent, lanes, vectors), lanes, vectors, factors)
+    return Panels(
+        view.offset, outer, depth, stride, column_starts(extent, lanes, vectors, multiple), lanes, vectors, factors
+    )
 
 
 def packed(

@@ -130,12 +130,13 @@ def test_chunks_blocks_and_panels_meet(
     check(run_kernel, (STRASSEN,), target, "MatMul", arrays, expected, {}, workers=workers, tolerance=TOLERANCE)
 
 
-@pytest.mark.parametrize(("whole", "rest"), [(1, 1), (3, 3), (5, 1)])
+@pytest.mark.parametrize(("whole", "rest"), [(1, 1), (3, 3), (5, 1), (3, 0)])
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_panels_that_share_columns_are_one_pair(
     run_kernel: Any, target: Target, always: None, whole: int, rest: int, workers: int
 ) -> None:
-    """In another pair a column would round otherwise, and which result stayed would depend on who came last."""
+    """In another pair a column would round otherwise, and which result stayed would depend on who came last. Of an odd number the
+    last is paired with itself."""
     target = replace(target, multiply_bits=target.vector_bits)
     columns = whole * target.lanes + rest
     arrays = [numbers(1, (131, 512)), numbers(2, (512, columns))]

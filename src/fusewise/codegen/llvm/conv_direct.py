@@ -53,23 +53,23 @@ def direct_arguments(
     arrange: Callable[[np.ndarray], np.ndarray],
     recipe: str,
     axes: tuple[Axes, Axes, tuple[int, int]] | None = None,
+    multiple: int = 1,
 ) -> tuple[Argument, ...]:
     """Operands, packed weights and scratch; `arrange` gives the weights as [product group, depth, columns].
 
-    `axes` are those of the weights in that order, where they have strides.
+    `axes` are those of the weights in that order, where they have strides. Panels are a `multiple` of so many.
     """
     tile = tile_of(params, computed(d.shape.dtype))
     element = np.float64 if tile.element == "double" else np.float32
 
     def pack(weight: np.ndarray) -> np.ndarray:
         wide = weight if d.shape.dtype == BFLOAT_PAIR else weight.astype(element, copy=False)
-        return panels(arrange(wide), tile.lanes, tile.vectors)
+        return panels(arrange(wide), tile.lanes, tile.vectors, multiple)
 
     order = "planar" if d.shape.planar else "channels last"
-    name = (
-        f"{recipe} panels {tile.vectors}x{tile.lanes} {tile.element} groups {d.shape.groups}/{d.side_by_side} {order}"
-    )
-    data = None if axes is None else panels_of(d.shape.weight, *axes, tile.lanes, tile.vectors)
+    panel = f"{multiple}x{tile.vectors}x{tile.lanes} {tile.element}"
+    name = f"{recipe} panels {panel} groups {d.shape.groups}/{d.side_by_side} {order}"
+    data = None if axes is None else panels_of(d.shape.weight, *axes, tile.lanes, tile.vectors, multiple=multiple)
     extra = [Argument(d.shape.weight.operand.name, packed(d.shape.weight, name, pack, data))]
     if d.strip is not None:
         kept = d.product.kept(tile) * 4 if "chunk" in params else 0

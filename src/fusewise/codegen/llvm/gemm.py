@@ -262,21 +262,21 @@ def _arguments(m: MatrixProduct, task: Task, params: Params) -> tuple[Argument, 
     return operand_arguments(task, extra)
 
 
-def packing(m: MatrixProduct, tile: Tile) -> Packing:
-    """The constant right operand in panels, scaled by alpha; of bfloat16, in pairs."""
+def packing(m: MatrixProduct, tile: Tile, multiple: int = 1) -> Packing:
+    """The constant right operand in panels, a multiple of so many, scaled by alpha; of bfloat16, in pairs."""
     element = np.float64 if tile.element == "double" else np.float32
 
     def arrange(matrix: np.ndarray) -> np.ndarray:
         matrix = matrix.astype(element, copy=False)
-        return panels(matrix if m.alpha == 1.0 else matrix * element(m.alpha), tile.lanes, tile.vectors)
+        return panels(matrix if m.alpha == 1.0 else matrix * element(m.alpha), tile.lanes, tile.vectors, multiple)
 
     def arrange_pairs(matrix: np.ndarray) -> np.ndarray:
         return panels(paired(matrix, -2), tile.lanes, tile.vectors)
 
     if m.dtype == BFLOAT_PAIR:
         return packed(_matrices(m), f"gemm pairs {tile.vectors}x{tile.lanes}", arrange_pairs)
-    recipe = f"gemm panels {tile.vectors}x{tile.lanes} {tile.element} alpha {m.alpha!r}"
-    return packed(_matrices(m), recipe, arrange, _panels(m, tile))
+    recipe = f"gemm panels {multiple}x{tile.vectors}x{tile.lanes} {tile.element} alpha {m.alpha!r}"
+    return packed(_matrices(m), recipe, arrange, _panels(m, tile, multiple))
 
 
 def _matrices(m: MatrixProduct) -> View:
@@ -290,14 +290,14 @@ def _matrices(m: MatrixProduct) -> View:
     )
 
 
-def _panels(m: MatrixProduct, tile: Tile) -> Panels | None:
+def _panels(m: MatrixProduct, tile: Tile, multiple: int) -> Panels | None:
     """The packed right operand as data; None for types other than float."""
     if tile.element != "float":
         return None
     outer = tuple((extent, stride) for (_, extent), stride in zip(m.product.outer, m.right_outer, strict=True))
     columns = (m.product.columns, m.right_column)
     depth = ((m.product.depth, m.right_depth),)
-    return panels_of(_matrices(m), outer, depth, columns, tile.lanes, tile.vectors, (m.alpha,))
+    return panels_of(_matrices(m), outer, depth, columns, tile.lanes, tile.vectors, (m.alpha,), multiple)
 
 
 def _build(m: MatrixProduct, task: Task, target: Target, params: Params, symbol: str) -> str:

@@ -61,11 +61,11 @@ class Left:
 Taps = Callable[[Tile, Int, Left, Panel, Sequence[Value], Sequence[Ahead]], Sequence[Value]]
 
 
-def column_at(product: Product, tile: Tile, panel: Int, slot: int, f: Function) -> Int:
-    """The first column, within its group, of vector `slot` of panel number `panel` of the group."""
+def column_at(product: Product, tile: Tile, panel: Int, slot: int, f: Function, multiple: int = 1) -> Int:
+    """The first column, within its group, of vector `slot` of panel number `panel` of the group's, a `multiple` of so many."""
     first = f.add(f.mul(panel, tile.width), slot * tile.lanes)
     last = max(0, product.columns - tile.lanes)
-    panels = -(-product.columns // tile.width)
+    panels = -(-product.columns // (tile.width * multiple)) * multiple
     if (panels - 1) * tile.width + slot * tile.lanes <= last:
         return first
     return f.minimum(first, last)

@@ -59,7 +59,7 @@ def _product(task: Task, target: Target) -> Understood | Reason:
 
     def arguments(params: Params) -> tuple[Argument, ...]:
         later = [Argument("later")] if "later" in params else []
-        return operand_arguments(task, [Argument(m.right.operand.name, packing(m, tile_of(params))), *later])
+        return operand_arguments(task, [Argument(m.right.operand.name, packing(m, tile_of(params), 2)), *later])
 
     return Understood(halves, m.left, m.right.operand.name, m.bias, arguments, _is_small(halves, target))
 
@@ -82,7 +82,7 @@ def _convolution(task: Task, target: Target) -> Understood | Reason:
 
     def arguments(params: Params) -> tuple[Argument, ...]:
         axes = matrix_axes(shape, 1)
-        return direct_arguments(d, task, params, lambda weight: matrices(weight, shape, 1), "convolution", axes)
+        return direct_arguments(d, task, params, lambda weight: matrices(weight, shape, 1), "convolution", axes, 2)
 
     weight = shape.weight.operand.name
     return Understood(halves, shape.data, weight, shape.bias, arguments, _is_small(halves, target))

@@ -369,7 +369,7 @@ def _finished_beside(
 def _columns(e: Emission, p: Int) -> list[list[Int]]:
     """The columns of a panel, of the left half and of the right one."""
     panels = (e.f.mul(p, 2), e.f.add(e.f.mul(p, 2), 1))
-    return [[column_at(e.h.product, e.tile, panel, v, e.f) for v in range(e.tile.vectors)] for panel in panels]
+    return [[column_at(e.h.product, e.tile, panel, v, e.f, 2) for v in range(e.tile.vectors)] for panel in panels]
 
 
 def _fetch_results(e: Emission, t: Int, p: Int, chunk: Int, number: Value) -> None:

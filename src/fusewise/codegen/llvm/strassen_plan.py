@@ -183,7 +183,7 @@ def _is_fit(h: Halves, target: Target, tile: Tile) -> bool:
     has_room = (tile.rows + 1) * tile.vectors <= target.registers - SPARE
     is_large = (tile.rows >= 2 * tile.vectors and tile.rows * tile.vectors >= LEAST_SUMS) or is_slim(target, tile)
     has_ways = tile.rows <= target.l1_bytes // SAME_SET_BYTES or not _share_a_set(h)
-    is_cut_well = _is_halved(h, tile) and h.chunk(target, tile) >= _shortest(h, target)
+    is_cut_well = _is_paired(h, tile) and h.chunk(target, tile) >= _shortest(h, target)
     return is_cut_well and has_room and is_large and has_ways
 
 
@@ -213,13 +213,13 @@ def _reduced(target: Target, tile: Tile, height: int, depth: int, columns: int) 
 
 
 def panels_of(h: Halves, tile: Tile) -> int:
-    """Panels of all columns."""
-    return -(-h.product.columns // tile.width)
+    """Panels of all columns, an even number: the last may be another of the one before."""
+    return -(-h.product.columns // (2 * tile.width)) * 2
 
 
-def _is_halved(h: Halves, tile: Tile) -> bool:
-    """Are panels paired?"""
-    return panels_of(h, tile) % 2 == 0
+def _is_paired(h: Halves, tile: Tile) -> bool:
+    """Do no two pairs of panels share columns? Of an odd number the last would be moved back over one of another pair."""
+    return h.product.columns % tile.width == 0 or -(-h.product.columns // tile.width) % 2 == 0
 
 
 def _cuts(h: Halves, target: Target, tile: Tile) -> Iterable[int]:
