@@ -19,7 +19,7 @@ from fusewise.codegen.llvm.gemm_finish import fetcher, finisher, is_simple
 from fusewise.codegen.llvm.gemm_plan import tile_of
 from fusewise.codegen.llvm.share import pieces_of
 from fusewise.codegen.llvm.strassen_loops import emit_strassen
-from fusewise.codegen.llvm.strassen_plan import Halves, halves_of, panels_of, strassen_cycles, strassen_space
+from fusewise.codegen.llvm.strassen_plan import PAIR, Halves, halves_of, panels_of, strassen_cycles, strassen_space
 from fusewise.codegen.llvm.strassen_room import Ends, strassen_bytes
 from fusewise.codegen.overwrite import shared_pointers
 from fusewise.codegen.target import SECOND_LEVEL, Target
@@ -59,7 +59,7 @@ def _product(task: Task, target: Target) -> Understood | Reason:
 
     def arguments(params: Params) -> tuple[Argument, ...]:
         later = [Argument("later")] if "later" in params else []
-        return operand_arguments(task, [Argument(m.right.operand.name, packing(m, tile_of(params), 2)), *later])
+        return operand_arguments(task, [Argument(m.right.operand.name, packing(m, tile_of(params), PAIR)), *later])
 
     return Understood(halves, m.left, m.right.operand.name, m.bias, arguments, _is_small(halves, target))
 
@@ -82,7 +82,7 @@ def _convolution(task: Task, target: Target) -> Understood | Reason:
 
     def arguments(params: Params) -> tuple[Argument, ...]:
         axes = matrix_axes(shape, 1)
-        return direct_arguments(d, task, params, lambda weight: matrices(weight, shape, 1), "convolution", axes, 2)
+        return direct_arguments(d, task, params, lambda weight: matrices(weight, shape, 1), "convolution", axes, PAIR)
 
     weight = shape.weight.operand.name
     return Understood(halves, shape.data, weight, shape.bias, arguments, _is_small(halves, target))

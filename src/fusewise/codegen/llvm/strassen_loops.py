@@ -24,7 +24,7 @@ from fusewise.codegen.llvm.gemm_share import ceiling, deal, deal_tiles
 from fusewise.codegen.llvm.gemm_tile import Difference, Level, Meanwhile, Panel, accumulate
 from fusewise.codegen.llvm.share import Share, prepared
 from fusewise.codegen.llvm.strassen_form import LEFT, LEFT_STEPS, LEFT_SUMS, MADE, PRODUCTS, RESULT_STEPS, RIGHT, extend
-from fusewise.codegen.llvm.strassen_plan import Halves
+from fusewise.codegen.llvm.strassen_plan import PAIR, Halves
 from fusewise.codegen.llvm.strassen_room import Emission, Ends, room_of
 from fusewise.codegen.target import LINE_BYTES, SECOND_LEVEL, Target
 from fusewise.records import record
@@ -369,7 +369,7 @@ def _finished_beside(
 def _columns(e: Emission, p: Int) -> list[list[Int]]:
     """The columns of a panel, of the left half and of the right one."""
     panels = (e.f.mul(p, 2), e.f.add(e.f.mul(p, 2), 1))
-    return [[column_at(e.h.product, e.tile, panel, v, e.f, 2) for v in range(e.tile.vectors)] for panel in panels]
+    return [[column_at(e.h.product, e.tile, panel, v, e.f, PAIR) for v in range(e.tile.vectors)] for panel in panels]
 
 
 def _fetch_results(e: Emission, t: Int, p: Int, chunk: Int, number: Value) -> None:

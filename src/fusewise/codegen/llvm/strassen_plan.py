@@ -18,7 +18,11 @@ from fusewise.codegen.target import Target
 from fusewise.lower.task import Reason
 from fusewise.records import record
 
-__all__ = ["Halves", "halves_of", "is_wide", "panels_of", "strassen_cycles", "strassen_space"]
+__all__ = ["PAIR", "Halves", "halves_of", "is_wide", "panels_of", "strassen_cycles", "strassen_space"]
+
+
+PAIR = 2
+"""Panels of columns that go together, one of each half."""
 
 
 @record(frozen=True)
@@ -214,12 +218,12 @@ def _reduced(target: Target, tile: Tile, height: int, depth: int, columns: int) 
 
 def panels_of(h: Halves, tile: Tile) -> int:
     """Panels of all columns, an even number: the last may be another of the one before."""
-    return -(-h.product.columns // (2 * tile.width)) * 2
+    return -(-h.product.columns // (PAIR * tile.width)) * PAIR
 
 
 def _is_paired(h: Halves, tile: Tile) -> bool:
     """Do no two pairs of panels share columns? Of an odd number the last would be moved back over one of another pair."""
-    return h.product.columns % tile.width == 0 or -(-h.product.columns // tile.width) % 2 == 0
+    return h.product.columns % tile.width == 0 or -(-h.product.columns // tile.width) % PAIR == 0
 
 
 def _cuts(h: Halves, target: Target, tile: Tile) -> Iterable[int]:
