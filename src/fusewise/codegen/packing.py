@@ -51,7 +51,7 @@ def paired(array: np.ndarray, axis: int) -> np.ndarray:
 
 
 def panels(matrix: np.ndarray, lanes: int, vectors: int, multiple: int = 1) -> np.ndarray:
-    """Columns of `[..., K, N]` as `[..., panel, K, vectors * lanes]`; see the module's text."""
+    """Columns of `[..., K, N]` as `[..., panel, K, vectors * lanes]`, a multiple of so many panels; see the module's text."""
     *lead, depth, columns = matrix.shape
     starts = column_starts(columns, lanes, vectors, multiple)
     width = vectors * lanes
@@ -77,7 +77,7 @@ def panels_of(
 ) -> Panels | None:
     """What `panels` does to a view with these axes, as data; None for what is left to NumPy: other types, a few columns.
 
-    `factors` scale the steps of the depth, as in `Panels`.
+    `factors` scale the steps of the depth, as in `Panels`; panels are a `multiple` of so many.
     """
     extent, stride = columns
     if view.operand.dtype != FLOAT32 or extent < lanes or 0 in view.shape:

@@ -367,8 +367,8 @@ def _finished_beside(
 
 
 def _columns(e: Emission, p: Int) -> list[list[Int]]:
-    """The columns of a panel, of the left half and of the right one."""
-    panels = (e.f.mul(p, 2), e.f.add(e.f.mul(p, 2), 1))
+    """The columns of a pair of panels."""
+    panels = [e.f.add(e.f.mul(p, PAIR), half) for half in range(PAIR)]
     return [[column_at(e.h.product, e.tile, panel, v, e.f, PAIR) for v in range(e.tile.vectors)] for panel in panels]
 
 

@@ -20,7 +20,6 @@ from fusewise.records import record
 
 __all__ = ["PAIR", "Halves", "halves_of", "is_wide", "panels_of", "strassen_cycles", "strassen_space"]
 
-
 PAIR = 2
 """Panels of columns that go together, one of each half."""
 
