@@ -16,7 +16,7 @@ from tests.codegen.llvm.test_convolutions import check as check_convolution
 from tests.codegen.llvm.test_convolutions import convolution, correlate
 from tests.codegen.llvm.test_products import FEW, check, numbers, product
 
-from fusewise.codegen.llvm import strassen_plan
+from fusewise.codegen.llvm import strassen_loops, strassen_plan
 from fusewise.codegen.llvm.gemm_kernels import MATMUL
 from fusewise.codegen.llvm.strassen import STRASSEN, STRASSEN_CONV
 from fusewise.codegen.llvm.strassen_form import LEFT, LEFT_STEPS, MADE, RESULT_STEPS, RIGHT, extend
@@ -168,6 +168,7 @@ def test_chunks_are_added_up_by_themselves(
     stride=st.integers(1, 2),
     bias=st.booleans(),
     epilogue=st.sampled_from(("none", "residual", "swish")),
+    prologue=st.sampled_from(("none", "relu", "gate")),
     workers=st.integers(1, 4),
 )
 def test_random_convolutions_agree_with_torch(
@@ -182,17 +183,57 @@ def test_random_convolutions_agree_with_torch(
     stride: int,
     bias: bool,
     epilogue: str,
+    prologue: str,
     workers: int,
 ) -> None:
     channels = inputs * 2 * target.lanes + more
     attributes = {"strides": [1, stride], "kernel_shape": [1, 1], "pads": [0] * 4, "dilations": [1, 1], "group": 1}
     x, w = (batch, channels, side, stride * (side - 1) + 1), (outputs, channels, 1, 1)
-    options: dict[str, Any] = {"bias": bias, "epilogue": epilogue, "workers": workers, "tolerance": 5e-6}
+    ends: dict[str, Any] = {"bias": bias, "epilogue": epilogue, "prologue": prologue}
     out = (batch, outputs, side, side)
-    task = convolution("Conv", x, w, out, attributes, bias=bias, epilogue=epilogue)
+    task = convolution("Conv", x, w, out, attributes, **ends)
     assume(STRASSEN_CONV.accepts(task, target) is None)
-    kernels, reference = (STRASSEN_CONV,), correlate(attributes)
-    check_convolution(run_kernel, kernels, target, "Conv", x, w, attributes, reference, **options)
+    kernels, reference, options = (STRASSEN_CONV,), correlate(attributes), {"workers": workers, "tolerance": 5e-6}
+    check_convolution(run_kernel, kernels, target, "Conv", x, w, attributes, reference, **ends, **options)
+
+
+@pytest.mark.parametrize("pixels", [(131,), (9, 25), (3, 5, 17)], ids=["a signal", "a map", "a volume"])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("prologue", ["relu", "gate"])
+def test_what_is_fused_in_front_is_computed_once_for_each_worker(
+    run_kernel: Any, target: Target, always: None, pixels: tuple[int, ...], stride: int, prologue: str
+) -> None:
+    """Of a map so large that it is fetched ahead, with a worker who has several blocks."""
+    target = replace(target, multiply_bits=target.vector_bits, l2_bytes=1 << 18)
+    rank, channels = len(pixels), 2 * (strassen_loops.NEAR_BYTES // 4 // math.prod(pixels) // 2 + target.lanes)
+    attributes = {"strides": [stride] * rank, "dilations": [1] * rank, "pads": [0] * 2 * rank, "group": 1}
+    x, w = (1, channels, *(stride * (out - 1) + 1 for out in pixels)), (96, channels, *(1,) * rank)
+    options: dict[str, Any] = {"epilogue": "residual", "prologue": prologue, "tolerance": 5e-6}
+    task = convolution("Conv", x, w, (1, 96, *pixels), attributes, epilogue="residual", prologue=prologue)
+    assert STRASSEN_CONV.accepts(task, target) is None
+    check_convolution(run_kernel, (STRASSEN_CONV,), target, "Conv", x, w, attributes, correlate(attributes), **options)
+
+
+def pointwise(inputs: int, outputs: int, side: int, prologue: str) -> Task:
+    attributes = {"strides": [1, 1], "dilations": [1, 1], "pads": [0] * 4, "group": 1}
+    shapes = (1, inputs, side, side), (outputs, inputs, 1, 1), (1, outputs, side, side)
+    return convolution("Conv", *shapes, attributes, prologue=prologue)
+
+
+def test_writing_the_left_operand_first_has_to_pay() -> None:
+    assert STRASSEN_CONV.accepts(pointwise(512, 128, 28, "relu"), ONE_A_CYCLE) is None
+    assert STRASSEN_CONV.accepts(pointwise(576, 96, 19, "none"), ONE_A_CYCLE) is None
+    computed = STRASSEN_CONV.accepts(pointwise(576, 96, 19, "gate"), ONE_A_CYCLE)
+    assert str(computed) == "no tile saves more than it costs"
+
+
+def test_what_is_computed_is_fetched_as_what_lies_there() -> None:
+    def found(outputs: int, prologue: str) -> int:
+        task = pointwise(512, outputs, 28, prologue)
+        params = next(iter(STRASSEN_CONV.space(task, ONE_A_CYCLE)))
+        return STRASSEN_CONV.build(task, ONE_A_CYCLE, params, "kernel").count("call void @llvm.prefetch")
+
+    assert found(256, "relu") == found(256, "none")
 
 
 def test_large_products_are_halved_and_small_ones_are_not() -> None:

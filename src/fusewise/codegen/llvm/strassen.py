@@ -6,13 +6,15 @@ Not under `--exact`: an element of the result is then a difference of larger sum
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from fusewise.codegen.foresight import next_bytes
 from fusewise.codegen.kernel import Argument, Kernel, Params, kernel_of, working_memory
 from fusewise.codegen.llvm.conv_direct import direct_arguments, matrices, matrix_axes
 from fusewise.codegen.llvm.conv_plan import direct_of
-from fusewise.codegen.llvm.conv_shape import convolution_of
-from fusewise.codegen.llvm.emit import Int, Value
+from fusewise.codegen.llvm.conv_shape import Convolution, convolution_of
+from fusewise.codegen.llvm.elements import Elements, Point
+from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm import packing, understand
 from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of, tag_of
 from fusewise.codegen.llvm.gemm_finish import fetcher, finisher, is_simple
@@ -20,12 +22,13 @@ from fusewise.codegen.llvm.gemm_plan import tile_of
 from fusewise.codegen.llvm.share import pieces_of
 from fusewise.codegen.llvm.strassen_loops import emit_strassen
 from fusewise.codegen.llvm.strassen_plan import PAIR, Halves, halves_of, panels_of, strassen_cycles, strassen_space
-from fusewise.codegen.llvm.strassen_room import Ends, strassen_bytes
+from fusewise.codegen.llvm.strassen_room import Compute, ComputedRow, Ends, strassen_bytes
 from fusewise.codegen.overwrite import shared_pointers
 from fusewise.codegen.target import SECOND_LEVEL, Target
 from fusewise.codegen.view import View
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.task import Reason, Task
+from fusewise.ops.expr import walk
 from fusewise.records import record
 
 __all__ = ["STRASSEN", "STRASSEN_CONV"]
@@ -33,11 +36,11 @@ __all__ = ["STRASSEN", "STRASSEN_CONV"]
 
 @record(frozen=True)
 class Understood:
-    """A task in halves: its left operand, the name of the right one, the bias, the pointers a tile takes, and whether it fetches
-    weights of the next step."""
+    """A task in halves: its left operand, or the convolution whose input is computed; the name of the right one, the bias, the
+    pointers a tile takes, and whether it fetches weights of the next step."""
 
     halves: Halves
-    left: View
+    left: View | Convolution
     right: str
     bias: View | None
     arguments: Callable[[Params], tuple[Argument, ...]]
@@ -69,14 +72,16 @@ def _convolution(task: Task, target: Target) -> Understood | Reason:
     shape = convolution_of(task)
     if isinstance(shape, Reason):
         return shape
-    if task.exact or shape.dtype != FLOAT32 or shape.computed is not None:
-        return Reason("exact, not of float32, or computed on the way in")
+    if task.exact or shape.dtype != FLOAT32:
+        return Reason("exact, or not of float32")
     if shape.taps > 1 or shape.groups > 1 or shape.planar:
         return Reason("not one product of pixels and channels")
-    d = direct_of(shape, task, target)
-    if d.strip is not None or d.clipped or d.by_tap or d.product.repeats > 1:
+    if not all(axis.is_inside for axis in shape.spatial):
+        return Reason("some outputs see nothing but padding")
+    d, is_computed = direct_of(replace(shape, computed=None), task, target), shape.computed is not None
+    if d.clipped or d.by_tap or d.product.repeats > 1:
         return Reason("pixels are not read where they lie")
-    halves = halves_of(d.product, target, convolves=True)
+    halves = halves_of(d.product, target, convolves=True, computed=is_computed)
     if isinstance(halves, Reason):
         return halves
 
@@ -85,7 +90,8 @@ def _convolution(task: Task, target: Target) -> Understood | Reason:
         return direct_arguments(d, task, params, lambda weight: matrices(weight, shape, 1), "convolution", axes, PAIR)
 
     weight = shape.weight.operand.name
-    return Understood(halves, shape.data, weight, shape.bias, arguments, _is_small(halves, target))
+    left = shape if is_computed else shape.data
+    return Understood(halves, left, weight, shape.bias, arguments, _is_small(halves, target))
 
 
 def _is_small(halves: Halves, target: Target) -> bool:
@@ -110,8 +116,12 @@ def _build(u: Understood, task: Task, target: Target, params: Params, symbol: st
     def start(columns: Sequence[Int]) -> list[Value]:
         return initial(f, target, pointers, u.bias, columns, lanes, lanes, "float")
 
+    if isinstance(u.left, View):
+        left: Value | Compute = f.at(pointers[u.left.operand.name], u.left.offset)
+    else:
+        left = _computed(f, u.left, Elements(f, task, target, pointers), lanes)
     ends = Ends(
-        left=f.at(pointers[u.left.operand.name], u.left.offset),
+        left=left,
         right=pointers[u.right],
         start=start,
         finish=finisher(f, task, target, pointers),
@@ -125,6 +135,29 @@ def _build(u: Understood, task: Task, target: Target, params: Params, symbol: st
     emit_strassen(f, target, u.halves, params, share, ends)
     f.give_back()
     return module.text()
+
+
+def _computed(f: Function, shape: Convolution, elements: Elements, lanes: int) -> Compute:
+    """What is fused in front of a convolution, evaluated for a vector of channels of an output's pixel."""
+    element, names = shape.computed, [f"p{k + 2}" for k in range(len(shape.spatial))]
+    assert element is not None
+    maps = [e for e in walk(element) if e.op == "load" and any(i.op == "index" and i.value in names for i in walk(e))]
+
+    def row(number: Int) -> ComputedRow:
+        pixel: dict[str, Int] = {}
+        for name, axis in zip(reversed(names), reversed(shape.spatial), strict=True):
+            pixel[name], number = f.mul(f.urem(number, axis.out), axis.stride), f.udiv(number, axis.out)
+
+        def at(k: Int) -> Point:
+            return elements.at({"p0": number, **pixel, "p1": k}, "p1", lanes)
+
+        def fetch(k: Int) -> None:
+            for e in maps:
+                at(k).fetch(str(e.value), e.args, SECOND_LEVEL)
+
+        return ComputedRow(lambda k: at(k).value(element), fetch)
+
+    return row
 
 
 def _pieces(u: Understood, target: Target, params: Params) -> int:

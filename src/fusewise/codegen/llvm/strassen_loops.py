@@ -83,8 +83,8 @@ def _block(e: Emission, unit: Int, pair_low: Int, pair_high: Int) -> None:
 
 
 def _left_sums(e: Emission, first: Int, count: Int, coming: Value) -> None:
-    """Write the left sums of `count` pairs of rows from `first` on; a row that the last pair lacks is its first over again, and a
-    last vector that the depth does not fill is moved back.
+    """Write the left sums of `count` pairs of rows from `first` on, and the rows themselves if they are computed; a row that the
+    last pair lacks is its first over again, and a last vector that the depth does not fill is moved back.
 
     The first quarters of the panel at `coming` are fetched meanwhile.
     """
@@ -93,15 +93,19 @@ def _left_sums(e: Emission, first: Int, count: Int, coming: Value) -> None:
     lines = -(-e.room.made * 4 // (LINE_BYTES * e.room.per_block * tile.rows * steps))
     needed = [f.at(coming, e.quarters[k]) for k in FETCHED[:2]]
     is_far = len(h.rows) == 1 and h.product.height * h.product.depth * 4 > NEAR_BYTES
+    compute, left = (None if isinstance(e.ends.left, Value) else e.ends.left), e.left
 
     def row(r: Value, _: Sequence[Value]) -> None:
         upper = f.mul(f.add(first, r), 2)
         lower = f.add(upper, 1)
         if h.product.height % 2:
             lower = f.minimum(lower, h.product.height - 1)
-        starts = [
-            f.at(e.ends.left, f.add(row_address(f, h.rows, at), k)) for at in (upper, lower) for k in (0, h.depth)
-        ]
+        at = (f.mul(r, 2), f.add(f.mul(r, 2), 1)) if h.computed else (upper, lower)
+        starts = [f.at(left, f.add(row_address(f, h.rows, row), k)) for row in at for k in (0, h.apart)]
+        rows = [compute(row) for row in (upper, lower)] if compute is not None else []
+        ahead = (
+            [compute(f.add(row, 2 * PAIRS_AHEAD)) for row in (upper, lower)] if compute is not None and is_far else []
+        )
         to = f.at(e.ends.own, f.mul(r, LEFT_SUMS * e.room.pitch))
 
         def step(begin: Value, _: Sequence[Value]) -> None:
@@ -110,10 +114,16 @@ def _left_sums(e: Emission, first: Int, count: Int, coming: Value) -> None:
             for line in range(lines):
                 for start in needed:
                     f.prefetch(f.at(start, f.mul(f.add(f.mul(turn, lines), line), LINE_BYTES), "i8"), SECOND_LEVEL)
-            if is_far:
+            for other in ahead:
+                for skip in (0, h.depth):
+                    other.fetch(f.add(k, skip))
+            if is_far and not rows:
                 for start in starts:
                     f.prefetch(f.at(start, f.add(k, PAIRS_AHEAD * 2 * h.rows[0].stride)), SECOND_LEVEL)
-            quarters = [f.load(tile.kind, f.at(start, k)) for start in starts]
+            quarters = [own.value(f.add(k, skip)) for own in rows for skip in (0, h.depth)]
+            for value, start in zip(quarters, starts, strict=False):
+                f.store(value, f.at(start, k))
+            quarters = quarters or [f.load(tile.kind, f.at(start, k)) for start in starts]
             for number, total in enumerate(extend(quarters, LEFT_STEPS, f.fadd, f.fsub)[len(quarters) :]):
                 f.store(total, f.at(to, f.add(k, number * e.room.pitch)))
 
@@ -216,7 +226,7 @@ class _Tables:
             "whole": [int(own) for own in in_place],
             "below": [int(factor in (2, 3)) for factor in LEFT],
             "left": [
-                factor // 2 * pitch + factor % 2 * h.depth if factor < 4 else (factor - 4) * room.pitch
+                factor // 2 * pitch + factor % 2 * h.apart if factor < 4 else (factor - 4) * room.pitch
                 for factor in LEFT
             ],
             "pitch": [2 * pitch if own else LEFT_SUMS * room.pitch for own in in_place],
@@ -239,8 +249,8 @@ class _Tables:
             return f.compare("icmp eq", entry[name], 1)
 
         skip = f.mul(chunk, room.chunk)
-        before = f.mul(first, 2 * h.rows[0].stride) if len(h.rows) == 1 else 0
-        left = f.select(is_set("whole"), f.at(e.ends.left, before), e.ends.own)
+        before = f.mul(first, 2 * h.rows[0].stride) if len(h.rows) == 1 and not h.computed else 0
+        left = f.select(is_set("whole"), f.at(e.left, before), e.ends.own)
         here = f.at(e.ends.right, f.add(f.mul(p, room.pair), f.mul(chunk, room.made)))
         made = f.at(e.ends.own, room.left)
         after: Int = room.pair

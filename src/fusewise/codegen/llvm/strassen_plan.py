@@ -14,11 +14,14 @@ from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.gemm_plan import SAME_SET_BYTES, Axis, Product, merged, tile_of
 from fusewise.codegen.llvm.gemm_tile import FMA_LATENCY, LOAD_CYCLES, SLIM_SHARE, Tile, favourite_tiles, is_slim, widths
 from fusewise.codegen.llvm.strassen_form import PRODUCTS
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.lower.task import Reason
 from fusewise.records import record
 
 __all__ = ["PAIR", "Halves", "halves_of", "is_wide", "panels_of", "strassen_cycles", "strassen_space"]
+
+LINE = LINE_BYTES // 4
+"""float32 elements of a cache line."""
 
 PAIR = 2
 """Panels of columns that go together, one of each half."""
@@ -50,6 +53,10 @@ channels at 28 x 28 to 256 then took 1.03 to 1.07 times as long as whole, and 0.
 UNEVEN_SHARE = 2.0
 """How many times as long they take where halves of the depth are not whole vectors, which then lie across cache lines: chosen. 528
 channels to 88 at 14 x 14 and 264 to 88 at 28 x 28, which stay whole by it, took 0.98 to 1.01 times as fast, in busy spells 0.90."""
+
+COMPUTED_SHARE = 1.25
+"""How many times as long they take where a worker writes rows of the left operand, too: chosen. 576 channels to 96 at 19 x 19,
+which stay whole by it, were 1.06 times as fast, in busy spells 0.83 to 0.95."""
 
 WORTH, FEW_WORTH = 1.5, 1.7
 """How many times the cycles of all sums those saved of the products must be: inside a model, operands are further away. And where
@@ -99,15 +106,24 @@ SPARE = 4
 @record(frozen=True)
 class Halves:
     """A product of two matrices: `product` has one group and nothing outer, and the depth is contiguous and even. At most `longest`
-    steps of it are added up in one go."""
+    steps of it are added up in one go. Where the left operand is `computed` on the way in, each worker writes its rows first."""
 
     product: Product
     longest: int
+    computed: bool = False
 
     @property
     def rows(self) -> list[Axis]:
-        """The axes that rows of the left operand lie along: one where they are at equal distances."""
+        """The axes that rows of the left operand lie along: one where they are at equal distances. A worker's own lie a line
+        further apart than they take, or many would share a set of the cache."""
+        if self.computed:
+            return [Axis("row", self.product.height, 2 * self.apart + LINE)]
         return merged(self.product.rows)
+
+    @property
+    def apart(self) -> int:
+        """Elements from the first half of a row of the left operand to the second: whole lines where a worker writes it."""
+        return -(-self.depth // LINE) * LINE if self.computed else self.depth
 
     @property
     def height(self) -> int:
@@ -138,10 +154,10 @@ class Halves:
         return next(n for n in range(most, 0, -1) if self.depth % n == 0)
 
 
-def halves_of(product: Product, target: Target, convolves: bool = False) -> Halves | Reason:
-    """A product in halves, or why it is better whole; it may be what a convolution comes to."""
+def halves_of(product: Product, target: Target, convolves: bool = False, computed: bool = False) -> Halves | Reason:
+    """A product in halves, or why it is better whole; it may be what a convolution comes to, and its left operand `computed`."""
     wide, few = (CONVOLUTION_CHUNK, FEW_CONVOLUTION_CHUNK) if convolves else (LONGEST_CHUNK, FEW_LONGEST_CHUNK)
-    halves = Halves(product, few if target.has_few_registers else wide)
+    halves = Halves(product, few if target.has_few_registers else wide, computed)
     lanes = widths(target, product.columns)[0]
     if not target.adds_apart:
         return Reason("additions take the units that multiply, as long as what they save")
@@ -270,6 +286,6 @@ class _Plan:
         lost = (cycles.few_again if is_few else cycles.again) * (AGAIN_SHARE if self.target.has_few_registers else 1.0)
         is_far = h.product.height * h.product.depth * 4 > self.target.workers * self.target.l2_bytes
         left = cycles.left * (FAR_SHARE if is_far and self.target.has_few_registers else 1.0)
-        left *= UNEVEN_SHARE if h.depth % self.tile.lanes else 1.0
+        left *= UNEVEN_SHARE if h.depth % self.tile.lanes else COMPUTED_SHARE if h.computed else 1.0
         rows = h.height * h.depth * (left + lost * others) + h.height * h.columns * cycles.result
         return (rows + h.depth * h.columns * self.blocks * cycles.right) / self.tile.lanes

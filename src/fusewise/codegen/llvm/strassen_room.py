@@ -12,11 +12,24 @@ from fusewise.codegen.llvm.gemm_plan import tile_of
 from fusewise.codegen.llvm.gemm_share import Blocks
 from fusewise.codegen.llvm.gemm_tile import Tile
 from fusewise.codegen.llvm.strassen_form import LEFT_SUMS, PRODUCTS
-from fusewise.codegen.llvm.strassen_plan import Halves, is_wide, panels_of
-from fusewise.codegen.target import LINE_BYTES, Target
+from fusewise.codegen.llvm.strassen_plan import LINE, Halves, is_wide, panels_of
+from fusewise.codegen.target import Target
 from fusewise.records import record
 
-__all__ = ["Emission", "Ends", "room_of", "strassen_bytes"]
+__all__ = ["Compute", "ComputedRow", "Emission", "Ends", "room_of", "strassen_bytes"]
+
+
+@record(frozen=True)
+class ComputedRow:
+    """A row of a left operand that is computed: `value(k)` is a vector of its elements from k on, `fetch(k)` fetches what such a
+    vector is computed from."""
+
+    value: Callable[[Int], Value]
+    fetch: Callable[[Int], None]
+
+
+Compute = Callable[[Int], ComputedRow]
+"""The row of a number; there need be none of it to fetch from."""
 
 FINISHED_DEPTH = 512
 """The largest depth of a product whose tiles are finished beside others: of deeper ones it is a hundredth of the time or less."""
@@ -27,7 +40,7 @@ FREE_REGISTERS = 12
 
 @record(frozen=True)
 class Room:
-    """Where things lie in a worker's memory, in elements: the left sums, one right factor, the products."""
+    """Where things lie in a worker's memory, in elements: left sums, one right factor, products, rows of the left operand."""
 
     h: Halves
     tile: Tile
@@ -37,8 +50,7 @@ class Room:
     @property
     def pitch(self) -> int:
         """From one row of a left sum to the next: a line more than the row takes, or many rows would share a set of the cache."""
-        line = LINE_BYTES // 4
-        return (-(-self.h.depth // line) + 1) * line
+        return (-(-self.h.depth // LINE) + 1) * LINE
 
     @property
     def left(self) -> int:
@@ -66,8 +78,13 @@ class Room:
         return self.per_block * self.tile.rows * self.tile.width
 
     @property
+    def written(self) -> int:
+        """Elements of the left operand's rows, if they are written first."""
+        return 2 * self.per_block * self.tile.rows * self.h.rows[0].stride if self.h.computed else 0
+
+    @property
     def elements(self) -> int:
-        return self.left + PRODUCTS * self.sums + self.made
+        return self.left + PRODUCTS * self.sums + self.made + self.written
 
 
 def room_of(h: Halves, params: Params) -> Room:
@@ -81,11 +98,12 @@ def strassen_bytes(h: Halves, params: Params) -> int:
 
 @record(frozen=True)
 class Ends:
-    """What a kernel gives: the left operand's first element, the packed right operand, initial values, the stores, whether they
-    are simple and what fetches their memory, if that pays; memory, a tag that says whose left sums lie there (`prepared`), what
-    is to be fetched for a later step, see `Kernel.cycles`, and weights of the next step, see `foresight.followers`."""
+    """What a kernel gives: the left operand's first element, or where it is computed, what computes it; the packed right operand,
+    initial values, the stores, whether they are simple and what fetches their memory, if that pays; memory, a tag that says whose
+    left sums lie there (`prepared`), what is to be fetched for a later step, see `Kernel.cycles`, and weights of the next step,
+    see `foresight.followers`."""
 
-    left: Value
+    left: Value | Compute
     right: Value
     start: Callable[[Sequence[Int]], Sequence[Value]]
     finish: Finish
@@ -132,6 +150,13 @@ class Emission:
         if not pays or free < FREE_REGISTERS:
             return 0
         return next((n for n in range(self.tile.rows, self.room.chunk + 1) if self.room.chunk % n == 0), 0)
+
+    @property
+    def left(self) -> Value:
+        """Where the left operand's first row lies, or the block's first where this worker writes it."""
+        if isinstance(self.ends.left, Value):
+            return self.ends.left
+        return self.f.at(self.ends.own, self.room.elements - self.room.written)
 
     @property
     def cut(self) -> Blocks:
