@@ -403,7 +403,8 @@ def _fetch_results(e: Emission, t: Int, p: Int, chunk: Int, number: Value) -> No
 
 
 def _finish(e: Emission, sums: Value, block: Int, t: Int, p: Int) -> Callable[[Int], None]:
-    """What adds the products of a pair of rows of a tile up and runs the stores."""
+    """What adds the products of a pair of rows of a tile up and runs the stores; those of a tile that is moved back leave what the
+    one before stores alone, so that results may lie on what they are added to."""
     f, h, tile, room = e.f, e.h, e.tile, e.room
     outer = [0] * len(h.product.outer)
     columns = _columns(e, p)
@@ -430,4 +431,13 @@ def _finish(e: Emission, sums: Value, block: Int, t: Int, p: Int) -> Callable[[I
         else:
             f.when(f.compare("icmp slt", number, h.height - 1), lambda: half(1))
 
-    return lambda r: pair(f.add(first, r), f.at(there, f.mul(r, tile.width)))
+    def finish(r: Int) -> None:
+        def own() -> None:
+            pair(f.add(first, r), f.at(there, f.mul(r, tile.width)))
+
+        if h.height % tile.rows == 0:
+            own()
+        else:
+            f.when(f.compare("icmp sge", f.add(first, r), f.mul(t, tile.rows)), own)
+
+    return finish

@@ -143,8 +143,8 @@ class Halves:
         return -(-self.height // tile.rows)
 
     def is_written_once(self, tile: Tile) -> bool:
-        """Do tiles fit, so that none is moved back over its neighbour?"""
-        return self.height % tile.rows == 0 and self.product.columns % (2 * tile.width) == 0
+        """Do panels fit, so that none is moved back over its neighbour or is paired with itself?"""
+        return self.product.columns % (PAIR * tile.width) == 0
 
     def chunk(self, target: Target, tile: Tile) -> int:
         """Steps of the depth that are taken at once: as many as their share of the first cache level holds and divide the depth."""
