@@ -55,8 +55,18 @@ def test_an_operand_read_where_it_is_written_may_be_overwritten() -> None:
         sum_of(x(), read=operand("x", offset=6)),
         sum_of(x(), read=operand("x", constant=True)),
         sum_of(x(), written=operand("y", strides=(12, 2))),
+        sum_of(x(*(const(0, FLOAT32),) * 2, *AT), read=operand("x", shape=(1, 1, *SHAPE), strides=(24, 24, 6, 1))),
     ],
-    ids=["elsewhere too", "one row", "transposed", "another type", "further on", "constant", "apart"],
+    ids=[
+        "elsewhere too",
+        "one row",
+        "transposed",
+        "another type",
+        "further on",
+        "constant",
+        "apart",
+        "of another rank",
+    ],
 )
 def test_an_operand_that_lies_or_is_read_otherwise_is_kept(task: Task) -> None:
     assert "x" not in overwritable(task)

@@ -43,10 +43,12 @@ def _loads(roots: list[Expr]) -> Iterator[Expr]:
 def _lies_alike(task: Task, store: Store, name: str) -> bool:
     """Is every element of the operand read where one of the result is written that lies at the same place?"""
     read, written = task.operand(name), task.operand(store.operand)
+    if _layout(read) != _layout(written):
+        return False
     wide = [k for k, extent in enumerate(read.shape) if extent > 1]  # an axis of one is read at 0
     indices = [e.args for e in _loads([store.value]) if e.value == name]
     there = all(at[k] == store.index[k] for at in indices for k in wide)
-    return there and not read.constant and _layout(read) == _layout(written)
+    return there and not read.constant
 
 
 def _layout(operand: Operand) -> tuple[object, ...]:
