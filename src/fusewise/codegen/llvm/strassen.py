@@ -14,15 +14,16 @@ from fusewise.codegen.llvm.conv_direct import direct_arguments, matrices, matrix
 from fusewise.codegen.llvm.conv_plan import direct_of
 from fusewise.codegen.llvm.conv_shape import Convolution, convolution_of
 from fusewise.codegen.llvm.elements import Elements, Point
-from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm import packing, understand
 from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of, tag_of
 from fusewise.codegen.llvm.gemm_finish import fetcher, finisher, is_simple
-from fusewise.codegen.llvm.gemm_plan import tile_of
+from fusewise.codegen.llvm.gemm_plan import Axis, tile_of
+from fusewise.codegen.llvm.gemm_product import row_address
 from fusewise.codegen.llvm.share import pieces_of
 from fusewise.codegen.llvm.strassen_loops import emit_strassen
 from fusewise.codegen.llvm.strassen_plan import PAIR, Halves, halves_of, panels_of, strassen_cycles, strassen_space
-from fusewise.codegen.llvm.strassen_room import Compute, ComputedRow, Ends, strassen_bytes
+from fusewise.codegen.llvm.strassen_room import Ends, Row, Rows, strassen_bytes
 from fusewise.codegen.overwrite import shared_pointers
 from fusewise.codegen.target import SECOND_LEVEL, Target
 from fusewise.codegen.view import View
@@ -117,10 +118,12 @@ def _build(u: Understood, task: Task, target: Target, params: Params, symbol: st
         return initial(f, target, pointers, u.bias, columns, lanes, lanes, "float")
 
     if isinstance(u.left, View):
-        left: Value | Compute = f.at(pointers[u.left.operand.name], u.left.offset)
+        first = f.at(pointers[u.left.operand.name], u.left.offset)
+        left, rows = first, _in_place(f, first, u.halves.rows, lanes)
     else:
-        left = _computed(f, u.left, Elements(f, task, target, pointers), lanes)
+        left, rows = None, _computed(f, u.left, Elements(f, task, target, pointers), lanes)
     ends = Ends(
+        rows=rows,
         left=left,
         right=pointers[u.right],
         start=start,
@@ -137,13 +140,27 @@ def _build(u: Understood, task: Task, target: Target, params: Params, symbol: st
     return module.text()
 
 
-def _computed(f: Function, shape: Convolution, elements: Elements, lanes: int) -> Compute:
+def _in_place(f: Function, left: Value, axes: Sequence[Axis], lanes: int) -> Rows:
+    """Rows that lie in memory, along some axes from the first element of the `left` operand on."""
+
+    def row(number: Int) -> Row:
+        start = f.at(left, row_address(f, axes, number))
+
+        def fetch(k: Int) -> None:
+            f.prefetch(f.at(start, k), SECOND_LEVEL)
+
+        return Row(lambda k: f.load(vector("float", lanes), f.at(start, k)), fetch)
+
+    return row
+
+
+def _computed(f: Function, shape: Convolution, elements: Elements, lanes: int) -> Rows:
     """What is fused in front of a convolution, evaluated for a vector of channels of an output's pixel."""
     element, names = shape.computed, [f"p{k + 2}" for k in range(len(shape.spatial))]
     assert element is not None
     maps = [e for e in walk(element) if e.op == "load" and any(i.op == "index" and i.value in names for i in walk(e))]
 
-    def row(number: Int) -> ComputedRow:
+    def row(number: Int) -> Row:
         pixel: dict[str, Int] = {}
         for name, axis in zip(reversed(names), reversed(shape.spatial), strict=True):
             pixel[name], number = f.mul(f.urem(number, axis.out), axis.stride), f.udiv(number, axis.out)
@@ -155,7 +172,7 @@ def _computed(f: Function, shape: Convolution, elements: Elements, lanes: int) -
             for e in maps:
                 at(k).fetch(str(e.value), e.args, SECOND_LEVEL)
 
-        return ComputedRow(lambda k: at(k).value(element), fetch)
+        return Row(lambda k: at(k).value(element), fetch)
 
     return row
 

@@ -82,30 +82,25 @@ def _block(e: Emission, unit: Int, pair_low: Int, pair_high: Int) -> None:
     f.loop(*panels, 1, panel, rolled=True)
 
 
-def _left_sums(e: Emission, first: Int, count: Int, coming: Value) -> None:
+def _left_sums(e: Emission, first: Int, count: Int, panel: Value) -> None:
     """Write the left sums of `count` pairs of rows from `first` on, and the rows themselves if they are computed; a row that the
     last pair lacks is its first over again, and a last vector that the depth does not fill is moved back.
 
-    The first quarters of the panel at `coming` are fetched meanwhile.
+    The first quarters of the next `panel` are fetched meanwhile.
     """
     f, h, tile = e.f, e.h, e.tile
     steps = -(-h.depth // tile.lanes)
     lines = -(-e.room.made * 4 // (LINE_BYTES * e.room.per_block * tile.rows * steps))
-    needed = [f.at(coming, e.quarters[k]) for k in FETCHED[:2]]
+    needed = [f.at(panel, e.quarters[k]) for k in FETCHED[:2]]
     is_far = len(h.rows) == 1 and h.product.height * h.product.depth * 4 > NEAR_BYTES
-    compute, left = (None if isinstance(e.ends.left, Value) else e.ends.left), e.left
 
     def row(r: Value, _: Sequence[Value]) -> None:
         upper = f.mul(f.add(first, r), 2)
         lower = f.add(upper, 1)
         if h.product.height % 2:
             lower = f.minimum(lower, h.product.height - 1)
-        at = (f.mul(r, 2), f.add(f.mul(r, 2), 1)) if h.computed else (upper, lower)
-        starts = [f.at(left, f.add(row_address(f, h.rows, row), k)) for row in at for k in (0, h.apart)]
-        rows = [compute(row) for row in (upper, lower)] if compute is not None else []
-        ahead = (
-            [compute(f.add(row, 2 * PAIRS_AHEAD)) for row in (upper, lower)] if compute is not None and is_far else []
-        )
+        rows = [e.ends.rows(number) for number in (upper, lower)]
+        coming = [e.ends.rows(f.add(number, 2 * PAIRS_AHEAD)) for number in (upper, lower)] if is_far else []
         to = f.at(e.ends.own, f.mul(r, LEFT_SUMS * e.room.pitch))
 
         def step(begin: Value, _: Sequence[Value]) -> None:
@@ -114,16 +109,15 @@ def _left_sums(e: Emission, first: Int, count: Int, coming: Value) -> None:
             for line in range(lines):
                 for start in needed:
                     f.prefetch(f.at(start, f.mul(f.add(f.mul(turn, lines), line), LINE_BYTES), "i8"), SECOND_LEVEL)
-            for other in ahead:
-                for skip in (0, h.depth):
-                    other.fetch(f.add(k, skip))
-            if is_far and not rows:
-                for start in starts:
-                    f.prefetch(f.at(start, f.add(k, PAIRS_AHEAD * 2 * h.rows[0].stride)), SECOND_LEVEL)
-            quarters = [own.value(f.add(k, skip)) for own in rows for skip in (0, h.depth)]
-            for value, start in zip(quarters, starts, strict=False):
-                f.store(value, f.at(start, k))
-            quarters = quarters or [f.load(tile.kind, f.at(start, k)) for start in starts]
+            for far in coming:
+                for half in range(2):
+                    far.fetch(f.add(k, half * h.depth))
+            quarters = [near.value(f.add(k, half * h.depth)) for near in rows for half in range(2)]
+            if h.computed:
+                pitch = h.rows[0].stride
+                own = f.at(e.left, f.add(f.mul(r, 2 * pitch), k))
+                for number, quarter in enumerate(quarters):
+                    f.store(quarter, f.at(own, number // 2 * pitch + number % 2 * h.apart))
             for number, total in enumerate(extend(quarters, LEFT_STEPS, f.fadd, f.fsub)[len(quarters) :]):
                 f.store(total, f.at(to, f.add(k, number * e.room.pitch)))
 

@@ -16,20 +16,19 @@ from fusewise.codegen.llvm.strassen_plan import LINE, Halves, is_wide, panels_of
 from fusewise.codegen.target import Target
 from fusewise.records import record
 
-__all__ = ["Compute", "ComputedRow", "Emission", "Ends", "room_of", "strassen_bytes"]
+__all__ = ["Emission", "Ends", "Row", "Rows", "room_of", "strassen_bytes"]
 
 
 @record(frozen=True)
-class ComputedRow:
-    """A row of a left operand that is computed: `value(k)` is a vector of its elements from k on, `fetch(k)` fetches what such a
-    vector is computed from."""
+class Row:
+    """A row of the left operand: `value(k)` is a vector of its elements from k on, `fetch(k)` fetches the memory it comes from."""
 
     value: Callable[[Int], Value]
     fetch: Callable[[Int], None]
 
 
-Compute = Callable[[Int], ComputedRow]
-"""The row of a number; there need be none of it to fetch from."""
+Rows = Callable[[Int], Row]
+"""The row of a number; to fetch from, there need be none."""
 
 FINISHED_DEPTH = 512
 """The largest depth of a product whose tiles are finished beside others: of deeper ones it is a hundredth of the time or less."""
@@ -98,12 +97,13 @@ def strassen_bytes(h: Halves, params: Params) -> int:
 
 @record(frozen=True)
 class Ends:
-    """What a kernel gives: the left operand's first element, or where it is computed, what computes it; the packed right operand,
-    initial values, the stores, whether they are simple and what fetches their memory, if that pays; memory, a tag that says whose
-    left sums lie there (`prepared`), what is to be fetched for a later step, see `Kernel.cycles`, and weights of the next step,
-    see `foresight.followers`."""
+    """What a kernel gives: the left operand's rows, and its first element unless it is computed; the packed right operand, initial
+    values, the stores, whether they are simple and what fetches their memory, if that pays; memory, a tag that says whose left
+    sums lie there (`prepared`), what is to be fetched for a later step, see `Kernel.cycles`, and weights of the next step, see
+    `foresight.followers`."""
 
-    left: Value | Compute
+    rows: Rows
+    left: Value | None
     right: Value
     start: Callable[[Sequence[Int]], Sequence[Value]]
     finish: Finish
@@ -154,7 +154,7 @@ class Emission:
     @property
     def left(self) -> Value:
         """Where the left operand's first row lies, or the block's first where this worker writes it."""
-        if isinstance(self.ends.left, Value):
+        if self.ends.left is not None:
             return self.ends.left
         return self.f.at(self.ends.own, self.room.elements - self.room.written)
 
