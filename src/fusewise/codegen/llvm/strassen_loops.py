@@ -3,10 +3,11 @@
 The halves of the rows are every other one, so that a block of rows has both, and those of the columns every other panel: two that
 share columns, where the last is moved back, are then done one after the other. The depth has a first half and a second.
 
-For a block each worker writes the four left sums, row by row. For every panel of columns it then takes one right factor after the
-other: quarters where they lie; the first tile of the block makes a difference on the way, in instructions that multiplications
-leave free, from quarters and the difference before it, and the other tiles find it made. At last the seven products are added up
-and the stores run, where registers are left while the next tile is reduced. The weights lie as other products have them.
+For a block each worker writes the four left sums, row by row, and the rows too where they are computed. For every panel of columns
+it then takes one right factor after the other: quarters where they lie; the first tile of the block makes a difference on the way,
+in instructions that multiplications leave free, from quarters and the difference before it, and the other tiles find it made. At
+last the seven products are added up and the stores run, where registers are left while the next tile is reduced. The weights lie
+as other products have them.
 """
 
 from __future__ import annotations
