@@ -75,13 +75,9 @@ def _convolution(task: Task, target: Target) -> Understood | Reason:
         return shape
     if task.exact or shape.dtype != FLOAT32:
         return Reason("exact, or not of float32")
-    if shape.taps > 1 or shape.groups > 1 or shape.planar:
+    if shape.taps > 1 or shape.groups > 1 or shape.planar or not all(axis.is_inside for axis in shape.spatial):
         return Reason("not one product of pixels and channels")
-    if not all(axis.is_inside for axis in shape.spatial):
-        return Reason("some outputs see nothing but padding")
     d, is_computed = direct_of(replace(shape, computed=None), task, target), shape.computed is not None
-    if d.clipped or d.by_tap or d.product.repeats > 1:
-        return Reason("pixels are not read where they lie")
     halves = halves_of(d.product, target, convolves=True, computed=is_computed)
     if isinstance(halves, Reason):
         return halves
