@@ -149,17 +149,17 @@ def optimize(
 
 
 def to_onnx(graph: Graph) -> onnx.ModelProto:
-    """A graph as an ONNX model in memory, node names and provenance kept."""
-    from fusewise.frontend import onnx_export
+    """A graph as an ONNX model in memory, at the lowest opset that holds it; node names and provenance kept."""
+    from fusewise.frontend import lowest_opset, onnx_export
 
-    return onnx_export.to_model(graph)
+    return onnx_export.to_model(lowest_opset.at_lowest_opset(graph))
 
 
 def save(graph: Graph, path: str | Path) -> None:
-    """Write a graph as an ONNX file, whole or not at all; large weights go to a file beside it."""
-    from fusewise.frontend import onnx_export
+    """Write a graph as an ONNX file as `to_onnx` has it, whole or not at all; large weights go to a file beside it."""
+    from fusewise.frontend import lowest_opset, onnx_export
 
-    onnx_export.save(graph, Path(path))
+    onnx_export.save(lowest_opset.at_lowest_opset(graph), Path(path))
 
 
 def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile

@@ -100,9 +100,10 @@ class Planning:
 
     def to_onnx(self) -> onnx.ModelProto:
         """The prepared model with each group as a model-local function; it computes the same in any runtime."""
+        from fusewise.frontend.lowest_opset import at_lowest_opset
         from fusewise.frontend.onnx_functions import model_with_functions
 
-        partition = partition_of(self.plan, self.graph)
+        partition = partition_of(self.plan, at_lowest_opset(self.graph))
         number = {group.operators: k for k, group in enumerate(self.plan.groups)}
         names = [f"group_{number[g.nodes]}" if g.nodes in number else None for g in partition.groups]
         return model_with_functions(partition, names)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, load
 
 from fusewise import api
+from fusewise.cli.main import run
 from fusewise.frontend.lowest_opset import LOWEST_OPSET, at_lowest_opset
 from fusewise.frontend.onnx_export import save
 from fusewise.ir.dtypes import BFLOAT16, FLOAT32, INT64
@@ -37,6 +38,34 @@ def test_regions_go_down_to_where_onnx_runtime_has_them(tmp_path):
     (found,) = session.run(None, {"x": x, "boxes": boxes, "which": np.zeros(3, np.int64)})
     assert found.shape == (3, 2, 2, 2)
     assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize(
+    "op, shape, attributes, opset",
+    [
+        ("RandomUniformLike", (2, 3), {}, 20),
+        ("GlobalLpPool", (1, 2, 4, 4), {}, 21),
+        ("GlobalAveragePool", (1, 2, 4), {}, 16),
+    ],
+)
+def test_what_is_optimised_is_given_out_low(op, shape, attributes, opset, tmp_path):
+    """By every way out: in memory, as a file, by the command; ONNX Runtime takes each."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+    node = helper.make_node(op, ["x"], ["y"], **attributes)
+    graph = helper.make_graph([node], "g", [x], [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+    given = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    (tmp_path / "given.onnx").write_bytes(given.SerializeToString())
+    better = api.optimize(given)
+    assert better.opset > LOWEST_OPSET
+    (tmp_path / "memory.onnx").write_bytes(api.to_onnx(better).SerializeToString())
+    api.save(better, tmp_path / "file.onnx")
+    assert run(["optimize", str(tmp_path / "given.onnx"), "-o", str(tmp_path / "command.onnx")]) == 0
+    for way in ("memory", "file", "command"):
+        model = load(tmp_path / f"{way}.onnx")
+        assert model.opset_import[0].version == LOWEST_OPSET
+        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        assert session.run(None, {"x": np.ones(shape, np.float32)})[0].shape
 
 
 @pytest.mark.parametrize("op, opset, lowest", [("Relu", 23, 21), ("RMSNormalization", 23, 23), ("Swish", 24, 24)])

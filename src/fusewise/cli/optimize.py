@@ -106,7 +106,6 @@ def optimize(
     """Write a better graph of MODEL for any runtime: the same answers from fewer and cheaper operators."""
     from fusewise import api
     from fusewise.cli.show import print_json, progress
-    from fusewise.frontend.lowest_opset import at_lowest_opset
     from fusewise.optimizing import optimized
     from fusewise.trace import Trace
 
@@ -134,7 +133,7 @@ def optimize(
             folder=api.cache_folder(cache_of(cache)),
         )
         if output is not None:
-            api.save(at_lowest_opset(found.graph), output)
+            api.save(found.graph, output)
     if plot is not None:
         _draw(found, model, plot)
     if json:

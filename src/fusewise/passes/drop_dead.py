@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 
@@ -11,6 +12,14 @@ from fusewise.ir.graph import Graph, Node
 from fusewise.trace import Trace
 
 __all__ = ["drop_dead"]
+
+_PAIR = (1, 2)
+_PAIRED: Mapping[str, Callable[[Node], bool]] = {
+    "Attention": lambda node: any(node.inputs[4:6]),  # what is past comes with what is present
+    "BatchNormalization": lambda node: bool(node.attribute("training_mode", 0)),
+}
+"""Operators whose outputs at `_PAIR` are there both or not at all by ONNX's text, though its schemas call each optional; and
+when they must be there whether anybody reads them or not."""
 
 
 def drop_dead(graph: Graph, trace: Trace) -> Graph:
@@ -44,6 +53,9 @@ def _without_unused(node: Node, needed: set[str], opset: int) -> Node:
     if len(node.outputs) == 1 or all(value in needed for value in node.outputs):
         return node
     optional = _optional_outputs(node.op, node.domain, opset)
+    if node.op in _PAIRED and not node.domain:
+        read = any(node.outputs[i] in needed for i in _PAIR if i < len(node.outputs))
+        optional -= frozenset(_PAIR) if read or _PAIRED[node.op](node) else frozenset()
     outputs = ["" if i in optional and value not in needed else value for i, value in enumerate(node.outputs)]
     while not outputs[-1]:
         outputs.pop()
