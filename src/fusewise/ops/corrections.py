@@ -2,7 +2,7 @@
 
 Up to onnx 1.23 its Loop joins scan outputs along their first dimension instead of stacking them, and does nothing when the
 condition is absent; its Optional wraps the element in a list.
-What it only does slowly is in `rois` and `selection`.
+What it only does slowly is in `rois` and `selection`, and recurrences, whose options it lacks, are in `recurrence`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fusewise.ops.recurrence import recurrent_operators
 from fusewise.ops.rois import detection_operators
 from fusewise.ops.selection import selection_operators
 
@@ -71,7 +72,7 @@ def corrected_operators() -> tuple[type[Any], ...]:
         def _check_and_fix_outputs(self, found: tuple[Any, ...]) -> tuple[Any, ...]:
             return found
 
-    return (Loop, Optional, *detection_operators(), *selection_operators())
+    return (Loop, Optional, *detection_operators(), *recurrent_operators(), *selection_operators())
 
 
 def _stacked(values: list[np.ndarray], kind: Any) -> np.ndarray:
