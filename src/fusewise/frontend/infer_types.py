@@ -21,7 +21,7 @@ from fusewise.frontend.shape_values import VALUE_LIMIT, is_complete, known_outpu
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Constant, Graph, Node, Subgraph
 from fusewise.ir.types import Dim, OptionalType, SequenceType, TensorType, ValueType
-from fusewise.ops.infer import infer_outputs
+from fusewise.ops.infer import check_use, infer_outputs
 
 __all__ = ["Inference", "Inferred", "infer_graph", "infer_types", "refine", "without_shape"]
 
@@ -98,16 +98,19 @@ class Inference:
         """The types of the outputs of `node` as far as its operands tell.
 
         A node of a body whose operands do not fit is no error yet: it may stand in a branch that is never taken, such as
-        the Squeeze of a dimension that is only sometimes 1.
+        the Squeeze of a dimension that is only sometimes 1. Attributes that fit no operands are one wherever they stand.
         """
         try:
             if node.op in CONTROL_FLOW and not node.domain:
+                check_use(node, kinds, values, self.opset)
                 return control_outputs(node, self)
             known = tuple(v if v is not None and _matters(node, v) else None for v in values)
             found = infer_outputs(node, kinds, known, self.version(node.domain))
         except InvalidModel:
             if self.outer is None:
                 raise
+            nothing = (None,) * len(kinds)
+            check_use(node, nothing, nothing, self.version(node.domain))
             dtype = next((kind.dtype for kind in kinds if isinstance(kind, TensorType)), FLOAT32)
             return (TensorType(dtype, None),) * len(node.outputs)
         return partial_type(node, kinds, values, found)

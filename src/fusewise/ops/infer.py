@@ -11,8 +11,10 @@ from fusewise.errors import InvalidModel
 from fusewise.ir.graph import Constant, Node
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.proto import node_to_proto, tensor_to_proto, type_from_proto, type_to_proto
+from fusewise.ops.validity.table import fault
+from fusewise.ops.validity.use import Use
 
-__all__ = ["DATA_LIMIT", "infer_outputs"]
+__all__ = ["DATA_LIMIT", "check_use", "infer_outputs"]
 
 _SHAPELESS = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
 """Operators ONNX defines by a function and infers no shape for; their output is shaped as their first operand."""
@@ -30,12 +32,22 @@ DATA_LIMIT = 4096
 """Elements of the largest operand that is given with its contents: only axes, target shapes and the like are looked into."""
 
 
+def check_use(
+    node: Node, types: tuple[ValueType | None, ...], constants: tuple[np.ndarray | None, ...], opset: int
+) -> None:
+    """Raise `InvalidModel` where ONNX's text forbids the attributes of `node`, or operands of these types and contents."""
+    found = fault(Use(node, types, constants, opset))
+    if found:
+        raise InvalidModel(f"node {node.label!r} ({node.op}): {found}")
+
+
 def infer_outputs(
     node: Node, types: tuple[ValueType | None, ...], constants: tuple[np.ndarray | None, ...], opset: int
 ) -> tuple[ValueType | None, ...]:
     """The type of each output of `node`, given the type of each input (None: absent or unknown) and the known inputs.
 
-    An output whose type ONNX cannot tell is None. Raises `InvalidModel` with ONNX's reason when the types do not fit.
+    An output whose type ONNX cannot tell is None. Raises `InvalidModel` with the reason when the types do not fit; the rows of
+    validity come first, since ONNX's own code does not survive everything.
     """
     known = tuple(Constant(c) if c is not None and c.size <= DATA_LIMIT else None for c in constants)
     anonymous = Node(
@@ -59,6 +71,9 @@ def _infer(
     node: Node, types: tuple[ValueType | None, ...], constants: tuple[Constant | None, ...], opset: int
 ) -> tuple[ValueType | None, ...]:
     schema = onnx.defs.get_schema(node.op, opset, node.domain)
+    wrong = fault(Use(node, types, tuple(None if c is None else c.array for c in constants), opset))
+    if wrong:
+        raise ValueError(wrong)
     found = onnx.shape_inference.infer_node_outputs(
         schema,
         node_to_proto(node),

@@ -1,0 +1,38 @@
+"""Every row of validity, and the one question that is asked of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from fusewise.ops.validity.movement import MOVEMENT
+from fusewise.ops.validity.plain import PLAIN
+from fusewise.ops.validity.products import PRODUCTS
+from fusewise.ops.validity.signature import misfit
+from fusewise.ops.validity.use import Row, Use
+from fusewise.ops.validity.windows import WINDOWS
+
+__all__ = ["ROWS", "fault"]
+
+ROWS: tuple[Row, ...] = (*PLAIN, *MOVEMENT, *WINDOWS, *PRODUCTS)
+
+_BY_NAME: Mapping[tuple[str, str], Row] = MappingProxyType({(row.domain, row.op): row for row in ROWS})
+
+
+def fault(use: Use) -> str:
+    """What ONNX's text forbids about a use of an operator, as the end of a sentence; empty when nothing is found.
+
+    Attributes are looked at before shapes, so that a rule may rely on those before it in its row.
+    """
+    row = _BY_NAME.get((use.node.domain, use.node.op))
+    if row is None:
+        return ""
+    for rule in row.rules:
+        found = rule(use)
+        if found:
+            return found
+    if not row.shapes:
+        return ""
+    text = row.shapes if isinstance(row.shapes, str) else row.shapes(use)
+    sizes = {name: size for name, of in row.sizes if (size := of(use)) is not None}
+    return misfit(text, use, sizes)
