@@ -46,6 +46,18 @@ def test_what_does_not_fit(feeds, words):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("feeds", [None, [GOOD["x"]], (GOOD["x"], GOOD["n"]), GOOD["x"], "x", 4])
+def test_feeds_that_are_no_mapping(feeds):
+    with pytest.raises(UsageError, match="mapping from name to value, not as .*; the model's inputs are 'x', 'n'"):
+        Inputs([X, N]).accepted(feeds)
+
+
+@pytest.mark.parametrize("names", ["x", 3, {"x"}])
+def test_output_names_that_are_no_list(names):
+    with pytest.raises(UsageError, match="output names are given as a list, or None for all"):
+        chosen_outputs([X, N], names)
+
+
 def test_strides_are_made_contiguous():
     wide = np.arange(12, dtype=np.float32).reshape(2, 6)
     (x,) = Inputs([X]).accepted({"x": wide[:, ::2]})
@@ -99,7 +111,12 @@ def test_open_dimensions_and_objects():
     assert Inputs([words]).accepted({"w": np.array(["a", "b"])})[0].tolist() == ["a", "b"]
     sequence = Port("s", SequenceType(TensorType(FLOAT32, None)), -1)
     value = [np.zeros(2, np.float32)]
-    assert Inputs([sequence]).accepted({"s": value})[0] is value
+    (taken,) = Inputs([sequence]).accepted({"s": value})
+    assert taken is not value and taken[0] is value[0]
+    with pytest.raises(UsageError, match=r"input 's': expected a list of float32.*, found a value of the type int"):
+        Inputs([sequence]).accepted({"s": 4})
+    with pytest.raises(UsageError, match="input 's', element 1: expected float32, found int64"):
+        Inputs([sequence]).accepted({"s": [value[0], np.zeros(1, np.int64)]})
 
 
 @pytest.mark.parametrize("dtype", [row for row in DTYPES if row.kind != "string"], ids=lambda row: row.name)

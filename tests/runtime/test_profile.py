@@ -231,3 +231,27 @@ def test_a_folder_that_others_may_write_to_is_not_trusted(
     assert len(told) == 1
     assert "only you can write to" in told[0]
     assert list((tmp_path / "profile").iterdir()) == []
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from fusewise.runtime.profile import ProfileDatabase
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
+told = []
+database = ProfileDatabase(Path(sys.argv[1]), "a machine", told.append)
+for k in range(200):
+    database.record(f"{k}" * 50, [1.0, 2.0])
+assert len(told) == 1 and "in memory" in told[0], told
+assert database.lookup("199" * 50).count == 2
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on the size of files")
+@pytest.mark.parametrize("room", [100, 6000, 17000, 40000])
+def test_a_full_disk_leaves_no_database_that_holds_nothing(tmp_path: Path, room: int) -> None:
+    subprocess.run([sys.executable, "-c", FULL, str(tmp_path), str(room)], check=True)
+    for path in (tmp_path / "profile").glob("*.sqlite"):
+        assert path.name == "profile.sqlite"
+        assert sqlite3.connect(path).execute("SELECT count(*) FROM entries").fetchone()[0]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fusewise.cli.options import Json, cache_of
+from fusewise.cli.options import Json
 
 if TYPE_CHECKING:
     from fusewise.runtime.cache import KernelCache
@@ -55,6 +55,6 @@ def _stores() -> dict[str, KernelCache | ModelCache]:
 def _folder() -> Path:
     from fusewise import api
 
-    folder = api.cache_folder(cache_of(True))
+    folder = api.cache_folder(True)
     assert folder is not None
     return folder

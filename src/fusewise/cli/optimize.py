@@ -16,7 +16,6 @@ from fusewise.cli.options import (
     Shapes,
     Symbols,
     Threads,
-    cache_of,
     shapes_of,
     symbols_of,
     threads_of,
@@ -130,7 +129,7 @@ def optimize(
             rules=tuple(rules or ()),
             threads=threads_of(threads),
             exact=exact,
-            folder=api.cache_folder(cache_of(cache)),
+            folder=api.cache_folder(cache),
         )
         if output is not None:
             api.save(found.graph, output)

@@ -6,7 +6,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,7 +29,6 @@ __all__ = [
     "Symbols",
     "Threads",
     "Tune",
-    "cache_of",
     "options_of",
     "shapes_of",
     "symbols_of",
@@ -75,7 +73,6 @@ Tune = Annotated[
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the random inputs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-CACHE_VARIABLE = "FUSEWISE_CACHE_DIR"
 THREADS_VARIABLE = "FUSEWISE_THREADS"
 
 
@@ -101,12 +98,6 @@ def symbols_of(texts: Iterable[str] | None) -> dict[str, int]:
     return found
 
 
-def cache_of(wanted: bool) -> bool | Path:
-    """The cache folder: none, the one the environment names, or the user's own."""
-    named = os.environ.get(CACHE_VARIABLE, "")
-    return Path(named) if wanted and named else wanted
-
-
 def threads_of(given: int | None) -> int | None:
     """The thread count: from the command line, else from the environment, else None."""
     named = os.environ.get(THREADS_VARIABLE, "")
@@ -127,7 +118,7 @@ def options_of(context: typer.Context) -> Options:
         shapes=shapes_of(words.get("shape")),
         symbols=symbols_of(words.get("symbol")),
         threads=threads_of(words.get("threads")),
-        cache=cache_of(words.get("cache", True)),
+        cache=words.get("cache", True),
         disable=tuple(words.get("disable") or ()),
         warn=_once(),
         **given,

@@ -17,7 +17,6 @@ from fusewise.cli.options import (
     Shapes,
     Symbols,
     Threads,
-    cache_of,
     shapes_of,
     symbols_of,
     threads_of,
@@ -105,7 +104,7 @@ def passes(
         found = selecting.selection(graph, family=family, exact=exact)
         if search is not None:
             allowed = {"exact": exact, "approximate": approximate, "state": state}
-            folder = api.cache_folder(cache_of(cache))
+            folder = api.cache_folder(cache)
             found = selecting.with_search(
                 found, graph, objective, seconds=search, cache=folder, progress=report, **allowed, **how
             )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fusewise.cli.options import Json, cache_of
+from fusewise.cli.options import Json
 
 if TYPE_CHECKING:
     from fusewise.runtime.profile import ProfileDatabase
@@ -74,6 +74,6 @@ def _database() -> ProfileDatabase:
     from fusewise.runtime.measure import machine_name
     from fusewise.runtime.profile import ProfileDatabase
 
-    folder = api.cache_folder(cache_of(True))
+    folder = api.cache_folder(True)
     assert folder is not None
     return ProfileDatabase(folder, machine_name(), lambda sentence: typer.echo(f"fusewise: {sentence}", err=True))

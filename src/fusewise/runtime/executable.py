@@ -8,7 +8,6 @@ each stretch of native steps, with host steps between.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fusewise.codegen.target import Target
+from fusewise.errors import ResourceLimit
 from fusewise.ir.types import TensorType
 from fusewise.lower.program import Buffer, KernelCode, NativeStep, Place, Port, Program
 from fusewise.records import record
@@ -28,7 +28,9 @@ from fusewise.runtime.crew import Crew
 from fusewise.runtime.feeds import Inputs, PortInfo, chosen_outputs, port_info
 from fusewise.runtime.host import check_memory, host_target, worker_count
 from fusewise.runtime.jit import Library, load
+from fusewise.runtime.results import Results
 from fusewise.runtime.threads import Row, StepTable, shared_pool, step_table
+from fusewise.runtime.turns import Turns
 
 if TYPE_CHECKING:  # a compiled model is opened without these
     from fusewise.runtime.cache import KernelCache
@@ -305,7 +307,8 @@ class Executable:
         self._machine = machine
         self._words = machine.arguments.data
         self._inputs = Inputs(machine.program.inputs)
-        self._locks: dict[int, threading.Lock] = {}
+        self._results = Results(machine.program)
+        self._turns: dict[int, Turns] = {}
 
     def get_inputs(self) -> list[PortInfo]:
         """Name, shape and type of each input."""
@@ -327,9 +330,7 @@ class Executable:
         """
         wanted = chosen_outputs(self._machine.program.outputs, output_names)
         values = self._inputs.accepted(feeds)
-        with self._lock():
-            results = self._run(values, None)
-        return [results[number] for number in wanted]
+        return self._run(values, wanted, None)
 
     def run_with_timings(
         self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
@@ -338,16 +339,22 @@ class Executable:
         wanted = chosen_outputs(self._machine.program.outputs, output_names)
         values = self._inputs.accepted(feeds)
         timings: list[StepTiming] = []
-        with self._lock():
-            results = self._run(values, timings)
-        return [results[number] for number in wanted], timings
+        return self._run(values, wanted, timings), timings
 
-    def _lock(self) -> threading.Lock:
-        """One lock per process: a forked child must not wait for a thread that only its parent has."""
+    def _turn(self) -> Turns:
+        """Turns of this process: a forked child must not wait for a thread that only its parent has."""
         process = os.getpid()
-        return self._locks.get(process) or self._locks.setdefault(process, threading.Lock())
+        return self._turns.get(process) or self._turns.setdefault(process, Turns("the model is run"))
 
-    def _run(self, values: list[Any], timings: list[StepTiming] | None) -> list[Any]:
+    def _run(self, values: list[Any], wanted: Sequence[int], timings: list[StepTiming] | None) -> list[Any]:
+        """The `wanted` outputs. `ResourceLimit` where memory is full."""
+        try:
+            with self._turn():
+                return self._computed(values, wanted, timings)
+        except MemoryError as error:
+            raise ResourceLimit(f"memory is full while the model runs ({error or 'no more was given'})") from error
+
+    def _computed(self, values: list[Any], wanted: Sequence[int], timings: list[StepTiming] | None) -> list[Any]:
         machine, program = self._machine, self._machine.program
         caller: dict[int, np.ndarray] = {}
         objects: dict[str, Any] = dict(program.objects)
@@ -369,7 +376,7 @@ class Executable:
                 self._launch(part, timings)
             else:
                 _call(part, moving, objects, timings)
-        return [self._result(port, caller, objects, values) for port in program.outputs]
+        return self._results.taken(wanted, moving, objects)
 
     def _launch(self, part: _Stretch, timings: list[StepTiming] | None) -> None:
         if timings is None:
@@ -388,19 +395,6 @@ class Executable:
             label = step.label if isinstance(step, NativeStep) else ""
             last = max(end for _, end in shares)
             timings.append(StepTiming(number, label, step.group, True, int(begun.min()), last, shares))
-
-    def _result(
-        self, port: Port, caller: Mapping[int, np.ndarray], objects: Mapping[str, Any], values: list[Any]
-    ) -> Any:
-        """An output array; a copy where its memory belongs to an input, a constant or the arena."""
-        if port.buffer < 0:
-            found = objects[port.name]
-            given = any(found is value for value in values)
-            return found.copy() if isinstance(found, np.ndarray) and given else found
-        if self._machine.program.buffers[port.buffer].kind == "output":
-            return caller[port.buffer]
-        assert isinstance(port.type, TensorType)
-        return Memory(self._machine.memory, caller).view(Place(port.buffer), port.type).copy()
 
 
 def _call(

@@ -69,6 +69,11 @@ class Inputs:
 
         An array that fits is passed through as it is. Raises `UsageError` for an unknown or missing name, a wrong dtype or shape.
         """
+        if type(feeds) is not dict and not isinstance(feeds, Mapping):
+            raise UsageError(
+                f"inputs are given as a mapping from name to value, not as {_kind_of(feeds)}; "
+                f"the model's inputs are {_listed(port.name for port in self._ports)}"
+            )
         if feeds.keys() != self._names:
             _check_names(self._ports, feeds)
         found = []
@@ -90,9 +95,11 @@ def chosen_outputs(ports: Sequence[Port], names: Sequence[str] | None) -> list[i
     """Which outputs are asked for; all of them, in order, for None. Raises `UsageError` for an unknown name."""
     if names is None:
         return list(range(len(ports)))
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise UsageError(f"output names are given as a list, or None for all, not as {_kind_of(names)}")
     known = {port.name: number for number, port in enumerate(ports)}
     for name in names:
-        if name not in known:
+        if not isinstance(name, str) or name not in known:
             raise UsageError(f"the model has no output {name!r}; its outputs are {_listed(known)}")
     return [known[name] for name in names]
 
@@ -113,21 +120,33 @@ def _listed(names: Any) -> str:
 
 
 def _fitted(port: Port, value: Any) -> Any:
-    kind = port.type
-    if not isinstance(kind, TensorType):
-        return value
-    array = value if type(value) is np.ndarray else _as_array(port, value)
+    return _of_kind(f"input {port.name!r}", port.type, value)
+
+
+def _of_kind(where: str, kind: ValueType, value: Any) -> Any:
+    """A value of the type `kind`, its arrays C-contiguous; `where` says whose it is."""
+    if isinstance(kind, OptionalType):
+        return None if value is None else _of_kind(where, kind.element, value)
+    if isinstance(kind, SequenceType):
+        if not isinstance(value, list | tuple):
+            raise UsageError(f"{where}: expected a list of {kind.element}, found {_kind_of(value)}")
+        return [_of_kind(f"{where}, element {number}", kind.element, one) for number, one in enumerate(value)]
+    array = value if type(value) is np.ndarray else _as_array(where, kind, value)
     if array.dtype != kind.dtype.numpy and not (kind.dtype.kind == "string" and array.dtype.kind in "OSU"):
-        raise UsageError(f"input {port.name!r}: expected {kind.dtype.name}, found {_found(array)}")
+        raise UsageError(f"{where}: expected {kind.dtype.name}, found {_found(array)}")
     shape = kind.shape
     if shape is not None and array.shape != shape and not _matches(array.shape, shape):
-        raise UsageError(f"input {port.name!r}: expected shape {_dims(shape)}, found {_dims(array.shape)}")
+        raise UsageError(f"{where}: expected shape {_dims(shape)}, found {_dims(array.shape)}")
     if array.flags.c_contiguous and array.flags.aligned:
         return array
     return np.array(array, order="C", copy=True)
 
 
-def _as_array(port: Port, value: Any) -> np.ndarray:
+def _kind_of(value: Any) -> str:
+    return "None" if value is None else f"a value of the type {type(value).__name__}"
+
+
+def _as_array(where: str, kind: TensorType, value: Any) -> np.ndarray:
     """An array that shares memory where the object allows it."""
     try:
         if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
@@ -135,7 +154,7 @@ def _as_array(port: Port, value: Any) -> np.ndarray:
         return np.asarray(value)
     except Exception as error:
         raise UsageError(
-            f"input {port.name!r}: expected an array of {port.type}, found {type(value).__name__}, "
+            f"{where}: expected an array of {kind}, found {type(value).__name__}, "
             f"which NumPy cannot read ({error})"
         ) from error
 

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 __all__ = ["KeptFile", "cache_folder", "first_only", "folder_fault", "kept_files", "removed", "trim"]
 
+CACHE_VARIABLE = "FUSEWISE_CACHE_DIR"
+
 _ABANDONED_S = 3600.0
 
 
@@ -47,8 +49,10 @@ def first_only(warn: Callable[[str], None]) -> Callable[[str], None]:
 
 
 def cache_folder(cache: bool | str | Path) -> Path | None:
-    """Where compiled kernels are kept; None for nowhere."""
+    """Where compiled kernels are kept: for True in the folder that the environment names, or the user's own; None for nowhere."""
     if cache is True:
+        if named := os.environ.get(CACHE_VARIABLE, ""):
+            return Path(named)
         import platformdirs
 
         return platformdirs.user_cache_path("fusewise")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fusewise.errors import FusewiseError, UnsupportedModel
+from fusewise.errors import FusewiseError, ResourceLimit, UnsupportedModel
 from fusewise.ir.graph import Node
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.lower.program import HostStep, Place, Program
@@ -40,6 +40,11 @@ class _Member:
         except FusewiseError:
             raise
         except Exception as error:
+            if _for_want_of_memory(error):
+                raise ResourceLimit(
+                    f"node {self.label!r} ({self.op}) needs more memory than there is: "
+                    f"{' '.join(str(error).split()) or 'no more was given'}"
+                ) from error
             raise UnsupportedModel(
                 f"node {self.label!r} ({self.op}) failed in ONNX's reference evaluator: {type(error).__name__}: {error}"
             ) from error
@@ -84,6 +89,15 @@ class HostCall:
         if place is None or not isinstance(kind, TensorType):
             return False
         return writer([values[name] for name in member.reads], memory.view(place, kind))
+
+
+def _for_want_of_memory(error: BaseException | None) -> bool:
+    """Is memory the reason, at the end of the chain of reasons?"""
+    while error is not None:
+        if isinstance(error, MemoryError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _operand(read: tuple[str, Place | None, ValueType | None], memory: Memory, objects: Mapping[str, Any]) -> Any:

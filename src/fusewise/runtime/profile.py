@@ -6,12 +6,14 @@ Every entry is on disk before `record` returns, so an interruption loses nothing
 nobody.
 
 A file that is damaged, locked, of another layout or of another machine is left as it is. One warning says so, and a new file is
-begun beside it: `profile.sqlite`, `profile-2.sqlite` and so on, the first that can be used. DNNFusion (W. Niu et al., PLDI
+begun beside it: `profile.sqlite`, `profile-2.sqlite` and so on, the first that can be used. Where the disk takes nothing more a
+new file would be no better: entries stay in memory, and a file that could not be begun goes. DNNFusion (W. Niu et al., PLDI
 2021) keeps the same, collected once and used for every model.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import statistics
@@ -37,6 +39,7 @@ _TABLES = """
     ) WITHOUT ROWID;
     CREATE TABLE choices (key TEXT PRIMARY KEY, choice TEXT NOT NULL, time REAL NOT NULL) WITHOUT ROWID;
 """
+_KEPT = ("entries", "choices")
 _PAUSE_SECONDS = 0.02
 _COLUMNS = "key, what, median_ns, spread_ns, count, failure"
 
@@ -95,6 +98,8 @@ class ProfileDatabase:
         self._path: Path | None = None
         self._owner = 0
         self._refused: set[Path] = set()
+        self._made: set[Path] = set()
+        self._full = False
 
     def lookup(self, key: str) -> Measurement | None:
         """The entry under `key`; None when there is none."""
@@ -138,7 +143,7 @@ class ProfileDatabase:
         entries, failed = self._run(
             lambda c: c.execute("SELECT count(*), count(nullif(failure, '')) FROM entries").fetchone()
         )
-        nbytes = sum(path.stat().st_size for path in self._files()) if self._path is not None else 0
+        nbytes = sum(file.stat().st_size for file in self._files(self._path)) if self._path is not None else 0
         return ProfileInfo(self._path, entries, failed, nbytes, self.machine)
 
     def clear(self) -> int:
@@ -179,8 +184,10 @@ class ProfileDatabase:
                 except sqlite3.Error as error:
                     if self._path is None:
                         raise
-                    self._refuse(self._path, str(error))
+                    self._refuse(self._path, error)
                     self.close()
+                    if self._full and self._path in self._made and _is_empty(self._path):
+                        self._remove(self._path)
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None or self._owner != os.getpid():
@@ -194,24 +201,36 @@ class ProfileDatabase:
         if fault:
             self._complain(f"the folder of measurements {self.folder} {fault}; this program keeps its own in memory")
         for number in range(1, 0 if fault else _MOST_FILES + 1):
+            if self._full:
+                break
             self._path = self.folder / ("profile.sqlite" if number == 1 else f"profile-{number}.sqlite")
             if self._path in self._refused:
                 continue
             try:
+                if _begun(self._path):
+                    self._made.add(self._path)
                 yield _connected(self._path, self.machine, self._wait_seconds)
             except (_Unsuitable, sqlite3.Error, OSError) as error:
-                self._refuse(self._path, str(error))
+                self._refuse(self._path, error)
+                if self._full and self._path in self._made:
+                    self._remove(self._path)
         self._path = None
         yield _connected(None, self.machine, self._wait_seconds)
 
-    def _files(self) -> Iterator[Path]:
-        """The database and what SQLite keeps beside it."""
-        assert self._path is not None
-        yield from self.folder.glob(f"{self._path.name}*")
+    def _files(self, path: Path) -> Iterator[Path]:
+        """The database at `path` and what SQLite keeps beside it."""
+        yield from self.folder.glob(f"{path.name}*")
 
-    def _refuse(self, path: Path, reason: str) -> None:
+    def _remove(self, path: Path) -> None:
+        for file in self._files(path):
+            with suppress(OSError):
+                file.unlink()
+
+    def _refuse(self, path: Path, error: Exception) -> None:
         self._refused.add(path)
-        self._complain(f"measurements in {path} are left alone: {reason}; keeping new ones in a file beside it")
+        self._full = self._full or _is_full(error)
+        where = "in memory" if self._full else "in a file beside it"
+        self._complain(f"measurements in {path} are left alone: {error}; keeping new ones {where}")
 
     def _complain(self, sentence: str) -> None:
         """Tell the first problem; the others follow from it."""
@@ -228,11 +247,39 @@ def _spread(samples: Sequence[float]) -> float:
     return high - low
 
 
+def _begun(path: Path) -> bool:
+    """Make an empty file, readable for its owner only; False where there is one."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return False
+    return True
+
+
+def _is_empty(path: Path) -> bool:
+    """Has nobody kept anything in a file? Read as it lies, which needs no room."""
+    log = path.with_name(f"{path.name}-wal")
+    try:
+        if log.exists() and log.stat().st_size:
+            return False
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+        try:
+            return not any(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in _KEPT)
+        finally:
+            connection.close()
+    except (sqlite3.Error, OSError):
+        return False
+
+
+def _is_full(error: Exception) -> bool:
+    """Does the disk take nothing more?"""
+    if isinstance(error, sqlite3.Error):
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 def _connected(path: Path | None, machine: str, wait_seconds: float) -> sqlite3.Connection:
-    """A connection to a database with our tables, made if the file is new. Raises when the file is something else."""
-    if path is not None:
-        with suppress(FileExistsError):  # readable for its owner only
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
+    """A connection to a database with our tables, made if the file is empty. Raises when it is something else, or has no room."""
     deadline = time.monotonic() + wait_seconds
     while True:
         connection = sqlite3.connect(

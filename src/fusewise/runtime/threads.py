@@ -12,7 +12,6 @@ import os
 import platform
 import signal
 import sys
-import threading
 import time
 import weakref
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ from fusewise.runtime.arena import address_of, aligned_block
 from fusewise.runtime.host import MAXIMUM_WORKERS, host_target
 from fusewise.runtime.jit import Library, compile_object, load
 from fusewise.runtime.pool_code import SLOT_WORDS, pool_ir
+from fusewise.runtime.turns import Turns
 
 __all__ = ["STEP_WORDS", "Pool", "Row", "StepTable", "pool_image", "shared_pool", "step_table", "use_image"]
 
@@ -88,7 +88,7 @@ class Pool:
         pause_ns = _pause_ns(at["pool_spin"])
         self._memory[0, _IDLE_SPINS] = int(idle_ns / pause_ns)
         self._memory[0, _BARRIER_SPINS] = max(16, int(barrier_ns / pause_ns))
-        self._lock = threading.Lock()
+        self._turns = Turns("the worker pool is asked for work")
         self._threads: list[int] = []
         self._finalizer = weakref.finalize(self, _stop, os.getpid(), self._memory, self._threads, at["pool_wake"])
         self._finalizer.atexit = False  # sleeping threads end with the process
@@ -107,7 +107,7 @@ class Pool:
             return
         if workers > MAXIMUM_WORKERS:
             raise UsageError(f"the number of threads must be between 1 and {MAXIMUM_WORKERS}, not {workers}")
-        with self._lock:
+        with self._turns:
             if not self._finalizer.alive:
                 raise RuntimeError("the worker pool is closed")
             if len(self._threads) < workers - 1:
@@ -127,7 +127,7 @@ class Pool:
 
     def close(self) -> None:
         """End the threads. Only for pools of one's own; the shared pool lives as long as the process."""
-        with self._lock:
+        with self._turns:
             self._finalizer()
 
     def _start(self, count: int) -> None:

@@ -1,0 +1,51 @@
+"""What a run gives back: arrays, lists and texts that are the caller's own, whatever the model does with its values.
+
+A model may return its inputs, its constants, one value under two names, a list whose elements are one array, or what an evaluator
+keeps for its next run. Each is copied on the way out, so that nobody's later change is seen by anybody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fusewise.ir.types import TensorType
+from fusewise.lower.program import Place, Program
+from fusewise.runtime.arena import Memory
+
+__all__ = ["Results"]
+
+
+class Results:
+    """The outputs of a program, in the order of its ports."""
+
+    def __init__(self, program: Program) -> None:
+        self._ports = [
+            (port, port.buffer >= 0 and program.buffers[port.buffer].kind == "output") for port in program.outputs
+        ]
+
+    def taken(self, wanted: Sequence[int], memory: Memory, objects: Mapping[str, Any]) -> list[Any]:
+        """The `wanted` outputs after a run: of `memory` made for the caller as they are, everything else copied."""
+        found: list[Any] = []
+        given: set[int] = set()
+        for number in wanted:
+            port, made = self._ports[number]
+            if made and port.buffer not in given:
+                given.add(port.buffer)
+                found.append(memory.caller[port.buffer])
+            elif made:
+                found.append(memory.caller[port.buffer].copy())
+            elif port.buffer < 0:
+                found.append(_copied(objects[port.name]))
+            else:
+                assert isinstance(port.type, TensorType)
+                found.append(memory.view(Place(port.buffer), port.type).copy())
+        return found
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_copied(item) for item in value]
+    return value.copy() if isinstance(value, np.ndarray) else value
