@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fusewise.lower.program import Program
     from fusewise.passes.pipeline import Pass
     from fusewise.planning import Planning, PlanOptions
+    from fusewise.runtime.model_cache import Key
     from fusewise.tuning import Choice
 
     Source = str | Path | bytes | onnx.ModelProto | Graph
@@ -91,10 +92,7 @@ class Options:
 
 
 def load(
-    model: Source,
-    *,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    symbols: Mapping[str, int] | None = None,
+    model: Source, *, shapes: Mapping[str, Sequence[int]] | None = None, symbols: Mapping[str, int] | None = None
 ) -> Graph:
     """The graph of a model with every dimension that can be known made a number.
 
@@ -175,7 +173,7 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     Raises what `load` raises, `UnsupportedModel` under `strict`, and `ResourceLimit` when the model would not fit.
     """
     from fusewise import __version__
-    from fusewise.runtime.model_cache import ModelCache, is_whole
+    from fusewise.runtime.model_cache import ModelCache, describes
 
     chosen = _options(options, settings)
     begin = time.perf_counter()
@@ -183,7 +181,7 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     key = None if folder is None or trace is not None else _key(model, chosen)
     warn = first_only(chosen.warn)
     store = None if folder is None or key is None else ModelCache(folder, warn)
-    known = None if store is None or key is None or chosen.tune else store.fetch(key, __version__, chosen.threads)
+    known = None if store is None or key is None or chosen.tune else store.fetch(key.text, __version__, chosen.threads)
     decisions = Trace(disabled=frozenset(chosen.disable)) if trace is None else trace
     if known is not None:
         return opened(known, lambda: (_planned(_bound(model, chosen), chosen, decisions, warn)[0], decisions), begin)
@@ -210,8 +208,9 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     figures = {**asdict(built.figures), **program.figures, "compile_ms": (time.perf_counter() - begin) * 1e3}
     figures["tuning"] = None if choice is None else choice.described
     made = Model(built, lambda: (graph, decisions), figures)
-    if store is not None and key is not None and is_whole(str(model)):
-        store.store(key, built, made.notes, __version__)
+    if store is not None and key is not None and describes(key, str(model)):
+        store.store(key.text, built, made.notes, __version__)
+    graph.forget()
     return made
 
 
@@ -241,8 +240,8 @@ def _planned(
     return graph, program_of(graph, making, trace, choice, costs), choice
 
 
-def _key(model: Source, options: Options) -> str | None:
-    """What the compiled model depends on, as text; None for a model that is not a file, or has passes of its own."""
+def _key(model: Source, options: Options) -> Key | None:
+    """What the compiled model depends on; None for a model that is not a file, or has passes of its own."""
     from fusewise.runtime.model_cache import model_key
 
     if not isinstance(model, str | Path) or Path(model).suffix == SUFFIX or not isinstance(options.passes, bool):

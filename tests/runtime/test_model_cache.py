@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -134,3 +137,70 @@ def test_a_fingerprint_tells_contents(tmp_path: Path) -> None:
         file.seek(4_900_000)
         file.write(b"x")
     assert fingerprint(one) != fingerprint(two)
+
+
+def forged(like: bytes, made: Callable[[bytes], bytes], letters: int = 12) -> bytes:
+    """The bytes that `made` gives for some text, of the same CRC-32 as `like`: it is linear in the low bits of 'A'."""
+    base = made(b"A" * letters)
+    at, zero = base.rindex(b"A" * letters), zlib.crc32(bytes(len(base)))
+    basis: dict[int, tuple[int, int]] = {}
+
+    def reduced(value: int, mask: int) -> tuple[int, int]:
+        while value and value.bit_length() in basis:
+            other, bits = basis[value.bit_length()]
+            value, mask = value ^ other, mask ^ bits
+        return value, mask
+
+    for k in range(4 * letters):
+        flipped = bytearray(len(base))
+        flipped[at + k // 4] = 1 << k % 4
+        value, mask = reduced(zlib.crc32(flipped) ^ zero, 1 << k)
+        if value:
+            basis[value.bit_length()] = value, mask
+    left, mask = reduced(zlib.crc32(base) ^ zlib.crc32(like), 0)
+    assert not left
+    return made(bytes(ord("A") ^ (mask >> 4 * k & 15) for k in range(letters)))
+
+
+def test_a_model_made_to_look_like_another_is_another(tmp_path: Path) -> None:
+    """Of one size and one CRC-32: models come from strangers, and what tells them apart must not be forged."""
+
+    def written(seed: int, remark: bytes) -> bytes:
+        model = fusewise.to_onnx(network(seed))
+        model.doc_string = remark.decode()
+        return model.SerializeToString()
+
+    honest = written(0, b"honest model")
+    evil = forged(honest, lambda remark: written(1, remark))
+    assert len(honest) == len(evil) and zlib.crc32(honest) == zlib.crc32(evil) and honest != evil
+    answers = []
+    for name, data in (("evil", evil), ("honest", honest)):
+        (tmp_path / f"{name}.onnx").write_bytes(data)
+        fusewise.compile(tmp_path / f"{name}.onnx", cache=tmp_path / "cache")
+        model = fusewise.compile(tmp_path / f"{name}.onnx", cache=tmp_path / "cache")
+        answers.append(model.run(None, {"x": np.ones((4, 16), np.float32)})[0])
+    assert len(entries(tmp_path / "cache")) == 2
+    assert not np.array_equal(*answers)
+
+
+def test_a_file_that_is_swapped_while_it_is_compiled_is_not_kept(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if it is put back, with its size and times, before it is looked at again."""
+    cache = tmp_path / "cache"
+    fusewise.save(network(seed=1), tmp_path / "other.onnx")
+    honest, evil, stamp = path.read_bytes(), (tmp_path / "other.onnx").read_bytes(), path.stat()
+    assert len(honest) == len(evil)
+    plan = importlib.import_module("fusewise.api")._bound
+
+    def swapped(model: object, options: object) -> Graph:
+        path.write_bytes(evil)
+        graph = plan(model, options)
+        assert all(constant.array.size for constant in graph.constants.values())
+        path.write_bytes(honest)
+        os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+        return graph
+
+    monkeypatch.setattr("fusewise.api._bound", swapped)
+    fusewise.compile(path, cache=cache)
+    assert entries(cache) == []

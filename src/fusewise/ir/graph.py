@@ -71,13 +71,16 @@ class Constant:
 class Later(Constant):
     """A constant of known type whose contents are computed when they are first read: what nobody reads costs nothing.
 
-    `recipe` is equal only for constants of equal contents, while neither was read.
+    `recipe` is equal only for constants of equal contents, while neither was read; None for one that only its contents tell.
+    `again`: what was made can be made again, and may be forgotten.
     """
 
-    __slots__ = ("_found", "_kind", "_make", "_recipe")
+    __slots__ = ("_again", "_found", "_kind", "_make", "_recipe")
 
-    def __init__(self, kind: TensorType, make: Callable[[], np.ndarray], recipe: Hashable) -> None:
-        self._kind, self._recipe = kind, recipe
+    def __init__(
+        self, kind: TensorType, make: Callable[[], np.ndarray], recipe: Hashable | None, *, again: bool = False
+    ) -> None:
+        self._kind, self._recipe, self._again = kind, recipe, again
         self._digest = None
         self._found: np.ndarray | None = None
         self._make: Callable[[], np.ndarray] | None = make
@@ -85,15 +88,21 @@ class Later(Constant):
     @property
     def array(self) -> np.ndarray:  # type: ignore[override]
         """The contents."""
-        make = self._make
-        if self._found is None and make is not None:
+        make, found = self._make, self._found  # in this order: another thread may be making it
+        if found is None:
+            assert make is not None
             found = make()
             assert Constant(found).type == self._kind, (found.dtype, found.shape, self._kind)
             found.flags.writeable = False
             self._found = found
-            self._make = None  # lets go of what it was made from
-        assert self._found is not None
-        return self._found
+            if not self._again:
+                self._make = None  # lets go of what it was made from
+        return found
+
+    def forget(self) -> None:
+        """Let go of contents that can be made again."""
+        if self._again:
+            self._found = None
 
     @property
     def dtype(self) -> DType:
@@ -260,6 +269,12 @@ class Graph:
     def replace(self, **changes: Any) -> Graph:
         """A copy with some fields changed."""
         return replace(self, **changes)
+
+    def forget(self) -> None:
+        """Let go of contents of constants that can be made again when somebody asks for them: those that lie in a file."""
+        for constant in self.constants.values():
+            if isinstance(constant, Later):
+                constant.forget()
 
     def pruned(self) -> Graph:
         """The same graph without types and constants that no node, input or output mentions."""

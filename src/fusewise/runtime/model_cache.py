@@ -1,7 +1,9 @@
 """Whole compiled models on disk, found by the contents of the model's file: what a second load of the same model uses.
 
 An entry is a compiled file (`runtime.artefact`), so every byte is checked; its notes state the full key, so that a collision of
-names is a miss. Entries appear by renaming, in a folder that nobody else may write to.
+names is a miss. Entries appear by renaming, in a folder that nobody else may write to. Models come from strangers, who may choose
+their bytes: what tells them apart is a cryptographic hash, and nothing is kept of a file that was written to while it was
+compiled. The checksums within entries need not be one: they find damage, and only this user writes entries.
 """
 
 from __future__ import annotations
@@ -9,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusewise.errors import FusewiseError
+from fusewise.records import record
 from fusewise.runtime.aside import mapped
 from fusewise.runtime.cache import CacheInfo, source_digest
 from fusewise.runtime.container import Container
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from fusewise.runtime.artefact import Artefact
     from fusewise.runtime.executable import Executable
 
-__all__ = ["ModelCache", "fingerprint", "is_whole", "model_key", "program_digest"]
+__all__ = ["Key", "ModelCache", "describes", "fingerprint", "model_key", "program_digest"]
 
 _FOLDER = "models"
 _STRETCH_BYTES = 4 * 1024 * 1024
@@ -47,20 +49,31 @@ def program_digest() -> str:
     return f"{source_digest(_PLANNERS)} {' '.join(f'{name} {metadata.version(name)}' for name in _PACKAGES)}"
 
 
+@record(frozen=True, slots=True)
+class Key:
+    """What a compiled model depends on, as `text`; `state` is that of the model's file when it was looked at, None without one."""
+
+    text: str
+    state: tuple[int, ...] | None
+
+
 def fingerprint(path: Path) -> str:
-    """Size and checksums of a file's contents; `OSError` when it cannot be read."""
+    """Size and hash of a file's contents; `OSError` when it cannot be read.
+
+    SHA-256, which processors compute themselves, of the hashes of its stretches, which several threads take.
+    """
     with path.open("rb") as file:
         descriptor, size = file.fileno(), os.fstat(file.fileno()).st_size
 
-        def checksum(number: int) -> int:
-            return zlib.crc32(os.pread(descriptor, _STRETCH_BYTES, number * _STRETCH_BYTES))
+        def digest(number: int) -> bytes:
+            return hashlib.sha256(os.pread(descriptor, _STRETCH_BYTES, number * _STRETCH_BYTES)).digest()
 
-        found = mapped(checksum, -(-size // _STRETCH_BYTES), _READERS)
-    return f"{size} bytes {hashlib.blake2b(repr(found).encode(), digest_size=16).hexdigest()}"
+        found = mapped(digest, -(-size // _STRETCH_BYTES), _READERS)
+    return f"{size} bytes {hashlib.sha256(b''.join(found)).hexdigest()}"
 
 
-def model_key(model: str, named: bool, settings: Mapping[str, Any], threads: int | None) -> str | None:
-    """Everything the compiled model depends on, as text: a file's contents, or the name of a `named` model that this program
+def model_key(model: str, named: bool, settings: Mapping[str, Any], threads: int | None) -> Key | None:
+    """Everything the compiled model depends on: a file's contents, or the name of a `named` model that this program
     builds itself; `settings` in plain JSON; machine and program. None when the file is missing.
 
     Of a file that is not all of its model nothing is stored, so nothing is found.
@@ -68,6 +81,7 @@ def model_key(model: str, named: bool, settings: Mapping[str, Any], threads: int
     path = Path(model)
     if not named and not path.is_file():
         return None
+    state = None if named else _state(path)
     facts = {
         "model": model if named else fingerprint(path),
         "settings": dict(settings),
@@ -75,15 +89,24 @@ def model_key(model: str, named: bool, settings: Mapping[str, Any], threads: int
         "target": processor() or host_target().key,
         "program": program_digest(),
     }
-    return json.dumps(facts, sort_keys=True)
+    return Key(json.dumps(facts, sort_keys=True), state)
 
 
-def is_whole(model: str) -> bool:
-    """Is a file all of its model? May say no for one that is. What is no file is a name, and that says all."""
+def describes(key: Key, model: str) -> bool:
+    """Is a file all of its model, and as it was when its key was made? May say no for one that is. A name says all."""
     from fusewise.frontend.onnx_import import stands_alone
 
     path = Path(model)
-    return not path.is_file() or stands_alone(path)
+    return key.state is None or (stands_alone(path) and _state(path) == key.state)
+
+
+def _state(path: Path) -> tuple[int, ...] | None:
+    """What no write to a file leaves as it was; None where it is missing."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 class ModelCache:
