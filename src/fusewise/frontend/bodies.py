@@ -6,7 +6,7 @@ it lists the outer value of each in `captured`, for all its bodies in the order 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 import onnx
@@ -15,7 +15,7 @@ from fusewise.errors import InvalidModel
 from fusewise.frontend.order import free_values
 from fusewise.ir.graph import Attribute, Constant, Graph, Node, Subgraph
 from fusewise.ir.types import ValueType
-from fusewise.ops.proto import attribute_from_proto, tensor_from_proto, type_from_proto
+from fusewise.ops.proto import attribute_from_proto, constant_from_proto, type_from_proto
 
 __all__ = [
     "bodies_of",
@@ -33,10 +33,15 @@ def subgraph_of(body: onnx.GraphProto) -> Subgraph:
     return Subgraph(body.SerializeToString(deterministic=True), free_values(body))
 
 
-def node_with_bodies(proto: onnx.NodeProto, bodies: Mapping[str, Subgraph], origin: tuple[str, ...]) -> Node:
-    """A `NodeProto` as a node; `bodies` are its graph attributes, already converted."""
+def node_with_bodies(
+    proto: onnx.NodeProto,
+    bodies: Mapping[str, Subgraph],
+    origin: tuple[str, ...],
+    tensor: Callable[[onnx.TensorProto], Constant] = constant_from_proto,
+) -> Node:
+    """A `NodeProto` as a node; `bodies` are its graph attributes, already converted, `tensor` converts those of tensors."""
     attributes: dict[str, Attribute] = {
-        a.name: bodies[a.name] if a.name in bodies else attribute_from_proto(a) for a in proto.attribute
+        a.name: bodies[a.name] if a.name in bodies else attribute_from_proto(a, tensor=tensor) for a in proto.attribute
     }
     ordered = tuple((name, attributes[name]) for name in sorted(attributes))
     return Node(
@@ -77,7 +82,7 @@ def graph_of_body(subgraph: Subgraph, opset: int, opsets: tuple[tuple[str, int],
         kind = type_from_proto(value.type)
         if kind is not None:
             types[value.name] = kind
-    constants = {tensor.name: Constant(tensor_from_proto(tensor)) for tensor in proto.initializer}
+    constants = {tensor.name: constant_from_proto(tensor) for tensor in proto.initializer}
     types |= {name: constant.type for name, constant in constants.items()}
     nodes = []
     for node in proto.node:

@@ -1,4 +1,4 @@
-"""External data: tensors whose bytes lie in a file beside the model, mapped and never read whole.
+"""External data: tensors whose bytes lie in a file beside the model. No other module opens a file that a model names.
 
 The model is a stranger's file and names the path, so the path is walked one component at a time below the model's folder
 without following links, and the file must be an ordinary one with a single name (compare CVE-2022-25882, CVE-2024-27318,
@@ -7,7 +7,6 @@ CVE-2026-27489 and CVE-2026-34446 of the onnx package). Offsets and lengths are 
 
 from __future__ import annotations
 
-import mmap
 import os
 import stat
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -16,6 +15,7 @@ import onnx
 
 from fusewise.errors import InvalidModel, ResourceLimit
 from fusewise.frontend.limits import Limits
+from fusewise.frontend.stored import Stored, Stretch
 
 __all__ = ["ExternalData"]
 
@@ -24,36 +24,35 @@ _IGNORED_PREFIX = "prepacked"  # ONNX Runtime keeps its own layouts beside the w
 
 
 class ExternalData:
-    """The external files of one model, each opened and mapped once. `folder` is None for a model that is not a file."""
+    """The external files of one model, each opened once. `folder` is None for a model that is not a file."""
 
     def __init__(self, folder: Path | None, limits: Limits) -> None:
         self._folder = folder
         self._limits = limits
-        self._maps: dict[str, memoryview] = {}
+        self._files: dict[str, Stored] = {}
 
-    def view(self, tensor: onnx.TensorProto) -> memoryview:
-        """The bytes of `tensor`, still in the file. Raises `InvalidModel` for a bad place, path or range."""
-        name = tensor.name
-        place = _entries(tensor)
+    def stretch(self, tensor: onnx.TensorProto, name: str) -> Stretch:
+        """Where the bytes of `tensor`, called `name` in errors, lie. Raises `InvalidModel` for a bad place, path or range."""
+        place = _entries(tensor, name)
         location = place.get("location", "")
         if self._folder is None:
             raise InvalidModel(
                 f"tensor {name!r} lies in the file {location!r}, but the model has no folder; load it by its path"
             )
         _check_location(name, location)
-        if location not in self._maps:
-            self._maps[location] = self._map(name, location)
-        data = self._maps[location]
+        if location not in self._files:
+            self._files[location] = self._opened(name, location)
+        file = self._files[location]
         offset = _number(name, "offset", place.get("offset", "0"))
-        length = _number(name, "length", place["length"]) if "length" in place else len(data) - offset
-        if offset > len(data) or length > len(data) - offset:
+        length = _number(name, "length", place["length"]) if "length" in place else len(file) - offset
+        if offset > len(file) or length > len(file) - offset:
             raise InvalidModel(
                 f"tensor {name!r}: bytes {offset:,} to {offset + length:,} were asked of {location!r}, which has only "
-                f"{len(data):,}; the file is too short or the model is not its own"
+                f"{len(file):,}; the file is too short or the model is not its own"
             )
-        return data[offset : offset + length]
+        return Stretch(file, offset, length)
 
-    def _map(self, name: str, location: str) -> memoryview:
+    def _opened(self, name: str, location: str) -> Stored:
         assert self._folder is not None
         try:
             descriptor = _open_below(self._folder, PurePosixPath(location).parts)
@@ -66,28 +65,24 @@ class ExternalData:
                 f"tensor {name!r}: its external data file {location!r} cannot be opened without leaving the model's "
                 f"folder or following a link ({error.strerror}); put an ordinary file there"
             ) from None
-        try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise InvalidModel(f"tensor {name!r}: its external data {location!r} is not an ordinary file")
-            if status.st_nlink > 1:
-                raise InvalidModel(
-                    f"tensor {name!r}: its external data file {location!r} has {status.st_nlink} hard links, so it may "
-                    "be a file from elsewhere; put a copy there"
-                )
-            total = status.st_size + sum(map(len, self._maps.values()))
-            if total > self._limits.external_bytes:
-                raise ResourceLimit(
-                    f"the external data files hold {total:,} bytes; the limit is {self._limits.external_bytes:,}"
-                )
-            if status.st_size == 0:
-                return memoryview(b"")
-            return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
-        finally:
-            os.close(descriptor)
+        file = Stored(descriptor, f"the external data file {location!r}")
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise InvalidModel(f"tensor {name!r}: its external data {location!r} is not an ordinary file")
+        if status.st_nlink > 1:
+            raise InvalidModel(
+                f"tensor {name!r}: its external data file {location!r} has {status.st_nlink} hard links, so it may "
+                "be a file from elsewhere; put a copy there"
+            )
+        total = len(file) + sum(map(len, self._files.values()))
+        if total > self._limits.external_bytes:
+            raise ResourceLimit(
+                f"the external data files hold {total:,} bytes; the limit is {self._limits.external_bytes:,}"
+            )
+        return file
 
 
-def _entries(tensor: onnx.TensorProto) -> dict[str, str]:
+def _entries(tensor: onnx.TensorProto, name: str) -> dict[str, str]:
     """The external_data entries; unknown and repeated keys are refused."""
     found: dict[str, str] = {}
     for entry in tensor.external_data:
@@ -95,7 +90,7 @@ def _entries(tensor: onnx.TensorProto) -> dict[str, str]:
             continue
         if entry.key not in _KEYS or entry.key in found:
             problem = "repeated" if entry.key in found else "unknown"
-            raise InvalidModel(f"tensor {tensor.name!r} has the {problem} external data key {entry.key[:100]!r}")
+            raise InvalidModel(f"tensor {name!r} has the {problem} external data key {entry.key[:100]!r}")
         found[entry.key] = entry.value
     return found
 

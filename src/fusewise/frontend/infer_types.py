@@ -75,7 +75,7 @@ class Inference:
 
     def add_constant(self, name: str, constant: Constant) -> None:
         self.types[name] = constant.type
-        if constant.array.size <= VALUE_LIMIT and constant.array.dtype.kind in "iufb":
+        if constant.type.size <= VALUE_LIMIT and constant.array.dtype.kind in "iufb":
             self.values[name] = constant.array
 
     def add(self, node: Node) -> None:

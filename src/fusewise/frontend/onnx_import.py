@@ -7,9 +7,10 @@ types are inferred as nodes are added (`infer_types`).
 
 from __future__ import annotations
 
-import mmap
 import os
+import stat
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import google.protobuf.message
@@ -27,10 +28,11 @@ from fusewise.frontend.infer_types import Inference, without_shape
 from fusewise.frontend.limits import DEFAULT_LIMITS, Limits
 from fusewise.frontend.onnx_export import ORIGIN_KEY, default_origin, graph_to_proto
 from fusewise.frontend.order import node_label, sorted_nodes
+from fusewise.frontend.stored import Stored, Stretch
 from fusewise.frontend.upgrade import PINNED_OPSET
 from fusewise.frontend.upgrade_six import upgraded
-from fusewise.frontend.weights import dense_array, tensor_array
-from fusewise.frontend.wire import cut
+from fusewise.frontend.weights import Weights, tensors_of
+from fusewise.frontend.wire import Blob, cut
 from fusewise.ir.graph import Constant, Graph, Node, Subgraph
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.proto import attribute_from_proto, type_from_proto
@@ -41,22 +43,25 @@ __all__ = ["PINNED_OPSET", "bind", "load", "stands_alone"]
 def load(source: str | os.PathLike[str] | bytes | onnx.ModelProto, limits: Limits = DEFAULT_LIMITS) -> Graph:
     """The model as a graph.
 
-    Weights of a file or of bytes are read-only views, possibly unaligned, of the mapped file or the bytes. Raises
+    Weights of a file are read when they are first needed, those of bytes are read-only views, possibly unaligned. Raises
     `InvalidModel` for a broken model, `UnsupportedModel` naming every unknown operator, `ResourceLimit` past `limits`.
     """
-    model, raw, folder = _read(source, limits)
+    model, raw, folder, alone = _read(source, limits)
     if not model.HasField("graph"):
         raise InvalidModel(f"{_name(source)} is not an ONNX model: it holds no graph")
     coverage = survey(model, limits)
-    external = ExternalData(folder, limits)
+    weights = Weights(ExternalData(folder, limits), limits)
+    for tensor in () if alone else tensors_of(model):  # also where nothing reads it, but other programs may
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            weights.external.stretch(tensor, tensor.name)
     if coverage.newest > PINNED_OPSET:
         try:
             if coverage.fits_pinned:
-                return _Import(model, raw, external, coverage, PINNED_OPSET, limits).graph()
+                return _Import(model, raw, weights, coverage, PINNED_OPSET, limits).graph()
         except InvalidModel:
             pass  # an operator has an element type that it learned later
-        return _Import(model, raw, external, coverage, coverage.newest, limits).graph()
-    return _Import(model, raw, external, coverage, PINNED_OPSET, limits).graph()
+        return _Import(model, raw, weights, coverage, coverage.newest, limits).graph()
+    return _Import(model, raw, weights, coverage, PINNED_OPSET, limits).graph()
 
 
 def stands_alone(path: Path) -> bool:
@@ -64,7 +69,11 @@ def stands_alone(path: Path) -> bool:
 
     Raises what `load` raises when the file cannot be read.
     """
-    rest, _ = cut(_mapped(path), str(path))
+    rest, _ = cut(_opened(path), str(path))
+    return _is_alone(rest)
+
+
+def _is_alone(rest: bytes) -> bool:
     return b"location" not in rest  # the key under which external data names its file
 
 
@@ -74,15 +83,16 @@ def _name(source: object) -> str:
 
 def _read(
     source: str | os.PathLike[str] | bytes | onnx.ModelProto, limits: Limits
-) -> tuple[onnx.ModelProto, dict[int, memoryview], Path | None]:
-    """The message, the data of big initializers by position, and the folder external data may lie in."""
+) -> tuple[onnx.ModelProto, dict[int, memoryview | Stretch], Path | None, bool]:
+    """The message, the data of big initializers by position, the folder external data may lie in, and whether there are none."""
     if isinstance(source, onnx.ModelProto):
-        return source, {}, None
+        return source, {}, None, False
+    data: memoryview | Stored
     if isinstance(source, bytes | bytearray | memoryview):
         data, folder = memoryview(source), None
     else:
         path = Path(source)
-        data, folder = _mapped(path), path.parent
+        data, folder = _opened(path), path.parent
     rest, blobs = cut(data, _name(source))
     if len(rest) >= limits.proto_bytes:
         raise ResourceLimit(
@@ -95,19 +105,29 @@ def _read(
         raise InvalidModel(
             f"{_name(source)} is not an ONNX model: its contents do not follow ONNX's message format"
         ) from error
-    return model, {i: data[blob.offset : blob.offset + blob.length] for i, blob in blobs.items()}, folder
+    return model, {i: _part(data, blob) for i, blob in blobs.items()}, folder, _is_alone(rest)
 
 
-def _mapped(path: Path) -> memoryview:
+def _part(data: memoryview | Stored, blob: Blob) -> memoryview | Stretch:
+    if isinstance(data, Stored):
+        return Stretch(data, blob.offset, blob.length)
+    return data[blob.offset : blob.offset + blob.length]
+
+
+def _opened(path: Path) -> Stored:
     try:
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size == 0:
-                raise InvalidModel(f"{path} is not an ONNX model: it is empty")
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        # Without O_NONBLOCK opening a pipe would wait for its writer.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except FileNotFoundError:
         raise UsageError(f"there is no file {path}") from None
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    found = Stored(descriptor, str(path))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise UsageError(f"cannot read {path}: it is not an ordinary file")
+    if not len(found):
+        raise InvalidModel(f"{path} is not an ONNX model: it is empty")
+    return found
 
 
 class _Scope:
@@ -134,13 +154,13 @@ class _Scope:
 
     def constant(self, array: np.ndarray, stem: str) -> str:
         name = self.fresh(stem)
-        self.keep(name, array)
+        self.keep(name, Constant(array))
         return name
 
-    def keep(self, name: str, array: np.ndarray) -> None:
+    def keep(self, name: str, constant: Constant) -> None:
         """A constant under its own name."""
-        self.constants[name] = Constant(array)
-        self.walk.add_constant(name, self.constants[name])
+        self.constants[name] = constant
+        self.walk.add_constant(name, constant)
 
 
 class _Import:
@@ -149,15 +169,15 @@ class _Import:
     def __init__(
         self,
         model: onnx.ModelProto,
-        raw: Mapping[int, memoryview],
-        external: ExternalData,
+        raw: Mapping[int, memoryview | Stretch],
+        weights: Weights,
         coverage: Coverage,
         opset: int,
         limits: Limits,
     ) -> None:
         self.model = model
         self.raw = raw
-        self.external = external
+        self.weights = weights
         self.coverage = coverage
         self.opset = opset
         self.limits = limits
@@ -181,7 +201,7 @@ class _Import:
         scope = _Scope(self, walk)
         for i, tensor in enumerate(proto.initializer):
             self._unique(scope, tensor.name)
-            scope.keep(tensor.name, tensor_array(tensor, self.external, self.limits, self.raw.get(i)))
+            scope.keep(tensor.name, self.weights.constant(tensor, self.raw.get(i)))
         self._sparse(scope, proto)
         inputs = [value for value in proto.input if value.name not in scope.constants]
         for value in inputs:
@@ -213,7 +233,7 @@ class _Import:
     def _sparse(self, scope: _Scope, proto: onnx.GraphProto) -> None:
         for sparse in proto.sparse_initializer:
             self._unique(scope, sparse.values.name)
-            scope.keep(sparse.values.name, dense_array(sparse, self.external, self.limits))
+            scope.keep(sparse.values.name, self.weights.dense(sparse))
 
     def _input_type(self, value: onnx.ValueInfoProto) -> ValueType:
         kind = _type(value)
@@ -261,27 +281,27 @@ class _Import:
             for a in proto.attribute
             if a.type == onnx.AttributeProto.GRAPH
         }
-        node = node_with_bodies(proto, bodies, _origin(proto))
+        node = node_with_bodies(proto, bodies, _origin(proto), partial(self.weights.constant, where=node_label(proto)))
         for replacement in upgraded(node, version, scope):
             scope.walk.add(replacement)
             scope.nodes.append(replacement)
 
-    def _constant(self, proto: onnx.NodeProto) -> np.ndarray:
+    def _constant(self, proto: onnx.NodeProto) -> Constant:
         label = node_label(proto)
         if len(proto.attribute) != 1:
             raise InvalidModel(f"node {label!r} (Constant) needs exactly one value")
         attribute = proto.attribute[0]
         if attribute.type == onnx.AttributeProto.TENSOR:
-            return tensor_array(attribute.t, self.external, self.limits)
+            return self.weights.constant(attribute.t, where=label)
         if attribute.type == onnx.AttributeProto.SPARSE_TENSOR:
-            return dense_array(attribute.sparse_tensor, self.external, self.limits)
+            return self.weights.dense(attribute.sparse_tensor, label)
         value = attribute_from_proto(attribute)
         kinds = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
         if attribute.name in ("value_string", "value_strings"):
-            return np.array(value, dtype=object)
+            return Constant(np.array(value, dtype=object))
         if attribute.name not in kinds:
             raise InvalidModel(f"node {label!r} (Constant) has the unknown attribute {attribute.name!r}")
-        return np.array(value, dtype=kinds[attribute.name])
+        return Constant(np.array(value, dtype=kinds[attribute.name]))
 
     def _body(
         self, outer: _Scope, node: onnx.NodeProto, proto: onnx.GraphProto, opsets: Mapping[str, int], calls: int
@@ -294,7 +314,7 @@ class _Import:
         scope = _Scope(self, walk, outer.bodies + 1)
         for tensor in proto.initializer:
             self._unique(scope, tensor.name)
-            scope.keep(tensor.name, tensor_array(tensor, self.external, self.limits))
+            scope.keep(tensor.name, self.weights.constant(tensor))
         self._sparse(scope, proto)
         plain = node_with_bodies(_without_graphs(node), {}, ())
         if node.op_type == "Scan" and opsets.get("", 9) < 9:

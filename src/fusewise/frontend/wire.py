@@ -2,7 +2,7 @@
 
 An ONNX file is a protobuf message, and nearly all of it is the `raw_data` of initializers. `cut` walks the outermost
 fields (ModelProto.graph, GraphProto.initializer, TensorProto.raw_data), leaves the big blobs where they are, and returns
-the small rest as a valid message. The caller maps the file, parses the rest, and views the blobs in place.
+the small rest as a valid message. The caller parses that, and reads the blobs when they are needed.
 
 Wire format: every field is a varint tag `number << 3 | kind`, then a varint (kind 0), 8 bytes (1), a varint length and
 that many bytes (2), or 4 bytes (5).
@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusewise.errors import InvalidModel, ResourceLimit
+from fusewise.frontend.stored import Stored
 
 __all__ = ["Blob", "cut"]
 
@@ -32,7 +33,7 @@ class Blob:
     length: int
 
 
-def cut(data: memoryview, name: str) -> tuple[bytes, dict[int, Blob]]:
+def cut(data: memoryview | Stored, name: str) -> tuple[bytes, dict[int, Blob]]:
     """The message without its big blobs, and each blob by the position of its initializer in the graph.
 
     `name` names the file in errors. Raises `InvalidModel` when `data` is not a whole ModelProto.
@@ -56,7 +57,7 @@ def cut(data: memoryview, name: str) -> tuple[bytes, dict[int, Blob]]:
 
 
 def _cut_graph(
-    data: memoryview, begin: int, stop: int, first: int, name: str
+    data: memoryview | Stored, begin: int, stop: int, first: int, name: str
 ) -> tuple[list[memoryview | bytes], dict[int, Blob], int]:
     """The pieces of one GraphProto without its big blobs, the blobs, and how many initializers it has."""
     pieces: list[memoryview | bytes] = []
@@ -84,7 +85,7 @@ def _cut_graph(
     return pieces, blobs, initializers
 
 
-def _raw_data(data: memoryview, begin: int, stop: int, name: str) -> tuple[int, Blob] | None:
+def _raw_data(data: memoryview | Stored, begin: int, stop: int, name: str) -> tuple[int, Blob] | None:
     """Where the tag of the only big `raw_data` of a TensorProto is, and its contents; None when it has no such thing."""
     found: tuple[int, Blob] | None = None
     position = begin
@@ -100,7 +101,7 @@ def _raw_data(data: memoryview, begin: int, stop: int, name: str) -> tuple[int, 
     return None
 
 
-def _field(data: memoryview, position: int, stop: int, name: str) -> tuple[tuple[int, int], int, int]:
+def _field(data: memoryview | Stored, position: int, stop: int, name: str) -> tuple[tuple[int, int], int, int]:
     """The (number, kind) of the field at `position`, and where its contents begin and end."""
     tag, start = _varint(data, position, stop, name)
     number, kind = tag >> 3, tag & 7
@@ -122,7 +123,7 @@ def _field(data: memoryview, position: int, stop: int, name: str) -> tuple[tuple
     return (number, kind), start, end
 
 
-def _varint(data: memoryview, position: int, stop: int, name: str) -> tuple[int, int]:
+def _varint(data: memoryview | Stored, position: int, stop: int, name: str) -> tuple[int, int]:
     """An unsigned number in base 128, lowest digits first, and where it ends."""
     value = shift = 0
     while position < stop and shift < 70:

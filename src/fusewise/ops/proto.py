@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import onnx
 
+from fusewise.errors import InvalidModel
 from fusewise.ir.dtypes import STRING, dtype_of, dtype_of_onnx
 from fusewise.ir.graph import Attribute, Constant, Node, Subgraph
 from fusewise.ir.types import OptionalType, SequenceType, TensorType, ValueType
@@ -14,6 +16,7 @@ from fusewise.ir.types import OptionalType, SequenceType, TensorType, ValueType
 __all__ = [
     "attribute_from_proto",
     "attribute_to_proto",
+    "constant_from_proto",
     "node_from_proto",
     "node_to_proto",
     "tensor_from_proto",
@@ -32,11 +35,21 @@ def tensor_to_proto(array: np.ndarray, name: str = "") -> onnx.TensorProto:
 
 
 def tensor_from_proto(proto: onnx.TensorProto) -> np.ndarray:
-    """A `TensorProto` held in memory as an array; strings become an object array of `str`."""
+    """A `TensorProto` held in memory as an array; strings become an object array of `str`.
+
+    `InvalidModel` for one whose data lie in a file: only `frontend.external` opens what a model names.
+    """
+    if proto.data_location == onnx.TensorProto.EXTERNAL or proto.external_data:
+        raise InvalidModel(f"tensor {proto.name!r} lies in a file, where only data in the model itself are read")
     if proto.data_type == STRING.onnx:
         flat = np.array([s.decode("utf-8", "replace") for s in proto.string_data], dtype=object)
         return flat.reshape(tuple(proto.dims))
     return onnx.numpy_helper.to_array(proto)
+
+
+def constant_from_proto(proto: onnx.TensorProto) -> Constant:
+    """A `TensorProto` held in memory as a constant; raises what `tensor_from_proto` does."""
+    return Constant(tensor_from_proto(proto))
 
 
 def type_to_proto(kind: ValueType) -> onnx.TypeProto:
@@ -96,15 +109,19 @@ def attribute_to_proto(name: str, value: Attribute) -> onnx.AttributeProto:
     return onnx.helper.make_attribute(name, value)
 
 
-def attribute_from_proto(proto: onnx.AttributeProto, captures: tuple[str, ...] = ()) -> Attribute:
-    """One attribute; a graph becomes a `Subgraph` that reads `captures` from outside."""
+def attribute_from_proto(
+    proto: onnx.AttributeProto,
+    captures: tuple[str, ...] = (),
+    tensor: Callable[[onnx.TensorProto], Constant] = constant_from_proto,
+) -> Attribute:
+    """One attribute; a graph becomes a `Subgraph` that reads `captures` from outside, and `tensor` converts tensors."""
     kind = onnx.AttributeProto
     if proto.type == kind.GRAPH:
         return Subgraph(proto.g.SerializeToString(deterministic=True), captures)
     if proto.type == kind.TENSOR:
-        return Constant(tensor_from_proto(proto.t))
+        return tensor(proto.t)
     if proto.type == kind.TENSORS:
-        return tuple(Constant(tensor_from_proto(t)) for t in proto.tensors)
+        return tuple(tensor(t) for t in proto.tensors)
     if proto.type == kind.TYPE_PROTO:
         return bytes(proto.tp.SerializeToString(deterministic=True))
     if proto.type == kind.STRING:

@@ -20,7 +20,7 @@ import numpy as np
 from fusewise.codegen.target import Target
 from fusewise.errors import ResourceLimit
 from fusewise.ir.types import TensorType
-from fusewise.lower.program import Buffer, KernelCode, NativeStep, Place, Port, Program
+from fusewise.lower.program import Buffer, KernelCode, NativeStep, Program
 from fusewise.records import record
 from fusewise.runtime.arena import Memory, Outputs, address_of, aligned_block
 from fusewise.runtime.aside import Aside

@@ -154,8 +154,7 @@ def _as_array(where: str, kind: TensorType, value: Any) -> np.ndarray:
         return np.asarray(value)
     except Exception as error:
         raise UsageError(
-            f"{where}: expected an array of {kind}, found {type(value).__name__}, "
-            f"which NumPy cannot read ({error})"
+            f"{where}: expected an array of {kind}, found {type(value).__name__}, which NumPy cannot read ({error})"
         ) from error
 
 

@@ -20,7 +20,9 @@ class Turns:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._lock = threading.RLock()  # of the thread that has it at any moment, unlike a note of one's own beside a lock
+        self._lock = (
+            threading.RLock()
+        )  # of the thread that has it at any moment, unlike a note of one's own beside a lock
         self._inside = False
 
     def __enter__(self) -> None:
