@@ -348,54 +348,28 @@ def verify(
     options: Options | None = None,
     *,
     seed: int = 0,
+    inputs: str = "random",
     tolerance: float | None = None,
     bisect: bool = True,
     **settings: Any,
 ) -> Verification:
-    """Compare the compiled model with ONNX Runtime, or ONNX's reference evaluator, on random inputs from `seed`.
+    """Compare the compiled model with ONNX Runtime, or ONNX's reference evaluator, on inputs from `seed`.
 
-    When answers differ the decision to blame is searched for, by building the model again with fewer decisions allowed.
+    `inputs`: `random`, or `hostile`, which adds sets of zeros, denormals, the ends of integers, infinities and NaN, and sets of
+    empty and odd sizes where dimensions are free. When answers differ the decision to blame is searched for, by building the
+    model again with fewer decisions allowed, and where there is no single one, the first node that differs.
     """
-    import tempfile
-
-    from fusewise.bench.accuracy import relative_error, tolerance_of
-    from fusewise.bench.blame import first_bad
-    from fusewise.bench.inputs import random_feeds
-    from fusewise.bench.reference import answer
-    from fusewise.bench.verification import Verification
-    from fusewise.frontend.onnx_export import as_file
+    from fusewise.verifying import Settings, verified
 
     chosen = _options(options, settings)
-    source = _built(model)
-    graph = load(source, shapes=chosen.shapes, symbols=chosen.symbols)
-    feeds = random_feeds(graph, seed)
-    with tempfile.TemporaryDirectory(prefix="fusewise-verify-") as folder:
-        reference, expected = answer(as_file(source, graph, Path(folder)), feeds)
-    limits = [tolerance_of(value) if tolerance is None else tolerance for value in expected]
+    wanted = Settings(seed, inputs, tolerance, bisect, chosen.shapes, chosen.symbols)
 
-    def errors(trace: Trace) -> list[float]:
+    def build(graph: Graph, trace: Trace) -> Model:
         trace.disabled |= frozenset(chosen.disable)
-        found = compile(graph, chosen, trace=trace).run(None, feeds)
-        return [relative_error(a, b) for a, b in zip(found, expected, strict=True)]
+        return compile(graph, replace(chosen, shapes={}, symbols={}), trace=trace)
 
-    def agrees(trace: Trace) -> bool:
-        return all(error <= limit for error, limit in zip(errors(trace), limits, strict=True))
-
-    trace = Trace()
-    found = errors(trace)
-    good = all(error <= limit for error, limit in zip(found, limits, strict=True))
-    blame = None if good or not bisect else first_bad(agrees)
-    return Verification(
-        agrees=good,
-        reference=reference,
-        errors=dict(zip(graph.outputs, found, strict=True)),
-        tolerances=dict(zip(graph.outputs, limits, strict=True)),
-        decisions=trace.gates,
-        blame=None if blame is None else str(blame),
-        blamed=None if blame is None else blame.event,
-        builds=1 if blame is None else 1 + blame.builds,
-        confirmed=False if blame is None else blame.confirmed,
-    )
+    source = _built(model)
+    return verified(source, read(source), build, wanted)
 
 
 def bench(

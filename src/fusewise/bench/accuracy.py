@@ -35,8 +35,9 @@ def tolerance_of(answer: Any) -> float:
 def relative_error(found: Any, expected: Any) -> float:
     """max |found - expected| / max |expected|, infinite when shape, dtype or structure differ.
 
-    Where both are NaN, or the same infinity, they agree. Text and truth values either agree (0) or do not (infinite);
-    integers are compared by value.
+    Differences below the smallest normal number of the type are divided by that at least: steps are as large as there. Where both
+    are NaN, or the same infinity, they agree. Text and truth values either agree (0) or do not (infinite); integers are compared
+    by value.
     """
     if found is None or expected is None:
         return 0.0 if found is None and expected is None else float("inf")
@@ -66,7 +67,20 @@ def relative_error(found: Any, expected: Any) -> float:
         difference = max(difference, 1.0)
     if difference == 0.0:
         return 0.0
+    least = _least(expected)
+    if difference < least:
+        scale = max(scale, least)
     return difference / scale if scale else float("inf")
+
+
+def _least(answer: Any) -> float:
+    """The smallest normal number of a type of floats, or of its parts; 0 for others."""
+    import ml_dtypes
+
+    kind = dtype_of(np.asarray(answer))
+    if kind.kind not in ("float", "complex"):
+        return 0.0
+    return float((np if kind.kind == "complex" else ml_dtypes).finfo(kind.numpy).smallest_normal)
 
 
 def worst_error(found: Sequence[Any], expected: Sequence[Any]) -> float:

@@ -16,9 +16,9 @@ from fusewise.ir.dtypes import STRING
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import OptionalType, SequenceType, TensorType, ValueType
 
-__all__ = ["index_bound", "index_bounds", "random_feeds", "random_values"]
+__all__ = ["MOVES", "index_bound", "index_bounds", "random_feeds", "random_values"]
 
-_MOVES = frozenset(
+MOVES = frozenset(
     "Cast Concat Expand Flatten Identity Reshape Slice Split Squeeze Tile Transpose Unsqueeze Clip Where Mod".split()
 )
 """Operators whose output elements are elements of operand 0 (or of all operands), so that a range survives them."""
@@ -87,7 +87,7 @@ def index_bound(graph: Graph, value: str) -> int | None:
         name = waiting.pop()
         for node in (graph.nodes[k] for k in graph.users[name]):
             bounds.extend(_bounds(graph, node, name))
-            if node.op in _MOVES:
+            if node.op in MOVES:
                 waiting.extend(v for v in node.writes if v not in seen)
                 seen.update(node.writes)
     return min(bounds, default=None)

@@ -3,18 +3,83 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["Verification"]
+__all__ = ["Case", "Fault", "Verification"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One set of inputs by its name: the relative error of each output, and what each may be.
+
+    `refused` says why there are no answers; the case agrees where the reference gives none either.
+    """
+
+    inputs: str
+    agrees: bool
+    errors: Mapping[str, float]
+    tolerances: Mapping[str, float]
+    refused: str | None = None
+
+    @property
+    def worst(self) -> str | None:
+        """The output that is furthest beyond what it may differ by."""
+        return max(self.errors, key=lambda name: _excess(self.errors[name], self.tolerances[name]), default=None)
+
+
+def _excess(error: float, tolerance: float) -> float:
+    return error / tolerance if tolerance else float("inf") if error else 0.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The first node whose output differs while its operands agree; `node` is empty where no node does.
+
+    `part` is what of the program is at fault: `definition`, `native code`, `host step`, `shape`, `import`, `rounding` (the node
+    is right for the operands it got, and makes their roundings larger) or `combination` (nothing differs once every value is
+    kept). `row` is a definition or native code where neither can be told. `witness` is whose answer is taken for right.
+    """
+
+    node: str
+    op: str
+    value: str
+    part: str
+    witness: str
+    error: float
+    tolerance: float
+
+    def __str__(self) -> str:
+        if self.part == "import":
+            return f"the import: {self.witness} gives other answers for the graph as it was read than for the file"
+        if self.part == "combination":
+            return "what is done between nodes (fusion, layout or memory): no node differs once every value is kept"
+        if self.part == "rounding":
+            how = "which is right for the operands it got: it makes their roundings larger"
+        else:
+            how = f"though its operands agree; at fault: {_PARTS[self.part]}"
+        return (
+            f"node {self.node!r} ({self.op}): {self.value!r} is {self.error:.2e} from {self.witness}'s answer,"
+            f" more than {self.tolerance:.0e}, {how}"
+        )
+
+
+_PARTS: Mapping[str, str] = {
+    "definition": "the operator's definition",
+    "native code": "the operator's native code",
+    "row": "the operator's row, its definition or its native code",
+    "host step": "the operator's host step",
+    "shape": "the shape or type that was inferred for it",
+}
 
 
 @dataclass(frozen=True)
 class Verification:
-    """Whether the compiled model gives the answers of `reference`.
+    """Whether the compiled model gives the answers of `reference`, on every set of inputs.
 
-    `errors` has one relative error per output, `tolerances` what it may be; `blame` the decision found by bisection, as a
-    sentence, and `blamed` its event, when answers differ because of one.
+    `errors` has one relative error per output, `tolerances` what it may be, both of the set `inputs`: the first that differs,
+    else the one with the largest error. `blame` is the decision found by bisection, as a sentence, and `blamed` its event,
+    when answers differ because of one; `fault` the first node that differs where no single decision is to blame.
     """
 
     agrees: bool
@@ -26,3 +91,44 @@ class Verification:
     blamed: Any = None
     builds: int = 1
     confirmed: bool = False
+    inputs: str = "random"
+    cases: tuple[Case, ...] = ()
+    fault: Fault | None = None
+
+    @property
+    def sentence(self) -> str:
+        """What it comes to: that answers agree, or which output differs, by how much, and where to look."""
+        sets = ", ".join(case.inputs for case in self.cases) or self.inputs
+        if self.agrees:
+            return f"answers agree with {self.reference}'s (inputs: {sets})"
+        case = next((case for case in self.cases if case.inputs == self.inputs), None)
+        case = case or Case(self.inputs, False, self.errors, self.tolerances)
+        look = "; ".join(
+            f"{word}: {what}" for word, what in (("to blame", self.blame), ("look at", self.fault)) if what
+        )
+        where = f"; {look}" if look else ""
+        if case.refused or case.worst is None:
+            return f"answers differ for inputs of {case.inputs}: {case.refused}{where}"
+        return (
+            f"answers differ: output {case.worst!r} differs from {self.reference}'s by {case.errors[case.worst]:.2e}, "
+            f"more than {case.tolerances[case.worst]:.0e} (inputs: {case.inputs}){where}"
+        )
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The record as plain JSON values."""
+        return {
+            "agrees": self.agrees,
+            "sentence": self.sentence,
+            "reference": self.reference,
+            "inputs": self.inputs,
+            "max_rel_error": max(self.errors.values(), default=0.0),
+            "errors": dict(self.errors),
+            "tolerances": dict(self.tolerances),
+            "decisions": self.decisions,
+            "blame": self.blame,
+            "confirmed": self.confirmed,
+            "builds": self.builds,
+            "fault": None if self.fault is None else {**asdict(self.fault), "sentence": str(self.fault)},
+            "cases": [asdict(case) for case in self.cases],
+        }

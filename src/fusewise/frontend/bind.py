@@ -14,7 +14,7 @@ from fusewise.frontend.infer_types import infer_graph
 from fusewise.ir.graph import Graph
 from fusewise.ir.types import Dim, OptionalType, SequenceType, TensorType, ValueType
 
-__all__ = ["bind"]
+__all__ = ["Slot", "bind"]
 
 _BATCH_NAMES = ("batch", "batch_size", "batchsize", "n", "b", "bs", "bsz", "batch_dim", "num_batch", "minibatch")
 

@@ -1,0 +1,173 @@
+"""Verifying a compiled model as a user asks for it: the same inputs here and in another runtime, then the search for a fault."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fusewise.bench.accuracy import relative_error, tolerance_of
+from fusewise.bench.blame import Blame, first_bad
+from fusewise.bench.hostile_inputs import ORDINARY, free_shapes, hostile_feeds
+from fusewise.bench.inputs import random_feeds
+from fusewise.bench.node_by_node import Compiled, answers_by_nodes, first_fault
+from fusewise.bench.reference import answer
+from fusewise.bench.verification import Case, Fault, Verification
+from fusewise.errors import FusewiseError, ResourceLimit, UnsupportedModel, UsageError
+from fusewise.frontend.bind import bind
+from fusewise.frontend.onnx_export import as_file
+from fusewise.ir.graph import Graph
+from fusewise.trace import Trace
+
+__all__ = ["INPUTS", "Settings", "verified"]
+
+INPUTS = ("random", "hostile")
+
+Build = Callable[[Graph, Trace], Compiled]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is compared: `inputs` is one of `INPUTS`, `seed` that of the random ones, `shapes` and `symbols` sizes of dimensions.
+
+    `tolerance` is the largest relative error of an output (None: by its type); `search` looks for the fault where answers differ.
+    """
+
+    seed: int = 0
+    inputs: str = "random"
+    tolerance: float | None = None
+    search: bool = True
+    shapes: Mapping[str, Sequence[int]] | None = None
+    symbols: Mapping[str, int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.inputs not in INPUTS:
+            raise UsageError(f"there are no inputs {self.inputs!r}; there are {' and '.join(INPUTS)}")
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A set of inputs, the graph of their shapes, and what the reference says; `expected` is None where it refuses them."""
+
+    name: str
+    graph: Graph
+    feeds: Mapping[str, Any]
+    reference: str
+    expected: list[Any] | None
+
+
+def verified(source: object, graph: Graph, build: Build, settings: Settings) -> Verification:
+    """Compare what `build` makes of a graph with a reference, set of inputs by set.
+
+    `source` is the model as the user gave it, `graph` the same as read, its free dimensions symbols. A graph of ordinary shapes
+    that cannot be bound, compiled or run raises what that raises; `UnsupportedModel` where no reference runs it.
+    """
+    with tempfile.TemporaryDirectory(prefix="fusewise-verify-") as folder:
+        tried = _sets(source, graph, settings, Path(folder))
+    trace = Trace()
+    models = {id(tried[0].graph): build(tried[0].graph, trace)}
+    cases = [_compared(one, build, models, settings.tolerance) for one in tried]
+    worst = _worst(cases)
+    blame, fault = None, None
+    if not cases[worst].agrees and settings.search and tried[worst].expected is not None:
+        blame, fault = _searched(tried[worst], build, settings.tolerance)
+    named = blame is not None and blame.event is not None
+    return Verification(
+        agrees=cases[worst].agrees,
+        reference=tried[worst].reference,
+        errors=cases[worst].errors,
+        tolerances=cases[worst].tolerances,
+        decisions=trace.gates,
+        blame=None if blame is None else str(blame),
+        blamed=blame.event if blame is not None and named else None,
+        builds=1 if blame is None else 1 + blame.builds,
+        confirmed=blame is not None and blame.confirmed,
+        inputs=tried[worst].name,
+        cases=tuple(cases),
+        fault=fault,
+    )
+
+
+def _sets(source: object, graph: Graph, settings: Settings, folder: Path) -> list[_Tried]:
+    """The sets of inputs with the answers of the reference, the ordinary one first."""
+    shapes, symbols = settings.shapes or {}, settings.symbols or {}
+    bound = bind(graph, shapes, symbols)
+    if settings.inputs == "random":
+        return [_tried(ORDINARY, source, bound, random_feeds(bound, settings.seed), folder)]
+    found = [_tried(name, source, bound, feeds, folder) for name, feeds in hostile_feeds(bound, settings.seed).items()]
+    for name, sizes in free_shapes(graph, shapes, symbols).items():
+        try:
+            sized = bind(graph, sizes, symbols)
+            feeds = random_feeds(sized, settings.seed)
+        except FusewiseError:  # a size that contradicts the model is nobody's fault
+            continue
+        found.append(_tried(name, source, sized, feeds, folder))
+    return found
+
+
+def _tried(name: str, source: object, graph: Graph, feeds: Mapping[str, Any], folder: Path) -> _Tried:
+    path = as_file(source, graph, folder)
+    try:
+        reference, expected = answer(path, feeds)
+    except UnsupportedModel as refusal:
+        try:
+            reference, expected = "the best witness of each node", answers_by_nodes(graph, feeds)
+        except UnsupportedModel:
+            if name == ORDINARY:
+                raise refusal from None
+            return _Tried(name, graph, feeds, "the reference", None)
+    return _Tried(name, graph, feeds, reference, expected)
+
+
+def _compared(one: _Tried, build: Build, models: dict[int, Compiled], tolerance: float | None) -> Case:
+    """How the compiled model does on a set; `models` keeps what was compiled for a graph."""
+    try:
+        if id(one.graph) not in models:
+            models[id(one.graph)] = build(one.graph, Trace())
+        found = models[id(one.graph)].run(None, one.feeds)
+    except FusewiseError as error:
+        if one.name == ORDINARY:
+            raise
+        return Case(one.name, one.expected is None, {}, {}, f"refused here: {error}")
+    if one.expected is None:
+        return Case(one.name, True, {}, {}, "no reference runs it, so nothing is compared")
+    limits = _limits(one, tolerance)
+    errors = [relative_error(a, b) for a, b in zip(found, one.expected, strict=True)]
+    agrees = all(error <= limit for error, limit in zip(errors, limits, strict=True))
+    outputs = one.graph.outputs
+    return Case(one.name, agrees, dict(zip(outputs, errors, strict=True)), dict(zip(outputs, limits, strict=True)))
+
+
+def _limits(one: _Tried, tolerance: float | None) -> list[float]:
+    return [tolerance_of(value) if tolerance is None else tolerance for value in one.expected or ()]
+
+
+def _worst(cases: Sequence[Case]) -> int:
+    """The number of the first case that differs, else of that with the largest error."""
+    differing = [k for k, case in enumerate(cases) if not case.agrees]
+    return differing[0] if differing else max(range(len(cases)), key=lambda k: max(cases[k].errors.values(), default=0))
+
+
+def _searched(one: _Tried, build: Build, tolerance: float | None) -> tuple[Blame, Fault | None]:
+    """The decision to blame; where it alone does not explain the fault, the first node that differs, too."""
+    expected, limits = one.expected or [], _limits(one, tolerance)
+
+    def agrees(trace: Trace) -> bool:
+        try:
+            found = build(one.graph, trace).run(None, one.feeds)
+        except FusewiseError:
+            return False
+        return all(relative_error(a, b) <= c for a, b, c in zip(found, expected, limits, strict=True))
+
+    blame = first_bad(agrees)
+    if blame.confirmed:
+        return blame, None
+    limit = 0 if blame.event is None else None
+    try:
+        return blame, first_fault(
+            one.graph, one.feeds, lambda graph: build(graph, Trace(limit=limit)), expected, one.reference, tolerance
+        )
+    except ResourceLimit:  # every value at once is more than the model itself takes
+        return blame, None
