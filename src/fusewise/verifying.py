@@ -15,7 +15,7 @@ from fusewise.bench.inputs import random_feeds
 from fusewise.bench.node_by_node import Compiled, answers_by_nodes, first_fault
 from fusewise.bench.reference import answer
 from fusewise.bench.verification import Case, Fault, Verification
-from fusewise.errors import FusewiseError, ResourceLimit, UnsupportedModel, UsageError
+from fusewise.errors import FusewiseError, UnsupportedModel, UsageError
 from fusewise.frontend.bind import bind
 from fusewise.frontend.onnx_export import as_file
 from fusewise.ir.graph import Graph
@@ -169,5 +169,5 @@ def _searched(one: _Tried, build: Build, tolerance: float | None) -> tuple[Blame
         return blame, first_fault(
             one.graph, one.feeds, lambda graph: build(graph, Trace(limit=limit)), expected, one.reference, tolerance
         )
-    except ResourceLimit:  # every value at once is more than the model itself takes
+    except FusewiseError:  # what is refused stays refused, and every value at once may be more than fits
         return blame, None

@@ -122,6 +122,19 @@ def test_verify_agrees(fusewise, tiny_path):
     assert found["blame"] is None
 
 
+def test_verify_ends_with_a_sentence(fusewise, tiny_path):
+    ended = fusewise("verify", tiny_path, "--inputs", "hostile")
+    assert ended.status == 0, ended.err
+    assert ended.out.splitlines()[-1].startswith(
+        f"{tiny_path}: answers agree with onnxruntime's (inputs: random, zeros,"
+    )
+    assert "inputs NaN" in ended.out
+    found = json.loads(fusewise("verify", tiny_path, "--inputs", "hostile", "--json").out)
+    assert found["sentence"].startswith("answers agree")
+    assert [case["inputs"] for case in found["cases"]][:2] == ["random", "zeros"]
+    assert fusewise("verify", tiny_path, "--inputs", "kind").status == 2
+
+
 def test_verify_ends_with_4_when_answers_differ(fusewise, tiny_path, monkeypatch):
     from fusewise import api
     from fusewise.bench.verification import Verification

@@ -17,7 +17,7 @@ from fusewise.bench.inputs import MOVES, index_bounds, random_feeds
 from fusewise.frontend.bind import Slot
 from fusewise.ir.dtypes import DType
 from fusewise.ir.graph import Graph, Node
-from fusewise.ir.types import TensorType
+from fusewise.ir.types import TensorType, ValueType
 
 __all__ = ["EMPTY", "ODD", "ORDINARY", "free_shapes", "hostile_feeds"]
 
@@ -62,12 +62,14 @@ def free_shapes(
     for name, sizes in ((EMPTY, cycle((0,))), (ODD, cycle(_ODD))):
         given: dict[Slot, int] = dict(symbols.items())
         chosen: dict[str, tuple[int, ...]] = {value: tuple(shape) for value, shape in shapes.items()}
+        for value in chosen:
+            given.update(zip(_slots(value, graph.types.get(value)), chosen[value], strict=False))
         before = len(given)
         for value in graph.inputs:
             kind = graph.types[value]
             if value in chosen or not isinstance(kind, TensorType) or kind.shape is None or kind.is_static:
                 continue
-            slots = [dim if isinstance(dim, str) else (value, i) for i, dim in enumerate(kind.shape)]
+            slots = _slots(value, kind)
             chosen[value] = tuple(
                 dim if isinstance(dim, int) else given[slot] if slot in given else given.setdefault(slot, next(sizes))
                 for slot, dim in zip(slots, kind.shape, strict=True)
@@ -75,6 +77,11 @@ def free_shapes(
         if len(given) > before:
             found[name] = chosen
     return found
+
+
+def _slots(value: str, kind: ValueType | None) -> list[Slot]:
+    shape = kind.shape if isinstance(kind, TensorType) else None
+    return [dim if isinstance(dim, str) else (value, i) for i, dim in enumerate(shape or ())]
 
 
 Change = Callable[[np.ndarray, DType, int | None, np.random.Generator], np.ndarray]

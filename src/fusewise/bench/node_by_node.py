@@ -71,16 +71,14 @@ def first_fault(
         except UnsupportedModel:  # nobody else knows: ours is taken for right
             values.update((value, ours[value]) for value in node.writes)
             continue
-        for value, answer_there in zip(node.outputs, expected, strict=True):
-            if not value:
-                continue
-            error, limit = relative_error(ours[value], answer_there), _limit(answer_there, tolerance)
+        values.update((value, found) for value, found in zip(node.outputs, expected, strict=True) if value)
+        for value in node.writes:
+            error, limit = relative_error(ours[value], values[value]), _limit(values[value], tolerance)
             if error > limit:
-                part = _part(graph, node, value, ours, values, answer_there, compiled, limit)
+                part = _part(graph, node, value, ours, values, compiled, limit)
                 return Fault(node.label, node.op, value, part, witness, error, limit)
-            values[value] = answer_there
-    for value, expected_there in zip(graph.outputs, right, strict=True):
-        error, limit = relative_error(values[value], expected_there), _limit(expected_there, tolerance)
+    for value, there in zip(graph.outputs, right, strict=True):
+        error, limit = relative_error(values[value], there), _limit(there, tolerance)
         if error > limit:
             return Fault("", "", value, "import", reference, error, limit)
     return Fault("", "", "", "combination", reference, 0.0, 0.0)
@@ -90,36 +88,28 @@ def _known(graph: Graph, feeds: Mapping[str, Any]) -> Values:
     return {**feeds, **{name: constant.array for name, constant in graph.constants.items()}}
 
 
-def _limit(answer_there: Any, tolerance: float | None) -> float:
-    return tolerance_of(answer_there) if tolerance is None else tolerance
+def _limit(expected: Any, tolerance: float | None) -> float:
+    return tolerance_of(expected) if tolerance is None else tolerance
 
 
-def _part(
-    graph: Graph,
-    node: Node,
-    value: str,
-    ours: Values,
-    values: Values,
-    expected: Any,
-    compiled: Compiled,
-    limit: float,
-) -> str:
-    """What of the program is at fault for a value that is not as `expected` of the operands in `values`."""
-    if not _fits(graph.types.get(value), expected):
+def _part(graph: Graph, node: Node, value: str, ours: Values, values: Values, compiled: Compiled, limit: float) -> str:
+    """What of the program is at fault for a value of `ours` that is not as in `values`, where its operands are right."""
+    position = node.outputs.index(value)
+    if not _fits(graph.types.get(value), values[value]):
         return "shape"
     if any(relative_error(ours[name], values[name]) for name in node.reads):
         _, for_ours = _witnessed(graph, node, ours)
-        if relative_error(ours[value], for_ours[node.outputs.index(value)]) <= limit:
+        if relative_error(ours[value], for_ours[position]) <= limit:
             return "rounding"
     if any(row["node"] == node.label for row in compiled.summary.get("host", ())):
         return "host step"
     if spec_of(node.op, node.domain) is None:
         return "native code"
     try:
-        defined = _by_definition(graph, node, values)[node.outputs.index(value)]
+        defined = _by_definition(graph, node, values)[position]
     except NotDefined:
         return "row"
-    return "native code" if relative_error(defined, expected) <= limit else "definition"
+    return "native code" if relative_error(defined, values[value]) <= limit else "definition"
 
 
 def _fits(kind: ValueType | None, found: Any) -> bool:
