@@ -7,6 +7,7 @@ __all__ = [
     "BrokenGraph",
     "BrokenPlan",
     "FusewiseError",
+    "InvalidData",
     "InvalidModel",
     "NoFeasiblePlan",
     "ResourceLimit",
@@ -31,6 +32,12 @@ class BrokenPlan(FusewiseError):
 
 class UsageError(FusewiseError):
     """A wrong argument: an unknown model name, a wrong input name, shape or dtype."""
+
+    exit_status = 2
+
+
+class InvalidData(FusewiseError):
+    """Numbers that a model was given to work on break ONNX's rules: an index beyond the end of what it counts."""
 
     exit_status = 2
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fusewise.errors import ResourceLimit, UnsupportedModel
+from fusewise.ir.graph import Node
 from fusewise.runtime.hoststep import _Member
 
 
@@ -14,7 +15,7 @@ def member(error: BaseException) -> _Member:
     def evaluate(*_: Any) -> list[Any]:
         raise error
 
-    return _Member("here", "Op", evaluate, (), ())
+    return _Member(Node("Op", (), ("y",), name="here"), evaluate)
 
 
 def wrapped(reason: BaseException) -> BaseException:

@@ -292,7 +292,9 @@ class _Assembler:
             self._overwrite(work, dict(zip((argument.name for argument in arguments), places, strict=True)))
         number, way = self._kernel(kernel, work, params), _way(kernel, params)
         pieces = kernel.pieces(work.bound.task, self.target, params)
-        self.steps.append(NativeStep(number, tuple(places), work.label, work.group, way=way, pieces=pieces))
+        self.steps.append(
+            NativeStep(number, tuple(places), work.label, work.group, way=way, pieces=pieces, sites=work.bound.sites)
+        )
 
     def _overwrite(self, work: TaskWork, places: Mapping[str, Place]) -> None:
         """Let the result of a step have the memory of something that it reads, if that is read no more later."""
@@ -399,6 +401,8 @@ class _Assembler:
         return self.numbers[symbol]
 
     def _argument(self, work: TaskWork, argument: Argument) -> Place:
+        if argument.name == "fault":
+            return self._faults(len(work.bound.sites))
         if argument.name == "scratch":
             return Place(self._arena(argument.nbytes * (self.workers if argument.per_worker else 1)))
         operand = work.bound.task.operand(argument.name)
@@ -408,6 +412,16 @@ class _Assembler:
         root, offset = work.places[argument.name]
         nbytes = self._root_bytes(root, value)
         return Place(self._buffer(root, nbytes), offset * operand.dtype.itemsize)
+
+    def _faults(self, sites: int) -> Place:
+        """Words for so many sites, behind those of the other steps."""
+        number = self.by_root.get("fault:")
+        if number is None:
+            self.pending.append(_Pending("fault", 0))
+            number = self.by_root["fault:"] = len(self.pending) - 1
+        buffer = self.pending[number]
+        buffer.nbytes += 16 * sites
+        return Place(number, buffer.nbytes - 16 * sites)
 
     def _root_bytes(self, root: str, value: str) -> int:
         samples = next((found.samples for found in self.stretches if root in found.single), 1)

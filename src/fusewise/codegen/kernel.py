@@ -24,7 +24,7 @@ class Argument:
 
     The name `scratch` with `nbytes` asks for working memory shared by all workers (private parts are carved by worker
     number; `per_worker` says that `nbytes` is for each worker). The name `later` is memory that a later step reads, `next` the
-    weights of the next step (`foresight.followers`).
+    weights of the next step (`foresight.followers`), `fault` where the task says which of its `sites` found what.
     """
 
     name: str

@@ -13,6 +13,7 @@ from fusewise.ir.dtypes import DType
 from fusewise.ir.graph import Graph, Node
 from fusewise.lower.index import Simplifier
 from fusewise.lower.places import Place, hub_index, strides_at
+from fusewise.lower.program import Site
 from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
 from fusewise.ops.definition import call_of, definition
 from fusewise.ops.expr import Expr, const, index, load, substitute, walk
@@ -40,10 +41,11 @@ class View:
 
 @record(frozen=True)
 class Bound:
-    """A task and the value that each of its operands stands for."""
+    """A task, the value that each of its operands stands for, and where it reads positions from data, by number."""
 
     task: Task
     values: Mapping[str, str]
+    sites: tuple[Site, ...] = ()
 
 
 @record
@@ -71,7 +73,7 @@ class _Composer:
         if value == self.anchored:
             return load(ACC, dtype, at)
         if value not in self.inside:
-            scalar = self._scalar(value, dtype)
+            scalar = self._scalar(value, dtype, at)
             return load(OUTSIDE + value, dtype, at) if scalar is None else scalar
         template, holes = self._template(value)
         names = {hole.value: position for hole, position in zip(holes, at, strict=True)}
@@ -84,8 +86,10 @@ class _Composer:
             return None
         return self.element(node.inputs[int(e.value[1:])], e.args)
 
-    def _scalar(self, value: str, dtype: DType) -> Expr | None:
+    def _scalar(self, value: str, dtype: DType, at: tuple[Expr, ...]) -> Expr | None:
         constant = self.graph.constants.get(value)
+        if any(e.op == "bounded" for place in at for e in walk(place)):
+            return None
         if constant is None or constant.array.size != 1 or dtype.kind not in ("float", "int", "uint", "bool"):
             return None
         return const(constant.array.reshape(()).item(), dtype)
@@ -102,7 +106,7 @@ class _Composer:
         if spec is None:
             raise NotDefined(f"{node.op} has no row")
         body = definition(spec, call_of(self.graph, node), node.outputs.index(value), holes)
-        body = self._apart(body)
+        body = self._apart(_sited(body, node))
         body = Simplifier({hole.value: extent for hole, extent in zip(holes, dims, strict=True)}).simplify(body)
         self._templates[value] = (body, holes)
         return body, holes
@@ -125,6 +129,20 @@ class _Composer:
             return None
 
         return substitute(body, rename) if fresh else body
+
+
+def _sited(body: Expr, node: Node) -> Expr:
+    """A node's definition whose positions from data say where they come from."""
+
+    def one(e: Expr) -> Expr | None:
+        if e.op != "bounded":
+            return None
+        low, high, (operand, wraps) = e.value
+        return Expr(
+            e.op, e.dtype, e.args, (low, high, Site(node.label, node.op, node.inputs[operand], low, high, wraps))
+        )
+
+    return substitute(body, one) if any(e.op == "bounded" for e in walk(body)) else body
 
 
 def element_of(graph: Graph, node: Node, value: str) -> tuple[Expr, tuple[Expr, ...]]:
@@ -173,7 +191,7 @@ def compose(
         stores.append(Store(operand, index_there, names.rename(body, extents if anchored else None)))
     described = None if anchor is None else _anchor(graph, anchor, composer, names)
     operands = tuple(names.operands.values())
-    return Bound(Task(extents, operands, tuple(stores), described, exact), dict(names.values))
+    return Bound(Task(extents, operands, tuple(stores), described, exact), dict(names.values), tuple(names.sites))
 
 
 def _acc_first(e: Expr) -> Expr | None:
@@ -218,6 +236,7 @@ class _Names:
         self.views = views
         self.operands: dict[str, Operand] = {}
         self.values: dict[str, str] = {}
+        self.sites: dict[Site, int] = {}
         self._given: dict[object, str] = {}
 
     def _add(self, stem: str, value: str, straight: Straight | None = None) -> str:
@@ -258,6 +277,9 @@ class _Names:
         guarded = any(node.op == "select" for node in walk(body))
 
         def one(e: Expr) -> Expr | None:
+            if e.op == "bounded":
+                low, high, site = e.value
+                return Expr(e.op, e.dtype, e.args, (low, high, self.sites.setdefault(site, len(self.sites))))
             if e.op != "load" or not e.value.startswith(OUTSIDE):
                 return None
             value = e.value[len(OUTSIDE) :]

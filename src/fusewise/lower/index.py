@@ -106,6 +106,10 @@ class Simplifier:
                 return split(whole, divisor.constant)
         if node.op in ("min", "max"):
             return self._extremum(node)
+        if node.op == "bounded":
+            low, high = self.range_of(self.linear(node.args[0]))
+            if node.value[0] <= low and high <= node.value[1]:
+                return self.linear(node.args[0])
         if node.op == "index" and self.ranges.get(node.value) == 1:
             return Linear(0)
         return Linear(0, ((node, 1),))
@@ -231,8 +235,13 @@ class Simplifier:
             return (low % by, high % by) if low // by == high // by else (0, by - 1)
         if node.op in ("min", "max"):
             (a, b), (c, d) = (self.bounds(x) for x in node.args)
-            pick = min if node.op == "min" else max
-            return pick(a, c), pick(b, d)
+            low, high = self.range_of(self.linear(node.args[0]).plus(self.linear(node.args[1])))
+            if node.op == "min":  # at most half of both together
+                return min(a, c), min(b, d, high // 2)
+            return max(a, c, -(-low // 2)), max(b, d)
+        if node.op == "bounded":
+            low, high, _ = node.value
+            return low, max(low, high)
         if node.op == "select":
             (a, b), (c, d) = (self.bounds(x) for x in node.args[1:])
             return min(a, c), max(b, d)

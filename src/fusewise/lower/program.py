@@ -16,7 +16,7 @@ from fusewise.ir.graph import Node
 from fusewise.ir.types import ValueType
 from fusewise.records import record
 
-__all__ = ["Buffer", "HostStep", "KernelCode", "NativeStep", "Packing", "Panels", "Place", "Port", "Program"]
+__all__ = ["Buffer", "HostStep", "KernelCode", "NativeStep", "Packing", "Panels", "Place", "Port", "Program", "Site"]
 
 
 @record(frozen=True, slots=True)
@@ -57,7 +57,8 @@ class Buffer:
 
     `kind`: `arena` (planned, `offset` bytes into the one arena), `input` and `output` (the caller's arrays, `value`
     names the port), `constant` (filled once when the program is loaded, from `data` by `packing`), `host` (a NumPy array
-    produced or read by host steps, named `value`, static type, allocated once).
+    produced or read by host steps, named `value`, static type, allocated once), `fault` (zeros, where kernels
+    say what is wrong with their data).
     """
 
     kind: str
@@ -99,13 +100,38 @@ class KernelCode:
 
 
 @record(frozen=True, slots=True)
+class Site:
+    """Where a node's definition reads a position from data: `operand` names the tensor that holds it, `low` and `high` are the
+    least and the largest that its position may be. With `wraps`, negative ones in the data count from the end."""
+
+    node: str
+    op: str
+    operand: str
+    low: int
+    high: int
+    wraps: bool = False
+
+    def found(self, position: int) -> str:
+        """A sentence about a position that is out of bounds."""
+        given, least = position, self.low
+        if self.wraps:
+            given, least = position - (self.high + 1) * (position < 0), -self.high - 1
+        allowed = (
+            f"only {least} to {self.high} are allowed" if self.high >= self.low else "there is nothing to choose from"
+        )
+        return f"node {self.node!r} ({self.op}) finds {given} in its operand {self.operand!r}, where {allowed}: check the data"
+
+
+@record(frozen=True, slots=True)
 class NativeStep:
     """Call kernel number `kernel` with pointers to `arguments`. Workers meet at a barrier afterwards when `barrier`.
 
     With `strips`, a number of at least 4, this step and the next go together: each worker does so many parts of its share of
     both, a part of the next one when the following part of this one is done; its first and its last part of the next, which read
     what other workers make, after all have done the rest. With more `pieces` than one, which each share has, workers that are
-    done early take pieces of the others' shares. `way` names the kernel and its parameters, for people.
+    done early take pieces of the others' shares. `way` names the kernel and its parameters, for people. Of a task that reads
+    positions from data, `sites` says where, by number; its argument `fault`, of two int64 to a site, then is 1 and the position
+    where one was out of bounds.
     """
 
     kernel: int
@@ -116,6 +142,7 @@ class NativeStep:
     way: str = ""
     strips: int = 0
     pieces: int = 1
+    sites: tuple[Site, ...] = ()
 
 
 @record(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 Operands are named `in0 in1 ... const0 ... out0 ...`. Each is a strided view of a buffer in elements, so layout
 (channels last, transposed, sliced) is only strides. `stores` say what each output element is, in index variables `i0 i1
 ...` that run over `extents`, the index space of the root. With an anchor, the anchor's own result appears in the stores
-as a load of `acc` at exactly (i0, i1, ...), and what the anchor reads per operand is a prologue expression.
+as a load of `acc` at exactly (i0, i1, ...), and what the anchor reads per operand is a prologue expression. `bounded` has
+the number of its site.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from fusewise.ir.dtypes import DType
 from fusewise.ir.types import TensorType
-from fusewise.ops.expr import Expr, listing
+from fusewise.ops.expr import Expr, listing, walk
 from fusewise.records import record
 
 __all__ = ["ACC", "Anchor", "Operand", "Reason", "Store", "Task"]
@@ -108,6 +109,14 @@ class Task:
 
     def operand(self, name: str) -> Operand:
         return self._index[name]
+
+    @cached_property
+    def sites(self) -> int:
+        """How many places of definitions read positions from data: their numbers in `bounded`, and one more."""
+        roots = [e for store in self.stores for e in (*store.index, store.value)]
+        if self.anchor is not None:
+            roots.extend(e for e in self.anchor.prologue if e is not None)
+        return max((e.value[2] + 1 for root in roots for e in walk(root) if e.op == "bounded"), default=0)
 
     @cached_property
     def key(self) -> str:

@@ -12,6 +12,7 @@ from fusewise.ir.graph import Graph, Node
 from fusewise.ir.partition import Group, Partition
 from fusewise.ir.types import TensorType
 from fusewise.lower.compose import Bound, View, compose
+from fusewise.lower.inside import Proofs
 from fusewise.lower.layout import Layout, Storage, is_dense, plan_layout, row_major
 from fusewise.lower.places import Place, hub_index, places, strides_at
 from fusewise.lower.task import Operand, Store, Task
@@ -66,8 +67,10 @@ class Lowered:
     groups: tuple[Group, ...] = ()
 
 
-def host_reason(graph: Graph, node: Node) -> str:
-    """Why a node cannot run natively; empty when it can."""
+def host_reason(graph: Graph, node: Node, proofs: Proofs | None = None) -> str:
+    """Why a node cannot run natively; empty when it can.
+
+    With `proofs`, one that can is required to read nothing but elements that its operands have: else `InvalidModel`."""
     spec = spec_of(node.op, node.domain)
     if spec is None or (spec.scalar is None and spec.define is None):
         return "no element definition"
@@ -77,19 +80,22 @@ def host_reason(graph: Graph, node: Node) -> str:
             return "shape depends on data"
         try:
             at = tuple(index(f"i{d}") for d in range(kind.rank))
-            definition(spec, call_of(graph, node), node.outputs.index(value), at)
+            body = definition(spec, call_of(graph, node), node.outputs.index(value), at)
         except NotDefined as reason:
             return str(reason)
+        if proofs is not None:
+            proofs.require(graph, node, value, body)
     return ""
 
 
 def lower_partition(partition: Partition, trace: Trace, *, exact: bool = False) -> Lowered:
     """Turn every group into work. A group of host nodes and others is first taken apart.
 
-    `trace.disabled` may name the layout optimisations `INTRA_BLOCK` and `INTER_BLOCK`.
+    `trace.disabled` may name the layout optimisations `INTRA_BLOCK` and `INTER_BLOCK`. Raises `InvalidModel` for a node that needs
+    more of an operand than there is.
     """
-    graph = partition.graph
-    reasons = {i: reason for i, node in enumerate(graph.nodes) if (reason := host_reason(graph, node))}
+    graph, proofs = partition.graph, Proofs()
+    reasons = {i: reason for i, node in enumerate(graph.nodes) if (reason := host_reason(graph, node, proofs))}
     partition = _refine(partition, frozenset(reasons))
     host = frozenset(p for p, group in enumerate(partition.groups) if group.nodes[0] in reasons)
     layout = plan_layout(

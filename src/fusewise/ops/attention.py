@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from fusewise.ir.dtypes import BOOL, FLOAT32, INT64
+from fusewise.ir.dtypes import BOOL, FLOAT32
 from fusewise.ops.cost import per_output
 from fusewise.ops.edges import every, per_operand
-from fusewise.ops.expr import Expr, binary, cast, compare, const, index, reduce, select, unary
-from fusewise.ops.indexing import dims, spread, value
+from fusewise.ops.expr import Expr, binary, compare, const, index, reduce, select, unary
+from fusewise.ops.indexing import chosen, dims, spread, value
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
 
 __all__ = ["ATTENTION", "ATTENTION_EXTRAS"]
@@ -47,7 +47,7 @@ def _rotary(call: Call, output: int, at: Index) -> Expr:
     half = turned // 2
     batch, time = at[0], at[2] if len(shape) == 4 else at[1]
     place = at[-1] if len(shape) == 4 else at[-1] % size
-    first = at[-1] - place  # where the head begins in the last axis
+    first = const(0) if len(shape) == 4 else at[-1] // size * size  # where the head begins in the last axis
 
     def element(j: Expr) -> Expr:
         return value(call, 0, *at[:-1], first + j)
@@ -59,7 +59,7 @@ def _rotary(call: Call, output: int, at: Index) -> Expr:
         pair, second = place % half, compare("ge", place, half)
         low, high = pair, pair + half
     if call.has(3):
-        row: tuple[Expr, ...] = (cast(call.at(3, batch, time), INT64),)
+        row: tuple[Expr, ...] = (chosen(call, 3, (batch, time), dims(call, 1)[0], wraps=False),)
     else:
         row = (batch, time)
     cosine, sine = value(call, 1, *row, pair), value(call, 2, *row, pair)

@@ -23,6 +23,7 @@ __all__ = [
     "Expr",
     "IndexLike",
     "binary",
+    "bounded",
     "cast",
     "compare",
     "const",
@@ -58,7 +59,8 @@ class Expr:
 
     Leaves: `const` (value: a Python number), `index` (value: the axis name), `load` (value: the operand's name; args:
     one index per dimension of the operand). `reduce` has value `(kind, ((axis, extent), ...))` and one argument, its
-    body. Also `select` (condition, then, else) and `cast`. Hash is computed once, so deep trees are cheap keys.
+    body; `bounded` has `(low, high, where the position was read)` and the position. Also `select` (condition, then, else)
+    and `cast`. Hash is computed once, so deep trees are cheap keys.
     """
 
     __slots__ = ("_hash", "args", "dtype", "op", "value")
@@ -232,6 +234,17 @@ def select(condition: Expr, then: IndexLike, otherwise: IndexLike) -> Expr:
     """`then` where `condition` holds, else `otherwise`. Loads in the branch not taken are not performed."""
     dtype = then.dtype if isinstance(then, Expr) else otherwise.dtype if isinstance(otherwise, Expr) else INT64
     return Expr("select", dtype, (condition, as_expr(then, dtype), as_expr(otherwise, dtype)))
+
+
+def bounded(position: Expr, low: int, high: int, operand: int, wraps: bool = False) -> Expr:
+    """An int64 position that comes from data, kept between `low` and `high`, both included.
+
+    One that lies elsewhere is read as `low`, and reported as found in that operand of the row's call; where it `wraps`, negative
+    ones there were counted from the end, which is `high`.
+    """
+    if position.op == "const" and low <= position.value <= high:
+        return position
+    return Expr("bounded", INT64, (position,), (low, high, (operand, wraps)))
 
 
 def cast(x: Expr, dtype: DType) -> Expr:

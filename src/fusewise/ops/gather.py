@@ -1,7 +1,6 @@
 """Reads at positions that come from data: Gather and its relatives, OneHot; and the loss that reads one class.
 
-Indices are cast to int64; negative ones count from the end. What is out of range is undefined in ONNX: loads are the
-caller's to guard.
+Indices are cast to int64; negative ones count from the end. One out of range is an error in the data, and never an address.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import numpy as np
 from fusewise.ir.dtypes import INT64
 from fusewise.ops.cost import free
 from fusewise.ops.expr import Expr, cast, compare, const, select
-from fusewise.ops.indexing import data_axis, dims, output_dims, wrapped
+from fusewise.ops.indexing import chosen, data_axis, dims, output_dims, wrapped
 from fusewise.ops.spec import Call, Mapping, OpSpec, Sample
 
 __all__ = ["GATHER"]
@@ -21,24 +20,16 @@ __all__ = ["GATHER"]
 Index = tuple[Expr, ...]
 
 
-def _read_index(call: Call, i: int, at: Index, size: int) -> Expr:
-    """Element `at` of the index operand `i` as a position in 0 .. size - 1; folded when that operand is known to be one number."""
-    known = call.constant(i)
-    if known is not None and known.size == 1:
-        return wrapped(const(int(known.reshape(-1)[0])), size)
-    return wrapped(call.at(i, *at), size)
-
-
 def _gather(call: Call, output: int, at: Index) -> Expr:
     axis, rank = data_axis(call, 0), call.input(1).rank
-    chosen = _read_index(call, 1, at[axis : axis + rank], dims(call)[axis])
-    return call.at(0, *at[:axis], chosen, *at[axis + rank :])
+    place = chosen(call, 1, at[axis : axis + rank], dims(call)[axis])
+    return call.at(0, *at[:axis], place, *at[axis + rank :])
 
 
 def _gather_elements(call: Call, output: int, at: Index) -> Expr:
     axis = data_axis(call, 0)
-    chosen = _read_index(call, 1, at, dims(call)[axis])
-    return call.at(0, *(chosen if d == axis else place for d, place in enumerate(at)))
+    found = chosen(call, 1, at, dims(call)[axis])
+    return call.at(0, *(found if d == axis else place for d, place in enumerate(at)))
 
 
 def _gather_nd(call: Call, output: int, at: Index) -> Expr:
@@ -46,8 +37,8 @@ def _gather_nd(call: Call, output: int, at: Index) -> Expr:
     batch, shape = int(call.attribute("batch_dims", 0)), dims(call)
     outer, depth = dims(call, 1)[:-1], dims(call, 1)[-1]
     lead = at[: len(outer)]
-    chosen = [wrapped(call.at(1, *lead, const(d)), shape[batch + d]) for d in range(depth)]
-    return call.at(0, *at[:batch], *chosen, *at[len(outer) :])
+    places = [chosen(call, 1, (*lead, const(d)), shape[batch + d]) for d in range(depth)]
+    return call.at(0, *at[:batch], *places, *at[len(outer) :])
 
 
 def _one_hot(call: Call, output: int, at: Index) -> Expr:
@@ -55,8 +46,8 @@ def _one_hot(call: Call, output: int, at: Index) -> Expr:
     if int(call.attribute("axis", -1)) < 0:
         axis += 1  # the new axis counts: -1 is after the last
     depth = output_dims(call)[axis]
-    chosen = wrapped(cast(call.at(0, *at[:axis], *at[axis + 1 :]), INT64), depth)
-    return select(compare("eq", chosen, at[axis]), call.at(2, 1), call.at(2, 0))
+    hot = wrapped(cast(call.at(0, *at[:axis], *at[axis + 1 :]), INT64), depth)
+    return select(compare("eq", hot, at[axis]), call.at(2, 1), call.at(2, 0))
 
 
 def _data_mapping(call: Call) -> tuple[Mapping, ...]:

@@ -14,11 +14,12 @@ import numpy as np
 from fusewise.ir.dtypes import FLOAT32, INT64, DType
 from fusewise.ir.graph import Constant
 from fusewise.ir.types import TensorType
-from fusewise.ops.expr import Expr, binary, cast, compare, const, select
+from fusewise.ops.expr import Expr, binary, bounded, cast, compare, const, select
 from fusewise.ops.spec import Call, NotDefined
 
 __all__ = [
     "aligned",
+    "chosen",
     "clamped",
     "compute_type",
     "data_axis",
@@ -155,6 +156,15 @@ def wrapped(position: Expr, size: int) -> Expr:
     if at.op == "const":
         return const(at.value + size if at.value < 0 else at.value)
     return select(compare("lt", at, 0), at + size, at)
+
+
+def chosen(call: Call, i: int, at: Sequence[Expr | int], size: int, *, wraps: bool = True) -> Expr:
+    """Element `at` of the index operand `i` as a position in 0 .. size - 1.
+
+    Negative ones count from the end if it `wraps`. What lies outside is reported when it is met while a model runs."""
+    known = call.constant(i)
+    given = const(int(known.reshape(-1)[0])) if known is not None and known.size == 1 else call.at(i, *at)
+    return bounded(wrapped(given, size) if wraps else cast(given, INT64), 0, size - 1, i, wraps)
 
 
 def clamped(position: Expr, size: int) -> Expr:

@@ -2,7 +2,8 @@
 
 Every loop variable, of the output and of each reduction, is given an array dimension of its own; a value is an array that
 broadcasts over those it depends on. A load is fancy indexing with clipping, so the branch a `select` does not take may
-read anywhere. The same walk counts operations, as a check on what rows declare.
+read anywhere; a position from data that is out of bounds raises `InvalidData`. The same walk counts operations, as a check on
+what rows declare.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import field
 
 import numpy as np
 
+from fusewise.errors import InvalidData
 from fusewise.ir.dtypes import DType
 from fusewise.ops.cost import ARITHMETIC
 from fusewise.ops.definition import definition
@@ -110,6 +112,8 @@ def _one(node: Expr, args: list[np.ndarray], space: _Space) -> np.ndarray:
         return np.arange(extent, dtype=np.int64).reshape((*ones[:dimension], extent, *ones[dimension + 1 :]))
     if node.op == "load":
         return _load(space.operands[node.value], args, ones)
+    if node.op == "bounded":
+        return _bounded(args[0], *node.value[:2])
     if node.op == "select":
         return np.where(args[0], args[1], args[2])
     if node.op == "cast":
@@ -127,6 +131,13 @@ def _load(array: np.ndarray, indices: list[np.ndarray], ones: tuple[int, ...]) -
         return np.zeros(shape, array.dtype)
     found: np.ndarray = array[tuple(np.clip(i, 0, n - 1) for i, n in zip(indices, array.shape, strict=True))]
     return found
+
+
+def _bounded(position: np.ndarray, low: int, high: int) -> np.ndarray:
+    outside = (position < low) | (position > high)
+    if outside.any():
+        raise InvalidData(f"an index asks for position {position[outside][0]}, but there are only {low} to {high}")
+    return position
 
 
 def _cast(x: np.ndarray, dtype: DType) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 from fusewise.ir.dtypes import INT64
 from fusewise.ops.cost import free
 from fusewise.ops.edges import data_then, every
-from fusewise.ops.expr import Expr, binary, cast, compare, const, select
+from fusewise.ops.expr import Expr, binary, bounded, cast, compare, const, select
 from fusewise.ops.indexing import (
     aligned,
     clamped,
@@ -98,8 +98,9 @@ def _block_kind(call: Call) -> Mapping:
 
 def _reverse_sequence(call: Call, output: int, at: Index) -> Expr:
     time, batch = int(call.attribute("time_axis", 0)), int(call.attribute("batch_axis", 1))
-    length = cast(call.at(1, at[batch]), INT64)
-    back = select(compare("lt", at[time], length), length - 1 - at[time], at[time])
+    size = dims(call)[time]
+    length = bounded(cast(call.at(1, at[batch]), INT64), 0, size, 1)
+    back = clamped(select(compare("lt", at[time], length), length - 1 - at[time], at[time]), size)
     return call.at(0, *(back if axis == time else place for axis, place in enumerate(at)))
 
 

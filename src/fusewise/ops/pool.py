@@ -8,6 +8,7 @@ from functools import reduce as fold
 
 import numpy as np
 
+from fusewise.ir.dtypes import BOOL
 from fusewise.ops.edges import per_operand
 from fusewise.ops.expr import Expr, binary, cast, compare, const, index, reduce, select, unary
 from fusewise.ops.indexing import dims, linear, output_dims, value
@@ -50,7 +51,7 @@ def _max_pool(call: Call, output: int, at: Index) -> Expr:
     x = value(call, 0, at[0], at[1], *positions)
     hit = compare("eq", x, largest)
     guard = window.guard(positions, output_dims(call, 1)[2:])
-    hit = hit if guard is None else binary("and", guard, hit)
+    hit = hit if guard is None else select(guard, hit, const(False, BOOL))  # outside nothing is read
     plane = linear(at[:2], shape[:2]) * math.prod(shape[2:])
     row_major = linear(positions, shape[2:])
     first = reduce("min", window.taps("p"), select(hit, row_major, const(math.prod(shape))))

@@ -25,6 +25,7 @@ from fusewise.records import record
 from fusewise.runtime.arena import Memory, Outputs, address_of, aligned_block
 from fusewise.runtime.aside import Aside
 from fusewise.runtime.crew import Crew
+from fusewise.runtime.faults import Faults, faults_of
 from fusewise.runtime.feeds import Inputs, PortInfo, chosen_outputs, port_info
 from fusewise.runtime.host import check_memory, host_target, worker_count
 from fusewise.runtime.jit import Library, load
@@ -98,6 +99,7 @@ class _Machine:
     fresh: tuple[tuple[int, Outputs], ...]
     parts: tuple[_Stretch | tuple[int, HostCall], ...]
     workers: int
+    faults: Faults | None
 
 
 @record(frozen=True)
@@ -230,7 +232,7 @@ def _allocate(
     def memory_of(number: int, buffer: Buffer) -> np.ndarray | None:
         if buffer.kind == "arena":
             return arena[buffer.offset : buffer.offset + buffer.nbytes]
-        if buffer.kind == "host":
+        if buffer.kind in ("host", "fault"):
             block = aligned_block(buffer.nbytes)
             block.fill(0)
             return block
@@ -274,7 +276,17 @@ def _machine(contents: Contents, library: Library, workers: int, resident: Resid
         for port in program.outputs
         if port.buffer >= 0 and program.buffers[port.buffer].kind == "output" and isinstance(port.type, TensorType)
     }
-    return _Machine(program, library, memory, arguments, fixed, tuple(fresh.values()), tuple(parts), workers)
+    return _Machine(
+        program,
+        library,
+        memory,
+        arguments,
+        fixed,
+        tuple(fresh.values()),
+        tuple(parts),
+        workers,
+        faults_of(program, memory),
+    )
 
 
 def _stretch(program: Program, rows: Sequence[tuple[int, Row]], workers: int) -> _Stretch:
@@ -326,7 +338,8 @@ class Executable:
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
         """The named outputs (all for None) for the given inputs; arrays are the caller's for as long as they are held.
 
-        Inputs may be anything NumPy can read in place. Raises `UsageError` for names, dtypes or shapes that do not fit.
+        Inputs may be anything NumPy can read in place. Raises `UsageError` for names, dtypes or shapes that do not fit,
+        `InvalidData` for indices that are out of bounds.
         """
         wanted = chosen_outputs(self._machine.program.outputs, output_names)
         values = self._inputs.accepted(feeds)
@@ -374,6 +387,8 @@ class Executable:
         for part in machine.parts:
             if isinstance(part, _Stretch):
                 self._launch(part, timings)
+                if machine.faults is not None:
+                    machine.faults.check()
             else:
                 _call(part, moving, objects, timings)
         return self._results.taken(wanted, moving, objects)

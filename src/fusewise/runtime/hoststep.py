@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from fusewise.errors import FusewiseError, ResourceLimit, UnsupportedModel
+from fusewise.errors import FusewiseError, InvalidData, ResourceLimit, UnsupportedModel
 from fusewise.ir.graph import Node
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.lower.program import HostStep, Place, Program
 from fusewise.ops.plain import Evaluator, plain_evaluator
+from fusewise.ops.positions import check_positions
 from fusewise.records import record
 from fusewise.runtime.arena import Memory
 from fusewise.runtime.host_native import Writer, native_evaluator, writer_of
@@ -26,37 +27,43 @@ __all__ = ["HostCall", "host_call"]
 
 @record(frozen=True, slots=True)
 class _Member:
-    """A node ready to run: the names of its operands, absent ones left out, and of its results."""
+    """A node ready to run on its operands, absent ones left out."""
 
-    label: str
-    op: str
+    node: Node
     evaluate: Evaluator
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
 
     def run(self, values: dict[str, Any]) -> None:
+        self.check(values)
         try:
-            results = self.evaluate(*[values[name] for name in self.reads])
+            results = self.evaluate(*[values[name] for name in self.node.reads])
         except FusewiseError:
             raise
+        except IndexError as error:
+            raise InvalidData(f"{self} finds an index in its operands that is out of bounds: {error}") from error
         except Exception as error:
             if _for_want_of_memory(error):
                 raise ResourceLimit(
-                    f"node {self.label!r} ({self.op}) needs more memory than there is: "
-                    f"{' '.join(str(error).split()) or 'no more was given'}"
+                    f"{self} needs more memory than there is: {' '.join(str(error).split()) or 'no more was given'}"
                 ) from error
             raise UnsupportedModel(
-                f"node {self.label!r} ({self.op}) failed in ONNX's reference evaluator: {type(error).__name__}: {error}"
+                f"{self} failed in ONNX's reference evaluator: {type(error).__name__}: {error}"
             ) from error
-        values.update(zip(self.writes, results, strict=True))
+        values.update(zip(self.node.outputs, results, strict=True))
+
+    def check(self, values: Mapping[str, Any]) -> None:
+        """Raise `InvalidData` for positions in the operands that are out of bounds."""
+        check_positions(self.node, [values[name] if name else None for name in self.node.inputs])
 
     def checked(self, result: np.ndarray, kind: TensorType) -> np.ndarray:
         if result.shape != kind.dims:
             raise UnsupportedModel(
-                f"node {self.label!r} ({self.op}) was expected to give shape {kind.dims}, but gave {result.shape}: "
+                f"{self} was expected to give shape {kind.dims}, but gave {result.shape}: "
                 "the model's stated shapes do not hold for this input"
             )
         return result if result.dtype == kind.dtype.numpy else result.astype(kind.dtype.numpy)
+
+    def __str__(self) -> str:
+        return f"node {self.node.label!r} ({self.node.op})"
 
 
 @record(frozen=True)
@@ -88,7 +95,8 @@ class HostCall:
         ((member, _, place, kind),) = self.writes
         if place is None or not isinstance(kind, TensorType):
             return False
-        return writer([values[name] for name in member.reads], memory.view(place, kind))
+        member.check(values)
+        return writer([values[name] for name in member.node.reads], memory.view(place, kind))
 
 
 def _for_want_of_memory(error: BaseException | None) -> bool:
@@ -128,10 +136,10 @@ def host_call(step: HostStep, program: Program, addresses: Mapping[str, int], wo
         later = _later(reference)
         native = native_evaluator(node, step.opset, addresses, workers, later)
         better = native or plain_evaluator(node, step.opset, later)
-        return _Member(node.label, node.op, better or reference(), node.reads, node.outputs)
+        return _Member(node, better or reference())
 
     members = tuple(member(node) for node in step.nodes)
-    maker = {name: member for member in members for name in member.writes}
+    maker = {name: member for member in members for name in member.node.outputs}
     writes = tuple((maker[name], name, place, kind) for name, place, kind in step.writes)
     writer = writer_of(step.nodes[0]) if len(step.nodes) == len(writes) == 1 else None
     return HostCall(step.label, step.group, members, step.reads, writes, writer)

@@ -12,7 +12,7 @@ import numpy as np
 
 from fusewise.ir.dtypes import dtype_named
 from fusewise.ir.types import OptionalType, SequenceType, TensorType, ValueType
-from fusewise.lower.program import Account, Buffer, HostStep, NativeStep, Place, Port, Program
+from fusewise.lower.program import Account, Buffer, HostStep, NativeStep, Place, Port, Program, Site
 
 __all__ = ["program_from_json", "program_to_json", "type_from_json", "type_to_json"]
 
@@ -104,13 +104,14 @@ def _native(step: NativeStep) -> Json:
         "way": step.way,
         "strips": step.strips,
         "pieces": step.pieces,
+        "sites": [[s.node, s.op, s.operand, s.low, s.high, s.wraps] for s in step.sites],
     }
 
 
 def _native_from(found: Json) -> NativeStep:
     places = tuple(Place(buffer, offset) for buffer, offset in found["arguments"])
-    named = (found[name] for name in ("label", "group", "barrier", "way", "strips", "pieces"))
-    return NativeStep(found["kernel"], places, *named)
+    named = {name: found[name] for name in ("label", "group", "barrier", "way", "strips", "pieces")}
+    return NativeStep(found["kernel"], places, sites=tuple(Site(*site) for site in found["sites"]), **named)
 
 
 Operand = tuple[str, Place | None, ValueType | None]

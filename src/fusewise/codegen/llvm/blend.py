@@ -22,7 +22,7 @@ import numpy as np
 from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Module, Value
-from fusewise.codegen.llvm.gemm_entry import enter, scratch_of
+from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of
 from fusewise.codegen.llvm.loops import free_axes
 from fusewise.codegen.llvm.memory import access_of
 from fusewise.codegen.llvm.nest import emit_nest, run_of, unsupported
@@ -79,7 +79,7 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
     blend = _found(task, target)
     assert blend is not None
     nbytes = blend.slots * _row_bytes(task, blend)
-    return (*(Argument(operand.name) for operand in task.operands), working_memory(nbytes))
+    return operand_arguments(task, (working_memory(nbytes),))
 
 
 def _row_bytes(task: Task, blend: _Blend) -> int:

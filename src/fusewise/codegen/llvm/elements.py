@@ -16,6 +16,7 @@ from dataclasses import field, replace
 
 from fusewise.codegen.llvm import mathfn
 from fusewise.codegen.llvm.arithmetic import apply_binary, apply_compare, apply_unary
+from fusewise.codegen.llvm.bounded import bounded_element
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.loops import loop_ranges
 from fusewise.codegen.llvm.memory import fetch_element, load_element, store_element
@@ -53,7 +54,7 @@ class Facts:
         """Does evaluating `root` touch memory or run a loop?"""
         known = self._reads.get(root)
         if known is None:
-            known = root.op == "reduce" or (root.op == "load" and root.value != ACC)
+            known = root.op in ("reduce", "bounded") or (root.op == "load" and root.value != ACC)
             known = known or any(self.reads(a) for a in root.args)
             self._reads[root] = known
         return known
@@ -209,6 +210,8 @@ class Point:
             return self._accumulator(expr) if expr.value == ACC else load_element(self, expr)
         if op == "select":
             return self._select(expr)
+        if op == "bounded":
+            return bounded_element(self, expr)
         if op == "reduce":
             return reduce_element(self, expr)
         if op == "cast":

@@ -22,10 +22,11 @@ __all__ = ["enter", "initial", "operand_arguments", "scratch_of", "tag_of", "wid
 
 
 def operand_arguments(task: Task, extra: Sequence[Argument]) -> tuple[Argument, ...]:
-    """A pointer per operand of the task, those in `extra` repacked, and then the others of `extra`."""
+    """A pointer per operand of the task, those in `extra` repacked, one for faults if there may be any, and then the others."""
     given = {argument.name: argument for argument in extra}
     named = tuple(given.pop(operand.name, Argument(operand.name)) for operand in task.operands)
-    return (*named, *given.values())
+    faults = (Argument("fault"),) if task.sites else ()
+    return (*named, *faults, *given.values())
 
 
 def enter(

@@ -10,7 +10,7 @@ from fusewise.codegen.target import LINE_BYTES
 from fusewise.ir.dtypes import BOOL
 from fusewise.lower.index import Linear
 from fusewise.lower.task import Operand, Store
-from fusewise.ops.expr import Expr
+from fusewise.ops.expr import Expr, walk
 from fusewise.records import record
 
 if TYPE_CHECKING:
@@ -53,7 +53,9 @@ def load_element(point: Point, expr: Expr) -> Value:
     f, operand = point.function, point.elements.task.operand(expr.value)
     element = memory_type(operand.dtype)
     access = access_of(point, operand, expr.args)
-    if 0 in operand.shape:
+    if 0 in operand.shape:  # nothing is read, but positions from data are looked at
+        for at in (node for index in expr.args for node in walk(index) if node.op == "bounded"):
+            point.minimal(at)
         raw = f.constant(0, vector(element, point.lanes if access.step != 0 else 1))
     else:
         raw = _load(point, operand, access, element)

@@ -14,7 +14,7 @@ from dataclasses import field, replace
 from fusewise.codegen.kernel import Argument, Kernel, Params
 from fusewise.codegen.llvm.elements import Elements, Point
 from fusewise.codegen.llvm.emit import Function, Int, Module, Value
-from fusewise.codegen.llvm.gemm_entry import enter
+from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments
 from fusewise.codegen.llvm.loops import free_axes, simplified
 from fusewise.codegen.llvm.memory import access_of
 from fusewise.codegen.llvm.reduction import lanes_for
@@ -58,7 +58,7 @@ def _space(task: Task, target: Target) -> Iterable[Params]:
 
 
 def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
-    return tuple(Argument(operand.name) for operand in task.operands)
+    return operand_arguments(task, ())
 
 
 def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
@@ -114,8 +114,8 @@ class _Nest:
     serial: bool
 
 
-def _reductions(task: Task) -> list[Expr]:
-    """Reductions that are certain to be computed, inner ones first; those a condition may skip are left out."""
+def _certain(task: Task, *words: str) -> list[Expr]:
+    """Values of these words that are certain to be computed, inner ones first; those a condition may skip are left out."""
     found: dict[Expr, None] = {}
     seen: set[Expr] = set()
 
@@ -125,7 +125,7 @@ def _reductions(task: Task) -> list[Expr]:
         seen.add(node)
         for child in node.args[:1] if node.op == "select" else node.args:
             visit(child)
-        if node.op == "reduce":
+        if node.op in words:
             found[node] = None
 
     for store in task.stores:
@@ -157,7 +157,7 @@ def _plan(task: Task, target: Target) -> _Nest:
     dtypes += [task.operand(s.operand).dtype for s in task.stores]
     lane = _lane_axis(task, target, axes)
     lanes = lanes_for(target, dtypes, lane[1]) if lane is not None else 1
-    reductions = _reductions(task)
+    reductions = _certain(task, "reduce")
     needs = [free_axes(r) for r in reductions]
     inner: tuple[tuple[str, int], ...] = ()
     if lane is not None:
@@ -290,10 +290,10 @@ class _Emitter:
     nest: _Nest
     elements: Elements
     given: Mapping[str, Int]
-    reductions: list[Expr] = field(default_factory=list)
+    early: list[Expr] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.reductions = _reductions(self.nest.task)
+        self.early = _certain(self.nest.task, "reduce", "bounded")
 
     def run(self, share: Share) -> None:
         f, nest = self.function, self.nest
@@ -328,8 +328,8 @@ class _Emitter:
         self.function.loop(0, extent, 1, body, rolled=True)
 
     def _hoisted(self, indices: Mapping[str, Int], leaves: dict[Expr, Value], point: Point | None) -> dict[Expr, Value]:
-        """`leaves` and every reduction that can be computed with the loop variables known by now."""
-        ready = [r for r in self.reductions if r not in leaves and free_axes(r) <= set(indices)]
+        """`leaves` and every reduction and every position from data that can be computed with the loop variables known by now."""
+        ready = [r for r in self.early if r not in leaves and free_axes(r) <= set(indices)]
         if not ready:
             return leaves
         at = self.elements.at(indices, leaves=leaves) if point is None else point

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from fusewise.codegen.kernel import Argument, Kernel, Params
-from fusewise.codegen.llvm.gemm_entry import enter
+from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments
 from fusewise.codegen.llvm.loops import loop_ranges
 from fusewise.codegen.llvm.nest import emit_nest, unsupported
 from fusewise.codegen.llvm.plain import anchor_call, plain_task
@@ -50,7 +50,7 @@ def _space(task: Task, target: Target) -> Iterable[Params]:
 
 
 def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
-    return tuple(Argument(operand.name) for operand in task.operands)
+    return operand_arguments(task, ())
 
 
 def _build(task: Task, target: Target, params: Params, symbol: str) -> str:

@@ -15,7 +15,7 @@ from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
 from fusewise.codegen.llvm import mathfn
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
-from fusewise.codegen.llvm.gemm_entry import enter, scratch_of
+from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of
 from fusewise.codegen.llvm.memory import access_of
 from fusewise.codegen.llvm.nest import emit_nest, run_of, unsupported
 from fusewise.codegen.llvm.plain import plain_task, read_operand
@@ -46,7 +46,7 @@ def _space(task: Task, target: Target) -> Iterable[Params]:
 
 
 def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
-    return tuple(Argument(operand.name) for operand in task.operands)
+    return operand_arguments(task, ())
 
 
 def _build(task: Task, target: Target, params: Params, symbol: str) -> str:

@@ -1,0 +1,90 @@
+"""Positions in the operands of nodes that run on the host: which operand holds them, and what they may be.
+
+Evaluators take some that are out of bounds for others; they are looked at before, so that every way to run a node refuses the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from fusewise.errors import InvalidData
+from fusewise.ir.graph import Node
+
+__all__ = ["check_positions"]
+
+Operands = Sequence[Any]
+
+Positions = tuple[int, np.ndarray, Any, Any]
+"""The operand, what it holds, and the least and the largest allowed: numbers, or arrays that broadcast."""
+
+
+def check_positions(node: Node, operands: Operands) -> None:
+    """Raise `InvalidData` when an operand of the node holds a position that is out of bounds; None stands for absent ones."""
+    rule = _RULES.get(node.op) if not node.domain else None
+    if rule is None:
+        return
+    try:
+        operand, found, low, high = rule(node, operands)
+    except (AttributeError, IndexError, TypeError, ValueError):
+        return  # shapes that do not fit are the evaluator's to refuse
+    wrong = (found < low) | (found > high)
+    if not wrong.any():
+        return
+    at = tuple(int(place[0]) for place in np.nonzero(wrong))
+    least, most = (int(np.broadcast_to(bound, found.shape)[at]) for bound in (low, high))
+    allowed = f"only {least} to {most} are allowed" if least <= most else "there is nothing to choose from"
+    raise InvalidData(
+        f"node {node.label!r} ({node.op}) finds {int(found[at])} in its operand {node.inputs[operand]!r}, where {allowed}: "
+        "check the data"
+    )
+
+
+def _along_axis(node: Node, operands: Operands) -> Positions:
+    extent = operands[0].shape[node.attribute("axis", 0)]
+    return 1, operands[1], -extent, extent - 1
+
+
+def _in_every_axis(node: Node, operands: Operands) -> Positions:
+    """The last axis of the indices has a position for each of so many axes of the data."""
+    batch = node.attribute("batch_dims", 0)
+    extents = np.array(operands[0].shape[batch : batch + operands[1].shape[-1]], np.int64)
+    return 1, operands[1], -extents, extents - 1
+
+
+def _in_classes(node: Node, operands: Operands) -> Positions:
+    ignored, classes = node.attribute("ignore_index"), operands[0].shape[1]
+    target = operands[1]
+    return 1, target if ignored is None else np.where(target == ignored, 0, target), 0, classes - 1
+
+
+def _of_images(node: Node, operands: Operands) -> Positions:
+    return 2, operands[2], 0, len(operands[0]) - 1
+
+
+def _lengths(node: Node, operands: Operands) -> Positions:
+    return 1, operands[1], 0, operands[0].shape[node.attribute("time_axis", 0)]
+
+
+def _cache_rows(node: Node, operands: Operands) -> Positions:
+    return 3, operands[3], 0, len(operands[1]) - 1
+
+
+_RULES: Mapping[str, Callable[[Node, Operands], Positions]] = MappingProxyType(
+    {
+        "Gather": _along_axis,
+        "GatherElements": _along_axis,
+        "GatherND": _in_every_axis,
+        "NegativeLogLikelihoodLoss": _in_classes,
+        "ReverseSequence": _lengths,
+        "RoiAlign": _of_images,
+        "RotaryEmbedding": _cache_rows,
+        "Scatter": _along_axis,
+        "ScatterElements": _along_axis,
+        "ScatterND": _in_every_axis,
+        "SoftmaxCrossEntropyLoss": _in_classes,
+    }
+)
