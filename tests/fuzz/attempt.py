@@ -108,11 +108,11 @@ def _odd_value(kind: ValueType, source: Random) -> Any:
         return _odd_value(kind.element, source)
     assert isinstance(kind, TensorType)
     shape = tuple(dim if isinstance(dim, int) else 1 for dim in kind.shape or ())
-    if math.prod(shape) > _MOST_ELEMENTS:
+    if math.prod(max(1, dim) for dim in shape) > _MOST_ELEMENTS:
         return None
     rng = np.random.default_rng(source.randrange(2**32))
     if kind.dtype.kind == "string":
-        return np.array(["", "alpha", "ünï", "0"], object)[rng.integers(0, 4, shape)].reshape(shape)
+        return np.array(rng.choice(["", "alpha", "ünï", "0"], shape), object)
     if kind.dtype.kind == "bool":
         return rng.integers(0, 2, shape).astype(bool).reshape(shape)
     odd = source.random() < 0.3
