@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fusewise.ir.graph import Graph
     from fusewise.runtime.artefact import Artefact
     from fusewise.runtime.executable import Executable
+    from fusewise.runtime.signing import Key
     from fusewise.trace import Trace
 
 __all__ = ["SUFFIX", "Model", "open_compiled", "opened"]
@@ -80,15 +81,18 @@ class Model:
         ports = self.executable.contents.program.inputs
         return random_values({port.name: port.type for port in ports}, self._index_bounds(), seed)
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, *, sign: Key | None = None) -> None:
         """Write machine code and packed weights as one file, which `open_compiled` runs without compiling anything.
 
-        Raises `ResourceLimit` when there is no room, `UsageError` when the place may not be written to.
+        `sign`: an Ed25519 private key in PEM, as a path or as bytes; `open_compiled` can then be told to trust its files alone.
+        Raises `ResourceLimit` when there is no room, `UsageError` when the place may not be written to or the key is none.
         """
         from fusewise import __version__
         from fusewise.runtime import artefact
+        from fusewise.runtime.signing import signer
 
-        artefact.write(Path(path), self.executable, self.notes, __version__)
+        signing = None if sign is None else signer(sign)
+        artefact.write(Path(path), self.executable, self.notes, __version__, sign=signing)
 
     @property
     def notes(self) -> dict[str, Any]:
@@ -101,17 +105,24 @@ class Model:
         return index_bounds(self.graph) if self._bounds is None else self._bounds
 
 
-def open_compiled(path: str | Path, *, threads: int | None = None) -> Model:
+def open_compiled(path: str | Path, *, threads: int | None = None, trust: Key | None = None) -> Model:
     """A model that `Model.save` wrote, on as many workers as it was compiled for, or fewer.
 
-    Raises `UsageError` when there is no such file, `InvalidModel` when it is damaged, `UnsupportedModel` when another version
-    wrote it or this CPU lacks what it needs.
+    Such a file is a program: its machine code does in this process whatever its maker wants. Open only files that you would
+    run as programs. With `trust`, an Ed25519 public key in PEM (a path or bytes), one is opened only if it was signed with the
+    private key to it and not a byte was changed since. Without it, checksums find damage and nothing else, and what the file
+    states of its buffers, kernels and constants is checked to be consistent.
+
+    Raises `UsageError` when there is no such file or key, `InvalidModel` when it is damaged or not signed by the key,
+    `UnsupportedModel` when another version wrote it or this CPU lacks what it needs.
     """
     from fusewise import __version__
     from fusewise.runtime.container import Container
+    from fusewise.runtime.signing import verifier
 
     begin = time.perf_counter()
-    with Container(Path(path), __version__) as container:
+    trusted = None if trust is None else verifier(trust)
+    with Container(Path(path), __version__, trusted) as container:
         from fusewise.runtime import artefact  # and NumPy, while the file is read
 
         return opened(artefact.read(container, threads=threads), None, begin)

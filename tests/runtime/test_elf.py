@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import platform
@@ -127,7 +128,7 @@ def test_what_is_not_known_here_is_left_to_llvm(text):
     assert ctypes.CFUNCTYPE(ctypes.c_int64)(library.addresses["f"])() == 42
 
 
-def test_other_files_are_not_known():
+def test_other_files_and_those_cut_short_are_refused():
     image = compile_object(CALLED.format(factor=3), host_target())
     executable = image[:16] + struct.pack("<H", 2) + image[18:]
     other_machine = image[:18] + struct.pack("<H", 183) + image[20:]
@@ -139,7 +140,54 @@ def test_other_files_are_not_known():
         other_machine,
         *(image[:k] for k in range(len(image))),
     ):
-        assert elf.loaded([other]) is None
+        with pytest.raises(elf.Unlinkable, match="an object file is damaged"):
+            elf.loaded([other])
+
+
+def changed(image: bytes, at: int, layout: str, value: int) -> bytes:
+    return image[:at] + struct.pack(layout, value) + image[at + struct.calcsize(layout) :]
+
+
+def headers(image: bytes, kind: int) -> list[int]:
+    """Where the headers of the sections of a kind are that are not empty."""
+    (table,), (count,) = struct.unpack_from("<Q", image, 40), struct.unpack_from("<H", image, 60)
+    places = [table + 64 * k for k in range(count)]
+    return [
+        at for at in places if struct.unpack_from("<II", image, at)[1] == kind and image[at + 32 : at + 40] != bytes(8)
+    ]
+
+
+def test_parts_outside_of_each_other_are_refused():
+    """Sections beyond the file, places beyond a section, alignments that are none, symbols without an end."""
+    image = compile_object(CALLER.format(table="i64 5, i64 6, i64 7, i64 8", byte=3, double=2.5), host_target())
+    called = compile_object(CALLED.format(factor=3), host_target())
+    assert elf.loaded([image, called]) is not None
+    (symbols,), (relocations, *_) = headers(image, 2), headers(image, 4)
+    contents = [at for at in headers(image, 1) if struct.unpack_from("<Q", image, at + 8)[0] & 2]
+    (first,) = struct.unpack_from("<Q", image, relocations + 24)
+    (strings,) = struct.unpack_from("<Q", image, symbols + 24)
+    tried = [
+        *(changed(image, at + 24, "<Q", value) for at in (*contents, symbols) for value in (len(image), 1 << 62)),
+        *(changed(image, at + 32, "<Q", value) for at in (*contents, symbols) for value in (len(image), 1 << 62)),
+        *(changed(image, at + 48, "<Q", value) for at in contents for value in (3, 1 << 40)),
+        *(changed(image, first, "<Q", value) for value in (1 << 20, 1 << 63)),
+        changed(image, first + 12, "<I", 1 << 30),  # the symbol
+        *(changed(image, strings + 24 * k, "<I", 1 << 30) for k in range(3)),  # its name
+        changed(image, symbols + 40, "<I", 1 << 20),  # the section with its name
+    ]
+    for other in tried:
+        with pytest.raises(elf.Unlinkable):
+            elf.loaded([other, called])
+
+
+@given(st.data())
+def test_no_damage_does_more_than_be_refused(data: st.DataObject):
+    """Loaded, not run: what is refers only to memory of its own."""
+    image = bytearray(compile_object(CALLED.format(factor=3), host_target()))
+    for _ in range(data.draw(st.integers(1, 4))):
+        image[data.draw(st.integers(0, len(image) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(elf.Unlinkable):
+        elf.loaded([bytes(image)])
 
 
 def test_another_system(monkeypatch):

@@ -28,7 +28,19 @@ from fusewise.errors import UsageError
 
 __all__ = ["compile_model"]
 
-Output = Annotated[Path | None, typer.Option("--output", "-o", help=f"Write the compiled model: a {SUFFIX} file.")]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help=f"Write the compiled model: a {SUFFIX} file, which is a program for this CPU."),
+]
+Sign = Annotated[
+    Path | None,
+    typer.Option(
+        "--sign",
+        metavar="KEY",
+        help="Sign the file, with an Ed25519 private key (openssl genpkey -algorithm ed25519 -out key.pem; its public half: "
+        "openssl pkey -in key.pem -pubout -out public.pem).",
+    ),
+]
 PassList = Annotated[
     str | None,
     typer.Option(
@@ -43,6 +55,7 @@ def compile_model(
     context: typer.Context,
     model: ModelName,
     output: Output = None,
+    sign: Sign = None,
     shape: Shapes = None,
     symbol: Symbols = None,
     threads: Threads = None,
@@ -56,7 +69,10 @@ def compile_model(
     cache: Cache = True,
     json: Json = False,
 ) -> None:
-    """Compile MODEL to native code; keep the kernels for the next time, or the whole in a file for `fusewise run`."""
+    """Compile MODEL to native code; keep the kernels for the next time, or the whole in a file for `fusewise run`.
+
+    Such a file is a program: whoever runs it runs your code. Sign it for those who run only what you made.
+    """
     from fusewise import api
     from fusewise.cli.show import facts, print_json, progress
 
@@ -65,11 +81,17 @@ def compile_model(
         options = replace(options, passes=passes)
     if output is not None and output.suffix != SUFFIX:
         raise UsageError(f"the name of a compiled file must end in {SUFFIX}, not {output.name!r}")
+    if sign is not None:
+        from fusewise.runtime.signing import signer
+
+        if output is None:
+            raise UsageError("--sign signs a file; say which with --output")
+        signer(sign)  # tells of a key that is none before the work is done
     with progress() as report:
         compiled = api.compile(model, options, progress=report)
         if output is not None:
             report("writing", 1.0)
-            compiled.save(output)
+            compiled.save(output, sign=sign)
     summary = compiled.summary
     if json:
         print_json({"model": model, **summary, "output": None if output is None else str(output)})

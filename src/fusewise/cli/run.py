@@ -45,6 +45,14 @@ Output = Annotated[
     Path | None,
     typer.Option("--output", "-o", help="Write outputs: one to a .npy file, any number to an .npz file."),
 ]
+Trust = Annotated[
+    Path | None,
+    typer.Option(
+        "--trust",
+        metavar="PUBLIC_KEY",
+        help="Run a compiled file only if it was signed with the private key to this one (`fusewise compile --sign`).",
+    ),
+]
 
 
 def run(
@@ -52,6 +60,7 @@ def run(
     model: ModelName,
     inputs: Inputs = None,
     output: Output = None,
+    trust: Trust = None,
     shape: Shapes = None,
     symbol: Symbols = None,
     threads: Threads = None,
@@ -65,7 +74,11 @@ def run(
     cache: Cache = True,
     json: Json = False,
 ) -> None:
-    """Run MODEL, or a file that `fusewise compile -o` wrote, once; print what its outputs look like, or write them to a file."""
+    """Run MODEL, or a file that `fusewise compile -o` wrote, once; print what its outputs look like, or write them to a file.
+
+    A compiled file is a program, and may do what any program can: run only those you trust, or say by --trust whose these are.
+    An ONNX model is data, whoever it comes from.
+    """
     from fusewise import api
     from fusewise.cli.show import print_json, progress
 
@@ -78,8 +91,10 @@ def run(
             _refuse_settings(
                 shape=shape, symbol=symbol, exact=exact, strict=strict, disable=disable, tune=tune, precision=narrow
             )
-            compiled = api.open_compiled(model, threads=threads_of(threads))
+            compiled = api.open_compiled(model, threads=threads_of(threads), trust=trust)
         else:
+            if trust is not None:
+                raise UsageError(f"--trust asks for a compiled file that is signed, and {model} is none")
             options = options_of(context)
             compiled = _compiled(model, options, given, report)
         report("running", 1.0)

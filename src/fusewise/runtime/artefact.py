@@ -3,12 +3,13 @@
 The manifest (`runtime.container`) states the CPU the code was compiled for and its features, the program, and whose each section
 is: kernels', the worker pool's, and constants'. A CPU of which the system says the same as of the maker's is not looked at by LLVM,
 and most files are opened without it.
-There is no pickle; still, an artefact is machine code: open only what you trust as you would a program.
+There is no pickle; still, an artefact is machine code: open only what you trust as you would a program. What it states beside
+the code is checked (`runtime.sound`), and it may be signed (`runtime.signing`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,10 @@ from fusewise.errors import UnsupportedModel
 from fusewise.records import record
 from fusewise.runtime import container
 from fusewise.runtime.container import Container, understood
+from fusewise.runtime.elf import Unlinkable
 from fusewise.runtime.host import host_target, processor, target_of
 from fusewise.runtime.resident import Resident
+from fusewise.runtime.sound import check_notes, check_program
 from fusewise.runtime.threads import pool_image, use_image
 
 if TYPE_CHECKING:
@@ -38,8 +41,16 @@ class Artefact:
     notes: Mapping[str, Any]
 
 
-def write(path: Path, executable: Executable, notes: Mapping[str, Any], version: str, *, settled: bool = True) -> None:
-    """Write a compiled model; see `container.write` for `version`, `settled` and errors."""
+def write(
+    path: Path,
+    executable: Executable,
+    notes: Mapping[str, Any],
+    version: str,
+    *,
+    settled: bool = True,
+    sign: Callable[[bytes], bytes] | None = None,
+) -> None:
+    """Write a compiled model; see `container.write` for `version`, `settled`, `sign` and errors."""
     from fusewise.runtime.program_json import program_to_json
 
     contents = executable.contents
@@ -55,13 +66,14 @@ def write(path: Path, executable: Executable, notes: Mapping[str, Any], version:
         "constants": constants,
         "notes": dict(notes),
     }
-    container.write(path, version, said, sections, settled=settled)
+    container.write(path, version, said, sections, settled=settled, sign=sign)
 
 
 def read(found: Container, *, threads: int | None = None) -> Artefact:
     """Put together what a container holds, while it is read.
 
-    Raises what `Container.sections` does, and `UnsupportedModel` when it was made for a CPU with features this one lacks.
+    Raises what `Container.sections` does, `InvalidModel` when its parts do not fit each other, and `UnsupportedModel` when it was
+    made for a CPU with features this one lacks.
     """
     with Resident() as resident:
         with understood(found.path):
@@ -70,8 +82,12 @@ def read(found: Container, *, threads: int | None = None) -> Artefact:
 
         with understood(found.path):
             contents = _contents(found)
-            notes = dict(found.manifest["notes"])
-        return Artefact(restored(contents, threads, resident), notes)
+            notes = found.manifest["notes"]
+            check_notes(notes)
+            try:
+                return Artefact(restored(contents, threads, resident), notes)
+            except Unlinkable as error:
+                raise ValueError(str(error)) from error
 
 
 def _contents(found: Container) -> Contents:
@@ -89,9 +105,11 @@ def _contents(found: Container) -> Contents:
     symbols = tuple(manifest["kernels"])
     sections = found.sections()
     *images, pool = (bytes(section) for section in sections[: len(symbols) + 1])
-    use_image(pool)
     weights = (np.frombuffer(section, np.uint8) for section in sections[len(symbols) + 1 :])
-    return Contents(program, symbols, tuple(images), dict(zip(manifest["constants"], weights, strict=True)), target)
+    constants = dict(zip(manifest["constants"], weights, strict=True))
+    check_program(program, symbols, {number: block.nbytes for number, block in constants.items()})
+    use_image(pool)
+    return Contents(program, symbols, tuple(images), constants, target)
 
 
 def _check_fit(path: Path, made: Mapping[str, Any], host: Target) -> None:

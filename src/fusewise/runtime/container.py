@@ -1,10 +1,14 @@
 """Compiled files as bytes: a manifest in JSON and sections behind it, every byte checked.
 
-    magic | length of manifest | manifest (JSON, spaces to fill a page) | checksum | sections, each on a 64-byte boundary
+    magic | length of manifest | manifest (JSON, spaces to fill a page) | checksum | sections, on 64-byte boundaries | signature
 
 The manifest states format and program version, where the sections lie, and a checksum of every stretch of the file behind it, so
 that a changed byte anywhere is found before anything is used. What else it says is `runtime.artefact`'s. Nothing here needs NumPy:
 a file is read while that is imported, half of what opening a model would otherwise take.
+
+Checksums (CRC-32) find damage, not intent: whoever writes a file can make them right, and a file is a program. Only signed ones end
+in a signature. It covers everything up to the manifest's end, and the manifest of a signed file has a cryptographic hash (SHA-256)
+of every stretch too; these are what is compared where a signature is asked for, with bytes that are in memory and stay there.
 """
 
 from __future__ import annotations
@@ -12,23 +16,25 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from fusewise.codegen.target import whole_lines
+from fusewise.codegen.target import LINE_BYTES, whole_lines
 from fusewise.errors import InvalidModel, ResourceLimit, UnsupportedModel, UsageError
 from fusewise.files import written_whole
 from fusewise.runtime.aside import Spread
 from fusewise.runtime.host import check_memory
 from fusewise.runtime.pages import private_pages
+from fusewise.runtime.signing import SIGNATURE_BYTES
 
 __all__ = ["Container", "understood", "write"]
 
 _MAGIC = b"fusewise artefact\n"
-_FORMAT = 5
+_FORMAT = 6
 _PAGE_BYTES = 4096
 _CHECKSUM_BYTES = 4
 _STRETCH_BYTES = 4 * 1024 * 1024
@@ -41,9 +47,17 @@ thread that comes back from reading makes them wait for Python's lock."""
 _LONGEST_MANIFEST = 1 << 30
 
 
-def write(path: Path, version: str, said: Mapping[str, Any], sections: Sequence[memoryview], *, settled: bool) -> None:
+def write(
+    path: Path,
+    version: str,
+    said: Mapping[str, Any],
+    sections: Sequence[memoryview],
+    *,
+    settled: bool,
+    sign: Callable[[bytes], bytes] | None = None,
+) -> None:
     """Write a file of flat bytes' `sections` and a manifest of what is `said`, plain JSON; it appears whole or not at all, and
-    is on the disk then if `settled`. `version` is that of this program.
+    is on the disk then if `settled`. `version` is that of this program; `sign` gives the signature of a message.
 
     Raises `ResourceLimit` when there is no room, `UsageError` when the place may not be written to.
     """
@@ -56,6 +70,8 @@ def write(path: Path, version: str, said: Mapping[str, Any], sections: Sequence[
         "bytes": edges[-1],
         "checksums": _checksums(sections, edges),
     }
+    if sign is not None:
+        manifest["digests"] = _digests(sections, edges)
     text = json.dumps(manifest, separators=(",", ":")).encode()
     around = len(_MAGIC) + 8 + _CHECKSUM_BYTES
     text = text.ljust(-(-(len(text) + around) // _PAGE_BYTES) * _PAGE_BYTES - around)
@@ -64,6 +80,8 @@ def write(path: Path, version: str, said: Mapping[str, Any], sections: Sequence[
         file.write(head + _checksum(head))
         for piece in _pieces(sections, edges):
             file.write(piece)
+        if sign is not None:
+            file.write(sign(head))
 
 
 class Container:
@@ -72,16 +90,24 @@ class Container:
     Used as a context manager: reading is over, or given up, when the block is. `manifest` is whole, and of this version.
     """
 
-    def __init__(self, path: Path, version: str) -> None:
-        """Raises `UsageError` when the file cannot be read, `InvalidModel` when it is damaged, `UnsupportedModel` when another
-        version wrote it, and `ResourceLimit` when it does not fit the memory."""
+    def __init__(self, path: Path, version: str, trust: Callable[[bytes, bytes], bool] | None = None) -> None:
+        """`trust` says whether the first is the signature of the second by someone whose programs are run.
+
+        Raises `UsageError` when the file cannot be read, `InvalidModel` when it is damaged or not signed as it should be,
+        `UnsupportedModel` when another version wrote it, and `ResourceLimit` when it does not fit the memory.
+        """
         self.path = path
         with _readable(path):
             self._file = path.open("rb")
         try:
             with _readable(path):
-                self.manifest, self._start = _manifest(path, self._file.fileno())
+                head, self._start = _head(path, self._file.fileno())
             with understood(path):
+                self.manifest = _manifest(head)
+                if trust is not None:
+                    _check_signature(path, self._file.fileno(), head, self.manifest, trust)
+                self._sum = zlib.crc32 if trust is None else _digest
+                self._sums = list(self.manifest["checksums" if trust is None else "digests"])
                 _check_version(path, self.manifest, version)
                 self._begin()
         except BaseException:
@@ -89,8 +115,9 @@ class Container:
             raise
 
     def _begin(self) -> None:
-        self._total, self._sums = int(self.manifest["bytes"]), list(self.manifest["checksums"])
-        size, stated = os.fstat(self._file.fileno()).st_size, self._start + self._total
+        self._total = int(self.manifest["bytes"])
+        stated = self._start + self._total + (SIGNATURE_BYTES if "digests" in self.manifest else 0)
+        size = os.fstat(self._file.fileno()).st_size
         if size != stated or len(self._sums) != -(-self._total // _STRETCH_BYTES):
             raise _damaged(self.path, f"it has {size:,} bytes where {stated:,} are stated")
         check_memory(self._total, f"the weights of {self.path}")
@@ -124,7 +151,18 @@ class Container:
             at = self._start + good.index(False) * _STRETCH_BYTES
             raise _damaged(self.path, f"bytes after {at:,} do not match their checksum")
         with understood(self.path):
-            return [self._block[offset : offset + size] for offset, size in self.manifest["sections"]]
+            return [self._block[offset : offset + size] for offset, size in self._apart()]
+
+    def _apart(self) -> list[tuple[int, int]]:
+        """Where each section lies and its size, in bytes: one behind the other, on boundaries, and inside the file."""
+        found, end = [], 0
+        for number, (offset, size) in enumerate(self.manifest["sections"]):
+            whole = type(offset) is type(size) is int
+            if not whole or offset < end or offset % LINE_BYTES or size < 0 or offset + size > self._total:
+                raise ValueError(f"section {number} is not where one can be")
+            found.append((offset, size))
+            end = offset + size
+        return found
 
     def _fetch(self, number: int) -> bool:
         low = number * _STRETCH_BYTES
@@ -135,7 +173,7 @@ class Container:
             if not count:
                 return False
             at, left = at + count, left[count:]
-        return bool(zlib.crc32(part) == self._sums[number])
+        return bool(self._sum(part) == self._sums[number])
 
 
 @contextmanager
@@ -143,8 +181,11 @@ def understood(path: Path) -> Iterator[None]:
     """A manifest is whole, but may say what no model of this program does: `InvalidModel` then."""
     try:
         yield
-    except (KeyError, TypeError, ValueError) as error:
-        raise InvalidModel(f"{path} is not a compiled model of this program ({error!r}); compile it again") from None
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        about = str(error) if type(error) is ValueError else repr(error)
+        raise InvalidModel(
+            f"{path} is not a compiled model of this program ({about[:300]}); compile the model again"
+        ) from None
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -171,16 +212,36 @@ def _pieces(sections: Sequence[memoryview], edges: Sequence[int]) -> Iterator[me
 
 def _checksums(sections: Sequence[memoryview], edges: Sequence[int]) -> list[int]:
     """A checksum of every stretch of what `_pieces` gives."""
-    found, state, room = [], 0, _STRETCH_BYTES
+    return [reduce(lambda state, part: zlib.crc32(part, state), parts, 0) for parts in _stretches(sections, edges)]
+
+
+def _digests(sections: Sequence[memoryview], edges: Sequence[int]) -> list[str]:
+    """A cryptographic hash of every stretch of what `_pieces` gives."""
+    import hashlib
+
+    found = []
+    for parts in _stretches(sections, edges):
+        state = hashlib.sha256()
+        for part in parts:
+            state.update(part)
+        found.append(state.hexdigest())
+    return found
+
+
+def _stretches(sections: Sequence[memoryview], edges: Sequence[int]) -> Iterator[list[memoryview]]:
+    """What `_pieces` gives as parts of stretches of one size; the last may be shorter."""
+    parts: list[memoryview] = []
+    room = _STRETCH_BYTES
     for view in _pieces(sections, edges):
         while view.nbytes:
             part = view[:room]
-            state, room = zlib.crc32(part, state), room - part.nbytes
+            parts.append(part)
+            room, view = room - part.nbytes, view[part.nbytes :]
             if not room:
-                found.append(state)
-                state, room = 0, _STRETCH_BYTES
-            view = view[part.nbytes :]
-    return found if room == _STRETCH_BYTES else [*found, state]
+                yield parts
+                parts, room = [], _STRETCH_BYTES
+    if parts:
+        yield parts
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -198,8 +259,8 @@ def _damaged(path: Path, what: str) -> InvalidModel:
     return InvalidModel(f"{path} is damaged: {what}; compile the model again")
 
 
-def _manifest(path: Path, file: int) -> tuple[dict[str, Any], int]:
-    """The manifest, checked to be whole, and where the sections begin."""
+def _head(path: Path, file: int) -> tuple[bytes, int]:
+    """The file up to the end of the manifest, checked to be whole, and where the sections begin."""
     head = os.pread(file, len(_MAGIC) + 8, 0)
     if not head.startswith(_MAGIC):
         if head and _MAGIC.startswith(head):
@@ -214,8 +275,32 @@ def _manifest(path: Path, file: int) -> tuple[dict[str, Any], int]:
     if _checksum(head + text) != checksum:
         _check_format(path, _stated_format(text))  # earlier ones had other checksums
         raise _damaged(path, "its manifest does not match its checksum")
-    manifest: dict[str, Any] = json.loads(text)
-    return manifest, len(head) + length + _CHECKSUM_BYTES
+    return head + text, len(head) + length + _CHECKSUM_BYTES
+
+
+def _manifest(head: bytes) -> dict[str, Any]:
+    found = json.loads(head[len(_MAGIC) + 8 :])
+    if not isinstance(found, dict):
+        raise ValueError("its manifest is no object")
+    return found
+
+
+def _check_signature(
+    path: Path, file: int, head: bytes, manifest: Mapping[str, Any], trust: Callable[[bytes, bytes], bool]
+) -> None:
+    """Refuse what is not signed by someone who is trusted."""
+    if "digests" not in manifest:
+        raise InvalidModel(f"{path} is not signed, and only signed files are trusted here; do not run it")
+    with _readable(path):
+        signature = os.pread(file, SIGNATURE_BYTES, max(0, os.fstat(file).st_size - SIGNATURE_BYTES))
+    if not trust(signature, head):
+        raise InvalidModel(f"{path} is not signed with the key that is trusted here, or was changed; do not run it")
+
+
+def _digest(part: memoryview) -> str:
+    import hashlib
+
+    return hashlib.sha256(part).hexdigest()
 
 
 def _stated_format(text: bytes) -> int:

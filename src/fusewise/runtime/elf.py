@@ -2,7 +2,8 @@
 
 Kernels are compiled to be position independent and for the small code model, so what they refer to is 32 bits away: constants, each
 other, tables of jumps, and functions of the process by way of a jump. Everything lies in one stretch of memory, which is no longer
-written to once it may be executed. Whatever else a file has is left to LLVM's linker.
+written to once it may be executed. Whatever else a file has is left to LLVM's linker; a file whose parts do not lie inside it and
+inside each other is refused.
 
 Formats: "System V Application Binary Interface, AMD64 Architecture Processor Supplement", 4.4; "ELF-64 Object File Format".
 """
@@ -19,19 +20,29 @@ from collections.abc import Mapping, Sequence
 from fusewise.errors import FusewiseError
 from fusewise.records import record
 
-__all__ = ["Code", "loaded"]
+__all__ = ["Code", "Unlinkable", "loaded"]
 
 _IDENTITY = b"\x7fELF\x02\x01\x01"  # 64 bits, little endian, version 1
 _RELOCATABLE, _X86_64 = 1, 62
-_CONTENTS, _SYMBOLS, _RELOCATIONS, _UNWINDING = 1, 2, 4, 0x70000001
+_CONTENTS, _SYMBOLS, _NAMES, _RELOCATIONS, _UNWINDING = 1, 2, 3, 4, 0x70000001
+_IN_FILE = frozenset({_CONTENTS, _SYMBOLS, _NAMES, _RELOCATIONS})
 _WRITTEN, _HELD, _THREADS_OWN = 0x1, 0x2, 0x400
 _RELATIVE, _CALL = 2, 4  # R_X86_64_PC32, R_X86_64_PLT32
 _LOCAL = 0
+_WORD_BYTES, _FARTHEST = 4, 1 << 31
 
 _JUMP = b"\xff\x25\0\0\0\0"
 """To where the eight bytes behind it say."""
 
 _STUB_BYTES = 16
+
+
+_MOST_ALIGNED = 1 << 16
+"""Sections of vectors want 64 bytes, and none more than a page."""
+
+
+class Unlinkable(FusewiseError):
+    """Generated code that cannot be linked: a fault of ours, or of the file it comes from."""
 
 
 class _Unknown(Exception):
@@ -76,19 +87,25 @@ class _Object:
     def __init__(self, image: bytes) -> None:
         kind, machine = struct.unpack_from("<HH", image, 16)
         if not image.startswith(_IDENTITY) or (kind, machine) != (_RELOCATABLE, _X86_64):
-            raise _Unknown
+            raise ValueError("it is none of this system's")
         self.image = image
         (table,) = struct.unpack_from("<Q", image, 40)
         (count,) = struct.unpack_from("<H", image, 60)
         self.sections = [_Section(*struct.unpack_from("<IIQQQQIIQQ", image, table + 64 * k)) for k in range(count)]
+        for section in self.sections:
+            if section.kind in _IN_FILE and section.offset + section.nbytes > len(image):
+                raise ValueError("a section reaches beyond the file")
         self.places: dict[int, int] = {}
         tables = [section for section in self.sections if section.kind == _SYMBOLS]
         self.symbols = [self._symbol(table, k) for table in tables for k in range(table.nbytes // 24)]
 
     def _symbol(self, table: _Section, number: int) -> _Symbol:
         name, info, _, section, value = struct.unpack_from("<IBBHQ", self.image, table.offset + 24 * number)
-        begin = self.sections[table.link].offset + name
-        text = self.image[begin : self.image.index(b"\0", begin)].decode()
+        names = self.sections[table.link]
+        end = names.offset + names.nbytes
+        if names.kind != _NAMES:
+            raise ValueError("symbols have no names")
+        text = self.image[names.offset + name : self.image.index(b"\0", names.offset + name, end)].decode()
         return _Symbol(text, info >> 4 != _LOCAL, section, value)
 
     def put(self, end: int) -> int:
@@ -98,7 +115,10 @@ class _Object:
                 continue
             if section.kind != _CONTENTS or section.flags & (_WRITTEN | _THREADS_OWN):
                 raise _Unknown
-            self.places[number] = _aligned(end, max(1, section.alignment))
+            alignment = max(1, section.alignment)
+            if alignment > _MOST_ALIGNED or alignment & (alignment - 1):
+                raise ValueError("a section has no alignment that there is")
+            self.places[number] = _aligned(end, alignment)
             end = self.places[number] + section.nbytes
         return end
 
@@ -108,23 +128,29 @@ class _Object:
         for section in self.sections:
             if section.kind != _RELOCATIONS or section.info not in self.places:
                 continue
-            begin = self.places[section.info]
+            begin, room = self.places[section.info], self.sections[section.info].nbytes
             for offset, kind, number, addend in struct.iter_unpack("<QIIq", self.contents(section)):
                 symbol = self.symbols[number]
                 if kind not in (_RELATIVE, _CALL) or symbol.section not in (0, *self.places):
                     raise _Unknown
+                if offset + _WORD_BYTES > room or (symbol.section and not self.holds(symbol)):
+                    raise ValueError("something outside of its section is referred to")
                 found.append((begin + offset, symbol, addend))
         return found
+
+    def holds(self, symbol: _Symbol) -> bool:
+        """Does a symbol of this file lie in its section, or right behind it?"""
+        return symbol.value <= self.sections[symbol.section].nbytes
 
     def contents(self, section: _Section) -> bytes:
         return self.image[section.offset : section.offset + section.nbytes]
 
 
 def loaded(images: Sequence[bytes]) -> Code | None:
-    """The code of these object files, linked; `addresses` has the symbols that other files may see. None where a file is not for
-    this system, or has something that is left to LLVM.
+    """The code of these object files, linked; `addresses` has the symbols that other files may see. None where this system has
+    files of another kind, or one has something that is left to LLVM.
 
-    Raises `FusewiseError` when a symbol is defined twice, or nowhere.
+    Raises `Unlinkable` when a symbol is defined twice, or nowhere, and when a file is damaged.
     """
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return None
@@ -134,8 +160,10 @@ def loaded(images: Sequence[bytes]) -> Code | None:
         for one in objects:
             end = one.put(end)
         relocations = [one.relocations() for one in objects]
-    except (_Unknown, struct.error, ValueError, IndexError):  # the others for files that break off
+    except _Unknown:
         return None
+    except (struct.error, ValueError, IndexError) as error:
+        raise Unlinkable(f"generated code could not be linked: an object file is damaged ({error})") from None
     defined = _defined(objects)
     outside = {symbol.name for found in relocations for _, symbol, _ in found if not symbol.section} - defined.keys()
     begin = _aligned(end, _STUB_BYTES)
@@ -149,6 +177,8 @@ def loaded(images: Sequence[bytes]) -> Code | None:
             pages[place : place + section.nbytes] = one.contents(section)
         for place, symbol, addend in found:
             target = one.places[symbol.section] + symbol.value if symbol.section else (defined | stubs)[symbol.name]
+            if not -_FARTHEST <= target + addend - place < _FARTHEST:
+                raise Unlinkable(f"generated code could not be linked: {symbol.name or 'a constant'} is too far away")
             struct.pack_into("<i", pages, place, target + addend - place)
     return Code(pages, _executable(pages, defined))
 
@@ -162,9 +192,9 @@ def _defined(objects: Sequence[_Object]) -> dict[str, int]:
     found: dict[str, int] = {}
     for one in objects:
         for symbol in one.symbols:
-            if symbol.seen and symbol.section in one.places:
+            if symbol.seen and symbol.section in one.places and one.holds(symbol):
                 if symbol.name in found:
-                    raise FusewiseError(f"generated code could not be linked: {symbol.name} is defined twice")
+                    raise Unlinkable(f"generated code could not be linked: {symbol.name} is defined twice")
                 found[symbol.name] = one.places[symbol.section] + symbol.value
     return found
 
@@ -173,7 +203,7 @@ def _of_process(name: str) -> int:
     try:
         return ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value or 0
     except AttributeError:
-        raise FusewiseError(f"generated code could not be linked: there is no function {name}") from None
+        raise Unlinkable(f"generated code could not be linked: there is no function {name}") from None
 
 
 def _executable(pages: mmap.mmap, places: Mapping[str, int]) -> dict[str, int]:
@@ -181,5 +211,5 @@ def _executable(pages: mmap.mmap, places: Mapping[str, int]) -> dict[str, int]:
     system = ctypes.CDLL(None, use_errno=True)
     begin = ctypes.addressof(ctypes.c_char.from_buffer(pages))
     if system.mprotect(ctypes.c_void_p(begin), ctypes.c_size_t(len(pages)), mmap.PROT_READ | mmap.PROT_EXEC):
-        raise FusewiseError(f"the system does not let generated code be executed (error {ctypes.get_errno()})")
+        raise Unlinkable(f"the system does not let generated code be executed (error {ctypes.get_errno()})")
     return {name: begin + place for name, place in places.items()}

@@ -166,10 +166,15 @@ def build(
     symbols = tuple(kernel.symbol for kernel in program.kernels)
     # Let go of the original constants and of whatever the kernels' builders hold.
     kept = replace(
-        program, buffers=tuple(replace(buffer, data=None, packing=None) for buffer in program.buffers), kernels=()
+        program, buffers=tuple(_bare(one, constants.get(k)) for k, one in enumerate(program.buffers)), kernels=()
     )
     contents = Contents(kept, symbols, tuple(images[: len(symbols)]), constants, machine_target)
     return Executable(contents, _machine(contents, library, workers, resident), figures)
+
+
+def _bare(buffer: Buffer, packed: np.ndarray | None) -> Buffer:
+    """A buffer without what it is filled from; a constant is as large as it is `packed`."""
+    return replace(buffer, data=None, packing=None, nbytes=buffer.nbytes if packed is None else packed.nbytes)
 
 
 def restored(contents: Contents, threads: int | None = None, resident: Resident | None = None) -> Executable:

@@ -56,7 +56,7 @@ def load(objects: Sequence[bytes], symbols: Sequence[str], *, keep: bool = False
     """Link object files together and give the addresses of `symbols`, which must be distinct and defined.
 
     `keep` leaves the code in memory until the process ends, for code that threads may be running at any time. Raises
-    `FusewiseError` when a symbol is missing or defined twice.
+    `elf.Unlinkable` when a symbol is missing or defined twice.
     """
     if not symbols:
         return Library(None, MappingProxyType({}))
@@ -68,7 +68,7 @@ def load(objects: Sequence[bytes], symbols: Sequence[str], *, keep: bool = False
         return _linked(images, symbols, keep)
     missing = sorted(set(symbols) - code.addresses.keys())
     if missing:
-        raise FusewiseError(f"generated code could not be linked: there is no function {missing[0]}")
+        raise elf.Unlinkable(f"generated code could not be linked: there is no function {missing[0]}")
     if keep:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(code.pages))
     return Library(code, MappingProxyType({symbol: code.addresses[symbol] for symbol in symbols}))
@@ -87,7 +87,7 @@ def _linked(images: Sequence[bytes], symbols: Sequence[str], keep: bool) -> Libr
     try:
         tracker = linker.link(_linker(), f"library{next(_LIBRARY_NUMBERS)}")
     except RuntimeError as error:
-        raise FusewiseError(f"generated code could not be linked: {error}") from error
+        raise elf.Unlinkable(f"generated code could not be linked: {error}") from error
     addresses = {symbol: tracker[symbol] for symbol in symbols}
     if keep:
         tracker.detach()
