@@ -16,6 +16,7 @@ import numpy as np
 from fusewise.ir.dtypes import INT64, dtype_of_onnx
 from fusewise.ir.graph import Constant, Node
 from fusewise.ir.types import TensorType, ValueType
+from fusewise.ops.slices import sliced
 
 __all__ = ["VALUE_LIMIT", "is_complete", "known_outputs"]
 
@@ -96,25 +97,6 @@ def _gather(node: Node, data: np.ndarray, indices: np.ndarray) -> np.ndarray:
     axis = node.attribute("axis", 0) % max(data.ndim, 1)
     taken = data.take(indices.reshape(-1), axis)  # one index at a time would turn an object array into its element
     return taken.reshape(data.shape[:axis] + indices.shape + data.shape[axis + 1 :])
-
-
-def _slice(
-    node: Node,
-    data: np.ndarray,
-    starts: np.ndarray,
-    ends: np.ndarray,
-    axes: np.ndarray | None = None,
-    steps: np.ndarray | None = None,
-) -> np.ndarray:
-    cuts = [slice(None)] * data.ndim
-    chosen = range(len(starts)) if axes is None else axes.tolist()
-    strides = [1] * len(starts) if steps is None else steps.tolist()
-    for axis, start, end, step in zip(chosen, starts.tolist(), ends.tolist(), strides, strict=True):
-        if step < 0 and end < -data.shape[axis]:
-            cuts[axis] = slice(start, None, step)
-        else:
-            cuts[axis] = slice(start, end, step)
-    return data[tuple(cuts)]
 
 
 def _squeeze(node: Node, data: np.ndarray, axes: np.ndarray | None = None) -> np.ndarray:
@@ -257,7 +239,7 @@ _MOVES: dict[str, Callable[..., Any]] = {
     "Cast": _cast,
     "Gather": _gather,
     "Concat": lambda node, *xs: np.concatenate(xs, axis=node.attribute("axis")),
-    "Slice": _slice,
+    "Slice": lambda node, x, *bounds: sliced(x, *bounds),
     "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze,
     "Reshape": _reshape,

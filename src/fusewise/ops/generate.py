@@ -61,7 +61,9 @@ def _cosine_window(*terms: float) -> Callable[[Call, int, Index], Expr]:
             raise NotDefined(f"a window of {dtype.name}")
         n = output_dims(call)[0]
         period = n if call.attribute("periodic", 1) else n - 1
-        phase = cast(at[0], FLOAT64) * (2 * math.pi / max(period, 1))
+        phase = (
+            cast(at[0], FLOAT64) * (2 * math.pi) / const(period, FLOAT64)
+        )  # NaN for a symmetric window of one element
         total: Expr = const(terms[0], FLOAT64)
         for k, term in enumerate(terms[1:], start=1):
             total = total + unary("cos", phase * k) * (term if k % 2 == 0 else -term)

@@ -1,4 +1,4 @@
-"""Output types of a node, from ONNX's own shape inference, remembered."""
+"""Output types of a node, from ONNX's own shape inference, remembered, and corrected where the operator says otherwise."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import onnx
 from fusewise.errors import InvalidModel
 from fusewise.ir.graph import Constant, Node
 from fusewise.ir.types import TensorType, ValueType
+from fusewise.ops.infer_corrected import corrected_types
 from fusewise.ops.proto import node_to_proto, tensor_to_proto, type_from_proto, type_to_proto
 from fusewise.ops.validity.table import fault
 from fusewise.ops.validity.use import Use
@@ -58,12 +59,13 @@ def infer_outputs(
         domain=node.domain,
     )
     try:
-        return _infer(anonymous, types, known, opset)
+        found = _infer(anonymous, types, known, opset)
     except _REFUSALS as error:
         reason = str(error).strip().splitlines()[-1] if str(error).strip() else "types do not fit"
         raise InvalidModel(f"node {node.label!r} ({node.op}): {reason}") from error
     except onnx.defs.SchemaError as error:
         raise InvalidModel(f"node {node.label!r}: operator {node.op} does not exist in opset {opset}") from error
+    return corrected_types(node, types, constants, found)
 
 
 @lru_cache(maxsize=4096)

@@ -16,22 +16,33 @@ import numpy as np
 
 from fusewise.errors import InvalidData
 from fusewise.ir.dtypes import DType
+from fusewise.ir.types import TensorType
 from fusewise.ops.cost import ARITHMETIC
 from fusewise.ops.definition import definition
 from fusewise.ops.expr import Expr, index, walk
+from fusewise.ops.indexing import is_static
 from fusewise.ops.scalar import identity
 from fusewise.ops.spec import Call, NotDefined, OpSpec
 from fusewise.records import record
 
-__all__ = ["evaluate_expression", "interpret"]
+__all__ = ["definition_size", "evaluate_expression", "interpret", "space_size"]
+
+
+LARGEST_SPACE = 1 << 22
+"""Points of the index space, reductions included, that are evaluated at once; more of them go part by part."""
 
 
 @record
 class _Space:
-    """Loop variables, each with its dimension and extent, the arrays loads read, and operations counted so far."""
+    """Loop variables, each with its dimension and extent, the arrays loads read, and operations counted so far.
+
+    The variable `moved` begins at `first`, the others at zero.
+    """
 
     axes: dict[str, tuple[int, int]]
     operands: Mapping[str, np.ndarray]
+    moved: str = ""
+    first: int = 0
     done: dict[Expr, np.ndarray] = field(default_factory=dict)
     operations: int = 0
 
@@ -42,22 +53,58 @@ class _Space:
 
 def interpret(spec: OpSpec, call: Call, operands: tuple[np.ndarray | None, ...], output: int = 0) -> np.ndarray:
     """Output number `output` of a call, element by element from its definition."""
+    if not is_static(call):
+        raise NotDefined(f"{call.node.op} has an operand or output without a static shape")
     kind = call.output(output)
     names = tuple(f"i{k}" for k in range(kind.rank))
     body = definition(spec, call, output, tuple(index(name) for name in names))
-    loads = {f"#{k}": array for k, array in enumerate(operands) if array is not None}
-    found, _ = evaluate_expression(body, dict(zip(names, kind.dims, strict=True)), loads)
     assert body.dtype == kind.dtype, (spec.name, body.dtype, kind.dtype)
+    loads = {f"#{k}": array for k, array in enumerate(operands) if array is not None}
+    extents = dict(zip(names, kind.dims, strict=True))
+    parts = -(-space_size(body, extents) // LARGEST_SPACE)
+    if parts <= 1 or not kind.rank:
+        return evaluate_expression(body, extents, loads)[0]
+    axis = max(range(kind.rank), key=lambda d: kind.dims[d])
+    step = max(1, kind.dims[axis] // parts)
+    found = np.empty(kind.dims, kind.dtype.numpy)
+    for first in range(0, kind.dims[axis], step):
+        part = extents | {names[axis]: min(step, kind.dims[axis] - first)}
+        place = (*(slice(None),) * axis, slice(first, first + part[names[axis]]))
+        found[place] = evaluate_expression(body, part, loads, names[axis], first)[0]
     return found
 
 
+def definition_size(spec: OpSpec, call: Call) -> int:
+    """Points of the index spaces that the present outputs of a call are computed over; `NotDefined` as `interpret`."""
+    total = 0
+    for output, kind in enumerate(call.outputs):
+        if isinstance(kind, TensorType):
+            names = tuple(f"i{k}" for k in range(kind.rank if is_static(call) else 0))
+            body = definition(spec, call, output, tuple(index(name) for name in names))
+            total += space_size(body, dict(zip(names, kind.dims, strict=True)))
+    return total
+
+
+def space_size(body: Expr, extents: Mapping[str, int]) -> int:
+    """How many points the index space of an element and its largest reduction has: what evaluating it takes."""
+    depths = [1]
+    for node in walk(body):
+        if node.op == "reduce":
+            inner: dict[str, int] = {}
+            for part in walk(node):
+                if part.op == "reduce":
+                    inner.update(part.value[1])
+            depths.append(math.prod(inner.values()))
+    return math.prod(extents.values()) * max(depths)
+
+
 def evaluate_expression(
-    body: Expr, extents: Mapping[str, int], operands: Mapping[str, np.ndarray]
+    body: Expr, extents: Mapping[str, int], operands: Mapping[str, np.ndarray], moved: str = "", first: int = 0
 ) -> tuple[np.ndarray, int]:
     """The array of `body` over the index space `extents`, and the arithmetic operations it took.
 
     Operations on values that do not depend on a loop variable are counted once, as an optimal schedule would perform
-    them; index arithmetic is not counted.
+    them; index arithmetic is not counted. The variable `moved` runs from `first` on.
     """
     axes = {name: (k, extent) for k, (name, extent) in enumerate(extents.items())}
     for node in walk(body):
@@ -66,7 +113,7 @@ def evaluate_expression(
                 known = axes.setdefault(name, (len(axes), extent))
                 if known[1] != extent or name in extents:
                     raise NotDefined(f"loop variable {name} is bound twice with different extents")
-    space = _Space(axes, operands)
+    space = _Space(axes, operands, moved, first)
     with np.errstate(all="ignore"):
         found = _evaluate(body, space)
     shape = tuple(extents.values())
@@ -109,9 +156,13 @@ def _one(node: Expr, args: list[np.ndarray], space: _Space) -> np.ndarray:
         return np.asarray(node.value).astype(node.dtype.numpy).reshape(ones)
     if node.op == "index":
         dimension, extent = space.axes[node.value]
-        return np.arange(extent, dtype=np.int64).reshape((*ones[:dimension], extent, *ones[dimension + 1 :]))
+        first = space.first if node.value == space.moved else 0
+        return np.arange(first, first + extent, dtype=np.int64).reshape(
+            (*ones[:dimension], extent, *ones[dimension + 1 :])
+        )
     if node.op == "load":
-        return _load(space.operands[node.value], args, ones)
+        found = _as_it_lies(node, space)
+        return _load(space.operands[node.value], args, ones) if found is None else found
     if node.op == "bounded":
         return _bounded(args[0], *node.value[:2])
     if node.op == "select":
@@ -121,6 +172,21 @@ def _one(node: Expr, args: list[np.ndarray], space: _Space) -> np.ndarray:
     if node.op == "reduce":
         return _reduce(node, args[0], space)
     return _OPERATIONS[node.op](*args).astype(node.dtype.numpy, copy=False)
+
+
+def _as_it_lies(node: Expr, space: _Space) -> np.ndarray | None:
+    """A load whose indices are loop variables over whole axes, in order, and zeros on single elements: a view, no copy."""
+    array, shape, last = space.operands[node.value], [1] * space.rank, -1
+    for argument, extent in zip(node.args, array.shape, strict=True):
+        if extent == 1 and argument.op == "const":
+            continue
+        if argument.op != "index" or argument.value == space.moved:
+            return None
+        dimension, size = space.axes[argument.value]
+        if dimension <= last or size != extent:
+            return None
+        shape[dimension], last = extent, dimension
+    return array.reshape(shape) if node.args else None
 
 
 def _load(array: np.ndarray, indices: list[np.ndarray], ones: tuple[int, ...]) -> np.ndarray:

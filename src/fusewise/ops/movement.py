@@ -22,6 +22,7 @@ from fusewise.ops.indexing import (
     output_dims,
     reshaped,
 )
+from fusewise.ops.slices import slice_along
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
 from fusewise.ops.window import inside
 
@@ -127,7 +128,7 @@ def slice_bounds(call: Call) -> tuple[tuple[int, int], ...]:
     places = range(len(starts)) if axes is None else axes
     for n, axis in enumerate(places):
         step = 1 if steps is None else steps[n]
-        start, _, _ = slice(starts[n], ends[n], step).indices(shape[axis])
+        start: int = slice_along(starts[n], ends[n], step, shape[axis]).start
         bounds[axis % len(shape)] = (start, step)
     return tuple(bounds)
 
@@ -228,7 +229,7 @@ def _pad(call: Call, output: int, at: Index) -> Expr:
     shape, pads = dims(call), _pads(call)
     shifted = [place - before for place, (before, _) in zip(at, pads, strict=True)]
     if mode != "constant":
-        inner = (_mirrored(mode, s, n) if p != (0, 0) else s for s, n, p in zip(shifted, shape, pads, strict=True))
+        inner = (_repeated(mode, place, n, p) for place, n, p in zip(at, shape, pads, strict=True))
         return call.at(0, *inner)
     condition: Expr | None = None
     for place, size, (before, after) in zip(shifted, shape, pads, strict=True):
@@ -247,6 +248,14 @@ def _fill(call: Call) -> Expr:
     if known is not None:
         return const(known.reshape(-1)[0].item(), dtype)
     return call.at(2, *(0,) * call.input(2).rank)
+
+
+def _repeated(mode: str, place: Expr, size: int, pads: tuple[int, int]) -> Expr:
+    """The element at `place` of an axis padded by itself: negative pads cut off first, and what is left repeats."""
+    if pads == (0, 0):
+        return place
+    before, after = (max(-pad, 0) for pad in pads)
+    return _mirrored(mode, place - max(pads[0], 0), max(size - before - after, 1)) + before
 
 
 def _mirrored(mode: str, place: Expr, size: int) -> Expr:

@@ -15,6 +15,7 @@ import numpy as np
 from fusewise.ir.dtypes import dtype_of_onnx
 from fusewise.ir.graph import Node
 from fusewise.ops.selection import scatter, top
+from fusewise.ops.slices import sliced
 
 __all__ = ["PLAIN", "Evaluator", "plain_evaluator"]
 
@@ -133,16 +134,6 @@ def _concat(node: Node) -> Callable[..., Any]:
     return lambda *parts: np.concatenate(parts, axis=node.attribute("axis"))
 
 
-def _slice(data: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
-    count = starts.size
-    where = range(count) if axes is None else axes.reshape(-1).tolist()
-    by = [1] * count if steps is None else steps.reshape(-1).tolist()
-    cut = [slice(None)] * data.ndim
-    for axis, begin, end, step in zip(where, starts.reshape(-1).tolist(), ends.reshape(-1).tolist(), by, strict=True):
-        cut[axis] = slice(begin, end, step)
-    return data[tuple(cut)]
-
-
 def _reshape(node: Node) -> Callable[..., Any]:
     def run(data: Any, shape: Any) -> Any:
         wanted = shape.reshape(-1).tolist()
@@ -177,7 +168,7 @@ PLAIN: Mapping[str, tuple[int, Given]] = MappingProxyType(
         "ReduceMax": (11, _reduce_max),
         "Reshape": (5, _reshape),
         "ScatterND": (11, _scatter),
-        "Slice": (10, lambda node: _slice),
+        "Slice": (10, lambda node: sliced),
         "Squeeze": (1, _squeeze),
         "Sub": (7, _of_two(np.subtract)),
         "TopK": (10, _topk),

@@ -106,16 +106,16 @@ def _line(
     if mode == "half_pixel":
         return 1 / scale, _HALF / scale - _HALF
     if mode == "pytorch_half_pixel":
-        return (Fraction(0), -_HALF) if width == 1 else (1 / scale, _HALF / scale - _HALF)
+        return (1 / scale, _HALF / scale - _HALF) if out > 1 else (Fraction(0), Fraction(0))
     if mode == "half_pixel_symmetric":
         shift = Fraction(extent, 2) * (1 - out / width)
         return 1 / scale, shift + _HALF / scale - _HALF
     if mode == "tf_crop_and_resize":
         start, end = region
         span = (end - start) * (extent - 1)
-        if width == 1:
-            return Fraction(0), span / 2 + start * (extent - 1)
-        return span / (width - 1), start * (extent - 1)
+        if out <= 1:
+            return Fraction(0), (start + end) / 2 * (extent - 1)
+        return span / (out - 1), start * (extent - 1)
     raise NotDefined(f"Resize with coordinates {mode!r}")
 
 

@@ -11,9 +11,10 @@ from fusewise.errors import FusewiseError
 from fusewise.frontend.shape_values import known_outputs
 from fusewise.ir.dtypes import dtype_of_onnx
 from fusewise.ir.graph import Constant, Graph, Node, Subgraph
-from fusewise.ir.types import TensorType
+from fusewise.ir.types import OptionalType, SequenceType, TensorType, ValueType
 from fusewise.ops.evaluate import evaluate
-from fusewise.ops.spec import Call
+from fusewise.ops.interpret import definition_size, interpret
+from fusewise.ops.spec import Call, NotDefined
 from fusewise.ops.table import spec_of
 from fusewise.passes.edit import Change, Edit, LocalRule, sweep
 from fusewise.passes.later import transposed
@@ -36,6 +37,13 @@ _MOST_FLOPS = 50_000_000
 
 _MOST_PRODUCT_FLOPS = 2_000_000_000
 """The same for matrix products, which NumPy does in some hundredths of a second."""
+
+_PRODUCTS = frozenset({"Gemm", "MatMul"})
+"""Operators that NumPy computes much faster than an interpreter of their definition, and no less right."""
+
+_LARGEST_SPACE = 1 << 22
+"""Points of the index space of a definition beyond which the evaluator is faster than interpreting it. It is as right: where it is
+not, it is corrected (`ops.corrections`), and may be by the same definition."""
 
 _FROM_TYPE = ("Shape", "Size")
 
@@ -94,11 +102,11 @@ def _affordable(edit: Edit, node: Node) -> bool:
         weights = node.op == "DequantizeLinear" and made <= MOST_GROWTH * given
         if not (made <= given or weights or made <= min(LARGEST_BYTES, MOST_GROWTH * given)):
             return False
-    return _flops(edit, node) <= (_MOST_PRODUCT_FLOPS if node.op in ("MatMul", "Gemm") else _MOST_FLOPS)
+    return _flops(edit, node) <= (_MOST_PRODUCT_FLOPS if node.op in _PRODUCTS else _MOST_FLOPS)
 
 
 def _flops(edit: Edit, node: Node) -> float:
-    spec = spec_of(node.op)
+    spec = spec_of(node.op, node.domain)
     if spec is None:
         return math.inf
     inputs = tuple(edit.types.get(value) if value else None for value in node.inputs)
@@ -133,6 +141,32 @@ def _moved(node: Node, arrays: Sequence[np.ndarray | None]) -> np.ndarray | None
     return None
 
 
+def _defined(
+    edit: Edit, node: Node, kinds: Sequence[ValueType | None], arrays: Sequence[np.ndarray | None]
+) -> tuple[np.ndarray | None, ...]:
+    """The outputs by our own definition of the operator, as native code computes them; None where it does not cover the case,
+    or where that takes too long."""
+    spec, outputs = (
+        spec_of(node.op, node.domain),
+        tuple(edit.types.get(name) if name else None for name in node.outputs),
+    )
+    nothing: tuple[np.ndarray | None, ...] = (None,) * len(outputs)
+    if (
+        spec is None
+        or node.op in _PRODUCTS
+        or spec.family == "gather"
+        or any(isinstance(kind, SequenceType | OptionalType) for kind in kinds)
+    ):
+        return nothing
+    call = Call(node, tuple(kinds), outputs, tuple(arrays))
+    try:
+        if definition_size(spec, call) > _LARGEST_SPACE:
+            return nothing
+        return tuple(interpret(spec, call, call.constants, k) if name else None for k, name in enumerate(node.outputs))
+    except (NotDefined, FusewiseError):
+        return nothing
+
+
 def _evaluated(edit: Edit, node: Node) -> Mapping[str, np.ndarray] | None:
     """The outputs of a node by name; None when it cannot be evaluated, or not to what its types say."""
     kinds = tuple(edit.types.get(value) if value else None for value in node.inputs)
@@ -143,6 +177,8 @@ def _evaluated(edit: Edit, node: Node) -> Mapping[str, np.ndarray] | None:
     if any(name and value is None for name, value in zip(node.outputs, found, strict=True)):
         if node.op in _FROM_TYPE:
             return None
+        found = _defined(edit, node, kinds, arrays)
+    if any(name and value is None for name, value in zip(node.outputs, found, strict=True)):
         feeds = {name: array for name, array in zip(node.inputs, arrays, strict=True) if name}
         try:
             with np.errstate(all="ignore"):

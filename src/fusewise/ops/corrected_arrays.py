@@ -1,0 +1,72 @@
+"""Cutting, picking and numbering for the reference evaluator: Slice, GatherElements, Unique.
+
+Its Slice follows Python where a negative step begins in front of the axis, its GatherElements wants indices as large as the
+data along every other axis, and its Unique sorts whatever it is asked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fusewise.ops.slices import sliced
+
+__all__ = ["array_operators", "gather_elements", "unique"]
+
+
+def array_operators() -> tuple[type[Any], ...]:
+    """Classes for the argument `new_ops` of `ReferenceEvaluator`."""
+    from onnx.reference.op_run import OpRun
+
+    class Slice(OpRun):
+        """Opset 10 and later: bounds are operands."""
+
+        op_domain = ""
+
+        def _run(self, data: Any, *bounds: Any, **attributes: Any) -> tuple[Any, ...]:
+            if not bounds:  # earlier opsets have attributes
+                bounds = tuple(attributes.get(name) for name in ("starts", "ends", "axes"))
+            return (sliced(data, *bounds),)
+
+    class GatherElements(OpRun):
+        op_domain = ""
+
+        def _run(self, data: Any, indices: Any, axis: Any = None) -> tuple[Any, ...]:
+            return (gather_elements(data, indices, axis or 0),)
+
+    class Unique(OpRun):
+        op_domain = ""
+
+        def _run(self, data: Any, axis: Any = None, sorted: Any = None) -> tuple[Any, ...]:  # noqa: A002 - ONNX's name
+            return unique(data, axis, sorted is None or bool(sorted))[: len(self.onnx_node.output)]
+
+    return (Slice, GatherElements, Unique)
+
+
+def gather_elements(data: np.ndarray, indices: np.ndarray, axis: int) -> np.ndarray:
+    """Element `data[.., indices[i, j, ..], ..]` for each index, counted from the end where negative.
+
+    Along the other axes `indices` may be smaller than `data`. Raises `IndexError` for one out of range.
+    """
+    axis = axis % data.ndim
+    corner = tuple(slice(None) if d == axis else slice(0, n) for d, n in enumerate(indices.shape))
+    return np.asarray(np.take_along_axis(data[corner], indices.astype(np.int64), axis))
+
+
+def unique(data: np.ndarray, axis: int | None, ordered: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The distinct elements of `data` flattened, or its distinct slices along `axis`; `ordered` by value, else by first place.
+
+    With them, int64: where each is first, which one each element or slice is, and how often each occurs.
+    """
+    if axis is not None:
+        axis = axis % data.ndim
+    found, first, which, counts = np.unique(
+        data, return_index=True, return_inverse=True, return_counts=True, axis=axis, equal_nan=False
+    )
+    which = which.reshape(-1)
+    if not ordered:
+        order = np.argsort(first, kind="stable")
+        found = np.take(found, order, axis=axis or 0)
+        first, counts, which = first[order], counts[order], np.argsort(order, kind="stable")[which]
+    return found, first.astype(np.int64), which.astype(np.int64), counts.astype(np.int64)

@@ -1,0 +1,77 @@
+"""Operators on text for the reference evaluator: StringNormalizer, StringSplit and the weights of TfIdfVectorizer.
+
+Its StringNormalizer compares stop words as they are written even where case does not matter, and sets the process's locale;
+its StringSplit gives one part of an empty string; its TfIdfVectorizer fails without weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+__all__ = ["normalized", "split_strings", "text_operators"]
+
+
+def text_operators() -> tuple[type[Any], ...]:
+    """Classes for the argument `new_ops` of `ReferenceEvaluator`."""
+    from onnx.reference.op_run import OpRun
+    from onnx.reference.ops import op_tfidf_vectorizer
+
+    slow: Any = op_tfidf_vectorizer.TfIdfVectorizer
+
+    class StringNormalizer(OpRun):
+        op_domain = ""
+
+        def _run(self, words: Any, **settings: Any) -> tuple[Any, ...]:
+            sensitive, stops = bool(settings["is_case_sensitive"]), tuple(settings["stopwords"] or ())
+            return (normalized(words, settings["case_change_action"] or "NONE", stops, sensitive),)
+
+    class StringSplit(OpRun):
+        op_domain = ""
+
+        def _run(self, words: Any, delimiter: Any = None, maxsplit: Any = None) -> tuple[Any, ...]:
+            return split_strings(words, delimiter or None, -1 if maxsplit is None else maxsplit)
+
+    class TfIdfVectorizer(slow):  # type: ignore[misc]
+        """Weights of one where there are none."""
+
+        op_domain = ""
+        weights_: Any
+
+        def __init__(self, onnx_node: Any, run_params: Any) -> None:
+            super().__init__(onnx_node, run_params)
+            self.weights_ = self.weights_ or []
+
+    return (StringNormalizer, StringSplit, TfIdfVectorizer)
+
+
+_CASES: Mapping[str, Callable[[str], str]] = MappingProxyType(
+    {"NONE": lambda word: word, "LOWER": str.lower, "UPPER": str.upper}
+)
+
+
+def normalized(words: np.ndarray, action: str, stops: tuple[str, ...], sensitive: bool) -> np.ndarray:
+    """`words` [n] or [1, n] without the stop words, each in the case asked for; one empty string if none is left."""
+    if words.ndim not in (1, 2) or (words.ndim == 2 and words.shape[0] != 1):
+        raise ValueError(f"StringNormalizer takes [n] or [1, n], not {list(words.shape)}")
+    key = _CASES["NONE" if sensitive else "LOWER"]
+    unwanted = {key(word) for word in stops}
+    kept = [word for word in (str(w) for w in words.reshape(-1)) if key(word) not in unwanted]
+    found = np.array([_CASES[action](word) for word in kept] or [""], object)
+    return found[None] if words.ndim == 2 else found
+
+
+def split_strings(words: np.ndarray, delimiter: str | None, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Parts of each string, filled up with empty ones [.., parts], and how many each has [..]; an empty string has none.
+
+    At `delimiter`, at most `most` times (-1: as often as it occurs); at white space where there is none.
+    """
+    parts = [str(word).split(delimiter, most) if str(word) else [] for word in words.reshape(-1)]
+    counts = np.array([len(row) for row in parts], np.int64)
+    found = np.full((len(parts), int(counts.max(initial=0))), "", object)
+    for line, row in zip(found, parts, strict=True):
+        line[: len(row)] = row
+    return found.reshape(*words.shape, found.shape[1]), counts.reshape(words.shape)

@@ -1,0 +1,130 @@
+"""GridSample, AffineGrid and MaxRoiPool in arrays: what host steps run.
+
+Where a grid says to read outside the image is decided tap by tap, as in PyTorch, whose operators the first two are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+__all__ = ["affine_grid", "grid_sample", "max_roi_pool"]
+
+_REACH = 4
+"""Elements outside an axis beyond which no interpolation reads anything but padding."""
+
+_WHOLE = 2.0**22
+"""Positions up to here have fractions in float32."""
+
+_CUBIC = -0.75
+"""The parameter of the cubic kernel, as in PyTorch."""
+
+
+def affine_grid(theta: np.ndarray, size: Sequence[int], align_corners: bool) -> np.ndarray:
+    """The positions of an image of `size` (n, channels, spatial..), moved by `theta` [n, d, d + 1]: [n, spatial.., d].
+
+    Positions run from -1 to 1: between the centres of the outer elements, or between their edges; that of a single element
+    is 0. The last axis of the image is the first coordinate.
+    """
+    lines = []
+    for extent in size[2:]:
+        if align_corners and extent > 1:
+            lines.append(np.linspace(-1, 1, extent))
+        else:
+            lines.append((2 * np.arange(extent) + 1) / max(extent, 1) - 1)
+    places = np.meshgrid(*lines, indexing="ij")[::-1]
+    grid = np.stack((*places, np.ones_like(places[0])), axis=-1)
+    return np.asarray(np.einsum("...k,nik->n...i", grid, theta.astype(np.float64))).astype(theta.dtype)
+
+
+def grid_sample(image: np.ndarray, grid: np.ndarray, mode: str, padding: str, align_corners: bool) -> np.ndarray:
+    """`image` [n, channels, spatial..] read at `grid` [n, out.., d], whose first coordinate is the last axis: [n, channels, out..].
+
+    `mode` is linear, nearest or cubic, `padding` zeros, border or reflection. Positions that are no numbers lie outside.
+    """
+    extents = image.shape[2:]
+    if not image.size or not grid.size:
+        return np.zeros((*image.shape[:2], *grid.shape[1:-1]), image.dtype)
+    wide = np.promote_types(image.dtype, np.float32)
+    axes = [
+        _taps(grid[..., len(extents) - 1 - d].astype(wide), extent, mode, padding, align_corners)
+        for d, extent in enumerate(extents)
+    ]
+    samples = np.arange(len(image)).reshape(-1, *(1,) * (grid.ndim - 2))
+    found = np.zeros((*grid.shape[:-1], image.shape[1]), wide)
+    channels_last = np.moveaxis(image, 1, -1)
+    for taps in itertools.product(*axes):
+        places = tuple(place for place, _ in taps)
+        weight = math.prod((share for _, share in taps), start=np.ones((), wide))
+        read = channels_last[(samples, *places)].astype(wide)
+        found += np.where(weight[..., None] != 0, read * weight[..., None], 0)
+    return np.moveaxis(found, -1, 1).astype(image.dtype)
+
+
+def _taps(
+    position: np.ndarray, extent: int, mode: str, padding: str, align_corners: bool
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The elements of an axis that positions read, and their shares: zero where padding is."""
+    at = (position + 1) / 2 * (extent - 1) if align_corners else ((position + 1) * extent - 1) / 2
+    low, high = (0.0, extent - 1.0) if align_corners else (-0.5, extent - 0.5)
+    if padding == "reflection":  # beyond where floats have whole numbers, nothing says which element that is
+        at = np.where(np.abs(at) < _WHOLE, at, 0)
+    else:
+        at = np.clip(np.where(np.isnan(at), -_REACH, at), -_REACH, extent - 1 + _REACH)
+    if mode == "nearest":
+        chosen = [(np.rint(at), np.ones_like(at))]
+    else:
+        base = np.floor(at)
+        part = at - base
+        if mode == "cubic":
+            chosen = [(base + k, _cubic(np.abs(part - k))) for k in (-1, 0, 1, 2)]
+        else:
+            chosen = [(base, 1 - part), (base + 1, part)]
+    return [_padded(place, share, extent, padding, low, high) for place, share in chosen]
+
+
+def _cubic(distance: np.ndarray) -> np.ndarray:
+    """The cubic convolution kernel (Keys, 1981)."""
+    near = ((_CUBIC + 2) * distance - (_CUBIC + 3)) * distance * distance + 1
+    far = ((_CUBIC * distance - 5 * _CUBIC) * distance + 8 * _CUBIC) * distance - 4 * _CUBIC
+    return np.asarray(np.where(distance <= 1, near, far), distance.dtype)
+
+
+def _padded(
+    place: np.ndarray, share: np.ndarray, extent: int, padding: str, low: float, high: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """An element that exists for each place, by the way of padding, and the share it then has."""
+    if padding == "zeros":
+        share = np.where((place >= 0) & (place < extent), share, 0)
+    elif padding == "reflection" and high > low:
+        turned = np.mod(place - low, 2 * (high - low))
+        place = np.where(turned > high - low, 2 * (high - low) - turned, turned) + low
+    return np.clip(place, 0, extent - 1).astype(np.int64), share
+
+
+def max_roi_pool(image: np.ndarray, boxes: np.ndarray, size: Sequence[int], scale: float) -> np.ndarray:
+    """The largest element in each cell of a grid of `size` over each box [image, x1, y1, x2, y2]: [boxes, channels, *size].
+
+    Corners are scaled and rounded to elements, which belong to the box; a cell without elements is zero (Girshick, 2015).
+    """
+    found = np.zeros((len(boxes), image.shape[1], *size), image.dtype)
+    corners = boxes[:, 1:].astype(np.float64) * scale
+    corners = (np.sign(corners) * np.floor(np.abs(corners) + 0.5)).astype(np.int64)
+    for n, (left, top, right, bottom) in enumerate(corners):
+        rows = _cells(top, bottom, size[0], image.shape[2])
+        columns = _cells(left, right, size[1], image.shape[3])
+        for (y, above, below), (x, first, last) in itertools.product(rows, columns):
+            cell = image[int(boxes[n, 0]), :, above:below, first:last]
+            if cell.size:
+                found[n, :, y, x] = cell.max(axis=(1, 2))
+    return found
+
+
+def _cells(begin: int, end: int, count: int, extent: int) -> list[tuple[int, int, int]]:
+    """Number, first element and the one behind the last of each cell along an axis."""
+    share = max(end - begin + 1, 1) / count
+    bounds = ((math.floor(k * share) + begin, math.ceil((k + 1) * share) + begin) for k in range(count))
+    return [(k, min(max(a, 0), extent), min(max(b, 0), extent)) for k, (a, b) in enumerate(bounds)]

@@ -1,0 +1,154 @@
+"""Shapes where ONNX's inference says something else than the operator, or nothing: the operator decides.
+
+Each correction gets the node, the types of its operands, what is known of their contents and what ONNX inferred, and gives
+the shape of every output as it is by the operator's text, None where it cannot tell better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from fusewise.errors import InvalidModel
+from fusewise.ir.graph import Node
+from fusewise.ir.types import Dim, TensorType, ValueType
+
+__all__ = ["corrected_types"]
+
+Shape = tuple[Dim, ...]
+Types = tuple[ValueType | None, ...]
+Arrays = tuple[np.ndarray | None, ...]
+Correct = Callable[[Node, Types, Arrays, Shape | None], Shape | None]
+
+
+def corrected_types(node: Node, types: Types, constants: Arrays, found: Types) -> Types:
+    """`found`, ONNX's inference, with the shapes of outputs as the operator has them.
+
+    Raises `InvalidModel` for a window that does not fit its input.
+    """
+    correct = _CORRECTIONS.get(node.op)
+    if correct is None or node.domain or not found or not isinstance(found[0], TensorType):
+        return found
+    shape = correct(node, types, constants, found[0].shape)
+    if shape is None or shape == found[0].shape:
+        return found
+    return tuple(TensorType(kind.dtype, shape) if isinstance(kind, TensorType) else kind for kind in found)
+
+
+def _shape(types: Types, i: int) -> Shape | None:
+    kind = types[i] if i < len(types) else None
+    return kind.shape if isinstance(kind, TensorType) else None
+
+
+def _known(constants: Arrays, i: int) -> list[int] | None:
+    found = constants[i] if i < len(constants) else None
+    return None if found is None else [int(v) for v in found.reshape(-1).tolist()]
+
+
+_TRANSPOSED = (("strides", 1), ("dilations", 1), ("output_padding", 0))
+
+
+def _windows(weights: int | None) -> Correct:
+    """Sizes of what slides a window, the kernel's sizes an attribute or those of operand `weights`.
+
+    ONNX's inference divides what is left of an axis towards zero, so that a window larger than the padded input by less
+    than a stride fits once. A convolution takes no such window; of a pooling operator nothing is left then.
+    """
+
+    def correct(node: Node, types: Types, constants: Arrays, shape: Shape | None) -> Shape | None:
+        data, taps = _shape(types, 0), _shape(types, weights) if weights is not None else None
+        kernel: Sequence[Dim] = node.attribute("kernel_shape") or (taps[2:] if taps is not None else ())
+        if data is None or shape is None or len(kernel) != len(data) - 2 or len(shape) != len(data):
+            return None
+        if node.attribute("auto_pad", "NOTSET") not in ("NOTSET", "VALID", ""):
+            return None
+        rank = len(kernel)
+        pads = node.attribute("pads") if node.attribute("auto_pad", "NOTSET") != "VALID" else None
+        pads, dilations = pads or (0,) * (2 * rank), node.attribute("dilations") or (1,) * rank
+        strides = node.attribute("strides") or (1,) * rank
+        if not (len(pads) == 2 * rank and len(dilations) == len(strides) == rank):
+            return None
+        dims = list(shape)
+        for axis, (extent, size) in enumerate(zip(data[2:], kernel, strict=True)):
+            if not isinstance(extent, int) or not isinstance(size, int):
+                continue
+            padded, window = extent + pads[axis] + pads[rank + axis], (size - 1) * dilations[axis] + 1
+            if window <= padded or node.attribute("ceil_mode", 0):
+                continue
+            dims[2 + axis] = 0 if extent == 0 else (padded - window) // strides[axis] + 1
+            if extent and (weights is not None or padded - window < -strides[axis]):
+                raise InvalidModel(
+                    f"node {node.label!r} ({node.op}): its window takes {window} elements of axis {2 + axis}, but the "
+                    f"padded input has {padded}"
+                )
+        return tuple(dims)
+
+    return correct
+
+
+def _transposed(node: Node, types: Types, constants: Arrays, shape: Shape | None) -> Shape | None:
+    """ConvTranspose padded by SAME_*: stride times the input, `output_padding` or not, and no more than there is to cut."""
+    data, taps = _shape(types, 0), _shape(types, 1)
+    same = node.attribute("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER")
+    if data is None or shape is None or not same or node.attribute("output_shape"):
+        return None
+    rank = len(data) - 2
+    kernel: Sequence[Dim] = node.attribute("kernel_shape") or (taps[2:] if taps is not None else ())
+    settings = [node.attribute(name) or (usual,) * rank for name, usual in _TRANSPOSED]
+    if not all(len(values) == rank for values in (kernel, *settings)):
+        return None
+    sizes: list[Dim] = []
+    for extent, size, stride, dilation, extra in zip(data[2:], kernel, *settings, strict=True):
+        if isinstance(extent, int) and isinstance(size, int):
+            whole = stride * (extent - 1) + extra + (size - 1) * dilation + 1
+            sizes.append(min(stride * extent, whole) if extent else 0)
+        else:
+            sizes.append(None)
+    return (*shape[:2], *sizes)
+
+
+def _stft(node: Node, types: Types, constants: Arrays, shape: Shape | None) -> Shape | None:
+    """Frames are as long as the window where their length is not given; half of a frame's bins, and one, tell all of a real one."""
+    signal, window, step, length = _shape(types, 0), _shape(types, 2), _known(constants, 1), _known(constants, 3)
+    given = len(node.inputs) > 3 and bool(node.inputs[3])
+    frame: Dim = (length[0] if length else None) if given else (window[0] if window else None)
+    if signal is None or len(signal) != 3 or not isinstance(frame, int):
+        return None
+    bins = frame // 2 + 1 if node.attribute("onesided", 1) else frame
+    frames: Dim = None
+    if isinstance(signal[1], int) and step and step[0] > 0:
+        frames = (signal[1] - frame) // step[0] + 1
+    return (signal[0], frames, bins, 2)
+
+
+def _gather_nd(node: Node, types: Types, constants: Arrays, shape: Shape | None) -> Shape | None:
+    """The indices' shape without its last axis, and of the data what an index leaves."""
+    data, indices = _shape(types, 0), _shape(types, 1)
+    batch = node.attribute("batch_dims", 0)
+    if data is None or not indices or not isinstance(indices[-1], int) or not 0 <= batch < len(indices):
+        return None
+    return (*indices[:-1], *data[batch + indices[-1] :]) if batch + indices[-1] <= len(data) else None
+
+
+def _unpooled(node: Node, types: Types, constants: Arrays, shape: Shape | None) -> Shape | None:
+    """What the third operand asks for."""
+    wanted = _known(constants, 2)
+    return None if wanted is None else tuple(wanted)
+
+
+_CORRECTIONS: Mapping[str, Correct] = MappingProxyType(
+    {
+        "AveragePool": _windows(None),
+        "Conv": _windows(1),
+        "ConvInteger": _windows(1),
+        "ConvTranspose": _transposed,
+        "GatherND": _gather_nd,
+        "LpPool": _windows(None),
+        "MaxPool": _windows(None),
+        "MaxUnpool": _unpooled,
+        "QLinearConv": _windows(3),
+        "STFT": _stft,
+    }
+)
