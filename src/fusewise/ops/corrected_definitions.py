@@ -69,7 +69,7 @@ def defined_operators() -> tuple[type[Any], ...]:
 
         def _run(self, *operands: Any, **attributes: Any) -> tuple[Any, ...]:
             proto, opset = self.onnx_node, self.run_params["opsets"][""]
-            given = {name: _attribute(value) for name, value in attributes.items() if value is not None}
+            given = {row.name: _attribute(attributes[row.name]) for row in proto.attribute}
             node = Node(proto.op_type, tuple(proto.input), tuple(proto.output), attributes_of(**given), name=proto.name)
             try:
                 return by_definition(node, (*operands, *(None,) * (len(node.inputs) - len(operands))), opset)

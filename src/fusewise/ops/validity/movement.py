@@ -324,7 +324,7 @@ MOVEMENT: tuple[Row, ...] = (
     Row("Unique", rules=(axis(), flag("sorted"))),
     Row(
         "Resize",
-        "_, A, A | 0, B",
+        "_, A, B | 0, C",
         (
             axes(),
             flag("antialias", "exclude_outside"),

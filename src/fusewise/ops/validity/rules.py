@@ -109,7 +109,7 @@ def element_type(name: str, *, floats: bool = False) -> Rule:
 
     def rule(use: Use) -> str:
         value = use.attribute(name)
-        if value is None or (value == 0 and use.node.attribute(name) is None):
+        if value is None or (value == 0 and use.default(name) == 0):
             return ""
         try:
             kind = dtype_of_onnx(value)

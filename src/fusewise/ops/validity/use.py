@@ -34,8 +34,10 @@ class Use:
     def attribute(self, name: str) -> Any:
         """The attribute, or ONNX's default for it; None where there is neither."""
         given = self.node.attribute(name)
-        if given is not None:
-            return given
+        return self.default(name) if given is None else given
+
+    def default(self, name: str) -> Any:
+        """What ONNX takes for an attribute that is absent; None where it says nothing."""
         return _defaults(self.node.op, self.node.domain, self.opset).get(name)
 
     def shape(self, i: int) -> tuple[Dim, ...] | None:
