@@ -28,7 +28,9 @@ def evaluated(one: Case) -> dict[str, np.ndarray]:
 @settings(max_examples=40, deadline=None)
 @given(one=cases(kinds=("float32", "float64", "float16")))
 def test_host_steps_and_folding_use_the_definition(one):
-    assert difference(evaluated(one), one.defined) == 0
+    found = evaluated(one)
+    assert found.keys() == one.defined.keys()
+    assert all(np.array_equal(found[name], y, equal_nan=True) for name, y in one.defined.items())
 
 
 @pytest.mark.parametrize("op", GATES)
@@ -56,7 +58,7 @@ def test_empty_sequences(op, extents):
 def test_a_length_beyond_the_steps_is_refused(length):
     one = case("GRU", np.random.default_rng(1), present="l", steps=4)
     one.operands[4][1] = length
-    with pytest.raises(ValueError, match="between 0 and its 4 steps"):
+    with pytest.raises(IndexError, match="between 0 and its 4 steps"):
         recurrence(recurrence_of("GRU", {}), *one.operands)
 
 

@@ -366,10 +366,11 @@ class _Assembler:
     def _choose(self, work: TaskWork) -> tuple[Kernel, Params, TaskWork]:
         """The first candidate that accepts; without an anchored one, the same outputs from their definitions."""
         refused: list[str] = []
-        for kernel in candidates(work.bound.task):
-            found = self._judged(kernel, work.bound.task)
+        task = work.bound.task
+        for kernel in candidates(task):
+            found = self._judged(kernel, task)
             note = f"after {'; '.join(refused)}" if refused else "first candidate"
-            last = kernel.name == "any-nest"
+            last = kernel.name == "any-nest" or (task.anchor is not None and work.plain is None)
             if not isinstance(found, Reason):
                 if self.trace.allows("kernel", kernel.name, (work.label,), note) or last:
                     return kernel, found, work

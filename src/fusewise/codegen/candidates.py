@@ -13,6 +13,7 @@ from fusewise.codegen.llvm.conv_kernels import CONV, CONV_INTEGER
 from fusewise.codegen.llvm.gemm_kernels import GEMM, MATMUL
 from fusewise.codegen.llvm.nest import ANY_NEST
 from fusewise.codegen.llvm.pool import POOL
+from fusewise.codegen.llvm.recurrent import RECURRENT
 from fusewise.codegen.llvm.rows import ROWS, SOFTMAX
 from fusewise.codegen.llvm.transposed_conv import CONV_TRANSPOSE
 from fusewise.lower.task import Task
@@ -35,6 +36,7 @@ KERNELS: Mapping[str, tuple[Kernel, ...]] = MappingProxyType(
         "lp_pool": (POOL,),
         "matmul": MATMUL,
         "max_pool": (POOL,),
+        "recurrent": RECURRENT,
         "rms_norm": (ROWS,),
         "softmax": (SOFTMAX, ROWS),
     }

@@ -122,7 +122,7 @@ def recurrence(settings: Recurrence, *operands: np.ndarray | None) -> tuple[np.n
     """Y, Y_h and, of an LSTM, Y_c from ONNX's operands in order, None for absent ones; types and shapes are ONNX's.
 
     Types narrower than float32 are computed in float32 and rounded at the end. A sequence length below 0 or beyond the number of
-    steps is a `ValueError`.
+    steps is an `IndexError`.
     """
     given = list(operands) + [None] * (8 - len(operands))
     x, w, r, b, lengths, h, c, p = given
@@ -135,7 +135,7 @@ def recurrence(settings: Recurrence, *operands: np.ndarray | None) -> tuple[np.n
     kind = np.result_type(x.dtype, np.float32)
     ends = np.full(samples, steps) if lengths is None else lengths.astype(np.int64)
     if np.any((ends < 0) | (ends > steps)):
-        raise ValueError(f"a sequence length of {settings.op} is not between 0 and its {steps} steps")
+        raise IndexError(f"a sequence length of {settings.op} is not between 0 and its {steps} steps")
     shape = (len(settings.backward), samples, r.shape[2])
     first = [np.zeros(shape, kind) if one is None else one.astype(kind) for one in (h, c)]
     results = []
@@ -147,7 +147,8 @@ def recurrence(settings: Recurrence, *operands: np.ndarray | None) -> tuple[np.n
     if settings.batch_first:
         y, last = y.transpose(2, 0, 1, 3), [one.transpose(1, 0, 2) for one in last]
     found = (y, *last) if settings.op == "LSTM" else (y, last[0])
-    return tuple(np.ascontiguousarray(one.astype(x.dtype)) for one in found)
+    with np.errstate(over="ignore"):
+        return tuple(np.ascontiguousarray(one.astype(x.dtype)) for one in found)
 
 
 @record(frozen=True)

@@ -1,0 +1,133 @@
+"""LSTM, GRU and RNN as tasks of their own: all outputs of a node written by one kernel that has the loop over time in it.
+
+They have no element definition, since a step's numbers come from the step before. The task's index space is Y's as ONNX's layout 0
+has it, (step, direction, sample, hidden number), whatever the layout, which is only strides. Operands are named by their places
+in ONNX: `in0` or `const0` is X, `out2` is Y_c. The lengths of sequences are bounded by the number of steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT32, INT64
+from fusewise.ir.graph import Graph, Node
+from fusewise.ir.types import TensorType
+from fusewise.lower.compose import Bound, View
+from fusewise.lower.program import Site
+from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
+from fusewise.ops.definition import call_of
+from fusewise.ops.expr import Expr, cast, index, load, walk
+from fusewise.ops.indexing import is_static
+from fusewise.ops.recurrence import recurrence_of
+from fusewise.ops.spec import Call
+from fusewise.ops.table import spec_of
+
+__all__ = ["RECURRENT", "is_recurrent", "recurrent_operand", "recurrent_reason", "recurrent_task"]
+
+RECURRENT = "recurrent"
+"""The kernel family."""
+
+LENGTHS = 4
+"""The place of the sequence lengths among the operands."""
+
+SAMPLES_FIRST = frozenset((0, 5, 6))
+"""Places of the operands that ONNX's layout 1 has the samples first in: X and the initial states."""
+
+
+def is_recurrent(node: Node) -> bool:
+    """Is it one of the operators that `recurrent_task` is about?"""
+    spec = spec_of(node.op, node.domain)
+    return spec is not None and spec.family == RECURRENT
+
+
+def recurrent_reason(graph: Graph, node: Node) -> str:
+    """Why a recurrence cannot run natively; empty when it can."""
+    call = call_of(graph, node)
+    if not is_static(call):
+        return "shape depends on data"
+    kinds = [call.input(k) if call.has(k) else None for k in range(len(call.inputs))]
+    if len(kinds) < 3 or any(kind is None for kind in kinds[:3]):
+        return f"{node.op} without X, W or R"
+    numbers = [kind for place, kind in enumerate(kinds) if kind is not None and place != LENGTHS]
+    if any(kind.dtype not in (FLOAT32, FLOAT64) or kind.dtype != call.input(0).dtype for kind in numbers):
+        return f"{node.op} on another type than float32 or float64"
+    if any(kind is not None and 0 in kind.dims for kind in kinds):
+        return f"{node.op} of nothing"
+    try:
+        directions = len(recurrence_of(node.op, dict(node.attributes)).backward)
+    except ValueError as error:
+        return str(error)
+    return "" if _fits(call, directions) else f"{node.op} with operands that do not fit each other"
+
+
+def _fits(call: Call, directions: int) -> bool:
+    """Have all operands the sizes that ONNX's text wants?"""
+    order = (1, 0, 2) if call.attribute("layout", 0) else (0, 1, 2)
+    if any(call.input(k).rank != 3 for k in (0, 1, 2)):
+        return False
+    _, samples, inputs = (call.input(0).dims[axis] for axis in order)
+    hidden = call.input(2).dims[2]
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[call.node.op] * hidden
+    state = tuple((directions, samples, hidden)[axis] for axis in order)
+    wanted = (None, (directions, gates, inputs), (directions, gates, hidden), (directions, 2 * gates), (samples,))
+    every = (*wanted, state, state, (directions, 3 * hidden))
+    sizes = all(not call.has(k) or call.input(k).dims == dims for k, dims in enumerate(every) if dims is not None)
+    return sizes and (not call.has(LENGTHS) or call.input(LENGTHS).dtype == INT32)
+
+
+def recurrent_task(graph: Graph, node: Node, views: Mapping[str, View], exact: bool) -> Bound:
+    """The task of a node that `recurrent_reason` has nothing against; `views` has all that it reads, and what it is to write."""
+    turned = bool(node.attribute("layout", 0))
+    operands: list[Operand] = []
+    values: dict[str, str] = {}
+
+    def operand(name: str, value: str, order: tuple[int, ...], constant: bool = False) -> tuple[Expr, ...]:
+        """Its axes in the order of layout 0; gives an index along each."""
+        kind, view = graph.tensor(value), views[value]
+        shape, strides = (tuple(given[axis] for axis in order) for given in (kind.dims, view.strides))
+        operands.append(Operand(name, kind.dtype, shape, strides, constant=constant, alignment=view.alignment))
+        values[name] = value
+        return tuple(index(f"p{k}") for k in range(len(shape)))
+
+    kinds: list[TensorType | None] = []
+    prologue: list[Expr | None] = []
+    sites: list[Site] = []
+    for place, value in enumerate(node.inputs):
+        if not value:
+            kinds.append(None)
+            prologue.append(None)
+            continue
+        rank = graph.tensor(value).rank
+        order = (1, 0, 2) if turned and place in SAMPLES_FIRST else tuple(range(rank))
+        constant = value in graph.constants
+        at = operand(f"{'const' if constant else 'in'}{place}", value, order, constant)
+        kinds.append(TensorType(operands[-1].dtype, operands[-1].shape))
+        element = load(operands[-1].name, operands[-1].dtype, at)
+        if place == LENGTHS:
+            steps = kinds[0].dims[0] if kinds[0] is not None else 0
+            element = Expr("bounded", INT64, (cast(element, INT64),), (0, steps, len(sites)))
+            sites.append(Site(node.label, node.op, value, 0, steps))
+        prologue.append(element)
+    extents = _extents(kinds)
+    at = tuple(index(f"i{d}") for d in range(4))
+    dtype = operands[0].dtype
+    stores = []
+    for place, value in enumerate(node.outputs):
+        if value and value in views:
+            order = ((1, 2, 0, 3) if place == 0 else (1, 0, 2)) if turned else tuple(range(4 if place == 0 else 3))
+            operand(f"out{place}", value, order)
+            stores.append(Store(f"out{place}", at if place == 0 else at[1:], load(ACC, dtype, at)))
+    anchor = Anchor(node.op, RECURRENT, node.attributes, tuple(kinds), tuple(prologue), TensorType(dtype, extents))
+    return Bound(Task(extents, tuple(operands), tuple(stores), anchor, exact), values, tuple(sites))
+
+
+def recurrent_operand(element: Expr) -> Expr:
+    """What a prologue of such a task loads, without the bounds of lengths."""
+    return next(e for e in walk(element) if e.op == "load")
+
+
+def _extents(kinds: list[TensorType | None]) -> tuple[int, ...]:
+    """Of Y, from X and R."""
+    x, _, r, *_ = kinds
+    assert x is not None and r is not None
+    return x.dims[0], r.dims[0], x.dims[1], r.dims[2]

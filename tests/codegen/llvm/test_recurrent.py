@@ -1,0 +1,89 @@
+"""The kernel of recurrences: every option on odd sizes, any units and runs of steps, against the definition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.recurrences import OPERANDS, Case, case, cases, difference
+
+import fusewise
+from fusewise.codegen.llvm.recurrent import RECURRENT
+from fusewise.codegen.llvm.recurrent_shape import RecurrentShape, plan_of, understand
+from fusewise.codegen.target import TARGETS, Target
+from fusewise.fusion.plan import partition
+from fusewise.lower.task import Task
+from fusewise.lower.work import TaskWork, lower_partition
+from fusewise.trace import Trace
+
+WEIGHTS = ("w", "r", "b", "p")
+MOST = {"float32": 5e-6, "float64": 1e-12}
+
+
+def task_of(one: Case, constants: tuple[str, ...]) -> Task:
+    graph = fusewise.load(one.model(constants))
+    (work,) = lower_partition(partition(graph, Trace()), Trace()).work
+    assert isinstance(work, TaskWork)
+    return work.bound.task
+
+
+def check(
+    run_kernel: Any, target: Target, one: Case, constants: tuple[str, ...], units: int, chunk: int, workers: int
+) -> None:
+    task, (kernel,) = task_of(one, constants), RECURRENT
+    steps, samples = task.extents[0], task.extents[2]
+    params = {"units": -(-samples // -(-samples // min(units, samples))), "chunk": min(chunk, steps)}
+    packings = {a.name: a.packing for a in kernel.arguments(task, target, params)}
+    arrays = {"fault": np.zeros(2, np.int64)} if task.sites else {}
+    for operand in task.operands:
+        if operand.name.startswith("out"):
+            place = int(operand.name[-1])
+            arrays[operand.name] = np.full(one.defined[one.outputs[place]].shape, np.nan, operand.dtype.numpy)
+            continue
+        given, packing = one.feeds[OPERANDS[int(operand.name[-1])]], packings[operand.name]
+        arrays[operand.name] = given if packing is None else packing.pack(given)
+    run_kernel(kernel, task, arrays, workers, params)
+    found = {name: arrays[f"out{place}"] for place, name in enumerate(one.outputs) if name}
+    assert difference(found, one.defined) < MOST[found[min(found)].dtype.name]
+
+
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(
+    one=cases(steps=40, samples=9, hidden=40, kinds=("float32", "float32", "float64")),
+    constants=st.sampled_from(((), WEIGHTS, ("r",), ("w", "lengths"))),
+    units=st.integers(1, 5),
+    chunk=st.integers(1, 40),
+    workers=st.integers(1, 4),
+)
+def test_any_recurrence(run_kernel: Any, target: Target, one: Case, **options: Any) -> None:
+    check(run_kernel, target, one, options.pop("constants"), *options.values())
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("hidden, samples", [(64, 1), (96, 7), (33, 9)])
+def test_whole_and_broken_vectors(run_kernel: Any, target: Target, op: str, hidden: int, samples: int) -> None:
+    one = case(op, np.random.default_rng(3), hidden=hidden, samples=samples, inputs=7, steps=11, present="bl")
+    check(run_kernel, target, one, WEIGHTS, 2, 4, 3)
+
+
+def shape_of(task: Task) -> RecurrentShape:
+    found = understand(task)
+    assert isinstance(found, RecurrentShape)
+    return found
+
+
+@pytest.mark.parametrize("machine", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("hidden, samples", [(1, 1), (48, 1), (64, 9), (1000, 40)])
+def test_tiles_fit_the_registers(machine: Target, op: str, hidden: int, samples: int) -> None:
+    one = case(op, np.random.default_rng(3), hidden=hidden, samples=samples, steps=2)
+    plan = plan_of(shape_of(task_of(one, ())), machine, 1, 2)
+    for stage in (plan.inputs, *plan.states):
+        assert plan.blocks % stage.together == 0
+        sums = stage.rows * stage.vectors * stage.chains
+        assert stage.rows == 1 or sums + stage.vectors < machine.registers
