@@ -1,78 +1,122 @@
-"""Runs one kernel on NumPy arrays: compile, call once per worker, one after the other, again piece by piece, and where it may
-with its result on top of what it adds."""
+"""Machines to generate code for, and how one kernel is run on NumPy arrays."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from tests.guarded import guarded, within
+from tests.machines import runnable
 
-from fusewise.codegen.kernel import Kernel, Params
+from fusewise.codegen.kernel import Argument, Kernel, Params
 from fusewise.codegen.overwrite import overwritable
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.lower.task import Task
-from fusewise.runtime.host import host_target
-from fusewise.runtime.jit import compile_object, load
+from fusewise.runtime.jit import Library, compile_object, load
 
 RunKernel = Callable[..., None]
 
+Share = tuple[int, int, int, int, int]
+"""What a kernel is told of the part that it does: see `codegen.llvm.share.Share`."""
 
-def in_pieces(workers: int) -> list[tuple[int, int, int, int, int]]:
+OWN = ("scratch", "next")
+"""Arguments that are no operands: memory to work in, and what comes next, which is fetched, and not read."""
+
+
+def in_pieces(workers: int) -> list[Share]:
     """Calls in which every worker does the first half of its share, and others the quarters that are left."""
     begun = [(4 * worker, 4 * worker + 2, 4 * workers, worker, 0) for worker in range(workers)]
     rest = [(4 * worker + k, 4 * worker + k + 1, 4 * workers) for k in (2, 3) for worker in range(workers)]
     return begun[::-1] + [(*piece, number % max(1, workers - 1), 1) for number, piece in enumerate(rest)]
 
 
-@pytest.fixture(scope="session")
-def target() -> Target:
-    return host_target()
+def at_once(workers: int) -> list[Share]:
+    """Calls in which every worker does all of its share."""
+    return [(worker, worker + 1, workers, worker, 0) for worker in range(workers)]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A kernel in memory, for so many workers."""
+
+    library: Library
+    arguments: Sequence[Argument]
+    writes: frozenset[str]
+    workers: int
+
+    def call(self, given: Mapping[str, np.ndarray], shares: Sequence[Share], flush: str) -> None:
+        """Run it on arrays between guard pages, against one of which they lie (`tests.guarded`). An array that is given for several
+        operands is one place in memory."""
+        named = {a.name: given[a.name] for a in self.arguments if a.name not in OWN}
+        first = {id(array): name for name, array in reversed(named.items())}
+        once = {name: named[name] for name in first.values()}
+        with within(once, flush, {first[id(named[name])] for name in self.writes}) as placed:
+            rooms = {a.name: guarded(self._room(a), flush, LINE_BYTES) for a in self.arguments if a.name in OWN}
+            places = [rooms[a.name] if a.name in OWN else placed[first[id(named[a.name])]] for a in self.arguments]
+            pointers = (ctypes.c_void_p * max(1, len(places)))(*(place.address for place in places))
+            function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 5)(self.library.addresses["kernel"])
+            for share in shares:
+                function(pointers, *share)
+            for name, room in rooms.items():
+                room.check(name)
+
+    def _room(self, argument: Argument) -> np.ndarray:
+        return np.zeros(argument.nbytes * (self.workers if argument.per_worker else 1), np.uint8)
+
+
+def run(
+    kernel: Kernel,
+    task: Task,
+    target: Target,
+    arrays: Mapping[str, np.ndarray],
+    workers: int = 1,
+    params: Params | None = None,
+) -> None:
+    """Compile a kernel and call it once per worker, one after the other; again piece by piece, and where it may with its result on
+    top of what it adds, which all must be the same. All that it is given lies between guard pages: flush with the one behind the
+    first time, with the one before the second."""
+    reason = kernel.accepts(task, target)
+    assert reason is None, reason
+    chosen = next(iter(kernel.space(task, target))) if params is None else params
+    text = kernel.build(task, target, chosen, "kernel")
+    library = load([compile_object(text, target, kernel.level(chosen))], ["kernel"])
+    writes = frozenset(store.operand for store in task.stores)
+    loaded = Loaded(library, kernel.arguments(task, target, chosen), writes, workers)
+    copies = {name: array.copy() for name, array in arrays.items()}
+    loaded.call(arrays, at_once(workers), "behind")
+    loaded.call(copies, in_pieces(workers), "before")
+    for name, array in arrays.items():
+        assert array.tobytes() == copies[name].tobytes(), f"{name} is another when work is dealt out in pieces"
+    for read in overwritable(task) if kernel.writes_once(task, target, chosen) else ():
+        written = task.stores[0].operand
+        for shares, flush in ((at_once(workers), "behind"), (in_pieces(workers), "before")):
+            place = arrays[read].copy()
+            loaded.call({**arrays, read: place, written: place}, shares, flush)
+            assert place.tobytes() == arrays[written].tobytes(), f"{written} is another on top of {read}"
+
+
+@pytest.fixture(scope="session", params=runnable(), ids=lambda target: target.name)
+def target(request: pytest.FixtureRequest) -> Target:
+    """A machine whose code runs here."""
+    machine: Target = request.param
+    return machine
 
 
 @pytest.fixture
 def run_kernel(target: Target) -> RunKernel:
-    """`run_kernel(kernel, task, arrays, workers=1, params=None)`: arrays are the operands' buffers, by name."""
+    """`run_kernel(kernel, task, arrays, workers=1, params=None, machine=target)`: arrays are the operands' buffers, by name."""
 
-    def run(
+    def on_machine(
         kernel: Kernel,
         task: Task,
         arrays: Mapping[str, np.ndarray],
         workers: int = 1,
         params: Params | None = None,
+        machine: Target = target,
     ) -> None:
-        reason = kernel.accepts(task, target)
-        assert reason is None, reason
-        chosen = next(iter(kernel.space(task, target))) if params is None else params
-        library = load(
-            [compile_object(kernel.build(task, target, chosen, "kernel"), target, kernel.level(chosen))], ["kernel"]
-        )
-        arguments = kernel.arguments(task, target, chosen)
-        call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 5)(library.addresses["kernel"])
+        run(kernel, task, machine, arrays, workers, params)
 
-        def calls(given: Mapping[str, np.ndarray], shares: list[tuple[int, int, int, int, int]]) -> None:
-            buffers = [
-                np.zeros(argument.nbytes * (workers if argument.per_worker else 1) + 64, np.uint8)
-                if argument.name in ("scratch", "next")  # what comes next is fetched, and not read
-                else given[argument.name]
-                for argument in arguments
-            ]
-            pointers = (ctypes.c_void_p * max(1, len(buffers)))(*(buffer.ctypes.data for buffer in buffers))
-            for share in shares:
-                call(pointers, *share)
-
-        whole = [(worker, worker + 1, workers, worker, 0) for worker in range(workers)]
-        copies = {name: array.copy() for name, array in arrays.items()}
-        calls(arrays, whole)
-        calls(copies, in_pieces(workers))
-        for name, array in arrays.items():
-            assert array.tobytes() == copies[name].tobytes(), f"{name} is another when work is dealt out in pieces"
-        for read in overwritable(task) if kernel.writes_once(task, target, chosen) else ():
-            written = task.stores[0].operand
-            for shares in (whole, in_pieces(workers)):
-                place = arrays[read].copy()
-                calls({**arrays, read: place, written: place}, shares)
-                assert place.tobytes() == arrays[written].tobytes(), f"{written} is another on top of {read}"
-
-    return run
+    return on_machine

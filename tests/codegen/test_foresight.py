@@ -12,13 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusewise import api, measuring
+from fusewise import api
+from fusewise.codegen.assemble import generate
 from fusewise.codegen.foresight import LEAST_BYTES, NEAR, Load, fetches, followers, next_bytes
 from fusewise.codegen.llvm import strassen, strassen_plan
 from fusewise.codegen.target import Target
-from fusewise.lower.program import NativeStep
+from fusewise.fusion.plan import partition
+from fusewise.ir.graph import Graph
+from fusewise.lower.program import NativeStep, Program
 from fusewise.ops.build import GraphBuilder
-from fusewise.runtime import host
+from fusewise.runtime.executable import Executable, build
+from fusewise.trace import Trace
 
 MB = 1 << 20
 CONVOLUTION, CLASSIFIER, UNKNOWN = Load(1_000_000, MB), Load(20_000, 4 * MB), Load(0, MB)
@@ -61,25 +65,42 @@ def test_the_next_weights_of_few_bytes_follow():
     assert followers([], MB) == []
 
 
-@pytest.fixture
-def always_halved(monkeypatch: pytest.MonkeyPatch) -> Target:
-    """A machine where Strassen's algorithm pays, for short depths too."""
-    monkeypatch.setattr(strassen_plan, "FEW_SHORTEST", 1)
-    return _machine(monkeypatch, -math.inf)
+def compiled(graph: Graph, target: Target, threads: int) -> tuple[Program, Executable]:
+    """Of a graph as it is, for a machine whose code runs here."""
+    trace = Trace()
+    program = generate(partition(graph, trace), target, trace, workers=threads)
+    return program, build(program, threads=threads, target=target)
 
 
-def test_a_product_in_halves_is_given_the_next_weights(always_halved: Target):
+def wanted_of(graph: Graph, feeds: dict[str, np.ndarray]) -> np.ndarray:
+    session = onnxruntime.InferenceSession(api.to_onnx(graph).SerializeToString(), providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, feeds)
+    return np.asarray(found)
+
+
+def halving(target: Target, monkeypatch: pytest.MonkeyPatch, worth: float) -> Target:
+    """The machine if it added with units of their own, had large caches, and Strassen's algorithm had to be worth so much."""
+    for name, value in {"WORTH": worth, "FEW_WORTH": worth, "LEAST_SUMS": 1}.items():
+        monkeypatch.setattr(strassen_plan, name, value)
+    uncached = strassen_plan.strassen_space.__wrapped__  # nothing kept from other tests, nor for them
+    for module in (strassen, strassen_plan):
+        monkeypatch.setattr(module, "strassen_space", uncached)
+    return replace(target, adds_apart=True, l2_bytes=1 << 20, l3_bytes=1 << 25)
+
+
+def test_a_product_in_halves_is_given_the_next_weights(target: Target, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(strassen_plan, "FEW_SHORTEST", 1)  # short depths pay, too
+    machine = halving(target, monkeypatch, -math.inf)
     rng = np.random.default_rng(0)
     b = GraphBuilder("chain")
     value = b.input("x", (128, 128))
-    wide = next_bytes(always_halved) // (128 * 4)
+    wide = next_bytes(machine) // (128 * 4)
     shapes = [(128, wide), (wide, 128), (128, 4 * wide), (4 * wide, 128)]
     for number, shape in enumerate(shapes):
         value = b.op("MatMul", value, b.constant(rng.standard_normal(shape, np.float32) / np.float32(16)))
         value = b.op("Relu", value) if number < 3 else value
     graph = b.finish(value)
-    model = api.compile(graph, threads=2, cache=False)
-    program = model.executable.contents.program
+    program, model = compiled(graph, machine, 2)
     steps = [step for step in program.steps if isinstance(step, NativeStep)]
     assert all("strassen" in step.way for step in steps) and len(steps) == 4
     weights = [[p for p in step.arguments if program.buffers[p.buffer].kind == "constant"] for step in steps]
@@ -88,28 +109,16 @@ def test_a_product_in_halves_is_given_the_next_weights(always_halved: Target):
     assert weights[1] == [own[1], own[1]], "the next has more than find room"
     assert weights[2:] == [[own[2]], [own[3]]]
     feeds = {"x": rng.standard_normal((128, 128), dtype=np.float32)}
-    session = onnxruntime.InferenceSession(api.to_onnx(graph).SerializeToString(), providers=["CPUExecutionProvider"])
-    (wanted,), (found,) = session.run(None, feeds), model.run(None, feeds)
+    wanted, (found,) = wanted_of(graph, feeds), model.run(None, feeds)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
 
 
-def _machine(monkeypatch: pytest.MonkeyPatch, worth: float) -> Target:
-    """This one, where Strassen's algorithm must be worth so much."""
-    for name in ("WORTH", "FEW_WORTH"):
-        monkeypatch.setattr(strassen_plan, name, worth)
-    uncached = strassen_plan.strassen_space.__wrapped__  # nothing kept from other tests, nor for them
-    for module in (strassen, strassen_plan):
-        monkeypatch.setattr(module, "strassen_space", uncached)
-    target = replace(host.host_target(), adds_apart=True)
-    for module in (host, measuring):
-        monkeypatch.setattr(module, "host_target", lambda: target)
-    return target
-
-
 @pytest.mark.parametrize("kernel", ["direct-convolution", "scaled-convolution", "strassen-convolution"])
-def test_a_convolution_that_fetches_a_classifier_still_computes_the_same(kernel: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_convolution_that_fetches_a_classifier_still_computes_the_same(
+    kernel: str, target: Target, monkeypatch: pytest.MonkeyPatch
+):
     gated = kernel == "scaled-convolution"
-    _machine(monkeypatch, -math.inf if kernel == "strassen-convolution" else math.inf)
+    machine = halving(target, monkeypatch, -math.inf if kernel == "strassen-convolution" else math.inf)
     rng = np.random.default_rng(0)
 
     def constant(*shape: int) -> str:
@@ -126,12 +135,10 @@ def test_a_convolution_that_fetches_a_classifier_still_computes_the_same(kernel:
         b.op("Gemm", b.op("Flatten", b.op("GlobalAveragePool", z)), constant(outputs, 30_000 if gated else 1024))
     )
     feeds = {"x": rng.standard_normal((1, 256, 14, 14), dtype=np.float32)}
-    session = onnxruntime.InferenceSession(api.to_onnx(graph).SerializeToString(), providers=["CPUExecutionProvider"])
-    (wanted,) = session.run(None, feeds)
+    wanted = wanted_of(graph, feeds)
     for threads in (1, 2, 3):
-        model = api.compile(graph, threads=threads, cache=False)
-        steps = model.executable.contents.program.steps
-        assert any(kernel in step.way and " later=" in step.way for step in steps)
+        program, model = compiled(graph, machine, threads)
+        assert any(kernel in step.way and " later=" in step.way for step in program.steps)
         for _ in range(2):  # what is only to be read must be there the second time
             (found,) = model.run(None, feeds)
             np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())

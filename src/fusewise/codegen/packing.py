@@ -6,7 +6,8 @@ the panel holds its columns side by side, so the inner loop reads memory strictl
     matrix [K, N]  ->  [panel][k][vector][lane]
 
 Columns that do not fill a vector are not padded when there are enough of them: the last vector is moved back to end at the
-last column, so a few columns are computed twice and no store needs a mask.
+last column, so a few columns are computed twice and no store needs a mask. Where columns fill panels, but not as many as go
+together, it is a panel that is moved back.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ Axes = tuple[tuple[int, int], ...]
 
 def column_starts(columns: int, lanes: int, vectors: int, multiple: int = 1) -> tuple[int, ...]:
     """The first column of every vector of every panel, a multiple of so many panels; `(0, ...)` when the columns do not fill one
-    vector."""
-    count = -(-columns // lanes)
-    whole = -(-count // (vectors * multiple)) * vectors * multiple
-    return tuple(max(0, min(k * lanes, columns - lanes)) for k in range(whole))
+    vector. Where panels fit, the vectors of each lie side by side, and those beyond the last are that one again."""
+    width = vectors * lanes
+    whole = -(-columns // (width * multiple)) * multiple
+    if columns % width == 0:
+        return tuple(min(p * width, columns - width) + v * lanes for p in range(whole) for v in range(vectors))
+    return tuple(max(0, min(k * lanes, columns - lanes)) for k in range(whole * vectors))
 
 
 def viewed(array: np.ndarray, view: View) -> np.ndarray:

@@ -215,21 +215,30 @@ def _anchor(graph: Graph, node: Node, composer: _Composer, names: _Names) -> Anc
     call: Call = call_of(graph, node)
     kinds = tuple(call.input(i) if call.has(i) else None for i in range(len(call.inputs)))
     prologue: list[Expr | None] = []
-    for value, kind in zip(node.inputs, kinds, strict=True):
+    for position, (value, kind) in enumerate(zip(node.inputs, kinds, strict=True)):
         if kind is None:
             prologue.append(None)
             continue
         at = tuple(index(f"p{d}") for d in range(kind.rank))
         if value in composer.inside:
             simplifier = Simplifier({f"p{d}": extent for d, extent in enumerate(kind.dims)})
-            prologue.append(names.rename(simplifier.simplify(composer.element(value, at)), kind.dims, "p"))
+            element = simplifier.simplify(composer.element(value, at))
+            prologue.append(names.rename(element, kind.dims, "p", position))
         else:
-            prologue.append(load(names.input(value), kind.dtype, at))
+            prologue.append(load(names.input(value, reader=position), kind.dtype, at))
     return Anchor(node.op, spec.family, node.attributes, kinds, tuple(prologue), call.output(0))
 
 
+STORES = -1
+"""Who reads an operand, if it is the stores; else the position of the anchor's input."""
+
+
 class _Names:
-    """Hands out canonical operand names in order of first use."""
+    """Hands out canonical operand names in order of first use.
+
+    A constant is an operand of its own for each input of the anchor that reads it, and one for the stores: kernels have constants
+    rearranged, and even scaled, for what they read by one of them.
+    """
 
     def __init__(self, graph: Graph, views: Mapping[str, View]) -> None:
         self.graph = graph
@@ -265,13 +274,16 @@ class _Names:
             return None
         return extents, tuple(found[0].get(name, 0) for name in ranges), found[1]
 
-    def input(self, value: str, straight: Straight | None = None) -> str:
-        if (value, straight) not in self._given:
-            stem = "const" if value in self.graph.constants else "in"
-            self._given[value, straight] = self._add(stem, value, straight)
-        return self._given[value, straight]
+    def input(self, value: str, straight: Straight | None = None, reader: int = STORES) -> str:
+        is_constant = value in self.graph.constants
+        key = value, straight, reader if is_constant else STORES
+        if key not in self._given:
+            self._given[key] = self._add("const" if is_constant else "in", value, straight)
+        return self._given[key]
 
-    def rename(self, body: Expr, extents: tuple[int, ...] | None = None, letter: str = "i") -> Expr:
+    def rename(
+        self, body: Expr, extents: tuple[int, ...] | None = None, letter: str = "i", reader: int = STORES
+    ) -> Expr:
         """Loads by operand name. With `extents`, those that move evenly over that index space read a view at (i0, i1, ...),
         since that is all that anchored kernels look for."""
         guarded = any(node.op == "select" for node in walk(body))
@@ -287,7 +299,7 @@ class _Names:
                 straight = self._straight(value, e.args, extents, letter)
                 if straight is not None:
                     at = tuple(index(f"{letter}{d}") for d in range(len(extents)))
-                    return load(self.input(value, straight), e.dtype, at)
-            return load(self.input(value), e.dtype, e.args)
+                    return load(self.input(value, straight, reader), e.dtype, at)
+            return load(self.input(value, reader=reader), e.dtype, e.args)
 
         return substitute(body, one)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from tests.machines import runnable
 
 from fusewise.codegen.kernel import Kernel, Params
 from fusewise.codegen.llvm.conv import DIRECT
@@ -21,7 +22,6 @@ from fusewise.ir.dtypes import FLOAT16, FLOAT32, FLOAT64, INT64, DType
 from fusewise.ir.types import TensorType
 from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
 from fusewise.ops.expr import Expr, binary, const, index, load, unary
-from fusewise.runtime.host import host_target
 from fusewise.runtime.jit import compile_assembly
 
 TOLERANCE = 1e-5
@@ -157,7 +157,7 @@ def check(
         for argument in kernel.arguments(task, target, params):
             if argument.packing is not None:
                 arrays[argument.name] = argument.packing.pack(arrays[argument.name])
-        run_kernel(kernel, task, arrays, workers=workers, params=params)
+        run_kernel(kernel, task, arrays, workers=workers, params=params, machine=target)
         found = arrays["out0"] if out_layout == "planar" else np.moveaxis(arrays["out0"], -1, 1)
         scale = max(float(np.abs(expected).max(initial=0)), 1e-30)
         error = float(np.abs(found - expected).max(initial=0)) / scale
@@ -316,12 +316,11 @@ def test_maps_times_a_number_for_each_channel(
     assert SCALED.accepts(two, target) is not None
 
 
-HOST = host_target()
-ONE_A_CYCLE = replace(HOST, multiply_bits=HOST.vector_bits, beside=Beside())
-"""This machine, if it began one multiply-add of its widest vectors in a cycle and its loads cost what they mostly do."""
+ONE_A_CYCLE = [replace(machine, multiply_bits=machine.vector_bits, beside=Beside()) for machine in runnable()]
+"""Machines, if they began one multiply-add of their widest vectors in a cycle and their loads cost what they mostly do."""
 
 
-@pytest.mark.parametrize("target", [ONE_A_CYCLE], ids=["one a cycle"])
+@pytest.mark.parametrize("target", ONE_A_CYCLE, ids=lambda target: f"{target.name} one a cycle")
 @pytest.mark.parametrize(("halves", "groups", "side"), [(3, 1, 9), (5, 1, 7), (1, 4, 9), (3, 2, 6)])
 @pytest.mark.parametrize("epilogue", ["none", "residual", "swish"])
 def test_half_vectors_where_they_multiply_as_fast(

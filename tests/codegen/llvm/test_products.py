@@ -12,7 +12,11 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from fusewise.codegen.kernel import Kernel, Params
+from fusewise.codegen.llvm.emit import Module
 from fusewise.codegen.llvm.gemm_kernels import GEMM, MATMUL
+from fusewise.codegen.llvm.gemm_plan import Axis, Product
+from fusewise.codegen.llvm.gemm_product import column_at
+from fusewise.codegen.llvm.gemm_tile import Tile
 from fusewise.codegen.packing import column_starts, panels
 from fusewise.codegen.target import TARGETS, Beside, Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, DType
@@ -94,7 +98,9 @@ def check(
     dtype: DType = FLOAT32,
     workers: int = 2,
     tolerance: float = TOLERANCE,
+    params: Params | None = None,
 ) -> None:
+    """Run every kernel that accepts, by its favourite parameters unless others are given, and compare."""
     chosen = orders if orders is not None else tuple(tuple(range(a.ndim)) for a in arrays)
     task = product(
         op, arrays, expected.shape, attributes, orders=chosen, constant=constant, epilogue=epilogue, dtype=dtype
@@ -109,20 +115,20 @@ def check(
     accepted = [kernel for kernel in kernels if kernel.accepts(task, target) is None]
     assert accepted, [str(kernel.accepts(task, target)) for kernel in kernels]
     for kernel in accepted:
-        params = next(iter(kernel.space(task, target)))
+        way = next(iter(kernel.space(task, target))) if params is None else params
         buffers = {
             f"x{k}": np.ascontiguousarray(a.transpose(order))
             for k, (a, order) in enumerate(zip(arrays, chosen, strict=True))
         }
         buffers |= {"r": residual, "y": np.full(expected.shape, np.nan, dtype.numpy)}
-        for argument in kernel.arguments(task, target, params):
+        for argument in kernel.arguments(task, target, way):
             if argument.packing is not None:
                 buffers[argument.name] = argument.packing.pack(buffers[argument.name])
-        run_kernel(kernel, task, buffers, workers=workers, params=params)
+        run_kernel(kernel, task, buffers, workers=workers, params=way, machine=target)
         found = buffers["y"].astype(np.float64)
         scale = max(float(np.abs(expected).max(initial=0)), 1e-30)
         error = float(np.abs(found - expected).max(initial=0)) / scale
-        assert error <= tolerance, (kernel.name, dict(params), error)
+        assert error <= tolerance, (kernel.name, dict(way), error)
 
 
 def numbers(seed: int, shape: tuple[int, ...], dtype: DType = FLOAT32) -> np.ndarray:
@@ -352,16 +358,29 @@ def test_code_for_every_machine_keeps_the_tile_in_registers(other: Target, shape
     assert not [line for line in vectors if "(%rsp" in line or "[sp" in line]
 
 
-@given(st.integers(1, 70), st.sampled_from((1, 2, 4, 8, 16)), st.integers(1, 8), st.integers(0, 3))
-def test_panels_hold_every_column_where_it_is_looked_for(columns: int, lanes: int, vectors: int, depth: int) -> None:
+@given(
+    columns=st.integers(1, 140),
+    lanes=st.sampled_from((1, 2, 4, 8, 16)),
+    vectors=st.integers(1, 8),
+    depth=st.integers(0, 3),
+    multiple=st.integers(1, 3),
+)
+def test_panels_hold_every_column_where_it_is_looked_for(
+    columns: int, lanes: int, vectors: int, depth: int, multiple: int
+) -> None:
     assume(columns >= lanes)
     matrix = np.arange(depth * columns, dtype=np.float32).reshape(depth, columns)
-    starts = column_starts(columns, lanes, vectors)
-    found = panels(matrix, lanes, vectors)
+    starts = column_starts(columns, lanes, vectors, multiple)
+    found = panels(matrix, lanes, vectors, multiple)
+    plain, tile = Product((), (Axis("i0", 1, depth),), "i1", columns, depth), Tile(1, vectors, lanes)
+    f = Module().function("kernel", ())
+    assert len(starts) % (vectors * multiple) == 0
     seen = set()
     for k, start in enumerate(starts):
         panel, slot = divmod(k, vectors)
         part = found[panel, :, slot * lanes : (slot + 1) * lanes]
         np.testing.assert_array_equal(part, matrix[:, start : start + lanes])
+        assert column_at(plain, tile, panel, slot, f, multiple) == start
+        assert slot == 0 or columns % tile.width or start == starts[k - 1] + lanes, "stores take vectors together"
         seen.update(range(start, start + lanes))
     assert seen == set(range(columns))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.codegen.llvm.test_convolutions import check as check_convolution
 from tests.codegen.llvm.test_convolutions import convolution, correlate
 from tests.codegen.llvm.test_products import FEW, check, numbers, product
+from tests.machines import runnable
 
 from fusewise.codegen.llvm import strassen_loops, strassen_plan
 from fusewise.codegen.llvm.gemm_kernels import MATMUL
@@ -24,7 +25,6 @@ from fusewise.codegen.llvm.strassen_plan import strassen_space
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.ir.dtypes import FLOAT64
 from fusewise.lower.task import Task
-from fusewise.runtime.host import host_target
 from fusewise.runtime.jit import compile_assembly
 
 TOLERANCE = 2e-6
@@ -33,10 +33,10 @@ TOLERANCE = 2e-6
 ONE_A_CYCLE = replace(TARGETS[0], multiply_bits=512)
 
 
-@pytest.fixture(scope="session")
-def target() -> Target:
-    """This machine, if it added with units of their own."""
-    return replace(host_target(), adds_apart=True)
+@pytest.fixture(scope="session", params=runnable(), ids=lambda target: target.name)
+def target(request: pytest.FixtureRequest) -> Target:
+    """A machine whose code runs here, if it added with units of their own."""
+    return replace(request.param, adds_apart=True)
 
 
 @pytest.fixture
@@ -142,6 +142,20 @@ def test_panels_that_share_columns_are_one_pair(
     arrays = [numbers(1, (131, 512)), numbers(2, (512, columns))]
     expected = arrays[0].astype(np.float64) @ arrays[1]
     check(run_kernel, (STRASSEN,), target, "MatMul", arrays, expected, {}, workers=workers, tolerance=5e-6)
+
+
+@pytest.mark.parametrize("vectors", [1, 2, 3, 4])
+@pytest.mark.parametrize("panels", [1, 2, 3, 5])
+def test_a_panel_that_has_no_other_beside_it_stays_inside(
+    run_kernel: Any, target: Target, always: None, vectors: int, panels: int
+) -> None:
+    """Any tile may be asked for, whichever this machine does best with; stores take vectors of a row together."""
+    lanes, columns = target.lanes, panels * vectors * target.lanes
+    params = {"rows": 3, "vectors": vectors, "lanes": lanes, "tiles": 2, "chunk": 17}
+    arrays = [numbers(1, (19, 68)), numbers(2, (68, columns))]
+    expected = arrays[0].astype(np.float64) @ arrays[1]
+    options: dict[str, Any] = {"epilogue": "gelu", "params": params, "tolerance": 5e-6}
+    check(run_kernel, (STRASSEN,), target, "MatMul", arrays, expected, {}, **options)
 
 
 def test_chunks_are_added_up_by_themselves(

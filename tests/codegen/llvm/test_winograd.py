@@ -218,7 +218,7 @@ def error_of(
     for argument in kernel.arguments(task, target, params):
         if argument.packing is not None:
             arrays[argument.name] = argument.packing.pack(arrays[argument.name])
-    run_kernel(kernel, task, arrays, workers=workers, params=params)
+    run_kernel(kernel, task, arrays, workers=workers, params=params, machine=target)
     largest = np.abs(expected).max() or 1.0  # where all inputs are padding
     return float(np.abs(arrays["out0"].astype(np.float64) - stored(expected)).max() / largest)
 

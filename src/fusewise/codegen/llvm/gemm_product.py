@@ -62,13 +62,15 @@ Taps = Callable[[Tile, Int, Left, Panel, Sequence[Value], Sequence[Ahead]], Sequ
 
 
 def column_at(product: Product, tile: Tile, panel: Int, slot: int, f: Function, multiple: int = 1) -> Int:
-    """The first column, within its group, of vector `slot` of panel number `panel` of the group's, a `multiple` of so many."""
-    first = f.add(f.mul(panel, tile.width), slot * tile.lanes)
-    last = max(0, product.columns - tile.lanes)
-    panels = -(-product.columns // (tile.width * multiple)) * multiple
-    if (panels - 1) * tile.width + slot * tile.lanes <= last:
-        return first
-    return f.minimum(first, last)
+    """The first column, within its group, of vector `slot` of panel number `panel` of the group's, a `multiple` of so many: what
+    `packing.column_starts` says of it."""
+    first, columns = f.mul(panel, tile.width), product.columns
+    panels = -(-columns // (tile.width * multiple)) * multiple
+    if columns % tile.width == 0 and panels * tile.width > columns:
+        return f.add(f.minimum(first, columns - tile.width), slot * tile.lanes)
+    last = max(0, columns - tile.lanes)
+    here = f.add(first, slot * tile.lanes)
+    return here if (panels - 1) * tile.width + slot * tile.lanes <= last else f.minimum(here, last)
 
 
 def unravel(f: Function, flat: Int, extents: Sequence[int]) -> list[Int]:
@@ -414,7 +416,7 @@ def fetch_row(
 
 
 def _together(product: Product, tile: Tile) -> int:
-    """Vectors of a row that are finished at once."""
+    """Vectors of a row that are finished at once: they lie side by side in every panel, see `column_at`."""
     return tile.vectors & -tile.vectors if product.columns % tile.width == 0 else 1
 
 

@@ -1,0 +1,124 @@
+"""One constant as several operands of a group: every reader sees what it is, however a kernel has it packed for another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fusewise.codegen.assemble import generate
+from fusewise.codegen.candidates import KERNELS
+from fusewise.codegen.llvm import strassen, strassen_plan, winograd
+from fusewise.codegen.target import Target
+from fusewise.fusion.plan import partition
+from fusewise.ir.dtypes import BFLOAT16, FLOAT32, INT32, UINT8, DType
+from fusewise.ir.graph import Graph
+from fusewise.lower.program import NativeStep
+from fusewise.ops.build import GraphBuilder
+from fusewise.runtime.executable import build
+from fusewise.trace import Trace
+
+SQUARE = (48, 48)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A node whose weights of some shape its own group reads again, so that both shapes fit: op, input, weights, attributes.
+
+    `again` is where: as another input of the node, `bias`; as its `left` operand; or in an `epilogue` that adds them.
+    """
+
+    kernel: str
+    op: str
+    x: tuple[int, ...]
+    w: tuple[int, ...]
+    again: str = "epilogue"
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    dtype: DType = FLOAT32
+
+    def graph(self, shared: bool) -> Graph:
+        """With the weights as one value, or as two that are equal."""
+        b, rng = GraphBuilder(self.kernel), np.random.default_rng(5)
+        x = b.input("x", self.x)
+        if self.op == "ConvInteger":
+            array, data = rng.integers(-9, 9, self.w).astype(np.int8), b.op("Cast", x, to=UINT8.onnx)
+        else:
+            array = (rng.standard_normal(self.w) / math.sqrt(self.w[0])).astype(self.dtype.numpy)
+            data = x if self.dtype == FLOAT32 else b.op("Cast", x, to=self.dtype.onnx)
+        if len(self.x) == 4:  # what another node writes lies with its channels side by side
+            data = b.op("MaxPool", data, kernel_shape=[1, 1])
+        weights = b.constant(array)
+        other = weights if shared else b.constant(array.copy())
+        first = other if self.again == "left" else data
+        operands = (first, weights, other) if self.again == "bias" else (first, weights)
+        y = b.op(self.op, *operands, **self.attributes)
+        if self.again != "bias":
+            y = b.op("Add", y, b.op("Cast", other, to=INT32.onnx) if self.op == "ConvInteger" else other)
+        if self.again == "left":
+            y = b.op("Add", y, data)
+        return b.finish(y if self.dtype == FLOAT32 else b.op("Cast", y, to=FLOAT32.onnx))
+
+
+CASES = (
+    Case("product", "Gemm", SQUARE, SQUARE, "bias", {"alpha": 0.5}),
+    Case("product", "Gemm", SQUARE, SQUARE, "bias", {"transB": 1, "beta": -2.0}),
+    Case("product", "MatMul", SQUARE, SQUARE),
+    Case("product", "MatMul", SQUARE, SQUARE, "left"),
+    Case("bfloat16-product", "MatMul", SQUARE, SQUARE, dtype=BFLOAT16),
+    Case("strassen-product", "MatMul", (128, 128), (128, 128)),
+    Case("strassen-convolution", "Conv", (64, 64, 4, 4), (64, 64, 1, 1)),
+    Case("direct-convolution", "Conv", (8, 8, 5, 5), (8, 8, 3, 3)),
+    Case("bfloat16-convolution", "Conv", (8, 8, 5, 5), (8, 8, 3, 3), dtype=BFLOAT16),
+    Case("winograd-convolution", "Conv", (32, 32, 5, 5), (32, 32, 3, 3)),
+    Case("depthwise-convolution", "Conv", (32, 32, 5, 5), (32, 1, 3, 3), attributes={"group": 32}),
+    Case("transposed-convolution", "ConvTranspose", (16, 16, 1, 1), (16, 16, 3, 3)),
+    Case("integer-convolution", "ConvInteger", (8, 8, 5, 5), (8, 8, 3, 3)),
+    Case("byte-convolution", "ConvInteger", (8, 8, 5, 5), (8, 8, 3, 3)),
+)
+
+
+@pytest.fixture
+def worth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small products are halved and small convolutions transformed, too."""
+    for name, value in {"WORTH": -math.inf, "FEW_WORTH": -math.inf, "FEW_SHORTEST": 1, "LEAST_SUMS": 1}.items():
+        monkeypatch.setattr(strassen_plan, name, value)
+    for module in (strassen, strassen_plan):
+        monkeypatch.setattr(module, "strassen_space", strassen_plan.strassen_space.__wrapped__)
+    monkeypatch.setattr(winograd, "direct_cycles", lambda *given: math.inf)
+
+
+def answers(case: Case, target: Target, shared: bool) -> np.ndarray:
+    """What the one kernel of a graph gives; all other kernels of its family are refused, or the group would need none."""
+    others = {kernel.name for family in KERNELS.values() for kernel in family} - {case.kernel, "pool"}
+    trace, graph = Trace(disabled=frozenset(others)), case.graph(shared)
+    program = generate(partition(graph, trace), target, trace, workers=2)
+    ways = [step.way for step in program.steps if isinstance(step, NativeStep)]
+    assert any(way.split()[0] == case.kernel for way in ways), ways
+    x = np.random.default_rng(6).uniform(0, 9, case.x).astype(np.float32)
+    (found,) = build(program, threads=2, target=target).run(None, {"x": x})
+    return np.asarray(found)
+
+
+def has_kernel(case: Case, target: Target) -> bool:
+    return case.kernel != "byte-convolution" or target.name != "sse2"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kernel} {case.again}")
+def test_equal_constants_may_be_one(case: Case, target: Target, worth: None) -> None:
+    if not has_kernel(case, target):
+        pytest.skip("no such instructions")
+    machine = replace(target, adds_apart=True)
+    one, two = (answers(case, machine, shared) for shared in (True, False))
+    assert np.isfinite(two).all() and np.ptp(two) > 0
+    np.testing.assert_array_equal(one, two)
+
+
+def test_every_kernel_that_packs_is_here() -> None:
+    """By their names; weights scaled at run time are of one sample, whose result has not their shape."""
+    anchored = {kernel.name for name, family in KERNELS.items() if "conv" in name for kernel in family}
+    anchored |= {kernel.name for name in ("gemm", "matmul") for kernel in KERNELS[name]}
+    assert anchored - {"scaled-convolution"} == {case.kernel for case in CASES}

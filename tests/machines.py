@@ -1,0 +1,25 @@
+"""The machines that tests generate code for: this one, and the generic ones whose code it runs."""
+
+from __future__ import annotations
+
+from fusewise.codegen.target import TARGETS, Target
+from fusewise.runtime.host import host_target
+
+__all__ = ["runnable"]
+
+NEEDS = {
+    "avx512": "avx512f avx512bw avx512cd avx512dq avx512vl avx2 bmi bmi2 f16c fma lzcnt movbe",
+    "avx2": "avx2 bmi bmi2 f16c fma lzcnt movbe",
+    "sse2": "sse2",
+    "neon": "neon",
+}
+"""Features of a CPU, by LLVM's names, without which it does not run code for a generic target."""
+
+
+def runnable() -> tuple[Target, ...]:
+    """This machine's target, named `host`, and every generic one that it can stand for."""
+    host = host_target()
+    present = {flag[1:] for flag in host.features.split(",") if flag.startswith("+")}
+    family = host.triple.split("-", 1)[0]
+    others = (t for t in TARGETS if t.triple.split("-", 1)[0] == family and present.issuperset(NEEDS[t.name].split()))
+    return host, *others
