@@ -22,8 +22,9 @@ RunKernel = Callable[..., None]
 Share = tuple[int, int, int, int, int]
 """What a kernel is told of the part that it does: see `codegen.llvm.share.Share`."""
 
-OWN = ("scratch", "next")
-"""Arguments that are no operands: memory to work in, and what comes next, which is fetched, and not read."""
+OWN = ("scratch", "next", "fault")
+"""Arguments that are no operands: memory to work in, what comes next, which is fetched and not read, and where positions that are
+out of bounds are reported."""
 
 
 def in_pieces(workers: int) -> list[Share]:
@@ -46,6 +47,7 @@ class Loaded:
     arguments: Sequence[Argument]
     writes: frozenset[str]
     workers: int
+    sites: int
 
     def call(self, given: Mapping[str, np.ndarray], shares: Sequence[Share], flush: str) -> None:
         """Run it on arrays between guard pages, against one of which they lie (`tests.guarded`). An array that is given for several
@@ -62,9 +64,11 @@ class Loaded:
                 function(pointers, *share)
             for name, room in rooms.items():
                 room.check(name)
+                assert name != "fault" or not room.array.any(), "a position is out of bounds"
 
     def _room(self, argument: Argument) -> np.ndarray:
-        return np.zeros(argument.nbytes * (self.workers if argument.per_worker else 1), np.uint8)
+        nbytes = 16 * self.sites if argument.name == "fault" else argument.nbytes
+        return np.zeros(nbytes * (self.workers if argument.per_worker else 1), np.uint8)
 
 
 def run(
@@ -84,7 +88,7 @@ def run(
     text = kernel.build(task, target, chosen, "kernel")
     library = load([compile_object(text, target, kernel.level(chosen))], ["kernel"])
     writes = frozenset(store.operand for store in task.stores)
-    loaded = Loaded(library, kernel.arguments(task, target, chosen), writes, workers)
+    loaded = Loaded(library, kernel.arguments(task, target, chosen), writes, workers, task.sites)
     copies = {name: array.copy() for name, array in arrays.items()}
     loaded.call(arrays, at_once(workers), "behind")
     loaded.call(copies, in_pieces(workers), "before")

@@ -28,7 +28,7 @@ from fusewise.ops.sampling import call_of_sample
 from fusewise.ops.spec import Sample
 from fusewise.runtime.jit import compile_assembly
 
-RELAXED = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+RELAXED = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 MODES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 
 Shape = tuple[int, ...]

@@ -63,7 +63,7 @@ def difference(run_kernel: Any, task: Task, x: np.ndarray, workers: int, params:
     return float(np.max(np.abs(found - expected)) / np.max(np.abs(expected)))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=13, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     samples=st.integers(1, 3),
     channels=st.sampled_from(((16, None), (48, None), (32, 4), (64, 32), (48, 16), (96, 1), (64, 2), (104, 8))),

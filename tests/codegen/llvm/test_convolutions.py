@@ -219,7 +219,7 @@ def geometries(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], dict[
 
 
 FEW = settings(
-    max_examples=25,
+    max_examples=8,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much, HealthCheck.too_slow],
 )
@@ -464,7 +464,7 @@ def test_every_tile_has_one_worker(run_kernel: Any, target: Target, workers: int
     check(run_kernel, (chosen,), target, "Conv", x, w, attributes, correlate(attributes), workers=workers)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=7, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     extents=st.tuples(st.integers(1, 12), st.integers(1, 12)),
     taps=st.tuples(st.integers(2, 5), st.integers(1, 3)),
@@ -500,7 +500,7 @@ def test_reduction_in_chunks(
     check(run_kernel, (chosen,), target, "Conv", x, w, attributes, correlate(attributes), **options)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=13, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     extents=st.tuples(st.integers(1, 9), st.sampled_from((4, 6, 7, 8, 14))),
     taps=st.tuples(st.integers(1, 4), st.integers(2, 4)),

@@ -17,7 +17,7 @@ from fusewise.ops.expr import Expr, binary, cast, compare, const, index, load, r
 from fusewise.ops.interpret import evaluate_expression
 from fusewise.runtime.jit import compile_assembly
 
-RELAXED = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+RELAXED = settings(max_examples=9, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def strides_of(shape: tuple[int, ...], order: tuple[int, ...] | None = None) -> tuple[int, ...]:

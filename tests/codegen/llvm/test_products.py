@@ -29,7 +29,7 @@ TOLERANCE = 1e-5
 """Largest difference, relative to the largest value, between two orders of float32 summation."""
 
 FEW = settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
 

@@ -223,7 +223,7 @@ def error_of(
     return float(np.abs(arrays["out0"].astype(np.float64) - stored(expected)).max() / largest)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     tile=st.sampled_from((2, 3, 4, 5, 6)),
     batch=st.integers(1, 3),
@@ -252,7 +252,7 @@ def test_random_geometry(
     assert error_of(run_kernel, target, x, outputs, pads, kernel=with_outputs(tile), **options) <= of_square(tile)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     tile=st.sampled_from((2, 3, 4, 5, 6)),
     dilation=st.integers(2, 14),
@@ -282,7 +282,7 @@ def test_dilations(
     assert error_of(run_kernel, target, x, 40, pads, kernel=kernel, dilation=dilation, **options) <= of_square(tile)
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     tile=st.sampled_from((2, 3, 4, 5, 6)),
     batch=st.integers(1, 2),
@@ -313,7 +313,7 @@ FORMS = [(1, 3), (1, 5), (1, 7), (3, 5), (5, 5)]
 TILES = {(1, 7): (2, 4, 6), (1, 3): (2, 3, 4, 5, 6)}
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     choice=st.sampled_from([(tile, taps) for taps in FORMS for tile in TILES.get(taps, (2, 4))]),
     kept=st.sampled_from((None, "pairs")),
@@ -346,7 +346,7 @@ def test_other_filters(
     assert error_of(run_kernel, target, x, 40, pads, kernel=kernel, taps=taps, **options) <= tolerance
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     tile=st.sampled_from((2, 4)),
     frames=st.sampled_from((3, 5)),
@@ -382,7 +382,7 @@ ANY_STRIDED: dict[str, Any] = {
 """What varies at stride 2, of few channels as of many."""
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     choice=st.sampled_from(((2, 5), (4, 5), (3, 7), (5, 7))),
     kept=st.sampled_from(("memory", "pairs")),
@@ -413,7 +413,7 @@ def test_stride_two(
     assert error <= STRIDED.get((tile, taps), TOLERANCE)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     choice=st.sampled_from(((2, 5), (4, 5), (3, 7), (5, 7))),
     kept=st.sampled_from(("memory", "pairs", "registers", "short")),
@@ -438,7 +438,7 @@ def test_stride_two_along_one_axis_alone(
     assert error_of(run_kernel, target, x, outputs, (0, 0, 0, 0), **options) <= TOLERANCE
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     tile=st.sampled_from((3, 4, 5)),
     kept=st.sampled_from(("memory", "pairs", "registers", "short")),
@@ -557,7 +557,7 @@ def test_short_tiles_in_several_strips(
     assert error <= TOLERANCE
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     choice=st.sampled_from(
         ((2, (3, 3)), (3, (3, 3)), (4, (3, 3)), (5, (3, 3)), (6, (3, 3)), (4, (5, 5)), (4, (3, 1)), (4, (1, 7)))
@@ -599,7 +599,7 @@ def test_filters_in_lines(
     assert error <= TOLERANCES.get((tile, min(taps), max(taps)), TOLERANCE)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     tile=st.sampled_from((3, 4, 5)),
     extents=st.tuples(st.integers(3, 60), st.integers(3, 60)),

@@ -215,7 +215,7 @@ def _values(b: _Block, line: Value) -> dict[int, Value]:
 def _fetching(b: _Block, row: Value) -> Callable[[Value], tuple[Value, int]]:
     """For a register tile of a row, where its share of the next block's taps lies, and how many cache lines it is for a channel."""
     f, plan = b.a.f, b.plan
-    lines = b.size // LINE
+    lines = -(-b.size // LINE)
     by_row = -(-lines // plan.kept(b.phase)[0])
     tiles = min(by_row, plan.per_strip)
     each = -(-by_row // tiles)
