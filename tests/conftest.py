@@ -1,6 +1,36 @@
-"""What all tests share: the line on the ONNX test-suite at the end of a run."""
+"""What all tests share: the machine that the compiler is held to, and the line on the ONNX test-suite at the end of a run."""
 
 from __future__ import annotations
+
+import os
+import tempfile
+
+from tests.held.sitecustomize import MACHINES, hold
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("fusewise", "the machine that code is generated for")
+    group.addoption("--machine", choices=sorted(MACHINES), help="hold the compiler to a generic machine, not this one")
+    group.addoption("--adds-apart", choices=("yes", "no"), help="whether its cores add with units of their own")
+
+
+def pytest_configure(config):
+    """Before anything asks what machine this is. What is compiled for the other one is kept apart from what is for this one."""
+    machine, adds_apart = config.getoption("--machine"), config.getoption("--adds-apart")
+    if machine or adds_apart:
+        hold(machine, adds_apart)
+        cache = tempfile.TemporaryDirectory(prefix="fusewise-tests-")
+        config.add_cleanup(cache.cleanup)
+        os.environ["FUSEWISE_CACHE_DIR"] = cache.name
+
+
+def pytest_report_header(config):
+    machine, adds_apart = config.getoption("--machine"), config.getoption("--adds-apart")
+    return (
+        f"held to: {machine or 'this machine'}, adds apart: {adds_apart or 'as it does'}"
+        if machine or adds_apart
+        else None
+    )
 
 
 def pytest_terminal_summary(terminalreporter):

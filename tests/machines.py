@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import llvmlite.binding as llvm
+
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.runtime.host import host_target
 
@@ -17,9 +19,9 @@ NEEDS = {
 
 
 def runnable() -> tuple[Target, ...]:
-    """This machine's target, named `host`, and every generic one that it can stand for."""
+    """What `runtime.host` describes, named `host`, and every generic target that this machine can stand for."""
     host = host_target()
-    present = {flag[1:] for flag in host.features.split(",") if flag.startswith("+")}
+    present = {name for name, is_present in llvm.get_host_cpu_features().items() if is_present}
     family = host.triple.split("-", 1)[0]
     others = (t for t in TARGETS if t.triple.split("-", 1)[0] == family and present.issuperset(NEEDS[t.name].split()))
     return host, *others
