@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fusewise.errors import UnsupportedModel
+from fusewise.errors import InvalidModel, UnsupportedModel
 from fusewise.frontend.upgrade_scan import scan_8
 from fusewise.ir.dtypes import FLOAT32, DType
 from fusewise.ir.graph import Node, attributes_of
@@ -108,12 +108,19 @@ def moved(*rows: Moved) -> Adapt:
 
 
 def split(node: Node, version: int, site: Site) -> list[Node]:
-    """Split into equal parts: since opset 18 their number is written down."""
+    """Split into equal parts: since opset 18 their number is written down, and only since then the last may be smaller."""
     if node.attribute("split") is not None:
         return moved(Moved("split", 1, "list"))(node, version, site)
     if len(node.inputs) > 1 and node.inputs[1]:
         return [node]
-    return [node.with_attributes(num_outputs=len(node.outputs))]
+    kind, axis, count = site.type_of(node.inputs[0]), node.attribute("axis", 0), len(node.outputs)
+    if isinstance(kind, TensorType) and kind.shape is not None and -len(kind.shape) <= axis < len(kind.shape):
+        extent = kind.shape[axis]
+        if isinstance(extent, int) and extent % count:
+            raise InvalidModel(
+                f"node {node.label!r} (Split): the {extent} elements of axis {axis} do not make {count} equal parts"
+            )
+    return [node.with_attributes(num_outputs=count)]
 
 
 def softmax(node: Node, version: int, site: Site) -> list[Node]:

@@ -181,7 +181,7 @@ class Simplifier:
         while changed:
             changed = False
             for atom, coefficient in form.terms:
-                if atom.op != "floormod" or atom.args[1].op != "const":
+                if atom.op != "floormod" or atom.args[1].op != "const" or atom.args[1].value <= 0:
                     continue
                 modulus = atom.args[1].value
                 whole = self.linear(atom.args[0])

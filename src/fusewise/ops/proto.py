@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -103,8 +104,6 @@ def attribute_to_proto(name: str, value: Attribute) -> onnx.AttributeProto:
     if isinstance(value, tuple):
         if value and isinstance(value[0], Constant):
             return onnx.helper.make_attribute(name, [tensor_to_proto(v.array) for v in value])
-        if not value:
-            return onnx.helper.make_attribute(name, [], attr_type=onnx.AttributeProto.INTS)
         return onnx.helper.make_attribute(name, list(value))
     return onnx.helper.make_attribute(name, value)
 
@@ -146,9 +145,23 @@ def node_to_proto(node: Node) -> onnx.NodeProto:
     for name, value in node.attributes:
         if name == "type" and isinstance(value, bytes) and node.op == "Optional":
             proto.attribute.append(onnx.helper.make_attribute(name, onnx.TypeProto.FromString(value)))
+        elif value == ():
+            proto.attribute.append(
+                onnx.helper.make_attribute(name, [], attr_type=_kind_of_list(node.op, node.domain, name))
+            )
         else:
             proto.attribute.append(attribute_to_proto(name, value))
     return proto
+
+
+@cache
+def _kind_of_list(op: str, domain: str, name: str) -> int:
+    """The type of an attribute that is an empty list, which does not tell."""
+    schemas = (
+        schema for schema in onnx.defs.get_all_schemas_with_history() if (schema.name, schema.domain) == (op, domain)
+    )
+    kinds = {int(schema.attributes[name].type.value) for schema in schemas if name in schema.attributes}  # type: ignore[attr-defined]  # missing in onnx's stubs
+    return max(kinds, default=int(onnx.AttributeProto.INTS))
 
 
 def node_from_proto(proto: onnx.NodeProto) -> Node:

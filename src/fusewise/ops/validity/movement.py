@@ -251,7 +251,21 @@ def _resize(use: Use) -> str:
         found = use.count(1)
         if use.has(1) and found is not None and found != 2 * count:
             return f"{use.operand(1)} has {found} elements; it must have {2 * count}, two for each axis that is resized"
-    return _resized(use, 2, count) or _resized(use, 3, count)
+    return _resized(use, 2, count) or _resized(use, 3, count) or _made_of_nothing(use)
+
+
+def _made_of_nothing(use: Use) -> str:
+    """No axis of no elements grows, and none with some shrinks to nothing."""
+    dims, sizes = use.shape(0), use.values(3)
+    chosen = use.attribute("axes")
+    if dims is None or not sizes:
+        return ""
+    axes_ = range(len(dims)) if chosen is None else chosen
+    for axis_, size in zip(axes_, sizes, strict=True):
+        extent = dims[axis_]
+        if isinstance(extent, int) and (extent == 0) != (size == 0):
+            return f"{use.operand(3)} is {shown(sizes)}, but axis {axis_} of {use.operand(0)} has {extent} elements"
+    return ""
 
 
 def _resized(use: Use, i: int, count: int | None) -> str:
@@ -298,8 +312,8 @@ _REDUCTION: Rule = one_of("reduction", "none", "add", "mul", "max", "min")
 MOVEMENT: tuple[Row, ...] = (
     Row("Reshape", "_, R", (flag("allowzero"), _reshape)),
     Row("Flatten", rules=(axis(more=1),)),
-    Row("Squeeze", rules=(axes_of_operand(1), _squeeze)),
-    Row("Unsqueeze", rules=(axes_of_operand(1, more=1),)),
+    Row("Squeeze", "_, () | R", (axes_of_operand(1, distinct=False), _squeeze)),
+    Row("Unsqueeze", "_, () | R", (axes_of_operand(1, more=1),)),
     Row("Transpose", rules=(permutation("perm"),)),
     Row("Concat", rules=(axis(), _alike_off_axis)),
     Row("Split", "_, R", (axis(), between("num_outputs", 1), _split)),

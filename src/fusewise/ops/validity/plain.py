@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fusewise.ops.validity.rules import (
+    at_least,
     axes,
     axes_of_operand,
     axis,
@@ -77,6 +78,13 @@ def _normalised(use: Use) -> str:
     return ""
 
 
+def _some(use: Use) -> str:
+    """There is a largest or smallest element only where there are any."""
+    along = use.attribute("axis")
+    empty = use.extent(0, along) == 0 and use.shape(0) is not None and (use.shape(0) or ()).count(0) == 1
+    return f"axis {along} of {use.operand(0)} is empty, and nothing in it extreme" if empty else ""
+
+
 def _mod(use: Use) -> str:
     kind = use.dtype(0)
     if kind is None or not kind.is_float or use.attribute("fmod") or use.opset >= 28:
@@ -113,6 +121,8 @@ def _stft(use: Use) -> str:
             "" if window is None else f" and the window's {window}"
         )
     length = frame[0] if frame else window
+    if window == 0:
+        return f"{use.operand(2)} is empty"
     if length is not None and signal is not None and length > signal:
         return f"its frames have {length} elements, but {use.operand(0)} has only {signal}"
     return ""
@@ -120,6 +130,27 @@ def _stft(use: Use) -> str:
 
 def _seeded(op: str, *rules: Rule) -> Row:
     return Row(op, rules=(element_type("dtype"), *rules))
+
+
+def _ngrams(use: Use) -> str:
+    """The counts cut the pool into n-grams of each length; every one has a place in the output, and may have a weight."""
+    counts, places, weights = (use.attribute(name) for name in ("ngram_counts", "ngram_indexes", "weights"))
+    pool = use.attribute("pool_strings") or use.attribute("pool_int64s") or ()
+    if list(counts) != sorted(counts) or max(counts, default=0) > len(pool):
+        return f"its attribute ngram_counts is {shown(counts)}; it must grow, within a pool of {len(pool)} items"
+    ends = (*counts, len(pool))[1:]
+    sizes = [end - begin for begin, end in zip(counts, ends, strict=True)]
+    if any(size % n for n, size in enumerate(sizes, 1)):
+        return f"its attribute ngram_counts is {shown(counts)}, which does not cut a pool of {len(pool)} items into n-grams"
+    total = sum(size // n for n, size in enumerate(sizes, 1))
+    if len(places) != total:
+        return f"its attribute ngram_indexes has {len(places)} items for {total} n-grams"
+    if weights is not None and len(weights) != total:
+        return f"its attribute weights has {len(weights)} items for {total} n-grams"
+    least, most = use.attribute("min_gram_length"), use.attribute("max_gram_length")
+    if not 1 <= least <= most <= len(counts):
+        return f"its n-grams are {least} to {most} items long; ngram_counts has lengths 1 to {len(counts)}"
+    return ""
 
 
 _LOSS = "N C *S, N *S, C"
@@ -139,10 +170,10 @@ PLAIN: tuple[Row, ...] = (
     Row("BitCast", rules=(element_type("to"),)),
     Row("Dropout", "_, one, one"),
     *(
-        Row(f"Reduce{kind}", "_, R", (flag("keepdims", "noop_with_empty_axes"), axes_of_operand(1)))
+        Row(f"Reduce{kind}", "_, R", (flag("keepdims", "noop_with_empty_axes"), axes_of_operand(1, distinct=False)))
         for kind in _REDUCTIONS
     ),
-    *(Row(op, rules=(flag("keepdims", "select_last_index"), axis())) for op in ("ArgMax", "ArgMin")),
+    *(Row(op, rules=(flag("keepdims", "select_last_index"), axis(), _some)) for op in ("ArgMax", "ArgMin")),
     *(Row(op, rules=(axis(),)) for op in ("Softmax", "LogSoftmax", "Hardmax")),
     Row("LpNormalization", rules=(axis(), one_of("p", 1, 2))),
     Row("LRN", "N C ...", (between("size", 1),)),
@@ -185,6 +216,10 @@ PLAIN: tuple[Row, ...] = (
         "C | 1 C",
         (one_of("case_change_action", "NONE", "LOWER", "UPPER"), flag("is_case_sensitive")),
     ),
-    Row("TfIdfVectorizer", "C | N C", (one_of("mode", "TF", "IDF", "TFIDF"),)),
+    Row(
+        "TfIdfVectorizer",
+        "C | N C",
+        (one_of("mode", "TF", "IDF", "TFIDF"), at_least(0, "ngram_counts", "ngram_indexes", "max_skip_count"), _ngrams),
+    ),
     Row("ImageDecoder", "L", (one_of("pixel_format", "RGB", "BGR", "Grayscale"),)),
 )

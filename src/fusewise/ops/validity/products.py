@@ -162,9 +162,12 @@ def _term_misfit(use: Use, i: int, term: str, extents: dict[str, int]) -> str:
     pairs = [*zip(before, shape, strict=False)]
     if after:
         pairs += zip(after, shape[-len(after) :], strict=True)
+    own: dict[str, int] = {}
     for letter, extent in pairs:
         if not isinstance(extent, int):
             continue
+        if own.setdefault(letter, extent) != extent:
+            return f"{use.operand(i)} has the shape {shown(shape)}; all its extents for letter {letter!r} must be equal"
         known = extents.get(letter, 1)
         if known != extent and 1 not in (known, extent):
             return f"{use.operand(i)} has the shape {shown(shape)}; for letter {letter!r} it must have {known}, as those before"
@@ -243,6 +246,10 @@ def _heads(use: Use) -> str:
                 return f"{use.operand(i)} has a width of {width}, which is no multiple of its {count} heads"
     else:
         heads, keyed = use.extent(0, 1), use.extent(1, 1)
+        for name, i, found in (("q_num_heads", 0, heads), ("kv_num_heads", 1, keyed)):
+            asked = use.attribute(name)
+            if None not in (asked, found) and asked != found:
+                return f"its attribute {name} is {asked}, but {use.operand(i)} has {found} heads"
     if heads is None or keyed is None or (keyed > 0 and heads % keyed == 0) or heads == keyed:
         return ""
     return f"it has {heads} heads of queries, which is no multiple of the {keyed} heads of keys"
@@ -312,7 +319,7 @@ PRODUCTS: tuple[Row, ...] = (
     Row("QuantizeLinear", rules=_QUANTISATION),
     Row("DequantizeLinear", rules=_QUANTISATION),
     _recurrence("LSTM", 4, 3, 2, flag("input_forget")),
-    _recurrence("GRU", 3, 2, 1, flag("linear_before_reset")),
+    _recurrence("GRU", 3, 2, 1),
     _recurrence("RNN", 1, 1, 1),
     Row(
         "Attention",
@@ -323,7 +330,6 @@ PRODUCTS: tuple[Row, ...] = (
             between("kv_num_heads", 1),
             one_of("qk_matmul_output_mode", 0, 1, 2, 3),
             element_type("softmax_precision", floats=True),
-            between("softcap", 0),
             needs(lambda use: use.has(4) == use.has(5), "past_key and past_value must be given together"),
             needs(lambda use: use.rank(0) in (None, 3, 4), "its operands must have three or four dimensions"),
             _heads,

@@ -162,22 +162,23 @@ def axes(name: str = "axes", of: int = 0, more: int = 0) -> Rule:
     return rule
 
 
-def _axes_fault(values: Sequence[int], known: int | None, more: int = 0) -> str:
-    """What is wrong with axes into `known` dimensions, of which `more` are new for each axis given."""
+def _axes_fault(values: Sequence[int], known: int | None, more: int = 0, distinct: bool = True) -> str:
+    """What is wrong with axes into `known` dimensions and `more` new ones for each axis given."""
     if known is None:
         return ""
     span = known + more * len(values)
     if any(not -span <= value < span for value in values):
         return f"each must lie between {-span} and {span - 1}"
-    return "none may occur twice" if len({value % span for value in values}) < len(values) else ""
+    twice = distinct and len({value % span for value in values}) < len(values)
+    return "none may occur twice" if twice else ""
 
 
-def axes_of_operand(i: int, of: int = 0, more: int = 0) -> Rule:
-    """Operand `i`, when it is known, holds different axes of operand `of`."""
+def axes_of_operand(i: int, of: int = 0, more: int = 0, distinct: bool = True) -> Rule:
+    """Operand `i`, when it is known, holds axes of operand `of`, different ones where that is asked."""
 
     def rule(use: Use) -> str:
         values = use.values(i)
-        fault = "" if values is None else _axes_fault(values, use.rank(of), more)
+        fault = "" if values is None else _axes_fault(values, use.rank(of), more, distinct)
         return f"{use.operand(i)} is {shown(values)}; for {_ranked(use, of)} {fault}" if fault else ""
 
     return rule

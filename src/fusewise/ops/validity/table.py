@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from fusewise.ops.validity.classic import CLASSIC
 from fusewise.ops.validity.movement import MOVEMENT
 from fusewise.ops.validity.plain import PLAIN
 from fusewise.ops.validity.products import PRODUCTS
@@ -14,7 +15,7 @@ from fusewise.ops.validity.windows import WINDOWS
 
 __all__ = ["ROWS", "fault"]
 
-ROWS: tuple[Row, ...] = (*PLAIN, *MOVEMENT, *WINDOWS, *PRODUCTS)
+ROWS: tuple[Row, ...] = (*PLAIN, *MOVEMENT, *WINDOWS, *PRODUCTS, *CLASSIC)
 
 _BY_NAME: Mapping[tuple[str, str], Row] = MappingProxyType({(row.domain, row.op): row for row in ROWS})
 

@@ -26,7 +26,7 @@ __all__ = ["WINDOWS"]
 Kernel = Callable[[Use], Sequence[Dim] | None]
 """The extents of the window, None when their number is not known."""
 
-_AUTO_PAD = one_of("auto_pad", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
+_AUTO_PAD = one_of("auto_pad", "", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")  # some tools write it empty
 
 
 def _filter(i: int) -> Kernel:
@@ -52,7 +52,8 @@ def _per_axis(of: int) -> tuple[Rule, ...]:
     return (
         _AUTO_PAD,
         at_least(1, "strides", "dilations", "kernel_shape"),
-        at_least(0, "pads", "output_padding", "output_shape"),
+        at_least(0, "pads", "output_padding"),
+        at_least(1, "output_shape"),
         *(counted(name, axes, what) for name in ("strides", "dilations", "kernel_shape", "output_padding")),
         counted("pads", rank(of, times=2, less=2), f"two for each spatial axis of input {of}"),
     )
@@ -103,7 +104,7 @@ def _fits(kernel: Kernel, of: int = 0) -> Rule:
 def _pads_below_kernel(use: Use) -> str:
     """Padding that a window could lie in as a whole."""
     pads, kernel = use.attribute("pads"), use.attribute("kernel_shape")
-    if not pads or not kernel or use.attribute("auto_pad") not in (None, "NOTSET") or len(pads) != 2 * len(kernel):
+    if not pads or not kernel or use.attribute("auto_pad") not in (None, "", "NOTSET") or len(pads) != 2 * len(kernel):
         return ""
     dilations = use.attribute("dilations") or (1,) * len(kernel)
     reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True)]
@@ -166,7 +167,7 @@ def _cut(use: Use) -> str:
     pads = use.attribute("pads")
     if shape is None or window is None or not pads or use.attribute("output_shape"):
         return ""
-    if use.attribute("auto_pad") != "NOTSET" or len(window) != len(shape) - 2:
+    if use.attribute("auto_pad") not in ("", "NOTSET") or len(window) != len(shape) - 2:
         return ""
     axes = len(window)
     strides, dilations = use.attribute("strides") or (1,) * axes, use.attribute("dilations") or (1,) * axes
@@ -205,9 +206,11 @@ def _deformed(use: Use) -> str:
     axes = max((use.rank(0) or 0) - 2, 0)
     if not axes:
         return ""
-    kernel = " ".join(f"K{k}" for k in range(axes))
+    kernel, output = (" ".join(f"{letter}{k}" for k in range(axes)) for letter in "KO")
     product = "*".join(f"K{k}" for k in range(axes))
-    return f"N C ..., M C/group {kernel}, N {axes}*offset_group*{product} *O, M, N offset_group*{product} *O"
+    return (
+        f"N C ..., M C/group {kernel}, N {axes}*offset_group*{product} {output}, M, N offset_group*{product} {output}"
+    )
 
 
 def _deformed_extents(use: Use) -> str:
@@ -231,10 +234,31 @@ def _deformed_extents(use: Use) -> str:
 
 
 def _unpooled(use: Use) -> str:
-    asked, known = use.values(2), use.rank(0)
-    if asked is None or known is None or len(asked) == known:
+    """The size asked for has the batch and channels of the data, and something of every other axis."""
+    asked, dims = use.values(2), use.shape(0)
+    if asked is None or dims is None:
         return ""
-    return f"{use.operand(2)} has {len(asked)} elements; it must have {known}, one for each axis of input 0"
+    if alike(asked[:2], dims[:2]) and len(asked) == len(dims) and min(asked[2:]) > 0:
+        return ""
+    return f"{use.operand(2)} is {shown(asked)}; it must begin as the shape of {use.operand(0)} does, {shown(dims)}"
+
+
+def _sampled(use: Use) -> str:
+    """There is something to sample from."""
+    empty = 0 in (use.shape(0) or ())[2:]
+    return f"{use.operand(0)} has the shape {shown(use.shape(0))}; there is nothing to sample from" if empty else ""
+
+
+def _sampling_shapes(use: Use) -> str:
+    axes = max((use.rank(0) or 0) - 2, 1)
+    return f"N . {'. ' * axes}, N {'. ' * axes}{axes}"
+
+
+def _grid_batch(use: Use) -> str:
+    batch, size = use.extent(0, 0), use.values(1)
+    if batch is None or not size or size[0] == batch:
+        return ""
+    return f"{use.operand(1)} is {shown(size)}; it must begin with the {batch} matrices of {use.operand(0)}"
 
 
 _ONE_PER_AXIS = "one for each axis of the image"
@@ -321,18 +345,17 @@ WINDOWS: tuple[Row, ...] = (
     ),
     Row(
         "GridSample",
-        lambda use: (
-            f"N . {'. ' * ((use.rank(0) or 2) - 2)}, N {'. ' * ((use.rank(0) or 2) - 2)}{(use.rank(0) or 2) - 2}"
-        ),
+        _sampling_shapes,
         (
             flag("align_corners"),
             one_of("padding_mode", "zeros", "border", "reflection"),
             one_of("mode", "linear", "nearest", "cubic", "bilinear", "bicubic"),
+            _sampled,
         ),
     ),
     Row(
         "AffineGrid",
         lambda use: "N 2 3, 4" if use.extent(0, 1) == 2 or use.count(1) == 4 else "N 3 4, 5",
-        (flag("align_corners"), values_within(1, 0)),
+        (flag("align_corners"), values_within(1, 0), _grid_batch),
     ),
 )
