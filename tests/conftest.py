@@ -12,25 +12,25 @@ def pytest_addoption(parser):
     group = parser.getgroup("fusewise", "the machine that code is generated for")
     group.addoption("--machine", choices=sorted(MACHINES), help="hold the compiler to a generic machine, not this one")
     group.addoption("--adds-apart", choices=("yes", "no"), help="whether its cores add with units of their own")
+    group.addoption("--sanitize", action="store_true", help="whether kernels look at every access of memory")
 
 
 def pytest_configure(config):
     """Before anything asks what machine this is. What is compiled for the other one is kept apart from what is for this one."""
-    machine, adds_apart = config.getoption("--machine"), config.getoption("--adds-apart")
-    if machine or adds_apart:
-        hold(machine, adds_apart)
+    machine, adds_apart, sanitize = (config.getoption(name) for name in ("--machine", "--adds-apart", "--sanitize"))
+    if machine or adds_apart or sanitize:
+        hold(machine, adds_apart, sanitize)
         cache = tempfile.TemporaryDirectory(prefix="fusewise-tests-")
         config.add_cleanup(cache.cleanup)
         os.environ["FUSEWISE_CACHE_DIR"] = cache.name
 
 
 def pytest_report_header(config):
-    machine, adds_apart = config.getoption("--machine"), config.getoption("--adds-apart")
-    return (
-        f"held to: {machine or 'this machine'}, adds apart: {adds_apart or 'as it does'}"
-        if machine or adds_apart
-        else None
-    )
+    machine, adds_apart, sanitize = (config.getoption(name) for name in ("--machine", "--adds-apart", "--sanitize"))
+    if not (machine or adds_apart or sanitize):
+        return None
+    found = f"held to: {machine or 'this machine'}, adds apart: {adds_apart or 'as it does'}"
+    return f"{found}, memory checked" if sanitize else found
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -74,7 +74,8 @@ class Options:
     `dnnfusion`, `patterns` (the fixed patterns of other compilers) or `none`. `tune`: seconds to spend on measuring what is
     fastest; what is found is kept in the cache and used from then on. `passes`: False for none, True for the
     clean-up passes, the passes to run, or as a text what `selecting.outcome_of` takes. `precision`, of convolutions and products:
-    `float32` or `bfloat16`. `warn` is told, as a sentence, what went wrong without stopping the work.
+    `float32` or `bfloat16`. `sanitize`: kernels look at every load and store, and say what they touch that is none of their
+    operands, many times more slowly. `warn` is told, as a sentence, what went wrong without stopping the work.
     """
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -88,6 +89,7 @@ class Options:
     tune: float = 0.0
     passes: bool | str | Sequence[Pass] = True
     precision: str = "float32"
+    sanitize: bool = False
     warn: Callable[[str], None] = _warn
 
 
@@ -235,7 +237,7 @@ def _planned(
     else:
         graph = _cleaned(bound, suited(options.passes, host_target(), disable), trace, options.exact)
     graph = for_native(graph, options.precision, trace, exact=options.exact)
-    making = Making(worker_count(options.threads), fusion, options.exact, options.strict, disable)
+    making = Making(worker_count(options.threads), fusion, options.exact, options.strict, disable, options.sanitize)
     choice, costs = decided(cache_folder(options.cache), graph, making, options.tune, warn, progress)
     return graph, program_of(graph, making, trace, choice, costs), choice
 
@@ -250,7 +252,7 @@ def _key(model: Source, options: Options) -> Key | None:
         "shapes": {name: list(shape) for name, shape in options.shapes.items()},
         "symbols": dict(options.symbols),
         "disable": sorted(options.disable),
-        **{name: getattr(options, name) for name in ("exact", "strict", "fusion", "passes", "precision")},
+        **{name: getattr(options, name) for name in ("exact", "strict", "fusion", "passes", "precision", "sanitize")},
     }
     return model_key(str(model), str(model).startswith(ZOO), settings, options.threads)
 
@@ -425,7 +427,7 @@ _IMPORTS = ("numpy", "onnx", "llvmlite.binding")
 def _portable(options: Options, shapes: Mapping[str, list[int]]) -> dict[str, Any]:
     """The options a child process needs, as plain JSON values."""
     cache = options.cache if isinstance(options.cache, bool) else str(options.cache)
-    chosen = {name: getattr(options, name) for name in ("exact", "fusion", "precision")}
+    chosen = {name: getattr(options, name) for name in ("exact", "fusion", "precision", "sanitize")}
     return {"shapes": shapes, "cache": cache, "disable": sorted(options.disable), **chosen}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "AccessOutside",
     "AnswersDiffer",
     "BrokenGraph",
     "BrokenPlan",
@@ -20,6 +21,10 @@ class FusewiseError(Exception):
     """Something the user can act on. The message says what, where, and what to do."""
 
     exit_status = 1
+
+
+class AccessOutside(FusewiseError):
+    """Generated code touched what is none of its operands: a fault of ours, found by a checked build."""
 
 
 class BrokenGraph(FusewiseError):

@@ -58,6 +58,7 @@ class Making:
     exact: bool = False
     strict: bool = False
     disable: tuple[str, ...] = ()
+    sanitize: bool = False
 
     @property
     def trace(self) -> Trace:
@@ -334,7 +335,7 @@ def _partition(graph: Graph, making: Making, trace: Trace, choice: Choice | None
 def _generated(groups: Partition, making: Making, trace: Trace, ways: Mapping[str, int]) -> Program:
     return generate(
         groups,
-        host_target(),
+        replace(host_target(), sanitize=making.sanitize or host_target().sanitize),
         trace,
         workers=making.workers,
         exact=making.exact,

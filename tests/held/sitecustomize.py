@@ -20,16 +20,16 @@ __all__ = ["MACHINES", "VARIABLE", "hold"]
 
 VARIABLE = "FUSEWISE_TESTS_MACHINE"
 """The name of a machine of `MACHINES`, or nothing for this one, and behind a comma `yes` or `no` if its cores are to add with units
-of their own or not."""
+of their own or not, and behind another `checked` if kernels are to look at every access of memory."""
 
 MACHINES = {"sse2": "sse2", "avx2": "avx2", "avx512": "avx512", "avx512-once": "avx512", "neon": "neon"}
 """The generic target of each; `once`: a core begins one multiply-add of its widest vectors in a cycle."""
 
 
-def hold(machine: str | None, adds_apart: str | None) -> None:
+def hold(machine: str | None, adds_apart: str | None, sanitize: bool = False) -> None:
     """Hold this process and all that it starts to a machine; `runtime.host` must not have been imported."""
     assert "fusewise.runtime.host" not in sys.modules, "the machine has been asked for before"
-    os.environ[VARIABLE] = f"{machine or ''},{adds_apart or ''}"
+    os.environ[VARIABLE] = f"{machine or ''},{adds_apart or ''},{'checked' if sanitize else ''}"
     folder, path = str(Path(__file__).parent), os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if folder not in path:
         os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, path)])
@@ -71,7 +71,7 @@ def _change(host: ModuleType) -> None:
     from fusewise.codegen.target import TARGETS, Target
 
     words = os.environ[VARIABLE]
-    machine, adds_apart = words.split(",")
+    machine, adds_apart, checked = words.split(",")
     this_target, this_processor = host.host_target, host.processor
 
     @cache
@@ -84,7 +84,9 @@ def _change(host: ModuleType) -> None:
             target = replace(generic, name="host", triple=this.triple, **caches)
         if machine.endswith("-once"):
             target = replace(target, multiply_bits=target.vector_bits)
-        return replace(target, adds_apart=adds_apart == "yes") if adds_apart else target
+        if adds_apart:
+            target = replace(target, adds_apart=adds_apart == "yes")
+        return replace(target, sanitize=True) if checked else target
 
     def processor(*given: Path) -> str:
         """What the system says of the CPU, and what it is held to: compiled files are for that machine alone."""

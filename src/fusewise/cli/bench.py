@@ -17,6 +17,7 @@ from fusewise.cli.options import (
     Json,
     ModelName,
     Precision,
+    Sanitize,
     Seed,
     Shapes,
     Symbols,
@@ -63,6 +64,7 @@ def bench(
     fusion: Fusion = "dnnfusion",
     precision: Precision = "float32",
     tune: Tune = 0.0,
+    sanitize: Sanitize = False,
     cache: Cache = True,
     json: Json = False,
 ) -> None:

@@ -23,6 +23,7 @@ __all__ = [
     "Json",
     "ModelName",
     "Precision",
+    "Sanitize",
     "Seed",
     "Shapes",
     "Strict",
@@ -64,6 +65,12 @@ Precision = Annotated[
     str,
     typer.Option(
         "--precision", metavar="TYPE", help="Convolutions and products compute on float32, or bfloat16 (approximate)."
+    ),
+]
+Sanitize = Annotated[
+    bool,
+    typer.Option(
+        "--sanitize", help="Kernels look at every load and store, and say which is outside of its operands: slow."
     ),
 ]
 Tune = Annotated[
@@ -113,7 +120,9 @@ def options_of(context: typer.Context) -> Options:
     from fusewise.api import Options
 
     words = context.params
-    given = {name: words[name] for name in ("exact", "strict", "fusion", "tune", "precision") if name in words}
+    given = {
+        name: words[name] for name in ("exact", "strict", "fusion", "tune", "precision", "sanitize") if name in words
+    }
     return Options(
         shapes=shapes_of(words.get("shape")),
         symbols=symbols_of(words.get("symbol")),

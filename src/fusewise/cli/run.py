@@ -17,6 +17,7 @@ from fusewise.cli.options import (
     Json,
     ModelName,
     Precision,
+    Sanitize,
     Seed,
     Shapes,
     Strict,
@@ -71,6 +72,7 @@ def run(
     fusion: Fusion = "dnnfusion",
     precision: Precision = "float32",
     tune: Tune = 0.0,
+    sanitize: Sanitize = False,
     cache: Cache = True,
     json: Json = False,
 ) -> None:
@@ -89,7 +91,14 @@ def run(
         if Path(model).suffix == SUFFIX:
             narrow = precision != "float32"
             _refuse_settings(
-                shape=shape, symbol=symbol, exact=exact, strict=strict, disable=disable, tune=tune, precision=narrow
+                shape=shape,
+                symbol=symbol,
+                exact=exact,
+                strict=strict,
+                disable=disable,
+                tune=tune,
+                precision=narrow,
+                sanitize=sanitize,
             )
             compiled = api.open_compiled(model, threads=threads_of(threads), trust=trust)
         else:

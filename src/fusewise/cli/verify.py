@@ -14,6 +14,7 @@ from fusewise.cli.options import (
     Fusion,
     Json,
     ModelName,
+    Sanitize,
     Seed,
     Shapes,
     Strict,
@@ -56,6 +57,7 @@ def verify(
     strict: Strict = False,
     disable: Disable = None,
     fusion: Fusion = "dnnfusion",
+    sanitize: Sanitize = False,
     cache: Cache = True,
     json: Json = False,
 ) -> None:

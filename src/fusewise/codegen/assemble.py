@@ -11,9 +11,11 @@ from types import MappingProxyType
 import numpy as np
 
 from fusewise.codegen.candidates import candidates
+from fusewise.codegen.extents import extents_of
 from fusewise.codegen.foresight import Fetch, Load, fetches, followers, next_bytes
 from fusewise.codegen.kernel import Argument, Kernel, Params
 from fusewise.codegen.llvm.boxes import routine_for
+from fusewise.codegen.llvm.checked import checked
 from fusewise.codegen.overwrite import overwritable
 from fusewise.codegen.samples import Stretch, stretches
 from fusewise.codegen.strips import joins, strips_of
@@ -292,9 +294,10 @@ class _Assembler:
             self._overwrite(work, dict(zip((argument.name for argument in arguments), places, strict=True)))
         number, way = self._kernel(kernel, work, params), _way(kernel, params)
         pieces = kernel.pieces(work.bound.task, self.target, params)
-        self.steps.append(
-            NativeStep(number, tuple(places), work.label, work.group, way=way, pieces=pieces, sites=work.bound.sites)
-        )
+        bound = work.bound
+        checks = extents_of(bound.task, bound.values, arguments, self.workers) if self.target.sanitize else ()
+        done = NativeStep(number, tuple(places), work.label, work.group, way=way, pieces=pieces, sites=bound.sites)
+        self.steps.append(replace(done, extents=checks) if checks else done)
 
     def _overwrite(self, work: TaskWork, places: Mapping[str, Place]) -> None:
         """Let the result of a step have the memory of something that it reads, if that is read no more later."""
@@ -470,4 +473,6 @@ def _way(kernel: Kernel, params: Params) -> str:
 
 
 def _builder(kernel: Kernel, work: TaskWork, target: Target, params: Params, symbol: str) -> Callable[[], str]:
+    if target.sanitize:
+        return lambda: checked(kernel.build(work.bound.task, target, params, symbol), symbol)
     return lambda: kernel.build(work.bound.task, target, params, symbol)

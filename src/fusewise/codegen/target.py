@@ -48,7 +48,7 @@ class Target:
     of the widest vectors. Where it is one, vectors of half the width are as fast.
 
     `adds_apart`: additions have units of their own, beside those that multiply. `workers` is how many workers code is planned
-    for; it is right for any number.
+    for; it is right for any number. With `sanitize` every load and store of the code looks whether it is within its operands.
     """
 
     name: str
@@ -65,6 +65,7 @@ class Target:
     adds_apart: bool = True
     workers: int = 2
     beside: Beside = Beside()
+    sanitize: bool = False
 
     @property
     def lanes(self) -> int:
@@ -88,7 +89,8 @@ class Target:
     @property
     def key(self) -> str:
         """What compiled code depends on."""
-        return f"{self.triple}|{self.cpu}|{self.features}|{self.vector_bits}|{self.registers}"
+        how = "|sanitize" if self.sanitize else ""
+        return f"{self.triple}|{self.cpu}|{self.features}|{self.vector_bits}|{self.registers}{how}"
 
 
 TARGETS: tuple[Target, ...] = (

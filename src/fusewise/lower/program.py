@@ -16,7 +16,19 @@ from fusewise.ir.graph import Node
 from fusewise.ir.types import ValueType
 from fusewise.records import record
 
-__all__ = ["Buffer", "HostStep", "KernelCode", "NativeStep", "Packing", "Panels", "Place", "Port", "Program", "Site"]
+__all__ = [
+    "Buffer",
+    "Extent",
+    "HostStep",
+    "KernelCode",
+    "NativeStep",
+    "Packing",
+    "Panels",
+    "Place",
+    "Port",
+    "Program",
+    "Site",
+]
 
 
 @record(frozen=True, slots=True)
@@ -123,6 +135,18 @@ class Site:
 
 
 @record(frozen=True, slots=True)
+class Extent:
+    """What a kernel may touch of one of its arguments: bytes from `low` up to `high` after where it points, all of the buffer where
+    `high` is -1; those that `writes` says, also to write. `value` is the tensor that lies there, for people."""
+
+    argument: str
+    value: str
+    low: int
+    high: int
+    writes: bool
+
+
+@record(frozen=True, slots=True)
 class NativeStep:
     """Call kernel number `kernel` with pointers to `arguments`. Workers meet at a barrier afterwards when `barrier`.
 
@@ -131,7 +155,7 @@ class NativeStep:
     what other workers make, after all have done the rest. With more `pieces` than one, which each share has, workers that are
     done early take pieces of the others' shares. `way` names the kernel and its parameters, for people. Of a task that reads
     positions from data, `sites` says where, by number; its argument `fault`, of two int64 to a site, then is 1 and the position
-    where one was out of bounds.
+    where one was out of bounds. In a checked build `extents` has what it may touch of each argument.
     """
 
     kernel: int
@@ -143,6 +167,7 @@ class NativeStep:
     strips: int = 0
     pieces: int = 1
     sites: tuple[Site, ...] = ()
+    extents: tuple[Extent, ...] = ()
 
 
 @record(frozen=True, slots=True)
@@ -204,6 +229,11 @@ class Program:
     objects: tuple[tuple[str, np.ndarray], ...] = ()
     workers: int = 1
     accounts: tuple[Account, ...] = ()
+
+    @property
+    def is_checked(self) -> bool:
+        """Do its kernels look at everything that they touch?"""
+        return any(isinstance(step, NativeStep) and step.extents for step in self.steps)
 
     @property
     def host_nodes(self) -> list[dict[str, str]]:

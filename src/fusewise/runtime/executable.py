@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ from fusewise.runtime.turns import Turns
 
 if TYPE_CHECKING:  # a compiled model is opened without these
     from fusewise.runtime.cache import KernelCache
+    from fusewise.runtime.checks import Checks
     from fusewise.runtime.compile import Helpers
     from fusewise.runtime.hoststep import HostCall
     from fusewise.runtime.resident import Resident
@@ -100,6 +102,7 @@ class _Machine:
     parts: tuple[_Stretch | tuple[int, HostCall], ...]
     workers: int
     faults: Faults | None
+    checks: Checks | None
 
 
 @record(frozen=True)
@@ -230,7 +233,11 @@ def _images(
 def _allocate(
     program: Program, constants: Mapping[int, np.ndarray], resident: Resident | None
 ) -> tuple[np.ndarray | None, ...]:
-    """Memory of every buffer as flat bytes; None for those the caller brings."""
+    """Memory of every buffer as flat bytes; None for those the caller brings, of which a checked program has copies."""
+    if program.is_checked:
+        from fusewise.runtime.checks import guarded_memory
+
+        return guarded_memory(program, constants)
     arena = (aligned_block if resident is None else resident.take)(program.arena_bytes)
     arena.fill(0)
 
@@ -250,22 +257,20 @@ def _machine(contents: Contents, library: Library, workers: int, resident: Resid
     """Memory, and step tables, split at host steps, over one array of argument pointers."""
     program = contents.program
     memory = _allocate(program, contents.constants, resident)
-    bases = [0 if block is None else address_of(block) for block in memory]
+    checks = _checks(program, memory)
     native = [step for step in program.steps if isinstance(step, NativeStep)]
     places = [place for step in native for place in step.arguments]
-    arguments = np.array([bases[place.buffer] + place.offset for place in places] or [0], np.int64)
+    arguments, at = _pointers(native, memory, checks)
     patches: dict[int, list[tuple[int, int]]] = {}
     for number, place in enumerate(places):
         if memory[place.buffer] is None:
             patches.setdefault(place.buffer, []).append((number, place.offset))
     parts: list[_Stretch | tuple[int, HostCall]] = []
     rows: list[tuple[int, Row]] = []
-    at = address_of(arguments)
     for number, step in enumerate(program.steps):
         if isinstance(step, NativeStep):
             address = library.addresses[contents.symbols[step.kernel]]
-            rows.append((number, Row(address, at, step.barrier, pieces=step.pieces)))
-            at += 8 * len(step.arguments)
+            rows.append((number, Row(address, next(at), step.barrier, pieces=step.pieces)))
             continue
         if rows:
             parts.append(_stretch(program, rows, workers))
@@ -280,6 +285,7 @@ def _machine(contents: Contents, library: Library, workers: int, resident: Resid
         port.buffer: (port.buffer, Outputs(port.type.dims, port.type.dtype.numpy))
         for port in program.outputs
         if port.buffer >= 0 and program.buffers[port.buffer].kind == "output" and isinstance(port.type, TensorType)
+        if memory[port.buffer] is None
     }
     return _Machine(
         program,
@@ -291,7 +297,32 @@ def _machine(contents: Contents, library: Library, workers: int, resident: Resid
         tuple(parts),
         workers,
         faults_of(program, memory),
+        checks,
     )
+
+
+def _checks(program: Program, memory: tuple[np.ndarray | None, ...]) -> Checks | None:
+    """Of a checked program."""
+    if not program.is_checked:
+        return None
+    from fusewise.runtime.checks import Checks
+
+    return Checks(program, memory)
+
+
+def _pointers(
+    steps: Sequence[NativeStep], memory: tuple[np.ndarray | None, ...], checks: Checks | None
+) -> tuple[np.ndarray, Iterator[int]]:
+    """The arguments of all steps one behind the other, and where those of each begin. Those that are checked have the address of
+    their table in front."""
+    bases = [0 if block is None else address_of(block) for block in memory]
+    before = [[]] * len(steps) if checks is None else [[table] for table in checks.addresses]
+    words = [
+        [*first, *(bases[p.buffer] + p.offset for p in s.arguments)] for first, s in zip(before, steps, strict=True)
+    ]
+    arguments = np.array([word for line in words for word in line] or [0], np.int64)
+    ends = accumulate((8 * len(line) for line in words), initial=address_of(arguments))
+    return arguments, (end + 8 * len(first) for end, first in zip(ends, before, strict=False))
 
 
 def _stretch(program: Program, rows: Sequence[tuple[int, Row]], workers: int) -> _Stretch:
@@ -374,6 +405,8 @@ class Executable:
 
     def _computed(self, values: list[Any], wanted: Sequence[int], timings: list[StepTiming] | None) -> list[Any]:
         machine, program = self._machine, self._machine.program
+        if machine.checks is not None:
+            machine.checks.begin(values)
         caller: dict[int, np.ndarray] = {}
         objects: dict[str, Any] = dict(program.objects)
         for port, value in zip(program.inputs, values, strict=True):
@@ -392,6 +425,8 @@ class Executable:
         for part in machine.parts:
             if isinstance(part, _Stretch):
                 self._launch(part, timings)
+                if machine.checks is not None:
+                    machine.checks.check()
                 if machine.faults is not None:
                     machine.faults.check()
             else:

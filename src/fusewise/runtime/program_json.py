@@ -12,7 +12,7 @@ import numpy as np
 
 from fusewise.ir.dtypes import dtype_named
 from fusewise.ir.types import OptionalType, SequenceType, TensorType, ValueType
-from fusewise.lower.program import Account, Buffer, HostStep, NativeStep, Place, Port, Program, Site
+from fusewise.lower.program import Account, Buffer, Extent, HostStep, NativeStep, Place, Port, Program, Site
 
 __all__ = ["program_from_json", "program_to_json", "type_from_json", "type_to_json"]
 
@@ -105,13 +105,15 @@ def _native(step: NativeStep) -> Json:
         "strips": step.strips,
         "pieces": step.pieces,
         "sites": [[s.node, s.op, s.operand, s.low, s.high, s.wraps] for s in step.sites],
+        "extents": [[e.argument, e.value, e.low, e.high, e.writes] for e in step.extents],
     }
 
 
 def _native_from(found: Json) -> NativeStep:
     places = tuple(Place(buffer, offset) for buffer, offset in found["arguments"])
     named = {name: found[name] for name in ("label", "group", "barrier", "way", "strips", "pieces")}
-    return NativeStep(found["kernel"], places, sites=tuple(Site(*site) for site in found["sites"]), **named)
+    sites, extents = (Site(*site) for site in found["sites"]), (Extent(*extent) for extent in found["extents"])
+    return NativeStep(found["kernel"], places, sites=tuple(sites), extents=tuple(extents), **named)
 
 
 Operand = tuple[str, Place | None, ValueType | None]

@@ -32,6 +32,7 @@ class Results:
         given: set[int] = set()
         for number in wanted:
             port, made = self._ports[number]
+            made = made and memory.own[port.buffer] is None
             if made and port.buffer not in given:
                 given.add(port.buffer)
                 found.append(memory.caller[port.buffer])
