@@ -8,7 +8,7 @@ import pytest
 
 from fusewise.errors import InvalidModel
 from fusewise.frontend.infer_control import widen
-from fusewise.frontend.infer_types import infer_graph, infer_types, refine
+from fusewise.frontend.infer_types import infer_graph, infer_types
 from fusewise.frontend.onnx_import import bind, load
 from fusewise.ir.dtypes import FLOAT32, INT64
 from fusewise.ir.types import Dim, OptionalType, SequenceType, TensorType
@@ -91,16 +91,6 @@ def test_all_types_of_a_model_are_those_onnx_infers() -> None:
     assert graph.types["p"] == t(2, 8, 4, 4) and graph.types["y"] == t(2, 8, 4)
     assert graph.types["z"] == TensorType(INT64, (3, "m"))  # ONNX knows the rank, the model names the count
     assert infer_types(graph).types == graph.types
-
-
-def test_what_the_model_declares_fills_only_gaps() -> None:
-    assert refine(t(2, None), t(3, 4)) == t(2, 4)
-    assert refine(t(2, "N"), t(2, "M")) == t(2, "N")
-    assert refine(t(2, "N"), t(2, 5)) == t(2, 5)
-    assert refine(TensorType(FLOAT32, None), t(1, 2)) == t(1, 2)
-    assert refine(t(2), t(1, 2)) == t(2)
-    assert refine(t(None), TensorType(INT64, (3,))) == t(None)
-    assert refine(SequenceType(TensorType(FLOAT32, None)), SequenceType(t(3))) == SequenceType(t(3))
 
 
 def test_widening_covers_both() -> None:

@@ -14,16 +14,17 @@ import numpy as np
 
 from fusewise.errors import InvalidModel, UnsupportedModel
 from fusewise.frontend.bodies import graph_of_body
+from fusewise.frontend.declared import settled, without_shape
 from fusewise.frontend.infer_control import CONTROL_FLOW, control_outputs
 from fusewise.frontend.limits import DEFAULT_LIMITS, Limits
 from fusewise.frontend.partial_shapes import partial_type
 from fusewise.frontend.shape_values import VALUE_LIMIT, is_complete, known_outputs
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Constant, Graph, Node, Subgraph
-from fusewise.ir.types import Dim, OptionalType, SequenceType, TensorType, ValueType
+from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.infer import check_use, infer_outputs
 
-__all__ = ["Inference", "Inferred", "infer_graph", "infer_types", "refine", "without_shape"]
+__all__ = ["Inference", "Inferred", "infer_graph", "infer_types"]
 
 _READS_FLOATS = frozenset({"Range", "Resize", "Upsample"})  # operators whose output shape depends on float operands
 
@@ -147,7 +148,7 @@ class Inference:
 
     def _settled(self, node: Node, name: str, kind: ValueType | None) -> ValueType:
         declared = self.declared.get(name)
-        best = declared if kind is None else refine(kind, declared)
+        best = settled(node, self.type_of(node.inputs[0]) if node.inputs and node.inputs[0] else None, kind, declared)
         if best is None:
             raise UnsupportedModel(
                 f"node {node.label!r} ({node.op}): the type of its output {name!r} can neither be inferred nor is declared"
@@ -166,38 +167,6 @@ class Inference:
 def _matters(node: Node, value: np.ndarray) -> bool:
     """May the contents of an operand decide the output's type? Withholding the others lets equal nodes share an answer."""
     return is_complete(value) and (value.dtype.kind in "iu" or node.op in _READS_FLOATS)
-
-
-def without_shape(kind: ValueType) -> ValueType:
-    """The type with its shape forgotten."""
-    return TensorType(kind.dtype, None) if isinstance(kind, TensorType) else kind
-
-
-def refine(inferred: ValueType, declared: ValueType | None) -> ValueType:
-    """The inferred type, its unknown parts filled in from the declared one where the two agree."""
-    if declared is None or type(inferred) is not type(declared):
-        return inferred
-    if isinstance(inferred, SequenceType) and isinstance(declared, SequenceType):
-        return SequenceType(refine(inferred.element, declared.element))
-    if isinstance(inferred, OptionalType) and isinstance(declared, OptionalType):
-        return OptionalType(refine(inferred.element, declared.element))
-    if not isinstance(inferred, TensorType) or not isinstance(declared, TensorType):
-        return inferred
-    if inferred.dtype != declared.dtype or declared.shape is None:
-        return inferred
-    if inferred.shape is None:
-        return TensorType(inferred.dtype, declared.shape)
-    if len(inferred.shape) != len(declared.shape):
-        return inferred
-    dims = tuple(_better(a, b) for a, b in zip(inferred.shape, declared.shape, strict=True))
-    return TensorType(inferred.dtype, dims)
-
-
-def _better(inferred: Dim, declared: Dim) -> Dim:
-    """A number beats a symbol, a symbol beats nothing; inference beats the declaration."""
-    if isinstance(inferred, int) or declared is None:
-        return inferred
-    return declared if isinstance(declared, int) or inferred is None else inferred
 
 
 def infer_graph(

@@ -21,10 +21,11 @@ from fusewise.errors import InvalidModel, ResourceLimit, UnsupportedModel, Usage
 from fusewise.frontend.bind import bind
 from fusewise.frontend.bodies import node_with_bodies, subgraph_of
 from fusewise.frontend.coverage import Coverage, check_node, survey
+from fusewise.frontend.declared import without_shape
 from fusewise.frontend.external import ExternalData
 from fusewise.frontend.functions import FunctionKey, expanded, function_key
 from fusewise.frontend.infer_control import body_inputs
-from fusewise.frontend.infer_types import Inference, without_shape
+from fusewise.frontend.infer_types import Inference
 from fusewise.frontend.limits import DEFAULT_LIMITS, Limits
 from fusewise.frontend.onnx_export import ORIGIN_KEY, default_origin, graph_to_proto
 from fusewise.frontend.order import node_label, sorted_nodes

@@ -36,7 +36,7 @@ def evaluator(node: Node, opset: int, opsets: tuple[tuple[str, int], ...] = ()) 
     positions = tuple(range(len(inner))) if shared else tuple(captures.index(name) for name in inner)
     inputs = tuple(f"operand:{i}" if name else "" for i, name in enumerate(node.inputs))
     outputs = tuple(f"result:{i}" if name else "" for i, name in enumerate(node.outputs))
-    alone = Node(node.op, inputs, outputs, node.attributes, node.domain, node.name)
+    alone = Node(node.op, inputs, outputs, node.attributes, node.domain, node.label)
     names = [name for name in inputs if name] + list(inner)
     asked = [name for name in outputs if name]
     versions = {"": opset} | dict(opsets)
@@ -92,9 +92,10 @@ def _session(
     model.opset_import.extend(onnx.helper.make_opsetid(domain, version) for domain, version in versions.items())
     try:
         return ReferenceEvaluator(model, new_ops=list(corrected_operators()))
-    except (NotImplementedError, onnx.defs.SchemaError, RuntimeError) as error:
+    except (NotImplementedError, onnx.defs.SchemaError, RuntimeError, TypeError, ValueError) as error:
         raise UnsupportedModel(
-            f"node {node.label!r}: operator {node.op} of domain {node.domain!r} has no reference implementation"
+            f"node {node.label!r}: operator {node.op} of domain {node.domain!r} has no reference implementation, "
+            "or none for these attributes"
         ) from error
 
 

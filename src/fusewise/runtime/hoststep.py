@@ -45,9 +45,7 @@ class _Member:
                 raise ResourceLimit(
                     f"{self} needs more memory than there is: {' '.join(str(error).split()) or 'no more was given'}"
                 ) from error
-            raise UnsupportedModel(
-                f"{self} failed in ONNX's reference evaluator: {type(error).__name__}: {error}"
-            ) from error
+            raise UnsupportedModel(f"{self} failed in ONNX's reference evaluator: {_sentence(error)}") from error
         values.update(zip(self.node.outputs, results, strict=True))
 
     def check(self, values: Mapping[str, Any]) -> None:
@@ -64,6 +62,16 @@ class _Member:
 
     def __str__(self) -> str:
         return f"node {self.node.label!r} ({self.node.op})"
+
+
+def _sentence(error: Exception) -> str:
+    """What an error of another program says, in a line that is not longer than people read."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+
+
+_LONGEST = 200
+"""Characters."""
 
 
 @record(frozen=True)

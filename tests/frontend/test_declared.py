@@ -1,0 +1,65 @@
+"""Declared shapes: what they add to inference, and when they are not believed."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+import fusewise
+from fusewise.errors import FusewiseError
+from fusewise.frontend.declared import refine, settled
+from fusewise.ir.dtypes import FLOAT32, INT64
+from fusewise.ir.graph import Node
+from fusewise.ir.types import Dim, SequenceType, TensorType
+
+
+def t(*dims: Dim) -> TensorType:
+    return TensorType(FLOAT32, dims)
+
+
+def test_what_the_model_declares_fills_only_gaps() -> None:
+    assert refine(t(2, None), t(3, 4)) == t(2, 4)
+    assert refine(t(2, "N"), t(2, "M")) == t(2, "N")
+    assert refine(t(2, "N"), t(2, 5)) == t(2, 5)
+    assert refine(TensorType(FLOAT32, None), t(1, 2)) == t(1, 2)
+    assert refine(t(2), t(1, 2)) == t(2)
+    assert refine(t(None), TensorType(INT64, (3,))) == t(None)
+    assert refine(SequenceType(TensorType(FLOAT32, None)), SequenceType(t(3))) == SequenceType(t(3))
+
+
+@pytest.mark.parametrize("op", ["Reshape", "Squeeze", "Unsqueeze", "Flatten"])
+def test_another_number_of_elements_is_not_believed(op: str) -> None:
+    node, unknown = Node(op, ("x", "axes"), ("y",)), TensorType(FLOAT32, None)
+    assert settled(node, t(2, 3), unknown, t(1, 2, 3)) == t(1, 2, 3)
+    assert settled(node, t(2, 3), unknown, t(2, 5)) == unknown
+    assert settled(node, t("N", 3), unknown, t(2, 5)) == t(2, 5)
+    assert settled(node, t(2, 3), None, t(2, 5)) == unknown
+
+
+def model(op: str, shape: list[int], second: np.ndarray, **attributes: int) -> onnx.ModelProto:
+    x, axes = (onnx.helper.make_tensor_value_info(n, k, s) for n, k, s in (("x", 1, [2, 3]), ("a", 7, second.shape)))
+    y = onnx.helper.make_tensor_value_info("y", 1, shape)
+    graph = onnx.helper.make_graph([onnx.helper.make_node(op, ["x", "a"], ["y"], **attributes)], "g", [x, axes], [y])
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.mark.parametrize(
+    "op, second, wanted",
+    [
+        ("Unsqueeze", np.array([0]), (1, 2, 3)),
+        ("Reshape", np.array([3, 2]), (3, 2)),
+        ("CenterCropPad", np.array([2, 1]), (2, 1)),
+        ("Tile", np.array([1, 2]), (2, 6)),
+    ],
+)
+@pytest.mark.parametrize("declared", [[7], [2, 5], [1, 1, 1, 9], [0, 3], []])
+def test_a_declared_shape_that_does_not_hold_is_no_internal_error(op, second, wanted, declared) -> None:
+    """The model runs, or is refused in a sentence; it never gives what it should not."""
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    status, shape = 3, wanted
+    try:
+        shape = fusewise.compile(model(op, declared, second), cache=False).run(None, {"x": x, "a": second})[0].shape
+    except FusewiseError as error:
+        status = error.exit_status
+    assert (status, shape) == (3, wanted)
