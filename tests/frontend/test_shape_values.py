@@ -195,3 +195,18 @@ def test_what_is_too_large_or_wrong_is_left_alone(
     op: str, operands: tuple[np.ndarray, ...], attributes: dict[str, Any]
 ) -> None:
     assert known_outputs(_node(op, len(operands), attributes, 1), (None,) * len(operands), operands) == (None,)
+
+
+def test_slices_and_quotients_at_the_extremes() -> None:
+    """Where ONNX's evaluator follows Python: a negative step from in front of the axis, and the least integer halved."""
+
+    def known(op: str, *values: np.ndarray) -> np.ndarray | None:
+        names = tuple(f"x{k}" for k in range(len(values)))
+        kinds = tuple(Constant(value).type for value in values)
+        return known_outputs(Node(op, names, ("y",)), kinds, values)[0]
+
+    np.testing.assert_array_equal(known("Slice", VEC, i(-9), i(-99), i(0), i(-2)), [4])
+    for dtype in (np.int8, np.int64):
+        least = np.iinfo(dtype).min
+        found = known("Div", np.array([least, least + 1, 7, -7], dtype), np.array([least + 1, least, -2, 2], dtype))
+        np.testing.assert_array_equal(found, np.array([1, 0, -3, -3], dtype))

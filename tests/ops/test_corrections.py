@@ -1,6 +1,8 @@
-"""Loop and Optional on the host agree with ONNX Runtime where ONNX's own evaluator does not."""
+"""Loop, Scan and Optional on the host agree with ONNX Runtime where ONNX's own evaluator does not."""
 
 from __future__ import annotations
+
+import itertools
 
 import numpy as np
 import onnx
@@ -8,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import fusewise
+from fusewise.ops.grids import grid_sample
 
 FLOAT, INT, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
@@ -77,3 +80,93 @@ def test_an_optional_is_its_element():
     x = np.array([1, 2], np.float32)
     (found,) = fusewise.compile(model, cache=False).run(None, {"x": x})
     assert [array.tolist() for array in found] == [[1, 2], [1, 2]]
+
+
+def scan(length: int, first_opset: int = 17, **attributes: list[int]) -> onnx.ModelProto:
+    """Carries a sum of products of the slices of two inputs, which are also scanned, beside the second one turned over."""
+    lines = attributes.get("scan_input_axes", [0, 0])
+    body = helper.make_graph(
+        [
+            helper.make_node("Mul", ["a", "b"], ["ab"]),
+            helper.make_node("Add", ["state", "ab"], ["next"]),
+            helper.make_node("Identity", ["next"], ["seen"]),
+            helper.make_node("Sub", ["b", "shift"], ["other"]),
+        ],
+        "body",
+        [helper.make_tensor_value_info(name, FLOAT, [2]) for name in ("state", "a", "b")],
+        [helper.make_tensor_value_info(name, FLOAT, [2]) for name in ("next", "seen", "other")],
+    )
+    node = helper.make_node("Scan", ["x", "p", "q"], ["y", "s", "t"], body=body, num_scan_inputs=2, **attributes)
+    sizes = [[length, 2] if axis % 2 == 0 else [2, length] for axis in lines]
+    inputs = [helper.make_tensor_value_info("x", FLOAT, [2]), helper.make_tensor_value_info("shift", FLOAT, [2])]
+    inputs += [helper.make_tensor_value_info(name, FLOAT, size) for name, size in zip("pq", sizes, strict=True)]
+    outputs = [helper.make_tensor_value_info(name, FLOAT, None) for name in "yst"]
+    graph = helper.make_graph([node], "g", inputs, outputs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", first_opset)], ir_version=8)
+
+
+def agrees(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> None:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    found = fusewise.compile(model, cache=False).run(None, feeds)
+    for a, b in zip(found, session.run(None, feeds), strict=True):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+@pytest.mark.parametrize("length", [1, 3])
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {},
+        {"scan_input_axes": [1, 0]},
+        {"scan_input_axes": [-1, -2], "scan_input_directions": [1, 0]},
+        {"scan_input_directions": [0, 1], "scan_output_directions": [1, 0]},
+        {"scan_output_axes": [1, 0]},
+        {"scan_output_axes": [-1, 1], "scan_output_directions": [0, 1], "scan_input_axes": [1, 1]},
+    ],
+)
+def test_scans_go_along_axes_and_in_directions_as_onnx_runtime_does(length, attributes):
+    model = scan(length, **attributes)
+    rng = np.random.default_rng(length)
+    shapes = {i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in model.graph.input}
+    agrees(model, {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()})
+
+
+@pytest.mark.parametrize("turned", [None, [1]])
+def test_scans_of_opset_8_take_a_batch(turned):
+    body = helper.make_graph(
+        [helper.make_node("Add", ["state", "a"], ["next"]), helper.make_node("Identity", ["next"], ["seen"])],
+        "body",
+        [helper.make_tensor_value_info(name, FLOAT, [2]) for name in ("state", "a")],
+        [helper.make_tensor_value_info(name, FLOAT, [2]) for name in ("next", "seen")],
+    )
+    attributes = {} if turned is None else {"directions": turned}
+    node = helper.make_node("Scan", ["", "x", "p"], ["y", "s"], body=body, num_scan_inputs=1, **attributes)
+    inputs = [helper.make_tensor_value_info(n, FLOAT, d) for n, d in (("x", [3, 2]), ("p", [3, 4, 2]))]
+    outputs = [helper.make_tensor_value_info(n, FLOAT, d) for n, d in (("y", [3, 2]), ("s", [3, 4, 2]))]
+    graph = helper.make_graph([node], "g", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 8)], ir_version=4)
+    rng = np.random.default_rng(0)
+    agrees(model, {"x": rng.normal(size=(3, 2)).astype(np.float32), "p": rng.normal(size=(3, 4, 2)).astype(np.float32)})
+
+
+def test_positions_that_are_no_numbers_lie_outside_the_image():
+    """PyTorch's, which ONNX's text refers to, at positions that are numbers; no warning and no error at the others."""
+    torch = pytest.importorskip("torch")
+    image = np.arange(1, 17, dtype=np.float32).reshape(1, 1, 4, 4)
+    far = np.array([np.inf, -np.inf, np.nan, 1e30, -1e20, 1.5, -1.25, 0.3], np.float32)
+    grid = np.stack(np.meshgrid(far, far), -1)[None]
+    for mode, padding, aligned in itertools.product(("linear", "nearest", "cubic"), ("zeros", "border"), (False, True)):
+        found = grid_sample(image, grid, mode, padding, aligned)
+        wanted = torch.nn.functional.grid_sample(
+            torch.tensor(image),
+            torch.tensor(grid),
+            mode={"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode),
+            padding_mode=padding,
+            align_corners=aligned,
+        ).numpy()
+        number = np.isfinite(grid).all(axis=-1)[:, None]
+        np.testing.assert_allclose(found[number], wanted[number], rtol=1e-5, atol=1e-5)
+        assert padding == "border" or not found[~number].any()

@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fusewise.ir.graph import Node, Subgraph, attributes_of
+from fusewise.ir.graph import Constant, Node, Subgraph, attributes_of
 from fusewise.ops.build import GraphBuilder
 from fusewise.ops.evaluate import evaluate
+from fusewise.ops.interpret import interpret
+from fusewise.ops.spec import Call
+from fusewise.ops.table import spec_of
 from fusewise.passes import fold_constants as module
 from fusewise.passes.fold_constants import fold_constants
 from fusewise.trace import Trace
@@ -134,3 +137,35 @@ def test_bodies_of_control_flow_stay(parse: Any) -> None:
     node = Node("If", ("c",), ("z",), attributes)
     graph = base.replace(nodes=(*base.nodes, node), types={**base.types, "z": base.types["y"]}, outputs=("y", "z"))
     assert fold_constants(graph, Trace()) is graph
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "attributes"),
+    [
+        ("LpNormalization", (3, 4), {"p": 1, "axis": -1}),
+        ("LRN", (2, 5, 2, 2), {"size": 3, "alpha": 0.5}),
+        ("LRN", (1, 5, 2), {"size": 2, "alpha": 0.5}),
+        ("GlobalMaxPool", (2, 3, 5), {}),
+        ("AveragePool", (1, 2, 7), {"kernel_shape": (3,), "strides": (3,), "ceil_mode": 1}),
+    ],
+)
+def test_constants_are_folded_by_our_own_definitions(
+    op: str, shape: tuple[int, ...], attributes: dict[str, Any]
+) -> None:
+    """ONNX's evaluator has these wrong, or not at all."""
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    b = GraphBuilder()
+    graph = fold_constants(b.finish(b.op(op, b.constant(x), **attributes)), Trace())
+    (found,) = graph.constants.values()
+    spec = spec_of(op)
+    assert spec is not None and not graph.nodes
+    node = Node(op, ("x",), ("y",), attributes_of(**attributes))
+    wanted = interpret(spec, Call(node, (Constant(x).type,), (found.type,), (x,)), (x,))
+    np.testing.assert_array_equal(found.array, wanted)
+
+
+def test_a_sharp_softmax_in_halves_is_not_minus_infinity() -> None:
+    b = GraphBuilder()
+    graph = fold_constants(b.finish(b.op("LogSoftmax", b.constant(np.array([[60, -60]], np.float16)))), Trace())
+    (found,) = graph.constants.values()
+    np.testing.assert_array_equal(found.array, np.array([[0, -120]], np.float16))

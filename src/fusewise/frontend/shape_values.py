@@ -163,8 +163,8 @@ def _divide(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.asarray(a / b)
     if np.any(b == 0):
         raise ZeroDivisionError
-    quotient = np.abs(a) // np.abs(b)  # ONNX truncates, NumPy floors
-    return np.asarray(np.where((a < 0) != (b < 0), -quotient, quotient), dtype=a.dtype)
+    quotient = a // b  # ONNX truncates, NumPy floors
+    return np.asarray(quotient + ((a % b != 0) & ((a < 0) != (b < 0))), dtype=a.dtype)
 
 
 def _mod(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:

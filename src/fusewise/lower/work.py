@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
 
+from fusewise.ir.dtypes import UINT8
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.partition import Group, Partition
 from fusewise.ir.types import TensorType
@@ -316,11 +317,13 @@ class _Lowering:
         return self._copy(value, Storage(f"output:{value}", 0, row_major(shape)), "Identity", position)
 
     def _copy(self, value: str, there: Storage, label: str, position: int) -> TaskWork:
+        """Moves a value; floats that nothing native computes on are bytes."""
         kind = self.graph.tensor(value)
+        dtype = UINT8 if kind.dtype.is_float and kind.dtype.bits <= 8 else kind.dtype
         here = self._view(value)
         at = tuple(index(f"i{d}") for d in range(kind.rank))
-        source = Operand("in0", kind.dtype, kind.dims, here.strides, alignment=here.alignment)
-        target = Operand("out0", kind.dtype, kind.dims, there.strides, alignment=kind.dtype.itemsize)
-        task = Task(kind.dims, (target, source), (Store("out0", at, load("in0", kind.dtype, at)),), exact=self.exact)
+        source = Operand("in0", dtype, kind.dims, here.strides, alignment=here.alignment)
+        target = Operand("out0", dtype, kind.dims, there.strides, alignment=dtype.itemsize)
+        task = Task(kind.dims, (target, source), (Store("out0", at, load("in0", dtype, at)),), exact=self.exact)
         bound = Bound(task, {"in0": value, "out0": value})
         return TaskWork(bound, {"in0": self._place(value), "out0": (there.root, there.offset)}, label, position)

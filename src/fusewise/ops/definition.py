@@ -35,7 +35,9 @@ def definition(spec: OpSpec, call: Call, output: int, index: tuple[Expr, ...]) -
     if not is_static(call):
         raise NotDefined(f"{call.node.op} has an operand or output without a static shape")
     for kind in call.inputs + call.outputs:
-        if isinstance(kind, TensorType) and kind.dtype.kind in ("string", "complex"):
+        if isinstance(kind, TensorType) and (
+            kind.dtype.kind in ("string", "complex") or (kind.dtype.is_float and kind.dtype.bits < 16)
+        ):
             raise NotDefined(f"{call.node.op} on {kind.dtype.name}")
     if spec.scalar is not None and output == 0:
         operands = tuple(

@@ -11,7 +11,6 @@ from types import MappingProxyType
 
 import numpy as np
 
-from fusewise.errors import InvalidModel
 from fusewise.ir.graph import Node
 from fusewise.ir.types import Dim, TensorType, ValueType
 
@@ -24,10 +23,7 @@ Correct = Callable[[Node, Types, Arrays, Shape | None], Shape | None]
 
 
 def corrected_types(node: Node, types: Types, constants: Arrays, found: Types) -> Types:
-    """`found`, ONNX's inference, with the shapes of outputs as the operator has them.
-
-    Raises `InvalidModel` for a window that does not fit its input.
-    """
+    """`found`, ONNX's inference, with the shapes of outputs as the operator has them."""
     correct = _CORRECTIONS.get(node.op)
     if correct is None or node.domain or not found or not isinstance(found[0], TensorType):
         return found
@@ -50,42 +46,15 @@ def _known(constants: Arrays, i: int) -> list[int] | None:
 _TRANSPOSED = (("strides", 1), ("dilations", 1), ("output_padding", 0))
 
 
-def _windows(weights: int | None) -> Correct:
-    """Sizes of what slides a window, the kernel's sizes an attribute or those of operand `weights`.
-
-    ONNX's inference divides what is left of an axis towards zero, so that a window larger than the padded input by less
-    than a stride fits once. A convolution takes no such window; of a pooling operator nothing is left then.
-    """
-
-    def correct(node: Node, types: Types, constants: Arrays, shape: Shape | None) -> Shape | None:
-        data, taps = _shape(types, 0), _shape(types, weights) if weights is not None else None
-        kernel: Sequence[Dim] = node.attribute("kernel_shape") or (taps[2:] if taps is not None else ())
-        if data is None or shape is None or len(kernel) != len(data) - 2 or len(shape) != len(data):
-            return None
-        if node.attribute("auto_pad", "NOTSET") not in ("NOTSET", "VALID", ""):
-            return None
-        rank = len(kernel)
-        pads = node.attribute("pads") if node.attribute("auto_pad", "NOTSET") != "VALID" else None
-        pads, dilations = pads or (0,) * (2 * rank), node.attribute("dilations") or (1,) * rank
-        strides = node.attribute("strides") or (1,) * rank
-        if not (len(pads) == 2 * rank and len(dilations) == len(strides) == rank):
-            return None
-        dims = list(shape)
-        for axis, (extent, size) in enumerate(zip(data[2:], kernel, strict=True)):
-            if not isinstance(extent, int) or not isinstance(size, int):
-                continue
-            padded, window = extent + pads[axis] + pads[rank + axis], (size - 1) * dilations[axis] + 1
-            if window <= padded or node.attribute("ceil_mode", 0):
-                continue
-            dims[2 + axis] = 0 if extent == 0 else (padded - window) // strides[axis] + 1
-            if extent and (weights is not None or padded - window < -strides[axis]):
-                raise InvalidModel(
-                    f"node {node.label!r} ({node.op}): its window takes {window} elements of axis {2 + axis}, but the "
-                    f"padded input has {padded}"
-                )
-        return tuple(dims)
-
-    return correct
+def _windowed(node: Node, types: Types, constants: Arrays, shape: Shape | None) -> Shape | None:
+    """No window has a place where there is nothing; ONNX divides towards zero, and has one with a stride."""
+    data = _shape(types, 0)
+    if data is None or shape is None or len(data) != len(shape):
+        return None
+    rank = len(data) - 2
+    pads = node.attribute("pads") or (0,) * (2 * rank)
+    room = (n + pads[d] + pads[rank + d] if isinstance(n, int) else None for d, n in enumerate(data[2:]))
+    return (*shape[:2], *(0 if n == 0 else dim for n, dim in zip(room, shape[2:], strict=True)))
 
 
 def _transposed(node: Node, types: Types, constants: Arrays, shape: Shape | None) -> Shape | None:
@@ -140,15 +109,15 @@ def _unpooled(node: Node, types: Types, constants: Arrays, shape: Shape | None) 
 
 _CORRECTIONS: Mapping[str, Correct] = MappingProxyType(
     {
-        "AveragePool": _windows(None),
-        "Conv": _windows(1),
-        "ConvInteger": _windows(1),
+        "AveragePool": _windowed,
+        "Conv": _windowed,
+        "ConvInteger": _windowed,
         "ConvTranspose": _transposed,
         "GatherND": _gather_nd,
-        "LpPool": _windows(None),
-        "MaxPool": _windows(None),
+        "LpPool": _windowed,
+        "MaxPool": _windowed,
         "MaxUnpool": _unpooled,
-        "QLinearConv": _windows(3),
+        "QLinearConv": _windowed,
         "STFT": _stft,
     }
 )

@@ -11,7 +11,7 @@ import numpy as np
 from fusewise.ir.dtypes import BOOL
 from fusewise.ops.edges import per_operand
 from fusewise.ops.expr import Expr, binary, cast, compare, const, index, reduce, select, unary
-from fusewise.ops.indexing import dims, linear, output_dims, value
+from fusewise.ops.indexing import clamped, dims, linear, output_dims, value
 from fusewise.ops.scalar import identity
 from fusewise.ops.spec import Call, Mapping, OpSpec, Sample
 from fusewise.ops.window import Window, window_of
@@ -155,7 +155,7 @@ def _col2im(call: Call, output: int, at: Index) -> Expr:
         if strides[d] > 1:
             test = binary("and", test, compare("eq", offset % strides[d], 0))
         condition = test if condition is None else binary("and", condition, test)
-        places.append(place)
+        places.append(clamped(place, counts[d]))
     taps = tuple((f"k{d}", block[d]) for d in range(n))
     channel = at[1] * math.prod(block) + linear([index(name) for name, _ in taps], block)
     x = value(call, 0, at[0], channel, linear(places, counts))

@@ -65,14 +65,19 @@ def _over(
 
 
 def _log_sum_exp(call: Call, output: int, at: tuple[Expr, ...]) -> Expr:
-    """Shifted by the maximum, so that large elements do not overflow."""
+    """Shifted by the maximum, so that large elements do not overflow; of integers in double precision, and cut off."""
     axes, shape, keep = reduced_axes(call), dims(call), bool(call.attribute("keepdims", 1))
     first, first_loops = reduction_index(axes, at, shape, keep, "m")
     second, second_loops = reduction_index(axes, at, shape, keep, "r")
-    peak = reduce("max", first_loops, value(call, 0, *first))
+
+    def element(position: tuple[Expr, ...]) -> Expr:
+        x = value(call, 0, *position)
+        return x if x.dtype.is_float else cast(x, FLOAT64)
+
+    peak = reduce("max", first_loops, element(first))
     # an infinite peak would give inf - inf
     shift = select(unary("isinf", peak), 0, peak)
-    return unary("log", reduce("sum", second_loops, unary("exp", value(call, 0, *second) - shift))) + shift
+    return unary("log", reduce("sum", second_loops, unary("exp", element(second) - shift))) + shift
 
 
 def _mean(total: Expr, count: int) -> Expr:
@@ -81,10 +86,15 @@ def _mean(total: Expr, count: int) -> Expr:
     return binary("div", total, const(max(count, 1), total.dtype))
 
 
-def _root(total: Expr) -> Expr:
-    if total.dtype.is_float:
-        return unary("sqrt", total)
-    return cast(unary("sqrt", cast(total, FLOAT64)), total.dtype)
+def _finished(function: str) -> Callable[[Expr, int], Expr]:
+    """A function of what was combined; of integers in double precision, and cut off."""
+
+    def finish(total: Expr, count: int) -> Expr:
+        if total.dtype.is_float:
+            return unary(function, total)
+        return cast(unary(function, cast(total, FLOAT64)), total.dtype)
+
+    return finish
 
 
 def _mapping(call: Call) -> tuple[Mapping, ...]:
@@ -234,9 +244,9 @@ REDUCE: tuple[OpSpec, ...] = (
     row("ReduceMax", _and_or("max"), 1, _samples(-3, "int32", "uint8", "float16", "bool"), "idempotent"),
     row("ReduceMin", _and_or("min"), 1, _samples(-3, "int32", "int8", "bool"), "idempotent"),
     row("ReduceL1", _over("sum", lambda x: unary("abs", x)), 2, _samples(-3, *_INT)),
-    row("ReduceL2", _over("sum", square, lambda y, n: _root(y)), 2, _samples(-3, "float64", "float16")),
+    row("ReduceL2", _over("sum", square, _finished("sqrt")), 2, _samples(-3, "float64", "float16")),
     row("ReduceSumSquare", _over("sum", square), 2, _samples(-3, "int64", "float64")),
-    row("ReduceLogSum", _over("sum", finish=lambda y, n: unary("log", y)), 1, _samples(0.5, "float64")),
+    row("ReduceLogSum", _over("sum", finish=_finished("log")), 1, _samples(0.5, "float64")),
     row("ReduceLogSumExp", _log_sum_exp, 4, _samples(-3, "float64", "float16")),
     _positional("ArgMax", _position("max"), 1, "reduce", _position_samples()),
     _positional("ArgMin", _position("min"), 1, "reduce", _position_samples()),

@@ -67,6 +67,7 @@ def by_onnx_runtime(case: Case) -> Answers | str:
     import onnxruntime
 
     model, feeds = model_of([case])
+    onnxruntime.set_default_logger_severity(4)
     settings = onnxruntime.SessionOptions()
     settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     settings.log_severity_level = 4
