@@ -101,6 +101,34 @@ def test_a_node_that_only_makes_roundings_larger_is_right():
     assert "roundings" in str(fault)
 
 
+def test_numbers_drawn_at_random_are_said_to_be():
+    b = GraphBuilder()
+    graph = b.finish(b.op("RandomNormalLike", b.input("x", (3, 4)), name="draw"))
+    fault = found_in("draw", np.negative, graph=graph)
+    assert (fault.node, fault.part) == ("draw", "chance")
+
+
+def test_a_witness_that_stands_alone_is_said_to(monkeypatch):
+    def wrong(model: Any, feeds: Any) -> Any:
+        name, found = answer(model, feeds)
+        return name, [np.negative(value) for value in found] if model.graph.node[0].op_type == "Softmax" else found
+
+    graph = network()
+    right = answers_by_nodes(graph, {"x": X})
+    answer = node_by_node.answer
+
+    @dataclass
+    class Right(Faulty):
+        def run(self, names: Any, feeds: Mapping[str, Any]) -> list[Any]:
+            with monkeypatch.context() as inside:
+                inside.setattr(node_by_node, "answer", answer)
+                return super().run(names, feeds)
+
+    monkeypatch.setattr(node_by_node, "answer", wrong)
+    fault = first_fault(graph, {"x": X}, Right, right, "theirs")
+    assert (fault.node, fault.part) == ("softmax", "witness")
+
+
 def test_where_no_node_differs_it_is_the_import_or_what_lies_between_nodes():
     graph = network()
     right = answers_by_nodes(graph, {"x": X})

@@ -14,7 +14,7 @@ from fusewise.errors import UnsupportedModel
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["answer"]
+__all__ = ["answer", "reference_answer"]
 
 
 def answer(model: Path | onnx.ModelProto, feeds: Mapping[str, Any]) -> tuple[str, list[Any]]:
@@ -26,15 +26,20 @@ def answer(model: Path | onnx.ModelProto, feeds: Mapping[str, Any]) -> tuple[str
         found = _onnxruntime(model, feeds)
         if found is not None:
             return "onnxruntime", found
+    return "onnx.reference", reference_answer(model, feeds)
+
+
+def reference_answer(model: Path | onnx.ModelProto, feeds: Mapping[str, Any]) -> list[Any]:
+    """All outputs by ONNX's own evaluator; `UnsupportedModel`, with the reason, when it cannot run the model."""
     from onnx.reference import ReferenceEvaluator
 
     try:
         source = str(model) if isinstance(model, Path) else model
         with np.errstate(all="ignore"):
-            return "onnx.reference", list(ReferenceEvaluator(source).run(None, _own(feeds)))
+            return list(ReferenceEvaluator(source).run(None, _own(feeds)))
     except Exception as error:  # no base class tells those of an evaluator that has gaps
         reason = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
-        raise UnsupportedModel(f"neither ONNX Runtime nor ONNX's evaluator runs the model: {reason}") from error
+        raise UnsupportedModel(f"no reference runs the model: {reason}") from error
 
 
 def _onnxruntime(model: Path | onnx.ModelProto, feeds: Mapping[str, Any]) -> list[Any] | None:

@@ -36,9 +36,10 @@ def _excess(error: float, tolerance: float) -> float:
 class Fault:
     """The first node whose output differs while its operands agree; `node` is empty where no node does.
 
-    `part` is what of the program is at fault: `definition`, `native code`, `host step`, `shape`, `import`, `rounding` (the node
-    is right for the operands it got, and makes their roundings larger) or `combination` (nothing differs once every value is
-    kept). `row` is a definition or native code where neither can be told. `witness` is whose answer is taken for right.
+    `part` is what of the program is at fault: `definition`, `native code`, `row` (one of these, which cannot be told), `host step`,
+    `shape`, `import`, or `combination` (nothing differs once every value is kept). Or the node is right: `rounding` (for the
+    operands it got, whose roundings it makes larger), `chance` (it draws at random), `witness` (ONNX's evaluator agrees with
+    it). `witness` is whose answer is taken for right.
     """
 
     node: str
@@ -54,10 +55,7 @@ class Fault:
             return f"the import: {self.witness} gives other answers for the graph as it was read than for the file"
         if self.part == "combination":
             return "what is done between nodes (fusion, layout or memory): no node differs once every value is kept"
-        if self.part == "rounding":
-            how = "which is right for the operands it got: it makes their roundings larger"
-        else:
-            how = f"though its operands agree; at fault: {_PARTS[self.part]}"
+        how = _OTHERS.get(self.part) or f"though its operands agree; at fault: {_PARTS[self.part]}"
         return (
             f"node {self.node!r} ({self.op}): {self.value!r} is {self.error:.2e} from {self.witness}'s answer,"
             f" more than {self.tolerance:.0e}, {how}"
@@ -70,6 +68,12 @@ _PARTS: Mapping[str, str] = {
     "row": "the operator's row, its definition or its native code",
     "host step": "the operator's host step",
     "shape": "the shape or type that was inferred for it",
+}
+
+_OTHERS: Mapping[str, str] = {
+    "rounding": "which is right for the operands it got: it makes their roundings larger",
+    "chance": "as it draws at random: no two runtimes agree on it",
+    "witness": "but ONNX's evaluator agrees with this program: the witness stands alone",
 }
 
 

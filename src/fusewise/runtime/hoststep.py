@@ -35,7 +35,8 @@ class _Member:
     def run(self, values: dict[str, Any]) -> None:
         self.check(values)
         try:
-            results = self.evaluate(*[values[name] for name in self.node.reads])
+            with np.errstate(all="ignore"):
+                results = self.evaluate(*[values[name] for name in self.node.reads])
         except FusewiseError:
             raise
         except IndexError as error:
