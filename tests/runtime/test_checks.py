@@ -47,7 +47,7 @@ def program(body):
     step = NativeStep(0, (Place(1), Place(0)), "Copy", extents=extents)
     buffers = (Buffer("input", NBYTES, value="x"), Buffer("output", NBYTES, value="y"))
     ports = (Port("x", kind, 0),), (Port("y", kind, 1),)
-    return Program(*ports, buffers, (KernelCode("k", repr(body), text),), (step,), 0, 1)
+    return Program(*ports, buffers, (KernelCode("k", repr(body), text),), (step,), 0, 1, is_checked=True)
 
 
 def run(body):

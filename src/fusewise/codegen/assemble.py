@@ -142,6 +142,7 @@ class _Assembler:
             tuple(self.objects.items()),
             self.workers,
             accounts(self.graph, self.lowered.groups),
+            self.target.sanitize,
         )
 
     # --- buffers --------------------------------------------------------------------------------------------------

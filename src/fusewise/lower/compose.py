@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
+from fusewise.errors import BrokenGraph
 from fusewise.ir.dtypes import DType
 from fusewise.ir.graph import Graph, Node
 from fusewise.lower.index import Simplifier
@@ -180,6 +181,8 @@ def compose(
     at = hub_index(len(extents))
     simplifier = Simplifier({f"i{d}": extent for d, extent in enumerate(extents)})
     where = [at if places is None else places[value] for value in outputs]
+    for value, place in zip(outputs, where, strict=True):
+        _check_written(graph, value, place, simplifier)
     bodies = [simplifier.simplify(composer.element(value, place)) for value, place in zip(outputs, where, strict=True)]
     if anchored:
         _check_aligned(bodies, tuple(simplifier.simplify(e) for e in at), anchored)
@@ -192,6 +195,14 @@ def compose(
     described = None if anchor is None else _anchor(graph, anchor, composer, names)
     operands = tuple(names.operands.values())
     return Bound(Task(extents, operands, tuple(stores), described, exact), dict(names.values), tuple(names.sites))
+
+
+def _check_written(graph: Graph, value: str, place: Place, simplifier: Simplifier) -> None:
+    """Is an output written where it has elements? Everything that writes is made by `places` from shapes that were checked."""
+    for at, extent in zip(place, graph.tensor(value).dims, strict=True):
+        low, high = simplifier.range_of(simplifier.linear(at))
+        if 0 not in graph.tensor(value).dims and not 0 <= low <= high < extent:
+            raise BrokenGraph(f"value {value!r} would be written at {low} to {high} along an axis of {extent}")
 
 
 def _acc_first(e: Expr) -> Expr | None:

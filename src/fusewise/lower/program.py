@@ -215,7 +215,8 @@ class Program:
     """Everything the runtime needs.
 
     `objects` are constants that only host steps read, by name; `workers` is how many workers scratch memory was sized
-    for. `accounts` has what each group amounts to, by the number that steps call `group`.
+    for. `accounts` has what each group amounts to, by the number that steps call `group`. In a checked build
+    all code looks at what it touches (`codegen.llvm.checked`).
     """
 
     inputs: tuple[Port, ...]
@@ -229,11 +230,7 @@ class Program:
     objects: tuple[tuple[str, np.ndarray], ...] = ()
     workers: int = 1
     accounts: tuple[Account, ...] = ()
-
-    @property
-    def is_checked(self) -> bool:
-        """Do its kernels look at everything that they touch?"""
-        return any(isinstance(step, NativeStep) and step.extents for step in self.steps)
+    is_checked: bool = False
 
     @property
     def host_nodes(self) -> list[dict[str, str]]:

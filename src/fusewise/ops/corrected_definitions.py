@@ -90,6 +90,4 @@ def _attribute(value: Any) -> Any:
     """An attribute as the evaluator has it, as a node of ours has it."""
     if isinstance(value, np.ndarray):
         return Constant(value)
-    if isinstance(value, np.generic):
-        return value.item()
     return tuple(value) if isinstance(value, list) else value

@@ -127,6 +127,8 @@ def reshaped(index: Sequence[Expr], shape: Sequence[int], source: Sequence[int])
     Dimensions are matched in the shortest runs of equal product, so only what is really split or joined is divided:
     (2, 3, 4) read as (2, 12) at (a, b) is (a, b // 4, b % 4).
     """
+    if math.prod(source) != math.prod(shape):
+        raise NotDefined(f"{list(source)} elements cannot be shaped as {list(shape)}")
     if math.prod(source) == 0:
         return tuple(const(0) for _ in source)
     found: list[Expr] = []

@@ -12,18 +12,21 @@ from itertools import accumulate
 
 import numpy as np
 
+from fusewise.codegen.llvm.checked import checked_code
 from fusewise.codegen.llvm.pack import ARGUMENTS, CHUNK, PACK_PANELS
 from fusewise.lower.program import Buffer, KernelCode, Panels
-from fusewise.runtime.arena import ALIGNMENT_BYTES, address_of, aligned_block, settled
+from fusewise.runtime.arena import ALIGNMENT_BYTES, aligned_block, settled
 from fusewise.runtime.resident import Resident
-from fusewise.runtime.threads import shared_pool, step_table
+from fusewise.runtime.routine import Routine
 
 __all__ = ["arranged", "filled", "packers_for"]
 
 
-def packers_for(buffers: tuple[Buffer, ...]) -> tuple[KernelCode, ...]:
+def packers_for(buffers: tuple[Buffer, ...], is_checked: bool = False) -> tuple[KernelCode, ...]:
     """The native code that `filled` needs for these buffers."""
-    return (PACK_PANELS,) if any(_native(buffer) is not None for buffer in buffers) else ()
+    if all(_native(buffer) is None for buffer in buffers):
+        return ()
+    return (checked_code(PACK_PANELS) if is_checked else PACK_PANELS,)
 
 
 def arranged(buffers: tuple[Buffer, ...]) -> dict[int, np.ndarray]:
@@ -42,7 +45,11 @@ def arranged(buffers: tuple[Buffer, ...]) -> dict[int, np.ndarray]:
 
 
 def filled(
-    buffers: tuple[Buffer, ...], addresses: Mapping[str, int], workers: int, resident: Resident | None = None
+    buffers: tuple[Buffer, ...],
+    addresses: Mapping[str, int],
+    workers: int,
+    resident: Resident | None = None,
+    is_checked: bool = False,
 ) -> dict[int, np.ndarray]:
     """The same of those that native code makes; `addresses` has the code by symbol.
 
@@ -53,7 +60,8 @@ def filled(
     for (number, panels), place in zip(native.items(), places, strict=True):
         data = buffers[number].data
         assert data is not None
-        _pack(place, np.ascontiguousarray(data), panels, addresses[PACK_PANELS.symbol], workers)
+        routine = Routine(addresses[PACK_PANELS.symbol], workers, is_checked)
+        _pack(place, np.ascontiguousarray(data), panels, routine)
     return dict(zip(native, places, strict=True))
 
 
@@ -78,7 +86,7 @@ def _nbytes(panels: Panels) -> int:
     return int(np.prod(extents, dtype=np.int64)) * len(panels.starts) * panels.run * 4
 
 
-def _pack(target: np.ndarray, source: np.ndarray, panels: Panels, function: int, workers: int) -> None:
+def _pack(target: np.ndarray, source: np.ndarray, panels: Panels, routine: Routine) -> None:
     """One launch of a packer; see `codegen.llvm.pack` for what it reads."""
     outer, depth = _offsets(panels.outer), _offsets(panels.depth)
     columns = np.add.outer(np.array(panels.starts, np.int64), np.arange(panels.run)) * panels.column_stride
@@ -86,17 +94,16 @@ def _pack(target: np.ndarray, source: np.ndarray, panels: Panels, function: int,
     chunks = panels.runs * panels.run // CHUNK
     factors = np.resize(np.array(panels.factors, np.float32), depth.size)
     header = np.array([outer.size, count, depth.size, chunks, panels.column_stride == 1], np.int64)
-    at = {
-        "target": address_of(target),
-        "source": address_of(source) + panels.offset * source.itemsize,
-        "header": address_of(header),
-        "outer": address_of(outer),
-        "depth": address_of(depth),
-        "columns": address_of(columns),
-        "factors": address_of(factors),
+    arrays = {
+        "target": target,
+        "source": source,
+        "header": header,
+        "outer": outer,
+        "depth": depth,
+        "columns": columns,
+        "factors": factors,
     }
-    words = np.array([at[name] for name in ARGUMENTS], np.int64)
-    shared_pool().run(step_table([(function, address_of(words), False)]), workers)
+    routine.run(ARGUMENTS, arrays, ("target",), {"source": panels.offset * source.itemsize})
 
 
 def _offsets(axes: tuple[tuple[int, int], ...]) -> np.ndarray:

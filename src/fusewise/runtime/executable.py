@@ -146,14 +146,15 @@ def build(
     check_memory(program.arena_bytes + sum(buffer.nbytes for buffer in own), "the model's intermediate results")
     store = KernelCache(cache, warn) if isinstance(cache, Path) else cache
     begin = time.perf_counter()
-    packers = packers_for(program.buffers)
+    packers = packers_for(program.buffers, program.is_checked)
     kernels = (*program.kernels, *packers)
     with Aside(partial(arranged, program.buffers)) as rest:  # a core is idle while the last kernel is compiled
         images, known = _images(kernels, machine_target, store, helpers, progress)
     compiled = time.perf_counter()
     library = load(images, [kernel.symbol for kernel in kernels])
     linked = time.perf_counter()
-    constants = {**rest.result(), **filled(program.buffers, library.addresses, workers, resident)}
+    made = filled(program.buffers, library.addresses, workers, resident, program.is_checked)
+    constants = {**rest.result(), **made}
     packed = time.perf_counter()
     figures = BuildFigures(
         kernels=len(program.kernels),

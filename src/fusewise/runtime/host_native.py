@@ -7,6 +7,7 @@ Where one does not fit the operands, the reference evaluator is asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,8 +25,7 @@ from fusewise.ir.graph import Node
 from fusewise.ops.plain import Evaluator
 from fusewise.ops.rois import limits, non_max_suppression
 from fusewise.ops.selection import scatter
-from fusewise.runtime.arena import address_of
-from fusewise.runtime.threads import shared_pool, step_table
+from fusewise.runtime.routine import Routine
 
 __all__ = ["Writer", "aligned", "chosen", "native_evaluator", "writer_of"]
 
@@ -48,21 +48,19 @@ def writer_of(node: Node) -> Writer | None:
     return write
 
 
-def native_evaluator(
-    node: Node, opset: int, addresses: Mapping[str, int], workers: int, reference: Evaluator
-) -> Evaluator | None:
-    """Native code for `node` where `addresses` has it, which asks `reference` where the operands do not fit; else None."""
-    if not node.domain and node.op == "RoiAlign" and ALIGN_BOXES in addresses and opset >= _FIRST_OPSET:
-        return _roi_align(node, addresses[ALIGN_BOXES], workers, reference)
-    if not node.domain and node.op == "NonMaxSuppression" and CHOOSE_BOXES in addresses:
-        return _non_max_suppression(node, addresses[CHOOSE_BOXES], reference)
+def native_evaluator(node: Node, opset: int, routines: Mapping[str, Routine], reference: Evaluator) -> Evaluator | None:
+    """Native code for `node` where `routines` has it, which asks `reference` where the operands do not fit; else None."""
+    if not node.domain and node.op == "RoiAlign" and ALIGN_BOXES in routines and opset >= _FIRST_OPSET:
+        return _roi_align(node, routines[ALIGN_BOXES], reference)
+    if not node.domain and node.op == "NonMaxSuppression" and CHOOSE_BOXES in routines:
+        return _non_max_suppression(node, replace(routines[CHOOSE_BOXES], workers=1), reference)
     return None
 
 
 # --- RoiAlign ---------------------------------------------------------------------------------------------------------
 
 
-def _roi_align(node: Node, address: int, workers: int, reference: Evaluator) -> Evaluator:
+def _roi_align(node: Node, routine: Routine, reference: Evaluator) -> Evaluator:
     size = (node.attribute("output_height", 1), node.attribute("output_width", 1))
     half_pixel = node.attribute("coordinate_transformation_mode", "half_pixel") == "half_pixel"
     mean = node.attribute("mode", "avg") == "avg"
@@ -80,8 +78,7 @@ def _roi_align(node: Node, address: int, workers: int, reference: Evaluator) -> 
             sampling_ratio=node.attribute("sampling_ratio", 0),
             spatial_scale=node.attribute("spatial_scale", 1.0),
             half_pixel=half_pixel,
-            address=address,
-            workers=workers,
+            routine=routine,
         )
         return [found]
 
@@ -97,10 +94,9 @@ def aligned(
     sampling_ratio: int,
     spatial_scale: float,
     half_pixel: bool,
-    address: int,
-    workers: int,
+    routine: Routine,
 ) -> np.ndarray:
-    """`ops.rois.roi_align` by native code at `address`, for float32 features that are not empty and images that exist.
+    """`ops.rois.roi_align` by native code, for float32 features that are not empty and images that exist.
 
     Features [images, channels, height, width] whose channels lie side by side are read where they are.
     """
@@ -114,14 +110,13 @@ def aligned(
     tables: dict[str, np.ndarray] = {
         "target": found,
         "source": features,
-        "scratch": np.empty(workers * size[0] * size[1] * CHUNK, np.float32),
+        "scratch": np.empty(routine.workers * size[0] * size[1] * CHUNK, np.float32),
         "header": np.array([count, *size, channels], np.int64),
         "images": images.astype(np.int64) * per_image,
         **_named("row", axis(top, bottom, size[0], features.shape[2], per_row)),
         **_named("column", axis(left, right, size[1], features.shape[3], per_column)),
     }
-    words = np.array([address_of(tables[name]) for name in ALIGN_ARGUMENTS], np.int64)
-    shared_pool().run(step_table([(address, address_of(words), False)]), workers)
+    routine.run(ALIGN_ARGUMENTS, tables, ("target", "scratch"))
     return found
 
 
@@ -176,7 +171,7 @@ def _taps(
 # --- NonMaxSuppression ------------------------------------------------------------------------------------------------
 
 
-def _non_max_suppression(node: Node, address: int, reference: Evaluator) -> Evaluator:
+def _non_max_suppression(node: Node, routine: Routine, reference: Evaluator) -> Evaluator:
     present = [place for place, name in enumerate(node.inputs) if name]
     centred = bool(node.attribute("center_point_box", 0))
 
@@ -186,13 +181,13 @@ def _non_max_suppression(node: Node, address: int, reference: Evaluator) -> Eval
         if not boxes.dtype == scores.dtype == np.float32:
             return reference(*operands)
         bounds = limits(*(given.get(place) for place in (2, 3, 4)))
-        return [non_max_suppression(boxes, scores, *bounds, centred, partial(chosen, address=address))]
+        return [non_max_suppression(boxes, scores, *bounds, centred, partial(chosen, routine=routine))]
 
     return run
 
 
-def chosen(best_first: np.ndarray, most: int, limit: Any, *, address: int) -> np.ndarray:
-    """`ops.rois.chosen_boxes` by native code at `address`, for float32 [5, boxes]."""
+def chosen(best_first: np.ndarray, most: int, limit: Any, *, routine: Routine) -> np.ndarray:
+    """`ops.rois.chosen_boxes` by native code, which one worker runs, for float32 [5, boxes]."""
     count = best_first.shape[1]
     most = max(0, min(most, count))
     room = -(-most // LANES) * LANES
@@ -207,6 +202,5 @@ def chosen(best_first: np.ndarray, most: int, limit: Any, *, address: int) -> np
         "limit": np.array([limit], np.float32),
         "header": np.array([count, room, most], np.int64),
     }
-    words = np.array([address_of(tables[name]) for name in CHOOSE_ARGUMENTS], np.int64)
-    shared_pool().run(step_table([(address, address_of(words), False)]), 1)
+    routine.run(CHOOSE_ARGUMENTS, tables, ("chosen", "found", "count"))
     return found[: number[0]]

@@ -21,6 +21,7 @@ from fusewise.ops.positions import check_positions
 from fusewise.records import record
 from fusewise.runtime.arena import Memory
 from fusewise.runtime.host_native import Writer, native_evaluator, writer_of
+from fusewise.runtime.routine import Routine
 
 __all__ = ["HostCall", "host_call"]
 
@@ -140,10 +141,12 @@ def host_call(step: HostStep, program: Program, addresses: Mapping[str, int], wo
     `addresses` has the program's native code by symbol, which `workers` workers may run.
     """
 
+    routines = {name: Routine(address, workers, program.is_checked) for name, address in addresses.items()}
+
     def member(node: Node) -> _Member:
         reference = partial(_reference, node, step.opset, program.opsets)
         later = _later(reference)
-        native = native_evaluator(node, step.opset, addresses, workers, later)
+        native = native_evaluator(node, step.opset, routines, later)
         better = native or plain_evaluator(node, step.opset, later)
         return _Member(node, better or reference())
 

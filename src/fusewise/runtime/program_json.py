@@ -31,6 +31,7 @@ def program_to_json(program: Program) -> Json:
         "opsets": [list(pair) for pair in program.opsets],
         "objects": _objects(program),
         "workers": program.workers,
+        "is_checked": program.is_checked,
         "accounts": [[a.operators, list(a.nodes), a.flops, a.nbytes] for a in program.accounts],
     }
 
@@ -48,6 +49,7 @@ def program_from_json(found: Json) -> Program:
         opsets=tuple((domain, version) for domain, version in found["opsets"]),
         objects=_objects_from(found["objects"]),
         workers=found["workers"],
+        is_checked=found["is_checked"],
         accounts=tuple(Account(what, tuple(nodes), flops, nbytes) for what, nodes, flops, nbytes in found["accounts"]),
     )
 

@@ -145,7 +145,7 @@ def _of_native(where: str, step: NativeStep, program: Program, number: int, kern
     for place in step.arguments:
         yield from _of_place(where, place, None, program.buffers, _KINDS)
     yield from _of_sites(where, step, program.buffers)
-    if step.extents and len(step.extents) != len(step.arguments):
+    if len(step.extents) != (len(step.arguments) if program.is_checked else 0):
         yield f"{where} says of {len(step.extents)} of its {len(step.arguments)} arguments what may be touched of them"
     for extent in step.extents:
         whole = all(type(end) is int and abs(end) < _MOST_BYTES for end in (extent.low, extent.high))

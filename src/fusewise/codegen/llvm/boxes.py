@@ -20,6 +20,7 @@ from fusewise.codegen.box_routines import (
     LANES,
 )
 from fusewise.codegen.kernel import Argument
+from fusewise.codegen.llvm.checked import checked_code
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import enter
 from fusewise.codegen.llvm.gemm_repack import transposed
@@ -69,7 +70,8 @@ def align_boxes(target: Target) -> KernelCode:
         f.give_back()
         return module.text()
 
-    return KernelCode(ALIGN_BOXES, f"{ALIGN_BOXES}|{LANES}|{CHUNK}|{target.key}", build)
+    made = KernelCode(ALIGN_BOXES, f"{ALIGN_BOXES}|{LANES}|{CHUNK}|{target.key}", build)
+    return checked_code(made) if target.sanitize else made
 
 
 def _cells(
@@ -178,7 +180,8 @@ def choose_boxes(target: Target) -> KernelCode:
         f.give_back()
         return module.text()
 
-    return KernelCode(CHOOSE_BOXES, f"{CHOOSE_BOXES}|{LANES}|{target.key}", build)
+    made = KernelCode(CHOOSE_BOXES, f"{CHOOSE_BOXES}|{LANES}|{target.key}", build)
+    return checked_code(made) if target.sanitize else made
 
 
 def _beaten(f: Function, chosen: Value, room: Value, count: Value, ours: list[Value], limit: Value) -> Value:

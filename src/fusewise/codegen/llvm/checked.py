@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
-__all__ = ["FAULT", "HEADER", "RANGE_WORDS", "checked"]
+from fusewise.lower.program import KernelCode
+
+__all__ = ["FAULT", "HEADER", "RANGE_WORDS", "checked", "checked_code"]
 
 FAULT = ("found", "argument", "address", "nbytes", "writes")
 """The first words of the table: is anything wrong, with which pointer (-1: one of them all), and what was tried."""
@@ -54,6 +57,11 @@ def checked(text: str, symbol: str) -> str:
     needed = [line for line in _DECLARATIONS if line not in declared]
     tables = [(each[1], _bytes_of(f"<{each[2]}>")) for each in map(_CONSTANT.match, lines) if each is not None]
     return "\n".join([*needed, *found, _routines(tables)])
+
+
+def checked_code(code: KernelCode) -> KernelCode:
+    """A kernel, checked."""
+    return replace(code, key=f"{code.key}|checked", build=lambda: checked(code.build(), code.symbol))
 
 
 def _function(lines: list[str], symbol: str) -> Iterator[str]:

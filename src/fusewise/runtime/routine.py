@@ -1,0 +1,44 @@
+"""Native code that takes everything as data: called on NumPy arrays, on all workers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from fusewise.records import record
+from fusewise.runtime.arena import address_of
+from fusewise.runtime.threads import shared_pool, step_table
+
+__all__ = ["Routine"]
+
+
+@record(frozen=True, slots=True)
+class Routine:
+    """Code at an address, for so many workers at most; `is_checked` if it looks at what it touches (`codegen.llvm.checked`)."""
+
+    address: int
+    workers: int = 1
+    is_checked: bool = False
+
+    def run(
+        self,
+        order: Sequence[str],
+        arrays: Mapping[str, np.ndarray],
+        writes: Collection[str],
+        offsets: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """Call it with pointers to the `arrays` in this order, to so many bytes behind the first where there are `offsets`; it
+        `writes` some of them."""
+        pointers = [address_of(arrays[name]) + offsets.get(name, 0) for name in order]
+        if not self.is_checked:
+            words = np.array(pointers, np.int64)
+            shared_pool().run(step_table([(self.address, address_of(words), False)]), self.workers)
+            return
+        from fusewise.runtime.access import table_of
+
+        table = table_of([(name, arrays[name], name in writes) for name in order])
+        words = np.array([table.address, *pointers], np.int64)
+        shared_pool().run(step_table([(self.address, address_of(words) + 8, False)]), self.workers)
+        table.require(f"native code of {', '.join(sorted(writes))}")
