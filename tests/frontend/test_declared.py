@@ -51,6 +51,7 @@ def model(op: str, shape: list[int], second: np.ndarray, **attributes: int) -> o
         ("Reshape", np.array([3, 2]), (3, 2)),
         ("CenterCropPad", np.array([2, 1]), (2, 1)),
         ("Tile", np.array([1, 2]), (2, 6)),
+        ("Expand", np.array([4, 1, 3]), (4, 2, 3)),
     ],
 )
 @pytest.mark.parametrize("declared", [[7], [2, 5], [1, 1, 1, 9], [0, 3], []])

@@ -104,5 +104,5 @@ def _bounds(graph: Graph, node: Node, name: str) -> list[int]:
         return [extent for extent in shape[node.attribute("batch_dims", 0) :] if isinstance(extent, int)]
     if node.op == "OneHot" and name == node.inputs[0]:
         depth = graph.array(node.inputs[1])
-        return [] if depth is None else [int(depth.reshape(-1)[0])]
+        return [] if depth is None or not np.isfinite(depth).all() else [int(depth.reshape(-1)[0])]
     return []

@@ -72,13 +72,28 @@ def _same_rank(source: Shape | None, result: Shape) -> bool:
     return source is None or len(source) == len(result)
 
 
+def _broadcast(source: Shape | None, result: Shape) -> bool:
+    """Expand may make dimensions of 1 longer, and put others before."""
+    pairs = zip(reversed(source or ()), reversed(result), strict=False)
+    known = [(a, b) for a, b in pairs if isinstance(a, int) and isinstance(b, int)]
+    return len(source or ()) <= len(result) and all(a in (1, b) for a, b in known)
+
+
+def _multiples(source: Shape | None, result: Shape) -> bool:
+    """Tile repeats every dimension as a whole."""
+    pairs = zip(source or result, result, strict=False)
+    known = [(a, b) for a, b in pairs if isinstance(a, int) and isinstance(b, int)]
+    return _same_rank(source, result) and all(b % a == 0 if a else b == 0 for a, b in known)
+
+
 def _a_vector(source: Shape | None, result: Shape) -> bool:
     return len(result) == 1
 
 
 _COULD: Mapping[str, Callable[[Shape | None, Shape], bool]] = MappingProxyType(
     dict.fromkeys("Flatten Reshape Squeeze Unsqueeze".split(), _same_elements)
-    | dict.fromkeys("CenterCropPad CumSum Pad Resize Slice Tile TopK Trilu Upsample".split(), _same_rank)
+    | dict.fromkeys("CenterCropPad CumSum Pad Resize Slice TopK Trilu Upsample".split(), _same_rank)
+    | {"Expand": _broadcast, "Tile": _multiples}
     | dict.fromkeys("BlackmanWindow HammingWindow HannWindow Range".split(), _a_vector)
 )
 """Operators whose results inference may know nothing of: could they give one of this shape, with a first operand of that?"""

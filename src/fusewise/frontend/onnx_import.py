@@ -271,6 +271,12 @@ class _Import:
             self._nodes(scope, inner, versions, calls + 1, f"function {function.name!r}")
 
     def _node(self, scope: _Scope, proto: onnx.NodeProto, opsets: Mapping[str, int], calls: int) -> None:
+        for attribute in proto.attribute:
+            if attribute.ref_attr_name:
+                raise InvalidModel(
+                    f"node {node_label(proto)!r} ({proto.op_type}): its attribute {attribute.name!r} is a function's, but "
+                    "the node stands in none"
+                )
         if calls:  # the call may have filled in attributes of any type
             check_node(proto, opsets[_domain(proto.domain)])
         if proto.op_type == "Constant" and _domain(proto.domain) == "":

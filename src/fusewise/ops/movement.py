@@ -177,6 +177,7 @@ def _concat(call: Call, output: int, at: Index) -> Expr:
 
 def _crop_or_pad(call: Call, output: int, at: Index) -> Expr:
     """Crops or zero-pads around the centre; the odd element goes to the end."""
+    known_integers(call, 1, "shape")  # a shape that is only declared may not hold
     shape, target = dims(call), output_dims(call)
     condition: Expr | None = None
     position: list[Expr] = []
@@ -196,6 +197,7 @@ def _crop_or_pad(call: Call, output: int, at: Index) -> Expr:
 
 
 def _expand(call: Call, output: int, at: Index) -> Expr:
+    known_integers(call, 1, "shape")  # as above
     return call.at(0, *aligned(call, 0, at))
 
 
@@ -204,6 +206,7 @@ def _expand_kind(call: Call) -> Mapping:
 
 
 def _tile(call: Call, output: int, at: Index) -> Expr:
+    known_integers(call, 1, "repeats")  # as above
     position = (place if n == m else place % n for place, n, m in zip(at, dims(call), output_dims(call), strict=True))
     return call.at(0, *position)
 

@@ -145,7 +145,7 @@ def node_to_proto(node: Node) -> onnx.NodeProto:
     for name, value in node.attributes:
         if name == "type" and isinstance(value, bytes) and node.op == "Optional":
             proto.attribute.append(onnx.helper.make_attribute(name, onnx.TypeProto.FromString(value)))
-        elif value == ():
+        elif isinstance(value, tuple) and not value:
             proto.attribute.append(
                 onnx.helper.make_attribute(name, [], attr_type=_kind_of_list(node.op, node.domain, name))
             )
