@@ -39,6 +39,8 @@ def definition(spec: OpSpec, call: Call, output: int, index: tuple[Expr, ...]) -
             kind.dtype.kind in ("string", "complex") or (kind.dtype.is_float and kind.dtype.bits < 16)
         ):
             raise NotDefined(f"{call.node.op} on {kind.dtype.name}")
+    for i in filter(call.has, spec.shaped_by):
+        call.known(i)
     if spec.scalar is not None and output == 0:
         operands = tuple(
             value(call, i, *aligned(call, i, index)) if call.has(i) and call.input(i).rank <= len(index) else None

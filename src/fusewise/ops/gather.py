@@ -122,6 +122,7 @@ GATHER: tuple[OpSpec, ...] = (
         mapping=_hot_mapping,
         flops=lambda call: call.output().size,
         define=_one_hot,
+        shaped_by=(1,),
         samples=(
             Sample((("int64", (2, 3)), _i64(4), np.array([0.5, 2], np.float32)), low=-4, high=3),
             Sample((("int64", (5,)), _i64(3), ("int32", (2,))), {"axis": 0}, low=-4, high=5),

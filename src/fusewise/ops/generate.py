@@ -72,7 +72,13 @@ def _cosine_window(*terms: float) -> Callable[[Call, int, Index], Expr]:
     return define
 
 
-def row(name: str, define: Callable[[Call, int, Index], Expr], samples: tuple[Sample, ...], cost: int = 0) -> OpSpec:
+def row(
+    name: str,
+    define: Callable[[Call, int, Index], Expr],
+    samples: tuple[Sample, ...],
+    cost: int = 0,
+    shaped_by: tuple[int, ...] = (),
+) -> OpSpec:
     return OpSpec(
         name,
         mapping=every(Mapping.ONE_TO_MANY),
@@ -80,6 +86,7 @@ def row(name: str, define: Callable[[Call, int, Index], Expr], samples: tuple[Sa
         define=define,
         flags=frozenset({"generator"}),
         samples=samples,
+        shaped_by=shaped_by,
     )
 
 
@@ -102,6 +109,7 @@ GENERATE: tuple[OpSpec, ...] = (
             Sample((_i64(2, 0),)),
             Sample((_i64(4),), {"value": Constant(np.array([7], np.int32))}),
         ),
+        shaped_by=(0,),
     ),
     row("EyeLike", _eye, (Sample((("float32", (3, 4)),), {"k": 1}), Sample((("int32", (3, 3)),), {"dtype": 1}))),
     row(
@@ -112,12 +120,13 @@ GENERATE: tuple[OpSpec, ...] = (
             Sample((_number(1.5), _number(-1), _number(-0.5))),
         ),
         2,
+        (0, 1, 2),
     ),
     row(
         "Shape", _shape, (Sample((("float32", (2, 3, 4)),)), Sample((("float32", (2, 3, 4)),), {"start": -2, "end": 2}))
     ),
     row("Size", _size, (Sample((("float32", (2, 3, 4)),)),)),
-    row("HannWindow", _cosine_window(0.5, 0.5), _WINDOWS, 3),
-    row("HammingWindow", _cosine_window(25 / 46, 21 / 46), _WINDOWS, 3),
-    row("BlackmanWindow", _cosine_window(0.42, 0.5, 0.08), _WINDOWS, 6),
+    row("HannWindow", _cosine_window(0.5, 0.5), _WINDOWS, 3, (0,)),
+    row("HammingWindow", _cosine_window(25 / 46, 21 / 46), _WINDOWS, 3, (0,)),
+    row("BlackmanWindow", _cosine_window(0.42, 0.5, 0.08), _WINDOWS, 6, (0,)),
 )

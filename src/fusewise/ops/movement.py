@@ -34,12 +34,15 @@ _ONE = Mapping.ONE_TO_ONE
 
 
 def row(
-    name: str, define: Define, mapping: Callable[[Call], tuple[Mapping, ...]], samples: tuple[Sample, ...]
+    name: str,
+    define: Define,
+    mapping: Callable[[Call], tuple[Mapping, ...]],
+    samples: tuple[Sample, ...],
+    shaped_by: tuple[int, ...] = (),
 ) -> OpSpec:
     """A copy: no arithmetic, linear in its data."""
-    return OpSpec(
-        name, mapping=mapping, flops=free, define=define, flags=frozenset({"linear", "copy"}), samples=samples
-    )
+    flags = frozenset({"linear", "copy"})
+    return OpSpec(name, mapping=mapping, flops=free, define=define, flags=flags, samples=samples, shaped_by=shaped_by)
 
 
 # -- one element, one place -------------------------------------------------------------------------------------------------
@@ -177,7 +180,6 @@ def _concat(call: Call, output: int, at: Index) -> Expr:
 
 def _crop_or_pad(call: Call, output: int, at: Index) -> Expr:
     """Crops or zero-pads around the centre; the odd element goes to the end."""
-    known_integers(call, 1, "shape")  # a shape that is only declared may not hold
     shape, target = dims(call), output_dims(call)
     condition: Expr | None = None
     position: list[Expr] = []
@@ -197,7 +199,6 @@ def _crop_or_pad(call: Call, output: int, at: Index) -> Expr:
 
 
 def _expand(call: Call, output: int, at: Index) -> Expr:
-    known_integers(call, 1, "shape")  # as above
     return call.at(0, *aligned(call, 0, at))
 
 
@@ -206,7 +207,6 @@ def _expand_kind(call: Call) -> Mapping:
 
 
 def _tile(call: Call, output: int, at: Index) -> Expr:
-    known_integers(call, 1, "repeats")  # as above
     position = (place if n == m else place % n for place, n, m in zip(at, dims(call), output_dims(call), strict=True))
     return call.at(0, *position)
 
@@ -308,6 +308,7 @@ MOVEMENT: tuple[OpSpec, ...] = (
             Sample((("float16", (2, 3)), _i64(2, 3))),
             Sample((_f32(1), _i64())),
         ),
+        shaped_by=(1,),
     ),
     row("Flatten", _reshape, data_then(_reshape_kind), _many((_f32(2, 3, 4),), {}, {"axis": 2}, {"axis": 0})),
     row(
@@ -315,12 +316,14 @@ MOVEMENT: tuple[OpSpec, ...] = (
         _reshape,
         data_then(_reshape_kind, (1,)),
         (Sample((_f32(2, 1, 3, 1), _i64(1))), Sample((_f32(1, 3, 1),))),
+        shaped_by=(1,),
     ),
     row(
         "Unsqueeze",
         _reshape,
         data_then(_reshape_kind, (1,)),
         (Sample((_f32(2, 3), _i64(0, -1))), Sample((_f32(3), _i64(1)))),
+        shaped_by=(1,),
     ),
     row(
         "Transpose",
@@ -387,12 +390,14 @@ MOVEMENT: tuple[OpSpec, ...] = (
         _split,
         data_then(_ONE, (1,)),
         (Sample((_f32(5, 2), _i64(2, 3)), outputs=2), Sample((_f32(2, 7),), {"axis": -1, "num_outputs": 3}, outputs=3)),
+        shaped_by=(1,),
     ),
     row(
         "CenterCropPad",
         _crop_or_pad,
         data_then(_ONE, (1,)),
         (Sample((_f32(5, 4), _i64(2, 7))), Sample((_f32(3, 6), _i64(3)), {"axes": (1,)})),
+        shaped_by=(1,),
     ),
     row(
         "Pad",
@@ -417,8 +422,13 @@ MOVEMENT: tuple[OpSpec, ...] = (
             Sample((_f32(), _i64(2, 2))),
             Sample((_f32(1, 3), _i64(0, 3))),
         ),
+        shaped_by=(1,),
     ),
     row(
-        "Tile", _tile, data_then(_tile_kind, (1,)), (Sample((_f32(2, 3), _i64(2, 1))), Sample((_f32(2, 1), _i64(1, 1))))
+        "Tile",
+        _tile,
+        data_then(_tile_kind, (1,)),
+        (Sample((_f32(2, 3), _i64(2, 1))), Sample((_f32(2, 1), _i64(1, 1)))),
+        (1,),
     ),
 )

@@ -123,6 +123,8 @@ class OpSpec:
       others. May raise `NotDefined`.
     - `family`: the kernel family that has a better way than the definition (`matmul gemm conv pool softmax norm ...`).
     - `flags`: `associative`, `commutative`, `linear`, `idempotent`; `distributes_over` names operators.
+    - `shaped_by`: operands whose contents decide the shape of the result. Where they are not known the shape is only what the model
+      says, which need not hold, and nothing is defined.
     """
 
     name: str
@@ -134,4 +136,5 @@ class OpSpec:
     family: str = ""
     flags: frozenset[str] = frozenset()
     distributes_over: tuple[str, ...] = ()
+    shaped_by: tuple[int, ...] = ()
     samples: tuple[Sample, ...] = ()
