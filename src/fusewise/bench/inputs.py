@@ -15,6 +15,7 @@ from fusewise.errors import UsageError
 from fusewise.ir.dtypes import STRING
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import OptionalType, SequenceType, TensorType, ValueType
+from fusewise.runtime.host import check_memory
 
 __all__ = ["MOVES", "index_bound", "index_bounds", "random_feeds", "random_values"]
 
@@ -23,6 +24,8 @@ MOVES = frozenset(
 )
 """Operators whose output elements are elements of operand 0 (or of all operands), so that a range survives them."""
 
+_IN_A_LIST = 2
+_WHILE_MADE_BYTES = 16  # of an element: random numbers are float64 before they are of its type
 _IMAGE_MAX = 256
 _ONES = 0.8  # how much of a mask is 1: enough that no attention row is masked whole
 
@@ -37,7 +40,11 @@ def random_feeds(graph: Graph, seed: int = 0) -> dict[str, object]:
 
 
 def random_values(types: Mapping[str, ValueType], bounds: Mapping[str, int | None], seed: int = 0) -> dict[str, object]:
-    """One value for each name of `types`; `bounds` has one more than the largest index an input may hold, where it is one."""
+    """One value for each name of `types`; `bounds` has one more than the largest index an input may hold, where it is one.
+
+    `ResourceLimit` when they would not fit the memory.
+    """
+    check_memory(_WHILE_MADE_BYTES * sum(map(_elements, types.values())), "random inputs")
     feeds: dict[str, object] = {}
     for name, kind in types.items():
         rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
@@ -50,9 +57,18 @@ def index_bounds(graph: Graph) -> dict[str, int | None]:
     return {name: index_bound(graph, name) for name in graph.inputs}
 
 
+def _elements(kind: ValueType) -> int:
+    """Of a tensor, or of all those of a list as `_value` makes it."""
+    if isinstance(kind, SequenceType):
+        return _IN_A_LIST * _elements(kind.element)
+    if isinstance(kind, OptionalType):
+        return _elements(kind.element)
+    return kind.size if kind.is_static else 0
+
+
 def _value(name: str, kind: ValueType, bound: int | None, rng: np.random.Generator) -> object:
     if isinstance(kind, SequenceType):
-        return [_value(name, kind.element, bound, rng) for _ in range(2)]
+        return [_value(name, kind.element, bound, rng) for _ in range(_IN_A_LIST)]
     if isinstance(kind, OptionalType):
         return _value(name, kind.element, bound, rng)
     if not kind.is_static:

@@ -137,14 +137,17 @@ def _compiled(model: str, options: Options, given: Mapping[str, np.ndarray], rep
 def _arrays(texts: Iterable[str] | None) -> dict[str, np.ndarray]:
     import numpy as np
 
+    from fusewise.runtime.host import check_memory
+
     found: dict[str, np.ndarray] = {}
     for text in texts or ():
         name, _, file = text.partition("=")
         if not name or not file:
             raise UsageError(f"--input {text!r} is not of the form NAME=FILE.npy")
         try:
+            check_memory(Path(file).stat().st_size, f"input {name!r}")
             found[name] = np.load(file, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
+        except (OSError, ValueError, EOFError, MemoryError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             raise UsageError(f"input {name!r}: {file} cannot be read as a .npy file: {reason}") from error
         if not isinstance(found[name], np.ndarray):

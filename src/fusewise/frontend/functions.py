@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import onnx
 
+from fusewise.errors import ResourceLimit
 from fusewise.frontend.bodies import defined_names, rename_node
+from fusewise.frontend.limits import Limits
 from fusewise.frontend.order import node_label
 
-__all__ = ["FunctionKey", "expanded", "function_key"]
+__all__ = ["FunctionKey", "bodies", "check_expansion", "expanded", "function_key"]
 
 FunctionKey = tuple[str, str, str]
 """Domain, name and overload."""
@@ -19,6 +21,46 @@ def function_key(item: onnx.FunctionProto | onnx.NodeProto) -> FunctionKey:
     """How calls and definitions find each other."""
     name = item.name if isinstance(item, onnx.FunctionProto) else item.op_type
     return ("" if item.domain == "ai.onnx" else item.domain, name, item.overload)
+
+
+def check_expansion(
+    nodes: Iterable[onnx.NodeProto], functions: Mapping[FunctionKey, onnx.FunctionProto], limits: Limits
+) -> None:
+    """Refuse a model that would have too many nodes with all its calls replaced, before any is: ten functions that call the next
+    ten times each make ten thousand million nodes of a hundred."""
+    sizes: dict[FunctionKey, int] = {}
+    under_way: list[FunctionKey] = []
+
+    def size_of(call: onnx.NodeProto, depth: int) -> int:
+        key = function_key(call)
+        function = functions.get(key)
+        if function is not None and key not in sizes:
+            if key in under_way or len(under_way) >= limits.function_depth:
+                raise ResourceLimit(
+                    f"function {function.name!r} nests deeper than {limits.function_depth} calls, or calls itself"
+                )
+            under_way.append(key)
+            sizes[key] = size_of_all(function.node, depth)
+            under_way.pop()
+        return 1 + sizes.get(key, 0)
+
+    def size_of_all(found: Iterable[onnx.NodeProto], depth: int) -> int:
+        if depth > limits.subgraph_depth:
+            raise ResourceLimit(f"bodies of control flow nest deeper than {limits.subgraph_depth}")
+        return sum(
+            size_of(node, depth) + sum(size_of_all(body.node, depth + 1) for body in bodies(node)) for node in found
+        )
+
+    total = size_of_all(nodes, 0)
+    if total > limits.nodes:
+        raise ResourceLimit(
+            f"the model has {total:,} nodes after its functions are inlined; the limit is {limits.nodes:,}"
+        )
+
+
+def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs that are attributes of a node."""
+    return (attribute.g for attribute in node.attribute if attribute.type == onnx.AttributeProto.GRAPH)
 
 
 def expanded(function: onnx.FunctionProto, call: onnx.NodeProto, fresh: Callable[[str], str]) -> list[onnx.NodeProto]:
@@ -38,9 +80,8 @@ def expanded(function: onnx.FunctionProto, call: onnx.NodeProto, fresh: Callable
         node.CopyFrom(original)
         _fill_attributes(node, given)
         inner = set(node.output)
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                inner |= defined_names(attribute.g)
+        for body in bodies(node):
+            inner |= defined_names(body)
         for name in sorted(inner - names.keys() - {""}):
             names[name] = fresh(f"{label}/{name}")
         node.name = f"{label}/{node_label(original)}"

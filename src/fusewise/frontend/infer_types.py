@@ -7,8 +7,10 @@ ONNX's own (`ops.infer`), except for control flow (`infer_control`) and partly k
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -161,7 +163,30 @@ class Inference:
                     f"node {node.label!r} ({node.op}): its output would have the shape {list(best.dims)}"
                 )
             self.limits.check_shape(f"the output of node {node.label!r} ({node.op})", best.dims, best.dtype.itemsize)
+            if node.op in _WINDOWED and not node.domain:
+                self.limits.check_operations(f"node {node.label!r} ({node.op})", best.size, self._window(node))
+            if node.op == "ConvTranspose":
+                gaps = (*node.attribute("strides", ()), *node.attribute("dilations", ()))
+                self.limits.check_gap(f"node {node.label!r} ({node.op})", max(gaps, default=1))
         return best
+
+    def _window(self, node: Node) -> int:
+        """From how many elements each element of the output of a convolution or pooling is made."""
+        weights = self.type_of(node.inputs[_WINDOWED[node.op]]) if _WINDOWED[node.op] else None
+        if isinstance(weights, TensorType) and weights.is_static:
+            return math.prod(weights.dims[1:])
+        ratio: int = max(1, node.attribute("sampling_ratio", 0))
+        return int(ratio**2 * math.prod(node.attribute("kernel_shape", ())))
+
+
+_WINDOWED = MappingProxyType(
+    {
+        **dict.fromkeys(("AveragePool", "LpPool", "MaxPool", "RoiAlign"), 0),
+        **dict.fromkeys(("Conv", "ConvInteger", "DeformConv"), 1),
+        "QLinearConv": 3,
+    }
+)
+"""Operators whose outputs are made from a window each, and which operand has its size, if one has."""
 
 
 def _matters(node: Node, value: np.ndarray) -> bool:

@@ -23,7 +23,7 @@ from fusewise.frontend.bodies import node_with_bodies, subgraph_of
 from fusewise.frontend.coverage import Coverage, check_node, survey
 from fusewise.frontend.declared import without_shape
 from fusewise.frontend.external import ExternalData
-from fusewise.frontend.functions import FunctionKey, expanded, function_key
+from fusewise.frontend.functions import FunctionKey, check_expansion, expanded, function_key
 from fusewise.frontend.infer_control import body_inputs
 from fusewise.frontend.infer_types import Inference
 from fusewise.frontend.limits import DEFAULT_LIMITS, Limits
@@ -184,7 +184,7 @@ class _Import:
         self.limits = limits
         self.functions: dict[FunctionKey, onnx.FunctionProto] = {function_key(f): f for f in model.functions}
         self.names = set(coverage.names)
-        self.steps = 0
+        check_expansion(model.graph.node, self.functions, limits)
 
     def fresh(self, stem: str) -> str:
         """A name not used anywhere in the model."""
@@ -253,10 +253,9 @@ class _Import:
     ) -> None:
         """Import nodes in topological order; calls of functions are imported in their place."""
         for proto in sorted_nodes(nodes, scope.walk.types, where, scope.walk.outer):
-            self.steps += 1
-            if self.steps > self.limits.expanded_nodes or len(scope.nodes) > self.limits.nodes:
+            if len(scope.nodes) > self.limits.nodes:
                 raise ResourceLimit(
-                    f"the model has more than {self.limits.nodes:,} nodes after its functions are inlined"
+                    f"the model has more than {self.limits.nodes:,} nodes after old operators are replaced"
                 )
             function = self.functions.get(function_key(proto))
             if function is None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from fusewise.ops.allowed import MOST_ROUNDS, check_held, check_rounds
+
 __all__ = ["control_operators"]
 
 
@@ -27,6 +29,7 @@ def _loop() -> type[Any]:
 
         op_domain = ""
         body: Any
+        onnx_node: Any
         _run_body: Any
 
         def _run(
@@ -43,15 +46,21 @@ def _loop() -> type[Any]:
             values = list(carried) + [None] * (len(names) - 2 - len(carried))
             going = np.array(True) if condition is None else np.asarray(condition)
             limit = None if trips is None else int(np.asarray(trips).reshape(-1)[0])
+            what = f"node {self.onnx_node.name!r} (Loop)"
+            if (limit is None or limit > MOST_ROUNDS) and bool(going.reshape(-1)[0]) and _goes_on(self.body):
+                check_rounds(what, MOST_ROUNDS + 1)
             scanned: list[list[Any]] = [[] for _ in range(self.K)]
-            count = 0
+            count = gathered = 0
             while bool(going.reshape(-1)[0]) and (limit is None or count < limit):
                 feeds = dict(context or {}) | dict(zip(names, (np.array(count, np.int64), going, *values), strict=True))
                 results = self._run_body(feeds, attributes=attributes, bindings=bindings)
                 going, values = np.asarray(results[0]), list(results[1 : 1 + self.N])
                 for found, value in zip(scanned, results[1 + self.N :], strict=True):
                     found.append(np.asarray(value))
+                    gathered += found[-1].nbytes
                 count += 1
+                check_rounds(what, count)
+                check_held(what, gathered + sum(value.nbytes for value in values if isinstance(value, np.ndarray)))
             kinds = self.body.output_types[1 + self.N :]
             return (*values, *map(_stacked, scanned, kinds))
 
@@ -69,6 +78,7 @@ def _scan() -> type[Any]:
 
         op_domain = ""
         body: Any
+        onnx_node: Any
         _run_body: Any
 
         def need_context(self) -> bool:
@@ -84,6 +94,7 @@ def _scan() -> type[Any]:
             lines = [_line(x, axis, back) for x, axis, back in zip(operands[len(states) :], axes, turned, strict=True)]
             if len({len(line) for line in lines}) != 1:
                 raise ValueError(f"Scan's inputs have {[len(line) for line in lines]} elements along their axes")
+            check_rounds(f"node {self.onnx_node.name!r} (Scan)", len(lines[0]))
             scanned: list[list[Any]] = [[] for _ in kinds]
             for elements in zip(*lines, strict=True):
                 feeds = dict(context or {}) | dict(zip(names, (*states, *elements), strict=True))
@@ -119,6 +130,15 @@ def _optional() -> type[Any]:
             return found
 
     return Optional
+
+
+def _goes_on(body: Any) -> bool:
+    """Does the body of a Loop hand its condition on as it is, so that only the count can end it?"""
+    makers = {name: node for node in body.rt_nodes_ for name in node.output}
+    name = body.output_names[0]
+    while name in makers and makers[name].op_type in ("Identity", "Cast"):
+        name = makers[name].input[0]
+    return bool(name == body.input_names[1] and name not in makers)
 
 
 def _each(given: Any, count: int) -> tuple[int, ...]:

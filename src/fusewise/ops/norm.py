@@ -158,11 +158,12 @@ def _mean_variance(call: Call, output: int, at: Index) -> Expr:
 def _lrn(call: Call, output: int, at: Index) -> Expr:
     """Divides by a power of the mean square over a window of channels (Krizhevsky et al., 2012)."""
     size, channels = int(call.attribute("size")), dims(call)[1]
-    place = at[1] + index("s") - (size - 1) // 2
+    before, after = min((size - 1) // 2, channels), min(size // 2, channels)  # a wider window finds no more
+    place = at[1] + index("s") - before
     x = value(call, 0, *at)
     inside = binary("and", compare("ge", place, 0), compare("lt", place, channels))
     neighbour = square(value(call, 0, at[0], place, *at[2:]))
-    total = reduce("sum", (("s", size),), select(inside, neighbour, const(0, x.dtype)))
+    total = reduce("sum", (("s", before + 1 + after),), select(inside, neighbour, const(0, x.dtype)))
     alpha, beta, bias = _float(call, "alpha", 1e-4), _float(call, "beta", 0.75), _float(call, "bias", 1.0)
     return x / binary("pow", total * (alpha / size) + bias, beta)
 

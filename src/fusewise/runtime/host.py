@@ -199,7 +199,7 @@ def _sysconf(name: str) -> int:
         return 0
 
 
-def check_memory(nbytes: int, what: str, limit_bytes: int | None = None) -> None:
+def check_memory(nbytes: float, what: str, limit_bytes: int | None = None) -> None:
     """Raise `ResourceLimit` when `nbytes` is more than the share of the memory limit a program may plan for."""
     limit = int((memory_limit() if limit_bytes is None else limit_bytes) * MEMORY_SHARE)
     if nbytes > limit:

@@ -16,14 +16,19 @@ from fusewise.errors import FusewiseError, InvalidData, ResourceLimit, Unsupport
 from fusewise.ir.graph import Node
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.lower.program import HostStep, Place, Program
+from fusewise.ops.allowed import check_work, result_bytes
 from fusewise.ops.plain import Evaluator, plain_evaluator
 from fusewise.ops.positions import check_positions
 from fusewise.records import record
 from fusewise.runtime.arena import Memory
+from fusewise.runtime.host import check_memory
 from fusewise.runtime.host_native import Writer, native_evaluator, writer_of
 from fusewise.runtime.routine import Routine
 
 __all__ = ["HostCall", "host_call"]
+
+_WORTH_ASKING_BYTES = 1 << 26
+"""Smaller results are there before the system has said how much memory there is."""
 
 
 @record(frozen=True, slots=True)
@@ -51,8 +56,13 @@ class _Member:
         values.update(zip(self.node.outputs, results, strict=True))
 
     def check(self, values: Mapping[str, Any]) -> None:
-        """Raise `InvalidData` for positions in the operands that are out of bounds."""
-        check_positions(self.node, [values[name] if name else None for name in self.node.inputs])
+        """Raise `InvalidData` for positions in the operands that are out of bounds, and `ResourceLimit` for what is too much."""
+        operands = [values[name] if name else None for name in self.node.inputs]
+        check_positions(self.node, operands)
+        check_work(self.node, operands)
+        nbytes = result_bytes(self.node, operands)
+        if nbytes > _WORTH_ASKING_BYTES:
+            check_memory(nbytes, f"the result of {self}")
 
     def checked(self, result: np.ndarray, kind: TensorType) -> np.ndarray:
         if result.shape != kind.dims:
