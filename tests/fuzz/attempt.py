@@ -40,7 +40,7 @@ def attempt_model(data: bytes, number: int) -> Ending:
         graph = fusewise.load(data)
         if number % 8 == 0:
             fusewise.to_onnx(fusewise.optimize(data))
-        model = fusewise.compile(data, cache=False, threads=2, warn=lambda _: None)
+        model = fusewise.compile(data, cache=False, threads=2, sanitize=True, warn=lambda _: None)
         kinds = {name: graph.types[name] for name in graph.inputs}
         feeds = _odd_feeds(kinds, Random(number))
         if feeds is None:
@@ -59,7 +59,7 @@ def attempt_graph(number: int) -> Ending:
     feeds = feeds_for(graph, number)
     model = model_of(graph)
     try:
-        found = fusewise.compile(model, cache=False, threads=2).run(None, feeds)
+        found = fusewise.compile(model, cache=False, threads=2, sanitize=True).run(None, feeds)
         plain = _answers(model.SerializeToString(), feeds)
     except FusewiseError as error:
         return "wrong", f"{type(error).__name__}: {error}"
