@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.guarded import guarded
 
 from fusewise.codegen.llvm.pack import CHUNK, PACK_PANELS
 from fusewise.codegen.packing import packed, panels, panels_of
@@ -52,6 +53,7 @@ def natively(array: np.ndarray, packing: Packing, library: Library, workers: int
     skip=st.integers(0, 5),
     factors=st.sampled_from(((1.0,), (0.7,), (1.0, 2.0**0.5, 1.0), (3.0, -1.0, 0.1, 0.3))),
     workers=st.integers(1, 5),
+    flush=st.sampled_from(("before", "behind")),
 )
 def test_matrices(
     outer: int,
@@ -63,10 +65,12 @@ def test_matrices(
     skip: int,
     factors: tuple[float, ...],
     workers: int,
+    flush: str,
     library: Library,
 ) -> None:
     columns = max(columns, lanes)
     array = np.random.default_rng(depth * columns).random(skip + outer * depth * columns, np.float32)
+    array = guarded(array, flush).array
     inner = (1, depth) if transposed else (columns, 1)
     seen = view(array, (outer, depth, columns), (depth * columns, *inner), skip)
     axes = ((outer, depth * columns),), ((depth, inner[0]),), (columns, inner[1])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.guarded import guarded
 
 import fusewise
 from fusewise.codegen.box_routines import ALIGN_BOXES, CHOOSE_BOXES
@@ -59,6 +60,7 @@ def some_boxes(rng: np.random.Generator, count: int, side: float) -> np.ndarray:
     half_pixel=st.booleans(),
     lies=st.sampled_from(("channels last", "channels first", "inside")),
     workers=st.integers(1, 4),
+    flush=st.sampled_from(("before", "behind")),
 )
 def test_roi_align(
     library: Library,
@@ -71,11 +73,12 @@ def test_roi_align(
     half_pixel: bool,
     lies: str,
     workers: int,
+    flush: str,
 ) -> None:
     rng = np.random.default_rng(seed)
     features = rng.standard_normal((2, channels, 9, 12), dtype=np.float32)
-    if lies != "channels first":
-        features = np.ascontiguousarray(features.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    order, back = ((0, 1, 2, 3), (0, 1, 2, 3)) if lies == "channels first" else ((0, 2, 3, 1), (0, 3, 1, 2))
+    features = guarded(np.ascontiguousarray(features.transpose(order)), flush).array.transpose(back)
     if lies == "inside":
         features = features[:, :, 1:8, 2:]
     boxes = some_boxes(rng, count, 12 / scale)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -122,9 +123,10 @@ def check(
     workers: int = 2,
     dtype: DType = FLOAT32,
     tolerance: float = TOLERANCE,
+    ways: int = 1,
     **options: Any,
 ) -> None:
-    """Run every kernel that accepts and compare with `reference(data, weights, bias)`."""
+    """Run every kernel that accepts, by so many of its parameters, and compare with `reference(data, weights, bias)`."""
     import torch
 
     rng = np.random.default_rng(7)
@@ -144,8 +146,7 @@ def check(
     out_layout = options.get("out_layout", "last")
     accepted = [kernel for kernel in kernels if kernel.accepts(task, target) is None]
     assert accepted, [str(kernel.accepts(task, target)) for kernel in kernels]
-    for kernel in accepted:
-        params = next(iter(kernel.space(task, target)))
+    for kernel, params in ((k, params) for k in accepted for params in islice(k.space(task, target), ways)):
         arrays = {
             "in0": buffer_of(data, options.get("layout", "last")),
             "const0": weights,
@@ -334,6 +335,18 @@ def test_half_vectors_where_they_multiply_as_fast(
     task = convolution("Conv", x, w, x, attributes)
     assert next(iter(DIRECT.space(task, target)))["lanes"] == half
     check(run_kernel, (DIRECT,), target, "Conv", x, w, attributes, correlate(attributes), epilogue=epilogue)
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("layout", ["last", "planar"])
+@pytest.mark.parametrize("more", [0, 1])
+def test_every_way_stays_inside_its_operands(
+    run_kernel: Any, target: Target, groups: int, layout: str, more: int
+) -> None:
+    """Whichever tile a machine does best with: as many channels as fill an odd number of vectors, and one more."""
+    attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (1, 0, 1, 2), "group": groups}
+    x, w = (1, groups * 3, 5, 6), (groups * (3 * target.lanes + more), 3, 3, 2)
+    check(run_kernel, CONV, target, "Conv", x, w, attributes, correlate(attributes), layout=layout, ways=4)
 
 
 def test_slices_of_padding_read_no_input(run_kernel: Any, target: Target) -> None:

@@ -6,6 +6,7 @@ import ctypes
 
 import numpy as np
 import pytest
+from tests.guarded import within
 
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Module
@@ -22,8 +23,10 @@ AT = (index("i0"), index("i1"))
 
 def call(text: str, target: Target, *arrays: np.ndarray) -> None:
     library = link([compile_object(text, target)], ["kernel"])
-    kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(arrays))
-    kind(library.addresses["kernel"])(*(array.ctypes.data for array in arrays))
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(arrays))(library.addresses["kernel"])
+    operands = {f"operand {number}": array for number, array in enumerate(arrays)}
+    with within(operands, "behind", operands) as placed:
+        function(*(one.address for one in placed.values()))
 
 
 @pytest.mark.parametrize("name", ["float32", "float64", "float16", "bfloat16", "uint8", "int64"])

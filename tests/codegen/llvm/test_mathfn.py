@@ -9,6 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.guarded import within
+from tests.machines import runnable
 
 from fusewise.codegen.llvm import mathfn
 from fusewise.codegen.llvm.emit import Module, vector
@@ -44,28 +46,27 @@ def module_text(op: str, element: str, lanes: int, target: Target) -> str:
 
 
 @pytest.fixture(scope="module")
-def run() -> Callable[..., np.ndarray]:
-    from fusewise.runtime.host import host_target
-
-    host, libraries = host_target(), {}
+def run(target: Target) -> Callable[..., np.ndarray]:
+    libraries = {}
 
     def apply(op: str, x: np.ndarray, y: np.ndarray | None = None, bits: int = 256, most: int = 512) -> np.ndarray:
-        """`bits` of a vector, on the host as if its vectors had `most` at most."""
+        """`bits` of a vector, on the machine as if its vectors had `most` at most."""
         element, lanes = ("float", bits // 32) if x.dtype == np.float32 else ("double", bits // 64)
-        key, target = (op, element, bits, most), replace(host, vector_bits=min(most, host.vector_bits))
+        key, machine = (op, element, bits, most), replace(target, vector_bits=min(most, target.vector_bits))
         if key not in libraries:
-            text = module_text(op, element, lanes, target)
-            libraries[key] = load([compile_object(text, target)], ["kernel"])
-        padded = np.zeros(-(-x.size // lanes) * lanes, x.dtype)
-        padded[: x.size] = x
-        other = np.ones_like(padded)
-        if y is not None:
-            other[: x.size] = y
-        result = np.empty_like(padded)
-        kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int64)
-        function = kind(libraries[key].addresses["kernel"])
-        function(padded.ctypes.data, other.ctypes.data, result.ctypes.data, padded.size)
-        return result[: x.size]
+            text = module_text(op, element, lanes, machine)
+            libraries[key] = load([compile_object(text, machine)], ["kernel"])
+        whole = -(-x.size // lanes) * lanes
+        second = np.ones_like(x) if y is None else y
+        operands = {
+            "x": np.pad(x, (0, whole - x.size)),
+            "y": np.resize(second, whole),
+            "result": np.empty(whole, x.dtype),
+        }
+        function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int64)(libraries[key].addresses["kernel"])
+        with within(operands, "behind", {"result"}) as placed:
+            function(*(one.address for one in placed.values()), whole)
+        return operands["result"][: x.size]
 
     return apply
 
@@ -133,6 +134,7 @@ def test_float_over_the_bit_patterns(run, op):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("target", runnable()[:1], ids=lambda target: target.name, scope="session")
 @pytest.mark.parametrize("op", TRUTH)
 def test_float_over_many_bit_patterns(run, op):
     for start in range(0, 1024, 256):

@@ -358,6 +358,20 @@ def test_code_for_every_machine_keeps_the_tile_in_registers(other: Target, shape
     assert not [line for line in vectors if "(%rsp" in line or "[sp" in line]
 
 
+@pytest.mark.parametrize("vectors, more", [(0, 1), (1, 1), (3, 0), (5, 0), (5, 1)])
+@pytest.mark.parametrize("constant", [True, False], ids=["constant", "varying"])
+def test_every_way_stays_inside_its_operands(
+    run_kernel: Any, target: Target, vectors: int, more: int, constant: bool
+) -> None:
+    """Whichever tile a machine does best with: columns that fill no vector, or leave a part of a panel."""
+    arrays = [numbers(1, (7, 9)), numbers(2, (9, vectors * target.lanes + more))]
+    expected = arrays[0].astype(np.float64) @ arrays[1]
+    task = product("MatMul", arrays, expected.shape, {}, orders=((0, 1), (0, 1)), constant=constant)
+    (kernel,) = (each for each in MATMUL if each.accepts(task, target) is None)
+    for params in kernel.space(task, target):
+        check(run_kernel, (kernel,), target, "MatMul", arrays, expected, {}, constant=constant, params=params)
+
+
 @given(
     columns=st.integers(1, 140),
     lanes=st.sampled_from((1, 2, 4, 8, 16)),
