@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 
-from tests.held.sitecustomize import MACHINES, hold
+from tests.held.sitecustomize import MACHINES, VARIABLE, hold
 
 
 def pytest_addoption(parser):
+    """The machine is settled as soon as its options are known: the next file of this kind may ask what it is."""
     group = parser.getgroup("fusewise", "the machine that code is generated for")
     group.addoption("--machine", choices=sorted(MACHINES), help="hold the compiler to a generic machine, not this one")
     group.addoption("--adds-apart", choices=("yes", "no"), help="whether its cores add with units of their own")
     group.addoption("--sanitize", action="store_true", help="whether kernels look at every access of memory")
+    asked = parser.parse_known_args(sys.argv[1:])
+    if asked.machine or asked.adds_apart or asked.sanitize:
+        hold(asked.machine, asked.adds_apart, asked.sanitize)
 
 
 def pytest_configure(config):
-    """Before anything asks what machine this is. What is compiled for the other one is kept apart from what is for this one."""
-    machine, adds_apart, sanitize = (config.getoption(name) for name in ("--machine", "--adds-apart", "--sanitize"))
-    if machine or adds_apart or sanitize:
-        hold(machine, adds_apart, sanitize)
+    """What is compiled for another machine is kept apart from what is for this one."""
+    if os.environ.get(VARIABLE) and not hasattr(config, "workerinput"):
         cache = tempfile.TemporaryDirectory(prefix="fusewise-tests-")
         config.add_cleanup(cache.cleanup)
         os.environ["FUSEWISE_CACHE_DIR"] = cache.name

@@ -6,22 +6,17 @@ which a write is found out afterwards; a read goes unnoticed there, so that both
 
 from __future__ import annotations
 
-import ctypes
-import mmap
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
+from fusewise.runtime.guarded import guarded_pages
+
 __all__ = ["Guarded", "guarded", "within"]
 
-PAGE, PATTERN = mmap.PAGESIZE, 0xA5
-NO_ACCESS = 0
-"""What `mprotect` calls `PROT_NONE`."""
-
-_C = ctypes.CDLL(None, use_errno=True)
+PATTERN = 0xA5
 
 
 @dataclass(frozen=True)
@@ -50,15 +45,9 @@ def guarded(source: np.ndarray, flush: str, alignment: int = 1) -> Guarded:
     `alignment`, for which a few bytes may be left behind."""
     assert source.flags.c_contiguous, "what lies in memory is not the array in its order"
     nbytes, multiple = source.nbytes, max(alignment, source.itemsize & -source.itemsize)
-    inside = max(PAGE, -(-nbytes // PAGE) * PAGE)
-    mapping = mmap.mmap(-1, inside + 2 * PAGE)
-    start = ctypes.addressof(ctypes.c_char.from_buffer(mapping))
-    for page in (start, start + PAGE + inside):
-        if _C.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(PAGE), NO_ACCESS):
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    room = np.frombuffer(mapping, np.uint8, inside, PAGE)
+    room = guarded_pages(max(nbytes, 1))
     room[:] = PATTERN
-    first = 0 if flush == "before" else (inside - nbytes) // multiple * multiple
+    first = 0 if flush == "before" else (room.nbytes - nbytes) // multiple * multiple
     own = room[first : first + nbytes]
     own[:] = source.reshape(-1).view(np.uint8)
     return Guarded(own.view(source.dtype).reshape(source.shape), room[:first], room[first + nbytes :])

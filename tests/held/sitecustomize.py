@@ -89,9 +89,9 @@ def _change(host: ModuleType) -> None:
         return replace(target, sanitize=True) if checked else target
 
     def processor(*given: Path) -> str:
-        """What the system says of the CPU, and what it is held to: compiled files are for that machine alone."""
+        """What the system says of the CPU, and what this one is held to: compiled files are for that machine alone."""
         found = this_processor(*given)
-        return found and f"{found}; held to {words}"
+        return f"{found}; held to {words}" if found and not given else found
 
     host.host_target, host.processor = host_target, processor
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from fusewise.runtime.arena import ALIGNMENT_BYTES, address_of, aligned_block
 
-__all__ = ["guarded_block"]
+__all__ = ["guarded_block", "guarded_pages"]
 
 
 def guarded_block(nbytes: int) -> np.ndarray:
@@ -23,13 +23,18 @@ def guarded_block(nbytes: int) -> np.ndarray:
         block = aligned_block(size)
         block.fill(0)
         return block
-    inside = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+    pages, alignment = guarded_pages(size), min(ALIGNMENT_BYTES, size & -size)
+    start = (pages.nbytes - size) // alignment * alignment
+    return pages[start : start + size]
+
+
+def guarded_pages(nbytes: int) -> np.ndarray:
+    """uint8 of at least so many bytes, which are whole pages between two that nobody may touch. Contents are zero."""
+    inside = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
     pages = np.frombuffer(mmap.mmap(-1, inside + 2 * mmap.PAGESIZE), np.uint8)
     for start in (0, mmap.PAGESIZE + inside):
         _forbid(address_of(pages) + start)
-    alignment = min(ALIGNMENT_BYTES, size & -size)
-    start = mmap.PAGESIZE + (inside - size) // alignment * alignment
-    return pages[start : start + size]
+    return pages[mmap.PAGESIZE : mmap.PAGESIZE + inside]
 
 
 def _forbid(address: int) -> None:
