@@ -11,7 +11,7 @@ from fusewise.errors import FusewiseError
 from fusewise.frontend.declared import refine, settled
 from fusewise.ir.dtypes import FLOAT32, INT64
 from fusewise.ir.graph import Node
-from fusewise.ir.types import Dim, SequenceType, TensorType
+from fusewise.ir.types import Dim, OptionalType, SequenceType, TensorType
 
 
 def t(*dims: Dim) -> TensorType:
@@ -64,3 +64,16 @@ def test_a_declared_shape_that_does_not_hold_is_no_internal_error(op, second, wa
     except FusewiseError as error:
         status = error.exit_status
     assert (status, shape) == (3, wanted)
+
+
+@pytest.mark.parametrize("optional", [False, True])
+def test_negative_dimensions_are_unknown_ones_in_lists_and_options_too(optional: bool) -> None:
+    kind = onnx.helper.make_sequence_type_proto(onnx.helper.make_tensor_type_proto(1, [-2, 3]))
+    q = onnx.helper.make_value_info("q", onnx.helper.make_optional_type_proto(kind) if optional else kind)
+    y = onnx.helper.make_tensor_value_info("y", 1 if not optional else 9, None)
+    op = "OptionalHasElement" if optional else "ConcatFromSequence"
+    node = onnx.helper.make_node(op, ["q"], ["y"], **({} if optional else {"axis": 0}))
+    model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", [q], [y]), ir_version=10)
+    found = fusewise.load(model).types["q"]
+    found = found.element if isinstance(found, OptionalType) else found
+    assert found == SequenceType(t(None, 3))

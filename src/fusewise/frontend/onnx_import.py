@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -35,7 +36,7 @@ from fusewise.frontend.upgrade_six import upgraded
 from fusewise.frontend.weights import Weights, tensors_of
 from fusewise.frontend.wire import Blob, cut
 from fusewise.ir.graph import Constant, Graph, Node, Subgraph
-from fusewise.ir.types import TensorType, ValueType
+from fusewise.ir.types import OptionalType, SequenceType, TensorType, ValueType
 from fusewise.ops.proto import attribute_from_proto, type_from_proto
 
 __all__ = ["PINNED_OPSET", "bind", "load", "stands_alone"]
@@ -370,6 +371,13 @@ def _type(value: onnx.ValueInfoProto) -> ValueType | None:
         kind = type_from_proto(value.type)
     except KeyError as error:
         raise InvalidModel(f"the value {value.name!r} has the unknown element type {error}") from None
+    return _sized(kind)
+
+
+def _sized(kind: ValueType | None) -> ValueType | None:
+    if isinstance(kind, SequenceType | OptionalType):
+        element = _sized(kind.element)
+        return element and replace(kind, element=element)
     if isinstance(kind, TensorType) and kind.shape is not None:
         dims = tuple(None if isinstance(dim, int) and dim < 0 else dim for dim in kind.shape)
         return TensorType(kind.dtype, dims)
