@@ -8,13 +8,18 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from tests.guarded import guarded, within
+from tests.guarded import Guarded, guarded, within
 from tests.machines import runnable
 
+from fusewise.codegen.extents import extents_of
 from fusewise.codegen.kernel import Argument, Kernel, Params
+from fusewise.codegen.llvm.checked import checked
 from fusewise.codegen.overwrite import overwritable
 from fusewise.codegen.target import LINE_BYTES, Target
+from fusewise.lower.program import Extent
 from fusewise.lower.task import Task
+from fusewise.runtime.access import AccessTable, Range
+from fusewise.runtime.host import host_target
 from fusewise.runtime.jit import Library, compile_object, load
 
 RunKernel = Callable[..., None]
@@ -41,13 +46,14 @@ def at_once(workers: int) -> list[Share]:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A kernel in memory, for so many workers."""
+    """A kernel in memory, for so many workers; with `extents` one that looks at what it touches."""
 
     library: Library
     arguments: Sequence[Argument]
     writes: frozenset[str]
     workers: int
     sites: int
+    extents: tuple[Extent, ...] = ()
 
     def call(self, given: Mapping[str, np.ndarray], shares: Sequence[Share], flush: str) -> None:
         """Run it on arrays between guard pages, against one of which they lie (`tests.guarded`). An array that is given for several
@@ -58,10 +64,12 @@ class Loaded:
         with within(once, flush, {first[id(named[name])] for name in self.writes}) as placed:
             rooms = {a.name: guarded(self._room(a), flush, LINE_BYTES) for a in self.arguments if a.name in OWN}
             places = [rooms[a.name] if a.name in OWN else placed[first[id(named[a.name])]] for a in self.arguments]
-            pointers = (ctypes.c_void_p * max(1, len(places)))(*(place.address for place in places))
+            table = AccessTable([_range(*each) for each in zip(self.extents, places, strict=bool(self.extents))])
+            words = np.array([table.address, *(place.address for place in places)], np.int64)
             function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 5)(self.library.addresses["kernel"])
             for share in shares:
-                function(pointers, *share)
+                function(words[1:].ctypes.data, *share)
+            table.require("the kernel")
             for name, room in rooms.items():
                 room.check(name)
                 assert name != "fault" or not room.array.any(), "a position is out of bounds"
@@ -69,6 +77,11 @@ class Loaded:
     def _room(self, argument: Argument) -> np.ndarray:
         nbytes = 16 * self.sites if argument.name == "fault" else argument.nbytes
         return np.zeros(nbytes * (self.workers if argument.per_worker else 1), np.uint8)
+
+
+def _range(extent: Extent, place: Guarded) -> Range:
+    end = extent.high if extent.high >= 0 else place.array.nbytes
+    return Range(extent.argument, place.address + extent.low, place.address + end, extent.writes)
 
 
 def run(
@@ -85,10 +98,13 @@ def run(
     reason = kernel.accepts(task, target)
     assert reason is None, reason
     chosen = next(iter(kernel.space(task, target))) if params is None else params
-    text = kernel.build(task, target, chosen, "kernel")
+    text, arguments = kernel.build(task, target, chosen, "kernel"), kernel.arguments(task, target, chosen)
+    names = {operand.name: "" for operand in task.operands}
+    extents = extents_of(task, names, arguments, workers) if host_target().sanitize else ()
+    text = checked(text, "kernel") if extents else text
     library = load([compile_object(text, target, kernel.level(chosen))], ["kernel"])
     writes = frozenset(store.operand for store in task.stores)
-    loaded = Loaded(library, kernel.arguments(task, target, chosen), writes, workers, task.sites)
+    loaded = Loaded(library, arguments, writes, workers, task.sites, extents)
     copies = {name: array.copy() for name, array in arrays.items()}
     loaded.call(arrays, at_once(workers), "behind")
     loaded.call(copies, in_pieces(workers), "before")
