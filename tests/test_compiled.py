@@ -200,6 +200,22 @@ def test_a_manifest_that_makes_no_sense(saved: Path, tmp_path: Path) -> None:
         lambda m: m.pop("notes"),
         lambda m: m.pop("processor"),
         lambda m: m["target"].pop("cpu"),
+        lambda m: m["notes"].pop("summary"),
+        lambda m: m["notes"].update(bounds={"row": "many"}),
+        lambda m: m["kernels"].__setitem__(0, "nowhere"),
+        lambda m: m["kernels"].__setitem__(0, m["kernels"][1]),
+        lambda m: m["kernels"].pop(),
+        lambda m: m["sections"].pop(),
+        lambda m: m["sections"][1].__setitem__(0, 0),  # over the first
+        lambda m: m["sections"][1].__setitem__(0, 64.0),
+        lambda m: m["sections"][-1].__setitem__(1, m["bytes"]),
+        lambda m: m["sections"][0].__setitem__(1, -1),
+        lambda m: m["program"]["steps"][0].update(kernel=99),
+        lambda m: m["program"]["steps"][0]["arguments"][0].__setitem__(1, 1 << 40),
+        lambda m: m["program"]["buffers"][0].__setitem__(1, 8),
+        lambda m: m["program"].update(arena_bytes=m["program"]["arena_bytes"] // 2),
+        lambda m: m["program"].update(objects=[1]),
+        lambda m: m["program"].update(accounts=4),
     )
     for change in changes:
         with pytest.raises(InvalidModel, match="not a compiled model"):

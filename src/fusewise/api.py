@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusewise.compiled import SUFFIX, Model, open_compiled, opened
-from fusewise.errors import UsageError
+from fusewise.errors import UsageError, within_memory
 from fusewise.runtime.folder import cache_folder, first_only
 from fusewise.trace import Trace
 
@@ -93,6 +93,7 @@ class Options:
     warn: Callable[[str], None] = _warn
 
 
+@within_memory("the model is read")
 def load(
     model: Source, *, shapes: Mapping[str, Sequence[int]] | None = None, symbols: Mapping[str, int] | None = None
 ) -> Graph:
@@ -105,6 +106,7 @@ def load(
     return bind(read(model), shapes, symbols)
 
 
+@within_memory("the model is read")
 def read(model: Source) -> Graph:
     """The graph of a model as it was written: free dimensions stay symbols. Raises what `load` raises."""
     from fusewise.frontend import onnx_import
@@ -116,6 +118,7 @@ def read(model: Source) -> Graph:
     return source if isinstance(source, Graph) else onnx_import.load(source)
 
 
+@within_memory("the model is read")
 def from_torch(module: Any, args: tuple[Any, ...], **options: Any) -> Graph:
     """The graph of a PyTorch module, through `torch.export` and the ONNX exporter. `args` are example inputs."""
     from fusewise.frontend import torch_import
@@ -123,6 +126,7 @@ def from_torch(module: Any, args: tuple[Any, ...], **options: Any) -> Graph:
     return torch_import.from_torch(module, args, **options)
 
 
+@within_memory("the graph is made better")
 def optimize(
     model: Source,
     *,
@@ -148,6 +152,7 @@ def optimize(
     return _cleaned(load(model, shapes=shapes, symbols=symbols), chosen, Trace() if trace is None else trace, exact)
 
 
+@within_memory("the model is written")
 def to_onnx(graph: Graph) -> onnx.ModelProto:
     """A graph as an ONNX model in memory, at the lowest opset that holds it; node names and provenance kept."""
     from fusewise.frontend import lowest_opset, onnx_export
@@ -155,6 +160,7 @@ def to_onnx(graph: Graph) -> onnx.ModelProto:
     return onnx_export.to_model(lowest_opset.at_lowest_opset(graph))
 
 
+@within_memory("the model is written")
 def save(graph: Graph, path: str | Path) -> None:
     """Write a graph as an ONNX file as `to_onnx` has it, whole or not at all; large weights go to a file beside it."""
     from fusewise.frontend import lowest_opset, onnx_export
@@ -162,6 +168,7 @@ def save(graph: Graph, path: str | Path) -> None:
     onnx_export.save(lowest_opset.at_lowest_opset(graph), Path(path))
 
 
+@within_memory("the model is compiled")
 def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     model: Source,
     options: Options | None = None,
@@ -257,6 +264,7 @@ def _key(model: Source, options: Options) -> Key | None:
     return model_key(str(model), str(model).startswith(ZOO), settings, options.threads)
 
 
+@within_memory("the model is looked at")
 def inspect(
     model: Source,
     *,
@@ -297,6 +305,7 @@ def inspect(
     }
 
 
+@within_memory("a plan is made")
 def plan(
     model: Source,
     options: PlanOptions | None = None,
@@ -324,6 +333,7 @@ def plan(
     return plan_graph(bound, _name(model, graph), chosen, shapes=shapes, symbols=symbols, progress=progress)
 
 
+@within_memory("a plan is explained")
 def explain(
     path: str | Path,
     group: int,
@@ -345,6 +355,7 @@ def explain(
     return explain_saved(found, graph, str(path), group, neighbour, explainer, share, seed)
 
 
+@within_memory("the model is verified")
 def verify(
     model: Source,
     options: Options | None = None,
@@ -374,6 +385,7 @@ def verify(
     return verified(source, read(source), build, wanted)
 
 
+@within_memory("the model is timed")
 def bench(
     model: Source,
     options: Options | None = None,
@@ -431,6 +443,7 @@ def _portable(options: Options, shapes: Mapping[str, list[int]]) -> dict[str, An
     return {"shapes": shapes, "cache": cache, "disable": sorted(options.disable), **chosen}
 
 
+@within_memory("the model is timed")
 def profile(
     model: Source, options: Options | None = None, *, seed: int = 0, runs: int = 20, **settings: Any
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fusewise.errors import UsageError
+from fusewise.errors import UsageError, within_memory
 
 if TYPE_CHECKING:
     from fusewise.ir.graph import Graph
@@ -105,6 +105,7 @@ class Model:
         return index_bounds(self.graph) if self._bounds is None else self._bounds
 
 
+@within_memory("a compiled file is opened")
 def open_compiled(path: str | Path, *, threads: int | None = None, trust: Key | None = None) -> Model:
     """A model that `Model.save` wrote, on as many workers as it was compiled for, or fewer.
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 __all__ = [
     "AccessOutside",
     "AnswersDiffer",
@@ -14,6 +17,8 @@ __all__ = [
     "ResourceLimit",
     "UnsupportedModel",
     "UsageError",
+    "memory_full",
+    "within_memory",
 ]
 
 
@@ -75,3 +80,18 @@ class NoFeasiblePlan(FusewiseError):
     """No plan satisfies the constraints."""
 
     exit_status = 6
+
+
+def memory_full(what: str, error: MemoryError) -> ResourceLimit:
+    """Memory was full while `what` was under way."""
+    about = f" ({' '.join(str(error).split())})" if str(error) else ""
+    return ResourceLimit(f"memory is full while {what}{about}: use smaller input shapes or a machine with more memory")
+
+
+@contextmanager
+def within_memory(what: str) -> Iterator[None]:
+    """Memory that is full while `what` is under way is a `ResourceLimit`. Decorates functions too."""
+    try:
+        yield
+    except MemoryError as error:
+        raise memory_full(what, error) from error

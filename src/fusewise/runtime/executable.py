@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fusewise.codegen.target import Target
-from fusewise.errors import ResourceLimit
+from fusewise.errors import memory_full
 from fusewise.ir.types import TensorType
 from fusewise.lower.program import Buffer, KernelCode, NativeStep, Program
 from fusewise.records import record
@@ -402,7 +402,7 @@ class Executable:
             with self._turn():
                 return self._computed(values, wanted, timings)
         except MemoryError as error:
-            raise ResourceLimit(f"memory is full while the model runs ({error or 'no more was given'})") from error
+            raise memory_full("the model runs", error) from error
 
     def _computed(self, values: list[Any], wanted: Sequence[int], timings: list[StepTiming] | None) -> list[Any]:
         machine, program = self._machine, self._machine.program
