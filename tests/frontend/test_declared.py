@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import onnx
 import pytest
 
 import fusewise
 from fusewise.errors import FusewiseError
-from fusewise.frontend.declared import refine, settled
+from fusewise.frontend.declared import contradicts, refine, settled
+from fusewise.frontend.onnx_import import load
 from fusewise.ir.dtypes import FLOAT32, INT64
 from fusewise.ir.graph import Node
 from fusewise.ir.types import Dim, OptionalType, SequenceType, TensorType
@@ -77,3 +80,34 @@ def test_negative_dimensions_are_unknown_ones_in_lists_and_options_too(optional:
     found = fusewise.load(model).types["q"]
     found = found.element if isinstance(found, OptionalType) else found
     assert found == SequenceType(t(None, 3))
+
+
+@pytest.mark.parametrize("declared", [[2, 4], [6], [None, 2]])
+def test_an_operator_is_right_where_the_model_declares_something_else(declared: list[int | None]) -> None:
+    x, y = (onnx.helper.make_tensor_value_info(n, 1, s) for n, s in (("x", [2, 3]), ("y", declared)))
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Abs", ["x"], ["y"])], "g", [x], [y])
+    wrong = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+    with pytest.warns(RuntimeWarning, match=r"'y', which node 'y' \(Abs\) makes, is float32\[2,3\], not float32\["):
+        compiled = fusewise.compile(wrong, cache=False)
+    (found,) = compiled.run(None, {"x": -np.ones((2, 3), np.float32)})
+    np.testing.assert_array_equal(found, np.ones((2, 3), np.float32))
+
+
+def test_symbols_and_silence_contradict_nothing() -> None:
+    assert not any(contradicts(t(2, 3), kind) for kind in (None, t("N", 3), t(None, None), TensorType(FLOAT32, None)))
+    assert not contradicts(t("N", 3), t(2, 3))
+    assert contradicts(t("N", 3), t(2, 4))
+    assert contradicts(t(2), TensorType(INT64, (2,)))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::RuntimeWarning:onnx.*")
+def test_what_onnx_declares_in_its_own_tests_is_what_is_inferred() -> None:
+    from onnx.backend.test.loader import load_model_tests
+
+    cases = load_model_tests(kind="node")
+    assert len(cases) > 1500
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="what the model declares", category=RuntimeWarning)
+        for case in cases:
+            load(case.model)

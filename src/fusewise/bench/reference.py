@@ -1,4 +1,4 @@
-"""The right answers: from ONNX Runtime with its optimisations off where it is installed, else ONNX's own evaluator."""
+"""The right answers: from ONNX Runtime with its optimisations off where it is installed, else ONNX's own evaluator, corrected."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fusewise.errors import UnsupportedModel
+from fusewise.ops.corrections import corrected_operators
 
 if TYPE_CHECKING:
     import onnx
@@ -30,13 +31,17 @@ def answer(model: Path | onnx.ModelProto, feeds: Mapping[str, Any]) -> tuple[str
 
 
 def reference_answer(model: Path | onnx.ModelProto, feeds: Mapping[str, Any]) -> list[Any]:
-    """All outputs by ONNX's own evaluator; `UnsupportedModel`, with the reason, when it cannot run the model."""
+    """All outputs by ONNX's own evaluator, corrected where it is wrong; `UnsupportedModel`, with the reason, when it cannot run it.
+
+    Operators in `ops.corrected_definitions.BY_DEFINITION` are then computed from the definitions that native code is made of: of
+    them it is no second witness.
+    """
     from onnx.reference import ReferenceEvaluator
 
     try:
         source = str(model) if isinstance(model, Path) else model
         with np.errstate(all="ignore"):
-            return list(ReferenceEvaluator(source).run(None, _own(feeds)))
+            return list(ReferenceEvaluator(source, new_ops=list(corrected_operators())).run(None, _own(feeds)))
     except Exception as error:  # no base class tells those of an evaluator that has gaps
         reason = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
         raise UnsupportedModel(f"no reference runs the model: {reason}") from error

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from fusewise.ir.graph import Node
 from fusewise.ir.types import Dim, OptionalType, SequenceType, TensorType, ValueType
 
-__all__ = ["refine", "settled", "without_shape"]
+__all__ = ["contradicts", "refine", "settled", "without_shape"]
 
 Shape = tuple[Dim, ...]
 
@@ -28,6 +28,20 @@ def settled(
     could = _COULD.get(node.op) if not node.domain else None
     source = first.shape if isinstance(first, TensorType) else None
     return best if could is None or could(source, best.shape) else inferred or without_shape(best)
+
+
+def contradicts(inferred: ValueType | None, declared: ValueType | None) -> bool:
+    """Does the model say of a tensor what its operator does not: another element type, rank, or size?"""
+    if not isinstance(inferred, TensorType) or not isinstance(declared, TensorType):
+        return False
+    if inferred.dtype != declared.dtype:
+        return True
+    if inferred.shape is None or declared.shape is None:
+        return False
+    if len(inferred.shape) != len(declared.shape):
+        return True
+    pairs = zip(inferred.shape, declared.shape, strict=True)
+    return any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs)
 
 
 def without_shape(kind: ValueType) -> ValueType:

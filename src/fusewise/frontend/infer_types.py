@@ -16,7 +16,7 @@ import numpy as np
 
 from fusewise.errors import InvalidModel, UnsupportedModel
 from fusewise.frontend.bodies import graph_of_body
-from fusewise.frontend.declared import settled, without_shape
+from fusewise.frontend.declared import contradicts, settled, without_shape
 from fusewise.frontend.infer_control import CONTROL_FLOW, control_outputs
 from fusewise.frontend.limits import DEFAULT_LIMITS, Limits
 from fusewise.frontend.partial_shapes import partial_type
@@ -42,7 +42,8 @@ class Inferred:
 class Inference:
     """A walk over a graph under construction: declare the inputs and constants, then add nodes in order.
 
-    `outer` is the walk over the graph that a body lies in, `declared` what the model itself says of its values.
+    `outer` is the walk over the graph that a body lies in, `declared` what the model itself says of its values. Where an operator
+    says otherwise, it is right, and a sentence is added to `contradicted`.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Inference:
         self.types: dict[str, ValueType] = {}
         self.values: dict[str, np.ndarray] = {}
         self.declared = declared or {}
+        self.contradicted: list[str] = []
         self.outer = outer
         self.limits = limits
 
@@ -151,6 +153,10 @@ class Inference:
     def _settled(self, node: Node, name: str, kind: ValueType | None) -> ValueType:
         declared = self.declared.get(name)
         best = settled(node, self.type_of(node.inputs[0]) if node.inputs and node.inputs[0] else None, kind, declared)
+        if contradicts(kind, declared):
+            self.contradicted.append(
+                f"{name!r}, which node {node.label!r} ({node.op}) makes, is {kind}, not {declared}"
+            )
         if best is None:
             raise UnsupportedModel(
                 f"node {node.label!r} ({node.op}): the type of its output {name!r} can neither be inferred nor is declared"

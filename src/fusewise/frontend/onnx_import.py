@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -214,6 +215,10 @@ class _Import:
         for name in outputs:
             if name not in walk.types:
                 raise InvalidModel(f"the model's output {name!r} is not defined anywhere")
+        if walk.contradicted:
+            first, *rest = walk.contradicted
+            more = f" (and so for {len(rest)} more)" if rest else ""
+            warnings.warn(f"what the model declares does not hold: {first}{more}", RuntimeWarning, stacklevel=3)
         return Graph(
             inputs=tuple(value.name for value in inputs),
             outputs=outputs,
