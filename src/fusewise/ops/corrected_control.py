@@ -15,6 +15,9 @@ from fusewise.ops.allowed import MOST_ROUNDS, check_held, check_rounds
 
 __all__ = ["control_operators"]
 
+_SCAN = 9
+"""Before this version Scan took batches."""
+
 
 def control_operators() -> tuple[type[Any], ...]:
     """Classes for the argument `new_ops` of `ReferenceEvaluator`."""
@@ -87,6 +90,8 @@ def _scan() -> type[Any]:
         def _run(
             self, *operands: Any, context: Any = None, attributes: Any = None, bindings: Any = None, **settings: Any
         ) -> tuple[Any, ...]:
+            if self.run_params["opsets"][""] < _SCAN:
+                raise NotImplementedError("Scan over batches")
             count = settings["num_scan_inputs"]
             states = list(operands[: len(operands) - count])
             names, kinds = self.body.input_names, self.body.output_types[len(states) :]

@@ -44,12 +44,15 @@ BY_DEFINITION: Mapping[str, str] = MappingProxyType(
 )
 """By operator, what the reference evaluator has wrong. What a definition leaves out is still asked of it."""
 
+_SINCE: Mapping[str, int] = MappingProxyType({"LogSoftmax": 13, "Pad": 11, "Resize": 13})
+"""Versions of ONNX's operators from which on the definitions mean them; of the others, every version that there is."""
+
 
 def by_definition(node: Node, operands: tuple[np.ndarray | None, ...], opset: int) -> tuple[np.ndarray | None, ...]:
     """The outputs of `node` by its row's definition, None for absent ones. `NotDefined` where the row does not cover the case."""
     spec = spec_of(node.op, node.domain)
-    if spec is None:
-        raise NotDefined(f"{node.op} has no row")
+    if spec is None or opset < _SINCE.get(node.op, 0):
+        raise NotDefined(f"{node.op} of opset {opset} has no row")
     if any(x is not None and not isinstance(x, np.ndarray) for x in operands):
         raise NotDefined(f"{node.op} on values that are no tensors")
     types = tuple(None if x is None else Constant(x).type for x in operands)
