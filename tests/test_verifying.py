@@ -118,6 +118,29 @@ def test_an_unknown_kind_of_inputs_is_named():
         fusewise.verify(network(), inputs="nasty", cache=False)
 
 
+def test_inputs_that_nobody_takes_are_said_not_to_be_compared(monkeypatch):
+    from fusewise import verifying
+
+    def choosy(model: Any, feeds: Any) -> Any:
+        if not feeds["x"].size:
+            raise UnsupportedModel("nothing in it")
+        return answer(model, feeds)
+
+    answer = verifying.answer
+    monkeypatch.setattr(verifying, "answer", choosy)
+    monkeypatch.setattr(verifying, "answers_by_nodes", choosy)
+    found = fusewise.verify(network("n"), inputs="hostile", cache=False)
+    assert found.agrees
+    assert found.sentence.endswith("odd sizes; no reference takes empty)")
+
+
+def test_sizes_that_contradict_the_model_are_left_out():
+    b = GraphBuilder("fixed")
+    x = b.input("x", ("n", 4))
+    found = fusewise.verify(b.finish(b.op("Reshape", x, b.constant([2, 2]))), inputs="hostile", cache=False)
+    assert found.agrees and not {"empty", "odd sizes"} & {case.inputs for case in found.cases}
+
+
 def test_sentences_say_what_where_and_by_how_much():
     case = Case("NaN", False, {"a": 0.0, "b": float("inf")}, {"a": 1e-5, "b": 0.0})
     fault = Fault("n", "Relu", "b", "host step", "onnxruntime", float("inf"), 0.0)

@@ -7,7 +7,8 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from fusewise.bench.accuracy import relative_error, tolerance_of, within, worst_error
@@ -16,9 +17,27 @@ INFINITY = float("inf")
 f32 = np.float32
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # the first draw loads what draws
 @given(arrays.arrays(np.float32, arrays.array_shapes(min_dims=0, max_dims=3, min_side=0)))
 def test_everything_equals_itself(x):
     assert relative_error(x, x.copy()) == 0.0
+
+
+@given(arrays.arrays(np.float32, st.integers(2, 9), elements=st.floats(-9, 9, width=32)), st.data())
+def test_special_numbers_count_by_position(x, data):
+    first, second = data.draw(st.permutations(range(len(x))))[:2]
+    special = data.draw(st.sampled_from([math.nan, math.inf, -math.inf]))
+    here, there = x.copy(), x.copy()
+    here[first], there[second] = special, special
+    assert relative_error(here, there) == INFINITY
+    assert relative_error(here, here.copy()) == 0.0
+
+
+@pytest.mark.parametrize("tiny", [1e-45, -1e-42])
+def test_steps_among_denormals_are_no_difference(tiny):
+    zero, least = np.zeros(2, f32), np.array([tiny, 0], f32)
+    assert relative_error(least, zero) < 1e-3 and relative_error(zero, least) < 1e-3
+    assert relative_error(np.array([1e-37, 0], f32), least) > 1
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,12 @@ def test_new_element_types_keep_their_opset():
         assert at_lowest_opset(build.finish(build.op("Neg", build.input("x", (2,), dtype)))).opset == lowest
 
 
+def test_sequences_are_no_new_element_types():
+    build = GraphBuilder("parts", 23)
+    parts = build.op("SplitToSequence", build.input("x", (4, 2)), axis=0)
+    assert at_lowest_opset(build.finish(build.op("ConcatFromSequence", parts, axis=0))).opset == LOWEST_OPSET
+
+
 def test_bodies_count(tmp_path):
     """An If whose branch has an operator of the newest opset stays; the graph around it alone would go down."""
     for op, lowest in (("Relu", 21), ("RMSNormalization", 23)):

@@ -35,6 +35,8 @@ _STRUCTURE = frozenset(
 _PARTIAL = frozenset({"Div", "Mod", "BitShift", "Pow"})
 """Operators that do not take every integer: a division by zero ends a process of some runtimes."""
 
+_BODIES = frozenset({"Loop", "Scan", "SequenceMap"})
+
 _SPECIAL = 16  # elements of a tensor that are made special at most
 _SHARE = 50  # one of so many elements is special
 
@@ -179,7 +181,12 @@ def _uses(graph: Graph, value: str) -> Iterator[tuple[Node, str]]:
 
 
 def _by_value(graph: Graph, node: Node, name: str) -> bool:
-    if name in node.captured or node.domain or not onnx.defs.has(node.op, max_inclusive_version=graph.opset):
+    if (
+        name in node.captured
+        or node.op in _BODIES
+        or node.domain
+        or not onnx.defs.has(node.op, max_inclusive_version=graph.opset)
+    ):
         return graph.tensor(name).dtype.kind in ("int", "uint")  # nothing is known of what it means there
     if node.op in _PARTIAL and graph.tensor(name).dtype.kind in ("int", "uint"):
         return True

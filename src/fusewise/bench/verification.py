@@ -102,9 +102,11 @@ class Verification:
     @property
     def sentence(self) -> str:
         """What it comes to: that answers agree, or which output differs, by how much, and where to look."""
-        sets = ", ".join(case.inputs for case in self.cases) or self.inputs
         if self.agrees:
-            return f"answers agree with {self.reference}'s (inputs: {sets})"
+            sets = ", ".join(case.inputs for case in self.cases if case.refused is None) or self.inputs
+            refused = ", ".join(case.inputs for case in self.cases if case.refused is not None)
+            rest = f"; no reference takes {refused}" if refused else ""
+            return f"answers agree with {self.reference}'s (inputs: {sets}{rest})"
         case = next((case for case in self.cases if case.inputs == self.inputs), None)
         case = case or Case(self.inputs, False, self.errors, self.tolerances)
         look = "; ".join(

@@ -12,8 +12,7 @@ import onnx
 
 from fusewise.frontend.bodies import bodies_of, graph_of_body
 from fusewise.ir.graph import Graph, Node
-from fusewise.ir.types import TensorType
-from fusewise.ops.proto import type_to_proto
+from fusewise.ir.types import OptionalType, SequenceType, TensorType, ValueType
 
 __all__ = ["LOWEST_OPSET", "at_lowest_opset"]
 
@@ -29,19 +28,26 @@ _CLASSIC = frozenset(
 def at_lowest_opset(graph: Graph) -> Graph:
     """The same graph at the lowest opset, not below `LOWEST_OPSET`, at which all its operators are what they are here."""
     opset = graph.opset
-    if all(_type_text(graph, value) in _CLASSIC for value in graph.types):
+    if all(_tensor_text(kind) in _CLASSIC for kind in graph.types.values()):
         while opset > LOWEST_OPSET and _holds(graph, opset - 1):
             opset -= 1
     return graph if opset == graph.opset else graph.replace(opset=opset)
 
 
-def _type_text(graph: Graph, value: str) -> str:
-    """The type as ONNX's schemas write it, `tensor(float)`."""
-    kind = graph.types[value]
-    if not isinstance(kind, TensorType):
-        return "other"
-    name = onnx.TensorProto.DataType.Name(type_to_proto(kind).tensor_type.elem_type).lower()
-    return f"tensor({name})"
+def _type_text(kind: ValueType) -> str:
+    """The type as ONNX's schemas write it: `tensor(float)`, `seq(tensor(float))`."""
+    if isinstance(kind, SequenceType):
+        return f"seq({_type_text(kind.element)})"
+    if isinstance(kind, OptionalType):
+        return f"optional({_type_text(kind.element)})"
+    return _tensor_text(kind)
+
+
+def _tensor_text(kind: ValueType) -> str:
+    """The type of a tensor, or of those that a sequence is made of."""
+    while not isinstance(kind, TensorType):
+        kind = kind.element
+    return f"tensor({onnx.TensorProto.DataType.Name(kind.dtype.onnx).lower()})"
 
 
 def _holds(graph: Graph, opset: int) -> bool:
@@ -83,6 +89,6 @@ def _takes(graph: Graph, node: Node, opset: int) -> bool:
         if value not in graph.types or not schema.inputs:
             continue
         formal = schema.inputs[min(k, len(schema.inputs) - 1)]
-        if _type_text(graph, value) not in allowed.get(formal.type_str, {formal.type_str}):
+        if _type_text(graph.types[value]) not in allowed.get(formal.type_str, {formal.type_str}):
             return False
     return True
