@@ -58,12 +58,16 @@ def _windowed(node: Node, types: Types, constants: Arrays, shape: Shape | None) 
 
 
 def _transposed(node: Node, types: Types, constants: Arrays, shape: Shape | None) -> Shape | None:
-    """ConvTranspose padded by SAME_*: stride times the input, `output_padding` or not, and no more than there is to cut."""
-    data, taps = _shape(types, 0), _shape(types, 1)
+    """ConvTranspose is as large as it is asked to be, smaller than its input too, which ONNX's inference leaves out; padded by
+    SAME_* it is stride times the input, `output_padding` or not, and no more than there is to cut.
+    """
+    data, taps, asked = _shape(types, 0), _shape(types, 1), node.attribute("output_shape")
     same = node.attribute("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER")
-    if data is None or shape is None or not same or node.attribute("output_shape"):
+    if data is None or shape is None or not (same or asked):
         return None
     rank = len(data) - 2
+    if asked:
+        return (*shape[:2], *asked[-rank:])
     kernel: Sequence[Dim] = node.attribute("kernel_shape") or (taps[2:] if taps is not None else ())
     settings = [node.attribute(name) or (usual,) * rank for name, usual in _TRANSPOSED]
     if not all(len(values) == rank for values in (kernel, *settings)):

@@ -360,7 +360,7 @@ MOVEMENT: tuple[Row, ...] = (
     Row("TensorScatter", rules=(axis(), one_of("mode", "linear", "circular"))),
     Row("NonMaxSuppression", "N B 4, N C B, one, one, one", (flag("center_point_box"),)),
     Row("ConcatFromSequence", rules=(flag("new_axis"),)),
-    Row("SplitToSequence", rules=(axis(), flag("keepdims"), values_within(1, 0))),
+    Row("SplitToSequence", "_, () | R", (axis(), flag("keepdims"), values_within(1, 0))),
     Row("SequenceAt", "_, one"),
     Row("SequenceErase", "_, one"),
     Row("SequenceInsert", "_, _, one"),
