@@ -31,6 +31,8 @@ def check_positions(node: Node, operands: Operands) -> None:
         operand, found, low, high = rule(node, operands)
     except (AttributeError, IndexError, TypeError, ValueError):
         return  # shapes that do not fit are the evaluator's to refuse
+    if not found.size or (isinstance(low, int) and low <= found.min() and found.max() <= high):
+        return  # the usual case, without arrays of that size
     wrong = (found < low) | (found > high)
     if not wrong.any():
         return
@@ -51,7 +53,8 @@ def _along_axis(node: Node, operands: Operands) -> Positions:
 def _in_every_axis(node: Node, operands: Operands) -> Positions:
     """The last axis of the indices has a position for each of so many axes of the data."""
     batch = node.attribute("batch_dims", 0)
-    extents = np.array(operands[0].shape[batch : batch + operands[1].shape[-1]], np.int64)
+    shape = operands[0].shape[batch : batch + operands[1].shape[-1]]
+    extents = shape[0] if len(shape) == 1 else np.array(shape, np.int64)
     return 1, operands[1], -extents, extents - 1
 
 
