@@ -283,11 +283,11 @@ def inspect(
     from fusewise.codegen.assemble import generate
     from fusewise.fusion import describe
     from fusewise.fusion.plan import plan
+    from fusewise.passes.split_wide import split_wide
     from fusewise.runtime.host import host_target
 
-    graph = load(model, shapes=shapes, symbols=symbols)
-    trace = Trace()
-    clean = _cleaned(graph, True, trace)
+    graph, trace = load(model, shapes=shapes, symbols=symbols), Trace()
+    clean = split_wide(_cleaned(graph, True, trace), trace)
     fused = plan(clean, trace, fusion)
     told: dict[str, Any] = {} if why is None else {"why": describe.why(fused, why)}
     program = generate(fused.partition, host_target(), trace)

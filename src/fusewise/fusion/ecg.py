@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import field
 
-from fusewise.fusion.mapping import edge_mappings, has_loop_nest, node_mapping
+from fusewise.fusion.mapping import edge_mappings, nest_depth, node_mapping
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import TensorType
+from fusewise.ir.walk import successors
 from fusewise.ops.bijection import VIEWS, bijective_operands
 from fusewise.ops.definition import call_of, flops_of
 from fusewise.ops.spec import ANCHOR_FAMILIES, Mapping, OpSpec
@@ -33,7 +34,9 @@ class ExtendedGraph:
     estimates: dict[tuple[int, ...], float] = field(default_factory=dict)
     _types: dict[int, Mapping] = field(default_factory=dict)
     _edges: dict[int, dict[str, Mapping]] = field(default_factory=dict)
-    _nests: dict[int, bool] = field(default_factory=dict)
+    _depths: dict[int, int | None] = field(default_factory=dict)
+    _sized: dict[int, bool] = field(default_factory=dict)
+    _readers: dict[int, frozenset[int]] = field(default_factory=dict)
     _bijective: dict[int, tuple[str, ...]] = field(default_factory=dict)
     _flops: dict[int, int] = field(default_factory=dict)
     _views: dict[int, bool] = field(default_factory=dict)
@@ -60,13 +63,26 @@ class ExtendedGraph:
 
     def is_sized(self, index: int) -> bool:
         """Are the sizes of all that the operator reads and writes known?"""
-        return all(self.size(value) is not None for value in (*self.node(index).reads, *self.node(index).writes))
+        if index not in self._sized:
+            node = self.node(index)
+            self._sized[index] = all(self.size(value) is not None for value in (*node.reads, *node.writes))
+        return self._sized[index]
 
     def is_native(self, index: int) -> bool:
         """Has the operator a loop nest, so that it can be part of a group?"""
-        if index not in self._nests:
-            self._nests[index] = has_loop_nest(self.graph, self.node(index))
-        return self._nests[index]
+        return self.depth(index) is not None
+
+    def depth(self, index: int) -> int | None:
+        """Levels of the operator's element expression; None without a loop nest."""
+        if index not in self._depths:
+            self._depths[index] = nest_depth(self.graph, self.node(index))
+        return self._depths[index]
+
+    def readers(self, index: int) -> frozenset[int]:
+        """The operators that read a result of this one."""
+        if index not in self._readers:
+            self._readers[index] = frozenset(successors(self.graph, index))
+        return self._readers[index]
 
     def is_anchor(self, index: int) -> bool:
         """Has the operator kernels of its own?"""

@@ -143,6 +143,9 @@ class Blocks:
 
     def _alone(self, node: int) -> Reason | None:
         """Why an operator joins nobody."""
+        values = len(self.ecg.node(node).reads) + len(self.ecg.node(node).writes)
+        if max(values, len(self.after[node])) > self.limits.neighbours:
+            return Reason.NEIGHBOURS
         sized = self.ecg.is_sized(node)
         if self.type(node) == Mapping.OPAQUE or (sized and not self.ecg.is_native(node)):
             return Reason.OPAQUE if sized else Reason.SHAPE
@@ -163,7 +166,10 @@ class Blocks:
         return max(type_, whole), verdict
 
     def _returns(self, first: int, second: int, merged: tuple[int, ...]) -> bool:
-        """Is there a path from one of the two blocks through others to the second, or back to the first?"""
+        """Is there a path from one of the two blocks through others to the second, or back to the first?
+
+        One that is not found soon counts as one that is there.
+        """
         inside = {first, second}
         lowest = merged[0]
         stack = [self.owner[p] for n in merged for p in self.before[n] if self.owner[p] not in inside]
@@ -172,6 +178,8 @@ class Blocks:
             block = stack.pop()
             if self.members[block][-1] < lowest:
                 continue
+            if len(seen) > self.limits.searched:
+                return True
             for n in self.members[block]:
                 for p in self.before[n]:
                     owner = self.owner[p]

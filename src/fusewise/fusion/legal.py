@@ -14,6 +14,7 @@ strides over what was written, or a Concat that is written in pieces.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
+from collections.abc import Mapping as Table
 from dataclasses import field
 
 from fusewise.fusion.ecg import ExtendedGraph
@@ -21,7 +22,7 @@ from fusewise.fusion.verdicts import Reason
 from fusewise.ops.spec import Mapping
 from fusewise.records import record
 
-__all__ = ["LIMITS", "Limits", "constraint", "host_constraint"]
+__all__ = ["LIMITS", "Limits", "constraint", "depth", "host_constraint"]
 
 ROW_FAMILIES = frozenset("softmax log_softmax layer_norm group_norm instance_norm rms_norm lp_norm".split())
 """Anchors whose kernels evaluate what they read where it stands."""
@@ -29,11 +30,21 @@ ROW_FAMILIES = frozenset("softmax log_softmax layer_norm group_norm instance_nor
 
 @record(frozen=True)
 class Limits:
-    """The empirical limits of the constraint check: operators that compute and inputs of a group, rows per reduction that is
-    read back, and the bytes up to which a Concat may be computed element by element."""
+    """The empirical limits of the constraint check: operators that compute, inputs and results of a group, rows per reduction
+    that is read back, and the bytes up to which a Concat may be computed element by element.
+
+    Others bound the time that planning and compiling take: `members` are all operators of a group, and `depth` the levels of its
+    expressions (no group of the zoo has more than 28 members and 15 levels); an operator with more `neighbours` joins nobody, and
+    paths between two blocks are looked for among so many others as `searched` says.
+    """
 
     nodes: int = 96
+    members: int = 128
+    depth: int = 96
+    neighbours: int = 256
+    searched: int = 1024
     inputs: int = 32
+    outputs: int = 24
     rows: int = 16
     inline_bytes: int = 16384
 
@@ -43,11 +54,15 @@ LIMITS = Limits()
 
 def constraint(ecg: ExtendedGraph, nodes: Sequence[int], limits: Limits = LIMITS) -> Reason | None:
     """Why one kernel should not compute these operators (ascending), each of which has a loop nest; None when it can."""
-    if sum(not ecg.is_view(n) for n in nodes) > limits.nodes:
+    if len(nodes) > limits.members or sum(not ecg.is_view(n) for n in nodes) > limits.nodes:
         return Reason.SIZE
+    if depth(ecg, nodes) > limits.depth:
+        return Reason.DEPTH
     shape = _Shape.of(ecg, nodes)
     if len(shape.inputs) > limits.inputs:
         return Reason.INPUTS
+    if len(shape.outputs) > limits.outputs and len(shape.sources(shape.outputs)) > limits.outputs:
+        return Reason.RESULTS
     anchors = [n for n in nodes if ecg.is_anchor(n)]
     if len(anchors) > 1:
         return Reason.RED
@@ -57,6 +72,16 @@ def constraint(ecg: ExtendedGraph, nodes: Sequence[int], limits: Limits = LIMITS
             if n not in shape.tails or len(made) > 1:
                 return Reason.PIECES
     return _around_anchor(shape, anchors[0]) if anchors else _without_anchor(shape, limits)
+
+
+def depth(ecg: ExtendedGraph, nodes: Sequence[int]) -> int:
+    """Levels of the expressions of operators (ascending) with loop nests as one kernel."""
+    below: dict[str, int] = {}
+    for n in nodes:
+        node = ecg.node(n)
+        reached = (ecg.depth(n) or 0) + max((below.get(v, 0) for v in node.reads), default=0)
+        below.update(dict.fromkeys(node.writes, reached))
+    return max(below.values(), default=0)
 
 
 def host_constraint(nodes: Sequence[int], limits: Limits = LIMITS) -> Reason | None:
@@ -79,7 +104,7 @@ def moved(ecg: ExtendedGraph, index: int, at: Probes, back: bool = False) -> Pro
     pairs = [(steps[axis], dims[axis], turned[k]) for k, axis in enumerate(permutation)]
     if back:
         pairs = [(turned[k], dims[axis], steps[axis]) for k, axis in enumerate(permutation)]
-    return tuple(sum(place // step % extent * there for step, extent, there in pairs) for place in at)
+    return tuple(sum(place // step % max(1, extent) * there for step, extent, there in pairs) for place in at)
 
 
 def _row_steps(dims: Sequence[int]) -> list[int]:
@@ -108,8 +133,7 @@ class _Shape:
         members = frozenset(nodes)
         shape.outputs = [v for v in shape.maker if not ecg.is_removable(v, members)]
         for n in reversed(nodes):
-            readers = {r for v in ecg.node(n).writes for r in ecg.graph.users[v] if r in members}
-            if readers <= shape.tails and (ecg.is_view(n) or ecg.node(n).op == "Concat"):
+            if (ecg.is_view(n) or ecg.node(n).op == "Concat") and ecg.readers(n) & members <= shape.tails:
                 shape.tails.add(n)
         return shape
 
@@ -120,10 +144,10 @@ class _Shape:
         """
         size = self.ecg.size(hub) or 0
         found: dict[str, Probes] = {hub: tuple(size * part // 101 for part in (3, 14, 37, 58, 71, 97))}
-        changed = True
-        while changed:
-            changed = False
-            for n in self.nodes:
+        onwards, settled = True, 0
+        while settled < 2:  # sweeps in turn from either end that found nothing more
+            before = len(found)
+            for n in self.nodes if onwards else reversed(self.nodes):
                 linked = self.ecg.bijective(n)
                 output = self.ecg.node(n).outputs[0]
                 if output not in found:
@@ -131,11 +155,10 @@ class _Shape:
                     if known is None:
                         continue
                     found[output] = moved(self.ecg, n, found[known])
-                    changed = True
                 for v in linked:
                     if v not in found and v in self.maker:
                         found[v] = moved(self.ecg, n, found[output], back=True)
-                        changed = True
+            onwards, settled = not onwards, 0 if len(found) > before else settled + 1
         return found
 
     def after(self, start: int) -> set[int]:
@@ -150,24 +173,28 @@ class _Shape:
         """Operators of the group that `start` depends on."""
         found = {start}
         for n in reversed(self.nodes):
-            if any(r in found for v in self.ecg.node(n).writes for r in self.ecg.graph.users[v]):
+            if not found.isdisjoint(self.ecg.readers(n)):
                 found.add(n)
         return found - {start}
 
-    def sources(self, value: str) -> set[str]:
-        """What is written so that `value` is in memory: itself, or what it is a view of, or its pieces."""
-        n = self.maker.get(value)
-        if n is None:
-            return set()
-        if n not in self.tails:
-            return {value}
+    def sources(self, values: Iterable[str]) -> list[str]:
+        """What is written so that `values` are in memory: themselves, or what they are views of, or their pieces."""
+        written: dict[str, tuple[str, ...]] = {}  # of every value of the group
+        for n in self.nodes:
+            for value in self.ecg.node(n).writes:
+                written[value] = self._written(n, value, written)
+        return list(dict.fromkeys(s for value in values for s in sorted(written[value])))
+
+    def _written(self, n: int, value: str, before: Table[str, tuple[str, ...]]) -> tuple[str, ...]:
         node = self.ecg.node(n)
+        if n not in self.tails:
+            return (value,)
         if node.op == "Concat":
-            return {s for v in node.inputs for s in self.sources(v)}
+            return tuple(dict.fromkeys(s for v in node.inputs for s in before.get(v, ())))
         shrinks = (self.ecg.size(value) or 0) < (self.ecg.size(node.inputs[0]) or 0)
         if node.inputs[0] not in self.maker or (shrinks and node.op != "Split"):
-            return {value}
-        return self.sources(node.inputs[0])
+            return (value,)
+        return before[node.inputs[0]]
 
 
 def _around_anchor(shape: _Shape, anchor: int) -> Reason | None:
@@ -223,7 +250,7 @@ def _is_pointwise(ecg: ExtendedGraph, conv: int) -> bool:
 
 def _without_anchor(shape: _Shape, limits: Limits) -> Reason | None:
     ecg = shape.ecg
-    sources = list(dict.fromkeys(s for value in shape.outputs for s in sorted(shape.sources(value))))
+    sources = shape.sources(shape.outputs)
     if not sources:
         return None
     heavy = [n for n in shape.nodes if ecg.mapping(n) == Mapping.MANY_TO_MANY]

@@ -14,12 +14,12 @@ from types import MappingProxyType
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import TensorType
 from fusewise.ops.definition import call_of, definition, is_opaque, mapping_of, mappings_of
-from fusewise.ops.expr import index
+from fusewise.ops.expr import Expr, index, walk
 from fusewise.ops.indexing import is_static
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec
 from fusewise.ops.table import spec_of
 
-__all__ = ["edge_mappings", "has_loop_nest", "node_mapping"]
+__all__ = ["edge_mappings", "nest_depth", "node_mapping"]
 
 
 SIZELESS: Types[str, Mapping] = MappingProxyType(
@@ -61,9 +61,10 @@ def edge_mappings(graph: Graph, node: Node) -> dict[str, Mapping]:
     if sizeless != Mapping.OPAQUE:
         return dict.fromkeys(found, sizeless)
     kinds = mappings_of(spec, call)
-    for value in found:
-        found[value] = max(kind for operand, kind in zip(node.inputs, kinds, strict=True) if operand == value)
-    return found
+    along: dict[str, Mapping] = {}
+    for operand, kind in zip(node.inputs, kinds, strict=True):
+        along[operand] = max(kind, along.get(operand, kind))
+    return {value: along[value] for value in found}
 
 
 def _sizeless(spec: OpSpec, call: Call) -> Mapping:
@@ -80,18 +81,36 @@ def _sizeless(spec: OpSpec, call: Call) -> Mapping:
     return Mapping.ONE_TO_ONE if len(data) == 1 else Mapping.ONE_TO_MANY
 
 
-def has_loop_nest(graph: Graph, node: Node) -> bool:
-    """Is every result a static tensor whose elements the operator's row defines?"""
+def nest_depth(graph: Graph, node: Node) -> int | None:
+    """Levels of the deepest element expression where every result is a static tensor whose elements the operator's row defines;
+    None for any other operator."""
     spec = spec_of(node.op, node.domain)
     if spec is None or is_opaque(spec) or (spec.scalar is None and spec.define is None):
-        return False
-    for value in node.writes:
+        return None
+    call, deepest = call_of(graph, node), 0
+    for k, value in enumerate(node.outputs):
+        if not value:
+            continue
         kind = graph.types.get(value)
         if not isinstance(kind, TensorType) or not kind.is_static:
-            return False
+            return None
         try:
-            at = tuple(index(f"i{d}") for d in range(kind.rank))
-            definition(spec, call_of(graph, node), node.outputs.index(value), at)
+            body = definition(spec, call, k, tuple(index(f"i{d}") for d in range(kind.rank)))
         except NotDefined:
-            return False
-    return True
+            return None
+        deepest = max(deepest, _depth(body))
+    return deepest
+
+
+def _depth(body: Expr) -> int:
+    """Levels of arithmetic. A choice counts as three, since who follows it down needs as much, and the division of an index as
+    six: where reshapes divide what others have divided, it is more work to find an element than to read it."""
+    levels: dict[Expr, int] = {}
+    for part in walk(body):
+        levels[part] = _LEVELS.get(part.op, 1) + max((levels[a] for a in part.args), default=0)
+    return levels[body]
+
+
+_LEVELS: Types[str, int] = MappingProxyType(
+    {"load": 0, "index": 0, "const": 0, "select": 3, "floordiv": 6, "floormod": 6}
+)

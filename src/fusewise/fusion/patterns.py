@@ -15,6 +15,7 @@ from dataclasses import field
 from enum import IntEnum
 
 from fusewise.fusion.ecg import ExtendedGraph
+from fusewise.fusion.legal import LIMITS, depth
 from fusewise.ir.partition import Group
 from fusewise.ir.walk import successors
 from fusewise.ops.spec import Mapping
@@ -23,7 +24,7 @@ from fusewise.trace import Trace
 
 __all__ = ["Kind", "pattern_groups"]
 
-MOST_NODES = 256
+MOST_NODES = 128
 
 _ALONE = frozenset("softmax log_softmax layer_norm group_norm instance_norm rms_norm lp_norm".split())
 
@@ -62,14 +63,15 @@ class _Fuser:
     after: list[tuple[int, ...]] = field(init=False)
     dominator: list[int | None] = field(init=False)
     parent: list[int] = field(init=False)
-    size: list[int] = field(init=False)
+    members: list[list[int]] = field(init=False)
     heaviest: list[Kind] = field(init=False)
 
     def __post_init__(self) -> None:
         count = len(self.ecg.graph.nodes)
         self.kinds = [kind_of(self.ecg, n) for n in range(count)]
         self.after = [successors(self.ecg.graph, n) for n in range(count)]
-        self.parent, self.size, self.heaviest = list(range(count)), [1] * count, list(self.kinds)
+        self.parent, self.members = list(range(count)), [[n] for n in range(count)]
+        self.heaviest = list(self.kinds)
         self.dominator = _post_dominators(self.ecg, self.after)
 
     def run(self) -> list[Group]:
@@ -98,7 +100,9 @@ class _Fuser:
             return
         roots = {self._root(m) for m in (n, end, *path)}
         heavy = sum(self.heaviest[r] >= Kind.REDUCTION for r in roots)
-        if not fits or heavy > 1 or sum(self.size[r] for r in roots) > MOST_NODES:
+        if not fits or heavy > 1 or sum(len(self.members[r]) for r in roots) > MOST_NODES:
+            return
+        if depth(self.ecg, sorted(m for r in roots for m in self.members[r])) > LIMITS.depth:
             return
         labels = tuple(self.ecg.node(m).label for m in (n, *path, end))[:8]
         if self.trace.allows("fuse", "pattern", labels, "a fixed pattern"):
@@ -131,7 +135,7 @@ class _Fuser:
         child, root = self._root(n), self._root(end)
         if child != root:
             self.parent[child] = root
-            self.size[root] += self.size[child]
+            self.members[root] += self.members[child]
             self.heaviest[root] = max(self.heaviest[root], self.heaviest[child])
 
 

@@ -22,7 +22,7 @@ from fusewise.ops.spec import Call, NotDefined
 from fusewise.ops.table import spec_of
 from fusewise.records import record
 
-__all__ = ["OUTSIDE", "Bound", "View", "compose", "element_of"]
+__all__ = ["OUTSIDE", "Bound", "NodeElements", "View", "compose"]
 
 OUTSIDE = "@"
 """Marks, until operands get their names, a load of a value made outside the group."""
@@ -58,18 +58,27 @@ class _Composer:
     anchored: str = ""
     _templates: dict[str, tuple[Expr, tuple[Expr, ...]]] = field(default_factory=dict)
     _elements: dict[tuple[str, tuple[Expr, ...]], Expr] = field(default_factory=dict)
+    _calls: dict[int, Call] = field(default_factory=dict)
     _reductions: int = 0
 
     def element(self, value: str, at: tuple[Expr, ...]) -> Expr:
-        """The element of `value` at an index."""
-        key = (value, at)
-        known = self._elements.get(key)
-        if known is None:
-            known = self._find(value, at)
-            self._elements[key] = known
-        return known
+        """The element of `value` at an index: one operator after another, since a group may be deeper than Python's stack."""
+        waiting = [(value, at)]
+        while waiting:
+            key = waiting[-1]
+            missing: list[tuple[str, tuple[Expr, ...]]] = []
+            if key not in self._elements:
+                found = self._find(*key, missing)
+                if not missing:
+                    self._elements[key] = found
+            if missing:
+                waiting.extend(reversed(missing))
+            else:
+                waiting.pop()
+        return self._elements[value, at]
 
-    def _find(self, value: str, at: tuple[Expr, ...]) -> Expr:
+    def _find(self, value: str, at: tuple[Expr, ...], missing: list[tuple[str, tuple[Expr, ...]]]) -> Expr:
+        """The element from those of the operands; what of these is not known yet is added to `missing`."""
         dtype = self.graph.tensor(value).dtype
         if value == self.anchored:
             return load(ACC, dtype, at)
@@ -80,12 +89,17 @@ class _Composer:
         names = {hole.value: position for hole, position in zip(holes, at, strict=True)}
         placed = substitute(template, lambda e: names.get(e.value) if e.op == "index" else None)
         node = self.inside[value]
-        return substitute(placed, lambda e: self._operand(node, e))
 
-    def _operand(self, node: Node, e: Expr) -> Expr | None:
-        if e.op != "load" or not e.value.startswith("#"):
-            return None
-        return self.element(node.inputs[int(e.value[1:])], e.args)
+        def operand(e: Expr) -> Expr | None:
+            if not _is_open(e):
+                return None
+            key = (node.inputs[int(e.value[1:])], e.args)
+            known = self._elements.get(key)
+            if known is None and not any(_is_open(part) for a in e.args for part in walk(a)):
+                missing.append(key)
+            return known
+
+        return substitute(placed, operand)
 
     def _scalar(self, value: str, dtype: DType, at: tuple[Expr, ...]) -> Expr | None:
         constant = self.graph.constants.get(value)
@@ -106,7 +120,10 @@ class _Composer:
         spec = spec_of(node.op, node.domain)
         if spec is None:
             raise NotDefined(f"{node.op} has no row")
-        body = definition(spec, call_of(self.graph, node), node.outputs.index(value), holes)
+        call = self._calls.get(id(node))
+        if call is None:
+            call = self._calls[id(node)] = call_of(self.graph, node)
+        body = definition(spec, call, node.outputs.index(value), holes)
         body = self._apart(_sited(body, node))
         body = Simplifier({hole.value: extent for hole, extent in zip(holes, dims, strict=True)}).simplify(body)
         self._templates[value] = (body, holes)
@@ -146,15 +163,28 @@ def _sited(body: Expr, node: Node) -> Expr:
     return substitute(body, one) if any(e.op == "bounded" for e in walk(body)) else body
 
 
-def element_of(graph: Graph, node: Node, value: str) -> tuple[Expr, tuple[Expr, ...]]:
-    """The simplified element expression of one node's output over its operands, and its index variables.
+def _is_open(e: Expr) -> bool:
+    """Is it a load of an operand by its position, whose element is still to be put in?"""
+    return e.op == "load" and bool(e.value.startswith("#"))
 
-    Operands are named `@value`."""
-    composer = _Composer(graph, dict.fromkeys(node.writes, node))
-    at = tuple(index(f"i{d}") for d in range(graph.tensor(value).rank))
-    body = composer.element(value, at)
-    ranges = {f"i{d}": extent for d, extent in enumerate(graph.tensor(value).dims)}
-    return Simplifier(ranges).simplify(body), at
+
+@record
+class NodeElements:
+    """The simplified element expressions of one node's results over its operands, which are named `@value`."""
+
+    graph: Graph
+    node: Node
+    _composer: _Composer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._composer = _Composer(self.graph, dict.fromkeys(self.node.writes, self.node))
+
+    def of(self, value: str) -> tuple[Expr, tuple[Expr, ...]]:
+        """The element expression of a result, and its index variables."""
+        dims = self.graph.tensor(value).dims
+        at = tuple(index(f"i{d}") for d in range(len(dims)))
+        ranges = {f"i{d}": extent for d, extent in enumerate(dims)}
+        return Simplifier(ranges).simplify(self._composer.element(value, at)), at
 
 
 def compose(

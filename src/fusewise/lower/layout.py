@@ -17,7 +17,7 @@ from dataclasses import field
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.partition import Group, Partition
 from fusewise.ir.types import TensorType, ValueType
-from fusewise.lower.compose import OUTSIDE, element_of
+from fusewise.lower.compose import OUTSIDE, NodeElements
 from fusewise.lower.index import Simplifier
 from fusewise.lower.places import places, strides_at
 from fusewise.ops.bijection import VIEWS
@@ -84,6 +84,7 @@ class _Planner:
     orders: dict[str, tuple[int, ...]] = field(default_factory=dict)
     parents: dict[str, tuple[str, int, int]] = field(default_factory=dict)
     assembled: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    elements: NodeElements | None = None
     moves: bool = True
     orders_wanted: bool = True
 
@@ -172,7 +173,7 @@ class _Planner:
         if node.op not in VIEWS or node.domain or value in self.graph.output_set or value in self.parents:
             return None
         try:
-            body, at = element_of(self.graph, node, value)
+            body, at = self._elements_of(node).of(value)
         except NotDefined:
             return None
         if body.op != "load" or not body.value.startswith(OUTSIDE):
@@ -211,6 +212,12 @@ class _Planner:
             return True
         families = [spec_of(node.op, node.domain) for node in group.members(self.graph)]
         return any(spec is not None and spec.family in ANCHOR_FAMILIES for spec in families)
+
+    def _elements_of(self, node: Node) -> NodeElements:
+        """What the results of a node are: one by one of the same node, they are looked at in turn."""
+        if self.elements is None or self.elements.node is not node:
+            self.elements = NodeElements(self.graph, node)
+        return self.elements
 
     # --- orders ---------------------------------------------------------------------------------------------------
 

@@ -42,21 +42,20 @@ def places(graph: Graph, nodes: Sequence[Node], hub: str, *, backwards: bool = T
         return found
     edges = {node.outputs[0]: [node.inputs[k] for k in bijective_operands(graph, node)] for node in nodes}
     makers = {node.outputs[0]: node for node in nodes}
-    changed = True
-    while changed:
-        changed = False
-        for output, operands in edges.items():
+    onwards, settled = True, 0
+    while settled < 2:  # sweeps in turn from either end that found nothing more
+        before = len(found)
+        for output, operands in edges.items() if onwards else reversed(edges.items()):
             node = makers[output]
             known = next((v for v in operands if v in found), None)
             if output not in found and known is not None:
                 found[output] = _forward(graph, node, known, found[known], simplifier)
-                changed = True
             if not backwards or output not in found:
                 continue
             for value in operands:
                 if value in edges and value not in found:
                     found[value] = _back(graph, node, value, found[output], simplifier)
-                    changed = True
+        onwards, settled = not onwards, 0 if len(found) > before else settled + 1
     return found
 
 

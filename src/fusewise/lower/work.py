@@ -78,13 +78,15 @@ def host_reason(graph: Graph, node: Node, proofs: Proofs | None = None) -> str:
     spec = spec_of(node.op, node.domain)
     if spec is None or (spec.scalar is None and spec.define is None):
         return "no element definition"
-    for value in node.writes:
+    call = call_of(graph, node)
+    for k, value in enumerate(node.outputs):
+        if not value:
+            continue
         kind = graph.types.get(value)
         if not isinstance(kind, TensorType) or not kind.is_static:
             return "shape depends on data"
         try:
-            at = tuple(index(f"i{d}") for d in range(kind.rank))
-            body = definition(spec, call_of(graph, node), node.outputs.index(value), at)
+            body = definition(spec, call, k, tuple(index(f"i{d}") for d in range(kind.rank)))
         except NotDefined as reason:
             return str(reason)
         if proofs is not None:

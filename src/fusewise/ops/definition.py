@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from fusewise.ir.dtypes import FLOAT32, DType
 from fusewise.ir.graph import Graph, Node
-from fusewise.ir.types import TensorType
 from fusewise.ops.expr import Expr, cast
 from fusewise.ops.indexing import aligned, is_static, value
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec
@@ -34,11 +33,8 @@ def definition(spec: OpSpec, call: Call, output: int, index: tuple[Expr, ...]) -
     """
     if not is_static(call):
         raise NotDefined(f"{call.node.op} has an operand or output without a static shape")
-    for kind in call.inputs + call.outputs:
-        if isinstance(kind, TensorType) and (
-            kind.dtype.kind in ("string", "complex") or (kind.dtype.is_float and kind.dtype.bits < 16)
-        ):
-            raise NotDefined(f"{call.node.op} on {kind.dtype.name}")
+    if call.without_arithmetic:
+        raise NotDefined(f"{call.node.op} on {call.without_arithmetic}")
     for i in filter(call.has, spec.shaped_by):
         call.known(i)
     if spec.scalar is not None and output == 0:

@@ -87,8 +87,23 @@ class Expr:
             return True
         if not isinstance(other, Expr) or self._hash != other._hash:
             return False
-        same_value = repr(self.value) == repr(other.value) if self.op == "const" else self.value == other.value
-        return self.op == other.op and self.dtype == other.dtype and same_value and self.args == other.args
+        waiting, seen = [(self, other)], set[tuple[int, int]]()
+        while waiting:  # pairs, each once: written out, shared parts are many more, and deeper than the stack
+            a, b = waiting.pop()
+            if not a._is_like(b):
+                return False
+            for x, y in zip(a.args, b.args, strict=True):
+                if x is not y and (id(x), id(y)) not in seen:
+                    seen.add((id(x), id(y)))
+                    waiting.append((x, y))
+        return True
+
+    def _is_like(self, other: Expr) -> bool:
+        """Are both equal but for what their arguments are?"""
+        if self._hash != other._hash or self.op != other.op or self.dtype != other.dtype:
+            return False
+        same = repr(self.value) == repr(other.value) if self.op == "const" else self.value == other.value
+        return same and len(self.args) == len(other.args)
 
     def __repr__(self) -> str:
         if self.op == "const":

@@ -13,7 +13,6 @@ import numpy as np
 
 from fusewise.ir.dtypes import FLOAT32, INT64, DType
 from fusewise.ir.graph import Constant
-from fusewise.ir.types import TensorType
 from fusewise.ops.expr import Expr, binary, bounded, cast, compare, const, select
 from fusewise.ops.spec import Call, NotDefined
 
@@ -176,4 +175,4 @@ def clamped(position: Expr, size: int) -> Expr:
 
 def is_static(call: Call) -> bool:
     """Are the shapes of all operands and outputs known? Operands that are not tensors count as unknown."""
-    return all(isinstance(t, TensorType) and t.is_static for t in call.inputs + call.outputs if t is not None)
+    return call.is_static

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import field
 from enum import IntEnum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,19 @@ class Call:
     inputs: tuple[ValueType | None, ...]
     outputs: tuple[ValueType | None, ...]
     constants: tuple[np.ndarray | None, ...] = ()
+
+    @cached_property
+    def is_static(self) -> bool:
+        """Are the shapes of all operands and outputs known? Operands that are not tensors count as unknown."""
+        return all(isinstance(t, TensorType) and t.is_static for t in self.inputs + self.outputs if t is not None)
+
+    @cached_property
+    def without_arithmetic(self) -> str:
+        """The first dtype among operands and outputs that code computes nothing in: strings, complex numbers, floats of less than
+        16 bits; empty for none."""
+        kinds = (t.dtype for t in self.inputs + self.outputs if isinstance(t, TensorType))
+        none = (d for d in kinds if d.kind in ("string", "complex") or (d.is_float and d.bits < 16))
+        return next((dtype.name for dtype in none), "")
 
     def attribute(self, name: str, default: Any = None) -> Any:
         return self.node.attribute(name, default)

@@ -15,6 +15,7 @@ from fusewise.passes.mixed_precision import mixed_precision
 from fusewise.passes.pool_by_rows import pool_by_rows
 from fusewise.passes.recognise_attention import recognise_attention
 from fusewise.passes.recognise_group_norm import recognise_group_norm
+from fusewise.passes.split_wide import split_wide
 from fusewise.passes.unroll_recurrences import unroll_recurrences
 from fusewise.trace import Trace
 
@@ -80,7 +81,8 @@ def for_native(graph: Graph, precision: str, trace: Trace, *, exact: bool = Fals
         raise UsageError(f"the precision is {' or '.join(PRECISIONS)}, not {precision!r}")
     if exact and PRECISIONS[precision]:
         raise UsageError(f"{precision} changes answers, which exact does not allow; leave one of the two out")
-    return graph if exact else run(graph, (unroll_recurrences, *PRECISIONS[precision], pool_by_rows), trace)
+    chosen = (split_wide,) if exact else (split_wide, unroll_recurrences, *PRECISIONS[precision], pool_by_rows)
+    return run(graph, chosen, trace)
 
 
 _EXACT = frozenset(row.function for row in CATALOGUE if row.numeric_class == "exact")

@@ -104,12 +104,12 @@ class _State:
 def flattened(graph: Graph, index: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """The operands of the tree of one operator that ends in node `index`, and its nodes, the root first.
 
-    An operand is replaced by its own operands when the same operator makes it and nobody else reads it.
+    An operand is replaced by its own operands when the same operator makes it and nobody else reads it, and there are not too many.
     """
     node = graph.nodes[index]
     operands, nodes = list(node.inputs), [index]
     position = 0
-    while position < len(operands):
+    while position < len(operands) <= WIDEST:
         value = operands[position]
         inner = graph.producer.get(value)
         if inner is None or not _continues(graph, node, inner, value, operands.count(value)):
@@ -252,7 +252,7 @@ class _Search:
 
     def _regrouped(self, term: Apply, index: int, state: _State, top: bool) -> Iterator[_State]:
         operands, nodes = flattened(self.graph, index)
-        if len(operands) < len(term.operands):
+        if not len(term.operands) <= len(operands) <= WIDEST:
             return
         state = state.covering(nodes, frozenset((term.op,)) if len(operands) > 2 else frozenset())
         # what is most particular first; a variable met only here comes last and takes what is left

@@ -52,12 +52,12 @@ class Facts:
 
     def reads(self, root: Expr) -> bool:
         """Does evaluating `root` touch memory or run a loop?"""
-        known = self._reads.get(root)
-        if known is None:
-            known = root.op in ("reduce", "bounded") or (root.op == "load" and root.value != ACC)
-            known = known or any(self.reads(a) for a in root.args)
-            self._reads[root] = known
-        return known
+        if root not in self._reads:
+            for node in walk(root):
+                if node not in self._reads:
+                    own = node.op in ("reduce", "bounded") or (node.op == "load" and node.value != ACC)
+                    self._reads[node] = own or any(self._reads[a] for a in node.args)
+        return self._reads[root]
 
 
 class Elements:
@@ -163,6 +163,8 @@ class Point:
             if expr.op == "index":
                 return self.indices[expr.value]
             folded = self._fold(expr)
+            if isinstance(folded, Value):
+                self.scopes[-1][expr] = folded
             if folded is not None:
                 return folded
         return self.minimal(expr)

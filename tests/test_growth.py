@@ -1,0 +1,69 @@
+"""Work grows with a model as its nodes do, in every shape of graph, and no shape is too deep for Python's stack."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import onnx.reference
+import pytest
+from benchmarks.growth import CASES, model_of
+
+from fusewise import api
+from fusewise.codegen.assemble import generate
+from fusewise.fusion.plan import PLANNERS, plan
+from fusewise.passes.pipeline import CLEAN, for_native
+from fusewise.passes.pipeline import run as run_passes
+from fusewise.runtime.host import host_target
+from fusewise.trace import Trace
+
+MOST_GROWTH = 2.4
+"""Calls of Python functions with twice the nodes: a part that grows with the square soon makes it three or four."""
+
+
+def calls(case: str, n: int, how: str) -> int:
+    """Calls of Python functions from a model in memory to its program."""
+    model, count = model_of(case, n), 0
+
+    def called(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(called)
+    try:
+        trace = Trace()
+        graph = for_native(run_passes(api.load(model), CLEAN, trace), "float32", trace)
+        program = generate(plan(graph, trace, how).partition, host_target(), trace)
+    finally:
+        sys.setprofile(before)
+    assert program.steps
+    return count
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_work_grows_as_the_model_does(case: str) -> None:
+    few, many = calls(case, 100, "dnnfusion"), calls(case, 200, "dnnfusion")
+    assert many < MOST_GROWTH * few
+
+
+@pytest.mark.parametrize("case", ["chain", "residual", "parts", "movement"])
+def test_work_of_fixed_patterns_grows_as_the_model_does(case: str) -> None:
+    few, many = calls(case, 100, "patterns"), calls(case, 200, "patterns")
+    assert many < MOST_GROWTH * few
+
+
+@pytest.mark.parametrize("case", ["chain", "residual", "total", "largest"])
+@pytest.mark.parametrize("how", PLANNERS)
+def test_deep_and_wide_graphs_have_right_answers(case: str, how: str) -> None:
+    model = model_of(case, 400)
+    feeds = {
+        value.name: np.random.default_rng(k).standard_normal(
+            [d.dim_value for d in value.type.tensor_type.shape.dim], np.float32
+        )
+        for k, value in enumerate(model.graph.input)
+    }
+    (expected,) = onnx.reference.ReferenceEvaluator(model).run(None, feeds)
+    (found,) = api.compile(model, cache=False, fusion=how).run(None, feeds)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
