@@ -152,6 +152,28 @@ def test_scans_of_opset_8_take_a_batch(turned):
     agrees(model, {"x": rng.normal(size=(3, 2)).astype(np.float32), "p": rng.normal(size=(3, 4, 2)).astype(np.float32)})
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_body_is_run_for_every_element_of_a_sequence(shared):
+    """The second operand is a sequence beside the first, or one tensor for all."""
+    kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(FLOAT, [None]))
+    body = helper.make_graph(
+        [helper.make_node("Add", ["a", "b"], ["c"]), helper.make_node("Neg", ["a"], ["d"])],
+        "body",
+        [helper.make_tensor_value_info(name, FLOAT, [None]) for name in "ab"],
+        [helper.make_tensor_value_info(name, FLOAT, [None]) for name in "cd"],
+    )
+    node = helper.make_node("SequenceMap", ["p", "q"], ["y", "z"], body=body)
+    second = helper.make_tensor_value_info("q", FLOAT, [1]) if shared else helper.make_value_info("q", kind)
+    outputs = [helper.make_value_info(name, kind) for name in "yz"]
+    graph = helper.make_graph([node], "g", [helper.make_value_info("p", kind), second], outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    p = [np.array([1, 2], np.float32), np.array([3], np.float32)]
+    q = np.array([10], np.float32) if shared else [np.array([10, 20], np.float32), np.array([30], np.float32)]
+    y, z = fusewise.compile(model, cache=False).run(None, {"p": p, "q": q})
+    assert [element.tolist() for element in y] == ([[11, 12], [13]] if shared else [[11, 22], [33]])
+    assert [element.tolist() for element in z] == [[-1, -2], [-3]]
+
+
 def test_positions_that_are_no_numbers_lie_outside_the_image():
     """PyTorch's, which ONNX's text refers to, at positions that are numbers; no warning and no error at the others."""
     torch = pytest.importorskip("torch")

@@ -134,8 +134,10 @@ def _cast(node: Node, data: np.ndarray) -> np.ndarray:
         if target != INT64 and target.name != "int32":
             raise TypeError("only integers may be partly known")
         return data
-    if not (target.is_integer or target.is_float or target.kind == "bool") or target.bits < 8:
-        raise TypeError("not a number")
+    if not (target.is_integer or target.is_float or target.kind == "bool") or target.bits < (
+        16 if target.is_float else 8
+    ):
+        raise TypeError("not a number that arithmetic is done on")
     return data.astype(target.numpy)
 
 

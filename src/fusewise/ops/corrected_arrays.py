@@ -1,7 +1,8 @@
-"""Cutting, picking and numbering for the reference evaluator: Slice, GatherElements, Unique.
+"""Cutting, picking and numbering for the reference evaluator: Slice, GatherElements, Unique, SequenceInsert.
 
 Its Slice follows Python where a negative step begins in front of the axis, its GatherElements wants indices as large as the
-data along every other axis, and its Unique sorts whatever it is asked.
+data along every other axis, its Unique sorts whatever it is asked, and its SequenceInsert puts at the beginning what should be
+at the end.
 """
 
 from __future__ import annotations
@@ -41,7 +42,18 @@ def array_operators() -> tuple[type[Any], ...]:
         def _run(self, data: Any, axis: Any = None, sorted: Any = None) -> tuple[Any, ...]:  # noqa: A002 - ONNX's name
             return unique(data, axis, sorted is None or bool(sorted))[: len(self.onnx_node.output)]
 
-    return (Slice, GatherElements, Unique)
+    class SequenceInsert(OpRun):
+        op_domain = ""
+
+        def _run(self, sequence: Any, element: Any, position: Any = None) -> tuple[Any, ...]:
+            count = len(sequence)
+            at = count if position is None else int(np.asarray(position).reshape(-1)[0])
+            if not -count <= at <= count:
+                raise IndexError(f"position {at} is not within the {count} elements of the sequence")
+            at += count * (at < 0)
+            return ([*sequence[:at], element, *sequence[at:]],)
+
+    return (Slice, GatherElements, Unique, SequenceInsert)
 
 
 def gather_elements(data: np.ndarray, indices: np.ndarray, axis: int) -> np.ndarray:

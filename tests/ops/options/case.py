@@ -15,7 +15,8 @@ from fusewise.ops.sampling import random_array
 
 OPSET = 23
 
-Operand = np.ndarray | None
+Operand = np.ndarray | list[np.ndarray] | None
+"""A tensor, a sequence of tensors, or nothing."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Case:
     @property
     def label(self) -> str:
         """The case in a line."""
-        operands = (f"{x.dtype}{list(x.shape)}" if x is not None else "-" for x in self.inputs)
+        operands = (_named(x) for x in self.inputs)
         contents = (
             f"{k}={self.inputs[k]}" for k in sorted(self.known) if k < len(self.inputs) and self.inputs[k] is not None
         )
@@ -69,3 +70,9 @@ def cases(
         for values in itertools.product(*choices.values()):
             attributes = {name: value for name, value in zip(choices, values, strict=True) if value is not None}
             yield Case(op, tuple(given), attributes, outputs, frozenset(known), opset)
+
+
+def _named(x: Operand) -> str:
+    if isinstance(x, list):
+        return f"[{', '.join(map(_named, x))}]"
+    return "-" if x is None else f"{x.dtype}{list(x.shape)}"

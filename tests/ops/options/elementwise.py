@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import ml_dtypes
 import numpy as np
 from tests.ops.options.case import Case, cases, i64, scalar, x
 
@@ -149,6 +150,8 @@ def casts() -> Iterator[Case]:
     wide = np.array([0.0, 1.06, -300.0, 448.0, 500.0, 1e6, np.inf, -np.inf, np.nan, 0.001], np.float32)
     yield from cases("Cast", [(wide,), (wide.astype("float16"),)], to=(17, 18, 19, 20), saturate=(None, 0, 1))
     yield from cases("CastLike", [(whole, x(1, dtype=d)) for d in ("float16", "float64", "int32", "int64", "bool")])
+    narrow = np.array([1.0], np.float32).astype(ml_dtypes.float8_e4m3fn)
+    yield from cases("CastLike", [(wide, narrow)], saturate=(None, 0, 1))
     yield from cases("Cast", [(_SPECIAL.astype(f"float{n}"),) for n in (16, 32, 64)], to=(8,))
     yield from cases("Cast", [(np.array(["1", "-2.5", "1e3", "NaN", "inf"], object),)], to=(1, 11))
     yield from cases("Cast", [(np.array(["1", "-2"], object),)], to=(6, 7))

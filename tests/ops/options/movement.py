@@ -206,7 +206,7 @@ def ordered() -> Iterator[Case]:
         known=[1],
         axis=(None, 0, -1),
         largest=(None, 0, 1),
-        sorted=(None,),
+        sorted=(None, 1),
     )
     for dtype in (np.float32, np.int64):
         values = np.array([[2, 1], [0, 5], [2, 1], [-1, 3], [0, 5]], dtype)

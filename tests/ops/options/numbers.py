@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 from tests.ops.options.case import Case, cases, i64, scalar, x
 
+from fusewise.ir.graph import Constant
+
 _AXES = (None, 0, 1, -1, -3)
 
 
@@ -273,6 +275,10 @@ def quantization() -> Iterator[Case]:
             block_size=(2,),
         )
     yield from cases("QuantizeLinear", [(data, scalar(0.05), None)], output_dtype=(None, 2, 3, 4, 5))
+    whole = (data, scalar(0.5), scalar(3, "int8"))
+    yield from cases("QuantizeLinear", [whole], saturate=(0, 1), precision=(None, 0, 1))
+    small = (x(3, 4, dtype="int8", low=-9, high=9), scalar(0.5), None)
+    yield from cases("DequantizeLinear", [small], output_dtype=(None, 0, 1))
     halves = np.array([0.5, 1.5, 2.5, -0.5, -1.5, 1e9, -1e9, np.inf, -np.inf], np.float32)
     yield from cases("QuantizeLinear", [(halves, scalar(1.0), scalar(0, d)) for d in ("uint8", "int8", "int16")])
     yield from cases("DequantizeLinear", [(x(5, dtype="int32", low=-999, high=999), scalar(0.5), None)])
@@ -359,7 +365,8 @@ def generators() -> Iterator[Case]:
         ],
         known=[0, 1, 2],
     )
-    yield from cases("ConstantOfShape", [(i64(2, 3),), (i64(),), (i64(0, 2),)], known=[0])
+    values = (None, *(Constant(np.array([3], d)) for d in ("int64", "float32", "float64", "bool", "int8", "float16")))
+    yield from cases("ConstantOfShape", [(i64(2, 3),), (i64(),), (i64(0, 2),)], known=[0], value=values)
 
 
 def text() -> Iterator[Case]:
@@ -400,6 +407,20 @@ def text() -> Iterator[Case]:
                 )
 
 
+def grams() -> Iterator[Case]:
+    """Pools of words, and of other sizes than those above."""
+    words = np.array(["a", "b", "c", "b", "a", "b"], object)
+    pool = {"pool_strings": (("a", "c", "a", "b", "b", "a"),), "ngram_counts": ((0, 2),)}
+    orders = {"ngram_indexes": ((0, 1, 2, 3), (3, 1, 0, 2))}
+    lengths = {"min_gram_length": (1, 2), "max_gram_length": (2,), "max_skip_count": (0, 1)}
+    yield from cases(
+        "TfIdfVectorizer", [(words,), (words.reshape(2, 3),)], mode=("TF", "IDF"), **lengths, **pool, **orders
+    )
+    single = {"min_gram_length": (1,), "max_gram_length": (1,), "max_skip_count": (0,), "ngram_counts": ((0,),)}
+    pool = {"ngram_indexes": ((0, 1),), "pool_int64s": ((1, 7),)}
+    yield from cases("TfIdfVectorizer", [(i64(1, 5, 1, 7),)], mode=("TF",), **single, **pool)
+
+
 NUMBERS = (
     *reductions(),
     *norms(),
@@ -410,4 +431,5 @@ NUMBERS = (
     *transforms(),
     *generators(),
     *text(),
+    *grams(),
 )

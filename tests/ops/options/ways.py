@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper
-from tests.ops.options.case import Case
+from tests.ops.options.case import Case, Operand
 
 import fusewise
 from fusewise.errors import FusewiseError
 from fusewise.ir.graph import Constant, Node, attributes_of
+from fusewise.ir.types import SequenceType, TensorType, ValueType
 from fusewise.ops.evaluate import evaluate
 from fusewise.ops.infer import infer_outputs
 from fusewise.ops.interpret import interpret
@@ -19,7 +21,8 @@ from fusewise.ops.proto import node_to_proto, tensor_to_proto, type_to_proto
 from fusewise.ops.spec import Call, NotDefined
 from fusewise.ops.table import spec_of
 
-Answers = list[np.ndarray | None]
+Answers = list[Any]
+"""An array, or a list of them, for each output."""
 
 
 def node_of(case: Case, prefix: str = "") -> Node:
@@ -31,12 +34,18 @@ def node_of(case: Case, prefix: str = "") -> Node:
     return Node(case.op, tuple(inputs), outputs, attributes_of(**case.attributes), name=f"{prefix}node")
 
 
+def type_of(x: Operand) -> ValueType | None:
+    if isinstance(x, list):
+        return SequenceType(TensorType(Constant(x[0]).type.dtype, None))
+    return None if x is None else Constant(x).type
+
+
 def call_of_case(case: Case) -> Call:
     """The case as operator rows see it."""
     node = node_of(case)
     given = case.inputs[: len(node.inputs)]
-    types = tuple(None if a is None else Constant(a).type for a in given)
-    constants = tuple(a if k in case.known else None for k, a in enumerate(given))
+    types = tuple(map(type_of, given))
+    constants = tuple(a if k in case.known and isinstance(a, np.ndarray) else None for k, a in enumerate(given))
     return Call(node, types, infer_outputs(node, types, constants, case.opset), constants)
 
 
@@ -55,7 +64,9 @@ def model_of(cases: Sequence[Case], folded: bool = False) -> tuple[onnx.ModelPro
             if folded or k in case.known:
                 constants.append(tensor_to_proto(given, name))
             else:
-                inputs.append(onnx.ValueInfoProto(name=name, type=type_to_proto(Constant(given).type)))
+                kind = type_of(given)
+                assert kind is not None
+                inputs.append(onnx.ValueInfoProto(name=name, type=type_to_proto(kind)))
                 feeds[name] = given
     graph = helper.make_graph(nodes, "options", inputs, outputs, constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", cases[0].opset)], ir_version=10)
@@ -106,7 +117,7 @@ def compiled(cases: Sequence[Case], folded: bool = False) -> list[Answers]:
     """Native answers of all cases, from one program; with `folded`, the constants compiled into it."""
     model, feeds = model_of(cases, folded)
     found = iter(fusewise.compile(model, cache=False, fusion="none", threads=1).run(None, feeds))
-    return [[np.asarray(next(found)) for _ in range(case.outputs)] for case in cases]
+    return [[next(found) for _ in range(case.outputs)] for case in cases]
 
 
 def difference(found: Answers | str, wanted: Answers, float16: float = 2e-3, others: float = 2e-5) -> str | None:
@@ -114,8 +125,12 @@ def difference(found: Answers | str, wanted: Answers, float16: float = 2e-3, oth
     if isinstance(found, str):
         return found
     for k, (a, b) in enumerate(zip(found, wanted, strict=True)):
+        if isinstance(a, list) and isinstance(b, list):
+            if (how := f"{len(a)} for {len(b)}" if len(a) != len(b) else difference(a, b, float16, others)) is not None:
+                return f"output {k}: {how}"
+            continue
         if a is None or b is None:
-            return f"output {k} is missing"
+            return None if a is b else f"output {k} is missing"
         if a.dtype.kind == "V" and b.dtype.kind == "u":  # ONNX Runtime gives the bits of what NumPy has not
             a = a.view(b.dtype)
         if a.shape != b.shape or (a.dtype != b.dtype and a.dtype != object and b.dtype != object):

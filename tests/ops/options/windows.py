@@ -361,4 +361,29 @@ def samples() -> Iterator[Case]:
             )
 
 
-WINDOWS = (*convolutions(), *pools(), *resizes(), *samples())
+def further() -> Iterator[Case]:
+    """Attributes that the cases above leave as they are."""
+    whole, taps = x(2, 4, 5, 4, dtype="uint8", low=0, high=255), x(2, 2, 3, 2, dtype="uint8", low=0, high=255, seed=1)
+    settings = {
+        "group": (2,),
+        "kernel_shape": (None, (3, 2)),
+        "pads": (None, (1, 0, 0, 1)),
+        "dilations": (None, (2, 1)),
+    }
+    yield from cases("ConvInteger", [(whole, taps, scalar(9, "uint8"))], **settings)
+    point = (scalar(0.02), scalar(128, "uint8"))
+    scales = (scalar(0.01), scalar(120, "uint8"), scalar(0.9), scalar(100, "uint8"))
+    yield from cases("QLinearConv", [(whole, *point, taps, *scales)], **settings)
+    turned = (x(2, 4, 5, 3), x(4, 3, 3, 2, seed=1, low=-1, high=1))
+    yield from cases("ConvTranspose", [turned], kernel_shape=(None, (3, 2)), strides=((2, 2),))
+    bent = (x(1, 4, 5, 5), x(2, 4, 2, 2, seed=1), x(1, 8, 4, 4, seed=2))
+    yield from cases("DeformConv", [bent], kernel_shape=(None, (2, 2)))
+    places = np.arange(9).reshape(1, 1, 3, 3)
+    yield from cases(
+        "MaxUnpool", [(x(1, 1, 3, 3), places)], kernel_shape=((2, 2), (3, 3)), strides=(None, (2, 2)), opset=21
+    )
+    boxes = np.array([[0, 0, 3, 3], [1, 1, 2.5, 4]], np.float32)
+    yield from cases("RoiAlign", [(x(2, 3, 5, 6), boxes, i64(0, 1))], output_width=(None, 2), opset=21)
+
+
+WINDOWS = (*convolutions(), *pools(), *resizes(), *samples(), *further())
