@@ -158,7 +158,9 @@ def recurrences(d: Draft) -> tuple[str, ...]:
     x, w, r = d.b.input("x", (5, 2, 9)), d.weights(1, 28, 9), d.weights(1, 28, 7)
     tokens = d.b.op("Gather", d.weights(9, 6), d.b.input("tokens", (4,), INT64))
     every, last, _ = d.b.op("LSTM", x, w, r, hidden_size=7, outputs=3)
-    return every, last, tokens
+    lengths, gates = d.b.constant(np.array([3, 5], np.int32)), (d.weights(2, 21, 9), d.weights(2, 21, 7))
+    both, _ = d.b.op("GRU", x, *gates, None, lengths, hidden_size=7, direction="bidirectional", outputs=2)
+    return every, last, both, tokens
 
 
 CASES: Mapping[str, Case] = MappingProxyType(
@@ -175,7 +177,7 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "maps": Case(("any-nest",), maps),
         "images": Case(("blend-rows",), images),
         "boxes": Case((), boxes),
-        "recurrences": Case((), recurrences),
+        "recurrences": Case(("recurrence",), recurrences),
     }
 )
 """By name. Kernels for instructions that one family of machines lacks are in none."""

@@ -1,10 +1,13 @@
-"""Is code for AArch64 right? `python -m tests.emulated.run [--keep FOLDER]`, from the project's folder.
+"""Is code for AArch64 right? `python -m tests.emulated.run [--keep FOLDER] [--pytest ARGUMENTS]`, from the project's folder.
 
 Small graphs of every kernel family (`graphs`) are compiled and run by an emulated AArch64 machine, and again by this one, and the
 answers compared. It takes two minutes, the first half of it to fetch the machine: QEMU's user-mode emulator and Python for AArch64
 from Debian, unpacked into a folder and not installed, and wheels for AArch64 from the package index. `--keep` leaves them in a
 folder for the next time. It needs no rights, but a Debian system or one like it; where there is none, or no emulator can be had, it
 says so and ends with status 0.
+
+`--pytest tests/codegen/llvm/test_strassen.py -k chunks`, say, has the emulated machine run tests in place of the graphs. It takes
+many times as long as this one, so one has to choose.
 """
 
 from __future__ import annotations
@@ -33,6 +36,9 @@ RELEASE, KEYS, PYTHON = "bookworm", Path("/usr/share/keyrings/debian-archive-key
 
 LIBRARY = (2, 36)
 """The version of its C library: wheels for it or older ones run there."""
+
+TOOLS = ("pytest", "hypothesis", "onnxruntime")
+"""What tests need beside the project's own needs; those that compare with PyTorch go without it, and fail."""
 
 CONFIGURATION = """
 APT::Architecture "{own}";
@@ -87,28 +93,45 @@ def _unpacked(folder: Path) -> None:
         raise Unavailable("Debian's packages cannot be fetched") from error
 
 
-def _wheels(folder: Path) -> None:
-    """What the project needs, for AArch64, in the versions that it is tested with."""
-    needed = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["dependencies"]
+def _wheels(folder: Path, needed: Sequence[str]) -> None:
+    """Packages for AArch64, in the versions that the project is tested with."""
     platforms = [f"--platform=manylinux_{LIBRARY[0]}_{minor}_aarch64" for minor in range(17, LIBRARY[1] + 1)]
     _run(
         [
-            *(sys.executable, "-m", "pip", "install", "--quiet", "--target", folder / "wheels"),
+            *(sys.executable, "-m", "pip", "install", "--quiet", "--target", folder),
             *("--only-binary=:all:", f"--python-version={PYTHON}", *platforms, "--platform=manylinux2014_aarch64"),
             *("--constraint", PROJECT / "constraints.txt", *needed),
         ]
     )
 
 
-def _emulated(folder: Path) -> dict[str, np.ndarray]:
-    """The answers of the emulated machine; raises `CalledProcessError` where it gives none."""
+def _python(folder: Path, *words: str) -> int:
+    """Run Python on the emulated machine, with the project on its path; the status that it ends with."""
     machine, emulator = folder / "machine", folder / "emulator/usr/bin/qemu-aarch64-static"
-    path = os.pathsep.join(map(str, (folder / "wheels", PROJECT / "src", PROJECT)))
-    command = [emulator, "-L", machine, machine / f"usr/bin/python{PYTHON}", "-m", "tests.emulated.answers"]
+    path = os.pathsep.join(map(str, (folder / "wheels", folder / "tools", PROJECT / "src", PROJECT)))
+    command = [emulator, "-L", machine, machine / f"usr/bin/python{PYTHON}", *words]
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-    subprocess.run([*command, folder / "answers.npz"], env=environment, cwd=PROJECT, check=True)
+    return subprocess.run(command, env=environment, cwd=PROJECT, check=False).returncode
+
+
+def _tests(folder: Path, arguments: Sequence[str]) -> int:
+    """Run some of the project's tests on the emulated machine; pytest's status."""
+    if not (folder / "tools").exists():
+        _wheels(folder / "tools", TOOLS)
+    return _python(folder, "-m", "pytest", "-p", "no:cacheprovider", *arguments)
+
+
+def _graphs(folder: Path) -> int:
+    """Run the graphs on both machines and compare: 0 if answers agree, else 1."""
+    status = _python(folder, "-m", "tests.emulated.answers", str(folder / "answers.npz"))
+    if status:
+        print(f"The AArch64 machine gave no answers: its program ended with status {status}.")
+        return 1
+    print("This machine computes:", flush=True)
     with np.load(folder / "answers.npz") as found:
-        return dict(found)
+        faults = _faults(found, answers())
+    print("\n".join(faults) or "Answers agree.")
+    return 1 if faults else 0
 
 
 def _faults(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]) -> list[str]:
@@ -131,29 +154,25 @@ def main() -> int:
     """0: answers agree, or there is no emulator; 1: they do not."""
     parser = argparse.ArgumentParser(description="Compare answers of an emulated AArch64 machine with this one's.")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where the emulated machine is, or is to be left")
-    kept: Path | None = parser.parse_args().keep
+    parser.add_argument(
+        "--pytest", nargs=argparse.REMAINDER, help="tests to be run there instead, and pytest's options"
+    )
+    given = parser.parse_args()
     if platform.machine() in ("aarch64", "arm64"):
         print("This is an AArch64 machine: its own tests say more.")
         return 0
     with tempfile.TemporaryDirectory(prefix="fusewise-aarch64-") as temporary:
-        folder, begin = Path(temporary) if kept is None else kept.resolve(), time.perf_counter()
+        folder, begin = Path(temporary) if given.keep is None else given.keep.resolve(), time.perf_counter()
         try:
             if not (folder / "wheels").exists():
                 _unpacked(folder)
-                _wheels(folder)
+                needed = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["dependencies"]
+                _wheels(folder / "wheels", needed)
         except Unavailable as why:
             print(f"Code for AArch64 is NOT tested: {why}.")
             return 0
         print(f"An AArch64 machine in {folder} ({time.perf_counter() - begin:.0f} s); it computes:", flush=True)
-        try:
-            found = _emulated(folder)
-        except subprocess.CalledProcessError as error:
-            print(f"The AArch64 machine gave no answers: its program ended with status {error.returncode}.")
-            return 1
-        print("This machine computes:", flush=True)
-        faults = _faults(found, answers())
-    print("\n".join(faults) or f"Answers agree ({time.perf_counter() - begin:.0f} s).")
-    return 1 if faults else 0
+        return _graphs(folder) if given.pytest is None else _tests(folder, given.pytest)
 
 
 if __name__ == "__main__":

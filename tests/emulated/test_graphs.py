@@ -1,0 +1,24 @@
+"""The small graphs leave no kernel out."""
+
+from __future__ import annotations
+
+import pytest
+from tests.emulated.graphs import CASES, feeds_of
+
+from fusewise.codegen.candidates import KERNELS
+from fusewise.codegen.llvm.blend import BLEND
+from fusewise.codegen.llvm.nest import ANY_NEST
+
+
+def test_every_kernel_has_a_graph() -> None:
+    """But those for instructions of another family of machines."""
+    every = {kernel.name for family in (*KERNELS.values(), (BLEND, ANY_NEST)) for kernel in family}
+    assert {name for case in CASES.values() for name in case.kernels} == every - {"byte-convolution"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_inputs_fit(name: str) -> None:
+    graph = CASES[name].graph()
+    assert {key: array.shape for key, array in feeds_of(graph).items()} == {
+        key: graph.tensor(key).dims for key in graph.inputs
+    }
