@@ -20,7 +20,7 @@ from fusewise.errors import UnsupportedModel
 from fusewise.frontend.lowest_opset import at_lowest_opset
 from fusewise.frontend.onnx_export import to_model
 from fusewise.ir.dtypes import dtype_of
-from fusewise.ir.graph import Graph, Node
+from fusewise.ir.graph import Constant, Graph, Node
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.definition import call_of, flops_of
 from fusewise.ops.interpret import interpret
@@ -144,13 +144,29 @@ def _witnessed(graph: Graph, node: Node, values: Mapping[str, Any]) -> tuple[str
 
 
 def _second(graph: Graph, node: Node, values: Values, position: int, found: Any) -> float:
-    """How far a value is from what ONNX's evaluator says; infinite where it says nothing."""
-    try:
-        right = reference_answer(to_model(_alone(graph, node, values)), _fed(graph, node, values))
-    except UnsupportedModel:
-        return float("inf")
-    by_name = dict(zip(node.writes, right, strict=True))
-    return relative_error(found, by_name[node.outputs[position]])
+    """How far a value is from what ONNX's evaluator says, in float64 where it can; infinite where it says nothing."""
+    name = node.outputs[position]
+    for operands in (_widened(node, values), values):
+        alone = _alone(graph, node, operands)
+        constants = {read: Constant(operands[read]) for read in alone.constants}
+        try:
+            right = reference_answer(to_model(alone.replace(constants=constants)), _fed(graph, node, operands))
+        except UnsupportedModel:
+            continue
+        answer_there = dict(zip(node.writes, right, strict=True))[name]
+        if isinstance(found, np.ndarray) and isinstance(answer_there, np.ndarray):
+            return relative_error(found.astype(answer_there.dtype), answer_there)
+        return relative_error(found, answer_there)
+    return float("inf")
+
+
+def _widened(node: Node, values: Mapping[str, Any]) -> Values:
+    """The operands of a node with all floats as float64."""
+    operands = {name: values[name] for name in node.reads}
+    return {
+        name: x.astype(np.float64) if isinstance(x, np.ndarray) and dtype_of(x).is_float else x
+        for name, x in operands.items()
+    }
 
 
 def _fed(graph: Graph, node: Node, values: Mapping[str, Any]) -> Values:
