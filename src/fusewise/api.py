@@ -205,6 +205,7 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
         helpers.start_for(len(bound.nodes))  # so that they are ready when there is something to compile
         resident.start(expected_bytes(bound))
         graph, program, choice = _planned(bound, chosen, decisions, warn, progress)
+        bound.forget()  # what passes have looked at is read again where it is needed
         built = executable.build(
             program,
             threads=chosen.threads,

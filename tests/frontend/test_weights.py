@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from onnx import TensorProto, helper
 import fusewise
 from fusewise.errors import FusewiseError, InvalidModel
 from fusewise.frontend.onnx_import import load
+from fusewise.frontend.stored import Stored
 from fusewise.frontend.weights import tensors_of
 
 OPSETS = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
@@ -186,7 +189,6 @@ def test_a_file_that_changes_is_an_error_and_no_signal(change: str, beside: bool
     with pytest.raises(InvalidModel, match="was changed while its model was in use; load the model again"):
         fusewise.compile(graph, cache=False)
     np.testing.assert_array_equal(before, np.arange(1 << 20))
-    fusewise.compile(seen, cache=False)
 
 
 def test_a_file_that_is_replaced_or_removed_is_still_the_one_that_was_opened(tmp_path: Path) -> None:
@@ -211,3 +213,41 @@ def test_files_are_closed_with_their_graphs(tmp_path: Path) -> None:
     )
     if Path("/proc/self/fd").exists():
         subprocess.run([sys.executable, "-c", program, str(path)], check=True)
+
+
+def test_weights_are_read_when_they_are_packed_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for each operand, and after the model is compiled only its packed weights are there."""
+    rng = np.random.default_rng(0)
+    weights = [rng.standard_normal((300, 400), np.float32), rng.standard_normal((400, 200), np.float32)]
+    nodes = [helper.make_node("MatMul", ["x", "w0"], ["t"]), helper.make_node("MatMul", ["t", "w1"], ["y"])]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 300])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 200])],
+        [onnx.numpy_helper.from_array(array, f"w{k}") for k, array in enumerate(weights)],
+    )
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=OPSETS[:1], ir_version=10), path)
+    read: list[int] = []
+    alive: list[weakref.ref] = []
+    reading = Stored.read
+
+    def counted(file: Stored, offset: int, length: int) -> np.ndarray:
+        found = reading(file, offset, length)
+        if length in [array.nbytes for array in weights]:
+            read.append(length)
+            alive.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr(Stored, "read", counted)
+    loaded = load(path)
+    assert read == []
+    model = fusewise.compile(path, cache=False)
+    assert sorted(read) == sorted(array.nbytes for array in weights)
+    gc.collect()
+    assert [reference() for reference in alive] == [None, None]
+    x = rng.standard_normal((2, 300), np.float32)
+    np.testing.assert_allclose(model.run(None, {"x": x})[0], x @ weights[0] @ weights[1], rtol=1e-4, atol=1e-3)
+    np.testing.assert_array_equal(loaded.constants["w1"].array, weights[1])
+    assert loaded.constants["w1"].array is loaded.constants["w1"].array

@@ -14,6 +14,7 @@ from fusewise.codegen.llvm.pack import CHUNK, PACK_PANELS
 from fusewise.codegen.packing import packed, panels, panels_of
 from fusewise.codegen.view import View
 from fusewise.ir.dtypes import dtype_of
+from fusewise.ir.graph import Constant
 from fusewise.lower.program import Buffer, Packing
 from fusewise.lower.task import Operand
 from fusewise.runtime.arena import address_of
@@ -34,7 +35,9 @@ def view(array: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...], of
 
 def natively(array: np.ndarray, packing: Packing, library: Library, workers: int) -> np.ndarray:
     """What `filled` gives, which must have gone through the native code."""
-    buffer = Buffer("constant", array.nbytes, data=array, packing=replace(packing, pack=lambda _: pytest.fail("NumPy")))
+    buffer = Buffer(
+        "constant", array.nbytes, data=Constant(array), packing=replace(packing, pack=lambda _: pytest.fail("NumPy"))
+    )
     assert packers_for((buffer,))
     found = filled((buffer,), library.addresses, workers)[0]
     assert not arranged((buffer,))
@@ -94,7 +97,7 @@ def test_the_rest_is_left_to_numpy(dtype: type, columns: int, lanes: int) -> Non
     seen = view(array, (7, columns), (columns, 1))
     data = panels_of(seen, (), ((7, columns),), (columns, 1), lanes, 1)
     packing = packed(seen, "test", lambda matrix: panels(matrix, lanes, 1), data)
-    buffer = Buffer("constant", array.nbytes, data=array, packing=packing)
+    buffer = Buffer("constant", array.nbytes, data=Constant(array), packing=packing)
     assert lanes % CHUNK or columns < lanes or dtype is np.float64
     assert packers_for((buffer,)) == ()
     assert not filled((buffer,), {}, 1)

@@ -12,7 +12,7 @@ import pytest
 
 from fusewise.errors import ResourceLimit, UnsupportedModel, UsageError
 from fusewise.ir.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT64, STRING, dtype_of
-from fusewise.ir.graph import Node, attributes_of
+from fusewise.ir.graph import Constant, Node, attributes_of
 from fusewise.ir.types import SequenceType, TensorType
 from fusewise.lower.program import Buffer, HostStep, KernelCode, NativeStep, Place, Port, Program
 from fusewise.runtime.cache import KernelCache
@@ -59,7 +59,7 @@ def host_step(node, opset, reads, writes, reason="", group=-1):
 
 
 def constant(array):
-    return Buffer("constant", array.nbytes, value="w", data=array)
+    return Buffer("constant", array.nbytes, value="w", data=Constant(np.asarray(array)))
 
 
 def program(buffers, kernels, steps, **changes):
@@ -514,7 +514,7 @@ def test_originals_are_let_go():
     weights, task = np.empty(9, np.float32)[1:], Held()  # not on a boundary, so it is copied
     weights[...], task.kernel = W.reshape(-1), binary("add", 8)
     made = chain()
-    buffers = (*made.buffers[:-1], Buffer("constant", 32, data=weights))
+    buffers = (*made.buffers[:-1], Buffer("constant", 32, data=Constant(weights)))
     kernels = (KernelCode("add", "key", lambda held=task: held.kernel.build()),)
     alive = [weakref.ref(weights), weakref.ref(task)]
     executable = build(replace(made, buffers=buffers, kernels=kernels))

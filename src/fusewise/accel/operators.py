@@ -100,7 +100,7 @@ def _image(graph: Graph, value: str) -> Image:
 
 def _call(graph: Graph, node: Node) -> Call:
     inputs, outputs = (tuple(graph.tensor(v) if v else None for v in values) for values in (node.inputs, node.outputs))
-    return Call(node, inputs, outputs, tuple(graph.array(v) if v else None for v in node.inputs))
+    return Call(node, inputs, outputs, tuple(graph.constants.get(v) for v in node.inputs))
 
 
 def _windows(graph: Graph, node: Node, kernel: tuple[int, ...]) -> tuple[Window, Window]:

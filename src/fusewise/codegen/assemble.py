@@ -21,7 +21,7 @@ from fusewise.codegen.samples import Stretch, stretches
 from fusewise.codegen.strips import joins, strips_of
 from fusewise.codegen.target import Target
 from fusewise.errors import UnsupportedModel
-from fusewise.ir.graph import Graph
+from fusewise.ir.graph import Constant, Graph
 from fusewise.ir.partition import Partition
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.lower.account import accounts
@@ -77,7 +77,7 @@ class _Pending:
     kind: str
     nbytes: int
     value: str = ""
-    data: np.ndarray | None = None
+    data: Constant | None = None
     packing: Packing | None = None
     first: int = -1
     last: int = -1
@@ -181,8 +181,8 @@ class _Assembler:
         name = f"constant:{value}:{packing.recipe if packing is not None else ''}"
         number = self.by_root.get(name)
         if number is None:
-            array = self.graph.constants[value].array
-            self.pending.append(_Pending("constant", array.nbytes, value, array, packing))
+            constant = self.graph.constants[value]
+            self.pending.append(_Pending("constant", constant.type.nbytes, value, constant, packing))
             number = self.by_root[name] = len(self.pending) - 1
         return number
 
@@ -269,7 +269,7 @@ class _Assembler:
             return Load(0, 0)
         cycles = step.kernel.cycles(step.work.bound.task, self.target, step.params)
         values = [step.work.bound.values[packed.name] for packed in self._packed(step)] if cycles else []
-        return Load(cycles, sum(self.graph.constants[value].array.nbytes for value in values))
+        return Load(cycles, sum(self.graph.constants[value].type.nbytes for value in values))
 
     def _native(
         self, step: _Chosen, ahead: tuple[Fetch, _Chosen | HostWork] | None, following: _Chosen | HostWork

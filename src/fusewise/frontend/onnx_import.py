@@ -186,7 +186,8 @@ class _Import:
         self.limits = limits
         self.functions: dict[FunctionKey, onnx.FunctionProto] = {function_key(f): f for f in model.functions}
         self.names = set(coverage.names)
-        check_expansion(model.graph.node, self.functions, limits)
+        if self.functions:
+            check_expansion(model.graph.node, self.functions, limits)
 
     def fresh(self, stem: str) -> str:
         """A name not used anywhere in the model."""

@@ -56,6 +56,15 @@ class Constant:
             self._digest = state.hexdigest()
         return self._digest
 
+    def forget(self) -> None:
+        """Let go of contents that can be made again: those of a constant that is there are its own."""
+
+    def read_once(self) -> np.ndarray:
+        """The contents, for who is done with them before anybody else wants them: they are not kept if they can be made again."""
+        found = self.array
+        self.forget()
+        return found
+
     def __eq__(self, other: object) -> bool:
         return self is other or (
             isinstance(other, Constant) and self.type == other.type and self.digest == other.digest
@@ -273,8 +282,7 @@ class Graph:
     def forget(self) -> None:
         """Let go of contents of constants that can be made again when somebody asks for them: those that lie in a file."""
         for constant in self.constants.values():
-            if isinstance(constant, Later):
-                constant.forget()
+            constant.forget()
 
     def pruned(self) -> Graph:
         """The same graph without types and constants that no node, input or output mentions."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fusewise.ir.graph import Node
+from fusewise.ir.graph import Constant, Node
 from fusewise.ir.types import ValueType
 from fusewise.records import record
 
@@ -68,16 +68,16 @@ class Buffer:
     """Memory a step may name.
 
     `kind`: `arena` (planned, `offset` bytes into the one arena), `input` and `output` (the caller's arrays, `value`
-    names the port), `constant` (filled once when the program is loaded, from `data` by `packing`), `host` (a NumPy array
-    produced or read by host steps, named `value`, static type, allocated once), `fault` (zeros, where kernels
-    say what is wrong with their data).
+    names the port), `constant` (filled once when the program is loaded, from `data`, which is forgotten then, by `packing`),
+    `host` (a NumPy array produced or read by host steps, named `value`, static type, allocated once), `fault` (zeros, where
+    kernels say what is wrong with their data).
     """
 
     kind: str
     nbytes: int
     offset: int = 0
     value: str = ""
-    data: np.ndarray | None = None
+    data: Constant | None = None
     packing: Packing | None = None
 
 

@@ -21,7 +21,7 @@ def call_of(graph: Graph, node: Node) -> Call:
         node,
         tuple(graph.types[name] if name else None for name in node.inputs),
         tuple(graph.types[name] if name else None for name in node.outputs),
-        tuple(graph.array(name) if name else None for name in node.inputs),
+        tuple(graph.constants.get(name) for name in node.inputs),
     )
 
 
@@ -80,7 +80,7 @@ def mapping_of(spec: OpSpec, call: Call) -> Mapping:
     kinds = spec.mapping(call)
     if Mapping.OPAQUE in kinds:
         return Mapping.OPAQUE
-    data = [i for i, kind in enumerate(call.inputs) if kind is not None and call.constant(i) is None]
+    data = [i for i, kind in enumerate(call.inputs) if kind is not None and not call.is_known(i)]
     wide = [i for i in data if call.input(i).size != 1]
     return max((kinds[i] for i in (wide or data)), default=Mapping.ONE_TO_ONE)
 

@@ -61,7 +61,7 @@ def data_then(kind: Mapping | Callable[[Call], Mapping], parameters: tuple[int, 
 
     def rule(call: Call) -> tuple[Mapping, ...]:
         n = len(call.inputs)
-        if any(call.has(i) and call.constant(i) is None for i in parameters):
+        if any(call.has(i) and not call.is_known(i) for i in parameters):
             return (Mapping.OPAQUE,) * n
         first = kind if isinstance(kind, Mapping) else kind(call)
         return ((first,) + (Mapping.ONE_TO_MANY,) * n)[:n]

@@ -163,8 +163,8 @@ def chosen(call: Call, i: int, at: Sequence[Expr | int], size: int, *, wraps: bo
     """Element `at` of the index operand `i` as a position in 0 .. size - 1.
 
     Negative ones count from the end if it `wraps`. What lies outside is reported when it is met while a model runs."""
-    known = call.constant(i)
-    given = const(int(known.reshape(-1)[0])) if known is not None and known.size == 1 else call.at(i, *at)
+    known = call.constant(i) if call.input(i).size == 1 else None
+    given = call.at(i, *at) if known is None else const(int(known.reshape(-1)[0]))
     return bounded(wrapped(given, size) if wraps else cast(given, INT64), 0, size - 1, i, wraps)
 
 

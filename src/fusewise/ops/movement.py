@@ -112,7 +112,7 @@ def _trilu(call: Call, output: int, at: Index) -> Expr:
     """The upper or lower triangle of the last two axes; the rest is zero."""
     x = call.at(0, *at)
     k = cast(call.at(1, *(0,) * call.input(1).rank), INT64) if call.has(1) else const(0)
-    if call.constant(1) is not None:
+    if call.is_known(1):
         k = const(int(call.known(1).reshape(-1)[0]))
     keep = compare("ge" if call.attribute("upper", 1) else "le", at[-1] - at[-2], k)
     return select(keep, x, const(0, x.dtype))

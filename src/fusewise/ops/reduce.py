@@ -99,7 +99,7 @@ def _finished(function: str) -> Callable[[Expr, int], Expr]:
 
 def _mapping(call: Call) -> tuple[Mapping, ...]:
     n = len(call.inputs)
-    if call.has(1) and call.constant(1) is None:
+    if call.has(1) and not call.is_known(1):
         return (Mapping.OPAQUE,) * n
     nothing = call.input(0).shape == call.output().shape and not reduced_axes(call)
     return ((Mapping.ONE_TO_ONE if nothing else Mapping.MANY_TO_MANY,) + (Mapping.ONE_TO_MANY,) * n)[:n]

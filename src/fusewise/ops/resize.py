@@ -272,7 +272,7 @@ def _extrapolated(call: Call, lines: tuple[Coordinate, ...], at: Index, x: Expr)
 def _mapping(call: Call) -> tuple[Mapping, ...]:
     """One-to-Many as in the paper's table, though interpolation reads several elements; shrinking by nearest is a choice."""
     n = len(call.inputs)
-    if any(call.has(i) and call.constant(i) is None for i in range(1, n)):
+    if any(call.has(i) and not call.is_known(i) for i in range(1, n)):
         return (Mapping.OPAQUE,) * n
     shape, target = dims(call), output_dims(call)
     grows = any(out > size for out, size in zip(target, shape, strict=True))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fusewise.ir.graph import Node
+from fusewise.ir.graph import Constant, Node
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.expr import Expr, load
 from fusewise.records import record
@@ -48,13 +48,14 @@ class NotDefined(Exception):
 class Call:
     """One application of an operator, as rows see it: the node, its types, and the constants among its inputs.
 
-    `inputs[i]` is None for an absent operand. `constants[i]` is the array when the operand is known, else None.
+    `inputs[i]` is None for an absent operand. `constants[i]` is the array when the operand is known, or a constant whose array
+    is read when somebody asks for it, else None.
     """
 
     node: Node
     inputs: tuple[ValueType | None, ...]
     outputs: tuple[ValueType | None, ...]
-    constants: tuple[np.ndarray | None, ...] = ()
+    constants: tuple[np.ndarray | Constant | None, ...] = ()
 
     @cached_property
     def is_static(self) -> bool:
@@ -90,9 +91,14 @@ class Call:
             raise NotDefined(f"output {i} of {self.node.op} is not a tensor")
         return kind
 
+    def is_known(self, i: int) -> bool:
+        """Are the contents of operand `i` known? Asking does not read them."""
+        return i < len(self.constants) and self.constants[i] is not None
+
     def constant(self, i: int) -> np.ndarray | None:
         """The contents of operand `i` when they are known."""
-        return self.constants[i] if i < len(self.constants) else None
+        found = self.constants[i] if i < len(self.constants) else None
+        return found.array if isinstance(found, Constant) else found
 
     def known(self, i: int) -> np.ndarray:
         """The contents of operand `i`; `NotDefined` when they are not known."""

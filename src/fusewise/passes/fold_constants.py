@@ -162,7 +162,7 @@ def _defined(
     try:
         if definition_size(spec, call) > _LARGEST_SPACE:
             return nothing
-        return tuple(interpret(spec, call, call.constants, k) if name else None for k, name in enumerate(node.outputs))
+        return tuple(interpret(spec, call, tuple(arrays), k) if name else None for k, name in enumerate(node.outputs))
     except (NotDefined, FusewiseError):
         return nothing
 

@@ -18,7 +18,7 @@ def transposed(constant: Constant, order: Sequence[int]) -> Later:
     dims = constant.type.dims
     kind = TensorType(constant.dtype, tuple(dims[axis] for axis in order))
     recipe = (id(constant), "transposed", tuple(order))
-    return Later(kind, lambda: np.ascontiguousarray(constant.array.transpose(order)), recipe)
+    return Later(kind, lambda: np.ascontiguousarray(constant.read_once().transpose(order)), recipe)
 
 
 def rounded(constant: Constant, dtype: DType) -> Later:
@@ -26,6 +26,6 @@ def rounded(constant: Constant, dtype: DType) -> Later:
 
     def make() -> np.ndarray:
         with np.errstate(over="ignore"):
-            return constant.array.astype(dtype.numpy)
+            return constant.read_once().astype(dtype.numpy)
 
     return Later(TensorType(dtype, constant.type.shape), make, (id(constant), "rounded", dtype.name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable
 from dataclasses import replace
 
@@ -61,8 +62,9 @@ def _exact(attributes: object) -> Hashable:
 def _merge_constants(graph: Graph, trace: Trace) -> Graph:
     first: dict[Hashable, list[str]] = {}
     replaced: dict[str, str] = {}
+    kinds = Counter(constant.type for constant in graph.constants.values())
     for name, constant in graph.constants.items():
-        if name in graph.output_set:
+        if name in graph.output_set or kinds[constant.type] == 1:
             continue
         alike = first.setdefault(_fingerprint(constant), [])
         twin = next((other for other in alike if graph.constants[other] == constant), None)
@@ -80,7 +82,7 @@ def _fingerprint(constant: Constant) -> Hashable:
     """Equal for equal constants, and mostly different for others; looks at a few elements only, and computes none."""
     if isinstance(constant, Later) and constant.recipe is not None:
         return constant.type, constant.recipe
-    array = constant.array
+    array = constant.read_once()
     if array.dtype == object:
         return constant.type, constant.digest
     if array.ndim == 0:

@@ -1,7 +1,7 @@
 """Constants of a program in memory, as its kernels want them.
 
 Most of a model's load time is here, so panels of float32 are made by native code on all workers, in one block of memory; other
-arrangements are NumPy's work.
+arrangements are NumPy's work. What lies in a file is read for one constant after the other, and needs memory for one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def arranged(buffers: tuple[Buffer, ...]) -> dict[int, np.ndarray]:
             continue
         if buffer.data is None:
             raise ValueError(f"constant {buffer.value!r} has no data")
-        found[number] = settled(buffer.data if buffer.packing is None else buffer.packing.pack(buffer.data))
+        array = buffer.data.read_once()
+        found[number] = settled(array if buffer.packing is None else buffer.packing.pack(array))
     return found
 
 
@@ -61,7 +62,7 @@ def filled(
         data = buffers[number].data
         assert data is not None
         routine = Routine(addresses[PACK_PANELS.symbol], workers, is_checked)
-        _pack(place, np.ascontiguousarray(data), panels, routine)
+        _pack(place, np.ascontiguousarray(data.read_once()), panels, routine)
     return dict(zip(native, places, strict=True))
 
 

@@ -102,7 +102,7 @@ def transposed_begins(graph: Graph, node: Node) -> tuple[int, int]:
 
 def _call(graph: Graph, node: Node) -> Call:
     kinds = [tuple(graph.tensor(v) if v else None for v in values) for values in (node.inputs, node.outputs)]
-    return Call(node, kinds[0], kinds[1], tuple(graph.array(v) if v else None for v in node.inputs))
+    return Call(node, kinds[0], kinds[1], tuple(graph.constants.get(v) for v in node.inputs))
 
 
 def _window(outputs: int, stride: int, begin: int, kernel: int, dilation: int, extent: int) -> Axis:
