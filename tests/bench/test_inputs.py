@@ -55,6 +55,28 @@ def test_gather_looks_at_its_axis_and_onehot_at_its_depth():
     assert (index_bound(graph, "ids"), index_bound(graph, "hot")) == (9, 6)
 
 
+def test_what_is_scattered_compared_and_turned_stays_inside_too():
+    b = GraphBuilder()
+    data, scores = b.input("data", (3, 9)), b.input("scores", (4, 7))
+    places, classes, turns = (
+        b.input("places", (2, 2), INT64),
+        b.input("classes", (4,), INT64),
+        b.input("turns", (1, 2), INT64),
+    )
+    scattered = b.op("ScatterND", data, places, b.constant(np.ones(2, np.float32)))
+    loss = b.op("NegativeLogLikelihoodLoss", scores, classes)
+    table = b.constant(np.ones((5, 2), np.float32))
+    turned = b.op("RotaryEmbedding", b.input("x", (1, 1, 2, 4)), table, table, turns)
+    graph = b.finish(scattered, loss, turned)
+    assert [index_bound(graph, name) for name in ("places", "classes", "turns", "data", "scores")] == [
+        3,
+        7,
+        5,
+        None,
+        None,
+    ]
+
+
 def test_values_depend_on_the_seed_and_the_name_only():
     graph = embedding()
     first, again, other = random_feeds(graph, 1), random_feeds(graph, 1), random_feeds(graph, 2)

@@ -7,7 +7,7 @@ is followed through operators that only move elements to the operators that use 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -109,15 +109,30 @@ def index_bound(graph: Graph, value: str) -> int | None:
     return min(bounds, default=None)
 
 
+def _along(node: Node) -> slice:
+    axis = node.attribute("axis", 0)
+    return slice(axis, axis + 1 or None)
+
+
+_TABLES: Mapping[str, tuple[int, int, Callable[[Node], slice]]] = {
+    **dict.fromkeys(("Gather", "GatherElements", "Scatter", "ScatterElements"), (1, 0, _along)),
+    "GatherND": (1, 0, lambda node: slice(node.attribute("batch_dims", 0), None)),
+    "ScatterND": (1, 0, lambda node: slice(None)),
+    **dict.fromkeys(("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"), (1, 0, lambda node: slice(1, 2))),
+    "RotaryEmbedding": (3, 1, lambda node: slice(0, 1)),
+}
+"""Operators with an operand that indexes another: the positions of both, and the axes of the table that are indexed."""
+
+
 def _bounds(graph: Graph, node: Node, name: str) -> list[int]:
     """How many entries the tables have that `node` indexes with `name`."""
-    if node.op in ("Gather", "GatherElements", "ScatterElements") and name == node.inputs[1]:
-        shape = graph.tensor(node.inputs[0]).shape
-        extent = None if shape is None else shape[node.attribute("axis", 0)]
-        return [extent] if isinstance(extent, int) else []
-    if node.op == "GatherND" and name == node.inputs[1]:
-        shape = graph.tensor(node.inputs[0]).shape or ()
-        return [extent for extent in shape[node.attribute("batch_dims", 0) :] if isinstance(extent, int)]
+    if node.op in _TABLES and not node.domain:
+        indices, table, axes = _TABLES[node.op]
+        if len(node.inputs) <= indices or node.inputs[indices] != name:
+            return []
+        return [
+            extent for extent in (graph.tensor(node.inputs[table]).shape or ())[axes(node)] if isinstance(extent, int)
+        ]
     if node.op == "OneHot" and name == node.inputs[0]:
         depth = graph.array(node.inputs[1])
         return [] if depth is None or not np.isfinite(depth).all() else [int(depth.reshape(-1)[0])]
