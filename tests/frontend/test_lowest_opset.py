@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, load
 from fusewise import api
 from fusewise.cli.main import run
 from fusewise.frontend.lowest_opset import LOWEST_OPSET, at_lowest_opset
-from fusewise.frontend.onnx_export import save
+from fusewise.frontend.onnx_export import as_file, save
 from fusewise.ir.dtypes import BFLOAT16, FLOAT32, INT64
 from fusewise.ir.verify import verify
 from fusewise.ops.build import GraphBuilder
@@ -61,7 +61,9 @@ def test_what_is_optimised_is_given_out_low(op, shape, attributes, opset, tmp_pa
     (tmp_path / "memory.onnx").write_bytes(api.to_onnx(better).SerializeToString())
     api.save(better, tmp_path / "file.onnx")
     assert run(["optimize", str(tmp_path / "given.onnx"), "-o", str(tmp_path / "command.onnx")]) == 0
-    for way in ("memory", "file", "command"):
+    (tmp_path / "other").mkdir()
+    as_file(better, better, tmp_path / "other")
+    for way in ("memory", "file", "command", "other/model"):
         model = load(tmp_path / f"{way}.onnx")
         assert model.opset_import[0].version == LOWEST_OPSET
         session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])

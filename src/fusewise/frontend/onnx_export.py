@@ -17,6 +17,7 @@ import onnx
 from fusewise.errors import ResourceLimit, UsageError
 from fusewise.files import written_whole
 from fusewise.frontend.bodies import bodies_of, defined_names, rename_body
+from fusewise.frontend.lowest_opset import at_lowest_opset
 from fusewise.frontend.order import node_label
 from fusewise.ir.dtypes import STRING
 from fusewise.ir.graph import Constant, Graph, Node
@@ -64,7 +65,7 @@ def save(graph: Graph, path: str | os.PathLike[str], external_data: str | None =
 
 
 def as_file(source: object, graph: Graph, folder: Path) -> Path:
-    """A model as an ONNX file: the user's own where `source` names one, else written into `folder`."""
+    """A model as an ONNX file: the user's own where `source` names one, else written into `folder`, at the lowest opset."""
     if isinstance(source, str | Path):
         return Path(source)
     path = folder / "model.onnx"
@@ -73,7 +74,7 @@ def as_file(source: object, graph: Graph, folder: Path) -> Path:
     elif isinstance(source, onnx.ModelProto):
         path.write_bytes(source.SerializeToString())
     else:
-        save(graph, path)
+        save(at_lowest_opset(graph), path)
     return path
 
 
