@@ -16,6 +16,7 @@ from tests.ops.options.case import Case
 from tests.ops.options.elementwise import ELEMENTWISE
 from tests.ops.options.movement import MOVEMENT
 from tests.ops.options.numbers import NUMBERS
+from tests.ops.options.old import OLD
 from tests.ops.options.sequences import SEQUENCES
 from tests.ops.options.ways import Answers, by_definition, by_onnx_runtime, compiled, difference, on_the_host
 from tests.ops.options.windows import WINDOWS
@@ -174,6 +175,19 @@ def test_definitions_and_host_steps_agree_where_onnx_runtime_has_nothing(every: 
     both = [(case, host, own) for case, host, own in ours if not isinstance(own, str) and not isinstance(host, str)]
     assert len(both) > 120 / every
     check([(case, host) for case, host, _ in both], [own for _, _, own in both])
+
+
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_earlier_opsets_mean_what_onnx_runtime_takes_them_for(every: int) -> None:
+    batches: dict[int, list[Case]] = defaultdict(list)
+    for case in OLD[::every]:
+        batches[case.opset].append(case)
+    lines: list[str] = []
+    for batch in batches.values():
+        right = [by_onnx_runtime(case) for case in batch]
+        lines += [answers for answers in right if isinstance(answers, str)]
+        lines += wrong(zip(batch, compiled(batch), strict=True), right)
+    assert not lines, "\n".join(lines[:20])
 
 
 @pytest.mark.parametrize("folded", [False, True])

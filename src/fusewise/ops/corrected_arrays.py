@@ -73,9 +73,7 @@ def unique(data: np.ndarray, axis: int | None, ordered: bool) -> tuple[np.ndarra
     """
     if axis is not None:
         axis = axis % data.ndim
-    found, first, which, counts = np.unique(
-        data, return_index=True, return_inverse=True, return_counts=True, axis=axis, equal_nan=False
-    )
+    found, first, which, counts = np.unique(data, return_index=True, return_inverse=True, return_counts=True, axis=axis)
     which = which.reshape(-1)
     if not ordered:
         order = np.argsort(first, kind="stable")

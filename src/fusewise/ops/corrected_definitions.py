@@ -33,6 +33,7 @@ BY_DEFINITION: Mapping[str, str] = MappingProxyType(
         "MaxPool": "padding by auto_pad, sizes in ceil_mode",
         "Mean": "operands of a larger shape than the first",
         "MeanVarianceNormalization": "cancels where the mean is large beside the deviation",
+        "OneHot": "values that are no numbers, which it multiplies by zero",
         "Pad": "negative pads",
         "QuantizeLinear": "infinities, which a cast to an integer makes zero",
         "ReduceLogSum": "integers",

@@ -185,6 +185,8 @@ def gathers() -> Iterator[Case]:
         axis=(None, 0, 1, -1),
         known=[1],
     )
+    beyond = (i64(0, 1, -1), scalar(3, "int64"), np.array([np.nan, np.inf], np.float32))
+    yield from cases("OneHot", [beyond], known=[1])
     yield from cases(
         "NonZero",
         [
