@@ -55,6 +55,8 @@ def _if_outputs(node: Node, walk: Walk) -> Kinds:
     branches = {name: (body, captured) for name, body, captured in bodies_of(node)}
     if set(branches) != {"then_branch", "else_branch"}:
         raise InvalidModel(f"node {node.label!r} (If) needs a then_branch and an else_branch")
+    if any(walk.input_count(body) for body, _ in branches.values()):
+        raise InvalidModel(f"node {node.label!r} (If) has a branch with inputs, which nothing would give it")
     condition = walk.value_of(node.inputs[0]) if node.inputs else None
     if condition is not None and condition.dtype == bool and condition.size == 1:  # only one can ever run
         chosen = [branches["then_branch" if condition.item() else "else_branch"]]

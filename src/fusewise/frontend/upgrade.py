@@ -132,6 +132,10 @@ def softmax(node: Node, version: int, site: Site) -> list[Node]:
     shape = kind.shape if isinstance(kind, TensorType) else None
     axis = node.attribute("axis", 1)
     if shape is not None:
+        if shape and not -len(shape) <= axis < len(shape):
+            raise InvalidModel(
+                f"node {node.label!r} ({node.op}) has the axis {axis}, but its operand {len(shape)} dimensions"
+            )
         at = axis % len(shape) if shape else 0
         if all(dim == 1 for dim in shape[at + 1 :]):
             return [node.with_attributes(axis=at - len(shape) if shape else -1)]
@@ -265,7 +269,9 @@ def group_normalization(node: Node, version: int, site: Site) -> list[Node]:
         kind.shape[1] if isinstance(kind, TensorType) and kind.shape is not None and len(kind.shape) > 1 else None
     )
     groups = node.attribute("num_groups")
-    if not isinstance(channels, int) or channels % groups:
+    if groups < 1 or (isinstance(channels, int) and channels % groups):
+        raise InvalidModel(f"node {node.label!r} (GroupNormalization) has {groups} groups for {channels} channels")
+    if not isinstance(channels, int):
         raise UnsupportedModel(f"node {node.label!r} (GroupNormalization, opset {version}): its channels are not known")
     column = site.constant(np.array([groups, 1], dtype=np.int64), f"{node.label}_column")
     full = site.constant(np.array([groups, channels // groups], dtype=np.int64), f"{node.label}_repeat")

@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx
 
-from fusewise.errors import UnsupportedModel
+from fusewise.errors import InvalidModel, UnsupportedModel
 from fusewise.frontend.bodies import bodies_of, subgraph_of
 from fusewise.ir.graph import Node, attributes_of
 
@@ -37,6 +37,11 @@ def scan_8(node: Node, version: int, site: Any) -> list[Node]:
     step.input.extend(onnx.ValueInfoProto(name=name) for name in inner.input)
     step.output.extend(onnx.ValueInfoProto(name=name) for name in inner.output)
     declared = onnx.GraphProto.FromString(body.body)
+    if len(declared.input) != len(step.input) or len(declared.output) != len(step.output) or states < 0:
+        raise InvalidModel(
+            f"node {node.label!r} (Scan, opset 8) has {len(step.input)} operands and {len(step.output)} outputs, its body "
+            f"{len(declared.input)} and {len(declared.output)}"
+        )
     for mine, its in zip((*step.input, *step.output), (*declared.input, *declared.output), strict=True):
         if its.type.tensor_type.elem_type:
             mine.type.tensor_type.elem_type = its.type.tensor_type.elem_type

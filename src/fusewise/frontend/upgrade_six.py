@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fusewise.errors import UnsupportedModel
+from fusewise.errors import InvalidModel, UnsupportedModel
 from fusewise.frontend.upgrade import OLDEST_OPSET, Site, step
 from fusewise.frontend.upgrade import upgraded as upgraded_from_seven
 from fusewise.ir.graph import Node
@@ -39,6 +39,10 @@ def lined_up(node: Node, site: Site) -> list[Node]:
     if not node.attribute("broadcast", 0) or axis is None:
         return [plain]
     large, small = _rank(node, site, 0), _rank(node, site, 1)
+    if not -large <= axis < max(large, 1):
+        raise InvalidModel(
+            f"node {node.label!r} ({node.op}) has the axis {axis}, but its first operand {large} dimensions"
+        )
     return _with_trailing_ones(plain, site, small, large - (axis % large if large else 0) - small)
 
 

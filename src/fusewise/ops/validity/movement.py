@@ -273,9 +273,9 @@ def _resized(use: Use, i: int, count: int | None) -> str:
     if count is not None and found is not None and found not in (0, count):
         return f"{use.operand(i)} has {found} elements; it must have {count}, one for each axis that is resized"
     values = use.values(i)
-    if values is None or all(value > 0 if i < 3 else value >= 0 for value in values):
+    if values is None or all(0 < value < math.inf if i < 3 else value >= 0 for value in values):
         return ""
-    return f"{use.operand(i)} is {shown(values)}; each must be {'positive' if i < 3 else '0 or more'}"
+    return f"{use.operand(i)} is {shown(values)}; each must be {'positive and finite' if i < 3 else '0 or more'}"
 
 
 def _crop(use: Use) -> str:

@@ -219,7 +219,7 @@ def counted(name: str, size: Size, what: str) -> Rule:
 
     def rule(use: Use) -> str:
         value, wanted = use.attribute(name), size(use)
-        if value is None or wanted is None or len(value) == wanted:
+        if not value or wanted is None or len(value) == wanted:  # an empty list is as good as none
             return ""
         return f"its attribute {name} has {len(value)} items; it must have {wanted}, {what}"
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from fusewise.ops.validity.classic import CLASSIC
+from fusewise.ops.validity.control import CONTROL
 from fusewise.ops.validity.movement import MOVEMENT
 from fusewise.ops.validity.plain import PLAIN
 from fusewise.ops.validity.products import PRODUCTS
@@ -15,7 +16,7 @@ from fusewise.ops.validity.windows import WINDOWS
 
 __all__ = ["ROWS", "fault"]
 
-ROWS: tuple[Row, ...] = (*PLAIN, *MOVEMENT, *WINDOWS, *PRODUCTS, *CLASSIC)
+ROWS: tuple[Row, ...] = (*PLAIN, *MOVEMENT, *WINDOWS, *PRODUCTS, *CLASSIC, *CONTROL)
 
 _BY_NAME: Mapping[tuple[str, str], Row] = MappingProxyType({(row.domain, row.op): row for row in ROWS})
 
