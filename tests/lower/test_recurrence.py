@@ -7,19 +7,20 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from tests.recurrences import Case, by_onnx_runtime, case, cases, difference
 
 import fusewise
+from fusewise.codegen.assemble import generate
+from fusewise.codegen.llvm import recurrent
+from fusewise.codegen.target import TARGETS
 from fusewise.compiled import Model
 from fusewise.fusion.plan import partition
 from fusewise.lower.interpret import interpret_lowered
 from fusewise.lower.work import TaskWork, lower_partition
 from fusewise.trace import Trace
-
-LOOP = {"cache": False, "disable": ("unroll_recurrences",)}
 
 
 def answers(model: Model, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -33,13 +34,36 @@ def answers(model: Model, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]
     constants=st.sampled_from(((), ("w", "r", "b", "p"), ("w", "r", "b", "p", "lengths", "h", "c"))),
 )
 def test_native_code_agrees_with_onnx_runtime(one, constants):
-    model = fusewise.compile(one.model(constants), strict=True, threads=2, **LOOP)
+    model = fusewise.compile(one.model(constants), strict=True, threads=2, cache=False)
     assert difference(answers(model, one.feeds), by_onnx_runtime(one)) < 1e-5
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    one=cases(steps=20, samples=2, hidden=40, kinds=("float32", "float32", "float64")),
+    constants=st.sampled_from(((), ("w", "r", "b", "p"))),
+)
+def test_workers_may_share_out_every_step(monkeypatch, one, constants):
+    monkeypatch.setattr(recurrent, "LEAST_WEIGHTS", 0)
+    model = fusewise.compile(one.model(constants), strict=True, threads=5, cache=False)
+    for _ in range(2):
+        assert difference(answers(model, one.feeds), one.defined) < 5e-6
+
+
+def test_large_weights_of_one_sample_are_shared_out():
+    one = case("LSTM", np.random.default_rng(0), hidden=256, samples=1, steps=30, present="b")
+    graph = fusewise.load(one.model(("w", "r", "b")))
+    program = generate(partition(graph, Trace()), TARGETS[0], Trace(), workers=2)
+    assert [step.way for step in program.steps] == ["recurrence-by-steps"] * 32
+    alone = generate(partition(graph, Trace()), TARGETS[0], Trace(), workers=1)
+    assert len(alone.steps) == 1
+    model = fusewise.compile(one.model(("w", "r", "b")), strict=True, threads=2, cache=False)
+    assert difference(answers(model, one.feeds), one.defined) < 5e-6
 
 
 def test_float64_is_native():
     one = case("GRU", np.random.default_rng(0), kind="float64", present="blh", hidden=11)
-    found = answers(fusewise.compile(one.model(), strict=True, **LOOP), one.feeds)
+    found = answers(fusewise.compile(one.model(), strict=True, cache=False), one.feeds)
     assert difference(found, one.defined) < 1e-13
 
 
@@ -47,7 +71,7 @@ def test_float64_is_native():
 @pytest.mark.parametrize("options", [{"kind": "float16"}, {"steps": 0}, {"samples": 0}])
 def test_what_stays_on_the_host_is_right_too(op, options):
     one = case(op, np.random.default_rng(0), present="bh", **options)
-    model = fusewise.compile(one.model(), **LOOP)
+    model = fusewise.compile(one.model(), cache=False)
     assert difference(answers(model, one.feeds), one.defined) < 1e-6
 
 
@@ -55,10 +79,10 @@ def test_a_refused_loop_runs_on_the_host():
     one = case("LSTM", np.random.default_rng(0), present="l")
     program: Any = fusewise.inspect(one.model())
     assert not program["host"]
-    model = fusewise.compile(one.model(), cache=False, disable=("unroll_recurrences", "recurrence"))
+    model = fusewise.compile(one.model(), cache=False, disable=("recurrence",))
     assert difference(answers(model, one.feeds), one.defined) < 1e-6
     with pytest.raises(fusewise.errors.UnsupportedModel, match="LSTM: refused"):
-        fusewise.compile(one.model(), cache=False, strict=True, disable=("unroll_recurrences", "recurrence"))
+        fusewise.compile(one.model(), cache=False, strict=True, disable=("recurrence",))
 
 
 def between(one: Case, layout: int) -> onnx.ModelProto:
@@ -95,8 +119,8 @@ def test_operands_lie_anywhere(layout, fusion):
     one = case("LSTM", np.random.default_rng(2), inputs=6, hidden=6, steps=5, samples=3, present="b")
     model = between(one, layout)
     feeds = {"x": one.feeds["x"]}
-    found = answers(fusewise.compile(model, fusion=fusion, strict=True, **LOOP), feeds)
-    host = fusewise.compile(model, cache=False, disable=("unroll_recurrences", "recurrence"))
+    found = answers(fusewise.compile(model, fusion=fusion, strict=True, cache=False), feeds)
+    host = fusewise.compile(model, cache=False, disable=("recurrence",))
     assert difference(found, answers(host, feeds)) < 1e-6
 
 

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from fusewise.codegen.calls import call_numbers, called
 from fusewise.codegen.candidates import candidates
 from fusewise.codegen.extents import extents_of
 from fusewise.codegen.foresight import Fetch, Load, fetches, followers, next_bytes
@@ -109,6 +110,7 @@ class _Assembler:
     stretches: list[Stretch] = field(default_factory=list)
     apart: dict[int, tuple[int, ...]] = field(default_factory=dict)
     overwrites: list[tuple[int, int, str]] = field(default_factory=list)
+    calls: dict[int, int] = field(default_factory=dict)
 
     @property
     def graph(self) -> Graph:
@@ -135,7 +137,7 @@ class _Assembler:
             outputs,
             buffers,
             tuple(self.kernels.values()),
-            tuple(self._repeated()),
+            tuple(called(self._repeated(), self.calls)),
             arena_bytes,
             groups,
             (("", self.graph.opset), *self.graph.opsets),
@@ -184,6 +186,14 @@ class _Assembler:
             constant = self.graph.constants[value]
             self.pending.append(_Pending("constant", constant.type.nbytes, value, constant, packing))
             number = self.by_root[name] = len(self.pending) - 1
+        return number
+
+    def _calls(self, nbytes: int) -> int:
+        """A buffer of the numbers of calls; one for all kernels that are called as often."""
+        number = next((k for k, known in self.calls.items() if known == nbytes), len(self.pending))
+        if number == len(self.pending):
+            self.pending.append(_Pending("constant", nbytes, data=Constant(call_numbers(nbytes))))
+            self.calls[number] = nbytes
         return number
 
     def _touch(self, number: int) -> None:
@@ -374,7 +384,7 @@ class _Assembler:
         for kernel in candidates(task):
             found = self._judged(kernel, task)
             note = f"after {'; '.join(refused)}" if refused else "first candidate"
-            last = kernel.name == "any-nest" or (task.anchor is not None and work.plain is None)
+            last = work.plain is None and kernel is candidates(task)[-1]
             if not isinstance(found, Reason):
                 if self.trace.allows("kernel", kernel.name, (work.label,), note) or last:
                     return kernel, found, work
@@ -408,6 +418,8 @@ class _Assembler:
     def _argument(self, work: TaskWork, argument: Argument) -> Place:
         if argument.name == "fault":
             return self._faults(len(work.bound.sites))
+        if argument.name == "call":
+            return Place(self._calls(argument.nbytes))
         if argument.name == "scratch":
             return Place(self._arena(argument.nbytes * (self.workers if argument.per_worker else 1)))
         operand = work.bound.task.operand(argument.name)

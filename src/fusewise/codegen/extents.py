@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from fusewise.codegen.calls import CALL_BYTES
 from fusewise.codegen.kernel import Argument
 from fusewise.lower.program import Extent
 from fusewise.lower.task import Operand, Task
@@ -23,6 +24,8 @@ def extents_of(
             return Extent(name, "", 0, argument.nbytes * (workers if argument.per_worker else 1), True)
         if name == "fault":
             return Extent(name, "", 0, 16 * task.sites, True)
+        if name == "call":
+            return Extent(name, "", 0, CALL_BYTES, False)
         if name in ("later", "next"):  # which is fetched only
             return Extent(name, "", 0, 0, False)
         low, high = (0, -1) if argument.packing is not None else _span(task.operand(name))

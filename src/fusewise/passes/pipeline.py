@@ -33,7 +33,9 @@ sum."""
 
 MOST_ROUNDS = 8
 
-PRECISIONS: Mapping[str, tuple[Pass, ...]] = MappingProxyType({"float32": (), "bfloat16": (mixed_precision,)})
+PRECISIONS: Mapping[str, tuple[Pass, ...]] = MappingProxyType(
+    {"float32": (), "bfloat16": (unroll_recurrences, mixed_precision)}
+)
 """The passes behind the others that bring a graph of float32 to a precision."""
 
 Clock = Callable[[], float]
@@ -81,7 +83,7 @@ def for_native(graph: Graph, precision: str, trace: Trace, *, exact: bool = Fals
         raise UsageError(f"the precision is {' or '.join(PRECISIONS)}, not {precision!r}")
     if exact and PRECISIONS[precision]:
         raise UsageError(f"{precision} changes answers, which exact does not allow; leave one of the two out")
-    chosen = (split_wide,) if exact else (split_wide, unroll_recurrences, *PRECISIONS[precision], pool_by_rows)
+    chosen = (split_wide,) if exact else (split_wide, *PRECISIONS[precision], pool_by_rows)
     return run(graph, chosen, trace)
 
 

@@ -3,6 +3,10 @@
 Inputs of all steps are multiplied by their weights at once; each step then multiplies its state by the weights of the recurrence.
 All steps are alike but for where they read and write, so their kernels are compiled once, and the weights of the recurrence
 stay in the caches of the cores that have the same columns of them in every step. A sequence must have a known length.
+
+That is for a shorter precision, which products have and the kernel of a recurrence has not: in bfloat16 an LSTM or a GRU of 256 to
+1024 hidden numbers took 1.3 to 2.2 times less so than by that kernel in float32, on a core of a Zen 4. In float32 the kernel takes
+0.9 to 1.1 times as long as the products, and compiles at once.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from fusewise.trace import Trace
 
 __all__ = ["MOST_STEPS", "unroll_recurrences"]
 
-MOST_STEPS = 400
+MOST_STEPS = 100
 """Steps of both directions together, beyond which the program would take too long to plan: 22 ms for each of an LSTM."""
 
 _NAMES = ("Sigmoid", "Tanh", "Relu")

@@ -1,49 +1,73 @@
-"""LSTM, GRU and RNN as one kernel with the loop over time in it, so that a sequence of any length is one step of a program.
+"""LSTM, GRU and RNN with the loop over time at run time, so that a sequence of any length takes no longer to compile.
 
-Takes a task whose anchor is one of the three (`lower.recurrence`); gives LLVM IR. A unit is some rows of the samples in one
-direction; it goes through all of time by itself, so workers never wait for each other:
+Takes a task whose anchor is one of the three (`lower.recurrence`); gives LLVM IR, in one of two ways. In a loop, a unit of some
+rows of the samples in one direction goes through all of time by itself, and workers never wait for each other:
 
     for run of steps:   sums = x W^T + biases, all steps of the run as rows of one product
       for step:         for block of hidden numbers:  gates = sums + h R^T, in registers;  the cell's arithmetic;  new states
                         Y of this step
 
-A block has a vector of hidden numbers of all gates, so that a step's gates never leave the registers. States are written beside
-those that are read, and which is which changes every step. Rows whose sequence is over keep their states; backwards, rows begin
-where their sequences end, so that there too all go through the same steps. Numbers beyond the hidden size, which fill the last
-vector, have weights of zero, and nobody reads them.
+Every worker then reads all of R in every step. By steps, the kernel is called once for each and the blocks are dealt out, so
+that workers keep their part of R near them, and meet after every step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from fusewise.codegen.calls import CALL_BYTES
 from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
-from fusewise.codegen.llvm.emit import Function, Int, Value, vector
-from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of, widened
-from fusewise.codegen.llvm.gemm_finish import Finish, finisher
-from fusewise.codegen.llvm.recurrent_cell import Cell
-from fusewise.codegen.llvm.recurrent_product import reduce, repack, weights
+from fusewise.codegen.llvm.emit import Int, Value
+from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of
+from fusewise.codegen.llvm.recurrent_product import weights
 from fusewise.codegen.llvm.recurrent_shape import RecurrentPlan, RecurrentShape, Stage, cut_of, plan_of, understand
+from fusewise.codegen.llvm.recurrent_unit import (
+    Unit,
+    by_direction,
+    gates_of_group,
+    inputs_of_group,
+    last_states,
+    outputs_of,
+    prepare,
+    results,
+)
 from fusewise.codegen.target import Target
 from fusewise.lower.task import Reason, Task
-from fusewise.records import record
 
 __all__ = ["RECURRENT"]
 
-STATE = {"h": "hidden", "c": "cell"}
-"""The part of scratch memory that an initial state goes to."""
+LEAST_WEIGHTS = 768 * 1024
+"""Bytes of one direction's R from which on workers share it out: they then meet after every step."""
 
+MOST_SUMS = 64 * 1024 * 1024
+"""Bytes of the inputs' products of all steps, which lie in memory where workers meet after every step."""
 
-def _accepts(task: Task, target: Target) -> Reason | None:
-    found = understand(task)
-    return found if isinstance(found, Reason) else None
+BEFORE = 2
+"""Calls before the first step: one prepares, one makes the inputs' products."""
 
 
 def _shape(task: Task) -> RecurrentShape:
     found = understand(task)
     assert not isinstance(found, Reason), found
     return found
+
+
+def _operands(s: RecurrentShape, plan: RecurrentPlan, task: Task, extra: Sequence[Argument]) -> tuple[Argument, ...]:
+    packed = []
+    for name, stages in (("w", (plan.inputs,)), ("r", plan.states)):
+        view = s.views[name]
+        if view.operand.constant:
+            packed.append(Argument(view.operand.name, weights(s, plan, view, stages)))
+    return operand_arguments(task, [*packed, *extra])
+
+
+# --- in a loop ----------------------------------------------------------------------------------------------------
+
+
+def _accepts(task: Task, target: Target) -> Reason | None:
+    found = understand(task)
+    return found if isinstance(found, Reason) else None
 
 
 def _space(task: Task, target: Target) -> Iterable[Params]:
@@ -58,103 +82,7 @@ def _plan(s: RecurrentShape, target: Target, params: Params) -> RecurrentPlan:
 def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
     s = _shape(task)
     plan = _plan(s, target, params)
-    extra = [working_memory(plan.size * s.nbytes)]
-    for name, stages in (("w", (plan.inputs,)), ("r", plan.states)):
-        view = s.views[name]
-        if view.operand.constant:
-            extra.append(Argument(view.operand.name, weights(s, plan, view, stages)))
-    return operand_arguments(task, extra)
-
-
-Rows = Callable[[Int], Value]
-"""Where a row begins."""
-
-
-@record(frozen=True)
-class _Emission:
-    """`number` is the direction whose activations are meant, `direction` the one that is run, `first` the unit's first row."""
-
-    f: Function
-    target: Target
-    shape: RecurrentShape
-    plan: RecurrentPlan
-    pointers: Mapping[str, Value]
-    scratch: Value
-    finish: Mapping[str, Finish]
-    number: int = 0
-    direction: Int = 0
-    first: Int = 0
-
-    @property
-    def kind(self) -> str:
-        """The type of a vector."""
-        return vector(self.shape.element, self.plan.lanes)
-
-    @property
-    def cell(self) -> Cell:
-        settings = self.shape.settings
-        activations = settings.activations[self.number]
-        return Cell(self.f, self.target, activations, settings.clip, settings.coupled)
-
-    def at(self, pointer: Value, offset: Int) -> Value:
-        return self.f.at(pointer, offset, self.shape.element)
-
-    def part(self, name: str, offset: Int = 0) -> Value:
-        """A place in a part of this worker's scratch memory."""
-        return self.at(self.scratch, self.f.add(self.plan.parts[name], offset))
-
-    def state(self, name: str, step: Int, row: Int) -> Value:
-        """A row of the states that the step before wrote; of step + 1, those that this one writes."""
-        f, width = self.f, self.plan.width
-        half = f.mul(f.urem(step, 2), self.plan.rows * width)
-        return self.part(name, f.add(half, f.mul(row, width)))
-
-    def load(self, pointer: Value, offset: Int) -> Value:
-        return self.f.load(self.kind, self.at(pointer, offset))
-
-    def store(self, value: Value, pointer: Value, offset: Int) -> None:
-        self.f.store(value, self.at(pointer, offset))
-
-    def given(self, name: str, indices: Sequence[Int], count: int) -> Value:
-        """So many numbers of an operand from `indices` on, along its last axis; the lanes behind are zero."""
-        f, view = self.f, self.shape.views[name]
-        offset: Int = view.offset
-        for index, stride in zip(indices, view.strides, strict=True):
-            offset = f.add(offset, f.mul(index, stride))
-        pointer, lanes = self.pointers[view.operand.name], self.plan.lanes
-        return widened(f, self.target, pointer, offset, view.strides[-1], view.operand.dtype, lanes, count)
-
-    def time(self, step: Int) -> Int:
-        """Where in the sequence a step is."""
-        f, last = self.f, self.shape.steps - 1
-        backward = self.shape.settings.backward
-        if backward == (False, True):
-            is_second = f.compare("icmp eq", self.direction, 1)
-            return f.select(is_second, f.i64(f.sub(f.i64(last), step)), f.i64(step))
-        return f.sub(f.i64(last), step) if backward[0] else step
-
-    def kept(self, row: Int, time: Int, value: Value, otherwise: Value | None = None) -> Value:
-        """`value` where a row's sequence goes on at a time, else another, or zero."""
-        if "lengths" not in self.shape.views:
-            return value
-        f = self.f
-        goes_on = f.compare("icmp slt", time, f.load("i64", f.at(self.part("lengths"), row, "i64")))
-        return f.select(goes_on, value, f.constant(0.0, value.type) if otherwise is None else otherwise)
-
-    def each_row(self, body: Callable[[Value], None]) -> None:
-        self.f.loop(0, self.plan.rows, 1, lambda row, _: body(row), rolled=True)
-
-    def each_block(self, body: Callable[[Int, int], None]) -> None:
-        """`body(block, hidden numbers in it)`."""
-        full, rest = divmod(self.shape.hidden, self.plan.lanes)
-        self.f.loop(0, full, 1, lambda block, _: body(block, self.plan.lanes), rolled=True)
-        if rest:
-            body(full, rest)
-
-    def tiles(self, rows: int, tile: int, body: Callable[[Int], None]) -> None:
-        """`body(first row)` of every tile; the last is moved back."""
-        f = self.f
-        f.loop(0, -(-rows // tile), 1, lambda t, _: body(f.minimum(f.mul(t, tile), rows - tile)), rolled=True)
+    return _operands(s, plan, task, [working_memory(plan.size * s.nbytes)])
 
 
 def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
@@ -162,273 +90,142 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
     arguments = _arguments(task, target, params)
     module, f, pointers, share = enter(symbol, arguments)
     plan = _plan(s, target, params)
-    finish = {store.operand: finisher(f, replace(task, stores=(store,)), target, pointers) for store in task.stores}
-    e = _Emission(f, target, s, plan, pointers, scratch_of(f, pointers, arguments, share), finish)
+    scratch = scratch_of(f, pointers, arguments, share)
+    e = Unit(f, target, s, plan, pointers, scratch, outputs_of(f, task, target, pointers))
     low, high = share.run(f, s.directions * plan.units)
 
     def unit(number: Value, _: Sequence[Value]) -> None:
-        direction = f.udiv(number, plan.units)
         first = f.minimum(f.mul(f.urem(number, plan.units), plan.rows), s.samples - plan.rows)
-        one = replace(e, direction=direction, first=first)
-        _prepare(one)
-        alike = len(set(s.settings.activations)) == 1
-        if alike:
-            _through_time(one)
-        else:
-            second = replace(one, number=1)
-            f.when(f.compare("icmp eq", direction, 0), lambda: _through_time(one), lambda: _through_time(second))
-        _last_states(one)
+        one = replace(e, direction=f.udiv(number, plan.units), first=first)
+        prepare(one)
+        by_direction(one, _through_time)
+        last_states(one, one.each_block)
 
     f.loop(low, high, 1, unit, rolled=True)
     f.give_back()
     return module.text()
 
 
-def _prepare(e: _Emission) -> None:
-    """Biases by blocks, initial states, lengths, and weights that are not known before."""
-    f, s, plan = e.f, e.shape, e.plan
-    for gate in range(s.gates):
-        _biases(e, gate)
-    if "p" in s.views:
-        for gate in range(3):
-
-            def peephole(block: Int, count: int, gate: int = gate) -> None:
-                at = f.add(f.mul(block, plan.lanes), gate * s.hidden)
-                e.store(
-                    e.given("p", (e.direction, at), count), e.part("peepholes", gate * plan.width), _begin(e, block)
-                )
-
-            e.each_block(peephole)
-    for name, part in STATE.items():
-        if part not in plan.parts:
-            continue
-        if name not in s.views:
-            f.clear(e.part(part), plan.rows * plan.width * s.nbytes)
-            continue
-
-        def initial(row: Value, name: str = name, part: str = part) -> None:
-            def block(number: Int, count: int) -> None:
-                at = _begin(e, number)
-                e.store(e.given(name, (e.direction, f.add(e.first, row), at), count), e.state(part, 0, row), at)
-
-            e.each_block(block)
-
-        e.each_row(initial)
-    if "lengths" in s.views:
-        e.each_row(lambda row: _length(e, row))
-    for name, stages in (("w", (plan.inputs,)), ("r", plan.states)):
-        if name in plan.parts:
-            view = s.views[name]
-            source = f.at(
-                e.pointers[view.operand.name], f.add(f.mul(e.direction, view.strides[0]), view.offset), s.element
-            )
-            repack(f, s, plan, stages, source, view.strides[1:], e.part(name))
-
-
-def _begin(e: _Emission, block: Int) -> Int:
-    """The first hidden number of a block."""
-    return e.f.mul(block, e.plan.lanes)
-
-
-def _biases(e: _Emission, gate: int) -> None:
-    """Of one gate, where the inputs' sums begin; what a GRU's reset gate acts on has its own."""
-    f, s, plan = e.f, e.shape, e.plan
-    apart = s.settings.resets_after and gate == s.gates - 1
-
-    def block(number: Int, count: int) -> None:
-        where, own = e.part("bias", f.mul(f.add(f.mul(number, s.gates), gate), plan.lanes)), _begin(e, number)
-        zero = f.constant(0.0, e.kind)
-        given, state = zero, zero
-        if "b" in s.views:
-            at = f.add(own, gate * s.hidden)
-            given, state = (e.given("b", (e.direction, f.add(at, k * s.gates * s.hidden)), count) for k in (0, 1))
-        e.store(given if apart else f.fadd(given, state), where, 0)
-        if apart:
-            e.store(state, e.part("own"), own)
-
-    e.each_block(block)
-
-
-def _length(e: _Emission, row: Value) -> None:
-    """A row's length, limited to the steps that there are, and reported where it is not one of them."""
-    f, view, steps = e.f, e.shape.views["lengths"], e.shape.steps
-    offset = f.add(f.mul(f.add(e.first, row), view.strides[0]), view.offset)
-    given = f.convert("sext", f.load("i32", f.at(e.pointers[view.operand.name], offset, "i32")), "i64")
-
-    def report() -> None:
-        f.store(given, f.at(e.pointers["fault"], 1, "i64"))
-        f.store(f.i64(1), e.pointers["fault"])
-
-    f.when(f.compare("icmp ugt", given, steps), report, rarely=True)
-    f.store(f.i64(f.maximum(f.minimum(given, steps), 0)), f.at(e.part("lengths"), row, "i64"))
-
-
-def _through_time(e: _Emission) -> None:
+def _through_time(e: Unit) -> None:
     """All steps, a run of them at a time; the last run is moved back to end at the last step."""
-    f, s, chunk = e.f, e.shape, e.plan.chunk
+    f, s, plan, chunk = e.f, e.shape, e.plan, e.plan.chunk
+
+    def groups(stage: Stage, body: Callable[[Int], None]) -> None:
+        f.loop(0, plan.blocks // stage.together, 1, lambda number, _: body(number), rolled=True)
+
+    def step(number: Value, origin: Int) -> None:
+        for stage in plan.states:
+            groups(stage, lambda group, stage=stage: gates_of_group(e, stage, number, origin, group))  # type: ignore[misc]
+        results(e, "out0", f.add(number, 1), e.time(number), e.each_block)
 
     def run(number: Value, _: Sequence[Value]) -> None:
         begin = f.mul(number, chunk)
         origin = f.minimum(begin, s.steps - chunk)
-        _inputs(e, origin)
-        f.loop(begin, f.minimum(f.add(begin, chunk), s.steps), 1, lambda step, _: _step(e, step, origin), rolled=True)
+        groups(plan.inputs, lambda group: inputs_of_group(e, origin, group))
+        f.loop(begin, f.minimum(f.add(begin, chunk), s.steps), 1, lambda k, _: step(k, origin), rolled=True)
 
     f.loop(0, -(-s.steps // chunk), 1, run, rolled=True)
 
 
-def _weights(e: _Emission, name: str, stages: Sequence[Stage], stage: Stage, group: Int) -> Value:
-    """The panel of a stage for a group of blocks."""
-    f, plan, operand = e.f, e.plan, e.shape.views[name].operand
-    before = plan.packed(*stages[: stages.index(stage)])
-    offset = f.add(f.mul(group, plan.panel(stage)), before)
-    if not operand.constant:
-        return e.part(name, offset)
-    return e.at(e.pointers[operand.name], f.add(f.mul(e.direction, plan.packed(*stages)), offset))
+# --- by steps -----------------------------------------------------------------------------------------------------
 
 
-def _inputs(e: _Emission, origin: Int) -> None:
-    """sums[step, row] = x W^T + biases, for the steps of a run from `origin` on."""
+def _accepts_steps(task: Task, target: Target) -> Reason | None:
+    s = understand(task)
+    if isinstance(s, Reason):
+        return s
+    if cut_of(s, target)[0] * s.directions >= target.workers or s.gates * s.hidden**2 * s.nbytes < LEAST_WEIGHTS:
+        return Reason("a loop is as fast")
+    if _plan_steps(s, target).size * s.directions * s.nbytes > MOST_SUMS:
+        return Reason("the inputs' products take too much memory")
+    return None
+
+
+def _space_steps(task: Task, target: Target) -> Iterable[Params]:
+    yield {}
+
+
+def _plan_steps(s: RecurrentShape, target: Target) -> RecurrentPlan:
+    return plan_of(s, target, 1, s.steps)
+
+
+def _arguments_steps(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
+    s = _shape(task)
+    plan = _plan_steps(s, target)
+    scratch = Argument("scratch", nbytes=s.directions * plan.size * s.nbytes)
+    calls = BEFORE + s.steps * len(plan.states)
+    return _operands(s, plan, task, [scratch, Argument("call", nbytes=CALL_BYTES * calls)])
+
+
+def _build_steps(task: Task, target: Target, params: Params, symbol: str) -> str:
+    s = _shape(task)
+    module, f, pointers, share = enter(symbol, _arguments_steps(task, target, params))
+    plan = _plan_steps(s, target)
+    e = Unit(f, target, s, plan, pointers, pointers["scratch"], outputs_of(f, task, target, pointers))
+    call, stages = f.load("i64", pointers["call"]), plan.states
+
+    def dealt(count: int, body: Callable[[Unit, Int], None]) -> None:
+        """`body(unit, number)` for the numbers up to `count` of every direction, dealt out to the workers."""
+        low, high = share.run(f, s.directions * count)
+
+        def one(number: Value, _: Sequence[Value]) -> None:
+            direction = f.udiv(number, count)
+            scratch = e.at(e.scratch, f.mul(direction, plan.size))
+            body(replace(e, direction=direction, scratch=scratch), f.urem(number, count))
+
+        f.loop(low, high, 1, one, rolled=True)
+
+    def stepped(stage: Stage) -> None:
+        step = f.i64(f.udiv(f.sub(call, BEFORE), len(stages)))
+        dealt(
+            plan.blocks // stage.together,
+            lambda unit, group: by_direction(unit, lambda one: _group(one, stage, step, group)),
+        )
+
+    def of_stage() -> None:
+        if len(stages) == 1:
+            stepped(stages[0])
+            return
+        is_first = f.compare("icmp eq", f.urem(f.sub(call, BEFORE), 2), 0)
+        f.when(is_first, lambda: stepped(stages[0]), lambda: stepped(stages[1]))
+
+    def before() -> None:
+        is_first = f.compare("icmp eq", call, 0)
+        groups = plan.blocks // plan.inputs.together
+        f.when(
+            is_first,
+            lambda: dealt(1, lambda unit, _: prepare(unit)),
+            lambda: dealt(groups, lambda unit, group: inputs_of_group(unit, 0, group)),
+        )
+
+    f.when(f.compare("icmp slt", call, BEFORE), before, of_stage)
+    f.give_back()
+    return module.text()
+
+
+def _group(e: Unit, stage: Stage, step: Value, group: Int) -> None:
+    """A group of blocks in a step, and its results behind the last stage."""
     f, s, plan = e.f, e.shape, e.plan
-    stage, x, kept = plan.inputs, s.views["x"], s.gates * plan.width
-    pointer = e.pointers[x.operand.name]
-
-    def source(place: Int) -> Value:
-        time = e.time(f.add(origin, f.udiv(place, plan.rows)))
-        row = f.add(e.first, f.urem(place, plan.rows))
-        return e.at(pointer, f.add(f.add(f.mul(time, x.strides[0]), f.mul(row, x.strides[1])), x.offset))
-
-    def group(number: Value, _: Sequence[Value]) -> None:
-        column = f.mul(number, stage.vectors * plan.lanes)
-        panel = _weights(e, "w", (stage,), stage, number)
-
-        def tile(first: Int) -> None:
-            places = [f.add(first, k) for k in range(stage.rows)]
-            start = [e.load(e.part("bias"), f.add(column, v * plan.lanes)) for v in range(stage.vectors)]
-            rows = [source(place) for place in places]
-            found = reduce(f, e.target, stage, rows, x.strides[2], panel, start * stage.rows)
-            for k, place in enumerate(places):
-                line = e.part("sums", f.add(f.mul(place, kept), column))
-                for v in range(stage.vectors):
-                    e.store(found[k * stage.vectors + v], line, v * plan.lanes)
-
-        e.tiles(plan.chunk * plan.rows, stage.rows, tile)
-
-    f.loop(0, plan.blocks // stage.together, 1, group, rolled=True)
-
-
-@record(frozen=True)
-class _Gates:
-    """The sums of a row's gates, by ONNX's number, for the hidden numbers from `at` on; `line` has the inputs' sums there."""
-
-    row: Int
-    at: Int
-    line: Value
-    sums: Mapping[int, Value]
-
-
-def _step(e: _Emission, step: Value, origin: Int) -> None:
-    """New states of all rows, and Y."""
-    f, s, plan = e.f, e.shape, e.plan
-    time, kept = e.time(step), s.gates * plan.width
-    here = e.part("sums", f.mul(f.sub(step, origin), plan.rows * kept))
-
-    def product(stage: Stage, group: Value, first: Int) -> None:
-        panel = _weights(e, "r", plan.states, stage, group)
-        rows = [f.add(first, k) for k in range(stage.rows)]
-        is_last = stage is not plan.states[0]
-        blocks = [f.add(f.mul(group, stage.together), k) for k in range(stage.together)]
-
-        def line(row: Int, block: Int) -> Value:
-            return e.at(here, f.add(f.mul(row, kept), f.mul(block, s.gates * plan.lanes)))
-
-        start = [_start(e, line(row, block), block, g) for row in rows for block in blocks for g in stage.gates]
-        left = [e.part("reset", f.mul(row, plan.width)) if is_last else e.state("hidden", step, row) for row in rows]
-        found = iter(reduce(f, e.target, stage, left, 1, panel, start))
-        for row in rows:
-            for block in blocks:
-                sums = {g: next(found) for g in stage.gates}
-                _CELLS[s.settings.op](e, step, time, _Gates(row, _begin(e, block), line(row, block), sums))
-
-    for stage in plan.states:
-
-        def group(number: Value, _: Sequence[Value], stage: Stage = stage) -> None:
-            e.tiles(plan.rows, stage.rows, lambda first: product(stage, number, first))
-
-        f.loop(0, plan.blocks // stage.together, 1, group, rolled=True)
-    if "out0" in e.finish:
-        e.each_row(lambda row: _results(e, "out0", "hidden", f.add(step, 1), row, time))
-
-
-def _start(e: _Emission, line: Value, block: Int, gate: int) -> Value:
-    """What a gate's sum begins with."""
-    s = e.shape
-    if s.settings.resets_after and gate == s.gates - 1:
-        return e.load(e.part("own"), _begin(e, block))
-    return e.load(line, gate * e.plan.lanes)
-
-
-def _lstm(e: _Emission, step: Value, time: Int, g: _Gates) -> None:
-    before = e.load(e.state("cell", step, g.row), g.at)
-    hidden = e.load(e.state("hidden", step, g.row), g.at)
-
-    def peephole(gate: int) -> Callable[[], Value]:
-        return lambda: e.load(e.part("peepholes", gate * e.plan.width), g.at)
-
-    weights = [peephole(gate) for gate in range(3)] if "p" in e.shape.views else []
-    after, cell = e.cell.lstm([g.sums[k] for k in range(4)], before, weights)
-    following = e.f.add(step, 1)
-    e.store(e.kept(g.row, time, cell, before), e.state("cell", following, g.row), g.at)
-    e.store(e.kept(g.row, time, after, hidden), e.state("hidden", following, g.row), g.at)
-
-
-def _gru(e: _Emission, step: Value, time: Int, g: _Gates) -> None:
-    """One call where the reset gate acts behind the product with the state, else one for both gates and one for the candidate."""
-    f, cell = e.f, e.cell
-    hidden = e.load(e.state("hidden", step, g.row), g.at)
-    line = f.mul(g.row, e.plan.width)
-    if e.shape.settings.resets_after:
-        update, reset = (cell.activate(0, g.sums[gate]) for gate in (0, 1))
-        candidate = cell.multiply_add(reset, g.sums[2], e.load(g.line, 2 * e.plan.lanes))
-    elif 2 not in g.sums:
-        update, reset = (cell.activate(0, g.sums[gate]) for gate in (0, 1))
-        e.store(update, e.part("update", line), g.at)
-        e.store(f.fmul(reset, hidden), e.part("reset", line), g.at)
+    gates_of_group(e, stage, step, 0, group)
+    if stage is not plan.states[-1]:
         return
-    else:
-        update, candidate = e.load(e.part("update", line), g.at), g.sums[2]
-    after = cell.gru(update, candidate, hidden)
-    e.store(e.kept(g.row, time, after, hidden), e.state("hidden", f.add(step, 1), g.row), g.at)
+    full, rest = divmod(s.hidden, plan.lanes)
+
+    def blocks(body: Callable[[Int, int], None]) -> None:
+        for k in range(stage.together):
+            block = f.add(f.mul(group, stage.together), k)
+            if not rest:
+                body(block, plan.lanes)
+                continue
+            is_last = f.compare("icmp eq", block, full)
+            f.when(is_last, lambda block=block: body(block, rest), lambda block=block: body(block, plan.lanes))  # type: ignore[misc]
+
+    results(e, "out0", f.add(step, 1), e.time(step), blocks)
+    f.when(f.compare("icmp eq", step, s.steps - 1), lambda: last_states(e, blocks))
 
 
-def _rnn(e: _Emission, step: Value, time: Int, g: _Gates) -> None:
-    hidden = e.load(e.state("hidden", step, g.row), g.at)
-    after = e.kept(g.row, time, e.cell.activate(0, g.sums[0]), hidden)
-    e.store(after, e.state("hidden", e.f.add(step, 1), g.row), g.at)
-
-
-_CELLS = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}
-
-
-def _results(e: _Emission, output: str, part: str, step: Int, row: Value, time: Int) -> None:
-    """A row of states as a row of an output, zero where its sequence is over at `time`."""
-    f = e.f
-    line = e.state(part, step, row)
-
-    def block(number: Int, count: int) -> None:
-        at = _begin(e, number)
-        value = e.kept(row, time, e.load(line, at))
-        indices = {"i0": time, "i1": e.direction, "i2": f.add(e.first, row), "i3": at}
-        e.finish[output](indices, "i3", value, count)
-
-    e.each_block(block)
-
-
-def _last_states(e: _Emission) -> None:
-    """Y_h and Y_c: zero for rows without a step."""
-    for output, part in (("out1", "hidden"), ("out2", "cell")):
-        if output in e.finish:
-            e.each_row(lambda row, output=output, part=part: _results(e, output, part, e.shape.steps, row, 0))  # type: ignore[misc]
-
-
-RECURRENT = (Kernel("recurrence", _accepts, _space, _arguments, _build),)
-"""The one way to run a recurrence; what it refuses runs on the host."""
+RECURRENT = (
+    Kernel("recurrence-by-steps", _accepts_steps, _space_steps, _arguments_steps, _build_steps),
+    Kernel("recurrence", _accepts, _space, _arguments, _build),
+)
+"""Both ways; the last accepts what `lower.recurrence` makes."""

@@ -33,8 +33,11 @@ def reduce(
     step: int,
     panel: Value,
     start: Sequence[Value],
+    none: Value | None = None,
 ) -> list[Value]:
-    """The sums of a tile, row by row: what they start with, and every row's numbers, `step` apart, times a panel."""
+    """The sums of a tile, row by row: what they start with, and every row's numbers, `step` apart, times a panel.
+
+    Where `none` holds the numbers are known to be zeros, and few of them are looked at."""
     kind, vectors, chains = start[0].type, stage.vectors, stage.chains
     lanes, element = start[0].lanes, start[0].element
     sources, columns = [f.hidden(row) for row in rows], f.hidden(panel)
@@ -59,7 +62,8 @@ def reduce(
             add(f.add(k, number), following, number % chains)
         return following
 
-    found = list(f.loop(0, whole, several, some, carried, rolled=True))
+    high: Int = whole if none is None else f.select(none, f.i64(0), f.i64(whole))
+    found = list(f.loop(0, high, several, some, carried, rolled=True))
     for k in range(whole, stage.depth):
         add(k, found, k % chains)
     while len(found) > len(start):

@@ -135,7 +135,8 @@ def cut_of(s: RecurrentShape, target: Target) -> tuple[int, int]:
     rows = -(-s.samples // units)
     lanes = lanes_for(target, s.hidden, 8 * s.nbytes)
     step_bytes = rows * s.gates * -(-s.hidden // lanes) * lanes * s.nbytes
-    return -(-s.samples // rows), max(1, min(s.steps, target.l2_bytes // SUMS_SHARE // step_bytes))
+    runs = -(-s.steps // max(1, target.l2_bytes // SUMS_SHARE // step_bytes))
+    return -(-s.samples // rows), -(-s.steps // runs)
 
 
 def plan_of(s: RecurrentShape, target: Target, units: int, chunk: int) -> RecurrentPlan:
