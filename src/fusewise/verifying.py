@@ -94,21 +94,21 @@ def _sets(source: object, graph: Graph, settings: Settings, folder: Path) -> lis
     """The sets of inputs with the answers of the reference, the ordinary one first."""
     shapes, symbols = settings.shapes or {}, settings.symbols or {}
     bound = bind(graph, shapes, symbols)
+    path = as_file(source, bound, folder)
     if settings.inputs == "random":
-        return [_tried(ORDINARY, source, bound, random_feeds(bound, settings.seed), folder)]
-    found = [_tried(name, source, bound, feeds, folder) for name, feeds in hostile_feeds(bound, settings.seed).items()]
+        return [_tried(ORDINARY, path, bound, random_feeds(bound, settings.seed))]
+    found = [_tried(name, path, bound, feeds) for name, feeds in hostile_feeds(bound, settings.seed).items()]
     for name, sizes in free_shapes(graph, shapes, symbols).items():
         try:
             sized = bind(graph, sizes, symbols)
             feeds = random_feeds(sized, settings.seed)
         except FusewiseError:  # a size that contradicts the model is nobody's fault
             continue
-        found.append(_tried(name, source, sized, feeds, folder))
+        found.append(_tried(name, as_file(source, sized, folder), sized, feeds))
     return found
 
 
-def _tried(name: str, source: object, graph: Graph, feeds: Mapping[str, Any], folder: Path) -> _Tried:
-    path = as_file(source, graph, folder)
+def _tried(name: str, path: Path, graph: Graph, feeds: Mapping[str, Any]) -> _Tried:
     try:
         reference, expected = answer(path, feeds)
     except UnsupportedModel as refusal:
