@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 
 from fusewise.ir.dtypes import BOOL, FLOAT32, INT32, DType
+from fusewise.ir.graph import Node, attributes_of
+from fusewise.ir.types import TensorType
+from fusewise.ops import interpret as module
 from fusewise.ops.expr import compare, index, load, reduce, select
-from fusewise.ops.interpret import evaluate_expression
-from fusewise.ops.spec import NotDefined
+from fusewise.ops.interpret import evaluate_expression, interpret, space_size
+from fusewise.ops.spec import Call, NotDefined
+from fusewise.ops.table import spec_of
 
 i, k = index("i"), index("k")
 x = load("x", FLOAT32, (i, k))
@@ -63,3 +67,24 @@ def test_a_loop_variable_has_one_extent() -> None:
     body = reduce("sum", (("k", 3),), x) + reduce("sum", (("k", 2),), x)
     with pytest.raises(NotDefined, match="loop variable k"):
         evaluate_expression(body, {"i": 2}, data)
+
+
+def test_what_a_value_does_not_depend_on_does_not_count_as_space() -> None:
+    """Statistics of a row are there once for the row, whatever element asks for them."""
+    total = reduce("sum", (("k", 3),), x)
+    assert space_size(load("x", FLOAT32, (i, index("j"))) / total, {"i": 2, "j": 3}) == 6
+    assert space_size(reduce("sum", (("k", 3),), x * load("y", FLOAT32, (k, index("j")))), {"i": 2, "j": 5}) == 30
+    nested = reduce("max", (("k", 3),), x - reduce("sum", (("m", 4),), load("y", FLOAT32, (index("m"), k))))
+    assert space_size(nested, {"i": 2}) == 12
+
+
+def test_a_large_space_is_evaluated_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = spec_of("AveragePool")
+    assert spec is not None
+    node = Node("AveragePool", ("x",), ("y",), attributes_of(kernel_shape=(3, 2), pads=(1, 0, 1, 1)))
+    image = np.random.default_rng(0).normal(size=(2, 3, 7, 8)).astype(np.float32)
+    call = Call(node, (TensorType(FLOAT32, image.shape),), (TensorType(FLOAT32, (2, 3, 7, 8)),))
+    whole = interpret(spec, call, (image,))
+    for size in (1, 100, 1000):
+        monkeypatch.setattr(module, "LARGEST_SPACE", size)
+        np.testing.assert_array_equal(interpret(spec, call, (image,)), whole)

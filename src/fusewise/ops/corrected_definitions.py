@@ -57,7 +57,8 @@ def by_definition(node: Node, operands: tuple[np.ndarray | None, ...], opset: in
     if any(x is not None and not isinstance(x, np.ndarray) for x in operands):
         raise NotDefined(f"{node.op} on values that are no tensors")
     types = tuple(None if x is None else Constant(x).type for x in operands)
-    call = Call(node, types, infer_outputs(node, types, operands, opset), operands)
+    deciding = tuple(x if x is not None and (x.dtype.kind in "iu" or node.op == "Resize") else None for x in operands)
+    call = Call(node, types, infer_outputs(node, types, deciding, opset), operands)
     return tuple(interpret(spec, call, operands, k) if name else None for k, name in enumerate(node.outputs))
 
 

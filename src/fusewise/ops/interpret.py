@@ -29,7 +29,7 @@ __all__ = ["definition_size", "evaluate_expression", "interpret", "space_size"]
 
 
 LARGEST_SPACE = 1 << 22
-"""Points of the index space, reductions included, that are evaluated at once; more of them go part by part."""
+"""Elements of the largest array that is made at once; where one would be larger, the output is evaluated part by part."""
 
 
 @record
@@ -75,7 +75,7 @@ def interpret(spec: OpSpec, call: Call, operands: tuple[np.ndarray | None, ...],
 
 
 def definition_size(spec: OpSpec, call: Call) -> int:
-    """Points of the index spaces that the present outputs of a call are computed over; `NotDefined` as `interpret`."""
+    """Elements of the largest arrays that the present outputs of a call take together; `NotDefined` as `interpret`."""
     total = 0
     for output, kind in enumerate(call.outputs):
         if isinstance(kind, TensorType):
@@ -86,16 +86,21 @@ def definition_size(spec: OpSpec, call: Call) -> int:
 
 
 def space_size(body: Expr, extents: Mapping[str, int]) -> int:
-    """How many points the index space of an element and its largest reduction has: what evaluating it takes."""
-    depths = [1]
+    """Elements of the largest array that evaluating `body` over `extents` makes: over the loop variables that it depends on."""
+    known, largest = dict(extents), math.prod(extents.values())
+    variables: dict[Expr, frozenset[str]] = {}
     for node in walk(body):
+        known.update(node.value[1] if node.op == "reduce" else ())
+    for node in walk(body):  # children first
+        found = frozenset((node.value,)) if node.op == "index" else frozenset[str]()
+        found = found.union(*(variables[argument] for argument in node.args))
         if node.op == "reduce":
-            inner: dict[str, int] = {}
-            for part in walk(node):
-                if part.op == "reduce":
-                    inner.update(part.value[1])
-            depths.append(math.prod(inner.values()))
-    return math.prod(extents.values()) * max(depths)
+            combined = frozenset(name for name, _ in node.value[1])
+            variables[node], found = found - combined, found | combined
+        else:
+            variables[node] = found
+        largest = max(largest, math.prod(known[name] for name in found))
+    return largest
 
 
 def evaluate_expression(

@@ -42,7 +42,7 @@ _PRODUCTS = frozenset({"Gemm", "MatMul"})
 """Operators that NumPy computes much faster than an interpreter of their definition, and no less right."""
 
 _LARGEST_SPACE = 1 << 22
-"""Points of the index space of a definition beyond which the evaluator is faster than interpreting it. It is as right: where it is
+"""Elements of arrays on the way beyond which the evaluator is faster than interpreting a definition. It is as right: where it is
 not, it is corrected (`ops.corrections`), and may be by the same definition."""
 
 _FROM_TYPE = ("Shape", "Size")
