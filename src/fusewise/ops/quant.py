@@ -22,7 +22,7 @@ def _parameter(call: Call, i: int, at: Index) -> Expr:
     shape = dims(call, i)
     if call.input(i).size == 1:
         return call.at(i, *(0,) * len(shape))
-    axis = data_axis(call, 1)
+    axis = data_axis(call, 1) if call.input(0).rank > 1 else 0  # nothing else it could be
     block = int(call.attribute("block_size", 0))
     if block:
         return call.at(i, *(place // block if d == axis else place for d, place in enumerate(at)))
