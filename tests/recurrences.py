@@ -40,6 +40,13 @@ class Case:
         found = recurrence(recurrence_of(self.op, self.attributes), *self.operands)
         return {name: value for name, value in zip(self.outputs, found, strict=False) if name}
 
+    @property
+    def rounding(self) -> float:
+        """How far float32 takes the definition from what it is in float64: some recurrences make roundings grow with every step."""
+        wide = tuple(x if x is None or x.dtype.kind == "i" else x.astype(np.float64) for x in self.operands)
+        exact = Case(self.op, wide, self.attributes, self.outputs).defined
+        return difference({name: y.astype(np.float64) for name, y in self.defined.items()}, exact)
+
     def model(self, constants: tuple[str, ...] = ()) -> onnx.ModelProto:
         """The node as a model whose operands are inputs, but for `constants`."""
         names = [name if x is not None else "" for name, x in zip(OPERANDS, self.operands, strict=False)]

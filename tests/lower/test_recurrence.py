@@ -35,7 +35,7 @@ def answers(model: Model, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]
 )
 def test_native_code_agrees_with_onnx_runtime(one, constants):
     model = fusewise.compile(one.model(constants), strict=True, threads=2, cache=False)
-    assert difference(answers(model, one.feeds), by_onnx_runtime(one)) < 1e-5
+    assert difference(answers(model, one.feeds), by_onnx_runtime(one)) < 1e-5 + 10 * one.rounding
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -47,7 +47,7 @@ def test_workers_may_share_out_every_step(monkeypatch, one, constants):
     monkeypatch.setattr(recurrent, "LEAST_WEIGHTS", 0)
     model = fusewise.compile(one.model(constants), strict=True, threads=5, cache=False)
     for _ in range(2):
-        assert difference(answers(model, one.feeds), one.defined) < 5e-6
+        assert difference(answers(model, one.feeds), one.defined) < 5e-6 + 10 * one.rounding
 
 
 def test_large_weights_of_one_sample_are_shared_out():

@@ -15,7 +15,7 @@ from fusewise.ops.recurrence import GATES, recurrence, recurrence_of
 @settings(max_examples=120, deadline=None)
 @given(one=cases())
 def test_any_option_means_what_onnx_runtime_makes_of_it(one):
-    assert difference(one.defined, by_onnx_runtime(one)) < 1e-5
+    assert difference(one.defined, by_onnx_runtime(one)) < 1e-5 + 10 * one.rounding
 
 
 def evaluated(one: Case) -> dict[str, np.ndarray]:
