@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import fusewise
-from fusewise.errors import FusewiseError, InvalidModel
+from fusewise.errors import FusewiseError, InvalidModel, ResourceLimit
 from fusewise.frontend.onnx_import import load
 from fusewise.frontend.stored import Stored
 from fusewise.frontend.weights import tensors_of
@@ -145,6 +145,20 @@ def test_what_does_not_fit_is_refused(kind: int, dims: list[int], tmp_path: Path
     path.write_bytes(written([filled(value=tensor)]).SerializeToString())
     (tmp_path / "secret.bin").write_bytes(b"abc")
     with pytest.raises(FusewiseError):
+        load(path)
+
+
+@pytest.mark.parametrize("place", ["body's initializer", "body's Constant"])
+def test_a_body_holds_no_more_than_a_message_can(place: str, tmp_path: Path) -> None:
+    """Told before any of it is read: three times the memory here, and nothing on the disk."""
+    model = PLACES[place]()
+    for tensor in tensors_of(model):
+        tensor.dims[0] = 3 << 28
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    with (tmp_path / "secret.bin").open("wb") as file:
+        file.truncate(3 << 30)
+    with pytest.raises(ResourceLimit, match="bodies of control flow hold 3,221,225,472 bytes of constants"):
         load(path)
 
 

@@ -22,6 +22,7 @@ class Limits:
     elements: int = 2**40
     tensor_bytes: int = 2**47
     dense_bytes: int = 2**30
+    body_bytes: int = 2**31 - 2**20
     string_bytes: int = 2**20
     operations: int = 2**42
     gap: int = 2**16

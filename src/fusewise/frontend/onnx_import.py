@@ -161,7 +161,14 @@ class _Scope:
         return name
 
     def keep(self, name: str, constant: Constant) -> None:
-        """A constant under its own name."""
+        """A constant under its own name. Those of bodies are written into a message, which ends at 2 GiB."""
+        if self.bodies:
+            self.importer.body_bytes += constant.type.nbytes
+            if self.importer.body_bytes > self.importer.limits.body_bytes:
+                raise ResourceLimit(
+                    f"bodies of control flow hold {self.importer.body_bytes:,} bytes of constants, with {name!r}; the limit is "
+                    f"{self.importer.limits.body_bytes:,}"
+                )
         self.constants[name] = constant
         self.walk.add_constant(name, constant)
 
@@ -186,6 +193,7 @@ class _Import:
         self.limits = limits
         self.functions: dict[FunctionKey, onnx.FunctionProto] = {function_key(f): f for f in model.functions}
         self.names = set(coverage.names)
+        self.body_bytes = 0
         if self.functions:
             check_expansion(model.graph.node, self.functions, limits)
 
