@@ -31,7 +31,10 @@ def guarded_block(nbytes: int) -> np.ndarray:
 def guarded_pages(nbytes: int) -> np.ndarray:
     """uint8 of at least so many bytes, which are whole pages between two that nobody may touch. Contents are zero."""
     inside = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-    pages = np.frombuffer(mmap.mmap(-1, inside + 2 * mmap.PAGESIZE), np.uint8)
+    try:
+        pages = np.frombuffer(mmap.mmap(-1, inside + 2 * mmap.PAGESIZE), np.uint8)
+    except OSError as error:
+        raise MemoryError(f"{nbytes:,} bytes between guard pages cannot be had: {error}") from None
     for start in (0, mmap.PAGESIZE + inside):
         _forbid(address_of(pages) + start)
     return pages[mmap.PAGESIZE : mmap.PAGESIZE + inside]
