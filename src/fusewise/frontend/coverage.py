@@ -98,7 +98,7 @@ def _imports(entries: Iterable[onnx.OperatorSetIdProto], where: str) -> dict[str
     opsets: dict[str, int] = {}
     for entry in entries:
         domain = "" if entry.domain == "ai.onnx" else entry.domain
-        if not 0 <= entry.version < 2**31:
+        if domain and not 0 <= entry.version < 2**31:
             raise InvalidModel(f"{where} imports version {entry.version} of the domain {domain!r}, which cannot be")
         opsets[domain] = max(entry.version, opsets.get(domain, 0))
     version = opsets.get("")
