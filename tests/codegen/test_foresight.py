@@ -11,18 +11,15 @@ import onnxruntime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.machines import compiled
 
 from fusewise import api
-from fusewise.codegen.assemble import generate
 from fusewise.codegen.foresight import LEAST_BYTES, NEAR, Load, fetches, followers, next_bytes
 from fusewise.codegen.llvm import strassen, strassen_plan
 from fusewise.codegen.target import Target
-from fusewise.fusion.plan import partition
 from fusewise.ir.graph import Graph
-from fusewise.lower.program import NativeStep, Program
+from fusewise.lower.program import NativeStep
 from fusewise.ops.build import GraphBuilder
-from fusewise.runtime.executable import Executable, build
-from fusewise.trace import Trace
 
 MB = 1 << 20
 CONVOLUTION, CLASSIFIER, UNKNOWN = Load(1_000_000, MB), Load(20_000, 4 * MB), Load(0, MB)
@@ -63,13 +60,6 @@ def test_the_next_weights_of_few_bytes_follow():
     assert followers([few, *[none] * NEAR, few], MB)[0] == 0, "too far"
     assert followers([few, many, few], MB)[0] == 0, "others come between"
     assert followers([], MB) == []
-
-
-def compiled(graph: Graph, target: Target, threads: int) -> tuple[Program, Executable]:
-    """Of a graph as it is, for a machine whose code runs here."""
-    trace = Trace()
-    program = generate(partition(graph, trace), target, trace, workers=threads)
-    return program, build(program, threads=threads, target=target)
 
 
 def wanted_of(graph: Graph, feeds: dict[str, np.ndarray]) -> np.ndarray:

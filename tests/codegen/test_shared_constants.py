@@ -9,17 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.machines import compiled
 
-from fusewise.codegen.assemble import generate
 from fusewise.codegen.candidates import KERNELS
 from fusewise.codegen.llvm import strassen, strassen_plan, winograd
 from fusewise.codegen.target import Target
-from fusewise.fusion.plan import partition
 from fusewise.ir.dtypes import BFLOAT16, FLOAT32, INT32, UINT8, DType
 from fusewise.ir.graph import Graph
 from fusewise.lower.program import NativeStep
 from fusewise.ops.build import GraphBuilder
-from fusewise.runtime.executable import build
 from fusewise.trace import Trace
 
 SQUARE = (48, 48)
@@ -95,11 +93,11 @@ def answers(case: Case, target: Target, shared: bool) -> np.ndarray:
     """What the one kernel of a graph gives; all other kernels of its family are refused, or the group would need none."""
     others = {kernel.name for family in KERNELS.values() for kernel in family} - {case.kernel, "pool"}
     trace, graph = Trace(disabled=frozenset(others)), case.graph(shared)
-    program = generate(partition(graph, trace), target, trace, workers=2)
+    program, model = compiled(graph, target, 2, trace)
     ways = [step.way for step in program.steps if isinstance(step, NativeStep)]
     assert any(way.split()[0] == case.kernel for way in ways), ways
     x = np.random.default_rng(6).uniform(0, 9, case.x).astype(np.float32)
-    (found,) = build(program, threads=2, target=target).run(None, {"x": x})
+    (found,) = model.run(None, {"x": x})
     return np.asarray(found)
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.machines import compiled
 
-import fusewise
 from fusewise.codegen.assemble import generate
 from fusewise.codegen.packing import paired
 from fusewise.codegen.target import TARGETS, Target
@@ -77,9 +77,9 @@ def correlated(x: np.ndarray, w: np.ndarray, bias: np.ndarray, stride: int, pads
     return np.concatenate(sums, axis=1) + bias[:, None, None]
 
 
-@settings(max_examples=10, deadline=None)
-@given(st.data())
-def test_a_convolution_rounds_once(data: st.DataObject) -> None:
+@settings(max_examples=5, deadline=None)
+@given(data=st.data())
+def test_a_convolution_rounds_once(target: Target, data: st.DataObject) -> None:
     draw = data.draw
     group = draw(st.sampled_from((1, 1, 1, 2)))
     inputs, outputs = draw(st.sampled_from((2, 4, 6, 7, 18))), draw(st.sampled_from((1, 5, 8, 17)))
@@ -89,7 +89,7 @@ def test_a_convolution_rounds_once(data: st.DataObject) -> None:
     w = (group * outputs, inputs, *taps)
     graph = convolution(shape, w, strides=[stride] * 2, pads=pads, group=group)
     fed = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    model = fusewise.compile(graph, cache=False, passes=False, threads=draw(st.integers(1, 2)), disable=DIRECT)
+    _, model = compiled(graph, target, draw(st.integers(1, 2)), Trace(disabled=DIRECT))
     (found,) = model.run(None, {"x": fed})
     x, weights, bias = (a.astype(np.float64) for a in (fed.astype(BFLOAT16.numpy), numbers(1, w), numbers(2, w[:1])))
     exact = correlated(x, weights, bias, stride, pads, group)
@@ -97,11 +97,13 @@ def test_a_convolution_rounds_once(data: st.DataObject) -> None:
     assert_one_rounding(found, exact, sizes, inputs * taps[0] * taps[1])
 
 
-@settings(max_examples=8, deadline=None)
-@given(st.sampled_from((1, 3, 9)), st.sampled_from((2, 6, 7, 34, 1100)), st.sampled_from((1, 5, 16, 33)))
-def test_a_product_rounds_once(rows: int, depth: int, columns: int) -> None:
+@settings(max_examples=4, deadline=None)
+@given(
+    rows=st.sampled_from((1, 3, 9)), depth=st.sampled_from((2, 6, 7, 34, 1100)), columns=st.sampled_from((1, 5, 16, 33))
+)
+def test_a_product_rounds_once(target: Target, rows: int, depth: int, columns: int) -> None:
     fed = np.random.default_rng(0).standard_normal((rows, depth)).astype(np.float32)
-    (found,) = fusewise.compile(product(rows, depth, columns), cache=False, passes=False).run(None, {"x": fed})
+    (found,) = compiled(product(rows, depth, columns), target)[1].run(None, {"x": fed})
     x, w, bias = (
         a.astype(np.float64) for a in (fed.astype(BFLOAT16.numpy), numbers(1, (depth, columns)), numbers(2, (columns,)))
     )
