@@ -69,6 +69,12 @@ CASES = {
         [sequence("q")],
         {"x": FLOATS},
     ),
+    "a constant text, twice, and text that is an input": (
+        [("Identity", "s", "y"), ("Identity", "s", "z"), ("Identity", "x", "w")],
+        [tensor("x", TensorProto.STRING)],
+        [tensor(name, TensorProto.STRING) for name in "yzw"],
+        {"x": WORDS},
+    ),
     "a constant and an input as they are": (
         [("Identity", "k", "y"), ("Identity", "x", "z")],
         [tensor("x")],
@@ -105,7 +111,10 @@ def check(model: fusewise.Model, feeds: dict[str, Any], names: list[str] | None 
 def test_outputs_share_nothing(case: str) -> None:
     nodes, inputs, outputs, feeds = CASES[case]
     made = [helper.make_node(op, reads.split(), [write]) for op, reads, write in nodes]
-    constants = [onnx.numpy_helper.from_array(np.array([5, 6], np.float32), "k")]
+    constants = [
+        onnx.numpy_helper.from_array(np.array([5, 6], np.float32), "k"),
+        helper.make_tensor("s", TensorProto.STRING, [2], [b"s", b"t"]),
+    ]
     check(compiled(made, inputs, outputs, constants), dict(feeds))
 
 

@@ -161,8 +161,12 @@ class _Assembler:
 
     def _output(self, value: str, produced: bool) -> Port:
         root = value if produced else f"output:{value}"
-        known = self.by_root.get(root)
-        return Port(value, self.graph.types[value], self._port("output", value, root) if known is None else known)
+        number = self.by_root.get(root)
+        if number is None:
+            number = self._port("output", value, root)
+        if number < 0 and value in self.graph.constants:
+            self.objects[value] = self.graph.constants[value].array
+        return Port(value, self.graph.types[value], number)
 
     def _buffer(self, root: str, nbytes: int) -> int:
         """The buffer a root value owns, made on first use, at least `nbytes` large."""

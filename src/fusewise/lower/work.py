@@ -123,7 +123,7 @@ def lower_partition(partition: Partition, trace: Trace, *, exact: bool = False) 
             work.extend(lowering.tasks(group, position))
     produced = {v for node in graph.nodes for v in node.writes}
     for value in dict.fromkeys(graph.outputs):
-        if value not in produced:
+        if value not in produced and not lowering.is_object(value):
             work.append(lowering.output_copy(value, len(partition.groups)))
     return Lowered(graph, layout, tuple(work), partition.groups)
 
@@ -288,7 +288,7 @@ class _Lowering:
                 tasks.append(self._copy(value, there, "Concat", position))
         return tasks
 
-    def _is_object(self, value: str) -> bool:
+    def is_object(self, value: str) -> bool:
         """Is the value kept as a Python object, having no form in native memory?"""
         kind = self.graph.types[value]
         return not isinstance(kind, TensorType) or kind.dtype.kind in ("string", "complex")
@@ -300,7 +300,7 @@ class _Lowering:
         nodes, writes = group.members(self.graph), group.outputs(self.graph)
         for value in group.inputs(self.graph):
             storage = self.storage.get(value)
-            if storage is None or value in self.graph.constants or self._is_object(value):
+            if storage is None or value in self.graph.constants or self.is_object(value):
                 reads[value] = None
             elif is_dense(storage, self.graph.tensor(value).dims):
                 reads[value] = storage.root, storage.offset, None
