@@ -134,6 +134,13 @@ def test_scans_go_along_axes_and_in_directions_as_onnx_runtime_does(length, attr
     agrees(model, {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()})
 
 
+def test_a_scan_of_nothing_keeps_its_state():
+    """ONNX Runtime dies of it."""
+    feeds = {name: np.ones(shape, np.float32) for name, shape in (("x", 2), ("shift", 2), ("p", (0, 2)), ("q", (0, 2)))}
+    y, s, t = fusewise.compile(scan(0), cache=False).run(None, feeds)
+    assert (y.tolist(), s.shape, t.shape) == ([1, 1], (0, 2), (0, 2))
+
+
 @pytest.mark.parametrize("turned", [None, [1]])
 def test_scans_of_opset_8_take_a_batch(turned):
     body = helper.make_graph(

@@ -6,12 +6,15 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from fusewise.ir.graph import Constant, Node, attributes_of
+from fusewise.ops.corrected_definitions import BY_DEFINITION
 from fusewise.ops.evaluate import evaluator
 from fusewise.ops.infer import infer_outputs
 from fusewise.ops.interpret import interpret
+from fusewise.ops.proto import node_to_proto, type_to_proto
 from fusewise.ops.sampling import call_of_sample, opset_of
 from fusewise.ops.spec import Call, NotDefined, OpSpec, Sample
 from fusewise.ops.table import OPERATORS, spec_of
@@ -31,7 +34,22 @@ def reference(spec: OpSpec, call: Call, arrays: tuple[np.ndarray | None, ...]) -
         x, p = present[0].astype(np.float64), call.attribute("p", 2)
         total = (np.abs(x) ** p).sum(axis=tuple(range(2, x.ndim)), keepdims=True)
         return [(total ** (1 / p)).astype(present[0].dtype)]
+    if (
+        spec.name in BY_DEFINITION
+    ):  # what host steps use would be compared with itself; ONNX's own has these samples right
+        return uncorrected(spec, call, arrays)
     return evaluator(call.node, opset_of(spec))(*present)
+
+
+def uncorrected(spec: OpSpec, call: Call, arrays: tuple[np.ndarray | None, ...]) -> list[Any]:
+    from onnx.reference import ReferenceEvaluator
+
+    feeds = {name: array for name, array in zip(call.node.inputs, arrays, strict=True) if array is not None}
+    inputs = [onnx.ValueInfoProto(name=name, type=type_to_proto(Constant(a).type)) for name, a in feeds.items()]
+    outputs = [onnx.ValueInfoProto(name=name) for name in call.node.outputs]
+    graph = onnx.helper.make_graph([node_to_proto(call.node)], "sample", inputs, outputs)
+    opsets = [onnx.helper.make_opsetid("", opset_of(spec))]
+    return list(ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)).run(None, feeds))
 
 
 def described(spec: OpSpec, k: int, sample: Sample) -> str:
