@@ -51,10 +51,10 @@ def test_workers_may_share_out_every_step(monkeypatch, one, constants):
 
 
 def test_large_weights_of_one_sample_are_shared_out():
-    one = case("LSTM", np.random.default_rng(0), hidden=256, samples=1, steps=30, present="b")
+    one = case("LSTM", np.random.default_rng(0), hidden=384, samples=1, steps=10, present="b")
     graph = fusewise.load(one.model(("w", "r", "b")))
     program = generate(partition(graph, Trace()), TARGETS[0], Trace(), workers=2)
-    assert [step.way for step in program.steps] == ["recurrence-by-steps"] * 32
+    assert [step.way for step in program.steps] == ["recurrence-by-steps"] * 12
     alone = generate(partition(graph, Trace()), TARGETS[0], Trace(), workers=1)
     assert len(alone.steps) == 1
     model = fusewise.compile(one.model(("w", "r", "b")), strict=True, threads=2, cache=False)
