@@ -20,7 +20,7 @@ __all__ = ["MOST_ROUNDS", "check_held", "check_rounds", "check_work", "result_by
 MOST_ROUNDS = 200_000
 """Rounds of a Loop or Scan, and elements of a sequence: each takes Python some 50 microseconds and more."""
 
-_MOST_HELD_BYTES = 1 << 33
+_MOST_HELD_BYTES = 1 << 32
 """What a Loop carries and has gathered."""
 
 _MOST_SAMPLES = 1 << 36
