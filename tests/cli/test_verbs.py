@@ -312,3 +312,29 @@ def test_a_batch_that_a_model_cannot_have(fusewise, tiny_path):
     ended = fusewise("bench", tiny_path, "--batch", "2")
     assert ended.status == 2
     assert "'x' has no name" in ended.sentence
+
+
+@pytest.mark.parametrize("verb", ["compile", "run", "verify"])
+def test_verbs_take_a_checked_build(fusewise, tiny_path, verb):
+    ended = fusewise(verb, tiny_path, "--sanitize")
+    assert ended.status == 0, ended.err
+    assert ended.err == ""
+
+
+def test_an_index_out_of_bounds_is_one_sentence(fusewise, tmp_path):
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Gather", ["table", "at"], ["found"], name="look up")],
+        "graph",
+        [
+            onnx.helper.make_tensor_value_info("table", onnx.TensorProto.FLOAT, [4, 2]),
+            onnx.helper.make_tensor_value_info("at", onnx.TensorProto.INT64, [3]),
+        ],
+        [onnx.helper.make_tensor_value_info("found", onnx.TensorProto.FLOAT, [3, 2])],
+    )
+    onnx.save(onnx.helper.make_model(graph, ir_version=9), tmp_path / "model.onnx")
+    np.save(tmp_path / "at.npy", np.array([0, 4, 1]))
+    ended = fusewise("run", tmp_path / "model.onnx", "--input", f"at={tmp_path / 'at.npy'}")
+    assert ended.status == 2
+    assert ended.sentence.startswith(
+        "node 'look up' (Gather) finds 4 in its operand 'at', where only -4 to 3 are allowed"
+    )
