@@ -71,12 +71,11 @@ def unique(data: np.ndarray, axis: int | None, ordered: bool) -> tuple[np.ndarra
 
     With them, int64: where each is first, which one each element or slice is, and how often each occurs.
     """
-    if axis is not None:
-        axis = axis % data.ndim
-    found, first, which, counts = np.unique(data, return_index=True, return_inverse=True, return_counts=True, axis=axis)
+    keys = data.astype(np.str_) if data.dtype == object else data  # NumPy compares slices of text only so
+    _, first, which, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True, axis=axis)
     which = which.reshape(-1)
     if not ordered:
         order = np.argsort(first, kind="stable")
-        found = np.take(found, order, axis=axis or 0)
         first, counts, which = first[order], counts[order], np.argsort(order, kind="stable")[which]
+    found = np.take(data.reshape(-1), first) if axis is None else np.take(data, first, axis)
     return found, first.astype(np.int64), which.astype(np.int64), counts.astype(np.int64)

@@ -215,6 +215,8 @@ def ordered() -> Iterator[Case]:
         for axis in (None, 0, 1, -1, -2):
             for number in (1, 4):
                 yield from cases("Unique", [(values,)], outputs=number, axis=(axis,), sorted=(None, 0, 1))
+    words = np.array([["b", "a"], ["a", "c"], ["b", "a"]], object)
+    yield from cases("Unique", [(words,)], outputs=4, axis=(None, 0, 1, -2), sorted=(None, 0))
     yield from cases(
         "Unique", [(np.array(["b", "a", "b"], object),), (x(7, dtype="int8"),)], outputs=4, sorted=(None, 0)
     )
