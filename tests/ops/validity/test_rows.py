@@ -10,8 +10,8 @@ import pytest
 
 from fusewise.errors import InvalidModel
 from fusewise.frontend.onnx_import import load
-from fusewise.ir.dtypes import FLOAT32, INT64, DType
-from fusewise.ir.graph import Node, attributes_of
+from fusewise.ir.dtypes import FLOAT32, INT64
+from fusewise.ir.graph import Constant, Node, attributes_of
 from fusewise.ir.types import TensorType
 from fusewise.ops.validity.table import ROWS, fault
 from fusewise.ops.validity.use import Use
@@ -19,9 +19,9 @@ from fusewise.ops.validity.use import Use
 OPSET = 23
 
 
-def use(op: str, *shapes: tuple[Any, ...] | None, dtype: DType = FLOAT32, outputs: int = 1, **attributes: Any) -> Use:
+def use(op: str, *shapes: tuple[Any, ...] | None, outputs: int = 1, **attributes: Any) -> Use:
     """A use of an operator whose operands have the given shapes; None is an absent one."""
-    types = tuple(None if shape is None else TensorType(dtype, shape) for shape in shapes)
+    types = tuple(None if shape is None else TensorType(FLOAT32, shape) for shape in shapes)
     names = tuple("" if shape is None else f"i{k}" for k, shape in enumerate(shapes))
     node = Node(op, names, tuple(f"o{k}" for k in range(outputs)), attributes_of(**attributes))
     return Use(node, types, (None,) * len(types), OPSET)
@@ -92,6 +92,9 @@ def test_extents_that_are_not_known_yet_fit(op: str) -> None:
         ("MaxPool", [(1, 4, 8, 8)], {"kernel_shape": [9, 2]}, "reaches over 9"),
         ("GroupNormalization", [(1, 6, 8), (6,), (6,)], {"num_groups": 4}, "num_groups"),
         ("Cast", [(3,)], {"to": 99}, "no element type"),
+        ("ConstantOfShape", [(3,)], {"value": Constant(np.zeros(2, np.float32))}, "2 elements"),
+        ("SequenceEmpty", [], {"dtype": 99}, "no element type"),
+        ("TensorScatter", [(2, 5, 3), (2, 1, 3), (4,)], {}, "its input 2"),
         ("Attention", [(1, 3, 4, 8), (1, 2, 4, 8), (1, 2, 4, 8)], {}, "heads"),
     ],
 )

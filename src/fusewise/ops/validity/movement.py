@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from fusewise.ir.graph import Constant
 from fusewise.ir.types import Dim
 from fusewise.ops.validity.rules import (
     axes,
@@ -294,6 +295,12 @@ def _kept(use: Use) -> str:
     return f"{use.operand(1)} is {count[0]}; axis {use.attribute('axis')} of {use.operand(0)} has {along} elements"
 
 
+def _one_value(use: Use) -> str:
+    value = use.attribute("value")
+    size = value.type.size if isinstance(value, Constant) else 1
+    return f"its attribute value has {size} elements; it must have one" if size != 1 else ""
+
+
 def _step(use: Use) -> str:
     return f"{use.operand(2)} is 0; a step must lead somewhere" if (use.values(2) or [1])[0] == 0 else ""
 
@@ -355,9 +362,10 @@ MOVEMENT: tuple[Row, ...] = (
     ),
     Row("Upsample", "_, A", (one_of("mode", "nearest", "linear"), _resize)),
     Row("Range", "one, one, one", (_step,)),
-    Row("ConstantOfShape", "R", (values_within(0, 0),)),
+    Row("ConstantOfShape", "R", (values_within(0, 0), _one_value)),
     Row("EyeLike", "R C", (element_type("dtype"),)),
-    Row("TensorScatter", rules=(axis(), one_of("mode", "linear", "circular"))),
+    Row("TensorScatter", "N ..., N ..., N", (axis(), one_of("mode", "linear", "circular"))),
+    Row("SequenceEmpty", rules=(element_type("dtype"),)),
     Row("NonMaxSuppression", "N B 4, N C B, one, one, one", (flag("center_point_box"),)),
     Row("ConcatFromSequence", rules=(flag("new_axis"),)),
     Row("SplitToSequence", "_, () | R", (axis(), flag("keepdims"), values_within(1, 0))),
