@@ -67,3 +67,10 @@ def test_deep_and_wide_graphs_have_right_answers(case: str, how: str) -> None:
     (expected,) = onnx.reference.ReferenceEvaluator(model).run(None, feeds)
     (found,) = api.compile(model, cache=False, fusion=how).run(None, feeds)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("case, kernels", [("slices", 2), ("parts", 2), ("concat", 1), ("products", 2)])
+def test_what_is_alike_shares_its_kernel(case: str, kernels: int) -> None:
+    trace = Trace()
+    graph = for_native(run_passes(api.load(model_of(case, 80)), CLEAN, trace), "float32", trace)
+    assert len(generate(plan(graph, trace).partition, host_target(), trace).kernels) <= kernels

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fusewise.ir.dtypes import BOOL, FLOAT32, INT32, INT64
 from fusewise.ops.expr import (
+    Expr,
     binary,
     cast,
     compare,
@@ -101,3 +102,15 @@ def test_folding_agrees_with_interpretation(a: int, b: int, c: int) -> None:
         (x * y + z) // y % 7, {}, {k: np.array(v) for k, v in zip("abc", (a, b, c), strict=True)}
     )
     assert folded.value == found
+
+
+def test_deep_expressions_that_share_their_parts_are_compared_once() -> None:
+    def doubled(levels: int) -> Expr:
+        found = unary("exp", load("x", FLOAT32, (i,)))
+        for _ in range(levels):
+            found = binary("add", found, found)
+        return found
+
+    assert doubled(3000) == doubled(3000)
+    assert doubled(3000) != doubled(2999)
+    assert len(walk(binary("mul", doubled(200), doubled(200)))) == len(walk(doubled(200))) + 1

@@ -21,6 +21,9 @@ __all__ = ["Stretch", "stretches"]
 MOST_SAMPLES = 64
 """Every sample has steps of its own in the program."""
 
+LONGEST = 512
+"""Steps of one stretch. Longer ones are not looked for."""
+
 NEAR_CYCLES, MAP_CYCLES, FAR_CYCLES = 0.05, 0.2, 0.3
 """Cycles of a core that it costs more to write or to read a byte of a map where it fills more than half of the second cache levels;
 where the maps of all samples fill an eighth of the third, or that of one a quarter, since other maps are in between; and where they
@@ -132,13 +135,18 @@ class _Run:
         gains: list[list[tuple[int, float]]] = [
             [] for _ in self.work
         ]  # of each writer: who reads it, and what that saves
-        for reader in range(count):
-            for writer, gain in self._gains(reader):
+        net, writers = [-each for each in lost], dict[str, int]()
+        for reader, one in enumerate(self.work):
+            for writer, gain in self._gains(one, writers):
                 gains[writer].append((reader, gain))
+                net[reader] += gain
+            writers |= dict.fromkeys((one.places[store.operand][0] for store in one.bound.task.stores), reader)
+        if all(each <= 0 for each in net):
+            return []
         best, cut = [0.0] * (count + 1), [-1] * (count + 1)
         for end in range(1, count + 1):
             best[end], saved = best[end - 1], 0.0
-            for first in range(end - 1, -1, -1):
+            for first in range(end - 1, max(-1, end - 1 - LONGEST), -1):
                 saved += sum(gain for reader, gain in gains[first] if reader < end) - lost[first]
                 if end - first > 1 and best[first] + saved > best[end]:
                     best[end], cut[end] = best[first] + saved, first
@@ -166,12 +174,12 @@ class _Run:
         multiplies = anchor.output.size * math.prod(anchor.inputs[1].dims[1:])
         return APART_SHARE * multiplies / (2 * self.target.lanes)
 
-    def _gains(self, number: int) -> list[tuple[int, float]]:
-        """Of each root that this work reads, the work of this run that writes it last, and cycles saved by having it near."""
-        one, found = self.work[number], []
+    def _gains(self, one: TaskWork, writers: Mapping[str, int]) -> list[tuple[int, float]]:
+        """Of each root that a work reads, the work of this run that writes it last (`writers`), and cycles saved by having it
+        near."""
+        found = []
         for name in one.between:
-            root = one.places[name][0]
-            writer = next((k for k in range(number - 1, -1, -1) if any(self._writes(self.work[k], root))), None)
+            writer = writers.get(one.places[name][0])
             if writer is None:
                 continue
             nbytes = self.sizes(one, name)

@@ -144,7 +144,7 @@ class Blocks:
     def _alone(self, node: int) -> Reason | None:
         """Why an operator joins nobody."""
         values = len(self.ecg.node(node).reads) + len(self.ecg.node(node).writes)
-        if max(values, len(self.after[node])) > self.limits.neighbours:
+        if max(values, len(self.after[node])) > self.limits.neighbours or self._is_one_of_many(node):
             return Reason.NEIGHBOURS
         sized = self.ecg.is_sized(node)
         if self.type(node) == Mapping.OPAQUE or (sized and not self.ecg.is_native(node)):
@@ -152,6 +152,13 @@ class Blocks:
         if not self.by_index and (self.ecg.is_view(node) or self._moves(node)):
             return Reason.MOVEMENT
         return None
+
+    def _is_one_of_many(self, node: int) -> bool:
+        """Is it one of very many parts of a value? Kernels that read each as a view are one kernel."""
+        ecg = self.ecg
+        if ecg.node(node).op not in ("Slice", "Gather") or not ecg.is_view(node):
+            return False
+        return len(ecg.graph.users[ecg.node(node).inputs[0]]) > self.limits.inputs
 
     def _moves(self, node: int) -> bool:
         return self.ecg.mapping(node) in (Mapping.REORGANIZE, Mapping.SHUFFLE) or self.ecg.node(node).op == "Concat"

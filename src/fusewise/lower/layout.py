@@ -47,11 +47,13 @@ class Storage:
 @record(frozen=True)
 class Layout:
     """`storage` for every value that is ever in memory; `views` are those that cost nothing to make; `assembled` the
-    results of a Concat whose pieces are written each to its place, and those pieces."""
+    results of a Concat whose pieces are written each to its place, and those pieces; `copied` outputs that are parts of a value in
+    memory, and where they lie there."""
 
     storage: Mapping[str, Storage]
     views: frozenset[str]
     assembled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    copied: Mapping[str, Storage] = field(default_factory=dict)
 
 
 def strides_in_order(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
@@ -84,6 +86,7 @@ class _Planner:
     orders: dict[str, tuple[int, ...]] = field(default_factory=dict)
     parents: dict[str, tuple[str, int, int]] = field(default_factory=dict)
     assembled: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    copied: dict[str, Storage] = field(default_factory=dict)
     elements: NodeElements | None = None
     moves: bool = True
     orders_wanted: bool = True
@@ -104,7 +107,7 @@ class _Planner:
             for node in group.members(self.graph):
                 if node.writes and node.outputs[0] in self.assembled:
                     self._place_pieces(group, node)
-        return Layout(self.storage, frozenset(self.views), self.assembled)
+        return Layout(self.storage, frozenset(self.views), self.assembled, self.copied)
 
     def _place(self, group: Group, value: str, kind: TensorType, on_host: bool) -> None:
         if on_host:
@@ -115,6 +118,10 @@ class _Planner:
                 self.storage.update(found)
                 self.views.update(v for v, storage in found.items() if storage.root != v and v not in self.parents)
                 return
+        elif self.moves and value in self.graph.output_set and len(group.nodes) == 1:
+            source = self._seen(group, value, {})
+            if source is not None and source.offset:
+                self.copied[value] = source
         self._place_root(value)
 
     def _over(self, group: Group, value: str) -> Storage | None:
@@ -169,8 +176,14 @@ class _Planner:
         """A value as a view of one in memory, or of one that its group then writes; what is thus placed goes to `found`."""
         if value in self.storage:
             return self.storage[value]
+        if value in self.graph.output_set or value in self.parents:
+            return None
+        return self._seen(group, value, found)
+
+    def _seen(self, group: Group, value: str, found: dict[str, Storage]) -> Storage | None:
+        """Where the elements of a value already lie, whatever is to become of it."""
         node = self.graph.nodes[self.graph.producer[value]]
-        if node.op not in VIEWS or node.domain or value in self.graph.output_set or value in self.parents:
+        if node.op not in VIEWS or node.domain:
             return None
         try:
             body, at = self._elements_of(node).of(value)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from fusewise.records import record
 
 __all__ = ["ALIGNMENT", "Lifetime", "plan_arena"]
@@ -70,39 +72,45 @@ def _by_size(lifetimes: Sequence[Lifetime]) -> list[int]:
 
 
 def _by_places(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
-    places: list[tuple[int, list[Lifetime]]] = []  # start, who has it in turn, the largest first
-    offsets = [0] * len(lifetimes)
-    total = 0
+    count, total = len(lifetimes), 0
+    offsets = [0] * count
+    places: list[tuple[int, int]] = []  # start and size: that of the first tenant, the largest
+    first, last, place = (np.zeros(count, np.int64) for _ in range(3))  # of the tenants so far
     steps = max((one.last for one in lifetimes), default=0) + 1
-    for k in _by_size(lifetimes):
+    for tenants, k in enumerate(_by_size(lifetimes)):
         wanted = lifetimes[k]
-        free = (place for place in places if not any(wanted.meets(tenant) for tenant in place[1]))
-        found = min(free, key=lambda place: min((wanted.first - t.last) % steps for t in place[1]), default=None)
-        if found is None:
-            found = (total, [])
-            places.append(found)
+        before = slice(tenants)
+        taken = np.zeros(len(places) + 1, bool)
+        taken[place[before][(first[before] <= wanted.last) & (wanted.first <= last[before])]] = True
+        since = np.where(taken[place[before]], steps, (wanted.first - last[before]) % steps)
+        if since.size and since.min() < steps:
+            found = int(place[before][since == since.min()].min())
+        else:
+            found = len(places)
+            places.append((total, wanted.size))
             total += wanted.size
-        start, tenants = found
-        tenants.append(wanted)
-        offsets[k] = start + (tenants[0].size - wanted.size) // 2 // ALIGNMENT * ALIGNMENT
+        first[tenants], last[tenants], place[tenants] = wanted.first, wanted.last, found
+        start, size = places[found]
+        offsets[k] = start + (size - wanted.size) // 2 // ALIGNMENT * ALIGNMENT
     return tuple(offsets), total
 
 
 def _by_gaps(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
-    offsets = [0] * len(lifetimes)
-    placed: list[tuple[int, int, Lifetime]] = []  # (start, end, lifetime), sorted by start
-    total = 0
-    for k in _by_size(lifetimes):
+    count, total = len(lifetimes), 0
+    offsets = [0] * count
+    placed = np.zeros(
+        (4, count), np.int64
+    )  # where each begins and ends, its first and its last step, by where it begins
+    for number, k in enumerate(_by_size(lifetimes)):
         wanted = lifetimes[k]
-        start = 0
-        for low, high, other in placed:
-            if not wanted.meets(other):
-                continue
-            if low - start >= wanted.size:
-                break
-            start = max(start, high)
+        low, high, first, last = placed[:, :number]
+        alive = (first <= wanted.last) & (wanted.first <= last)
+        ends = np.maximum.accumulate(np.concatenate(([0], high[alive])))
+        gaps = np.flatnonzero(low[alive] - ends[:-1] >= wanted.size)
+        start = int(ends[gaps[0] if gaps.size else -1])
         offsets[k] = start
         total = max(total, start + wanted.size)
-        placed.append((start, start + wanted.size, wanted))
-        placed.sort(key=lambda entry: entry[0])
+        at = int(np.searchsorted(low, start, side="right"))
+        placed[:, at + 1 : number + 1] = placed[:, at:number].copy()
+        placed[:, at] = start, start + wanted.size, wanted.first, wanted.last
     return tuple(offsets), total

@@ -189,7 +189,9 @@ class _Lowering:
             return [self._recurrence(nodes[0], position)]
         made = [v for node in nodes for v in node.writes if v in self.storage and v not in self.layout.views]
         assembled = [node for node in nodes if node.outputs[0] in self.layout.assembled]
-        wanted = [v for v in made if v not in self.layout.assembled]
+        wanted = [v for v in made if v not in self.layout.assembled and v not in self.layout.copied]
+        copied = [v for v in made if v in self.layout.copied]
+        parts = [self._copy(v, self.layout.copied[v], self.storage[v], nodes[0].op, position) for v in copied]
         work = _Group(nodes, "+".join(node.op for node in nodes), position)
         found, work = self._anchored(work, wanted)
         while wanted:
@@ -198,7 +200,7 @@ class _Lowering:
             wanted = [v for v in wanted if v not in direct]
         for node in assembled:
             found.extend(self._concat(node, position))
-        return found
+        return found + parts
 
     def _anchored(self, work: _Group, wanted: list[str]) -> tuple[list[TaskWork], _Group]:
         """The task around the group's anchor and what is left of the group; what the task stores is taken from `wanted`.
@@ -257,10 +259,9 @@ class _Lowering:
     def _views(self, nodes: tuple[Node, ...], outputs: tuple[str, ...]) -> dict[str, View]:
         inside = {v for node in nodes for v in node.writes}
         needed = [v for node in nodes for v in node.reads if v not in inside]
-        return {v: self._view(v) for v in (*outputs, *needed) if v in self.storage}
+        return {v: self._view(v, self.storage[v]) for v in (*outputs, *needed) if v in self.storage}
 
-    def _view(self, value: str) -> View:
-        storage = self.storage[value]
+    def _view(self, value: str, storage: Storage) -> View:
         itemsize = self.graph.tensor(value).dtype.itemsize
         aligned = storage.root not in self.graph.inputs and storage.offset * itemsize % 64 == 0
         return View(storage.strides, 64 if aligned else itemsize)
@@ -285,7 +286,7 @@ class _Lowering:
             there = Storage(whole.root, whole.offset + start * whole.strides[axis], whole.strides)
             start += self.graph.tensor(value).dims[axis]
             if self.storage[value] != there and self.graph.tensor(value).size:
-                tasks.append(self._copy(value, there, "Concat", position))
+                tasks.append(self._copy(value, self.storage[value], there, "Concat", position))
         return tasks
 
     def is_object(self, value: str) -> bool:
@@ -309,23 +310,24 @@ class _Lowering:
             else:
                 root = f"dense:{position}:{value}"
                 there = Storage(root, 0, row_major(self.graph.tensor(value).dims))
-                before.append(self._copy(value, there, "Identity", position))
+                before.append(self._copy(value, storage, there, "Identity", position))
                 reads[value] = root, 0, None
         return [*before, HostWork(nodes, reasons, position, reads, writes)]
 
     def output_copy(self, value: str, position: int) -> TaskWork:
         """A graph output that is an input or a constant: its contents are copied out."""
         shape = self.graph.tensor(value).dims
-        return self._copy(value, Storage(f"output:{value}", 0, row_major(shape)), "Identity", position)
+        there = Storage(f"output:{value}", 0, row_major(shape))
+        return self._copy(value, self.storage[value], there, "Identity", position)
 
-    def _copy(self, value: str, there: Storage, label: str, position: int) -> TaskWork:
-        """Moves a value; floats that nothing native computes on are bytes."""
+    def _copy(self, value: str, lies: Storage, there: Storage, label: str, position: int) -> TaskWork:
+        """Moves a value from where it lies; floats that nothing native computes on are bytes."""
         kind = self.graph.tensor(value)
         dtype = UINT8 if kind.dtype.is_float and kind.dtype.bits <= 8 else kind.dtype
-        here = self._view(value)
+        here = self._view(value, lies)
         at = tuple(index(f"i{d}") for d in range(kind.rank))
         source = Operand("in0", dtype, kind.dims, here.strides, alignment=here.alignment)
         target = Operand("out0", dtype, kind.dims, there.strides, alignment=dtype.itemsize)
         task = Task(kind.dims, (target, source), (Store("out0", at, load("in0", dtype, at)),), exact=self.exact)
         bound = Bound(task, {"in0": value, "out0": value})
-        return TaskWork(bound, {"in0": self._place(value), "out0": (there.root, there.offset)}, label, position)
+        return TaskWork(bound, {"in0": (lies.root, lies.offset), "out0": (there.root, there.offset)}, label, position)

@@ -79,7 +79,7 @@ def _attention(call: Call, output: int, at: Index) -> Expr:
     group = head // (heads // shared)
     size = dims(call)[-1] // (heads if flat else 1)
     keys = dims(call, 1)[-2]
-    scale = float(call.attribute("scale", 1 / math.sqrt(size)))
+    scale = float(call.attribute("scale", 1 / math.sqrt(max(1, size))))
 
     def operand(i: int, own: Expr, row: Expr, k: Expr, length: int) -> Expr:
         return value(call, i, at[0], row, own * length + k) if flat else value(call, i, at[0], own, row, k)

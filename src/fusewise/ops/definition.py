@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fusewise.ir.dtypes import FLOAT32, DType
 from fusewise.ir.graph import Graph, Node
-from fusewise.ops.expr import Expr, cast
+from fusewise.ops.expr import Expr, cast, const
 from fusewise.ops.indexing import aligned, is_static, value
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec
 
@@ -43,6 +43,8 @@ def definition(spec: OpSpec, call: Call, output: int, index: tuple[Expr, ...]) -
             for i in range(len(call.inputs))
         )  # only the second operand of CastLike, which states a type, may have more dimensions than the output
         body = spec.scalar(call, *operands)
+    elif spec.define is not None and not call.output(output).size:
+        return const(0, call.output(output).dtype)  # of nothing
     elif spec.define is not None:
         body = spec.define(call, output, index)
     else:

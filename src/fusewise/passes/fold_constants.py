@@ -53,6 +53,8 @@ def fold_constants(graph: Graph, trace: Trace) -> Graph:
 
     s = Shape(x); n = Gather(s, 0)   ->   n = 8
 
+    So do values that have no elements: there is nothing to compute.
+
     Left alone: random operators, bodies of control flow, and what would grow: a folded constant is small, or at most 16 MiB
     and four times its operands, or no larger than they are.
     """
@@ -61,6 +63,9 @@ def fold_constants(graph: Graph, trace: Trace) -> Graph:
 
 def fold_node(edit: Edit, node: Node) -> Change | None:
     """The change that makes the outputs of a node constant, when they can and should be."""
+    empty = _empty(edit, node)
+    if empty is not None:
+        return Change((node,), "no elements", known=empty)
     if not (node.op in _FROM_TYPE or all(value in edit.constants for value in node.reads)):
         return None
     if node.op in NOT_REPEATABLE or any(isinstance(value, Subgraph) for _, value in node.attributes):
@@ -74,6 +79,14 @@ def fold_node(edit: Edit, node: Node) -> Change | None:
         return None
     known = _evaluated(edit, node)
     return None if known is None else Change((node,), "operands are constant", known=known)
+
+
+def _empty(edit: Edit, node: Node) -> Mapping[str, np.ndarray] | None:
+    """The results of a node of which none has an element; None for any other node."""
+    kinds = {value: edit.static(value) for value in node.writes}
+    if not kinds or any(kind is None or kind.size for kind in kinds.values()):
+        return None
+    return {value: np.empty(kind.dims, kind.dtype.numpy) for value, kind in kinds.items() if kind is not None}
 
 
 def _turned(edit: Edit, node: Node) -> Constant | None:

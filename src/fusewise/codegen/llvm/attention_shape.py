@@ -104,7 +104,7 @@ def understand(task: Task) -> AttentionShape | Reason:
         keys=key_rows,
         size=size,
         width=width,
-        scale=1 / math.sqrt(size) if scale is None else float(scale),
+        scale=1 / math.sqrt(max(1, size)) if scale is None else float(scale),
         causal=bool(anchor.attribute("is_causal", 0)),
         query=q,
         key=k,
