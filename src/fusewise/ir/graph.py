@@ -194,7 +194,7 @@ class Node:
     @property
     def label(self) -> str:
         """How messages name the node: its own name, or its first output."""
-        return self.name or next(iter(self.writes), self.op)
+        return self.name or next(filter(None, self.outputs), self.op)
 
     def with_inputs(self, inputs: Iterable[str]) -> Node:
         return replace(self, inputs=tuple(inputs))

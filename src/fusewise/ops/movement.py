@@ -26,7 +26,7 @@ from fusewise.ops.slices import slice_along
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
 from fusewise.ops.window import inside
 
-__all__ = ["MOVEMENT", "permutation", "slice_bounds", "split_offsets"]
+__all__ = ["MOVEMENT", "permutation", "slice_bounds", "split_offset"]
 
 Index = tuple[Expr, ...]
 Define = Callable[[Call, int, Index], Expr]
@@ -148,18 +148,20 @@ def _slice_kind(call: Call) -> Mapping:
     return Mapping.SHUFFLE if turned else _ONE
 
 
-def split_offsets(call: Call) -> tuple[int, ...]:
-    """Where each output of a Split begins along its axis."""
-    axis = data_axis(call, 0)
+def split_offset(call: Call, output: int) -> int:
+    """Where an output of a Split begins along its axis."""
+    given = call.constant(1)
+    if given is not None:
+        return int(given[:output].sum())
     sizes = integers(call, 1, "split")
-    if sizes is None:
-        parts = int(call.attribute("num_outputs", len(call.outputs)))
-        sizes = (-(-dims(call)[axis] // parts),) * parts
-    return (0, *accumulate(sizes))[: len(call.outputs)]
+    if sizes is not None:
+        return sum(sizes[:output])
+    size = dims(call)[data_axis(call, 0)]
+    return min(size, output * -(-size // int(call.attribute("num_outputs", len(call.outputs)))))
 
 
 def _split(call: Call, output: int, at: Index) -> Expr:
-    axis, offset = data_axis(call, 0), split_offsets(call)[output]
+    axis, offset = data_axis(call, 0), split_offset(call, output)
     return call.at(0, *(place + offset if d == axis else place for d, place in enumerate(at)))
 
 
