@@ -13,6 +13,7 @@ from tests.fuzz.mutate import FLOATS, INTEGERS, mutant
 from tests.fuzz.seeds import seed_models
 
 import fusewise
+from fusewise.bench.accuracy import relative_error
 from fusewise.errors import FusewiseError
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.types import OptionalType, SequenceType, TensorType, ValueType
@@ -64,8 +65,7 @@ def attempt_graph(number: int) -> Ending:
     except FusewiseError as error:
         return "wrong", f"{type(error).__name__}: {error}"
     for name, ours, theirs in zip(graph.outputs, found, plain, strict=True):
-        scale = float(np.abs(theirs).max(initial=0)) or 1.0
-        error = float(np.abs(ours - theirs).max(initial=0)) / scale
+        error = relative_error(ours, theirs)
         if ours.shape != theirs.shape or not error <= _TOLERANCE:
             return "wrong", f"output {name!r} differs from ONNX Runtime's by {error:.1e}"
     return "ran", ""
