@@ -163,6 +163,12 @@ def recurrences(d: Draft) -> tuple[str, ...]:
     return every, last, both, tokens
 
 
+def shared_recurrence(d: Draft) -> tuple[str, ...]:
+    """So much of a state that workers share each step."""
+    x, w, r = d.b.input("x", (3, 1, 8)), d.weights(1, 1260, 8), d.weights(1, 1260, 420)
+    return tuple(d.b.op("GRU", x, w, r, hidden_size=420, outputs=2))
+
+
 CASES: Mapping[str, Case] = MappingProxyType(
     {
         "products": Case(("product",), products),
@@ -178,6 +184,7 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "images": Case(("blend-rows",), images),
         "boxes": Case((), boxes),
         "recurrences": Case(("recurrence",), recurrences),
+        "shared recurrence": Case(("recurrence-by-steps",), shared_recurrence),
     }
 )
 """By name. Kernels for instructions that one family of machines lacks are in none."""

@@ -230,18 +230,19 @@ class Edit:
         """Types for outputs that have none yet."""
         if all(value in self.types for value in node.writes):
             return
-        for value, kind in self._inferred(node).items():
+        for value, kind in self.inferred(node).items():
             self.types.setdefault(value, kind)
 
     def _refine(self, node: Node) -> None:
         """Shapes that are known now that more constants are."""
         if not node.domain and any(self.static(value) is None for value in node.writes):
             with suppress(InvalidModel):
-                found = self._inferred(node)
+                found = self.inferred(node)
                 better = (value for value, kind in found.items() if isinstance(kind, TensorType) and kind.is_static)
                 self.types.update({value: found[value] for value in better})
 
-    def _inferred(self, node: Node) -> dict[str, ValueType]:
+    def inferred(self, node: Node) -> dict[str, ValueType]:
+        """What inference knows of the outputs of a node, whatever types they have been given. Raises as `infer_outputs`."""
         kinds = tuple(self.types[v] if v else None for v in node.inputs)
         constants = (self.constants.get(v) for v in node.inputs)
         known = tuple(None if c is None or c.type.size > DATA_LIMIT else c.array for c in constants)

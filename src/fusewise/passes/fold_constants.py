@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fusewise.errors import FusewiseError
+from fusewise.errors import FusewiseError, InvalidModel
 from fusewise.frontend.shape_values import known_outputs
 from fusewise.ir.dtypes import dtype_of_onnx
 from fusewise.ir.graph import Constant, Graph, Node, Subgraph
@@ -82,9 +82,14 @@ def fold_node(edit: Edit, node: Node) -> Change | None:
 
 
 def _empty(edit: Edit, node: Node) -> Mapping[str, np.ndarray] | None:
-    """The results of a node of which none has an element; None for any other node."""
+    """The results of a node of which none has an element; None for any other node, and where the model only says so."""
     kinds = {value: edit.static(value) for value in node.writes}
     if not kinds or any(kind is None or kind.size for kind in kinds.values()):
+        return None
+    try:
+        if edit.inferred(node) != kinds:
+            return None
+    except InvalidModel:
         return None
     return {value: np.empty(kind.dims, kind.dtype.numpy) for value, kind in kinds.items() if kind is not None}
 
