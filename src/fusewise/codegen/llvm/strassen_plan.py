@@ -79,14 +79,12 @@ SHARING_ROWS = 56
 STORE_CYCLES = 3
 """Cycles that a vector of a product takes to be written at the end of its tile."""
 
-LONGEST_CHUNK, FEW_LONGEST_CHUNK, SHORTEST_CHUNK = 128, 512, 48
-"""Most steps of the depth that are added up in one go, also where registers are few, and fewest, if the depth has them. Rounding
-grows with the run, and networks of many products add it up: from float64, CLIP's embeddings were up to 2.2e-6 of their largest
-value with 256 steps (8 inputs), 1.6e-6 with 128, as long or 0.6 % longer for a product. MobileNetV1-SSD's scores were up to
-1.17e-5 from another runtime's with 256 (12 inputs), 9.2e-6 with 128, and no slower."""
+LONGEST_CHUNK, FEW_LONGEST_CHUNK, SHORTEST_CHUNK = 256, 512, 48
+"""Most steps of the depth that are added up in one go, also where registers are few, and fewest, if the depth has them."""
 
-FEW_CONVOLUTION_CHUNK = 256
-"""Most of a convolution, where registers are few."""
+CONVOLUTION_CHUNK, FEW_CONVOLUTION_CHUNK = 128, 256
+"""Most of a convolution, and where registers are few: rounding grows with the run, and networks of many convolutions add it up.
+MobileNetV1-SSD's scores were up to 1.17e-5 from another runtime's with 256 steps (12 inputs), 9.2e-6 with 128, and no slower."""
 
 CHUNK_SHARE, FEW_CHUNK_SHARE = {False: 1.3, True: 0.6}, 1.0
 """Of the first cache level, what a chunk of a right factor takes at most: it is written there once and read by every tile. A core
@@ -158,8 +156,8 @@ class Halves:
 
 def halves_of(product: Product, target: Target, convolves: bool = False, computed: bool = False) -> Halves | Reason:
     """A product in halves, or why it is better whole; it may be what a convolution comes to, and its left operand `computed`."""
-    few = FEW_CONVOLUTION_CHUNK if convolves else FEW_LONGEST_CHUNK
-    halves = Halves(product, few if target.has_few_registers else LONGEST_CHUNK, computed)
+    wide, few = (CONVOLUTION_CHUNK, FEW_CONVOLUTION_CHUNK) if convolves else (LONGEST_CHUNK, FEW_LONGEST_CHUNK)
+    halves = Halves(product, few if target.has_few_registers else wide, computed)
     lanes = widths(target, product.columns)[0]
     if not target.adds_apart:
         return Reason("additions take the units that multiply, as long as what they save")
