@@ -133,6 +133,12 @@ def test_float_over_the_bit_patterns(run, op):
     check_float_bits(run, op, 200_003 if op == "erf" else 20_011)
 
 
+def test_erf_is_one_far_out(run):
+    x = np.array([4.0, 4.5, 10.0, 3e38, np.inf, -4.0, -10.0, -np.inf], np.float32)
+    np.testing.assert_array_equal(run("erf", x), np.sign(x))
+    assert np.abs(run("erf", np.linspace(3.5, 4.2, 4001, dtype=np.float32))).max() == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("target", runnable()[:1], ids=lambda target: target.name, scope="session")
 @pytest.mark.parametrize("op", TRUTH)

@@ -60,12 +60,13 @@ _ERF_FAR = (  # exp(x^2) erfc(x) as a polynomial in (x-2)/(x+2) on 1 < x < 6, 2^
 def _erf(m: Floats, x: Value) -> Value:
     if not m.double:
         a = m.abs(x)
+        a = m.select(m.compare("ogt", a, 3.95), 3.95, a)
         square, first = m.mul(a, a), m.mul(a, _ERF_FLOAT[0])
         v = m.mad(square, m.estrin(a, _ERF_FLOAT[1:]), first)
         # from 4 (1 - (1 - v/4)) to 2 (1 - (1 - v/4)^2), and to 1 - (1 - v/4)^4: nothing cancels where v is small
         v = m.mad(m.mul(v, -0.125), v, v)
-        # beyond it is 1, which an argument held at the end of the polynomial misses by a last place: Gelu would not vanish
-        return m.copysign(m.select(m.compare("ogt", a, 3.95), 1.0, m.mad(m.mul(v, -0.25), v, v)), x)
+        # a last place less than 1/4 makes it 1 at the end of the polynomial, fused or not: Gelu would not vanish
+        return m.copysign(m.mad(m.mul(v, -0.2499999850988388), v, v), x)
     a = m.limited(m.abs(x), 0.0, 6.0)
     z = m.mul(a, a)
     near = m.mul(a, m.horner(z, _ERF_NEAR))
