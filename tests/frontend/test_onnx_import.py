@@ -490,3 +490,12 @@ def test_versions_that_no_domain_has_are_refused(domain: str, version: int) -> N
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid(domain, version)], ir_version=10)
     with pytest.raises(InvalidModel, match=f"imports version {version} of the domain"):
         load(model)
+
+
+def test_an_attribute_that_is_given_twice_is_refused() -> None:
+    node = onnx.helper.make_node("Elu", ["x"], ["y"], alpha=1.0)
+    node.attribute.append(onnx.helper.make_attribute("alpha", 2.0))
+    x, y = (onnx.helper.make_tensor_value_info(name, 1, [3]) for name in "xy")
+    model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", [x], [y]), ir_version=10)
+    with pytest.raises(InvalidModel, match="has its attribute 'alpha' more than once"):
+        load(model)

@@ -10,6 +10,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import fusewise
+from fusewise.ir.graph import Node
+from fusewise.ops.evaluate import evaluate
 from fusewise.ops.grids import grid_sample
 
 FLOAT, INT, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -199,3 +201,29 @@ def test_positions_that_are_no_numbers_lie_outside_the_image():
         number = np.isfinite(grid).all(axis=-1)[:, None]
         np.testing.assert_allclose(found[number], wanted[number], rtol=1e-5, atol=1e-5)
         assert padding == "border" or not found[~number].any()
+
+
+def test_n_grams_are_counted_in_no_more_rounds_than_there_are_elements():
+    def counts(most: int) -> np.ndarray:
+        node = Node(
+            "TfIdfVectorizer",
+            ("x",),
+            ("y",),
+            tuple(
+                {
+                    "max_gram_length": 2,
+                    "max_skip_count": most,
+                    "min_gram_length": 1,
+                    "mode": "TF",
+                    "ngram_counts": (0, 2),
+                    "ngram_indexes": (0, 1, 2),
+                    "pool_int64s": (2, 3, 5, 7),
+                }.items()
+            ),
+        )
+        (found,) = evaluate(node, {"x": np.array([5, 2, 3, 7, 5, 5, 7], np.int64)}, 23)
+        return found
+
+    np.testing.assert_array_equal(counts(2**62), counts(7))
+    np.testing.assert_array_equal(counts(0), [1, 1, 1])
+    np.testing.assert_array_equal(counts(2), [1, 1, 3])

@@ -6,6 +6,7 @@ and whether a model newer than the pinned opset uses anything that the pinned op
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -223,6 +224,9 @@ def check_node(node: onnx.NodeProto, version: int) -> None:
     for i in form.present:
         if i < len(node.input) and not node.input[i]:
             raise InvalidModel(f"{where} lacks its input {i}")
+    twice = [name for name, count in Counter(attribute.name for attribute in node.attribute).items() if count > 1]
+    if twice:
+        raise InvalidModel(f"{where} has its attribute {twice[0]!r} more than once")
     for attribute in node.attribute:
         if form.attributes.get(attribute.name) != attribute.type:
             problem = "of the wrong type" if attribute.name in form.attributes else "that the operator does not take"

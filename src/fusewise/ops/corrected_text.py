@@ -1,7 +1,8 @@
 """Operators on text for the reference evaluator: StringNormalizer, StringSplit and the weights of TfIdfVectorizer.
 
 Its StringNormalizer compares stop words as they are written even where case does not matter, and sets the process's locale;
-its StringSplit gives one part of an empty string; its TfIdfVectorizer fails without weights.
+its StringSplit gives one part of an empty string; its TfIdfVectorizer fails without weights, and goes on for as many
+rounds as may be skipped, however short its rows are.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def text_operators() -> tuple[type[Any], ...]:
             return split_strings(words, delimiter or None, -1 if maxsplit is None else maxsplit)
 
     class TfIdfVectorizer(slow):  # type: ignore[misc]
-        """Weights of one where there are none."""
+        """Weights of one where there are none, and no more rounds than elements."""
 
         op_domain = ""
         weights_: Any
@@ -44,6 +45,12 @@ def text_operators() -> tuple[type[Any], ...]:
         def __init__(self, onnx_node: Any, run_params: Any) -> None:
             super().__init__(onnx_node, run_params)
             self.weights_ = self.weights_ or []
+
+        def compute_impl(
+            self, x: np.ndarray, row: int, size: int, frequencies: list[int], *, max_skip_count: int, **options: Any
+        ) -> None:
+            skips = min(max_skip_count, size)  # who skips a whole row finds nothing
+            super().compute_impl(x, row, size, frequencies, max_skip_count=skips, **options)
 
     return (StringNormalizer, StringSplit, TfIdfVectorizer)
 
