@@ -177,19 +177,19 @@ def seconds(case: str, n: int, fusion: str, folder: Path) -> float:
 
 def main(arguments: Iterable[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="*", metavar="CASE", choices=[*CASES, []], default=list(CASES))
+    parser.add_argument("cases", nargs="*", metavar="CASE", choices=[*CASES, []])
     parser.add_argument("--nodes", type=int, default=1250)
     parser.add_argument("--doublings", type=int, default=3)
     parser.add_argument("--fusion", default="dnnfusion")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args(None if arguments is None else list(arguments))
     sizes = [given.nodes << k for k in range(given.doublings + 1)]
-    print(machine())
+    print(machine(None)["processor"])
     print(f"{'case':12}" + "".join(f"{n:>10}" for n in sizes) + f"{'a doubling':>12}")
     found: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory(prefix="fusewise-growth-") as folder:
         seconds("chain", 3, given.fusion, Path(folder))
-        for case in given.cases:
+        for case in given.cases or CASES:
             found[case] = []
             print(f"{case:12}", end="", flush=True)
             for n in sizes:
