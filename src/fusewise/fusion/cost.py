@@ -7,9 +7,10 @@ a host step does.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
-from fusewise.fusion.ecg import ExtendedGraph
+from fusewise.fusion.ecg import Demand, ExtendedGraph
 from fusewise.ir.graph import Graph
 from fusewise.ops.spec import Mapping
 from fusewise.records import record
@@ -95,22 +96,34 @@ def _arithmetic_ns(ecg: ExtendedGraph, nodes: Sequence[int], inside: set[str], o
     again: dict[str, float] = {}
     total = 0.0
     for n in reversed(nodes):
-        node = ecg.node(n)
-        times = max((aligned.get(v, 0.0) + again.get(v, 0.0) for v in node.writes), default=0.0)
-        heavy = ecg.mapping(n) == Mapping.MANY_TO_MANY
-        if heavy:
-            times = float(sum(ecg.size(v) or 0 for v in node.writes))
-        elif not ecg.is_view(n):
-            total += times * (SLOW_NS if node.op in SLOW_OPERATORS else FAST_NS)
-        for v in {v for v in node.reads if v in inside}:
-            if heavy:
-                again[v] = again.get(v, 0.0) + _passes(ecg, n) * (ecg.size(v) or 0)
-            elif v in ecg.bijective(n):
+        demand = ecg.demands.get(n) or ecg.demands.setdefault(n, _demand(ecg, n))
+        times = max((aligned.get(v, 0.0) + again.get(v, 0.0) for v in demand.writes), default=0.0)
+        total += times * demand.ns
+        for v, passes, at_most in demand.reads:
+            if v not in inside:
+                continue
+            if passes:
+                again[v] = again.get(v, 0.0) + passes * at_most
+            elif passes is None:
                 aligned[v] = max(aligned.get(v, 0.0), times)
             else:
-                copies = ecg.edge(v, n) < Mapping.ONE_TO_MANY
-                again[v] = again.get(v, 0.0) + (min(times, float(ecg.size(v) or 0)) if copies else times)
+                again[v] = again.get(v, 0.0) + min(times, at_most)
     return total
+
+
+def _demand(ecg: ExtendedGraph, index: int) -> Demand:
+    node, heavy = ecg.node(index), ecg.mapping(index) == Mapping.MANY_TO_MANY
+    reads: list[tuple[str, int | None, float]] = []
+    for v in dict.fromkeys(node.reads):
+        size = float(ecg.size(v) or 0)
+        if heavy:
+            reads.append((v, _passes(ecg, index), size))
+        elif v in ecg.bijective(index):
+            reads.append((v, None, size))
+        else:
+            reads.append((v, 0, size if ecg.edge(v, index) < Mapping.ONE_TO_MANY else math.inf))
+    free = heavy or ecg.is_view(index)
+    return Demand(node.writes, tuple(reads), 0.0 if free else SLOW_NS if node.op in SLOW_OPERATORS else FAST_NS)
 
 
 def _passes(ecg: ExtendedGraph, index: int) -> int:

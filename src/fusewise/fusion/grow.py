@@ -63,7 +63,7 @@ class Blocks:
     before: list[tuple[int, ...]] = field(init=False)
     after: list[tuple[int, ...]] = field(init=False)
     apart: dict[tuple[int, int], tuple[tuple[int, int], Judgement]] = field(default_factory=dict)
-    depth: list[int] = field(default_factory=list)
+    deepest: list[int] = field(default_factory=list)
     alone: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -73,7 +73,7 @@ class Blocks:
         self.before = [predecessors(self.ecg.graph, n) for n in range(count)]
         self.after = [successors(self.ecg.graph, n) for n in range(count)]
         for before in self.before:
-            self.depth.append(max((self.depth[p] + 1 for p in before), default=0))
+            self.deepest.append(max((self.deepest[p] + 1 for p in before), default=0))
 
     def type(self, block: int) -> Mapping:
         if block not in self.types:
@@ -86,10 +86,7 @@ class Blocks:
         inside = self.members[block]
         before = {self.owner[p] for n in inside for p in self.before[n]} - {block} - self.alone
         after = {self.owner[s] for n in inside for s in self.after[n]} - {block} - self.alone
-        yield from (
-            (p, block)
-            for p in sorted(before, key=lambda b: (-max(self.depth[n] for n in self.members[b]), -self.members[b][-1]))
-        )
+        yield from ((p, block) for p in sorted(before, key=lambda b: (-self.deepest[b], -self.members[b][-1])))
         yield from ((block, s) for s in sorted(after, key=lambda b: self.members[b][0]))
 
     def edges(self, first: int, second: int) -> list[tuple[int, int]]:
@@ -238,6 +235,7 @@ class Blocks:
         for n in merged:
             self.owner[n] = first
         self.members[first] = merged
+        self.deepest[first] = max(self.deepest[first], self.deepest[second])
         self.types[first] = judgement.type
         return True
 

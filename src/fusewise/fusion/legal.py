@@ -56,7 +56,7 @@ def constraint(ecg: ExtendedGraph, nodes: Sequence[int], limits: Limits = LIMITS
     """Why one kernel should not compute these operators (ascending), each of which has a loop nest; None when it can."""
     if len(nodes) > limits.members or sum(not ecg.is_view(n) for n in nodes) > limits.nodes:
         return Reason.SIZE
-    if depth(ecg, nodes) > limits.depth:
+    if sum(ecg.depth(n) or 0 for n in nodes) > limits.depth and depth(ecg, nodes) > limits.depth:
         return Reason.DEPTH
     shape = _Shape.of(ecg, nodes)
     if len(shape.inputs) > limits.inputs:

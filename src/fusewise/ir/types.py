@@ -12,6 +12,8 @@ __all__ = ["Dim", "OptionalType", "SequenceType", "TensorType", "ValueType"]
 Dim = int | str | None
 """A dimension: a size, a symbol's name, or None when nothing is known."""
 
+_NUMBERS = frozenset({int})
+
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
@@ -23,7 +25,7 @@ class TensorType:
     @property
     def is_static(self) -> bool:
         """Is every dimension a number?"""
-        return self.shape is not None and all(isinstance(dim, int) for dim in self.shape)
+        return self.shape is not None and _NUMBERS.issuperset(map(type, self.shape))
 
     @property
     def dims(self) -> tuple[int, ...]:

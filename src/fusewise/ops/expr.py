@@ -11,7 +11,7 @@ round to minus infinity (index arithmetic), `div` truncates as C does, with `fmo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from fusewise.ir.dtypes import BOOL, INT64, DType
@@ -85,9 +85,10 @@ class Expr:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        if not isinstance(other, Expr) or self._hash != other._hash:
+        if not isinstance(other, Expr) or not self._is_like(other):
             return False
-        waiting, seen = [(self, other)], set[tuple[int, int]]()
+        waiting = [(x, y) for x, y in zip(self.args, other.args, strict=True) if x is not y]
+        seen = set[tuple[int, int]]()
         while waiting:  # pairs, each once: written out, shared parts are many more, and deeper than the stack
             a, b = waiting.pop()
             if not a._is_like(b):
@@ -163,9 +164,14 @@ def const(value: int | float | bool, dtype: DType = INT64) -> Expr:
     if dtype.kind == "bool":
         value = bool(value)
     elif dtype.is_integer:
-        value = int(value)
+        return _whole(int(value), dtype)
     elif dtype.is_float:
         value = float(value)
+    return Expr("const", dtype, (), value)
+
+
+@lru_cache(maxsize=4096)
+def _whole(value: int, dtype: DType) -> Expr:
     return Expr("const", dtype, (), value)
 
 
@@ -279,14 +285,14 @@ def reduce(kind: str, axes: tuple[tuple[str, int], ...], body: Expr) -> Expr:
 def walk(root: Expr) -> list[Expr]:
     """Every distinct node below and including `root`, children before parents."""
     seen: dict[Expr, None] = {}
-    stack: list[tuple[Expr, bool]] = [(root, False)]
+    stack = [root]
     while stack:
-        node, ready = stack.pop()
-        if ready:
-            seen[node] = None
-        elif node not in seen:
-            stack.append((node, True))
-            stack.extend((arg, False) for arg in node.args)
+        node = stack[-1]
+        missing = [arg for arg in node.args if arg not in seen]
+        if missing:
+            stack.extend(missing)
+        else:
+            seen[stack.pop()] = None
     return list(seen)
 
 
