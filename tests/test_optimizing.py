@@ -16,7 +16,8 @@ from fusewise.ops.build import GraphBuilder
 from fusewise.optimizing import SearchOptions, optimize_graph, optimized
 from fusewise.rewrite.cost import Cost
 from fusewise.rewrite.rule import Rule, Sample, rule
-from fusewise.rewrite.search.relaxed import Found, search
+from fusewise.rewrite.search.found import Found
+from fusewise.rewrite.search.relaxed import search
 from fusewise.trace import Trace
 
 

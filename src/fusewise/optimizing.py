@@ -21,7 +21,9 @@ from fusewise.rewrite.cost import Cost, Kernel, Machine, Metric, analytic_metric
 from fusewise.rewrite.rule import Rule
 from fusewise.rewrite.rules.table import SUBSTITUTIONS, rule_named
 from fusewise.rewrite.saturate.search import Bounds, saturate
-from fusewise.rewrite.search.relaxed import Found, Limits, Step, search
+from fusewise.rewrite.search.backtracking import backtrack
+from fusewise.rewrite.search.found import Found, Limits, Step
+from fusewise.rewrite.search.relaxed import search
 from fusewise.rewrite.search.split import Each, Task, search_in_pieces
 from fusewise.rewrite.taso.rules import imported_rules
 from fusewise.runtime.cache import KernelCache
@@ -32,7 +34,7 @@ from fusewise.trace import Trace
 
 __all__ = ["SEARCHES", "Optimization", "SearchOptions", "optimize_graph", "optimized"]
 
-SEARCHES = ("none", "greedy", "relaxed", "saturate")
+SEARCHES = ("none", "greedy", "relaxed", "backtracking", "saturate")
 MEASURED = {"measured": "fusewise", "onnxruntime": "onnxruntime"}
 """Metrics that are times taken on this machine, and the runtimes they are taken in."""
 
@@ -49,17 +51,18 @@ class SearchOptions:
     """How to look for a better graph.
 
     `search`: `none` (passes only), `greedy` (each substitution must gain) or `relaxed`, which follows graphs that cost less
-    than `alpha` times the best so far, or `saturate` (egglog), which applies all rules at once and picks from what is equal.
+    than `alpha` times the best so far, `backtracking`, which takes each improvement at once and follows what costs less than
+    `alpha` times the graph before, or `saturate` (egglog), which applies all rules at once and picks from what is equal.
     It ends after `budget` graphs or `seconds` (None: no limit). `cost` is a weighted sum
     such as `time + 0.1*memory` of `time` (analytic, on `machine`), `flops`, `memory`, `kernels`, `measured` (times in this
     program, here) and `onnxruntime`. Where `faster_in` is a runtime (`fusewise`, `onnxruntime`, `openvino`), the best graphs are
     timed there as a whole, and the model as it was loaded is kept unless one is faster beyond doubt (`bench.ranking`); `auto`
     is the runtime of a measured cost, and for times estimated for a `cpu` ONNX Runtime where it is installed, else this
     program; `none` trusts the cost. Graphs of more than 60 nodes (1,000 without SciPy) are cut where fewest substitutions are
-    and searched in pieces, and up to 1,000 then as a whole; `pieces` cuts any graph into pieces of at most so many nodes and
-    leaves it at that, 0 cuts none; `workers` processes search pieces side by side, with the same result as one. `rules` are
-    files of further substitutions in TASO's format, each verified before it is used. `folder` keeps measurements; None keeps
-    none. `check` compares the answers before anything is given out.
+    and searched in pieces, and up to 1,000 then as a whole (backtracking: only as a whole); `pieces` cuts any graph into pieces
+    of at most so many nodes and leaves it at that, 0 cuts none; `workers` processes search pieces side by side, with the same
+    result as one. `rules` are files of further substitutions in TASO's format, each verified before it is used. `folder` keeps
+    measurements; None keeps none. `check` compares the answers before anything is given out.
     """
 
     search: str = "none"
@@ -235,7 +238,7 @@ def _searched(
     largest = _largest_piece(graph, chosen)
     if largest:
         whole = chosen.pieces is None and len(graph.nodes) <= _LARGE
-        with _workers(rules, chosen) as each:
+        with _workers(rules, cost, chosen) as each:
             return search_in_pieces(
                 graph,
                 rules,
@@ -248,13 +251,19 @@ def _searched(
                 each=each,
                 progress=told,
             )
-    return search(graph, rules, cost, alpha=alpha, limits=limits, keep=keep, progress=told)
+    return _engine(chosen)(graph, rules, cost, alpha=alpha, limits=limits, keep=keep, progress=told)
+
+
+def _engine(chosen: SearchOptions) -> Callable[..., Found]:
+    return backtrack if chosen.search == "backtracking" else search
 
 
 def _largest_piece(graph: Graph, chosen: SearchOptions) -> int:
     """The size of pieces; 0 to search the graph as one. Medium graphs are cut where SciPy is there to do so."""
     if chosen.pieces is not None:
         return chosen.pieces
+    if chosen.search == "backtracking" and chosen.workers == 1:
+        return 0
     least = _MEDIUM if find_spec("scipy") is not None else _LARGE
     return _PIECE if len(graph.nodes) > least or chosen.workers > 1 else 0
 
@@ -267,10 +276,11 @@ def _bounds(chosen: SearchOptions) -> Bounds:
 
 
 @contextmanager
-def _workers(rules: Sequence[Rule], chosen: SearchOptions) -> Iterator[Each | None]:
-    """What searches pieces on as many processes as asked for; None for one."""
+def _workers(rules: Sequence[Rule], cost: Cost, chosen: SearchOptions) -> Iterator[Each]:
+    """What searches pieces on as many processes as asked for."""
     if chosen.workers == 1:
-        yield None
+        engine = _engine(chosen)
+        yield lambda tasks: (engine(each.graph, rules, cost, alpha=each.alpha, limits=each.limits) for each in tasks)
         return
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
@@ -288,7 +298,7 @@ def _piece_searched(names: Sequence[str], chosen: SearchOptions, task: Task) -> 
     imported = {rule.name: rule for path in chosen.rules for rule in imported_rules(path, verify=False).rules}
     rules = [rule for name in names if (rule := rule_named(name) or imported.get(name)) is not None]
     cost = parsed_cost(chosen.cost, {metric.name: metric for metric in analytic_metrics(machine_named(chosen.machine))})
-    found = search(task.graph, rules, cost, alpha=task.alpha, limits=task.limits)
+    found = _engine(chosen)(task.graph, rules, cost, alpha=task.alpha, limits=task.limits)
     return replace(found, best=found.best[:1] if found.steps else ((Graph((), (), (), {}, {}), found.cost, ()),))
 
 

@@ -65,6 +65,13 @@ def test_greedy_does_not_go_up(fusewise, module):
     assert "enlarge-kernel" not in [step["rule"] for step in steps]
 
 
+def test_backtracking_finds_the_same(fusewise, module):
+    words = ("--search", "backtracking", "--machine", "gpu", "--alpha", "1.6", "--json")
+    found = json.loads(fusewise("optimize", module, *words).out)
+    assert (found["search"], found["nodes"], found["ended"]) == ("backtracking", 2, "searched")
+    assert found["substitutions"][0]["rule"] == "enlarge-kernel"
+
+
 def test_saturation_finds_the_same(fusewise, module):
     pytest.importorskip("egglog")
     ended = fusewise("optimize", module, "--search", "saturate", "--machine", "gpu", "--json")
@@ -126,11 +133,12 @@ def test_a_rule_can_be_switched_off(fusewise, module):
     assert "enlarge-kernel" not in [step["rule"] for step in steps]
 
 
+@pytest.mark.parametrize("search", ["relaxed", "backtracking"])
 @pytest.mark.parametrize("cost", ["measured", "onnxruntime", "time + 0.5*onnxruntime"])
-def test_measured_costs(fusewise, module, tmp_path, cost):
+def test_measured_costs(fusewise, module, tmp_path, search, cost):
     if "onnxruntime" in cost:
         pytest.importorskip("onnxruntime")
-    words = ("--search", "relaxed", "--cost", cost, "--budget", 4, "--json", "-o", tmp_path / "out.onnx")
+    words = ("--search", search, "--cost", cost, "--budget", 4, "--json", "-o", tmp_path / "out.onnx")
     ended = fusewise("optimize", module, *words)
     assert ended.status == 0, ended.err
     found = json.loads(ended.out)

@@ -31,10 +31,18 @@ __all__ = ["optimize"]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write the graph: an .onnx file.")]
 SearchName = Annotated[
     str,
-    typer.Option("--search", help="none (passes only), greedy, relaxed (goes up to come down) or saturate (egglog)."),
+    typer.Option(
+        "--search",
+        help="none (passes only), greedy, relaxed (goes up to come down), backtracking (the same, each improvement taken at"
+        " once) or saturate (egglog).",
+    ),
 ]
 Alpha = Annotated[
-    float, typer.Option("--alpha", help="Follow graphs that cost less than so many times the best (relaxed).")
+    float,
+    typer.Option(
+        "--alpha",
+        help="Follow graphs that cost less than so many times the best (relaxed), or the one before (backtracking).",
+    ),
 ]
 Graphs = Annotated[int, typer.Option("--budget", help="Graphs to expand at most.")]
 Seconds = Annotated[float | None, typer.Option("--seconds", help="Time to search at most.")]
@@ -47,7 +55,11 @@ CostName = Annotated[
     ),
 ]
 MachineName = Annotated[
-    str, typer.Option("--machine", help="Whose time is estimated: cpu, gpu, or gpu-copies, where Concat copies.")
+    str,
+    typer.Option(
+        "--machine",
+        help="Whose time is estimated: cpu, gpu, gpu-copies, where Concat copies, cudnn or cudnn-h100, where Add is a kernel.",
+    ),
 ]
 FasterIn = Annotated[
     str,

@@ -88,8 +88,8 @@ class Kernel:
     """A node as prices see it: operands and results by type, without names; `again` are operands that were read before.
 
     `weights` says which operands are constant, `known` those of them that shapes may depend on, `into` which operand's kernel
-    takes the node in (-1: none, it is a kernel of its own), `in_place` which operands' kernels may write where the result
-    lies (Concat).
+    takes the node in (-1: none, it is a kernel of its own), and `taker` what that operand's node is; `in_place` which operands'
+    kernels may write where the result lies (Concat).
     """
 
     node: Node
@@ -98,6 +98,7 @@ class Kernel:
     weights: tuple[bool, ...]
     known: tuple[Constant | None, ...]
     into: int = -1
+    taker: str = ""
     again: tuple[int, ...] = ()
     in_place: tuple[int, ...] = ()
 
@@ -149,7 +150,9 @@ def kernel_of(node: Node, around: Surroundings) -> Kernel:
     if node.op == "Concat":
         in_place = tuple(k for k, x in enumerate(node.inputs) if _is_own(around, x))
     weights = tuple(constant is not None for constant in constants)
-    return Kernel(bare, inputs, outputs, weights, known, _taken_by(node, around, outputs), again, in_place)
+    into = _taken_by(node, around, outputs)
+    maker = None if into < 0 else around.maker(node.inputs[into])
+    return Kernel(bare, inputs, outputs, weights, known, into, maker.op if maker is not None else "", again, in_place)
 
 
 def looks_around(node: Node) -> bool:
@@ -192,6 +195,8 @@ class Machine:
     `start_us`: a kernel's start in microseconds; `width`: output elements that are needed to reach the peak.
     `group_us`: what each group of a grouped convolution starts for, unless every channel is one (then it is another kernel).
     `free` names operators that cost nothing, and `in_place` says whether kernels write where a Concat wants their result.
+    `takes_in` are the elementwise operators that the kernel of a convolution or product takes in, where no other kernel takes
+    in any; None where every kernel takes in whatever is elementwise.
     """
 
     name: str
@@ -202,9 +207,19 @@ class Machine:
     group_us: float = 0.0
     free: frozenset[str] = frozenset()
     in_place: bool = False
+    takes_in: frozenset[str] | None = None
+
+    def as_run(self, kernel: Kernel) -> Kernel:
+        """The kernel by itself where no kernel of this machine takes it in."""
+        if kernel.is_alone or self.takes_in is None:
+            return kernel
+        spec = spec_of(kernel.taker)
+        anchored = spec is not None and spec.family in ANCHOR_FAMILIES
+        return kernel if anchored and kernel.node.op in self.takes_in else replace(kernel, into=-1, taker="")
 
     def time_ms(self, kernel: Kernel) -> float:
         """The estimate for one kernel, in milliseconds."""
+        kernel = self.as_run(kernel)
         if kernel.node.op in VIEWS or kernel.node.op in self.free:
             return 0.0
         sizes = [kind.size for kind in kernel.outputs if isinstance(kind, TensorType) and kind.is_static]
@@ -237,15 +252,20 @@ _GPU = Machine(
     free=frozenset({"Split"}),
     in_place=True,
 )
+_CUDNN = replace(_GPU, name="cudnn", takes_in=frozenset({"Relu", "Sigmoid", "Tanh"}))
 
 MACHINES: tuple[Machine, ...] = (
     Machine("cpu", gflops=100.0, gbytes=20.0, start_us=4.0, width=1024),
     _GPU,
     replace(_GPU, name="gpu-copies", in_place=False),
+    _CUDNN,
+    replace(_CUDNN, name="cudnn-h100", gflops=495_000.0, gbytes=3350.0, width=270_336),
 )
 """Two cores of a desktop processor with wide vectors; a V100 (80 processors of 2,048 threads) where Split and Concat are done by
 who writes and reads, as MetaFlow has it after its substitution for that, and small products of a grouped convolution overlap in
-part; and the same as TASO and Tensat count on it: a Split is free there too, but a Concat is a kernel that copies."""
+part; the same as TASO and Tensat count on it: a Split is free there too, but a Concat is a kernel that copies; the same with
+the kernels of a library, as MetaFlow runs it: a convolution or product takes in an activation, and an Add is a kernel; and so an
+H100 (132 processors) whose tensor cores multiply TF32."""
 
 
 def machine_named(name: str) -> Machine:
@@ -270,8 +290,10 @@ def analytic_metrics(machine: Machine) -> tuple[Metric, ...]:
     return (
         Metric("time", "ms", machine.time_ms),
         Metric("flops", "GFLOP", lambda kernel: kernel.flops / 1e9),
-        Metric("memory", "MB", lambda kernel: kernel.moved_bytes() / 1e6),
-        Metric("kernels", "kernels", lambda kernel: float(kernel.is_alone and kernel.node.op not in VIEWS)),
+        Metric("memory", "MB", lambda kernel: machine.as_run(kernel).moved_bytes() / 1e6),
+        Metric(
+            "kernels", "kernels", lambda kernel: float(machine.as_run(kernel).is_alone and kernel.node.op not in VIEWS)
+        ),
     )
 
 

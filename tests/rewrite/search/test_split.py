@@ -14,7 +14,7 @@ from fusewise.ops.build import GraphBuilder
 from fusewise.ops.evaluate import evaluate
 from fusewise.rewrite.cost import Cost, analytic_metrics, machine_named
 from fusewise.rewrite.rules.table import SUBSTITUTIONS
-from fusewise.rewrite.search.relaxed import Limits
+from fusewise.rewrite.search.found import Limits
 from fusewise.rewrite.search.split import piece_of, pieces, replaced, search_in_pieces
 
 COST = Cost(((1.0, analytic_metrics(machine_named("gpu"))[0]),))

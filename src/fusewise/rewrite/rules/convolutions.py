@@ -15,13 +15,14 @@ from fusewise.rewrite.pattern import Computed
 from fusewise.rewrite.rule import Guard, Rule, Sample, rule
 from fusewise.rewrite.rules.guards import all_of, is_constant
 
-__all__ = ["CONVOLUTIONS", "TARGET_KERNEL"]
+__all__ = ["CONVOLUTIONS", "TARGET_KERNEL", "explicit", "keeps_position", "ungrouped", "weights_of"]
 
 TARGET_KERNEL = 3
 """Kernels are enlarged up to so many taps along each axis, and further where another convolution of the image has more."""
 
 
-def _weights(match: Match, name: str) -> np.ndarray:
+def weights_of(match: Match, name: str) -> np.ndarray:
+    """The constant that a variable stands for."""
     array = match.array(name)
     assert array is not None
     return array
@@ -30,11 +31,11 @@ def _weights(match: Match, name: str) -> np.ndarray:
 def _bias(match: Match, name: str, weights: str) -> np.ndarray:
     """The bias of a convolution, zeros where it has none."""
     array = match.array(name)
-    kernel = _weights(match, weights)
+    kernel = weights_of(match, weights)
     return np.zeros(kernel.shape[0], kernel.dtype) if array is None else array
 
 
-def _explicit(match: Match) -> str | None:
+def explicit(match: Match) -> str | None:
     """Paddings are written out."""
     return None if match.like["c"].attribute("auto_pad", "NOTSET") == "NOTSET" else "the padding is not written out"
 
@@ -43,7 +44,7 @@ def _groups(match: Match) -> int:
     return int(match.like["c"].attribute("group", 1))
 
 
-def _ungrouped(match: Match) -> str | None:
+def ungrouped(match: Match) -> str | None:
     """There are no groups."""
     return None if _groups(match) == 1 else "the convolution has groups"
 
@@ -110,7 +111,7 @@ def _enlarged_pads(match: Match) -> tuple[int, ...]:
 
 
 def _enlarged_weights(match: Match) -> np.ndarray:
-    return np.pad(_weights(match, "w"), [(0, 0), (0, 0), *((m, m) for m in _margins(match))])
+    return np.pad(weights_of(match, "w"), [(0, 0), (0, 0), *((m, m) for m in _margins(match))])
 
 
 def _enlarged(g: Any, x: Any, w: Any, b: Any) -> Any:
@@ -122,8 +123,8 @@ def _enlarged(g: Any, x: Any, w: Any, b: Any) -> Any:
 # -- sums taken into the weights ----------------------------------------------------------------------------------------------
 
 
-def _keeps_position(match: Match) -> str | None:
-    """The convolution keeps the shape, and a tap lies on the pixel itself."""
+def keeps_position(match: Match) -> str | None:
+    """The convolution keeps the size of the image, and a tap lies on the pixel itself."""
     node, kernel = match.like["c"], match.type("w").dims[2:]
     rank = len(kernel)
     dilations, pads = node.attribute("dilations", (1,) * rank), node.attribute("pads", (0,) * (2 * rank))
@@ -131,11 +132,16 @@ def _keeps_position(match: Match) -> str | None:
         return "no tap lies on every pixel"
     if any(pads[k] != dilations[k % rank] * (kernel[k % rank] // 2) for k in range(2 * rank)):
         return "the padding moves the image"
+    return None
+
+
+def _keeps_channels(match: Match) -> str | None:
+    """As many channels come out as go in."""
     return None if match.type("x").dims[1] == match.type("w").dims[0] else "the channels differ"
 
 
 def _with_identity(match: Match) -> np.ndarray:
-    weights = np.array(_weights(match, "w"))
+    weights = np.array(weights_of(match, "w"))
     channels, each = weights.shape[:2]
     per_group = channels // _groups(match)
     centre = tuple(size // 2 for size in weights.shape[2:])
@@ -157,7 +163,7 @@ def _halves(match: Match) -> str | None:
 
 def _sum_of_halves(name: str) -> Computed:
     def total(match: Match) -> np.ndarray:
-        array = _weights(match, "w") if name == "w" else _bias(match, "b", "w")
+        array = weights_of(match, "w") if name == "w" else _bias(match, "b", "w")
         first, second = np.split(array, 2)
         return np.asarray(first + second)
 
@@ -169,7 +175,7 @@ def _sum_of_halves(name: str) -> Computed:
 
 def _halved_groups(match: Match) -> np.ndarray:
     """Weights of half as many groups: each new filter is zero on the channels that were not its own."""
-    weights = _weights(match, "w")
+    weights = weights_of(match, "w")
     outputs, each, *kernel = weights.shape
     groups = _groups(match)
     merged = np.zeros((outputs, 2 * each, *kernel), weights.dtype)
@@ -207,7 +213,7 @@ def _dense_groups(match: Match) -> str | None:
 
 def _half(k: int, name: str) -> Computed:
     def part(match: Match) -> np.ndarray:
-        return np.split(_weights(match, "w") if name == "w" else _bias(match, "b", "w"), 2)[k]
+        return np.split(weights_of(match, "w") if name == "w" else _bias(match, "b", "w"), 2)[k]
 
     return Computed(f"half {k + 1} of {name}", part)
 
@@ -232,7 +238,7 @@ CONVOLUTIONS: tuple[Rule, ...] = (
         "reassociating",
         spreads=True,
         needs=(("w", "constant"),),
-        guard=all_of(_explicit, _small),
+        guard=all_of(explicit, _small),
         samples=(
             Sample(_SHAPES),
             Sample(
@@ -251,7 +257,7 @@ CONVOLUTIONS: tuple[Rule, ...] = (
         "reassociating",
         spreads=True,
         needs=(("w", "constant"),),
-        guard=all_of(_explicit, _large_beside, _small),
+        guard=all_of(explicit, _large_beside, _small),
         samples=(
             Sample(
                 {"x": (1, 2, 4, 5), "w": (2, 2, 1, 3), "v": (3, 2, 5, 5)},
@@ -274,7 +280,7 @@ CONVOLUTIONS: tuple[Rule, ...] = (
         "distributive",
         "reassociating",
         needs=(("v", "constant"), ("w", "constant")),
-        guard=all_of(_ungrouped, _same_kernel, _known("b", "d")),
+        guard=all_of(ungrouped, _same_kernel, _known("b", "d")),
         samples=(
             Sample(_PAIR, {"b": np.array([1, 2], np.float32), "d": np.array([3, 4, 5, 6], np.float32)}, _SAME3),
             Sample(_PAIR, _NONE, {"c": {"strides": (2, 1)}}),
@@ -288,7 +294,7 @@ CONVOLUTIONS: tuple[Rule, ...] = (
         "distributive",
         "reassociating",
         needs=(("w", "constant"),),
-        guard=all_of(_explicit, _keeps_position),
+        guard=all_of(explicit, keeps_position, _keeps_channels),
         samples=(
             Sample({**_SHAPES, "w": (2, 2, 3, 3)}, {}, _SAME3),
             Sample({**_SHAPES, "w": (2, 1, 3, 3)}, {"b": None}, {"c": {"group": 2, "pads": (1, 1, 1, 1)}}),
@@ -346,7 +352,7 @@ CONVOLUTIONS: tuple[Rule, ...] = (
         "distributive",
         "reassociating",
         needs=(("v", "constant"), ("w", "constant")),
-        guard=all_of(_ungrouped, _same_kernel, _known("b", "d")),
+        guard=all_of(ungrouped, _same_kernel, _known("b", "d")),
         samples=(
             Sample(_SUM, {"b": np.array([1, 2], np.float32), "d": np.array([3, 4], np.float32)}, _SAME3),
             Sample({**_SUM, "y": (1, 3, 4, 3), "w": (2, 3, 3, 3)}, _NONE, {"c": {"strides": (2, 1)}}),
@@ -390,7 +396,7 @@ CONVOLUTIONS: tuple[Rule, ...] = (
         "distributive",
         "reassociating",
         needs=(("v", "constant"), ("w", "constant")),
-        guard=all_of(_ungrouped, _like_sides, _known("b", "d")),
+        guard=all_of(ungrouped, _like_sides, _known("b", "d")),
         samples=(
             Sample(_SUM, _NONE, _SAME3),
             Sample(_SUM, {"b": None, "d": np.array([3, 4], np.float32)}, {"c": {"strides": (2, 1)}}),

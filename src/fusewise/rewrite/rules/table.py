@@ -8,6 +8,7 @@ from fusewise.rewrite.rules.compositions import COMPOSITIONS
 from fusewise.rewrite.rules.convolutions import CONVOLUTIONS
 from fusewise.rewrite.rules.logic import LOGIC
 from fusewise.rewrite.rules.order import ORDER
+from fusewise.rewrite.rules.parts import PARTS
 from fusewise.rewrite.rules.pooling import POOLING
 from fusewise.rewrite.rules.products import PRODUCTS
 from fusewise.rewrite.rules.reductions import REDUCTION
@@ -18,7 +19,7 @@ __all__ = ["ALGEBRA", "SUBSTITUTIONS", "rule_named"]
 ALGEBRA: tuple[Rule, ...] = (*ARITHMETIC, *COMPOSITIONS, *REDUCTION, *ORDER, *LOGIC)
 """Rules on elementwise operators and reductions: DNNFusion's mathematical properties (Niu et al., PLDI 2021, 4.2)."""
 
-SUBSTITUTIONS: tuple[Rule, ...] = (*PRODUCTS, *CONVOLUTIONS, *POOLING, *STRUCTURE)
+SUBSTITUTIONS: tuple[Rule, ...] = (*PRODUCTS, *CONVOLUTIONS, *PARTS, *POOLING, *STRUCTURE)
 """Rules on products, convolutions and joined tensors, which may cost more before they save (Jia et al., SysML and SOSP 2019)."""
 
 

@@ -31,8 +31,8 @@ from fusewise.rewrite.saturate.language import (
     query_of,
     row_rules,
 )
+from fusewise.rewrite.search.found import Found, Step
 from fusewise.rewrite.search.promise import Promises, deferred, kept, recipe_of
-from fusewise.rewrite.search.relaxed import Found, Step
 from fusewise.rewrite.search.stated import stated
 from fusewise.rewrite.substitute import Draft, Refused, draft_of, is_static
 

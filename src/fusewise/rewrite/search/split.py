@@ -21,8 +21,9 @@ from fusewise.records import record
 from fusewise.rewrite.cost import Cost, WholeGraph, kernel_of
 from fusewise.rewrite.engine import drafts_of
 from fusewise.rewrite.rule import Rule
+from fusewise.rewrite.search.found import Found, Limits, Step, evenly
 from fusewise.rewrite.search.promise import Promises
-from fusewise.rewrite.search.relaxed import Found, Limits, Step, evenly, search
+from fusewise.rewrite.search.relaxed import search
 
 __all__ = ["Each", "Task", "piece_of", "pieces", "replaced", "search_in_pieces"]
 

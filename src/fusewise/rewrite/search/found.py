@@ -1,0 +1,116 @@
+"""What searches are told and what they give: limits, steps, graphs found and the way to each."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from fusewise.errors import UsageError
+from fusewise.ir.graph import Graph
+from fusewise.records import record
+from fusewise.rewrite.search.options import Option
+from fusewise.rewrite.search.promise import kept
+from fusewise.rewrite.substitute import Draft, Refused
+
+__all__ = ["Found", "Limits", "State", "Step", "evenly", "the_best"]
+
+
+@record(frozen=True)
+class Limits:
+    """How long to search: graphs expanded, seconds (None: no limit), and graphs that wait at most."""
+
+    graphs: int = 300
+    seconds: float | None = None
+    waiting: int = 50_000
+
+    def __post_init__(self) -> None:
+        if self.graphs < 1:
+            raise UsageError(f"the budget of a search is {self.graphs} graphs; it must be at least 1")
+        if self.seconds is not None and not self.seconds > 0:
+            raise UsageError(f"the budget of a search is {self.seconds:g} seconds; it must be above 0")
+
+
+@record(frozen=True, slots=True)
+class Step:
+    """One substitution on the way: its number, rule, the nodes it replaced, and the cost of the graph before and after."""
+
+    serial: int
+    rule: str
+    where: tuple[str, ...]
+    cost_before: float
+    cost_after: float
+
+
+@record(frozen=True)
+class Found:
+    """What a search gives: the graphs it liked best, the best first, each with its way there; the input is always among them.
+
+    `explored` counts graphs that were built and looked at, `duplicates` those met again; `ended` says why it stopped:
+    `searched` (nothing was left within alpha), `graphs`, `seconds` or `interrupted`.
+    """
+
+    best: tuple[tuple[Graph, float, tuple[Step, ...]], ...]
+    cost_before: float
+    explored: int
+    duplicates: int
+    seconds: float
+    ended: str
+
+    @property
+    def graph(self) -> Graph:
+        return self.best[0][0]
+
+    @property
+    def cost(self) -> float:
+        return self.best[0][1]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return self.best[0][2]
+
+
+@record(frozen=True, eq=False)
+class State:
+    """A graph that was built, how it came about, and what may be done to it next."""
+
+    graph: Graph
+    cost: float
+    parent: State | None = None
+    draft: Draft | None = None
+    options: tuple[Option, ...] = ()
+
+    def steps(self) -> tuple[Step, ...]:
+        way: list[State] = []
+        state: State | None = self
+        while state is not None and state.parent is not None:
+            way.append(state)
+            state = state.parent
+        return tuple(_step(serial, state) for serial, state in enumerate(reversed(way), start=1))
+
+
+def _step(serial: int, state: State) -> Step:
+    assert state.parent is not None and state.draft is not None
+    match = state.draft.match
+    return Step(serial, state.draft.rule.name, match.labels, state.parent.cost, state.cost)
+
+
+def the_best(best: State, start: State, keep: int) -> tuple[tuple[Graph, float, tuple[Step, ...]], ...]:
+    """The best state, cheaper ones than the input on the way there, evenly spread, and the input; weights computed.
+
+    What gains most comes first on the way, so the graphs differ in how far they trust the costs.
+    """
+    way: list[State] = []
+    state: State | None = best
+    while state is not None and state.parent is not None:
+        if state.cost < start.cost:
+            way.append(state)
+        state = state.parent
+    found: list[tuple[Graph, float, tuple[Step, ...]]] = []
+    for state in sorted((way[k] for k in evenly(len(way), keep)), key=lambda state: state.cost):
+        with suppress(Refused):  # a weight overflows
+            found.append((kept(state.graph), state.cost, state.steps()))
+    return (*found, (start.graph, start.cost, ()))
+
+
+def evenly(count: int, keep: int) -> list[int]:
+    """At most `keep` of so many indexes, the first among them, evenly spread."""
+    return [k for k in dict.fromkeys(round(k * count / keep) for k in range(keep)) if k < count]

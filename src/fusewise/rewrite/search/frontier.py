@@ -1,0 +1,150 @@
+"""What searches that go up to come down have in common: a queue of graphs ordered by cost, what was met before, when to end.
+
+A graph that waits is only a substitution to be carried out in its parent, priced by what changes: it is built when its turn
+comes. Which graphs wait, and what is done to one whose turn it is, is what searches differ in.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field
+
+from fusewise.errors import UsageError
+from fusewise.ir.graph import Constant, Graph
+from fusewise.records import record
+from fusewise.rewrite.cost import Cost
+from fusewise.rewrite.rule import Rule
+from fusewise.rewrite.search.found import Found, Limits, State, the_best
+from fusewise.rewrite.search.key import edited_names, search_key
+from fusewise.rewrite.search.options import Option, Options, Priced, gone
+from fusewise.rewrite.search.stated import stated
+from fusewise.rewrite.substitute import Refused, carried_out
+
+__all__ = ["Expand", "Frontier", "explored_by"]
+
+_DIGITS = 9  # prices that differ by less are the same, summed up in another order
+
+
+@record
+class Frontier:
+    """The queue and what has been seen; lives for one search. `ceiling` is the cost from which on a waiting graph is not worth
+    building, `unit` the cost of the first graph, `ended` why nothing more may be built."""
+
+    options: Options
+    cost: Cost
+    limits: Limits
+    best: State
+    tell: Callable[[float], None] | None = None
+    clock: Callable[[], float] = time.perf_counter
+    begin: float = 0.0
+    unit: float = 1.0
+    ceiling: float = float("inf")
+    queue: list[tuple[float, int, float, State, Option]] = field(default_factory=list)
+    serial: Iterator[int] = field(default_factory=itertools.count)
+    seen: set[object] = field(default_factory=set)
+    constants: dict[str, tuple[Constant, int]] = field(default_factory=dict)
+    explored: int = 0
+    duplicates: int = 0
+    ended: str = ""
+
+    def enter(self, state: State) -> None:
+        """Count a graph that was built, and see whether another one may be."""
+        self.explored += 1
+        if state.cost < self.best.cost:
+            self.best = state
+        if self.tell is not None:
+            self.tell(min(1.0, self.explored / self.limits.graphs))
+        if self.explored >= self.limits.graphs:
+            self.ended = "graphs"
+        elif self.limits.seconds is not None and self.clock() - self.begin >= self.limits.seconds:
+            self.ended = "seconds"
+
+    def let_wait(self, state: State, option: Option, key: int) -> None:
+        """Queue what an option makes of a state whose `names_key` is `key`, unless it was met before."""
+        name = edited_names(state.graph, key, option.draft, state.graph.producer)
+        if name is not None and name in self.seen:
+            self.duplicates += 1
+            return
+        self.seen.add(name)
+        price = state.cost + option.change
+        heapq.heappush(self.queue, (self.rounded(price), -next(self.serial), price, state, option))
+
+    def shorten(self) -> None:
+        """Drop the dearest half of a queue that is too long."""
+        if len(self.queue) > self.limits.waiting:
+            self.queue = heapq.nsmallest(self.limits.waiting // 2, self.queue)
+
+    def rounded(self, price: float) -> float:
+        """A price by which graphs are ordered, in parts of the first graph's."""
+        return round(price / self.unit, _DIGITS)
+
+    def next(self) -> State | None:
+        """The cheapest graph that waits, built; None when nothing worth it is left."""
+        while self.queue:
+            _, _, price, parent, option = heapq.heappop(self.queue)
+            if price >= self.ceiling:
+                return None
+            state = self.built(parent, option)
+            if state is not None:
+                return state
+        return None
+
+    def built(self, parent: State, option: Option, again: bool = False) -> State | None:
+        """The graph that an option makes of its parent; None where that is a cycle or, unless `again`, was built before."""
+        draft = option.draft
+        try:
+            graph = carried_out(parent.graph, [draft])
+        except Refused:  # a cycle
+            return None
+        key = search_key(graph, self.constants)
+        if key in self.seen:
+            self.duplicates += 1
+            if not again:
+                return None
+        self.seen.add(key)
+        shrunk = len(graph.nodes) < len(parent.graph.nodes) - len(gone(parent.graph, draft)) + len(draft.nodes)
+        cost = self.cost(graph) if shrunk else parent.cost + option.change
+        options = self.options.after(Priced(graph, self.cost), parent.options, draft, shrunk)
+        return State(graph, cost, parent, draft, options)
+
+
+Expand = Callable[[Frontier, State], None]
+"""What a search does to a graph whose turn it is: lets others wait that come of it."""
+
+
+def explored_by(
+    expand: Expand,
+    graph: Graph,
+    rules: Sequence[Rule],
+    cost: Cost,
+    *,
+    alpha: float,
+    limits: Limits | None,
+    keep: int,
+    progress: Callable[[float], None] | None,
+    clock: Callable[[], float],
+) -> Found:
+    """Expand the input, and then whatever is cheapest of what waits, until nothing does or the limits are reached."""
+    if not alpha >= 1:
+        raise UsageError(f"alpha is {alpha:g}; it must be at least 1 (1 follows improvements only)")
+    limits = Limits() if limits is None else limits
+    begin = clock()
+    start = State(graph, cost(graph))
+    run = Frontier(Options(rules), cost, limits, start, progress, clock, begin, start.cost or 1.0)
+    try:
+        first = stated(graph)
+        run.seen.add(search_key(first, run.constants))
+        state: State | None = State(first, start.cost, options=run.options.everywhere(Priced(first, cost)))
+        while state is not None:
+            run.enter(state)
+            expand(run, state)
+            if run.ended:
+                break
+            state = run.next()
+    except KeyboardInterrupt:
+        run.ended = "interrupted"
+    best = the_best(run.best, start, keep)
+    return Found(best, start.cost, run.explored, run.duplicates, clock() - begin, run.ended or "searched")
