@@ -35,7 +35,7 @@ VERBS: list[tuple[str, Callable[[], Any]]] = [
     ("fusewise.passes.pipeline.run", lambda: fusewise.optimize(graph())),
     ("fusewise.frontend.onnx_export.to_model", lambda: fusewise.to_onnx(graph())),
     ("fusewise.runtime.executable.build", lambda: fusewise.compile(graph(), cache=False)),
-    ("fusewise.fusion.plan.plan", lambda: fusewise.inspect(graph())),
+    ("fusewise.inspecting.plan", lambda: fusewise.inspect(graph())),
 ]
 
 

@@ -49,8 +49,9 @@ def test_work_grows_as_the_model_does(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["chain", "residual", "parts", "movement"])
-def test_work_of_fixed_patterns_grows_as_the_model_does(case: str) -> None:
-    few, many = calls(case, 100, "patterns"), calls(case, 200, "patterns")
+@pytest.mark.parametrize("how", ["published", "patterns"])
+def test_work_of_other_planners_grows_as_the_model_does(case: str, how: str) -> None:
+    few, many = calls(case, 100, how), calls(case, 200, how)
     assert many < MOST_GROWTH * few
 
 

@@ -20,7 +20,7 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("report",),
     ("__init__", "contestant", "onnx_backend", "sweep"),
     ("api",),
-    ("compiled", "planning", "optimizing", "selecting", "tuning", "verifying"),
+    ("compiled", "inspecting", "planning", "optimizing", "selecting", "tuning", "verifying"),
     ("measuring",),
     ("bench",),
     ("runtime",),

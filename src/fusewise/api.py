@@ -71,11 +71,12 @@ class Options:
     `threads`: None for what the machine offers. `exact` refuses rewrites that may change a rounding, Winograd and Strassen.
     `strict` makes operators without native code an error. `cache`: False for none, a folder, or True for the user's cache
     folder. `disable` names passes, rules and kernels not to use, as `name` or `name@node`. `fusion` is the planner:
-    `dnnfusion`, `patterns` (the fixed patterns of other compilers) or `none`. `tune`: seconds to spend on measuring what is
-    fastest; what is found is kept in the cache and used from then on. `passes`: False for none, True for the
-    clean-up passes, the passes to run, or as a text what `selecting.outcome_of` takes. `precision`, of convolutions and products:
-    `float32` or `bfloat16`. `sanitize`: kernels look at every load and store, and say what they touch that is none of their
-    operands, many times more slowly. `warn` is told, as a sentence, what went wrong without stopping the work.
+    `dnnfusion`, `published` (the same grown in the order of its paper), `patterns` (the fixed patterns of other compilers) or
+    `none`. `tune`: seconds to spend on measuring what is fastest; what is found is kept in the cache and used from then on.
+    `passes`: False for none, True for the clean-up passes, the passes to run, or as a text what `selecting.outcome_of` takes.
+    `precision`, of convolutions and products: `float32` or `bfloat16`. `sanitize`: kernels look at every load and store, and say
+    what they touch that is none of their operands, many times more slowly. `warn` is told, as a sentence, what went wrong without
+    stopping the work.
     """
 
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -274,36 +275,17 @@ def inspect(
     fusion: str = "dnnfusion",
     groups: bool = False,
     why: str | None = None,
+    tree: str | int | None = None,
 ) -> dict[str, Any]:
     """What a model is: size, cost, operators, mapping types, and what of it would run natively on this machine.
 
     With `groups` the fusion plan is added: every group under `groups`, the verdict on every edge under `verdicts`. `why`
-    names a node whose neighbours' verdicts are wanted. Raises what `load` raises, and `UsageError` for an unknown node.
+    names a node whose neighbours' verdicts are wanted, `tree` a group, by its number or a node in it, whose data-flow tree and
+    code are. Raises what `load` raises, and `UsageError` for an unknown node or group.
     """
-    from fusewise.bench.describe import description
-    from fusewise.codegen.assemble import generate
-    from fusewise.fusion import describe
-    from fusewise.fusion.plan import plan
-    from fusewise.passes.split_wide import split_wide
-    from fusewise.runtime.host import host_target
+    from fusewise.inspecting import inspected
 
-    graph, trace = load(model, shapes=shapes, symbols=symbols), Trace()
-    clean = split_wide(_cleaned(graph, True, trace), trace)
-    fused = plan(clean, trace, fusion)
-    told: dict[str, Any] = {} if why is None else {"why": describe.why(fused, why)}
-    program = generate(fused.partition, host_target(), trace)
-    host = program.host_nodes
-    if groups:
-        told |= {"groups": describe.described_groups(fused), "verdicts": describe.described_edges(fused)}
-    return {
-        **description(graph),
-        "nodes_compiled": len(clean.nodes),
-        "native_nodes": len(clean.nodes) - len(host),
-        "host_nodes": len(host),
-        "host": host,
-        **describe.fusion_figures(graph, fused),
-        **told,
-    }
+    return inspected(load(model, shapes=shapes, symbols=symbols), fusion, groups, why, tree)
 
 
 @within_memory("a plan is made")

@@ -10,6 +10,9 @@ import numpy as np
 import onnx
 import pytest
 
+from fusewise.api import save
+from fusewise.ops.build import GraphBuilder
+
 
 def test_inspect_json_has_its_keys(fusewise, tiny_path):
     ended = fusewise("inspect", tiny_path, "--json")
@@ -51,7 +54,73 @@ def test_inspect_lists_groups_and_every_verdict(fusewise, tiny_path):
     assert (found["fusion_rate"], found["intermediate_bytes_before"], found["intermediate_bytes_after"]) == (2, 32, 0)
     shown = fusewise("inspect", tiny_path, "--groups", "--fusion", "none").out
     assert "fusion is off" in shown
-    assert "2 (1.0 nodes each)" in shown
+    assert "2 as given" in shown
+    assert "2 (1.0 times fewer)" in shown
+    assert "2 groups (1.0 times fewer; 1.0 in all)" in shown
+
+
+def test_inspect_draws_the_tree_of_a_group(fusewise, tiny_path):
+    ended = fusewise("inspect", tiny_path, "--tree", "0")
+    assert ended.status == 0, ended.err
+    lines = ended.out.splitlines()
+    assert lines[0] == "group 0, many-to-many"
+    assert lines[1].startswith("Relu ") and lines[2].startswith("└─ MatMul ")
+    assert "out0[i0, i1]" in ended.out and "= max(acc[i0, i1], 0.0)" in ended.out
+    found = json.loads(fusewise("inspect", tiny_path, "--tree", 0, "--json").out)["tree"]
+    assert [row["kind"] for row in found["values"]] == ["input", "constant", "operator", "operator"]
+    assert [(work["label"], work["anchor"], work["extents"]) for work in found["code"]] == [
+        ("MatMul+Relu", "MatMul", [2, 4])
+    ]
+    drawn = fusewise("inspect", tiny_path, "--tree", "0", "--dot")
+    assert (drawn.status, drawn.out.splitlines()[0]) == (0, "digraph group_0 {")
+    for words, sentence in (
+        (("--tree", "1"), "there is no group 1; groups are 0 to 0"),
+        (("--tree", "nobody"), "no group or node is called 'nobody'"),
+        (("--dot",), "--dot prints the tree of a group: give --tree GROUP"),
+        (("--tree", "0", "--dot", "--json"), "--dot prints the tree of a group"),
+    ):
+        refused = fusewise("inspect", tiny_path, *words)
+        assert (refused.status, refused.out) == (2, "")
+        assert sentence in refused.sentence
+
+
+def test_a_tree_without_code_says_so(fusewise, tmp_path):
+    b = GraphBuilder()
+    h = b.op("MatMul", b.input("x", (4, 6)), b.constant(np.ones((6, 8), np.float32)))
+    b.op("NonZero", h, name="nonzero")
+    y = b.op("MatMul", b.op("Reshape", h, b.constant([8, 4]), name="flat"), b.constant(np.ones((4, 2), np.float32)))
+    save(b.finish(y, "nonzero_out"), tmp_path / "m.onnx")
+    assert (
+        "no code: results are views"
+        in fusewise("inspect", tmp_path / "m.onnx", "--fusion", "none", "--tree", "flat").out
+    )
+    assert (
+        "on the host\n  NonZero nonzero  no element definition"
+        in fusewise("inspect", tmp_path / "m.onnx", "--tree", "nonzero").out
+    )
+
+
+def test_the_exported_form_is_one_name_for_every_verb(fusewise, tmp_path):
+    plain = json.loads(fusewise("inspect", "zoo:mobilenet_v3_small", "--json").out)
+    ended = fusewise("inspect", "zoo:mobilenet_v3_small", "--exported", "--json")
+    assert ended.status == 0, ended.err
+    found = json.loads(ended.out)
+    assert found["nodes"] > plain["nodes"] and "HardSwish" not in found["operators"]
+    assert found == json.loads(fusewise("inspect", "zoo:mobilenet_v3_small@exported", "--json").out)
+    built = json.loads(
+        fusewise("zoo", "build", "mobilenet_v3_small", "--exported", "-o", tmp_path / "m.onnx", "--json").out
+    )
+    assert built["nodes"] == found["nodes"]
+    written = fusewise("optimize", "zoo:mobilenet_v3_small", "--exported", "-o", tmp_path / "better.onnx", "--json")
+    assert json.loads(written.out)["model"] == "zoo:mobilenet_v3_small@exported"
+
+
+@pytest.mark.parametrize("verb", ["inspect", "compile", "run", "bench", "verify", "optimize", "plan", "passes"])
+def test_the_exported_form_is_one_of_zoo_models(fusewise, tiny_path, verb):
+    refused = fusewise(verb, tiny_path, "--exported")
+    assert (refused.status, refused.out) == (2, "")
+    assert "--exported is a form of zoo models" in refused.sentence
+    assert "leave out that or --exported" in fusewise(verb, "zoo:resnet18@mxnet", "--exported").sentence
 
 
 def test_inspect_says_why_a_node_is_fused(fusewise, tiny_path):

@@ -29,10 +29,21 @@ def test_figures_compare_with_the_model_as_it_was(planned: Plan) -> None:
     assert intermediate_bytes(model()) == 2 * 4 * 8 * 4
     assert fusion_figures(model(), planned) == {
         "group_count": 2,
+        "cleanup_factor": 1.0,
+        "fusion_factor": 1.5,
         "fusion_rate": 1.5,
         "intermediate_bytes_before": 256,
         "intermediate_bytes_after": 128,
     }
+
+
+def test_the_rate_is_that_of_clean_up_times_that_of_fusion(planned: Plan) -> None:
+    b = GraphBuilder()
+    x = b.input("x", (4, 8))
+    for _ in range(6):
+        x = b.op("Identity", x)
+    found = fusion_figures(b.finish(x), planned)
+    assert (found["cleanup_factor"], found["fusion_factor"], found["fusion_rate"]) == (2.0, 1.5, 3.0)
 
 
 def test_groups_say_what_they_save_and_why_they_end(planned: Plan) -> None:

@@ -236,11 +236,42 @@ def test_movement_is_copied_when_index_changes_are_off() -> None:
 def test_every_fusion_can_be_refused_and_is_recorded() -> None:
     b = GraphBuilder()
     graph = b.finish(*written_as_two_operators(b))
-    for how in ("dnnfusion", "patterns"):
+    for how in ("dnnfusion", "published", "patterns"):
         trace = Trace(limit=0)
         assert groups(graph, how, trace) == ["Conv", "Sigmoid", "Mul"]
         assert all(event.kind == "fuse" and not event.applied for event in trace)
     assert groups(graph, trace=Trace(limit=1)) == ["Conv+Sigmoid", "Mul"]
+
+
+PUBLISHED: tuple[tuple[Callable[[GraphBuilder], list[str]], list[str]], ...] = (
+    (written_as_two_operators, ["Conv+Sigmoid+Mul"]),
+    (residual, ["Conv+Add+Relu", "Conv", "MaxPool"]),
+    (attention_projection, ["MatMul+Reshape+Transpose+Add"]),
+    (squeezed, ["GlobalAveragePool", "Conv+Sigmoid", "Mul+Conv"]),
+    (heads, ["MatMul", "Split+Reshape+Reshape+Transpose+Transpose+MatMul"]),
+)
+
+
+@pytest.mark.parametrize("model, expected", PUBLISHED, ids=lambda case: getattr(case, "__name__", ""))
+def test_groups_of_the_published_order(model: Callable[[GraphBuilder], list[str]], expected: list[str]) -> None:
+    b = GraphBuilder(model.__name__)
+    assert sorted(groups(b.finish(*model(b)), "published")) == sorted(expected)
+
+
+def test_the_published_order_goes_along_successors_first_and_from_the_smallest_seed() -> None:
+    """The seed takes in what reads it before what it reads, and only the seed's own predecessors."""
+    b = GraphBuilder()
+    small = b.op("Tanh", b.op("ReduceMax", b.op("Exp", b.input("x", (64, 8))), b.constant([1])))
+    graph = b.finish(b.op("Add", b.op("Relu", b.input("y", (64, 8))), small))
+    trace = Trace()
+    found = plan(graph, trace, "published")
+    steps = [event.where for event in trace if event.kind == "fuse" and event.applied]
+    by_op = {node.op: node.label for node in graph.nodes}
+    assert [set(where) for where in steps][:2] == [
+        {by_op["Tanh"], by_op["Add"]},
+        {by_op["ReduceMax"], by_op["Tanh"]},
+    ]
+    assert [edge.reason for edge in found.edges if graph.nodes[edge.producer].op == "Relu"] == [Reason.UNREACHED]
 
 
 def test_patterns_fuse_what_compilers_commonly_do_and_no_more() -> None:
@@ -254,5 +285,5 @@ def test_patterns_fuse_what_compilers_commonly_do_and_no_more() -> None:
 def test_an_unknown_planner_is_named() -> None:
     b = GraphBuilder()
     graph = b.finish(b.op("Relu", b.input("x", (2,))))
-    with pytest.raises(UsageError, match="'magic'; there are dnnfusion, patterns, none"):
+    with pytest.raises(UsageError, match="'magic'; there are dnnfusion, published, patterns, none"):
         partition(graph, Trace(), "magic")

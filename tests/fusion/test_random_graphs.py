@@ -75,7 +75,7 @@ def test_compiled_random_graphs_give_the_answers_of_onnxruntime(share: int) -> N
         feeds = feeds_for(graph, share)
         model = model_of(graph).SerializeToString()
         expected = onnxruntime.InferenceSession(model, alone, providers=["CPUExecutionProvider"]).run(None, feeds)
-        for how in ("patterns", "dnnfusion"):
+        for how in ("patterns", "published", "dnnfusion"):
             program = generate(plan(graph, Trace(), how).partition, host_target(), Trace(), workers=2)
             found = build(program, threads=2, cache=None).run(None, feeds)
             for value, got, wanted in zip(graph.outputs, found, expected, strict=True):

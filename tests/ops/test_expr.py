@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from fusewise.ir.dtypes import BOOL, FLOAT32, INT32, INT64
 from fusewise.ops.expr import (
     Expr,
+    assignments,
     binary,
     cast,
     compare,
@@ -114,3 +115,22 @@ def test_deep_expressions_that_share_their_parts_are_compared_once() -> None:
     assert doubled(3000) == doubled(3000)
     assert doubled(3000) != doubled(2999)
     assert len(walk(binary("mul", doubled(200), doubled(200)))) == len(walk(doubled(200))) + 1
+
+
+def test_assignments_name_what_stands_in_several_places_or_is_long() -> None:
+    x, y = load("in0", FLOAT32, (index("i0"),)), load("in1", FLOAT32, (index("i0"),))
+    shared = unary("exp", x + y * y)
+    assert assignments({"out0[i0]": shared / (shared + 1.0)}) == [
+        ("t0", "exp(add(in0[i0], mul(in1[i0], in1[i0])))"),
+        ("out0[i0]", "div(t0, add(t0, 1.0))"),
+    ]
+    assert assignments({"a": x, "b": x + y}) == [("a", "in0[i0]"), ("b", "add(in0[i0], in1[i0])")]
+
+
+def test_assignments_of_deep_and_shared_expressions_stay_short() -> None:
+    x = load("in0", FLOAT32, (index("i0"),))
+    for _ in range(5000):  # deeper than the stack, and 2 ** 5000 leaves if it were written out
+        x = x + x
+    found = assignments({"out": x})
+    assert all(len(text) <= 250 for _, text in found)
+    assert [name for name, _ in found[:-1]] == [f"t{k}" for k in range(len(found) - 1)]

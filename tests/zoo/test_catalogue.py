@@ -63,3 +63,11 @@ def test_weights_follow_from_the_seed_alone() -> None:
 def test_the_batch_leads_every_input_and_output(name: str) -> None:
     graph = build(name, batch=3)
     assert {graph.tensor(value).dims[0] for value in graph.inputs + graph.outputs} == {3}
+
+
+def test_the_exported_form_has_a_name() -> None:
+    named, asked, plain = build("tinybert@exported"), build("tinybert", decomposed=True), build("tinybert")
+    assert named.nodes == asked.nodes
+    assert len(named.nodes) > 2 * len(plain.nodes)
+    with pytest.raises(UsageError, match="no framework style is called 'exportd'; did you mean 'exported'"):
+        build("tinybert@exportd")

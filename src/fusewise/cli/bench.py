@@ -13,6 +13,7 @@ from fusewise.cli.options import (
     Cache,
     Disable,
     Exact,
+    Exported,
     Fusion,
     Json,
     ModelName,
@@ -23,6 +24,7 @@ from fusewise.cli.options import (
     Symbols,
     Threads,
     Tune,
+    model_of,
     options_of,
 )
 from fusewise.files import write_text
@@ -49,6 +51,7 @@ def bench(
     context: typer.Context,
     model: ModelName,
     vs: Versus = "onnxruntime",
+    exported: Exported = False,
     shape: Shapes = None,
     symbol: Symbols = None,
     batch: Batch = None,
@@ -75,9 +78,9 @@ def bench(
     from fusewise.cli.show import print_json, progress
 
     options = options_of(context)
-    subject: Any = model
+    subject: Any = model_of(model, exported)
     if batch is not None:
-        subject, symbols = batched(model, batch)
+        subject, symbols = batched(subject, batch)
         options = replace(options, symbols={**options.symbols, **symbols})
     peers = tuple(name.strip() for name in vs.split(",") if name.strip() not in ("", "none"))
     with progress() as report:

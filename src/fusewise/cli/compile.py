@@ -12,6 +12,7 @@ from fusewise.cli.options import (
     Cache,
     Disable,
     Exact,
+    Exported,
     Fusion,
     Json,
     ModelName,
@@ -22,6 +23,7 @@ from fusewise.cli.options import (
     Symbols,
     Threads,
     Tune,
+    model_of,
     options_of,
 )
 from fusewise.compiled import SUFFIX
@@ -57,6 +59,7 @@ def compile_model(
     model: ModelName,
     output: Output = None,
     sign: Sign = None,
+    exported: Exported = False,
     shape: Shapes = None,
     symbol: Symbols = None,
     threads: Threads = None,
@@ -78,7 +81,7 @@ def compile_model(
     from fusewise import api
     from fusewise.cli.show import facts, print_json, progress
 
-    options = options_of(context)
+    model, options = model_of(model, exported), options_of(context)
     if passes is not None:
         options = replace(options, passes=passes)
     if output is not None and output.suffix != SUFFIX:

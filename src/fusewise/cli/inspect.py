@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fusewise.cli.options import Fusion, Json, ModelName, Shapes, Symbols, shapes_of, symbols_of
+from fusewise.cli.options import Exported, Fusion, Json, ModelName, Shapes, Symbols, model_of, shapes_of, symbols_of
+from fusewise.errors import UsageError
 
 __all__ = ["inspect"]
 
@@ -15,26 +16,46 @@ Groups = Annotated[bool, typer.Option("--groups", help="List the groups of nodes
 Why = Annotated[
     str | None, typer.Option("--why", metavar="NODE", help="Why NODE is or is not fused with each neighbour.")
 ]
+Tree = Annotated[
+    str | None,
+    typer.Option(
+        "--tree", metavar="GROUP", help="The data-flow tree of a group, by its number or a node in it, and its code."
+    ),
+]
+Dot = Annotated[bool, typer.Option("--dot", help="Print the tree for Graphviz: ... --tree GROUP --dot | dot -Tsvg.")]
 
 
 def inspect(
     model: ModelName,
+    exported: Exported = False,
     shape: Shapes = None,
     symbol: Symbols = None,
     fusion: Fusion = "dnnfusion",
     groups: Groups = False,
     why: Why = None,
+    tree: Tree = None,
+    dot: Dot = False,
     json: Json = False,
 ) -> None:
     """Say what MODEL is: operators, mapping types, size, cost, what of it runs natively here, and how it is fused."""
     from fusewise import api
     from fusewise.cli.show import print_json
 
+    if dot and (tree is None or json):
+        raise UsageError("--dot prints the tree of a group: give --tree GROUP, and no --json")
     found = api.inspect(
-        model, shapes=shapes_of(shape), symbols=symbols_of(symbol), fusion=fusion, groups=groups, why=why
+        model_of(model, exported),
+        shapes=shapes_of(shape),
+        symbols=symbols_of(symbol),
+        fusion=fusion,
+        groups=groups,
+        why=why,
+        tree=tree,
     )
     if json:
         print_json(found)
+    elif tree is not None:
+        _tree(found["tree"], dot)
     elif why is not None:
         _neighbours(found["why"])
     elif groups:
@@ -53,7 +74,6 @@ def _whole(found: Mapping[str, Any]) -> None:
             ("opset", str(found["opset"])),
             *(("input", f"{name}: {kind}") for name, kind in found["inputs"].items()),
             *(("output", f"{name}: {kind}") for name, kind in found["outputs"].items()),
-            ("nodes", f"{found['nodes']} ({found['nodes_compiled']} after clean-up)"),
             ("parameters", count(found["parameters"])),
             ("multiply-accumulates", count(found["macs"])),
             ("native nodes", str(found["native_nodes"])),
@@ -70,10 +90,13 @@ def _figures(found: Mapping[str, Any]) -> None:
     from fusewise.cli.show import facts
 
     before, after = (found[f"intermediate_bytes_{when}"] / 1e6 for when in ("before", "after"))
+    clean_up, fusion = (f"{found[key]:.1f} times fewer" for key in ("cleanup_factor", "fusion_factor"))
     facts(
         [
-            ("groups", f"{found['group_count']} ({found['fusion_rate']:.1f} nodes each)"),
-            ("between them", f"{after:.1f} MB of intermediate results ({before:.1f} MB unfused)"),
+            ("operators", f"{found['nodes']} as given"),
+            ("  after clean-up", f"{found['nodes_compiled']} ({clean_up})"),
+            ("  after fusion", f"{found['group_count']} groups ({fusion}; {found['fusion_rate']:.1f} in all)"),
+            ("between groups", f"{after:.1f} MB of intermediate results ({before:.1f} MB between operators as given)"),
         ]
     )
 
@@ -95,6 +118,30 @@ def _groups(groups: Sequence[Mapping[str, Any]]) -> None:
             for group in groups
         ],
     )
+
+
+def _tree(tree: Mapping[str, Any], dot: bool) -> None:
+    """The tree, and under it what each task computes of it; or the tree alone for Graphviz."""
+    from fusewise.cli.show import facts
+    from fusewise.report.data_flow import tree_dot, tree_lines
+
+    if dot:
+        typer.echo(tree_dot(tree), nl=False)
+        return
+    typer.echo(f"group {tree['group']}, {tree['type'].replace('_', '-')}")
+    for line in tree_lines(tree):
+        typer.echo(line)
+    if not tree["code"]:
+        typer.echo("\nno code: results are views of what is there")
+    for work in tree["code"]:
+        if "host" in work:
+            typer.echo("\non the host")
+            facts([(f"  {row['op']} {row['node']}", row["reason"]) for row in work["host"]])
+            continue
+        extents = " x ".join(map(str, work["extents"])) or "one element"
+        typer.echo(f"\ncode of {work['label']}, for every element of {extents}")
+        facts([(f"  {row['name']}", f"{row['type']}  {row['value']}") for row in work["operands"]])
+        facts([(f"  {row['element']}", f"= {row['is']}") for row in work["elements"]])
 
 
 def _neighbours(found: Mapping[str, Any]) -> None:

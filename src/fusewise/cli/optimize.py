@@ -11,11 +11,13 @@ from fusewise.cli.options import (
     Cache,
     Disable,
     Exact,
+    Exported,
     Json,
     ModelName,
     Shapes,
     Symbols,
     Threads,
+    model_of,
     shapes_of,
     symbols_of,
     threads_of,
@@ -107,6 +109,7 @@ def optimize(
     passes: Passes = True,
     exact: Exact = False,
     disable: Disable = None,
+    exported: Exported = False,
     shape: Shapes = None,
     symbol: Symbols = None,
     threads: Threads = None,
@@ -120,6 +123,7 @@ def optimize(
     from fusewise.optimizing import optimized
     from fusewise.trace import Trace
 
+    model = model_of(model, exported)
     for path, ending in ((output, ".onnx"), (plot, ".svg")):
         if path is not None and path.suffix != ending:
             raise UsageError(f"{path.name!r} should end in {ending}")

@@ -19,6 +19,7 @@ __all__ = [
     "Cache",
     "Disable",
     "Exact",
+    "Exported",
     "Fusion",
     "Json",
     "ModelName",
@@ -30,6 +31,7 @@ __all__ = [
     "Symbols",
     "Threads",
     "Tune",
+    "model_of",
     "options_of",
     "shapes_of",
     "symbols_of",
@@ -37,6 +39,13 @@ __all__ = [
 ]
 
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="A path to an .onnx file, or zoo:NAME.")]
+Exported = Annotated[
+    bool,
+    typer.Option(
+        "--exported",
+        help="Take zoo:NAME as exporters of 2020 wrote it, in primitives and shape arithmetic (zoo:NAME@exported).",
+    ),
+]
 Shapes = Annotated[
     list[str] | None,
     typer.Option("--shape", metavar="NAME=1x3x224x224", help="The shape of an input; may be given for several."),
@@ -59,7 +68,11 @@ Disable = Annotated[
 Cache = Annotated[bool, typer.Option("--cache/--no-cache", help="Keep compiled kernels for the next time.")]
 Fusion = Annotated[
     str,
-    typer.Option("--fusion", metavar="PLANNER", help="How nodes are fused: dnnfusion, patterns (fixed ones) or none."),
+    typer.Option(
+        "--fusion",
+        metavar="PLANNER",
+        help="How nodes are fused: dnnfusion, published (grown in the order of its paper), patterns (fixed ones) or none.",
+    ),
 ]
 Precision = Annotated[
     str,
@@ -81,6 +94,21 @@ Seed = Annotated[int, typer.Option("--seed", help="Seed of the random inputs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 THREADS_VARIABLE = "FUSEWISE_THREADS"
+
+
+def model_of(model: str, exported: bool) -> str:
+    """The name of MODEL in the form that was asked for; `UsageError` where it has none but its own."""
+    from fusewise.api import ZOO
+    from fusewise.zoo.catalogue import AS_EXPORTED
+
+    if not exported:
+        return model
+    if not model.startswith(ZOO):
+        raise UsageError(f"--exported is a form of zoo models, and {model} is as its exporter wrote it; leave it out")
+    name, _, style = model.partition("@")
+    if style not in ("", AS_EXPORTED):
+        raise UsageError(f"{model} is to be written as by {style}; leave out that or --exported")
+    return f"{name}@{AS_EXPORTED}"
 
 
 def shapes_of(texts: Iterable[str] | None) -> dict[str, tuple[int, ...]]:

@@ -12,11 +12,13 @@ import typer
 from fusewise.cli.options import (
     Cache,
     Exact,
+    Exported,
     Json,
     Seed,
     Shapes,
     Symbols,
     Threads,
+    model_of,
     shapes_of,
     symbols_of,
     threads_of,
@@ -75,6 +77,7 @@ def passes(
     look_inside: Inside = False,
     measure: Measure = True,
     batches: Batches = None,
+    exported: Exported = False,
     shape: Shapes = None,
     symbol: Symbols = None,
     threads: Threads = None,
@@ -93,6 +96,7 @@ def passes(
         return
     if model is None:
         raise UsageError("give a model, or --list for all passes")
+    model = model_of(model, exported)
     _check(output, experiment, objective)
     graph = api.load(model, shapes=shapes_of(shape), symbols=symbols_of(symbol))
     how: dict[str, Any] = {"threads": threads_of(threads), "seed": seed}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fusewise.cli.options import Json, Seed, Shapes, Symbols, shapes_of, symbols_of
+from fusewise.cli.options import Exported, Json, Seed, Shapes, Symbols, model_of, shapes_of, symbols_of
 from fusewise.cli.sweep import run_file
 from fusewise.errors import UsageError
 
@@ -67,6 +67,7 @@ def plan(
     seconds: Seconds = None,
     seed: Seed = 0,
     output: Outputs = None,
+    exported: Exported = False,
     shape: Shapes = None,
     symbol: Symbols = None,
     sweep: SweepFile = None,
@@ -80,10 +81,13 @@ def plan(
     from fusewise.planning import PlanOptions
 
     if sweep is not None:
+        if exported:
+            raise UsageError("a sweep names its models itself: write zoo:NAME@exported there and leave out --exported")
         run_file(sweep, model, output or (), workers, executor, json)
         return
     if model is None:
         raise UsageError("name the MODEL to plan, or give --sweep FILE")
+    model = model_of(model, exported)
     for path in output or ():
         if path.suffix not in ENDINGS:
             raise UsageError(f"a plan is written as {', '.join(ENDINGS)}, not as {path.name!r}")

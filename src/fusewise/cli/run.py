@@ -13,6 +13,7 @@ from fusewise.cli.options import (
     Cache,
     Disable,
     Exact,
+    Exported,
     Fusion,
     Json,
     ModelName,
@@ -24,6 +25,7 @@ from fusewise.cli.options import (
     Symbols,
     Threads,
     Tune,
+    model_of,
     options_of,
     threads_of,
 )
@@ -62,6 +64,7 @@ def run(
     inputs: Inputs = None,
     output: Output = None,
     trust: Trust = None,
+    exported: Exported = False,
     shape: Shapes = None,
     symbol: Symbols = None,
     threads: Threads = None,
@@ -86,7 +89,7 @@ def run(
 
     if output is not None and output.suffix not in (".npy", ".npz"):
         raise UsageError(f"the output file must end in .npy or .npz, not {output.name!r}")
-    given = _arrays(inputs)
+    model, given = model_of(model, exported), _arrays(inputs)
     with progress() as report:
         if Path(model).suffix == SUFFIX:
             narrow = precision != "float32"

@@ -11,6 +11,7 @@ from fusewise.cli.options import (
     Cache,
     Disable,
     Exact,
+    Exported,
     Fusion,
     Json,
     ModelName,
@@ -20,6 +21,7 @@ from fusewise.cli.options import (
     Strict,
     Symbols,
     Threads,
+    model_of,
     options_of,
 )
 
@@ -46,6 +48,7 @@ Bisect = Annotated[bool, typer.Option("--bisect/--no-bisect", help="Search for t
 def verify(
     context: typer.Context,
     model: ModelName,
+    exported: Exported = False,
     shape: Shapes = None,
     symbol: Symbols = None,
     threads: Threads = None,
@@ -66,7 +69,7 @@ def verify(
     from fusewise.cli.show import facts, print_json, progress
     from fusewise.errors import AnswersDiffer
 
-    options = options_of(context)
+    model, options = model_of(model, exported), options_of(context)
     with progress() as report:
         report(f"verifying {model}", 0.0)
         found = api.verify(model, options, seed=seed, inputs=inputs, tolerance=tolerance, bisect=bisect)

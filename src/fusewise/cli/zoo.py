@@ -34,8 +34,11 @@ def build_model(
     output: Annotated[Path, typer.Option("--output", "-o", help="The .onnx file to write.")],
     batch: Annotated[int, typer.Option("--batch", min=1, help="Images or sequences in one batch.")] = 1,
     seed: Seed = 0,
-    decomposed: Annotated[
-        bool, typer.Option("--decomposed", help="Primitives and shape arithmetic, as older exporters wrote them.")
+    exported: Annotated[
+        bool,
+        typer.Option(
+            "--exported", "--decomposed", help="Primitives and shape arithmetic, as exporters of 2020 wrote them."
+        ),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -44,7 +47,7 @@ def build_model(
     from fusewise.cli.show import print_json
     from fusewise.zoo import catalogue
 
-    graph = catalogue.build(name.removeprefix(api.ZOO), batch=batch, seed=seed, decomposed=decomposed)
+    graph = catalogue.build(name.removeprefix(api.ZOO), batch=batch, seed=seed, decomposed=exported)
     api.save(graph, output)
     if json:
         print_json({"model": name, "path": str(output), "nodes": len(graph.nodes)})

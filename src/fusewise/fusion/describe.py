@@ -11,16 +11,21 @@ from fusewise.fusion.ecg import ExtendedGraph
 from fusewise.fusion.plan import Edge, Plan
 from fusewise.ir.graph import Graph
 
-__all__ = ["described_edges", "described_groups", "fusion_figures", "intermediate_bytes", "why"]
+__all__ = ["described_edges", "described_groups", "fusion_figures", "intermediate_bytes", "node_named", "why"]
 
 
 def fusion_figures(before: Graph, plan: Plan) -> dict[str, Any]:
-    """Operators of the model as it was, groups of the plan, and the bytes between them; `fusion_rate` is their ratio."""
+    """Operators of the model as it was `before` clean-up and groups of the plan, as factors, and the bytes between them.
+
+    `fusion_rate` is operators before by groups, the product of `cleanup_factor` and `fusion_factor`.
+    """
     graph, groups = plan.partition.graph, plan.partition.groups
     ecg = ExtendedGraph(graph)
     written = [v for group in groups for v in group.outputs(graph) if v not in graph.output_set]
     return {
         "group_count": len(groups),
+        "cleanup_factor": len(before.nodes) / max(1, len(graph.nodes)),
+        "fusion_factor": len(graph.nodes) / max(1, len(groups)),
         "fusion_rate": len(before.nodes) / max(1, len(groups)),
         "intermediate_bytes_before": intermediate_bytes(before),
         "intermediate_bytes_after": sum(ecg.nbytes(v) for v in written),
@@ -76,20 +81,25 @@ def _described(graph: Graph, edge: Edge) -> dict[str, Any]:
     }
 
 
+def node_named(graph: Graph, name: str, wanted: str = "node") -> int:
+    """The node called `name`, in this graph or in the model that it comes from. `UsageError` when nothing `wanted` is."""
+    found = [n for n, node in enumerate(graph.nodes) if node.label == name]
+    found = found or [n for n, node in enumerate(graph.nodes) if name in node.origin]
+    if not found:
+        known = [node.label for node in graph.nodes] + [origin for node in graph.nodes for origin in node.origin]
+        close = difflib.get_close_matches(name, dict.fromkeys(known), n=3)
+        hint = f"did you mean {', '.join(close)}?" if close else "`inspect --groups` lists them"
+        raise UsageError(f"no {wanted} is called {name!r}; {hint}")
+    return found[0]
+
+
 def why(plan: Plan, name: str) -> dict[str, Any]:
     """Whether and why each neighbour of a node is fused with it.
 
     `name` is that of a node of the compiled graph, or of the model it comes from. `UsageError` when there is none.
     """
     graph, owner = plan.partition.graph, plan.partition.group_of
-    found = [n for n, node in enumerate(graph.nodes) if node.label == name]
-    found = found or [n for n, node in enumerate(graph.nodes) if name in node.origin]
-    if not found:
-        known = [node.label for node in graph.nodes] + [origin for node in graph.nodes for origin in node.origin]
-        close = difflib.get_close_matches(name, known, n=3)
-        hint = f"; did you mean {', '.join(close)}?" if close else "; `inspect --groups` lists the nodes"
-        raise UsageError(f"no node is called {name!r}{hint}")
-    n = found[0]
+    n = node_named(graph, name)
     ecg = ExtendedGraph(graph)
     edges = [
         {

@@ -6,11 +6,13 @@
 Predecessors come first, so that an activation joins the convolution that makes its operand and not the one that reads its
 result. What the listing leaves open: operators without a One-to-One neighbour are seeds afterwards (Reorganize, Shuffle, the
 rest), and in the end blocks are merged along every edge still open, so that each has a reason.
+
+`grow_as_published` is the listing itself: its three steps in their order, and no more than these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 
 from fusewise.fusion.cost import Costs
@@ -22,7 +24,7 @@ from fusewise.ops.spec import Mapping
 from fusewise.records import record
 from fusewise.trace import Trace
 
-__all__ = ["Blocks", "Judgement", "grow"]
+__all__ = ["Blocks", "Judgement", "grow", "grow_as_published"]
 
 SEED_ORDER = (Mapping.ONE_TO_ONE, Mapping.REORGANIZE, Mapping.SHUFFLE, Mapping.ONE_TO_MANY, Mapping.MANY_TO_MANY)
 
@@ -254,6 +256,34 @@ def grow(blocks: Blocks) -> None:
                     if not _one_merge(blocks, blocks.owner[n], ahead=True, late=late):
                         break
                     changed = True
+
+
+def grow_as_published(blocks: Blocks) -> None:
+    """Merge operators that are in no block yet with a seed, in the order of the listing.
+
+    Step I takes the One-to-One operator with the smallest result for a seed, step II goes along its successors and theirs as far
+    as they fit, step III along its predecessors and theirs. Nobody is asked again, and what no seed reaches stays alone.
+    """
+    ecg = blocks.ecg
+    unfused = set(range(len(ecg.graph.nodes)))
+    for seed in _seeds(ecg):
+        if seed in unfused and ecg.mapping(seed) == Mapping.ONE_TO_ONE:
+            _propagate(blocks, seed, unfused, blocks.after)
+            _propagate(blocks, seed, unfused, blocks.before)
+            unfused.difference_update(blocks.members[blocks.owner[seed]])
+
+
+def _propagate(blocks: Blocks, seed: int, unfused: set[int], onwards: Sequence[tuple[int, ...]]) -> None:
+    """Merge `seed` with what lies `onwards`, the successors or the predecessors of every operator; a refusal ends a branch."""
+    waiting = list(reversed(onwards[seed]))
+    while waiting:
+        n, block = waiting.pop(), blocks.owner[seed]
+        if n not in unfused or blocks.owner[n] == block:
+            continue
+        first, second = (block, n) if onwards is blocks.after else (n, block)
+        judgement = blocks.judge(first, second)
+        if judgement.fits and blocks.merge(first, second, judgement):
+            waiting.extend(reversed(onwards[n]))
 
 
 def _seeds(ecg: ExtendedGraph) -> list[int]:

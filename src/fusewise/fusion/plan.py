@@ -1,7 +1,8 @@
 """The fusion plan of a graph: which operators form a group, and for every edge the verdict and the reason.
 
-Takes a graph and a trace that may refuse each fusion; gives a `Partition`. Three planners stand beside each other: DNNFusion
-(mapping types, grown from seeds), the fixed patterns that compilers commonly use, and no fusion.
+Takes a graph and a trace that may refuse each fusion; gives a `Partition`. Four planners stand beside each other: DNNFusion
+(mapping types, grown from seeds), the same in the order in which its paper grows them, the fixed patterns that compilers commonly
+use, and no fusion.
 
 Niu et al., DNNFusion: Accelerating Deep Neural Networks Execution with Advanced Operator Fusion, PLDI 2021.
 """
@@ -9,12 +10,13 @@ Niu et al., DNNFusion: Accelerating Deep Neural Networks Execution with Advanced
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
 from fusewise.errors import UsageError
 from fusewise.fusion.cost import Costs
 from fusewise.fusion.ecg import ExtendedGraph
-from fusewise.fusion.grow import Blocks, Judgement, grow
+from fusewise.fusion.grow import Blocks, Judgement, grow, grow_as_published
 from fusewise.fusion.legal import LIMITS, Limits
 from fusewise.fusion.patterns import pattern_groups
 from fusewise.fusion.verdicts import Reason, Verdict
@@ -54,7 +56,7 @@ Planner = Callable[[ExtendedGraph, Trace, Costs, Limits], Plan]
 def plan(
     graph: Graph, trace: Trace, how: str = "dnnfusion", *, costs: Costs | None = None, limits: Limits = LIMITS
 ) -> Plan:
-    """The fusion plan by the planner called `how`: `dnnfusion`, `patterns` or `none`.
+    """The fusion plan by the planner called `how`, a key of `PLANNERS`.
 
     Every fusion is gated by `trace` and every edge that stays open leaves an event. `costs` decide where the table of types
     says to ask; the default is the analytic estimate. `UsageError` when there is no such planner.
@@ -94,9 +96,11 @@ def given(graph: Graph, groups: Iterable[Sequence[int]], trace: Trace) -> Partit
     return Partition.ordered(graph, kept)
 
 
-def _by_mapping_types(ecg: ExtendedGraph, trace: Trace, costs: Costs, limits: Limits) -> Plan:
+def _by_mapping_types(
+    ecg: ExtendedGraph, trace: Trace, costs: Costs, limits: Limits, growing: Callable[[Blocks], None]
+) -> Plan:
     blocks = Blocks(ecg, trace, costs, limits, by_index=INTRA_BLOCK not in trace.disabled)
-    grow(blocks)
+    growing(blocks)
     known: dict[tuple[int, int], Judgement] = {}
 
     def judged(first: int, second: int) -> Judgement:
@@ -109,7 +113,8 @@ def _by_mapping_types(ecg: ExtendedGraph, trace: Trace, costs: Costs, limits: Li
         first, second = blocks.owner[producer], blocks.owner[consumer]
         verdict = blocks.joined.get((producer, consumer)) if first == second else judged(first, second)
         assert verdict is not None
-        edges.append(Edge(value, producer, consumer, first == second, verdict.verdict, verdict.reason))
+        reason = Reason.UNREACHED if first != second and verdict.fits else verdict.reason
+        edges.append(Edge(value, producer, consumer, first == second, verdict.verdict, reason))
     found = Partition.ordered(ecg.graph, [Group(members) for members in blocks.members.values()])
     types = tuple(blocks.type(blocks.owner[group.nodes[0]]) for group in found.groups)
     return Plan(found, types, tuple(edges))
@@ -125,7 +130,12 @@ def _not_at_all(ecg: ExtendedGraph, trace: Trace, costs: Costs, limits: Limits) 
 
 
 PLANNERS: Mapping[str, Planner] = MappingProxyType(
-    {"dnnfusion": _by_mapping_types, "patterns": _by_patterns, "none": _not_at_all}
+    {
+        "dnnfusion": partial(_by_mapping_types, growing=grow),
+        "published": partial(_by_mapping_types, growing=grow_as_published),
+        "patterns": _by_patterns,
+        "none": _not_at_all,
+    }
 )
 
 

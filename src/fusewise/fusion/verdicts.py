@@ -51,6 +51,7 @@ class Reason(StrEnum):
     UNMEASURED = "the measurement failed"
     MOVEMENT = "movement is done by copying"
     REFUSED = "refused by name or limit"
+    UNREACHED = "no seed comes by in the published order"
     NO_PATTERN = "no fixed pattern"
     NO_FUSION = "fusion is off"
 

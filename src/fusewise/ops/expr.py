@@ -10,7 +10,8 @@ round to minus infinity (index arithmetic), `div` truncates as C does, with `fmo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -22,6 +23,7 @@ __all__ = [
     "UNARY",
     "Expr",
     "IndexLike",
+    "assignments",
     "binary",
     "bounded",
     "cast",
@@ -107,11 +109,15 @@ class Expr:
         return same and len(self.args) == len(other.args)
 
     def __repr__(self) -> str:
+        return self.text([repr(a) for a in self.args])
+
+    def text(self, args: Sequence[str]) -> str:
+        """The expression in words, with texts for its arguments."""
         if self.op == "const":
             return f"{self.value}"
         if self.op == "index":
             return str(self.value)
-        inside = ", ".join(map(repr, self.args))
+        inside = ", ".join(args)
         if self.op == "load":
             return f"{self.value}[{inside}]"
         if self.op == "reduce":
@@ -325,6 +331,24 @@ def listing(roots: tuple[Expr, ...]) -> str:
                 numbers[node] = len(numbers)
                 lines.append(f"{node.op} {node.dtype.name} {node.value!r} {[numbers[a] for a in node.args]}")
     return "\n".join([*lines, str([numbers[root] for root in roots])])
+
+
+def assignments(roots: Mapping[str, Expr]) -> list[tuple[str, str]]:
+    """The expressions in words, as (name, text): before them, as `t0 t1 ...`, what stands in several places or is long."""
+    parts = list(dict.fromkeys(node for root in roots.values() for node in walk(root)))
+    uses = Counter(arg for node in parts for arg in node.args)
+    texts: dict[Expr, str] = {}
+    found: list[tuple[str, str]] = []
+    for node in parts:
+        texts[node] = node.text([texts[arg] for arg in node.args])
+        if len(texts[node]) > (_SHORT if uses[node] > 1 else _LONG):
+            found.append((f"t{len(found)}", texts[node]))
+            texts[node] = found[-1][0]
+    return [*found, *((name, texts[root]) for name, root in roots.items())]
+
+
+_SHORT, _LONG = 24, 100
+"""Characters up to which a part is written out wherever it stands, and where it stands once."""
 
 
 def substitute_indices(root: Expr, values: Mapping[str, Expr]) -> Expr:

@@ -16,7 +16,10 @@ from fusewise.errors import UsageError
 if TYPE_CHECKING:
     from fusewise.ir.graph import Graph
 
-__all__ = ["MODELS", "ZooModel", "build", "model_named"]
+__all__ = ["AS_EXPORTED", "MODELS", "ZooModel", "build", "model_named"]
+
+AS_EXPORTED = "exported"
+"""The style of a name, `NAME@exported`, that says what `decomposed` does."""
 
 _CLASSIFY, _IMAGE = "image classification", "x float32[1,3,224,224]"
 _TEXT = "input_ids, attention_mask, token_type_ids int64[1,128]"
@@ -271,7 +274,8 @@ def model_named(name: str) -> ZooModel:
 def build(name: str, *, batch: int = 1, seed: int = 0, decomposed: bool = False) -> Graph:
     """The architecture called `name` with random weights that follow from `seed` alone.
 
-    `NAME@STYLE` writes it as the framework `pytorch`, `tensorflow` or `mxnet` exports it (`zoo.styles`).
+    `NAME@STYLE` writes it as the framework `pytorch`, `tensorflow` or `mxnet` exports it (`zoo.styles`), `NAME@exported` as
+    `decomposed` does.
 
     `decomposed` writes the same function as exporters did around 2020: LayerNorm, GELU, HardSwish and Mish with elementary
     operators, and sizes of free axes read and computed at run time (`zoo.extents`); `zoo.exported` says how many operators
@@ -279,6 +283,8 @@ def build(name: str, *, batch: int = 1, seed: int = 0, decomposed: bool = False)
     """
     name, _, style = name.partition("@")
     row = model_named(name)
+    if style == AS_EXPORTED:
+        style, decomposed = "", True
     if batch < 1:
         raise UsageError(f"the batch of zoo model {name!r} must be at least 1, not {batch}")
     from fusewise.zoo.net import start

@@ -23,6 +23,7 @@ from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import TensorType
 from fusewise.ops.build import GraphBuilder
 from fusewise.ops.table import spec_of
+from fusewise.zoo.catalogue import AS_EXPORTED
 
 __all__ = ["STYLES", "styled"]
 
@@ -35,8 +36,9 @@ def styled(graph: Graph, style: str) -> Graph:
     In TensorFlow's style image inputs are [batch, height, width, channels]. `UsageError` for another style.
     """
     if style not in STYLES:
-        near = difflib.get_close_matches(style, STYLES, n=1, cutoff=0.3)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(STYLES)}"
+        known = (*STYLES, AS_EXPORTED)
+        near = difflib.get_close_matches(style, known, n=1, cutoff=0.3)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
         raise UsageError(f"no framework style is called {style!r}; {hint}")
     return STYLES[style](graph)
 

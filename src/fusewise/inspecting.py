@@ -1,0 +1,87 @@
+"""What a model is, how it is fused, and what of it runs natively here: `fusewise inspect` as plain data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fusewise.bench.describe import description
+from fusewise.codegen.assemble import generate
+from fusewise.fusion import describe
+from fusewise.fusion.plan import Plan, plan
+from fusewise.fusion.tree import data_flow_tree, group_named
+from fusewise.ir.graph import Graph
+from fusewise.lower.task import Task
+from fusewise.lower.work import HostWork, Lowered, TaskWork, lower_partition
+from fusewise.ops.expr import assignments
+from fusewise.passes.pipeline import CLEAN, run
+from fusewise.passes.split_wide import split_wide
+from fusewise.runtime.host import host_target
+from fusewise.trace import Trace
+
+__all__ = ["inspected"]
+
+
+def inspected(graph: Graph, fusion: str, groups: bool, why: str | None, tree: str | int | None) -> dict[str, Any]:
+    """The data of `api.inspect` for a graph whose dimensions are known."""
+    trace = Trace()
+    clean = split_wide(run(graph, CLEAN, trace), trace)
+    fused = plan(clean, trace, fusion)
+    told: dict[str, Any] = {} if why is None else {"why": describe.why(fused, why)}
+    if tree is not None:
+        told["tree"] = described_tree(fused, tree)
+    host = generate(fused.partition, host_target(), trace).host_nodes
+    if groups:
+        told |= {"groups": describe.described_groups(fused), "verdicts": describe.described_edges(fused)}
+    return {
+        **description(graph),
+        "nodes_compiled": len(clean.nodes),
+        "native_nodes": len(clean.nodes) - len(host),
+        "host_nodes": len(host),
+        "host": host,
+        **describe.fusion_figures(graph, fused),
+        **told,
+    }
+
+
+def described_tree(fused: Plan, name: str | int) -> dict[str, Any]:
+    """The data-flow tree of the group called `name`, and under `code` the tasks that are generated from it."""
+    position = group_named(fused, name)
+    nodes = set(fused.partition.groups[position].nodes)
+    lowered = lower_partition(fused.partition, Trace())
+    work = [
+        one
+        for one in lowered.work
+        if one.group < len(lowered.groups) and nodes.issuperset(lowered.groups[one.group].nodes)
+    ]
+    return {**data_flow_tree(fused, position), "code": [_described(one, lowered) for one in work]}
+
+
+def _described(work: TaskWork | HostWork, lowered: Lowered) -> dict[str, Any]:
+    """One piece of work: what a task computes, over which operands, or why nodes run on the host."""
+    if isinstance(work, HostWork):
+        rows = zip(work.nodes, work.reasons, strict=True)
+        return {"host": [{"node": node.label, "op": node.op, "reason": reason} for node, reason in rows]}
+    task = work.bound.task
+    return {
+        "label": work.label,
+        "extents": list(task.extents),
+        "anchor": None if task.anchor is None else task.anchor.op,
+        "operands": [
+            {
+                "name": operand.name,
+                "value": work.bound.values[operand.name],
+                "type": f"{operand.dtype.name}[{','.join(map(str, operand.shape))}]",
+                "strides": list(operand.strides),
+            }
+            for operand in task.operands
+        ],
+        "elements": [{"element": name, "is": text} for name, text in _elements(task)],
+    }
+
+
+def _elements(task: Task) -> list[tuple[str, str]]:
+    """What the anchor reads, each operand at (p0, p1, ...), and what is stored, as assignments."""
+    read = () if task.anchor is None else task.anchor.prologue
+    roots = {f"operand {k} of {task.anchor.op}": e for k, e in enumerate(read) if e is not None and task.anchor}
+    roots |= {f"{store.operand}[{', '.join(map(repr, store.index))}]": store.value for store in task.stores}
+    return assignments(roots)
