@@ -48,6 +48,8 @@ LAYERS: Mapping[str, Layers] = MappingProxyType(
 
 Pair = tuple[int | None, int | None]
 
+_NO: Pair = (None, None)
+
 
 class Latencies(NamedTuple):
     """A row of the latency table: milliseconds on the phone's CPU and on its GPU. OurB: not fused; OurB+: by fixed patterns."""
@@ -67,17 +69,17 @@ LATENCIES: Mapping[str, Latencies] = MappingProxyType(
         "vgg16": Latencies((242, 109), (260, 127), (245, 102), (273, None), (251, 121), (231, 97), (171, 65)),
         "mobilenet_v1_ssd": Latencies((67, 43), (74, 52), (87, 68), (92, None), (79, 56), (61, 39), (33, 17)),
         "yolo_v4": Latencies((501, 290), (549, 350), (560, 288), (872, None), (633, 390), (426, 257), (235, 117)),
-        "c3d": Latencies((867, None), (1487, None), (None, None), (2541, None), (880, 551), (802, 488), (582, 301)),
-        "s3d": Latencies((None, None), (None, None), (None, None), (6612, None), (1409, 972), (1279, 705), (710, 324)),
+        "c3d": Latencies((867, None), (1487, None), _NO, (2541, None), (880, 551), (802, 488), (582, 301)),
+        "s3d": Latencies(_NO, _NO, _NO, (6612, None), (1409, 972), (1279, 705), (710, 324)),
         "unet": Latencies((181, 106), (210, 120), (302, 117), (271, None), (227, 142), (168, 92), (99, 52)),
-        "faster_rcnn_resnet50_fpn": Latencies((None, None), (None, None), (None, None), (None, None), (2325, 3054), (1462, 1974), (862, 531)),
-        "mask_rcnn_resnet50_fpn": Latencies((None, None), (None, None), (None, None), (None, None), (5539, 6483), (3907, 4768), (2471, 1680)),
-        "tinybert": Latencies((None, None), (None, None), (97, None), (None, None), (114, 89), (92, 65), (51, 30)),
-        "distilbert": Latencies((None, None), (None, None), (510, None), (None, None), (573, 504), (467, 457), (224, 148)),
-        "albert": Latencies((None, None), (None, None), (974, None), (None, None), (1033, 1178), (923, 973), (386, 312)),
-        "bert_base": Latencies((None, None), (None, None), (985, None), (None, None), (1086, 1204), (948, 1012), (394, 293)),
-        "mobilebert": Latencies((None, None), (None, None), (342, None), (None, None), (448, 563), (326, 397), (170, 102)),
-        "gpt2": Latencies((None, None), (None, None), (1102, None), (None, None), (1350, 1467), (990, 1106), (394, 292)),
+        "faster_rcnn_resnet50_fpn": Latencies(_NO, _NO, _NO, _NO, (2325, 3054), (1462, 1974), (862, 531)),
+        "mask_rcnn_resnet50_fpn": Latencies(_NO, _NO, _NO, _NO, (5539, 6483), (3907, 4768), (2471, 1680)),
+        "tinybert": Latencies(_NO, _NO, (97, None), _NO, (114, 89), (92, 65), (51, 30)),
+        "distilbert": Latencies(_NO, _NO, (510, None), _NO, (573, 504), (467, 457), (224, 148)),
+        "albert": Latencies(_NO, _NO, (974, None), _NO, (1033, 1178), (923, 973), (386, 312)),
+        "bert_base": Latencies(_NO, _NO, (985, None), _NO, (1086, 1204), (948, 1012), (394, 293)),
+        "mobilebert": Latencies(_NO, _NO, (342, None), _NO, (448, 563), (326, 397), (170, 102)),
+        "gpt2": Latencies(_NO, _NO, (1102, None), _NO, (1350, 1467), (990, 1106), (394, 292)),
     }
 )
 
@@ -99,7 +101,7 @@ DEPTHS: Mapping[str, Depth] = MappingProxyType(
         "gpt2": Depth(2533, 69.1, 62),
     }
 )
-"""The speed is that of OurB+ on the GPU: operations by its latency there. YOLO-V4 has 389 layers here and 398 in the other table."""
+"""The speed is that of OurB+ on the GPU, operations by its latency there. YOLO-V4 has 389 layers here, 398 in the other table."""
 
 BREAKDOWN: Mapping[str, tuple[float, float]] = MappingProxyType(
     {"rewriting": (1.2, 1.5), "fusion": (1.6, 2.2), "other": (1.3, 1.8)}

@@ -1,21 +1,25 @@
-"""What each part of DNNFusion is worth here: latency without it, all variants of a model timed in turn (the paper's figure 7).
+"""What each part of DNNFusion is worth here: latency without it, all variants of a model timed in turn.
 
-    python -m benchmarks.fusion_ablation [NAME ...] [--threads N] [--runs N] [--seconds S] [--json FILE]
+    python -m benchmarks.fusion_ablation [NAME ...] --table latency     the source's "inference latency comparison"
+    python -m benchmarks.fusion_ablation [NAME ...] --table breakdown   its "optimizations breakdown"
+    python -m benchmarks.fusion_ablation [NAME ...] --table depth       its "deep versus shallow": speed by number of layers
+    python -m benchmarks.fusion_ablation [NAME ...] --table parts       more than it has (the default): the whole without each part
 
-    OurB, OurB+   the paper's baselines: no fusion, and fixed patterns, without anything that DNNFusion adds: rewriting, index
+with [--exported] [--threads N] [--runs N] [--seconds S] [--json FILE]; `--from FILE` draws the table of an earlier run. What is
+printed in the source stands beside ours. There is no GPU column of ours: kernels are for CPUs.
+
+    OurB, OurB+   the source's baselines: no fusion, and fixed patterns, without anything that DNNFusion adds: rewriting, index
                   changes in place of moving data, layouts by the dominant operator
+    +rewriting, +fusion   OurB with rewriting, and with fusion by mapping types too; all the rest makes it dnnfusion
     layouts+      OurB+ with layouts by the dominant operator
     none, patterns   no fusion, and fixed patterns, with all the rest left on
     dnnfusion     fused by mapping types, everything on
-    -rewriting, -fusion, -intra, -inter   the last without: rewriting; fusion; index changes; layouts
+    -rewriting, -intra, -inter   the last without: rewriting; index changes; layouts (without fusion it is `none`)
 
 Rewriting is the algebraic rules and the recognition of what exporters write out: normalisations, activations, attention.
 
 The figure compared is the sum of each step's shortest time (`steps_ms`), which other programs on the machine disturb least; the
 file also has medians and minima of whole runs (`p50_ms`, `min_ms`).
-
-The paper's factors are of a phone: rewriting 1.2-1.5x, fusion 1.6-2.2x, intra- and inter-block together 1.3-1.8x; DNNFusion
-over fixed patterns 1.4-2.5x, over no fusion 1.5-5.8x.
 """
 
 from __future__ import annotations
@@ -24,21 +28,24 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
-from benchmarks.fusion_table import PUBLISHED, REWRITING
+from benchmarks.dnnfusion_printed import BREAKDOWN, BREAKDOWN_MODELS, DEPTHS, LATENCIES, Latencies
+from benchmarks.fusion_table import REWRITING, markdown
 from benchmarks.zoo import machine
 
 from fusewise import api
+from fusewise.bench.describe import description
 from fusewise.bench.inputs import random_feeds
 from fusewise.bench.timing import Budget, Clock, race, settle
 from fusewise.runtime.executable import Executable
 from fusewise.trace import INTER_BLOCK, INTRA_BLOCK
-from fusewise.zoo.catalogue import MODELS, build
+from fusewise.zoo.catalogue import build
 
 RECOGNITION = frozenset({"recognise_activations", "recognise_attention", "recognise_norms"})
 REWRITES = tuple(sorted(REWRITING | RECOGNITION))
@@ -48,27 +55,31 @@ VARIANTS: Mapping[str, dict[str, Any]] = MappingProxyType(
     {
         "OurB": {"fusion": "none", "disable": ALONE},
         "OurB+": {"fusion": "patterns", "disable": ALONE},
+        "+rewriting": {"fusion": "none", "disable": (INTRA_BLOCK, INTER_BLOCK)},
+        "+fusion": {"disable": (INTRA_BLOCK, INTER_BLOCK)},
         "layouts+": {"fusion": "patterns", "disable": (*REWRITES, INTRA_BLOCK)},
         "none": {"fusion": "none"},
         "patterns": {"fusion": "patterns"},
         "dnnfusion": {},
         "-rewriting": {"disable": REWRITES},
-        "-fusion": {"fusion": "none"},
         "-intra": {"disable": (INTRA_BLOCK,)},
         "-inter": {"disable": (INTER_BLOCK,)},
     }
 )
-"""Compile options of every variant; `-fusion` is `none` by another name and is measured once."""
+"""Compile options of every variant."""
+
+Found = Mapping[str, Any]
 
 
-def measured(name: str, threads: int | None, budget: Budget, decomposed: bool) -> dict[str, Any]:
-    """Latencies of every variant of one model, in milliseconds, timed in one process in turn."""
+def measured(
+    name: str, variants: Sequence[str], threads: int | None, budget: Budget, decomposed: bool
+) -> dict[str, Any]:
+    """Latencies of variants of one model, in milliseconds, timed in one process in turn."""
     graph = api.load(build(name, decomposed=decomposed))
     feeds = random_feeds(graph, 0)
-    names = [variant for variant in VARIANTS if variant != "-fusion"]
-    models = {variant: api.compile(graph, threads=threads, **VARIANTS[variant]) for variant in names}
-    timings = race([partial(models[variant].run, None, feeds) for variant in names], budget)
-    steps = shortest_steps([models[variant].executable for variant in names], feeds, budget.runs)
+    models = {variant: api.compile(graph, threads=threads, **VARIANTS[variant]) for variant in variants}
+    timings = race([partial(models[variant].run, None, feeds) for variant in variants], budget)
+    steps = shortest_steps([models[variant].executable for variant in variants], feeds, budget.runs)
     rows = {
         variant: {
             "p50_ms": timing.p50_ms,
@@ -76,10 +87,16 @@ def measured(name: str, threads: int | None, budget: Budget, decomposed: bool) -
             "steps_ms": steps_ms,
             "groups": models[variant].summary["groups"],
         }
-        for variant, timing, steps_ms in zip(names, timings, steps, strict=True)
+        for variant, timing, steps_ms in zip(variants, timings, steps, strict=True)
     }
-    rows["-fusion"] = rows["none"]
-    return {"model": name, "form": "exported" if decomposed else "clean", "variants": {v: rows[v] for v in VARIANTS}}
+    form = "exported" if decomposed else "clean"
+    return {
+        "model": name,
+        "form": form,
+        "operators": len(graph.nodes),
+        "macs": description(graph)["macs"],
+        "variants": rows,
+    }
 
 
 def shortest_steps(models: list[Executable], feeds: dict[str, Any], rounds: int) -> list[float]:
@@ -95,43 +112,139 @@ def shortest_steps(models: list[Executable], feeds: dict[str, Any], rounds: int)
     return [sum(shortest.values()) / 1e6 for shortest in found]
 
 
-def factors(found: dict[str, Any]) -> dict[str, float]:
-    """How many times longer each variant takes than the whole."""
-    whole = found["variants"]["dnnfusion"]["steps_ms"]
-    return {variant: row["steps_ms"] / whole for variant, row in found["variants"].items()}
+def ms(found: Found, variant: str) -> float:
+    """The latency of a variant."""
+    return float(found["variants"][variant]["steps_ms"])
 
 
-def table(results: list[dict[str, Any]]) -> str:
-    """A Markdown table: milliseconds with everything on, and times as long without each part."""
-    others = [variant for variant in VARIANTS if variant != "dnnfusion"]
-    lines = [f"| model | dnnfusion ms | {' | '.join(others)} |", f"| --- | ---: |{' ---: |' * len(others)}"]
+def _times(factor: float) -> str:
+    return f"{factor:.2f}x"
+
+
+def mean(factors: Sequence[float]) -> float:
+    """The geometric mean."""
+    return math.exp(sum(map(math.log, factors)) / len(factors))
+
+
+def parts(results: Sequence[Found]) -> str:
+    """Milliseconds with everything on, and times as long without each part."""
+    others = [variant for variant in PARTS if variant != "dnnfusion"]
+    ratios = [[ms(found, variant) / ms(found, "dnnfusion") for variant in others] for found in results]
+    rows = [
+        (found["model"], f"{ms(found, 'dnnfusion'):.2f}", *map(_times, ratio))
+        for found, ratio in zip(results, ratios, strict=True)
+    ]
+    means = ("geometric mean", "", *(_times(mean(column)) for column in zip(*ratios, strict=True)))
+    return markdown(("model", "dnnfusion ms", *others), [*rows, means])
+
+
+def latency(results: Sequence[Found]) -> str:
+    """All that the source prints in ms, CPU / GPU, and our three columns, each with how much faster DNNFusion is on the CPU."""
+    printed = ("MNN", "TVM", "TFLite", "Pytorch", "OurB", "OurB+", "DNNFusion")
+    rows = []
     for found in results:
-        ratio = factors(found)
-        cells = [f"{ratio[variant]:.2f}x" for variant in others]
-        lines.append(f"| {found['model']} | {found['variants']['dnnfusion']['steps_ms']:.2f} | {' | '.join(cells)} |")
-    means = [math.exp(sum(math.log(factors(f)[v]) for f in results) / len(results)) for v in others]
-    return "\n".join([*lines, f"| geometric mean | | {' | '.join(f'{mean:.2f}x' for mean in means)} |"])
+        theirs = LATENCIES.get(found["model"])
+        pairs = ("-",) * len(printed) if theirs is None else tuple(map(_pair, theirs))
+        ours = [ms(found, variant) for variant in LATENCY]
+        faster = [_times(figure / ours[-1]) for figure in ours[:-1]]
+        rows.append((found["model"], *pairs, *_faster(theirs), *(f"{figure:.1f}" for figure in ours), *faster))
+    over = ("OurB by DNNFusion", "OurB+ by it")
+    headings = (*printed, *over, "here: OurB", "OurB+", "DNNFusion", *over)
+    return markdown(("model", *headings), rows)
+
+
+def _pair(printed: tuple[int | None, int | None]) -> str:
+    return " / ".join("-" if figure is None else str(figure) for figure in printed)
+
+
+def _faster(printed: Latencies | None) -> tuple[str, ...]:
+    """How much faster DNNFusion is than both baselines on the phone's CPU."""
+    if printed is None:
+        return ("-", "-")
+    ours, *baselines = (pair[0] for pair in (printed.dnnfusion, printed.our_b, printed.our_b_plus))
+    return tuple("-" if figure is None or ours is None else _times(figure / ours) for figure in baselines)
+
+
+def breakdown(results: Sequence[Found]) -> str:
+    """What each of rewriting, fusion and the rest gains over what stands before it, from OurB to DNNFusion."""
+    names, rows = tuple(BREAKDOWN), []
+    for found in results:
+        steps = [ms(found, variant) for variant in STEPS]
+        gains = [before / after for before, after in pairwise(steps)]
+        most = max(zip(gains, names, strict=True))[1]
+        whole = _times(steps[0] / steps[-1])
+        rows.append((found["model"], f"{steps[0]:.1f}", *map(_times, gains), whole, most))
+    low, high = (math.prod(bound[k] for bound in BREAKDOWN.values()) for k in (0, 1))
+    bounds = [f"{least}-{most}x" for least, most in BREAKDOWN.values()]
+    rows.append(("printed (CPU)", "", *bounds, f"{low:.1f}-{high:.1f}x", "fusion"))
+    return markdown(("model", "OurB ms", *names, "all", "most"), rows)
+
+
+def depth(results: Sequence[Found]) -> str:
+    """Layers, work and speed, whose source says that more layers mean less speed."""
+    rows = []
+    for found in results:
+        printed, flop = DEPTHS.get(found["model"]), 2 * (found["macs"] or 0)
+        theirs = ("-",) * 3 if printed is None else (str(printed.layers), f"{printed.gflop:.1f}", str(printed.gflops))
+        speeds = (f"{flop / ms(found, variant) / 1e6:.0f}" for variant in LATENCY)
+        rows.append((found["model"], *theirs, str(found["operators"]), f"{flop / 1e9:.1f}", *speeds))
+    ours = ("here: operators", "GFLOP", "GFLOP/s OurB", "OurB+", "DNNFusion")
+    return markdown(("model", "printed: layers", "GFLOP", "GFLOP/s", *ours), rows)
+
+
+LATENCY = ("OurB", "OurB+", "dnnfusion")
+STEPS = ("OurB", "+rewriting", "+fusion", "dnnfusion")
+PARTS = ("OurB", "OurB+", "layouts+", "none", "patterns", "dnnfusion", "-rewriting", "-intra", "-inter")
+
+
+class Table(NamedTuple):
+    """A table: the variants it needs, the models it has when none is named, and how it is drawn."""
+
+    variants: tuple[str, ...]
+    models: tuple[str, ...]
+    draw: Callable[[Sequence[Found]], str]
+
+
+TABLES: Mapping[str, Table] = MappingProxyType(
+    {
+        "latency": Table(LATENCY, tuple(LATENCIES), latency),
+        "breakdown": Table(STEPS, BREAKDOWN_MODELS, breakdown),
+        "depth": Table(LATENCY, tuple(DEPTHS), depth),
+        "parts": Table(PARTS, tuple(LATENCIES), parts),
+    }
+)
 
 
 def main() -> None:
     """Measure and print."""
-    known = {model.name for model in MODELS}
     parser = argparse.ArgumentParser(description="Measure what each part of the fusion planner is worth.")
-    parser.add_argument("names", nargs="*", help="zoo models (default: the paper's that the zoo has)")
+    parser.add_argument("names", nargs="*", help="zoo models (default: those that the source has in its table)")
+    parser.add_argument("--table", choices=tuple(TABLES), default="parts")
     parser.add_argument("--exported", action="store_true", help="take models as exporters wrote them around 2020")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--json", type=Path, help="where to keep the results")
+    parser.add_argument(
+        "--from", dest="earlier", type=Path, metavar="FILE", help="draw what --json kept; measure nothing"
+    )
     given = parser.parse_args()
+    table = TABLES[given.table]
+    if given.earlier:
+        kept = json.loads(given.earlier.read_text())["results"]
+        fitting = [one for one in kept if one["variants"].keys() >= set(table.variants)]
+        if not fitting:
+            parser.error(f"{given.earlier} has no results of all the variants {', '.join(table.variants)}")
+        print(table.draw([one for one in fitting if not given.names or one["model"] in given.names]))
+        return
     budget = Budget(runs=given.runs, seconds=given.seconds, limit_seconds=300.0)
     results: list[dict[str, Any]] = []
-    for name in given.names or [name for name in PUBLISHED if name in known]:
-        results.append(measured(name, given.threads, budget, given.exported))
-        print(table(results[-1:]).splitlines()[2], file=sys.stderr, flush=True)
+    for name in given.names or table.models:
+        results.append(measured(name, table.variants, given.threads, budget, given.exported))
+        print(table.draw(results[-1:]).splitlines()[2], file=sys.stderr, flush=True)
         if given.json:
             given.json.write_text(json.dumps({"machine": machine(given.threads), "results": results}, indent=2) + "\n")
-    print(table(results))
+    print(table.draw(results))
 
 
 if __name__ == "__main__":
