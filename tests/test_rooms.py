@@ -21,7 +21,7 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("__init__", "contestant", "onnx_backend", "sweep"),
     ("api",),
     ("compiled", "inspecting", "planning", "optimizing", "selecting", "tuning", "verifying"),
-    ("measuring",),
+    ("measuring", "counting"),
     ("bench",),
     ("runtime",),
     ("codegen",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as text
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,6 +45,15 @@ TraceFile = Annotated[
     Path | None,
     typer.Option("--trace", metavar="FILE.json", help="Write one run's kernels, worker by worker, for Perfetto."),
 ]
+Memory = Annotated[
+    bool, typer.Option("--memory", help="Count memory accesses and cache misses too, without and with fusion.")
+]
+Caches = Annotated[
+    str | None,
+    typer.Option(
+        "--caches", metavar="LEVELS", help="With --memory: other caches than this machine's, as 64K:4,512K:8,4M:16."
+    ),
+]
 Weigh = Annotated[bool, typer.Option("--weigh/--no-weigh", help="Measure load time and peak memory too.")]
 
 
@@ -61,6 +71,8 @@ def bench(
     weigh: Weigh = True,
     profile: Profile = False,
     trace: TraceFile = None,
+    memory: Memory = False,
+    caches: Caches = None,
     seed: Seed = 0,
     exact: Exact = False,
     disable: Disable = None,
@@ -82,6 +94,7 @@ def bench(
     if batch is not None:
         subject, symbols = batched(subject, batch)
         options = replace(options, symbols={**options.symbols, **symbols})
+    counting = partial(_counted, subject, options, seed, caches, seconds) if memory or caches is not None else None
     peers = tuple(name.strip() for name in vs.split(",") if name.strip() not in ("", "none"))
     with progress() as report:
         found = api.bench(
@@ -96,6 +109,8 @@ def bench(
         if profile or trace is not None:
             report("profiling", 1.0)
             figures, events = api.profile(subject, options, seed=seed, tune=0.0)
+        if counting is not None:
+            found["memory"] = counting(report)
     if trace is not None:
         write_text(trace, text.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
     if profile:
@@ -106,6 +121,25 @@ def bench(
         _show(found)
         if profile:
             _show_roofline(found["profile"])
+        if counting is not None:
+            _show_memory(found["memory"])
+
+
+def _counted(
+    subject: Any, options: Any, seed: int, caches: str | None, seconds: float, progress: Any
+) -> dict[str, Any]:
+    """What `counting.compared` finds: without fusion, and as the options say."""
+    from fusewise import api
+    from fusewise.bench.caches import parsed_levels
+    from fusewise.counting import Variant, compared
+
+    graph = api.load(subject, shapes=options.shapes, symbols=options.symbols)
+    disable = tuple(options.disable)
+    variants = {"without fusion": Variant("none", disable), "with fusion": Variant(options.fusion, disable)}
+    levels = None if caches is None else parsed_levels(caches)
+    return compared(
+        graph, variants, threads=options.threads, levels=levels, seconds=seconds, seed=seed, progress=progress
+    )
 
 
 def _show(found: dict[str, Any]) -> None:
@@ -130,6 +164,17 @@ def _show(found: dict[str, Any]) -> None:
 
 def _runs(found: dict[str, Any]) -> int:
     return int(found["runtimes"]["fusewise"]["runs"])
+
+
+def _show_memory(found: dict[str, Any]) -> None:
+    """A row for each variant, and what the system does not count."""
+    from fusewise.cli.show import table
+    from fusewise.counting import headings, rows
+
+    levels = ", ".join(f"{level['name']} {level['bytes'] >> 10} KB" for level in found["caches"])
+    table(headings(found), rows(found), title=f"memory, {found['threads']} threads, modelled caches {levels}")
+    if found["without_counters"]:
+        typer.echo(f"not counted by the processor: {found['without_counters']}")
 
 
 _MOST_ROWS, _MOST_NAMES = 40, 3

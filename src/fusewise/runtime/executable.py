@@ -41,7 +41,11 @@ if TYPE_CHECKING:  # a compiled model is opened without these
     from fusewise.runtime.hoststep import HostCall
     from fusewise.runtime.resident import Resident
 
-__all__ = ["BuildFigures", "Contents", "Executable", "StepTiming", "build", "restored"]
+__all__ = ["BuildFigures", "Contents", "Executable", "StepTiming", "Walk", "build", "restored"]
+
+Walk = Callable[[StepTable, Sequence[int]], None]
+"""Makes the calls of a table, every worker's share of one before the next; the second argument has the step of each call, by its
+number in the program."""
 
 
 @record(frozen=True)
@@ -391,20 +395,28 @@ class Executable:
         timings: list[StepTiming] = []
         return self._run(values, wanted, timings), timings
 
+    def run_by(self, walk: Walk, feeds: Mapping[str, Any]) -> list[Any]:
+        """All outputs as `run` gives them, where `walk` makes the calls of native steps: for tools that look at each by itself."""
+        return self._run(self._inputs.accepted(feeds), chosen_outputs(self._machine.program.outputs, None), None, walk)
+
     def _turn(self) -> Turns:
         """Turns of this process: a forked child must not wait for a thread that only its parent has."""
         process = os.getpid()
         return self._turns.get(process) or self._turns.setdefault(process, Turns("the model is run"))
 
-    def _run(self, values: list[Any], wanted: Sequence[int], timings: list[StepTiming] | None) -> list[Any]:
+    def _run(
+        self, values: list[Any], wanted: Sequence[int], timings: list[StepTiming] | None, walk: Walk | None = None
+    ) -> list[Any]:
         """The `wanted` outputs. `ResourceLimit` where memory is full."""
         try:
             with self._turn():
-                return self._computed(values, wanted, timings)
+                return self._computed(values, wanted, timings, walk)
         except MemoryError as error:
             raise memory_full("the model runs", error) from error
 
-    def _computed(self, values: list[Any], wanted: Sequence[int], timings: list[StepTiming] | None) -> list[Any]:
+    def _computed(
+        self, values: list[Any], wanted: Sequence[int], timings: list[StepTiming] | None, walk: Walk | None
+    ) -> list[Any]:
         machine, program = self._machine, self._machine.program
         if machine.checks is not None:
             machine.checks.begin(values)
@@ -425,7 +437,10 @@ class Executable:
         moving = Memory(machine.memory, caller)
         for part in machine.parts:
             if isinstance(part, _Stretch):
-                self._launch(part, timings)
+                if walk is None:
+                    self._launch(part, timings)
+                else:
+                    walk(part.table, part.steps)
                 if machine.checks is not None:
                     machine.checks.check()
                 if machine.faults is not None:

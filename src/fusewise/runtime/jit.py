@@ -21,7 +21,7 @@ from fusewise.records import record
 from fusewise.runtime import elf
 from fusewise.runtime.narrow_code import NARROW_IR, NARROW_SYMBOLS
 
-__all__ = ["LEVELS", "Level", "Library", "compile_assembly", "compile_object", "load", "warm_up"]
+__all__ = ["LEVELS", "Level", "Library", "compile_assembly", "compile_object", "load", "optimized", "warm_up"]
 
 
 def compile_object(ir_text: str, target: Target, level: str = "full") -> bytes:
@@ -35,6 +35,11 @@ def compile_object(ir_text: str, target: Target, level: str = "full") -> bytes:
 def compile_assembly(ir_text: str, target: Target, level: str = "full") -> str:
     """The assembly of what `compile_object` gives, to be read."""
     return str(_machine(target, LEVELS[level].codegen).emit_assembly(_optimized(ir_text, target, level)))
+
+
+def optimized(ir_text: str, target: Target, level: str = "full") -> str:
+    """One module of LLVM IR as the passes of a level leave it; of that, the level `bare` makes the code that this level would."""
+    return str(_optimized(ir_text, target, level))
 
 
 def warm_up() -> None:

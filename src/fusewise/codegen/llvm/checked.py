@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from fusewise.lower.program import KernelCode
 
-__all__ = ["FAULT", "HEADER", "RANGE_WORDS", "checked", "checked_code"]
+__all__ = ["FAULT", "HEADER", "RANGE_WORDS", "bytes_of", "checked", "checked_code", "type_of"]
 
 FAULT = ("found", "argument", "address", "nbytes", "writes")
 """The first words of the table: is anything wrong, with which pointer (-1: one of them all), and what was tried."""
@@ -55,7 +55,7 @@ def checked(text: str, symbol: str) -> str:
             start = number + 1
     declared = {line for line in found if line.startswith("declare ")}
     needed = [line for line in _DECLARATIONS if line not in declared]
-    tables = [(each[1], _bytes_of(f"<{each[2]}>")) for each in map(_CONSTANT.match, lines) if each is not None]
+    tables = [(each[1], bytes_of(f"<{each[2]}>")) for each in map(_CONSTANT.match, lines) if each is not None]
     return "\n".join([*needed, *found, _routines(tables)])
 
 
@@ -105,9 +105,9 @@ class _Body:
 
     def _checked(self, line: str) -> Iterator[str]:
         if (load := _LOAD.match(line)) is not None:
-            yield from self._replaced(line, load[3], _bytes_of(load[2]), 0)
+            yield from self._replaced(line, load[3], bytes_of(load[2]), 0)
         elif (store := _STORE.match(line)) is not None:
-            yield from self._replaced(line, store[2], _bytes_of(_type_of(store[1])), 1)
+            yield from self._replaced(line, store[2], bytes_of(type_of(store[1])), 1)
         elif (masked := _MASKED.match(line)) is not None:
             yield from self._masked(line, int(masked[2]), int(masked[3]) // 8, int(masked[1] == "store"))
         elif "@llvm.memcpy" in line and (copy := _COPY.search(line)) is not None:
@@ -182,12 +182,13 @@ def _given(pointer: str, nbytes: int | str, writes: int, argument: int) -> str:
     return f"ptr {pointer}, i64 {nbytes}, i64 {writes}, i64 {argument}, ptr %table"
 
 
-def _type_of(operand: str) -> str:
+def type_of(operand: str) -> str:
     """The type at the beginning of an operand."""
     return operand[: operand.index(">") + 1] if operand.startswith("<") else operand.split(" ", 1)[0]
 
 
-def _bytes_of(kind: str) -> int:
+def bytes_of(kind: str) -> int:
+    """Bytes of an LLVM type: a scalar, or a vector of them."""
     lanes, element = 1, kind
     if kind.startswith("<"):
         count, _, element = kind[1:-1].partition(" x ")

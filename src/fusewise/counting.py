@@ -1,0 +1,210 @@
+"""What fusing operators saves: memory accesses, cache misses, peak memory and the processor's use, of a model without and with it.
+
+Takes a graph, compiles it in several ways, gives plain data with stable keys. Accesses and misses are of the program's own kernels
+and addresses through a model of the caches (`bench.accesses`); the processor's own counters stand beside them where the
+system has any (`bench.counters`), and times are measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from fusewise.bench.accesses import Accesses, accesses_of
+from fusewise.bench.caches import Level, host_levels
+from fusewise.bench.counters import counted, told
+from fusewise.bench.inputs import random_feeds
+from fusewise.bench.limits import MachineLimits, machine_limits
+from fusewise.bench.timing import Clock, settle
+from fusewise.codegen.assemble import generate
+from fusewise.codegen.suiting import suited
+from fusewise.fusion.plan import partition
+from fusewise.ir.graph import Graph
+from fusewise.lower.program import HostStep, Program
+from fusewise.passes import pipeline
+from fusewise.records import record
+from fusewise.runtime.executable import Executable, StepTiming, build
+from fusewise.runtime.host import host_target, worker_count
+from fusewise.trace import Trace
+
+__all__ = ["VARIANTS", "Variant", "compared", "headings", "rows"]
+
+_RUNS, _MOST_RUNS, _BLOCK = 10, 1000, 5
+
+
+@record(frozen=True)
+class Variant:
+    """A way to compile: how nodes are grouped, and what is not done."""
+
+    fusion: str = "dnnfusion"
+    disable: tuple[str, ...] = ()
+
+
+VARIANTS: Mapping[str, Variant] = MappingProxyType({"without fusion": Variant("none"), "with fusion": Variant()})
+
+Progress = Callable[[str, float], None]
+
+
+def compared(
+    graph: Graph,
+    variants: Mapping[str, Variant] = VARIANTS,
+    *,
+    threads: int | None = None,
+    levels: Sequence[Level] | None = None,
+    seconds: float = 3.0,
+    seed: int = 0,
+    progress: Progress = lambda what, share: None,
+) -> dict[str, Any]:
+    """Count every variant of a model whose shapes are known, and time each for so many seconds, in turn.
+
+    The result has `threads`, `caches` (each level's name, bytes and ways), `limits`, `without_counters` (a sentence on what the
+    system does not count), and `variants` by name:
+
+    - `groups`, `steps`, `host_steps` (which are not counted), `needed_bytes` (that all groups together must read and write),
+      `peak_bytes` (the arena of intermediate results), `weight_bytes`
+    - `loads`, `stores`, `prefetches`, `loaded_bytes`, `stored_bytes`, and `misses` (lines by level, prefetched ones included)
+    - of the fastest run `ms` (from the first step's start to the last one's end), `busy` (the share of the workers' time that they
+      spent in steps), `gflops` and `of_peak` (the share of the arithmetic that they could have done)
+    - `counters` (the system's own, a run), `by_group` (group, operators, nodes, needed bytes, accesses and misses)
+    """
+    workers, caches = worker_count(threads), host_levels() if levels is None else tuple(levels)
+    feeds = random_feeds(graph, seed)
+    programs = {name: _program(graph, variant, workers) for name, variant in variants.items()}
+    rows: dict[str, dict[str, Any]] = {}
+    for k, (name, program) in enumerate(programs.items()):
+        progress(f"counting {name}", k / len(programs))
+        rows[name] = _counts(program, accesses_of(program, feeds, caches))
+    models = {name: build(program, threads=workers) for name, program in programs.items()}
+    fastest = _fastest(models, feeds, seconds, lambda share: progress("timing", share))
+    limits, absent = machine_limits(workers), ""
+    for name, model in models.items():
+        events = counted(partial(_repeat, partial(model.run, None, feeds)))
+        absent = told(events.missing)
+        rows[name] |= {
+            "weight_bytes": model.figures.constant_bytes,
+            **_use(programs[name], fastest[name], workers, limits),
+            "counters": {event: count / _RUNS for event, count in events.values.items()},
+        }
+    return {
+        "threads": workers,
+        "caches": [{"name": level.name, "bytes": level.nbytes, "ways": level.ways} for level in caches],
+        "limits": {"gflops": limits.gflops, "copy_gbs": limits.copy_gbs},
+        "without_counters": absent,
+        "variants": rows,
+    }
+
+
+def _program(graph: Graph, variant: Variant, workers: int) -> Program:
+    """What `compile` makes of a graph, for so many workers."""
+    trace, target = Trace(disabled=frozenset(variant.disable)), host_target()
+    passes = suited(True, target, variant.disable)
+    clean = pipeline.run(graph, pipeline.CLEAN if passes is True else passes or (), trace)
+    native = pipeline.for_native(clean, "float32", trace)
+    return generate(partition(native, trace, variant.fusion), target, trace, workers=workers)
+
+
+def _counts(program: Program, found: Accesses) -> dict[str, Any]:
+    whole = found.whole
+    return {
+        "groups": program.groups,
+        "steps": len(program.steps),
+        "host_steps": sum(isinstance(step, HostStep) for step in program.steps),
+        "needed_bytes": sum(account.nbytes for account in program.accounts),
+        "peak_bytes": program.arena_bytes,
+        "loads": whole.loads,
+        "stores": whole.stores,
+        "prefetches": whole.prefetches,
+        "loaded_bytes": whole.bytes_loaded,
+        "stored_bytes": whole.bytes_stored,
+        "misses": {level.name: whole.lines(k) for k, level in enumerate(found.levels)},
+        "by_group": _groups(program, found),
+    }
+
+
+def _groups(program: Program, found: Accesses) -> list[dict[str, Any]]:
+    """The same for each group; those that miss the nearest cache most come first."""
+    rows: dict[int, dict[str, Any]] = {}
+    for number, counts in found.steps.items():
+        group = program.steps[number].group
+        known = 0 <= group < len(program.accounts)
+        row = rows.setdefault(
+            group,
+            {
+                "group": group,
+                "operators": program.accounts[group].operators if known else "copy to an output",
+                "nodes": list(program.accounts[group].nodes) if known else [],
+                "needed_bytes": program.accounts[group].nbytes if known else 0,
+                "accesses": 0,
+                "misses": {level.name: 0 for level in found.levels},
+            },
+        )
+        row["accesses"] += counts.accesses
+        for k, level in enumerate(found.levels):
+            row["misses"][level.name] += counts.lines(k)
+    nearest = found.levels[0].name
+    return sorted(rows.values(), key=lambda row: -row["misses"][nearest])
+
+
+def _fastest(
+    models: Mapping[str, Executable], feeds: Mapping[str, Any], seconds: float, progress: Callable[[float], None]
+) -> dict[str, list[StepTiming]]:
+    """The fastest run of each model, which other programs disturbed least; models take turns."""
+    found: dict[str, list[StepTiming]] = {}
+    spent, rounds, clock = 0.0, 0, Clock()
+    while rounds < _RUNS or (spent < seconds * len(models) and rounds < _MOST_RUNS):
+        for name, model in models.items():
+            settle(clock)
+            begin = clock.wall()
+            for _ in range(_BLOCK):
+                run = model.run_with_timings(None, feeds)[1]
+                if name not in found or _length_ns(run) < _length_ns(found[name]):
+                    found[name] = run
+            spent += clock.wall() - begin
+        rounds += _BLOCK
+        progress(min(1.0, spent / (seconds * len(models)) if seconds else 1.0))
+    return found
+
+
+def _length_ns(run: Sequence[StepTiming]) -> int:
+    return max((timing.end_ns for timing in run), default=0) - min((timing.start_ns for timing in run), default=0)
+
+
+def _use(program: Program, run: Sequence[StepTiming], workers: int, limits: MachineLimits) -> dict[str, float]:
+    """How the processor was used in a run: in steps at all, and for arithmetic."""
+    whole = _length_ns(run)
+    spent = sum(end - start for timing in run for start, end in timing.shares)
+    gflops = sum(account.flops for account in program.accounts) / whole if whole else 0.0
+    busy = spent / (whole * workers) if whole else 0.0
+    return {"ms": whole / 1e6, "busy": busy, "gflops": gflops, "of_peak": gflops / limits.gflops}
+
+
+def _repeat(run: Callable[[], object]) -> None:
+    for _ in range(_RUNS):
+        run()
+
+
+def headings(found: Mapping[str, Any]) -> tuple[str, ...]:
+    """Of a table of what `compared` found."""
+    misses = (f"{level['name']} misses k" for level in found["caches"])
+    return ("", "groups", "needed MB", "accesses M", "moved MB", *misses, "peak MB", "ms", "busy", "of peak")
+
+
+def rows(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Its rows, a variant each; MB are of 10^6 bytes."""
+    return [
+        (
+            name,
+            str(row["groups"]),
+            f"{row['needed_bytes'] / 1e6:.1f}",
+            f"{(row['loads'] + row['stores']) / 1e6:.2f}",
+            f"{(row['loaded_bytes'] + row['stored_bytes']) / 1e6:.0f}",
+            *(f"{count / 1e3:.0f}" for count in row["misses"].values()),
+            f"{row['peak_bytes'] / 1e6:.1f}",
+            f"{row['ms']:.2f}",
+            f"{row['busy']:.0%}",
+            f"{row['of_peak']:.0%}",
+        )
+        for name, row in found["variants"].items()
+    ]
