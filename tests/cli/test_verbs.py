@@ -407,3 +407,21 @@ def test_an_index_out_of_bounds_is_one_sentence(fusewise, tmp_path):
     assert ended.sentence.startswith(
         "node 'look up' (Gather) finds 4 in its operand 'at', where only -4 to 3 are allowed"
     )
+
+
+def test_bench_counts_memory_without_and_with_fusion(fusewise, tiny_path):
+    words = ("bench", tiny_path, "--vs", "none", "--no-weigh", "--runs", "2", "--seconds", "0", "--memory")
+    ended = fusewise(*words, "--json")
+    assert ended.status == 0, ended.err
+    apart, together = json.loads(ended.out)["memory"]["variants"].values()
+    assert (apart["groups"], together["groups"]) == (2, 1)
+    assert apart["loads"] > together["loads"] > 0
+    shown = fusewise(*words, "--caches", "4K:4,16K:8").out
+    assert "modelled caches L1 4 KB, L2 16 KB" in shown
+    assert "without fusion" in shown and "of peak" in shown
+
+
+def test_caches_that_are_none_are_a_wrong_word(fusewise, tiny_path):
+    ended = fusewise("bench", tiny_path, "--vs", "none", "--caches", "small")
+    assert ended.status == 2
+    assert "is no cache" in ended.sentence

@@ -24,6 +24,7 @@ _MASKED = re.compile(r"@llvm\.masked\.(load|store)\.v(\d+)[a-z]+(\d+)\.p0\(")
 _BULK = re.compile(r"@llvm\.mem(cpy|move|set)\.\w[\w.]*\(")
 _PREFETCH = re.compile(r"@llvm\.prefetch\.p0\(")
 _ELSEWHERE = re.compile(r"@llvm\.(mem|masked)\w*\.|\b(tile|gather|scatter)\w*\(")
+_KNOWN = re.compile(r"(?:<\d+ x )?(?:i\d+|float|double|half|bfloat|ptr)>?")
 _MASK = re.compile(r"(<\d+ x i1>) (.+)$")
 
 
@@ -52,11 +53,13 @@ class _Tracer:
         if what in ("load", "store"):
             first, pointer = (part.removeprefix("volatile ") for part in _parts(rest)[:2])
             kind = first if what == "load" else type_of(first)
+            if not _KNOWN.fullmatch(kind):
+                raise _unknown(line)
             yield self._touch(_pointer(pointer), bytes_of(kind), LOAD if what == "load" else STORE)
         elif what == "call":
             yield from self._called(rest, line)
         else:
-            raise UnsupportedModel(f"memory accesses cannot be counted: {line.strip()} is not known")
+            raise _unknown(line)
 
     def _called(self, rest: str, line: str) -> Iterator[str]:
         if (masked := _MASKED.search(rest)) is not None:
@@ -72,7 +75,7 @@ class _Tracer:
             locality = int(operands[2].split()[-1])
             yield self._touch(_pointer(operands[0]), 1, PREFETCH + (3 - locality if locality else 0))
         elif _ELSEWHERE.search(rest) is not None:
-            raise UnsupportedModel(f"memory accesses cannot be counted: {line.strip()} is not known")
+            raise _unknown(line)
 
     def _touch(self, pointer: str, nbytes: int, kind: int) -> str:
         count = -(-nbytes // self._register_bytes)
@@ -98,6 +101,10 @@ class _Tracer:
     def _name(self) -> str:
         self._number += 1
         return f"%told{self._number}"
+
+
+def _unknown(line: str) -> UnsupportedModel:
+    return UnsupportedModel(f"memory accesses cannot be counted: nothing is known of `{line.strip()}`")
 
 
 def _parts(text: str) -> list[str]:
