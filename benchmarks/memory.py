@@ -75,10 +75,18 @@ def table(results: list[dict[str, Any]]) -> str:
 
 
 def factors(results: list[dict[str, Any]]) -> str:
-    """A Markdown table: how many times as much the first variant does as the last, and the published factor of intermediate results."""
-    lines = [
-        "| model | needed bytes | accesses | moved bytes | misses, level by level | peak memory | time | paper: results MB |"
-    ]
+    """A Markdown table: how many times as much the first variant does as the last, and the published sizes of all results."""
+    heads = (
+        "model",
+        "needed",
+        "accesses",
+        "moved",
+        "misses, level by level",
+        "peak memory",
+        "time",
+        "paper: results MB",
+    )
+    lines = [f"| {' | '.join(heads)} |"]
     lines.append(f"| --- | {' | '.join('---:' for _ in range(7))} |")
     for result in (one for one in results if "error" not in one):
         first, *_, last = result["variants"].values()

@@ -110,6 +110,15 @@ def open_broken(subject, threads):
     raise RuntimeError("no kernel for Relu\nand a long story")
 
 
+class Failing:
+    def run(self, feeds):
+        raise ValueError("no compiler was found\nwhere one was looked for")
+
+
+def open_failing(subject, threads):
+    return Failing()
+
+
 def here(name):
     """A peer whose opener is in this file, found by a child process through the search path."""
     return Peer(name, ("numpy",), f"test_peers:open_{name}")
@@ -149,6 +158,16 @@ def test_a_contest_has_its_keys_and_goes_on_without_a_peer_that_cannot(subject, 
     assert row["max_rel_error"] == 0.0 and found["max_rel_error"] == 0.0
     assert found["best_peer"] == "large"
     assert found["ratio"] == pytest.approx(row["p50_ms"] / found["runtimes"]["small"]["p50_ms"])
+
+
+@pytest.mark.usefixtures("importable")
+def test_a_peer_that_fails_when_it_first_runs_is_left_out_too(subject, feeds):
+    peers = [here("failing"), here("large")]
+    found = contest(here("small"), peers, subject, feeds, threads=1, budget=SHORT, weigh=False)
+    assert found["runtimes"]["failing"] == {"error": "no compiler was found"}
+    assert found["best_peer"] == "large"
+    with pytest.raises(ValueError, match="no compiler"):
+        contest(here("failing"), [here("large")], subject, feeds, threads=1, budget=SHORT, weigh=False)
 
 
 @pytest.mark.usefixtures("importable")

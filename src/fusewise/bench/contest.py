@@ -46,7 +46,7 @@ def contest(
     the time to open that, and its peak memory is the larger of the two.
     """
     sessions, failures = _opened((ours, *peers), subject, threads, progress)
-    answers = {name: _copied(session.run(feeds)) for name, session in sessions.items()}
+    answers = _answers(sessions, feeds, ours.name, failures)
     errors = {name: worst_error(answers[ours.name], found) for name, found in answers.items() if name != ours.name}
     timings = race(
         [lambda session=session: session.run(feeds) for session in sessions.values()],  # type: ignore[misc]
@@ -90,8 +90,28 @@ def _opened(
             # A peer may raise anything; one that cannot take the model is a result, not the end of the comparison.
             if k == 0 or isinstance(error, FusewiseError):
                 raise
-            failures[row.name] = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            failures[row.name] = _first_line(error)
     return sessions, failures
+
+
+def _answers(
+    sessions: dict[str, Session], feeds: Mapping[str, Any], ours: str, failures: dict[str, str]
+) -> dict[str, list[Any]]:
+    """What each runtime gives. A peer that fails only now, as one that compiles in its first run may, moves to the failures."""
+    found: dict[str, list[Any]] = {}
+    for name in list(sessions):
+        try:
+            found[name] = _copied(sessions[name].run(feeds))
+        except Exception as error:
+            if name == ours:
+                raise
+            failures[name] = _first_line(error)
+            del sessions[name]
+    return found
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _weighed(
