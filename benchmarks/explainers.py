@@ -98,7 +98,7 @@ def recorded(explanations: Sequence[Explanation]) -> Explainer:
 
 def split_all(costs: Costs, explanations: Sequence[Explanation], share: Share) -> tuple[np.ndarray, np.ndarray]:
     """For each group: was it rectified, and the DRAM bytes of its parts."""
-    done = RecursiveSplitter(costs, recorded(explanations), share)([one.group for one in explanations])
+    done = RecursiveSplitter(costs, recorded(explanations), share, asking="once")([one.group for one in explanations])
     return np.array([one.rectified for one in done], float), np.array([costs.total(one.parts) for one in done])
 
 
@@ -224,7 +224,7 @@ def times(options: argparse.Namespace) -> list[dict[str, Any]]:
         search = search_named(options.search)
         result = search(costs, Budget(plans=options.plans), np.random.default_rng(0), Repair(costs, splitter))
         cpu = time.process_time() - cpu
-        rate = result.rectify_rate
+        rate = result.rectify_rate_once
         rows.append(
             {"explainer": name, "seconds": result.seconds, "cpu_s": cpu, "invalid": result.invalid}
             | {"rate_percent": None if rate is None else 100 * rate, "best_mb": result.cost / 1e6}

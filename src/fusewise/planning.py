@@ -52,8 +52,9 @@ class PlanOptions:
 
     `hardware` is a preset or a `.toml` file; `buffer`, in bytes or as text such as `256KiB`, takes the place of its buffer.
     `scheme_options` are those of LBDF or BRR by name. `search`: exact, random, local or nsga2, with a budget of `plans` and
-    `seconds` (None: the search's own). `explainer` names what finds where to split a group that does not fit (None: at random),
-    from a `share` of the group's edges. The same `seed` gives the same plan.
+    `seconds` (None: the search's own); local search changes a plan by so many `edits` at a time (None: one or a few).
+    `explainer` names what finds where to split a group that does not fit (None: at random), from a `share` of the group's edges;
+    it is asked `anew` about every part, or `once`. The same `seed` gives the same plan.
     """
 
     hardware: str = DEFAULT
@@ -64,6 +65,8 @@ class PlanOptions:
     objective: str = "dram"
     explainer: str | None = None
     share: float = 0.3
+    asking: str = "anew"
+    edits: int | None = None
     plans: int | None = None
     seconds: float | None = None
     seed: int = 0
@@ -152,7 +155,7 @@ def plan_graph(
     """
     chip = _hardware(options)
     scheme = chip.scheme(options.scheme, options.scheme_options)
-    search = search_named(options.search)
+    search = search_named(options.search, edits=options.edits)
     objective = None if options.objective == "dram" else objective_named(options.objective, chip)
     prepared = prepare(graph)
     network = network_of(prepared)
@@ -161,7 +164,7 @@ def plan_graph(
     splitter = None
     if options.explainer is not None:
         explainer = explainer_named(options.explainer, options.scheme, seed=options.seed)
-        splitter = RecursiveSplitter(costs, explainer, Share(options.share), seed=options.seed)
+        splitter = RecursiveSplitter(costs, explainer, Share(options.share), seed=options.seed, asking=options.asking)
     budget = Budget(options.plans, options.seconds)
     told = None if progress is None else _told(progress, budget)
     repair = Repair(costs, splitter, seed=options.seed)
@@ -178,6 +181,8 @@ def plan_graph(
         options.objective,
         options.explainer,
         options.seed,
+        options.asking,
+        options.edits,
     )
     return Planning(plan, result, setting, costs, prepared, kept(repair.splittings.values(), result.groups))
 
@@ -260,7 +265,7 @@ def _union(costs: Costs, union: int, other: int, explainer: Explainer, share: fl
     names = [operator.name for operator in problem.network.operators]
     steps: Sequence[Step] = ()
     if not costs.fits(union) and problem.is_group(union) and costs.buffer_bytes(union) < UNBOUNDED:
-        (splitting,) = RecursiveSplitter(costs, explainer, Share(share), seed=seed, again=True)((union,))
+        (splitting,) = RecursiveSplitter(costs, explainer, Share(share), seed=seed)((union,))
         steps = splitting.steps
     verdicts = {1: "both fit", 2: "one fits", 3: "neither fits"}
     return {

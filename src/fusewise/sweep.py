@@ -51,6 +51,8 @@ class Task:
     plans: int | None
     seconds: float | None
     seed: int
+    asking: str = "anew"
+    edits: int | None = None
 
     @property
     def key(self) -> str:
@@ -67,6 +69,8 @@ _AXES = {
     "objectives": "objective",
     "explainers": "explainer",
     "shares": "share",
+    "asking": "asking",
+    "edits": "edits",
     "plans": "plans",
     "seconds": "seconds",
     "seeds": "seed",
@@ -81,12 +85,20 @@ _DEFAULTS: dict[str, list[Any]] = {
     "objectives": ["dram"],
     "explainers": [None],
     "shares": [0.3],
+    "asking": ["anew"],
+    "edits": [None],
     "plans": [None],
     "seconds": [None],
     "seeds": [0],
 }
 
-_KINDS: dict[str, tuple[type, ...]] = {"share": (float, int), "plans": (int,), "seconds": (float, int), "seed": (int,)}
+_KINDS: dict[str, tuple[type, ...]] = {
+    "share": (float, int),
+    "edits": (int,),
+    "plans": (int,),
+    "seconds": (float, int),
+    "seed": (int,),
+}
 
 
 def tasks_from(path: Path) -> tuple[Task, ...]:

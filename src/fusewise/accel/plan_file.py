@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,8 @@ SCHEMA = "fusewise-plan/1"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How a plan was asked for: which model at which sizes, the scheme with its options, search, objective, explainer."""
+    """How a plan was asked for: which model at which sizes, the scheme with its options, search, objective, explainer, when that
+    is asked, edits of a local search."""
 
     model: str
     shapes: Mapping[str, Sequence[int]]
@@ -40,10 +41,12 @@ class Setting:
     objective: str
     explainer: str | None
     seed: int
+    asking: str = "anew"
+    edits: int | None = None
 
 
 def summary_of(plan: Plan, result: Result, *, explained: bool) -> dict[str, Any]:
-    """The figures of a plan, by the names users know; `explained`: an explainer took part, so there is a rectify rate."""
+    """The figures of a plan, by the names users know; `explained`: an explainer took part, so there are rectify rates."""
     return {
         "dram_bytes": plan.dram_bytes,
         "dram_bytes_full": plan.dram_bytes_full,
@@ -56,7 +59,9 @@ def summary_of(plan: Plan, result: Result, *, explained: bool) -> dict[str, Any]
         "gap": result.gap,
         "plans_evaluated": result.plans_evaluated,
         "rectify_rate": result.rectify_rate if explained else None,
+        "rectify_rate_once": result.rectify_rate_once if explained else None,
         "rectified": result.rectified,
+        "rectified_once": result.rectified_once,
         "invalid": result.invalid,
         "search_s": round(result.seconds, 4),
         "interrupted": result.interrupted,
@@ -129,6 +134,7 @@ def _splitting_json(network: Network, splitting: Splitting) -> dict[str, Any]:
 
     return {
         "rectified": splitting.rectified,
+        "rectified_once": splitting.rectified_once,
         "candidates": [edge(ends) for ends in splitting.candidates],
         "parts": [
             {
@@ -185,7 +191,11 @@ def read_plan(path: Path) -> SavedPlan:
     if schema != SCHEMA:
         raise InvalidModel(f"{path} is not a plan of this program: its schema is {schema!r}, not {SCHEMA!r}")
     try:
-        names = {field: found[field] for field in Setting.__dataclass_fields__}
+        names = {
+            field.name: found[field.name]
+            for field in fields(Setting)
+            if field.default is MISSING or field.name in found
+        }
         groups = tuple(tuple(map(str, group["nodes"])) for group in found["groups"])
         return SavedPlan(Setting(**names), hardware_from_json(found["hardware"]), groups)
     except (KeyError, TypeError, AttributeError) as error:

@@ -35,6 +35,16 @@ ExplainerName = Annotated[
     typer.Option("--explainer", help="What finds where to split a group that does not fit (default: chance)."),
 ]
 Share = Annotated[float, typer.Option("--share", min=0.0, max=1.0, help="Edges of a group that an explainer may name.")]
+Asking = Annotated[
+    str,
+    typer.Option("--asking", help="Ask the explainer anew about every part that does not fit, or once for each group."),
+]
+Edits = Annotated[
+    int | None,
+    typer.Option(
+        "--edits", min=1, help="Edits of a plan at a time, in local search (published: 1; default: one or a few)."
+    ),
+]
 Plans = Annotated[int | None, typer.Option("--plans", min=1, help="Plans to evaluate at most.")]
 Seconds = Annotated[float | None, typer.Option("--seconds", min=0.0, help="Time to search at most.")]
 Outputs = Annotated[
@@ -63,6 +73,8 @@ def plan(
     objective: ObjectiveName = "dram",
     explainer: ExplainerName = None,
     share: Share = 0.3,
+    asking: Asking = "anew",
+    edits: Edits = None,
     plans: Plans = None,
     seconds: Seconds = None,
     seed: Seed = 0,
@@ -100,6 +112,8 @@ def plan(
         objective=objective,
         explainer=explainer,
         share=share,
+        asking=asking,
+        edits=edits,
         plans=plans,
         seconds=seconds,
         seed=seed,
@@ -193,7 +207,10 @@ def _quality(figures: Mapping[str, Any]) -> str:
 
 
 def _repaired(figures: Mapping[str, Any]) -> str:
-    return f"{figures['rectified']} of {figures['invalid']} by the explanation alone ({figures['rectify_rate']:.1%})"
+    return (
+        f"{figures['rectified']} of {figures['invalid']} by explanations alone ({figures['rectify_rate']:.1%}),"
+        f" {figures['rectified_once']} by the first one ({figures['rectify_rate_once']:.1%})"
+    )
 
 
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan.json that `fusewise plan -o` wrote.")]

@@ -44,6 +44,7 @@ def _show(rows: Sequence[Mapping[str, Any]]) -> None:
             task["buffer"] or task["hardware"],
             task["search"],
             task["explainer"] or "-",
+            _options(task),
         )
         grouped.setdefault(names, []).append(row)
     lines = []
@@ -52,13 +53,33 @@ def _show(rows: Sequence[Mapping[str, Any]]) -> None:
         traffic = [one["dram_bytes"] / 1e6 for one in figures]
         spread = f" +- {stdev(traffic):.3f}" if len(traffic) > 1 else ""
         rates = [one["rectify_rate"] for one in figures if one["rectify_rate"] is not None]
+        firsts = [one["rectify_rate_once"] for one in figures if one["rectify_rate_once"] is not None]
         lines.append(
             (
                 *setting,
                 f"{mean(traffic):.3f}{spread}" if traffic else found[0].get("error", "")[:40],
                 f"{mean(rates):.1%}" if rates else "",
+                f"{mean(firsts):.1%}" if firsts else "",
                 f"{mean(one['search_s'] for one in figures):.2f}" if figures else "",
             )
         )
-    headings = ("model", "scheme", "buffer", "search", "explainer", "DRAM, MB", "rectified", "search, s")
-    table(headings, lines, words=range(5))
+    headings = (
+        "model",
+        "scheme",
+        "buffer",
+        "search",
+        "explainer",
+        "options",
+        "DRAM, MB",
+        "rectified",
+        "at once",
+        "search, s",
+    )
+    table(headings, lines, words=range(6))
+
+
+def _options(task: Mapping[str, Any]) -> str:
+    """What else tells two settings apart: when the explainer is asked, and the edits of a local search."""
+    asked = [f"asked {task['asking']}"] if task["explainer"] else []
+    edits = [f"edits: {task['edits']}"] if task["edits"] else []
+    return ", ".join([*asked, *edits]) or "-"

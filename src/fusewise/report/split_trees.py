@@ -33,7 +33,12 @@ def _sentence(splitting: Splitting, names: list[str]) -> str:
     start = f"{splitting.group.bit_count()} operators did not fit and became {len(splitting.parts)} groups"
     if not splitting.candidates:
         return f"{start}, split at random."
-    how = "which sufficed" if splitting.rectified else "which did not suffice: the rest was split at random"
+    if splitting.rectified_once:
+        how = "which suffice"
+    elif splitting.rectified:
+        how = "which do not suffice: parts were explained anew"
+    else:
+        how = "which do not suffice: the rest was split at random"
     edges = ", ".join(f"{names[a]} → {names[b]}" for a, b in splitting.candidates)
     return f"{start}. The explanation blames {len(splitting.candidates)} edges, {how}: {edges}."
 

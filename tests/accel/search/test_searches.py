@@ -20,11 +20,13 @@ from fusewise.accel.problem import Costs, Problem
 from fusewise.accel.schemes.brr import BRR
 from fusewise.accel.schemes.lbdf import LBDF
 from fusewise.accel.schemes.scheme import Scheme
+from fusewise.accel.search.catalogue import search_named
 from fusewise.accel.search.local import local_search
 from fusewise.accel.search.nsga2 import nsga2_search
 from fusewise.accel.search.random_search import random_search
 from fusewise.accel.search.repair import Repair
 from fusewise.accel.search.result import Budget, Result
+from fusewise.accel.search.space import Grouping, Space
 from fusewise.accel.split.recursive import RecursiveSplitter
 from fusewise.errors import NoFeasiblePlan, UsageError
 
@@ -60,7 +62,8 @@ def test_plans_pass_the_check(search: Search, scheme: Scheme, control: str | Non
         list(plans) == sorted(set(plans)) and list(best) == sorted(set(best), reverse=True) and best[-1] == found.cost
     )
     assert found.invalid > 0
-    assert found.rectified == {None: 0, "all": found.invalid}.get(control, found.rectified)
+    assert found.rectified == (found.invalid if control else 0)
+    assert found.rectified_once == {None: 0, "all": found.invalid}.get(control, found.rectified_once) <= found.invalid
 
 
 @pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
@@ -178,3 +181,30 @@ def test_without_pymoo_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
 def test_more_parents_and_other_populations_are_allowed() -> None:
     for search in (partial(local_search, parents=4), partial(nsga2_search, population=6)):
         assert search(costs_of("resnet18"), Budget(40), np.random.default_rng(0)).plans_evaluated == 40
+
+
+def test_local_search_makes_as_many_edits_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By one edit each, the published move; by three; or now and then a few."""
+    made, edited = [0], Space.edited
+
+    def counted(self: Space, groups: Grouping, rng: np.random.Generator) -> list[int]:
+        made[0] += 1
+        return edited(self, groups, rng)
+
+    monkeypatch.setattr(Space, "edited", counted)
+    for edits in (1, 3):
+        made[0] = 0
+        search_named("local", edits=edits)(
+            costs := costs_of("resnet18"), Budget(110), np.random.default_rng(0), Repair(costs), None
+        )
+        assert made[0] == 100 * edits
+    made[0] = 0
+    local_search(costs_of("resnet18"), Budget(110), np.random.default_rng(0))
+    assert 110 < made[0] < 250
+
+
+def test_edits_are_refused_where_they_mean_nothing() -> None:
+    with pytest.raises(UsageError, match="nsga2 search takes no edits"):
+        search_named("nsga2", edits=1)
+    with pytest.raises(UsageError, match="by 1 edit or more"):
+        search_named("local", edits=0)

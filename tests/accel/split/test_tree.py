@@ -37,9 +37,9 @@ def test_leaves_are_the_parts_and_halves_make_up_what_was_split() -> None:
 
 def test_only_what_stands_in_the_plan_is_kept() -> None:
     inner, outer, gone = (
-        Splitting(0b11, (1, 2), True),
-        Splitting(0b111, (1, 2, 4), True),
-        Splitting(0b1100, (4, 8), True),
+        Splitting(0b11, (1, 2), True, True),
+        Splitting(0b111, (1, 2, 4), True, True),
+        Splitting(0b1100, (4, 8), True, True),
     )
-    later = Splitting(0b110000, (16, 32), False)
+    later = Splitting(0b110000, (16, 32), False, False)
     assert kept([later, inner, outer, gone], (1, 2, 4, 16, 32)) == (outer, later)

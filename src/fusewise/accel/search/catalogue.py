@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -28,14 +29,21 @@ SEARCHES: dict[str, tuple[str, str]] = {
 """Module and function of each, imported when asked for."""
 
 
-def search_named(name: str) -> Search:
+def search_named(name: str, *, edits: int | None = None) -> Search:
     """The search called `name`; `UsageError` with the nearest name when there is none.
 
-    The exact search draws nothing and repairs nothing, so it leaves the generator and the repair alone.
+    The exact search draws nothing and repairs nothing, so it leaves the generator and the repair alone. `edits` are those that
+    local search makes at a time; `UsageError` when another search is to make them, or there are none.
     """
     if name not in SEARCHES:
         raise UsageError(f"there is no search called {name!r}; {nearest(name, SEARCHES)}")
+    if edits is not None and name != "local":
+        raise UsageError(f"the {name} search takes no edits; only the local one does")
+    if edits is not None and edits < 1:
+        raise UsageError(f"local search changes a plan by 1 edit or more at a time, not by {edits}")
     module, function = SEARCHES[name]
     made: Any = getattr(import_module(module), function)
-    search: Search = made
-    return (lambda costs, budget, rng, repair, progress: made(costs, budget, progress)) if name == "exact" else search
+    if name == "exact":
+        return lambda costs, budget, rng, repair, progress: made(costs, budget, progress)
+    search: Search = made if edits is None else partial(made, edits=edits)
+    return search

@@ -280,6 +280,7 @@ def _result(groups: tuple[int, ...], cost: float, bound: float | None, seconds: 
         plans_evaluated=1,
         history=((1, cost),),
         rectified=0,
+        rectified_once=0,
         invalid=0,
         seconds=seconds,
         interrupted=False,

@@ -1,4 +1,7 @@
-"""Local search: K plans, each changed by a random edit or a few at a time, the best K different ones kept."""
+"""Local search: K plans, each changed by a random edit or a few at a time, the best K different ones kept.
+
+As published, every plan is changed by one edit at a time; here that is an option.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,11 @@ def local_search(
     progress: Progress | None = None,
     *,
     parents: int = 10,
+    edits: int | None = None,
     starts: Sequence[Grouping] = (),
 ) -> Result:
     """The best plan found from `parents` (K) random ones, or from `starts`. `repair` splits what does not fit, by default at
-    random.
+    random. A plan is changed by so many `edits` before it is evaluated; by default one, and now and then a few.
 
     `NoFeasiblePlan` when there is no operator to plan.
     """
@@ -41,18 +45,19 @@ def local_search(
         kept = _best(run.evaluate(first[: run.left(len(first))]), parents)
         yield
         while True:
-            edited = [_edited(space, tried.groups, rng) for tried in kept[: run.left(len(kept))]]
+            edited = [_edited(space, tried.groups, rng, edits) for tried in kept[: run.left(len(kept))]]
             kept = _best([*kept, *run.evaluate(edited)], parents)
             yield
 
     return conclude(run, steps())
 
 
-def _edited(space: Space, groups: Grouping, rng: np.random.Generator) -> list[int]:
-    """One random edit; sometimes another on top, and so on: what only two edits together make better is found as well."""
-    found = space.edited(groups, rng)
-    while rng.random() < _AGAIN:
-        found = space.edited(found, rng)
+def _edited(space: Space, groups: Grouping, rng: np.random.Generator, edits: int | None) -> list[int]:
+    """So many random edits; by default one, sometimes another on top, and so on: what only two edits together make better is
+    found as well."""
+    found, done = space.edited(groups, rng), 1
+    while (rng.random() < _AGAIN) if edits is None else done < edits:
+        found, done = space.edited(found, rng), done + 1
     return found
 
 

@@ -38,8 +38,13 @@ class Repair:
 
     @property
     def rectified(self) -> int:
-        """Those of them that the edges of an explanation turned into groups that fit, without chance."""
+        """Those of them that the edges of explanations turned into groups that fit, without chance."""
         return sum(splitting.rectified for splitting in self.splittings.values())
+
+    @property
+    def rectified_once(self) -> int:
+        """Those that the edges of their first explanation would have turned into groups that fit."""
+        return sum(splitting.rectified_once for splitting in self.splittings.values())
 
     def __call__(self, groupings: Sequence[Grouping]) -> list[tuple[int, ...]]:
         """Plans: groups in an order in which they can run, all of which fit. Groups met for the first time that do not fit

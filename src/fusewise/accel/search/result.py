@@ -22,8 +22,9 @@ class Result:
     `groups` are sets of operators as bits, each reading only from those before it; `cost` is the sum of the objective over
     them. `lower_bound` is a cost below which no plan can be, None when the search knows none; `optimal` says that `cost` is
     proven least. `history` holds (plans evaluated, best cost so far), an entry per improvement. `invalid` counts the distinct
-    groups met that did not fit, `rectified` those of them that the repair turned into fitting groups by the edges of an
-    explanation alone. `interrupted`: stopped by the user before its time. `notes` are sentences for the reader.
+    groups met that did not fit, `rectified` those of them that the repair turned into fitting groups by the edges of
+    explanations alone, `rectified_once` those that the first explanation of each suffices for. `interrupted`: stopped by the user
+    before its time. `notes` are sentences for the reader.
     """
 
     groups: tuple[int, ...]
@@ -33,6 +34,7 @@ class Result:
     plans_evaluated: int
     history: tuple[tuple[int, float], ...]
     rectified: int
+    rectified_once: int
     invalid: int
     seconds: float
     interrupted: bool
@@ -49,5 +51,10 @@ class Result:
 
     @property
     def rectify_rate(self) -> float | None:
-        """The share of groups that did not fit which the explanation's edges repaired; None when all fitted."""
+        """The share of groups that did not fit which the edges of explanations repaired; None when all fitted."""
         return self.rectified / self.invalid if self.invalid else None
+
+    @property
+    def rectify_rate_once(self) -> float | None:
+        """The share for which the edges of the first explanation suffice; None when all fitted."""
+        return self.rectified_once / self.invalid if self.invalid else None

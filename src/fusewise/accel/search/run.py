@@ -90,6 +90,7 @@ class Run:
             plans_evaluated=self.evaluated,
             history=tuple(self.history),
             rectified=repair.rectified,
+            rectified_once=repair.rectified_once,
             invalid=repair.invalid,
             seconds=self.seconds,
             interrupted=interrupted,

@@ -16,7 +16,7 @@ from fusewise.accel.bits import bits_of, component, mask_of, union_over
 from fusewise.accel.explain.explainer import Edge
 from fusewise.accel.network import Network
 
-__all__ = ["Cutter", "Split", "crossing"]
+__all__ = ["Cutter", "Split", "crossing", "crossing_price"]
 
 
 class Split(NamedTuple):
@@ -88,7 +88,7 @@ class Cutter:
                     continue
                 vertex = len(self._arcs)
                 self._arcs.append([])
-                self._connect(place[node], vertex, _price(network, group, number))
+                self._connect(place[node], vertex, crossing_price(network, group, number))
                 for reader in bits_of(readers):
                     self._connect(vertex, place[reader], _NO_LIMIT)
                     self._connect(place[reader], place[node], _NO_LIMIT)
@@ -126,14 +126,15 @@ def crossing(network: Network, group: int, before: int) -> int:
     for node in bits_of(before):
         for number in network.operators[node].writes:
             if network.tensors[number].consumers & group & ~before:
-                found += _price(network, group, number)
+                found += crossing_price(network, group, number)
     return found
 
 
 _NO_LIMIT = 1 << 100
 
 
-def _price(network: Network, group: int, number: int) -> int:
+def crossing_price(network: Network, group: int, number: int) -> int:
+    """Elements that a tensor of the group adds to the traffic when it lies across: a write and a read, or the read alone."""
     tensor = network.tensors[number]
     return tensor.elements if tensor.is_output or tensor.consumers & ~group else 2 * tensor.elements
 

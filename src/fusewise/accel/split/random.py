@@ -23,7 +23,7 @@ def random_splitter(costs: Costs, seed: int) -> Splitter:
         found = []
         for group in groups:
             parts, steps = split_at_random(costs, group, seed)
-            found.append(Splitting(group, parts, False, (), steps))
+            found.append(Splitting(group, parts, False, False, (), steps))
         return tuple(found)
 
     return split

@@ -26,12 +26,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """Groups that fit and together make up `group`, each reading only from those before it; `rectified` says that the edges of
-    an explanation sufficed, without chance. `candidates` are those edges; `steps` the tree of splits, from the root."""
+    """Groups that fit and together make up `group`, each reading only from those before it.
+
+    `rectified`: the edges of explanations sufficed, without chance; `rectified_once`: those of the first explanation, that of
+    the whole group, would do alone. `candidates` are the latter; `steps` the tree of splits, from the root.
+    """
 
     group: int
     parts: tuple[int, ...]
     rectified: bool
+    rectified_once: bool
     candidates: tuple[Edge, ...] = ()
     steps: tuple[Step, ...] = ()
 
