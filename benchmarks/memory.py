@@ -18,8 +18,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks.dnnfusion_printed import LAYERS
 from benchmarks.fusion_ablation import VARIANTS
-from benchmarks.fusion_table import PUBLISHED
 from benchmarks.zoo import machine
 
 from fusewise import api
@@ -90,8 +90,8 @@ def factors(results: list[dict[str, Any]]) -> str:
     lines.append(f"| --- | {' | '.join('---:' for _ in range(7))} |")
     for result in (one for one in results if "error" not in one):
         first, *_, last = result["variants"].values()
-        published = PUBLISHED.get(result["model"])
-        paper = "" if published is None else f"{published.megabytes_before} to {published.megabytes_after}"
+        printed = LAYERS.get(result["model"])
+        paper = "" if printed is None else "{} to {}".format(*printed.megabytes)
         misses = " ".join(_factor(count, last["misses"][name]) for name, count in first["misses"].items())
         cells = (
             _factor(first["needed_bytes"], last["needed_bytes"]),
@@ -137,7 +137,7 @@ def main() -> None:
         levels = None if given.caches is None else parsed_levels(given.caches)
     except FusewiseError as error:
         parser.error(str(error))
-    for model in given.models or list(PUBLISHED):
+    for model in given.models or list(LAYERS):
         results.append(measured(model, names, levels, given.threads, given.seconds, given.exported))
         print(table(results[-1:]), file=sys.stderr, flush=True)
         if given.json:
