@@ -87,19 +87,20 @@ class _Composer:
             return load(OUTSIDE + value, dtype, at) if scalar is None else scalar
         template, holes = self._template(value)
         names = {hole.value: position for hole, position in zip(holes, at, strict=True)}
-        placed = substitute(template, lambda e: names.get(e.value) if e.op == "index" else None)
         node = self.inside[value]
 
-        def operand(e: Expr) -> Expr | None:
+        def put_in(e: Expr) -> Expr | None:
+            if e.op == "index":
+                return names.get(e.value)
             if not _is_open(e):
                 return None
             key = (node.inputs[int(e.value[1:])], e.args)
             known = self._elements.get(key)
-            if known is None and not any(_is_open(part) for a in e.args for part in walk(a)):
+            if known is None and not (missing and any(_is_open(part) for a in e.args for part in walk(a))):
                 missing.append(key)
             return known
 
-        return substitute(placed, operand)
+        return substitute(template, put_in)
 
     def _scalar(self, value: str, dtype: DType, at: tuple[Expr, ...]) -> Expr | None:
         constant = self.graph.constants.get(value)

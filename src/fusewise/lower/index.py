@@ -60,9 +60,9 @@ class Simplifier:
 
     def simplify(self, root: Expr) -> Expr:
         """An equal expression with its int64 parts in linear form and decided conditions resolved."""
-        for node in walk(root):
-            if node in self._done:
-                continue
+        if root in self._done:
+            return self._done[root]
+        for node in walk(root, self._done):
             if node.op == "reduce":
                 for axis, extent in node.value[1]:
                     assert self.ranges.get(axis, extent) == extent, "a reduction axis reuses a name"

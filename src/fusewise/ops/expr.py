@@ -11,7 +11,7 @@ round to minus infinity (index arithmetic), `div` truncates as C does, with `fmo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -288,13 +288,13 @@ def reduce(kind: str, axes: tuple[tuple[str, int], ...], body: Expr) -> Expr:
     return Expr("reduce", body.dtype, (body,), (kind, axes)) if axes else body
 
 
-def walk(root: Expr) -> list[Expr]:
-    """Every distinct node below and including `root`, children before parents."""
+def walk(root: Expr, known: Container[Expr] = ()) -> list[Expr]:
+    """Every distinct node below and including `root`, children before parents. What is `known` is left out, with all below it."""
     seen: dict[Expr, None] = {}
     stack = [root]
     while stack:
         node = stack[-1]
-        missing = [arg for arg in node.args if arg not in seen]
+        missing = [arg for arg in node.args if arg not in seen and arg not in known]
         if missing:
             stack.extend(missing)
         else:
