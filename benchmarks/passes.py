@@ -27,12 +27,13 @@ from typing import Any
 
 from fusewise import api
 from fusewise.bench.inputs import random_feeds
-from fusewise.bench.power import NOT_HERE, energy_of
+from fusewise.bench.power import GPU, NOT_HERE, PROCESSOR
 from fusewise.bench.timing import Timing
 from fusewise.files import write_text
 from fusewise.frontend.bind import bind
 from fusewise.ir.graph import Graph
-from fusewise.measuring import executable_of
+from fusewise.measuring import METRICS, executable_of, metric_cells, telling
+from fusewise.runtime.executable import Executable
 from fusewise.select.enabling import derived, enabling, enabling_toml
 from fusewise.select.pipeline import BL, DEFAULT, FAMILY_SETS, NONE
 from fusewise.select.sequence import Outcome, run_pipeline
@@ -78,17 +79,36 @@ def outcomes_of(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, Ou
 
 @dataclass(frozen=True)
 class Row:
-    """Figures of one list of passes, times in ms."""
+    """Figures of one list of passes, times in ms; power in W and temperatures in degrees C, None where they are not told."""
 
     pass_ms: float
     compile_ms: float
     p50_ms: float
     least_ms: float
     arena_bytes: int
+    memory_bytes: int
+    power_w: float | None
+    gpu_power_w: float | None
+    temperature_c: float | None
+    gpu_temperature_c: float | None
 
     @property
     def total_ms(self) -> float:
         return self.pass_ms + self.compile_ms
+
+
+def published(row: dict[str, Any]) -> dict[str, Any]:
+    """A row by the keys of the six metrics; throughput is that of the fastest run."""
+    memory = row.get("memory_bytes")
+    told = {key: row.get(key) for key in ("power_w", "gpu_power_w", "temperature_c", "gpu_temperature_c")}
+    figures = {
+        "throughput_per_s": 1000 / row["least_ms"],
+        "latency_p50_ms": row["p50_ms"],
+        "compile_time_ms": row["pass_ms"] + row["compile_ms"],
+        "memory_used_mb": None if memory is None else memory / 1e6,
+        **told,
+    }
+    return {key: NOT_HERE if value is None else value for key, value in figures.items()}
 
 
 def measured(outcomes: dict[str, Outcome], options: argparse.Namespace) -> dict[str, Row]:
@@ -110,24 +130,39 @@ def measured(outcomes: dict[str, Outcome], options: argparse.Namespace) -> dict[
             begin = clock()
             models[name].run(None, feeds)
             samples[name].append((clock() - begin) * 1e3)
+    held = {name: _held(model, feeds) for name, model in models.items()}
     found = {}
     for name, outcome in outcomes.items():
         key = first[outcome.cost_key]
         timing = Timing(tuple(samples[key][1:]))
-        arena = models[key].contents.program.arena_bytes
-        found[name] = Row(outcome.total_ms, compile_ms[key], timing.p50_ms, timing.min_ms, arena)
+        found[name] = Row(outcome.total_ms, compile_ms[key], timing.p50_ms, timing.min_ms, *held[key])
     return found
 
 
+def _held(model: Executable, feeds: dict[str, Any]) -> tuple[Any, ...]:
+    """Bytes of the arena and of all that is held, power and temperature: the end of a `Row`."""
+    _, used, hot = telling(lambda: model.run(None, feeds))
+    watts = (used[device].watts if device in used else None for device in (PROCESSOR, GPU))
+    arena = model.contents.program.arena_bytes
+    return arena, arena + model.figures.constant_bytes, *watts, hot.processor, hot.gpu
+
+
+HEADS = (
+    "passes",
+    "nodes",
+    "fusion",
+    *(f"{metric.name}, {metric.unit}" for metric in METRICS),
+    "to BL",
+    "Compile Time to BL",
+)
+
+
 def line(name: str, outcome: Outcome, row: Row | None, base: Row | None, same: str) -> str:
-    nodes = f"{name:16} {len(outcome.graph.nodes):6} {outcome.fusion:10} {outcome.total_ms:9.1f}"
-    if row is None or base is None:
-        return f"{nodes} {same}"
-    faster, sooner = base.least_ms / row.least_ms - 1, row.total_ms / base.total_ms - 1
-    return (
-        f"{nodes} {row.compile_ms:10.0f} {1000 / row.least_ms:9.2f} {row.least_ms:9.2f} {row.p50_ms:9.2f} "
-        f"{row.arena_bytes / 1e6:9.1f} {faster:+9.0%} {sooner:+9.0%} {same}"
-    )
+    cells = [name, str(len(outcome.graph.nodes)), outcome.fusion]
+    if row is not None and base is not None:
+        faster, sooner = base.least_ms / row.least_ms - 1, row.total_ms / base.total_ms - 1
+        cells += [*metric_cells(published(asdict(row))), f"{faster:+.0%}", f"{sooner:+.0%}"]
+    return "  ".join((*(f"{cell:>{len(head)}}" for cell, head in zip(cells, HEADS, strict=False)), same))
 
 
 def table(name: str, style: str, options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -137,10 +172,7 @@ def table(name: str, style: str, options: argparse.Namespace) -> list[dict[str, 
     keys: dict[str, str] = {}
     rows = []
     print(f"\n{name} as {style} exports it, {len(graph.nodes)} nodes; published: {PUBLISHED.get(name, 'nothing')}")
-    print(
-        f"{'passes':16} {'nodes':>6} {'fusion':10} {'passes ms':>9} {'compile ms':>10} {'per s':>9} {'least ms':>9} {'p50 ms':>9} "
-        f"{'arena MB':>9} {'per s':>9} {'compile':>9} against BL"
-    )
+    print("  ".join(HEADS))
     for label, outcome in outcomes.items():
         same = keys.setdefault(outcome.key, label)
         told = "" if same == label else f"same graph as {same}"
@@ -185,27 +217,12 @@ def read(path: Path) -> list[dict[str, Any]]:
 TITLES = dict(zip(NETWORKS, ("ResNet-50", "MobileNetV2", "SSD-ResNet50", "BERT-base"), strict=True))
 FRAMEWORKS = {"pytorch": "PyTorch", "tensorflow": "TensorFlow", "mxnet": "MXNet"}
 SPEED = (
-    "model",
-    "style",
-    "per s: none",
-    "BL",
-    "family set",
-    "default",
-    "to BL",
-    "searched to default",
-    "p50 ms: BL",
-    "default",
+    *("model", "style", "Throughput, per s: none", "BL", "family set", "default", "to BL"),
+    *("searched to default", "Latency, ms: BL", "default"),
 )
 COST = (
-    "model",
-    "style",
-    "compile s: BL",
-    "family set",
-    "default",
-    "to BL",
-    "MB of arena: BL",
-    "default",
-    "ms of passes",
+    *("model", "style", "Compile Time, s: BL", "family set", "default", "to BL", "Power, W: BL", "default"),
+    *("Memory used, MB: BL", "default", "Temperature, degrees C: BL", "default", "ms of passes"),
 )
 NAMES = ("BL", "family", "default")
 
@@ -237,10 +254,10 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         )
         took = {name: row["pass_ms"] + row["compile_ms"] for name, row in found.items()}
         times = [f"{took[name] / 1000:.1f}" for name in NAMES if name in found]
-        arenas = [f"{one['arena_bytes'] / 1e6:.1f}" for one in (base, best)]
+        told = [cell for metric in METRICS[3:] for cell in (metric.cell(published(one)) for one in (base, best))]
         share, whole = found["relevance"]["pass_ms"], best["pass_ms"]
         passes = f"{share:.0f} of {whole:.0f} ({share / whole:.0%})"
-        cost.append(_cells((*names, *times, f"{took['default'] / took['BL'] - 1:+.0%}", *arenas, passes)))
+        cost.append(_cells((*names, *times, f"{took['default'] / took['BL'] - 1:+.0%}", *told, passes)))
     return "\n".join([*speed, "", *cost])
 
 
@@ -306,9 +323,8 @@ def main() -> int:
     if options.agreement:
         agreements(name for name, _ in wanted)
         return 0
-    power = "measured" if energy_of(lambda: None) is not None else NOT_HERE
     times = "processor time" if options.threads == 1 else "elapsed time, passes and compilation in processor time"
-    print(f"{options.threads} thread(s); {times}; power: {power}")
+    print(f"{options.threads} thread(s); {times}")
     for name, given in wanted:
         for style in [given] if given else options.styles.split(","):
             rows = table(name, style, options)

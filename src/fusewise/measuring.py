@@ -1,4 +1,5 @@
-"""Compile what a pipeline left, run it, and say what that takes: time, memory, power."""
+"""Compile what a pipeline left, run it, and say what that takes, by the six metrics of Verma et al. (CF 2022): Throughput, Latency,
+Compile Time, Power, Memory used and Temperature."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any
 
 from fusewise.bench.inputs import random_feeds
 from fusewise.bench.meters import forget_peak, peak_rss_mb
-from fusewise.bench.power import NOT_HERE, energy_of, temperature_c
+from fusewise.bench.power import GPU, NOT_HERE, PROCESSOR, Energy, Told, told_of
 from fusewise.bench.timing import Budget, race
 from fusewise.codegen.assemble import generate
 from fusewise.fusion.plan import partition
@@ -22,18 +23,58 @@ from fusewise.runtime.host import host_target, worker_count
 from fusewise.select.sequence import Outcome
 from fusewise.trace import Trace
 
-__all__ = ["Figures", "executable_of", "figures_of", "program_of"]
+__all__ = ["METRICS", "Figures", "Metric", "executable_of", "figures_of", "metric_cells", "program_of", "telling"]
 
 _ENERGY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric by its published name: its unit, the keys of its figures in `Figures.plain`, and how they are written.
+
+    A second figure is that of the GPUs.
+    """
+
+    name: str
+    unit: str
+    keys: tuple[str, ...]
+    form: str
+
+    def cell(self, plain: Mapping[str, Any]) -> str:
+        """The figures as text, without the unit."""
+        told = [plain[key] for key in self.keys]
+        texts = [
+            form.format(value)
+            for form, value in zip((self.form, f"GPU {self.form}"), told, strict=False)
+            if not isinstance(value, str)
+        ]
+        return ", ".join(texts) or NOT_HERE
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric("Throughput", "per s", ("throughput_per_s",), "{:.1f}"),
+    Metric("Latency", "ms", ("latency_p50_ms",), "{:.2f}"),
+    Metric("Compile Time", "ms", ("compile_time_ms",), "{:.0f}"),
+    Metric("Power", "W", ("power_w", "gpu_power_w"), "{:.1f}"),
+    Metric("Memory used", "MB", ("memory_used_mb",), "{:.1f}"),
+    Metric("Temperature", "degrees C", ("temperature_c", "gpu_temperature_c"), "{:.0f}"),
+)
+"""The six, in the published order."""
+
+
+def metric_cells(plain: Mapping[str, Any]) -> tuple[str, ...]:
+    """A cell for each metric; dashes where nothing was measured."""
+    return tuple(metric.cell(plain) if plain else "-" for metric in METRICS)
 
 
 @dataclass(frozen=True)
 class Figures:
     """What one compiled graph costs on this machine.
 
-    `items` are the first extent of the inputs: a batch. `peak_rss_mb` is the highest resident memory of this process while it was
-    compiled and run, all else that the process holds included; None where the system cannot tell. Power, energy per run and
-    temperature are None where the machine does not tell.
+    `items` are the first extent of the inputs: a batch. `memory_bytes` is what the program holds while it runs, its packed weights
+    and the arena of its intermediate results; `peak_rss_mb` the highest resident memory of this process while it was compiled and
+    run, all else that the process holds included, None where the system cannot tell. Power, energy per run and temperature are
+    None where the machine does not tell.
     """
 
     pass_ms: float
@@ -43,10 +84,11 @@ class Figures:
     p99_ms: float
     items: int
     arena_bytes: int
+    memory_bytes: int
     peak_rss_mb: float | None
-    power_w: float | None
+    power_w: Told
     energy_mj: float | None
-    temperature_c: float | None
+    temperature_c: Told
 
     @property
     def throughput(self) -> float:
@@ -67,21 +109,24 @@ class Figures:
             "latency_p99_ms": self.p99_ms,
             "pass_ms": self.pass_ms,
             "compile_ms": self.compile_ms,
+            "compile_time_ms": self.pass_ms + self.compile_ms,
             "arena_bytes": self.arena_bytes,
+            "memory_used_mb": self.memory_bytes / 1e6,
             "peak_rss_mb": told(self.peak_rss_mb),
-            "power_w": told(self.power_w),
+            "power_w": told(self.power_w.processor),
+            "gpu_power_w": told(self.power_w.gpu),
             "energy_mj": told(self.energy_mj),
-            "temperature_c": told(self.temperature_c),
+            "temperature_c": told(self.temperature_c.processor),
+            "gpu_temperature_c": told(self.temperature_c.gpu),
         }
 
     @property
     def costs(self) -> Mapping[str, float]:
         """The figures that an objective may name, by its names."""
-        memory = self.arena_bytes / 1e6 if self.peak_rss_mb is None else self.peak_rss_mb
         found = {
             "latency": self.p50_ms,
             "throughput": 1000 / self.throughput,
-            "memory": memory,
+            "memory": self.memory_bytes / 1e6,
             "compile-time": self.pass_ms + self.compile_ms,
         }
         return found if self.energy_mj is None else found | {"energy": self.energy_mj}
@@ -132,9 +177,8 @@ def figures_of(
     def run() -> object:
         return model.run(None, feeds)
 
-    ran: list[int] = []
     (timing,) = race([run], Budget() if budget is None else budget)
-    used = energy_of(lambda: ran.append(_repeat(run, _ENERGY_SECONDS)))
+    runs, used, hot = telling(run)
     return Figures(
         outcome.total_ms,
         compile_ms,
@@ -143,11 +187,22 @@ def figures_of(
         timing.percentile(99),
         _items(outcome),
         program.arena_bytes,
+        program.arena_bytes + model.figures.constant_bytes,
         peak_rss_mb() if known else None,
-        None if used is None else used.watts,
-        None if used is None else used.joules * 1e3 / ran[0],
-        temperature_c(),
+        Told(*(used[device].watts if device in used else None for device in (PROCESSOR, GPU))),
+        used[PROCESSOR].joules * 1e3 / runs if PROCESSOR in used else None,
+        hot,
     )
+
+
+def telling(run: Callable[[], object]) -> tuple[int, dict[str, Energy], Told]:
+    """How often `run` was called for a second, what energy each device used meanwhile, and how hot it is right after.
+
+    Where nothing tells energy it is not called.
+    """
+    counts: list[int] = []
+    used, hot = told_of(lambda: counts.append(_repeat(run, _ENERGY_SECONDS)))
+    return sum(counts), used, hot
 
 
 def _repeat(run: Callable[[], object], seconds: float) -> int:

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,14 +30,17 @@ from fusewise.measuring import Figures, executable_of, figures_of, program_of
 from fusewise.passes.published import step_named, step_names
 from fusewise.rewrite.cost import analytic_metrics, machine_named, parsed_cost
 from fusewise.runtime.host import host_target
+from fusewise.runtime.measure import machine_name
+from fusewise.runtime.profile import ProfileDatabase
 from fusewise.select.enabling import enabling
 from fusewise.select.families import Classification, classify, family_named
 from fusewise.select.features import features_of
 from fusewise.select.objective import Objective, objective_named
-from fusewise.select.order import Searched, Tried, search_orders, tried_from
+from fusewise.select.order import Earlier, Ending, Price, Searched, Space, Tried, search_orders, tried_from
 from fusewise.select.pipeline import DEFAULT, FAMILY_SETS, PAPER, Pipeline, pipeline_named
 from fusewise.select.pipeline_file import read_pipeline
-from fusewise.select.relevance import Agreement, agreement, candidates, matched, matches, relevance
+from fusewise.select.prior import Count, Move
+from fusewise.select.relevance import Agreement, agreement, candidates, distinct_names, matched, matches, relevance
 from fusewise.select.sequence import Blocks, Outcome, run_pipeline
 from fusewise.trace import Trace
 
@@ -48,8 +51,10 @@ __all__ = [
     "blocks_of",
     "experiment",
     "outcome_of",
+    "price_of",
     "searched",
     "selection",
+    "space_of",
     "with_figures",
     "with_search",
 ]
@@ -325,45 +330,60 @@ def searched(
 ) -> tuple[Outcome, dict[str, Any]]:
     """A better order for an objective, and the record of the search.
 
-    Sequences of the relevant passes are tried; what the default does is the one to beat, and stays unless another wins a duel
-    (`bench.ranking`), or is better by 3 % where nothing is timed. Of one that takes approximations the record has the `difference`
-    of its answers: to the largest value of the default's, on one random input. `state` is a JSON file that keeps what was tried, to
-    go on from. `cache` keeps kernels.
+    The graphs that orders of the relevant passes lead to are tried; what the default does is the one to beat, and stays unless
+    another wins a duel (`bench.ranking`), or is better by 3 % where nothing is timed. Of one that takes approximations the record
+    has the `difference` of its answers: to the largest value of the default's, on one random input. `state` is a JSON file that
+    keeps what was tried, to go on from. `cache` keeps kernels, and beside measurements what searches learned of passes.
     """
     wanted = objective_named(objective)
     default = _run_here(replace(DEFAULT, approximate=approximate), graph, exact=exact)
-    family = FAMILY_SETS.get(start.classification.family)
-    starts = [default.effective, start.pipeline]
-    if family is not None:
-        starts.append(_run_here(replace(family, approximate=approximate), graph, exact=exact).effective)
-    starts = [replace(one, approximate=approximate) for one in starts]
-    compile_cold = "compile-time" in wanted.names
-    price = _Price(wanted, threads, seed, None if compile_cold else cache)
-    header = {"objective": str(wanted), "seed": seed, "starts": [list(one.passes) for one in starts]}
+    space = space_of(graph, start, exact=exact, approximate=approximate)
+    database = None if cache is None else ProfileDatabase(cache, machine_name())
+    header = {"objective": str(wanted), "seed": seed, "starts": [list(one.passes) for one in space.starts]}
+    tried, rows = _known(state, header, [] if database is None else database.moves(str(wanted)))
 
     def told(tried: Sequence[Tried], share: float) -> None:
         progress("searching", share)
         if state is not None:
-            write_text(state, json.dumps({**header, "tried": [_plain(one) for one in tried]}))
+            kept = {**header, "moves": rows, "tried": [_plain(one) for one in tried]}
+            write_text(state, json.dumps(kept))
 
-    asked = [name for name in start.relevant if step_named(name).asked]
-    names = [*(asked if approximate else ()), *(name for name in start.relevant if name not in asked)]
     found = search_orders(
-        graph,
-        starts,
-        names,  # approximations first: they were allowed for a reason
-        price,
+        space,
+        price_of(objective, threads=threads, seed=seed, cache=cache),
+        Ending(seconds, budget),
         seed=seed,
-        seconds=seconds,
-        budget=budget,
-        run=partial(_run_here, exact=exact, blocks=blocks_of),
-        known=_known(state, header),
+        earlier=Earlier(tried, _moves(rows)),
         executor=executor,
-        fusions=("dnnfusion", "patterns"),
         progress=told,
     )
+    if database is not None:
+        database.add_moves(str(wanted), [(*astuple(move), *astuple(count)) for move, count in found.learned.items()])
+        database.close()
     leaders = [_run_here(one, graph, exact=exact, blocks=blocks_of) for one in found.leaders]
     return _chosen(default, leaders, found, wanted, threads, seed)
+
+
+def price_of(objective: str, *, threads: int | None = None, seed: int = 0, cache: Path | None = None) -> Price:
+    """What an outcome costs here by an objective; kernels come from a cache unless compiling is what counts."""
+    wanted = objective_named(objective)
+    return _Price(wanted, threads, seed, None if "compile-time" in wanted.names else cache)
+
+
+def space_of(graph: Graph, start: Selection, *, exact: bool = False, approximate: bool = False) -> Space:
+    """Orders of the passes that matter, from the default, from what was selected, and from the set of the family, each without
+    what is in vain there."""
+    sets = [DEFAULT, *(one for one in (FAMILY_SETS.get(start.classification.family),) if one is not None)]
+    first, *others = (_run_here(replace(one, approximate=approximate), graph, exact=exact).effective for one in sets)
+    starts = tuple(replace(one, approximate=approximate) for one in (first, start.pipeline, *others))
+    known = distinct_names()
+    names = tuple(name for name in start.relevant if name in known and (approximate or not step_named(name).asked))
+    return Space(graph, starts, names, ("dnnfusion", "patterns"), partial(_run_here, exact=exact, blocks=blocks_of))
+
+
+def _moves(rows: Iterable[Sequence[Any]]) -> dict[Move, Count]:
+    """Moves and their counts, from rows of plain values."""
+    return {Move(str(behind), str(name), bool(put)): Count(*map(int, counts)) for behind, name, put, *counts in rows}
 
 
 def _plain(tried: Tried) -> dict[str, Any]:
@@ -371,14 +391,21 @@ def _plain(tried: Tried) -> dict[str, Any]:
     return {"passes": list(tried.passes), "fusion": tried.fusion, "key": tried.key, "cost": tried.cost}
 
 
-def _known(state: Path | None, header: Mapping[str, Any]) -> tuple[Tried, ...]:
-    """What an earlier search wrote, when it was the same search; `UsageError` for a file that no search wrote."""
+def _known(
+    state: Path | None, header: Mapping[str, Any], rows: Sequence[Sequence[Any]]
+) -> tuple[tuple[Tried, ...], Sequence[Sequence[Any]]]:
+    """What an earlier search tried and knew of moves, when it was the same search; nothing and the `rows` of moves otherwise.
+
+    `UsageError` for a file that no search wrote.
+    """
     if state is None or not state.exists():
-        return ()
+        return (), rows
     try:
         data = json.loads(state.read_text(encoding="utf-8"))
         same = {key: data[key] for key in header} == dict(header)
-        return tried_from(data["tried"]) if same else ()
+        tried, moves = tried_from(data["tried"]), data["moves"]
+        _moves(moves)
+        return (tried, moves) if same else ((), rows)
     except (OSError, ValueError, KeyError, TypeError):
         raise UsageError(f"{state} is not the state of a search for orders; delete it or name another file") from None
 
@@ -395,6 +422,7 @@ def _chosen(
         "cost_best": found.cost,
         "tried": len(found.tried),
         "duplicates": found.duplicates,
+        "learned": len(found.learned),
         "ended": found.ended,
         "speedup": 1.0,
     }

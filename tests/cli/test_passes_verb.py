@@ -27,6 +27,9 @@ def test_what_matters_as_json_and_for_people(fusewise, model, tmp_path):
     assert {"family", "confidence", "nearest", "relevant", "order", "unchanged", "pass_ms", "metrics"} <= set(told)
     assert told["family"] == "ResNet"
     assert told["metrics"]["latency_p50_ms"] > 0
+    named = fusewise("passes", model).out
+    for name in ("Throughput", "Latency", "Compile Time", "Power", "Memory used", "Temperature"):
+        assert f"\n{name} " in named
     shown = fusewise("passes", model, "--no-measure")
     assert shown.status == 0
     assert "ResNet (confidence" in shown.out
@@ -40,6 +43,8 @@ def test_the_published_experiment(fusewise, model):
     assert ended.status == 0, ended.err
     for word in ("AS-0", "PO-3", "default", "same as", "(FastMath 0.0)"):
         assert word in ended.out
+    for name in ("Throughput", "Latency", "Compile Time", "Power", "Memory used", "Temperature"):
+        assert name in ended.out
     rows = json.loads(fusewise("passes", model, "--experiment", "paper", "--no-measure", "--json").out)["rows"]
     assert len(rows) == 14
     levels = json.loads(fusewise("passes", model, "--experiment", "levels", "--no-measure", "--json").out)["rows"]

@@ -255,3 +255,39 @@ def test_a_full_disk_leaves_no_database_that_holds_nothing(tmp_path: Path, room:
     for path in (tmp_path / "profile").glob("*.sqlite"):
         assert path.name == "profile.sqlite"
         assert sqlite3.connect(path).execute("SELECT count(*) FROM entries").fetchone()[0]
+
+
+MOVES = [("", "FuseOps", True, 3, 2, 1, 0), ("FuseOps", "AlterOpLayout", False, 1, 1, 1, 1)]
+
+
+def test_what_searches_learn_adds_up(opened: Callable[..., ProfileDatabase]) -> None:
+    first, second = opened(), opened()
+    assert first.moves("latency") == []
+    first.add_moves("latency", MOVES)
+    second.add_moves("latency", MOVES[:1])
+    second.add_moves("memory", [("", "FuseOps", True, 4, 0, 0, 0), ("", "FoldConstant", True, 1, 1, 1, 1)])
+    assert first.moves("latency") == [
+        ("", "FoldConstant", True, 1, 1, 0, 0),
+        ("", "FuseOps", True, 10, 4, 2, 0),
+        ("FuseOps", "AlterOpLayout", False, 1, 1, 1, 1),
+    ], "what is cheaper by another objective says nothing, but whether the graph changed does"
+    assert first.moves("memory")[0] == ("", "FoldConstant", True, 1, 1, 1, 1)
+    first.clear()
+    assert second.moves("latency") == []
+
+
+def test_a_file_from_before_searches_learned_is_gone_on_with(
+    opened: Callable[..., ProfileDatabase], told: list[str], usual: Path
+) -> None:
+    before = opened()
+    before.record("key", [1.0])
+    before.close()
+    with sqlite3.connect(usual) as connection:
+        connection.execute("DROP TABLE moves")
+    connection.close()
+    after = opened()
+    after.add_moves("latency", MOVES)
+    assert after.lookup("key") is not None
+    assert after.moves("latency") == MOVES
+    assert after.info().path == usual
+    assert not told

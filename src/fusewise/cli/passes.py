@@ -248,34 +248,33 @@ def _agreed(agreed: Mapping[str, Any]) -> str:
 
 
 def _measured(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The six published metrics, and the best batch where one was looked for."""
+    from fusewise.bench.power import NOT_HERE
+    from fusewise.measuring import METRICS
+
     batches = []
     if "best_batch" in metrics:
         batches = [("best batch", f"{metrics['best_batch']}: {metrics['best_throughput_per_s']:.1f} per second")]
     if "throughput_per_s" not in metrics:
         return batches
 
-    def told(key: str, unit: str) -> str:
-        figure = metrics[key]
-        return figure if isinstance(figure, str) else f"{figure:.1f} {unit}"
-
-    return [
-        ("throughput", f"{metrics['throughput_per_s']:.1f} per second"),
-        (
-            "latency",
-            f"{metrics['latency_p50_ms']:.2f} ms (90 %: {metrics['latency_p90_ms']:.2f}, 99 %: {metrics['latency_p99_ms']:.2f})",
-        ),
-        ("compile time", f"{metrics['compile_ms']:.0f} ms"),
-        ("memory", f"arena {metrics['arena_bytes'] / 1e6:.1f} MB, process {told('peak_rss_mb', 'MB')}"),
-        ("power", f"{told('power_w', 'W')}; energy {told('energy_mj', 'mJ a run')}"),
-        ("temperature", told("temperature_c", "degrees C")),
-        *batches,
+    more = {
+        "Latency": f" (90 %: {metrics['latency_p90_ms']:.2f}, 99 %: {metrics['latency_p99_ms']:.2f})",
+        "Power": "" if isinstance(metrics["energy_mj"], str) else f", {metrics['energy_mj']:.1f} mJ a run",
+        "Memory used": f", of which the arena {metrics['arena_bytes'] / 1e6:.1f}",
+    }
+    named = [(metric, metric.cell(metrics)) for metric in METRICS]
+    rows = [
+        (metric.name, cell if cell == NOT_HERE else f"{cell} {metric.unit}{more.get(metric.name, '')}")
+        for metric, cell in named
     ]
+    return [*rows, *batches]
 
 
 def _searched(search: Mapping[str, Any]) -> list[tuple[str, str]]:
     if not search:
         return []
-    tried = f"{search['tried']} orders, {search['duplicates']} led to known graphs"
+    tried = f"{search['tried']} different graphs; {search['duplicates']} other orders led to one of them"
     costs = f"{search['objective']} {search['cost_default']:.4g} to {search['cost_best']:.4g} {search['unit']}"
     found = [("search", f"{tried}; {costs}"), ("chosen", _verdict(search))]
     if "difference" in search:
@@ -296,25 +295,16 @@ def _verdict(search: Mapping[str, Any]) -> str:
 
 def _show_rows(model: str, rows: Sequence[Mapping[str, Any]]) -> None:
     from fusewise.cli.show import facts, table
+    from fusewise.measuring import METRICS, metric_cells
 
     def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-        metrics = row["metrics"]
-        figures = ("-",) * 5
-        if metrics:
-            figures = (
-                f"{metrics['throughput_per_s']:.1f}",
-                f"{metrics['latency_p50_ms']:.2f}",
-                f"{metrics['latency_p99_ms']:.2f}",
-                f"{metrics['compile_ms']:.0f}",
-                f"{metrics['arena_bytes'] / 1e6:.1f}",
-            )
         names = len({run["pass"] for run in row["pass_ms"]})
         held = str(sum(row["held"].values())) if row["held"] else ""
         return (
             row["pipeline"],
             str(row["nodes"]),
             row["fusion"],
-            *figures,
+            *metric_cells(row["metrics"]),
             f"{row['total_pass_ms']:.1f}",
             f"{len(row['unchanged'])} of {names}",
             held,
@@ -322,15 +312,12 @@ def _show_rows(model: str, rows: Sequence[Mapping[str, Any]]) -> None:
         )
 
     headings = (
-        *("pipeline", "nodes", "fusion", "per s", "p50 ms", "p99 ms", "compile ms", "arena MB", "passes ms"),
-        *("unchanged", "held", "same as"),
+        *("pipeline", "nodes", "fusion", *(f"{metric.name}\n{metric.unit}" for metric in METRICS)),
+        *("passes\nms", "unchanged", "held", "same as"),
     )
-    table(headings, [cells(row) for row in rows], title=model, words=(0, 2, 11))
+    table(headings, [cells(row) for row in rows], title=model, words=(0, 2, 12))
     facts([("ms for each pass; those in brackets changed nothing", "")])
     facts([(f"  {row['pipeline']}", _times(row["pass_ms"])) for row in rows])
-    told = [row["metrics"] for row in rows if row["metrics"]]
-    if told:
-        facts([("power", str(told[0]["power_w"])), ("temperature", str(told[0]["temperature_c"]))])
 
 
 def _times(runs: Sequence[Mapping[str, Any]]) -> str:

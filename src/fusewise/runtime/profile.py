@@ -1,7 +1,8 @@
 """What groups of operators took on this machine: one SQLite file in the user's cache folder, shared by all processes.
 
 An entry has a key that says everything its duration depends on (`runtime.measure` makes it), and the median, the spread and the
-number of its samples, or why it could not be measured. Beside entries there are choices: what tuning made of them for a model.
+number of its samples, or why it could not be measured. Beside entries there are choices, what tuning made of them for a model, and
+moves, what searches for an order of passes learned.
 Every entry is on disk before `record` returns, so an interruption loses nothing; writers wait for one another, readers for
 nobody.
 
@@ -39,7 +40,15 @@ _TABLES = """
     ) WITHOUT ROWID;
     CREATE TABLE choices (key TEXT PRIMARY KEY, choice TEXT NOT NULL, time REAL NOT NULL) WITHOUT ROWID;
 """
-_KEPT = ("entries", "choices")
+_MOVES = """
+    CREATE TABLE IF NOT EXISTS moves (
+        objective TEXT NOT NULL, behind TEXT NOT NULL, name TEXT NOT NULL, put INTEGER NOT NULL, tried INTEGER NOT NULL,
+        changed INTEGER NOT NULL, priced INTEGER NOT NULL, cheaper INTEGER NOT NULL, PRIMARY KEY (objective, behind, name, put)
+    ) WITHOUT ROWID
+"""
+"""Made in older files of the same layout, too: who does not know of it does not miss it."""
+
+_KEPT = ("entries", "choices", "moves")
 _PAUSE_SECONDS = 0.02
 _COLUMNS = "key, what, median_ns, spread_ns, count, failure"
 
@@ -128,6 +137,36 @@ class ProfileDatabase:
         values = (key, choice, time.time())
         self._run(lambda c: c.execute("INSERT OR REPLACE INTO choices (key, choice, time) VALUES (?, ?, ?)", values))
 
+    def moves(self, objective: str) -> list[tuple[str, str, bool, int, int, int, int]]:
+        """What searches for an order of passes learned: the pass before, the pass, whether it was put there or taken out, how often
+        that was tried and changed the graph by any objective, and was priced and was cheaper by this one."""
+        query = """
+            SELECT behind, name, put, sum(tried), sum(changed), sum(iif(objective = ?1, priced, 0)),
+                sum(iif(objective = ?1, cheaper, 0))
+            FROM moves GROUP BY behind, name, put ORDER BY behind, name, put
+        """
+        rows = self._run(lambda c: c.execute(query, (objective,)).fetchall())
+        return [(behind, name, bool(put), *counts) for behind, name, put, *counts in rows]
+
+    def add_moves(self, objective: str, rows: Sequence[tuple[str, str, bool, int, int, int, int]]) -> None:
+        """Add what a search learned, in rows as `moves` has them, to what is known."""
+        statement = """
+            INSERT INTO moves VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET tried = tried + excluded.tried,
+                changed = changed + excluded.changed, priced = priced + excluded.priced, cheaper = cheaper + excluded.cheaper
+        """
+        values = [(objective, *row) for row in rows]
+
+        def add(connection: sqlite3.Connection) -> None:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                connection.executemany(statement, values)
+            except sqlite3.Error:
+                connection.execute("ROLLBACK")
+                raise
+            connection.execute("COMMIT")
+
+        self._run(add)
+
     @property
     def begun(self) -> bool:
         """Is there a file? Asking does not make one."""
@@ -147,11 +186,12 @@ class ProfileDatabase:
         return ProfileInfo(self._path, entries, failed, nbytes, self.machine)
 
     def clear(self) -> int:
-        """Remove every entry of this machine, and every choice; the number of entries removed."""
+        """Remove every entry of this machine, every choice, and what searches learned; the number of entries removed."""
 
         def remove(connection: sqlite3.Connection) -> int:
             count = connection.execute("DELETE FROM entries").rowcount
-            connection.execute("DELETE FROM choices")
+            for table in _KEPT[1:]:
+                connection.execute(f"DELETE FROM {table}")
             connection.execute("VACUUM")
             return count
 
@@ -310,7 +350,7 @@ def _prepare(connection: sqlite3.Connection, machine: str) -> None:
     (layout,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if not tables and not owner and not layout:
-        for statement in filter(str.strip, _TABLES.split(";")):
+        for statement in (*filter(str.strip, _TABLES.split(";")), _MOVES):
             connection.execute(statement)
         connection.execute("INSERT INTO machine VALUES (?)", (machine,))
         connection.execute(f"PRAGMA application_id = {_APPLICATION}")
@@ -323,3 +363,4 @@ def _prepare(connection: sqlite3.Connection, machine: str) -> None:
         raise _Unsuitable(f"it is damaged ({state})")
     if connection.execute("SELECT name FROM machine").fetchall() != [(machine,)]:
         raise _Unsuitable("they were taken on another machine")
+    connection.execute(_MOVES)
