@@ -1,8 +1,8 @@
 """What an explainer gains over the best control, with a confidence interval.
 
 Controls know nothing of the classifier: splits at random, random edges, the edges with the smallest tensors. The best of them, by
-its mean over seeds, is the one to beat, which favours the controls a little. Differences are taken seed by seed; intervals are
-Student's, 95 per cent, over seeds in a column and over columns together.
+its mean over seeds, is the one to beat, which favours the controls a little. Differences are taken seed by seed, after as many
+plans as the explainer had; intervals are Student's, 95 per cent, over seeds in a column and over columns together.
 """
 
 from __future__ import annotations
@@ -51,11 +51,19 @@ def interval(values: Sequence[float]) -> Gain:
     return Gain(statistics.mean(values), float(t.ppf(0.975, len(values) - 1)) * error)
 
 
-def gain(runs: Sequence[dict[str, Any]], control: Sequence[dict[str, Any]]) -> Gain:
-    """Of the runs of an explainer over those of a control with the same seeds."""
-    known = {run["cell"].seed: run["dram_mb"] for run in control}
-    least = statistics.mean(known.values())
-    return interval([(known[run["cell"].seed] - run["dram_mb"]) / least for run in runs if run["cell"].seed in known])
+def after(row: dict[str, Any], plans: int) -> float:
+    """MB of the best plan of the first so many; a search goes the same way whatever its budget."""
+    return min(cost for at, cost in row["history"] if at <= plans)
+
+
+def gain(runs: Sequence[dict[str, Any]], controls: Sequence[Sequence[dict[str, Any]]]) -> Gain:
+    """Of the runs of an explainer over those of the best control with the same seeds, after as many plans."""
+    plans = min(run["cell"].column.plans for run in runs)
+    known = [{run["cell"].seed: after(run, plans) for run in control} for control in controls]
+    best = min(known, key=lambda by_seed: statistics.mean(by_seed.values()))
+    least = statistics.mean(best.values())
+    pairs = [(best[run["cell"].seed], after(run, plans)) for run in runs if run["cell"].seed in best]
+    return interval([(control - own) / least for control, own in pairs])
 
 
 def gains_table(rows: Sequence[dict[str, Any]]) -> str:
@@ -63,17 +71,17 @@ def gains_table(rows: Sequence[dict[str, Any]]) -> str:
     explainers = list(dict.fromkeys(row["cell"].explainer for row in rows if row["cell"].explainer not in CONTROLS))
     lines: list[list[object]] = []
     together: dict[tuple[str, str], list[float]] = {}
-    for (column, search), block in grouped(rows, lambda row: (row["cell"].column, row["cell"].search)):
+    for (column, search), block in grouped(rows, lambda row: (row["cell"].column[:3], row["cell"].search)):
         by = dict(grouped(block, lambda row: row["cell"].explainer))
-        known = [name for name in CONTROLS if name in by]
-        if not known:
+        controls = {name: by[name] for name in CONTROLS if name in by}
+        if not controls:
             continue
-        best = min(known, key=lambda name: statistics.mean(run["dram_mb"] for run in by[name]))
-        found = {name: gain(by[name], by[best]) for name in explainers if name in by}
+        best = min(controls, key=lambda name: statistics.mean(run["dram_mb"] for run in controls[name]))
+        found = {name: gain(by[name], list(controls.values())) for name in explainers if name in by}
         for name, one in found.items():
             together.setdefault((search, name), []).append(one.mean)
         cells = [found.get(name, "") for name in explainers]
-        lines.append([NAMES[column.network], column.scheme, column.buffer, search, best, *cells])
+        lines.append([NAMES[column[0]], *column[1:], search, best, *cells])
     for (search,), names in grouped(together, lambda key: (key[0],)):
         pooled = {name: interval(together[search, name]) for _, name in names}
         lines.append(["all columns", "", "", search, "", *(pooled.get(name, "") for name in explainers)])

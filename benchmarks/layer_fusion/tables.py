@@ -70,7 +70,9 @@ def _side_by_side(
         for place in columns:
             runs = found.get(published[place][:3])
             beside = f" ({printed[way][place]:.3f})" if way in printed else ""
-            line.append("" if runs is None else f"{value(runs)}{beside}")
+            short = runs is not None and runs[0]["cell"].column.plans < published[place].plans
+            note = f", {runs[0]['cell'].column.plans} plans" if runs is not None and short else ""
+            line.append("" if runs is None else f"{value(runs)}{beside}{note}")
         lines.append(line)
     heads = [f"{NAMES[published[place].network]}, {published[place].scheme.upper()}" for place in columns]
     return markdown((f"{unit} (printed)", *heads), lines)
