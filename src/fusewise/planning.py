@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from fusewise.accel.explain.catalogue import explainer_named
 from fusewise.accel.explain.explainer import Explainer
 from fusewise.accel.feasible import require_feasible
 from fusewise.accel.hardware import DEFAULT, Hardware, hardware_named
+from fusewise.accel.lone_norms import lone_norms
 from fusewise.accel.network import network_of, prepare
 from fusewise.accel.plan import Plan, partition_of, plan_of
 from fusewise.accel.plan_file import SavedPlan, Setting, plan_json, summary_of
@@ -169,6 +170,8 @@ def plan_graph(
     told = None if progress is None else _told(progress, budget)
     repair = Repair(costs, splitter, seed=options.seed)
     result = search(costs, budget, np.random.default_rng(options.seed), repair, told)
+    if left := lone_norms(graph, prepared):
+        result = replace(result, notes=(*result.notes, _unfolded(left)))
     plan = plan_of(costs, result.groups, chip)
     check(plan, prepared)
     setting = Setting(
@@ -185,6 +188,14 @@ def plan_graph(
         options.edits,
     )
     return Planning(plan, result, setting, costs, prepared, kept(repair.splittings.values(), result.groups))
+
+
+def _unfolded(names: Sequence[str]) -> str:
+    """That batch normalisations were left over, a few of them by name."""
+    some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return (
+        f"no convolution can take in the batch normalisation of {some}: each runs as a product and a sum with weights"
+    )
 
 
 def _hardware(options: PlanOptions) -> Hardware:

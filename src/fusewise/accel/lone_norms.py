@@ -7,6 +7,7 @@ up to one; so the slope goes onto the middle tap of a convolution in the sum, an
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from fusewise.ir.dtypes import FLOAT32, FLOAT64
 from fusewise.ir.graph import Graph, Later, Node
 from fusewise.passes.channels import Affine, per_channel, scaled
-from fusewise.passes.edit import Change, Edit, LocalRule, rebuilt, sweep
+from fusewise.passes.edit import Change, Edit, LocalRule, sweep
 from fusewise.trace import Trace
 
 __all__ = ["fold_lone_norms", "lone_norms"]
@@ -64,8 +65,8 @@ def _into_sibling(edit: Edit, node: Node) -> Change | None:
 
 
 def _terms(edit: Edit, node: Node) -> _Terms | None:
-    """The sum that ends in `node`, whose parts nobody else reads; None for one that is not of images of one size, or that has
-    neither a second Add nor a product in it."""
+    """The sum that ends in `node`, whose Adds nobody else reads; None for one that is not of images of one size and shifts by
+    channel."""
     kind = edit.static(node.outputs[0])
     if kind is None or kind.rank < 3 or not isinstance(kind.dims[1], int):
         return None
@@ -109,7 +110,12 @@ def _with_slope(edit: Edit, conv: Node, slope: np.ndarray) -> Node | None:
     middle = [(tap - 1) // 2 * step for tap, step in zip(taps, steps, strict=True)]
     centred = list(conv.attribute("pads", [0] * 2 * len(taps))) == [*middle, *middle]
     plain = all(step == 1 for step in conv.attribute("strides", [1] * len(taps)))
-    if not centred or not plain or any(tap % 2 == 0 for tap in taps) or conv.attribute("auto_pad", "NOTSET") != "NOTSET":
+    if (
+        not centred
+        or not plain
+        or any(tap % 2 == 0 for tap in taps)
+        or conv.attribute("auto_pad", "NOTSET") != "NOTSET"
+    ):
         return None
     if outputs != inputs * group:
         return None
@@ -129,18 +135,15 @@ def _with_identity(weights: np.ndarray, slope: np.ndarray) -> np.ndarray:
 
 def _summed(edit: Edit, node: Node, terms: _Terms, conv: Node, merged: Node, gone: Node | None) -> Change | None:
     """The sum with `conv` in another form, which takes the shifts, and without the product that is `gone`."""
-    shift = sum(terms.shifts, np.zeros(1)) if terms.shifts else None
-    final = scaled(edit, merged, Affine(shift=shift))
+    final = scaled(edit, merged, Affine(shift=sum(terms.shifts, np.zeros(1)) if terms.shifts else None))
     if final is None:
         return None
-    rest = [value for value in terms.values if value != conv.outputs[0] and (gone is None or value != gone.outputs[0])]
-    matched = (conv, *([] if gone is None else [gone]), *reversed(terms.adds))
-    kind = edit.types[node.outputs[0]]
-    made, total = [], node.outputs[0] if not rest else edit.value(f"{conv.outputs[0]}_folded", kind)
-    new = final._replace(outputs=(total,)) if hasattr(final, "_replace") else None
-    for place, value in enumerate(rest):
-        last = place == len(rest) - 1
-        result = node.outputs[0] if last else edit.value(f"{node.outputs[0]}_part", kind)
-        made.append((total, value, result))
-        total = result
-    return None
+    left = (conv, *([] if gone is None else [gone]))
+    rest = [value for value in terms.values if value not in [one.outputs[0] for one in left]]
+    total, kind = edit.value(f"{conv.label}_summed", edit.types[node.outputs[0]]), edit.types[node.outputs[0]]
+    nodes = [replace(final, outputs=(total if rest else node.outputs[0],))]
+    for add, value in zip(reversed(terms.adds[: len(rest)]), rest, strict=True):
+        partial, total = total, edit.value(f"{add.label}_summed", kind)
+        nodes.append(replace(add, inputs=(partial, value), outputs=(total,)))
+    nodes[-1] = replace(nodes[-1], outputs=node.outputs)
+    return Change((*left, *reversed(terms.adds)), "the sum holds a convolution", tuple(nodes))

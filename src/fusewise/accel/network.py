@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from fusewise.accel.bits import bits_of, mask_of, union_over
+from fusewise.accel.lone_norms import fold_lone_norms
 from fusewise.accel.operators import Form, form_of, image_of
 from fusewise.errors import UnsupportedModel
 from fusewise.ir.graph import Graph
@@ -161,12 +162,13 @@ class Network:
 
 
 def prepare(graph: Graph) -> Graph:
-    """The graph with batch normalisation folded and constants computed; activations stay nodes.
+    """The graph with batch normalisation folded, lone ones too where that is legal, and constants computed; activations stay
+    nodes.
 
     Filters keep taps that only meet padding, as in published figures. `UnsupportedModel` when a dimension is still unknown
     after that.
     """
-    prepared = run_passes(graph, CLEAN, Trace(disabled=frozenset({"drop-padded-taps"}))).pruned()
+    prepared = run_passes(graph, (*CLEAN, fold_lone_norms), Trace(disabled=frozenset({"drop-padded-taps"}))).pruned()
     for value, kind in prepared.types.items():
         if isinstance(kind, TensorType) and not kind.is_static:
             raise UnsupportedModel(

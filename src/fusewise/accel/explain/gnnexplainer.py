@@ -102,7 +102,8 @@ class _Masked:
 
         start, end = self.given.edges
         kept, sent = self._first
-        weight, passed = mask[:, None], []
+        weight = mask[:, None]
+        passed: list[tuple[Any, Any]] = []
         for layer in range(len(self._weights) + 1):
             if layer:
                 kept, sent = (passed[-1][1] @ self._weights[layer - 1].T).chunk(2, dim=1)
