@@ -19,7 +19,7 @@ def variant(times: int, misses: int, host_steps: int = 0) -> dict[str, Any]:
         ("loads", "stores", "needed_bytes", "loaded_bytes", "stored_bytes", "peak_bytes"), times * 10**6
     )
     use = {"ms": 2.0 * times, "busy": 0.5, "of_peak": 0.25}
-    return {"groups": times, "misses": {"L1": misses, "L2": 0}, "host_steps": host_steps, **counts, **use}
+    return {"steps": times, "misses": {"L1": misses, "L2": 0}, "host_steps": host_steps, **counts, **use}
 
 
 def result() -> dict[str, Any]:
@@ -30,7 +30,7 @@ def result() -> dict[str, Any]:
 def test_a_row_for_each_variant() -> None:
     lines = table([result(), {"model": "lost", "error": "no such file"}]).splitlines()
     assert lines[0].startswith(
-        "| model | variant | groups | needed MB | accesses M | moved MB | L1 misses k | L2 misses k |"
+        "| model | variant | steps | needed MB | accesses M | moved MB | L1 misses k | L2 misses k |"
     )
     assert lines[2] == "| gpt2 | none | 3 | 3.0 | 6.00 | 6 | 9 | 0 | 3.0 | 6.00 | 50% | 25% |  |"
     assert lines[3] == "| gpt2 | dnnfusion | 1 | 1.0 | 2.00 | 2 | 2 | 0 | 1.0 | 2.00 | 50% | 25% | 4 |"

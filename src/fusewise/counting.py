@@ -20,6 +20,7 @@ from fusewise.bench.limits import MachineLimits, machine_limits
 from fusewise.bench.timing import Clock, settle
 from fusewise.codegen.assemble import generate
 from fusewise.codegen.suiting import suited
+from fusewise.errors import within_memory
 from fusewise.fusion.plan import partition
 from fusewise.ir.graph import Graph
 from fusewise.lower.program import HostStep, Program
@@ -36,10 +37,12 @@ _RUNS, _MOST_RUNS, _BLOCK = 10, 1000, 5
 
 @record(frozen=True)
 class Variant:
-    """A way to compile: how nodes are grouped, and what is not done."""
+    """A way to compile: the planner that groups nodes, what is not done, and how exact answers are, as `api.Options` says it."""
 
     fusion: str = "dnnfusion"
     disable: tuple[str, ...] = ()
+    exact: bool = False
+    precision: str = "float32"
 
 
 VARIANTS: Mapping[str, Variant] = MappingProxyType({"without fusion": Variant("none"), "with fusion": Variant()})
@@ -47,6 +50,7 @@ VARIANTS: Mapping[str, Variant] = MappingProxyType({"without fusion": Variant("n
 Progress = Callable[[str, float], None]
 
 
+@within_memory("memory accesses are counted")
 def compared(
     graph: Graph,
     variants: Mapping[str, Variant] = VARIANTS,
@@ -100,9 +104,10 @@ def _program(graph: Graph, variant: Variant, workers: int) -> Program:
     """What `compile` makes of a graph, for so many workers."""
     trace, target = Trace(disabled=frozenset(variant.disable)), host_target()
     passes = suited(True, target, variant.disable)
-    clean = pipeline.run(graph, pipeline.CLEAN if passes is True else passes or (), trace)
-    native = pipeline.for_native(clean, "float32", trace)
-    return generate(partition(native, trace, variant.fusion), target, trace, workers=workers)
+    clean = pipeline.run(graph, pipeline.CLEAN if passes is True else passes or (), trace, exact=variant.exact)
+    native = pipeline.for_native(clean, variant.precision, trace, exact=variant.exact)
+    groups = partition(native, trace, variant.fusion)
+    return generate(groups, target, trace, workers=workers, exact=variant.exact)
 
 
 def _counts(program: Program, found: Accesses) -> dict[str, Any]:
@@ -188,7 +193,7 @@ def _repeat(run: Callable[[], object]) -> None:
 def headings(found: Mapping[str, Any]) -> tuple[str, ...]:
     """Of a table of what `compared` found."""
     misses = (f"{level['name']} misses k" for level in found["caches"])
-    return ("", "groups", "needed MB", "accesses M", "moved MB", *misses, "peak MB", "ms", "busy", "of peak")
+    return ("", "steps", "needed MB", "accesses M", "moved MB", *misses, "peak MB", "ms", "busy", "of peak")
 
 
 def rows(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -196,7 +201,7 @@ def rows(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
     return [
         (
             name,
-            str(row["groups"]),
+            str(row["steps"]),
             f"{row['needed_bytes'] / 1e6:.1f}",
             f"{(row['loads'] + row['stores']) / 1e6:.2f}",
             f"{(row['loaded_bytes'] + row['stored_bytes']) / 1e6:.0f}",

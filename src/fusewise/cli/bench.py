@@ -86,6 +86,7 @@ def bench(
     """Time MODEL here and in other runtimes, in turn, on the same inputs and threads."""
     from fusewise import api
     from fusewise.bench.batch import batched
+    from fusewise.bench.caches import parsed_levels
     from fusewise.bench.timing import Budget
     from fusewise.cli.show import print_json, progress
 
@@ -94,7 +95,8 @@ def bench(
     if batch is not None:
         subject, symbols = batched(subject, batch)
         options = replace(options, symbols={**options.symbols, **symbols})
-    counting = partial(_counted, subject, options, seed, caches, seconds) if memory or caches is not None else None
+    levels = None if caches is None else parsed_levels(caches)
+    counting = partial(_counted, subject, options, seed, levels, seconds) if memory or levels else None
     peers = tuple(name.strip() for name in vs.split(",") if name.strip() not in ("", "none"))
     with progress() as report:
         found = api.bench(
@@ -125,18 +127,14 @@ def bench(
             _show_memory(found["memory"])
 
 
-def _counted(
-    subject: Any, options: Any, seed: int, caches: str | None, seconds: float, progress: Any
-) -> dict[str, Any]:
+def _counted(subject: Any, options: Any, seed: int, levels: Any, seconds: float, progress: Any) -> dict[str, Any]:
     """What `counting.compared` finds: without fusion, and as the options say."""
     from fusewise import api
-    from fusewise.bench.caches import parsed_levels
     from fusewise.counting import Variant, compared
 
     graph = api.load(subject, shapes=options.shapes, symbols=options.symbols)
-    disable = tuple(options.disable)
-    variants = {"without fusion": Variant("none", disable), "with fusion": Variant(options.fusion, disable)}
-    levels = None if caches is None else parsed_levels(caches)
+    given = Variant(options.fusion, tuple(options.disable), options.exact, options.precision)
+    variants = {"without fusion": replace(given, fusion="none"), "with fusion": given}
     return compared(
         graph, variants, threads=options.threads, levels=levels, seconds=seconds, seed=seed, progress=progress
     )
