@@ -1,8 +1,10 @@
-"""Networks of the substitution papers that are no models of the zoo: SqueezeNet with bypasses, and TASO's block of products.
+"""Networks of the substitution papers that are no models of the zoo: SqueezeNet with bypasses, TASO's block of products, and
+MetaFlow's module.
 
 F. Iandola et al., "SqueezeNet", arXiv 1602.07360, figure 2: version 1.0 with simple and with complex bypass. Z. Jia et al., "TASO",
 SOSP 2019: eight layers of attention without softmax, normalisation, residual or feed-forward part, called BERT there. As in
-TASO's program the last product of a layer reads the layer's input; what attention gives is an output of the network.
+TASO's program the last product of a layer reads the layer's input; what attention gives is an output of the network. Z. Jia et
+al., "Optimizing DNN Computation with Relaxed Graph Substitutions", SysML 2019, figure 1: a module of a residual network.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from fusewise.zoo.activations import activate
 from fusewise.zoo.layers import add, concat, conv, flatten, global_average, max_pool
 from fusewise.zoo.net import Net, finish, start, weight
 
-__all__ = ["NETWORKS", "built"]
+__all__ = ["NETWORKS", "built", "resnet_module"]
 
 _FIRES = ((16, 64), (16, 64), (32, 128), (32, 128), (48, 192), (48, 192), (64, 256), (64, 256))
 _POOLED_AFTER = (2, 6)  # the third and the seventh fire module
@@ -75,8 +77,24 @@ def _heads(net: Net, x: str, order: tuple[int, ...]) -> str:
     return net.op("Transpose", net.op("Reshape", x, parts), perm=order)
 
 
+def _module(net: Net, channels: int = 256, size: int = 14) -> Graph:
+    x = net.builder.input("x", (1, channels, size, size))
+    second = conv(net, conv(net, x, "first", channels, 3), "second", channels, 3)
+    return finish(net, y=activate(net, add(net, second, conv(net, x, "beside", channels, 1)), "relu"))
+
+
+def resnet_module(channels: int, size: int) -> Graph:
+    """Two 3x3 convolutions in a row beside a 1x1, added and rectified."""
+    return _module(start("resnet_module", seed=0, decomposed=False), channels, size)
+
+
 NETWORKS: Mapping[str, Callable[[Net], Graph]] = MappingProxyType(
-    {"squeezenet_simple_bypass": _simple, "squeezenet_complex_bypass": _complex, "taso_bert": _block}
+    {
+        "squeezenet_simple_bypass": _simple,
+        "squeezenet_complex_bypass": _complex,
+        "taso_bert": _block,
+        "resnet_module": _module,
+    }
 )
 
 

@@ -173,11 +173,15 @@ def test_medium_graphs_are_searched_in_pieces_where_scipy_is(
         return search(graph, rules, cost)
 
     monkeypatch.setattr(optimizing, "search_in_pieces", in_pieces)
-    optimized(build.finish(x), passes=False, search="greedy", machine="gpu")
+    row = build.finish(x)
+    optimized(row, passes=False, search="greedy", machine="gpu")
     assert cut == ([size] if size else [])
+    optimized(row, passes=False, search="backtracking", machine="gpu")
+    assert cut == ([size] if size else []), "as it was published: as a whole"
 
 
-def test_workers_do_not_change_the_result() -> None:
+@pytest.mark.parametrize("how", ["relaxed", "backtracking"])
+def test_workers_do_not_change_the_result(how: str) -> None:
     """Pieces searched by two processes, and the same pieces one after another."""
     pytest.importorskip("scipy")
     rng, build = np.random.default_rng(0), GraphBuilder("cells")
@@ -189,7 +193,7 @@ def test_workers_do_not_change_the_result() -> None:
             parts.append(build.op("Relu", build.op("Conv", x, weights, pads=(kernel // 2,) * 4)))
         x = build.op("Add", build.op("Add", parts[0], parts[1]), parts[2])
     graph = build.finish(x)
-    settings = {"passes": False, "search": "relaxed", "machine": "gpu", "alpha": 1.1, "pieces": 9, "budget": 60}
+    settings = {"passes": False, "search": how, "machine": "gpu", "alpha": 1.1, "pieces": 9, "budget": 60}
     alone, together = (optimized(graph, workers=workers, **settings) for workers in (1, 2))  # type: ignore[arg-type]
     assert alone.steps
     assert (alone.steps, alone.cost_after, alone.explored) == (together.steps, together.cost_after, together.explored)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -51,6 +53,20 @@ def test_what_fusion_takes_in_costs_only_what_else_it_reads() -> None:
     assert cost(convolution("Relu", read_twice=True)) > alone + 1.0, "its operand is needed elsewhere"
     for machine in MACHINES:
         assert time_on(machine)(convolution("Relu")) == time_on(machine)(convolution())
+
+
+def test_a_library_takes_in_an_activation_of_a_convolution_and_nothing_else() -> None:
+    machine = replace(PLAIN, takes_in=frozenset({"Relu"}))
+    cost = time_on(machine)
+    alone = cost(convolution())
+    added, rectified = 1.0 + 4 * 3 * ELEMENTS / 1e6, 1.0 + 4 * 2 * ELEMENTS / 1e6
+    assert cost(convolution("Relu")) == alone
+    assert cost(convolution("Add")) == pytest.approx(alone + added)
+    assert cost(convolution("Add", "Relu")) == pytest.approx(alone + added + rectified), "an Add takes in no Relu"
+    metrics = {metric.name: metric for metric in analytic_metrics(machine)}
+    assert parsed_cost("kernels", metrics)(convolution("Add", "Relu")) == 3
+    moved = parsed_cost("memory", metrics)(convolution("Add", "Relu"))
+    assert moved == pytest.approx((CONV_BYTES + 4 * (3 + 2) * ELEMENTS) / 1e6)
 
 
 def test_metrics_count_kernels_bytes_and_arithmetic() -> None:

@@ -1,0 +1,162 @@
+"""What a search among substitutions and operator fusion are worth, alone and together, here and in ONNX Runtime: one figure.
+
+    python -m benchmarks.search_and_fusion [NAME ...] [--cost C] [--machine M] [--json FILE] [--figure FILE.svg]
+    python -m benchmarks.search_and_fusion --table FILE [--figure FILE.svg]     draw what an earlier run measured
+
+    none     the model behind the clean-up passes, every operator a kernel of its own
+    search   the graph that `fusewise optimize --search relaxed` finds in it by `--cost`, taken at its word; no fusion
+    fusion   the model behind the clean-up passes, with rewriting and fusion by mapping types; in ONNX Runtime all of its
+             optimisations
+    both     the graph that was found, with rewriting and fusion
+
+In Fusewise `none` and `search` have no algebraic rules, no index changes in place of moved data and no layouts by the dominant
+operator either (`OurB` of `benchmarks.fusion_ablation`); in ONNX Runtime all of its own optimisations are off.
+
+The eight programs of a model (four where the search finds nothing) are timed in one process in turn, in blocks, and none begins
+before the process has gone quiet.
+The figure is of each one's shortest run, which other programs on the machine disturb least: how many times faster than `none` in
+the same runtime. The file has medians, too, and the largest difference of an answer from those of `none` in ONNX Runtime.
+
+Networks are those of `benchmarks.substitutions`, and any of the zoo. Run it from the root of the repository with the extras
+`bench` and `search` installed, on a machine that does nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from benchmarks.bar_chart import bar_chart
+from benchmarks.fusion_ablation import ALONE
+from benchmarks.substitutions import NETWORKS, loaded
+from benchmarks.zoo import machine
+
+from fusewise import api
+from fusewise.bench.accuracy import worst_error
+from fusewise.bench.inputs import random_feeds
+from fusewise.bench.timing import Budget, race
+from fusewise.files import write_text
+from fusewise.ir.graph import Graph
+from fusewise.optimizing import optimized
+from fusewise.runtime.host import worker_count
+
+VARIANTS: Mapping[str, tuple[bool, bool]] = MappingProxyType(
+    {"none": (False, False), "search": (True, False), "fusion": (False, True), "both": (True, True)}
+)
+"""Whether each variant is of the graph that was found, and whether it is fused."""
+RUNTIMES = ("fusewise", "onnxruntime")
+
+
+def measured(name: str, given: argparse.Namespace, budget: Budget) -> dict[str, Any]:
+    """The times of every variant of one network in both runtimes, and what the search did."""
+    model = loaded(name)
+    clean = optimized(model).graph
+    found = optimized(
+        model, search="relaxed", cost=given.cost, machine=given.machine, alpha=given.alpha, faster_in="none"
+    )
+    feeds = random_feeds(clean, 0)
+    calls: dict[tuple[str, str], Callable[[], list[np.ndarray]]] = {}
+    with tempfile.TemporaryDirectory(prefix="fusewise-search-") as folder:
+        for variant, (searched, fused) in VARIANTS.items():
+            if searched and not found.steps:
+                continue
+            graph = found.graph if searched else clean
+            calls["fusewise", variant] = partial(_in_fusewise(graph, fused, given.threads).run, None, feeds)
+            path = Path(folder) / f"{variant}.onnx"
+            api.save(graph, path)
+            calls["onnxruntime", variant] = partial(_in_onnxruntime(path, fused, given.threads).run, None, feeds)
+    expected = calls["onnxruntime", "none"]()
+    timings = race(list(calls.values()), budget)
+    times: dict[str, dict[str, Any]] = {runtime: {} for runtime in RUNTIMES}
+    for (runtime, variant), timing in zip(calls, timings, strict=True):
+        times[runtime][variant] = {"min_ms": timing.min_ms, "p50_ms": timing.p50_ms}
+    for row in times.values() if not found.steps else ():
+        row |= {"search": row["none"], "both": row["fusion"]}
+    error = max(worst_error(call(), expected) for call in calls.values())
+    steps = [step.rule for step in found.steps]
+    return {"model": name, "cheaper": found.summary["speedup"], "steps": steps, "error": error, "times": times}
+
+
+def _in_fusewise(graph: Graph, fused: bool, threads: int) -> Any:
+    how: dict[str, Any] = {} if fused else {"fusion": "none", "disable": ALONE}
+    return api.compile(graph, threads=threads, **how)
+
+
+def _in_onnxruntime(path: Path, fused: bool, threads: int) -> Any:
+    import onnxruntime
+
+    levels = onnxruntime.GraphOptimizationLevel
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads, settings.inter_op_num_threads = threads, 1
+    settings.graph_optimization_level = levels.ORT_ENABLE_ALL if fused else levels.ORT_DISABLE_ALL
+    settings.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
+
+
+def table(results: list[dict[str, Any]]) -> str:
+    """A Markdown table: milliseconds of `none`, and how many times faster the others are, for each runtime."""
+    others = [variant for variant in VARIANTS if variant != "none"]
+    heads = " | ".join(f"{runtime}: none, ms | {' | '.join(others)}" for runtime in RUNTIMES)
+    lines = [f"| network | by cost | steps | {heads} |", f"| --- | ---: | ---: |{' ---: |' * len(RUNTIMES) * 4}"]
+    for found in results:
+        cells = []
+        for runtime in RUNTIMES:
+            speed = speeds(found, runtime)
+            cells += [f"{found['times'][runtime]['none']['min_ms']:.2f}", *(f"{speed[v]:.2f}" for v in others)]
+        lines.append(f"| {found['model']} | {found['cheaper']:.3f} | {len(found['steps'])} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def speeds(found: dict[str, Any], runtime: str) -> dict[str, float]:
+    """How many times faster than `none` each variant is, by the shortest run."""
+    times = found["times"][runtime]
+    return {variant: times["none"]["min_ms"] / times[variant]["min_ms"] for variant in VARIANTS}
+
+
+def figure(results: list[dict[str, Any]]) -> str:
+    """The SVG text."""
+    names = {found["model"]: found["model"].replace("_", "\n") for found in results}
+    panels = {runtime: {names[found["model"]]: speeds(found, runtime) for found in results} for runtime in RUNTIMES}
+    title = "Substitution search and fusion, alone and together"
+    return bar_chart(panels, title=title, up="times as fast as none", mark=1.0)
+
+
+def main() -> None:
+    """Measure, print and draw."""
+    parser = argparse.ArgumentParser(description="Measure substitution search and fusion, alone and together.")
+    parser.add_argument("names", nargs="*", help="networks (default: those of benchmarks.substitutions)")
+    parser.add_argument("--cost", default="time", help="what the search minimises, such as onnxruntime")
+    parser.add_argument("--machine", default="cpu", help="whose time is estimated")
+    parser.add_argument("--alpha", type=float, default=1.05)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--runs", type=int, default=30)
+    parser.add_argument("--seconds", type=float, default=1.0, help="time to measure each program")
+    parser.add_argument("--json", type=Path, help="where to keep the results")
+    parser.add_argument("--figure", type=Path, metavar="FILE.svg", help="where to draw them")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="draw what this file holds and measure nothing")
+    given = parser.parse_args()
+    given.threads = worker_count(given.threads)
+    results: list[dict[str, Any]] = []
+    if given.table:
+        results = json.loads(given.table.read_text())["results"]
+    for name in () if given.table else given.names or NETWORKS:
+        results.append(measured(name, given, Budget(runs=given.runs, seconds=given.seconds, limit_seconds=60.0)))
+        print(table(results[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
+        if given.json:
+            kept = {"machine": machine(given.threads), "cost": given.cost, "results": results}
+            write_text(given.json, json.dumps(kept, indent=1) + "\n")
+    print(table(results))
+    if given.figure:
+        write_text(given.figure, figure(results))
+
+
+if __name__ == "__main__":
+    main()
