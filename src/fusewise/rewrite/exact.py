@@ -117,6 +117,7 @@ _FRACTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
         "Sigmoid": _element(_logistic),
         "Tanh": _element(_tangent),
         "Relu": _element(lambda a: max(a, Fraction(0))),
+        "PRelu": _element(lambda a, slope: a if a >= 0 else a * slope),
         "Floor": _element(lambda a: Fraction(math.floor(a))),
         "Ceil": _element(lambda a: Fraction(math.ceil(a))),
         "Round": _element(_halves_to_even),

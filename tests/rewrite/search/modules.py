@@ -62,12 +62,13 @@ def agree(before: Graph, after: Graph) -> None:
     assert np.abs(a - b).max() <= 1e-5 * np.abs(a).max()
 
 
-def published_module(channels: int = 64, size: int = 14) -> Graph:
+def published_module(channels: int = 64, size: int = 14, rectified: bool = False) -> Graph:
     """Figure 1 of MetaFlow, figure 1.1 of Bhowmick, Thakur and Hirani: 3x3 and 3x3 in a row, beside them a 1x1 of the module's
-    input, added and rectified."""
+    input, added and rectified; in residual networks the first one is `rectified`, too."""
     build = GraphBuilder("module")
     x = build.input("x", (1, channels, size, size))
-    second = conv(build, conv(build, x, channels, channels, 3, "first"), channels, channels, 3, "second")
+    first = conv(build, x, channels, channels, 3, "first")
+    second = conv(build, build.op("Relu", first) if rectified else first, channels, channels, 3, "second")
     return build.finish(build.op("Relu", build.op("Add", second, conv(build, x, channels, channels, 1, "beside"))))
 
 

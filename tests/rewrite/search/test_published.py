@@ -16,6 +16,7 @@ from fusewise.ir.graph import Graph
 from fusewise.ops.build import GraphBuilder
 from fusewise.rewrite.cost import MACHINES, machine_named
 from fusewise.rewrite.engine import drafts_of
+from fusewise.rewrite.rules.parts import PARTS
 from fusewise.rewrite.rules.table import SUBSTITUTIONS, rule_named
 from fusewise.rewrite.search.backtracking import backtrack
 from fusewise.rewrite.search.found import Found
@@ -48,6 +49,15 @@ def test_the_steps_are_the_published_ones() -> None:
     weights = [found.graph.constants[node.inputs[1]].type.dims for node in (wide, narrow)]
     assert weights == [(128, 64, 3, 3), (64, 128, 3, 3)]
     assert [len(group.nodes) for group in plan(found.graph, Trace()).partition.groups] == [1, 2]
+    agree(graph, found.graph)
+
+
+def test_a_module_with_a_relu_inside_ends_so_too() -> None:
+    graph, cost = published_module(rectified=True), cost_on(H100)
+    found = backtrack(graph, SUBSTITUTIONS, cost, alpha=1.05)
+    assert [step.rule for step in found.steps] == [*STEPS[:2], "second-part-into-convolution-of-rectified-first"]
+    assert [node.op for node in found.graph.nodes] == ["Conv", "PRelu", "Conv", "Relu"]
+    assert found.cost < min(step.cost_after for step in found.steps[:2])
     agree(graph, found.graph)
 
 
@@ -91,12 +101,13 @@ def test_greedy_finds_nothing(engine: Engine) -> None:
         assert not engine(published_module(), SUBSTITUTIONS, cost_on(machine), alpha=1.0).steps
 
 
-def split_and_added(part: int, sizes: list[int], kernel: int, swapped: bool) -> Graph:
+def split_and_added(part: int, sizes: list[int], kernel: int, swapped: bool, rectified: bool) -> Graph:
     """An image cut in two, one part convolved to as many channels as the other has, and both added."""
     build = GraphBuilder("parts")
     x = build.input("x", (2, sum(sizes), 5, 4))
     names = build.op("Split", x, build.constant(np.array(sizes, np.int64), "sizes"), outputs=2, axis=1)
-    made = conv(build, names[part], sizes[part], sizes[1 - part], kernel, "c")
+    read = build.op("Relu", names[part]) if rectified else names[part]
+    made = conv(build, read, sizes[part], sizes[1 - part], kernel, "c")
     pair = (names[1 - part], made) if swapped else (made, names[1 - part])
     return build.finish(build.op("Relu", build.op("Add", *pair)))
 
@@ -107,15 +118,13 @@ def split_and_added(part: int, sizes: list[int], kernel: int, swapped: bool) -> 
     st.lists(st.integers(1, 5), min_size=2, max_size=2),
     st.sampled_from([1, 3, 5]),
     st.booleans(),
+    st.booleans(),
 )
 def test_either_part_goes_into_the_convolution_of_the_other(
-    part: int, sizes: list[int], kernel: int, swapped: bool
+    part: int, sizes: list[int], kernel: int, swapped: bool, rectified: bool
 ) -> None:
-    graph = split_and_added(part, sizes, kernel, swapped)
-    name = ("second-part-into-convolution-of-first", "first-part-into-convolution-of-second")[part]
-    rule = rule_named(name)
-    assert rule is not None
-    (draft,) = drafts_of(graph, [rule])
+    graph = split_and_added(part, sizes, kernel, swapped, rectified)
+    (draft,) = drafts_of(graph, PARTS)
     after = carried_out(graph, [folded(draft)])
-    assert [node.op for node in after.nodes] == ["Conv", "Relu"]
+    assert [node.op for node in after.nodes] == [*(["PRelu"] if rectified else []), "Conv", "Relu"]
     agree(graph, after)

@@ -2,6 +2,8 @@
 
 MetaFlow's fusing of a Split and an Add (Jia et al., SysML 2019, figure 1): the other part goes through a kernel that is 1 in its
 centre. For the search: where parallel convolutions were merged into one, this does away with the Split and the Add behind it.
+In a residual network the convolved part is rectified first; a PRelu, whose slope is 0 in that part and 1 in the other, does so
+to the whole image.
 """
 
 from __future__ import annotations
@@ -40,19 +42,32 @@ def _beside_identity(match: Match, part: int) -> np.ndarray:
     return np.concatenate((identity, weights) if part else (weights, identity), axis=1)
 
 
-def _other_part(name: str, part: int) -> Rule:
-    """The convolution is of part number `part` of two, and the other one is added."""
+def _slopes(match: Match, part: int) -> np.ndarray:
+    """0 for the channels of the convolved part, 1 for those of the other."""
+    kind = match.type("x")
+    outputs, inputs = match.type("w").dims[:2]
+    convolved, other = np.zeros(inputs, kind.dtype.numpy), np.ones(outputs, kind.dtype.numpy)
+    found = np.concatenate((other, convolved) if part else (convolved, other))
+    return found.reshape(-1, *(1,) * (kind.rank - 2))
+
+
+def _other_part(name: str, part: int, rectified: bool) -> Rule:
+    """The convolution is of part number `part` of two, which may be rectified, and the other one is added."""
 
     def before(g: Any, x: Any, w: Any, b: Any = None, sizes: Any = None) -> Any:
         parts = g.Split(x, sizes, like="s", outputs=2)
-        return g.Conv(parts[part], w, b, like="c") + parts[1 - part]
+        return g.Conv(g.Relu(parts[part]) if rectified else parts[part], w, b, like="c") + parts[1 - part]
 
-    weights = Computed("w beside the identity", lambda m: _beside_identity(m, part))
+    def after(g: Any, x: Any, w: Any, b: Any = None, sizes: Any = None) -> Any:
+        slopes = Computed("0 for the rectified channels, 1 for the others", lambda m: _slopes(m, part))
+        weights = Computed("w beside the identity", lambda m: _beside_identity(m, part))
+        return g.Conv(g.PRelu(x, slopes) if rectified else x, weights, b, like="c")
+
     sizes = (1, 2)
     return rule(
         name,
         before,
-        lambda g, x, w, b=None, sizes=None: g.Conv(x, weights, b, like="c"),
+        after,
         "distributive",
         "reassociating",
         spreads=True,
@@ -74,6 +89,8 @@ def _other_part(name: str, part: int) -> Rule:
 
 
 PARTS: tuple[Rule, ...] = (
-    _other_part("second-part-into-convolution-of-first", 0),
-    _other_part("first-part-into-convolution-of-second", 1),
+    _other_part("second-part-into-convolution-of-first", 0, rectified=False),
+    _other_part("first-part-into-convolution-of-second", 1, rectified=False),
+    _other_part("second-part-into-convolution-of-rectified-first", 0, rectified=True),
+    _other_part("first-part-into-convolution-of-rectified-second", 1, rectified=True),
 )
