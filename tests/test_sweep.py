@@ -66,6 +66,9 @@ def test_all_combinations(tmp_path: Path) -> None:
     found = tasks_from(written(tmp_path, FILE))
     assert len(found) == len(set(found)) == 2 * 2 * 2 * 2 * 2
     assert {task.explainer for task in found} == {None, "smallest"}
+    assert {(task.asking, task.edits) for task in found} == {("anew", None)}
+    more = tasks_from(written(tmp_path, f'{FILE}asking = ["anew", "once"]\nedits = 1'))
+    assert len(more) == 2 * len(found) and {(task.asking, task.edits) for task in more} == {("anew", 1), ("once", 1)}
 
 
 @pytest.mark.slow

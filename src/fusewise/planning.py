@@ -30,7 +30,7 @@ from fusewise.accel.schemes.scheme import UNBOUNDED
 from fusewise.accel.search.catalogue import search_named
 from fusewise.accel.search.repair import Repair
 from fusewise.accel.search.result import Budget, Result
-from fusewise.accel.split.recursive import RecursiveSplitter
+from fusewise.accel.split.recursive import RecursiveSplitter, require_asking
 from fusewise.accel.split.splitter import Splitting, Step
 from fusewise.accel.split.tree import kept
 from fusewise.accel.words import bytes_of
@@ -157,6 +157,7 @@ def plan_graph(
     chip = _hardware(options)
     scheme = chip.scheme(options.scheme, options.scheme_options)
     search = search_named(options.search, edits=options.edits)
+    require_asking(options.asking)
     objective = None if options.objective == "dram" else objective_named(options.objective, chip)
     prepared = prepare(graph)
     network = network_of(prepared)

@@ -38,10 +38,24 @@ def test_refusals(fusewise, tmp_path):
         (("-o", tmp_path / "plan.txt"), 2, ".json, .onnx, .html"),
         (("--set", "granularity"), 2, "OPTION=VALUE"),
         (("--hardware", tmp_path / "none.toml"), 2, "cannot be read"),
+        (("--asking", "agian"), 2, "asked anew or once, not 'agian'"),
+        (("--edits", "1"), 2, "the random search takes no edits"),
     ):
         ended = fusewise("plan", MODEL, "--search", "random", "--plans", "2", *words)
         assert ended.status == status and sentence in ended.sentence, ended
     assert not list(tmp_path.iterdir())
+
+
+def test_the_published_local_search_and_both_rectify_rates(fusewise):
+    words = ("--search", "local", "--edits", "1", "--plans", "60", "--explainer", "spread", "--share", "0.1")
+    found = {}
+    for asking in ("anew", "once"):
+        ended = fusewise("plan", MODEL, "--buffer", "128KiB", *words, "--asking", asking, "--json")
+        found[asking] = json.loads(ended.out)
+    assert found["anew"]["rectify_rate"] == 1 > found["once"]["rectify_rate"] == found["once"]["rectify_rate_once"]
+    assert found["anew"]["rectified"] >= found["anew"]["rectified_once"] > 0
+    shown = fusewise("plan", MODEL, "--buffer", "128KiB", *words).out
+    assert "by explanations alone (100.0%)" in shown and "by the first one" in shown
 
 
 def test_a_hardware_file_with_a_wrong_key(fusewise, tmp_path):

@@ -18,10 +18,16 @@ from fusewise.accel.split.splitter import Splitting
 from fusewise.accel.words import nearest
 from fusewise.errors import UsageError
 
-__all__ = ["ASKING", "RecursiveSplitter"]
+__all__ = ["ASKING", "RecursiveSplitter", "require_asking"]
 
 ASKING = ("anew", "once")
 """When the explainer is asked: about every part that does not fit, or about the whole group alone."""
+
+
+def require_asking(asking: str) -> None:
+    """`UsageError`, with the nearest word, for another than those in `ASKING`."""
+    if asking not in ASKING:
+        raise UsageError(f"an explainer is asked anew or once, not {asking!r}; {nearest(asking, ASKING)}")
 
 
 class RecursiveSplitter:
@@ -36,8 +42,7 @@ class RecursiveSplitter:
     def __init__(
         self, costs: Costs, explain: Explainer, share: Share = DEFAULT_SHARE, *, seed: int = 0, asking: str = "anew"
     ) -> None:
-        if asking not in ASKING:
-            raise UsageError(f"an explainer is asked anew or once, not {asking!r}; {nearest(asking, ASKING)}")
+        require_asking(asking)
         self.costs, self.explain, self.share, self.asking = costs, explain, share, asking
         self._anew = Branches(Cuts(costs), Bounds(costs), seed)
 
