@@ -82,5 +82,5 @@ def test_curves_fall(figure: str, tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_explanations_stand_side_by_side() -> None:
     html, text = blamed_page(("random", "smallest"), 0.3)
-    assert html.count("<svg") == 2 and html.count('stroke-width="4"') >= 6
-    assert "random  4 of 12" in text or "random" in text
+    assert html.count("<svg") == 2 and html.count('stroke-width="4"') >= 10
+    assert "\nrandom  " in text and "\nsmallest  " in text

@@ -24,7 +24,7 @@ from fusewise.report.page import Markup, page, paragraph, section, table
 __all__ = ["blamed_page", "group_of"]
 
 COLUMN = Column("efficientnet_b0", "lbdf", 128, 0)
-_OPERATORS, _PLANS = (10, 24), 200
+_OPERATORS, _PLANS = (16, 26), 200
 
 
 def blamed_page(explainers: Sequence[str], share: float) -> tuple[str, str]:
