@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -69,8 +70,8 @@ def compared(
     - `groups`, `steps`, `host_steps` (which are not counted), `needed_bytes` (that all groups together must read and write),
       `peak_bytes` (the arena of intermediate results), `weight_bytes`
     - `loads`, `stores`, `prefetches`, `loaded_bytes`, `stored_bytes`, and `misses` (lines by level, prefetched ones included)
-    - of the fastest run `ms` (from the first step's start to the last one's end), `busy` (the share of the workers' time that they
-      spent in steps), `gflops` and `of_peak` (the share of the arithmetic that they could have done)
+    - `ms` (the shortest times of all steps together), and in that time `busy` (the share that the workers spent working), `gflops`
+      and `of_peak` (the share of the arithmetic that they could have done)
     - `counters` (the system's own, a run), `by_group` (group, operators, nodes, needed bytes, accesses and misses)
     """
     workers, caches = worker_count(threads), host_levels() if levels is None else tuple(levels)
@@ -155,31 +156,31 @@ def _groups(program: Program, found: Accesses) -> list[dict[str, Any]]:
 def _fastest(
     models: Mapping[str, Executable], feeds: Mapping[str, Any], seconds: float, progress: Callable[[float], None]
 ) -> dict[str, list[StepTiming]]:
-    """The fastest run of each model, which other programs disturbed least; models take turns."""
-    found: dict[str, list[StepTiming]] = {}
+    """The shortest time of each step of each model, which other programs disturbed least; models take turns."""
+    found: dict[str, dict[int, StepTiming]] = {name: {} for name in models}
     spent, rounds, clock = 0.0, 0, Clock()
     while rounds < _RUNS or (spent < seconds * len(models) and rounds < _MOST_RUNS):
         for name, model in models.items():
             settle(clock)
             begin = clock.wall()
-            for _ in range(_BLOCK):
-                run = model.run_with_timings(None, feeds)[1]
-                if name not in found or _length_ns(run) < _length_ns(found[name]):
-                    found[name] = run
+            for timing in chain.from_iterable(model.run_with_timings(None, feeds)[1] for _ in range(_BLOCK)):
+                known = found[name].setdefault(timing.step, timing)
+                if _length_ns(timing) < _length_ns(known):
+                    found[name][timing.step] = timing
             spent += clock.wall() - begin
         rounds += _BLOCK
         progress(min(1.0, spent / (seconds * len(models)) if seconds else 1.0))
-    return found
+    return {name: list(steps.values()) for name, steps in found.items()}
 
 
-def _length_ns(run: Sequence[StepTiming]) -> int:
-    return max((timing.end_ns for timing in run), default=0) - min((timing.start_ns for timing in run), default=0)
+def _length_ns(timing: StepTiming) -> int:
+    return timing.end_ns - timing.start_ns
 
 
-def _use(program: Program, run: Sequence[StepTiming], workers: int, limits: MachineLimits) -> dict[str, float]:
-    """How the processor was used in a run: in steps at all, and for arithmetic."""
-    whole = _length_ns(run)
-    spent = sum(end - start for timing in run for start, end in timing.shares)
+def _use(program: Program, steps: Sequence[StepTiming], workers: int, limits: MachineLimits) -> dict[str, float]:
+    """How the processor was used while these steps ran: by all workers, and for arithmetic."""
+    whole = sum(_length_ns(timing) for timing in steps)
+    spent = sum(end - start for timing in steps for start, end in timing.shares)
     gflops = sum(account.flops for account in program.accounts) / whole if whole else 0.0
     busy = spent / (whole * workers) if whole else 0.0
     return {"ms": whole / 1e6, "busy": busy, "gflops": gflops, "of_peak": gflops / limits.gflops}

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.emulated.graphs import CASES, feeds_of
 from tests.machines import runnable
 
 from fusewise.bench.accesses import Accesses, accesses_of
@@ -17,7 +18,8 @@ from fusewise.fusion.plan import partition
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Constant, Graph, Node
 from fusewise.ir.types import TensorType
-from fusewise.lower.program import Program
+from fusewise.lower.program import NativeStep, Program
+from fusewise.passes import pipeline
 from fusewise.runtime.executable import build
 from fusewise.runtime.host import host_target
 from fusewise.trace import Trace
@@ -125,3 +127,18 @@ def test_smaller_caches_miss_more() -> None:
     assert few.whole.loads == many.whole.loads
     assert all(few.whole.lines(level) <= many.whole.lines(level) for level in range(3))
     assert few.whole.lines(0) < many.whole.lines(0)
+
+
+@pytest.mark.parametrize("target", runnable(), ids=lambda target: target.name)
+@pytest.mark.parametrize("name", CASES)
+def test_every_kernel_can_be_traced_and_computes_what_it_did(name: str, target: Target) -> None:
+    case = CASES[name]
+    graph = pipeline.for_native(pipeline.run(case.graph(), pipeline.CLEAN, Trace()), "float32", Trace())
+    feeds, program = feeds_of(graph), program_of(graph, workers=case.threads, target=target)
+    wanted = build(program, threads=case.threads, target=target).run(None, feeds)
+    found = accesses_of(program, feeds, LEVELS, target)
+    assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(wanted, found.answers, strict=True))
+    native = {number for number, step in enumerate(program.steps) if isinstance(step, NativeStep)}
+    assert set(found.steps) == native
+    if len(native) == len(program.steps):
+        assert found.whole.bytes_stored >= sum(answer.nbytes for answer in found.answers)
