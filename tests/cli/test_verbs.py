@@ -419,6 +419,7 @@ def test_bench_counts_memory_without_and_with_fusion(fusewise, tiny_path):
     shown = fusewise(*words, "--caches", "4K:4,16K:8").out
     assert "modelled caches L1 4 KB, L2 16 KB" in shown
     assert "without fusion" in shown and "of peak" in shown
+    assert "MatMul+Relu" in shown.partition("the groups that miss most")[2]
 
 
 def test_caches_that_are_none_are_a_wrong_word(fusewise, tiny_path):

@@ -165,17 +165,40 @@ def _runs(found: dict[str, Any]) -> int:
 
 
 def _show_memory(found: dict[str, Any]) -> None:
-    """A row for each variant, and what the system does not count."""
-    from fusewise.cli.show import table
+    """A row for each variant, the groups that miss most, what the processor counted, and what it does not count."""
+    from fusewise.cli.show import count, table
     from fusewise.counting import headings, rows
 
     levels = ", ".join(f"{level['name']} {level['bytes'] >> 10} KB" for level in found["caches"])
     table(headings(found), rows(found), title=f"memory, {found['threads']} threads, modelled caches {levels}")
+    groups = found["variants"]["with fusion"]["by_group"][:_MOST_GROUPS]
+    names = [level["name"] for level in found["caches"]]
+    cells = [
+        (
+            group["operators"][:40],
+            f"{group['needed_bytes'] / 1e6:.2f}",
+            f"{group['accesses'] / 1e6:.3f}",
+            *(f"{group['misses'][name] / 1e3:.1f}" for name in names),
+            _named(group["nodes"]),
+        )
+        for group in groups
+    ]
+    told = ("group", "needed MB", "accesses M", *(f"{name} misses k" for name in names), "nodes")
+    table(told, cells, title="with fusion, the groups that miss most", words=(0, len(told) - 1))
+    counters = [row["counters"] for row in found["variants"].values()]
+    if counters[0]:
+        figures = [(event, *(count(each.get(event)) for each in counters)) for event in counters[0]]
+        table(("the processor's own counters, a run", *found["variants"]), figures)
     if found["without_counters"]:
         typer.echo(f"not counted by the processor: {found['without_counters']}")
 
 
-_MOST_ROWS, _MOST_NAMES = 40, 3
+_MOST_ROWS, _MOST_NAMES, _MOST_GROUPS = 40, 3, 8
+
+
+def _named(nodes: list[str]) -> str:
+    """The first nodes of a group."""
+    return ", ".join(nodes[:_MOST_NAMES]) + (" ..." if len(nodes) > _MOST_NAMES else "")
 
 
 def _show_roofline(found: dict[str, Any]) -> None:
@@ -194,7 +217,7 @@ def _show_roofline(found: dict[str, Any]) -> None:
             f"{row['gbs']:.1f}",
             f"{row['peak']:.0%} {row['bound']}",
             ", ".join(kernel.split()[0] for kernel in row["kernels"])[:30],
-            ", ".join(row["nodes"][:_MOST_NAMES]) + (" ..." if len(row["nodes"]) > _MOST_NAMES else ""),
+            _named(row["nodes"]),
         )
         for row in groups[:_MOST_ROWS]
     ]
