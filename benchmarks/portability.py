@@ -1,7 +1,7 @@
 """The same models on any machine: what each takes here and in other runtimes; and the machines side by side.
 
     python -m benchmarks.portability [MODEL ...] [--machine avx2] [--vs onnxruntime,openvino] [--threads N] [--json FILE]
-    python -m benchmarks.portability --show FILE... [--svg FILE]
+    python -m benchmarks.portability --show FILE... [--fastest] [--svg FILE]
 
 A run writes one file for a machine: the processor, its features, and for every model the time here and in every runtime that is
 installed, taken in turn as `fusewise bench` does. A model is a zoo name or one of `benchmarks.beyond_zoo`, which come from PyTorch
@@ -32,6 +32,9 @@ if TYPE_CHECKING:  # what describes the machine is imported once it is settled w
     from fusewise.bench.timing import Budget
 
 DEFAULT = ("mobilenet_v2", "efficientnet_b0", "yolo_v4", "tinybert", "gpt2")
+FIGURES = ("p50", "min")
+"""Medians, and the fastest runs, which other programs on the machine disturb least."""
+
 KIND = "fusewise portability 1"
 """What a file says that it is."""
 
@@ -66,19 +69,18 @@ def measured(name: str, peers: Sequence[str], threads: int | None, budget: Budge
             found = _from_torch(name, options, peers, budget)
     except FusewiseError as error:
         return {"model": name, "error": str(error)}
-    runtimes = found["runtimes"]
-    ours = runtimes["fusewise"]["p50_ms"]
+    runtimes = {runtime: row for runtime, row in found["runtimes"].items() if "error" not in row}
     return {
         "model": name,
-        "ms": {runtime: row["p50_ms"] for runtime, row in runtimes.items() if "p50_ms" in row},
-        "errors": {runtime: row["error"] for runtime, row in runtimes.items() if "error" in row},
-        "ratios": {
-            runtime: row["p50_ms"] / ours
-            for runtime, row in runtimes.items()
-            if "p50_ms" in row and runtime != "fusewise"
-        },
+        **{key: _beside({runtime: row[f"{key}_ms"] for runtime, row in runtimes.items()}) for key in FIGURES},
+        "errors": {runtime: row["error"] for runtime, row in found["runtimes"].items() if "error" in row},
         "max_rel_error": found["max_rel_error"],
     }
+
+
+def _beside(ms: dict[str, float]) -> dict[str, dict[str, float]]:
+    """Milliseconds, and how many times as long as Fusewise every other runtime takes."""
+    return {"ms": ms, "ratios": {name: each / ms["fusewise"] for name, each in ms.items() if name != "fusewise"}}
 
 
 def _from_torch(name: str, options: Any, peers: Sequence[str], budget: Budget) -> dict[str, Any]:
@@ -121,26 +123,26 @@ def heading(machine: dict[str, Any]) -> str:
     return f"{machine['processor']} ({machine['cpu']}{held}), {machine['threads']} threads"
 
 
-def table(files: Sequence[dict[str, Any]]) -> str:
+def table(files: Sequence[dict[str, Any]], figure: str = "p50") -> str:
     """Markdown: a row for each model, a column for each machine, with our milliseconds and how long others take beside that."""
     models = list(dict.fromkeys(result["model"] for file in files for result in file["results"]))
     heads = [heading(file["machine"]) for file in files]
     lines = [f"| model | {' | '.join(heads)} |", f"| --- | {' | '.join('---' for _ in heads)} |"]
     for model in models:
-        cells = [next((_cell(r) for r in file["results"] if r["model"] == model), "") for file in files]
+        cells = [next((_cell(r, figure) for r in file["results"] if r["model"] == model), "") for file in files]
         lines.append(f"| {model} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _cell(result: dict[str, Any]) -> str:
+def _cell(result: dict[str, Any], figure: str = "p50") -> str:
     if "error" in result:
         return str(result["error"])
-    others = [f"{runtime} {ratio:.2f}x" for runtime, ratio in result["ratios"].items()]
+    others = [f"{runtime} {ratio:.2f}x" for runtime, ratio in result[figure]["ratios"].items()]
     others += [f"{runtime} cannot run it" for runtime in result["errors"]]
-    return ", ".join([f"{result['ms']['fusewise']:.2f} ms", *others])
+    return ", ".join([f"{result[figure]['ms']['fusewise']:.2f} ms", *others])
 
 
-def drawing(files: Sequence[dict[str, Any]]) -> str:
+def drawing(files: Sequence[dict[str, Any]], figure: str = "p50") -> str:
     """The same as an SVG: a panel for each model, in it a group of bars for each machine."""
     panels: dict[str, dict[str, dict[str, float]]] = {}
     for number, file in enumerate(files, start=1):
@@ -153,7 +155,7 @@ def drawing(files: Sequence[dict[str, Any]]) -> str:
         name = "\n".join(filter(None, words))
         for result in file["results"]:
             if "error" not in result:
-                panels.setdefault(result["model"], {})[name] = {"fusewise": 1.0, **result["ratios"]}
+                panels.setdefault(result["model"], {})[name] = {"fusewise": 1.0, **result[figure]["ratios"]}
     return bar_chart(panels, title="Times beside those of Fusewise, machine by machine", up="times as long", mark=1.0)
 
 
@@ -173,6 +175,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--json", type=Path, help="where to write (default: portability-PROCESSOR.json)")
     parser.add_argument("--show", type=Path, nargs="+", metavar="FILE", help="files of runs, to be set side by side")
+    parser.add_argument("--fastest", action="store_true", help="with --show: fastest runs in place of medians")
     parser.add_argument("--svg", type=Path, help="with --show: where to draw them")
     given = parser.parse_args()
     if given.show:
@@ -180,9 +183,10 @@ def main() -> None:
             files = [read(path) for path in given.show]
         except ValueError as error:
             parser.error(str(error))
-        print(table(files))
+        figure = "min" if given.fastest else "p50"
+        print(table(files, figure))
         if given.svg:
-            given.svg.write_text(drawing(files))
+            given.svg.write_text(drawing(files, figure))
         return
     if given.svg:
         parser.error("--svg draws what --show is given")
