@@ -1,8 +1,8 @@
 """What explanations are worth: the rectify rate of every explainer beside chance, how steady they are, what they take.
 
     python -m benchmarks.explainers [--network mobilenet_v2] [--scheme lbdf] [--buffer 128KiB] [--search local|random]
-                                    [--shares 0.1,0.3,0.5] [--plans 2000] [--groups 300] [--classifier] [--leave-out]
-                                    [--retrain] [--json FILE]
+                                    [--shares 0.1,0.3,0.5] [--plans 2000] [--groups 300] [--classifier] [--published]
+                                    [--leave-out] [--retrain] [--json FILE]
 
 Groups are those that a search with random splits met and that did not fit. A group counts as rectified when the edges of its first
 explanation alone, reused on all levels of the recursion, split it into groups that fit. *Chance* is the same number of random
@@ -10,9 +10,10 @@ edges for each group, the mean of five draws; *share* is the share of a group's 
 two standard errors of the paired difference above chance, the table says so. *Traffic* is the DRAM bytes of the parts over
 those with all edges allowed.
 
-`--classifier` scores the shipped classifier on held-out groups and on the groups that searches meet, `--leave-out` trains one for
-each network on the others, `--retrain` trains PGExplainer and RG-Explainer from another seed to see whether they rank alike. Run
-it from the root of the repository, with the `explain` extra installed, on a machine that does nothing else.
+`--classifier` scores the shipped classifier on held-out groups and on the groups that searches meet, `--published` one that is
+shown the published features alone, `--leave-out` trains one for each network on the others, `--retrain` trains PGExplainer and
+RG-Explainer from another seed to see whether they rank alike. Run it from the root of the repository, with the `explain` extra
+installed, on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ from fusewise.accel.explain.catalogue import LEARNED, explainer_named
 from fusewise.accel.explain.explainer import Explainer, Explanation, edges_inside
 from fusewise.accel.explain.heuristics import CONTROLS
 from fusewise.accel.explain.pgexplainer import pgexplainer, train_pg
+from fusewise.accel.explain.quality import rank_correlation
 from fusewise.accel.explain.rgexplainer import policy_of, rgexplainer
 from fusewise.accel.explain.rgtraining import train_rg
-from fusewise.accel.gnn.data import NETWORKS, Split, collect, corpus_of, met, split_by_group
+from fusewise.accel.gnn.data import TABLE, Corpus, Split, collect, corpus_of, met, names_for, split_by_group
 from fusewise.accel.gnn.model import load, read_tensors
 from fusewise.accel.gnn.regenerate import learning_blocks, networks
 from fusewise.accel.gnn.train import Settings, score, train
@@ -169,22 +171,10 @@ def rates(options: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
-def rank_correlation(one: Sequence[Explanation], other: Sequence[Explanation]) -> float:
-    """Spearman's, mean over groups with three edges or more; edges left out rank last."""
-    found = []
-    for a, b in zip(one, other, strict=True):
-        edges = sorted({edge for edge, _ in (*a.scores, *b.scores)})
-        if len(edges) > 2:
-            ranks = [_ranks([dict(x.scores).get(edge, -np.inf) for edge in edges]) for x in (a, b)]
-            if min(r.std() for r in ranks) > 0:
-                found.append(float(np.corrcoef(ranks[0], ranks[1])[0, 1]))
-    return float(np.mean(found))
-
-
-def _ranks(values: list[float]) -> np.ndarray:
-    """Ranks, equal values sharing the mean of theirs."""
-    array = np.array(values)
-    return np.array([(array < value).sum() + ((array == value).sum() - 1) / 2 for value in array])
+def agreement(one: Sequence[Explanation], other: Sequence[Explanation]) -> float:
+    """Spearman's rank correlation, the mean over groups that have one."""
+    found = [rank_correlation(a, b) for a, b in zip(one, other, strict=True)]
+    return float(np.mean([each for each in found if each is not None]))
 
 
 def steadiness(options: argparse.Namespace) -> dict[str, float]:
@@ -194,17 +184,17 @@ def steadiness(options: argparse.Namespace) -> dict[str, float]:
     pairs = {"gnne": [explainer_named("gnne", options.scheme, seed=seed) for seed in (0, 1)]}
     if options.retrain:
         classifier = load(read_tensors(options.scheme, "classifier"))
-        corpus = collect(networks(), scheme_named(options.scheme))
+        corpus = collected(options.scheme)
         split = split_by_group(corpus, 0)
         many, one = learning_blocks(classifier, corpus, split, 1)
         again = pgexplainer(classifier, train_pg(classifier, many, seed=1))
         pairs["pg"] = [explainer_named("pg", options.scheme), again]
-        again = rgexplainer(classifier, policy_of(train_rg(classifier, one, seed=1)))
+        again = rgexplainer(policy_of(classifier, train_rg(classifier, one, seed=1)))
         pairs["rg"] = [explainer_named("rg", options.scheme), again]
     print("\nrank correlation between two seeds")
     found = {}
     for name, (first, second) in pairs.items():
-        found[name] = rank_correlation(first(costs, groups), second(costs, groups))
+        found[name] = agreement(first(costs, groups), second(costs, groups))
         print(f"{name:13} {found[name]:6.3f}", flush=True)
     return found
 
@@ -238,10 +228,17 @@ def times(options: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
+def collected(scheme: str, each: int | None = None) -> Corpus:
+    """The data set of the shipped classifier, or up to `each` groups of every network."""
+    nets, names = networks(), names_for(scheme)
+    wanted = {name: TABLE[name] if each is None else each for name in names}
+    return collect({name: nets[name] for name in names}, scheme_named(scheme), wanted=wanted)
+
+
 def classifier(options: argparse.Namespace) -> list[dict[str, Any]]:
     """The shipped classifier on groups that it was not trained on, and on those that searches meet."""
     shipped = load(read_tensors(options.scheme, "classifier"))
-    corpus = collect(networks(), scheme_named(options.scheme))
+    corpus = collected(options.scheme)
     held_out = split_by_group(corpus, 0).test
     rows = [{"groups": "held out", **score(shipped, corpus, held_out)._asdict()}]
     for name, size in MET_BY_SEARCHES:
@@ -253,15 +250,28 @@ def classifier(options: argparse.Namespace) -> list[dict[str, Any]]:
             some = corpus_of({name: network}, scheme_named(options.scheme), [dict.fromkeys(groups, True)])
             found = score(shipped, some, np.arange(len(some)), size * 1024)
             rows.append({"groups": f"{search} search, {name}, {size} KiB", **found._asdict()})
-    print(f"\nthe shipped classifier, {options.scheme}; {len(corpus)} groups of {len(NETWORKS)} networks x 5 buffers")
+    print(
+        f"\nthe shipped classifier, {options.scheme}; {len(corpus)} groups of {len(corpus.names)} networks x 5 buffers"
+    )
     print_scores(rows)
     return rows
 
 
-def leave_out(options: argparse.Namespace, epochs: int = 3, each: int = 300) -> list[dict[str, Any]]:
+def published_features(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """A classifier trained as the paper says: the features it names, 50 epochs; four layers of 128 are ours, too."""
+    corpus = collected(options.scheme)
+    split = split_by_group(corpus, 0)
+    found = train(corpus, split, Settings(epochs=50, batch=512, published=True))
+    rows = [{"groups": "held out, published features", **score(found, corpus, split.test)._asdict()}]
+    print(f"\nthe classifier of the published features, {options.scheme}, 50 epochs")
+    print_scores(rows)
+    return rows
+
+
+def leave_out(options: argparse.Namespace, epochs: int = 3, each: int = 600) -> list[dict[str, Any]]:
     """Classifiers trained without one network, on the groups of that network."""
-    corpus = collect(networks(), scheme_named(options.scheme), each=each)
-    print(f"\ntrained without the network, {options.scheme}, {epochs} epochs")
+    corpus = collected(options.scheme, each)
+    print(f"\ntrained without the network, {options.scheme}, {epochs} epochs, up to {each} groups of a network")
     rows = []
     for place, name in enumerate(corpus.names):
         inside = np.flatnonzero(corpus.network == place)
@@ -295,6 +305,7 @@ def main() -> int:
     parser.add_argument("--plans", type=int, default=2000)
     parser.add_argument("--groups", type=int, default=300, help="at most so many groups")
     parser.add_argument("--classifier", action="store_true", help="score the shipped classifier too")
+    parser.add_argument("--published", action="store_true", help="train one on the published features too, 50 epochs")
     parser.add_argument("--leave-out", action="store_true", help="train without each network too")
     parser.add_argument("--retrain", action="store_true", help="train explainers from another seed too")
     parser.add_argument("--json", type=Path, help="also write the figures here")
@@ -305,6 +316,8 @@ def main() -> int:
     figures["times"] = times(options)
     if options.classifier:
         figures["classifier"] = classifier(options)
+    if options.published:
+        figures["published_features"] = published_features(options)
     if options.leave_out:
         figures["leave_out"] = leave_out(options)
     if options.json is not None:

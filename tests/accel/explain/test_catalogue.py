@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 from tests.accel.gnn.untrained import CAPACITY
@@ -12,6 +13,8 @@ from fusewise.accel.bits import mask_of
 from fusewise.accel.explain.candidates import Share, candidates
 from fusewise.accel.explain.catalogue import EXPLAINERS, LEARNED, explainer_named
 from fusewise.accel.explain.explainer import edges_inside
+from fusewise.accel.gnn.model import read_tensors
+from fusewise.accel.gnn.regenerate import write
 from fusewise.accel.problem import Costs, Problem
 from fusewise.accel.schemes.catalogue import scheme_named
 from fusewise.errors import UsageError
@@ -45,3 +48,18 @@ def test_without_the_extra_it_says_what_to_install(package: str, monkeypatch: py
         with pytest.raises(UsageError, match=rf"'{name}' needs the package '{package}'; install fusewise\[explain\]"):
             explainer_named(name, "lbdf")
     assert explainer_named("random", "lbdf") is not None
+
+
+def test_weights_of_another_form_are_refused(tmp_path: Path) -> None:
+    """As files of other releases have it: a part that is there, but not as this release lays it out."""
+    path = tmp_path / "old.safetensors"
+    parts = {part: read_tensors("lbdf", part) for part in ("classifier", "rg")}
+    parts["rg"]["generator.sets.weight"] = parts["rg"]["generator.sets.weight"][:, :2]
+    write({f"{part}.{name}": array for part, own in parts.items() for name, array in own.items()}, path)
+    with pytest.raises(
+        UsageError, match=r"the weights .*old.safetensors do not fit the explainer 'rg'.*train them anew"
+    ):
+        explainer_named("rg", "lbdf", weights=path)
+    write({f"classifier.{name}": array[:1] for name, array in parts["classifier"].items()}, path)
+    with pytest.raises(UsageError, match="do not fit the explainer 'saliency'"):
+        explainer_named("saliency", "lbdf", weights=path)

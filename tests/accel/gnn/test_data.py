@@ -10,7 +10,7 @@ import pytest
 from tests.accel.pinned import pinned
 
 from fusewise.accel.bits import is_connected, mask_of
-from fusewise.accel.gnn.data import BUFFERS, Corpus, collect, grown, split_by_group, too_large
+from fusewise.accel.gnn.data import BUFFERS, TABLE, Corpus, collect, grown, names_for, split_by_group, too_large
 from fusewise.accel.gnn.features import batch_of, node_table
 from fusewise.accel.problem import Costs, Problem
 from fusewise.accel.schemes.catalogue import scheme_named
@@ -19,11 +19,12 @@ from fusewise.accel.search.random_search import random_search
 
 SEARCHES = ((random_search, 10), (local_search, 50))
 NAMES = ("squeezenet1_1", "mobilenet_v2")
+WANTED = dict.fromkeys(NAMES, 120)
 
 
 @cache
 def small(scheme: str) -> Corpus:
-    return collect({name: pinned(name) for name in NAMES}, scheme_named(scheme), each=60, searches=SEARCHES)
+    return collect({name: pinned(name) for name in NAMES}, scheme_named(scheme), wanted=WANTED, searches=SEARCHES)
 
 
 def group_of(corpus: Corpus, number: int) -> tuple[str, int]:
@@ -32,6 +33,20 @@ def group_of(corpus: Corpus, number: int) -> tuple[str, int]:
     first = sum(len(pinned(name)) for name in NAMES[:place])
     start, count = corpus.row_start[number], corpus.row_count[number]
     return NAMES[place], mask_of((corpus.rows[start : start + count] - first).tolist())
+
+
+def test_the_networks_are_those_of_the_published_table() -> None:
+    """Table I as printed, and the caption of figure 3; what tables II to IV test beside them is not among them."""
+    names = ["vgg16", "squeezenet1_1", "mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large"]
+    names += ["resnet18", "resnet101", "efficientnet_b0", "efficientnet_b3"]
+    assert list(TABLE) == names == list(names_for("lbdf"))
+    assert list(TABLE.values()) == [715, 795, 1100, 203, 251, 715, 3476, 1364, 2247]
+    assert names_for("brr") == ("vgg16", "squeezenet1_1", "mobilenet_v2", "resnet18", "resnet101")
+
+
+def test_as_many_groups_are_taken_as_are_wanted() -> None:
+    corpus = small("lbdf")
+    assert [int((corpus.network == place).sum()) for place in range(len(NAMES))] == [120, 120]
 
 
 @pytest.mark.parametrize("scheme", ["lbdf", "brr"])
@@ -65,9 +80,8 @@ def test_a_corpus_and_the_explainers_read_groups_alike() -> None:
 
 def test_workers_and_repetition_change_nothing() -> None:
     with ThreadPoolExecutor(2) as executor:
-        again = collect(
-            {name: pinned(name) for name in NAMES}, scheme_named("lbdf"), each=60, searches=SEARCHES, executor=executor
-        )
+        nets = {name: pinned(name) for name in NAMES}
+        again = collect(nets, scheme_named("lbdf"), wanted=WANTED, searches=SEARCHES, executor=executor)
     for field in ("network", "rows", "ends", "need", "met"):
         assert np.array_equal(getattr(again, field), getattr(small("lbdf"), field))
 

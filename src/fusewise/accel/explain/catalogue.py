@@ -32,7 +32,7 @@ Part = Callable[[str], dict[str, np.ndarray]]
 LEARNED: dict[str, Callable[[Classifier, Part, int], Explainer]] = {
     "gnne": lambda classifier, part, seed: gnnexplainer(classifier, seed=seed),
     "pg": lambda classifier, part, seed: pgexplainer(classifier, part("pg")),
-    "rg": lambda classifier, part, seed: rgexplainer(classifier, policy_of(part("rg"))),
+    "rg": lambda classifier, part, seed: rgexplainer(policy_of(classifier, part("rg"))),
     "saliency": lambda classifier, part, seed: saliency(classifier),
     "occlusion": lambda classifier, part, seed: occlusion(classifier),
 }
@@ -54,4 +54,10 @@ def explainer_named(name: str, scheme: str, *, seed: int = 0, weights: Path | No
         raise UsageError(f"there is no explainer called {name!r}; {nearest(name, EXPLAINERS)}")
     require(f"the explainer {name!r}")
     part = partial(read_tensors, scheme, path=weights)
-    return LEARNED[name](load(part("classifier")), part, seed)
+    try:
+        return LEARNED[name](load(part("classifier")), part, seed)
+    except (KeyError, RuntimeError) as error:  # how PyTorch refuses names and shapes
+        source = weights or f"for scheme {scheme!r}"
+        raise UsageError(
+            f"the weights {source} do not fit the explainer {name!r} of this release; train them anew."
+        ) from error

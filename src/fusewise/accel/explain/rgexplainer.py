@@ -14,6 +14,7 @@ import numpy as np
 from fusewise.accel.bits import bits_of
 from fusewise.accel.explain.explainer import Explainer, Explanation
 from fusewise.accel.explain.reading import Inside, by_blocks, copies
+from fusewise.accel.explain.rgrewards import remains
 from fusewise.accel.gnn.features import COLUMNS
 from fusewise.accel.gnn.model import WIDTH, Classifier, Tensors
 
@@ -27,55 +28,65 @@ __all__ = [
     "log_shares",
     "new_policy",
     "policy_of",
+    "policy_weights",
     "rgexplainer",
 ]
 
 HIDDEN = 64
+_TRAINED = ("generator", "locator")
 _STEPS, _KEPT = 3, 0.15
 """Propagation: x <- (1 - kept) A x + kept x0, so many times (APPNP; Gasteiger et al. 2019)."""
 
 
 class Policy(NamedTuple):
-    """The generator and the seed locator, modules of PyTorch."""
+    """The generator and the seed locator, modules of PyTorch, and the classifier that both look through."""
 
     generator: Any
     locator: Any
+    classifier: Classifier
 
 
 class Decision(NamedTuple):
     """What the generator thinks of a set of nodes in each graph: log-probability of each node to be the next, given that the set
     grows on (-inf where it is no neighbour of the set), [nodes]; log-probabilities of growing on and of stopping,
-    [graphs, 2]; whether there is a neighbour at all, [graphs]."""
+    [graphs, 2], where a seed alone always grows on, since it encloses no edge; whether there is a neighbour at all, [graphs]."""
 
     nodes: Any
     stop: Any
     possible: Any
 
 
-def rgexplainer(classifier: Classifier, policy: Policy) -> Explainer:
-    """Blames the set that the generator grows, and of its edges those first that were enclosed first."""
+def rgexplainer(policy: Policy) -> Explainer:
+    """Blames the set that the generator grows; of all edges those first that are enclosed first, were it to grow on to the end."""
 
     def score(given: Tensors, inside: Inside, groups: Sequence[int]) -> list[Explanation]:
         import torch
 
         with torch.no_grad():
-            order = grow(policy, given, first_of(locate(policy, classifier, given), given)).tolist()
+            seeds = first_of(locate(policy, given), given)
+            grown = grow(policy, given, seeds)
+            steps = grow(policy, given, seeds, begun=grown, stops=False).tolist()
         found, start = [], 0
         for group, edges in zip(groups, inside, strict=True):
-            added = dict(zip(bits_of(group), order[start : start + group.bit_count()], strict=True))
-            start += group.bit_count()
-            scores = [(edge, -float(max(added[v] for v in edge))) for edge in edges if min(added[v] for v in edge) >= 0]
-            found.append(Explanation(group, tuple(scores), sum(1 << v for v, at in added.items() if at >= 0)))
+            here = slice(start, start + group.bit_count())
+            start = here.stop
+            place = {at: rank for rank, at in enumerate(sorted(steps[here]))}
+            added = {v: place[at] for v, at in zip(bits_of(group), steps[here], strict=True)}
+            scores = tuple((edge, -float(max(added[v] for v in edge))) for edge in edges)
+            nodes = sum(1 << v for v, at in zip(bits_of(group), grown[here].tolist(), strict=True) if at >= 0)
+            found.append(Explanation(group, scores, nodes))
         return found
 
-    return by_blocks(classifier, score)
+    return by_blocks(policy.classifier, score)
 
 
-def grow(policy: Policy, given: Tensors, seeds: Any, *, sample: bool = False, begun: Any = None) -> Any:
+def grow(
+    policy: Policy, given: Tensors, seeds: Any, *, sample: bool = False, begun: Any = None, stops: bool = True
+) -> Any:
     """Grow a set in each graph from its seed ([graphs], rows of `given.x`), or from where it is `begun`.
 
     Gives the step in which each node was added, 0 for the seed and -1 for those left out, int64 [nodes]. The likeliest decision is
-    taken, or with `sample` a random one by its probability.
+    taken, or with `sample` a random one by its probability. Unless it `stops` it grows to the end.
     """
     import torch
 
@@ -89,7 +100,7 @@ def grow(policy: Policy, given: Tensors, seeds: Any, *, sample: bool = False, be
         stop, nodes = decision.stop, decision.nodes
         if sample:
             stop, nodes = stop + _gumbel(stop), nodes + _gumbel(nodes)
-        active &= decision.possible & (stop[:, 0] >= stop[:, 1])
+        active &= decision.possible & ((stop[:, 0] >= stop[:, 1]) | (not stops))
         left = int(active.sum())
         if left:
             order[first_of(nodes, given)[active]] = step
@@ -100,7 +111,7 @@ def grow(policy: Policy, given: Tensors, seeds: Any, *, sample: bool = False, be
         rows = torch.from_numpy(node_of)
         place = torch.full_like(given.graph, -1)
         place[rows] = torch.arange(len(rows))
-        order[rows] = grow(policy, block, place[seeds[active]], sample=sample, begun=order[rows])
+        order[rows] = grow(policy, block, place[seeds[active]], sample=sample, begun=order[rows], stops=stops)
     return order
 
 
@@ -136,7 +147,8 @@ def decide(policy: Policy, given: Tensors, inside: Any, seeds: Any, view: _View 
     for _ in range(_STEPS):
         moved = (spread * own).index_add(0, consumer, weight * spread[producer])
         spread = (1 - _KEPT) * moved + _KEPT * start
-    hidden = torch.nn.functional.silu(features + net["sets"](spread))
+    seen = torch.cat([spread, _left(policy.classifier, given, inside)[:, None]], dim=1)
+    hidden = torch.nn.functional.silu(features + net["sets"](seen))
     hidden = torch.nn.functional.silu(net["hidden"](hidden))
     around = torch.zeros(len(inside), dtype=torch.bool)
     around[consumer[inside[producer]]] = True
@@ -146,13 +158,29 @@ def decide(policy: Policy, given: Tensors, inside: Any, seeds: Any, view: _View 
     pooled = torch.zeros(given.graphs, hidden.shape[1]).index_add(0, given.graph, attention[:, None] * hidden)
     possible = torch.zeros(given.graphs, dtype=torch.bool)
     possible[given.graph[around]] = True
-    return Decision(nodes, torch.log_softmax(net["stop"](pooled), dim=1), possible)
+    alone = torch.bincount(given.graph[inside], minlength=given.graphs) < 2
+    stop = torch.where(alone[:, None], torch.tensor([0.0, -torch.inf]), torch.log_softmax(net["stop"](pooled), dim=1))
+    return Decision(nodes, stop, possible)
 
 
-def locate(policy: Policy, classifier: Classifier, given: Tensors) -> Any:
+def _left(classifier: Classifier, given: Tensors, inside: Any) -> Any:
+    """How far the part that a cut through the set leaves of each node is from fitting, as the classifier sees it: its margin for
+    "too large" from -1 to 1, -1 for a single operator, [nodes]."""
+    import torch
+
+    with torch.no_grad():
+        kept, part, owner = remains(given, inside)
+        logits = classifier.net(given.x, kept, part, len(owner))
+        margin = ((logits[:, 0] - logits[:, 1]) / 2).tanh()
+        found: Any = torch.where(torch.bincount(part) > 1, margin, -1.0)[part]
+        return found
+
+
+def locate(policy: Policy, given: Tensors) -> Any:
     """A score for each node as a seed, [nodes]."""
     import torch
 
+    classifier = policy.classifier
     with torch.no_grad():
         nodes = classifier.net.nodes(given.x, given.edges)
         graphs = torch.zeros(given.graphs, WIDTH).index_add(0, given.graph, nodes)
@@ -182,14 +210,14 @@ def first_of(scores: Any, given: Tensors) -> Any:
     return none.scatter_reduce(0, given.graph[best], best, "amin")
 
 
-def new_policy() -> Policy:
+def new_policy(classifier: Classifier) -> Policy:
     """An untrained one; its weights are drawn from PyTorch's random numbers."""
     from torch.nn import Linear, ModuleDict, ReLU, Sequential
 
     generator = ModuleDict(
         {
             "features": Linear(COLUMNS, HIDDEN),
-            "sets": Linear(2, HIDDEN, bias=False),
+            "sets": Linear(3, HIDDEN, bias=False),
             "hidden": Linear(HIDDEN, HIDDEN),
             "score": Linear(HIDDEN, 1),
             "attention": Linear(HIDDEN, 1),
@@ -197,19 +225,29 @@ def new_policy() -> Policy:
         }
     )
     locator = Sequential(Linear(2 * WIDTH, HIDDEN), ReLU(), Linear(HIDDEN, 8), ReLU(), Linear(8, 1))
-    return Policy(generator, locator)
+    return Policy(generator, locator, classifier)
 
 
-def policy_of(weights: Mapping[str, np.ndarray]) -> Policy:
-    """A policy with these weights, named `generator....` and `locator....`."""
+def policy_of(classifier: Classifier, weights: Mapping[str, np.ndarray]) -> Policy:
+    """A policy with these weights, as `policy_weights` gave them."""
     import torch
 
-    policy = new_policy()
-    for name, module in policy._asdict().items():
+    policy = new_policy(classifier)
+    for name in _TRAINED:
         own = {key.removeprefix(f"{name}."): array for key, array in weights.items() if key.startswith(f"{name}.")}
+        module = getattr(policy, name)
         module.load_state_dict({key: torch.from_numpy(array.copy()) for key, array in own.items()})
         module.eval()
     return policy
+
+
+def policy_weights(policy: Policy) -> dict[str, np.ndarray]:
+    """Its own weights, named `generator....` and `locator....`."""
+    return {
+        f"{part}.{name}": tensor.detach().numpy().copy()
+        for part in _TRAINED
+        for name, tensor in getattr(policy, part).state_dict().items()
+    }
 
 
 def _gumbel(like: Any) -> Any:

@@ -1,12 +1,8 @@
 """Training RG-Explainer: imitation first, then reinforcement.
 
-A generator learns from sets grown greedily for the reward; then the locator learns which seeds led to good sets; then both are
-improved in turn. The reward of a set, in the words of Shan et al. 2021:
-
-    -[ CE(f(sub), f(G)) + 0.01 edges(sub) + 0.1 radius(sub from seed) + 0.01 ||emb(sub) - emb(G)|| ]
-
-where f(G) is "too large" for all groups it learns from, and emb the sum of what the classifier knows of the nodes. REINFORCE
-without baseline; the reward of a decision is the mean over 5 sets finished at random after it.
+A generator learns from sets grown greedily for the reward (`accel.explain.rgrewards`); then the locator learns which seeds led to
+good sets; then both are improved in turn. REINFORCE; the reward of a decision is the mean over 5 sets finished at random after it,
+less the mean over all decisions of its group.
 """
 
 from __future__ import annotations
@@ -17,11 +13,24 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fusewise.accel.explain.reading import copies
-from fusewise.accel.explain.rgexplainer import Policy, decide, first_of, grow, locate, log_shares, new_policy
+from fusewise.accel.explain.rgexplainer import (
+    Policy,
+    decide,
+    first_of,
+    grow,
+    locate,
+    log_shares,
+    new_policy,
+    policy_weights,
+)
+from fusewise.accel.explain.rgrewards import Reward, necessary
 from fusewise.accel.gnn.engine import at_work
 from fusewise.accel.gnn.model import Classifier, Tensors
 
-__all__ = ["Plan", "rewards", "teach", "train_rg"]
+__all__ = ["Plan", "Watch", "teach", "train_rg"]
+
+Watch = Callable[[Policy, int], None]
+"""Told the policy after imitation (epoch 0) and after each epoch of reinforcement."""
 
 
 class Plan(NamedTuple):
@@ -44,17 +53,19 @@ def train_rg(
     plan: Plan | None = None,
     *,
     seed: int = 0,
+    reward: Reward = necessary,
     progress: Callable[[str, float], None] = lambda what, share: None,
+    watch: Watch = lambda policy, epoch: None,
 ) -> dict[str, np.ndarray]:
     """The weights of generator and locator, from one block of groups that are too large."""
     import torch
 
     plan, rng = plan or Plan(), np.random.default_rng(seed)
     with at_work(seed):
-        policy = new_policy()
+        policy = new_policy(classifier)
         generator = torch.optim.Adam(policy.generator.parameters(), lr=plan.rate)
         locator = torch.optim.Adam(policy.locator.parameters(), lr=plan.rate)
-        taught = teach(classifier, given)
+        taught = teach(classifier, given, reward)
         progress("RG-Explainer", 0.2)
         for epoch in range(plan.sequences + plan.sets):
             for chosen in _batches(given.graphs, plan.batch, rng):
@@ -64,45 +75,25 @@ def train_rg(
             progress("RG-Explainer", 0.2 + 0.3 * (epoch + 1) / (plan.sequences + plan.sets))
         some = rng.permutation(given.graphs)[: max(1, given.graphs // 5)]
         block = copies(given, some)[0]
-        worth = _worth(policy, classifier, block)
+        worth = _worth(policy, block, reward)
         for _ in range(plan.locator):
-            _step(locator, _divergence(policy, classifier, block, worth))
+            _step(locator, _divergence(policy, block, worth))
+        watch(policy, 0)
         for epoch in range(plan.epochs):
             chosen = rng.permutation(given.graphs)[: plan.batch]
-            _step(generator, _reinforcement(policy, classifier, copies(given, chosen)[0], plan.rollouts))
+            _step(generator, _reinforcement(policy, copies(given, chosen)[0], plan.rollouts, reward))
             block = copies(given, rng.permutation(given.graphs)[: max(1, given.graphs // 5)])[0]
-            worth = _worth(policy, classifier, block)
+            worth = _worth(policy, block, reward)
             for _ in range(plan.updates):
-                _step(locator, _divergence(policy, classifier, block, worth))
+                _step(locator, _divergence(policy, block, worth))
             progress("RG-Explainer", 0.5 + 0.5 * (epoch + 1) / plan.epochs)
-    return {
-        f"{part}.{name}": tensor.detach().numpy().copy()
-        for part, module in policy._asdict().items()
-        for name, tensor in module.state_dict().items()
-    }
+            watch(policy, epoch + 1)
+    return policy_weights(policy)
 
 
-def rewards(classifier: Classifier, given: Tensors, inside: Any, seeds: Any) -> Any:
-    """The reward of one set in each graph, [graphs]; `inside` bool [nodes], `seeds` the row of each set's seed."""
-    import torch
-
-    with torch.no_grad():
-        place = torch.cumsum(inside, 0) - 1
-        kept = inside[given.edges[0]] & inside[given.edges[1]]
-        edges, graph = place[given.edges[:, kept]], given.graph[inside]
-        nodes = classifier.net.nodes(given.x[inside], edges)
-        width = nodes.shape[1]
-        small = torch.zeros(given.graphs, width).index_add(0, graph, nodes)
-        whole = torch.zeros(given.graphs, width).index_add(0, given.graph, classifier.net.nodes(given.x, given.edges))
-        blame = -torch.log_softmax(classifier.net.out(small), dim=1)[:, 0]
-        size = torch.bincount(given.edge_graph[kept], minlength=given.graphs)
-        far = _radius(given.graphs, edges, graph, place[seeds])
-        return -(blame + 0.01 * size + 0.1 * far + 0.01 * (small - whole).norm(dim=1))
-
-
-def teach(classifier: Classifier, given: Tensors) -> Any:
-    """Sets grown greedily: from the node that alone speaks most for "too large", always the neighbour that does most with the
-    set, up to where the reward was highest. Gives the step of each node, as `grow` does."""
+def teach(classifier: Classifier, given: Tensors, reward: Reward) -> Any:
+    """Sets grown greedily: from the node that alone speaks most for "too large", always the neighbour with which the reward is
+    highest, up to where it was highest of all, but for the seed alone. Gives the step of each node, as `grow` does."""
     import torch
 
     with torch.no_grad():
@@ -110,7 +101,7 @@ def teach(classifier: Classifier, given: Tensors) -> Any:
         seeds = first_of(alone[:, 0] - alone[:, 1], given)
         order = torch.full_like(given.graph, -1)
         order[seeds] = 0
-        best, cut = rewards(classifier, given, order >= 0, seeds), torch.zeros(given.graphs, dtype=torch.int64)
+        best, cut = torch.full((given.graphs,), -torch.inf), torch.zeros(given.graphs, dtype=torch.int64)
         for step in range(1, int(torch.bincount(given.graph).max())):
             around = _neighbours(given, order >= 0)
             if not around.any():
@@ -119,25 +110,18 @@ def teach(classifier: Classifier, given: Tensors) -> Any:
             block, node_of, _ = copies(given, given.graph[options].numpy())
             nodes = torch.from_numpy(node_of)
             inside = (order >= 0)[nodes] | (nodes == options[block.graph])
-            gain = torch.full((len(order),), -torch.inf)
-            gain[options] = _margin(classifier, block, inside)
+            begun = (nodes == seeds[given.graph[nodes]]).nonzero()[:, 0]
+            worth = torch.full((len(order),), -torch.inf)
+            worth[options] = reward(classifier, block, inside, begun)
             growing = torch.bincount(given.graph[options], minlength=given.graphs) > 0
-            order[first_of(gain, given)[growing]] = step
-            reward = rewards(classifier, given, order >= 0, seeds)
-            better = growing & (reward > best)
-            best[better], cut[better] = reward[better], step
+            chosen = first_of(worth, given)[growing]
+            order[chosen] = step
+            now = torch.full((given.graphs,), -torch.inf)
+            now[growing] = worth[chosen]
+            better = now > best
+            best[better], cut[better] = now[better], step
         order[order > cut[given.graph]] = -1
     return order
-
-
-def _margin(classifier: Classifier, given: Tensors, inside: Any) -> Any:
-    """How much the classifier is for "too large" when it sees only the nodes `inside`, [graphs]."""
-    import torch
-
-    place = torch.cumsum(inside, 0) - 1
-    kept = inside[given.edges[0]] & inside[given.edges[1]]
-    logits = classifier.net(given.x[inside], place[given.edges[:, kept]], given.graph[inside], given.graphs)
-    return logits[:, 0] - logits[:, 1]
 
 
 def _neighbours(given: Tensors, inside: Any) -> Any:
@@ -149,45 +133,28 @@ def _neighbours(given: Tensors, inside: Any) -> Any:
     return around & ~inside
 
 
-def _radius(graphs: int, edges: Any, graph: Any, seeds: Any) -> Any:
-    """Steps from the seed to the farthest node it reaches, along edges either way, float [graphs]."""
-    import torch
-
-    reached = torch.zeros(len(graph), dtype=torch.bool)
-    reached[seeds] = True
-    far = torch.zeros(graphs)
-    step = 0
-    while True:
-        step += 1
-        before = reached.clone()
-        for near, to in (edges, edges.flip(0)):
-            reached[to[before[near]]] = True
-        new = reached & ~before
-        if not new.any():
-            return far
-        far[graph[new]] = float(step)
-
-
-def _prefixes(given: Tensors, order: Any) -> tuple[Tensors, Any, Any]:
-    """Every state on the way to the sets `order`: a block with a graph for each, the order there, and how many steps each state
-    has taken."""
+def _prefixes(given: Tensors, order: Any) -> tuple[Tensors, Any, Any, Any]:
+    """Every state on the way to the sets `order`: a block with a graph for each, the order there, how many steps each state has
+    taken, and which graph of `given` it is of."""
     import torch
 
     last = torch.full((given.graphs,), 0).scatter_reduce(0, given.graph, order, "amax").numpy()
-    block, node_of, _ = copies(given, np.repeat(np.arange(given.graphs), last + 1))
+    owner = np.repeat(np.arange(given.graphs), last + 1)
+    block, node_of, _ = copies(given, owner)
     steps = np.concatenate([np.arange(n + 1) for n in last])
-    return block, order[torch.from_numpy(node_of)], torch.from_numpy(steps)
+    return block, order[torch.from_numpy(node_of)], torch.from_numpy(steps), torch.from_numpy(owner)
 
 
 class _Decided(NamedTuple):
     """The decisions on the way to some sets, the last one to stop included: their log-probabilities, 0 where there was nothing to
     decide, [decisions]; a block with a graph for each; the steps of its nodes after the decision, -1 for those left out;
-    whether the set grew on."""
+    whether the set grew on; which graph each is of."""
 
     likelihood: Any
     block: Tensors
     after: Any
     goes_on: Any
+    owner: Any
 
 
 def _decided(policy: Policy, given: Tensors, order: Any, exact: bool = True) -> _Decided:
@@ -197,7 +164,7 @@ def _decided(policy: Policy, given: Tensors, order: Any, exact: bool = True) -> 
     """
     import torch
 
-    block, states, taken = _prefixes(given, order)
+    block, states, taken, owner = _prefixes(given, order)
     inside = (states >= 0) & (states <= taken[block.graph])
     seeds = first_of((states == 0).float(), block)
     decision = decide(policy, block, inside, seeds)
@@ -210,20 +177,23 @@ def _decided(policy: Policy, given: Tensors, order: Any, exact: bool = True) -> 
     grown = decision.stop[:, 0] + chance.clamp_min(1e-12).log()
     found = torch.where(goes_on, grown, torch.where(decision.possible, decision.stop[:, 1], 0.0))
     after = torch.where(states <= taken[block.graph] + 1, states, -1)
-    return _Decided(found, block, after, goes_on)
+    return _Decided(found, block, after, goes_on, owner)
 
 
 def _imitation(policy: Policy, given: Tensors, order: Any, *, exact: bool) -> Any:
     return -_decided(policy, given, order, exact).likelihood.mean()
 
 
-def _reinforcement(policy: Policy, classifier: Classifier, given: Tensors, rollouts: int) -> Any:
-    """-sum over decisions of log-probability x reward, for one set in each graph."""
+def _reinforcement(policy: Policy, given: Tensors, rollouts: int, reward: Reward) -> Any:
+    """-sum over decisions of log-probability x (reward - mean reward of the graph's decisions), for one set in each graph.
+
+    Rewards are negative throughout: without the mean, whatever is tried is unlearned, in the steepest way what is likely.
+    """
     import torch
 
     with torch.no_grad():
-        order = grow(policy, given, first_of(locate(policy, classifier, given), given), sample=True)
-    likelihood, block, after, goes_on = _decided(policy, given, order)
+        order = grow(policy, given, first_of(locate(policy, given), given), sample=True)
+    likelihood, block, after, goes_on, owner = _decided(policy, given, order)
     with torch.no_grad():
         many, node_of, _ = copies(block, np.tile(np.arange(block.graphs), rollouts))
         begun = after[torch.from_numpy(node_of)]
@@ -231,11 +201,12 @@ def _reinforcement(policy: Policy, classifier: Classifier, given: Tensors, rollo
         finished = torch.where(
             goes_on.repeat(rollouts)[many.graph], grow(policy, many, seeds, sample=True, begun=begun), begun
         )
-        worth = rewards(classifier, many, finished >= 0, seeds).view(rollouts, block.graphs).mean(0)
-    return -(likelihood * worth).sum() / given.graphs
+        worth = reward(policy.classifier, many, finished >= 0, seeds).view(rollouts, block.graphs).mean(0)
+        usual = torch.zeros(given.graphs).index_add(0, owner, worth) / torch.bincount(owner, minlength=given.graphs)
+    return -(likelihood * (worth - usual[owner])).sum() / given.graphs
 
 
-def _worth(policy: Policy, classifier: Classifier, given: Tensors) -> Any:
+def _worth(policy: Policy, given: Tensors, reward: Reward) -> Any:
     """The reward of the set that the generator grows from each node, [nodes]."""
     import torch
 
@@ -246,13 +217,13 @@ def _worth(policy: Policy, classifier: Classifier, given: Tensors) -> Any:
             rows = np.arange(start, min(start + 512, len(owner)))
             block, node_of, _ = copies(given, owner[rows])
             seeds = torch.from_numpy(np.flatnonzero(node_of == rows[block.graph.numpy()]))
-            found[start : start + len(rows)] = rewards(classifier, block, grow(policy, block, seeds) >= 0, seeds)
+            found[start : start + len(rows)] = reward(policy.classifier, block, grow(policy, block, seeds) >= 0, seeds)
     return found
 
 
-def _divergence(policy: Policy, classifier: Classifier, given: Tensors, worth: Any) -> Any:
+def _divergence(policy: Policy, given: Tensors, worth: Any) -> Any:
     """Kullback-Leibler divergence of the locator's choice from the softmax of what each seed is worth, mean over graphs."""
-    wanted, found = log_shares(worth, given), log_shares(locate(policy, classifier, given), given)
+    wanted, found = log_shares(worth, given), log_shares(locate(policy, given), given)
     return (wanted.exp() * (wanted - found)).sum() / given.graphs
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -25,23 +26,38 @@ from fusewise.accel.search.result import Budget
 
 __all__ = [
     "BUFFERS",
-    "NETWORKS",
     "SEARCHES",
+    "TABLE",
     "Corpus",
     "Split",
     "collect",
     "corpus_of",
     "grown",
     "met",
+    "names_for",
     "split_by_group",
     "too_large",
 ]
 
-NETWORKS = (
-    *("vgg16", "resnet18", "resnet50", "resnet152", "squeezenet1_1", "mobilenet_v2"),
-    *("efficientnet_b0", "efficientnet_b3", "deeplabv3_mobilenet_v3_large"),
+TABLE: Mapping[str, int] = MappingProxyType(
+    {
+        "vgg16": 715,
+        "squeezenet1_1": 795,
+        "mobilenet_v2": 1100,
+        "mobilenet_v3_small": 203,
+        "mobilenet_v3_large": 251,
+        "resnet18": 715,
+        "resnet101": 3476,
+        "efficientnet_b0": 1364,
+        "efficientnet_b3": 2247,
+    }
 )
-"""The nine networks of the data set, by their names in the zoo."""
+"""The nine networks of the data set, by their names in the zoo, and how many groups are taken of each: table I of Mills et al.
+
+What their tables II to IV test, ResNet-50, ResNet-152 and DeepLabV3, is not among them."""
+
+UNFRIENDLY: Mapping[str, tuple[str, ...]] = MappingProxyType({"brr": ("mobilenet_v3", "efficientnet")})
+"""How the names of networks begin that no classifier of a scheme is trained on: BRR's gates (caption of their figure 3)."""
 
 BUFFERS = tuple(size * 1024 for size in (128, 256, 512, 1024, 2048))
 """Buffers in bytes."""
@@ -131,20 +147,28 @@ def too_large(corpus: Corpus, chosen: np.ndarray, most: int, seed: int) -> tuple
     return groups[picked], capacities[picked]
 
 
+def names_for(scheme: str) -> tuple[str, ...]:
+    """The networks of `TABLE` that classifiers for a scheme are trained on."""
+    return tuple(name for name in TABLE if not name.startswith(UNFRIENDLY.get(scheme, ())))
+
+
 def collect(
     networks: Mapping[str, Network],
     scheme: Scheme,
     *,
-    each: int = 900,
+    wanted: Mapping[str, int] = TABLE,
     seed: int = 0,
     searches: Searches = SEARCHES,
     executor: Executor | None = None,
 ) -> Corpus:
-    """Up to `each` grown groups and `each` groups met by the searches, for every network; each group once.
+    """Up to `wanted[name]` groups of every network, half of them met by the searches and the others grown; each group once.
 
-    With an executor the networks are dealt out to its workers; the result is the same.
+    A chain of n operators has but n (n + 1) / 2 groups: VGG16 cannot give as many as the table asks for. With an executor the
+    networks are dealt out to its workers; the result is the same.
     """
-    jobs = [(network, scheme, each, searches, seed + 1000 * i) for i, network in enumerate(networks.values())]
+    jobs = [
+        (network, scheme, wanted[name], searches, seed + 1000 * i) for i, (name, network) in enumerate(networks.items())
+    ]
     found = list(map(_gather, jobs) if executor is None else executor.map(_gather, jobs))
     return corpus_of(networks, scheme, found)
 
@@ -210,25 +234,24 @@ def grown(network: Network, allowed: int, rng: np.random.Generator) -> int:
 
 def _gather(job: tuple[Network, Scheme, int, Searches, int]) -> dict[int, bool]:
     """The groups of one network, in an order that the seed alone decides, and whether a search met them."""
-    network, scheme, each, searches, seed = job
+    network, scheme, wanted, searches, seed = job
     rng = np.random.default_rng(seed)
     problems = [Problem(network, scheme, size * scheme.bits // 16) for size in BUFFERS]
     found: dict[int, bool] = {}
+    each = -(-wanted // (2 * len(searches) * len(BUFFERS)))
     for search, plans in searches:
         for problem in problems:
             if problem.fuseable:
                 groups = met(problem, search, plans, rng)
-                some = rng.permutation(len(groups))[: each // (len(searches) * len(BUFFERS))]
-                found.update((groups[i], True) for i in some)
-    new = 0
-    for number in range(5 * each):
+                new = [groups[i] for i in rng.permutation(len(groups)) if groups[i] not in found][:each]
+                found.update(dict.fromkeys(new, True))
+    for number in range(5 * wanted):
+        if len(found) >= wanted:
+            break
         allowed = problems[number % len(problems)].fuseable
         group = grown(network, allowed, rng) if allowed else 0
         if group and group not in found and _labelled(scheme, group):
             found[group] = False
-            new += 1
-            if new == each:
-                break
     return found
 
 

@@ -20,12 +20,24 @@ from fusewise.accel.explain.explainer import Edge, edges_inside
 from fusewise.accel.network import Network, Operator
 from fusewise.accel.problem import Problem
 
-__all__ = ["BUFFER_COLUMNS", "COLUMNS", "FLAGS", "OPERATORS", "Batch", "batch_of", "node_table", "spans", "with_buffer"]
+__all__ = [
+    "BUFFER_COLUMNS",
+    "COLUMNS",
+    "FLAGS",
+    "OPERATORS",
+    "PUBLISHED",
+    "Batch",
+    "batch_of",
+    "node_table",
+    "spans",
+    "with_buffer",
+]
 
 OPERATORS = tuple(
     "Add AveragePool Clip Concat Conv Flatten Gemm GlobalAveragePool HardSigmoid HardSwish MaxPool Mul Relu Resize Sigmoid".split()
 )
-"""Operators with a column of their own. All columns of another operator are zero: nothing was learned about it."""
+"""Operators with a column of their own. All columns of another operator are zero, and so is what the classifier reads of one that
+it was not trained on (`model.standard`): nothing was learned about it."""
 
 KINDS = ("conv", "depthwise", "pool", "global_pool", "pointwise", "resize", "flatten")
 
@@ -40,6 +52,12 @@ SHAPE_COLUMNS = (
 BUFFER_COLUMNS = ("log buffer", "weights / buffer", "window / buffer", "filter / buffer", "row / buffer")
 
 COLUMNS = len(OPERATORS) + len(KINDS) + len(SHAPE_COLUMNS) + len(BUFFER_COLUMNS)
+
+PUBLISHED = np.isin(
+    np.array([*OPERATORS, *KINDS, *SHAPE_COLUMNS, *BUFFER_COLUMNS]),
+    [*OPERATORS, *SHAPE_COLUMNS[:7], "log buffer"],
+)
+"""Which columns the paper names, bool [COLUMNS]: operator type, shapes in and out, size of the weights, buffer."""
 
 _MOST = 4.0
 """Ratios to the buffer are cut here: what is four times too large is too large."""

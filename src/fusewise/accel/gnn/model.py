@@ -99,12 +99,17 @@ def new_classifier(mean: np.ndarray, scale: np.ndarray) -> Classifier:
     return Classifier(Network(), mean, scale)
 
 
-def standard(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and spread of each column of features; flags stay as they are, and so does what never varies."""
+def standard(x: np.ndarray, shown: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and spread of each column of features; flags stay as they are.
+
+    A column that never varies, or is not `shown` (bool [COLUMNS]; all by default), has an infinite spread, so that it is read as 0
+    ever after: its weights would stay as random as they were drawn, and speak as soon as another network has it vary.
+    """
     mean, scale = x.mean(axis=0, dtype=np.float64), x.std(axis=0, dtype=np.float64)
+    silent = scale < 1e-6 if shown is None else (scale < 1e-6) | ~shown
     mean[:FLAGS] = 0
     scale[:FLAGS] = 1
-    scale[scale < 1e-6] = 1
+    scale[silent] = np.inf
     return mean.astype(np.float32), scale.astype(np.float32)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from fusewise.accel.explain.pgexplainer import train_pg
 from fusewise.accel.explain.rgtraining import train_rg
-from fusewise.accel.gnn.data import NETWORKS, Corpus, Split, collect, split_by_group, too_large
+from fusewise.accel.gnn.data import TABLE, Corpus, Split, collect, names_for, split_by_group, too_large
 from fusewise.accel.gnn.engine import at_work, require
 from fusewise.accel.gnn.model import SHIPPED, Classifier, Tensors, weights_of
 from fusewise.accel.gnn.train import Scores, Settings, score, train
@@ -45,9 +45,9 @@ class Trained(NamedTuple):
 def networks(progress: Progress = lambda what, share: None) -> dict[str, Network]:
     """The networks of the data set."""
     found = {}
-    for number, name in enumerate(NETWORKS):
+    for number, name in enumerate(TABLE):
         found[name] = network_of(prepare(build(name)))
-        progress("networks", (number + 1) / len(NETWORKS))
+        progress("networks", (number + 1) / len(TABLE))
     return found
 
 
@@ -57,12 +57,11 @@ def regenerate(
     *,
     seed: int = 0,
     settings: Settings | None = None,
-    each: int = 900,
     progress: Progress = lambda what, share: None,
 ) -> Trained:
-    """Train everything for one scheme; `each` is how many groups of a kind are taken from each network."""
+    """Train everything for one scheme, on those of the networks that it is trained on."""
     progress("data set", 0.0)
-    corpus = collect(nets, scheme_named(scheme), each=each, seed=seed)
+    corpus = collect({name: nets[name] for name in names_for(scheme)}, scheme_named(scheme), seed=seed)
     split = split_by_group(corpus, seed)
     classifier = train(corpus, split, settings or Settings(seed=seed), progress)
     many, one = learning_blocks(classifier, corpus, split, seed)
