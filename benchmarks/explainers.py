@@ -64,7 +64,7 @@ PAPER: dict[tuple[str, str], tuple[float, float]] = {
 PAPER_SETTING = ("mobilenet_v2", "lbdf", 128 * 1024)
 
 RANKED = "rg ranked"
-"""RG-Explainer's edges in the order of its set's growth, without the rule that all edges of the set are returned."""
+"""RG-Explainer's edges in the order in which they are enclosed, without the rule that all edges of its set are returned."""
 
 MET_BY_SEARCHES = (("mobilenet_v2", 128), ("squeezenet1_1", 128), ("efficientnet_b3", 256), ("resnet152", 256))
 DRAWS = 5
@@ -157,7 +157,7 @@ def rates(options: argparse.Namespace) -> list[dict[str, Any]]:
         each_ms = 1e3 * (time.process_time() - started) / len(groups)
         if name == RANKED:
             explanations = [replace(one, nodes=0) for one in explanations]
-        for part in (1.0,) if name in ("all", "rg") else options.shares:
+        for part in (1.0,) if name == "all" else options.shares:
             row = rate_row(name, costs, explanations, part, least) | {"ms_per_group": each_ms}
             rows.append(row)
             verdict = "better than chance" if row["better_than_chance"] else "no better than chance"

@@ -208,10 +208,10 @@ def test_training_repeats_itself_and_explains() -> None:
         assert explain(costs, [group]) == (one,)
 
 
-@pytest.mark.parametrize("scheme", ["lbdf", "brr"])
-def test_what_ships_names_some_edges_and_better_ones_than_chance(scheme: str) -> None:
+@pytest.mark.parametrize(("name", "scheme"), [("mobilenet_v2", "lbdf"), ("squeezenet1_1", "brr")])
+def test_what_ships_names_some_edges_and_better_ones_than_chance(name: str, scheme: str) -> None:
     """As many edges for each group, at random, part fewer groups into pieces that fit."""
-    costs = Costs(Problem(pinned("mobilenet_v2"), scheme_named(scheme), CAPACITY))
+    costs = Costs(Problem(pinned(name), scheme_named(scheme), CAPACITY))
     network, repair = costs.problem.network, Repair(costs, seed=5)
     local_search(costs, Budget(plans=300), np.random.default_rng(5), repair)
     found = explainer_named("rg", scheme)(costs, list(repair.splittings)[:150])

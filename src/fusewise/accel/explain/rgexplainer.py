@@ -34,6 +34,9 @@ __all__ = [
 
 HIDDEN = 64
 _TRAINED = ("generator", "locator")
+_ALIKE = 1e-4
+"""Nodes whose scores differ by no more are alike, and the first is taken: twins differ by rounding, which depends on the block."""
+
 _STEPS, _KEPT = 3, 0.15
 """Propagation: x <- (1 - kept) A x + kept x0, so many times (APPNP; Gasteiger et al. 2019)."""
 
@@ -63,7 +66,7 @@ def rgexplainer(policy: Policy) -> Explainer:
         import torch
 
         with torch.no_grad():
-            seeds = first_of(locate(policy, given), given)
+            seeds = first_of(locate(policy, given), given, _ALIKE)
             grown = grow(policy, given, seeds)
             steps = grow(policy, given, seeds, begun=grown, stops=False).tolist()
         found, start = [], 0
@@ -103,7 +106,7 @@ def grow(
         active &= decision.possible & ((stop[:, 0] >= stop[:, 1]) | (not stops))
         left = int(active.sum())
         if left:
-            order[first_of(nodes, given)[active]] = step
+            order[first_of(nodes, given, 0.0 if sample else _ALIKE)[active]] = step
         if 2 * left <= given.graphs:
             break
     if left:  # the rest goes on among themselves
@@ -200,12 +203,12 @@ def log_shares(scores: Any, given: Tensors, allowed: Any = None) -> Any:
     return scores - total.clamp_min(1e-30).log()[given.graph]
 
 
-def first_of(scores: Any, given: Tensors) -> Any:
-    """The node with the highest score in each graph, the first of equals: int64 [graphs]."""
+def first_of(scores: Any, given: Tensors, within: float = 0.0) -> Any:
+    """The first node in each graph whose score is the highest, or `within` so much of it: int64 [graphs]."""
     import torch
 
     top = torch.full((given.graphs,), -torch.inf).scatter_reduce(0, given.graph, scores.detach(), "amax")
-    best = (scores == top[given.graph]).nonzero()[:, 0]
+    best = (scores >= top[given.graph] - within).nonzero()[:, 0]
     none = torch.full((given.graphs,), len(scores))
     return none.scatter_reduce(0, given.graph[best], best, "amin")
 

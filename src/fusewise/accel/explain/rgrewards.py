@@ -6,10 +6,10 @@ Shan et al. 2021 ask whether S stands for the whole (`sufficient`):
 
     -[ CE(f(S), f(G)) + 0.01 edges(S) + 0.1 radius(S from seed) + 0.01 ||emb(S) - emb(G)|| ]
 
-with emb the sum of what the classifier knows of the nodes. Here that has the whole group as its optimum, nearly always: the need
-of a group is about the sum of its operators' needs, so of a group a little too large only nearly all is still too large, and a sum
-over nodes comes nearer to another with every node that is added. So what ships asks whether S is what the verdict hangs on
-(`necessary`), as counterfactual explanations do (Lucic et al. 2022, CF-GNNExplainer):
+with emb the sum of what the classifier knows of the nodes. Here nearly the whole group is its optimum (docs/explanations.md): the
+need of a group is about the sum of its operators' needs, so of a group a little too large only nearly all is still too large, and a
+sum over nodes comes nearer to another with every node that is added. No weight of the size mends what is asked. So what ships
+asks whether S is what the verdict hangs on (`necessary`), as counterfactual explanations do (Lucic et al. 2022, CF-GNNExplainer):
 
     -[ sum over the parts P that a cut through S leaves of CE(f(P), "fits") + edges(S) / edges(G) + 0.1 radius(S from seed) ]
 """
