@@ -170,18 +170,31 @@ class Edit:
             self._maker[value] = len(self._nodes)
         self._nodes.append(node)
 
-    def accepts(self, node: Node, change: Change) -> bool:
-        """Do the outputs of the graph keep their names if `change` is made?"""
-        targets = []
+    def landed(self, node: Node, change: Change) -> Change | None:
+        """The change with every output of the graph under its own name; None where that leaves nothing to change.
+
+        An output that is a value which has a name of its own already (an input, a constant, another output) is a copy of it.
+        """
+        targets: list[str] = []
+        copies: dict[str, str] = {}
         for old, new in change.same.items():
-            if old in self.outputs:
-                if new not in self._maker or self.is_output(new) or new in targets:
-                    return False
+            if old not in self.outputs:
+                continue
+            if new in self._maker and not self.is_output(new) and new not in targets:
                 targets.append(new)
-        return all(
+            else:
+                copies[old] = new
+        if copies and node.op == "Identity":
+            return None
+        if copies:
+            made = tuple(replace(rebuilt(node, "Identity", (new,)), outputs=(old,)) for old, new in copies.items())
+            same = {old: new for old, new in change.same.items() if old not in copies}
+            change = replace(change, nodes=(*change.nodes, *made), same=same)
+        whole = all(
             v in change.same or v in change.known or v in _written(change.nodes) or self.is_unused(v)
             for v in node.writes
         )
+        return change if whole else None
 
     def make(self, node: Node, change: Change) -> None:
         """Carry out a change for `node`, which has not been kept; its new nodes are still to be kept."""
@@ -292,8 +305,9 @@ def _settle(edit: Edit, first: Node, by_root: Mapping[str, list[LocalRule]], tra
 
 def _first_change(edit: Edit, node: Node, rules: Iterable[LocalRule], trace: Trace) -> Change | None:
     for rule in rules:
-        change = rule.find(edit, node)
-        if change is not None and edit.accepts(node, change):
+        found = rule.find(edit, node)
+        change = None if found is None else edit.landed(node, found)
+        if change is not None:
             where = tuple(part.label for part in change.matched)
             if trace.allows("rewrite", rule.name, where, change.reason):
                 return change

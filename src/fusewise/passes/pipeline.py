@@ -31,7 +31,8 @@ PORTABLE: tuple[Pass, ...] = tuple(step for step in CLEAN if step not in _NATIVE
 faster with group normalisation as one node; and it runs a batch normalisation that is left over faster than the product and the
 sum."""
 
-MOST_ROUNDS = 8
+MOST_ROUNDS = 32
+"""Far more than any graph takes: passes that undo each other end."""
 
 PRECISIONS: Mapping[str, tuple[Pass, ...]] = MappingProxyType(
     {"float32": (), "bfloat16": (unroll_recurrences, mixed_precision)}

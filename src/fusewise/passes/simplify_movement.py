@@ -8,6 +8,7 @@ from fusewise.ir.dtypes import STRING
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import TensorType
 from fusewise.passes.edit import Change, Edit, LocalRule, rebuilt, sweep
+from fusewise.passes.read_parts import READ_PARTS, axis_of
 from fusewise.trace import Trace
 
 __all__ = ["RULES", "simplify_movement"]
@@ -151,7 +152,7 @@ def _window_of_one(edit: Edit, node: Node) -> Change | None:
 def _concat_of_split(edit: Edit, node: Node) -> Change | None:
     """All parts of one Split, in order, along its axis."""
     split = edit.made_by(node.inputs[0], "Split")
-    if split is None or split.outputs != node.inputs or _axis(edit, split) != _axis(edit, node):
+    if split is None or split.outputs != node.inputs or axis_of(edit, split) != axis_of(edit, node):
         return None
     return _same(node, "joins what was split", split, source=split.inputs[0])
 
@@ -159,7 +160,7 @@ def _concat_of_split(edit: Edit, node: Node) -> Change | None:
 def _split_of_concat(edit: Edit, node: Node) -> Change | None:
     """A Split into just the parts that were concatenated."""
     concat = edit.made_by(node.inputs[0], "Concat")
-    if concat is None or len(concat.inputs) != len(node.outputs) or _axis(edit, concat) != _axis(edit, node):
+    if concat is None or len(concat.inputs) != len(node.outputs) or axis_of(edit, concat) != axis_of(edit, node):
         return None
     pairs = dict(zip(node.outputs, concat.inputs, strict=True))
     if not all(made and edit.same_type(made, part) for made, part in pairs.items()):
@@ -167,20 +168,12 @@ def _split_of_concat(edit: Edit, node: Node) -> Change | None:
     return Change((concat, node), "splits what was joined", same=pairs)
 
 
-def _axis(edit: Edit, node: Node) -> int | None:
-    kind = edit.types.get(node.inputs[0])
-    axis = int(node.attribute("axis", 0))
-    if axis >= 0:
-        return axis
-    return axis + kind.rank if isinstance(kind, TensorType) and kind.shape is not None else None
-
-
 def _concat_of_concat(edit: Edit, node: Node) -> Change | None:
     """A Concat among the operands of another along the same axis."""
-    axis = _axis(edit, node)
+    axis = axis_of(edit, node)
     for i, value in enumerate(node.inputs):
         inner = edit.sole(value, "Concat")
-        if inner is not None and axis is not None and _axis(edit, inner) == axis:
+        if inner is not None and axis is not None and axis_of(edit, inner) == axis:
             merged = node.with_inputs((*node.inputs[:i], *inner.inputs, *node.inputs[i + 1 :]))
             return Change((inner, node), "two joins are one", (merged,))
     return None
@@ -248,4 +241,5 @@ RULES: tuple[LocalRule, ...] = (
     LocalRule("concat-of-split", ("Concat",), _concat_of_split),
     LocalRule("concat-of-concat", ("Concat",), _concat_of_concat),
     LocalRule("split-of-concat", ("Split",), _split_of_concat),
+    *READ_PARTS,
 )

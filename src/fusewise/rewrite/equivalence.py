@@ -160,6 +160,9 @@ def _operand(build: GraphBuilder, name: str, shape: tuple[int, ...], dtype: DTyp
     if fact == "constant":
         numbers = np.random.default_rng(zlib.crc32(name.encode())).integers(-3, 4, shape)
         return build.constant(numbers.astype(dtype.numpy), name)
+    if fact == "finite":
+        whole = build.input(name, shape, INT8 if dtype.is_float else dtype)
+        return build.op("Cast", whole, to=dtype.onnx) if dtype.is_float else whole
     value = build.input(name, shape, dtype)
     if fact and dtype.kind != "uint":
         value = build.op("Abs", value)
@@ -272,6 +275,9 @@ def _telling_floats(graph: Graph, seed: int, finite: bool) -> dict[str, np.ndarr
         kind = graph.tensor(name)
         if kind.dtype == BOOL:
             feeds[name] = rng.integers(0, 2, kind.dims).astype(bool)
+            continue
+        if not kind.dtype.is_float:
+            feeds[name] = rng.integers(-3, 4, kind.dims).astype(kind.dtype.numpy)
             continue
         found = rng.normal(scale=2, size=kind.dims)
         special = rng.choice(np.array([0.0, 1.0, -1.0, 0.0 if finite else np.nan]), kind.dims)

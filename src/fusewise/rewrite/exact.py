@@ -20,33 +20,13 @@ import numpy as np
 
 from fusewise.ir.graph import Graph, Node
 from fusewise.rewrite.exact_linear import LINEAR
+from fusewise.rewrite.undefined import UNDEFINED, elementwise
 
 __all__ = ["EXACT", "UNDEFINED", "run_exactly"]
 
 
-class _Undefined:
-    """What an operation without a result gives; any arithmetic with it gives it again."""
-
-    def __repr__(self) -> str:
-        return "undefined"
-
-
-UNDEFINED = _Undefined()
-
 Array = np.ndarray
 _MOST_BITS = 4096
-
-
-def _element(function: Callable[..., Any]) -> Callable[..., Array]:
-    """An elementwise function on fractions as one on object arrays that keeps what is undefined."""
-
-    def one(*x: Any) -> Any:
-        return UNDEFINED if any(each is UNDEFINED for each in x) else function(*x)
-
-    def every(*arrays: Array) -> Array:
-        return np.asarray(np.frompyfunc(one, len(arrays), 1)(*arrays), dtype=object)
-
-    return every
 
 
 def _quotient(a: Fraction, b: Fraction) -> Any:
@@ -101,31 +81,31 @@ def _where(p: Array, a: Array, b: Array) -> Array:
 
 _FRACTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
     {
-        "Add": _element(lambda a, b: a + b),
-        "Sub": _element(lambda a, b: a - b),
-        "Mul": _element(lambda a, b: a * b),
-        "Div": _element(_quotient),
-        "Neg": _element(lambda a: -a),
-        "Abs": _element(abs),
-        "Reciprocal": _element(lambda a: _quotient(Fraction(1), a)),
-        "Max": _element(max),
-        "Min": _element(min),
-        "Pow": _element(_power),
-        "Sqrt": _element(_root),
-        "Exp": _element(_exponential),
-        "Log": _element(_logarithm),
-        "Sigmoid": _element(_logistic),
-        "Tanh": _element(_tangent),
-        "Relu": _element(lambda a: max(a, Fraction(0))),
-        "PRelu": _element(lambda a, slope: a if a >= 0 else a * slope),
-        "Floor": _element(lambda a: Fraction(math.floor(a))),
-        "Ceil": _element(lambda a: Fraction(math.ceil(a))),
-        "Round": _element(_halves_to_even),
-        "Sign": _element(lambda a: Fraction((a > 0) - (a < 0))),
-        "Erf": _element(lambda a: a / (2 + abs(a))),
-        "Atan": _element(lambda a: a / (3 + abs(a))),
-        "Softplus": _element(lambda a: a + 1 if a > 0 else 1 / (1 - a)),
-        "Cos": _element(lambda a: 1 / (1 + a * a)),
+        "Add": elementwise(lambda a, b: a + b),
+        "Sub": elementwise(lambda a, b: a - b),
+        "Mul": elementwise(lambda a, b: a * b),
+        "Div": elementwise(_quotient),
+        "Neg": elementwise(lambda a: -a),
+        "Abs": elementwise(abs),
+        "Reciprocal": elementwise(lambda a: _quotient(Fraction(1), a)),
+        "Max": elementwise(max),
+        "Min": elementwise(min),
+        "Pow": elementwise(_power),
+        "Sqrt": elementwise(_root),
+        "Exp": elementwise(_exponential),
+        "Log": elementwise(_logarithm),
+        "Sigmoid": elementwise(_logistic),
+        "Tanh": elementwise(_tangent),
+        "Relu": elementwise(lambda a: max(a, Fraction(0))),
+        "PRelu": elementwise(lambda a, slope: a if a >= 0 else a * slope),
+        "Floor": elementwise(lambda a: Fraction(math.floor(a))),
+        "Ceil": elementwise(lambda a: Fraction(math.ceil(a))),
+        "Round": elementwise(_halves_to_even),
+        "Sign": elementwise(lambda a: Fraction((a > 0) - (a < 0))),
+        "Erf": elementwise(lambda a: a / (2 + abs(a))),
+        "Atan": elementwise(lambda a: a / (3 + abs(a))),
+        "Softplus": elementwise(lambda a: a + 1 if a > 0 else 1 / (1 - a)),
+        "Cos": elementwise(lambda a: 1 / (1 + a * a)),
         "Where": _where,
     }
 )
@@ -136,6 +116,21 @@ def _shift(node: Node, a: Array, b: Array) -> Array:
     amount = np.minimum(b, bits - 1)
     shifted = np.left_shift(a, amount) if node.attribute("direction") == "LEFT" else np.right_shift(a, amount)
     return np.where(b < bits, shifted, 0).astype(a.dtype)
+
+
+def _truncated(a: Array, b: Array) -> Array:
+    """Quotients rounded towards zero, as whole numbers are divided."""
+    return np.asarray(np.where((a < 0) == (b < 0), a // b, -(-a // b)), dtype=a.dtype)
+
+
+def _softmax(node: Node, x: Array) -> Array:
+    """Softmax to base two, undefined in a row where any of its powers is; LogSoftmax without a Softmax on the way."""
+    axis = int(node.attribute("axis", -1))
+    powers = _FRACTIONS["Exp"](x)
+    total = np.expand_dims(reduce(_FRACTIONS["Add"], np.moveaxis(powers, axis, 0)), axis)
+    if node.op == "Softmax":
+        return _FRACTIONS["Div"](powers, total)
+    return _FRACTIONS["Sub"](x, _FRACTIONS["Log"](total))
 
 
 _MACHINE: Mapping[str, Callable[..., Array]] = MappingProxyType(
@@ -160,6 +155,7 @@ _MACHINE: Mapping[str, Callable[..., Array]] = MappingProxyType(
         "Greater": np.greater,
         "GreaterOrEqual": np.greater_equal,
         "Equal": np.equal,
+        "Div": _truncated,
         "Where": _where,
     }
 )
@@ -200,7 +196,11 @@ def _reduced(node: Node, scalar: Callable[..., Array], x: Array, axes: Array | N
 
 
 EXACT: frozenset[str] = (
-    frozenset(_FRACTIONS) | frozenset(_MACHINE) | frozenset(_FOLDS) | frozenset(LINEAR) | {"BitShift", "Identity"}
+    frozenset(_FRACTIONS)
+    | frozenset(_MACHINE)
+    | frozenset(_FOLDS)
+    | frozenset(LINEAR)
+    | {"BitShift", "Cast", "Identity", "LogSoftmax", "Softmax"}
 )
 """Operators that `run_exactly` knows."""
 
@@ -220,8 +220,10 @@ def run_exactly(graph: Graph, feeds: Mapping[str, Array]) -> list[Array]:
 
 
 def _computed(node: Node, operands: list[Any]) -> Array:
-    if node.op == "Identity":
+    if node.op in ("Cast", "Identity"):
         return np.asarray(operands[0])
+    if node.op in ("Softmax", "LogSoftmax"):
+        return _softmax(node, operands[0])
     if node.op == "BitShift":
         return _shift(node, operands[0], operands[1])
     fractions = any(x is not None and x.dtype == object for x in operands)

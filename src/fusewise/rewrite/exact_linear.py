@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fusewise.ir.graph import Node
+from fusewise.rewrite.undefined import UNDEFINED
 
 __all__ = ["LINEAR"]
 
@@ -68,8 +69,15 @@ def _average_pool(node: Node, x: Array) -> list[Array]:
 def _max_pool(node: Node, x: Array) -> list[Array]:
     kernel = node.attribute("kernel_shape")
     taps, there = _windows(x, node, kernel)
-    last = tuple(range(-len(kernel), 0))
-    return [np.where(there, taps, x.min() - 1).max(axis=last)]
+    places = (-1, int(np.prod(kernel)))
+    rows = zip(taps.reshape(places), there.reshape(places), strict=True)
+    largest = [_largest([element for element, inside in zip(*row, strict=True) if inside]) for row in rows]
+    return [np.array([*largest, None], dtype=object)[:-1].reshape(taps.shape[: -len(kernel)])]
+
+
+def _largest(elements: list[Any]) -> Any:
+    """The maximum; undefined where an element is, or where there is none."""
+    return UNDEFINED if not elements or any(x is UNDEFINED for x in elements) else max(elements)
 
 
 def _global_average(node: Node, x: Array) -> list[Array]:

@@ -1,7 +1,7 @@
-"""What is certain about a value: its sign, whether it is constant. Rules need such facts, `needs=(("a", "nonnegative"),)`.
+"""What is certain about a value: its sign, whether it is constant or finite.
 
-A NaN may always be there; it stays a NaN under every rule. Zeros count as non-negative whatever their sign. Exp and Sigmoid
-are not positive: far out they round to zero.
+Rules need such facts, `needs=(("a", "nonnegative"),)`. A NaN may be there unless the value is finite; it stays a NaN under every
+rule. Zeros count as non-negative whatever their sign. Exp and Sigmoid are not positive: far out they round to zero.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import TensorType
 
-__all__ = ["FACTS", "is_nonnegative", "is_positive"]
+__all__ = ["FACTS", "is_finite", "is_nonnegative", "is_positive"]
 
 _DEPTH = 8
 
@@ -25,6 +25,12 @@ _KEEPS_SIGN = frozenset(
     "Identity Dropout Cast Reshape Transpose Flatten Squeeze Unsqueeze Slice Gather Expand Concat Reciprocal Ceil Round"
     " ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd MaxPool AveragePool GlobalAveragePool GlobalMaxPool".split()
 )
+_NEVER_WRAPS = frozenset("Max Clip Identity Reshape Transpose".split())
+_KEEPS_FINITE = frozenset(
+    "Identity Reshape Transpose Flatten Squeeze Unsqueeze Slice Expand Neg Abs Sign Relu Floor Ceil Round Sigmoid Tanh"
+    " Erf Atan Sin Cos Softmax HardSigmoid Concat Max Min Clip Where".split()
+)
+_OF_ALL = ("Concat", "Max", "Min", "Clip")
 _KEEPS_SIGN_OF_ALL = frozenset("Add Mul Div Min Sum Mean".split())
 
 
@@ -67,7 +73,9 @@ def is_positive(graph: Graph, value: str, depth: int = _DEPTH) -> bool:
     if array is not None:
         return array.dtype != object and not bool(np.any(array <= 0))
     node = graph.producer_of(value)
-    if node is None or node.domain or depth == 0 or not graph.tensor(value).dtype.is_float:
+    if node is None or node.domain or depth == 0:
+        return False
+    if not graph.tensor(value).dtype.is_float and node.op not in _NEVER_WRAPS:
         return False
     if node.op == "Add":
         return all(is_nonnegative(graph, x, depth) for x in node.inputs) and any(
@@ -91,6 +99,33 @@ def _is_nonzero(graph: Graph, value: str) -> bool:
     return is_positive(graph, value)
 
 
+def is_finite(graph: Graph, value: str, depth: int = _DEPTH) -> bool:
+    """Is no element of `value` infinite or NaN? Whole numbers never are, and floats not that come from them."""
+    kind = graph.types.get(value)
+    if not isinstance(kind, TensorType) or not kind.dtype.is_float:
+        return isinstance(kind, TensorType) and kind.dtype.kind in ("int", "uint", "bool")
+    array = graph.array(value)
+    if array is not None:
+        return array.dtype.kind == "f" and bool(np.all(np.isfinite(array)))
+    node = graph.producer_of(value)
+    if node is None or node.domain or not depth:
+        return False
+    if node.op == "Cast":
+        return _casts_in_range(graph, node, kind)
+    data = node.inputs[1:] if node.op == "Where" else node.inputs if node.op in _OF_ALL else node.inputs[:1]
+    return node.op in _KEEPS_FINITE and all(is_finite(graph, x, depth - 1) for x in data if x)
+
+
+def _casts_in_range(graph: Graph, node: Node, kind: TensorType) -> bool:
+    """Does every number of the operand's type lie within the range of the float type it becomes?"""
+    given = graph.types.get(node.inputs[0])
+    if not isinstance(given, TensorType) or given.dtype.kind not in ("int", "uint", "bool"):
+        return False
+    return kind.dtype.name in ("float32", "float64", "bfloat16") or (
+        kind.dtype.name == "float16" and given.dtype.bits <= 8
+    )
+
+
 def _is_constant(graph: Graph, value: str) -> bool:
     return value in graph.constants
 
@@ -108,6 +143,7 @@ FACTS: Mapping[str, Callable[[Graph, str], bool]] = MappingProxyType(
         "nonzero": _is_nonzero,
         "constant": _is_constant,
         "whole": _is_whole_positive,
+        "finite": is_finite,
     }
 )
 """Fact to the function that says whether a value of a graph has it."""

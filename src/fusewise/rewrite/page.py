@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from fusewise.rewrite.pattern import Apply, Pattern, Term, renamed
+from fusewise.rewrite.printed import PRINTED, counted, rewritten
 from fusewise.rewrite.rule import Rule
 from fusewise.rewrite.rules.table import ALGEBRA, SUBSTITUTIONS
 
@@ -46,6 +47,11 @@ A rule of class `exact` gives the same bits. `reassociating` is the same mathema
 differ, and so may answers whose way, before or after, leads past the largest or smallest number of the type; a finite answer
 within that range stays one, and for finite operands NaN stays NaN. `approximate` rules would leave the range in ordinary use;
 they are off. The class is that on floats; on integers and booleans every rule is exact.
+"""
+
+_PROPERTIES = """
+The table of properties, and the example with a constant C, whose reciprocal is computed before the model runs:
+
 """
 
 _SEARCHED = """
@@ -110,6 +116,21 @@ def _published(rules: Sequence[Rule]) -> str:
     return "\n".join(["| published | here |", "|---|---|", *rows]) + "\n"
 
 
+def _properties() -> str:
+    """The equations printed in the table of properties, with the operations of both sides as printed and as counted here."""
+    m, n = 6, 10
+    rows = []
+    for equation in PRINTED:
+        found = [counted(equation, graph) for graph in rewritten(equation, m, n)]
+        sides = zip((equation.before, equation.after), equation.printed, found, strict=True)
+        cells = [f"`{side}` | {printed} | {count}" for side, printed, count in sides]
+        rows.append(f"| {equation.law} | {' | '.join(cells)} |")
+    head = (
+        f"| property | as printed | operations printed | counted for m = {m}, n = {n} | becomes | printed | counted |"
+    )
+    return "\n".join([head, "|---|---|---|---|---|---|---|", *rows]) + "\n"
+
+
 def _row(rule: Rule) -> str:
     needs = [f"{variable} {fact}" for variable, fact in rule.needs]
     guard = [(rule.guard.__doc__ or "").strip().rstrip(".")] if rule.guard is not None and rule.guard.__doc__ else []
@@ -131,7 +152,16 @@ def _listed(rules: Iterable[Rule]) -> str:
 
 def page(rules: Sequence[Rule] = ALGEBRA, searched: Sequence[Rule] = SUBSTITUTIONS) -> str:
     """The page as Markdown: the rules that always run, then those that a search chooses among."""
-    parts = [_HEAD, _counts(rules), "\n## The published ones\n\n", _published(rules), "\n## All of them\n", _CLASSES]
+    parts = [
+        _HEAD,
+        _counts(rules),
+        "\n## The published ones\n\n",
+        _published(rules),
+        _PROPERTIES,
+        _properties(),
+        "\n## All of them\n",
+        _CLASSES,
+    ]
     for law in dict.fromkeys(rule.law for rule in rules):
         parts.append(f"\n### {law.capitalize()}\n\n{_listed(rule for rule in rules if rule.law == law)}")
     return "".join([*parts, _SEARCHED, _listed(searched)])

@@ -319,7 +319,11 @@ def computed(node: Node, arrays: list[np.ndarray], graph: Graph) -> tuple[np.nda
     for result in results:
         if finite and result.dtype.kind == "f" and not bool(np.all(np.isfinite(result))):
             raise Refused("a constant would leave the range of its type")
-        whole = node.op in ("Mul", "Div") and result.dtype.kind == "f" and all(bool(np.all(a)) for a in arrays)
+        whole = (
+            node.op in ("Mul", "Div", "Reciprocal")
+            and result.dtype.kind == "f"
+            and all(bool(np.all(a)) for a in arrays)
+        )
         if whole and bool(np.any(np.abs(result) < np.finfo(result.dtype).tiny)):
             raise Refused("a constant would vanish")
     return results

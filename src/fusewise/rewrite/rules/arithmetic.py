@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusewise.rewrite.rule import NUMBERS, SIGNED, Rule, rule
-from fusewise.rewrite.rules.guards import narrow, wide_divisor
+from fusewise.rewrite.rules.guards import constant_weights, narrow, wide_divisor
 
 __all__ = ["ARITHMETIC"]
 
@@ -185,6 +185,15 @@ QUOTIENTS: tuple[Rule, ...] = (
         lambda g, a: a,
         "associative",
         "reassociating",
+    ),
+    rule(
+        "reciprocal-of-constant-factor",
+        lambda g, a, c: g.Reciprocal(a * c),
+        lambda g, a, c: g.Reciprocal(c) / a,
+        "associative",
+        "reassociating",
+        needs=(("c", "nonzero"),),
+        guard=constant_weights("c"),
     ),
     rule(
         "reciprocal-of-shared-factor",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusewise.rewrite.match import Match
-from fusewise.rewrite.rule import NUMBERS, Guard, Rule, rule
+from fusewise.rewrite.rule import NUMBERS, Guard, Rule, Sample, rule
 
 __all__ = ["COMPOSITIONS"]
 
@@ -126,6 +126,18 @@ EXPONENTIALS: tuple[Rule, ...] = (
         lambda g, a: g.Tanh(a),
         "recognising",
         "reassociating",
+    ),
+    rule(
+        "logarithm-of-softmax",
+        lambda g, a: g.Log(g.Softmax(a, like="s")),
+        lambda g, a: g.LogSoftmax(a, like="s"),
+        "recognising",
+        "reassociating",
+        samples=(
+            Sample({"a": (2, 10)}, {}, {"s": {"axis": 0}}),
+            Sample({"a": (2, 3, 1)}, {}, {"s": {"axis": -1}}),
+            Sample({"a": (3, 4)}),
+        ),
     ),
     rule("cosine-of-negative", lambda g, a: g.Cos(-a), lambda g, a: g.Cos(a), "commutative", "reassociating"),
 )

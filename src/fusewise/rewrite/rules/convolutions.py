@@ -13,7 +13,7 @@ import numpy as np
 from fusewise.rewrite.match import Match
 from fusewise.rewrite.pattern import Computed
 from fusewise.rewrite.rule import Guard, Rule, Sample, rule
-from fusewise.rewrite.rules.guards import all_of, is_constant
+from fusewise.rewrite.rules.guards import all_of, is_constant, one_number
 
 __all__ = ["CONVOLUTIONS", "TARGET_KERNEL", "explicit", "keeps_position", "ungrouped", "weights_of"]
 
@@ -285,6 +285,19 @@ CONVOLUTIONS: tuple[Rule, ...] = (
             Sample(_PAIR, {"b": np.array([1, 2], np.float32), "d": np.array([3, 4, 5, 6], np.float32)}, _SAME3),
             Sample(_PAIR, _NONE, {"c": {"strides": (2, 1)}}),
             Sample(_PAIR, {"b": np.array([1, 2], np.float32), "d": None}, {"c": {"pads": (0, 1, 2, 1)}}),
+        ),
+    ),
+    rule(
+        "scale-into-convolution",
+        lambda g, x, w, s, b=None: g.Conv(x * s, w, b, like="c"),
+        lambda g, x, w, s, b=None: g.Conv(x, w * s, b, like="c"),
+        "associative",
+        "reassociating",
+        needs=(("w", "constant"),),
+        guard=one_number("s"),
+        samples=(
+            Sample({**_SHAPES, "s": ()}, {"s": np.array(2, np.float32)}, _SAME3),
+            Sample({**_SHAPES, "s": (1,)}, {"b": None, "s": np.array([-3], np.float32)}, {"c": {"strides": (2, 1)}}),
         ),
     ),
     rule(

@@ -6,10 +6,22 @@ from fusewise.ir.graph import Graph
 from fusewise.ir.types import TensorType
 from fusewise.ops.reduce import reduced_axes
 from fusewise.ops.spec import Call
+from fusewise.rewrite.facts import FACTS
 from fusewise.rewrite.match import Match
 from fusewise.rewrite.rule import Guard
 
-__all__ = ["all_of", "constant_weights", "is_constant", "narrow", "reduces", "same_shape", "uniform", "wide_divisor"]
+__all__ = [
+    "all_of",
+    "constant_weights",
+    "is_constant",
+    "is_finite",
+    "narrow",
+    "one_number",
+    "reduces",
+    "same_shape",
+    "uniform",
+    "wide_divisor",
+]
 
 
 def all_of(*guards: Guard) -> Guard:
@@ -80,6 +92,18 @@ def constant_weights(*variables: str) -> Guard:
     return check
 
 
+def one_number(variable: str) -> Guard:
+    """The variable is a constant of one element."""
+
+    def check(match: Match) -> str | None:
+        if not match.values(variable) or not is_constant(match, variable):
+            return f"{variable} is not constant"
+        return None if match.type(variable).size == 1 else f"{variable} is not one number"
+
+    check.__doc__ = f"{variable} is one constant number"
+    return check
+
+
 def same_shape(*variables: str) -> Guard:
     """The variables have one shape."""
 
@@ -87,6 +111,17 @@ def same_shape(*variables: str) -> Guard:
         return None if len({match.type(name).dims for name in variables}) == 1 else "shapes differ"
 
     check.__doc__ = f"{' and '.join(variables)} have one shape"
+    return check
+
+
+def is_finite(variable: str) -> Guard:
+    """No element of the variable is infinite or NaN."""
+
+    def check(match: Match) -> str | None:
+        known = all(FACTS["finite"](match.graph, value) for value in match.values(variable))
+        return None if known else f"{variable} is not known to be finite"
+
+    check.__doc__ = f"{variable} finite"
     return check
 
 

@@ -15,6 +15,7 @@ from fusewise.rewrite.match import Match
 from fusewise.rewrite.pattern import Computed
 from fusewise.rewrite.rule import Rule, Sample, rule
 from fusewise.rewrite.rules.guards import all_of
+from fusewise.rewrite.rules.order import RISING
 from fusewise.rewrite.rules.structure import of_parts
 
 __all__ = ["POOLING"]
@@ -96,6 +97,13 @@ def _inside(match: Match, d: int, size: int) -> np.ndarray:
     return np.asarray(((places >= 0) & (places < extent)).sum(axis=1))
 
 
+def _met(match: Match) -> str | None:
+    """Every window of the pooling meets the image."""
+    sizes = match.like["p"].attribute("kernel_shape")
+    met = all(bool(np.all(_inside(match, d, size) > 0)) for d, size in enumerate(sizes))
+    return None if met else "a window lies beside the image"
+
+
 def _of_pool(name: str, rest: Any) -> Computed:
     def value(match: Match) -> tuple[int, ...]:
         node = match.like["p"]
@@ -145,6 +153,23 @@ def _after_concat(op: str, count: int, window: bool) -> Rule:
         samples=(Sample({name: _JOINED[name] for name in names}, {}, attributes),),
     )
 
+
+def _past_maximum(op: str, numeric: str, fact: str) -> Rule:
+    """A function that never falls once after the maxima of windows, of which there are mostly fewer than elements."""
+    return rule(
+        f"{op.lower()}-after-maxpool",
+        lambda g, x: g.MaxPool(getattr(g, op)(x), like="p"),
+        lambda g, x: getattr(g, op)(g.MaxPool(x, like="p")),
+        "commutative",
+        numeric,
+        needs=(("x", fact),) if fact else (),
+        guard=all_of(_stated, _met),
+        samples=_WINDOWS,
+        spreads=True,  # ONNX does not say what the largest of numbers and NaN is
+    )
+
+
+_WINDOWS = (Sample(_IMAGE, {}, {"p": _WINDOW}), Sample({"x": (2, 1, 6)}, {}, {"p": {"kernel_shape": (2,)}}))
 
 POOLING: tuple[Rule, ...] = (
     rule(
@@ -229,6 +254,17 @@ POOLING: tuple[Rule, ...] = (
         samples=(
             Sample({**_IMAGE, "w": (3, 2, 1, 1), "b": (3,)}, {}, {"p": {"kernel_shape": (1, 1), "strides": (2, 3)}}),
         ),
+    ),
+    *(_past_maximum(*row) for row in RISING),
+    rule(
+        "relu-before-maxpool",
+        lambda g, x: g.Relu(g.MaxPool(x, like="p")),
+        lambda g, x: g.MaxPool(g.Relu(x), like="p"),
+        "commutative",
+        "exact",
+        guard=all_of(_stated, _met),
+        samples=_WINDOWS,
+        spreads=True,
     ),
     *(_after_concat("MaxPool", count, window=True) for count in (2, 3, 4)),
     *(_after_concat("AveragePool", count, window=True) for count in (2, 3, 4)),

@@ -9,7 +9,7 @@ import numpy as np
 from fusewise.rewrite.match import Match
 from fusewise.rewrite.pattern import Computed
 from fusewise.rewrite.rule import Guard, Rule, Sample, rule
-from fusewise.rewrite.rules.guards import all_of, constant_weights
+from fusewise.rewrite.rules.guards import all_of, one_number
 
 __all__ = ["PRODUCTS"]
 
@@ -80,6 +80,17 @@ _ROWS = Computed("rows", lambda m: np.array([m.type("x").dims[0], m.type("y").di
 _WIDTHS = Computed("widths", lambda m: np.array([m.type("v").dims[-1], m.type("w").dims[-1]], np.int64))
 _GEMM_WIDTHS = Computed("widths", lambda m: np.array([_rows(m, "v"), _rows(m, "w")], np.int64))
 _GEMM_AXIS = Computed("axis", lambda m: 0 if m.like["p"].attribute("transB", 0) else 1)
+
+
+def _turns(match: Match) -> str | None:
+    """The transposition is of a matrix."""
+    perm = match.like["t"].attribute("perm", (1, 0))
+    return None if tuple(perm) == (1, 0) else "other axes than those of a matrix are turned"
+
+
+def _turned(side: str) -> Computed:
+    """Whether Gemm reads this side transposed, once it reads it from before the transposition."""
+    return Computed(f"1 - {side}", lambda m: 1 - int(m.like["p"].attribute(side, 0)))
 
 
 def _added(pair: tuple[Any, Any]) -> Any:
@@ -196,8 +207,50 @@ PRODUCTS: tuple[Rule, ...] = (
         "associative",
         "reassociating",
         needs=(("w", "constant"),),
-        guard=all_of(constant_weights("s"), lambda m: None if m.type("s").size == 1 else "the scale is not one number"),
+        guard=one_number("s"),
         samples=(Sample({"x": (2, 3), "w": (3, 2), "s": ()}, {"s": np.array(2, np.float32)}),),
+    ),
+    rule(
+        "transposition-into-gemm-on-the-left",
+        lambda g, a, b, c=None: g.Gemm(g.Transpose(a, like="t"), b, c, like="p"),
+        lambda g, a, b, c=None: g.Gemm(a, b, c, like="p", transA=_turned("transA")),
+        "recognising",
+        "exact",
+        guard=_turns,
+        samples=(
+            Sample({"a": (3, 2), "b": (3, 4)}, {"c": None}),
+            Sample({"a": (2, 3), "b": (4, 3), "c": (4,)}, {}, {"p": {"transA": 1, "transB": 1, "alpha": 2.0}}),
+        ),
+    ),
+    rule(
+        "transposition-into-gemm-on-the-right",
+        lambda g, a, b, c=None: g.Gemm(a, g.Transpose(b, like="t"), c, like="p"),
+        lambda g, a, b, c=None: g.Gemm(a, b, c, like="p", transB=_turned("transB")),
+        "recognising",
+        "exact",
+        guard=_turns,
+        samples=(
+            Sample({"a": (2, 3), "b": (4, 3)}, {"c": None}, {"t": {"perm": (1, 0)}}),
+            Sample({"a": (3, 2), "b": (3, 4), "c": (2, 4)}, {}, {"p": {"transA": 1, "transB": 1, "beta": 0.5}}),
+        ),
+    ),
+    rule(
+        "transposition-into-product-on-the-left",
+        lambda g, a, b: g.MatMul(g.Transpose(a, like="t"), b),
+        lambda g, a, b: g.Gemm(a, b, transA=1),
+        "recognising",
+        "exact",
+        guard=all_of(_turns, _matrices("a", "b")),
+        samples=(Sample({"a": (3, 2), "b": (3, 4)}), Sample({"a": (1, 2), "b": (1, 3)}, {}, {"t": {"perm": (1, 0)}})),
+    ),
+    rule(
+        "transposition-into-product-on-the-right",
+        lambda g, a, b: g.MatMul(a, g.Transpose(b, like="t")),
+        lambda g, a, b: g.Gemm(a, b, transB=1),
+        "recognising",
+        "exact",
+        guard=all_of(_turns, _matrices("a", "b")),
+        samples=(Sample({"a": (2, 3), "b": (4, 3)}), Sample({"a": (2, 1), "b": (3, 1)}, {}, {"t": {"perm": (1, 0)}})),
     ),
     rule(
         "product-of-transposed",

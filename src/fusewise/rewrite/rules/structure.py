@@ -32,6 +32,9 @@ def of_parts(count: int, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _ELEMENTWISE = tuple(dict.fromkeys([*(name for name, _, _ in RISING), "Neg", "Abs", "Reciprocal"]))
+_COMMON = ("Relu", "Exp", "Sigmoid", "Tanh")
+"""Those that stand on three or four parts as well."""
+
 _ROWS = Sample({"a": (2, 3), "b": (2, 1)}, {}, {"k": {"axis": 1}})
 _COLUMNS = Sample({"a": (1, 3), "b": (2, 3)}, {}, {"k": {"axis": 0}})
 
@@ -95,19 +98,20 @@ def _joined(op: str) -> Rule:
     )
 
 
-def _halves(split: tuple[Any, Any], op: str) -> tuple[Any, Any]:
-    return getattr(operators, op)(split[0]), getattr(operators, op)(split[1])
+def _each(parts: tuple[Any, ...], op: str) -> tuple[Any, ...]:
+    return tuple(getattr(operators, op)(part) for part in parts)
 
 
-def _raised(op: str) -> Rule:
+def _raised(op: str, count: int = 2) -> Rule:
     """An elementwise operator once before splitting, instead of on every part."""
+    sizes = np.array([3, *(1,) * (count - 1)])[::-1].copy()
     return rule(
-        f"{op.lower()}-before-split",
-        lambda g, x, sizes=None: _halves(g.Split(x, sizes, like="s", outputs=2), op),
-        lambda g, x, sizes=None: g.Split(getattr(g, op)(x), sizes, like="s", outputs=2),
+        f"{op.lower()}-before-split" + ("" if count == 2 else f"-in-{count}"),
+        lambda g, x, sizes=None: _each(g.Split(x, sizes, like="s", outputs=count), op),
+        lambda g, x, sizes=None: g.Split(getattr(g, op)(x), sizes, like="s", outputs=count),
         "commutative",
         "exact",
-        samples=(Sample({"x": (2, 4)}, {"sizes": np.array([1, 3])}, {"s": {"axis": 1}}),),
+        samples=(Sample({"x": (2, int(sizes.sum()))}, {"sizes": sizes}, {"s": {"axis": 1}}),),
     )
 
 
@@ -214,9 +218,10 @@ STRUCTURE: tuple[Rule, ...] = (
         ),
     ),
     *(_sunk(op) for op in _ELEMENTWISE),
-    *(_sunk("Relu", count) for count in (3, 4)),
+    *(_sunk(op, count) for op in _COMMON for count in (3, 4)),
     *(_joined(op) for op in ("Add", "Sub", "Mul")),
     *(_raised(op) for op in _ELEMENTWISE),
+    *(_raised(op, count) for op in _COMMON for count in (3, 4)),
     rule(
         "terms-before-split",
         lambda g, x, b, c, sizes=None: _biased(g.Split(x, sizes, like="s", outputs=2), b, c),

@@ -6,6 +6,7 @@ from fusewise.rewrite.rule import Rule
 from fusewise.rewrite.rules.arithmetic import ARITHMETIC
 from fusewise.rewrite.rules.compositions import COMPOSITIONS
 from fusewise.rewrite.rules.convolutions import CONVOLUTIONS
+from fusewise.rewrite.rules.itself import ITSELF
 from fusewise.rewrite.rules.logic import LOGIC
 from fusewise.rewrite.rules.order import ORDER
 from fusewise.rewrite.rules.parts import PARTS
@@ -16,7 +17,7 @@ from fusewise.rewrite.rules.structure import STRUCTURE
 
 __all__ = ["ALGEBRA", "SUBSTITUTIONS", "rule_named"]
 
-ALGEBRA: tuple[Rule, ...] = (*ARITHMETIC, *COMPOSITIONS, *REDUCTION, *ORDER, *LOGIC)
+ALGEBRA: tuple[Rule, ...] = (*ARITHMETIC, *ITSELF, *COMPOSITIONS, *REDUCTION, *ORDER, *LOGIC)
 """Rules on elementwise operators and reductions: DNNFusion's mathematical properties (Niu et al., PLDI 2021, 4.2)."""
 
 SUBSTITUTIONS: tuple[Rule, ...] = (*PRODUCTS, *CONVOLUTIONS, *PARTS, *POOLING, *STRUCTURE)

@@ -1,0 +1,63 @@
+"""Optimising twice changes nothing: on random graphs of what passes and rules look for, and on whole architectures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.passes.conftest import assert_same_answers
+from tests.passes.random_graphs import random_graph
+
+from fusewise.ir.graph import Graph
+from fusewise.ir.key import structural_key
+from fusewise.ir.verify import verify
+from fusewise.passes.pipeline import CLEAN, MOST_ROUNDS, PORTABLE, Pass, run
+from fusewise.trace import Trace
+from fusewise.zoo.catalogue import MODELS, build
+from fusewise.zoo.scaled import SCALED, scaled
+
+CHOICES = st.lists(st.integers(0, 10_000), min_size=1, max_size=60)
+
+
+def settled(graph: Graph, passes: tuple[Pass, ...]) -> Graph:
+    """The graph after the passes, which a second run leaves as it is, even the object."""
+    trace = Trace()
+    after = run(graph, passes, trace)
+    verify(after)
+    runs = Counter(event.what for event in trace if event.kind == "pass")
+    assert max(runs.values()) < MOST_ROUNDS, "it ended because nothing was left to do"
+    again = run(after, passes)
+    assert again is after, structural_key(again) == structural_key(after)
+    return after
+
+
+@settings(max_examples=60, deadline=None)
+@given(CHOICES, st.sampled_from((CLEAN, PORTABLE)))
+def test_random_graphs(choices: list[int], passes: Any) -> None:
+    settled(random_graph(choices), passes)
+
+
+@settings(max_examples=25, deadline=None)
+@given(CHOICES)
+def test_random_graphs_keep_their_answers(choices: list[int]) -> None:
+    graph = random_graph(choices)
+    assert_same_answers(graph, run(graph), False)
+
+
+@pytest.mark.parametrize("decomposed", [False, True])
+@pytest.mark.parametrize("kind", SCALED)
+def test_small_architectures(kind: str, decomposed: bool) -> None:
+    graph = scaled(kind, decomposed=decomposed)
+    assert len(settled(graph, CLEAN).nodes) <= len(settled(graph, PORTABLE).nodes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("decomposed", [False, True])
+@pytest.mark.parametrize("name", [row.name for row in MODELS])
+def test_zoo(name: str, decomposed: bool) -> None:
+    graph = build(name, decomposed=decomposed)
+    for passes in (CLEAN, PORTABLE):
+        settled(graph, passes)
