@@ -100,3 +100,21 @@ def test_what_was_stacked_and_taken_out_again_is_itself(same_answers: Any) -> No
     taken = build.op("Gather", stacked, build.constant(np.array(1, np.int64)), axis=0)
     graph = build.finish(build.op("Relu", taken))
     assert simplified(graph, same_answers) == [("Relu", "b")]
+
+
+def test_constants_beside_each_other_are_joined_beforehand(parse: Any, same_answers: Any, shown: Any) -> None:
+    numbers = "\n".join(f"constant {name}: float32[1] = [{k}.0]" for k, name in enumerate("abcde"))
+    graph = parse(
+        f"input x: float32[3]\ninput y: float32[2]\n{numbers}\nz = Concat(a, b, x, c, y, d, e) {{axis=0}}\nreturn z"
+    )
+    after = simplify_movement(graph, Trace())
+    same_answers(graph, after, True)
+    assert [after.tensor(x).dims for x in after.nodes[0].inputs] == [(2,), (3,), (1,), (2,), (2,)]
+    assert simplify_movement(after, Trace()) is after
+
+
+def test_large_constants_stay_apart() -> None:
+    build = GraphBuilder("large")
+    large = [build.constant(np.full((1, 10_000), k, np.float32)) for k in range(2)]
+    graph = build.finish(build.op("Concat", build.input("x", (1, 10_000)), *large, axis=0))
+    assert simplify_movement(graph, Trace()) is graph

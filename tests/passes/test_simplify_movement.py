@@ -15,6 +15,10 @@ NOTHING = [
     "y = Cast(x) {to=1}",
     "y = CastLike(x, x)",
     "y = Transpose(x) {perm=[0, 1, 2]}",
+    (
+        "constant s: int64[5] = [1, 1, 2, 3, 4]\na = Reshape(x, s)\nb = Transpose(a) {perm=[1, 0, 2, 3, 4]}\n"
+        "constant t: int64[3] = [2, 3, 4]\ny = Reshape(b, t)"
+    ),
     "y = Concat(x) {axis=1}",
     "y = Split(x) {axis=1, num_outputs=1}",
     "y = Dropout(x)",
@@ -35,6 +39,10 @@ NOTHING = [
     "a, b = Split(x) {axis=-1, num_outputs=2}\ny = Concat(a, b) {axis=2}",
     "constant n: int64[1] = [0]\na = Unsqueeze(x, n)\ny = ReduceMean(a, n) {keepdims=0}",
     "y = ReduceSum(x) {noop_with_empty_axes=1}",
+    (
+        "constant n: int64[1] = [0]\na = Unsqueeze(x, n)\nconstant e: int64[1] = [-9]\nconstant s: int64[1] = [-1]\n"
+        "b = Slice(a, s, e, n, s)\ny = Squeeze(b, n)"
+    ),
     "y = AveragePool(x) {kernel_shape=[1]}",
     "y = MaxPool(x) {kernel_shape=[1], strides=[1], pads=[0, 0]}",
 ]

@@ -17,6 +17,7 @@ from fusewise.ops.interpret import definition_size, interpret
 from fusewise.ops.spec import Call, NotDefined
 from fusewise.ops.table import spec_of
 from fusewise.passes.edit import Change, Edit, LocalRule, sweep
+from fusewise.passes.known_branch import KNOWN_BRANCH
 from fusewise.passes.later import transposed
 from fusewise.passes.merge_equal import NOT_REPEATABLE
 from fusewise.trace import Trace
@@ -53,12 +54,12 @@ def fold_constants(graph: Graph, trace: Trace) -> Graph:
 
     s = Shape(x); n = Gather(s, 0)   ->   n = 8
 
-    So do values that have no elements: there is nothing to compute.
+    So do values that have no elements: there is nothing to compute. Of an If whose condition is known the nodes of one branch stay.
 
     Left alone: random operators, bodies of control flow, and what would grow: a folded constant is small, or at most 16 MiB
     and four times its operands, or no larger than they are.
     """
-    return sweep(graph, trace, (LocalRule("fold_constants", (), fold_node),))
+    return sweep(graph, trace, (KNOWN_BRANCH, LocalRule("fold_constants", (), fold_node)))
 
 
 def fold_node(edit: Edit, node: Node) -> Change | None:

@@ -1,4 +1,7 @@
-"""Read from the parts of what was joined, instead of from the whole. For `simplify_movement`; numeric class exact."""
+"""Joined tensors: read from the parts instead of from the whole, join constants beforehand.
+
+Rules for `simplify_movement`; numeric class exact.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,9 @@ from fusewise.ir.types import TensorType
 from fusewise.passes.edit import Change, Edit, LocalRule, rebuilt
 
 __all__ = ["READ_PARTS", "axis_of"]
+
+_MOST_JOINED = 1 << 16
+"""Bytes of a constant that is made of others."""
 
 
 def axis_of(edit: Edit, node: Node) -> int | None:
@@ -110,8 +116,25 @@ def _gather_of_one(edit: Edit, node: Node) -> Change | None:
     return Change((node,), "the only position", (rebuilt(node, "Reshape", (node.inputs[0], shape)),))
 
 
+def _constants(edit: Edit, node: Node) -> Change | None:
+    """Constants beside each other among the operands of a Concat."""
+    for known, run in itertools.groupby(range(len(node.inputs)), lambda i: node.inputs[i] in edit.constants):
+        places = list(run)
+        kinds = [edit.static(node.inputs[i]) for i in places]
+        if not known or len(places) < 2 or len(places) == len(node.inputs) or any(kind is None for kind in kinds):
+            continue
+        if sum(kind.size * kind.dtype.itemsize for kind in kinds if kind is not None) > _MOST_JOINED:
+            continue
+        arrays = [array for i in places if (array := edit.operand(node, i)) is not None]
+        joined = edit.constant(np.concatenate(arrays, int(node.attribute("axis", 0))), f"{node.label}_joined")
+        merged = node.with_inputs((*node.inputs[: places[0]], joined, *node.inputs[places[-1] + 1 :]))
+        return Change((node,), "constants beside each other", (merged,))
+    return None
+
+
 READ_PARTS: tuple[LocalRule, ...] = (
     LocalRule("slice-of-concat", ("Slice",), _slice),
     LocalRule("gather-of-concat", ("Gather",), _gather),
     LocalRule("gather-of-one", ("Gather",), _gather_of_one),
+    LocalRule("concat-of-constants", ("Concat",), _constants),
 )

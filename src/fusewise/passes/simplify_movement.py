@@ -51,10 +51,20 @@ def _keeps_shape(edit: Edit, node: Node) -> Change | None:
 
 
 def _whole_slice(edit: Edit, node: Node) -> Change | None:
+    if not edit.same_type(node.inputs[0], node.outputs[0]):
+        return None
     steps = edit.operand(node, 4)
-    if len(node.inputs) > 4 and node.inputs[4] and (steps is None or bool(np.any(steps <= 0))):
+    if len(node.inputs) > 4 and node.inputs[4] and (steps is None or _reverses(edit, node, steps)):
         return None  # a negative step keeps the shape and reverses
-    return _same(node, "takes everything") if edit.same_type(node.inputs[0], node.outputs[0]) else None
+    return _same(node, "takes everything")
+
+
+def _reverses(edit: Edit, node: Node, steps: np.ndarray) -> bool:
+    """May a step be one backwards along several elements?"""
+    kind, axes = edit.static(node.inputs[0]), edit.operand(node, 3) if node.inputs[3] else np.arange(steps.size)
+    if kind is None or axes is None:
+        return True
+    return any(step < 0 and kind.dims[axis] > 1 for axis, step in zip(axes, steps, strict=True))
 
 
 def _no_padding(edit: Edit, node: Node) -> Change | None:
@@ -95,12 +105,21 @@ def _permutation(edit: Edit, node: Node) -> tuple[int, ...] | None:
     return tuple(reversed(range(kind.rank)))
 
 
+def _moves_ones(edit: Edit, node: Node, perm: tuple[int, ...]) -> bool:
+    """Do axes of one element alone change places, and the shape stays?"""
+    kind = edit.static(node.inputs[0])
+    if kind is None or not edit.same_type(node.inputs[0], node.outputs[0]):
+        return False
+    long = [axis for axis in perm if kind.dims[axis] != 1]
+    return long == sorted(long)
+
+
 def _transpose(edit: Edit, node: Node) -> Change | None:
     """No permutation at all, or one after another."""
     perm = _permutation(edit, node)
     if perm is None:
         return None
-    if perm == tuple(range(len(perm))):
+    if perm == tuple(range(len(perm))) or _moves_ones(edit, node, perm):
         return _same(node, "permutes nothing")
     before = edit.made_by(node.inputs[0], "Transpose")
     first = None if before is None else _permutation(edit, before)

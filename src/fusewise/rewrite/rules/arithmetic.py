@@ -180,6 +180,13 @@ QUOTIENTS: tuple[Rule, ...] = (
         "reassociating",
     ),
     rule(
+        "quotient-of-one",
+        lambda g, a: 1 / a,
+        lambda g, a: g.Reciprocal(a),
+        "recognising",
+        "exact",
+    ),
+    rule(
         "reciprocal-twice",
         lambda g, a: g.Reciprocal(g.Reciprocal(a)),
         lambda g, a: a,
@@ -282,6 +289,14 @@ SIGNS: tuple[Rule, ...] = (
         "sum-of-negatives",
         lambda g, a, b: -a + -b,
         lambda g, a, b: -(a + b),
+        "distributive",
+        "reassociating",
+        on=SIGNED,
+    ),
+    rule(
+        "difference-from-zero",
+        lambda g, a: 0 - a,
+        lambda g, a: -a,
         "distributive",
         "reassociating",
         on=SIGNED,

@@ -60,6 +60,14 @@ ITSELF: tuple[Rule, ...] = (
     *(_known(op, f"{op.lower()}-to-itself", 1, ("bool",)) for op in ("Equal", "LessOrEqual", "GreaterOrEqual")),
     *(_known(op, f"{op.lower()}-than-itself", 0, ("bool",)) for op in ("Less", "Greater")),
     rule(
+        "power-zero",
+        lambda g, a: g.Pow(a, 0),
+        lambda g, a: _everywhere(1),
+        "recognising",
+        "exact",  # of a NaN too
+        guard=_storable,
+    ),
+    rule(
         "quotient-by-itself",
         lambda g, a: a / a,
         lambda g, a: _everywhere(1),
