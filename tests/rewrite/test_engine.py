@@ -124,6 +124,30 @@ def test_small_operands_meet_first(written: Any, shown: Any) -> None:
     assert rewrite(outer, ALGEBRA, Trace()) is outer, "together they are as large as x"
 
 
+def test_a_sum_of_one_value_is_a_product(written: Any, shown: Any) -> None:
+    for function, expected in (
+        (lambda g, a: a + a + a, "a * 3"),
+        (lambda g, a: a + a + a + a + a, "a * 5"),
+        (lambda g, a, b: a + b + a + a, "a * 3 + b"),
+    ):
+        assert shown(rewrite(written(function), ALGEBRA, Trace())) == expected
+    twice = written(lambda g, a: a + a)
+    assert rewrite(twice, ALGEBRA, Trace()) is twice, "a sum is as cheap"
+
+
+def test_a_value_beside_itself_is_known_where_it_is_finite(written: Any, shown: Any) -> None:
+    def beside(g: Any, a: Any, b: Any) -> Any:
+        return g.Max(a - a, b), b * g.Sub(a, a)
+
+    graph = written(beside)
+    assert rewrite(graph, ALGEBRA, Trace()) is graph, "infinity less infinity is no number"
+    result = rewrite(written(beside, INT32), ALGEBRA, Trace())
+    assert [node.op for node in result.nodes] == ["Max"]
+    assert [result.array(x).tolist() for x in result.outputs[1:]] == [[[0] * 3] * 2]
+    whole = written(lambda g, a: g.Cast(a, to=1) / g.Cast(a, to=1), INT32)
+    assert [node.op for node in rewrite(merged(whole), ALGEBRA, Trace()).nodes] == ["Cast", "Div"], "it may be zero"
+
+
 # -- what must stay -----------------------------------------------------------------------------------------------------------
 
 
