@@ -135,6 +135,19 @@ def test_a_sum_of_one_value_is_a_product(written: Any, shown: Any) -> None:
     assert rewrite(twice, ALGEBRA, Trace()) is twice, "a sum is as cheap"
 
 
+@pytest.mark.parametrize(
+    "function, expected",
+    [
+        (lambda g, a: g.Conv(g.Pow(g.Conv(a, a), 2), a), "Mul"),
+        (lambda g, a: g.Conv(g.Max(g.Conv(a, a), g.Conv(a, a)), a), None),
+        (lambda g, a: g.Conv(1 / g.Conv(a, a), a), "Reciprocal"),
+    ],
+)
+def test_one_node_among_others_without_laws(written: Any, function: Any, expected: str | None) -> None:
+    graph = merged(written(function, a=(3, 3, 1, 1)))
+    assert [node.op for node in rewrite(graph, ALGEBRA, Trace()).nodes] == ["Conv", *filter(None, [expected]), "Conv"]
+
+
 def test_a_value_beside_itself_is_known_where_it_is_finite(written: Any, shown: Any) -> None:
     def beside(g: Any, a: Any, b: Any) -> Any:
         return g.Max(a - a, b), b * g.Sub(a, a)

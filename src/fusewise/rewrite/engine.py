@@ -123,7 +123,10 @@ def rewrite(graph: Graph, rules: Sequence[Rule], trace: Trace, *, worst: str = "
     """
     state = _State(rules, trace, worst)
     operators = frozenset(op for rule in rules for op in rule.before.operators)
-    stale: Iterable[int] = [i for part in parts(graph, operators) if len(part) > 1 for i in part]
+    single = frozenset(rule.root for rule in rules if rule.is_single)
+    stale: Iterable[int] = [
+        i for part in parts(graph, operators) if len(part) > 1 or graph.nodes[part[0]].op in single for i in part
+    ]
     while True:
         state.match(graph, stale)
         chosen = state.choose(graph)

@@ -106,6 +106,11 @@ class Rule:
         """How many operators of the pattern stand below one another, a tree of one operator counting as one."""
         return max(map(_depth, self.flat.roots))
 
+    @cached_property
+    def is_single(self) -> bool:
+        """Does it look for one node, whatever stands around it?"""
+        return max(map(_depth, self.before.roots)) == 1
+
     def __str__(self) -> str:
         return f"{self.before}  ->  {self.after}"
 
