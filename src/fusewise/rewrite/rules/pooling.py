@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from fusewise.ops.spec import ANCHOR_FAMILIES
+from fusewise.ops.table import spec_of
 from fusewise.rewrite.match import Match
 from fusewise.rewrite.pattern import Computed
 from fusewise.rewrite.rule import Rule, Sample, rule
@@ -88,8 +90,9 @@ def _corrections(match: Match) -> np.ndarray:
 
 def _inside(match: Match, d: int, size: int) -> np.ndarray:
     """How many places of each window along an axis lie in the image."""
-    node, extent = match.like["p"], match.type("x").dims[2 + d]
-    rank = match.type("x").rank - 2
+    node = match.like["p"]
+    image = match.graph.tensor(node.inputs[0])
+    rank, extent = image.rank - 2, image.dims[2 + d]
     step, apart = node.attribute("strides", (1,) * rank)[d], node.attribute("dilations", (1,) * rank)[d]
     pads = node.attribute("pads", (0,) * 2 * rank)
     begins = np.arange(0, extent + pads[d] + pads[rank + d] - apart * (size - 1), step) - pads[d]
@@ -102,6 +105,14 @@ def _met(match: Match) -> str | None:
     sizes = match.like["p"].attribute("kernel_shape")
     met = all(bool(np.all(_inside(match, d, size) > 0)) for d, size in enumerate(sizes))
     return None if met else "a window lies beside the image"
+
+
+def _stands_alone(match: Match) -> str | None:
+    """No convolution or product makes x, whose kernel would take the function in."""
+    maker = match.graph.producer_of(match.values("x")[0])
+    spec = None if maker is None else spec_of(maker.op, maker.domain)
+    anchored = spec is not None and spec.family in ANCHOR_FAMILIES
+    return "the kernel that makes x takes the function in" if anchored else None
 
 
 def _of_pool(name: str, rest: Any) -> Computed:
@@ -163,7 +174,7 @@ def _past_maximum(op: str, numeric: str, fact: str) -> Rule:
         "commutative",
         numeric,
         needs=(("x", fact),) if fact else (),
-        guard=all_of(_stated, _met),
+        guard=all_of(_stated, _met, _stands_alone),
         samples=_WINDOWS,
         spreads=True,  # ONNX does not say what the largest of numbers and NaN is
     )
@@ -258,12 +269,15 @@ POOLING: tuple[Rule, ...] = (
     *(_past_maximum(*row) for row in RISING),
     rule(
         "relu-before-maxpool",
-        lambda g, x: g.Relu(g.MaxPool(x, like="p")),
-        lambda g, x: g.MaxPool(g.Relu(x), like="p"),
+        lambda g, x, w, b=None: g.Relu(g.MaxPool(g.Conv(x, w, b, like="c"), like="p")),
+        lambda g, x, w, b=None: g.MaxPool(g.Relu(g.Conv(x, w, b, like="c")), like="p"),
         "commutative",
         "exact",
         guard=all_of(_stated, _met),
-        samples=_WINDOWS,
+        samples=(
+            Sample({**_IMAGE, "w": (3, 2, 1, 1), "b": (3,)}, {}, {"p": _WINDOW}),
+            Sample({**_IMAGE, "w": (2, 2, 3, 3)}, {"b": None}, {"c": {"pads": (1, 1, 1, 1)}, "p": _WINDOW}),
+        ),
         spreads=True,
     ),
     *(_after_concat("MaxPool", count, window=True) for count in (2, 3, 4)),
