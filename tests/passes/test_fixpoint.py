@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.passes.conftest import assert_same_answers
+from tests.passes.conftest import answers, feeds_of
 from tests.passes.random_graphs import random_graph
 
 from fusewise.frontend.onnx_export import to_model
 from fusewise.frontend.onnx_import import load
+from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Graph
 from fusewise.ir.verify import verify
 from fusewise.passes.pipeline import CLEAN, MOST_ROUNDS, PORTABLE, Pass, run
@@ -43,8 +45,14 @@ def test_random_graphs(choices: list[int], passes: Any) -> None:
 @settings(max_examples=25, deadline=None)
 @given(CHOICES)
 def test_random_graphs_keep_their_answers(choices: list[int]) -> None:
-    graph = random_graph(choices)
-    assert_same_answers(graph, run(graph), False)
+    """To a small part of the largest number on the way: what cancels out leaves roundings of that size."""
+    graph = random_graph(choices, mild=True)
+    feeds = feeds_of(graph)
+    floats = [x for node in graph.nodes for x in node.writes if graph.tensor(x).dtype == FLOAT32]
+    way = answers(graph.replace(outputs=tuple(floats)), feeds)
+    largest = max(float(np.max(np.abs(a), initial=0.0)) for a in way)
+    for a, b in zip(answers(graph, feeds), answers(run(graph), feeds), strict=True):
+        np.testing.assert_allclose(b, a, rtol=0, atol=1e-5 * largest)
 
 
 @pytest.mark.parametrize("decomposed", [False, True])
