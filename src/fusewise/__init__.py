@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fusewise.api import to_onnx as to_onnx
     from fusewise.api import verify as verify
     from fusewise.errors import FusewiseError as FusewiseError
+    from fusewise.gradients import gradient as gradient
     from fusewise.trace import Trace as Trace
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "bench",
     "compile",
     "from_torch",
+    "gradient",
     "inspect",
     "load",
     "open_compiled",
@@ -46,7 +48,12 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-_ELSEWHERE = {"FusewiseError": "fusewise.errors", "Trace": "fusewise.trace", "open_compiled": "fusewise.compiled"}
+_ELSEWHERE = {
+    "FusewiseError": "fusewise.errors",
+    "Trace": "fusewise.trace",
+    "gradient": "fusewise.gradients",
+    "open_compiled": "fusewise.compiled",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -157,16 +157,20 @@ def optimize(
 def to_onnx(graph: Graph) -> onnx.ModelProto:
     """A graph as an ONNX model in memory, at the lowest opset that holds it; node names and provenance kept."""
     from fusewise.frontend import lowest_opset, onnx_export
+    from fusewise.partitioning import in_functions
 
-    return onnx_export.to_model(lowest_opset.at_lowest_opset(graph))
+    lowest = lowest_opset.at_lowest_opset(graph)
+    return in_functions(lowest)(onnx_export.to_model(lowest))
 
 
 @within_memory("the model is written")
 def save(graph: Graph, path: str | Path) -> None:
     """Write a graph as an ONNX file as `to_onnx` has it, whole or not at all; large weights go to a file beside it."""
     from fusewise.frontend import lowest_opset, onnx_export
+    from fusewise.partitioning import in_functions
 
-    onnx_export.save(lowest_opset.at_lowest_opset(graph), Path(path))
+    lowest = lowest_opset.at_lowest_opset(graph)
+    onnx_export.save(lowest, Path(path), finished=in_functions(lowest))
 
 
 @within_memory("the model is compiled")

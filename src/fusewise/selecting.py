@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import astuple, dataclass, field, replace
@@ -27,6 +28,7 @@ from fusewise.fusion.ecg import ExtendedGraph
 from fusewise.fusion.patterns import pattern_groups
 from fusewise.ir.graph import Graph
 from fusewise.measuring import Figures, executable_of, figures_of, program_of
+from fusewise.partitioning import regions_of
 from fusewise.passes.published import step_named, step_names
 from fusewise.rewrite.cost import analytic_metrics, machine_named, parsed_cost
 from fusewise.runtime.host import host_target
@@ -114,14 +116,21 @@ def _refused(name: str, exact: bool) -> bool:
 
 
 def outcome_of(passes: str, graph: Graph, trace: Trace | None = None, *, exact: bool = False) -> Outcome:
-    """What `passes` makes of a graph: `auto`, the name of a pipeline, or a pipeline file.
+    """What `passes` makes of a graph: `auto`, the name of a pipeline, a pipeline file, or passes by name joined by commas.
+
+    A pass that is named is asked for, be it approximate or one that adds outputs.
 
     Raises `UsageError` for a name that does not exist, and for a file with an unknown key or a pass of another version.
     """
     if passes == AUTO:
         return auto(graph, trace, exact=exact)
-    path = Path(passes)
-    pipeline = read_pipeline(path) if path.suffix == ".toml" or path.exists() else pipeline_named(passes)
+    path, names = Path(passes), tuple(name.strip() for name in passes.split(","))
+    if path.suffix == ".toml" or path.exists():
+        pipeline = read_pipeline(path)
+    elif len(names) > 1 or passes in step_names():
+        pipeline = Pipeline(passes, names, approximate=True, about="passes by name", gradients=True)
+    else:
+        pipeline = pipeline_named(passes)
     return _run_here(pipeline, graph, trace, exact=exact, blocks=blocks_of)
 
 
@@ -260,6 +269,7 @@ def experiment(
                 "pass_ms": [
                     {"pass": run.name, "ms": run.ms, "changed": run.changed, "why": run.why} for run in outcome.runs
                 ],
+                "regions": {} if (parted := regions_of(outcome.graph)) is None else dict(Counter(parted.back_ends)),
                 "metrics": {} if figures is None else figures.plain,
             }
         )

@@ -26,14 +26,13 @@ def test_layer_normalisation_and_back(rewrites: Any, parse: Any, shown: Any) -> 
         """
         constant s = [-2.0921535, -0.10904068, -1.9392598, 1.7201694]
         constant b = [0.7178021, 1.476261, 1.3770623, 0.5434402]
-        constant n_y_axes = [2]
-        constant n_y_axes_1 = [2]
-        constant n_y_number = 0.001
-        n_y_reducemean = ReduceMean(x, n_y_axes) {keepdims=1}
+        constant n_y_number = [2]
+        constant n_y_number_1 = 0.001
+        n_y_reducemean = ReduceMean(x, n_y_number) {keepdims=1}
         n_y_sub = Sub(x, n_y_reducemean)
         n_y_mul = Mul(n_y_sub, n_y_sub)
-        n_y_reducemean_1 = ReduceMean(n_y_mul, n_y_axes_1) {keepdims=1}
-        n_y_add = Add(n_y_reducemean_1, n_y_number)
+        n_y_reducemean_1 = ReduceMean(n_y_mul, n_y_number) {keepdims=1}
+        n_y_add = Add(n_y_reducemean_1, n_y_number_1)
         n_y_sqrt = Sqrt(n_y_add)
         n_y_div = Div(n_y_sub, n_y_sqrt)
         n_y_mul_1 = Mul(n_y_div, s)

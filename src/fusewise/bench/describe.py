@@ -9,6 +9,7 @@ from fusewise.ir.graph import Graph
 from fusewise.ops.definition import call_of, mapping_of
 from fusewise.ops.spec import Mapping
 from fusewise.ops.table import spec_of
+from fusewise.passes.unused_functions import unused_functions
 from fusewise.zoo import count
 
 __all__ = ["description"]
@@ -33,6 +34,7 @@ def description(graph: Graph) -> dict[str, Any]:
         "inputs": {name: str(graph.types[name]) for name in graph.inputs},
         "outputs": {name: str(graph.types[name]) for name in graph.outputs},
         "nodes": len(graph.nodes),
+        "unused_functions": list(unused_functions(graph)),
         "parameters": count.parameters(graph),
         "macs": macs,
         "operators": dict(Counter(node.op for node in graph.nodes).most_common()),

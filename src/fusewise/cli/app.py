@@ -9,6 +9,7 @@ import typer
 from fusewise.cli.bench import bench
 from fusewise.cli.cache import cache
 from fusewise.cli.compile import compile_model
+from fusewise.cli.gradient import gradient
 from fusewise.cli.inspect import inspect
 from fusewise.cli.optimize import optimize
 from fusewise.cli.passes import passes
@@ -39,6 +40,7 @@ for _name, _verb in (
     ("bench", bench),
     ("verify", verify),
     ("passes", passes),
+    ("gradient", gradient),
     ("plan", plan),
     ("explain", explain),
 ):

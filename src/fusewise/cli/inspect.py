@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fusewise.cli.options import Exported, Fusion, Json, ModelName, Shapes, Symbols, model_of, shapes_of, symbols_of
 from fusewise.errors import UsageError
+
+if TYPE_CHECKING:
+    from fusewise.ir.graph import Graph
 
 __all__ = ["inspect"]
 
@@ -25,6 +28,19 @@ Tree = Annotated[
 Dot = Annotated[bool, typer.Option("--dot", help="Print the tree for Graphviz: ... --tree GROUP --dot | dot -Tsvg.")]
 
 
+Regions = Annotated[
+    str | None,
+    typer.Option(
+        "--regions",
+        metavar="accelerator,native,host",
+        help="Part the graph into regions for back ends: a node goes to the first that takes it.",
+    ),
+]
+Form = Annotated[
+    str | None, typer.Option("--form", metavar="a-normal|graph-normal", help="Write the graph down in a normal form.")
+]
+
+
 def inspect(
     model: ModelName,
     exported: Exported = False,
@@ -35,6 +51,8 @@ def inspect(
     why: Why = None,
     tree: Tree = None,
     dot: Dot = False,
+    regions: Regions = None,
+    form: Form = None,
     json: Json = False,
 ) -> None:
     """Say what MODEL is: operators, mapping types, size, cost, what of it runs natively here, and how it is fused."""
@@ -43,8 +61,13 @@ def inspect(
 
     if dot and (tree is None or json):
         raise UsageError("--dot prints the tree of a group: give --tree GROUP, and no --json")
+    model = model_of(model, exported)
+    if regions is not None or form is not None:
+        graph = api.load(model, shapes=shapes_of(shape), symbols=symbols_of(symbol))
+        _graph(graph, model, regions, form, json)
+        return
     found = api.inspect(
-        model_of(model, exported),
+        model,
         shapes=shapes_of(shape),
         symbols=symbols_of(symbol),
         fusion=fusion,
@@ -65,6 +88,19 @@ def inspect(
         _whole(found)
 
 
+def _graph(graph: Graph, model: str, regions: str | None, form: str | None, json: bool) -> None:
+    """The graph in a normal form, or its regions for back ends."""
+    from fusewise.cli.pipelines import show_form, show_regions
+    from fusewise.cli.show import print_json
+    from fusewise.partitioning import regions_for
+
+    if form is not None:
+        show_form(graph, form)
+        return
+    found = regions_for(graph, [name.strip() for name in (regions or "").split(",")]).summary
+    print_json({"model": model, **found}) if json else show_regions(found)
+
+
 def _whole(found: Mapping[str, Any]) -> None:
     from fusewise.cli.show import count, facts, table
 
@@ -74,6 +110,7 @@ def _whole(found: Mapping[str, Any]) -> None:
             ("opset", str(found["opset"])),
             *(("input", f"{name}: {kind}") for name, kind in found["inputs"].items()),
             *(("output", f"{name}: {kind}") for name, kind in found["outputs"].items()),
+            *(("function that nothing calls", name) for name in found["unused_functions"]),
             ("parameters", count(found["parameters"])),
             ("multiply-accumulates", count(found["macs"])),
             ("native nodes", str(found["native_nodes"])),

@@ -81,6 +81,14 @@ Pieces = Annotated[
     ),
 ]
 Passes = Annotated[bool, typer.Option("--passes/--no-passes", help="Clean the graph up before the search.")]
+PipelineName = Annotated[
+    str | None,
+    typer.Option(
+        "--pipeline",
+        metavar="NAME|FILE|PASS,PASS",
+        help="Run these passes instead of the clean-up: a published list, a pipeline file, or passes by name.",
+    ),
+]
 Workers = Annotated[
     int, typer.Option("--workers", help="Processes that search pieces side by side; the result is the same.")
 ]
@@ -107,6 +115,7 @@ def optimize(
     workers: Workers = 1,
     rules: RuleFiles = None,
     passes: Passes = True,
+    pipeline: PipelineName = None,
     exact: Exact = False,
     disable: Disable = None,
     exported: Exported = False,
@@ -119,6 +128,7 @@ def optimize(
 ) -> None:
     """Write a better graph of MODEL for any runtime: the same answers from fewer and cheaper operators."""
     from fusewise import api
+    from fusewise.cli.pipelines import Before
     from fusewise.cli.show import print_json, progress
     from fusewise.optimizing import optimized
     from fusewise.trace import Trace
@@ -128,10 +138,13 @@ def optimize(
         if path is not None and path.suffix != ending:
             raise UsageError(f"{path.name!r} should end in {ending}")
     with progress() as report:
+        trace = Trace(disabled=frozenset(disable or ()))
+        loaded = api.load(model, shapes=shapes_of(shape), symbols=symbols_of(symbol))
+        before = Before.run(pipeline, loaded, trace, exact)
         found = optimized(
-            api.load(model, shapes=shapes_of(shape), symbols=symbols_of(symbol)),
-            passes=passes,
-            trace=Trace(disabled=frozenset(disable or ())),
+            before.graph,
+            passes=passes and pipeline is None,
+            trace=trace,
             progress=report,
             search=search,
             alpha=alpha,
@@ -152,8 +165,10 @@ def optimize(
     if plot is not None:
         _draw(found, model, plot)
     if json:
-        print_json({"model": model, "output": None if output is None else str(output), **found.summary})
+        named = {"model": model, "output": None if output is None else str(output)}
+        print_json({**named, **found.summary, **before.summary(found.graph)})
     else:
+        before.show(found.graph)
         _show(found, model, output)
 
 

@@ -318,6 +318,9 @@ def _show_rows(model: str, rows: Sequence[Mapping[str, Any]]) -> None:
     table(headings, [cells(row) for row in rows], title=model, words=(0, 2, 12))
     facts([("ms for each pass; those in brackets changed nothing", "")])
     facts([(f"  {row['pipeline']}", _times(row["pass_ms"])) for row in rows])
+    parted = [(row["pipeline"], row["regions"]) for row in rows if row["regions"]]
+    regions = [(f"  {name}", ", ".join(f"{count} {kind}" for kind, count in found.items())) for name, found in parted]
+    facts([("regions for back ends", ""), *regions] if regions else [])
 
 
 def _times(runs: Sequence[Mapping[str, Any]]) -> str:

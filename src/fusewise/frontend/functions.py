@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import onnx
@@ -11,10 +12,24 @@ from fusewise.frontend.bodies import defined_names, rename_node
 from fusewise.frontend.limits import Limits
 from fusewise.frontend.order import node_label
 
-__all__ = ["FunctionKey", "bodies", "check_expansion", "expanded", "function_key"]
+__all__ = [
+    "UNUSED",
+    "FunctionKey",
+    "bodies",
+    "check_expansion",
+    "expanded",
+    "function_key",
+    "noted",
+    "unused",
+    "without_unused",
+]
 
 FunctionKey = tuple[str, str, str]
 """Domain, name and overload."""
+
+UNUSED = "fusewise.unused_functions"
+"""The key of a graph's metadata for the functions of its file that nothing calls, a JSON list of names. Those that are called are
+expanded where they are; what is written has neither, nor this note."""
 
 
 def function_key(item: onnx.FunctionProto | onnx.NodeProto) -> FunctionKey:
@@ -56,6 +71,36 @@ def check_expansion(
         raise ResourceLimit(
             f"the model has {total:,} nodes after its functions are inlined; the limit is {limits.nodes:,}"
         )
+
+
+def unused(
+    nodes: Iterable[onnx.NodeProto], functions: Mapping[FunctionKey, onnx.FunctionProto]
+) -> tuple[FunctionKey, ...]:
+    """The functions that nothing calls, be it from within bodies of control flow and other functions, in the order of the file."""
+    called: set[FunctionKey] = set()
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        key = function_key(node)
+        if key in functions and key not in called:
+            called.add(key)
+            waiting.extend(functions[key].node)
+        for body in bodies(node):
+            waiting.extend(body.node)
+    return tuple(key for key in functions if key not in called)
+
+
+def noted(metadata: Iterable[tuple[str, str]], keys: Iterable[FunctionKey]) -> tuple[tuple[str, str], ...]:
+    """Metadata with a note of the functions that nothing calls, and no older one."""
+    names = [
+        ".".join(filter(None, (domain, name))) + (f":{overload}" if overload else "") for domain, name, overload in keys
+    ]
+    return (*without_unused(metadata), *([(UNUSED, json.dumps(names))] if names else []))
+
+
+def without_unused(metadata: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Metadata without the note."""
+    return tuple(entry for entry in metadata if entry[0] != UNUSED)
 
 
 def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:

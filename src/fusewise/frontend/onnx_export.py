@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ import onnx
 from fusewise.errors import ResourceLimit, UsageError
 from fusewise.files import written_whole
 from fusewise.frontend.bodies import bodies_of, defined_names, rename_body
+from fusewise.frontend.functions import without_unused
 from fusewise.frontend.lowest_opset import at_lowest_opset
 from fusewise.frontend.order import node_label
 from fusewise.ir.dtypes import STRING
@@ -42,8 +43,13 @@ def to_model(graph: Graph) -> onnx.ModelProto:
     return _model(graph, graph_to_proto(graph))
 
 
-def save(graph: Graph, path: str | os.PathLike[str], external_data: str | None = None) -> None:
-    """Write the graph to `path`.
+def save(
+    graph: Graph,
+    path: str | os.PathLike[str],
+    external_data: str | None = None,
+    finished: Callable[[onnx.ModelProto], onnx.ModelProto] = lambda model: model,
+) -> None:
+    """Write the graph to `path`; `finished` may change the message before it is written.
 
     Weights go to a second file named `external_data` in the same folder; without that name only when they take more than
     1.5 GiB, to `path` with `.data` appended. Raises `ResourceLimit` when the disk is full, and leaves nothing behind.
@@ -56,12 +62,12 @@ def save(graph: Graph, path: str | os.PathLike[str], external_data: str | None =
         raise UsageError(f"external data name {external_data!r} must be a plain file name other than {target.name!r}")
     if external_data is None:
         with written_whole(target) as (temporary,):
-            temporary.write_bytes(to_model(graph).SerializeToString(deterministic=True))
+            temporary.write_bytes(finished(to_model(graph)).SerializeToString(deterministic=True))
         return
     with written_whole(target.with_name(external_data), target) as (beside, temporary):
         places = _write_weights(graph, beside)
         proto = graph_to_proto(graph, {name: (external_data, *place) for name, place in places.items()})
-        temporary.write_bytes(_model(graph, proto).SerializeToString(deterministic=True))
+        temporary.write_bytes(finished(_model(graph, proto)).SerializeToString(deterministic=True))
 
 
 def as_file(source: object, graph: Graph, folder: Path) -> Path:
@@ -83,7 +89,7 @@ def _model(graph: Graph, proto: onnx.GraphProto) -> onnx.ModelProto:
     model = onnx.ModelProto(ir_version=version, producer_name="fusewise", graph=proto)
     for domain, opset in (("", graph.opset), *graph.opsets):
         model.opset_import.append(onnx.helper.make_opsetid(domain, opset))
-    for key, value in graph.metadata:
+    for key, value in without_unused(graph.metadata):
         model.metadata_props.add(key=key, value=value)
     return model
 

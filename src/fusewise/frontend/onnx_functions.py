@@ -12,7 +12,7 @@ import onnx
 from fusewise.frontend.onnx_export import to_model
 from fusewise.ir.partition import Partition
 
-__all__ = ["GROUP_DOMAIN", "model_with_functions"]
+__all__ = ["GROUP_DOMAIN", "model_with_functions", "with_functions"]
 
 GROUP_DOMAIN = "fusewise.plan"
 """The operator domain that the functions live in."""
@@ -21,11 +21,20 @@ GROUP_DOMAIN = "fusewise.plan"
 def model_with_functions(partition: Partition, names: Sequence[str | None]) -> onnx.ModelProto:
     """The graph of `partition` as a model in which group k is a call of a function called `names[k]`.
 
+    Raises `ResourceLimit` above protobuf's 2 GiB.
+    """
+    return with_functions(to_model(partition.graph), partition, names, GROUP_DOMAIN)
+
+
+def with_functions(
+    model: onnx.ModelProto, partition: Partition, names: Sequence[str | None], domain: str
+) -> onnx.ModelProto:
+    """`model`, which is the graph of `partition`, changed such that group k is a call of a function `names[k]` of `domain`.
+
     A group without a name stays as it is, and so does one with a node that holds a subgraph, which could not see its outer values
-    from within a function. Weights are arguments of the functions. Raises `ResourceLimit` above protobuf's 2 GiB.
+    from within a function. Weights are arguments of the functions.
     """
     graph = partition.graph
-    model = to_model(graph)
     nodes = list(model.graph.node)
     del model.graph.node[:]
     opsets = list(model.opset_import)
@@ -36,10 +45,10 @@ def model_with_functions(partition: Partition, names: Sequence[str | None]) -> o
             model.graph.node.extend(members)
             continue
         inputs, outputs = group.inputs(graph), group.outputs(graph)
-        function = onnx.helper.make_function(GROUP_DOMAIN, name, inputs, outputs, members, opsets)
+        function = onnx.helper.make_function(domain, name, inputs, outputs, members, opsets)
         model.functions.append(function)
-        model.graph.node.append(onnx.helper.make_node(name, inputs, outputs, name=name, domain=GROUP_DOMAIN))
+        model.graph.node.append(onnx.helper.make_node(name, inputs, outputs, name=name, domain=domain))
         made = True
     if made:
-        model.opset_import.append(onnx.helper.make_opsetid(GROUP_DOMAIN, 1))
+        model.opset_import.append(onnx.helper.make_opsetid(domain, 1))
     return model

@@ -27,7 +27,7 @@ from fusewise.ir.dtypes import STRING, DType
 from fusewise.ir.graph import Attribute, Constant, Graph, Node, Subgraph
 from fusewise.ir.types import ValueType
 
-__all__ = ["LONGEST_LITERAL", "body_digest", "print_graph", "print_node", "side_table"]
+__all__ = ["LONGEST_LITERAL", "attribute_text", "body_digest", "print_graph", "print_node", "side_table"]
 
 LONGEST_LITERAL = 8
 """Constants with more elements are printed as their digest."""
@@ -60,7 +60,7 @@ def print_node(graph: Graph, node: Node, *, digests: bool = True) -> str:
     domain = f"{_name(node.domain)} " if node.domain else ""
     line = f"{left} = {domain}{_name(node.op)}({', '.join(_name(v) if v else '_' for v in node.inputs)})"
     if node.attributes:
-        line += f" {{{', '.join(f'{_name(k)}={_attribute(v, digests)}' for k, v in node.attributes)}}}"
+        line += f" {{{', '.join(f'{_name(k)}={attribute_text(v, digests)}' for k, v in node.attributes)}}}"
     if node.captured:
         line += f" captures ({', '.join(_name(v) if v else '_' for v in node.captured)})"
     if node.name:
@@ -160,13 +160,14 @@ def _element(item: object, dtype: DType) -> str | None:
     return text if back.tobytes() == np.asarray(item).tobytes() else None
 
 
-def _attribute(value: Attribute, digests: bool) -> str:
+def attribute_text(value: Attribute, digests: bool) -> str:
+    """The value of an attribute."""
     if isinstance(value, Constant):
         return f"tensor {_constant(value, digests)}"
     if isinstance(value, Subgraph):
         return f"body({', '.join(map(_name, value.captures))}) #{body_digest(value.body) if digests else ''}"
     if isinstance(value, tuple):
-        return f"[{', '.join(_attribute(item, digests) for item in value)}]"
+        return f"[{', '.join(attribute_text(item, digests) for item in value)}]"
     if isinstance(value, bytes):
         return f'bytes "{value.hex()}"'
     if isinstance(value, str):

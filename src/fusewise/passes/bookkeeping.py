@@ -1,4 +1,4 @@
-"""Passes of other compilers that have nothing to do on this graph, with the reason. They run, so that published lists run."""
+"""Where nodes come from: what a pass keeps that computes nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from fusewise.ir.graph import Graph
 from fusewise.trace import Trace
 
-__all__ = ["annotate_spans", "unchanged"]
+__all__ = ["annotate_spans"]
 
 
 def annotate_spans(graph: Graph, trace: Trace) -> Graph:
@@ -17,8 +17,3 @@ def annotate_spans(graph: Graph, trace: Trace) -> Graph:
     return graph.replace(
         nodes=tuple(node if node.origin else replace(node, origin=(node.label,)) for node in graph.nodes)
     )
-
-
-def unchanged(graph: Graph, trace: Trace) -> Graph:
-    """The graph as it is."""
-    return graph

@@ -1,7 +1,7 @@
 """The passes of architecture-aware optimisation by their published names, and what each is on this graph.
 
 Twenty-eight passes of TVM's Relay as Verma et al. list them (CF 2022), and BackwardFoldScaleAxis, without which batch normalisation
-never reaches the weights. A pass that has nothing to do on this graph is in the table all the same and says why, so that
+never reaches the weights. A pass that has nothing to do on any graph here is in the table all the same and says why, so that
 published lists run as they are.
 """
 
@@ -13,11 +13,11 @@ from types import MappingProxyType
 
 from fusewise.errors import UsageError
 from fusewise.ir.graph import Graph
-from fusewise.passes.absorb_bias import absorb_bias
 from fusewise.passes.absorb_padding import absorb_padding
 from fusewise.passes.absorb_scale import absorb_scale
-from fusewise.passes.bookkeeping import annotate_spans, unchanged
+from fusewise.passes.bookkeeping import annotate_spans
 from fusewise.passes.canonical_casts import canonical_casts
+from fusewise.passes.canonical_ops import canonical_ops
 from fusewise.passes.catalogue import CATALOGUE, Pass
 from fusewise.passes.combine_parallel import combine_batch_matmul, combine_conv2d, combine_dense
 from fusewise.passes.convert_layout import convert_layout
@@ -28,9 +28,12 @@ from fusewise.passes.dynamic_to_static import dynamic_to_static
 from fusewise.passes.fast_math import fast_math
 from fusewise.passes.fold_constants import fold_constants
 from fusewise.passes.fold_scale_forward import fold_scale_forward
+from fusewise.passes.gradient.first_order import first_order_gradient
 from fusewise.passes.hints import alter_op_layout, defuse_ops, fuse_ops
 from fusewise.passes.merge_equal import merge_equal
 from fusewise.passes.mixed_precision import mixed_precision
+from fusewise.passes.normal_forms import a_normal_form, graph_normal_form
+from fusewise.passes.partition_graph import partition_graph
 from fusewise.passes.quantized_to_integer import quantized_to_integer
 from fusewise.passes.reassociate import reassociate
 from fusewise.passes.recognise_activations import recognise_activations
@@ -39,6 +42,7 @@ from fusewise.passes.recognise_norms import recognise_norms
 from fusewise.passes.simplify_arithmetic import simplify_arithmetic
 from fusewise.passes.simplify_movement import simplify_movement
 from fusewise.passes.transposed_weights import simplify_fc_transpose
+from fusewise.passes.unused_functions import remove_unused_functions
 from fusewise.records import record
 from fusewise.trace import Trace
 
@@ -52,7 +56,8 @@ class Step:
     """A pass as a list of passes names it: from the published tables, or of this program's clean-up.
 
     `level` is the optimisation level its authors declare, None for others. `idle` says why it has nothing to do on this graph,
-    and is empty for a pass that has. A pass that must be `asked` for is left out of lists unless the user allows approximations.
+    and is empty for a pass that has. A pass that must be `asked` for is left out of lists unless the user allows approximations,
+    one that `adds_outputs` unless gradients are wanted.
     `version` goes up when a pass comes to mean something else, so that saved orders notice.
     """
 
@@ -64,6 +69,7 @@ class Step:
     idle: str = ""
     asked: bool = False
     version: int = 1
+    adds_outputs: bool = False
 
 
 def _in_turn(*passes: Pass, rounds: int = 1) -> Pass:
@@ -96,7 +102,7 @@ PUBLISHED: tuple[Step, ...] = (
     Step("AnnotateSpans", annotate_spans, "notes where every node comes from", "exact", 0),
     Step("BatchingOps", _combine_all, "combines parallel convolutions, dense and batched products", "exact", None),
     Step("CanonicalizeCast", canonical_casts, "gives every reader of a widening cast its own", "exact", 3),
-    Step("CanonicalizeOps", absorb_bias, "makes a constant sum per channel the operator's bias", "reassociating", 3),
+    Step("CanonicalizeOps", canonical_ops, "writes special operators with basic ones", "reassociating", 3, version=2),
     Step("CombineParallelConv2D", combine_conv2d, "combines convolutions of one image", "exact", 4),
     Step("CombineParallelDense", combine_dense, "combines products of one tensor with constant matrices", "exact", 4),
     Step(
@@ -116,11 +122,12 @@ PUBLISHED: tuple[Step, ...] = (
     Step("FastMath", fast_math, "puts a cheaper function in place of the error function", "approximate", 4, asked=True),
     Step(
         "FirstOrderGradient",
-        unchanged,
-        "adds gradients",
+        first_order_gradient,
+        "adds the gradient of every floating output by every floating input",
         "exact",
         0,
-        "a graph for inference has no use for gradients",
+        version=2,
+        adds_outputs=True,
     ),
     Step("FoldConstant", fold_constants, "computes what does not depend on the inputs", "exact", 2),
     Step("FoldExplicitPadding", absorb_padding, "takes padding into the convolution or pooling behind it", "exact", 0),
@@ -141,19 +148,19 @@ PUBLISHED: tuple[Step, ...] = (
     ),
     Step(
         "PartitionGraph",
-        unchanged,
-        "gives parts of the graph to other back ends",
+        partition_graph,
+        "parts the graph into regions for an accelerator, native code and the host",
         "exact",
         0,
-        "there is one back end",
+        version=2,
     ),
     Step(
         "RemoveUnusedFunctions",
-        unchanged,
-        "removes functions that nothing calls",
+        remove_unused_functions,
+        "removes functions of the model that nothing calls",
         "exact",
         1,
-        "functions are expanded when a model is loaded",
+        version=2,
     ),
     Step("SimplifyExpr", _simplify, "removes what changes nothing and merges what stands in a row", "reassociating", 0),
     Step("SimplifyFCTranspose", simplify_fc_transpose, "stores the weights of products as they are read", "exact", 4),
@@ -166,13 +173,20 @@ PUBLISHED: tuple[Step, ...] = (
     ),
     Step(
         "ToANormalForm",
-        unchanged,
+        a_normal_form,
         "names every intermediate result",
         "exact",
         1,
-        "every value of this graph has a name",
+        "in static single assignment every value has a name of its own: a graph is in this form",
     ),
-    Step("ToGraphNormalForm", unchanged, "makes the program a graph", "exact", 1, "the program is a graph already"),
+    Step(
+        "ToGraphNormalForm",
+        graph_normal_form,
+        "makes the program a graph",
+        "exact",
+        1,
+        "nodes are joined by the values that they read: a graph is in this form",
+    ),
     Step(
         "ToMixedPrecision",
         mixed_precision,

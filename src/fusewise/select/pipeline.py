@@ -38,7 +38,7 @@ FUSIONS = (BY_HINT, "dnnfusion", "patterns", "none")
 class Pipeline:
     """Passes by name. `settle` repeats them, late ones last, until nothing changes; without it each runs where it stands.
 
-    `approximate` lets passes run that change answers by more than roundings.
+    `approximate` lets passes run that change answers by more than roundings, `gradients` those that add outputs.
     """
 
     name: str
@@ -47,6 +47,7 @@ class Pipeline:
     settle: bool = False
     approximate: bool = False
     about: str = ""
+    gradients: bool = False
 
     def __post_init__(self) -> None:
         for name in self.passes:

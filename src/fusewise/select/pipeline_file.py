@@ -5,6 +5,7 @@ name = "searched"
 fusion = "dnnfusion"
 settle = false
 approximate = false
+gradients = false            # true where outputs may be added; left out where not
 passes = [
     "fold_constants@1",
 ]
@@ -36,6 +37,7 @@ _KEYS: Mapping[str, type] = {
     "fusion": str,
     "settle": bool,
     "approximate": bool,
+    "gradients": bool,
     "passes": list,
     "found": dict,
 }
@@ -52,6 +54,7 @@ def pipeline_text(pipeline: Pipeline, found: Mapping[str, str | int | float] | N
         f"fusion = {_quoted(pipeline.fusion)}",
         f"settle = {json.dumps(pipeline.settle)}",
         f"approximate = {json.dumps(pipeline.approximate)}",
+        *(("gradients = true",) if pipeline.gradients else ()),
         *("passes = [", *entries, "]"),
         *(("", "[found]", *(f"{key} = {_written(value)}" for key, value in found.items())) if found else ()),
     ]
@@ -99,7 +102,8 @@ def read_pipeline(path: Path) -> Pipeline:
         raise _fault(path, text, "fusion", f"fusion is {fusion!r}; it is one of {', '.join(FUSIONS)}")
     passes = tuple(_checked(path, text, entry) for entry in data["passes"])
     name = data.get("name", path.stem)
-    return Pipeline(name, passes, fusion, data.get("settle", False), data.get("approximate", False), f"from {path}")
+    settle, approximate, gradients = (data.get(key, False) for key in ("settle", "approximate", "gradients"))
+    return Pipeline(name, passes, fusion, settle, approximate, f"from {path}", gradients)
 
 
 _WORDS: Mapping[type, str] = {

@@ -18,7 +18,9 @@ from fusewise.ir.key import structural_key
 from fusewise.ir.verify import verify
 from fusewise.passes.catalogue import CATALOGUE, Pass
 from fusewise.passes.hints import FUSION, LAYOUT, hint
+from fusewise.passes.partition_graph import REGIONS
 from fusewise.passes.published import Step, step_named
+from fusewise.passes.unused_functions import unused_functions
 from fusewise.select.pipeline import BY_HINT, Pipeline
 from fusewise.trace import INTER_BLOCK, SEALED, Trace
 
@@ -98,6 +100,11 @@ def _operators(graph: Graph) -> Counter[tuple[str, str]]:
     return Counter((node.domain, node.op) for node in graph.nodes)
 
 
+def _notes(graph: Graph) -> object:
+    """What passes note of a graph that does not enter its key, since it is compiled to the same program."""
+    return hint(graph, REGIONS), unused_functions(graph)
+
+
 def run_pipeline(
     pipeline: Pipeline,
     graph: Graph,
@@ -114,7 +121,7 @@ def run_pipeline(
     passes that may change a rounding. A pass that had nothing to do on a graph is not run on it again. `instead` has functions
     that take the place of passes' own, because they suit a machine better.
     """
-    runner = _Runner(trace or Trace(), exact or False, pipeline.approximate, blocks, clock)
+    runner = _Runner(trace or Trace(), exact, pipeline, blocks, clock)
     named = [step_named(name) for name in pipeline.passes]
     steps = [replace(step, function=instead.get(step.function, step.function)) for step in named]
     if pipeline.settle:
@@ -130,8 +137,10 @@ def run_pipeline(
 class _Runner:
     """The state of one run: records so far, and where each pass had nothing to do."""
 
-    def __init__(self, trace: Trace, exact: bool, approximate: bool, blocks: Blocks | None, clock: Callable[[], float]):
-        self.trace, self.exact, self.approximate, self.blocks, self.clock = trace, exact, approximate, blocks, clock
+    def __init__(
+        self, trace: Trace, exact: bool, pipeline: Pipeline, blocks: Blocks | None, clock: Callable[[], float]
+    ):
+        self.trace, self.exact, self.pipeline, self.blocks, self.clock = trace, exact, pipeline, blocks, clock
         self.runs: list[PassRun] = []
         self._idle: dict[str, Graph] = {}
         self._sealed: tuple[Graph | None, frozenset[str]] = (None, frozenset())
@@ -167,7 +176,8 @@ class _Runner:
         if not changed:
             result = graph
             self._idle[step.name] = graph
-        why = "" if changed else f"{held} nodes are inside fused blocks" if held else step.idle
+        told = next((event.reason for event in self.trace.events[events:] if event.kind == "form"), step.idle)
+        why = "" if changed else f"{held} nodes are inside fused blocks" if held else told
         self.runs.append(PassRun(step.name, elapsed_ms, changed, why, held))
         self.trace.add(
             "pass",
@@ -181,7 +191,8 @@ class _Runner:
 
     def _differ(self, before: Graph, after: Graph) -> bool:
         """Have the graphs different keys? Where the numbers of operators differ, so do the keys, and none is computed."""
-        return _operators(before) != _operators(after) or self._key(before) != self._key(after)
+        noted = _notes(before) != _notes(after)
+        return noted or _operators(before) != _operators(after) or self._key(before) != self._key(after)
 
     def _key(self, graph: Graph) -> str:
         if self._keyed[0] is not graph:
@@ -192,8 +203,10 @@ class _Runner:
         """Why a pass must not run; empty when it may."""
         if step.name in self.trace.disabled:
             return "disabled by name"
-        if step.asked and not self.approximate:
+        if step.asked and not self.pipeline.approximate:
             return step.idle or "approximate; runs only when asked for"
+        if step.adds_outputs and not self.pipeline.gradients:
+            return "adds outputs; runs only when gradients are asked for"
         if self.exact and step.numeric_class != "exact":
             return "may change a rounding"
         return ""

@@ -1,0 +1,195 @@
+"""Graph notation that writes nodes: what stands in a rule as `d * g.Exp(x)` is nodes with inferred types at once.
+
+`+ - * /` and unary `-` are ONNX's Add, Sub, Mul, Div and Neg; `g.Name(...)` is any operator. Numbers are constants of the type of
+the values beside them, lists of whole numbers are int64. A pattern (`rewrite.pattern`) is looked for; this is put there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fusewise.errors import UnsupportedModel
+from fusewise.ir.dtypes import BOOL, DType
+from fusewise.ir.graph import Constant, Node, attributes_of
+from fusewise.ir.types import TensorType
+from fusewise.ops.spec import Call
+from fusewise.passes.edit import Edit
+from fusewise.records import record
+
+__all__ = ["Notation", "Operand", "Value", "call_of"]
+
+
+@record(frozen=True, eq=False)
+class Value:
+    """A tensor of known shape in a graph that is being written."""
+
+    name: str
+    kind: TensorType
+    notation: Notation
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        return self.kind.dims
+
+    @property
+    def rank(self) -> int:
+        return self.kind.rank
+
+    @property
+    def dtype(self) -> DType:
+        return self.kind.dtype
+
+    def __add__(self, other: Operand) -> Value:
+        return self.notation.Add(self, other)
+
+    def __radd__(self, other: Operand) -> Value:
+        return self.notation.Add(other, self)
+
+    def __sub__(self, other: Operand) -> Value:
+        return self.notation.Sub(self, other)
+
+    def __rsub__(self, other: Operand) -> Value:
+        return self.notation.Sub(other, self)
+
+    def __mul__(self, other: Operand) -> Value:
+        return self.notation.Mul(self, other)
+
+    def __rmul__(self, other: Operand) -> Value:
+        return self.notation.Mul(other, self)
+
+    def __truediv__(self, other: Operand) -> Value:
+        return self.notation.Div(self, other)
+
+    def __rtruediv__(self, other: Operand) -> Value:
+        return self.notation.Div(other, self)
+
+    def __neg__(self) -> Value:
+        return self.notation.Neg(self)
+
+
+Operand = Value | float | Sequence[int] | np.ndarray | None
+
+
+def call_of(edit: Edit, node: Node) -> Call:
+    """The node as rows see it, with its types and the constants among its operands as they are by now."""
+    return Call(
+        node,
+        tuple(edit.types[v] if v else None for v in node.inputs),
+        tuple(edit.types[v] if v else None for v in node.outputs),
+        tuple(edit.constants.get(v) if v else None for v in node.inputs),
+    )
+
+
+class Notation:
+    """`g` in the functions of rules. `nodes` are what was written so far; every value is called `stem` and its operator.
+
+    With `folds`, a constant that is only reshaped is a new constant, and no node.
+    """
+
+    def __init__(self, edit: Edit, stem: str, *, folds: bool = False) -> None:
+        self.edit = edit
+        self.stem = stem
+        self.folds = folds
+        self.nodes: list[Node] = []
+        self._constants: dict[tuple[str, tuple[int, ...], bytes], Value] = {}
+
+    def __getattr__(self, op: str) -> Callable[..., Value]:
+        if op.startswith("_"):
+            raise AttributeError(op)
+        return lambda *operands, **attributes: self.several(op, 1, *operands, **attributes)[0]
+
+    def several(self, op: str, outputs: int, *operands: Operand, **attributes: Any) -> tuple[Value, ...]:
+        """The results of an operator that has more than one."""
+        like = next((x.dtype for x in operands if isinstance(x, Value) and x.dtype != BOOL), None)
+        values = [None if x is None else self._operand(x, like) for x in operands]
+        names = ["" if x is None else x.name for x in values]
+        while names and not names[-1]:
+            names.pop()
+        stated = attributes_of(**{key: value for key, value in attributes.items() if value is not None})
+        places = tuple(f"{self.stem} {k}" for k in range(outputs))
+        kinds = self.edit.inferred(Node(op, tuple(names), places, stated))
+        made = tuple(self.edit.value(f"{self.stem}_{op.lower()}", kinds[place]) for place in places)
+        self.nodes.append(Node(op, tuple(names), made, stated, name=made[0]))
+        return tuple(self.value(name) for name in made)
+
+    def value(self, name: str) -> Value:
+        """A value of the graph. `UnsupportedModel` for one that is no tensor of known shape."""
+        kind = self.edit.static(name)
+        if kind is None:
+            raise UnsupportedModel(f"the value {name!r} is {self.edit.types[name]}, but its shape must be known here")
+        return Value(name, kind, self)
+
+    def constant(self, array: np.ndarray) -> Value:
+        """A constant; equal ones are one."""
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._constants:
+            self._constants[key] = self.value(self.edit.constant(array, f"{self.stem}_number"))
+        return self._constants[key]
+
+    def number(self, number: float, like: DType) -> Value:
+        """A scalar of a type."""
+        return self.constant(np.array(number).astype(like.numpy))
+
+    # what is often written
+
+    def cast(self, x: Value, dtype: DType) -> Value:
+        """In another type."""
+        return x if x.dtype == dtype else self.Cast(x, to=dtype.onnx)
+
+    def reshape(self, x: Value, dims: Sequence[int]) -> Value:
+        """The same elements in another shape."""
+        if x.dims == tuple(dims):
+            return x
+        known = self.edit.constants.get(x.name) if self.folds else None
+        if known is not None:
+            return self.value(self.edit.constant(known.array.reshape(tuple(dims)), f"{x.name}_reshaped"))
+        return self.Reshape(x, list(dims), allowzero=int(0 in dims))
+
+    def permute(self, x: Value, order: Sequence[int]) -> Value:
+        """The axes in another order."""
+        return x if list(order) == list(range(x.rank)) else self.Transpose(x, perm=list(order))
+
+    def expand(self, x: Value, dims: Sequence[int]) -> Value:
+        """Repeated along axes of one element."""
+        return x if x.dims == tuple(dims) else self.Expand(x, list(dims))
+
+    def sum(self, x: Value, axes: Sequence[int], keep: bool = True) -> Value:
+        """The sum along some axes; along none, the value itself."""
+        return self.ReduceSum(x, list(axes), keepdims=int(keep)) if axes else x
+
+    def fill(self, number: float, dims: Sequence[int], dtype: DType) -> Value:
+        """A tensor of one number."""
+        value = Constant(np.array([number]).astype(dtype.numpy))
+        return self.ConstantOfShape(list(dims), value=value)
+
+    def slice(self, x: Value, axis: int, start: int, end: int, step: int = 1) -> Value:
+        """A range along one axis, by ONNX's rules."""
+        if (start, step) == (0, 1) and end >= x.dims[axis]:
+            return x
+        return self.Slice(x, [start], [end], [axis], [step])
+
+    def pad(self, x: Value, axis: int, before: int, after: int) -> Value:
+        """Zeros around one axis; negative numbers cut off."""
+        if not before and not after:
+            return x
+        pads = [0] * (2 * x.rank)
+        pads[axis], pads[axis + x.rank] = before, after
+        return self.Pad(x, pads)
+
+    def flat(self, x: Value, axis: int) -> Value:
+        """As a matrix: axes before `axis` are one, and those from it on are the other."""
+        return self.reshape(x, [math.prod(x.dims[:axis]), math.prod(x.dims[axis:])])
+
+    def _operand(self, operand: Operand, like: DType | None) -> Value:
+        if isinstance(operand, Value):
+            return operand
+        if isinstance(operand, np.ndarray):
+            return self.constant(operand)
+        if isinstance(operand, int | float):
+            assert like is not None, "a number has the type of a value beside it"
+            return self.number(operand, like)
+        return self.constant(np.array(operand, np.int64))
