@@ -94,7 +94,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--networks", type=_names, default=[], help="only these, by zoo name")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument(
-        "--plans", type=_plans, default={}, help="other budgets than published: N for all, or NAME=N for explainers"
+        "--plans",
+        type=_plans,
+        default={},
+        help="other budgets than published: N for all, NAME=N for an explainer, NAME-search=N for a search",
     )
     parser.add_argument("--share", type=float, default=0.3, help="of a group's edges that an explainer may name")
     parser.add_argument("--asking", choices=ASKING, default="anew")
@@ -111,7 +114,7 @@ def _names(text: str) -> list[str]:
 
 
 def _plans(text: str) -> dict[str, int]:
-    """`1000` as {"": 1000}; `gnne=500,rg=1000` by explainer."""
+    """`1000` as {"": 1000}; `gnne=500,random-search=1000` by explainer or search."""
     pairs = (part.rpartition("=") for part in text.split(","))
     return {name: int(number) for name, _, number in pairs}
 

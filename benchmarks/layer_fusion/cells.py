@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from fusewise.accel.split.recursive import RecursiveSplitter
 from fusewise.accel.split.splitter import Splitting
 from fusewise.zoo.catalogue import build
 
-__all__ = ["MB", "Cell", "network_named", "optimum", "problem_of", "searched"]
+__all__ = ["MB", "Cell", "budgeted", "network_named", "optimum", "problem_of", "searched"]
 
 MB = 1000 * 1024
 """Bytes of a megabyte, as the paper counts."""
@@ -48,6 +48,12 @@ class Cell(NamedTuple):
     def key(self) -> str:
         """The cell as text."""
         return json.dumps(self)
+
+
+def budgeted(column: Column, search: str, explainer: str, plans: Mapping[str, int]) -> Column:
+    """The column with the smallest of the budgets that `plans` gives for the search, the explainer and, under `""`, for all."""
+    given = [plans[name] for name in ("", f"{search}-search", explainer) if name in plans]
+    return column._replace(plans=min(given, default=column.plans))
 
 
 @cache

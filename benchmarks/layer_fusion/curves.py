@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.layer_fusion.cells import Cell
+from benchmarks.layer_fusion.cells import Cell, budgeted
 from benchmarks.layer_fusion.printed import PANELS
 from benchmarks.layer_fusion.text import grouped, markdown
 
@@ -19,7 +19,7 @@ def panel_cells(panel: str, explainers: Sequence[str], seeds: int, plans: Mappin
     """What a panel needs; `plans` as in `tables.table_cells`."""
     column = PANELS[panel].column
     return [
-        Cell(column._replace(plans=plans.get(explainer, plans.get("", column.plans))), search, explainer, seed)
+        Cell(budgeted(column, search, explainer, plans), search, explainer, seed)
         for search in PANELS[panel].searches
         for explainer in explainers
         for seed in range(seeds)

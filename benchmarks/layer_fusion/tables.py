@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.layer_fusion.cells import Cell
+from benchmarks.layer_fusion.cells import Cell, budgeted
 from benchmarks.layer_fusion.gains import gains_table
 from benchmarks.layer_fusion.printed import NAMES, RATES, TABLES
 from benchmarks.layer_fusion.text import grouped, markdown
@@ -20,12 +20,12 @@ LABELS = {"local": "Local search", "nsga2": "NSGA-II", "random": "Random search"
 def table_cells(
     table: str, explainers: Sequence[str], seeds: int, plans: Mapping[str, int], **options: Any
 ) -> list[Cell]:
-    """What a table needs. `plans` are budgets other than the published ones, by explainer, and under `""` for all; `options` are
-    fields of `Cell`, of which `edits` is for local search."""
+    """What a table needs. `plans` are budgets other than the published ones (`budgeted`); `options` are fields of `Cell`, of which
+    `edits` is for local search."""
     edits = options.pop("edits", 0)
     return [
         Cell(
-            column._replace(plans=plans.get(explainer, plans.get("", column.plans))),
+            budgeted(column, search, explainer, plans),
             search,
             explainer,
             seed,
