@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.layer_fusion.cells import Cell, budgeted
-from benchmarks.layer_fusion.gains import gains_table
+from benchmarks.layer_fusion.gains import CONTROLS, gains_table
 from benchmarks.layer_fusion.printed import NAMES, RATES, TABLES
 from benchmarks.layer_fusion.text import grouped, markdown
 
@@ -48,7 +48,8 @@ def shown(table: str, rows: Sequence[dict[str, Any]], optima: Mapping[tuple[str,
     if printed.buffers:
         parts.append(_side_by_side("largest buffer, KiB", table, rows, _largest, printed.buffers))
     parts.append(f"Above the proven optimum\n\n{_gaps_table(rows, optima)}")
-    parts.append(f"Gain over the best control, with 95 % intervals\n\n{gains_table(rows)}")
+    if any(row["cell"].explainer not in CONTROLS for row in rows):
+        parts.append(f"Gain over the best control, with 95 % intervals\n\n{gains_table(rows)}")
     return "\n\n".join(parts)
 
 
