@@ -39,6 +39,16 @@ def test_steps_leave_events_and_the_graph_is_better() -> None:
     assert api.optimize(graph, search="relaxed", machine="gpu", alpha=1.6).nodes == found.graph.nodes
 
 
+@pytest.mark.parametrize("how", ["relaxed", "backtracking"])
+def test_three_modules_of_a_residual_network_end_as_published(how: str) -> None:
+    """In a whole network what one kernel grows by is little: the default alpha is enough for the published example."""
+    found = optimized(api.load("zoo:resnet18"), search=how, machine="cudnn-h100", check=False)
+    rules = ("enlarge-kernel", "merge-parallel-convolutions", "second-part-into-convolution-of-rectified-first")
+    assert sorted(step.rule for step in found.steps) == sorted(3 * rules)
+    assert max(step.cost_after / step.cost_before for step in found.steps) > 1
+    assert found.cost_after < found.cost_before
+
+
 def test_a_graph_with_other_answers_is_given_up() -> None:
     wrong = rule(
         "wrong",
