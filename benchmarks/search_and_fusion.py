@@ -1,7 +1,7 @@
 """What a search among substitutions and operator fusion are worth, alone and together, here and in ONNX Runtime: one figure.
 
-    python -m benchmarks.search_and_fusion [NAME ...] [--cost C] [--machine M] [--json FILE] [--figure FILE.svg]
-    python -m benchmarks.search_and_fusion --table FILE [--figure FILE.svg]     draw what an earlier run measured
+    python -m benchmarks.search_and_fusion [NAME ...] [--cost C] [--machine M] [--by F] [--json FILE] [--figure FILE.svg]
+    python -m benchmarks.search_and_fusion --table FILE [--by F] [--figure FILE.svg]     draw what an earlier run measured
 
     none     the model behind the clean-up passes, every operator a kernel of its own
     search   the graph that `fusewise optimize --search relaxed` finds in it by `--cost`, taken at its word; no fusion
@@ -13,9 +13,10 @@ In Fusewise `none` and `search` have no algebraic rules, no index changes in pla
 operator either (`OurB` of `benchmarks.fusion_ablation`); in ONNX Runtime all of its own optimisations are off.
 
 The eight programs of a model (four where the search finds nothing) are timed in one process in turn, in blocks, and none begins
-before the process has gone quiet.
-The figure is of each one's shortest run, which other programs on the machine disturb least: how many times faster than `none` in
-the same runtime. The file has medians, too, and the largest difference of an answer from those of `none` in ONNX Runtime.
+before the process has gone quiet. The file has three figures of each, and `--by` says which one is compared: `p50_ms`, the
+median, `min_ms`, the shortest run, and `steps_ms`, the sum over its steps of the shortest time that each took, as both runtimes
+report them; what lies between steps is not in it, and other programs on the machine hardly. It has the largest difference of an
+answer from those of `none` in ONNX Runtime, too.
 
 Networks are those of `benchmarks.substitutions`, and any of the zoo. Run it from the root of the repository with the extras
 `bench` and `search` installed, on a machine that does nothing else.
@@ -35,7 +36,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.bar_chart import bar_chart
-from benchmarks.fusion_ablation import ALONE
+from benchmarks.fusion_ablation import ALONE, shortest_steps
 from benchmarks.substitutions import NETWORKS, loaded
 from benchmarks.zoo import machine
 
@@ -64,25 +65,34 @@ def measured(name: str, given: argparse.Namespace, budget: Budget) -> dict[str, 
     )
     feeds = random_feeds(clean, 0)
     calls: dict[tuple[str, str], Callable[[], list[np.ndarray]]] = {}
+    steps: dict[tuple[str, str], Callable[[], float]] = {}
     with tempfile.TemporaryDirectory(prefix="fusewise-search-") as folder:
         for variant, (searched, fused) in VARIANTS.items():
             if searched and not found.steps:
                 continue
             graph = found.graph if searched else clean
-            calls["fusewise", variant] = partial(_in_fusewise(graph, fused, given.threads).run, None, feeds)
+            ours = _in_fusewise(graph, fused, given.threads)
             path = Path(folder) / f"{variant}.onnx"
             api.save(graph, path)
-            calls["onnxruntime", variant] = partial(_in_onnxruntime(path, fused, given.threads).run, None, feeds)
-    expected = calls["onnxruntime", "none"]()
-    timings = race(list(calls.values()), budget)
-    times: dict[str, dict[str, Any]] = {runtime: {} for runtime in RUNTIMES}
-    for (runtime, variant), timing in zip(calls, timings, strict=True):
-        times[runtime][variant] = {"min_ms": timing.min_ms, "p50_ms": timing.p50_ms}
+            theirs = _in_onnxruntime(path, fused, given.threads)
+            calls["fusewise", variant] = partial(ours.run, None, feeds)
+            calls["onnxruntime", variant] = partial(theirs.run, None, feeds)
+            steps["fusewise", variant] = partial(_our_steps, ours, feeds, given.runs)
+            steps["onnxruntime", variant] = partial(_their_steps, path, fused, given.threads, feeds, given.runs)
+        expected = calls["onnxruntime", "none"]()
+        timings = race(list(calls.values()), budget)
+        times: dict[str, dict[str, Any]] = {runtime: {} for runtime in RUNTIMES}
+        for (runtime, variant), timing in zip(calls, timings, strict=True):
+            times[runtime][variant] = {
+                "steps_ms": steps[runtime, variant](),
+                "min_ms": timing.min_ms,
+                "p50_ms": timing.p50_ms,
+            }
     for row in times.values() if not found.steps else ():
         row |= {"search": row["none"], "both": row["fusion"]}
     error = max(worst_error(call(), expected) for call in calls.values())
-    steps = [step.rule for step in found.steps]
-    return {"model": name, "cheaper": found.summary["speedup"], "steps": steps, "error": error, "times": times}
+    rules = [step.rule for step in found.steps]
+    return {"model": name, "cheaper": found.summary["speedup"], "steps": rules, "error": error, "times": times}
 
 
 def _in_fusewise(graph: Graph, fused: bool, threads: int) -> Any:
@@ -90,7 +100,11 @@ def _in_fusewise(graph: Graph, fused: bool, threads: int) -> Any:
     return api.compile(graph, threads=threads, **how)
 
 
-def _in_onnxruntime(path: Path, fused: bool, threads: int) -> Any:
+def _our_steps(model: Any, feeds: dict[str, Any], rounds: int) -> float:
+    return shortest_steps([model.executable], feeds, rounds)[0]
+
+
+def _in_onnxruntime(path: Path, fused: bool, threads: int, profile: str = "") -> Any:
     import onnxruntime
 
     levels = onnxruntime.GraphOptimizationLevel
@@ -98,10 +112,25 @@ def _in_onnxruntime(path: Path, fused: bool, threads: int) -> Any:
     settings.intra_op_num_threads, settings.inter_op_num_threads = threads, 1
     settings.graph_optimization_level = levels.ORT_ENABLE_ALL if fused else levels.ORT_DISABLE_ALL
     settings.log_severity_level = 3
+    if profile:
+        settings.enable_profiling, settings.profile_file_prefix = True, profile
     return onnxruntime.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
 
 
-def table(results: list[dict[str, Any]]) -> str:
+def _their_steps(path: Path, fused: bool, threads: int, feeds: dict[str, Any], rounds: int) -> float:
+    """The sum over ONNX Runtime's nodes of the shortest time that its profile has for each."""
+    session = _in_onnxruntime(path, fused, threads, profile=str(path.with_suffix("")))
+    for _ in range(rounds):
+        session.run(None, feeds)
+    events = json.loads(Path(session.end_profiling()).read_text())
+    shortest: dict[str, int] = {}
+    for event in events:
+        if event["name"].endswith("_kernel_time"):
+            shortest[event["name"]] = min(event["dur"], shortest.get(event["name"], event["dur"]))
+    return sum(shortest.values()) / 1e3
+
+
+def table(results: list[dict[str, Any]], by: str) -> str:
     """A Markdown table: milliseconds of `none`, and how many times faster the others are, for each runtime."""
     others = [variant for variant in VARIANTS if variant != "none"]
     heads = " | ".join(f"{runtime}: none, ms | {' | '.join(others)}" for runtime in RUNTIMES)
@@ -109,22 +138,22 @@ def table(results: list[dict[str, Any]]) -> str:
     for found in results:
         cells = []
         for runtime in RUNTIMES:
-            speed = speeds(found, runtime)
-            cells += [f"{found['times'][runtime]['none']['min_ms']:.2f}", *(f"{speed[v]:.2f}" for v in others)]
+            speed = speeds(found, runtime, by)
+            cells += [f"{found['times'][runtime]['none'][by]:.2f}", *(f"{speed[v]:.2f}" for v in others)]
         lines.append(f"| {found['model']} | {found['cheaper']:.3f} | {len(found['steps'])} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def speeds(found: dict[str, Any], runtime: str) -> dict[str, float]:
-    """How many times faster than `none` each variant is, by the shortest run."""
+def speeds(found: dict[str, Any], runtime: str, by: str) -> dict[str, float]:
+    """How many times faster than `none` each variant is."""
     times = found["times"][runtime]
-    return {variant: times["none"]["min_ms"] / times[variant]["min_ms"] for variant in VARIANTS}
+    return {variant: times["none"][by] / times[variant][by] for variant in VARIANTS}
 
 
-def figure(results: list[dict[str, Any]]) -> str:
+def figure(results: list[dict[str, Any]], by: str) -> str:
     """The SVG text."""
     names = {found["model"]: found["model"].replace("_", "\n") for found in results}
-    panels = {runtime: {names[found["model"]]: speeds(found, runtime) for found in results} for runtime in RUNTIMES}
+    panels = {runtime: {names[found["model"]]: speeds(found, runtime, by) for found in results} for runtime in RUNTIMES}
     title = "Substitution search and fusion, alone and together"
     return bar_chart(panels, title=title, up="times as fast as none", mark=1.0)
 
@@ -136,6 +165,7 @@ def main() -> None:
     parser.add_argument("--cost", default="time", help="what the search minimises, such as onnxruntime")
     parser.add_argument("--machine", default="cpu", help="whose time is estimated")
     parser.add_argument("--alpha", type=float, default=1.05)
+    parser.add_argument("--by", default="p50_ms", choices=("p50_ms", "min_ms", "steps_ms"), help="what is compared")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--seconds", type=float, default=1.0, help="time to measure each program")
@@ -149,13 +179,13 @@ def main() -> None:
         results = json.loads(given.table.read_text())["results"]
     for name in () if given.table else given.names or NETWORKS:
         results.append(measured(name, given, Budget(runs=given.runs, seconds=given.seconds, limit_seconds=60.0)))
-        print(table(results[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
+        print(table(results[-1:], given.by).splitlines()[-1], file=sys.stderr, flush=True)
         if given.json:
             kept = {"machine": machine(given.threads), "cost": given.cost, "results": results}
             write_text(given.json, json.dumps(kept, indent=1) + "\n")
-    print(table(results))
+    print(table(results, given.by))
     if given.figure:
-        write_text(given.figure, figure(results))
+        write_text(given.figure, figure(results, given.by))
 
 
 if __name__ == "__main__":
