@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fusewise.accel.gnn.data import TABLE, names_for
+
 __all__ = ["BRR_WITHOUT", "NAMES", "PANELS", "RATES", "SAMPLES", "TABLES", "VALIDITY", "Column", "Panel"]
 
 NAMES = {
@@ -22,23 +24,13 @@ NAMES = {
     "deeplabv3_mobilenet_v3_large": "DeepLabV3+MobileNetV3",
 }
 
-SAMPLES = {
-    "vgg16": 715,
-    "squeezenet1_1": 795,
-    "mobilenet_v2": 1100,
-    "mobilenet_v3_small": 203,
-    "mobilenet_v3_large": 251,
-    "resnet18": 715,
-    "resnet101": 3476,
-    "efficientnet_b0": 1364,
-    "efficientnet_b3": 2247,
-}
+SAMPLES = TABLE
 """Table I: fusion groups drawn from each network."""
 
 VALIDITY = {"lbdf": (0, 100), "brr": (25, 80)}
 """Figure 3, as far as the text gives it: between which per cents the valid groups of a network lie."""
 
-BRR_WITHOUT = ("mobilenet_v3_small", "mobilenet_v3_large", "efficientnet_b0", "efficientnet_b3")
+BRR_WITHOUT = tuple(name for name in TABLE if name not in names_for("brr"))
 """Networks that figure 3 leaves out under BRR, for their squeeze-and-excite blocks."""
 
 

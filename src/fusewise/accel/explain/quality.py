@@ -2,7 +2,7 @@
 
 For a group that does not fit, the exact need of every legal split follows from the scheme's equations. The *drop* of an edge is
 by which share the largest need falls when the group is split there. An explainer that ranks edges as their drops do
-has found what makes the group too large.
+has found what makes the group too large. A split that lowers nothing, or leaves what the scheme refuses, drops nothing.
 
 Fidelities are those of the survey of Yuan et al. 2022, by probability: *plus* is what the verdict "too large" loses when the named
 edges are hidden from the classifier (the more, the more they matter), *minus* what it loses when all others are (the less, the
@@ -37,7 +37,7 @@ def truth(cut: Cut) -> Explainer:
         scores = []
         for edge in edges_inside(costs.problem.network, group):
             most = max(min(costs.buffer_bytes(half), UNBOUNDED) for half in cut(costs, group, edge))
-            scores.append((edge, (whole - most) / whole))
+            scores.append((edge, max(0.0, (whole - most) / whole)))
         return Explanation(group, tuple(scores))
 
     return one_by_one(explain)

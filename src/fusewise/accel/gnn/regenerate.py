@@ -1,6 +1,6 @@
 """The one command that makes the trained weights of the package, from seeds: data set, classifier, explainers.
 
-    python -m fusewise.accel.gnn.regenerate [--scheme lbdf|brr] [--seed 0] [--folder FOLDER]
+    python -m fusewise.accel.gnn.regenerate [--scheme lbdf|brr] [--seed 0] [--reward necessary|sufficient] [--folder FOLDER]
 
 It takes minutes on two cores and needs the extra `explain`. The same seed gives the same weights on the same machine and version of
 PyTorch; elsewhere sums may be rounded differently, which training amplifies.
@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fusewise.accel.explain.pgexplainer import train_pg
+from fusewise.accel.explain.rgrewards import REWARDS, Reward, necessary
 from fusewise.accel.explain.rgtraining import train_rg
 from fusewise.accel.gnn.data import TABLE, Corpus, Split, collect, names_for, split_by_group, too_large
 from fusewise.accel.gnn.engine import at_work, require
@@ -57,6 +58,7 @@ def regenerate(
     *,
     seed: int = 0,
     settings: Settings | None = None,
+    reward: Reward = necessary,
     progress: Progress = lambda what, share: None,
 ) -> Trained:
     """Train everything for one scheme, on those of the networks that it is trained on."""
@@ -68,7 +70,7 @@ def regenerate(
     parts = {
         "classifier": weights_of(classifier),
         "pg": train_pg(classifier, many, seed=seed, progress=progress),
-        "rg": train_rg(classifier, one, seed=seed, progress=progress),
+        "rg": train_rg(classifier, one, seed=seed, reward=reward, progress=progress),
     }
     weights = {f"{part}.{name}": array for part, own in parts.items() for name, array in own.items()}
     return Trained(weights, score(classifier, corpus, split.test))
@@ -101,6 +103,7 @@ def main() -> int:
     )
     parser.add_argument("--scheme", choices=SHIPPED, action="append", help="only this one; all by default")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--reward", choices=tuple(REWARDS), default="necessary", help="of RG-Explainer")
     parser.add_argument("--folder", type=Path, default=Path(__file__).parent / "weights")
     options = parser.parse_args()
     from rich.console import Console
@@ -118,6 +121,7 @@ def main() -> int:
                     scheme,
                     nets,
                     seed=options.seed,
+                    reward=REWARDS[options.reward],
                     progress=lambda what, share, scheme=scheme: bar.update(  # type: ignore[misc]
                         task, description=f"{scheme}: {what}", completed=share
                     ),
