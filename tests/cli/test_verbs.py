@@ -123,6 +123,12 @@ def test_the_exported_form_is_one_of_zoo_models(fusewise, tiny_path, verb):
     assert "leave out that or --exported" in fusewise(verb, "zoo:resnet18@mxnet", "--exported").sentence
 
 
+def test_a_sweep_names_the_form_itself(fusewise, tmp_path):
+    refused = fusewise("plan", "--sweep", tmp_path / "sweep.toml", "--exported")
+    assert (refused.status, refused.out) == (2, "")
+    assert "write zoo:NAME@exported there" in refused.sentence
+
+
 def test_inspect_says_why_a_node_is_fused(fusewise, tiny_path):
     name = json.loads(fusewise("inspect", tiny_path, "--groups", "--json").out)["groups"][0]["members"][1]["node"]
     ended = fusewise("inspect", tiny_path, "--why", name)

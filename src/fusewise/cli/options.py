@@ -98,11 +98,11 @@ THREADS_VARIABLE = "FUSEWISE_THREADS"
 
 def model_of(model: str, exported: bool) -> str:
     """The name of MODEL in the form that was asked for; `UsageError` where it has none but its own."""
+    if not exported:
+        return model
     from fusewise.api import ZOO
     from fusewise.zoo.catalogue import AS_EXPORTED
 
-    if not exported:
-        return model
     if not model.startswith(ZOO):
         raise UsageError(f"--exported is a form of zoo models, and {model} is as its exporter wrote it; leave it out")
     name, _, style = model.partition("@")
