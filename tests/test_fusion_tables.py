@@ -84,6 +84,17 @@ def test_the_page_has_the_counts_of_today(name: str) -> None:
     assert row[1:] == [{**others, "cleaned": str(found["cleaned"])}[key] for key in keys]
 
 
+def test_the_page_has_the_printed_latencies() -> None:
+    found = list(rows("model | MNN | TVM"))
+    assert [model(row[0]) for row in found] == list(LATENCIES)
+    for name, *cells in found:
+        printed = [" / ".join("-" if n is None else str(n) for n in pair) for pair in LATENCIES[model(name)]]
+        assert cells[:7] == printed
+        baseline, patterns, ours = (float(cell) for cell in cells[9:12])
+        for shown, figure in zip(cells[12:], (baseline, patterns), strict=True):  # of figures before they were rounded
+            assert float(shown.removesuffix("x")) == pytest.approx(figure / ours, rel=0.03)
+
+
 def test_the_page_has_the_table_of_types() -> None:
     kinds = ["One-to-One", "One-to-Many", "Many-to-Many", "Reorganize", "Shuffle"]
     words = {kind.upper().replace("-", "_"): kind for kind in kinds}
