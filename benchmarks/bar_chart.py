@@ -9,7 +9,8 @@ __all__ = ["bar_chart"]
 
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#999999")
 _LEFT, _RIGHT, _TOP, _PANEL, _BOTTOM = 60, 20, 56, 150, 62
-_BAR, _GAP = 16, 34
+_BAR, _GAP, _LEAST = 16, 34, 132
+"""A bar, what lies between groups, and the least of a group, so that its name has room."""
 
 Panel = Mapping[str, Mapping[str, float]]
 """Groups by name, and in each a height for every kind of bar that it has."""
@@ -19,8 +20,7 @@ def bar_chart(panels: Mapping[str, Panel], *, title: str, up: str, mark: float |
     """The SVG text. All panels have the same groups' width and a scale of their own; `mark` is a line across each."""
     kinds = list(dict.fromkeys(kind for panel in panels.values() for bars in panel.values() for kind in bars))
     groups = list(dict.fromkeys(group for panel in panels.values() for group in panel))
-    wide = len(kinds) * _BAR + _GAP
-    width = max(520, _LEFT + _RIGHT + wide * len(groups))
+    width = max(520, _LEFT + _RIGHT + _wide(kinds) * len(groups))
     parts = [f'<text x="{_LEFT}" y="20" font-weight="bold">{escape(title)}</text>']
     for k, kind in enumerate(kinds):
         x = _LEFT + k * 120
@@ -38,6 +38,11 @@ def bar_chart(panels: Mapping[str, Panel], *, title: str, up: str, mark: float |
     )
 
 
+def _wide(kinds: list[str]) -> int:
+    """A group's width."""
+    return max(_LEAST, len(kinds) * _BAR + _GAP)
+
+
 def _panel(
     name: str, panel: Panel, order: tuple[list[str], list[str]], top: int, width: int, mark: float | None
 ) -> list[str]:
@@ -52,7 +57,7 @@ def _panel(
         parts.append(f'<path d="M{_LEFT} {y:.1f}H{width - _RIGHT}" stroke="#ddd"/>')
         parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.3g}</text>')
     for g, group in enumerate(groups):
-        left = _LEFT + g * (len(kinds) * _BAR + _GAP) + _GAP / 2
+        left = _LEFT + g * _wide(kinds) + (_wide(kinds) - len(kinds) * _BAR) / 2
         for k, kind in enumerate(kinds):
             height = panel.get(group, {}).get(kind)
             if height is None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import re
 import sys
 import tempfile
@@ -93,6 +94,7 @@ def _from_torch(name: str, options: Any, peers: Sequence[str], budget: Budget) -
     if name not in {*ARCHITECTURES, *MODULES}:
         raise UsageError(f"neither the zoo nor benchmarks.beyond_zoo has a model called {name!r}")
     warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)  # the exporter's own remarks
     with torch.no_grad(), tempfile.TemporaryDirectory(prefix="fusewise-portability-") as folder:
         path, program = Path(folder) / f"{name}.onnx", Path(folder) / f"{name}.pt2"
         module, given = made(name)
