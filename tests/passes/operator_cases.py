@@ -315,6 +315,27 @@ def _top(draw: Draw, b: GraphBuilder) -> Any:
     return b.op("TopK", _input(b, dims), k, axis=axis, largest=_number(draw, 0, 1), outputs=2)[:1]
 
 
+def _attention(draw: Draw, b: GraphBuilder) -> Any:
+    samples, shared, times, queries, keys, size, width = (_number(draw, 1, 2) for _ in range(7))
+    heads, keys = shared * times, keys + 1
+    flat = draw(st.booleans())
+
+    def operand(name: str, count: int, length: int, last: int) -> str:
+        dims = (samples, length, count * last) if flat else (samples, count, length, last)
+        return _input(b, dims, name)
+
+    q, k = operand("q", heads, queries, size), operand("k", shared, keys, size)
+    v = operand("v", shared, keys, width)
+    kind = draw(st.sampled_from(["none", "bool", "float"]))
+    mask = None
+    if kind == "bool":
+        mask = b.constant(np.arange(queries * keys).reshape(queries, keys) % keys <= 1)
+    elif kind == "float":
+        mask = _input(b, (queries, keys), "mask")
+    stated = {"q_num_heads": heads, "kv_num_heads": shared} if flat else {}
+    return b.op("Attention", q, k, v, mask, is_causal=_number(draw, 0, 1), **stated)
+
+
 def _blocks(op: str) -> Case:
     def case(draw: Draw, b: GraphBuilder) -> Any:
         size, channels = _number(draw, 1, 2), _number(draw, 1, 2)
@@ -395,6 +416,7 @@ CASES: dict[str, Case] = {
     "ScatterElements": _scatter,
     "TopK": _top,
     "Resize": _resize,
+    "Attention": _attention,
 }
 """By operator, or by what several have in common. Their gradients are taken."""
 

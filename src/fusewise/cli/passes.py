@@ -190,7 +190,7 @@ def _list(json: bool) -> None:
 
     steps = [step_named(name) for name in step_names()]
     if json:
-        keys = ("name", "summary", "numeric_class", "level", "idle", "asked", "version")
+        keys = ("name", "summary", "numeric_class", "level", "idle", "asked", "adds_outputs", "version")
         print_json(
             {
                 "passes": [{key: getattr(step, key) for key in keys} for step in steps],

@@ -235,6 +235,21 @@ def _axis(function: Callable[..., Tensor], name: str = "axis", default: int = -1
     return lambda call, x: function(x, call.attribute(name, default))
 
 
+def _attention(call: Call, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    flat = q.ndim == 3
+    if flat:
+        heads, shared = call.attribute("q_num_heads"), call.attribute("kv_num_heads")
+        q, k, v = (x.unflatten(2, (n, -1)).transpose(1, 2) for x, n in ((q, heads), (k, shared), (v, shared)))
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    scores = q @ k.transpose(2, 3) / q.shape[-1] ** 0.5
+    if mask is not None:
+        scores = torch.where(mask, scores, -1e30) if mask.dtype == torch.bool else scores + mask
+    if call.attribute("is_causal", 0):
+        scores = torch.where(torch.ones(scores.shape[-2:]).tril().bool(), scores, -1e30)
+    y = torch.softmax(scores, -1) @ v
+    return y.transpose(1, 2).flatten(2) if flat else y
+
+
 def _selu(x: Tensor) -> Tensor:
     """With ONNX's constants, which are those of the paper in float32."""
     return 1.05070102214813232421875 * torch.where(x > 0, x, 1.67326319217681884765625 * (torch.exp(x) - 1))
@@ -277,6 +292,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "PRelu": _elementwise(lambda x, s: torch.where(x < 0, s * x, x)),
     "Elu": lambda call, x: F.elu(x, call.attribute("alpha", 1.0)),
     "Celu": lambda call, x: F.celu(x, call.attribute("alpha", 1.0)),
+    "Attention": _attention,
     "Selu": _elementwise(_selu),
     "ThresholdedRelu": lambda call, x: F.threshold(x, call.attribute("alpha", 1.0), 0.0),
     "Clip": _clip,

@@ -1,4 +1,5 @@
-"""Every decomposition: special operators, which CanonicalizeOps writes out, and normalisations, which SimplifyInference does."""
+"""Every decomposition: special operators, which CanonicalizeOps writes out, normalisations, which SimplifyInference does, and
+attention, which only gradients are taken through."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from types import MappingProxyType
 
 from fusewise.ir.graph import Node
 from fusewise.passes.decompositions.activations import ACTIVATIONS
+from fusewise.passes.decompositions.attention import ATTENTION
 from fusewise.passes.decompositions.movement import MOVEMENT
 from fusewise.passes.decompositions.norms import NORMS
 from fusewise.passes.decompositions.products import PRODUCTS
@@ -18,7 +20,7 @@ __all__ = ["DECOMPOSITIONS", "NORMS", "SPECIAL", "decomposition_of"]
 SPECIAL: tuple[Decomposition, ...] = (*ACTIVATIONS, *MOVEMENT, *PRODUCTS, *REDUCTIONS)
 """Operators that are others in a row under one name."""
 
-DECOMPOSITIONS: Mapping[str, Decomposition] = MappingProxyType({row.op: row for row in (*SPECIAL, *NORMS)})
+DECOMPOSITIONS: Mapping[str, Decomposition] = MappingProxyType({row.op: row for row in (*SPECIAL, *NORMS, *ATTENTION)})
 
 
 def decomposition_of(node: Node) -> Decomposition | None:

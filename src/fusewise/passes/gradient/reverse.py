@@ -72,7 +72,8 @@ class Sweep:
         except NotDefined as reason:
             raise _without_rule(node, str(reason)) from None
         if written is None:
-            raise _without_rule(node, "of this form" if found is not None else "")
+            known = found is not None or decomposition_of(node) is not None
+            raise _without_rule(node, "of this form" if known else "")
         nodes, results = written
         for result, part in zip(results, d, strict=False):
             if part is not None:
