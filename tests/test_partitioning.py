@@ -17,6 +17,8 @@ from fusewise.ir.graph import Graph
 from fusewise.ops.build import GraphBuilder
 from fusewise.partitioning import REGION_DOMAIN, regions_for, regions_of
 from fusewise.passes.partition_graph import partition_graph
+from fusewise.select.pipeline import Pipeline
+from fusewise.selecting import experiment
 from fusewise.trace import Trace
 from fusewise.zoo.scaled import scaled
 
@@ -82,3 +84,12 @@ def test_regions_are_functions_of_the_file(family: str, tmp_path: Path) -> None:
     assert sorted(node.op for node in back.nodes) == sorted(node.op for node in graph.nodes)
     assert back.outputs == graph.outputs
     assert len(regions_of(back).partition.groups) == len(found.partition.groups)  # type: ignore[union-attr]
+
+
+def test_a_published_list_tells_its_regions() -> None:
+    graph = scaled("resnet")
+    lists = [Pipeline("parted", ("PartitionGraph",)), Pipeline("whole", ("FuseOps",))]
+    parted, whole = experiment(graph, lists, measure=False)
+    assert parted["regions"] == regions_for(graph).summary["back_ends"]
+    assert not parted["unchanged"]
+    assert whole["regions"] == {}

@@ -34,6 +34,14 @@ def test_what_is_written_is_read(
     assert (found.settle, found.approximate) == (settle, approximate)
 
 
+def test_gradients_are_asked_for_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "p.toml"
+    for wanted in (True, False):
+        path.write_text(pipeline_text(Pipeline("g", ("FirstOrderGradient",), gradients=wanted)), encoding="utf-8")
+        assert read_pipeline(path).gradients == wanted
+        assert ("gradients" in path.read_text()) == wanted
+
+
 @pytest.mark.parametrize(
     "old, new, message",
     [

@@ -106,6 +106,15 @@ def test_what_cannot_act_says_why(graph: Graph) -> None:
     assert exact.graph is graph
 
 
+def test_outputs_are_added_where_gradients_are_wanted(graph: Graph) -> None:
+    wanted = Pipeline("mine", ("FirstOrderGradient", "RemoveUnusedFunctions", "PartitionGraph"), gradients=True)
+    outcome = run_pipeline(wanted, graph)
+    assert [run.changed for run in outcome.runs] == [True, False, True]
+    slopes = [f"gradient_of_{output}_by_{graph.inputs[0]}" for output in graph.outputs]
+    assert outcome.graph.outputs == (*graph.outputs, *slopes)
+    assert run_pipeline(wanted, outcome.graph).unchanged == wanted.passes, "a second time changes nothing"
+
+
 def test_time_is_taken_with_the_clock_that_is_given(graph: Graph) -> None:
     ticks = iter(range(100))
     outcome = run_pipeline(Pipeline("mine", ("FuseOps", "DefuseOps")), graph, clock=lambda: float(next(ticks)))
