@@ -105,7 +105,7 @@ def test_batches(fusewise, write, model):
 def test_lists(fusewise):
     ended = fusewise("passes", "--list")
     assert "FuseOps" in ended.out
-    assert "nothing: there is one back end" in ended.out
+    assert "nothing: in static single assignment" in ended.out
     assert len(json.loads(fusewise("passes", "--list", "--json").out)["pipelines"]) == 19
 
 

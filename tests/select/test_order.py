@@ -18,8 +18,8 @@ from fusewise.select.pipeline import Pipeline
 from fusewise.select.sequence import Outcome, run_pipeline
 from fusewise.zoo.scaled import scaled
 
-START = Pipeline("start", ("SimplifyInference", "CanonicalizeOps"))
-NAMES = ("BackwardFoldScaleAxis", "CanonicalizeOps", "FuseOps", "FoldConstant", "AlterOpLayout")
+START = Pipeline("start", ("SimplifyInference", "absorb_bias"))
+NAMES = ("BackwardFoldScaleAxis", "absorb_bias", "FuseOps", "FoldConstant", "AlterOpLayout")
 
 
 @pytest.fixture(scope="module")
