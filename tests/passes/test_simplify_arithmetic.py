@@ -113,3 +113,9 @@ def test_any_chain_of_bounds_keeps_its_answer(chain: list[Any]) -> None:
         found.append(values[which.outputs[0]] if which.nodes else x)
     np.testing.assert_array_equal(*found)
     assert len(after.nodes) <= len(graph.nodes)
+
+
+def test_a_sum_of_two_is_an_addition(rewrites: Any, refuses: Any) -> None:
+    before = "input x: float32[2,3]\ninput z: float32[3]\ny = Sum({})\nreturn y"
+    rewrites(simplify_arithmetic, before.format("z, x"), "y = Add(z, x)\nreturn y")
+    refuses(simplify_arithmetic, before.format("z, x, z"))

@@ -79,6 +79,10 @@ def _single_operand(edit: Edit, node: Node) -> Change | None:
     return Change((node,), "one operand", same={node.outputs[0]: node.inputs[0]})
 
 
+def _sum_of_two(edit: Edit, node: Node) -> Change | None:
+    return Change((node,), "two operands", (rebuilt(node, "Add", node.inputs),)) if len(node.inputs) == 2 else None
+
+
 def _bound_of(edit: Edit, node: Node) -> tuple[str, float] | None:
     """The value and the constant scalar of a Max or Min of two, when the scalar does not widen the shape."""
     if len(node.inputs) != 2:
@@ -174,6 +178,7 @@ RULES: tuple[LocalRule, ...] = (
     LocalRule("drop-double-negation", ("Not", "Neg", "BitwiseNot"), _undone),
     LocalRule("drop-repeated", ("Relu", "Abs", "Floor", "Ceil", "Round", "Sign"), _repeated),
     LocalRule("drop-single-operand", ("Max", "Min", "Sum", "Mean"), _single_operand),
+    LocalRule("sum-to-add", ("Sum",), _sum_of_two),
     LocalRule("clip-to-relu", ("Clip",), _clip_as_relu),
     LocalRule("bound-to-clip", ("Max", "Min"), _max_to_clip),
     LocalRule("merge-bounds", ("Relu", "Clip"), _bounds_twice),

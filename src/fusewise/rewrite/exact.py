@@ -88,6 +88,7 @@ _FRACTIONS: Mapping[str, Callable[..., Array]] = MappingProxyType(
         "Neg": elementwise(lambda a: -a),
         "Abs": elementwise(abs),
         "Reciprocal": elementwise(lambda a: _quotient(Fraction(1), a)),
+        "Sum": elementwise(lambda a, b: a + b),
         "Max": elementwise(max),
         "Min": elementwise(min),
         "Pow": elementwise(_power),
@@ -239,7 +240,7 @@ def _computed(node: Node, operands: list[Any]) -> Array:
 
 def _chained(op: str) -> bool:
     """Does the operator take any number of operands?"""
-    return op in ("Max", "Min", "Add", "Mul")
+    return op in ("Max", "Min", "Add", "Mul", "Sum")
 
 
 def _fractions(array: Array) -> Array:

@@ -85,6 +85,7 @@ ITSELF: tuple[Rule, ...] = (
         "exact",  # a + a is exact, so that one rounding is left in either
         on=NUMBERS,
     ),
+    rule("three-times-itself-in-sum", lambda g, a: g.Sum(a, a, a), lambda g, a: a * 3, "distributive", "exact"),
     rule(
         "choice-of-one",
         lambda g, p, a: g.Where(p, a, a),
