@@ -52,8 +52,13 @@ def parts(graph: Graph, operators: frozenset[str]) -> tuple[tuple[int, ...], ...
 
 
 def drafts_at(graph: Graph, index: int, rules: Iterable[Rule]) -> Iterator[Draft]:
-    """Every substitution of `rules`, whose first roots' operator is that of node `index`, that types allow there."""
+    """Every substitution of `rules`, whose first roots' operator is that of node `index`, that types allow there.
+
+    What a guard refuses on one node, of which there are many, is not even drafted.
+    """
     for rule, match in _matches_at(graph, index, rules):
+        if rule.is_single and is_static(match) and refusal(rule, match) is not None:
+            continue
         with suppress(Refused):
             yield draft_of(rule, match)
 

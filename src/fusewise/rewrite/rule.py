@@ -109,7 +109,7 @@ class Rule:
     @cached_property
     def is_single(self) -> bool:
         """Does it look for one node, whatever stands around it?"""
-        return max(map(_depth, self.before.roots)) == 1
+        return len(self.before.roots) == 1 and _depth(self.before.roots[0]) == 1
 
     def __str__(self) -> str:
         return f"{self.before}  ->  {self.after}"
