@@ -304,6 +304,18 @@ def test_random_expressions_keep_their_value(choices: Any, operators: Any, share
             assert x is UNDEFINED or x == y
 
 
+def test_what_loses_a_reader_far_away_is_looked_at_again(written: Any) -> None:
+    """A difference that is zero leaves its operands, and what made them, without a reader: a tree of minima grows."""
+
+    def far(g: Any, a: Any, b: Any) -> Any:
+        least = g.Min(a, b)
+        far = g.Neg(g.Abs(least))
+        return g.Min(least, a), far - far
+
+    result = rewritten(written(far, INT32))
+    assert [(node.op, node.inputs) for node in result.nodes] == [("Min", ("a", "b"))]
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     EXPRESSIONS,

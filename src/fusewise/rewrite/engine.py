@@ -137,8 +137,8 @@ def rewrite(graph: Graph, rules: Sequence[Rule], trace: Trace, *, worst: str = "
         chosen = state.choose(graph)
         if not chosen:
             return graph
-        graph = carried_out(graph, chosen)
-        stale = around(graph, chosen)
+        before, graph = graph, carried_out(graph, chosen)
+        stale = around(graph, chosen, _released(before, graph))
         state.forget(graph, stale)
 
 
@@ -225,16 +225,26 @@ class _State:
         }
 
 
-def around(graph: Graph, drafts: Iterable[Draft]) -> list[int]:
+def _released(before: Graph, after: Graph) -> set[str]:
+    """Values that are left and were read by nodes which are not."""
+    gone = (node for node in before.nodes if node.outputs and node.outputs[0] not in after.producer)
+    return {x for node in gone for x in node.reads if x in after.types}
+
+
+def around(graph: Graph, drafts: Iterable[Draft], released: Iterable[str] = ()) -> list[int]:
     """The nodes from which a pattern may see something that these drafts, now carried out, changed."""
-    return sorted(distances(graph, drafts))
+    return sorted(distances(graph, drafts, released))
 
 
-def distances(graph: Graph, drafts: Iterable[Draft]) -> dict[int, int]:
-    """How far below what these drafts, now carried out, changed the nodes `around` it are; a tree of one operator is one."""
-    changed = {x for draft in drafts for x in draft.touched.union(*(node.writes for node in draft.nodes))}
+def distances(graph: Graph, drafts: Iterable[Draft], released: Iterable[str] = ()) -> dict[int, int]:
+    """How far below what these drafts, now carried out, changed the nodes `around` it are; a tree of one operator is one.
+
+    `released` are values that lost a reader with them.
+    """
+    touched = {x for draft in drafts for x in draft.touched}.union(released)
+    changed = touched.union(*(node.writes for draft in drafts for node in draft.nodes))
     near = {i for x in changed if (i := graph.producer.get(x)) is not None}
-    near |= {i for draft in drafts for x in draft.touched for i in graph.users.get(x, ())}
+    near |= {i for x in touched for i in graph.users.get(x, ())}
     found = dict.fromkeys(near, 0)
     for distance in range(_REACH):
         further: set[int] = set()
