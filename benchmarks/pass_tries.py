@@ -1,12 +1,14 @@
 """Tries until the best known graph is reached, by ways to search for an order of passes.
 
-    python -m benchmarks.pass_tries [NAME[@STYLE] ...] [--objective estimate] [--budget 40] [--seeds 3] [--json FILE]
+    python -m benchmarks.pass_tries [NAME[@STYLE] ...] [--objective estimate] [--from-nothing] [--budget 40] [--seeds 3] [--json F]
     python -m benchmarks.pass_tries --table FILE    # what --json wrote, as the table of docs/passes.md
 
 `orders` is how orders were searched for before: those of the best four are changed in one to three places by chance, and every
-order is a try, whatever graph it leads to. `graphs` is the search over graphs, and `taught` the same with what it learned on the
-other models, as the profile database keeps it. Every way has the same starts, passes and prices; a graph is priced once for all of
-them, and the best known graph of a model is the cheapest that any of them found. Run it from the root of the repository.
+order is a try, whatever graph it leads to. `graphs` is the search over graphs, and `taught` the same with what it learned on other
+models, as the profile database keeps it: those that are in the file of --json already, which are all others the second time. Every
+way has the same starts, passes and prices; a graph is priced once for all of them, and the best known graph of a model is the
+cheapest that any of them found. Searches begin as those of `fusewise passes` do, or with an empty order. Run it from the root of
+the repository.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ import json
 import random
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ MODELS = (
     *("mobilenet_v2@mxnet", "tinybert", "tinybert@tensorflow", "distilbert@mxnet"),
 )
 WAYS = ("orders", "graphs", "taught")
+NOTHING = (Pipeline("nothing", (), fusion="dnnfusion"),)
 _KEPT, _CHILDREN = 4, 6
 
 
@@ -131,7 +134,7 @@ def over_graphs(
     return Searched(costs, (True,) * len(costs)), found.learned
 
 
-def joined(tables: Sequence[Mapping[Move, Count]]) -> dict[Move, Count]:
+def joined(tables: Iterable[Mapping[Move, Count]]) -> dict[Move, Count]:
     whole: dict[Move, Count] = {}
     for table in tables:
         for move, count in table.items():
@@ -139,53 +142,61 @@ def joined(tables: Sequence[Mapping[Move, Count]]) -> dict[Move, Count]:
     return whole
 
 
-def compared(names: Sequence[str], options: argparse.Namespace) -> list[dict[str, Any]]:
-    """A row for each model: tries of each way until the best known graph, for each seed."""
-    spaces: dict[str, Space] = {}
-    prices: dict[str, Prices] = {}
-    found: dict[tuple[str, str], list[Searched]] = {}
-    learned: dict[str, Mapping[Move, Count]] = {}
-    for name in names:
-        graph = api.load(f"zoo:{name}")
-        space = spaces[name] = space_of(graph, selection(graph))
-        price = prices[name] = Prices(price_of(options.objective, threads=options.threads))
-        runs = [over_graphs(space, price, options.budget, seed, {}) for seed in range(options.seeds)]
-        learned[name] = runs[0][1]
-        found[name, "graphs"] = [run for run, _ in runs]
-        found[name, "orders"] = [
-            over_orders(space, price, options.budget * options.longer, seed) for seed in range(options.seeds)
-        ]
-        print(f"{name}: {len(space.names)} passes, {len(price.known)} graphs so far", file=sys.stderr, flush=True)
-    rows = []
-    for name in names:
-        moves = joined([learned[other] for other in names if other != name])
-        found[name, "taught"] = [
-            over_graphs(spaces[name], prices[name], options.budget, seed, moves)[0] for seed in range(options.seeds)
-        ]
-        known = prices[name].known
-        best = min(known.values())
-        rows.append(
-            {
-                "model": name,
-                "objective": options.objective,
-                "known": len(known),
-                "default": found[name, "graphs"][0].costs[0],
-                "best": best,
-                **{way: [run.until(best) for run in found[name, way]] for way in WAYS},
-                **{f"{way} tried": [len(run.costs) for run in found[name, way]] for way in WAYS},
-            }
-        )
-    return rows
+def compared(name: str, others: Sequence[Mapping[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
+    """The tries of each way until the best known graph of a model, for each seed; `others` are rows of other models."""
+    graph = api.load(f"zoo:{name}")
+    space = space_of(graph, selection(graph))
+    space = replace(space, starts=NOTHING) if options.from_nothing else space
+    price = Prices(price_of(options.objective, threads=options.threads))
+    moves = joined({Move(*row[:3]): Count(*row[3:]) for row in other["learned"]} for other in others)
+    seeds = range(options.seeds)
+    alone = [over_graphs(space, price, options.budget, seed, {}) for seed in seeds]
+    found = {
+        "orders": [over_orders(space, price, options.budget * options.longer, seed) for seed in seeds],
+        "graphs": [run for run, _ in alone],
+        "taught": [over_graphs(space, price, options.budget, seed, moves)[0] for seed in seeds],
+    }
+    best = min(price.known.values())
+    return {
+        "model": name,
+        "objective": options.objective,
+        "start": "nothing" if options.from_nothing else "default",
+        "passes": len(space.names),
+        "known": len(price.known),
+        "first": found["graphs"][0].costs[0],
+        "best": best,
+        **{way: [run.until(best) for run in runs] for way, runs in found.items()},
+        **{f"{way} tried": [len(run.costs) for run in runs] for way, runs in found.items()},
+        "taught by": len(others),
+        "learned": [[*astuple(move), *astuple(count)] for move, count in alone[0][1].items()],
+    }
+
+
+def kept(rows: Sequence[dict[str, Any]], row: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows with a new one in the place of that of the same model."""
+    places = [one["model"] for one in rows]
+    if row["model"] not in places:
+        return [*rows, row]
+    return [row if one["model"] == row["model"] else one for one in rows]
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    heads = ("model", "graphs known", "default to best", "orders", "of these different graphs", "graphs", "taught")
+    heads = (
+        "model",
+        "start",
+        "graphs known",
+        "start to best",
+        "orders",
+        "of these different graphs",
+        "graphs",
+        "taught",
+    )
     lines = [_cells(heads), "|---" * len(heads) + "|"]
     for row in rows:
         orders = _middle(row["orders"], row["orders tried"], 0), _middle(row["orders"], row["orders tried"], 1)
         graphs = (_middle(row[way], row[f"{way} tried"], 1) for way in WAYS[1:])
-        gain = f"{row['default'] / row['best']:.3f}" if row["best"] else "-"
-        lines.append(_cells((row["model"], str(row["known"]), gain, *orders, *graphs)))
+        gain = f"{row['first'] / row['best']:.3f}" if row["best"] else "-"
+        lines.append(_cells((row["model"], row["start"], str(row["known"]), gain, *orders, *graphs)))
     return "\n".join(lines)
 
 
@@ -206,6 +217,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Tries until the best known graph is reached.")
     parser.add_argument("names", nargs="*", metavar="NAME[@STYLE]", help=f"by default {', '.join(MODELS)}")
     parser.add_argument("--objective", default="estimate")
+    parser.add_argument("--from-nothing", action="store_true", help="begin with an empty order")
     parser.add_argument("--budget", type=int, default=40, help="different graphs of a search over graphs")
     parser.add_argument("--longer", type=int, default=5, help="so many orders for each graph of the budget")
     parser.add_argument("--seeds", type=int, default=3)
@@ -216,9 +228,15 @@ def main() -> int:
     if options.table is not None:
         print(markdown(json.loads(options.table.read_text(encoding="utf-8"))))
         return 0
-    rows = compared(options.names or MODELS, options)
-    if options.json is not None:
-        write_text(options.json, json.dumps(rows, indent=1) + "\n")
+    rows: list[dict[str, Any]] = []
+    if options.json is not None and options.json.exists():
+        rows = json.loads(options.json.read_text(encoding="utf-8"))
+    for name in options.names or MODELS:
+        row = compared(name, [one for one in rows if one["model"] != name], options)
+        rows = kept(rows, row)
+        print(markdown([row]).splitlines()[-1], flush=True)
+        if options.json is not None:
+            write_text(options.json, json.dumps(rows, indent=1) + "\n")
     print(markdown(rows))
     return 0
 

@@ -2,6 +2,7 @@
 
     python -m benchmarks.passes [NAME[@STYLE] ...] [--styles pytorch,tensorflow,mxnet] [--search SECONDS [--approximate]]
         [--no-measure] [--json F]
+    python -m benchmarks.passes ssd_resnet50@pytorch --lists     # the paper's lists as printed, the seven of its experiment first
     python -m benchmarks.passes --table FILE     # what --json wrote, as the tables of docs/passes.md
     python -m benchmarks.passes --enabling       # derive select/enabling.toml again, by running every pass
     python -m benchmarks.passes --agreement      # relevant passes beside the table made by hand
@@ -21,7 +22,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,12 @@ from fusewise.bench.timing import Timing
 from fusewise.files import write_text
 from fusewise.frontend.bind import bind
 from fusewise.ir.graph import Graph
-from fusewise.measuring import METRICS, executable_of, metric_cells, telling
+from fusewise.measuring import METRICS, executable_of, held_bytes, metric_cells, telling
 from fusewise.runtime.executable import Executable
 from fusewise.select.enabling import derived, enabling, enabling_toml
-from fusewise.select.pipeline import BL, DEFAULT, FAMILY_SETS, NONE
+from fusewise.select.pipeline import BL, DEFAULT, FAMILY_SETS, NONE, PAPER, Pipeline
 from fusewise.select.sequence import Outcome, run_pipeline
-from fusewise.selecting import blocks_of, searched, selection
+from fusewise.selecting import Selection, blocks_of, searched, selection
 from fusewise.zoo.catalogue import MODELS, build
 from fusewise.zoo.scaled import SCALED, scaled
 from fusewise.zoo.styles import STYLES, styled
@@ -55,15 +56,23 @@ PUBLISHED = {
 TABLE = Path("src/fusewise/select/enabling.toml")
 
 
+def as_printed() -> dict[str, Pipeline]:
+    """The published lists, and those that change answers do."""
+    return {pipeline.name: replace(pipeline, approximate=pipeline is not DEFAULT) for pipeline in PAPER}
+
+
+def compared_lists(found: Selection) -> dict[str, Pipeline]:
+    """The lists of the tables: none, the baseline, the set of the family, the relevant passes, the default."""
+    family = FAMILY_SETS.get(found.classification.family)
+    listed = {} if family is None else {f"family ({family.name})": family}
+    return {"none": NONE, "BL": BL, **listed, "relevance": found.pipeline, "default": DEFAULT}
+
+
 def outcomes_of(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, Outcome], dict[str, Any]]:
     """What each list of passes makes of a graph, and the record of the search; pass times are the least of five runs."""
     found = selection(graph)
-    family = FAMILY_SETS.get(found.classification.family)
-    pipelines = {"none": NONE, "BL": BL}
-    if family is not None:
-        pipelines[f"family ({family.name})"] = family
-    pipelines |= {"relevance": found.pipeline, "default": DEFAULT}
     record: dict[str, Any] = {}
+    pipelines = as_printed() if options.lists else compared_lists(found)
     if options.search:
         allowed = {"threads": options.threads, "approximate": options.approximate}
         outcome, record = searched(graph, found, "latency", seconds=options.search, **allowed)
@@ -143,12 +152,11 @@ def _held(model: Executable, feeds: dict[str, Any]) -> tuple[Any, ...]:
     """Bytes of the arena and of all that is held, power and temperature: the end of a `Row`."""
     _, used, hot = telling(lambda: model.run(None, feeds))
     watts = (used[device].watts if device in used else None for device in (PROCESSOR, GPU))
-    arena = model.contents.program.arena_bytes
-    return arena, arena + model.figures.constant_bytes, *watts, hot.processor, hot.gpu
+    return model.figures.arena_bytes, held_bytes(model), *watts, hot.processor, hot.gpu
 
 
 HEADS = (
-    "passes",
+    f"{'passes':16}",
     "nodes",
     "fusion",
     *(f"{metric.name}, {metric.unit}" for metric in METRICS),
@@ -195,8 +203,9 @@ def table(name: str, style: str, options: argparse.Namespace) -> list[dict[str, 
     if search:
         tried = f"{search['tried']} orders tried, {search['duplicates']} again the same graph"
         print(f"{'':16} {tried}; searched to default: {won({'search': search})}")
-    share = outcomes["relevance"].total_ms / outcomes["default"].total_ms
-    print(f"{'':16} relevance takes {share:.0%} of the default's pass time")
+    if "relevance" in outcomes:
+        share = outcomes["relevance"].total_ms / outcomes["default"].total_ms
+        print(f"{'':16} relevance takes {share:.0%} of the default's pass time")
     return rows
 
 
@@ -245,7 +254,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         found = {row["passes"].split()[0]: row for row in rows if (row["model"], row["style"]) == (model, style)}
         base, best = found["BL"], found["default"]
         names = (TITLES.get(model, model), FRAMEWORKS[style])
-        rates = [f"{1000 / found[name]['least_ms']:.1f}" for name in ("none", *NAMES) if name in found]
+        rates = [f"{1000 / found[name]['least_ms']:.1f}" if name in found else "-" for name in ("none", *NAMES)]
         faster = f"{base['least_ms'] / best['least_ms'] - 1:+.0%}"
         speed.append(
             _cells(
@@ -253,7 +262,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
             )
         )
         took = {name: row["pass_ms"] + row["compile_ms"] for name, row in found.items()}
-        times = [f"{took[name] / 1000:.1f}" for name in NAMES if name in found]
+        times = [f"{took[name] / 1000:.1f}" if name in found else "-" for name in NAMES]
         told = [cell for metric in METRICS[3:] for cell in (metric.cell(published(one)) for one in (base, best))]
         share, whole = found["relevance"]["pass_ms"], best["pass_ms"]
         passes = f"{share:.0f} of {whole:.0f} ({share / whole:.0%})"
@@ -300,6 +309,7 @@ def main() -> int:
     parser.add_argument("--styles", default=",".join(STYLES))
     parser.add_argument("--search", type=float, default=0.0, metavar="SECONDS", help="search for an order, so long")
     parser.add_argument("--approximate", action="store_true", help="the search may use passes that change answers")
+    parser.add_argument("--lists", action="store_true", help="the paper's lists, approximations allowed")
     parser.add_argument("--no-measure", dest="measure", action="store_false", help="pass times and graphs only")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--runs", type=int, default=12)

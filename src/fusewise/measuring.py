@@ -23,7 +23,17 @@ from fusewise.runtime.host import host_target, worker_count
 from fusewise.select.sequence import Outcome
 from fusewise.trace import Trace
 
-__all__ = ["METRICS", "Figures", "Metric", "executable_of", "figures_of", "metric_cells", "program_of", "telling"]
+__all__ = [
+    "METRICS",
+    "Figures",
+    "Metric",
+    "executable_of",
+    "figures_of",
+    "held_bytes",
+    "metric_cells",
+    "program_of",
+    "telling",
+]
 
 _ENERGY_SECONDS = 1.0
 
@@ -72,7 +82,7 @@ class Figures:
     """What one compiled graph costs on this machine.
 
     `items` are the first extent of the inputs: a batch. `memory_bytes` is what the program holds while it runs, its packed weights
-    and the arena of its intermediate results; `peak_rss_mb` the highest resident memory of this process while it was compiled and
+    and intermediate results (`held_bytes`); `peak_rss_mb` the highest resident memory of this process while it was compiled and
     run, all else that the process holds included, None where the system cannot tell. Power, energy per run and temperature are
     None where the machine does not tell.
     """
@@ -187,12 +197,18 @@ def figures_of(
         timing.percentile(99),
         _items(outcome),
         program.arena_bytes,
-        program.arena_bytes + model.figures.constant_bytes,
+        held_bytes(model),
         peak_rss_mb() if known else None,
         Told(*(used[device].watts if device in used else None for device in (PROCESSOR, GPU))),
         used[PROCESSOR].joules * 1e3 / runs if PROCESSOR in used else None,
         hot,
     )
+
+
+def held_bytes(model: Executable) -> int:
+    """What a model holds while it runs: packed weights, the arena, and what host steps leave."""
+    figures = model.figures
+    return figures.constant_bytes + figures.arena_bytes + figures.host_bytes
 
 
 def telling(run: Callable[[], object]) -> tuple[int, dict[str, Energy], Told]:

@@ -386,8 +386,8 @@ def space_of(graph: Graph, start: Selection, *, exact: bool = False, approximate
     sets = [DEFAULT, *(one for one in (FAMILY_SETS.get(start.classification.family),) if one is not None)]
     first, *others = (_run_here(replace(one, approximate=approximate), graph, exact=exact).effective for one in sets)
     starts = tuple(replace(one, approximate=approximate) for one in (first, start.pipeline, *others))
-    known = distinct_names()
-    names = tuple(name for name in start.relevant if name in known and (approximate or not step_named(name).asked))
+    known = [step_named(name) for name in distinct_names() if name in start.relevant]
+    names = tuple(step.name for step in known if (approximate or not step.asked) and not step.adds_outputs)
     return Space(graph, starts, names, ("dnnfusion", "patterns"), partial(_run_here, exact=exact, blocks=blocks_of))
 
 

@@ -62,6 +62,13 @@ def test_a_budget_is_one_of_different_graphs(graph: Graph, budget: int) -> None:
         assert not outcome.unchanged, "no pass of a found order is in vain"
 
 
+def test_starts_are_in_the_budget(graph: Graph) -> None:
+    starts = (START, Pipeline("other", ()), Pipeline("again", START.passes))
+    for budget, tried in ((0, 1), (1, 1), (2, 2)):
+        space = Space(graph, starts, NAMES)
+        assert len(search_orders(space, nodes, Ending(1e9, budget)).tried) == tried
+
+
 def test_whatever_a_short_order_leads_to_is_found(graph: Graph) -> None:
     names = NAMES[:3]
     start = Pipeline("start", ())

@@ -305,7 +305,6 @@ def _show_rows(model: str, rows: Sequence[Mapping[str, Any]]) -> None:
             str(row["nodes"]),
             row["fusion"],
             *metric_cells(row["metrics"]),
-            f"{row['total_pass_ms']:.1f}",
             f"{len(row['unchanged'])} of {names}",
             held,
             row["same_as"],
@@ -313,11 +312,11 @@ def _show_rows(model: str, rows: Sequence[Mapping[str, Any]]) -> None:
 
     headings = (
         *("pipeline", "nodes", "fusion", *(f"{metric.name}\n{metric.unit}" for metric in METRICS)),
-        *("passes\nms", "unchanged", "held", "same as"),
+        *("unchanged", "held", "same as"),
     )
-    table(headings, [cells(row) for row in rows], title=model, words=(0, 2, 12))
-    facts([("ms for each pass; those in brackets changed nothing", "")])
-    facts([(f"  {row['pipeline']}", _times(row["pass_ms"])) for row in rows])
+    table(headings, [cells(row) for row in rows], title=model, words=(0, 2, 11))
+    facts([("ms for all passes, and for each; those in brackets changed nothing", "")])
+    facts([(f"  {row['pipeline']}", f"{row['total_pass_ms']:.1f}: {_times(row['pass_ms'])}") for row in rows])
     parted = [(row["pipeline"], row["regions"]) for row in rows if row["regions"]]
     regions = [(f"  {name}", ", ".join(f"{count} {kind}" for kind, count in found.items())) for name, found in parted]
     facts([("regions for back ends", ""), *regions] if regions else [])

@@ -108,7 +108,7 @@ def search_orders(
     """Orders that cost less than the first start. `progress` is told all graphs so far, and the share of the time spent."""
     search = _Search(space, price, random.Random(seed), earlier or Earlier(), executor)
     begin = ending.clock()
-    search.begin()
+    search.begin(max(1, ending.budget))
     ended = "finished"
     while True:
         spent = ending.clock() - begin
@@ -184,10 +184,12 @@ class _Search:
         self.tried: list[Tried] = []
         self.duplicates = 0
 
-    def begin(self) -> None:
-        """Price the starts."""
+    def begin(self, budget: int) -> None:
+        """Price the starts, the first in any case."""
         new: dict[str, _Way] = {}
         for start in self.space.starts:
+            if len(new) == budget:
+                break
             way = self._walk(_Way(replace(start, passes=()), (self.root,), ()), start.passes)
             self._note(self._key(way), way, new)
         self._take(new)
@@ -243,7 +245,7 @@ class _Search:
             step = self.steps.get((keys[-1], name))
             if step is None:
                 step = self.steps[keys[-1], name] = self._run(way.pipeline, keys[-1], name)
-            if step[1].changed and len(passes) < _LONGEST:
+            if step[0] != keys[-1] and len(passes) < _LONGEST:
                 passes.append(name)
                 keys.append(step[0])
                 runs.append(step[1])
@@ -253,9 +255,7 @@ class _Search:
         """What a pass makes of a graph that is known by its key."""
         outcome = self.space.run(replace(pipeline, passes=(name,), settle=False), self.graphs[key])
         run = outcome.runs[0]
-        if not run.changed:
-            return key, run
-        after = graph_key(outcome.graph, False)
+        after = graph_key(outcome.graph, False) if run.changed else key  # a pass may only note something
         self.graphs.setdefault(after, outcome.graph)
         return after, run
 
