@@ -65,7 +65,8 @@ def test_table_five_counts_both_rates_and_goes_on_from_a_file(
 def test_a_table_stands_beside_the_printed_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--table", "IV", "--networks", "squeezenet1_1", *SMALL]) == 0
     told = capsys.readouterr().out
-    assert "(10.249), 30 plans" in told and "(10.080), 30 plans" in told and "all columns" not in told
+    assert "| Random search, 30 plans |" in told and "(10.249)" in told and "(10.080)" in told
+    assert "Gain" not in told
 
 
 @pytest.mark.parametrize("figure", [name for name in PANELS if name != "efficientnet"])

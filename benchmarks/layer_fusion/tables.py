@@ -67,13 +67,13 @@ def _side_by_side(
     lines = []
     for way, block in grouped(rows, lambda row: (row["cell"].search, row["cell"].explainer)):
         found = dict(grouped(block, lambda row: row["cell"].column[:3]))
-        line = [_way(*way)]
+        budgets = {run["cell"].column.plans for run in block}
+        other = budgets != {column.plans for column in published}
+        line = [_way(*way) + (f", {' or '.join(map(str, sorted(budgets)))} plans" if other else "")]
         for place in columns:
             runs = found.get(published[place][:3])
             beside = f" ({printed[way][place]:.3f})" if way in printed else ""
-            short = runs is not None and runs[0]["cell"].column.plans < published[place].plans
-            note = f", {runs[0]['cell'].column.plans} plans" if runs is not None and short else ""
-            line.append("" if runs is None else f"{value(runs)}{beside}{note}")
+            line.append("" if runs is None else f"{value(runs)}{beside}")
         lines.append(line)
     heads = [f"{NAMES[published[place].network]}, {published[place].scheme.upper()}" for place in columns]
     return markdown((f"{unit} (printed)", *heads), lines)
@@ -92,22 +92,26 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def _gaps_table(rows: Sequence[dict[str, Any]], optima: Mapping[tuple[str, str, int], dict[str, Any]]) -> str:
-    """How far above the optimum each search ends, by the way it splits groups; mean and spread over seeds."""
+    """How far above the optimum each search ends, by the way it splits groups; mean and spread over seeds. A star is on those
+    that had fewer plans than their neighbours."""
     explainers = list(dict.fromkeys(row["cell"].explainer for row in rows))
     lines = []
     for (key, search), block in grouped(rows, lambda row: (row["cell"].column[:3], row["cell"].search)):
         best = optima[key]
         least = best["bound_mb"] or best["dram_mb"]
         by = dict(grouped(block, lambda row: row["cell"].explainer))
-        gaps = [_percent([run["dram_mb"] / least - 1 for run in by[name]]) if name in by else "" for name in explainers]
+        most = max(run["cell"].column.plans for run in block)
+        gaps = [_gap(by[name], least, most) if name in by else "" for name in explainers]
         optimum = f"{best['dram_mb']:.3f}" if best["optimal"] else f"{best['dram_mb']:.3f}, at least {least:.3f}"
         lines.append([NAMES[key[0]], *key[1:], optimum, search, *gaps])
     return markdown(("network", "scheme", "KiB", "optimum MB", "search", *explainers), lines)
 
 
-def _percent(gaps: Sequence[float]) -> str:
+def _gap(runs: Sequence[dict[str, Any]], least: float, most: int) -> str:
+    gaps = [run["dram_mb"] / least - 1 for run in runs]
     mean, spread = statistics.mean(gaps), statistics.pstdev(gaps)
-    return "0" if mean < 5e-5 else f"{100 * mean:.1f} ± {100 * spread:.1f} %"
+    star = "*" if runs[0]["cell"].column.plans < most else ""
+    return ("0" if mean < 5e-5 else f"{100 * mean:.1f} ± {100 * spread:.1f} %") + star
 
 
 def _rates_table(rows: Sequence[dict[str, Any]]) -> str:
