@@ -74,7 +74,8 @@ def _panel(given: argparse.Namespace, results: Results) -> str:
     rows = results.of(panel_cells(given.figure, given.explainers, given.seeds, given.plans), given.workers)
     if given.figure == "anytime":
         curves, across = by_seconds(rows, results.optimum(panel.column)), "seconds of one core"
-        places = [0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 100]
+        last = max(curve[-1][0] for curve in curves.values())
+        places = [place for place in (0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 100, 300) if place < last]
     else:
         curves, across = by_plans(rows), "plans evaluated"
         budget = max(row["cell"].column.plans for row in rows)

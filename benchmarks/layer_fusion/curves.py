@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.layer_fusion.cells import Cell, budgeted
@@ -27,22 +27,33 @@ def panel_cells(panel: str, explainers: Sequence[str], seeds: int, plans: Mappin
 
 
 def by_plans(rows: Sequence[dict[str, Any]]) -> dict[str, Curve]:
-    """MB over plans evaluated, from where every seed has a plan and a hundredth of the budget is spent."""
-    return _curves(rows, "history", lambda point: (point[0], point[1]), 0.01)
+    """MB over plans evaluated, from where every seed has a plan and a hundredth of the budget is spent, to its end."""
+    return _curves(rows, "history", lambda point: (point[0], point[1]), lambda row: row["cell"].column.plans, 0.01)
 
 
 def by_seconds(rows: Sequence[dict[str, Any]], optimum: Mapping[str, Any]) -> dict[str, Curve]:
     """MB over seconds of one core, which on an idle machine is wall time."""
+    found = _curves(rows, "moments", lambda point: (point[1], point[2]), lambda row: row["processor_s"], 0.0)
     exact = [(second, cost) for _, second, cost in optimum["moments"]]
-    return {**_curves(rows, "moments", lambda point: (point[1], point[2]), 0.0), "exact search": exact}
+    last = max(exact[-1][0], *(curve[-1][0] for curve in found.values()))
+    return {**found, "exact search": [*exact, (last, exact[-1][1])]}
 
 
-def _curves(rows: Sequence[dict[str, Any]], field: str, point: Any, least: float) -> dict[str, Curve]:
+def _curves(
+    rows: Sequence[dict[str, Any]],
+    field: str,
+    point: Callable[[Sequence[float]], tuple[float, float]],
+    end: Callable[[dict[str, Any]], float],
+    least: float,
+) -> dict[str, Curve]:
+    """The mean over seeds, where each has a plan and so much of what it had to spend is spent, until the first has spent all."""
     found = {}
     for (search, explainer), runs in grouped(rows, lambda row: (row["cell"].search, row["cell"].explainer)):
         lines = [[point(entry) for entry in run[field]] for run in runs]
-        start = max(*(line[0][0] for line in lines), least * runs[0]["cell"].column.plans)
-        steps = sorted({start, *(at for line in lines for at, _ in line if at > start)})
+        last = min(map(end, runs))
+        start = max(*(line[0][0] for line in lines), least * last)
+        last = max(start, last)  # one may have had all its plans before another had its first
+        steps = sorted({start, last, *(at for line in lines for at, _ in line if start < at < last)})
         found[f"{search}, {explainer}"] = [(at, statistics.mean(_after(line, at) for line in lines)) for at in steps]
     return found
 
@@ -52,9 +63,9 @@ def _after(line: Curve, at: float) -> float:
 
 
 def curves_table(curves: Mapping[str, Curve], places: Sequence[float], unit: str) -> str:
-    """A line for each curve: MB at these places; empty where there is no plan yet."""
+    """A line for each curve: MB at these places; empty where there is no plan yet, or nothing was left to spend."""
     lines = [
-        [name, *(f"{_after(curve, at):.2f}" if curve[0][0] <= at else "" for at in places)]
+        [name, *(f"{_after(curve, at):.2f}" if curve[0][0] <= at <= curve[-1][0] else "" for at in places)]
         for name, curve in curves.items()
     ]
     return markdown((f"MB after {unit}", *(f"{place:g}" for place in places)), lines)
