@@ -32,11 +32,12 @@ def by_plans(rows: Sequence[dict[str, Any]]) -> dict[str, Curve]:
 
 
 def by_seconds(rows: Sequence[dict[str, Any]], optimum: Mapping[str, Any]) -> dict[str, Curve]:
-    """MB over seconds of one core, which on an idle machine is wall time."""
+    """MB over seconds of one core, which on an idle machine is wall time; a search that ended keeps what it found."""
     found = _curves(rows, "moments", lambda point: (point[1], point[2]), lambda row: row["processor_s"], 0.0)
     exact = [(second, cost) for _, second, cost in optimum["moments"]]
-    last = max(exact[-1][0], *(curve[-1][0] for curve in found.values()))
-    return {**found, "exact search": [*exact, (last, exact[-1][1])]}
+    curves = {**found, "exact search": exact}
+    last = max(curve[-1][0] for curve in curves.values())
+    return {name: [*curve, (last, curve[-1][1])] for name, curve in curves.items()}
 
 
 def _curves(
@@ -46,13 +47,12 @@ def _curves(
     end: Callable[[dict[str, Any]], float],
     least: float,
 ) -> dict[str, Curve]:
-    """The mean over seeds, where each has a plan and so much of what it had to spend is spent, until the first has spent all."""
+    """The mean over seeds, where each has a plan and so much of what it had to spend is spent, until the last has spent all."""
     found = {}
     for (search, explainer), runs in grouped(rows, lambda row: (row["cell"].search, row["cell"].explainer)):
         lines = [[point(entry) for entry in run[field]] for run in runs]
-        last = min(map(end, runs))
+        last = max(map(end, runs))
         start = max(*(line[0][0] for line in lines), least * last)
-        last = max(start, last)  # one may have had all its plans before another had its first
         steps = sorted({start, last, *(at for line in lines for at, _ in line if start < at < last)})
         found[f"{search}, {explainer}"] = [(at, statistics.mean(_after(line, at) for line in lines)) for at in steps]
     return found
