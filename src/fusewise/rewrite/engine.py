@@ -20,7 +20,17 @@ from fusewise.rewrite.substitute import Draft, Refused, Weigh, carried_out, draf
 from fusewise.rewrite.work import NOTHING
 from fusewise.trace import Trace
 
-__all__ = ["around", "by_operator", "distances", "drafts_at", "drafts_near", "drafts_of", "parts", "rewrite"]
+__all__ = [
+    "around",
+    "by_operator",
+    "distances",
+    "drafts_at",
+    "drafts_near",
+    "drafts_of",
+    "parts",
+    "released",
+    "rewrite",
+]
 
 _REACH = 6
 """How many nodes deep patterns look, trees of one operator counting as one."""
@@ -138,7 +148,7 @@ def rewrite(graph: Graph, rules: Sequence[Rule], trace: Trace, *, worst: str = "
         if not chosen:
             return graph
         before, graph = graph, carried_out(graph, chosen)
-        stale = around(graph, chosen, _released(before, graph))
+        stale = around(graph, chosen, released(before, graph))
         state.forget(graph, stale)
 
 
@@ -225,7 +235,7 @@ class _State:
         }
 
 
-def _released(before: Graph, after: Graph) -> set[str]:
+def released(before: Graph, after: Graph) -> set[str]:
     """Values that are left and were read by nodes which are not."""
     gone = (node for node in before.nodes if node.outputs and node.outputs[0] not in after.producer)
     return {x for node in gone for x in node.reads if x in after.types}

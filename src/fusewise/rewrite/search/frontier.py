@@ -16,6 +16,7 @@ from fusewise.errors import UsageError
 from fusewise.ir.graph import Constant, Graph
 from fusewise.records import record
 from fusewise.rewrite.cost import Cost
+from fusewise.rewrite.engine import released
 from fusewise.rewrite.rule import Rule
 from fusewise.rewrite.search.found import Found, Limits, State, the_best
 from fusewise.rewrite.search.key import edited_names, search_key
@@ -107,7 +108,8 @@ class Frontier:
         self.seen.add(key)
         shrunk = len(graph.nodes) < len(parent.graph.nodes) - len(gone(parent.graph, draft)) + len(draft.nodes)
         cost = self.cost(graph) if shrunk else parent.cost + option.change
-        options = self.options.after(Priced(graph, self.cost), parent.options, draft, shrunk)
+        lost = released(parent.graph, graph) if shrunk else set[str]()
+        options = self.options.after(Priced(graph, self.cost), parent.options, draft, lost)
         return State(graph, cost, parent, draft, options)
 
 

@@ -6,7 +6,7 @@ pattern is looked for again only where it reaches the change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import field
 from functools import cached_property
@@ -144,20 +144,20 @@ class Options:
         """All options of a graph."""
         return tuple(_options(priced, drafts_of(priced.graph, self._rules, weigh=self._promises)))
 
-    def after(self, priced: Priced, options: Iterable[Option], done: Draft, shrunk: bool) -> tuple[Option, ...]:
+    def after(self, priced: Priced, options: Iterable[Option], done: Draft, lost: Set[str]) -> tuple[Option, ...]:
         """The options of a graph: those of the graph before `done`, as far as they survive it, and new ones around it, last.
 
-        `shrunk` says that nodes went which `done` does not name, because nobody read them any more.
+        `lost` are values that nodes read which went though `done` does not name them, because nobody read these any more.
         """
         graph = priced.graph
-        near = distances(graph, [done])
+        near = distances(graph, [done], lost)
         far: list[Option] = []
         kept: dict[object, Option] = {}
         for option in options:
             draft = option.draft
-            if draft is done or not survives(draft, done) or (shrunk and not draft.covered <= graph.producer.keys()):
+            if draft is done or not survives(draft, done) or (lost and not draft.covered <= graph.producer.keys()):
                 continue
-            if not option.rests_on.isdisjoint(done.touched):
+            if not option.rests_on.isdisjoint(done.touched | lost):
                 option = option_of(priced, draft)
             if graph.producer[draft.match.roots[0]] in near:
                 kept[option.key] = option
