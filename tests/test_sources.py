@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -38,8 +39,12 @@ def missing(shown: str) -> str:
         command = getattr(get_command(app), "commands", {}).get(words[1])
         if command is None:
             return f"no verb {words[1]}"
-        known = {option for parameter in command.params for option in parameter.opts}
-        return next((f"{words[1]} has no {option}" for option in options if option not in known), "")
+        known = {option: parameter for parameter in command.params for option in parameter.opts}
+        alone = [a for a, b in pairwise([*words, "-"]) if a in known and not known[a].is_flag and b.startswith("-")]
+        unknown = [option for option in options if option not in known]
+        return "; ".join(
+            [*(f"{words[1]} has no {each}" for each in unknown), *(f"{each} asks for more" for each in alone)]
+        )
     if words[:2] == ["python", "-m"]:
         name = ("src/" if words[2].startswith("fusewise.") else "") + words[2].replace(".", "/")
         files = [ROOT / f"{name}.py"] if (ROOT / f"{name}.py").is_file() else sorted((ROOT / name).glob("*.py"))
@@ -80,6 +85,7 @@ def test_all_four_systems_have_their_rows() -> None:
     [
         "fusewise plan MODEL --never-an-option",
         "fusewise nosuchverb",
+        "fusewise inspect MODEL --regions",
         "python -m benchmarks.layer_fusion --never-an-option",
         "python -m benchmarks.none_such",
         "tests/test_sources.py::test_of_nothing",

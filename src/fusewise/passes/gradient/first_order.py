@@ -91,7 +91,8 @@ def _checked(graph: Graph, names: Sequence[str] | None, known: Sequence[str], wh
     for name in () if names is None else names:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=2, cutoff=0.4)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            some = ", ".join([*known[:4], *(["..."] if len(known) > 4 else [])]) or "none"
+            hint = f"; did you mean {' or '.join(near)}?" if near else f"; there are: {some}"
             about = f"; it is {graph.types[name]}" if name in graph.types else hint
             raise UsageError(f"there is no floating {what} {name!r}{about}")
     return tuple(dict.fromkeys(known if names is None else names))
