@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from fusewise.ir.graph import Graph, Node
 from fusewise.ops.build import GraphBuilder
 from fusewise.rewrite.cost import Cost, Surroundings, analytic_metrics, machine_named
+from fusewise.rewrite.engine import released
 from fusewise.rewrite.rules.table import SUBSTITUTIONS
 from fusewise.rewrite.search.options import Option, Options, Priced
 from fusewise.rewrite.search.stated import stated
@@ -67,7 +68,7 @@ def test_options_after_a_step_are_those_found_from_scratch(graph: Graph, choices
         except Refused:  # a cycle
             continue
         shrunk = len(after.nodes) < len(graph.nodes) - len({graph.producer[x] for x in done.removed}) + len(done.nodes)
-        options = finder.after(Priced(after, COST), options, done, shrunk)
+        options = finder.after(Priced(after, COST), options, done, released(graph, after) if shrunk else set())
         graph = after
         assert places(options) == places(finder.everywhere(Priced(graph, COST)))
 
