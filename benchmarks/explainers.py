@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.layer_fusion.printed import RATES
 
 from fusewise.accel.explain.candidates import Share, candidates
 from fusewise.accel.explain.catalogue import LEARNED, explainer_named
@@ -51,17 +52,7 @@ from fusewise.accel.split.recursive import RecursiveSplitter
 from fusewise.accel.words import bytes_of
 from fusewise.zoo.catalogue import build
 
-PAPER: dict[tuple[str, str], tuple[float, float]] = {
-    ("local", "gnne"): (83.1, 168),
-    ("local", "pg"): (59.1, 72),
-    ("local", "rg"): (94.0, 99),
-    ("random", "gnne"): (72.1, 106),
-    ("random", "pg"): (50.7, 32),
-    ("random", "rg"): (91.4, 42),
-}
-"""Rectify rate in % and search time in seconds on MobileNetV2 under LBDF, 128 KB, as published (table V)."""
-
-PAPER_SETTING = ("mobilenet_v2", "lbdf", 128 * 1024)
+RATES_SETTING = ("mobilenet_v2", "lbdf", 128 * 1024)
 
 RANKED = "rg ranked"
 """RG-Explainer's edges in the order in which they are enclosed, without the rule that all edges of its set are returned."""
@@ -73,7 +64,7 @@ DRAWS = 5
 def published(options: argparse.Namespace, name: str) -> tuple[float, float] | None:
     """The published figures for an explainer, where this setting is theirs."""
     here = (options.network, options.scheme, bytes_of(options.buffer))
-    return PAPER.get((options.search, name)) if here == PAPER_SETTING else None
+    return RATES.get((options.search, name)) if here == RATES_SETTING else None
 
 
 def network_named(name: str) -> Network:
