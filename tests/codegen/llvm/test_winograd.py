@@ -661,7 +661,7 @@ def test_strips_are_cut_where_the_second_level_does_not_hold_their_inputs() -> N
 
 def test_few_registers_have_the_next_inputs_fetched_and_filters_of_two_rows_at_a_time() -> None:
     few, many = (next(other for other in TARGETS if other.name == name) for name in ("avx2", "avx512"))
-    for channels, tile, depth in ((64, 4, 64), (64, 5, 32), (256, 6, 32)):  # long forms add up fewer channels at once
+    for channels, tile, depth in ((64, 4, 64), (96, 5, 32), (256, 6, 32)):  # long forms add up fewer channels at once
         task = convolution((1, channels, 28, 28), channels)
         params = next(params for params in WINOGRAD.space(task, few) if params["outputs"] == tile)
         assert (params["ahead"], params["depth"], params["filters"]) == (True, depth, "pairs")
@@ -798,11 +798,11 @@ def test_the_scheme_suits_the_extent(name: str, sizes: dict[int, int]) -> None:
         assert chosen["outputs"] == tile, extent
 
 
-def test_the_least_exact_form_is_for_wide_convolutions() -> None:
+def test_the_least_exact_forms_are_for_wide_convolutions() -> None:
     narrow = next(other for other in TARGETS if other.name == "avx2")
     for outputs, allowed in ((64, False), (72, True)):
         sets = WINOGRAD.space(convolution((1, 64, 56, 56), outputs), narrow)
-        assert any(params["outputs"] == 6 for params in sets) == allowed
+        assert any(params["outputs"] in (5, 6) for params in sets) == allowed
 
 
 def test_few_registers_have_wide_tiles_where_rows_would_be_wasted() -> None:
