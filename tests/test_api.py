@@ -263,6 +263,18 @@ def test_verify_names_a_wrong_rule_among_sound_ones(tmp_path):
     assert fusewise.verify(graph, cache=tmp_path).agrees
 
 
+def test_disabling_what_nothing_is_called_is_said():
+    for name, unknown in (
+        ("fold_constant", True),
+        ("fold_constants", False),
+        ("any-nest", False),
+        ("intra-block", False),
+    ):
+        said = []
+        fusewise.compile(network(), cache=False, disable=(name,), warn=said.append)
+        assert said == [f"nothing in this model is decided by {name}, so disabling it changes nothing"] * unknown
+
+
 def test_a_disabled_rewrite_is_not_blamed(tmp_path):
     found = fusewise.verify(network(), passes=(faulty,), disable=("rename-relu@relu1",), cache=tmp_path)
     assert found.agrees

@@ -33,7 +33,11 @@ QUICK_PLANS, QUICK_SEEDS = 100, 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make what is asked for, and print it."""
-    given = _parser().parse_args(arguments)
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    for path in given.join:
+        if not path.is_file():
+            parser.error(f"--join {path}: there is no such file")
     if given.quick:
         given.plans, given.seeds = {"": QUICK_PLANS}, QUICK_SEEDS
     results = Results(given.json, given.join)

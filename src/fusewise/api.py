@@ -252,7 +252,14 @@ def _planned(
     graph = for_native(graph, options.precision, trace, exact=options.exact)
     making = Making(worker_count(options.threads), fusion, options.exact, options.strict, disable, options.sanitize)
     choice, costs = decided(cache_folder(options.cache), graph, making, options.tune, warn, progress)
-    return graph, program_of(graph, making, trace, choice, costs), choice
+    program = program_of(graph, making, trace, choice, costs)
+    if options.disable and trace.limit is None:
+        from fusewise.selecting import unknown
+
+        names = unknown(trace.idle(options.disable))
+        if names:
+            warn(f"nothing in this model is decided by {' or '.join(names)}, so disabling it changes nothing")
+    return graph, program, choice
 
 
 def _key(model: Source, options: Options) -> Key | None:

@@ -21,6 +21,7 @@ from fusewise.bench.accuracy import worst_error
 from fusewise.bench.inputs import random_feeds
 from fusewise.bench.ranking import Verdict, contest, program_opener
 from fusewise.bench.timing import Budget, race
+from fusewise.codegen.candidates import KERNELS, PLAIN_KERNELS
 from fusewise.codegen.suiting import stand_ins
 from fusewise.errors import FusewiseError, UsageError
 from fusewise.files import write_text
@@ -29,8 +30,10 @@ from fusewise.fusion.patterns import pattern_groups
 from fusewise.ir.graph import Graph
 from fusewise.measuring import Figures, executable_of, figures_of, program_of
 from fusewise.partitioning import regions_of
+from fusewise.passes.catalogue import CATALOGUE
 from fusewise.passes.published import step_named, step_names
 from fusewise.rewrite.cost import analytic_metrics, machine_named, parsed_cost
+from fusewise.rewrite.rules.table import rule_named
 from fusewise.runtime.host import host_target
 from fusewise.runtime.measure import machine_name
 from fusewise.runtime.profile import ProfileDatabase
@@ -44,7 +47,7 @@ from fusewise.select.pipeline_file import read_pipeline
 from fusewise.select.prior import Count, Move
 from fusewise.select.relevance import Agreement, agreement, candidates, distinct_names, matched, matches, relevance
 from fusewise.select.sequence import Blocks, Outcome, run_pipeline
-from fusewise.trace import Trace
+from fusewise.trace import INTER_BLOCK, INTRA_BLOCK, Trace
 
 __all__ = [
     "AUTO",
@@ -57,6 +60,7 @@ __all__ = [
     "searched",
     "selection",
     "space_of",
+    "unknown",
     "with_figures",
     "with_search",
 ]
@@ -477,3 +481,15 @@ def _settled(default: Outcome, other: Outcome, threads: int | None, seed: int) -
             program_opener(program_of(outcome, threads=threads), Path(folder), threads) for outcome in (default, other)
         )
         return contest(first, second, random_feeds(default.graph, seed), "fusewise")
+
+
+def unknown(names: Iterable[str]) -> list[str]:
+    """Those of the names that decisions may be disabled by that no pass, rule, kernel or layout has; `@node` is left out."""
+    layouts = (INTRA_BLOCK, INTER_BLOCK)
+    passes = {row.name for row in CATALOGUE} | {row.function.__name__ for row in CATALOGUE}
+    kernels = {kernel.name for kernels in (*KERNELS.values(), PLAIN_KERNELS) for kernel in kernels}
+
+    def is_known(name: str) -> bool:
+        return name in layouts or name in passes or name in kernels or rule_named(name) is not None
+
+    return [name for name in names if not is_known(name.partition("@")[0])]

@@ -6,14 +6,17 @@ number and says whether numbers that high are allowed. `verify` bisects over the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-__all__ = ["INTER_BLOCK", "INTRA_BLOCK", "SEALED", "Event", "Trace"]
+__all__ = ["BY_NAME", "INTER_BLOCK", "INTRA_BLOCK", "SEALED", "Event", "Trace"]
 
 INTRA_BLOCK, INTER_BLOCK = "intra-block", "inter-block"
 """Two optimisations that `Trace.disabled` may name: an index change in place of moving data, and the memory layout that the
 dominant operator of a group likes."""
+
+BY_NAME = "disabled by name"
+"""The reason in the event of a decision that `Trace.disabled` refused."""
 
 SEALED = "inside a fused block"
 """The reason in the event of a rewrite that a fused block kept out."""
@@ -83,11 +86,15 @@ class Trace:
         blocked = what in self.disabled or any(f"{what}@{name}" in self.disabled for name in where)
         inside = kind == "rewrite" and not self.sealed.isdisjoint(where)
         allowed = not blocked and not inside and (self.limit is None or serial < self.limit)
-        note = (
-            reason if allowed else "disabled by name" if blocked else SEALED if inside else "past the bisection limit"
-        )
+        note = reason if allowed else BY_NAME if blocked else SEALED if inside else "past the bisection limit"
         self.events.append(Event(serial, kind, what, where, note, before, after, allowed))
         return allowed
+
+    def idle(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Those of the names in `disabled` that no decision so far was refused by."""
+        refused = [event for event in self.events if not event.applied and event.reason == BY_NAME]
+        met = {name for event in refused for name in (event.what, *(f"{event.what}@{one}" for one in event.where))}
+        return tuple(sorted(set(names) - met))
 
     @property
     def refuses(self) -> bool:

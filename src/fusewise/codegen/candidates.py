@@ -18,7 +18,7 @@ from fusewise.codegen.llvm.rows import ROWS, SOFTMAX
 from fusewise.codegen.llvm.transposed_conv import CONV_TRANSPOSE
 from fusewise.lower.task import Task
 
-__all__ = ["KERNELS", "candidates"]
+__all__ = ["KERNELS", "PLAIN_KERNELS", "candidates"]
 
 KERNELS: Mapping[str, tuple[Kernel, ...]] = MappingProxyType(
     {
@@ -43,7 +43,10 @@ KERNELS: Mapping[str, tuple[Kernel, ...]] = MappingProxyType(
 )
 """Kernels for each anchor family, best first."""
 
+PLAIN_KERNELS = (BLEND, ANY_NEST)
+"""Kernels for tasks without an anchor."""
+
 
 def candidates(task: Task) -> tuple[Kernel, ...]:
     """The kernels to try for a task, in order."""
-    return (BLEND, ANY_NEST) if task.anchor is None else KERNELS.get(task.anchor.family, ())
+    return PLAIN_KERNELS if task.anchor is None else KERNELS.get(task.anchor.family, ())

@@ -17,7 +17,7 @@ from fusewise.passes.recognise_attention import recognise_attention
 from fusewise.passes.recognise_group_norm import recognise_group_norm
 from fusewise.passes.split_wide import split_wide
 from fusewise.passes.unroll_recurrences import unroll_recurrences
-from fusewise.trace import Trace
+from fusewise.trace import BY_NAME, Trace
 
 __all__ = ["CLEAN", "MOST_ROUNDS", "PORTABLE", "PRECISIONS", "Pass", "for_native", "run"]
 
@@ -95,7 +95,7 @@ _LATE = frozenset(row.function for row in CATALOGUE if row.late)
 def _once(graph: Graph, step: Pass, trace: Trace, verify: bool, clock: Clock) -> Graph:
     name = getattr(step, "__name__", str(step))
     if name in trace.disabled:
-        trace.add("pass", name, reason="disabled by name", applied=False)
+        trace.add("pass", name, reason=BY_NAME, applied=False)
         return graph
     begin = clock()
     result = step(graph, trace)

@@ -22,7 +22,7 @@ from fusewise.passes.partition_graph import REGIONS
 from fusewise.passes.published import Step, step_named
 from fusewise.passes.unused_functions import unused_functions
 from fusewise.select.pipeline import BY_HINT, Pipeline
-from fusewise.trace import INTER_BLOCK, SEALED, Trace
+from fusewise.trace import BY_NAME, INTER_BLOCK, SEALED, Trace
 
 __all__ = ["AS_NAMED", "Blocks", "Outcome", "PassRun", "graph_key", "run_pipeline"]
 
@@ -202,7 +202,7 @@ class _Runner:
     def _refusal(self, step: Step) -> str:
         """Why a pass must not run; empty when it may."""
         if step.name in self.trace.disabled:
-            return "disabled by name"
+            return BY_NAME
         if step.asked and not self.pipeline.approximate:
             return step.idle or "approximate; runs only when asked for"
         if step.adds_outputs and not self.pipeline.gradients:
