@@ -36,7 +36,7 @@ KERNELS: Mapping[str, tuple[Kernel, ...]] = MappingProxyType(
         "lp_pool": (POOL,),
         "matmul": MATMUL,
         "max_pool": (POOL,),
-        "recurrent": RECURRENT,
+        "recurrence": RECURRENT,
         "rms_norm": (ROWS,),
         "softmax": (SOFTMAX, ROWS),
     }

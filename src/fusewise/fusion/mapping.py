@@ -16,7 +16,7 @@ from fusewise.ir.types import TensorType
 from fusewise.ops.definition import call_of, definition, is_opaque, mapping_of, mappings_of
 from fusewise.ops.expr import Expr, index, walk
 from fusewise.ops.indexing import is_static
-from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec
+from fusewise.ops.spec import WHOLE_FAMILIES, Call, Mapping, NotDefined, OpSpec
 from fusewise.ops.table import spec_of
 
 __all__ = ["edge_mappings", "nest_depth", "node_mapping"]
@@ -85,7 +85,12 @@ def nest_depth(graph: Graph, node: Node) -> int | None:
     """Levels of the deepest element expression where every result is a static tensor whose elements the operator's row defines;
     None for any other operator."""
     spec = spec_of(node.op, node.domain)
-    if spec is None or is_opaque(spec) or (spec.scalar is None and spec.define is None):
+    if (
+        spec is None
+        or is_opaque(spec)
+        or spec.family in WHOLE_FAMILIES
+        or (spec.scalar is None and spec.define is None)
+    ):
         return None
     call, deepest = call_of(graph, node), 0
     for k, value in enumerate(node.outputs):

@@ -10,24 +10,23 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fusewise.lower.recurrence import RECURRENT, recurrent_operand
-from fusewise.lower.task import Anchor, Operand, Task
+from fusewise.lower.task import Operand, Task
+from fusewise.lower.whole import FAMILIES
 from fusewise.lower.work import HostWork, Lowered, TaskWork
 from fusewise.ops.evaluate import evaluate
 from fusewise.ops.interpret import evaluate_expression
-from fusewise.ops.recurrence import recurrence, recurrence_of
 
 __all__ = ["interpret_lowered", "interpret_task"]
 
 
 def interpret_task(task: Task, buffers: Mapping[str, np.ndarray]) -> None:
-    """Perform the stores of a task without an anchor, or with a recurrence at it, which has no other form.
+    """Perform the stores of a task without an anchor, or of a node that is one by itself, which has no other form.
 
     `buffers` gives a flat array per operand, from its first element."""
     views = {operand.name: _view(operand, buffers[operand.name]) for operand in task.operands}
     if task.anchor is not None:
-        assert task.anchor.family == RECURRENT, "an anchor has no definition here; compose the group without one"
-        _recurrence(task, task.anchor, views)
+        assert task.anchor.family in FAMILIES, "an anchor has no definition here; compose the group without one"
+        FAMILIES[task.anchor.family].interpret(task, views)
         return
     extents = {f"i{d}": extent for d, extent in enumerate(task.extents)}
     results = [evaluate_expression(store.value, extents, views)[0] for store in task.stores]
@@ -49,14 +48,6 @@ def interpret_lowered(lowered: Lowered, feeds: Mapping[str, np.ndarray]) -> dict
     produced = {v for node in graph.nodes for v in node.writes}
     roots = {v: v if v in produced else f"output:{v}" for v in graph.outputs}
     return {v: memory[root].reshape(graph.tensor(v).dims) for v, root in roots.items()}
-
-
-def _recurrence(task: Task, anchor: Anchor, views: Mapping[str, np.ndarray]) -> None:
-    given = [None if e is None else views[recurrent_operand(e).value] for e in anchor.prologue]
-    attributes = {name: value for name, value in anchor.attributes if name != "layout"}  # strides say that
-    results = recurrence(recurrence_of(anchor.op, attributes), *given)
-    for store in task.stores:
-        views[store.operand][...] = results[int(store.operand[-1])]
 
 
 def _task(lowered: Lowered, work: TaskWork, memory: dict[str, np.ndarray]) -> None:

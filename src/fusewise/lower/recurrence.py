@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT32, INT64
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import TensorType
@@ -18,26 +20,16 @@ from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
 from fusewise.ops.definition import call_of
 from fusewise.ops.expr import Expr, cast, index, load, walk
 from fusewise.ops.indexing import is_static
-from fusewise.ops.recurrence import recurrence_of
+from fusewise.ops.recurrence import recurrence, recurrence_of
 from fusewise.ops.spec import Call
-from fusewise.ops.table import spec_of
 
-__all__ = ["RECURRENT", "is_recurrent", "recurrent_operand", "recurrent_reason", "recurrent_task"]
-
-RECURRENT = "recurrent"
-"""The kernel family."""
+__all__ = ["interpret_recurrence", "recurrent_operand", "recurrent_reason", "recurrent_task"]
 
 LENGTHS = 4
 """The place of the sequence lengths among the operands."""
 
 SAMPLES_FIRST = frozenset((0, 5, 6))
 """Places of the operands that ONNX's layout 1 has the samples first in: X and the initial states."""
-
-
-def is_recurrent(node: Node) -> bool:
-    """Is it one of the operators that `recurrent_task` is about?"""
-    spec = spec_of(node.op, node.domain)
-    return spec is not None and spec.family == RECURRENT
 
 
 def recurrent_reason(graph: Graph, node: Node) -> str:
@@ -117,7 +109,7 @@ def recurrent_task(graph: Graph, node: Node, views: Mapping[str, View], exact: b
             order = ((1, 2, 0, 3) if place == 0 else (1, 0, 2)) if turned else tuple(range(4 if place == 0 else 3))
             operand(f"out{place}", value, order)
             stores.append(Store(f"out{place}", at if place == 0 else at[1:], load(ACC, dtype, at)))
-    anchor = Anchor(node.op, RECURRENT, node.attributes, tuple(kinds), tuple(prologue), TensorType(dtype, extents))
+    anchor = Anchor(node.op, "recurrence", node.attributes, tuple(kinds), tuple(prologue), TensorType(dtype, extents))
     return Bound(Task(extents, tuple(operands), tuple(stores), anchor, exact), values, tuple(sites))
 
 
@@ -131,3 +123,14 @@ def _extents(kinds: list[TensorType | None]) -> tuple[int, ...]:
     x, _, r, *_ = kinds
     assert x is not None and r is not None
     return x.dims[0], r.dims[0], x.dims[1], r.dims[2]
+
+
+def interpret_recurrence(task: Task, views: Mapping[str, np.ndarray]) -> None:
+    """Perform the stores of such a task on its operands."""
+    anchor = task.anchor
+    assert anchor is not None
+    given = [None if e is None else views[recurrent_operand(e).value] for e in anchor.prologue]
+    attributes = {name: value for name, value in anchor.attributes if name != "layout"}  # strides say that
+    results = recurrence(recurrence_of(anchor.op, attributes), *given)
+    for store in task.stores:
+        views[store.operand][...] = results[int(store.operand[-1])]

@@ -5,7 +5,7 @@ A group whose definitions cannot be composed falls apart into its nodes; a node 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 
 from fusewise.ir.dtypes import UINT8
@@ -16,8 +16,8 @@ from fusewise.lower.compose import Bound, View, compose
 from fusewise.lower.inside import Proofs
 from fusewise.lower.layout import Layout, Storage, is_dense, plan_layout, row_major
 from fusewise.lower.places import Place, hub_index, places, strides_at
-from fusewise.lower.recurrence import is_recurrent, recurrent_reason, recurrent_task
 from fusewise.lower.task import Operand, Store, Task
+from fusewise.lower.whole import FAMILIES, whole_family
 from fusewise.ops.definition import call_of, definition
 from fusewise.ops.expr import index, load
 from fusewise.ops.spec import ANCHOR_FAMILIES, NotDefined
@@ -73,8 +73,8 @@ def host_reason(graph: Graph, node: Node, proofs: Proofs | None = None) -> str:
     """Why a node cannot run natively; empty when it can.
 
     With `proofs`, one that can is required to read nothing but elements that its operands have: else `InvalidModel`."""
-    if is_recurrent(node):
-        return recurrent_reason(graph, node)
+    if family := whole_family(node):
+        return FAMILIES[family].reason(graph, node)
     spec = spec_of(node.op, node.domain)
     if spec is None or (spec.scalar is None and spec.define is None):
         return "no element definition"
@@ -102,7 +102,8 @@ def lower_partition(partition: Partition, trace: Trace, *, exact: bool = False) 
     """
     graph, proofs = partition.graph, Proofs()
     reasons = {i: reason for i, node in enumerate(graph.nodes) if (reason := host_reason(graph, node, proofs))}
-    reasons |= {i: "refused" for i in _recurrences(graph) if i not in reasons and not _may_loop(graph.nodes[i], trace)}
+    whole = {i: family for i, node in enumerate(graph.nodes) if i not in reasons and (family := whole_family(node))}
+    reasons |= {i: "refused" for i, family in whole.items() if not _may_run(graph.nodes[i], family, trace)}
     partition = _refine(partition, frozenset(reasons))
     host = frozenset(p for p, group in enumerate(partition.groups) if group.nodes[0] in reasons)
     layout = plan_layout(
@@ -128,13 +129,9 @@ def lower_partition(partition: Partition, trace: Trace, *, exact: bool = False) 
     return Lowered(graph, layout, tuple(work), partition.groups)
 
 
-def _recurrences(graph: Graph) -> Iterator[int]:
-    return (i for i, node in enumerate(graph.nodes) if is_recurrent(node))
-
-
-def _may_loop(node: Node, trace: Trace) -> bool:
-    """A recurrence has no other way to run natively than its kernel, so that is asked for before."""
-    return trace.allows("kernel", "recurrence", (node.label,), "the only kernel")
+def _may_run(node: Node, family: str, trace: Trace) -> bool:
+    """A node that is one task has no other way to run natively than its family's kernels, so that is asked for before."""
+    return trace.allows("kernel", family, (node.label,), "the only kernel")
 
 
 def _reads_anywhere(nodes: tuple[Node, ...], value: str) -> bool:
@@ -149,7 +146,7 @@ def _reads_anywhere(nodes: tuple[Node, ...], value: str) -> bool:
 def _refine(partition: Partition, on_host: frozenset[int]) -> Partition:
     groups: list[Group] = []
     for group in partition.groups:
-        alone = any(is_recurrent(partition.graph.nodes[n]) for n in group.nodes) and not on_host.issuperset(group.nodes)
+        alone = any(whole_family(partition.graph.nodes[n]) for n in group.nodes) and not on_host.issuperset(group.nodes)
         if 0 < len(on_host.intersection(group.nodes)) < len(group.nodes) or (alone and len(group.nodes) > 1):
             groups.extend(Group((node,)) for node in group.nodes)
         else:
@@ -185,8 +182,8 @@ class _Lowering:
     def tasks(self, group: Group, position: int) -> list[TaskWork]:
         """The tasks of one native group, nearly always one; none when all its outputs are views."""
         nodes = group.members(self.graph)
-        if is_recurrent(nodes[0]):
-            return [self._recurrence(nodes[0], position)]
+        if whole_family(nodes[0]):
+            return [self._whole(nodes[0], position)]
         made = [v for node in nodes for v in node.writes if v in self.storage and v not in self.layout.views]
         assembled = [node for node in nodes if node.outputs[0] in self.layout.assembled]
         wanted = [v for v in made if v not in self.layout.assembled and v not in self.layout.copied]
@@ -270,9 +267,10 @@ class _Lowering:
         storage = self.storage[value]
         return storage.root, storage.offset
 
-    def _recurrence(self, node: Node, position: int) -> TaskWork:
+    def _whole(self, node: Node, position: int) -> TaskWork:
         """All outputs that anybody reads, by one task."""
-        bound = recurrent_task(self.graph, node, self._views((node,), node.writes), self.exact)
+        family = FAMILIES[whole_family(node)]
+        bound = family.task(self.graph, node, self._views((node,), node.writes), self.exact)
         return TaskWork(bound, {name: self._place(value) for name, value in bound.values.items()}, node.op, position)
 
     def _concat(self, node: Node, position: int) -> list[TaskWork]:

@@ -57,9 +57,9 @@ def _grid_flops(call: Call) -> int:
 
 
 MANY_TO_MANY: tuple[OpSpec, ...] = (
-    _many("LSTM", _recurrent(4), "recurrent"),
-    _many("GRU", _recurrent(3), "recurrent"),
-    _many("RNN", _recurrent(1), "recurrent"),
+    _many("LSTM", _recurrent(4), "recurrence"),
+    _many("GRU", _recurrent(3), "recurrence"),
+    _many("RNN", _recurrent(1), "recurrence"),
     _many("TopK", per_input(1), "top_k"),
     _many("MaxRoiPool", per_input(1)),
     _many("RoiAlign", lambda call: 8 * call.output().size),

@@ -19,7 +19,7 @@ from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.expr import Expr, load
 from fusewise.records import record
 
-__all__ = ["ANCHOR_FAMILIES", "Call", "Mapping", "NotDefined", "OpSpec", "Sample"]
+__all__ = ["ANCHOR_FAMILIES", "WHOLE_FAMILIES", "Call", "Mapping", "NotDefined", "OpSpec", "Sample"]
 
 
 ANCHOR_FAMILIES = frozenset(
@@ -27,6 +27,9 @@ ANCHOR_FAMILIES = frozenset(
     " instance_norm rms_norm lp_norm attention".split()
 )
 """Kernel families that have something better than their element definition; one such node anchors a group."""
+
+WHOLE_FAMILIES = frozenset({"recurrence"})
+"""Kernel families of nodes that are one task each, whether they have a definition or not: they join no group."""
 
 
 class Mapping(IntEnum):
@@ -141,7 +144,8 @@ class OpSpec:
     - `define(call, output, index)`: the output element at `index` (one expression per dimension of output number
     `output`), for the
       others. May raise `NotDefined`.
-    - `family`: the kernel family that has a better way than the definition (`matmul gemm conv pool softmax norm ...`).
+    - `family`: the kernel family that has a better way than the definition (`matmul gemm conv pool softmax norm ...`), or none
+    beside it (`WHOLE_FAMILIES`).
     - `flags`: `associative`, `commutative`, `linear`, `idempotent`; `distributes_over` names operators.
     - `shaped_by`: operands whose contents decide the shape of the result. Where they are not known the shape is only what the model
       says, which need not hold, and nothing is defined.

@@ -1,0 +1,50 @@
+"""Nodes that are one task each, with all their results: a row for every family of them.
+
+They have no element definition, since an element depends on how others came to be, or a better way than it. The task is made by
+the family's own module and run by the family's kernels (`codegen.candidates`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import numpy as np
+
+from fusewise.ir.graph import Graph, Node
+from fusewise.lower.compose import Bound, View
+from fusewise.lower.recurrence import interpret_recurrence, recurrent_reason, recurrent_task
+from fusewise.lower.task import Task
+from fusewise.ops.spec import WHOLE_FAMILIES
+from fusewise.ops.table import spec_of
+from fusewise.records import record
+
+__all__ = ["FAMILIES", "Family", "whole_family"]
+
+
+@record(frozen=True)
+class Family:
+    """How nodes of a family become tasks.
+
+    - `reason(graph, node)`: why a node cannot run natively; empty when it can.
+    - `task(graph, node, views, exact)`: the task of one that can; `views` has all that it reads, and what it is to write.
+    - `interpret(task, views)`: performs the stores of such a task, whose operands are `views`, with NumPy.
+    """
+
+    reason: Callable[[Graph, Node], str]
+    task: Callable[[Graph, Node, Mapping[str, View], bool], Bound]
+    interpret: Callable[[Task, Mapping[str, np.ndarray]], None]
+
+
+FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {
+        "recurrence": Family(recurrent_reason, recurrent_task, interpret_recurrence),
+    }
+)
+"""One for each of `WHOLE_FAMILIES`."""
+
+
+def whole_family(node: Node) -> str:
+    """The family of a node that is a task by itself; empty for other nodes."""
+    spec = spec_of(node.op, node.domain)
+    return spec.family if spec is not None and spec.family in WHOLE_FAMILIES else ""
