@@ -11,15 +11,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["affine_grid", "grid_sample", "max_roi_pool"]
+__all__ = ["CUBIC", "REACH", "WHOLE", "affine_grid", "grid_sample", "max_roi_pool"]
 
-_REACH = 4
+REACH = 4
 """Elements outside an axis beyond which no interpolation reads anything but padding."""
 
-_WHOLE = 2.0**22
+WHOLE = 2.0**22
 """Positions up to here have fractions in float32."""
 
-_CUBIC = -0.75
+CUBIC = -0.75
 """The parameter of the cubic kernel, as in PyTorch."""
 
 
@@ -49,8 +49,9 @@ def grid_sample(image: np.ndarray, grid: np.ndarray, mode: str, padding: str, al
     if not image.size or not grid.size:
         return np.zeros((*image.shape[:2], *grid.shape[1:-1]), image.dtype)
     wide = np.promote_types(image.dtype, np.float32)
+    exact = np.promote_types(grid.dtype, wide)  # of positions and shares
     axes = [
-        _taps(grid[..., len(extents) - 1 - d].astype(wide), extent, mode, padding, align_corners)
+        _taps(grid[..., len(extents) - 1 - d].astype(exact), extent, mode, padding, align_corners)
         for d, extent in enumerate(extents)
     ]
     samples = np.arange(len(image)).reshape(-1, *(1,) * (grid.ndim - 2))
@@ -58,7 +59,7 @@ def grid_sample(image: np.ndarray, grid: np.ndarray, mode: str, padding: str, al
     channels_last = np.moveaxis(image, 1, -1)
     for taps in itertools.product(*axes):
         places = tuple(place for place, _ in taps)
-        weight = math.prod((share for _, share in taps), start=np.ones((), wide))
+        weight = np.asarray(math.prod((share for _, share in taps), start=np.ones((), exact))).astype(wide)
         read = channels_last[(samples, *places)].astype(wide)
         found += np.where(weight[..., None] != 0, read * weight[..., None], 0)
     return np.moveaxis(found, -1, 1).astype(image.dtype)
@@ -71,9 +72,9 @@ def _taps(
     at = (position + 1) / 2 * (extent - 1) if align_corners else ((position + 1) * extent - 1) / 2
     low, high = (0.0, extent - 1.0) if align_corners else (-0.5, extent - 0.5)
     if padding == "reflection":  # beyond where floats have whole numbers, nothing says which element that is
-        at = np.where(np.abs(at) < _WHOLE, at, 0)
+        at = np.where(np.abs(at) < WHOLE, at, 0)
     else:
-        at = np.clip(np.where(np.isnan(at), -_REACH, at), -_REACH, extent - 1 + _REACH)
+        at = np.clip(np.where(np.isnan(at), -REACH, at), -REACH, extent - 1 + REACH)
     if mode == "nearest":
         chosen = [(np.rint(at), np.ones_like(at))]
     else:
@@ -88,8 +89,8 @@ def _taps(
 
 def _cubic(distance: np.ndarray) -> np.ndarray:
     """The cubic convolution kernel (Keys, 1981)."""
-    near = ((_CUBIC + 2) * distance - (_CUBIC + 3)) * distance * distance + 1
-    far = ((_CUBIC * distance - 5 * _CUBIC) * distance + 8 * _CUBIC) * distance - 4 * _CUBIC
+    near = ((CUBIC + 2) * distance - (CUBIC + 3)) * distance * distance + 1
+    far = ((CUBIC * distance - 5 * CUBIC) * distance + 8 * CUBIC) * distance - 4 * CUBIC
     return np.asarray(np.where(distance <= 1, near, far), distance.dtype)
 
 

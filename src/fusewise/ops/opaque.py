@@ -52,10 +52,6 @@ def _deform_flops(call: Call) -> int:
     return call.output().size * (2 * math.prod(dims(call, 1)[1:]) * 4 + int(call.has(3)))
 
 
-def _grid_flops(call: Call) -> int:
-    return int(call.output().size * 3 * 2 ** (call.input(0).rank - 2))
-
-
 MANY_TO_MANY: tuple[OpSpec, ...] = (
     _many("LSTM", _recurrent(4), "recurrence"),
     _many("GRU", _recurrent(3), "recurrence"),
@@ -64,8 +60,6 @@ MANY_TO_MANY: tuple[OpSpec, ...] = (
     _many("MaxRoiPool", per_input(1)),
     _many("RoiAlign", lambda call: 8 * call.output().size),
     _many("DeformConv", _deform_flops),
-    _many("GridSample", _grid_flops),
-    _many("AffineGrid", lambda call: 2 * call.output().size * dims(call, 0)[-1]),
     _many("DFT", _transform),
     _many("STFT", _transform),
     _many("MelWeightMatrix", lambda call: 4 * call.output().size),

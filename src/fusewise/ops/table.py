@@ -11,6 +11,7 @@ from fusewise.ops.conv import CONV
 from fusewise.ops.elementwise import ELEMENTWISE
 from fusewise.ops.gather import GATHER
 from fusewise.ops.generate import GENERATE
+from fusewise.ops.grid_sample import GRIDS
 from fusewise.ops.movement import MOVEMENT
 from fusewise.ops.norm import NORM
 from fusewise.ops.opaque import MANY_TO_MANY, OPAQUE
@@ -32,6 +33,7 @@ OPERATORS: tuple[OpSpec, ...] = (
     *MOVEMENT,
     *GATHER,
     *RESIZE,
+    *GRIDS,
     *QUANT,
     *ATTENTION,
     *GENERATE,
