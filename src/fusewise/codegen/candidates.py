@@ -15,6 +15,7 @@ from fusewise.codegen.llvm.nest import ANY_NEST
 from fusewise.codegen.llvm.pool import POOL
 from fusewise.codegen.llvm.recurrent import RECURRENT
 from fusewise.codegen.llvm.rows import ROWS, SOFTMAX
+from fusewise.codegen.llvm.sampled import SAMPLED
 from fusewise.codegen.llvm.transposed_conv import CONV_TRANSPOSE
 from fusewise.lower.task import Task
 
@@ -38,6 +39,7 @@ KERNELS: Mapping[str, tuple[Kernel, ...]] = MappingProxyType(
         "max_pool": (POOL,),
         "recurrence": RECURRENT,
         "rms_norm": (ROWS,),
+        "sampled": (SAMPLED,),
         "softmax": (SOFTMAX, ROWS),
     }
 )

@@ -128,6 +128,7 @@ GRIDS: tuple[OpSpec, ...] = (
         mapping=every(Mapping.MANY_TO_MANY),
         flops=_grid_flops,
         define=_grid_sample,
+        family="sampled",
         samples=(
             *(
                 _sample(_IMAGE, _GRID, mode=mode, padding_mode=padding, align_corners=corners)

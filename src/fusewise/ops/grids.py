@@ -40,6 +40,7 @@ def affine_grid(theta: np.ndarray, size: Sequence[int], align_corners: bool) -> 
     return np.asarray(np.einsum("...k,nik->n...i", grid, theta.astype(np.float64))).astype(theta.dtype)
 
 
+@np.errstate(invalid="ignore", over="ignore")  # positions that are no numbers
 def grid_sample(image: np.ndarray, grid: np.ndarray, mode: str, padding: str, align_corners: bool) -> np.ndarray:
     """`image` [n, channels, spatial..] read at `grid` [n, out.., d], whose first coordinate is the last axis: [n, channels, out..].
 

@@ -1,0 +1,396 @@
+"""Elements read at places that come from data, by vectors of channels: GridSample and its kind (`ops.sampled`).
+
+Where to read, and with what share, is the same for all channels. It is found once for a block of positions, and kept as tables;
+then every position is a sum of a few vectors, the channels of the elements it reads:
+
+    taken[j][c] = image[offset[t][j]][c] * share[t][j]  + ...  over the taps t
+
+The channels must lie side by side. Where the image does not lie so, each worker copies the channels that it is at, with those of an
+element in a row. What was taken is turned in registers where the result does not lie channels last, and written by the generic
+nest, with whatever was fused behind. An element of share zero is read from a row of zeros.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from fusewise.codegen.kernel import Argument, Params, kernel_of, working_memory
+from fusewise.codegen.llvm.emit import Function, Int, Value, vector
+from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of, tag_of
+from fusewise.codegen.llvm.nest import emit_nest, run_of, unsupported
+from fusewise.codegen.llvm.plain import anchor_call, read_operand
+from fusewise.codegen.llvm.share import Share, prepared
+from fusewise.codegen.llvm.square import turn
+from fusewise.codegen.target import Target, whole_lines
+from fusewise.codegen.view import View, view_of
+from fusewise.ir.dtypes import FLOAT32, INT64
+from fusewise.lower.index import Simplifier
+from fusewise.lower.task import ACC, Operand, Reason, Store, Task
+from fusewise.ops.expr import Expr, cast, compare, const, index, load, select, substitute, substitute_indices
+from fusewise.ops.indexing import compute_type, unlinear
+from fusewise.ops.sampled import TAPS
+from fusewise.ops.spec import NotDefined
+from fusewise.ops.taps import Tap
+from fusewise.records import record
+
+__all__ = ["SAMPLED"]
+
+_BLOCK = 64
+"""Positions whose taps are found at once."""
+
+_MOST_CHANNELS = 64
+"""Channels taken at once: their sums stay in registers."""
+
+_UNROLLED = 16
+"""Taps that are written out; more are a loop."""
+
+_OUTER, _FIRST, _CHANNEL = "outer", "first", "channel"
+"""Loop variables outside a block: the index along axis 0 of the result, the first position and the first channel."""
+
+
+@record(frozen=True)
+class _Sampled:
+    """`channels` of the image are taken at once, for `block` positions of `positions`, which are axes 2 and on of the result.
+
+    `view` is the image where it is read in place, else None, and each worker copies `channels` of one sample.
+    """
+
+    task: Task
+    taps: tuple[Tap, ...]
+    view: View | None
+    channels: int
+    block: int
+
+    @property
+    def positions(self) -> int:
+        return math.prod(self.task.extents[2:])
+
+    @property
+    def image(self) -> tuple[int, ...]:
+        """The shape of operand 0."""
+        assert self.task.anchor is not None
+        kind = self.task.anchor.inputs[0]
+        assert kind is not None
+        return kind.dims
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Of the image as it is read, channels aside: along the samples, then the spatial axes."""
+        if self.view is not None:
+            return (self.view.strides[0], *self.view.strides[2:])
+        extents = self.image[2:]
+        return (0, *(math.prod(extents[d + 1 :]) * self.channels for d in range(len(extents))))
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.task.extents[1] // self.channels)
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.positions // self.block)
+
+    @property
+    def copied_bytes(self) -> int:
+        return 0 if self.view is not None else 4 * math.prod(self.image[2:]) * self.channels
+
+    def memory(self) -> dict[str, tuple[int, int]]:
+        """Where each table lies in a worker's memory, and its bytes."""
+        sizes = {
+            "offsets": 8 * len(self.taps) * self.block,
+            "shares": 4 * len(self.taps) * self.block,
+            "taken": 4 * self.channels * self.block,
+            "turned": 4 * self.channels * self.block,
+            "copied": self.copied_bytes,
+        }
+        found, start = {}, 0
+        for name, nbytes in sizes.items():
+            found[name] = start, nbytes
+            start += whole_lines(nbytes)
+        return found
+
+
+def _understand(task: Task, target: Target) -> _Sampled | Reason:
+    if task.anchor is None or task.anchor.op not in TAPS:
+        return Reason("the anchor reads no places from data", "" if task.anchor is None else task.anchor.op)
+    if (reason := unsupported(task)) is not None:
+        return reason
+    if compute_type(task.anchor.output.dtype) != FLOAT32 or 0 in task.extents:
+        return Reason("only floats of 32 bits and less are read by vectors")
+    at = (index("i0"), const(0), *(index(f"i{k}") for k in range(2, len(task.extents))))
+    try:
+        taps = tuple(_bound(task, tap) for tap in TAPS[task.anchor.op](anchor_call(task.anchor), at))
+    except NotDefined as reason:
+        return Reason("the operator's definition does not cover the case", str(reason))
+    found = _Sampled(task, taps, _in_place(task), min(task.extents[1], _MOST_CHANNELS), 1)
+    found = replace(found, block=min(found.positions, _BLOCK))
+    return found if found.view is not None else _copying(found, target)
+
+
+def _in_place(task: Task) -> View | None:
+    view = view_of(task, 0)
+    if isinstance(view, Reason) or view.operand.dtype != FLOAT32 or 0 in view.shape:
+        return None
+    return view if view.strides[1] == 1 or view.shape[1] == 1 else None
+
+
+def _copying(found: _Sampled, target: Target) -> _Sampled | Reason:
+    """As many channels at once as leave the copy in the second-level cache; refused where copying is more work than reading."""
+    channels, extents = found.task.extents[1], found.image[2:]
+    if 0 in found.image:
+        return Reason("nothing is read")
+    if any(tap.sample != index("i0") for tap in found.taps) and found.image[0] > 1:
+        return Reason("which sample is read comes from data")
+    if math.prod(extents) > _COPIED_PER_POSITION * found.positions:
+        return Reason("few positions are read of a large image")
+    fitting = target.l2_bytes // (8 * math.prod(extents))
+    most = max(16, fitting // 16 * 16)
+    if channels > most:
+        found = replace(found, channels=min(most, _MOST_CHANNELS))
+    return found
+
+
+_COPIED_PER_POSITION = 8
+"""Elements copied for each position that is read, at most."""
+
+
+def _bound(task: Task, tap: Tap) -> Tap:
+    """A tap over loads of the task's operands."""
+    anchor = task.anchor
+    assert anchor is not None
+
+    def one(node: Expr) -> Expr | None:
+        if node.op != "load" or not str(node.value).startswith("#"):
+            return None
+        return read_operand(anchor, int(node.value[1:]), node.args)
+
+    return Tap(
+        substitute(tap.sample, one), tuple(substitute(place, one) for place in tap.places), substitute(tap.share, one)
+    )
+
+
+def _space(found: _Sampled, target: Target) -> Iterable[Params]:
+    return ({},)
+
+
+def _arguments(found: _Sampled, task: Task, params: Params) -> tuple[Argument, ...]:
+    return operand_arguments(task, (working_memory(sum(whole_lines(n) for _, n in found.memory().values())),))
+
+
+# --- the tasks of a block ------------------------------------------------------------------------------------------------
+
+
+def _place(found: _Sampled, position: str) -> dict[str, Expr]:
+    """The result's loop variables at `position` of a block."""
+    extents = found.task.extents[2:]
+    at = unlinear(index(_FIRST) + index(position), extents)
+    return {"i0": index(_OUTER)} | {f"i{2 + k}": place for k, place in enumerate(at)}
+
+
+def _tables(found: _Sampled) -> Task:
+    """Where each tap of a block reads, in elements, -1 where its share is zero, and the shares."""
+    places, simplifier = _place(found, "i0"), Simplifier({"i0": found.block})
+    shape = (len(found.taps), found.block)
+    stores = []
+    for t, tap in enumerate(found.taps):
+        offset: Expr = const(0)
+        for place, stride in zip((tap.sample, *tap.places), found.strides, strict=True):
+            offset = offset + place * stride
+        share = cast(tap.share, FLOAT32)
+        for name, value in (("offsets", select(compare("ne", share, 0), offset, -1)), ("shares", share)):
+            placed = simplifier.simplify(substitute_indices(value, places))
+            stores.append(Store(name, (const(t), index("i0")), placed))
+    offsets = Operand("offsets", INT64, shape, (found.block, 1))
+    shares = Operand("shares", FLOAT32, shape, (found.block, 1))
+    task = found.task
+    return Task((found.block,), (*task.operands, offsets, shares), tuple(stores), exact=task.exact)
+
+
+def _copy(found: _Sampled) -> Task:
+    """A sample's elements, with the channels side by side."""
+    task, extents = found.task, found.image[2:]
+    assert task.anchor is not None
+    at = tuple(index(f"i{k}") for k in range(1 + len(extents)))
+    sample = index(_OUTER) if found.image[0] > 1 else const(0)
+    element = read_operand(task.anchor, 0, (sample, index(_CHANNEL) + at[0], *at[1:]))
+    shape = (found.channels, *extents)
+    copied = Operand("copied", FLOAT32, shape, (1, *found.strides[1:]))
+    ranges = {f"i{k}": extent for k, extent in enumerate(shape)}
+    value = Simplifier(ranges).simplify(cast(element, FLOAT32))
+    return Task(shape, (*task.operands, copied), (Store("copied", at, value),), exact=task.exact)
+
+
+def _results(found: _Sampled, turned: bool) -> Task:
+    """The stores of a block, over (channel, position)."""
+    task = found.task
+    shape = (found.channels, found.block)
+    taken = Operand("sums", FLOAT32, shape, (found.block, 1) if turned else (1, found.channels))
+    places = {**_place(found, "i1"), "i1": index(_CHANNEL) + index("i0")}
+    simplifier = Simplifier({f"i{k}": extent for k, extent in enumerate(shape)})
+
+    def one(root: Expr) -> Expr:
+        placed = substitute_indices(root, places)
+        return simplifier.simplify(
+            substitute(
+                placed,
+                lambda node: (
+                    cast(load("sums", FLOAT32, (index("i0"), index("i1"))), node.dtype)
+                    if node.op == "load" and node.value == ACC
+                    else None
+                ),
+            )
+        )
+
+    stores = tuple(Store(s.operand, tuple(one(i) for i in s.index), one(s.value)) for s in task.stores)
+    return Task(shape, (*task.operands, taken), stores, exact=task.exact)
+
+
+def _is_turned(found: _Sampled) -> bool:
+    """Does the first result lie otherwise than with the channels side by side?"""
+    strides = found.task.operand(found.task.stores[0].operand).strides
+    return found.task.extents[1] > 1 and not (len(strides) == len(found.task.extents) and strides[1] == 1)
+
+
+# --- the code ------------------------------------------------------------------------------------------------------------
+
+
+@record(frozen=True)
+class _Emitter:
+    f: Function
+    found: _Sampled
+    target: Target
+    pointers: Mapping[str, Value]
+    tag: Value
+
+    def run(self, share: Share) -> None:
+        """Units are (sample, chunk of channels, block) where channels are copied, else (sample, block)."""
+        f, found = self.f, self.found
+        chunks = 1 if found.view is not None else found.chunks
+        units = found.task.extents[0] * chunks * found.blocks
+        work = math.prod(found.task.extents) * len(found.taps)
+        low, high = run_of(f, units, share, work < 1 << 15)
+
+        def unit(u: Value, _: object) -> None:
+            rest, block = f.udiv(u, found.blocks), f.urem(u, found.blocks)
+            outer, chunk = f.udiv(rest, chunks), f.urem(rest, chunks)
+            given = {_OUTER: outer, _FIRST: _fitted(f, block, found.block, found.positions)}
+            if found.view is not None:
+                self._tables(given)
+                image = f.at(self.pointers[found.view.operand.name], found.view.offset)
+                f.loop(0, found.chunks, 1, lambda k, _: self._chunk(given, k, image), rolled=True)
+                return
+            prepared(f, self.tag, rest, lambda: self._copy(outer, chunk))
+            self._tables(given)
+            self._chunk(given, chunk, self.pointers["copied"])
+
+        f.loop(low, high, 1, unit, rolled=True)
+
+    def _nest(self, task: Task, given: Mapping[str, Int]) -> None:
+        emit_nest(self.f, task, self.target, self.pointers, Share.whole(), given=given)
+
+    def _tables(self, given: Mapping[str, Int]) -> None:
+        self._nest(_tables(self.found), given)
+
+    def _copy(self, outer: Int, chunk: Int) -> None:
+        f, found = self.f, self.found
+        first = self._channel(chunk)
+        view = view_of(found.task, 0)
+        size = math.prod(found.image[2:])
+        if isinstance(view, View) and view.operand.dtype == FLOAT32 and _is_row_major(view):
+            place = f.add(f.mul(outer, view.strides[0]), f.add(f.mul(first, view.strides[1]), view.offset))
+            source = f.at(self.pointers[view.operand.name], place)
+            shape = (found.channels, size)
+            turn(f, source, view.strides[1], self.pointers["copied"], found.channels, shape, self.target.lanes)
+        else:
+            self._nest(_copy(found), {_OUTER: outer, _CHANNEL: first})
+
+    def _channel(self, chunk: Int) -> Int:
+        return _fitted(self.f, chunk, self.found.channels, self.found.task.extents[1])
+
+    def _chunk(self, given: Mapping[str, Int], chunk: Int, image: Value) -> None:
+        """Some channels of a block, from tables to results. `image` is the first channel of the first sample, or the copy."""
+        f, found = self.f, self.found
+        first = self._channel(chunk)
+        self._take(image if found.view is None else f.at(image, first))
+        sums, turned = self.pointers["taken"], _is_turned(found)
+        if turned:
+            sums = self.pointers["turned"]
+            shape = (found.block, found.channels)
+            turn(f, self.pointers["taken"], found.channels, sums, found.block, shape, self.target.lanes)
+        emit_nest(
+            f,
+            _results(found, turned),
+            self.target,
+            {**self.pointers, "sums": sums},
+            Share.whole(),
+            given={**given, _CHANNEL: first},
+        )
+
+    def _take(self, image: Value) -> None:
+        f, found = self.f, self.found
+        parts = _parts(found.channels, self.target.lanes)
+        zeros = f.module.zeros("nothing", 4 * found.channels)
+
+        def tap(t: Int, j: Value, sums: tuple[Value, ...]) -> tuple[Value, ...]:
+            number = f.add(f.mul(t, found.block), j)
+            offset = f.load("i64", f.at(self.pointers["offsets"], number, "i64"))
+            share = f.load("float", f.at(self.pointers["shares"], number))
+            here = f.select(f.compare("icmp slt", offset, 0), zeros, f.at(image, offset))
+            added = []
+            for (start, width), total in zip(parts, sums, strict=True):
+                read, times = f.load(vector("float", width), f.at(here, start)), f.splat(share, width)
+                added.append(f.fma(read, times, total) if self.target.fma else f.fadd(f.fmul(read, times), total))
+            return tuple(added)
+
+        def position(j: Value, _: object) -> None:
+            sums = tuple(f.constant(0.0, vector("float", width)) for _, width in parts)
+            if len(found.taps) <= _UNROLLED:
+                for t in range(len(found.taps)):
+                    sums = tap(t, j, sums)
+            else:
+                sums = f.loop(0, len(found.taps), 1, lambda t, carried: tap(t, j, carried), sums, rolled=True)
+            there = f.at(self.pointers["taken"], f.mul(j, found.channels))
+            for (start, _), total in zip(parts, sums, strict=True):
+                f.store(total, f.at(there, start))
+
+        f.loop(0, found.block, 1, position, rolled=True)
+
+
+def _is_row_major(view: View) -> bool:
+    """Do the spatial axes of an image lie in ONNX's own order, without gaps?"""
+    size = 1
+    for extent, stride in zip(reversed(view.shape[2:]), reversed(view.strides[2:]), strict=True):
+        if extent > 1 and stride != size:
+            return False
+        size *= extent
+    return True
+
+
+def _fitted(f: Function, number: Int, width: int, extent: int) -> Int:
+    """Where part `number` of an axis begins, the last one moved back to fit."""
+    start = f.mul(number, width)
+    return start if extent % width == 0 else f.minimum(start, extent - width)
+
+
+def _parts(channels: int, lanes: int) -> list[tuple[int, int]]:
+    """Start and length of vectors, powers of two, that cover the channels."""
+    found, start = [], 0
+    while start < channels:
+        width = min(lanes, 1 << ((channels - start).bit_length() - 1))
+        found.append((start, width))
+        start += width
+    return found
+
+
+def _build(found: _Sampled, task: Task, target: Target, params: Params, symbol: str) -> str:
+    arguments = _arguments(found, task, params)
+    _, f, pointers, share = enter(symbol, arguments)
+    scratch, tag = scratch_of(f, pointers, arguments, share), tag_of(f, pointers, arguments, share)
+    memory = {name: f.at(scratch, start, "i8") for name, (start, _) in found.memory().items()}
+    _Emitter(f, found, target, {**pointers, **memory}, tag).run(share)
+    f.give_back()
+    return f.module.text()
+
+
+SAMPLED = kernel_of("sampled", _understand, _space, _arguments, _build)

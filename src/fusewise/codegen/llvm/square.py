@@ -1,0 +1,44 @@
+"""A matrix in memory with rows and columns exchanged: squares of vectors in registers."""
+
+from __future__ import annotations
+
+from fusewise.codegen.llvm.emit import Function, Int, Value, vector
+from fusewise.codegen.llvm.gemm_repack import transposed
+
+__all__ = ["turn"]
+
+
+def turn(
+    f: Function,
+    source: Value,
+    source_stride: int,
+    there: Value,
+    there_stride: int,
+    shape: tuple[int, int],
+    lanes: int,
+) -> None:
+    """there[c * there_stride + r] = source[r * source_stride + c], float32, for r, c below `shape`.
+
+    Squares are as large as `lanes` and the shape allow; those at the end are moved back to fit.
+    """
+    rows, columns = shape
+    side = min(lanes, 1 << (min(rows, columns).bit_length() - 1))
+    kind = vector("float", side)
+
+    def fitted(k: Value, extent: int) -> Int:
+        return k if extent % side == 0 else f.minimum(k, extent - side)
+
+    def across(c: Value, _: object) -> None:
+        column = fitted(c, columns)
+        here, line = f.at(source, column), f.at(there, f.mul(column, there_stride))
+
+        def down(r: Value, _: object) -> None:
+            row = fitted(r, rows)
+            first, to = f.at(here, f.mul(row, source_stride)), f.at(line, row)
+            loaded = [f.load(kind, f.at(first, k * source_stride)) for k in range(side)]
+            for k, one in enumerate(transposed(f, loaded) if side > 1 else loaded):
+                f.store(one, f.at(to, k * there_stride))
+
+        f.loop(0, rows, side, down, rolled=True)
+
+    f.loop(0, columns, side, across, rolled=True)

@@ -1,0 +1,17 @@
+"""Which operators read elements at places that come from data, and their taps: the one table of the kind.
+
+Such an operator is a sum of taps for each of its results, and its kernel (`codegen.llvm.sampled`) knows it by nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from fusewise.ops.grid_sample import grid_taps
+from fusewise.ops.taps import Taps
+
+__all__ = ["TAPS"]
+
+TAPS: Mapping[str, Taps] = MappingProxyType({"GridSample": grid_taps})
+"""By operator; each has the channels of operand 0 as axis 1 of its result."""
