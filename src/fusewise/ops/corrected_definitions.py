@@ -21,6 +21,8 @@ BY_DEFINITION: Mapping[str, str] = MappingProxyType(
     {
         "AveragePool": "windows that hang over, in ceil_mode and with padding by auto_pad",
         "BlackmanWindow": "a window of one element",
+        "Cast": "powers of two beyond the largest and below the least; float64 is rounded twice on its way to float8",
+        "CastLike": "as Cast",
         "ConvTranspose": "groups, padding by auto_pad, sizes asked for",
         "Flatten": "no elements",
         "GlobalAveragePool": "no elements",

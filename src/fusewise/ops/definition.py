@@ -35,6 +35,8 @@ def definition(spec: OpSpec, call: Call, output: int, index: tuple[Expr, ...]) -
         raise NotDefined(f"{call.node.op} has an operand or output without a static shape")
     if call.without_arithmetic:
         raise NotDefined(f"{call.node.op} on {call.without_arithmetic}")
+    if call.narrow and spec.flags.isdisjoint(("copy", "narrow")):
+        raise NotDefined(f"{call.node.op} on {call.narrow}")
     for i in filter(call.has, spec.shaped_by):
         call.known(i)
     if spec.scalar is not None and output == 0:

@@ -16,8 +16,9 @@ import numpy as np
 from fusewise.ir.dtypes import BOOL, FLOAT64, DType, dtype_of, dtype_of_onnx
 from fusewise.ops.cost import free, of_scalar
 from fusewise.ops.edges import elementwise
-from fusewise.ops.expr import Expr, binary, cast, compare, const, select, unary
+from fusewise.ops.expr import Expr, binary, bits, cast, compare, const, select, unary
 from fusewise.ops.indexing import compute_type
+from fusewise.ops.narrow import from_narrow, is_narrow, to_narrow
 from fusewise.ops.scalar import clip, gelu, gelu_tanh, maximum, mish, softplus, swish, where_positive
 from fusewise.ops.spec import Call, NotDefined, OpSpec, Sample
 
@@ -136,18 +137,22 @@ def _is_inf(call: Call, x: Expr) -> Expr:
     return compare("lt", x, x)  # never
 
 
-def _cast_to(x: Expr, source: DType, target: DType) -> Expr:
+def _cast_to(call: Call, x: Expr, source: DType, target: DType) -> Expr:
     if target == source:
         return x
-    if target.bits < 8 or (target.is_float and target.bits < 16):
-        raise NotDefined(f"conversion to {target.name}, which saturates")
-    if source.is_float and source.bits < 16 and target.is_float:
-        raise NotDefined(f"conversion from {source.name}")
-    return cast(x, target)
+    if is_narrow(target):
+        return to_narrow(x, target, bool(call.attribute("saturate", 1)), _rounding(call))
+    return cast(from_narrow(x) if is_narrow(source) else x, target)
+
+
+def _rounding(call: Call) -> str:
+    """How powers of two are rounded."""
+    found = call.attribute("round_mode", "up")
+    return found.decode() if isinstance(found, bytes) else str(found)
 
 
 def _cast(call: Call, x: Expr, like: Expr | None = None) -> Expr:
-    return _cast_to(x, call.input(0).dtype, call.output().dtype)
+    return _cast_to(call, x, call.input(0).dtype, call.output().dtype)
 
 
 # -- functions of several operands ----------------------------------------------------------------------------------------
@@ -247,7 +252,24 @@ def _dropout_mask(call: Call, output: int, at: tuple[Expr, ...]) -> Expr:
     return const(True, BOOL)
 
 
+def _bit_cast(call: Call, output: int, at: tuple[Expr, ...]) -> Expr:
+    return bits(call.at(0, *at), call.output().dtype)
+
+
 ELEMENTWISE: tuple[OpSpec, ...] = (
+    OpSpec(
+        "BitCast",
+        mapping=elementwise,
+        flops=free,
+        define=_bit_cast,
+        flags=frozenset({"narrow"}),
+        samples=(
+            Sample((("float32", (2, 3)),), {"to": 6}),
+            Sample((("int64", (4,)),), {"to": 11}),
+            Sample((("uint16", (4,)),), {"to": 10}, low=0, high=30000),
+            Sample((("uint8", (5,)),), {"to": 17}, low=0, high=100),
+        ),
+    ),
     OpSpec(
         "Dropout",
         mapping=elementwise,
@@ -299,7 +321,7 @@ ELEMENTWISE: tuple[OpSpec, ...] = (
     row("Swish", _swish, unary_samples() + unary_samples(alpha=1.5)),
     row("SwiGLU", _swiglu, (Sample((("float32", (3, 4)),) * 2), Sample((("float16", (5,)),) * 2, {"alpha": 1.7}))),
     row("Shrink", _shrink, unary_samples(-3, 3, "int32", lambd=1.0, bias=0.5)),
-    row("Identity", lambda call, x: x, unary_samples(-3, 3, "int64", "bool"), "linear", "idempotent"),
+    row("Identity", lambda call, x: x, unary_samples(-3, 3, "int64", "bool"), "linear", "idempotent", "narrow"),
     row("Not", _of("not"), (Sample((("bool", (2, 3)),)), Sample((("bool", ()),)))),
     row("BitwiseNot", _of("bitnot"), (Sample((("int32", (2, 3)),)), Sample((("uint8", (4,)),), high=200, low=0))),
     row("IsNaN", _of("isnan"), (Sample((np.array([1, np.nan, -np.inf], np.float32),)), Sample((("float16", (3,)),)))),
@@ -330,9 +352,13 @@ ELEMENTWISE: tuple[OpSpec, ...] = (
                     ("float32", 16),
                     ("int32", 7),
                     ("float16", 7),
+                    ("float32", 17),
+                    ("float8_e5m2", 1),
+                    ("float32", 22),
                 )
             )
         ),
+        "narrow",
     ),
     row(
         "CastLike",
@@ -342,6 +368,7 @@ ELEMENTWISE: tuple[OpSpec, ...] = (
             Sample((("int8", (4,)), ("float16", (4,)))),
             Sample((("float32", ()), ("float16", (2, 5)))),
         ),
+        "narrow",
     ),
     row("Add", _pair("add"), binary_samples(*_ALL_FLOATS, *_INTEGERS), *_MONOID, "linear"),
     row("Sub", _pair("sub"), binary_samples(*_ALL_FLOATS, *_INTEGERS), "linear"),
@@ -402,6 +429,7 @@ ELEMENTWISE: tuple[OpSpec, ...] = (
             Sample((("bool", (3,)), ("float32", (2, 1)), ("float32", ()))),
             Sample((("bool", (2, 1)), ("int64", (1, 3)), ("int64", (2, 3)))),
         ),
+        "narrow",
     ),
     row(
         "Clip",

@@ -25,6 +25,7 @@ __all__ = [
     "IndexLike",
     "assignments",
     "binary",
+    "bits",
     "bounded",
     "cast",
     "compare",
@@ -61,8 +62,9 @@ class Expr:
 
     Leaves: `const` (value: a Python number), `index` (value: the axis name), `load` (value: the operand's name; args:
     one index per dimension of the operand). `reduce` has value `(kind, ((axis, extent), ...))` and one argument, its
-    body; `bounded` has `(low, high, where the position was read)` and the position. Also `select` (condition, then, else)
-    and `cast`. Hash is computed once, so deep trees are cheap keys.
+    body; `bounded` has `(low, high, where the position was read)` and the position. Also `select` (condition, then, else),
+    `cast`, and `bits`, which reads the bits of a number as one of another type. Hash is computed once, so deep trees are
+    cheap keys.
     """
 
     __slots__ = ("_hash", "args", "dtype", "op", "value")
@@ -123,8 +125,8 @@ class Expr:
         if self.op == "reduce":
             kind, axes = self.value
             return f"{kind}({', '.join(f'{a}<{n}' for a, n in axes)}: {inside})"
-        if self.op == "cast":
-            return f"{self.dtype.name}({inside})"
+        if self.op in ("cast", "bits"):
+            return f"{'' if self.op == 'cast' else 'bits as '}{self.dtype.name}({inside})"
         return f"{self.op}({inside})"
 
     # arithmetic reads as algebra in the op rows; a Python number takes the dtype of its partner
@@ -277,6 +279,14 @@ def bounded(position: Expr, low: int, high: int, operand: int, wraps: bool = Fal
 def cast(x: Expr, dtype: DType) -> Expr:
     """Convert as ONNX `Cast` does without saturation options: float to integer truncates, to bool is `!= 0`."""
     return x if x.dtype == dtype else Expr("cast", dtype, (x,))
+
+
+def bits(x: Expr, dtype: DType) -> Expr:
+    """The number of a type of the same width in memory that has the bits of `x`."""
+    if x.op == "bits":
+        return bits(x.args[0], dtype)
+    assert x.dtype.itemsize == dtype.itemsize, (x.dtype, dtype)
+    return x if x.dtype == dtype else Expr("bits", dtype, (x,))
 
 
 def reduce(kind: str, axes: tuple[tuple[str, int], ...], body: Expr) -> Expr:

@@ -47,8 +47,8 @@ def output_dims(call: Call, output: int = 0) -> tuple[int, ...]:
 
 
 def compute_type(dtype: DType) -> DType:
-    """The type arithmetic on `dtype` is done in: narrow floats are computed as float32."""
-    return FLOAT32 if dtype.is_float and dtype.bits < 32 else dtype
+    """The type arithmetic on `dtype` is done in: float16 and bfloat16 are computed as float32. On narrower ones there is none."""
+    return FLOAT32 if dtype.is_float and dtype.bits == 16 else dtype
 
 
 def value(call: Call, i: int, *index: Expr | int) -> Expr:

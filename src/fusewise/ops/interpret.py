@@ -174,6 +174,8 @@ def _one(node: Expr, args: list[np.ndarray], space: _Space) -> np.ndarray:
         return np.where(args[0], args[1], args[2])
     if node.op == "cast":
         return _cast(args[0], node.dtype)
+    if node.op == "bits":
+        return np.ascontiguousarray(args[0]).view(node.dtype.numpy)
     if node.op == "reduce":
         return _reduce(node, args[0], space)
     return _OPERATIONS[node.op](*args).astype(node.dtype.numpy, copy=False)

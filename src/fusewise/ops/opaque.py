@@ -84,7 +84,7 @@ OPAQUE: tuple[OpSpec, ...] = (
         _opaque(name)
         for name in "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split()
     ),
-    *(_opaque(name) for name in ("ImageDecoder", "BitCast", "Constant")),
+    *(_opaque(name) for name in ("ImageDecoder", "Constant")),
     *(_opaque(name, "ai.onnx.preview.training") for name in ("Adagrad", "Adam", "Gradient", "Momentum")),
     _opaque("FlexAttention", "ai.onnx.preview"),
 )

@@ -9,6 +9,7 @@ from fusewise.ops.cost import per_output
 from fusewise.ops.edges import every
 from fusewise.ops.expr import Expr, binary, cast, compare, index, reduce, select, unary
 from fusewise.ops.indexing import compute_type, data_axis, dims, value
+from fusewise.ops.narrow import from_narrow, is_narrow, to_narrow
 from fusewise.ops.scalar import quantized
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
 
@@ -31,27 +32,30 @@ def _parameter(call: Call, i: int, at: Index) -> Expr:
 
 def _quantize(call: Call, output: int, at: Index) -> Expr:
     target = call.output().dtype
-    if not target.is_integer or target.bits < 8:
-        raise NotDefined(f"QuantizeLinear to {target.name}")
     x, scale = call.at(0, *at), _parameter(call, 1, at)
     precision = int(call.attribute("precision", 0))
     asked = dtype_of_onnx(precision) if precision else scale.dtype
     if (asked.bits < 32 and x.dtype != asked) or call.input(0).dtype.is_integer:
         raise NotDefined(f"QuantizeLinear of {x.dtype.name} with a scale of {asked.name}")
     wide = compute_type(asked)
-    ratio = cast(x, wide) / cast(scale, wide)
-    zero = cast(_parameter(call, 2, at), wide) if call.has(2) else None
-    return quantized(cast(ratio, asked) if asked == wide else cast(cast(ratio, asked), wide), zero, target)
+    ratio = cast(x, wide) / cast(_wide(scale), wide)
+    ratio = cast(ratio, asked) if asked == wide else cast(cast(ratio, asked), wide)
+    zero = cast(_wide(_parameter(call, 2, at)), wide) if call.has(2) else None
+    if not is_narrow(target):
+        return quantized(ratio, zero, target)
+    return to_narrow(ratio if zero is None else ratio + zero, target, bool(call.attribute("saturate", 1)))
 
 
 def _dequantize(call: Call, output: int, at: Index) -> Expr:
-    if call.input(0).dtype.is_float:
-        raise NotDefined(f"DequantizeLinear of {call.input(0).dtype.name}")
-    x = cast(call.at(0, *at), FLOAT32)
+    x = cast(_wide(call.at(0, *at)), FLOAT32)
     if call.has(2):
-        x = x - cast(_parameter(call, 2, at), FLOAT32)
-    scale = _parameter(call, 1, at)
-    return x * cast(scale, FLOAT32)
+        x = x - cast(_wide(_parameter(call, 2, at)), FLOAT32)
+    return x * cast(_wide(_parameter(call, 1, at)), FLOAT32)
+
+
+def _wide(x: Expr) -> Expr:
+    """A number that code computes with."""
+    return from_narrow(x) if is_narrow(x.dtype) else x
 
 
 def _parameter_mapping(call: Call) -> tuple[Mapping, ...]:
@@ -100,6 +104,7 @@ QUANT: tuple[OpSpec, ...] = (
         mapping=_parameter_mapping,
         flops=per_output(5),
         define=_quantize,
+        flags=frozenset({"narrow"}),
         samples=(
             Sample((("float32", (2, 5)), _f32(0.1), _integer("uint8", 128)), low=-20, high=20),
             Sample((("float32", (2, 3)), ("float32", (3,)), _integer("int8", [1, -2, 3])), low=0.1, high=3),
@@ -115,6 +120,7 @@ QUANT: tuple[OpSpec, ...] = (
         mapping=_parameter_mapping,
         flops=per_output(2),
         define=_dequantize,
+        flags=frozenset({"narrow"}),
         samples=(
             Sample((_U8, _f32(0.1), _integer("uint8", 128)), low=0, high=255),
             Sample((_U8, ("float32", (3,)), ("uint8", (3,))), low=0, high=200),

@@ -67,11 +67,16 @@ class Call:
 
     @cached_property
     def without_arithmetic(self) -> str:
-        """The first dtype among operands and outputs that code computes nothing in: strings, complex numbers, floats of less than
-        16 bits; empty for none."""
+        """The first dtype among operands and outputs that code has no form for: strings, complex numbers; empty for none."""
         kinds = (t.dtype for t in self.inputs + self.outputs if isinstance(t, TensorType))
-        none = (d for d in kinds if d.kind in ("string", "complex") or (d.is_float and d.bits < 16))
-        return next((dtype.name for dtype in none), "")
+        return next((dtype.name for dtype in kinds if dtype.kind in ("string", "complex")), "")
+
+    @cached_property
+    def narrow(self) -> str:
+        """The first dtype among operands and outputs that is a float of a byte or less, which code moves and converts, but does
+        not compute in; empty for none."""
+        kinds = (t.dtype for t in self.inputs + self.outputs if isinstance(t, TensorType))
+        return next((dtype.name for dtype in kinds if dtype.is_float and dtype.bits <= 8), "")
 
     def attribute(self, name: str, default: Any = None) -> Any:
         return self.node.attribute(name, default)
@@ -146,7 +151,8 @@ class OpSpec:
       others. May raise `NotDefined`.
     - `family`: the kernel family that has a better way than the definition (`matmul gemm conv pool softmax norm ...`), or none
     beside it (`WHOLE_FAMILIES`).
-    - `flags`: `associative`, `commutative`, `linear`, `idempotent`; `distributes_over` names operators.
+    - `flags`: `associative`, `commutative`, `linear`, `idempotent`; `copy` for rows that only move elements, `narrow` for those
+      that take floats of a byte or less as they are; `distributes_over` names operators.
     - `shaped_by`: operands whose contents decide the shape of the result. Where they are not known the shape is only what the model
       says, which need not hold, and nothing is defined.
     """

@@ -27,6 +27,7 @@ from fusewise.codegen.llvm.registers import (
     convert,
     narrow,
     register_type,
+    reinterpreted,
     resized,
     rounded,
     splat,
@@ -218,6 +219,8 @@ class Point:
             return reduce_element(self, expr)
         if op == "cast":
             return self._cast(expr, expr.args[0])
+        if op == "bits":
+            return reinterpreted(f, self.minimal(expr.args[0]), expr.args[0].dtype, expr.dtype)
         if expr.dtype == INT64 and not self.varies(expr) and not self.elements.facts.reads(expr):
             folded = self._fold(expr)
             if folded is not None:
@@ -280,7 +283,7 @@ class Point:
     def _fold(self, expr: Expr) -> Int | None:
         """Index arithmetic without data: constants fold, and the rest is short."""
         facts, f = self.elements.facts, self.function
-        if expr.dtype != INT64 or expr.op in ("select", "reduce", "load", "cast") or facts.reads(expr):
+        if expr.dtype != INT64 or expr.op in ("select", "reduce", "load", "cast", "bits") or facts.reads(expr):
             return None
         if expr.op == "neg":
             return f.sub(0, self.integer(expr.args[0]))
@@ -391,5 +394,5 @@ def _bits(value: float | int | bool, dtype: DType) -> float | int | bool:
     if dtype.is_float and dtype.bits < 32:
         import numpy as np
 
-        return int(np.array(value, np.float32).astype(dtype.numpy).view(np.uint16))
+        return int(np.array(value, np.float32).astype(dtype.numpy).view(f"u{dtype.itemsize}"))
     return value

@@ -1,7 +1,8 @@
 """How element types live in LLVM registers, and conversion between them, for scalars and vectors alike.
 
 bool is i1 in a register and one byte in memory. float16 and bfloat16 travel as i16 bit patterns and are computed as float:
-that way no conversion ever becomes a library call, whatever the machine has.
+that way no conversion ever becomes a library call, whatever the machine has. Floats of a byte or less are i8 bit patterns, which
+expressions take apart (`ops.narrow`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ __all__ = [
     "memory_type",
     "narrow",
     "register_type",
+    "reinterpreted",
     "resized",
     "rounded",
     "splat",
@@ -32,8 +34,8 @@ _REGISTER = {"float32": "float", "float64": "double", "float16": "i16", "bfloat1
 
 
 def is_representable(dtype: DType) -> bool:
-    """Can generated code compute on `dtype`?"""
-    return dtype.name in _REGISTER or dtype.is_integer
+    """Can generated code compute on `dtype`, or move it and read its bits?"""
+    return dtype.name in _REGISTER or dtype.is_integer or (dtype.is_float and dtype.bits <= 8)
 
 
 def register_type(dtype: DType) -> str:
@@ -162,6 +164,16 @@ def convert(f: Function, target: Target, x: Value, source: DType, to: DType) -> 
         element = computed(to)
         return narrow(f, target, f.convert("sitofp" if signed else "uitofp", x, element), to)
     return wrapped(f, resized(f, x, register_type(to), signed), to)
+
+
+def reinterpreted(f: Function, x: Value, source: DType, to: DType) -> Value:
+    """The bits of `x`, a number of the type `source`, as a number of a type of the same width in memory."""
+    if source == BOOL:
+        x = f.convert("zext", x, "i8")
+    if to == BOOL:
+        return f.compare("icmp ne", x, splat(f, 0, x, x.element))
+    element = register_type(to)
+    return wrapped(f, x if x.element == element else f.convert("bitcast", x, element), to)
 
 
 def clamped(f: Function, x: Value, low: float, high: float, to: DType) -> Value:
