@@ -173,3 +173,45 @@ def test_run_node_takes_lists_and_mappings_and_optional_inputs():
     assert np.array_equal(y, 2 * x)
     with pytest.raises(UsageError, match=re.escape("reads 2 values, but 1")):
         onnx_backend.run_node(double, [x])
+
+
+def sum_over(axes_shape) -> onnx.ModelProto:
+    float32, int64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
+    return onnx.helper.make_model(
+        onnx.helper.make_graph(
+            [onnx.helper.make_node("ReduceSum", ["x", "axes"], ["y"], keepdims=0)],
+            "g",
+            [
+                onnx.helper.make_tensor_value_info("x", float32, [2, 3, 4]),
+                onnx.helper.make_tensor_value_info("axes", int64, axes_shape),
+            ],
+            [onnx.helper.make_tensor_value_info("y", float32, None)],
+        ),
+        opset_imports=[onnx.helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+
+
+def test_contents_that_decide_shapes_are_compiled_for():
+    ready = onnx_backend.prepare(sum_over(["k"]), cache=False)
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    for axes in ([1], [0, 2], [1], [-1]):
+        (y,) = ready.run([x, np.array(axes, np.int64)])
+        assert np.array_equal(y, x.sum(axis=tuple(axes)))
+        assert ready.host_steps == 0
+    assert len(ready._compiled) == 3
+    with pytest.raises(UsageError):
+        ready.run([x, np.array([1.0], np.float32)])
+
+
+def test_contents_that_are_other_ones_each_time_are_data():
+    """Nine different contents: the last is left to code for any."""
+    ready = onnx_backend.prepare(sum_over([3]), cache=False)
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    orders = [(a - 3 * p, b - 3 * q, 3 - a - b) for a, b in ((0, 1), (1, 2), (2, 0)) for p in (0, 1) for q in (0, 1)]
+    for axes in orders[: onnx_backend.SPECIALISATIONS]:
+        assert ready.run([x, np.array(axes, np.int64)])[0] == x.sum()
+        assert ready.host_steps == 0
+    for axes in orders[onnx_backend.SPECIALISATIONS :]:
+        assert ready.run([x, np.array(axes, np.int64)])[0] == x.sum()
+        assert ready.host_steps == 1

@@ -21,7 +21,7 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("__init__", "contestant", "onnx_backend", "sweep"),
     ("gradients",),
     ("api",),
-    ("compiled", "inspecting", "planning", "optimizing", "selecting", "tuning", "verifying"),
+    ("compiled", "inspecting", "planning", "optimizing", "options", "selecting", "tuning", "verifying"),
     ("measuring", "counting", "partitioning"),
     ("bench",),
     ("runtime",),

@@ -7,15 +7,15 @@ needs it.
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusewise.compiled import SUFFIX, Model, open_compiled, opened
 from fusewise.errors import UsageError, within_memory
+from fusewise.options import Options, options_from, portable, texts_of
 from fusewise.runtime.folder import cache_folder, first_only
 from fusewise.trace import Trace
 
@@ -59,52 +59,21 @@ Progress = Callable[[str, float], None]
 """Told what is being done and the finished share of it, 0 to 1."""
 
 
-def _warn(sentence: str) -> None:
-    warnings.warn(sentence, RuntimeWarning, stacklevel=2)
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a model is compiled.
-
-    `shapes` gives inputs their shape, `symbols` gives symbolic dimensions their size; a dimension that stays free is 1.
-    `threads`: None for what the machine offers. `exact` refuses rewrites that may change a rounding, Winograd and Strassen.
-    `strict` makes operators without native code an error. `cache`: False for none, a folder, or True for the user's cache
-    folder. `disable` names passes, rules and kernels not to use, as `name` or `name@node`. `fusion` is the planner:
-    `dnnfusion`, `published` (the same grown in the order of its paper), `patterns` (the fixed patterns of other compilers) or
-    `none`. `tune`: seconds to spend on measuring what is fastest; what is found is kept in the cache and used from then on.
-    `passes`: False for none, True for the clean-up passes, the passes to run, or as a text what `selecting.outcome_of` takes.
-    `precision`, of convolutions and products: `float32` or `bfloat16`. `sanitize`: kernels look at every load and store, and say
-    what they touch that is none of their operands, many times more slowly. `warn` is told, as a sentence, what went wrong without
-    stopping the work.
-    """
-
-    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    symbols: Mapping[str, int] = field(default_factory=dict)
-    threads: int | None = None
-    exact: bool = False
-    strict: bool = False
-    cache: bool | str | Path = True
-    disable: Iterable[str] = ()
-    fusion: str = "dnnfusion"
-    tune: float = 0.0
-    passes: bool | str | Sequence[Pass] = True
-    precision: str = "float32"
-    sanitize: bool = False
-    warn: Callable[[str], None] = _warn
-
-
 @within_memory("the model is read")
 def load(
-    model: Source, *, shapes: Mapping[str, Sequence[int]] | None = None, symbols: Mapping[str, int] | None = None
+    model: Source,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    symbols: Mapping[str, int] | None = None,
+    values: Mapping[str, Any] | None = None,
 ) -> Graph:
-    """The graph of a model with every dimension that can be known made a number.
+    """The graph of a model with every dimension that can be known made a number, and inputs of given `values` constants.
 
     Raises `InvalidModel`, `UnsupportedModel`, `ResourceLimit`, or `UsageError` for a name that does not exist.
     """
     from fusewise.frontend.bind import bind
 
-    return bind(read(model), shapes, symbols)
+    return bind(read(model), shapes, symbols, values)
 
 
 @within_memory("the model is read")
@@ -133,6 +102,7 @@ def optimize(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     symbols: Mapping[str, int] | None = None,
+    values: Mapping[str, Any] | None = None,
     passes: bool | Sequence[Pass] = True,
     exact: bool = False,
     trace: Trace | None = None,
@@ -145,12 +115,13 @@ def optimize(
     if settings:
         from fusewise.optimizing import optimized
 
-        graph = load(model, shapes=shapes, symbols=symbols)
+        graph = load(model, shapes=shapes, symbols=symbols, values=values)
         return optimized(graph, passes=passes, exact=exact, trace=trace, **settings).graph
     from fusewise.passes.pipeline import PORTABLE
 
     chosen = PORTABLE if passes is True else passes
-    return _cleaned(load(model, shapes=shapes, symbols=symbols), chosen, Trace() if trace is None else trace, exact)
+    graph = load(model, shapes=shapes, symbols=symbols, values=values)
+    return _cleaned(graph, chosen, Trace() if trace is None else trace, exact)
 
 
 @within_memory("the model is written")
@@ -189,7 +160,7 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     from fusewise import __version__
     from fusewise.runtime.model_cache import ModelCache, describes
 
-    chosen = _options(options, settings)
+    chosen = options_from(options, settings)
     begin = time.perf_counter()
     folder = cache_folder(chosen.cache)
     key = None if folder is None or trace is not None else _key(model, chosen)
@@ -230,7 +201,7 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
 
 
 def _bound(model: Source, options: Options) -> Graph:
-    return load(_built(model), shapes=options.shapes, symbols=options.symbols)
+    return load(_built(model), shapes=options.shapes, symbols=options.symbols, values=options.values)
 
 
 def _planned(
@@ -271,6 +242,7 @@ def _key(model: Source, options: Options) -> Key | None:
     settings = {
         "shapes": {name: list(shape) for name, shape in options.shapes.items()},
         "symbols": dict(options.symbols),
+        "values": texts_of(options.values),
         "disable": sorted(options.disable),
         **{name: getattr(options, name) for name in ("exact", "strict", "fusion", "passes", "precision", "sanitize")},
     }
@@ -283,6 +255,7 @@ def inspect(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     symbols: Mapping[str, int] | None = None,
+    values: Mapping[str, Any] | None = None,
     fusion: str = "dnnfusion",
     groups: bool = False,
     why: str | None = None,
@@ -296,7 +269,7 @@ def inspect(
     """
     from fusewise.inspecting import inspected
 
-    return inspected(load(model, shapes=shapes, symbols=symbols), fusion, groups, why, tree)
+    return inspected(load(model, shapes=shapes, symbols=symbols, values=values), fusion, groups, why, tree)
 
 
 @within_memory("a plan is made")
@@ -368,12 +341,12 @@ def verify(
     """
     from fusewise.verifying import Settings, verified
 
-    chosen = _options(options, settings)
-    wanted = Settings(seed, inputs, tolerance, bisect, chosen.shapes, chosen.symbols)
+    chosen = options_from(options, settings)
+    wanted = Settings(seed, inputs, tolerance, bisect, chosen.shapes, chosen.symbols, chosen.values)
 
     def build(graph: Graph, trace: Trace) -> Model:
         trace.disabled |= frozenset(chosen.disable)
-        return compile(graph, replace(chosen, shapes={}, symbols={}), trace=trace)
+        return compile(graph, replace(chosen, shapes={}, symbols={}, values={}), trace=trace)
 
     source = _built(model)
     return verified(source, read(source), build, wanted)
@@ -405,12 +378,13 @@ def bench(
     from fusewise.frontend.onnx_export import as_file
     from fusewise.runtime.host import worker_count
 
-    chosen = _options(options, settings)
+    chosen = options_from(options, settings)
     peers = peers_named(tuple(against))
     threads = worker_count(chosen.threads)
     progress("loading", 0.0)
     source = _built(model)
-    graph = load(source, shapes=chosen.shapes, symbols=chosen.symbols)
+    graph = load(source, shapes=chosen.shapes, symbols=chosen.symbols, values=chosen.values)
+    source = graph if chosen.values else source
     if chosen.tune:
         compile(graph, chosen, progress=progress)
     feeds = random_feeds(graph, seed)
@@ -418,7 +392,7 @@ def bench(
     with tempfile.TemporaryDirectory(prefix="fusewise-bench-") as folder:
         path = as_file(source, graph, Path(folder))
         stated = {name: list(graph.tensor(name).dims) for name in graph.inputs}
-        subject = Subject(path, graph.inputs, None if program is None else Path(program), _portable(chosen, stated))
+        subject = Subject(path, graph.inputs, None if program is None else Path(program), portable(chosen, stated))
         cold = replace(subject, options={**subject.options, "cache": False})
         found = contest(
             ours, peers, subject, feeds, threads=threads, budget=budget, weigh=weigh, cold=cold, progress=progress
@@ -428,13 +402,6 @@ def bench(
 
 _IMPORTS = ("numpy", "onnx", "llvmlite.binding")
 """What this program imports before it opens a model; not part of a load time, as other runtimes' libraries are not."""
-
-
-def _portable(options: Options, shapes: Mapping[str, list[int]]) -> dict[str, Any]:
-    """The options a child process needs, as plain JSON values."""
-    cache = options.cache if isinstance(options.cache, bool) else str(options.cache)
-    chosen = {name: getattr(options, name) for name in ("exact", "fusion", "precision", "sanitize")}
-    return {"shapes": shapes, "cache": cache, "disable": sorted(options.disable), **chosen}
 
 
 @within_memory("the model is timed")
@@ -448,19 +415,6 @@ def profile(
     compiled = compile(model, options, **settings)
     feeds, limits = compiled.random_inputs(seed), machine_limits(compiled.executable.workers)
     return roofline.profile(compiled.executable, feeds, limits, runs)
-
-
-def _options(options: Options | None, settings: Mapping[str, Any]) -> Options:
-    try:
-        found = replace(Options() if options is None else options, **settings)
-    except TypeError as error:
-        known = ", ".join(Options.__dataclass_fields__)
-        raise UsageError(f"{str(error).split('.__init__() ')[-1]}; the options are {known}") from None
-    if not 0 <= found.tune < float("inf"):
-        raise UsageError(f"the seconds to tune for must be a number from 0 on, not {found.tune}")
-    if found.tune and found.cache is False:
-        raise UsageError("tuning keeps what it measures in the cache, which is switched off; allow one")
-    return found
 
 
 def _built(model: Source) -> Source:

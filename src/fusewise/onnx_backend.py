@@ -1,12 +1,13 @@
 """Fusewise as an ONNX backend: `prepare`, `run_model`, `run_node`, `supports_device`, `is_compatible`.
 
 Inputs and outputs are positional. A model whose shapes are not stated is compiled for the shapes it is first run with, and
-again for other shapes; the latest few compilations are kept.
+again for other shapes; so is one with inputs whose contents decide shapes or axes, for their contents. The latest few compilations
+are kept.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any
@@ -17,6 +18,7 @@ from onnx.backend.base import BackendRep, namedtupledict
 
 from fusewise import api
 from fusewise.errors import FusewiseError, UnsupportedModel, UsageError
+from fusewise.frontend.deciding import deciding_inputs
 from fusewise.ir.graph import Graph
 from fusewise.ir.types import TensorType
 
@@ -24,14 +26,22 @@ __all__ = ["Representation", "is_compatible", "prepare", "run_model", "run_node"
 
 SPECIALISATIONS = 8
 
+_MOST_CONTENTS = 64
+"""Elements of an input whose contents a model is compiled for; larger ones are data."""
+
+_Key = tuple[tuple[tuple[int, ...] | None, ...], tuple[tuple[str, bytes], ...]]
+"""The shapes of the inputs whose shapes are not stated, and the contents of those that decide."""
+
 
 class Representation(BackendRep):
-    """A model that compiles itself for the shapes it is given."""
+    """A model that compiles itself for the shapes it is given, and for contents that decide shapes while these are few."""
 
     def __init__(self, graph: Graph, options: api.Options) -> None:
         self.graph = graph
         self.options = options
-        self._compiled: OrderedDict[tuple[tuple[int, ...] | None, ...], api.Model] = OrderedDict()
+        self.deciding = deciding_inputs(graph)
+        self._compiled: OrderedDict[_Key, api.Model] = OrderedDict()
+        self._contents: Counter[tuple[tuple[int, ...] | None, ...]] = Counter()  # how many were met for these shapes
         self._lock = Lock()
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -47,7 +57,8 @@ class Representation(BackendRep):
             raise UsageError(f"the model has {len(names)} inputs, but {len(values)} were given")
         values += [None] * (len(names) - len(values))
         model = self.model_for(values)
-        outputs = model.run(None, dict(zip(names, values, strict=True)))
+        wanted = {port.name for port in model.get_inputs()}
+        outputs = model.run(None, {name: value for name, value in zip(names, values, strict=True) if name in wanted})
         return tuple(namedtupledict("Outputs", list(self.graph.outputs))(*outputs))
 
     @property
@@ -58,17 +69,37 @@ class Representation(BackendRep):
 
     def model_for(self, values: Sequence[Any]) -> api.Model:
         """The compiled model for these inputs: kept from before, or made now."""
-        key = tuple(np.shape(value) if self._is_open(k) else None for k, value in enumerate(values))
+        given = dict(zip(self.graph.inputs, values, strict=True))
+        shapes = tuple(np.shape(value) if self._is_open(k) else None for k, value in enumerate(values))
+        contents = {name: np.asarray(given[name]) for name in self.deciding if np.size(given[name]) <= _MOST_CONTENTS}
+        contents = {name: array for name, array in contents.items() if self._fits(name, array)}
         with self._lock:
+            key = shapes, tuple((name, array.tobytes()) for name, array in contents.items())
             found = self._compiled.get(key)
+            if found is None and contents and self._contents[shapes] >= SPECIALISATIONS:  # they are data after all
+                contents, key = {}, (shapes, ())
+                found = self._compiled.get(key)
             if found is None:
-                shapes = {self.graph.inputs[k]: shape for k, shape in enumerate(key) if shape is not None}
-                found = api.compile(self.graph, self.options, shapes=shapes)
+                self._contents[shapes] += bool(contents)
+                found = self._made(shapes, contents)
                 self._compiled[key] = found
                 while len(self._compiled) > SPECIALISATIONS:
                     self._compiled.popitem(last=False)
             self._compiled.move_to_end(key)
             return found
+
+    def _made(self, shapes: Sequence[tuple[int, ...] | None], contents: Mapping[str, np.ndarray]) -> api.Model:
+        inputs = self.graph.inputs
+        stated = {inputs[k]: shape for k, shape in enumerate(shapes) if shape is not None}
+        return api.compile(self.graph, self.options, shapes=stated, values=contents)
+
+    def _fits(self, name: str, array: np.ndarray) -> bool:
+        """Is it what the model wants of that input? What does not fit is told of when it is run."""
+        kind = self.graph.tensor(name)
+        stated = kind.shape or ()
+        sizes = zip(stated, array.shape, strict=False)
+        same_rank = kind.shape is None or len(stated) == array.ndim
+        return array.dtype == kind.dtype.numpy and same_rank and all(a == b for a, b in sizes if isinstance(a, int))
 
     def _is_open(self, k: int) -> bool:
         """Is input number `k` a tensor whose shape the model does not state?"""
@@ -93,7 +124,8 @@ def is_compatible(model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) ->
 def prepare(model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> Representation:
     """A model ready to run. `kwargs` are fields of `api.Options`; others, such as tolerances, are ignored.
 
-    A model whose shapes are all stated is compiled at once, so that what is wrong with it is found here.
+    A model whose shapes are all stated, and which no contents decide, is compiled at once, so that what is wrong with it is
+    found here.
     """
     if not supports_device(device):
         raise UnsupportedModel(f"device {device!r} is not supported; only CPU is")
@@ -101,7 +133,7 @@ def prepare(model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> Repre
 
     known = {key: value for key, value in kwargs.items() if key in api.Options.__dataclass_fields__}
     found = Representation(onnx_import.load(model), api.Options(**known))
-    if not any(found._is_open(k) for k in range(len(found.graph.inputs))):
+    if not found.deciding and not any(found._is_open(k) for k in range(len(found.graph.inputs))):
         found.model_for([None] * len(found.graph.inputs))
     return found
 

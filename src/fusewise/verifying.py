@@ -30,7 +30,8 @@ Build = Callable[[Graph, Trace], Compiled]
 
 @dataclass(frozen=True)
 class Settings:
-    """What is compared: `inputs` is one of `INPUTS`, `seed` that of the random ones, `shapes` and `symbols` sizes of dimensions.
+    """What is compared: `inputs` is one of `INPUTS`, `seed` that of the random ones, `shapes` and `symbols` sizes of dimensions,
+    `values` contents of inputs.
 
     `tolerance` is the largest relative error of an output (None: by its type); `search` looks for the fault where answers differ.
     """
@@ -41,6 +42,7 @@ class Settings:
     search: bool = True
     shapes: Mapping[str, Sequence[int]] | None = None
     symbols: Mapping[str, int] | None = None
+    values: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if self.inputs not in INPUTS:
@@ -93,18 +95,20 @@ def verified(source: object, graph: Graph, build: Build, settings: Settings) -> 
 def _sets(source: object, graph: Graph, settings: Settings, folder: Path) -> list[_Tried]:
     """The sets of inputs with the answers of the reference, the ordinary one first."""
     shapes, symbols = settings.shapes or {}, settings.symbols or {}
-    bound = bind(graph, shapes, symbols)
+    bound = bind(graph, shapes, symbols, settings.values)
+    source = bound if settings.values else source
     path = as_file(source, bound, folder)
     if settings.inputs == "random":
         return [_tried(ORDINARY, path, bound, random_feeds(bound, settings.seed))]
     found = [_tried(name, path, bound, feeds) for name, feeds in hostile_feeds(bound, settings.seed).items()]
     for name, sizes in free_shapes(graph, shapes, symbols).items():
         try:
-            sized = bind(graph, sizes, symbols)
+            sized = bind(graph, sizes, symbols, settings.values)
             feeds = random_feeds(sized, settings.seed)
         except FusewiseError:  # a size that contradicts the model is nobody's fault
             continue
-        found.append(_tried(name, as_file(source, sized, folder), sized, feeds))
+        file = as_file(sized if settings.values else source, sized, folder)
+        found.append(_tried(name, file, sized, feeds))
     return found
 
 

@@ -11,6 +11,7 @@ import onnx
 import pytest
 
 from fusewise.api import save
+from fusewise.ir.dtypes import INT64
 from fusewise.ops.build import GraphBuilder
 
 
@@ -432,3 +433,36 @@ def test_caches_that_are_none_are_a_wrong_word(fusewise, tiny_path):
     ended = fusewise("bench", tiny_path, "--vs", "none", "--caches", "small")
     assert ended.status == 2
     assert "is no cache" in ended.sentence
+
+
+@pytest.fixture
+def sliced_path(tmp_path):
+    """y = Slice(x, starts, ends), starts and ends inputs."""
+    b = GraphBuilder()
+    x, starts, ends = b.input("x", (4, 3)), b.input("starts", (1,), INT64), b.input("ends", (1,), INT64)
+    path = tmp_path / "sliced.onnx"
+    save(b.finish(b.op("Slice", x, starts, ends)), path)
+    return path
+
+
+def test_contents_of_inputs(fusewise, sliced_path):
+    values = ("--value", "starts=[1]", "--value", "ends=[3]")
+    ended = fusewise("compile", sliced_path, "--no-cache", "--json")
+    assert json.loads(ended.out)["host_steps"] == 1
+    ended = fusewise("compile", sliced_path, "--no-cache", "--strict", "--json", *values)
+    assert (ended.status, json.loads(ended.out)["host_steps"]) == (0, 0), ended.err
+    ended = fusewise("run", sliced_path, "--no-cache", "--json", *values)
+    assert json.loads(ended.out)["outputs"][0]["shape"] == [2, 3]
+    ended = fusewise("verify", sliced_path, "--json", *values)
+    assert (ended.status, json.loads(ended.out)["agrees"]) == (0, True), ended.err
+    ended = fusewise("inspect", sliced_path, "--json", *values)
+    assert json.loads(ended.out)["host_nodes"] == 0
+
+
+@pytest.mark.parametrize(
+    "given", ["starts", "starts=", "starts=[1", "=[1]", 'starts={"a": 1}', "other=[1]", "starts=[0.5]"]
+)
+def test_contents_that_are_none(fusewise, sliced_path, given):
+    ended = fusewise("compile", sliced_path, "--no-cache", "--value", given)
+    assert ended.status == 2
+    assert "--value" in ended.err or "value" in ended.err

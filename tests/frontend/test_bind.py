@@ -8,7 +8,7 @@ import pytest
 from fusewise.errors import InvalidModel, UsageError
 from fusewise.frontend.bind import bind
 from fusewise.frontend.onnx_import import load
-from fusewise.ir.dtypes import FLOAT32
+from fusewise.ir.dtypes import FLOAT32, INT64
 from fusewise.ir.graph import Graph
 from fusewise.ir.types import Dim
 from fusewise.ops.build import GraphBuilder
@@ -94,3 +94,48 @@ def test_shapes_that_the_operators_refuse_are_an_invalid_model() -> None:
     graph = b.finish(b.op("Add", b.input("a", ("N", "p")), b.input("b", ("N", "q"))))
     with pytest.raises(InvalidModel, match="add"):
         bind(graph, {"a": (1, 3), "b": (1, 4)})
+
+
+def _reduced() -> Graph:
+    """ReduceSum over axes that are an input."""
+    b = GraphBuilder()
+    x, axes = b.input("x", ("N", 3, 4)), b.input("axes", ("K",), INT64)
+    return b.finish(b.op("ReduceSum", x, axes))
+
+
+def test_an_input_of_given_contents_is_a_constant() -> None:
+    graph = bind(_reduced(), {"x": (2, 3, 4)}, values={"axes": [1, 2]})
+    assert graph.inputs == ("x",)
+    np.testing.assert_array_equal(graph.constants["axes"].array, np.array([1, 2]))
+    assert graph.constants["axes"].array.dtype == np.int64
+    assert str(graph.types[graph.outputs[0]]) == "float32[2,1,1]"
+
+
+def test_contents_give_symbols_their_sizes() -> None:
+    b = GraphBuilder()
+    ids, mask = b.input("ids", ("S",), INT64), b.input("mask", ("S",))
+    graph = bind(b.finish(b.op("Relu", mask), b.op("Identity", ids)), values={"ids": [4, 5, 6]})
+    assert str(graph.types["mask"]) == "float32[3]"
+
+
+@pytest.mark.parametrize(
+    ("values", "wrong"),
+    [
+        ({"other": [1]}, "inputs that are tensors are 'x', 'axes'"),
+        ({"axes": [0.5]}, "not of its type"),
+        ({"axes": ["a"]}, "not of its type"),
+        ({"axes": [float("nan")]}, "not of its type"),
+        ({"axes": [2**63]}, "not of its type"),
+        ({"axes": [[1], [2, 3]]}, "not of its type"),
+        ({"axes": [[1]]}, "has 2 dimensions"),
+        ({"axes": {"a": 1}}, "not of its type"),
+    ],
+)
+def test_contents_that_do_not_fit(values, wrong) -> None:
+    with pytest.raises(UsageError, match=wrong):
+        bind(_reduced(), {"x": (2, 3, 4)}, values=values)
+
+
+def test_a_shape_beside_contents_must_be_theirs() -> None:
+    with pytest.raises(UsageError, match="is not that of the value"):
+        bind(_reduced(), {"x": (2, 3, 4), "axes": (2,)}, values={"axes": [1]})

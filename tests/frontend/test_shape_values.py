@@ -29,6 +29,7 @@ VEC, MAT = i(4, -7, 2, 9), np.arange(6, dtype=np.int64).reshape(2, 3)
 CASES: tuple[tuple[str, tuple[np.ndarray | None, ...], dict[str, Any], int], ...] = (
     ("Identity", (VEC,), {}, 1),
     ("Cast", (VEC,), {"to": 1}, 1),
+    ("CastLike", (VEC, np.array([3], np.float32)), {}, 1),
     ("Cast", (np.array([1.7, -1.7, 0], np.float32),), {"to": 7}, 1),
     ("Cast", (VEC,), {"to": 9}, 1),
     ("Gather", (VEC, s(-1)), {"axis": 0}, 1),

@@ -25,6 +25,7 @@ from fusewise.cli.options import (
     Symbols,
     Threads,
     Tune,
+    Values,
     model_of,
     options_of,
 )
@@ -64,6 +65,7 @@ def bench(
     exported: Exported = False,
     shape: Shapes = None,
     symbol: Symbols = None,
+    value: Values = None,
     batch: Batch = None,
     threads: Threads = None,
     runs: Runs = 50,

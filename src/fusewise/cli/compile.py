@@ -23,6 +23,7 @@ from fusewise.cli.options import (
     Symbols,
     Threads,
     Tune,
+    Values,
     model_of,
     options_of,
 )
@@ -62,6 +63,7 @@ def compile_model(
     exported: Exported = False,
     shape: Shapes = None,
     symbol: Symbols = None,
+    value: Values = None,
     threads: Threads = None,
     exact: Exact = False,
     strict: Strict = False,

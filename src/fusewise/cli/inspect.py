@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fusewise.cli.options import Exported, Fusion, Json, ModelName, Shapes, Symbols, model_of, shapes_of, symbols_of
+from fusewise.cli.options import (
+    Exported,
+    Fusion,
+    Json,
+    ModelName,
+    Shapes,
+    Symbols,
+    Values,
+    model_of,
+    shapes_of,
+    symbols_of,
+    values_of,
+)
 from fusewise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,6 +58,7 @@ def inspect(
     exported: Exported = False,
     shape: Shapes = None,
     symbol: Symbols = None,
+    value: Values = None,
     fusion: Fusion = "dnnfusion",
     groups: Groups = False,
     why: Why = None,
@@ -63,13 +76,14 @@ def inspect(
         raise UsageError("--dot prints the tree of a group: give --tree GROUP, and no --json")
     model = model_of(model, exported)
     if regions is not None or form is not None:
-        graph = api.load(model, shapes=shapes_of(shape), symbols=symbols_of(symbol))
+        graph = api.load(model, shapes=shapes_of(shape), symbols=symbols_of(symbol), values=values_of(value))
         _graph(graph, model, regions, form, json)
         return
     found = api.inspect(
         model,
         shapes=shapes_of(shape),
         symbols=symbols_of(symbol),
+        values=values_of(value),
         fusion=fusion,
         groups=groups,
         why=why,

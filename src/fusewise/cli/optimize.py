@@ -17,10 +17,12 @@ from fusewise.cli.options import (
     Shapes,
     Symbols,
     Threads,
+    Values,
     model_of,
     shapes_of,
     symbols_of,
     threads_of,
+    values_of,
 )
 from fusewise.errors import UsageError
 
@@ -121,6 +123,7 @@ def optimize(
     exported: Exported = False,
     shape: Shapes = None,
     symbol: Symbols = None,
+    value: Values = None,
     threads: Threads = None,
     cache: Cache = True,
     plot: Plot = None,
@@ -139,7 +142,7 @@ def optimize(
             raise UsageError(f"{path.name!r} should end in {ending}")
     with progress() as report:
         trace = Trace(disabled=frozenset(disable or ()))
-        loaded = api.load(model, shapes=shapes_of(shape), symbols=symbols_of(symbol))
+        loaded = api.load(model, shapes=shapes_of(shape), symbols=symbols_of(symbol), values=values_of(value))
         before = Before.run(pipeline, loaded, trace, exact)
         found = optimized(
             before.graph,

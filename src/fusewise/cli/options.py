@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -31,11 +32,13 @@ __all__ = [
     "Symbols",
     "Threads",
     "Tune",
+    "Values",
     "model_of",
     "options_of",
     "shapes_of",
     "symbols_of",
     "threads_of",
+    "values_of",
 ]
 
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="A path to an .onnx file, or zoo:NAME.")]
@@ -53,6 +56,14 @@ Shapes = Annotated[
 Symbols = Annotated[
     list[str] | None,
     typer.Option("--symbol", metavar="NAME=N", help="The size of a symbolic dimension (default: 1)."),
+]
+Values = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--value",
+        metavar="NAME=[1,2]",
+        help="The contents of an input, as JSON, for good: it is none of the compiled model; may be given for several.",
+    ),
 ]
 Threads = Annotated[
     int | None, typer.Option("--threads", "-t", min=1, help="Workers (default: what this machine offers).")
@@ -133,6 +144,20 @@ def symbols_of(texts: Iterable[str] | None) -> dict[str, int]:
     return found
 
 
+def values_of(texts: Iterable[str] | None) -> dict[str, Any]:
+    """`axes=[1]` as {"axes": [1]}; `UsageError` for anything else."""
+    found: dict[str, Any] = {}
+    for text in texts or ():
+        name, _, contents = text.partition("=")
+        try:
+            found[name] = json.loads(contents)
+        except (ValueError, RecursionError):
+            name = ""
+        if not name or isinstance(found[name], dict):
+            raise UsageError(f"--value {text!r} is not of the form NAME=[1,2], a number or list as JSON has them")
+    return found
+
+
 def threads_of(given: int | None) -> int | None:
     """The thread count: from the command line, else from the environment, else None."""
     named = os.environ.get(THREADS_VARIABLE, "")
@@ -154,6 +179,7 @@ def options_of(context: typer.Context) -> Options:
     return Options(
         shapes=shapes_of(words.get("shape")),
         symbols=symbols_of(words.get("symbol")),
+        values=values_of(words.get("value")),
         threads=threads_of(words.get("threads")),
         cache=words.get("cache", True),
         disable=tuple(words.get("disable") or ()),

@@ -25,6 +25,7 @@ from fusewise.cli.options import (
     Symbols,
     Threads,
     Tune,
+    Values,
     model_of,
     options_of,
     threads_of,
@@ -67,6 +68,7 @@ def run(
     exported: Exported = False,
     shape: Shapes = None,
     symbol: Symbols = None,
+    value: Values = None,
     threads: Threads = None,
     seed: Seed = 0,
     exact: Exact = False,
@@ -96,6 +98,7 @@ def run(
             _refuse_settings(
                 shape=shape,
                 symbol=symbol,
+                value=value,
                 exact=exact,
                 strict=strict,
                 disable=disable,

@@ -21,6 +21,7 @@ from fusewise.cli.options import (
     Strict,
     Symbols,
     Threads,
+    Values,
     model_of,
     options_of,
 )
@@ -51,6 +52,7 @@ def verify(
     exported: Exported = False,
     shape: Shapes = None,
     symbol: Symbols = None,
+    value: Values = None,
     threads: Threads = None,
     seed: Seed = 0,
     inputs: Inputs = "random",

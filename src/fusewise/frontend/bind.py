@@ -1,4 +1,4 @@
-"""Gives the symbolic dimensions of a model's inputs their sizes, and all values their shapes.
+"""Gives symbolic dimensions of inputs their sizes, inputs contents that are known, and all values their shapes.
 
 A dimension is known by its symbol (`batch`, `N`), which may occur in several inputs and then has one size everywhere, or
 by its input and position when it has no name. Sizes come from whole shapes, from symbols, or, for a batch, from the
@@ -8,10 +8,13 @@ default of 1.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from fusewise.errors import UsageError
 from fusewise.frontend.infer_types import infer_graph
-from fusewise.ir.graph import Graph
+from fusewise.ir.graph import Constant, Graph
 from fusewise.ir.types import Dim, OptionalType, SequenceType, TensorType, ValueType
 
 __all__ = ["Slot", "bind"]
@@ -23,21 +26,33 @@ Slot = str | tuple[str, int]
 
 
 def bind(
-    graph: Graph, shapes: Mapping[str, Sequence[int]] | None = None, symbols: Mapping[str, int] | None = None
+    graph: Graph,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    symbols: Mapping[str, int] | None = None,
+    values: Mapping[str, Any] | None = None,
 ) -> Graph:
     """The graph with every dimension of its tensor inputs a number, and all types inferred from them.
 
     `shapes` gives whole shapes by input, `symbols` sizes by symbol. Free dimensions that neither gives are 1 when they are a
     batch: the first dimension of an input, or one named like it. Raises `UsageError` that lists every dimension still free,
-    or says what does not fit.
+    or says what does not fit. Inputs that `values` gives contents are constants of the result, and none of its inputs.
     """
-    sizes = _sizes(graph, shapes or {}, symbols or {})
+    contents = {name: _contents(graph, name, given) for name, given in (values or {}).items()}
+    stated = {name: array.shape for name, array in contents.items()}
+    for name in sorted(stated.keys() & (shapes or {}).keys()):
+        if tuple((shapes or {})[name]) != stated[name]:
+            raise UsageError(f"the shape given for input {name!r} is not that of the value given, {list(stated[name])}")
+    shapes = {**(shapes or {}), **stated}
+    sizes = _sizes(graph, shapes, symbols or {})
+    if contents:
+        graph = _with_contents(graph, contents)
+        shapes = {name: shape for name, shape in shapes.items() if name not in contents}
     free: list[str] = []
     inputs: dict[str, ValueType] = {}
     for name in graph.inputs:
         kind = graph.types[name]
         if isinstance(kind, TensorType):
-            shape = kind.shape if name not in (shapes or {}) else tuple((shapes or {})[name])
+            shape = kind.shape if name not in shapes else tuple(shapes[name])
             if shape is None:
                 free.append(f"the whole shape of {name!r}")
                 continue
@@ -76,6 +91,38 @@ def _sizes(graph: Graph, shapes: Mapping[str, Sequence[int]], symbols: Mapping[s
             if not isinstance(dim, int) and _is_batch(i, dim):
                 sizes.setdefault(slot, 1)
     return sizes
+
+
+def _contents(graph: Graph, name: str, given: Any) -> np.ndarray:
+    """What is given for an input as an array of its type; `UsageError` where it is none."""
+    kind = graph.types.get(name)
+    if name not in graph.inputs or not isinstance(kind, TensorType):
+        raise UsageError(
+            f"a value is given for {name!r}, but the model's inputs that are tensors are {_listed(_tensors(graph))}"
+        )
+    try:
+        found = np.array(given)
+        with np.errstate(invalid="ignore"):
+            array = found.astype(kind.dtype.numpy)
+        fits = (kind.dtype.is_float and found.dtype.kind in "iuf") or bool(np.all(array == found))
+    except (TypeError, ValueError, OverflowError):
+        fits = False
+    if not fits:
+        raise UsageError(f"the value given for input {name!r} is not of its type, {kind}")
+    return array
+
+
+def _tensors(graph: Graph) -> list[str]:
+    return [name for name in graph.inputs if isinstance(graph.types[name], TensorType)]
+
+
+def _with_contents(graph: Graph, contents: Mapping[str, np.ndarray]) -> Graph:
+    constants = {name: Constant(array) for name, array in contents.items()}
+    return graph.replace(
+        inputs=tuple(name for name in graph.inputs if name not in contents),
+        constants={**graph.constants, **constants},
+        types={**graph.types, **{name: constant.type for name, constant in constants.items()}},
+    )
 
 
 def _take_shape(name: str, given: tuple[int, ...], kind: TensorType, sizes: dict[Slot, int]) -> None:

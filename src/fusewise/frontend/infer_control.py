@@ -17,7 +17,7 @@ from fusewise.ir.dtypes import BOOL, INT64
 from fusewise.ir.graph import Node, Subgraph
 from fusewise.ir.types import Dim, OptionalType, SequenceType, TensorType, ValueType
 
-__all__ = ["CONTROL_FLOW", "Walk", "body_inputs", "control_outputs", "widen"]
+__all__ = ["CONTROL_FLOW", "Walk", "body_inputs", "control_outputs", "known_branch", "widen"]
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 """The operators whose types are those of their bodies."""
@@ -51,17 +51,22 @@ def control_outputs(node: Node, walk: Walk) -> Kinds:
     raise InvalidModel(f"node {node.label!r} ({node.op}) needs exactly one body")
 
 
+def known_branch(node: Node, walk: Walk) -> str:
+    """The attribute with the only branch that an If can ever take; empty for one that can take both, and other nodes."""
+    condition = walk.value_of(node.inputs[0]) if node.op == "If" and not node.domain and node.inputs else None
+    if condition is None or condition.dtype != bool or condition.size != 1:
+        return ""
+    return "then_branch" if condition.item() else "else_branch"
+
+
 def _if_outputs(node: Node, walk: Walk) -> Kinds:
     branches = {name: (body, captured) for name, body, captured in bodies_of(node)}
     if set(branches) != {"then_branch", "else_branch"}:
         raise InvalidModel(f"node {node.label!r} (If) needs a then_branch and an else_branch")
     if any(walk.input_count(body) for body, _ in branches.values()):
         raise InvalidModel(f"node {node.label!r} (If) has a branch with inputs, which nothing would give it")
-    condition = walk.value_of(node.inputs[0]) if node.inputs else None
-    if condition is not None and condition.dtype == bool and condition.size == 1:  # only one can ever run
-        chosen = [branches["then_branch" if condition.item() else "else_branch"]]
-    else:
-        chosen = [branches["then_branch"], branches["else_branch"]]
+    known = known_branch(node, walk)
+    chosen = [branches[known]] if known else [branches["then_branch"], branches["else_branch"]]
     found = [walk.body_outputs(body, captured, ()) for body, captured in chosen]
     _check_count(node, found[0])
     _check_count(node, found[-1])

@@ -17,7 +17,7 @@ import numpy as np
 from fusewise.errors import InvalidModel, UnsupportedModel
 from fusewise.frontend.bodies import graph_of_body
 from fusewise.frontend.declared import contradicts, settled, without_shape
-from fusewise.frontend.infer_control import CONTROL_FLOW, control_outputs
+from fusewise.frontend.infer_control import CONTROL_FLOW, control_outputs, known_branch
 from fusewise.frontend.limits import DEFAULT_LIMITS, Limits
 from fusewise.frontend.partial_shapes import partial_type
 from fusewise.frontend.shape_values import VALUE_LIMIT, is_complete, known_outputs
@@ -62,6 +62,9 @@ class Inference:
         self.contradicted: list[str] = []
         self.outer = outer
         self.limits = limits
+        self._of_body: tuple[
+            np.ndarray | None, ...
+        ] = ()  # what is known of the outputs of the body that was walked last
 
     def type_of(self, name: str) -> ValueType | None:
         """The type of a value of this graph or of those around it; None when it is absent or unknown."""
@@ -91,7 +94,9 @@ class Inference:
         for name, kind in zip(node.outputs, found, strict=True):
             if name:
                 self.types[name] = self._settled(node, name, kind)
-        for name, value in zip(node.outputs, known_outputs(node, kinds, values), strict=True):
+        taken = known_branch(node, self) and len(self._of_body) == len(node.outputs)
+        known = self._of_body if taken else known_outputs(node, kinds, values)
+        for name, value in zip(node.outputs, known, strict=True):
             kind = self.types.get(name)
             if name and value is not None and isinstance(kind, TensorType):
                 self.values[name] = value
@@ -148,6 +153,7 @@ class Inference:
                 inner.types[name] = best
         for node in graph.nodes:
             inner.add(node)
+        self._of_body = tuple(inner.values.get(name) for name in graph.outputs)
         return tuple(inner.types.get(name) for name in graph.outputs)
 
     def _settled(self, node: Node, name: str, kind: ValueType | None) -> ValueType:

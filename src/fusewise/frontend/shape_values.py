@@ -18,7 +18,7 @@ from fusewise.ir.graph import Constant, Node
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.slices import sliced
 
-__all__ = ["VALUE_LIMIT", "is_complete", "known_outputs"]
+__all__ = ["VALUE_LIMIT", "is_complete", "is_followed", "known_outputs"]
 
 VALUE_LIMIT = 2048  # elements; shape arithmetic is smaller, and larger values are data
 
@@ -28,6 +28,11 @@ Arrays = tuple[np.ndarray | None, ...]
 def is_complete(value: np.ndarray | None) -> bool:
     """Is every element of the value known?"""
     return value is not None and value.dtype != object
+
+
+def is_followed(node: Node) -> bool:
+    """Is the operator one whose results are computed here where its operands are known?"""
+    return not node.domain and (node.op in _MOVES or node.op in _ARITHMETIC)
 
 
 def known_outputs(node: Node, types: tuple[ValueType | None, ...], values: Arrays) -> tuple[np.ndarray | None, ...]:
@@ -239,6 +244,7 @@ def _partial_arithmetic(node: Node) -> Callable[..., Any] | None:
 _MOVES: dict[str, Callable[..., Any]] = {
     "Identity": lambda node, x: x,
     "Cast": _cast,
+    "CastLike": lambda node, x, like: None if object in (x.dtype, like.dtype) else x.astype(like.dtype),
     "Gather": _gather,
     "Concat": lambda node, *xs: np.concatenate(xs, axis=node.attribute("axis")),
     "Slice": lambda node, x, *bounds: sliced(x, *bounds),

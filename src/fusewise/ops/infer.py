@@ -80,11 +80,16 @@ def _infer(
         schema,
         node_to_proto(node),
         {n: type_to_proto(t) for n, t in zip(node.inputs, types, strict=True) if n and t is not None},
-        {n: tensor_to_proto(c.array, n) for n, c in zip(node.inputs, constants, strict=False) if n and c is not None},
+        {n: _stated(node, c, n) for n, c in zip(node.inputs, constants, strict=False) if n and c is not None},
         opset_imports=[onnx.helper.make_opsetid(node.domain, opset)],
     )
     outputs = tuple(type_from_proto(found[n]) if n in found else None for n in node.outputs)
     return _like_first(types[0], outputs) if node.op in _SHAPELESS and types else outputs
+
+
+def _stated(node: Node, constant: Constant, name: str) -> onnx.TensorProto:
+    """A constant for ONNX's inference, which wants the single elements that a Range takes without a dimension."""
+    return tensor_to_proto(constant.array.reshape(()) if node.op == "Range" else constant.array, name)
 
 
 def _like_first(first: ValueType | None, outputs: tuple[ValueType | None, ...]) -> tuple[ValueType | None, ...]:

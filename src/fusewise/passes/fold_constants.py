@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fusewise.errors import FusewiseError, InvalidModel
+from fusewise.frontend.bodies import bodies_of, graph_of_body
 from fusewise.frontend.shape_values import known_outputs
 from fusewise.ir.dtypes import dtype_of_onnx
-from fusewise.ir.graph import Constant, Graph, Node, Subgraph
+from fusewise.ir.graph import Constant, Graph, Node
 from fusewise.ir.types import OptionalType, SequenceType, TensorType, ValueType
 from fusewise.ops.evaluate import evaluate
 from fusewise.ops.interpret import definition_size, interpret
@@ -46,6 +47,9 @@ _LARGEST_SPACE = 1 << 22
 """Elements of arrays on the way beyond which the evaluator is faster than interpreting a definition. It is as right: where it is
 not, it is corrected (`ops.corrections`), and may be by the same definition."""
 
+_MOST_ROUNDS = 64
+"""Rounds of a Loop that is folded."""
+
 _FROM_TYPE = ("Shape", "Size")
 
 
@@ -56,8 +60,8 @@ def fold_constants(graph: Graph, trace: Trace) -> Graph:
 
     So do values that have no elements: there is nothing to compute. Of an If whose condition is known the nodes of one branch stay.
 
-    Left alone: random operators, bodies of control flow, and what would grow: a folded constant is small, or at most 16 MiB
-    and four times its operands, or no larger than they are.
+    Left alone: random operators, bodies of control flow but those of short Loops, and what would grow: a folded constant is small,
+    or at most 16 MiB and four times its operands, or no larger than they are.
     """
     return sweep(graph, trace, (KNOWN_BRANCH, LocalRule("fold_constants", (), fold_node)))
 
@@ -69,7 +73,7 @@ def fold_node(edit: Edit, node: Node) -> Change | None:
         return Change((node,), "no elements", known=empty)
     if not (node.op in _FROM_TYPE or all(value in edit.constants for value in node.reads)):
         return None
-    if node.op in NOT_REPEATABLE or any(isinstance(value, Subgraph) for _, value in node.attributes):
+    if node.op in NOT_REPEATABLE or (bodies_of(node) and not _is_short_loop(edit, node)):
         return None
     if not node.writes:
         return None
@@ -80,6 +84,15 @@ def fold_node(edit: Edit, node: Node) -> Change | None:
         return None
     known = _evaluated(edit, node)
     return None if known is None else Change((node,), "operands are constant", known=known)
+
+
+def _is_short_loop(edit: Edit, node: Node) -> bool:
+    """A Loop of few rounds, with nothing in its body that is not the same every time."""
+    rounds = edit.operand(node, 0) if node.op == "Loop" and not node.domain else None
+    if rounds is None or rounds.size != 1 or int(rounds.reshape(-1)[0]) > _MOST_ROUNDS:
+        return False
+    inner = [one for _, body, _ in bodies_of(node) for one in graph_of_body(body, edit.opset, edit.opsets).nodes]
+    return not any(one.op in NOT_REPEATABLE or bodies_of(one) for one in inner)
 
 
 def _empty(edit: Edit, node: Node) -> Mapping[str, np.ndarray] | None:
@@ -199,6 +212,7 @@ def _evaluated(edit: Edit, node: Node) -> Mapping[str, np.ndarray] | None:
         found = _defined(edit, node, kinds, arrays)
     if any(name and value is None for name, value in zip(node.outputs, found, strict=True)):
         feeds = {name: array for name, array in zip(node.inputs, arrays, strict=True) if name}
+        feeds |= {name: edit.array(name) for name in node.captured}
         try:
             with np.errstate(all="ignore"):
                 found = evaluate(node, feeds, edit.opset, edit.opsets)

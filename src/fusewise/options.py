@@ -1,0 +1,86 @@
+"""How a model is compiled: the options that verbs share."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fusewise.errors import UsageError
+
+if TYPE_CHECKING:
+    from fusewise.passes.pipeline import Pass
+
+__all__ = ["Options", "options_from", "portable", "texts_of"]
+
+
+def _warn(sentence: str) -> None:
+    warnings.warn(sentence, RuntimeWarning, stacklevel=2)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a model is compiled.
+
+    `shapes` gives inputs their shape, `symbols` gives symbolic dimensions their size; a dimension that stays free is 1. `values`
+    gives inputs their contents, for good: they are no inputs of the compiled model, which is code for these contents.
+    `threads`: None for what the machine offers. `exact` refuses rewrites that may change a rounding, Winograd and Strassen.
+    `strict` makes operators without native code an error. `cache`: False for none, a folder, or True for the user's cache
+    folder. `disable` names passes, rules and kernels not to use, as `name` or `name@node`. `fusion` is the planner:
+    `dnnfusion`, `published` (the same grown in the order of its paper), `patterns` (the fixed patterns of other compilers) or
+    `none`. `tune`: seconds to spend on measuring what is fastest; what is found is kept in the cache and used from then on.
+    `passes`: False for none, True for the clean-up passes, the passes to run, or as a text what `selecting.outcome_of` takes.
+    `precision`, of convolutions and products: `float32` or `bfloat16`. `sanitize`: kernels look at every load and store, and say
+    what they touch that is none of their operands, many times more slowly. `warn` is told, as a sentence, what went wrong without
+    stopping the work.
+    """
+
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    symbols: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+    threads: int | None = None
+    exact: bool = False
+    strict: bool = False
+    cache: bool | str | Path = True
+    disable: Iterable[str] = ()
+    fusion: str = "dnnfusion"
+    tune: float = 0.0
+    passes: bool | str | Sequence[Pass] = True
+    precision: str = "float32"
+    sanitize: bool = False
+    warn: Callable[[str], None] = _warn
+
+
+def options_from(options: Options | None, settings: Mapping[str, Any]) -> Options:
+    """`options` with the fields that `settings` has; `UsageError` for one that there is not, and for what does not go together."""
+    try:
+        found = replace(Options() if options is None else options, **settings)
+    except TypeError as error:
+        known = ", ".join(Options.__dataclass_fields__)
+        raise UsageError(f"{str(error).split('.__init__() ')[-1]}; the options are {known}") from None
+    if not 0 <= found.tune < float("inf"):
+        raise UsageError(f"the seconds to tune for must be a number from 0 on, not {found.tune}")
+    if found.tune and found.cache is False:
+        raise UsageError("tuning keeps what it measures in the cache, which is switched off; allow one")
+    return found
+
+
+def portable(options: Options, shapes: Mapping[str, list[int]]) -> dict[str, Any]:
+    """The options a child process needs, as plain JSON values."""
+    cache = options.cache if isinstance(options.cache, bool) else str(options.cache)
+    chosen = {name: getattr(options, name) for name in ("exact", "fusion", "precision", "sanitize")}
+    return {"shapes": shapes, "cache": cache, "disable": sorted(options.disable), **chosen}
+
+
+def texts_of(values: Mapping[str, Any]) -> dict[str, str]:
+    """Contents of inputs as texts that are equal only for equal ones."""
+    if not values:
+        return {}
+    import numpy as np
+
+    try:
+        return {name: repr(np.asarray(value).tolist()) for name, value in values.items()}
+    except ValueError as error:
+        raise UsageError(f"the values given for inputs must be arrays: {error}") from None
