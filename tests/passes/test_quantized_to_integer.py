@@ -48,8 +48,13 @@ def quantised(
         ("QuantizeLinear", ["x", "xs", "xz"], "q", {}),
         ("DequantizeLinear", ["q", "xs", "xz"], "d", {}),
         ("DequantizeLinear", ["w", "ws", *(["wz"] if "wz" in known else [])], "dw", {"axis": 0}),
-        ("DequantizeLinear", ["b", "bs"], "db", {"axis": 0}),
-        ("Conv", ["d", "dw", "db"], "c", {"pads": [1, 1, 1, 1], "strides": strides, "group": group}),
+        *([("DequantizeLinear", ["b", "bs"], "db", {"axis": 0})] if "b" in known else []),
+        (
+            "Conv",
+            ["d", "dw", *(["db"] if "b" in known else [])],
+            "c",
+            {"pads": [1, 1, 1, 1], "strides": strides, "group": group},
+        ),
         (between, ["c"], "r", {}),
         ("QuantizeLinear", ["r", "ys", "yz"], "rq", {}),
         ("DequantizeLinear", ["rq", "ys", "yz"], "rd", {}),
@@ -112,11 +117,24 @@ def test_a_scale_after_it_joins_the_factors() -> None:
         {"w": WEIGHTS[:, :3].repeat(2, 0)[:12], "wz": None},
         {"xs": np.full(6, 0.05, np.float32), "xz": np.full(6, 117, np.uint8)},
     ],
-    ids=["weights with a zero point", "groups of three channels", "a scale per channel of the data"],
+    ids=["weights with a zero point per channel", "groups of three channels", "a scale per channel of the data"],
 )
 def test_refused(changed: dict[str, np.ndarray | None]) -> None:
     graph = api.load(quantised(**changed))
     assert "ConvInteger" not in operators(quantized_to_integer(graph, Trace()))
+
+
+def test_weights_around_another_number_than_zero() -> None:
+    model = quantised(
+        w=(WEIGHTS.astype(int) + 128).astype(np.uint8), ws=f32(0.01), wz=np.array(140, np.uint8), bs=None, b=None
+    )
+    graph = quantized_to_integer(api.load(model), Trace())
+    (node,) = (node for node in graph.nodes if node.op == "ConvInteger")
+    assert graph.constants[node.inputs[3]].array == 140
+    x = RNG.standard_normal((2, 6, 9, 8)).astype(np.float32) * 3
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
+    (found,) = fusewise.compile(model).run(None, {"x": x})
+    assert np.abs(found.astype(int) - expected.astype(int)).max() <= 2
 
 
 def test_a_convolution_for_winograd_stays_one_of_floats_where_that_is_faster() -> None:

@@ -16,7 +16,7 @@ from fusewise.passes.edit import Change, Edit, LocalRule, sweep
 from fusewise.passes.notation import Notation, call_of
 from fusewise.trace import Trace
 
-__all__ = ["LOWEST_OPSET", "canonical_ops", "written_out"]
+__all__ = ["LOWEST_OPSET", "canonical_ops", "rule_of", "written_out"]
 
 LOWEST_OPSET = 18
 """Decompositions are written with operators as they are from here on: reductions take their axes as an operand."""
@@ -32,11 +32,12 @@ def canonical_ops(graph: Graph, trace: Trace) -> Graph:
     return sweep(graph, trace, _RULES) if graph.opset >= LOWEST_OPSET else graph
 
 
-def _rule(row: Decomposition) -> LocalRule:
-    return LocalRule(f"canonical-{row.op.lower()}", (row.op,), lambda edit, node: written_out(edit, node, row))
+def rule_of(stem: str, row: Decomposition) -> LocalRule:
+    """The row as a rule, which is called by its operator after `stem`."""
+    return LocalRule(f"{stem}-{row.op.lower()}", (row.op,), lambda edit, node: written_out(edit, node, row))
 
 
-_RULES = tuple(map(_rule, SPECIAL))
+_RULES = tuple(rule_of("canonical", row) for row in SPECIAL)
 
 
 def written_out(edit: Edit, node: Node, row: Decomposition) -> Change | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from fusewise.errors import UnsupportedModel
 from fusewise.ir.dtypes import BOOL, DType
 from fusewise.ir.graph import Constant, Node, attributes_of
-from fusewise.ir.types import TensorType
+from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.spec import Call
 from fusewise.passes.edit import Edit
 from fusewise.records import record
@@ -38,6 +39,10 @@ class Value:
     @property
     def rank(self) -> int:
         return self.kind.rank
+
+    @property
+    def size(self) -> int:
+        return self.kind.size
 
     @property
     def dtype(self) -> DType:
@@ -104,16 +109,28 @@ class Notation:
 
     def several(self, op: str, outputs: int, *operands: Operand, **attributes: Any) -> tuple[Value, ...]:
         """The results of an operator that has more than one."""
+        places = tuple(f"{self.stem} {k}" for k in range(outputs))
+        node = self._applied(op, places, operands, attributes)
+        kinds = self.edit.inferred(node)
+        return self._made(node, tuple(kinds[place] for place in places))
+
+    def typed(self, op: str, kind: TensorType, *operands: Operand, **attributes: Any) -> Value:
+        """The result, of a type that is given, of an operator on types that ONNX does not have it for."""
+        return self._made(self._applied(op, (self.stem,), operands, attributes), (kind,))[0]
+
+    def _applied(
+        self, op: str, places: tuple[str, ...], operands: Sequence[Operand], attributes: dict[str, Any]
+    ) -> Node:
         like = next((x.dtype for x in operands if isinstance(x, Value) and x.dtype != BOOL), None)
         values = [None if x is None else self._operand(x, like) for x in operands]
         names = ["" if x is None else x.name for x in values]
         while names and not names[-1]:
             names.pop()
-        stated = attributes_of(**{key: value for key, value in attributes.items() if value is not None})
-        places = tuple(f"{self.stem} {k}" for k in range(outputs))
-        kinds = self.edit.inferred(Node(op, tuple(names), places, stated))
-        made = tuple(self.edit.value(f"{self.stem}_{op.lower()}", kinds[place]) for place in places)
-        self.nodes.append(Node(op, tuple(names), made, stated, name=made[0]))
+        return Node(op, tuple(names), places, attributes_of(**{k: v for k, v in attributes.items() if v is not None}))
+
+    def _made(self, node: Node, kinds: Sequence[ValueType]) -> tuple[Value, ...]:
+        made = tuple(self.edit.value(f"{self.stem}_{node.op.lower()}", kind) for kind in kinds)
+        self.nodes.append(replace(node, outputs=made, name=made[0]))
         return tuple(self.value(name) for name in made)
 
     def value(self, name: str) -> Value:

@@ -17,6 +17,7 @@ from fusewise.passes.recognise_attention import recognise_attention
 from fusewise.passes.recognise_group_norm import recognise_group_norm
 from fusewise.passes.split_wide import split_wide
 from fusewise.passes.unroll_recurrences import unroll_recurrences
+from fusewise.passes.write_out import write_out
 from fusewise.trace import BY_NAME, Trace
 
 __all__ = ["CLEAN", "MOST_ROUNDS", "PORTABLE", "PRECISIONS", "Pass", "for_native", "run"]
@@ -84,7 +85,7 @@ def for_native(graph: Graph, precision: str, trace: Trace, *, exact: bool = Fals
         raise UsageError(f"the precision is {' or '.join(PRECISIONS)}, not {precision!r}")
     if exact and PRECISIONS[precision]:
         raise UsageError(f"{precision} changes answers, which exact does not allow; leave one of the two out")
-    chosen = (split_wide,) if exact else (split_wide, *PRECISIONS[precision], pool_by_rows)
+    chosen = (write_out, split_wide) if exact else (write_out, split_wide, *PRECISIONS[precision], pool_by_rows)
     return run(graph, chosen, trace)
 
 

@@ -36,9 +36,9 @@ def quantized_to_integer(graph: Graph, trace: Trace) -> Graph:
     y = QuantizeLinear(DequantizeLinear(p, s, k) + DequantizeLinear(q, t, l), u, v)
       ->  y = QuantizeLinear(DequantizeLinear(p, s / u, k) + DequantizeLinear(q, t / u, l), 1, v)
 
-    with constant 8-bit weights and scales and no zero point of the weights. Refused: groups of an odd number of channels, other
-    than depthwise ones; and 3x3 convolutions for which Winograd's needs four times fewer products of floats, which is better
-    than two of integers at once.
+    with constant 8-bit weights and scales, and one zero point of the weights at most, which goes along where it is not 0. Refused:
+    groups of an odd number of channels, other than depthwise ones; and 3x3 convolutions for which Winograd's needs four times
+    fewer products of floats, which is better than two of integers at once.
     """
     return _with_integers(graph, trace, _suits_winograd)
 
@@ -226,9 +226,9 @@ def _operands(edit: Edit, inputs: tuple[str, ...]) -> _Quantized | None:
 
 
 def _is_plain(edit: Edit, weight: _Quantized, node: Node) -> bool:
-    """Constant weights around zero, and groups that the integer kernel takes."""
+    """Constant weights around one number, and groups that the integer kernel takes."""
     array, zero = edit.array(weight.value), edit.array(weight.zero) if weight.zero else None
-    if array is None or (zero is not None and zero.any()):
+    if array is None or (zero is not None and zero.size > 1 and zero.any()):
         return False
     group = int(node.attribute("group", 1))
     return group == 1 or array.shape[1] % 2 == 0 or (array.shape[1] == 1 and array.shape[0] == group)
@@ -282,7 +282,9 @@ def _integer_nodes(
     total = edit.value(f"{label}_sum", TensorType(INT32, kind.shape))
     wide = edit.value(f"{label}_cast", TensorType(FLOAT32, kind.shape))
     attributes = tuple((key, value) for key, value in node.attributes)
-    operands = (x.value, w.value, *((x.zero,) if x.zero else ()))
+    zero = edit.array(w.zero) if w.zero else None
+    around = () if zero is None or not zero.any() else (w.zero,)
+    operands = (x.value, w.value, *((x.zero,) if x.zero or around else ()), *around)
     nodes = [
         Node("ConvInteger", operands, (total,), attributes, name=node.name),
         Node("Cast", (total,), (wide,), attributes_of(to=1)),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from fusewise.codegen.llvm.emit import Module
-from fusewise.codegen.llvm.quads import HEADER, add_quads, has_quads, split, stream, sums_in_one
+from fusewise.codegen.llvm.quads import HEADER, add_quads, bytes_of, has_quads, split, stream, sums_in_one
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.runtime.jit import compile_assembly
 
@@ -92,3 +92,19 @@ def test_the_instruction(target: Target, name: str) -> None:
 def test_machines_without() -> None:
     assert [target.name for target in TARGETS if has_quads(target)] == ["avx512", "avx2"]
     assert not any(sums_in_one(target) for target in TARGETS)
+
+
+@given(st.lists(st.integers(-256, 255), min_size=1))
+def test_numbers_of_nine_bits_are_sums_of_bytes(numbers: list[int]) -> None:
+    parts = bytes_of(np.array(numbers, np.int16))
+    assert all(part.dtype == np.int8 for part in parts)
+    assert np.sum(parts, 0, dtype=int).tolist() == numbers
+    assert len(parts) == (1 if all(-128 <= n < 128 for n in numbers) else 3 if max(numbers) == 255 else 2)
+
+
+def test_steps_without_weights_are_left_out() -> None:
+    panels = np.zeros((1, 5, 8), np.int32)
+    panels[0, 3] = 0x01010101
+    for whole in (False, True):
+        found = stream(panels, np.arange(5, dtype=np.int32) * 4, 4, 8, whole)
+        assert found[HEADER - 1] == 1 and found[found[0] + 16] == 12

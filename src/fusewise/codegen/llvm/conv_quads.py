@@ -6,7 +6,9 @@ signed ones with 128 added, and padded with the zero point z. It is taken out of
 
     sum (x - z) * w  =  sum x * w  -  z * sum w
 
-A panel of weights lists the steps of the reduction, and for each where the rows have their four bytes (`quads.stream`).
+Weights that were bytes before their zero point was taken away may need one bit more: what does not fit a byte is a step of its
+own (`quads.bytes_of`). A panel of weights lists the steps of the reduction, and for each where the rows have their four bytes
+(`quads.stream`).
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from fusewise.codegen.llvm.gemm_finish import finisher
 from fusewise.codegen.llvm.gemm_plan import merged, plan_product, tile_of
 from fusewise.codegen.llvm.gemm_product import Left, Parts, row_pointers
 from fusewise.codegen.llvm.gemm_tile import Ahead, Level, Panel, Tile
-from fusewise.codegen.llvm.quads import HEADER, add_quads, has_quads, stream, sums_in_one
+from fusewise.codegen.llvm.quads import HEADER, add_quads, bytes_of, has_quads, stream, sums_in_one
 from fusewise.codegen.packing import packed, panels
 from fusewise.codegen.target import Target
 from fusewise.codegen.view import View
@@ -54,8 +56,8 @@ def convolution(task: Task) -> Convolution | Reason:
         return Reason("groups whose channels do not fill lanes of four")
     if len(given.spatial) > 2:
         return Reason("more than two spatial axes")
-    if given.weight.operand.dtype != INT8:
-        return Reason("weights are not signed bytes", given.weight.operand.dtype.name)
+    if given.weight.operand.dtype not in (INT8, INT16):
+        return Reason("weights are not signed", given.weight.operand.dtype.name)
     if _is_in_place(given):
         return _in_place(given)
     anchor = task.anchor
@@ -161,13 +163,11 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
     tile, places, whole = tile_of(params, "i32"), _places(d), sums_in_one(target)
 
     def pack(weight: np.ndarray) -> np.ndarray:
-        spare = -weight.shape[1] % 4
-        padded = np.pad(weight, ((0, 0), (0, spare), *((0, 0),) * (weight.ndim - 2)))
-        quads = np.moveaxis(padded.reshape(len(weight), d.shape.inputs, 4, *weight.shape[2:]), 2, -1)
-        joined = np.ascontiguousarray(quads).view(np.int32)[..., 0]
-        joined = joined.reshape(*joined.shape[:2], *(axis.kernel for axis in d.shape.spatial))
-        every = panels(matrices(joined, d.shape, 1), tile.lanes, tile.vectors)
-        return stream(every, places, tile.lanes, tile.rows * tile.vectors, whole)
+        parts = [
+            panels(matrices(_joined(part, d.shape), d.shape, 1), tile.lanes, tile.vectors) for part in bytes_of(weight)
+        ]
+        every = np.concatenate(parts, -2)
+        return stream(every, np.tile(places, len(parts)), tile.lanes, tile.rows * tile.vectors, whole)
 
     panel = f"{tile.rows}x{tile.vectors}x{tile.lanes} groups {d.shape.groups}"
     name = f"quads of channels in panels {panel} at {places.tolist()}{' whole' if whole else ''}"
@@ -176,6 +176,14 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
         nbytes = d.strip.elements(int(params["tiles"]) * tile.rows) * 4
         extra.append(working_memory(nbytes))
     return operand_arguments(task, extra)
+
+
+def _joined(weight: np.ndarray, shape: Convolution) -> np.ndarray:
+    """Signed bytes with four input channels as one int32 each."""
+    padded = np.pad(weight, ((0, 0), (0, -weight.shape[1] % 4), *((0, 0),) * (weight.ndim - 2)))
+    quads = np.moveaxis(padded.reshape(len(weight), shape.inputs, 4, *weight.shape[2:]), 2, -1)
+    joined = np.ascontiguousarray(quads).view(np.int32)[..., 0]
+    return joined.reshape(*joined.shape[:2], *(axis.kernel for axis in shape.spatial))
 
 
 def _build(task: Task, target: Target, params: Params, symbol: str) -> str:

@@ -5,7 +5,7 @@ columns and one vector of channels, each input vector is loaded once per kernel 
 rows outside the input are skipped by loop bounds; which columns of a run lie outside is known now, because the runs are, so
 each distinct border gets code of its own and nothing is tested or copied at run time.
 
-A ConvInteger is computed in float32, whose whole numbers are exact up to 2^24: more than 500 taps of two bytes each.
+A ConvInteger is computed in float32, whose whole numbers are exact up to 2^24: more than 500 taps of a signed byte each.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fusewise.codegen.llvm.share import pieces_of
 from fusewise.codegen.packing import packed
 from fusewise.codegen.strips import Sharing
 from fusewise.codegen.target import Target
-from fusewise.ir.dtypes import FLOAT32, FLOAT64
+from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT8
 from fusewise.lower.task import Reason, Task
 from fusewise.ops.expr import Expr, cast
 from fusewise.passes.pool_by_rows import SHARED_BY_ROWS
@@ -39,8 +39,8 @@ from fusewise.records import record
 
 __all__ = ["DEPTHWISE"]
 
-MOST_TAPS = 500
-"""Taps whose products of an 8-bit weight and a centred 8-bit number add up to less than 2^24."""
+MOST_TAPS, MOST_WIDE_TAPS = 500, 250
+"""Taps whose products of a weight and a centred 8-bit number add up to less than 2^24, of a signed byte and of nine bits."""
 
 LEAST_LANES = 4
 """Fewest channels to a vector; below it the direct convolution is taken, which was not measured against."""
@@ -78,7 +78,7 @@ def understand(task: Task, target: Target) -> Depthwise | Reason:
         return shape
     if shape.computed is not None:
         return Reason("operand is computed on the way in", "0")
-    if integer and shape.taps > MOST_TAPS:
+    if integer and shape.taps > (MOST_TAPS if shape.weight.operand.dtype == INT8 else MOST_WIDE_TAPS):
         return Reason("too many taps for exact sums", str(shape.taps))
     if shape.groups == 1 or shape.inputs != 1 or shape.outputs != 1:
         return Reason("not depthwise: a group has several channels")

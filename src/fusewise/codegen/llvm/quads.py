@@ -19,7 +19,7 @@ from fusewise.codegen.llvm.emit import Function, Value, vector
 from fusewise.codegen.target import Target
 from fusewise.records import record
 
-__all__ = ["HEADER", "Split", "add_quads", "has_quads", "split", "stream", "sums_in_one"]
+__all__ = ["HEADER", "Split", "add_quads", "bytes_of", "has_quads", "split", "stream", "sums_in_one"]
 
 _PRODUCTS = {
     4: ("llvm.x86.ssse3.pmadd.ub.sw.128", "llvm.x86.sse2.pmadd.wd"),
@@ -101,6 +101,15 @@ def split(weights: np.ndarray) -> Split:
     return Split(np.where(turned, -pairs, pairs).astype(np.int8), -turned.view(np.int8), rest, taken)
 
 
+def bytes_of(weights: np.ndarray) -> list[np.ndarray]:
+    """Whole numbers as sums of signed bytes: as much as fits, and as often as it takes what is left, which is mostly zeros."""
+    parts, rest = list[np.ndarray](), weights.astype(np.int16)
+    while not parts or rest.any():
+        parts.append(np.clip(rest, -MOST, MOST - 1).astype(np.int8))
+        rest = rest - parts[-1]
+    return parts
+
+
 def _by_lane(quads: np.ndarray) -> np.ndarray:
     """The sums of [..., step, lane, 4] for each lane."""
     return np.asarray(quads.sum(-3, dtype=np.int32).sum(-1, dtype=np.int32))
@@ -111,8 +120,9 @@ def stream(panels: np.ndarray, places: np.ndarray, lanes: int, products: int, wh
 
     `panels` [..., panel, step, vectors * lanes] are quads, `places` [step] says where the left operand has them. A panel is the
     sum of the weights and the constant of each lane, the place of each step, and the weights in their order: first steps without
-    a mask, then those with one vector of masks in front of their weights, then those with as many as there are weights. Where
-    the machine sums in one, `whole`, no step has a mask. `products` is how many vectors a step multiplies.
+    a mask, then those with one vector of masks in front of their weights, then those with as many as there are weights. Steps
+    whose weights are all zero are left out. Where the machine sums in one, `whole`, no step has a mask. `products` is how many
+    vectors a step multiplies.
     """
     every = panels.reshape(-1, *panels.shape[-2:])
     quads = np.ascontiguousarray(every).view(np.int8).reshape(*every.shape, 4)
@@ -122,11 +132,11 @@ def stream(panels: np.ndarray, places: np.ndarray, lanes: int, products: int, wh
     parts, at = [header.reshape(-1), np.zeros(-header.size % 16, np.int32)], -(-header.size // 16) * 16
     arrays = (_lanes(array) for array in (found.main, found.mask, found.rest))
     for number, (total, taken, main, mask, rest) in enumerate(zip(totals, found.taken, *arrays, strict=True)):
-        more = rest.any(1)
-        rows, masks = np.concatenate([main, rest[more]]), np.concatenate([mask, np.zeros_like(rest[more])])
+        some, more = main.any(1), rest.any(1)
+        rows, masks = np.concatenate([main[some], rest[more]]), np.concatenate([mask[some], np.zeros_like(rest[more])])
         kinds = _kinds(masks, products)
         order = np.argsort(kinds, kind="stable")
-        front = np.concatenate([total, 255 * taken, np.concatenate([places, places[more]])[order]])
+        front = np.concatenate([total, 255 * taken, np.concatenate([places[some], places[more]])[order]])
         spare, wide = -front.size % 16, (0, lanes, rows.shape[1])
         weights = [np.concatenate([masks[kinds == k, : wide[k]], rows[kinds == k]], 1).reshape(-1) for k in range(3)]
         ends = (int((kinds <= kind).sum()) for kind in range(3))

@@ -1,5 +1,5 @@
-"""Every decomposition: special operators, which CanonicalizeOps writes out, normalisations, which SimplifyInference does, and
-attention, which only gradients are taken through."""
+"""Every decomposition: special operators, which CanonicalizeOps writes out, normalisations, which SimplifyInference does,
+attention, which only gradients are taken through, and what is always written out for native code."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ from types import MappingProxyType
 from fusewise.ir.graph import Node
 from fusewise.passes.decompositions.activations import ACTIVATIONS
 from fusewise.passes.decompositions.attention import ATTENTION
+from fusewise.passes.decompositions.integers import INTEGERS
 from fusewise.passes.decompositions.movement import MOVEMENT
 from fusewise.passes.decompositions.norms import NORMS
 from fusewise.passes.decompositions.products import PRODUCTS
+from fusewise.passes.decompositions.quantized import QUANTIZED
 from fusewise.passes.decompositions.reductions import REDUCTIONS
 from fusewise.passes.decompositions.row import Decomposition
 
-__all__ = ["DECOMPOSITIONS", "NORMS", "SPECIAL", "decomposition_of"]
+__all__ = ["DECOMPOSITIONS", "NATIVE", "NORMS", "SPECIAL", "decomposition_of"]
 
 SPECIAL: tuple[Decomposition, ...] = (*ACTIVATIONS, *MOVEMENT, *PRODUCTS, *REDUCTIONS)
 """Operators that are others in a row under one name."""
+
+NATIVE: tuple[Decomposition, ...] = (*QUANTIZED, *INTEGERS)
+"""Operators that native code runs as others, having none of its own for them, or slower one."""
 
 DECOMPOSITIONS: Mapping[str, Decomposition] = MappingProxyType({row.op: row for row in (*SPECIAL, *NORMS, *ATTENTION)})
 
