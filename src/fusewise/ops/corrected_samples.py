@@ -1,14 +1,14 @@
-"""Grids and boxes for the reference evaluator: GridSample, AffineGrid, MaxRoiPool.
+"""Grids and boxes for the reference evaluator: GridSample, DeformConv, AffineGrid, MaxRoiPool.
 
 Its GridSample limits a position, not each element read, to the border for cubic interpolation, and knows no infinities; its
-AffineGrid puts a single element at -1; MaxRoiPool it has not.
+AffineGrid puts a single element at -1; DeformConv loops over elements; MaxRoiPool it has not.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from fusewise.ops.grids import affine_grid, grid_sample, max_roi_pool
+from fusewise.ops.grids import affine_grid, deform_conv, grid_sample, max_roi_pool
 
 __all__ = ["sample_operators"]
 
@@ -28,6 +28,14 @@ def sample_operators() -> tuple[type[Any], ...]:
             mode = _MODES.get(mode, mode or "linear")
             return (grid_sample(image, grid, mode, padding_mode or "zeros", bool(align_corners)),)
 
+    class DeformConv(OpRun):
+        op_domain = ""
+
+        def _run(
+            self, image: Any, weight: Any, offset: Any, bias: Any = None, mask: Any = None, **settings: Any
+        ) -> tuple[Any, ...]:
+            return (deform_conv(image, weight, offset, bias, mask, lambda name, default: settings[name] or default),)
+
     class AffineGrid(OpRun):
         op_domain = ""
 
@@ -41,4 +49,4 @@ def sample_operators() -> tuple[type[Any], ...]:
             scale = 1.0 if spatial_scale is None else spatial_scale
             return (max_roi_pool(image, boxes, pooled_shape, scale),)
 
-    return (GridSample, AffineGrid, MaxRoiPool)
+    return (GridSample, DeformConv, AffineGrid, MaxRoiPool)

@@ -1,4 +1,4 @@
-"""GridSample, AffineGrid and MaxRoiPool in arrays: what host steps run.
+"""GridSample, DeformConv, AffineGrid and MaxRoiPool in arrays: what host steps run.
 
 Where a grid says to read outside the image is decided tap by tap, as in PyTorch, whose operators the first two are.
 """
@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-__all__ = ["CUBIC", "REACH", "WHOLE", "affine_grid", "grid_sample", "max_roi_pool"]
+__all__ = ["CUBIC", "REACH", "WHOLE", "affine_grid", "deform_conv", "grid_sample", "max_roi_pool", "tap_positions"]
 
 REACH = 4
 """Elements outside an axis beyond which no interpolation reads anything but padding."""
@@ -105,6 +106,56 @@ def _padded(
         turned = np.mod(place - low, 2 * (high - low))
         place = np.where(turned > high - low, 2 * (high - low) - turned, turned) + low
     return np.clip(place, 0, extent - 1).astype(np.int64), share
+
+
+def tap_positions(
+    attribute: Callable[[str, Any], Any], kernel: Sequence[int], out: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Where the taps of a convolution read: by tap [axes, taps], in elements from the image's first, and how much further on by
+    place of the result [axes, places]. `attribute(name, default)` has its strides, dilations and pads."""
+    rank = len(kernel)
+    dilations, strides = (attribute(name, None) or (1,) * rank for name in ("dilations", "strides"))
+    begins = (attribute("pads", None) or (0,) * (2 * rank))[:rank]
+
+    def positions(extents: Sequence[int], steps: Sequence[int], starts: Sequence[int]) -> np.ndarray:
+        shifts = np.reshape(starts, (rank, 1))
+        places: np.ndarray = np.indices(tuple(extents)).reshape(rank, -1) * np.reshape(steps, (rank, 1)) - shifts
+        return places
+
+    return positions(kernel, dilations, begins), positions(out, strides, (0,) * rank)
+
+
+def deform_conv(
+    image: np.ndarray,
+    weight: np.ndarray,
+    offset: np.ndarray,
+    bias: np.ndarray | None,
+    mask: np.ndarray | None,
+    attribute: Callable[[str, Any], Any],
+) -> np.ndarray:
+    """Convolution of `image` [n, channels, spatial..] whose taps read `offset` [n, offset groups * taps * axes, out..] further on.
+
+    Between elements it interpolates, outside of the image it reads zeros; `mask` [n, offset groups * taps, out..] scales what is
+    read. `weight` is [made, channels / group, kernel..], `bias` [made]."""
+    (n, channels, *extents), out = image.shape, offset.shape[2:]
+    groups, moved_groups = attribute("group", 1), attribute("offset_group", 1)
+    at_taps, at_places = tap_positions(attribute, weight.shape[2:], out)
+    rank, taps = at_taps.shape
+    wide = np.promote_types(image.dtype, np.float32)
+    moved = offset.reshape(n * moved_groups, taps, rank, -1).astype(np.float64)
+    at = moved + at_taps.T[..., None] + at_places
+    grid = ((2 * at + 1) / np.reshape(extents, (rank, 1)) - 1)[:, :, ::-1].transpose(0, 1, 3, 2)
+    grid = grid.reshape(n * moved_groups, -1, *(1,) * (rank - 1), rank)
+    samples = image.reshape(n * moved_groups, channels // moved_groups, *extents).astype(wide)
+    read = grid_sample(samples, grid, "linear", "zeros", align_corners=False)
+    if mask is not None:
+        read = read * mask.reshape(n * moved_groups, 1, -1, *(1,) * (rank - 1)).astype(wide)
+    columns = read.reshape(n, groups, channels // groups * taps, at_places.shape[1])
+    found = np.matmul(weight.reshape(groups, len(weight) // groups, -1).astype(wide), columns)
+    found = found.reshape(n, len(weight), *out)
+    if bias is not None:
+        found = found + bias.reshape(-1, *(1,) * rank).astype(wide)
+    return np.asarray(found).astype(image.dtype)
 
 
 def max_roi_pool(image: np.ndarray, boxes: np.ndarray, size: Sequence[int], scale: float) -> np.ndarray:

@@ -136,11 +136,19 @@ def test_narrow_floats(run_kernel: Any, dtype: str) -> None:
     np.testing.assert_allclose(found, expected, atol=2e-3 if dtype == "float16" else 2e-2)
 
 
-def test_what_other_kernels_do() -> None:
-    """Doubles, and few positions of a large image that would be copied."""
+def test_few_positions_of_a_large_image(run_kernel: Any) -> None:
+    """Which is not copied: elements are read one by one, but where it is computed on the way in."""
     target = next(machine for machine in TARGETS if machine.name == "avx512")
     attributes = {"mode": "linear", "padding_mode": "zeros", "align_corners": 0}
-    few: Case = ((1, 8, 64, 64), (1, 2, 2, 2), attributes)
-    assert SAMPLED.accepts(sampled(few, (True, False), False), target) is None
-    for task in (sampled(few, (False, False), False), sampled(few, (True, True), False, "float64")):
-        assert isinstance(SAMPLED.accepts(task, target), Reason)
+    few: Case = ((2, 19, 30, 31), (2, 3, 5, 2), attributes)
+    grid = np.random.default_rng(5).uniform(-1.2, 1.2, few[1]).astype(np.float32)
+    for orders in ((False, False), (False, True), (True, True)):
+        run(run_kernel, few, orders, False, 2, grid)
+    assert isinstance(SAMPLED.accepts(sampled(few, (False, False), True), target), Reason)
+
+
+def test_doubles_are_for_another_kernel() -> None:
+    target = next(machine for machine in TARGETS if machine.name == "avx512")
+    attributes = {"mode": "linear", "padding_mode": "zeros", "align_corners": 0}
+    case: Case = ((1, 8, 4, 4), (1, 4, 4, 2), attributes)
+    assert isinstance(SAMPLED.accepts(sampled(case, (True, True), False, "float64"), target), Reason)

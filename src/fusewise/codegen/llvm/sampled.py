@@ -5,9 +5,9 @@ then every position is a sum of a few vectors, the channels of the elements it r
 
     taken[j][c] = image[offset[t][j]][c] * share[t][j]  + ...  over the taps t
 
-The channels must lie side by side. Where the image does not lie so, each worker copies the channels that it is at, with those of an
-element in a row. What was taken is turned in registers where the result does not lie channels last, and written by the generic
-nest, with whatever was fused behind. An element of share zero is read from a row of zeros.
+Where the channels of the image do not lie side by side, each worker copies those that it is at, with those of an element in a row;
+but for few positions of a large image it reads them one by one. What was taken is turned in registers where the result does not lie
+channels last, and written by the generic nest, with whatever was fused behind. An element of share zero is not read.
 """
 
 from __future__ import annotations
@@ -123,26 +123,32 @@ def _understand(task: Task, target: Target) -> _Sampled | Reason:
         taps = tuple(_bound(task, tap) for tap in TAPS[task.anchor.op](anchor_call(task.anchor), at))
     except NotDefined as reason:
         return Reason("the operator's definition does not cover the case", str(reason))
-    found = _Sampled(task, taps, _in_place(task), min(task.extents[1], _MOST_CHANNELS), 1)
+    found = _Sampled(task, taps, None, min(task.extents[1], _MOST_CHANNELS), 1)
     found = replace(found, block=min(found.positions, _BLOCK))
-    return found if found.view is not None else _copying(found, target)
+    if 0 in found.image:
+        return Reason("nothing is read")
+    view = _in_place(task)
+    if view is not None and (view.strides[1] == 1 or view.shape[1] == 1 or _is_few(found)):
+        return replace(found, view=view)
+    return _copying(found, target)
 
 
 def _in_place(task: Task) -> View | None:
     view = view_of(task, 0)
-    if isinstance(view, Reason) or view.operand.dtype != FLOAT32 or 0 in view.shape:
-        return None
-    return view if view.strides[1] == 1 or view.shape[1] == 1 else None
+    return None if isinstance(view, Reason) or view.operand.dtype != FLOAT32 else view
+
+
+def _is_few(found: _Sampled) -> bool:
+    """Would the copy of the image be more work than to read elements of it one by one?"""
+    return math.prod(found.image[2:]) > _COPIED_PER_POSITION * found.positions
 
 
 def _copying(found: _Sampled, target: Target) -> _Sampled | Reason:
     """As many channels at once as leave the copy in the second-level cache; refused where copying is more work than reading."""
     channels, extents = found.task.extents[1], found.image[2:]
-    if 0 in found.image:
-        return Reason("nothing is read")
     if any(tap.sample != index("i0") for tap in found.taps) and found.image[0] > 1:
         return Reason("which sample is read comes from data")
-    if math.prod(extents) > _COPIED_PER_POSITION * found.positions:
+    if _is_few(found):
         return Reason("few positions are read of a large image")
     fitting = target.l2_bytes // (8 * math.prod(extents))
     most = max(16, fitting // 16 * 16)
@@ -312,7 +318,7 @@ class _Emitter:
         """Some channels of a block, from tables to results. `image` is the first channel of the first sample, or the copy."""
         f, found = self.f, self.found
         first = self._channel(chunk)
-        self._take(image if found.view is None else f.at(image, first))
+        self._take(image if found.view is None else f.at(image, f.mul(first, self._step)))
         sums, turned = self.pointers["taken"], _is_turned(found)
         if turned:
             sums = self.pointers["turned"]
@@ -327,19 +333,38 @@ class _Emitter:
             given={**given, _CHANNEL: first},
         )
 
+    @property
+    def _step(self) -> int:
+        """Elements between two channels of the image as it is read."""
+        view = self.found.view
+        return 1 if view is None or view.shape[1] == 1 else view.strides[1]
+
+    def _read(self, here: Value, width: int) -> Value:
+        """So many channels of an element."""
+        f = self.f
+        if self._step == 1 or width == 1:
+            return f.load(vector("float", width), here)
+        value = f.constant(0.0, vector("float", width))
+        for lane in range(width):
+            value = f.insert(value, f.load("float", f.at(here, lane * self._step)), lane)
+        return value
+
     def _take(self, image: Value) -> None:
         f, found = self.f, self.found
-        parts = _parts(found.channels, self.target.lanes)
+        parts, apart = _parts(found.channels, self.target.lanes), self._step != 1
         zeros = f.module.zeros("nothing", 4 * found.channels)
 
         def tap(t: Int, j: Value, sums: tuple[Value, ...]) -> tuple[Value, ...]:
             number = f.add(f.mul(t, found.block), j)
             offset = f.load("i64", f.at(self.pointers["offsets"], number, "i64"))
             share = f.load("float", f.at(self.pointers["shares"], number))
-            here = f.select(f.compare("icmp slt", offset, 0), zeros, f.at(image, offset))
+            nothing = f.compare("icmp slt", offset, 0)
+            here = f.at(image, f.maximum(offset, 0)) if apart else f.select(nothing, zeros, f.at(image, offset))
             added = []
             for (start, width), total in zip(parts, sums, strict=True):
-                read, times = f.load(vector("float", width), f.at(here, start)), f.splat(share, width)
+                read, times = self._read(f.at(here, start * self._step), width), f.splat(share, width)
+                if apart:
+                    read = f.select(nothing, f.constant(0.0, read.type), read)
                 added.append(f.fma(read, times, total) if self.target.fma else f.fadd(f.fmul(read, times), total))
             return tuple(added)
 

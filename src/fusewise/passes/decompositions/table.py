@@ -9,6 +9,7 @@ from types import MappingProxyType
 from fusewise.ir.graph import Node
 from fusewise.passes.decompositions.activations import ACTIVATIONS
 from fusewise.passes.decompositions.attention import ATTENTION
+from fusewise.passes.decompositions.deformed import DEFORMED
 from fusewise.passes.decompositions.integers import INTEGERS
 from fusewise.passes.decompositions.movement import MOVEMENT
 from fusewise.passes.decompositions.norms import NORMS
@@ -22,7 +23,7 @@ __all__ = ["DECOMPOSITIONS", "NATIVE", "NORMS", "SPECIAL", "decomposition_of"]
 SPECIAL: tuple[Decomposition, ...] = (*ACTIVATIONS, *MOVEMENT, *PRODUCTS, *REDUCTIONS)
 """Operators that are others in a row under one name."""
 
-NATIVE: tuple[Decomposition, ...] = (*QUANTIZED, *INTEGERS)
+NATIVE: tuple[Decomposition, ...] = (*QUANTIZED, *INTEGERS, *DEFORMED)
 """Operators that native code runs as others, having none of its own for them, or slower one."""
 
 DECOMPOSITIONS: Mapping[str, Decomposition] = MappingProxyType({row.op: row for row in (*SPECIAL, *NORMS, *ATTENTION)})

@@ -1,0 +1,70 @@
+"""A deformable convolution as what it is: the image read at moved places (GridSample), times the weights.
+
+For native code alone: other runtimes run the operator better, and know no GridSample whose grid is wider than the image.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fusewise.ir.dtypes import FLOAT64
+from fusewise.ops.grids import tap_positions
+from fusewise.ops.indexing import compute_type
+from fusewise.ops.spec import Call
+from fusewise.passes.decompositions.row import Decomposition, row
+from fusewise.passes.notation import Notation, Value
+
+__all__ = ["DEFORMED"]
+
+
+def _deform_conv(
+    g: Notation,
+    call: Call,
+    image: Value,
+    weight: Value,
+    offset: Value,
+    bias: Value | None = None,
+    mask: Value | None = None,
+) -> Value | None:
+    """Positions are doubles: to state them as parts of the image then costs no accuracy. Columns [n, channels * taps, places]."""
+    (n, channels, *extents), (made, *_) = image.dims, weight.dims
+    out, rank, taps = call.output(0).dims[2:], len(extents), math.prod(weight.dims[2:])
+    if not image.dtype.is_float or 0 in (*image.dims, *weight.dims, *out):
+        return None
+    groups, moved_groups, places = call.attribute("group", 1), call.attribute("offset_group", 1), math.prod(out)
+    wide = compute_type(image.dtype)
+    grid = _grid(g, call, g.cast(offset, FLOAT64), n * moved_groups, extents, out)
+    samples = g.reshape(g.cast(image, wide), [n * moved_groups, channels // moved_groups, *extents])
+    read = g.GridSample(samples, grid, mode="linear", padding_mode="zeros", align_corners=0)
+    if mask is not None:
+        shares = g.reshape(g.cast(mask, wide), [n * moved_groups, 1, *grid.dims[1:-1]])
+        read = read * shares
+    columns = g.reshape(read, [n, groups, channels // groups * taps, places])
+    filters = g.reshape(g.cast(weight, wide), [groups, made // groups, channels // groups * taps])
+    if groups == 1:
+        filters, columns = g.reshape(filters, filters.dims[1:]), g.reshape(columns, [n, *columns.dims[2:]])
+    found = g.reshape(g.MatMul(filters, columns), [n, made, *out])
+    if bias is not None:
+        found = found + g.reshape(g.cast(bias, wide), [made, *(1,) * rank])
+    return g.cast(found, image.dtype)
+
+
+def _grid(g: Notation, call: Call, offset: Value, samples: int, extents: list[int], out: tuple[int, ...]) -> Value:
+    """Where taps read, from -1 to 1 between the edges of the image, the last axis first: [samples, taps, places, 1.., rank]."""
+    rank, places = len(extents), math.prod(out)
+    at_taps, at_places = tap_positions(call.attribute, call.input(1).dims[2:], out)
+    taps = at_taps.shape[1]
+    moved = g.reshape(offset, [samples, taps, rank, places])
+    size = np.array(extents, np.float64).reshape(rank, 1)
+    starts = ((2 * at_taps + 1).T / size.T - 1).reshape(taps, rank, 1)
+    steps = (2 * at_places / size).reshape(rank, places)
+    grid = moved * (2 / size) + starts + steps
+    last = g.permute(g.slice(grid, 2, rank - 1, -rank - 1, -1), [0, 1, 3, 2])
+    if rank == 1:
+        return g.reshape(last, [samples, taps * places, 1])
+    return g.reshape(last, [samples, taps, places, *(1,) * (rank - 2), rank])
+
+
+DEFORMED: tuple[Decomposition, ...] = (row("DeformConv", _deform_conv),)
