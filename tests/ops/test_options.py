@@ -18,7 +18,7 @@ from tests.ops.options.movement import MOVEMENT
 from tests.ops.options.numbers import NUMBERS
 from tests.ops.options.old import OLD
 from tests.ops.options.sequences import SEQUENCES
-from tests.ops.options.ways import Answers, by_definition, by_onnx_runtime, compiled, difference, on_the_host
+from tests.ops.options.ways import Answers, by_definition, by_numpy, by_onnx_runtime, compiled, difference, on_the_host
 from tests.ops.options.windows import WINDOWS
 
 from fusewise.frontend.upgrade import PINNED_OPSET
@@ -166,6 +166,15 @@ def test_definitions_and_host_steps_agree_with_onnx_runtime(every: int) -> None:
     covered = [(c, a, d) for c, a, d in defined if not (isinstance(d, str) and d.startswith("NotDefined"))]
     assert len(covered) > 3500 / every
     check([(case, found) for case, _, found in covered], [answers for _, answers, _ in covered])
+
+
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
+def test_plain_numpy_agrees_with_onnx_runtime(every: int) -> None:
+    known = pairs(every)
+    found = [(case, answers, by_numpy(case)) for case, answers in known]
+    mine = [(case, answers, own) for case, answers, own in found if own is not None]
+    assert len(mine) > 2000 / every
+    check([(case, own) for case, _, own in mine], [answers for _, answers, _ in mine])
 
 
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])

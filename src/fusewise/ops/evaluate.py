@@ -17,7 +17,7 @@ from fusewise.ir.dtypes import dtype_of
 from fusewise.ir.graph import Node, Subgraph
 from fusewise.ir.types import TensorType
 from fusewise.ops.corrections import corrected_operators
-from fusewise.ops.plain import Evaluator
+from fusewise.ops.plain.row import Evaluator
 from fusewise.ops.proto import node_to_proto, type_to_proto
 
 __all__ = ["evaluate", "evaluator"]

@@ -22,7 +22,7 @@ from fusewise.codegen.box_routines import (
     LANES,
 )
 from fusewise.ir.graph import Node
-from fusewise.ops.plain import Evaluator
+from fusewise.ops.plain.row import Evaluator
 from fusewise.ops.rois import limits, non_max_suppression
 from fusewise.ops.selection import scatter
 from fusewise.runtime.routine import Routine

@@ -17,7 +17,8 @@ from fusewise.ir.graph import Node
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.lower.program import HostStep, Place, Program
 from fusewise.ops.allowed import check_work, result_bytes
-from fusewise.ops.plain import Evaluator, plain_evaluator
+from fusewise.ops.plain.row import Evaluator
+from fusewise.ops.plain.table import plain_evaluator
 from fusewise.ops.positions import check_positions
 from fusewise.records import record
 from fusewise.runtime.arena import Memory

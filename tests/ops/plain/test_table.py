@@ -6,13 +6,14 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fusewise.ir.graph import Node, attributes_of
 from fusewise.ops.evaluate import evaluator
-from fusewise.ops.plain import PLAIN, plain_evaluator
+from fusewise.ops.plain.table import PLAIN, plain_evaluator
 
 OPSET = 21
 KINDS = (np.float32, np.float64, np.float16, np.int64, np.int32, np.int8, np.uint8, np.bool_)
@@ -164,21 +165,24 @@ def test_scatter(data: np.ndarray, draw: st.DataObject) -> None:
     same(of("ScatterND", 3), [data, indices, np.ones((3, *data.shape[depth:]), data.dtype)])
 
 
-def test_every_one_is_tested() -> None:
-    tested = {
-        "Add",
-        "And",
-        "Cast",
-        "Concat",
-        "Gather",
-        "GreaterOrEqual",
-        "Mul",
-        "NonZero",
-        "Pad",
-        "ReduceMax",
-        "Reshape",
-    }
-    assert set(PLAIN) == tested | {"ScatterND", "Slice", "Squeeze", "Sub", "TopK", "Unsqueeze"}
+BY_THE_EVALUATOR = frozenset(
+    (
+        "AffineGrid Attention Bernoulli BitCast BlackmanWindow CausalConvWithState Celu CenterCropPad Col2Im Constant"
+        " ConvInteger DFT DeformConv DequantizeLinear Det Dropout DynamicQuantizeLinear GRU GlobalLpPool GlobalMaxPool"
+        " GridSample GroupNormalization HammingWindow HannWindow Hardmax If ImageDecoder LRN LSTM LinearAttention Loop"
+        " LpNormalization LpPool MatMulInteger MaxRoiPool MaxUnpool MeanVarianceNormalization MelWeightMatrix Multinomial"
+        " NegativeLogLikelihoodLoss NonMaxSuppression QLinearConv QLinearMatMul QuantizeLinear RMSNormalization RNN"
+        " RandomNormal RandomNormalLike RandomUniform RandomUniformLike Resize RoiAlign RotaryEmbedding STFT Scan Selu"
+        " SequenceMap Shrink SoftmaxCrossEntropyLoss SpaceToDepth SwiGLU TensorScatter TfIdfVectorizer"
+    ).split()
+)
+"""Operators that a host step asks ONNX's evaluator for, where they have no native code and no routine."""
+
+
+def test_what_is_left_to_the_evaluator_is_known() -> None:
+    schemas = onnx.defs.get_all_schemas()
+    names = {schema.name for schema in schemas if not schema.domain and not schema.deprecated}
+    assert names - {op for domain, op in PLAIN if not domain} == BY_THE_EVALUATOR
 
 
 WORDS = np.array(["a", "b"], object)
@@ -187,7 +191,7 @@ WORDS = np.array(["a", "b"], object)
 @pytest.mark.parametrize(
     "node, operands",
     [
-        (of("Gather", 2), [WORDS, np.array([1])]),
+        (of("Neg", 1), [WORDS]),
         (of("Gather", 2), [np.ones(3), np.array([3])]),
         (of("Pad", 2, mode="reflect"), [np.ones(3), np.array([1, 1])]),
         (of("Pad", 2), [np.ones(3), np.array([-1, 1])]),
@@ -216,7 +220,7 @@ def test_what_is_not_for_numpy_is_asked_of_the_evaluator(node: Node, operands: l
 
 
 @pytest.mark.parametrize(
-    "node, opset", [(of("Exp", 1), OPSET), (of("Slice", 1), 9), (Node("Add", ("a", "b"), ("c",), (), "other"), OPSET)]
+    "node, opset", [(of("LSTM", 1), OPSET), (of("Slice", 1), 9), (Node("Add", ("a", "b"), ("c",), (), "other"), OPSET)]
 )
 def test_other_operators(node: Node, opset: int) -> None:
     assert plain_evaluator(node, opset, nobody) is None

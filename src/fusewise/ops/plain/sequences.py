@@ -1,0 +1,142 @@
+"""Sequences and optionals, whose elements are passed on and never copied, and text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fusewise.ir.graph import Node
+from fusewise.ops.corrected_text import normalized, split_strings
+from fusewise.ops.plain.row import Other, Plain, of_any
+
+__all__ = ["SEQUENCES"]
+
+Function = Callable[..., Any]
+
+
+def _place(sequence: list[Any], position: Any, last: int) -> int:
+    """A position in a sequence, counted from the end where negative."""
+    at = int(np.asarray(position).reshape(-1)[0])
+    count = len(sequence)
+    if not -count <= at <= last:
+        raise Other
+    return at + count * (at < 0)
+
+
+def _at(node: Node) -> Function:
+    return lambda sequence, position: sequence[_place(sequence, position, len(sequence) - 1)]
+
+
+def _insert(node: Node) -> Function:
+    def run(sequence: Any, element: Any, position: Any = None) -> Any:
+        at = len(sequence) if position is None else _place(sequence, position, len(sequence))
+        return [*sequence[:at], element, *sequence[at:]]
+
+    return run
+
+
+def _erase(node: Node) -> Function:
+    def run(sequence: Any, position: Any = None) -> Any:
+        at = len(sequence) - 1 if position is None else _place(sequence, position, len(sequence) - 1)
+        if at < 0:
+            raise Other
+        return [*sequence[:at], *sequence[at + 1 :]]
+
+    return run
+
+
+def _joined(node: Node) -> Function:
+    axis, new = node.attribute("axis"), bool(node.attribute("new_axis", 0))
+
+    def run(sequence: Any) -> Any:
+        if not sequence:
+            raise Other
+        return np.stack(sequence, axis) if new else np.concatenate(sequence, axis)
+
+    return run
+
+
+def _split(node: Node) -> Function:
+    axis, kept = node.attribute("axis", 0), bool(node.attribute("keepdims", 1))
+
+    def run(data: Any, split: Any = None) -> Any:
+        extent = data.shape[axis]
+        if split is None:
+            parts = np.split(data, extent, axis) if extent else []
+            return [part if kept else np.squeeze(part, axis) for part in parts]
+        if split.ndim:
+            lengths = split.tolist()
+            if sum(lengths) != extent or min(lengths, default=0) < 0:
+                raise Other
+            return np.split(data, np.cumsum(lengths)[:-1].tolist(), axis)
+        size = int(split)
+        if size < 1:
+            raise Other
+        return np.split(data, list(range(size, extent, size)), axis)
+
+    return run
+
+
+def _has_element(node: Node) -> Function:
+    return lambda value=None: np.array(value is not None)
+
+
+def _element(node: Node) -> Function:
+    def run(value: Any) -> Any:
+        if value is None:
+            raise Other
+        return value
+
+    return run
+
+
+def _concatenated(a: Any, b: Any) -> Any:
+    return np.asarray(np.add(a, b, dtype=object))
+
+
+def _normalizer(node: Node) -> Function:
+    action = _text(node.attribute("case_change_action", "NONE"))
+    stops = tuple(_text(word) for word in node.attribute("stopwords") or ())
+    sensitive = bool(node.attribute("is_case_sensitive", 0))
+    return lambda words: normalized(words, action, stops, sensitive)
+
+
+def _splitter(node: Node) -> Function:
+    delimiter, most = _text(node.attribute("delimiter", "")), node.attribute("maxsplit")
+    return lambda words: split_strings(words, delimiter or None, -1 if most is None else most)
+
+
+def _matcher(node: Node) -> Function:
+    pattern = re.compile(_text(node.attribute("pattern")))
+    matches = np.frompyfunc(lambda word: pattern.fullmatch(word) is not None, 1, 1)
+    return lambda words: np.asarray(matches(words)).astype(bool)
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _empty(node: Node) -> Function:
+    return list
+
+
+SEQUENCES: tuple[Plain, ...] = (
+    of_any("ConcatFromSequence", 11, _joined),
+    of_any("Optional", 15, lambda node: lambda value=None: value),
+    of_any("OptionalGetElement", 15, _element),
+    of_any("OptionalHasElement", 15, _has_element),
+    of_any("RegexFullMatch", 20, _matcher),
+    of_any("SequenceAt", 11, _at),
+    of_any("SequenceConstruct", 11, lambda node: lambda *elements: list(elements)),
+    of_any("SequenceEmpty", 11, _empty),
+    of_any("SequenceErase", 11, _erase),
+    of_any("SequenceInsert", 11, _insert),
+    of_any("SequenceLength", 11, lambda node: lambda sequence: np.array(len(sequence), np.int64)),
+    of_any("SplitToSequence", 11, _split),
+    of_any("StringConcat", 20, lambda node: _concatenated),
+    of_any("StringNormalizer", 10, _normalizer),
+    of_any("StringSplit", 20, _splitter),
+)
