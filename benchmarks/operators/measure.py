@@ -11,14 +11,13 @@ import numpy as np
 import onnx
 from benchmarks.operators.peers import OTHERS
 from benchmarks.operators.row import Row, model_of
+from benchmarks.operators.ways import WAYS, host_way
 
 from fusewise import api
 from fusewise.bench.accuracy import worst_error
 from fusewise.bench.timing import Budget, Clock, Timing, race
 from fusewise.compiled import Model
 from fusewise.errors import FusewiseError
-from fusewise.ops.plain import plain_evaluator
-from fusewise.runtime.host_native import native_evaluator
 
 __all__ = ["measured", "way_of"]
 
@@ -76,7 +75,7 @@ def _measured(row: Row, size: int, threads: int) -> dict[str, Any]:
     error = None if expected is None or row.random else _apart(answers, expected)
     return {
         "peer": peer,
-        "way": way_of(ours, model),
+        "way": way_of(ours),
         "compile_ms": compile_ms,
         "error": error,
         "ours": _spread(times[0]),
@@ -84,25 +83,11 @@ def _measured(row: Row, size: int, threads: int) -> dict[str, Any]:
     }
 
 
-def way_of(model: Model, proto: onnx.ModelProto) -> str:
-    """How the nodes of a compiled model run: `native`, or of its steps on the host the worst kind: `plain` or `reference`."""
-    ways = {_host_way(step["op"], proto) for step in model.summary["host"]}
-    return next((way for way in ("reference", "plain", "routine") if way in ways), "native")
-
-
-def _host_way(op: str, proto: onnx.ModelProto) -> str:
-    from fusewise.codegen.box_routines import ALIGN_BOXES, CHOOSE_BOXES
-    from fusewise.ops.proto import node_from_proto
-
-    node = next((node for node in proto.graph.node if node.op_type == op), None)
-    if node is None:
-        return "reference"
-    opset = proto.opset_import[0].version
-    written = node_from_proto(node)
-    never: Any = None
-    if native_evaluator(written, opset, dict.fromkeys((ALIGN_BOXES, CHOOSE_BOXES), never), never) is not None:
-        return "routine"
-    return "plain" if plain_evaluator(written, opset, never) is not None else "reference"
+def way_of(model: Model) -> str:
+    """How the nodes of a compiled model run: the worst of `WAYS` that any does."""
+    left = {step["node"] for step in model.summary["host"]}
+    found = [host_way(model.graph, node) for node in model.graph.nodes if node.label in left]
+    return max(found, key=WAYS.index, default="native")
 
 
 def _peer(

@@ -68,7 +68,7 @@ class Operand:
         """The contents, as operand number `place`."""
         rng = np.random.default_rng(zlib.crc32(repr((self, place)).encode()))
         if self.holds == "literal":
-            return np.array(self.values, self.element.numpy).reshape(self.dims)
+            return np.array(self.values).astype(self.element.numpy).reshape(self.dims)
         if self.holds == "words":
             return np.array(rng.choice(_WORDS, self.dims), object)
         if self.holds == "boxes":
