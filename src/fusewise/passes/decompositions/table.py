@@ -17,13 +17,14 @@ from fusewise.passes.decompositions.products import PRODUCTS
 from fusewise.passes.decompositions.quantized import QUANTIZED
 from fusewise.passes.decompositions.reductions import REDUCTIONS
 from fusewise.passes.decompositions.row import Decomposition
+from fusewise.passes.decompositions.transforms import TRANSFORMS
 
 __all__ = ["DECOMPOSITIONS", "NATIVE", "NORMS", "SPECIAL", "decomposition_of"]
 
 SPECIAL: tuple[Decomposition, ...] = (*ACTIVATIONS, *MOVEMENT, *PRODUCTS, *REDUCTIONS)
 """Operators that are others in a row under one name."""
 
-NATIVE: tuple[Decomposition, ...] = (*QUANTIZED, *INTEGERS, *DEFORMED)
+NATIVE: tuple[Decomposition, ...] = (*QUANTIZED, *INTEGERS, *DEFORMED, *TRANSFORMS)
 """Operators that native code runs as others, having none of its own for them, or slower one."""
 
 DECOMPOSITIONS: Mapping[str, Decomposition] = MappingProxyType({row.op: row for row in (*SPECIAL, *NORMS, *ATTENTION)})
