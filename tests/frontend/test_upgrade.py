@@ -252,6 +252,7 @@ CASES = (
     Case("Range", 11, (np.float32(1), np.float32(6), np.float32(1.5)), constants=(0, 1, 2)),
     Case("NonZero", 9, (IMAGE > 0.5,)),
     Case("Det", 11, (f32(2, 3, 3),)),
+    Case("STFT", 17, (f32(2, 40), np.array(4), f32(8), np.array(8)), {"onesided": 1}, constants=(1, 3)),
 )
 
 

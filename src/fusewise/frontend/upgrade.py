@@ -49,7 +49,7 @@ Adapt = Callable[[Node, int, Site], list[Node]]
 
 @dataclass(frozen=True)
 class Upgrade:
-    """How to rewrite a node written before opset `before` (None: whatever the opset, the operator was removed)."""
+    """How to rewrite a node written before opset `before` (None: whatever the opset)."""
 
     before: int | None
     adapt: Adapt
@@ -294,6 +294,16 @@ def grid_sample(node: Node, version: int, site: Site) -> list[Node]:
     return [node.with_attributes(mode=names[mode]) if mode in names else node]
 
 
+def stft(node: Node, version: int, site: Site) -> list[Node]:
+    """A signal [batch, length], which PyTorch's exporter writes for a real one, is [batch, length, 1]."""
+    kind = site.type_of(node.inputs[0])
+    if not isinstance(kind, TensorType) or kind.shape is None or len(kind.shape) != 2:
+        return [node]
+    last = site.constant(np.array([-1], np.int64), f"{node.label}_axes")
+    signal = step(node, site, "Unsqueeze", node.inputs[0], last)
+    return [signal, node.with_inputs((*signal.outputs, *node.inputs[1:]))]
+
+
 def roi_align(node: Node, version: int, site: Site) -> list[Node]:
     """Before opset 16 there was no half-pixel shift."""
     return [node.with_attributes(coordinate_transformation_mode="output_half_pixel")]
@@ -328,6 +338,7 @@ UPGRADES: dict[str, Upgrade] = {
     "ReduceSumSquare": Upgrade(18, moved(_AXES)),
     "Resize": Upgrade(13, resize),
     "RoiAlign": Upgrade(16, roi_align),
+    "STFT": Upgrade(None, stft),
     "Scan": Upgrade(9, scan_8),
     "Scatter": Upgrade(None, scatter),
     "Slice": Upgrade(10, moved(Moved("starts", 1, "list"), Moved("ends", 2, "list"), Moved("axes", 3, "list"))),
