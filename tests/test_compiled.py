@@ -7,13 +7,14 @@ import json
 import platform
 import subprocess
 import sys
+import warnings
 import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import fusewise
 from fusewise.compiled import Model
@@ -261,3 +262,47 @@ def test_a_disk_that_fails_while_weights_are_read(saved: Path, monkeypatch: pyte
     monkeypatch.setattr(container.os, "preadv", failing)
     with pytest.raises(UsageError, match=r"cannot read .*network.fw: Input/output error"):
         fusewise.open_compiled(saved)
+
+
+def misled() -> ModelProto:
+    """y = 2 * x[c] of the rows chosen, which the model states to be one."""
+    value, kinds = helper.make_tensor_value_info, TensorProto
+    two = numpy_helper.from_array(np.array(2, np.float32), "two")
+    return helper.make_model(
+        helper.make_graph(
+            [
+                helper.make_node("Compress", ["x", "c"], ["z"], axis=0),
+                helper.make_node("Mul", ["z", "two"], ["y"]),
+            ],
+            "misled",
+            [value("x", kinds.FLOAT, [4, 3]), value("c", kinds.BOOL, [4])],
+            [value("y", kinds.FLOAT, [1, 3])],
+            [two],
+            value_info=[value("z", kinds.FLOAT, [1, 3])],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+
+
+def test_a_stated_shape_that_does_not_hold_is_left_aside_with_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "misled.onnx").write_bytes(misled().SerializeToString())
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    chosen = np.array([False, True, True, False])
+    for _ in range(2):  # compiled, and from the cache
+        model = fusewise.compile(tmp_path / "misled.onnx", cache=tmp_path)
+        with pytest.warns(RuntimeWarning, match=r"gives the shape \[2, 3\], where the model states \[1, 3\]"):
+            (y,) = model.run(None, {"x": x, "c": chosen})
+        np.testing.assert_array_equal(y, 2 * x[1:3])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for some in ([True] * 4, [False] * 4):
+                (y,) = model.run(None, {"x": x, "c": np.array(some)})
+                np.testing.assert_array_equal(y, 2 * x[some])
+
+
+def test_a_compiled_file_has_no_model_to_leave_it_aside(tmp_path: Path) -> None:
+    fusewise.compile(misled(), cache=False).save(tmp_path / "misled.fw")
+    opened = fusewise.open_compiled(tmp_path / "misled.fw")
+    with pytest.raises(fusewise.FusewiseError, match="where the model states"):
+        opened.run(None, {"x": np.ones((4, 3), np.float32), "c": np.ones(4, bool)})

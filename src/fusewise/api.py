@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -169,7 +170,10 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     known = None if store is None or key is None or chosen.tune else store.fetch(key.text, __version__, chosen.threads)
     decisions = Trace(disabled=frozenset(chosen.disable)) if trace is None else trace
     if known is not None:
-        return opened(known, lambda: (_planned(_bound(model, chosen), chosen, decisions, warn)[0], decisions), begin)
+        anew = lambda: _without_declared(_bound(model, chosen), chosen)  # noqa: E731
+        return opened(
+            known, lambda: (_planned(_bound(model, chosen), chosen, decisions, warn)[0], decisions), begin, anew
+        )
     from fusewise.runtime import executable
     from fusewise.runtime.collection import uncollected
     from fusewise.runtime.compile import Helpers
@@ -193,7 +197,8 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
         )
     figures = {**asdict(built.figures), **program.figures, "compile_ms": (time.perf_counter() - begin) * 1e3}
     figures["tuning"] = None if choice is None else choice.described
-    made = Model(built, lambda: (graph, decisions), figures)
+    again = partial(_without_declared, bound, chosen) if program.figures["host_steps"] else None
+    made = Model(built, lambda: (graph, decisions), figures, None, again)
     if store is not None and key is not None and describes(key, str(model)):
         store.store(key.text, built, made.notes, __version__)
     graph.forget()
@@ -202,6 +207,13 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
 
 def _bound(model: Source, options: Options) -> Graph:
     return load(_built(model), shapes=options.shapes, symbols=options.symbols, values=options.values)
+
+
+def _without_declared(bound: Graph, options: Options) -> Model:
+    """A model compiled once more, for no shapes but those that follow from its inputs."""
+    from fusewise.frontend.infer_types import without_declared
+
+    return compile(without_declared(bound), replace(options, shapes={}, symbols={}, values={}, strict=False))
 
 
 def _planned(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from fusewise.errors import UsageError, within_memory
+from fusewise.errors import ShapeContradicted, UsageError, within_memory
 
 if TYPE_CHECKING:
     from fusewise.ir.graph import Graph
@@ -28,7 +30,7 @@ class Model:
     """A compiled model, ready to run; callable like `onnxruntime.InferenceSession`.
 
     `summary` has the figures: `compile_ms`, `groups`, `kernels`, `arena_bytes`, `host_steps` and `host` (which nodes run on the
-    host, and why). `run` may be called from several threads.
+    host, and why). `run` may be called from several threads. `again` compiles the model without what it states of its values.
     """
 
     def __init__(
@@ -37,8 +39,11 @@ class Model:
         planned: Callable[[], tuple[Graph, Trace]] | None,
         summary: Mapping[str, Any],
         bounds: Mapping[str, int | None] | None = None,
+        again: Callable[[], Model] | None = None,
     ) -> None:
         self.executable = executable
+        self._again = again
+        self._lock = Lock()
         self.summary = dict(summary)
         self._planned = planned
         self._bounds = bounds
@@ -63,8 +68,30 @@ class Model:
         return self._planned()
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any], run_options: Any = None) -> list[Any]:
-        """The named outputs, all of them for None, given every input by name. `UsageError` for feeds that do not fit."""
+        """The named outputs, all of them for None, given every input by name. `UsageError` for feeds that do not fit.
+
+        Where a value has another shape than the model states, the model is compiled anew, with a warning, for what follows from its
+        inputs alone; `ShapeContradicted` for a compiled file, which has no model to compile.
+        """
+        used = self.executable
+        try:
+            return used.run(output_names, feeds)
+        except ShapeContradicted as contradiction:
+            if self._again is None:
+                raise
+            self._compile_again(used, contradiction)
         return self.executable.run(output_names, feeds)
+
+    def _compile_again(self, used: Executable, contradiction: ShapeContradicted) -> None:
+        """Take the place of the executable that was `used`, unless another thread has done so."""
+        with self._lock:
+            if self.executable is not used or self._again is None:
+                return
+            warnings.warn(f"{contradiction}: what it states is left aside from here on", RuntimeWarning, stacklevel=4)
+            other = self._again()
+            self.executable, self.summary, self._planned = other.executable, other.summary, other._planned
+            self.__dict__.pop("_plan", None)
+            self._again = None
 
     def get_inputs(self) -> list[Any]:
         """Name, shape and type of each input."""
@@ -129,8 +156,13 @@ def open_compiled(path: str | Path, *, threads: int | None = None, trust: Key | 
         return opened(artefact.read(container, threads=threads), None, begin)
 
 
-def opened(found: Artefact, planned: Callable[[], tuple[Graph, Trace]] | None, begin: float) -> Model:
+def opened(
+    found: Artefact,
+    planned: Callable[[], tuple[Graph, Trace]] | None,
+    begin: float,
+    again: Callable[[], Model] | None = None,
+) -> Model:
     """The model of an artefact that was asked for at `begin`, in seconds of the performance counter."""
     elapsed = (time.perf_counter() - begin) * 1e3
     summary = {**found.notes["summary"], **asdict(found.executable.figures), "compile_ms": elapsed}
-    return Model(found.executable, planned, summary, found.notes["bounds"])
+    return Model(found.executable, planned, summary, found.notes["bounds"], again)

@@ -15,6 +15,7 @@ __all__ = [
     "InvalidModel",
     "NoFeasiblePlan",
     "ResourceLimit",
+    "ShapeContradicted",
     "UnsupportedModel",
     "UsageError",
     "memory_full",
@@ -62,6 +63,10 @@ class UnsupportedModel(FusewiseError):
     """The model is valid, but asks for something this program does not do."""
 
     exit_status = 3
+
+
+class ShapeContradicted(UnsupportedModel):
+    """A value that a model states the shape of has another when it runs."""
 
 
 class AnswersDiffer(FusewiseError):

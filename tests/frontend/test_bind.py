@@ -63,7 +63,6 @@ def test_every_open_dimension_is_listed_with_an_example() -> None:
     "shapes, symbols, part",
     [
         ({"x": (1, 3)}, {}, "has 2 dimensions, but the model wants"),
-        ({"x": (1, 3, 5)}, {}, "does not fit"),
         ({"x": (2, 3, 4)}, {"N": 3}, "must be the same everywhere"),
         ({"z": (1,)}, {}, "the model's inputs are 'x'"),
         ({}, {"M": 1}, "free dimensions are 'N'"),
@@ -139,3 +138,9 @@ def test_contents_that_do_not_fit(values, wrong) -> None:
 def test_a_shape_beside_contents_must_be_theirs() -> None:
     with pytest.raises(UsageError, match="is not that of the value"):
         bind(_reduced(), {"x": (2, 3, 4), "axes": (2,)}, values={"axes": [1]})
+
+
+def test_a_stated_size_gives_way_to_a_given_one() -> None:
+    with pytest.warns(RuntimeWarning, match="it is taken to be 1x3x5"):
+        graph = bind(_flattened("N", 3, 4), {"x": (1, 3, 5)})
+    assert str(graph.types[graph.outputs[0]]) == "float32[1,15]"

@@ -7,6 +7,7 @@ default of 1.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -137,7 +138,8 @@ def _take_shape(name: str, given: tuple[int, ...], kind: TensorType, sizes: dict
     for i, (size, dim) in enumerate(zip(given, kind.shape, strict=True)):
         if isinstance(dim, int):
             if dim != size:
-                raise UsageError(f"the shape {text} for input {name!r} does not fit: the model wants {kind}")
+                sentence = f"the model states {kind} of its input {name!r}; it is taken to be {text}, as given"
+                warnings.warn(sentence, RuntimeWarning, stacklevel=5)
             continue
         slot = dim if isinstance(dim, str) else (name, i)
         if sizes.setdefault(slot, size) != size:

@@ -26,7 +26,7 @@ from fusewise.ir.graph import Constant, Graph, Node, Subgraph
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.infer import check_use, infer_outputs
 
-__all__ = ["Inference", "Inferred", "infer_graph", "infer_types"]
+__all__ = ["Inference", "Inferred", "infer_graph", "infer_types", "without_declared"]
 
 _READS_FLOATS = frozenset({"Range", "Resize", "Upsample"})  # operators whose output shape depends on float operands
 
@@ -229,3 +229,9 @@ def infer_graph(
 def infer_types(graph: Graph) -> Graph:
     """The graph with the type of every value inferred anew; present types fill what cannot be inferred."""
     return graph.replace(types=infer_graph(graph, declared=graph.types).types)
+
+
+def without_declared(graph: Graph) -> Graph:
+    """The graph with no shapes but those that follow from its inputs: what the model states of other values is not believed."""
+    declared = {name: without_shape(kind) for name, kind in graph.types.items()}
+    return graph.replace(types=infer_graph(graph, declared=declared).types)

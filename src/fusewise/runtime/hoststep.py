@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fusewise.errors import FusewiseError, InvalidData, ResourceLimit, UnsupportedModel
+from fusewise.errors import FusewiseError, InvalidData, ResourceLimit, ShapeContradicted, UnsupportedModel
 from fusewise.ir.graph import Node
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.lower.program import HostStep, Place, Program
@@ -66,10 +66,10 @@ class _Member:
             check_memory(nbytes, f"the result of {self}")
 
     def checked(self, result: np.ndarray, kind: TensorType) -> np.ndarray:
+        """A result that has the shape which native code was written for; `ShapeContradicted` for another."""
         if result.shape != kind.dims:
-            raise UnsupportedModel(
-                f"{self} was expected to give shape {kind.dims}, but gave {result.shape}: "
-                "the model's stated shapes do not hold for this input"
+            raise ShapeContradicted(
+                f"{self} gives the shape {list(result.shape)}, where the model states {list(kind.dims)}"
             )
         return result if result.dtype == kind.dtype.numpy else result.astype(kind.dtype.numpy)
 
