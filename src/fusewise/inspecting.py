@@ -13,8 +13,7 @@ from fusewise.ir.graph import Graph
 from fusewise.lower.task import Task
 from fusewise.lower.work import HostWork, Lowered, TaskWork, lower_partition
 from fusewise.ops.expr import assignments
-from fusewise.passes.pipeline import CLEAN, run
-from fusewise.passes.split_wide import split_wide
+from fusewise.passes.pipeline import CLEAN, DEFINED, run
 from fusewise.runtime.host import host_target
 from fusewise.trace import Trace
 
@@ -24,7 +23,7 @@ __all__ = ["inspected"]
 def inspected(graph: Graph, fusion: str, groups: bool, why: str | None, tree: str | int | None) -> dict[str, Any]:
     """The data of `api.inspect` for a graph whose dimensions are known."""
     trace = Trace()
-    clean = split_wide(run(graph, CLEAN, trace), trace)
+    clean = run(run(graph, CLEAN, trace), DEFINED, trace)
     fused = plan(clean, trace, fusion)
     told: dict[str, Any] = {} if why is None else {"why": describe.why(fused, why)}
     if tree is not None:

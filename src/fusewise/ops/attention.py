@@ -140,8 +140,8 @@ def _attention_flops(call: Call) -> int:
     return scores * (2 * head_size + 2 * value_size + 5)
 
 
-def _without_definition(name: str, cost: Callable[[Call], int]) -> OpSpec:
-    return OpSpec(name, mapping=every(_MANY), flops=cost)
+def _without_definition(name: str, cost: Callable[[Call], int], domain: str = "") -> OpSpec:
+    return OpSpec(name, mapping=every(_MANY), flops=cost, domain=domain)
 
 
 def _f32(*shape: int) -> tuple[str, tuple[int, ...]]:
@@ -175,4 +175,5 @@ ATTENTION: tuple[OpSpec, ...] = (
     ),
     _without_definition("LinearAttention", lambda call: 4 * call.input(0).size * dims(call, 2)[-1]),
     _without_definition("CausalConvWithState", lambda call: 2 * call.output().size * dims(call, 1)[-1]),
+    _without_definition("FlexAttention", _attention_flops, "ai.onnx.preview"),
 )

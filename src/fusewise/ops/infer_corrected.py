@@ -24,6 +24,8 @@ Correct = Callable[[Node, Types, Arrays, Shape | None], Shape | None]
 
 def corrected_types(node: Node, types: Types, constants: Arrays, found: Types) -> Types:
     """`found`, ONNX's inference, with the shapes of outputs as the operator has them."""
+    if node.op == "Attention" and not node.domain:
+        return _attended(node, types, found)
     correct = _CORRECTIONS.get(node.op)
     if correct is None or node.domain or not found or not isinstance(found[0], TensorType):
         return found
@@ -103,6 +105,36 @@ def _gather_nd(node: Node, types: Types, constants: Arrays, shape: Shape | None)
     if data is None or not indices or not isinstance(indices[-1], int) or not 0 <= batch < len(indices):
         return None
     return (*indices[:-1], *data[batch + indices[-1] :]) if batch + indices[-1] <= len(data) else None
+
+
+def _attended(node: Node, types: Types, found: Types) -> Types:
+    """What Attention gives besides its result, of which ONNX's inference leaves out shapes without a past, and the past's
+    share of the scores' without a present."""
+    q, k, v = (types[i] if i < len(types) else None for i in range(3))
+    known = [
+        kind.shape for kind in (q, k, v) if isinstance(kind, TensorType) and kind.shape and len(kind.shape) in (3, 4)
+    ]
+    if len(known) < 3 or not (isinstance(q, TensorType) and isinstance(v, TensorType)):
+        return found
+    first, keys, values = known
+    past = _shape(types, 4)
+    heads, shared = node.attribute("q_num_heads"), node.attribute("kv_num_heads")
+    if len(first) == 4:
+        heads, shared = first[1], keys[1]
+    given = len(node.inputs) > 4 and bool(node.inputs[4])
+    before: Dim = 0 if not given else past[2] if past is not None and len(past) == 4 else None
+    total = before + keys[-2] if isinstance(before, int) and isinstance(keys[-2], int) else None
+    sizes = [
+        n if len(first) == 4 else n // shared if isinstance(n, int) and isinstance(shared, int) and shared else None
+        for n in (keys[-1], values[-1])
+    ]
+    states = [TensorType(t.dtype, (first[0], shared, total, n)) for t, n in zip((q, v), sizes, strict=True)]
+    whole = (*states, TensorType(q.dtype, (first[0], heads, first[-2], total)))
+    later = (
+        better if name and (better.is_static or kind is None) else kind
+        for name, kind, better in zip(node.outputs[1:], found[1:], whole, strict=False)
+    )
+    return (*found[:1], *later)
 
 
 def _unpooled(node: Node, types: Types, constants: Arrays, shape: Shape | None) -> Shape | None:

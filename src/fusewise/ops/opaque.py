@@ -86,5 +86,4 @@ OPAQUE: tuple[OpSpec, ...] = (
     ),
     *(_opaque(name) for name in ("ImageDecoder", "Constant")),
     *(_opaque(name, "ai.onnx.preview.training") for name in ("Adagrad", "Adam", "Gradient", "Momentum")),
-    _opaque("FlexAttention", "ai.onnx.preview"),
 )

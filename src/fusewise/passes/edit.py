@@ -46,7 +46,8 @@ Find = Callable[["Edit", Node], Change | None]
 
 @record(frozen=True)
 class LocalRule:
-    """A rewrite under its name: `find` is asked about nodes whose operator is one of `roots` (empty: about all)."""
+    """A rewrite under its name: `find` is asked about nodes whose operator is one of `roots` (empty: about all of the
+    domain of ONNX's own); one of another domain is a root as `domain.Name`."""
 
     name: str
     roots: tuple[str, ...]
@@ -269,19 +270,23 @@ def sweep(graph: Graph, trace: Trace, rules: Sequence[LocalRule]) -> Graph:
     Rules with higher positions see what earlier ones leave. The same graph comes back when nothing matched.
     """
     by_root: dict[str, list[LocalRule]] = {}
-    kinds = {node.op for node in graph.nodes if not node.domain}
+    kinds = {_root(node): node for node in graph.nodes}
     for rule in rules:
-        for root in rule.roots or kinds:
+        for root in rule.roots or (name for name, node in kinds.items() if not node.domain):
             by_root.setdefault(root, []).append(rule)
-    if kinds.isdisjoint(by_root):
+    if kinds.keys().isdisjoint(by_root):
         return graph
     edit = Edit(graph)
     for node in graph.nodes:
-        if node.op in by_root:
+        if _root(node) in by_root:
             _settle(edit, node, by_root, trace)
         else:
             edit.keep(edit.resolved(node))
     return edit.finish()
+
+
+def _root(node: Node) -> str:
+    return f"{node.domain}.{node.op}" if node.domain else node.op
 
 
 def _settle(edit: Edit, first: Node, by_root: Mapping[str, list[LocalRule]], trace: Trace) -> None:
@@ -291,7 +296,7 @@ def _settle(edit: Edit, first: Node, by_root: Mapping[str, list[LocalRule]], tra
         if not waiting:
             return
         node = edit.resolved(waiting.pop())
-        change = None if node.domain else _first_change(edit, node, by_root.get(node.op, ()), trace)
+        change = _first_change(edit, node, by_root.get(_root(node), ()), trace)
         if change is None:
             edit.keep(node)
         else:

@@ -10,6 +10,7 @@ from fusewise.errors import BrokenGraph, UsageError
 from fusewise.ir.graph import Graph
 from fusewise.ir.verify import verify as check
 from fusewise.passes.catalogue import CATALOGUE, Pass
+from fusewise.passes.expand_undefined import expand_undefined
 from fusewise.passes.fold_batch_norm import lower_batch_norm
 from fusewise.passes.mixed_precision import mixed_precision
 from fusewise.passes.pool_by_rows import pool_by_rows
@@ -20,7 +21,7 @@ from fusewise.passes.unroll_recurrences import unroll_recurrences
 from fusewise.passes.write_out import write_out
 from fusewise.trace import BY_NAME, Trace
 
-__all__ = ["CLEAN", "MOST_ROUNDS", "PORTABLE", "PRECISIONS", "Pass", "for_native", "run"]
+__all__ = ["CLEAN", "DEFINED", "MOST_ROUNDS", "PORTABLE", "PRECISIONS", "Pass", "for_native", "run"]
 
 CLEAN: tuple[Pass, ...] = tuple(row.function for row in CATALOGUE)
 """The clean-up passes in their usual order: what uncovers work for others comes first."""
@@ -31,6 +32,9 @@ PORTABLE: tuple[Pass, ...] = tuple(step for step in CLEAN if step not in _NATIVE
 """The clean-up passes for other runtimes. ONNX Runtime has no Attention with a mask that is broadcast, and finds its own; it is no
 faster with group normalisation as one node; and it runs a batch normalisation that is left over faster than the product and the
 sum."""
+
+DEFINED: tuple[Pass, ...] = (write_out, expand_undefined, split_wide)
+"""The passes after which as much as can be has native code, whatever the precision."""
 
 MOST_ROUNDS = 32
 """Far more than any graph takes: passes that undo each other end."""
@@ -85,7 +89,7 @@ def for_native(graph: Graph, precision: str, trace: Trace, *, exact: bool = Fals
         raise UsageError(f"the precision is {' or '.join(PRECISIONS)}, not {precision!r}")
     if exact and PRECISIONS[precision]:
         raise UsageError(f"{precision} changes answers, which exact does not allow; leave one of the two out")
-    chosen = (write_out, split_wide) if exact else (write_out, split_wide, *PRECISIONS[precision], pool_by_rows)
+    chosen = DEFINED if exact else (*DEFINED, *PRECISIONS[precision], pool_by_rows)
     return run(graph, chosen, trace)
 
 

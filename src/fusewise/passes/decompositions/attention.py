@@ -10,7 +10,7 @@ from fusewise.ops.spec import Call
 from fusewise.passes.decompositions.row import Decomposition, row
 from fusewise.passes.notation import Notation, Value
 
-__all__ = ["ATTENTION"]
+__all__ = ["ATTENTION", "by_heads"]
 
 
 def _attention(
@@ -25,7 +25,7 @@ def _attention(
         return None
     flat, heads, shared = q.rank == 3, call.attribute("q_num_heads"), call.attribute("kv_num_heads")
     if flat:
-        q, k, v = _by_heads(g, q, heads), _by_heads(g, k, shared), _by_heads(g, v, shared)
+        q, k, v = by_heads(g, q, heads), by_heads(g, k, shared), by_heads(g, v, shared)
     k, v = (_repeated(g, x, q.dims[1] // x.dims[1]) for x in (k, v))
     scale = call.attribute("scale") or 1 / math.sqrt(q.dims[-1])
     scores = g.MatMul(q, g.permute(k, (0, 1, 3, 2))) * scale
@@ -40,7 +40,7 @@ def _attention(
     return g.reshape(g.permute(y, (0, 2, 1, 3)), [y.dims[0], y.dims[2], y.dims[1] * y.dims[3]])
 
 
-def _by_heads(g: Notation, x: Value, heads: int) -> Value:
+def by_heads(g: Notation, x: Value, heads: int) -> Value:
     """[b, s, heads * d] -> [b, heads, s, d]"""
     samples, length, width = x.dims
     return g.permute(g.reshape(x, [samples, length, heads, width // heads]), (0, 2, 1, 3))

@@ -17,9 +17,11 @@ from fusewise.passes.decompositions.products import PRODUCTS
 from fusewise.passes.decompositions.quantized import QUANTIZED
 from fusewise.passes.decompositions.reductions import REDUCTIONS
 from fusewise.passes.decompositions.row import Decomposition
+from fusewise.passes.decompositions.stateful import STATEFUL
 from fusewise.passes.decompositions.transforms import TRANSFORMS
+from fusewise.passes.decompositions.whole_attention import WHOLE_ATTENTION
 
-__all__ = ["DECOMPOSITIONS", "NATIVE", "NORMS", "SPECIAL", "decomposition_of"]
+__all__ = ["DECOMPOSITIONS", "NATIVE", "NORMS", "SPECIAL", "UNDEFINED", "decomposition_of"]
 
 SPECIAL: tuple[Decomposition, ...] = (*ACTIVATIONS, *MOVEMENT, *PRODUCTS, *REDUCTIONS)
 """Operators that are others in a row under one name."""
@@ -28,6 +30,9 @@ NATIVE: tuple[Decomposition, ...] = (*QUANTIZED, *INTEGERS, *DEFORMED, *TRANSFOR
 """Operators that native code runs as others, having none of its own for them, or slower one."""
 
 DECOMPOSITIONS: Mapping[str, Decomposition] = MappingProxyType({row.op: row for row in (*SPECIAL, *NORMS, *ATTENTION)})
+
+UNDEFINED: Mapping[str, Decomposition] = MappingProxyType({row.op: row for row in (*WHOLE_ATTENTION, *STATEFUL)})
+"""How operators run natively that code has no definition for, or not with all of their options."""
 
 
 def decomposition_of(node: Node) -> Decomposition | None:

@@ -1,0 +1,178 @@
+"""Operators without a definition run natively, with every option, and give what ONNX's evaluator does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper
+
+import fusewise
+from fusewise.frontend.onnx_import import load
+from fusewise.ir.dtypes import dtype_of
+from fusewise.ops.evaluate import evaluate
+from fusewise.passes.expand_undefined import expand_undefined
+from fusewise.trace import Trace
+
+Feeds = dict[str, np.ndarray]
+
+
+def model_of(node: onnx.NodeProto, feeds: Feeds, opset: int, known: tuple[str, ...] = ()) -> onnx.ModelProto:
+    """One node, its operands inputs but for the known ones."""
+    inputs = [
+        helper.make_tensor_value_info(name, dtype_of(x).onnx, x.shape) for name, x in feeds.items() if name not in known
+    ]
+    constants = [onnx.numpy_helper.from_array(feeds[name], name) for name in known]
+    outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+    graph = helper.make_graph([node], "one", inputs, outputs, constants)
+    opsets = [helper.make_opsetid("", opset)]
+    if node.domain:
+        opsets.append(helper.make_opsetid(node.domain, 1))
+    return helper.make_model(graph, opset_imports=opsets, ir_version=13)
+
+
+def agree(node: onnx.NodeProto, feeds: Feeds, opset: int, known: tuple[str, ...] = (), off: float = 2e-5) -> None:
+    """All of it natively, as the evaluator has it."""
+    model = model_of(node, feeds, opset, known)
+    graph = load(model)
+    wanted = evaluate(graph.nodes[0], feeds, max(graph.opset, opset), graph.opsets)
+    compiled = fusewise.compile(model, cache=False, threads=1, strict=True)
+    found = compiled.run(None, {name: x for name, x in feeds.items() if name not in known})
+    for a, b in zip(found, (y for y, name in zip(wanted, node.output, strict=True) if name), strict=True):
+        a, b = np.asarray(a), np.asarray(b)
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+        wide, right = a.astype(np.float64), b.astype(np.float64)
+        finite = np.isfinite(right)
+        assert np.array_equal(wide[~finite], right[~finite], equal_nan=True)
+        largest = np.abs(right[finite]).max(initial=0)
+        assert np.abs(wide[finite] - right[finite]).max(initial=0) <= off * max(1.0, largest)
+
+
+@st.composite
+def attentions(draw: st.DrawFn) -> tuple[onnx.NodeProto, Feeds, tuple[str, ...]]:
+    """Any Attention: heads shared or not, three axes or four, a past or padded keys, every mask and option."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+    samples, shared, group = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    queries, new, past = draw(st.integers(1, 4)), draw(st.integers(1, 5)), draw(st.integers(0, 4))
+    size, width, flat = draw(st.sampled_from([4, 8])), draw(st.sampled_from([4, 6])), draw(st.booleans())
+    cache = draw(st.sampled_from(["none", "past", "lengths"]))
+    heads, keys = shared * group, new + (past if cache == "past" else 0)
+
+    def operand(count: int, rows: int, columns: int) -> np.ndarray:
+        shape = (samples, rows, count * columns) if flat else (samples, count, rows, columns)
+        return rng.standard_normal(shape).astype(np.float32)
+
+    feeds: Feeds = {
+        "q": operand(heads, queries, size),
+        "k": operand(shared, new, size),
+        "v": operand(shared, new, width),
+    }
+    attributes: dict[str, Any] = {"q_num_heads": heads, "kv_num_heads": shared} if flat else {}
+    names, known = ["q", "k", "v", "", "", "", ""], []
+    mask = draw(st.sampled_from(["none", "bool", "float", "infinite"]))
+    if mask != "none":
+        # one element along the keys is for all of them here, and for the first alone to ONNX's evaluator
+        reach = draw(st.integers(min(2, keys), keys)) if cache != "lengths" else keys
+        shape = draw(
+            st.sampled_from([(reach,), (queries, reach), (heads, queries, reach), (samples, 1, queries, reach)])
+        )
+        feeds["m"] = rng.random(shape) < 0.7 if mask == "bool" else rng.standard_normal(shape).astype(np.float32)
+        if mask == "infinite":
+            feeds["m"][rng.random(shape) < 0.4] = -np.inf
+        names[3] = "m"
+        known = ["m"] if draw(st.booleans()) else []
+    if cache == "past":
+        feeds["pk"] = rng.standard_normal((samples, shared, past, size)).astype(np.float32)
+        feeds["pv"] = rng.standard_normal((samples, shared, past, width)).astype(np.float32)
+        names[4:6] = ["pk", "pv"]
+    if cache == "lengths":
+        feeds["n"] = rng.integers(0, keys + 1, samples).astype(np.int64)
+        names[6] = "n"
+    choices: dict[str, tuple[Any, ...]] = {
+        "is_causal": (None, 0, 1),
+        "scale": (None, 0.3),
+        "softcap": (None, 2.0),
+        "softmax_precision": (None, 1, 11),
+        "left_window_size": (None, 0, 2),
+        "right_window_size": (None, 0, 1),
+    }
+    attributes |= {name: value for name, of in choices.items() if (value := draw(st.sampled_from(of))) is not None}
+    outputs = ["y"]
+    if cache != "lengths" and draw(st.booleans()):
+        outputs += ["present_k", "present_v"]
+    if draw(st.booleans()):
+        outputs += [""] * (3 - len(outputs)) + ["scores"]
+        attributes["qk_matmul_output_mode"] = draw(st.integers(0, 3))
+    if cache == "past" and len(outputs) == 1:
+        outputs += ["present_k", "present_v"]
+    while names and not names[-1]:
+        names.pop()
+    return helper.make_node("Attention", names, outputs, **attributes), feeds, tuple(known)
+
+
+@settings(max_examples=25, deadline=None)
+@given(attentions())
+def test_attention_with_any_options(case: tuple[onnx.NodeProto, Feeds, tuple[str, ...]]) -> None:
+    node, feeds, known = case
+    agree(node, feeds, 25, known)
+
+
+@pytest.mark.slow
+@settings(max_examples=600, deadline=None)
+@given(attentions())
+def test_attention_with_many_options(case: tuple[onnx.NodeProto, Feeds, tuple[str, ...]]) -> None:
+    node, feeds, known = case
+    agree(node, feeds, 25, known)
+
+
+def test_a_past_goes_to_the_kernel() -> None:
+    rng = np.random.default_rng(0)
+    feeds = {name: rng.standard_normal((1, 2, n, 8)).astype(np.float32) for name, n in (("q", 1), ("k", 1), ("pk", 7))}
+    node = helper.make_node("Attention", ["q", "k", "k", "", "pk", "pk"], ["y", "a", "b"], is_causal=1)
+    graph = load(model_of(node, feeds, 23))
+    after = expand_undefined(graph, Trace())
+    assert [inner.op for inner in after.nodes] == ["Concat", "Concat", "Attention"]
+    assert after.nodes[-1].attribute("is_causal", 0) == 0  # the one query sees all keys
+    agree(node, feeds, 23)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("length", [1, 2, 6])
+@pytest.mark.parametrize("options", ["", "bias", "past", "bias past"])
+def test_causal_convolution(dtype: str, length: int, options: str) -> None:
+    rng = np.random.default_rng(length)
+    feeds = {"x": rng.standard_normal((2, 3, length)), "w": rng.standard_normal((3, 1, 4))}
+    names = ["x", "w", "", ""]
+    if "bias" in options:
+        feeds["b"], names[2] = rng.standard_normal(3), "b"
+    if "past" in options:
+        feeds["p"], names[3] = rng.standard_normal((2, 3, 3)), "p"
+    typed = {name: x.astype(dtype) for name, x in feeds.items()}
+    activation = {"activation": "silu"} if length > 1 else {}
+    node = helper.make_node("CausalConvWithState", names, ["y", "state"], **activation)
+    agree(node, typed, 27, off=2e-5 if dtype == "float32" else 4e-3)
+
+
+def test_flexible_attention_is_its_function() -> None:
+    rng = np.random.default_rng(3)
+    feeds = {
+        "q": rng.standard_normal((1, 4, 3, 8)).astype(np.float32),
+        "k": rng.standard_normal((1, 2, 5, 8)).astype(np.float32),
+        "v": rng.standard_normal((1, 2, 5, 6)).astype(np.float32),
+    }
+    info = [helper.make_tensor_value_info(name, 1, None) for name in ("s", "t")]
+    changed = helper.make_graph([helper.make_node("Tanh", ["s"], ["t"])], "score", info[:1], info[1:])
+    node = helper.make_node(
+        "FlexAttention", ["q", "k", "v"], ["y"], domain="ai.onnx.preview", score_mod=changed, scale=0.5
+    )
+    agree(node, feeds, 25)
+
+
+def test_a_loss_is_its_function() -> None:
+    rng = np.random.default_rng(4)
+    feeds = {"x": rng.standard_normal((3, 5, 2)).astype(np.float32), "t": rng.integers(0, 5, (3, 2)).astype(np.int64)}
+    agree(helper.make_node("SoftmaxCrossEntropyLoss", ["x", "t"], ["l", "p"], reduction="sum"), feeds, 21)
