@@ -51,7 +51,7 @@ class _Keypoints(torch.nn.Module):
 
 
 def keypoints() -> Build:
-    return Build(_Keypoints(), {"pixels": torch.randn(1, 3, 320, 320)}, ("boxes", "scores", "points"))
+    return Build(_Keypoints(), {"pixels": torch.randn(1, 3, 320, 320)}, ("boxes", "scores", "points"), lively=True)
 
 
 class _Raft(torch.nn.Module):
@@ -94,7 +94,7 @@ class _Raft(torch.nn.Module):
 
 
 def raft() -> Build:
-    return Build(_Raft(), {name: torch.randn(1, 3, 192, 256) for name in ("first", "second")}, ("flow",))
+    return Build(_Raft(), {name: torch.randn(1, 3, 192, 256) for name in ("first", "second")}, ("flow",), lively=True)
 
 
 class _Lstm(torch.nn.Module):

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-__all__ = ["BUILDERS", "Build", "Size", "export"]
+__all__ = ["BUILDERS", "Build", "Size", "enliven", "export"]
 
 Size = Literal["small", "shallow", "full"]
 
@@ -43,7 +43,7 @@ def export(
     version = (18 if dynamo else 17) if opset is None else opset
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        _enliven(module, tuple(build.inputs.values()))
+        enliven(module, tuple(build.inputs.values()))
         torch.onnx.export(
             module,
             tuple(build.inputs.values()),
@@ -57,7 +57,7 @@ def export(
     return {key: value.numpy() for key, value in build.inputs.items()}
 
 
-def _enliven(module: Any, inputs: tuple[Any, ...]) -> None:
+def enliven(module: Any, inputs: tuple[Any, ...]) -> None:
     """Weights under which activations keep their size through the layers, so that outputs can be compared.
 
     Batch statistics are random about the scale that the layer's input has in one run on `inputs`. Those of each channel in
