@@ -1,12 +1,13 @@
-"""Products of matrices and tensors: MatMul, Gemm, Einsum and their integer forms."""
+"""Products of matrices and tensors: MatMul, Gemm, Einsum and their integer forms; determinants."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations
 
 import numpy as np
 
-from fusewise.ir.dtypes import FLOAT32, INT32, DType
+from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT32, DType
 from fusewise.ops.edges import per_operand
 from fusewise.ops.expr import Expr, cast, const, index, reduce
 from fusewise.ops.indexing import dims, output_dims, spread, value
@@ -220,6 +221,28 @@ def _qlinear_matmul(call: Call, output: int, at: Index) -> Expr:
     return quantized(cast(product, FLOAT32) * factor, None if zero is None else cast(zero, FLOAT32), target)
 
 
+# -- determinants -----------------------------------------------------------------------------------------------------------
+
+LARGEST_DETERMINANT = 4
+"""Rows up to which a determinant is written out: products of minors, of which there are twice as many with every row."""
+
+
+def _determinant(call: Call, output: int, at: Index) -> Expr:
+    """By minors of the last rows, in float64: Laplace's rule."""
+    n = dims(call)[-1]
+    if n > LARGEST_DETERMINANT:
+        raise NotDefined(f"a determinant of {n} rows")
+    minors: dict[tuple[int, ...], Expr] = {(): const(1.0, FLOAT64)}
+    for row in reversed(range(n)):
+        wider: dict[tuple[int, ...], Expr] = {}
+        for columns in combinations(range(n), n - row):
+            for k, column in enumerate(columns):
+                term = cast(call.at(0, *at, row, column), FLOAT64) * minors[columns[:k] + columns[k + 1 :]]
+                wider[columns] = term if not k else wider[columns] - term if k % 2 else wider[columns] + term
+        minors = wider
+    return cast(minors[tuple(range(n))], call.output().dtype)
+
+
 _Define = Callable[[Call, int, Index], Expr]
 
 
@@ -335,5 +358,12 @@ CONTRACT: tuple[OpSpec, ...] = (
                 high=127,
             ),
         ),
+    ),
+    OpSpec(
+        "Det",
+        mapping=per_operand(_MANY),
+        flops=lambda call: 2 * dims(call)[-1] * call.input(0).size // 3,
+        define=_determinant,
+        samples=tuple(Sample((("float32", shape),)) for shape in ((1, 1), (2, 2), (3, 2, 2), (2, 3, 3), (1, 2, 4, 4))),
     ),
 )

@@ -47,6 +47,15 @@ BY_DEFINITION: Mapping[str, str] = MappingProxyType(
 )
 """By operator, what the reference evaluator has wrong. What a definition leaves out is still asked of it."""
 
+_OPTIMISERS: Mapping[str, str] = MappingProxyType(
+    {
+        "Adagrad": "several tensors of float64 become float32",
+        "Adam": "float32 becomes float64, several tensors of float64 float32",
+        "Momentum": "several tensors of float64 become float32",
+    }
+)
+"""The same of ai.onnx.preview.training."""
+
 _SINCE: Mapping[str, int] = MappingProxyType({"LogSoftmax": 13, "Pad": 11, "Resize": 13})
 """Versions of ONNX's operators from which on the definitions mean them; of the others, every version that there is."""
 
@@ -75,14 +84,16 @@ def defined_operators() -> tuple[type[Any], ...]:
         op_domain = ""
 
         def _run(self, *operands: Any, **attributes: Any) -> tuple[Any, ...]:
-            proto, opset = self.onnx_node, self.run_params["opsets"][""]
+            proto = self.onnx_node
+            opset = self.run_params["opsets"][proto.domain]
             given = {row.name: _attribute(attributes[row.name]) for row in proto.attribute}
-            node = Node(proto.op_type, tuple(proto.input), tuple(proto.output), attributes_of(**given), name=proto.name)
+            names, stated = (tuple(proto.input), tuple(proto.output)), attributes_of(**given)
+            node = Node(proto.op_type, *names, stated, domain=proto.domain, name=proto.name)
             try:
                 return by_definition(node, (*operands, *(None,) * (len(node.inputs) - len(operands))), opset)
             except NotDefined as reason:
                 try:
-                    reference = load_op("", proto.op_type, opset)
+                    reference = load_op(proto.domain, proto.op_type, opset)
                 except (NotImplementedError, RuntimeError):
                     raise UnsupportedModel(f"{proto.op_type} cannot run here: {reason}") from reason
                 return tuple(reference(proto, self.run_params).run(*operands))
@@ -90,7 +101,9 @@ def defined_operators() -> tuple[type[Any], ...]:
         def _check_and_fix_outputs(self, found: tuple[Any, ...]) -> tuple[Any, ...]:
             return found
 
-    return tuple(type(name, (Defined,), {}) for name in BY_DEFINITION)
+    training = {"op_domain": "ai.onnx.preview.training"}
+    optimisers = (type(name, (Defined,), training) for name in _OPTIMISERS)
+    return (*(type(name, (Defined,), {}) for name in BY_DEFINITION), *optimisers)
 
 
 def _attribute(value: Any) -> Any:

@@ -37,11 +37,6 @@ def _recurrent(gates: int) -> Callable[[Call], int]:
     return cost
 
 
-def _determinant(call: Call) -> int:
-    n = dims(call)[-1]
-    return 2 * n * call.input(0).size // 3
-
-
 def _transform(call: Call) -> int:
     """Five n log n for each signal, as the fast transform is usually counted."""
     size = call.output().size
@@ -63,8 +58,6 @@ MANY_TO_MANY: tuple[OpSpec, ...] = (
     _many("DFT", _transform),
     _many("STFT", _transform),
     _many("MelWeightMatrix", lambda call: 4 * call.output().size),
-    _many("Det", _determinant),
-    _many("NegativeLogLikelihoodLoss", per_input(1)),
     _many("SoftmaxCrossEntropyLoss", per_input(6)),
 )
 
@@ -85,5 +78,5 @@ OPAQUE: tuple[OpSpec, ...] = (
         for name in "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split()
     ),
     *(_opaque(name) for name in ("ImageDecoder", "Constant")),
-    *(_opaque(name, "ai.onnx.preview.training") for name in ("Adagrad", "Adam", "Gradient", "Momentum")),
+    _opaque("Gradient", "ai.onnx.preview.training"),
 )

@@ -12,6 +12,7 @@ from fusewise.ops.elementwise import ELEMENTWISE
 from fusewise.ops.gather import GATHER
 from fusewise.ops.generate import GENERATE
 from fusewise.ops.grid_sample import GRIDS
+from fusewise.ops.losses import LOSSES
 from fusewise.ops.movement import MOVEMENT
 from fusewise.ops.norm import NORM
 from fusewise.ops.opaque import MANY_TO_MANY, OPAQUE
@@ -20,6 +21,7 @@ from fusewise.ops.quant import QUANT
 from fusewise.ops.reduce import REDUCE
 from fusewise.ops.resize import RESIZE
 from fusewise.ops.spec import OpSpec
+from fusewise.ops.training import TRAINING
 
 __all__ = ["OPERATORS", "spec_of"]
 
@@ -37,6 +39,8 @@ OPERATORS: tuple[OpSpec, ...] = (
     *QUANT,
     *ATTENTION,
     *GENERATE,
+    *LOSSES,
+    *TRAINING,
     *MANY_TO_MANY,
     *OPAQUE,
 )

@@ -11,6 +11,7 @@ from fusewise.passes.decompositions.activations import ACTIVATIONS
 from fusewise.passes.decompositions.attention import ATTENTION
 from fusewise.passes.decompositions.deformed import DEFORMED
 from fusewise.passes.decompositions.integers import INTEGERS
+from fusewise.passes.decompositions.losses import LOSSES
 from fusewise.passes.decompositions.movement import MOVEMENT
 from fusewise.passes.decompositions.norms import NORMS
 from fusewise.passes.decompositions.products import PRODUCTS
@@ -26,7 +27,7 @@ __all__ = ["DECOMPOSITIONS", "NATIVE", "NORMS", "SPECIAL", "UNDEFINED", "decompo
 SPECIAL: tuple[Decomposition, ...] = (*ACTIVATIONS, *MOVEMENT, *PRODUCTS, *REDUCTIONS)
 """Operators that are others in a row under one name."""
 
-NATIVE: tuple[Decomposition, ...] = (*QUANTIZED, *INTEGERS, *DEFORMED, *TRANSFORMS)
+NATIVE: tuple[Decomposition, ...] = (*QUANTIZED, *INTEGERS, *DEFORMED, *TRANSFORMS, *LOSSES)
 """Operators that native code runs as others, having none of its own for them, or slower one."""
 
 DECOMPOSITIONS: Mapping[str, Decomposition] = MappingProxyType({row.op: row for row in (*SPECIAL, *NORMS, *ATTENTION)})

@@ -1,0 +1,21 @@
+"""The cross entropy of a softmax, by its logarithms; what is narrower than float32 is computed in float32."""
+
+from __future__ import annotations
+
+from fusewise.ir.dtypes import FLOAT32
+from fusewise.ops.spec import Call
+from fusewise.passes.decompositions.row import Decomposition, row
+from fusewise.passes.notation import Notation, Value
+
+__all__ = ["LOSSES"]
+
+
+def _cross_entropy(g: Notation, call: Call, x: Value, target: Value, weight: Value | None = None) -> tuple[Value, ...]:
+    wide = FLOAT32 if x.dtype.bits < 32 else x.dtype
+    logarithms = g.LogSoftmax(g.cast(x, wide), axis=1)
+    weight = None if weight is None else g.cast(weight, wide)
+    loss = g.NegativeLogLikelihoodLoss(logarithms, target, weight, **dict(call.node.attributes))
+    return g.cast(loss, x.dtype), g.cast(logarithms, x.dtype)
+
+
+LOSSES: tuple[Decomposition, ...] = (row("SoftmaxCrossEntropyLoss", _cross_entropy),)
