@@ -11,7 +11,7 @@ from fusewise.errors import FusewiseError, InvalidModel, UnsupportedModel
 from fusewise.ir.graph import Graph, Node
 from fusewise.lower.work import host_reason
 from fusewise.ops.evaluate import evaluator
-from fusewise.ops.plain import plain_evaluator
+from fusewise.ops.plain.table import plain_evaluator
 from fusewise.passes.pipeline import CLEAN, run
 from fusewise.passes.split_wide import split_wide
 from fusewise.trace import Trace

@@ -144,6 +144,16 @@ def images(d: Draft) -> tuple[str, ...]:
     return d.b.op("Resize", x, None, None, sizes, mode="linear"), d.b.op("Resize", x, None, None, sizes, mode="cubic")
 
 
+def turned(d: Draft) -> tuple[str, ...]:
+    """Copies by squares, of whole vectors and of fewer elements."""
+    x, small = d.b.input("x", (2, 33, 40)), d.b.input("small", (9, 11))
+    return d.b.op("Transpose", x, perm=(0, 2, 1)), d.b.op("Transpose", small, perm=(1, 0))
+
+
+def sampled(d: Draft) -> tuple[str, ...]:
+    return (d.b.op("GridSample", d.b.input("image", (1, 5, 6, 7)), d.b.input("grid", (1, 4, 5, 2)), mode="linear"),)
+
+
 def boxes(d: Draft) -> tuple[str, ...]:
     corners = np.sort(d.rng.uniform(0, 20, (9, 2, 2)), axis=1).reshape(9, 4).astype(np.float32)
     x, rois, batch = d.b.input("x", (1, 18, 20, 20)), d.b.constant(corners), d.b.constant(np.zeros(9, np.int64))
@@ -182,6 +192,8 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "attention": Case(("attention",), attentions),
         "maps": Case(("any-nest",), maps),
         "images": Case(("blend-rows",), images),
+        "turned": Case(("turned-copy",), turned),
+        "sampled": Case(("sampled",), sampled),
         "boxes": Case((), boxes),
         "recurrences": Case(("recurrence",), recurrences),
         "shared recurrence": Case(("recurrence-by-steps",), shared_recurrence),

@@ -17,6 +17,7 @@ from fusewise.codegen.llvm.recurrent import RECURRENT
 from fusewise.codegen.llvm.rows import ROWS, SOFTMAX
 from fusewise.codegen.llvm.sampled import SAMPLED
 from fusewise.codegen.llvm.transposed_conv import CONV_TRANSPOSE
+from fusewise.codegen.llvm.turned import TURNED
 from fusewise.lower.task import Task
 
 __all__ = ["KERNELS", "PLAIN_KERNELS", "candidates"]
@@ -45,7 +46,7 @@ KERNELS: Mapping[str, tuple[Kernel, ...]] = MappingProxyType(
 )
 """Kernels for each anchor family, best first."""
 
-PLAIN_KERNELS = (BLEND, ANY_NEST)
+PLAIN_KERNELS = (BLEND, TURNED, ANY_NEST)
 """Kernels for tasks without an anchor."""
 
 
