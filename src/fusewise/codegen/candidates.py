@@ -16,6 +16,9 @@ from fusewise.codegen.llvm.pool import POOL
 from fusewise.codegen.llvm.recurrent import RECURRENT
 from fusewise.codegen.llvm.rows import ROWS, SOFTMAX
 from fusewise.codegen.llvm.sampled import SAMPLED
+from fusewise.codegen.llvm.scan import SCAN
+from fusewise.codegen.llvm.scatter import SCATTER
+from fusewise.codegen.llvm.top_k import TOP_K
 from fusewise.codegen.llvm.transposed_conv import CONV_TRANSPOSE
 from fusewise.codegen.llvm.turned import TURNED
 from fusewise.lower.task import Task
@@ -41,7 +44,10 @@ KERNELS: Mapping[str, tuple[Kernel, ...]] = MappingProxyType(
         "recurrence": RECURRENT,
         "rms_norm": (ROWS,),
         "sampled": (SAMPLED,),
+        "scan": (SCAN,),
+        "scatter": (SCATTER,),
         "softmax": (SOFTMAX, ROWS),
+        "top_k": (TOP_K,),
     }
 )
 """Kernels for each anchor family, best first."""

@@ -30,6 +30,9 @@ __all__ = ["Layout", "Storage", "plan_layout", "row_major"]
 
 SPATIAL_FAMILIES = frozenset("conv conv_integer conv_transpose max_pool average_pool lp_pool".split())
 
+CHANGED, CHANGED_ON_HOST = frozenset(("ScatterElements", "ScatterND", "TensorScatter")), frozenset(("ScatterND",))
+"""Operators whose result is their first operand, changed in places."""
+
 
 @record(frozen=True, slots=True)
 class Storage:
@@ -110,8 +113,11 @@ class _Planner:
         return Layout(self.storage, frozenset(self.views), self.assembled, self.copied)
 
     def _place(self, group: Group, value: str, kind: TensorType, on_host: bool) -> None:
-        if on_host:
-            self.storage[value] = self._over(group, value) or Storage(value, 0, row_major(kind.dims))
+        over = self._over(group, value, on_host)
+        if over is not None:
+            self.storage[value] = over
+        elif on_host:
+            self.storage[value] = Storage(value, 0, row_major(kind.dims))
         elif self.moves and value not in self.graph.output_set and value not in self.parents:
             found: dict[str, Storage] = {}
             if self._as_view(group, value, found) is not None:
@@ -124,10 +130,11 @@ class _Planner:
                 self.copied[value] = source
         self._place_root(value)
 
-    def _over(self, group: Group, value: str) -> Storage | None:
-        """The memory of what a ScatterND changes, when nobody reads any of that afterwards: then nothing need be copied."""
+    def _over(self, group: Group, value: str, on_host: bool) -> Storage | None:
+        """The memory of what a scatter changes, when nobody reads any of that afterwards: then nothing need be copied."""
         node = self.graph.nodes[self.graph.producer[value]]
-        source = self.storage.get(node.inputs[0]) if node.op == "ScatterND" and not node.domain else None
+        changed = CHANGED_ON_HOST if on_host else CHANGED
+        source = self.storage.get(node.inputs[0]) if node.op in changed and not node.domain else None
         fixed = (*self.graph.inputs, *self.graph.constants)
         if (
             not self.moves
@@ -135,6 +142,8 @@ class _Planner:
             or len(group.nodes) > 1
             or source.root in fixed
             or source.root in self.parents
+            or value in self.parents
+            or any(name in self.storage and self.storage[name].root == source.root for name in node.inputs[1:])
         ):
             return None
         same = self.graph.types[node.inputs[0]] == self.graph.types[value]

@@ -14,7 +14,10 @@ import numpy as np
 from fusewise.ir.graph import Graph, Node
 from fusewise.lower.compose import Bound, View
 from fusewise.lower.recurrence import interpret_recurrence, recurrent_reason, recurrent_task
+from fusewise.lower.scan import interpret_scan, scan_reason, scan_task
+from fusewise.lower.scatter import interpret_scatter, scatter_base, scatter_reason, scatter_task
 from fusewise.lower.task import Task
+from fusewise.lower.top_k import interpret_top_k, top_k_reason, top_k_task
 from fusewise.ops.spec import WHOLE_FAMILIES
 from fusewise.ops.table import spec_of
 from fusewise.records import record
@@ -28,17 +31,23 @@ class Family:
 
     - `reason(graph, node)`: why a node cannot run natively; empty when it can.
     - `task(graph, node, views, exact)`: the task of one that can; `views` has all that it reads, and what it is to write.
+    - `base(node)`: the value whose contents its result, the first, is to begin with; empty for zeros. None where the task writes
+    every element.
     - `interpret(task, views)`: performs the stores of such a task, whose operands are `views`, with NumPy.
     """
 
     reason: Callable[[Graph, Node], str]
     task: Callable[[Graph, Node, Mapping[str, View], bool], Bound]
     interpret: Callable[[Task, Mapping[str, np.ndarray]], None]
+    base: Callable[[Node], str] | None = None
 
 
 FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
         "recurrence": Family(recurrent_reason, recurrent_task, interpret_recurrence),
+        "scan": Family(scan_reason, scan_task, interpret_scan),
+        "scatter": Family(scatter_reason, scatter_task, interpret_scatter, scatter_base),
+        "top_k": Family(top_k_reason, top_k_task, interpret_top_k),
     }
 )
 """One for each of `WHOLE_FAMILIES`."""

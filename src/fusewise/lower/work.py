@@ -19,7 +19,7 @@ from fusewise.lower.places import Place, hub_index, places, strides_at
 from fusewise.lower.task import Operand, Store, Task
 from fusewise.lower.whole import FAMILIES, whole_family
 from fusewise.ops.definition import call_of, definition
-from fusewise.ops.expr import index, load
+from fusewise.ops.expr import const, index, load
 from fusewise.ops.spec import ANCHOR_FAMILIES, NotDefined
 from fusewise.ops.table import spec_of
 from fusewise.records import record
@@ -183,7 +183,7 @@ class _Lowering:
         """The tasks of one native group, nearly always one; none when all its outputs are views."""
         nodes = group.members(self.graph)
         if whole_family(nodes[0]):
-            return [self._whole(nodes[0], position)]
+            return self._whole(nodes[0], position)
         made = [v for node in nodes for v in node.writes if v in self.storage and v not in self.layout.views]
         assembled = [node for node in nodes if node.outputs[0] in self.layout.assembled]
         wanted = [v for v in made if v not in self.layout.assembled and v not in self.layout.copied]
@@ -267,11 +267,28 @@ class _Lowering:
         storage = self.storage[value]
         return storage.root, storage.offset
 
-    def _whole(self, node: Node, position: int) -> TaskWork:
-        """All outputs that anybody reads, by one task."""
+    def _whole(self, node: Node, position: int) -> list[TaskWork]:
+        """All outputs that anybody reads, by one task, after what they begin with."""
         family = FAMILIES[whole_family(node)]
+        if not any(value in self.storage for value in node.writes):
+            return []
         bound = family.task(self.graph, node, self._views((node,), node.writes), self.exact)
-        return TaskWork(bound, {name: self._place(value) for name, value in bound.values.items()}, node.op, position)
+        work = TaskWork(bound, {name: self._place(value) for name, value in bound.values.items()}, node.op, position)
+        return [work] if family.base is None else [*self._begun(node, family.base(node), position), work]
+
+    def _begun(self, node: Node, base: str, position: int) -> list[TaskWork]:
+        """The task that gives the result of a node the contents of another value, or makes it zeros."""
+        value = node.outputs[0]
+        there = self.storage[value]
+        if base:
+            return (
+                [] if self.storage[base] == there else [self._copy(base, self.storage[base], there, node.op, position)]
+            )
+        kind, view = self.graph.tensor(value), self._view(value, there)
+        out = Operand("out0", kind.dtype, kind.dims, view.strides, alignment=view.alignment)
+        at = tuple(index(f"i{d}") for d in range(kind.rank))
+        task = Task(kind.dims, (out,), (Store("out0", at, const(0, kind.dtype)),), exact=self.exact)
+        return [TaskWork(Bound(task, {"out0": value}), {"out0": self._place(value)}, node.op, position)]
 
     def _concat(self, node: Node, position: int) -> list[TaskWork]:
         """A copy for each operand that was not written in place."""

@@ -22,8 +22,8 @@ def _many(name: str, cost: Callable[[Call], int], family: str = "") -> OpSpec:
     return OpSpec(name, mapping=every(Mapping.MANY_TO_MANY), flops=cost, family=family)
 
 
-def _opaque(name: str, domain: str = "") -> OpSpec:
-    return OpSpec(name, mapping=opaque, flops=free, domain=domain, flags=frozenset({"opaque"}))
+def _opaque(name: str, domain: str = "", family: str = "") -> OpSpec:
+    return OpSpec(name, mapping=opaque, flops=free, domain=domain, family=family, flags=frozenset({"opaque"}))
 
 
 def _recurrent(gates: int) -> Callable[[Call], int]:
@@ -72,7 +72,8 @@ OPAQUE: tuple[OpSpec, ...] = (
     ),
     *(_opaque(name) for name in "RegexFullMatch StringConcat StringNormalizer StringSplit TfIdfVectorizer".split()),
     *(_opaque(name) for name in "NonZero NonMaxSuppression Unique Compress".split()),
-    *(_opaque(name) for name in "Scatter ScatterElements ScatterND TensorScatter MaxUnpool".split()),
+    _opaque("Scatter"),
+    *(_opaque(name, family="scatter") for name in "ScatterElements ScatterND TensorScatter MaxUnpool".split()),
     *(
         _opaque(name)
         for name in "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split()
