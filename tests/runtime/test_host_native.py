@@ -236,7 +236,7 @@ def test_an_image_that_is_not_there() -> None:
 
 @pytest.mark.parametrize("after", ["nothing", "the data", "a view of the data", "the data as output", "an input"])
 def test_scatter_in_place(after: str) -> None:
-    """A chain of ScatterND changes one tensor where it lies, unless someone reads afterwards what it was before."""
+    """A chain of ScatterND on the host changes one tensor where it lies, unless someone reads afterwards what it was before."""
     b = GraphBuilder("scatter")
     x, i, u = b.input("x", (6, 4)), b.input("i", (2, 1), INT64), b.input("u", (2, 4))
     data = x if after == "an input" else b.op("Exp", x)
@@ -251,7 +251,7 @@ def test_scatter_in_place(after: str) -> None:
     if after == "the data as output":
         outputs.append(data)
     graph = b.finish(*outputs)
-    model = fusewise.compile(graph, cache=False)
+    model = fusewise.compile(graph, cache=False, disable=("scatter",))
     steps = [step for step in model.executable.contents.program.steps if isinstance(step, HostStep)]
     in_place = [step.writes[0][1] in [place for _, place, _ in step.reads] for step in steps]
     assert in_place == [after == "nothing", True]
