@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from fusewise.errors import BrokenGraph
-from fusewise.ir.dtypes import DType
+from fusewise.ir.dtypes import INT64, DType
 from fusewise.ir.graph import Graph, Node
 from fusewise.lower.index import Simplifier
 from fusewise.lower.places import Place, hub_index, strides_at
@@ -18,7 +18,7 @@ from fusewise.lower.program import Site
 from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
 from fusewise.ops.definition import call_of, definition
 from fusewise.ops.expr import Expr, const, index, load, substitute, walk
-from fusewise.ops.spec import Call, NotDefined
+from fusewise.ops.spec import Call, NotDefined, OpSpec
 from fusewise.ops.table import spec_of
 from fusewise.records import record
 
@@ -268,7 +268,19 @@ def _anchor(graph: Graph, node: Node, composer: _Composer, names: _Names) -> Anc
             prologue.append(names.rename(element, kind.dims, "p", position))
         else:
             prologue.append(load(names.input(value, reader=position), kind.dtype, at))
+    if "chooses" in spec.flags:
+        for position, site in _choices(spec, call, node).items():
+            chosen = prologue[position]
+            assert chosen is not None
+            prologue[position] = names.bounded(chosen, site)
     return Anchor(node.op, spec.family, node.attributes, kinds, tuple(prologue), call.output(0))
+
+
+def _choices(spec: OpSpec, call: Call, node: Node) -> dict[int, Site]:
+    """The operands of an anchor that hold positions, which its definition bounds where it reads them."""
+    at = tuple(index(f"i{d}") for d in range(call.output(0).rank))
+    found = (e.value for e in walk(_sited(definition(spec, call, 0, at), node)) if e.op == "bounded")
+    return {node.inputs.index(site.operand): site for _, _, site in found}
 
 
 STORES = -1
@@ -323,6 +335,11 @@ class _Names:
             self._given[key] = self._add("const" if is_constant else "in", value, straight)
         return self._given[key]
 
+    def bounded(self, position: Expr, site: Site) -> Expr:
+        """A position from data, by the number of its site."""
+        number = self.sites.setdefault(site, len(self.sites))
+        return Expr("bounded", INT64, (position,), (site.low, site.high, number))
+
     def rename(
         self, body: Expr, extents: tuple[int, ...] | None = None, letter: str = "i", reader: int = STORES
     ) -> Expr:
@@ -332,8 +349,7 @@ class _Names:
 
         def one(e: Expr) -> Expr | None:
             if e.op == "bounded":
-                low, high, site = e.value
-                return Expr(e.op, e.dtype, e.args, (low, high, self.sites.setdefault(site, len(self.sites))))
+                return self.bounded(e.args[0], e.value[2])
             if e.op != "load" or not e.value.startswith(OUTSIDE):
                 return None
             value = e.value[len(OUTSIDE) :]

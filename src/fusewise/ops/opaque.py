@@ -53,7 +53,6 @@ MANY_TO_MANY: tuple[OpSpec, ...] = (
     _many("RNN", _recurrent(1), "recurrence"),
     _many("TopK", per_input(1), "top_k"),
     _many("MaxRoiPool", per_input(1)),
-    _many("RoiAlign", lambda call: 8 * call.output().size),
     _many("DeformConv", _deform_flops),
     _many("DFT", _transform),
     _many("STFT", _transform),

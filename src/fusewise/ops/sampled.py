@@ -1,6 +1,7 @@
 """Which operators read elements at places that come from data, and their taps: the one table of the kind.
 
-Such an operator is a sum of taps for each of its results, and its kernel (`codegen.llvm.sampled`) knows it by nothing else.
+A result of such an operator is the sum of its taps, or the largest of them where its `mode` is `max`, and the kernel
+(`codegen.llvm.sampled`) knows it by nothing else.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from fusewise.ops.grid_sample import grid_taps
+from fusewise.ops.roi_align import roi_taps
 from fusewise.ops.taps import Taps
 
 __all__ = ["TAPS"]
 
-TAPS: Mapping[str, Taps] = MappingProxyType({"GridSample": grid_taps})
+TAPS: Mapping[str, Taps] = MappingProxyType({"GridSample": grid_taps, "RoiAlign": roi_taps})
 """By operator; each has the channels of operand 0 as axis 1 of its result."""

@@ -152,7 +152,8 @@ class OpSpec:
     - `family`: the kernel family that has a better way than the definition (`matmul gemm conv pool softmax norm ...`), or none
     beside it (`WHOLE_FAMILIES`).
     - `flags`: `associative`, `commutative`, `linear`, `idempotent`; `copy` for rows that only move elements, `narrow` for those
-      that take floats of a byte or less as they are; `distributes_over` names operators.
+      that take floats of a byte or less as they are, `chooses` for anchors one of whose operands holds positions, int64;
+      `distributes_over` names operators.
     - `shaped_by`: operands whose contents decide the shape of the result. Where they are not known the shape is only what the model
       says, which need not hold, and nothing is defined.
     """

@@ -20,6 +20,7 @@ from fusewise.ops.pool import POOL
 from fusewise.ops.quant import QUANT
 from fusewise.ops.reduce import REDUCE
 from fusewise.ops.resize import RESIZE
+from fusewise.ops.roi_align import ROI_ALIGN
 from fusewise.ops.spec import OpSpec
 from fusewise.ops.training import TRAINING
 
@@ -36,6 +37,7 @@ OPERATORS: tuple[OpSpec, ...] = (
     *GATHER,
     *RESIZE,
     *GRIDS,
+    ROI_ALIGN,
     *QUANT,
     *ATTENTION,
     *GENERATE,

@@ -7,13 +7,14 @@ inside whatever the data holds, and an element whose share is zero is not read a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 
-from fusewise.ops.expr import Expr, cast, compare, const, select
+from fusewise.ops.expr import Expr, binary, cast, compare, select
 from fusewise.ops.indexing import compute_type, value
 from fusewise.ops.spec import Call
 from fusewise.records import record
 
-__all__ = ["MOST_TAPS", "Tap", "Taps", "sum_of_taps"]
+__all__ = ["MOST_TAPS", "Tap", "Taps", "max_of_taps", "sum_of_taps"]
 
 MOST_TAPS = 64
 """Elements that a definition adds up at most: cubic interpolation along three axes."""
@@ -34,15 +35,21 @@ Taps = Callable[[Call, tuple[Expr, ...]], list[Tap]]
 
 def sum_of_taps(call: Call, taps: Sequence[Tap], channel: Expr) -> Expr:
     """The shares of the elements of one channel, added up in the type arithmetic is done in."""
+    return _combined("add", call, taps, channel)
+
+
+def max_of_taps(call: Call, taps: Sequence[Tap], channel: Expr) -> Expr:
+    """The largest of the shares of the elements of one channel."""
+    return _combined("max", call, taps, channel)
+
+
+def _combined(op: str, call: Call, taps: Sequence[Tap], channel: Expr) -> Expr:
     dtype = compute_type(call.input(0).dtype)
-    total: Expr | None = None
+    terms = []
     for tap in taps:
         share = cast(tap.share, dtype)
         read = value(call, 0, tap.sample, channel, *tap.places)
-        counts = compare("ne", share, 0)
-        if share.op == "const":
-            term = read if share.value == 1 else read * share
-        else:
-            term = select(counts, read, 0) * share
-        total = term if total is None else total + term
-    return const(0, dtype) if total is None else total
+        if share.op != "const":
+            read = select(compare("ne", share, 0), read, 0)
+        terms.append(read if share.op == "const" and share.value == 1 else read * share)
+    return reduce(lambda total, term: binary(op, total, term), terms)

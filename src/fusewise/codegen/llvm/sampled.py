@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from fusewise.codegen.kernel import Argument, Params, kernel_of, working_memory
+from fusewise.codegen.llvm.arithmetic import apply_binary
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of, tag_of
 from fusewise.codegen.llvm.nest import emit_nest, run_of, unsupported
@@ -28,7 +29,7 @@ from fusewise.codegen.view import View, view_of
 from fusewise.ir.dtypes import FLOAT32, INT64
 from fusewise.lower.index import Simplifier
 from fusewise.lower.task import ACC, Operand, Reason, Store, Task
-from fusewise.ops.expr import Expr, cast, compare, const, index, load, select, substitute, substitute_indices
+from fusewise.ops.expr import Expr, cast, const, index, load, substitute, substitute_indices
 from fusewise.ops.indexing import compute_type, unlinear
 from fusewise.ops.sampled import TAPS
 from fusewise.ops.spec import NotDefined
@@ -76,12 +77,17 @@ class _Sampled:
         return kind.dims
 
     @property
+    def is_straight(self) -> bool:
+        """Is each sample of the result read from the same one of the image?"""
+        return all(tap.sample == index("i0") for tap in self.taps)
+
+    @property
     def strides(self) -> tuple[int, ...]:
         """Of the image as it is read, channels aside: along the samples, then the spatial axes."""
         if self.view is not None:
             return (self.view.strides[0], *self.view.strides[2:])
         extents = self.image[2:]
-        return (0, *(math.prod(extents[d + 1 :]) * self.channels for d in range(len(extents))))
+        return tuple(math.prod(extents[d:]) * self.channels for d in range(len(extents) + 1))
 
     @property
     def chunks(self) -> int:
@@ -121,15 +127,18 @@ def _understand(task: Task, target: Target) -> _Sampled | Reason:
     at = (index("i0"), const(0), *(index(f"i{k}") for k in range(2, len(task.extents))))
     try:
         taps = tuple(_bound(task, tap) for tap in TAPS[task.anchor.op](anchor_call(task.anchor), at))
-    except NotDefined as reason:
-        return Reason("the operator's definition does not cover the case", str(reason))
+    except NotDefined as uncovered:
+        return Reason("the operator's definition does not cover the case", str(uncovered))
     found = _Sampled(task, taps, None, min(task.extents[1], _MOST_CHANNELS), 1)
     found = replace(found, block=min(found.positions, _BLOCK))
     if 0 in found.image:
         return Reason("nothing is read")
     view = _in_place(task)
-    if view is not None and (view.strides[1] == 1 or view.shape[1] == 1 or _is_few(found)):
+    if view is not None and (view.strides[1] == 1 or view.shape[1] == 1):
         return replace(found, view=view)
+    reason = _not_copied(found)
+    if reason is not None:
+        return reason if view is None else replace(found, view=view)
     return _copying(found, target)
 
 
@@ -138,23 +147,21 @@ def _in_place(task: Task) -> View | None:
     return None if isinstance(view, Reason) or view.operand.dtype != FLOAT32 else view
 
 
-def _is_few(found: _Sampled) -> bool:
-    """Would the copy of the image be more work than to read elements of it one by one?"""
-    return math.prod(found.image[2:]) > _COPIED_PER_POSITION * found.positions
-
-
-def _copying(found: _Sampled, target: Target) -> _Sampled | Reason:
-    """As many channels at once as leave the copy in the second-level cache; refused where copying is more work than reading."""
-    channels, extents = found.task.extents[1], found.image[2:]
-    if any(tap.sample != index("i0") for tap in found.taps) and found.image[0] > 1:
+def _not_copied(found: _Sampled) -> Reason | None:
+    """Why the image is not copied, where to read elements of it one by one is less work, or all there is."""
+    if not found.is_straight and found.image[0] > 1:
         return Reason("which sample is read comes from data")
-    if _is_few(found):
+    reads = found.positions * (1 if found.is_straight else found.task.extents[0])
+    if math.prod(found.image[2:]) > _COPIED_PER_POSITION * reads:
         return Reason("few positions are read of a large image")
-    fitting = target.l2_bytes // (8 * math.prod(extents))
+    return None
+
+
+def _copying(found: _Sampled, target: Target) -> _Sampled:
+    """As many channels at once as leave the copy in the second-level cache."""
+    fitting = target.l2_bytes // (8 * math.prod(found.image[2:]))
     most = max(16, fitting // 16 * 16)
-    if channels > most:
-        found = replace(found, channels=min(most, _MOST_CHANNELS))
-    return found
+    return replace(found, channels=min(found.channels, most))
 
 
 _COPIED_PER_POSITION = 8
@@ -195,16 +202,16 @@ def _place(found: _Sampled, position: str) -> dict[str, Expr]:
 
 
 def _tables(found: _Sampled) -> Task:
-    """Where each tap of a block reads, in elements, -1 where its share is zero, and the shares."""
+    """Where each tap of a block reads, in elements, and its share."""
     places, simplifier = _place(found, "i0"), Simplifier({"i0": found.block})
     shape = (len(found.taps), found.block)
     stores = []
     for t, tap in enumerate(found.taps):
         offset: Expr = const(0)
-        for place, stride in zip((tap.sample, *tap.places), found.strides, strict=True):
+        sample = const(0) if found.view is None and found.is_straight else tap.sample
+        for place, stride in zip((sample, *tap.places), found.strides, strict=True):
             offset = offset + place * stride
-        share = cast(tap.share, FLOAT32)
-        for name, value in (("offsets", select(compare("ne", share, 0), offset, -1)), ("shares", share)):
+        for name, value in (("offsets", offset), ("shares", cast(tap.share, FLOAT32))):
             placed = simplifier.simplify(substitute_indices(value, places))
             stores.append(Store(name, (const(t), index("i0")), placed))
     offsets = Operand("offsets", INT64, shape, (found.block, 1))
@@ -270,7 +277,7 @@ class _Emitter:
     tag: Value
 
     def run(self, share: Share) -> None:
-        """Units are (sample, chunk of channels, block) where channels are copied, else (sample, block)."""
+        """Units are (sample, block), where channels are copied with their chunk: all that need the same copy follow one another."""
         f, found = self.f, self.found
         chunks = 1 if found.view is not None else found.chunks
         units = found.task.extents[0] * chunks * found.blocks
@@ -280,13 +287,17 @@ class _Emitter:
         def unit(u: Value, _: object) -> None:
             rest, block = f.udiv(u, found.blocks), f.urem(u, found.blocks)
             outer, chunk = f.udiv(rest, chunks), f.urem(rest, chunks)
+            key: Int = rest
+            if not found.is_straight:
+                chunk, outer = f.udiv(rest, found.task.extents[0]), f.urem(rest, found.task.extents[0])
+                key = chunk
             given = {_OUTER: outer, _FIRST: _fitted(f, block, found.block, found.positions)}
             if found.view is not None:
                 self._tables(given)
                 image = f.at(self.pointers[found.view.operand.name], found.view.offset)
                 f.loop(0, found.chunks, 1, lambda k, _: self._chunk(given, k, image), rolled=True)
                 return
-            prepared(f, self.tag, rest, lambda: self._copy(outer, chunk))
+            prepared(f, self.tag, key, lambda: self._copy(outer, chunk))
             self._tables(given)
             self._chunk(given, chunk, self.pointers["copied"])
 
@@ -349,6 +360,18 @@ class _Emitter:
             value = f.insert(value, f.load("float", f.at(here, lane * self._step)), lane)
         return value
 
+    @property
+    def _largest(self) -> bool:
+        """Is the result the largest of the taps, and not their sum?"""
+        anchor = self.found.task.anchor
+        return anchor is not None and anchor.attribute("mode") == "max"
+
+    def _combined(self, read: Value, share: Value, total: Value) -> Value:
+        f = self.f
+        if self._largest:
+            return apply_binary(f, self.target, "max", total, f.fmul(read, share), FLOAT32)
+        return f.fma(read, share, total) if self.target.fma else f.fadd(f.fmul(read, share), total)
+
     def _take(self, image: Value) -> None:
         f, found = self.f, self.found
         parts, apart = _parts(found.channels, self.target.lanes), self._step != 1
@@ -358,18 +381,18 @@ class _Emitter:
             number = f.add(f.mul(t, found.block), j)
             offset = f.load("i64", f.at(self.pointers["offsets"], number, "i64"))
             share = f.load("float", f.at(self.pointers["shares"], number))
-            nothing = f.compare("icmp slt", offset, 0)
-            here = f.at(image, f.maximum(offset, 0)) if apart else f.select(nothing, zeros, f.at(image, offset))
+            nothing = f.compare("fcmp oeq", share, f.constant(0.0, "float"))
+            here = f.at(image, offset) if apart else f.select(nothing, zeros, f.at(image, offset))
             added = []
             for (start, width), total in zip(parts, sums, strict=True):
                 read, times = self._read(f.at(here, start * self._step), width), f.splat(share, width)
                 if apart:
                     read = f.select(nothing, f.constant(0.0, read.type), read)
-                added.append(f.fma(read, times, total) if self.target.fma else f.fadd(f.fmul(read, times), total))
+                added.append(self._combined(read, times, total))
             return tuple(added)
 
         def position(j: Value, _: object) -> None:
-            sums = tuple(f.constant(0.0, vector("float", width)) for _, width in parts)
+            sums = tuple(f.constant(-math.inf if self._largest else 0.0, vector("float", width)) for _, width in parts)
             if len(found.taps) <= _UNROLLED:
                 for t in range(len(found.taps)):
                     sums = tap(t, j, sums)
