@@ -264,6 +264,8 @@ class _Planner:
         family = "" if spec is None else spec.family
         if family in SPATIAL_FAMILIES and kind.rank >= 3:
             return channels_last(kind.rank)
+        if family == "sampled" and kind.rank >= 3 and self._stays(value, channels_last(kind.rank)):
+            return channels_last(kind.rank)
         if value in wanted:
             return wanted[value]
         if node.op == "Transpose":
@@ -271,7 +273,7 @@ class _Planner:
             permutation = node.attribute("perm", plain[::-1])
             before = self.orders.get(source, plain)
             return tuple(permutation.index(d) for d in before)
-        if node.op in ("Reshape", "Flatten"):
+        if node.op in ("Reshape", "Flatten", "Unsqueeze", "Squeeze"):
             source = node.inputs[0]
             return _reshaped(self.orders.get(source), self.graph.types[source], kind)
         if family in ("matmul", "gemm"):
@@ -281,6 +283,15 @@ class _Planner:
             if found is not None and len(found) == kind.rank:
                 return found
         return plain
+
+    def _stays(self, value: str, order: tuple[int, ...]) -> bool:
+        """Does no reader reshape the value into what cannot lie in that order?"""
+        for node in (self.graph.nodes[user] for user in self.graph.users[value]):
+            kind = self.graph.types[node.outputs[0]]
+            if node.op in ("Reshape", "Flatten") and isinstance(kind, TensorType) and kind.is_static:
+                if _reshaped(order, self.graph.types[value], kind) == tuple(range(kind.rank)):
+                    return False
+        return True
 
     def _wanted_by_transposes(self) -> dict[str, tuple[int, ...]]:
         """Products whose only reader is a Transpose that feeds only Reshapes: write them as the Reshape wants them."""

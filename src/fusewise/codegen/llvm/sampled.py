@@ -20,6 +20,7 @@ from fusewise.codegen.kernel import Argument, Params, kernel_of, working_memory
 from fusewise.codegen.llvm.arithmetic import apply_binary
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of, tag_of
+from fusewise.codegen.llvm.loops import free_axes
 from fusewise.codegen.llvm.nest import emit_nest, run_of, unsupported
 from fusewise.codegen.llvm.plain import anchor_call, read_operand
 from fusewise.codegen.llvm.share import Share, prepared
@@ -27,7 +28,7 @@ from fusewise.codegen.llvm.square import turn
 from fusewise.codegen.target import Target, whole_lines
 from fusewise.codegen.view import View, view_of
 from fusewise.ir.dtypes import FLOAT32, INT64
-from fusewise.lower.index import Simplifier
+from fusewise.lower.index import Linear, Simplifier
 from fusewise.lower.task import ACC, Operand, Reason, Store, Task
 from fusewise.ops.expr import Expr, cast, const, index, load, substitute, substitute_indices
 from fusewise.ops.indexing import compute_type, unlinear
@@ -261,8 +262,13 @@ def _results(found: _Sampled, turned: bool) -> Task:
 
 def _is_turned(found: _Sampled) -> bool:
     """Does the first result lie otherwise than with the channels side by side?"""
-    strides = found.task.operand(found.task.stores[0].operand).strides
-    return found.task.extents[1] > 1 and not (len(strides) == len(found.task.extents) and strides[1] == 1)
+    task = found.task
+    simplifier, form = Simplifier({f"i{k}": extent for k, extent in enumerate(task.extents)}), Linear(0)
+    store = task.stores[0]
+    for expr, stride in zip(store.index, task.operand(store.operand).strides, strict=True):
+        form = form.plus(simplifier.linear(expr), stride)
+    moving = [step if atom.op == "index" else 0 for atom, step in form.terms if "i1" in free_axes(atom)]
+    return task.extents[1] > 1 and moving != [1]
 
 
 # --- the code ------------------------------------------------------------------------------------------------------------

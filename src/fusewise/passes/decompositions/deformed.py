@@ -28,9 +28,9 @@ def _deform_conv(
     bias: Value | None = None,
     mask: Value | None = None,
 ) -> Value | None:
-    """Positions are doubles: to state them as parts of the image then costs no accuracy. Columns [n, channels * taps, places]."""
+    """Positions are doubles: to state them as parts of the image then costs no accuracy."""
     (n, channels, *extents), (made, *_) = image.dims, weight.dims
-    out, rank, taps = call.output(0).dims[2:], len(extents), math.prod(weight.dims[2:])
+    out, rank = call.output(0).dims[2:], len(extents)
     if not image.dtype.is_float or 0 in (*image.dims, *weight.dims, *out):
         return None
     groups, moved_groups, places = call.attribute("group", 1), call.attribute("offset_group", 1), math.prod(out)
@@ -41,14 +41,26 @@ def _deform_conv(
     if mask is not None:
         shares = g.reshape(g.cast(mask, wide), [n * moved_groups, 1, *grid.dims[1:-1]])
         read = read * shares
-    columns = g.reshape(read, [n, groups, channels // groups * taps, places])
-    filters = g.reshape(g.cast(weight, wide), [groups, made // groups, channels // groups * taps])
-    if groups == 1:
-        filters, columns = g.reshape(filters, filters.dims[1:]), g.reshape(columns, [n, *columns.dims[2:]])
-    found = g.reshape(g.MatMul(filters, columns), [n, made, *out])
+    found = g.reshape(_product(g, read, g.cast(weight, wide), n, groups, places), [n, made, *out])
     if bias is not None:
         found = found + g.reshape(g.cast(bias, wide), [made, *(1,) * rank])
     return g.cast(found, image.dtype)
+
+
+def _product(g: Notation, read: Value, weight: Value, n: int, groups: int, places: int) -> Value:
+    """Filters times what their taps read, [n, groups, filters, places].
+
+    One group's columns have the channels side by side, as they are read, and the filters, mostly constant, are on the right.
+    """
+    made, part, taps = weight.dims[0] // groups, weight.dims[1], math.prod(weight.dims[2:])
+    filters, columns = g.reshape(weight, [groups, made, part, taps]), g.reshape(read, [n, groups, part, taps, places])
+    if groups > 1:
+        return g.MatMul(
+            g.reshape(filters, [groups, made, part * taps]), g.reshape(columns, [n, groups, part * taps, places])
+        )
+    right = g.reshape(g.permute(filters, [0, 3, 2, 1]), [taps * part, made])
+    left = g.reshape(g.permute(columns, [0, 1, 4, 3, 2]), [n, places, taps * part])
+    return g.permute(g.MatMul(left, right), [0, 2, 1])
 
 
 def _grid(g: Notation, call: Call, offset: Value, samples: int, extents: list[int], out: tuple[int, ...]) -> Value:
