@@ -21,7 +21,7 @@ import numpy as np
 from fusewise.codegen.target import Target
 from fusewise.errors import memory_full
 from fusewise.ir.types import TensorType
-from fusewise.lower.program import Buffer, KernelCode, NativeStep, Program
+from fusewise.lower.program import Buffer, HostStep, KernelCode, NativeStep, Program
 from fusewise.records import record
 from fusewise.runtime.arena import Memory, Outputs, address_of, aligned_block
 from fusewise.runtime.aside import Aside
@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # a compiled model is opened without these
     from fusewise.runtime.compile import Helpers
     from fusewise.runtime.hoststep import HostCall
     from fusewise.runtime.resident import Resident
+    from fusewise.runtime.stages import Stage
 
 __all__ = ["BuildFigures", "Contents", "Executable", "StepTiming", "Walk", "build", "restored"]
 
@@ -103,7 +104,7 @@ class _Machine:
     arguments: np.ndarray
     patches: Mapping[int, tuple[tuple[int, int], ...]]
     fresh: tuple[tuple[int, Outputs], ...]
-    parts: tuple[_Stretch | tuple[int, HostCall], ...]
+    parts: tuple[_Stretch | tuple[int, HostCall | Stage], ...]
     workers: int
     faults: Faults | None
     checks: Checks | None
@@ -270,8 +271,9 @@ def _machine(contents: Contents, library: Library, workers: int, resident: Resid
     for number, place in enumerate(places):
         if memory[place.buffer] is None:
             patches.setdefault(place.buffer, []).append((number, place.offset))
-    parts: list[_Stretch | tuple[int, HostCall]] = []
+    parts: list[_Stretch | tuple[int, HostCall | Stage]] = []
     rows: list[tuple[int, Row]] = []
+    hosted: list[tuple[int, HostStep, HostCall]] = []
     for number, step in enumerate(program.steps):
         if isinstance(step, NativeStep):
             address = library.addresses[contents.symbols[step.kernel]]
@@ -280,9 +282,14 @@ def _machine(contents: Contents, library: Library, workers: int, resident: Resid
         if rows:
             parts.append(_stretch(program, rows, workers))
         rows = []
-        from fusewise.runtime.hoststep import host_call  # takes ONNX's evaluators along, which most models do without
+        from fusewise.runtime.hoststep import host_call  # takes more along than most models need
 
-        parts.append((number, host_call(step, program, library.addresses, workers)))
+        hosted.append((number, step, host_call(step, program, library.addresses, workers)))
+        if number + 1 == len(program.steps) or isinstance(program.steps[number + 1], NativeStep):
+            from fusewise.runtime.stages import staged
+
+            parts.extend(staged(hosted, program, workers))
+            hosted = []
     if rows:
         parts.append(_stretch(program, rows, workers))
     fixed = {buffer: tuple(found) for buffer, found in patches.items()}
@@ -469,7 +476,7 @@ class Executable:
 
 
 def _call(
-    part: tuple[int, HostCall], moving: Memory, objects: dict[str, Any], timings: list[StepTiming] | None
+    part: tuple[int, HostCall | Stage], moving: Memory, objects: dict[str, Any], timings: list[StepTiming] | None
 ) -> None:
     number, call = part
     start = time.monotonic_ns()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fusewise.errors import FusewiseError, InvalidData, ResourceLimit, ShapeContradicted, UnsupportedModel
-from fusewise.ir.graph import Node
+from fusewise.ir.graph import Constant, Graph, Node, Subgraph
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.lower.program import HostStep, Place, Program
 from fusewise.ops.allowed import check_work, result_bytes
@@ -24,9 +24,10 @@ from fusewise.records import record
 from fusewise.runtime.arena import Memory
 from fusewise.runtime.host import check_memory
 from fusewise.runtime.host_native import Writer, native_evaluator, writer_of
+from fusewise.runtime.nested import Nested
 from fusewise.runtime.routine import Routine
 
-__all__ = ["HostCall", "host_call"]
+__all__ = ["HostCall", "apart", "host_call", "operand"]
 
 _WORTH_ASKING_BYTES = 1 << 26
 """Smaller results are there before the system has said how much memory there is."""
@@ -98,9 +99,13 @@ class HostCall:
     writes: tuple[tuple[_Member, str, Place | None, ValueType | None], ...]
     writer: Writer | None = None
 
+    def checked(self, name: str, result: np.ndarray, kind: TensorType) -> np.ndarray:
+        """As `_Member.checked`, of the node that makes the value `name`."""
+        return next(member for member, value, _, _ in self.writes if value == name).checked(result, kind)
+
     def run(self, memory: Memory, objects: dict[str, Any]) -> None:
         """Evaluate the nodes on operands from `memory` and `objects`, and put there what is wanted of their results."""
-        values = {read[0]: _operand(read, memory, objects) for read in self.reads}
+        values = {read[0]: operand(read, memory, objects) for read in self.reads}
         if self.writer is not None and self._written(self.writer, values, memory):
             return
         views = [values[name] for name, place, _ in self.reads if place is not None]
@@ -108,7 +113,7 @@ class HostCall:
             member.run(values)
         for member, name, place, kind in self.writes:
             if place is None or not isinstance(kind, TensorType):
-                objects[name] = _apart(values[name], views)
+                objects[name] = apart(values[name], views)
             else:
                 memory.view(place, kind)[...] = member.checked(np.asarray(values[name]), kind)
 
@@ -129,7 +134,8 @@ def _for_want_of_memory(error: BaseException | None) -> bool:
     return False
 
 
-def _operand(read: tuple[str, Place | None, ValueType | None], memory: Memory, objects: Mapping[str, Any]) -> Any:
+def operand(read: tuple[str, Place | None, ValueType | None], memory: Memory, objects: Mapping[str, Any]) -> Any:
+    """What a host step reads, as an array that it may not write to, or an object."""
     name, place, kind = read
     if place is None or not isinstance(kind, TensorType):
         return objects[name]
@@ -138,10 +144,10 @@ def _operand(read: tuple[str, Place | None, ValueType | None], memory: Memory, o
     return view
 
 
-def _apart(value: Any, views: list[Any]) -> Any:
+def apart(value: Any, views: list[Any]) -> Any:
     """A result that outlives the step: copied where it may share memory with one of `views`, which does not."""
     if isinstance(value, list):
-        return [_apart(item, views) for item in value]
+        return [apart(item, views) for item in value]
     shared = isinstance(value, np.ndarray) and any(np.may_share_memory(value, view) for view in views)
     return value.copy() if shared else value
 
@@ -154,14 +160,23 @@ def host_call(step: HostStep, program: Program, addresses: Mapping[str, int], wo
 
     routines = {name: Routine(address, workers, program.is_checked) for name, address in addresses.items()}
 
-    def member(node: Node) -> _Member:
+    def member(node: Node, constants: Mapping[str, Constant]) -> _Member:
         reference = partial(_reference, node, step.opset, program.opsets)
         later = _later(reference)
         native = native_evaluator(node, step.opset, routines, later)
-        better = native or plain_evaluator(node, step.opset, later)
+        version = step.opset if not node.domain else dict(program.opsets).get(node.domain, 1)
+        better = native or plain_evaluator(node, version, later)
+        if any(isinstance(value, Subgraph) for _, value in node.attributes):
+            from fusewise.runtime.control import control_evaluator  # and with it ONNX, which reads bodies
+
+            better = control_evaluator(node, step.opset, program.opsets, constants, nested)
         return _Member(node, better or reference())
 
-    members = tuple(member(node) for node in step.nodes)
+    def nested(graph: Graph) -> Nested:
+        return Nested(graph, lambda node: member(node, graph.constants), workers)
+
+    objects = {name: Constant(array) for name, array in program.objects}
+    members = tuple(member(node, objects) for node in step.nodes)
     maker = {name: member for member in members for name in member.node.outputs}
     writes = tuple((maker[name], name, place, kind) for name, place, kind in step.writes)
     writer = writer_of(step.nodes[0]) if len(step.nodes) == len(writes) == 1 else None

@@ -1,0 +1,62 @@
+"""What follows a size that data decide: one stage, compiled when it comes back, the same answers before and after."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fusewise
+from fusewise.ir.dtypes import BOOL, FLOAT32
+from fusewise.ir.graph import Graph
+from fusewise.ops.build import GraphBuilder
+from fusewise.runtime import nested
+from fusewise.runtime.stages import Stage
+
+
+def chosen() -> Graph:
+    """The rows chosen of x, through a product, a softmax and a second choice; and how many there were."""
+    b = GraphBuilder()
+    x, keep = b.input("x", (8, 4), FLOAT32), b.input("keep", (8,), BOOL)
+    rng = np.random.default_rng(0)
+    rows = b.op("Compress", x, keep, axis=0)
+    scores = b.op("Softmax", b.op("MatMul", rows, b.constant(rng.random((4, 5), np.float32))), axis=-1)
+    places = b.op("NonZero", b.op("Greater", scores, b.constant(np.array(0.2, np.float32))))
+    picked = b.op("GatherND", scores, b.op("Transpose", places, perm=(1, 0)))
+    return b.finish(b.op("Mul", scores, b.constant(np.array(2, np.float32))), b.op("Exp", picked), b.op("Shape", rows))
+
+
+def answers(x: np.ndarray, keep: np.ndarray) -> list[np.ndarray]:
+    weights = np.random.default_rng(0).random((4, 5), np.float32)
+    powers = np.exp(x[keep] @ weights)
+    scores = powers / powers.sum(-1, keepdims=True)
+    return [2 * scores, np.exp(scores[scores > 0.2]), np.array([keep.sum(), 4])]
+
+
+@pytest.mark.parametrize("worth", [0.0, 1e9])
+@pytest.mark.parametrize("saved", [False, True])
+def test_stages(worth: float, saved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nested, "_WORTH_SECONDS", worth)
+    model = fusewise.compile(chosen(), cache=False, threads=2)
+    if saved:
+        model.save(tmp_path / "m.fw")
+        model = fusewise.open_compiled(tmp_path / "m.fw")
+    stages = [part[1] for part in model.executable._machine.parts if isinstance(part, tuple)]
+    assert sum(isinstance(one, Stage) for one in stages) >= 2
+    rng = np.random.default_rng(1)
+    for count in (3, 3, 5, 0, 3, 5, 0, 8):
+        x, keep = rng.random((8, 4), np.float32), np.arange(8) < count
+        found = model.run(None, {"x": x, "keep": keep})
+        for one, right in zip(found, answers(x, keep), strict=True):
+            np.testing.assert_allclose(one, right, rtol=2e-6, atol=1e-6)
+    built = [len(one.nested._built) for one in stages if isinstance(one, Stage)]
+    assert max(built) > 0 if worth == 0 else max(built) == 0
+
+
+def test_timings_have_an_entry_for_each_stage() -> None:
+    model = fusewise.compile(chosen(), cache=False, threads=1)
+    feeds = {"x": np.ones((8, 4), np.float32), "keep": np.ones(8, bool)}
+    found, timings = model.executable.run_with_timings(None, feeds)
+    assert len(found) == 3
+    assert len(timings) == len([part for part in model.executable._machine.parts if isinstance(part, tuple)])
