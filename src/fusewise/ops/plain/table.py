@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fusewise.ir.graph import Node
+from fusewise.ops.plain.chance import CHANCE
 from fusewise.ops.plain.elementwise import ELEMENTWISE
 from fusewise.ops.plain.movement import MOVEMENT
 from fusewise.ops.plain.picking import PICKING
@@ -24,7 +25,10 @@ from fusewise.ops.plain.sequences import SEQUENCES
 __all__ = ["PLAIN", "plain_evaluator"]
 
 PLAIN: Mapping[tuple[str, str], Plain] = MappingProxyType(
-    {(row.domain, row.op): row for row in (*ELEMENTWISE, *MOVEMENT, *PICKING, *PRODUCTS, *REDUCTIONS, *SEQUENCES)}
+    {
+        (row.domain, row.op): row
+        for row in (*CHANCE, *ELEMENTWISE, *MOVEMENT, *PICKING, *PRODUCTS, *REDUCTIONS, *SEQUENCES)
+    }
 )
 """By domain and operator."""
 

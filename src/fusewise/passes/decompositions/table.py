@@ -16,6 +16,7 @@ from fusewise.passes.decompositions.movement import MOVEMENT
 from fusewise.passes.decompositions.norms import NORMS
 from fusewise.passes.decompositions.products import PRODUCTS
 from fusewise.passes.decompositions.quantized import QUANTIZED
+from fusewise.passes.decompositions.recurrences import RECURRENCES
 from fusewise.passes.decompositions.reductions import REDUCTIONS
 from fusewise.passes.decompositions.row import Decomposition
 from fusewise.passes.decompositions.stateful import STATEFUL
@@ -27,7 +28,7 @@ __all__ = ["DECOMPOSITIONS", "NATIVE", "NORMS", "SPECIAL", "UNDEFINED", "decompo
 SPECIAL: tuple[Decomposition, ...] = (*ACTIVATIONS, *MOVEMENT, *PRODUCTS, *REDUCTIONS)
 """Operators that are others in a row under one name."""
 
-NATIVE: tuple[Decomposition, ...] = (*QUANTIZED, *INTEGERS, *DEFORMED, *TRANSFORMS, *LOSSES)
+NATIVE: tuple[Decomposition, ...] = (*QUANTIZED, *INTEGERS, *DEFORMED, *TRANSFORMS, *LOSSES, *RECURRENCES)
 """Operators that native code runs as others, having none of its own for them, or slower one."""
 
 DECOMPOSITIONS: Mapping[str, Decomposition] = MappingProxyType({row.op: row for row in (*SPECIAL, *NORMS, *ATTENTION)})
