@@ -17,6 +17,7 @@ from fusewise.codegen.llvm.emit import Function, Int, Module, Value
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments
 from fusewise.codegen.llvm.loops import free_axes, simplified
 from fusewise.codegen.llvm.memory import access_of
+from fusewise.codegen.llvm.pieces import straight_pieces
 from fusewise.codegen.llvm.reduction import lanes_for
 from fusewise.codegen.llvm.registers import is_representable
 from fusewise.codegen.llvm.share import Share
@@ -82,11 +83,11 @@ def emit_nest(
     """
     if 0 in task.extents:
         return
-    small = simplified(task)
-    nest, tables = _plan(small, target), tabulated(small)
-    known = {**pointers, **tables.pointers(f.module)}
-    elements = Elements(f, tables.task, target, known)
-    _Emitter(f, replace(nest, task=tables.task), elements, given or {}).run(share)
+    for piece in straight_pieces(simplified(task)):
+        nest, tables = _plan(piece, target), tabulated(piece)
+        known = {**pointers, **tables.pointers(f.module)}
+        elements = Elements(f, tables.task, target, known)
+        _Emitter(f, replace(nest, task=tables.task), elements, given or {}).run(share)
 
 
 ANY_NEST = Kernel("any-nest", _accepts, _space, _arguments, _build)
