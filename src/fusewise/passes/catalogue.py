@@ -14,6 +14,7 @@ from fusewise.passes.drop_zeros import drop_zeros
 from fusewise.passes.einsum_to_matmul import einsum_to_matmul
 from fusewise.passes.fold_batch_norm import fold_batch_norm, lower_batch_norm
 from fusewise.passes.fold_constants import fold_constants
+from fusewise.passes.gradient.operator import write_gradients
 from fusewise.passes.merge_equal import merge_equal
 from fusewise.passes.quantized_to_integer import quantized_to_integer
 from fusewise.passes.recognise_activations import recognise_activations
@@ -50,6 +51,7 @@ def row(function: Pass, summary: str, numeric_class: str, late: bool = False) ->
 
 
 CATALOGUE: tuple[CatalogueRow, ...] = (
+    row(write_gradients, "writes out the slopes that nodes Gradient ask for", "exact"),
     row(drop_dead, "removes nodes and outputs that nothing needs", "exact"),
     row(quantized_to_integer, "convolves the integers that a quantised model describes", "reassociating"),
     row(fold_constants, "computes what does not depend on the inputs", "exact"),
