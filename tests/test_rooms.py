@@ -22,7 +22,7 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("gradients",),
     ("api",),
     ("compiled", "inspecting", "planning", "optimizing", "options", "selecting", "tuning", "verifying"),
-    ("measuring", "counting", "partitioning"),
+    ("hosting", "measuring", "counting", "partitioning"),
     ("bench",),
     ("runtime",),
     ("codegen",),

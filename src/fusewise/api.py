@@ -170,10 +170,12 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     known = None if store is None or key is None or chosen.tune else store.fetch(key.text, __version__, chosen.threads)
     decisions = Trace(disabled=frozenset(chosen.disable)) if trace is None else trace
     if known is not None:
+        _tell(known.notes["summary"], chosen)
         anew = lambda: _without_declared(_bound(model, chosen), chosen)  # noqa: E731
         return opened(
             known, lambda: (_planned(_bound(model, chosen), chosen, decisions, warn)[0], decisions), begin, anew
         )
+    from fusewise import hosting
     from fusewise.runtime import executable
     from fusewise.runtime.collection import uncollected
     from fusewise.runtime.compile import Helpers
@@ -197,6 +199,9 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
         )
     figures = {**asdict(built.figures), **program.figures, "compile_ms": (time.perf_counter() - begin) * 1e3}
     figures["tuning"] = None if choice is None else choice.described
+    figures["host"] = hosting.described(graph, program)
+    figures["slow_host"] = hosting.cliff(figures["host"], program)
+    _tell(figures, chosen)
     again = partial(_without_declared, bound, chosen) if program.figures["host_steps"] else None
     made = Model(built, lambda: (graph, decisions), figures, None, again)
     if store is not None and key is not None and describes(key, str(model)):
@@ -207,6 +212,12 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
 
 def _bound(model: Source, options: Options) -> Graph:
     return load(_built(model), shapes=options.shapes, symbols=options.symbols, values=options.values)
+
+
+def _tell(summary: Mapping[str, Any], options: Options) -> None:
+    """Warn of a host step that takes most of a run."""
+    if summary["slow_host"]:
+        options.warn(summary["slow_host"])
 
 
 def _without_declared(bound: Graph, options: Options) -> Model:

@@ -9,6 +9,7 @@ from fusewise.codegen.assemble import generate
 from fusewise.fusion import describe
 from fusewise.fusion.plan import Plan, plan
 from fusewise.fusion.tree import data_flow_tree, group_named
+from fusewise.hosting import described
 from fusewise.ir.graph import Graph
 from fusewise.lower.task import Task
 from fusewise.lower.work import HostWork, Lowered, TaskWork, lower_partition
@@ -28,7 +29,7 @@ def inspected(graph: Graph, fusion: str, groups: bool, why: str | None, tree: st
     told: dict[str, Any] = {} if why is None else {"why": describe.why(fused, why)}
     if tree is not None:
         told["tree"] = described_tree(fused, tree)
-    host = generate(fused.partition, host_target(), trace).host_nodes
+    host = described(clean, generate(fused.partition, host_target(), trace))
     if groups:
         told |= {"groups": describe.described_groups(fused), "verdicts": describe.described_edges(fused)}
     return {

@@ -81,7 +81,7 @@ def compile_model(
     Such a file is a program: whoever runs it runs your code. Sign it for those who run only what you made.
     """
     from fusewise import api
-    from fusewise.cli.show import facts, print_json, progress
+    from fusewise.cli.show import facts, on_the_host, print_json, progress
 
     model, options = model_of(model, exported), options_of(context)
     if passes is not None:
@@ -113,7 +113,7 @@ def compile_model(
             ("kernels", str(summary["kernels"])),
             ("arena", f"{summary['arena_bytes'] / 1e6:.1f} MB"),
             ("host steps", str(summary["host_steps"])),
-            *(("  on the host", f"{row['op']} {row['node']}: {row['reason']}") for row in summary["host"]),
+            *(("  on the host", on_the_host(row)) for row in summary["host"]),
         ]
     )
 

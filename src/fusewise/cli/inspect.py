@@ -116,7 +116,7 @@ def _graph(graph: Graph, model: str, regions: str | None, form: str | None, json
 
 
 def _whole(found: Mapping[str, Any]) -> None:
-    from fusewise.cli.show import count, facts, table
+    from fusewise.cli.show import count, facts, on_the_host, table
 
     facts(
         [
@@ -129,7 +129,7 @@ def _whole(found: Mapping[str, Any]) -> None:
             ("multiply-accumulates", count(found["macs"])),
             ("native nodes", str(found["native_nodes"])),
             ("host nodes", str(found["host_nodes"])),
-            *(("  on the host", f"{row['op']} {row['node']}: {row['reason']}") for row in found["host"]),
+            *(("  on the host", on_the_host(row)) for row in found["host"]),
         ]
     )
     _figures(found)

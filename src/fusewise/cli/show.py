@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["count", "facts", "print_json", "progress", "table"]
+__all__ = ["count", "facts", "on_the_host", "print_json", "progress", "table"]
 
 Progress = Callable[[str, float], None]
 
@@ -52,6 +52,12 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], title: str = "
         drawn.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in row))
     terminal = sys.stdout.isatty()
     Console(file=sys.stdout, width=None if terminal else 160, highlight=False, soft_wrap=False).print(drawn)
+
+
+def on_the_host(row: Mapping[str, Any]) -> str:
+    """A node on the host: why, how it runs, and what it is expected to take."""
+    time = "" if row["expected_ms"] is None else f", about {row['expected_ms']:.2g} ms"
+    return f"{row['op']} {row['node']}: {row['reason']} ({row['way']}{time})"
 
 
 def count(number: float | None) -> str:

@@ -1,0 +1,106 @@
+"""What of a program runs on the host, how, and what it is expected to take of a run.
+
+The estimates are coarse: what a call costs, an element, and an operation, as measured on one machine. They tell a cliff from
+a step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from fusewise.ir.graph import Graph, Node
+from fusewise.ir.types import TensorType
+from fusewise.lower.program import HostStep, NativeStep, Program
+from fusewise.ops.definition import call_of, flops_of
+from fusewise.ops.plain.table import PLAIN
+from fusewise.ops.table import spec_of
+
+__all__ = ["EVALUATOR", "NUMPY", "cliff", "described"]
+
+ROUTINE, BODIES, NUMPY, EVALUATOR = "native routine", "compiled bodies", "plain NumPy", "reference evaluator"
+"""How a host step runs a node."""
+
+_ROUTINES = frozenset({"NonMaxSuppression", "RoiAlign"})
+_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+
+_CALL_US: Mapping[str, float] = MappingProxyType({ROUTINE: 20.0, BODIES: 20.0, NUMPY: 10.0, EVALUATOR: 60.0})
+_ELEMENT_NS: Mapping[str, float] = MappingProxyType({ROUTINE: 1.0, BODIES: 1.0, NUMPY: 1.0, EVALUATOR: 100.0})
+_ELEMENT_NS_OF: Mapping[str, float] = MappingProxyType(
+    {
+        "Col2Im": 2900.0,
+        "DeformConv": 360.0,
+        "GridSample": 1100.0,
+        "LpPool": 360.0,
+        "Resize": 850.0,
+        "TfIdfVectorizer": 1300.0,
+    }
+)
+"""Of operators that ONNX's evaluator computes element by element."""
+
+_HOST_FLOPS_US = 5e3
+_NATIVE_FLOPS_US = 2e4
+_NATIVE_BYTES_US = 1e4
+"""Operations, and bytes, in a microsecond: on the host, and of one worker."""
+
+_WORTH_TELLING_MS = 1.0
+
+
+def described(graph: Graph, program: Program) -> list[dict[str, Any]]:
+    """A row for each node on the host: `node`, `op`, `reason`, the `way` that it runs, and `expected_ms`, None where sizes
+    depend on data."""
+    versions = {"": graph.opset} | dict(graph.opsets)
+    steps = (step for step in program.steps if isinstance(step, HostStep))
+    pairs = [(node, why) for step in steps for node, why in zip(step.nodes, step.reasons, strict=True)]
+    found = []
+    for node, reason in pairs:
+        way = _way(node, versions.get(node.domain, 1))
+        row = {"node": node.label, "op": node.op, "reason": reason, "way": way}
+        found.append(row | {"expected_ms": _expected_ms(graph, node, way)})
+    return found
+
+
+def cliff(host: list[dict[str, Any]], program: Program) -> str | None:
+    """A sentence about the node on the host that is expected to take more than half of a run; None where there is none."""
+    known = [row for row in host if row["expected_ms"] is not None]
+    worst = max(known, key=lambda row: row["expected_ms"], default=None)
+    if worst is None or worst["expected_ms"] < _WORTH_TELLING_MS:
+        return None
+    on_host = {step.group for step in program.steps if isinstance(step, HostStep)}
+    native = [account for k, account in enumerate(program.accounts) if k not in on_host]
+    flops, moved = (sum(getattr(account, name) for account in native) for name in ("flops", "nbytes"))
+    speed = program.workers
+    native_us = max(flops / (_NATIVE_FLOPS_US * speed), moved / _NATIVE_BYTES_US)
+    native_us += sum(isinstance(step, NativeStep) for step in program.steps)
+    whole = native_us / 1e3 + sum(row["expected_ms"] for row in known)
+    if worst["expected_ms"] <= whole / 2:
+        return None
+    return (
+        f"node {worst['node']!r} ({worst['op']}) runs on the host ({worst['way']}: {worst['reason']}) and is expected to take "
+        f"{worst['expected_ms']:.1f} of the {whole:.1f} ms of a run"
+    )
+
+
+def _way(node: Node, version: int) -> str:
+    if not node.domain and node.op in _ROUTINES:
+        return ROUTINE
+    if not node.domain and node.op in _BODIES:
+        return BODIES
+    row = PLAIN.get((node.domain, node.op))
+    return NUMPY if row is not None and version >= row.since else EVALUATOR
+
+
+def _expected_ms(graph: Graph, node: Node, way: str) -> float | None:
+    """What the call, the elements of its operands and results, and its arithmetic take together."""
+    sizes = []
+    for value in (*node.reads, *node.writes):
+        kind = graph.types.get(value)
+        if not isinstance(kind, TensorType) or not kind.is_static:
+            return None
+        sizes.append(math.prod(kind.dims))
+    spec = spec_of(node.op, node.domain)
+    flops = 0 if spec is None else flops_of(spec, call_of(graph, node))
+    each = _ELEMENT_NS_OF.get(node.op, _ELEMENT_NS[way]) if way == EVALUATOR else _ELEMENT_NS[way]
+    return (_CALL_US[way] + max(sizes, default=0) * each / 1e3 + flops / _HOST_FLOPS_US) / 1e3
