@@ -16,6 +16,7 @@ import itertools
 import math
 import operator
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -182,13 +183,14 @@ def _unpooled(node: Node, dims: tuple[int, ...]) -> tuple[int, ...]:
 
 def _unpool(named: Named, exact: bool) -> Bound:
     """Positions count elements in ONNX's order; a larger result than they are counted in has zeros behind each axis."""
-    named.result(0)
-    extents = named.graph.tensor(named.node.inputs[0]).dims
+    out, extents = named.result(0), named.graph.tensor(named.node.inputs[0]).dims
     at, whole = _indices(len(extents)), _unpooled(named.node, extents)
     size = math.prod(whole)
     position = named.bounded(named.read(1, at), 1, 0, size - 1)
     steps = zip(row_major(whole), whole, strict=True)
     where = tuple(binary("floormod", binary("floordiv", position, step), extent) for step, extent in steps)
+    if whole == out.shape and out.strides == row_major(whole):
+        named.operands["out0"], where = replace(out, shape=(size,), strides=(1,)), (position,)
     return _bound(named, extents, range(len(at)), _store(named, where, named.read(0, at)), (position, size), exact)
 
 

@@ -4,7 +4,8 @@ Takes a task as `lower.scatter` makes it. The loops run over the updates in ONNX
 
 - the axes before the first ordered one, where there are enough: then no two workers write to one element;
 - else an axis behind the last ordered one, a slice of which every worker writes, where slices are long;
-- else the positions that are written to: every worker looks at all updates, and carries out those whose place is its own.
+- else, where slices are not of a few elements, the positions that are written to: every worker looks at all updates, and carries
+  out those whose place is its own.
 
 Positions that are known before the innermost loop are found, and compared with their bounds, once for all of it.
 """
@@ -32,6 +33,9 @@ __all__ = ["SCATTER"]
 
 LONG_SLICE = 128
 """Elements of a slice from which on it is shared out among workers."""
+
+SHORT_SLICE = 8
+"""Elements of a slice up to which one worker does all: to write it takes no longer than to see whose it is."""
 
 SERIAL_UPDATES = 4096
 """Updates up to which one worker does all."""
@@ -73,7 +77,8 @@ def _plan(task: Task, target: Target) -> _Plan:
     cut = max(behind, key=lambda d: task.extents[d], default=-1)
     count = math.prod(task.extents[:first])
     by_units = count >= 4 * target.workers or not ordered
-    long = cut >= 0 and math.prod(task.extents[d] for d in behind) >= LONG_SLICE
+    slice_ = math.prod(task.extents[d] for d in behind)
+    long = cut >= 0 and slice_ >= LONG_SLICE
     (store,), (owner,) = task.stores, task.anchor.prologue
     needs = frozenset[str]() if owner is None else free_axes(owner)
     f = Elements(enter("analysis", ())[1], task, target, {})
@@ -89,10 +94,10 @@ def _plan(task: Task, target: Target) -> _Plan:
         tuple(range(first, rank)),
         max((d - first + 1 for d in range(first, rank) if f"i{d}" in needs), default=0),
         -1 if by_units or not long else cut,
-        not by_units and not long,
+        not by_units and SHORT_SLICE <= slice_ < LONG_SLICE,
         lane,
         lanes,
-        math.prod(task.extents) <= SERIAL_UPDATES,
+        math.prod(task.extents) <= SERIAL_UPDATES or not (by_units or slice_ >= SHORT_SLICE),
     )
 
 
