@@ -119,6 +119,7 @@ _TABLES: Mapping[str, tuple[int, int, Callable[[Node], slice]]] = {
     "GatherND": (1, 0, lambda node: slice(node.attribute("batch_dims", 0), None)),
     "ScatterND": (1, 0, lambda node: slice(None)),
     **dict.fromkeys(("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"), (1, 0, lambda node: slice(1, 2))),
+    "RoiAlign": (2, 0, lambda node: slice(0, 1)),
     "RotaryEmbedding": (3, 1, lambda node: slice(0, 1)),
 }
 """Operators with an operand that indexes another: the positions of both, and the axes of the table that are indexed."""

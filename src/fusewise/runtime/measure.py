@@ -38,7 +38,8 @@ __all__ = [
 
 _WARMUP, _LEAST, _MOST = 2, 7, 101
 _ENOUGH_SECONDS, _LONGEST_SECONDS = 0.02, 2.0
-_INDEX_OPERATORS = ("Gather", "GatherElements", "GatherND")
+_PLACES = {"Gather": 1, "GatherElements": 1, "GatherND": 1, "RoiAlign": 2}
+"""The operands that are places to read."""
 
 
 class CannotMeasure(FusewiseError):
@@ -114,7 +115,7 @@ def _compiled(small: Graph, workers: int, cache: KernelCache | None) -> Executab
 
 def _feeds(small: Graph) -> dict[str, np.ndarray]:
     """Ordinary numbers for every input: floats between 0.1 and 1, ones, and zeros where they are places to read."""
-    places = {node.inputs[1] for node in small.nodes if node.op in _INDEX_OPERATORS}
+    places = {node.inputs[_PLACES[node.op]] for node in small.nodes if node.op in _PLACES}
     rng, feeds = np.random.default_rng(0), {}
     for value in small.inputs:
         kind = small.tensor(value)
