@@ -15,6 +15,7 @@ import fusewise
 from fusewise.fusion.plan import partition
 from fusewise.lower.task import Task
 from fusewise.lower.work import TaskWork, lower_partition
+from fusewise.ops.grids import max_roi_pool
 from fusewise.ops.selection import top
 from fusewise.trace import Trace
 
@@ -235,3 +236,24 @@ def alike(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> bool:
         if not close and not np.array_equal(a, b):
             return False
     return True
+
+
+@st.composite
+def roi_pools(draw: st.DrawFn) -> Case:
+    """Boxes near and far, and some that are none."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    samples, channels, count = (
+        draw(st.integers(1, 3)),
+        draw(st.sampled_from([1, 3, 16, 21, 70])),
+        draw(st.integers(0, 6)),
+    )
+    extents, size = (tuple(draw(st.integers(1, 9)) for _ in range(2)) for _ in range(2))
+    x = rng.integers(-9, 9, (samples, channels, *extents)).astype(draw(st.sampled_from(["float32", "float16"])))
+    corners = rng.integers(-20, 40, (count, 4)) / 2
+    odd = rng.choice([np.nan, np.inf, -np.inf, 1e30, -1e30], corners.shape)
+    corners = np.where(rng.random(corners.shape) < 0.05, odd, corners)
+    with np.errstate(over="ignore"):
+        boxes = np.concatenate((rng.integers(0, samples, (count, 1)), corners), axis=1).astype(x.dtype)
+    scale = draw(st.sampled_from([1.0, 0.5, 0.25]))
+    wanted = max_roi_pool(x, boxes, size, scale)
+    return Case("MaxRoiPool", (x, boxes), (wanted,), {"pooled_shape": list(size), "spatial_scale": scale}, opset=21)

@@ -14,6 +14,7 @@ from fusewise.codegen.llvm.gemm_kernels import GEMM, MATMUL
 from fusewise.codegen.llvm.nest import ANY_NEST
 from fusewise.codegen.llvm.pool import POOL
 from fusewise.codegen.llvm.recurrent import RECURRENT
+from fusewise.codegen.llvm.roi_pool import ROI_POOL
 from fusewise.codegen.llvm.rows import ROWS, SOFTMAX
 from fusewise.codegen.llvm.sampled import SAMPLED
 from fusewise.codegen.llvm.scan import SCAN
@@ -43,6 +44,7 @@ KERNELS: Mapping[str, tuple[Kernel, ...]] = MappingProxyType(
         "max_pool": (POOL,),
         "recurrence": RECURRENT,
         "rms_norm": (ROWS,),
+        "roi_pool": (ROI_POOL,),
         "sampled": (SAMPLED,),
         "scan": (SCAN,),
         "scatter": (SCATTER,),

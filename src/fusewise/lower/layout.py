@@ -286,12 +286,11 @@ class _Planner:
 
     def _stays(self, value: str, order: tuple[int, ...]) -> bool:
         """Does no reader reshape the value into what cannot lie in that order?"""
-        for node in (self.graph.nodes[user] for user in self.graph.users[value]):
-            kind = self.graph.types[node.outputs[0]]
-            if node.op in ("Reshape", "Flatten") and isinstance(kind, TensorType) and kind.is_static:
-                if _reshaped(order, self.graph.types[value], kind) == tuple(range(kind.rank)):
-                    return False
-        return True
+        readers = [self.graph.nodes[user] for user in self.graph.users[value]]
+        made = [self.graph.types[node.outputs[0]] for node in readers if node.op in ("Reshape", "Flatten")]
+        shapes = [kind for kind in made if isinstance(kind, TensorType) and kind.is_static]
+        before = self.graph.types[value]
+        return all(_reshaped(order, before, kind) != tuple(range(kind.rank)) for kind in shapes)
 
     def _wanted_by_transposes(self) -> dict[str, tuple[int, ...]]:
         """Products whose only reader is a Transpose that feeds only Reshapes: write them as the Reshape wants them."""

@@ -14,6 +14,7 @@ import numpy as np
 from fusewise.ir.graph import Graph, Node
 from fusewise.lower.compose import Bound, View
 from fusewise.lower.recurrence import interpret_recurrence, recurrent_reason, recurrent_task
+from fusewise.lower.roi_pool import interpret_roi_pool, roi_pool_reason, roi_pool_task
 from fusewise.lower.scan import interpret_scan, scan_reason, scan_task
 from fusewise.lower.scatter import interpret_scatter, scatter_base, scatter_reason, scatter_task
 from fusewise.lower.task import Task
@@ -45,6 +46,7 @@ class Family:
 FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
         "recurrence": Family(recurrent_reason, recurrent_task, interpret_recurrence),
+        "roi_pool": Family(roi_pool_reason, roi_pool_task, interpret_roi_pool),
         "scan": Family(scan_reason, scan_task, interpret_scan),
         "scatter": Family(scatter_reason, scatter_task, interpret_scatter, scatter_base),
         "top_k": Family(top_k_reason, top_k_task, interpret_top_k),

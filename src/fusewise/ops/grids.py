@@ -12,10 +12,23 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["CUBIC", "REACH", "WHOLE", "affine_grid", "deform_conv", "grid_sample", "max_roi_pool", "tap_positions"]
+__all__ = [
+    "CUBIC",
+    "FARTHEST",
+    "REACH",
+    "WHOLE",
+    "affine_grid",
+    "deform_conv",
+    "grid_sample",
+    "max_roi_pool",
+    "tap_positions",
+]
 
 REACH = 4
 """Elements outside an axis beyond which no interpolation reads anything but padding."""
+
+FARTHEST = 2**30
+"""The corners of boxes lie so far from the image's first element at most."""
 
 WHOLE = 2.0**22
 """Positions up to here have fractions in float32."""
@@ -164,20 +177,25 @@ def max_roi_pool(image: np.ndarray, boxes: np.ndarray, size: Sequence[int], scal
     Corners are scaled and rounded to elements, which belong to the box; a cell without elements is zero (Girshick, 2015).
     """
     found = np.zeros((len(boxes), image.shape[1], *size), image.dtype)
-    corners = boxes[:, 1:].astype(np.float64) * scale
-    corners = (np.sign(corners) * np.floor(np.abs(corners) + 0.5)).astype(np.int64)
-    for n, (left, top, right, bottom) in enumerate(corners):
-        rows = _cells(top, bottom, size[0], image.shape[2])
-        columns = _cells(left, right, size[1], image.shape[3])
-        for (y, above, below), (x, first, last) in itertools.product(rows, columns):
-            cell = image[int(boxes[n, 0]), :, above:below, first:last]
-            if cell.size:
-                found[n, :, y, x] = cell.max(axis=(1, 2))
+    corners = boxes[:, 1:].astype(np.float32).astype(np.float64) * scale
+    away = np.floor(np.minimum(np.abs(corners), FARTHEST) + 0.5)
+    whole = np.where(np.isnan(corners), 0, np.copysign(away, corners)).astype(np.int64)
+    for n, (left, top, right, bottom) in enumerate(whole):
+        rows, columns = (
+            _cells(*each) for each in ((top, bottom, size[0], image.shape[2]), (left, right, size[1], image.shape[3]))
+        )
+        for y, (above, below) in enumerate(rows):
+            line = image[int(boxes[n, 0]), :, above:below]
+            if line.shape[1]:
+                highest = line.max(axis=1)
+                for x, (first, last) in enumerate(columns):
+                    if first < last:
+                        found[n, :, y, x] = highest[:, first:last].max(axis=1)
     return found
 
 
-def _cells(begin: int, end: int, count: int, extent: int) -> list[tuple[int, int, int]]:
-    """Number, first element and the one behind the last of each cell along an axis."""
-    share = max(end - begin + 1, 1) / count
-    bounds = ((math.floor(k * share) + begin, math.ceil((k + 1) * share) + begin) for k in range(count))
-    return [(k, min(max(a, 0), extent), min(max(b, 0), extent)) for k, (a, b) in enumerate(bounds)]
+def _cells(begin: int, end: int, count: int, extent: int) -> list[tuple[int, int]]:
+    """The first element of each cell along an axis, and the one behind its last."""
+    length = max(int(end) - int(begin) + 1, 1)
+    bounds = ((k * length // count + begin, -(-(k + 1) * length // count) + begin) for k in range(count))
+    return [(min(max(int(a), 0), extent), min(max(int(b), 0), extent)) for a, b in bounds]

@@ -52,7 +52,7 @@ MANY_TO_MANY: tuple[OpSpec, ...] = (
     _many("GRU", _recurrent(3), "recurrence"),
     _many("RNN", _recurrent(1), "recurrence"),
     _many("TopK", per_input(1), "top_k"),
-    _many("MaxRoiPool", per_input(1)),
+    _many("MaxRoiPool", per_input(1), "roi_pool"),
     _many("DeformConv", _deform_flops),
     _many("DFT", _transform),
     _many("STFT", _transform),

@@ -13,6 +13,7 @@ import numpy as np
 
 from fusewise.errors import InvalidData
 from fusewise.ir.graph import Node
+from fusewise.ops.grids import FARTHEST
 
 __all__ = ["check_positions"]
 
@@ -68,6 +69,12 @@ def _of_images(node: Node, operands: Operands) -> Positions:
     return 2, operands[2], 0, len(operands[0]) - 1
 
 
+def _of_boxes(node: Node, operands: Operands) -> Positions:
+    """The first number of each box is the image it lies in."""
+    images = operands[1][:, 0]
+    return 1, np.where(np.abs(images) < FARTHEST, np.trunc(images), -1), 0, len(operands[0]) - 1
+
+
 def _lengths(node: Node, operands: Operands) -> Positions:
     return 1, operands[1], 0, operands[0].shape[node.attribute("time_axis", 0)]
 
@@ -81,6 +88,7 @@ _RULES: Mapping[str, Callable[[Node, Operands], Positions]] = MappingProxyType(
         "Gather": _along_axis,
         "GatherElements": _along_axis,
         "GatherND": _in_every_axis,
+        "MaxRoiPool": _of_boxes,
         "NegativeLogLikelihoodLoss": _in_classes,
         "ReverseSequence": _lengths,
         "RoiAlign": _of_images,

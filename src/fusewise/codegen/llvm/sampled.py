@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from fusewise.codegen.kernel import Argument, Params, kernel_of, working_memory
 from fusewise.codegen.llvm.arithmetic import apply_binary
+from fusewise.codegen.llvm.channels import copy_channels, fitted, parts_of
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of, tag_of
 from fusewise.codegen.llvm.loops import free_axes
@@ -221,20 +222,6 @@ def _tables(found: _Sampled) -> Task:
     return Task((found.block,), (*task.operands, offsets, shares), tuple(stores), exact=task.exact)
 
 
-def _copy(found: _Sampled) -> Task:
-    """A sample's elements, with the channels side by side."""
-    task, extents = found.task, found.image[2:]
-    assert task.anchor is not None
-    at = tuple(index(f"i{k}") for k in range(1 + len(extents)))
-    sample = index(_OUTER) if found.image[0] > 1 else const(0)
-    element = read_operand(task.anchor, 0, (sample, index(_CHANNEL) + at[0], *at[1:]))
-    shape = (found.channels, *extents)
-    copied = Operand("copied", FLOAT32, shape, (1, *found.strides[1:]))
-    ranges = {f"i{k}": extent for k, extent in enumerate(shape)}
-    value = Simplifier(ranges).simplify(cast(element, FLOAT32))
-    return Task(shape, (*task.operands, copied), (Store("copied", at, value),), exact=task.exact)
-
-
 def _results(found: _Sampled, turned: bool) -> Task:
     """The stores of a block, over (channel, position)."""
     task = found.task
@@ -297,7 +284,7 @@ class _Emitter:
             if not found.is_straight:
                 chunk, outer = f.udiv(rest, found.task.extents[0]), f.urem(rest, found.task.extents[0])
                 key = chunk
-            given = {_OUTER: outer, _FIRST: _fitted(f, block, found.block, found.positions)}
+            given = {_OUTER: outer, _FIRST: fitted(f, block, found.block, found.positions)}
             if found.view is not None:
                 self._tables(given)
                 image = f.at(self.pointers[found.view.operand.name], found.view.offset)
@@ -317,19 +304,11 @@ class _Emitter:
 
     def _copy(self, outer: Int, chunk: Int) -> None:
         f, found = self.f, self.found
-        first = self._channel(chunk)
-        view = view_of(found.task, 0)
-        size = math.prod(found.image[2:])
-        if isinstance(view, View) and view.operand.dtype == FLOAT32 and _is_row_major(view):
-            place = f.add(f.mul(outer, view.strides[0]), f.add(f.mul(first, view.strides[1]), view.offset))
-            source = f.at(self.pointers[view.operand.name], place)
-            shape = (found.channels, size)
-            turn(f, source, view.strides[1], self.pointers["copied"], found.channels, shape, self.target.lanes)
-        else:
-            self._nest(_copy(found), {_OUTER: outer, _CHANNEL: first})
+        place = (outer if found.image[0] > 1 else 0, self._channel(chunk))
+        copy_channels(f, self.target, self.pointers, found.task, found.channels, place, self.pointers["copied"])
 
     def _channel(self, chunk: Int) -> Int:
-        return _fitted(self.f, chunk, self.found.channels, self.found.task.extents[1])
+        return fitted(self.f, chunk, self.found.channels, self.found.task.extents[1])
 
     def _chunk(self, given: Mapping[str, Int], chunk: Int, image: Value) -> None:
         """Some channels of a block, from tables to results. `image` is the first channel of the first sample, or the copy."""
@@ -380,7 +359,7 @@ class _Emitter:
 
     def _take(self, image: Value) -> None:
         f, found = self.f, self.found
-        parts, apart = _parts(found.channels, self.target.lanes), self._step != 1
+        parts, apart = parts_of(found.channels, self.target.lanes), self._step != 1
         zeros = f.module.zeros("nothing", 4 * found.channels)
 
         def tap(t: Int, j: Value, sums: tuple[Value, ...]) -> tuple[Value, ...]:
@@ -409,32 +388,6 @@ class _Emitter:
                 f.store(total, f.at(there, start))
 
         f.loop(0, found.block, 1, position, rolled=True)
-
-
-def _is_row_major(view: View) -> bool:
-    """Do the spatial axes of an image lie in ONNX's own order, without gaps?"""
-    size = 1
-    for extent, stride in zip(reversed(view.shape[2:]), reversed(view.strides[2:]), strict=True):
-        if extent > 1 and stride != size:
-            return False
-        size *= extent
-    return True
-
-
-def _fitted(f: Function, number: Int, width: int, extent: int) -> Int:
-    """Where part `number` of an axis begins, the last one moved back to fit."""
-    start = f.mul(number, width)
-    return start if extent % width == 0 else f.minimum(start, extent - width)
-
-
-def _parts(channels: int, lanes: int) -> list[tuple[int, int]]:
-    """Start and length of vectors, powers of two, that cover the channels."""
-    found, start = [], 0
-    while start < channels:
-        width = min(lanes, 1 << ((channels - start).bit_length() - 1))
-        found.append((start, width))
-        start += width
-    return found
 
 
 def _build(found: _Sampled, task: Task, target: Target, params: Params, symbol: str) -> str:

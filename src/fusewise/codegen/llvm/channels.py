@@ -1,0 +1,77 @@
+"""Channels of an image side by side in a worker's memory, for kernels that read elements here and there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.llvm.nest import emit_nest
+from fusewise.codegen.llvm.plain import read_operand
+from fusewise.codegen.llvm.share import Share
+from fusewise.codegen.llvm.square import turn
+from fusewise.codegen.target import Target
+from fusewise.codegen.view import View, view_of
+from fusewise.ir.dtypes import FLOAT32
+from fusewise.lower.index import Simplifier
+from fusewise.lower.task import Operand, Store, Task
+from fusewise.ops.expr import cast, index
+
+__all__ = ["copy_channels", "fitted", "parts_of"]
+
+_SAMPLE, _CHANNEL = "sample", "channel"
+
+
+def copy_channels(
+    f: Function,
+    target: Target,
+    pointers: Mapping[str, Value],
+    task: Task,
+    channels: int,
+    place: tuple[Int, Int],
+    there: Value,
+) -> None:
+    """there[element][c], float32: `channels` of the image that is operand 0 of the anchor, from `place` (sample, channel) on."""
+    assert task.anchor is not None
+    kind = task.anchor.inputs[0]
+    assert kind is not None
+    extents, view = kind.dims[2:], view_of(task, 0)
+    if isinstance(view, View) and view.operand.dtype == FLOAT32 and _is_row_major(view):
+        start = f.add(f.mul(place[0], view.strides[0]), f.add(f.mul(place[1], view.strides[1]), view.offset))
+        source = f.at(pointers[view.operand.name], start)
+        turn(f, source, view.strides[1], there, channels, (channels, math.prod(extents)), target.lanes)
+        return
+    shape, at = (channels, *extents), tuple(index(f"i{k}") for k in range(1 + len(extents)))
+    element = read_operand(task.anchor, 0, (index(_SAMPLE), index(_CHANNEL) + at[0], *at[1:]))
+    steps = (1, *(math.prod(extents[d + 1 :]) * channels for d in range(len(extents))))
+    copied = Operand("copied", FLOAT32, shape, steps)
+    value = Simplifier({f"i{k}": extent for k, extent in enumerate(shape)}).simplify(cast(element, FLOAT32))
+    copying = Task(shape, (*task.operands, copied), (Store("copied", at, value),), exact=task.exact)
+    given = {_SAMPLE: place[0], _CHANNEL: place[1]}
+    emit_nest(f, copying, target, {**pointers, "copied": there}, Share.whole(), given=given)
+
+
+def _is_row_major(view: View) -> bool:
+    """Do the spatial axes of an image lie in ONNX's own order, without gaps?"""
+    size = 1
+    for extent, stride in zip(reversed(view.shape[2:]), reversed(view.strides[2:]), strict=True):
+        if extent > 1 and stride != size:
+            return False
+        size *= extent
+    return True
+
+
+def fitted(f: Function, number: Int, width: int, extent: int) -> Int:
+    """Where part `number` of an axis begins, the last one moved back to fit."""
+    start = f.mul(number, width)
+    return start if extent % width == 0 else f.minimum(start, extent - width)
+
+
+def parts_of(channels: int, lanes: int) -> list[tuple[int, int]]:
+    """Start and length of vectors, powers of two, that cover the channels."""
+    found, start = [], 0
+    while start < channels:
+        width = min(lanes, 1 << ((channels - start).bit_length() - 1))
+        found.append((start, width))
+        start += width
+    return found
