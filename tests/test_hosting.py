@@ -54,7 +54,9 @@ def test_how_each_runs() -> None:
     b = GraphBuilder()
     x, keep = b.input("x", (8, 4)), b.input("keep", (8,), BOOL)
     rows = b.op("Compress", x, keep, axis=0)
-    found = fusewise.inspect(b.finish(b.op("Exp", rows), b.op("StringConcat", b.input("a", (2,), STRING), b.input("b", (2,), STRING))))
+    found = fusewise.inspect(
+        b.finish(b.op("Exp", rows), b.op("StringConcat", b.input("a", (2,), STRING), b.input("b", (2,), STRING)))
+    )
     ways = {row["op"]: (row["way"], row["expected_ms"]) for row in found["host"]}
     assert ways["Exp"] == (NUMPY, None)
     assert {ways[op][0] for op in ways} <= {NUMPY, EVALUATOR, ROUTINE, BODIES}

@@ -14,6 +14,7 @@ import numpy as np
 
 from fusewise.ir.graph import Node
 from fusewise.ops.plain.chance import CHANCE
+from fusewise.ops.plain.classic import CLASSIC
 from fusewise.ops.plain.elementwise import ELEMENTWISE
 from fusewise.ops.plain.movement import MOVEMENT
 from fusewise.ops.plain.picking import PICKING
@@ -27,7 +28,7 @@ __all__ = ["PLAIN", "plain_evaluator"]
 PLAIN: Mapping[tuple[str, str], Plain] = MappingProxyType(
     {
         (row.domain, row.op): row
-        for row in (*CHANCE, *ELEMENTWISE, *MOVEMENT, *PICKING, *PRODUCTS, *REDUCTIONS, *SEQUENCES)
+        for row in (*CHANCE, *CLASSIC, *ELEMENTWISE, *MOVEMENT, *PICKING, *PRODUCTS, *REDUCTIONS, *SEQUENCES)
     }
 )
 """By domain and operator."""

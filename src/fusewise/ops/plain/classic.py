@@ -1,0 +1,311 @@
+"""Classical machine learning (`ai.onnx.ml`): tree ensembles, all rows and trees one level at a time; linear models and scalers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fusewise.ir.graph import Constant, Node
+from fusewise.ops.plain.row import Other, Plain
+from fusewise.records import record
+
+__all__ = ["CLASSIC"]
+
+Function = Callable[..., Any]
+
+_DOMAIN = "ai.onnx.ml"
+
+_COMPARE = {
+    "BRANCH_LEQ": np.less_equal,
+    "BRANCH_LT": np.less,
+    "BRANCH_GTE": np.greater_equal,
+    "BRANCH_GT": np.greater,
+    "BRANCH_EQ": np.equal,
+    "BRANCH_NEQ": np.not_equal,
+}
+
+_MOST_WEIGHTS = 1 << 24
+"""Leaves times targets, of which a table is made."""
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _listed(node: Node, name: str) -> list[Any] | None:
+    """A list of numbers, as an attribute or, with `_as_tensor`, as a tensor in one."""
+    found = node.attribute(name)
+    if found is None:
+        found = node.attribute(f"{name}_as_tensor")
+    if isinstance(found, Constant):
+        return list(found.array.reshape(-1).tolist())
+    return None if found is None else list(found)
+
+
+@record(frozen=True, slots=True)
+class _Forest:
+    """The nodes of all trees by number: a leaf is its own child. `roots` [trees], the others [nodes]."""
+
+    roots: np.ndarray
+    features: np.ndarray
+    splits: np.ndarray
+    children: np.ndarray
+    modes: tuple[str, ...]
+    mode: np.ndarray
+    missing: np.ndarray | None
+    depth: int
+
+    def leaves(self, data: np.ndarray) -> np.ndarray:
+        """The leaf that each row of `data` [rows, features] ends at in each tree: [rows, trees]."""
+        state = np.broadcast_to(self.roots, (len(data), len(self.roots)))
+        rows = np.arange(len(data))[:, None]
+        for _ in range(self.depth):
+            found = data[rows, self.features[state]]
+            split = self.splits[state]
+            if len(self.modes) == 1:
+                taken = _COMPARE[self.modes[0]](found, split)
+            else:
+                kinds = self.mode[state]
+                taken = np.zeros(state.shape, bool)
+                for number, mode in enumerate(self.modes):
+                    taken |= (kinds == number) & _COMPARE[mode](found, split)
+            nan = np.isnan(found)
+            if nan.any():
+                taken = np.where(nan, False if self.missing is None else self.missing[state], taken)
+            state = self.children[state * 2 + taken]
+        return state
+
+
+def _forest(node: Node) -> tuple[_Forest, dict[tuple[int, int], int]]:
+    """The trees of a node in the form of lists, and the number of each (tree, node)."""
+    trees, nodes = node.attribute("nodes_treeids"), node.attribute("nodes_nodeids")
+    modes = [_text(mode) for mode in node.attribute("nodes_modes")]
+    number = {key: k for k, key in enumerate(zip(trees, nodes, strict=True))}
+    if len(number) != len(trees):
+        raise Other
+    yes, no = node.attribute("nodes_truenodeids"), node.attribute("nodes_falsenodeids")
+    children = np.repeat(np.arange(len(trees)), 2)
+    parents: dict[int, int] = {}
+    for k, (tree, mode) in enumerate(zip(trees, modes, strict=True)):
+        if mode != "LEAF":
+            children[2 * k], children[2 * k + 1] = number[tree, no[k]], number[tree, yes[k]]
+            parents[number[tree, no[k]]] = parents[number[tree, yes[k]]] = k
+    first: dict[int, int] = {}
+    for k, tree in enumerate(trees):
+        first.setdefault(tree, k)
+    kinds = tuple(sorted({mode for mode in modes if mode != "LEAF"})) or ("BRANCH_LEQ",)
+    if not set(kinds) <= set(_COMPARE):
+        raise Other
+    tracks = node.attribute("nodes_missing_value_tracks_true")
+    leaf = np.array([mode == "LEAF" for mode in modes])
+    values = np.array(_listed(node, "nodes_values"), np.float32)
+    forest = _Forest(
+        np.array([first[tree] for tree in sorted(first)]),
+        np.where(leaf, 0, np.array(node.attribute("nodes_featureids"))),
+        values,
+        children,
+        kinds,
+        np.array([kinds.index(mode) if mode != "LEAF" else 0 for mode in modes]),
+        np.array(tracks, bool) if tracks and any(tracks) else None,
+        _depth(children, list(first.values())),
+    )
+    return forest, number
+
+
+def _depth(children: np.ndarray, roots: list[int]) -> int:
+    """Levels below the roots; what goes round in a circle is not for NumPy."""
+    state, depth = np.unique(np.array(roots)), 0
+    inner = children[0::2] != np.arange(len(children) // 2)
+    while (state := state[inner[state]]).size:
+        state = np.unique(np.concatenate([children[2 * state], children[2 * state + 1]]))
+        depth += 1
+        if depth > len(children):
+            raise Other
+    return depth
+
+
+def _weights(node: Node, kind: str, count: int, number: dict[tuple[int, int], int], targets: int) -> np.ndarray:
+    """What each node adds to each target [nodes, targets]."""
+    trees, nodes, ids = (node.attribute(f"{kind}_{name}") for name in ("treeids", "nodeids", "ids"))
+    if count * targets > _MOST_WEIGHTS:
+        raise Other
+    table = np.zeros((count, targets), np.float32)
+    places = [number[key] for key in zip(trees, nodes, strict=True)]
+    np.add.at(table, (places, list(ids)), np.array(_listed(node, f"{kind}_weights"), np.float32))
+    return table
+
+
+def _made_once(make: Callable[[], Any]) -> Callable[[], Any]:
+    """Made when the first run asks: what cannot be is the evaluator's."""
+    found: list[Any] = []
+
+    def get() -> Any:
+        if not found:
+            try:
+                found.append(make())
+            except (KeyError, ValueError, TypeError, IndexError):
+                raise Other from None
+        return found[0]
+
+    return get
+
+
+def _classes(node: Node, integers: str, words: str) -> np.ndarray:
+    labels = node.attribute(integers)
+    if labels is not None:
+        return np.array(labels, np.int64)
+    return np.array([_text(word) for word in node.attribute(words)], object)
+
+
+def _transformed(scores: Any, how: str) -> Any:
+    if how == "NONE":
+        return scores
+    if how == "LOGISTIC":
+        return (1 / (1 + np.exp(-scores))).astype(scores.dtype)
+    if how == "SOFTMAX":
+        powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return powers / powers.sum(axis=1, keepdims=True)
+    raise Other
+
+
+def _how(node: Node) -> str:
+    return _text(node.attribute("post_transform", "NONE"))
+
+
+def _tree_classifier(node: Node) -> Function:
+    def make() -> tuple[_Forest, np.ndarray, np.ndarray, bool]:
+        forest, number = _forest(node)
+        classes = _classes(node, "classlabels_int64s", "classlabels_strings")
+        table = _weights(node, "class", len(number), number, len(classes))
+        return forest, table, classes, len(set(node.attribute("class_ids"))) == 1
+
+    ready, how, base = _made_once(make), _how(node), _listed(node, "base_values")
+
+    def run(data: Any) -> Any:
+        forest, table, classes, binary = ready()
+        if data.dtype.kind != "f" or data.ndim != 2 or len(classes) < 2 or (binary and len(classes) != 2):
+            raise Other
+        scores = table[forest.leaves(data)].sum(axis=1)
+        if base is not None:
+            scores = scores + np.array(base, np.float32)
+        if binary:
+            (own,) = set(node.attribute("class_ids"))
+            if own != 0 and base is not None:
+                raise Other
+            score = scores[:, own]
+            scores = np.stack([1 - score if how == "NONE" else -score, score], axis=1)
+        found = _transformed(scores, how)
+        return classes[np.argmax(found, axis=1)], found
+
+    return run
+
+
+def _tree_regressor(node: Node) -> Function:
+    targets, how = node.attribute("n_targets", 1), _text(node.attribute("aggregate_function", "SUM"))
+
+    def make() -> tuple[_Forest, np.ndarray]:
+        forest, number = _forest(node)
+        return forest, _weights(node, "target", len(number), number, targets)
+
+    ready, base = _made_once(make), _listed(node, "base_values")
+
+    def run(data: Any) -> Any:
+        forest, table = ready()
+        if data.dtype != np.float32 or data.ndim != 2 or _how(node) != "NONE" or (targets > 1 and how[0] == "M"):
+            raise Other
+        each = table[forest.leaves(data)]
+        if how in ("SUM", "AVERAGE"):
+            found = each.sum(axis=1) / np.float32(len(forest.roots) if how == "AVERAGE" else 1)
+        else:
+            found = each.min(axis=1) if how == "MIN" else each.max(axis=1)
+        return found if base is None else found + np.array(base, np.float32)
+
+    return run
+
+
+def _linear_scores(node: Node, data: Any, targets: int) -> Any:
+    if data.dtype.kind not in "fiu" or data.ndim != 2:
+        raise Other
+    data = data if data.dtype == np.float64 else data.astype(np.float32)
+    weights = np.array(node.attribute("coefficients"), data.dtype).reshape(targets, -1)
+    intercepts = node.attribute("intercepts")
+    scores = data @ weights.T
+    return scores if intercepts is None else scores + np.array(intercepts, data.dtype)
+
+
+def _linear_classifier(node: Node) -> Function:
+    how = _how(node)
+
+    def run(data: Any) -> Any:
+        classes = _classes(node, "classlabels_ints", "classlabels_strings")
+        count = len(node.attribute("coefficients")) // max(1, data.shape[-1])
+        if count != len(classes) or count < 2:
+            raise Other
+        found = _transformed(_linear_scores(node, data, count), how)
+        return classes[np.argmax(found, axis=1)], found
+
+    return run
+
+
+def _linear_regressor(node: Node) -> Function:
+    def run(data: Any) -> Any:
+        if _how(node) != "NONE":
+            raise Other
+        return _linear_scores(node, data, node.attribute("targets", 1))
+
+    return run
+
+
+def _scaler(node: Node) -> Function:
+    offset, scale = (np.array(node.attribute(name, ()), np.float32) for name in ("offset", "scale"))
+
+    def run(data: Any) -> Any:
+        if data.dtype != np.float32 or not offset.size or not scale.size:
+            raise Other
+        return (data - offset) * scale
+
+    return run
+
+
+def _normalizer(node: Node) -> Function:
+    norm = _text(node.attribute("norm", "MAX"))
+
+    def run(data: Any) -> Any:
+        if data.dtype != np.float32 or data.ndim != 2:
+            raise Other
+        large = np.abs(data)
+        if norm == "MAX":
+            size = large.max(axis=1, keepdims=True)
+        else:
+            size = (
+                large.sum(axis=1, keepdims=True) if norm == "L1" else np.sqrt((data * data).sum(axis=1, keepdims=True))
+            )
+        return data / np.maximum(size, np.float32(1e-30))
+
+    return run
+
+
+def _binarizer(node: Node) -> Function:
+    return lambda data: (data > node.attribute("threshold", 0.0)).astype(data.dtype)
+
+
+def _extractor(node: Node) -> Function:
+    def run(data: Any, places: Any) -> Any:
+        found = data[..., places.reshape(-1)]
+        return found.reshape(1, -1) if data.ndim == 1 else found
+
+    return run
+
+
+CLASSIC: tuple[Plain, ...] = (
+    Plain("ArrayFeatureExtractor", 1, _extractor, domain=_DOMAIN),
+    Plain("Binarizer", 1, _binarizer, domain=_DOMAIN),
+    Plain("LinearClassifier", 1, _linear_classifier, domain=_DOMAIN),
+    Plain("LinearRegressor", 1, _linear_regressor, domain=_DOMAIN),
+    Plain("Normalizer", 1, _normalizer, domain=_DOMAIN),
+    Plain("Scaler", 1, _scaler, domain=_DOMAIN),
+    Plain("TreeEnsembleClassifier", 1, _tree_classifier, domain=_DOMAIN),
+    Plain("TreeEnsembleRegressor", 1, _tree_regressor, domain=_DOMAIN),
+)

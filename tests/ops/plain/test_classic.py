@@ -1,0 +1,226 @@
+"""Tree ensembles and linear models by NumPy, against ONNX's evaluator and ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from fusewise.ir.graph import Node, attributes_of
+from fusewise.ops.plain.classic import CLASSIC
+from fusewise.ops.plain.table import plain_evaluator
+
+DOMAIN = "ai.onnx.ml"
+MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
+"""The last is tried without missing values: ONNX Runtime takes these for unequal, where the text asks for the branch that is stated."""
+
+
+def nobody(*_: Any) -> list[Any]:
+    pytest.fail("left to the evaluator")
+
+
+def by_onnx_runtime(op: str, data: np.ndarray, outputs: int, **attributes: Any) -> list[Any]:
+    names = [f"y{k}" for k in range(outputs)]
+    graph = helper.make_graph(
+        [helper.make_node(op, ["x"], names, domain=DOMAIN, **attributes)],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, list(data.shape))],
+        [helper.make_empty_tensor_value_info(name) for name in names],
+    )
+    versions = [helper.make_opsetid("", 15), helper.make_opsetid(DOMAIN, 1)]
+    model = helper.make_model(graph, opset_imports=versions, ir_version=8)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return list(session.run(None, {"x": data}))
+
+
+def same(op: str, data: np.ndarray, outputs: int = 1, **attributes: Any) -> None:
+    node = Node(op, ("x",), tuple(f"y{k}" for k in range(outputs)), attributes_of(**attributes), DOMAIN)
+    run = plain_evaluator(node, 1, nobody)
+    assert run is not None
+    for one, right in zip(run(data), by_onnx_runtime(op, data, outputs, **attributes), strict=True):
+        if right.dtype == object:
+            assert one.tolist() == right.tolist()
+        else:
+            np.testing.assert_allclose(one, right, rtol=1e-5, atol=1e-6)
+            assert one.dtype == right.dtype
+
+
+def forest(
+    rng: np.random.Generator, trees: int, depth: int, features: int, modes: tuple[str, ...], tracks: bool
+) -> Any:
+    """Lists of nodes of trees that are grown at random, and their leaves as (tree, node)."""
+    rows: dict[str, list[Any]] = {
+        name: [] for name in "treeids nodeids featureids values modes truenodeids falsenodeids".split()
+    }
+    missing, leaves = [], []
+
+    def grow(tree: int, node: int, below: int) -> int:
+        """The next number that is free."""
+        here = len(rows["treeids"])
+        inner = below > 0 and rng.random() < 0.8
+        mode = str(rng.choice(modes)) if inner else "LEAF"
+        values = (tree, node, int(rng.integers(features)), float(rng.integers(-2, 3)), mode, 0, 0)
+        for name, value in zip(rows, values, strict=True):
+            rows[name].append(value)
+        missing.append(int(tracks and rng.random() < 0.5))
+        if not inner:
+            leaves.append((tree, node))
+            return node + 1
+        after = grow(tree, node + 1, below - 1)
+        rows["truenodeids"][here], rows["falsenodeids"][here] = node + 1, after
+        return grow(tree, after, below - 1)
+
+    for tree in range(trees):
+        grow(tree, 0, depth)
+    found = {f"nodes_{name}": values for name, values in rows.items()}
+    found["nodes_missing_value_tracks_true"] = missing
+    return found, leaves
+
+
+def grid(rng: np.random.Generator, rows: int, features: int, holes: bool) -> np.ndarray:
+    data = rng.integers(-3, 4, (rows, features)).astype(np.float32)
+    data[rng.random(data.shape) < 0.1 * holes] = np.nan
+    return data
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 999),
+    st.integers(1, 6),
+    st.integers(0, 5),
+    st.booleans(),
+    st.booleans(),
+    st.integers(3, 4),
+    st.booleans(),
+)
+def test_tree_classifier(
+    seed: int, trees: int, depth: int, mixed: bool, holes: bool, classes: int, words: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    found, leaves = forest(rng, trees, depth, 3, MODES[: 6 - holes] if mixed else MODES[:1], holes)
+    ids = [int(k) for k in rng.permutation(np.arange(len(leaves)) % classes)]
+    if len(set(ids)) < 2:
+        return
+    labels = (
+        {"classlabels_strings": list("abcd")[:classes]} if words else {"classlabels_int64s": [7, 3, 9, 1][:classes]}
+    )
+    same(
+        "TreeEnsembleClassifier",
+        grid(rng, 5, 3, holes),
+        2,
+        class_treeids=[tree for tree, _ in leaves],
+        class_nodeids=[node for _, node in leaves],
+        class_ids=ids,
+        class_weights=[float(w) for w in rng.integers(1, 9, len(leaves)) / 8],
+        post_transform=str(rng.choice(["NONE", "SOFTMAX", "LOGISTIC"])),
+        **labels,
+        **found,
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 999), st.integers(1, 6), st.booleans())
+def test_one_score_for_two_classes(seed: int, trees: int, logistic: bool) -> None:
+    """Weights of one class alone: positive ones are its share, others go through the logistic function."""
+    rng = np.random.default_rng(seed)
+    found, leaves = forest(rng, trees, 4, 3, MODES[:1], False)
+    weights = [float(w) for w in rng.integers(1, 9, len(leaves)) / (16 * trees)]
+    if logistic:
+        weights = [w * (-1) ** k for k, w in enumerate(weights)]
+        if min(weights) > 0:
+            return
+    same(
+        "TreeEnsembleClassifier",
+        grid(rng, 5, 3, False),
+        2,
+        class_treeids=[tree for tree, _ in leaves],
+        class_nodeids=[node for _, node in leaves],
+        class_ids=[0] * len(leaves),
+        class_weights=weights,
+        post_transform="LOGISTIC" if logistic else "NONE",
+        classlabels_int64s=[7, 3],
+        **found,
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 999), st.integers(1, 6), st.integers(0, 5), st.booleans(), st.integers(1, 3))
+def test_tree_regressor(seed: int, trees: int, depth: int, holes: bool, targets: int) -> None:
+    rng = np.random.default_rng(seed)
+    found, leaves = forest(rng, trees, depth, 4, MODES[: 6 - holes], holes)
+    how = str(rng.choice(["SUM", "AVERAGE", *(["MIN", "MAX"] if targets == 1 else [])]))
+    same(
+        "TreeEnsembleRegressor",
+        grid(rng, 5, 4, holes),
+        target_treeids=[tree for tree, _ in leaves],
+        target_nodeids=[node for _, node in leaves],
+        target_ids=[int(k) for k in rng.integers(0, targets, len(leaves))],
+        target_weights=[float(w) for w in rng.integers(-9, 9, len(leaves)) / 8],
+        n_targets=targets,
+        aggregate_function=how,
+        **({"base_values": [0.5]} if seed % 2 and targets == 1 else {}),
+        **found,
+    )
+
+
+def test_linear_models_and_scalers() -> None:
+    rng = np.random.default_rng(0)
+    data = rng.uniform(-1, 1, (6, 3)).astype(np.float32)
+    weights = [float(w) for w in rng.uniform(-1, 1, 9)]
+    for how in ("NONE", "SOFTMAX", "LOGISTIC"):
+        labels = {"coefficients": weights, "intercepts": [0.1, 0.2, 0.3], "post_transform": how}
+        same("LinearClassifier", data, 2, classlabels_ints=[4, 5, 6], **labels)
+        same("LinearClassifier", data, 2, classlabels_strings=["a", "b", "c"], **labels)
+    same("LinearRegressor", data, coefficients=weights, intercepts=[1.0, 2.0, 3.0], targets=3)
+    same("Scaler", data, offset=[0.5, 1.0, 2.0], scale=[1.0, 2.0, 3.0])
+    for norm in ("MAX", "L1", "L2"):
+        same("Normalizer", np.abs(data), norm=norm)
+    same("Binarizer", data, threshold=0.25)
+
+
+def test_picked_features() -> None:
+    node = Node("ArrayFeatureExtractor", ("x", "y"), ("z",), (), DOMAIN)
+    run = plain_evaluator(node, 1, nobody)
+    assert run is not None
+    data = np.arange(6).reshape(2, 3)
+    np.testing.assert_array_equal(run(data, np.array([[2, 0]]))[0], [[2, 0], [5, 3]])
+    np.testing.assert_array_equal(run(data[0], np.array([1]))[0], [[1]])
+
+
+def test_what_goes_round_in_a_circle_is_left_to_the_evaluator() -> None:
+    attributes = {
+        "nodes_treeids": [0, 0],
+        "nodes_nodeids": [0, 1],
+        "nodes_featureids": [0, 0],
+        "nodes_values": [0.0, 0.0],
+        "nodes_modes": ["BRANCH_LEQ", "BRANCH_LEQ"],
+        "nodes_truenodeids": [1, 0],
+        "nodes_falsenodeids": [1, 0],
+        "target_treeids": [0],
+        "target_nodeids": [0],
+        "target_ids": [0],
+        "target_weights": [1.0],
+    }
+    run = plain_evaluator(
+        Node("TreeEnsembleRegressor", ("x",), ("y",), attributes_of(**attributes), DOMAIN), 1, lambda *_: ["asked"]
+    )
+    assert run is not None
+    assert run(np.ones((1, 1), np.float32)) == ["asked"]
+
+
+def test_every_one_is_tested() -> None:
+    assert {row.op for row in CLASSIC} == {
+        "ArrayFeatureExtractor",
+        "Binarizer",
+        "LinearClassifier",
+        "LinearRegressor",
+        "Normalizer",
+        "Scaler",
+        "TreeEnsembleClassifier",
+        "TreeEnsembleRegressor",
+    }
