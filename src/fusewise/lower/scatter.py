@@ -45,6 +45,8 @@ def scatter_reason(graph: Graph, node: Node) -> str:
         return "shape depends on data"
     if call.without_arithmetic:
         return f"{node.op} on {call.without_arithmetic}"
+    if call.narrow and node.attribute("reduction", "none") != "none":
+        return f"{node.op} with {node.attribute('reduction')} of {call.narrow}"
     if not call.output().size and call.input(1).size:
         return f"{node.op} into nothing"
     return "" if _FIT[node.op](call) else f"{node.op} with operands that do not fit each other"

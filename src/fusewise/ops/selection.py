@@ -54,9 +54,7 @@ def top(data: np.ndarray, count: int, axis: int, largest: bool) -> tuple[np.ndar
     """
     lines = np.ascontiguousarray(np.moveaxis(data, axis, -1))
     flat = lines.reshape(math.prod(lines.shape[:-1]), lines.shape[-1])
-    where = np.empty((len(flat), count), np.int64)
-    for line, place in zip(flat, where, strict=True):
-        place[:] = _top_of(line, count, largest)
+    where = _best(_keys(flat, largest), count)
     values = np.take_along_axis(flat, where, axis=-1)
 
     def as_given(found: np.ndarray) -> np.ndarray:
@@ -65,23 +63,33 @@ def top(data: np.ndarray, count: int, axis: int, largest: bool) -> tuple[np.ndar
     return as_given(values), as_given(where)
 
 
-def _top_of(line: np.ndarray, count: int, largest: bool) -> np.ndarray:
-    length = len(line)
-    if not 0 < count * _WORTH_PARTITION <= length:
-        return _ordered(line, largest)[:count]
-    if largest:
-        candidates = np.flatnonzero(~(line < np.partition(line, length - count)[length - count]))
+def _keys(lines: np.ndarray, largest: bool) -> np.ndarray:
+    """Unsigned integers, smaller where an element is better: equal numbers have one, and those that are none."""
+    kind = np.dtype(f"u{lines.itemsize}")
+    bits = lines.view(kind)
+    sign = kind.type(1 << (8 * lines.itemsize - 1))
+    if lines.dtype.kind == "f":
+        magnitude = bits & (sign - kind.type(1))
+        ordered = np.where(bits & sign, ~bits, bits | sign)
+        ordered[magnitude == 0] = sign
+        ordered[magnitude > np.array(np.inf, lines.dtype).view(kind)] = ~kind.type(0)
     else:
-        candidates = np.flatnonzero(~(line > np.partition(line, count - 1)[count - 1]))
-    found: np.ndarray = candidates[_ordered(line[candidates], largest)[:count]]
-    return found
+        ordered = bits ^ sign if lines.dtype.kind == "i" else bits
+    return ~ordered if largest else ordered
 
 
-def _ordered(line: np.ndarray, largest: bool) -> np.ndarray:
-    """Positions from the largest (or smallest) on; turned round twice, a stable order keeps the first of equal ones first."""
-    if largest:
-        return len(line) - 1 - np.argsort(line[::-1], kind="stable")[::-1]
-    return np.argsort(line, kind="stable")
+def _best(keys: np.ndarray, count: int) -> np.ndarray:
+    """Where the `count` smallest of every line are, in order, the first of equal ones first."""
+    if not 0 < count * _WORTH_PARTITION <= keys.shape[1]:
+        return np.argsort(keys, axis=1, kind="stable")[:, :count].astype(np.int64)
+    worst = np.partition(keys, count - 1, axis=1)[:, count - 1 : count]
+    chosen, equal = keys < worst, keys == worst
+    missing = count - np.count_nonzero(chosen, axis=1, keepdims=True)
+    if (np.count_nonzero(equal, axis=1, keepdims=True) > missing).any():
+        equal &= np.cumsum(equal, axis=1) <= missing
+    places = np.nonzero(chosen | equal)[1].reshape(-1, count)
+    order = np.argsort(np.take_along_axis(keys, places, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(places, order, axis=1)
 
 
 def scatter(data: np.ndarray, indices: np.ndarray, updates: np.ndarray, into: np.ndarray) -> bool:

@@ -80,9 +80,19 @@ def _nonzero(node: Node) -> Function:
     def run(data: Any) -> Any:
         if not data.ndim:
             raise Other
-        return np.array(np.nonzero(data), np.int64).reshape(data.ndim, -1)
+        return _positions((data if data.dtype == np.bool_ else data != 0).reshape(-1).nonzero()[0], data.shape)
 
     return run
+
+
+def _positions(flat: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Positions in the flattened tensor as indices along every axis: int64 [axes, positions]."""
+    found = np.empty((len(shape), flat.size), np.int64)
+    for axis in range(len(shape) - 1, 0, -1):
+        np.divmod(flat, shape[axis], out=(found[axis - 1], found[axis]))
+        flat = found[axis - 1]
+    found[0] = flat
+    return found
 
 
 def _topk(node: Node) -> Function:
