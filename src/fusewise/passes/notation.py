@@ -92,7 +92,7 @@ def call_of(edit: Edit, node: Node) -> Call:
 class Notation:
     """`g` in the functions of rules. `nodes` are what was written so far; every value is called `stem` and its operator.
 
-    With `folds`, a constant that is only reshaped or permuted is a new constant, and no node.
+    With `folds`, a constant that is only reshaped is a new constant, and no node.
     """
 
     def __init__(self, edit: Edit, stem: str, *, folds: bool = False) -> None:
@@ -168,13 +168,7 @@ class Notation:
 
     def permute(self, x: Value, order: Sequence[int]) -> Value:
         """The axes in another order."""
-        if list(order) == list(range(x.rank)):
-            return x
-        known = self.edit.constants.get(x.name) if self.folds else None
-        if known is not None:
-            turned = np.ascontiguousarray(known.array.transpose(order))
-            return self.value(self.edit.constant(turned, f"{x.name}_permuted"))
-        return self.Transpose(x, perm=list(order))
+        return x if list(order) == list(range(x.rank)) else self.Transpose(x, perm=list(order))
 
     def expand(self, x: Value, dims: Sequence[int]) -> Value:
         """Repeated along axes of one element."""

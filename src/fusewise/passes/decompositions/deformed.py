@@ -58,7 +58,9 @@ def _product(g: Notation, read: Value, weight: Value, n: int, groups: int, place
         return g.MatMul(
             g.reshape(filters, [groups, made, part * taps]), g.reshape(columns, [n, groups, part * taps, places])
         )
-    right = g.reshape(g.permute(filters, [0, 3, 2, 1]), [taps * part, made])
+    known = g.edit.constants.get(filters.name)
+    turned = g.permute(filters, [0, 3, 2, 1]) if known is None else g.constant(known.array.transpose(0, 3, 2, 1).copy())
+    right = g.reshape(turned, [taps * part, made])
     left = g.reshape(g.permute(columns, [0, 1, 4, 3, 2]), [n, places, taps * part])
     return g.permute(g.MatMul(left, right), [0, 2, 1])
 
