@@ -65,7 +65,7 @@ def recurrence(trips: bool = True) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("worth", [0.0, 1e9])
-@pytest.mark.parametrize("rounds", [0, 1, 2, 9])
+@pytest.mark.parametrize("rounds", [0, 1, 2, 9, 21])
 def test_loop(rounds: int, worth: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nested, "_WORTH_SECONDS", worth)
     same(recurrence(), {"x": np.ones((1, 4), np.float32), "n": np.array(rounds)}, rounds=3)
@@ -103,7 +103,7 @@ def test_shapes_that_change_from_round_to_round(worth: float, monkeypatch: pytes
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.integers(0, 1), st.integers(0, 1), st.integers(-3, 2), st.integers(-3, 2), st.integers(1, 5))
+@given(st.integers(0, 1), st.integers(0, 1), st.integers(-3, 2), st.integers(-3, 2), st.integers(1, 20))
 def test_scan(back: int, back_out: int, axis: int, axis_out: int, length: int) -> None:
     body = helper.make_graph(
         [
@@ -175,3 +175,31 @@ def test_several_threads() -> None:
     with ThreadPoolExecutor(4) as pool:
         for found in pool.map(lambda _: model.run(None, feeds), range(40)):
             np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
+
+
+def counted() -> onnx.ModelProto:
+    """All squares of the number of the round, plus x, and the sum of them: a condition that stays as it is."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Mul", ["i", "i"], ["s"]),
+            helper.make_node("Add", ["s", "x"], ["each"]),
+            helper.make_node("Add", ["a", "each"], ["b"]),
+            helper.make_node("Identity", ["c"], ["going"]),
+        ],
+        "body",
+        [value("i", INT64, []), value("c", BOOL, []), value("a", INT64, [])],
+        [value("going", BOOL, []), value("b", INT64, []), value("each", INT64, []), value("s", INT64, [])],
+    )
+    loop = helper.make_node("Loop", ["n", "", "zero"], ["y", "all", "squares"], body=body)
+    outputs = [value("y", INT64, []), value("all", INT64, [None]), value("squares", INT64, [None])]
+    return model_of([loop], [value("x", INT64, []), value("n", INT64, [])], outputs, {"zero": np.array(0)})
+
+
+@pytest.mark.parametrize("worth", [0.0, 1e9])
+@pytest.mark.parametrize("rounds", [0, 7, 8, 9, 40])
+def test_rounds_together(rounds: int, worth: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nested, "_WORTH_SECONDS", worth)
+    same(counted(), {"x": np.array(3), "n": np.array(rounds)}, rounds=3)
+    y, _, squares = fusewise.compile(counted(), cache=False).run(None, {"x": np.array(3), "n": np.array(rounds)})
+    assert squares.tolist() == [k * k for k in range(rounds)]
+    assert y == sum(k * k + 3 for k in range(rounds))

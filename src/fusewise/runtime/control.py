@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from fusewise.ops.allowed import MOST_ROUNDS, check_held, check_rounds
 from fusewise.ops.plain.row import Evaluator
 from fusewise.records import record
 from fusewise.runtime.nested import Nested
+from fusewise.runtime.rounds import ROUNDS, loop_rounds, scan_rounds
 
 __all__ = ["control_evaluator"]
 
@@ -28,9 +30,14 @@ class _Body:
     count: int
     nested: Nested
     captured: tuple[int, ...]
+    make: MakeNested
 
     def run(self, own: Sequence[Any], outer: Sequence[Any]) -> list[Any]:
         return self.nested.run([*own, *(outer[place] for place in self.captured)])
+
+    def of(self, rounds: Graph | None) -> _Body | None:
+        """The same for several rounds as one graph."""
+        return None if rounds is None else replace(self, graph=rounds, nested=self.make(rounds))
 
 
 def control_evaluator(
@@ -55,7 +62,7 @@ def control_evaluator(
         whole = inner.replace(
             inputs=(*inner.inputs, *(value for _, value in open_ones)), constants={**inner.constants, **known}
         )
-        bodies[name] = _Body(whole, len(inner.inputs), make(whole), tuple(start + k for k, _ in open_ones))
+        bodies[name] = _Body(whole, len(inner.inputs), make(whole), tuple(start + k for k, _ in open_ones), make)
         start += len(subgraph.captures)
     present = [place for place, name in enumerate(node.inputs) if name]
     run = rule(node, bodies)
@@ -87,6 +94,7 @@ def _loop(node: Node, bodies: dict[str, _Body]) -> Run:
     what = f"node {node.label!r} (Loop)"
     endless = _goes_on(body.graph)
     kinds = [body.graph.types.get(name) for name in body.graph.outputs[1 + carried :]]
+    several = body.of(loop_rounds(body.graph, carried)) if endless else None
 
     def run(operands: list[Any], outer: Sequence[Any]) -> list[Any]:
         trips, condition, *values = operands
@@ -98,12 +106,13 @@ def _loop(node: Node, bodies: dict[str, _Body]) -> Run:
         scanned: list[list[Any]] = [[] for _ in kinds]
         count = gathered = 0
         while bool(going) and (limit is None or count < limit):
-            results = body.run((np.array(count, np.int64), going, *values), outer)
+            together = several if several is not None and limit is not None and limit - count >= ROUNDS else None
+            results = (together or body).run((np.array(count, np.int64), going, *values), outer)
             going, values = np.asarray(results[0]).reshape(()), results[1 : 1 + carried]
-            for found, value in zip(scanned, results[1 + carried :], strict=True):
-                found.append(value)
+            for number, value in enumerate(results[1 + carried :]):
+                scanned[number % len(kinds)].append(value)
                 gathered += value.nbytes
-            count += 1
+            count += ROUNDS if together is not None else 1
             check_rounds(what, count)
             check_held(what, gathered + sum(value.nbytes for value in values if isinstance(value, np.ndarray)))
         return [*values, *map(_stacked, scanned, kinds)]
@@ -116,6 +125,7 @@ def _scan(node: Node, bodies: dict[str, _Body]) -> Run:
     states = body.count - count
     kinds = [body.graph.types.get(name) for name in body.graph.outputs[states:]]
     axes, turned = (_each(node, f"scan_input_{word}", count) for word in ("axes", "directions"))
+    several = body.of(scan_rounds(body.graph, states, count))
     axes_out, turned_out = (_each(node, f"scan_output_{word}", len(kinds)) for word in ("axes", "directions"))
 
     def run(operands: list[Any], outer: Sequence[Any]) -> list[Any]:
@@ -126,11 +136,16 @@ def _scan(node: Node, bodies: dict[str, _Body]) -> Run:
             raise ValueError(f"Scan's inputs have {[len(line) for line in lines]} elements along their axes")
         check_rounds(f"node {node.label!r} (Scan)", len(lines[0]))
         scanned: list[list[Any]] = [[] for _ in kinds]
-        for step in range(len(lines[0])):
-            results = body.run((*carried, *(np.asarray(line[step]) for line in lines)), outer)
+        step, length = 0, len(lines[0])
+        while step < length:
+            together = several if length - step >= ROUNDS else None
+            rounds = range(step, step + (ROUNDS if together is not None else 1))
+            elements = (np.asarray(line[k]) for k in rounds for line in lines)
+            results = (together or body).run((*carried, *elements), outer)
             carried = results[:states]
-            for found, value in zip(scanned, results[states:], strict=True):
-                found.append(value)
+            for number, value in enumerate(results[states:]):
+                scanned[number % len(kinds)].append(value)
+            step = rounds.stop
         joined = (
             np.moveaxis(_stacked(found[::-1] if back else found, kind), 0, axis)
             for found, kind, axis, back in zip(scanned, kinds, axes_out, turned_out, strict=True)

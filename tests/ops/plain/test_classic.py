@@ -17,7 +17,7 @@ from fusewise.ops.plain.table import plain_evaluator
 
 DOMAIN = "ai.onnx.ml"
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
-"""The last is tried without missing values: ONNX Runtime takes these for unequal, where the text asks for the branch that is stated."""
+"""The last is tried without missing values: ONNX Runtime takes these for unequal, the text for the branch that is stated."""
 
 
 def nobody(*_: Any) -> list[Any]:
