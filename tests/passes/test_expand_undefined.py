@@ -176,3 +176,39 @@ def test_a_loss_is_its_function() -> None:
     rng = np.random.default_rng(4)
     feeds = {"x": rng.standard_normal((3, 5, 2)).astype(np.float32), "t": rng.integers(0, 5, (3, 2)).astype(np.int64)}
     agree(helper.make_node("SoftmaxCrossEntropyLoss", ["x", "t"], ["l", "p"], reduction="sum"), feeds, 21)
+
+
+@pytest.mark.parametrize("backward", [0, 1])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_scan_of_few_steps_is_written_out(backward: int, axis: int) -> None:
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["s", "x"], ["t"]),
+            helper.make_node("Mul", ["t", "c"], ["next"]),
+            helper.make_node("Neg", ["next"], ["y"]),
+        ],
+        "step",
+        [helper.make_tensor_value_info(name, 1, None) for name in ("s", "x")],
+        [helper.make_tensor_value_info(name, 1, None) for name in ("next", "y")],
+        [helper.make_tensor("c", 1, [], [0.5])],
+    )
+    rng = np.random.default_rng(5)
+    shape = (4, 3) if axis == 0 else (3, 4)
+    feeds = {"s0": rng.standard_normal(3).astype(np.float32), "xs": rng.standard_normal(shape).astype(np.float32)}
+    turned = {"scan_input_directions": [backward], "scan_output_directions": [1 - backward]}
+    placed = {"scan_input_axes": [axis], "scan_output_axes": [-1]}
+    node = helper.make_node("Scan", ["s0", "xs"], ["last", "ys"], num_scan_inputs=1, body=body, **turned, **placed)
+    agree(node, feeds, 21)
+
+
+def test_a_long_scan_stays() -> None:
+    body = helper.make_graph(
+        [helper.make_node("Add", ["s", "x"], ["t"]), helper.make_node("Identity", ["t"], ["y"])],
+        "step",
+        [helper.make_tensor_value_info(name, 1, [3]) for name in ("s", "x")],
+        [helper.make_tensor_value_info(name, 1, [3]) for name in ("t", "y")],
+    )
+    node = helper.make_node("Scan", ["s0", "xs"], ["last", "ys"], num_scan_inputs=1, body=body)
+    feeds = {"s0": np.zeros(3, np.float32), "xs": np.zeros((500, 3), np.float32)}
+    graph = load(model_of(node, feeds, 21))
+    assert expand_undefined(graph, Trace()) is graph

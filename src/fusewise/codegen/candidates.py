@@ -11,6 +11,7 @@ from fusewise.codegen.llvm.blend import BLEND
 from fusewise.codegen.llvm.channel_norm import CHANNEL_NORM
 from fusewise.codegen.llvm.conv_kernels import CONV, CONV_INTEGER
 from fusewise.codegen.llvm.gemm_kernels import GEMM, MATMUL
+from fusewise.codegen.llvm.linear_attention import LINEAR_ATTENTION
 from fusewise.codegen.llvm.nest import ANY_NEST
 from fusewise.codegen.llvm.pool import POOL
 from fusewise.codegen.llvm.recurrent import RECURRENT
@@ -38,6 +39,7 @@ KERNELS: Mapping[str, tuple[Kernel, ...]] = MappingProxyType(
         "instance_norm": (CHANNEL_NORM, ROWS),
         "layer_norm": (ROWS,),
         "log_softmax": (SOFTMAX, ROWS),
+        "linear_attention": LINEAR_ATTENTION,
         "lp_norm": (ROWS,),
         "lp_pool": (POOL,),
         "matmul": MATMUL,

@@ -13,6 +13,7 @@ import numpy as np
 
 from fusewise.ir.graph import Graph, Node
 from fusewise.lower.compose import Bound, View
+from fusewise.lower.linear import interpret_linear, linear_reason, linear_task
 from fusewise.lower.recurrence import interpret_recurrence, recurrent_reason, recurrent_task
 from fusewise.lower.roi_pool import interpret_roi_pool, roi_pool_reason, roi_pool_task
 from fusewise.lower.scan import interpret_scan, scan_reason, scan_task
@@ -45,6 +46,7 @@ class Family:
 
 FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
+        "linear_attention": Family(linear_reason, linear_task, interpret_linear),
         "recurrence": Family(recurrent_reason, recurrent_task, interpret_recurrence),
         "roi_pool": Family(roi_pool_reason, roi_pool_task, interpret_roi_pool),
         "scan": Family(scan_reason, scan_task, interpret_scan),

@@ -140,8 +140,17 @@ def _attention_flops(call: Call) -> int:
     return scores * (2 * head_size + 2 * value_size + 5)
 
 
-def _without_definition(name: str, cost: Callable[[Call], int], domain: str = "") -> OpSpec:
-    return OpSpec(name, mapping=every(_MANY), flops=cost, domain=domain)
+def _without_definition(name: str, cost: Callable[[Call], int], family: str = "", domain: str = "") -> OpSpec:
+    return OpSpec(name, mapping=every(_MANY), flops=cost, family=family, domain=domain)
+
+
+def _linear_flops(call: Call) -> int:
+    """A step goes over the whole state of a head: to write, to read for every query, and to see what is there for the rules that
+    correct."""
+    heads, shared = int(call.attribute("q_num_heads", 1)), int(call.attribute("kv_num_heads", 1))
+    shape, width = dims(call), dims(call, 2)[-1] // max(1, shared)
+    state = shape[2] // max(1, heads) * width
+    return 2 * shape[0] * shape[1] * state * (heads + shared * (2 if call.has(5) else 1))
 
 
 def _f32(*shape: int) -> tuple[str, tuple[int, ...]]:
@@ -173,7 +182,7 @@ ATTENTION: tuple[OpSpec, ...] = (
             Sample((_f32(1, 1, 3, 2), _f32(1, 1, 4, 2), _f32(1, 1, 4, 2), ("bool", (1, 1, 3, 4)))),
         ),
     ),
-    _without_definition("LinearAttention", lambda call: 4 * call.input(0).size * dims(call, 2)[-1]),
+    _without_definition("LinearAttention", _linear_flops, "linear_attention"),
     _without_definition("CausalConvWithState", lambda call: 2 * call.output().size * dims(call, 1)[-1]),
-    _without_definition("FlexAttention", _attention_flops, "ai.onnx.preview"),
+    _without_definition("FlexAttention", _attention_flops, domain="ai.onnx.preview"),
 )

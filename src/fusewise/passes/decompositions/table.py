@@ -19,6 +19,7 @@ from fusewise.passes.decompositions.quantized import QUANTIZED
 from fusewise.passes.decompositions.recurrences import RECURRENCES
 from fusewise.passes.decompositions.reductions import REDUCTIONS
 from fusewise.passes.decompositions.row import Decomposition
+from fusewise.passes.decompositions.scans import SCANS
 from fusewise.passes.decompositions.stateful import STATEFUL
 from fusewise.passes.decompositions.transforms import TRANSFORMS
 from fusewise.passes.decompositions.whole_attention import WHOLE_ATTENTION
@@ -33,7 +34,9 @@ NATIVE: tuple[Decomposition, ...] = (*QUANTIZED, *INTEGERS, *DEFORMED, *TRANSFOR
 
 DECOMPOSITIONS: Mapping[str, Decomposition] = MappingProxyType({row.op: row for row in (*SPECIAL, *NORMS, *ATTENTION)})
 
-UNDEFINED: Mapping[str, Decomposition] = MappingProxyType({row.op: row for row in (*WHOLE_ATTENTION, *STATEFUL)})
+UNDEFINED: Mapping[str, Decomposition] = MappingProxyType(
+    {row.op: row for row in (*WHOLE_ATTENTION, *STATEFUL, *SCANS)}
+)
 """How operators run natively that code has no definition for, or not with all of their options."""
 
 
