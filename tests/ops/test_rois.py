@@ -106,3 +106,18 @@ def test_non_max_suppression(
         feeds["least"] = np.array([least], np.float32)
     ours, theirs = both("NonMaxSuppression", feeds, center_point_box=int(centred))
     np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("side", [3.0, 300.0], ids=["many overlap", "few overlap"])
+@pytest.mark.parametrize("most", [1, 7])
+def test_the_best_boxes_are_looked_at_first(side: float, most: int) -> None:
+    """With boxes that nearly all overlap the best ones are not enough, and all the others are looked at."""
+    rng = np.random.default_rng(most)
+    feeds = {
+        "boxes": some_boxes(rng, 400, side)[None],
+        "scores": (rng.integers(0, 40, (1, 2, 400)) / 40).astype(np.float32),
+        "most": np.array([most]),
+        "overlap": np.array([0.05], np.float32),
+    }
+    ours, theirs = both("NonMaxSuppression", feeds, center_point_box=0)
+    np.testing.assert_array_equal(ours, theirs)

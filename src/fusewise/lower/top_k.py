@@ -21,8 +21,8 @@ from fusewise.ops.selection import top
 
 __all__ = ["interpret_top_k", "top_k_reason", "top_k_task"]
 
-MOST_ELEMENTS = 2**31 - 1
-"""Of a line: positions are 32 bits wide while they are sorted."""
+MOST_ELEMENTS = 2**24
+"""Of a line: every worker has room for the keys of one."""
 
 
 def top_k_reason(graph: Graph, node: Node) -> str:

@@ -5,7 +5,7 @@ ONNX's own take minutes on a detector of usual size. These do the same arithmeti
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,9 @@ __all__ = ["Choose", "chosen_boxes", "detection_operators", "non_max_suppression
 
 Choose = Callable[[np.ndarray, int, Any], np.ndarray]
 """What `chosen_boxes` is."""
+
+LOOKED_AT = 4
+"""How many times as many boxes as may be chosen are sorted and looked at first; all the others where these are not enough."""
 
 
 def detection_operators() -> tuple[type[Any], ...]:
@@ -145,10 +148,12 @@ def non_max_suppression(
     for image in range(len(boxes)):
         corners = _corners(boxes[image], centred)
         for kind in range(scores.shape[1]):
-            order = _order(scores[image, kind], least)
-            low0, high0, low1, high1 = corners[:, order]
-            best_first = np.stack((low0, high0, low1, high1, (high0 - low0) * (high1 - low1)))
-            kept = order[chosen(best_first, most, scores.dtype.type(overlap))]
+            for order in _orders(scores[image, kind], least, LOOKED_AT * most):
+                low0, high0, low1, high1 = corners[:, order]
+                best_first = np.stack((low0, high0, low1, high1, (high0 - low0) * (high1 - low1)))
+                kept = order[chosen(best_first, most, scores.dtype.type(overlap))]
+                if len(kept) == most:
+                    break
             rows = np.empty((len(kept), 3), np.int64)
             rows[:] = image, kind, 0
             rows[:, 2] = kept
@@ -165,12 +170,15 @@ def _corners(boxes: np.ndarray, centred: bool) -> np.ndarray:
     return np.stack((np.minimum(a, c), np.maximum(a, c), np.minimum(b, d), np.maximum(b, d)))
 
 
-def _order(scores: np.ndarray, least: float | None) -> np.ndarray:
-    """Boxes that count, the best first, of equal ones the first."""
-    if least is None:
-        return np.argsort(-scores, kind="stable")
-    counting = np.flatnonzero(scores > least)
-    return counting[np.argsort(-scores[counting], kind="stable")]
+def _orders(scores: np.ndarray, least: float | None, wanted: int) -> Iterator[np.ndarray]:
+    """Boxes that count, the best first, of equal ones the first: about as many as are wanted, where there are more, then all."""
+    counting = np.arange(len(scores)) if least is None else (scores > least).nonzero()[0]
+    worse = -scores[counting]
+    if 0 < 2 * wanted < len(counting):
+        (best,) = (worse <= np.partition(worse, wanted)[wanted]).nonzero()
+        if best.size >= wanted:
+            yield counting[best[np.argsort(worse[best], kind="stable")]]
+    yield counting[np.argsort(worse, kind="stable")]
 
 
 def chosen_boxes(best_first: np.ndarray, most: int, limit: Any) -> np.ndarray:
