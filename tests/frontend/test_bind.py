@@ -144,3 +144,15 @@ def test_a_stated_size_gives_way_to_a_given_one() -> None:
     with pytest.warns(RuntimeWarning, match="it is taken to be 1x3x5"):
         graph = bind(_flattened("N", 3, 4), {"x": (1, 3, 5)})
     assert str(graph.types[graph.outputs[0]]) == "float32[1,15]"
+
+
+def test_a_symbol_of_two_sizes_is_told_of() -> None:
+    """ONNX Runtime runs what such a model is given; a size that is asked for by its symbol must hold."""
+    b = GraphBuilder()
+    x, y = b.input("x", ("N", 2)), b.input("y", ("N", 2))
+    graph = b.finish(b.op("Concat", x, y, axis=0), b.op("Relu", y))
+    with pytest.warns(RuntimeWarning, match="dimension 'N' would be 3 and, by the shape 4x2 of input 'y', 4"):
+        bound = bind(graph, {"x": (3, 2), "y": (4, 2)})
+    assert [str(bound.types[name]) for name in bound.outputs] == ["float32[7,2]", "float32[4,2]"]
+    with pytest.raises(UsageError, match="must be the same everywhere"):
+        bind(graph, {"y": (4, 2)}, {"N": 3})

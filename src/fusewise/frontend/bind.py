@@ -62,7 +62,8 @@ def bind(
             inputs[name] = TensorType(kind.dtype, bound)
     if free:
         raise UsageError(f"give a size to {'; '.join(free)}; for example {_example(graph, sizes)}")
-    declared = {name: _substituted(kind, sizes) for name, kind in graph.types.items()}
+    known = {slot: size for slot, size in sizes.items() if not _is_doubtful(graph, shapes, slot, size)}
+    declared = {name: _substituted(kind, known) for name, kind in graph.types.items()}
     return graph.replace(types=infer_graph(graph, inputs, declared).types)
 
 
@@ -83,7 +84,7 @@ def _sizes(graph: Graph, shapes: Mapping[str, Sequence[int]], symbols: Mapping[s
     sizes: dict[Slot, int] = {}
     sizes.update(symbols)
     for name, shape in shapes.items():
-        _take_shape(name, tuple(shape), tensors[name], sizes)
+        _take_shape(name, tuple(shape), tensors[name], sizes, symbols)
     for name, kind in tensors.items():
         if name in shapes:
             continue
@@ -126,8 +127,13 @@ def _with_contents(graph: Graph, contents: Mapping[str, np.ndarray]) -> Graph:
     )
 
 
-def _take_shape(name: str, given: tuple[int, ...], kind: TensorType, sizes: dict[Slot, int]) -> None:
-    """Check one given shape against the input's type and note the sizes it gives."""
+def _take_shape(
+    name: str, given: tuple[int, ...], kind: TensorType, sizes: dict[Slot, int], stated: Mapping[str, int]
+) -> None:
+    """Check one given shape against the input's type and note the sizes it gives; those that are `stated` must be the same.
+
+    A size that the model states, by number or by symbol, and that is not the one given is told of and no more.
+    """
     text = "x".join(map(str, given))
     if any(size < 0 for size in given):
         raise UsageError(f"the shape {text} for input {name!r} has a negative dimension")
@@ -142,11 +148,21 @@ def _take_shape(name: str, given: tuple[int, ...], kind: TensorType, sizes: dict
                 warnings.warn(sentence, RuntimeWarning, stacklevel=5)
             continue
         slot = dim if isinstance(dim, str) else (name, i)
-        if sizes.setdefault(slot, size) != size:
-            raise UsageError(
-                f"dimension {dim!r} would be {sizes[slot]} and, by the shape {text} of input {name!r}, {size}; "
-                "it must be the same everywhere"
-            )
+        if sizes.setdefault(slot, size) == size:
+            continue
+        sentence = f"dimension {dim!r} would be {sizes[slot]} and, by the shape {text} of input {name!r}, {size}"
+        if dim in stated:
+            raise UsageError(f"{sentence}; it must be the same everywhere")
+        warnings.warn(f"{sentence}: each is taken to be as given", RuntimeWarning, stacklevel=5)
+
+
+def _is_doubtful(graph: Graph, shapes: Mapping[str, Sequence[int]], slot: Slot, size: int) -> bool:
+    """Has some shape that is given another size where the model states the same symbol?"""
+    kinds = ((graph.types[name], shape) for name, shape in shapes.items())
+    stated = (
+        zip(kind.shape, shape, strict=True) for kind, shape in kinds if isinstance(kind, TensorType) and kind.shape
+    )
+    return any(dim == slot and given != size for pairs in stated for dim, given in pairs)
 
 
 def _is_batch(position: int, dim: Dim) -> bool:
