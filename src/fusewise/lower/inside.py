@@ -129,6 +129,13 @@ def _range(simplifier: Simplifier, facts: Facts, form: Linear) -> tuple[int, int
     low, high = max(low, least), min(high, most)
     if (known := facts.get(frozenset(form.terms))) is not None:
         low, high = max(low, known[0] + form.constant), min(high, known[1] + form.constant)
+    for terms, (first, last) in facts.items():  # a multiple of what is known, and what is left
+        times = dict(form.terms).get(next(iter(terms))[0], 0) // next(iter(terms))[1] if len(terms) > 1 else 0
+        part = Linear(0, tuple(terms))
+        if times and len(terms) < len(form.terms) and form.contains(part, times):
+            least, most = _range(simplifier, facts, form.plus(part, -times))
+            low = max(low, least + min(first * times, last * times))
+            high = min(high, most + max(first * times, last * times))
     return low, high
 
 

@@ -102,14 +102,14 @@ def _grid_sample(call: Call, output: int, at: Index) -> Expr:
 
 def _affine_grid(call: Call, output: int, at: Index) -> Expr:
     """Positions run from -1 to 1: between the centres of the outer elements, or between their edges."""
-    extents, theta = output_dims(call)[1:-1], compute_type(call.input(0).dtype)
-    total = cast(cast(call.at(0, at[0], at[-1], len(extents)), theta), FLOAT64)
+    extents, dtype = output_dims(call)[1:-1], compute_type(call.input(0).dtype)
+    total = cast(call.at(0, at[0], at[-1], len(extents)), dtype)
     for d, extent in enumerate(extents):
-        i = cast(at[1 + d], FLOAT64)
+        i = cast(at[1 + d], dtype)
         corners = call.attribute("align_corners", 0) and extent > 1
-        place = i * (2 / (extent - 1)) - 1 if corners else (i * 2 + 1) / max(extent, 1) - 1
-        total = total + cast(cast(call.at(0, at[0], at[-1], len(extents) - 1 - d), theta), FLOAT64) * place
-    return cast(total, theta)
+        place = i * (2 / (extent - 1)) - 1 if corners else (i * 2 + 1) * (1 / max(extent, 1)) - 1
+        total = total + cast(call.at(0, at[0], at[-1], len(extents) - 1 - d), dtype) * place
+    return total
 
 
 def _grid_flops(call: Call) -> int:

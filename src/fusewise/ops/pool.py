@@ -11,7 +11,7 @@ import numpy as np
 from fusewise.ir.dtypes import BOOL
 from fusewise.ops.edges import per_operand
 from fusewise.ops.expr import Expr, binary, cast, compare, const, index, reduce, select, unary
-from fusewise.ops.indexing import clamped, dims, linear, output_dims, value
+from fusewise.ops.indexing import dims, linear, output_dims, value
 from fusewise.ops.scalar import identity
 from fusewise.ops.spec import Call, Mapping, OpSpec, Sample
 from fusewise.ops.window import Window, window_of
@@ -146,21 +146,30 @@ def _col2im(call: Call, output: int, at: Index) -> Expr:
     counts = [
         (image[d] + pads[d] + pads[n + d] - dilations[d] * (block[d] - 1) - 1) // strides[d] + 1 for d in range(n)
     ]
-    condition: Expr | None = None
-    places: list[Expr] = []
+    taps: list[tuple[str, int]] = []
+    found = []
     for d in range(n):
-        offset = at[2 + d] + pads[d] - index(f"k{d}") * dilations[d]
-        place = offset // strides[d]
-        test = binary("and", compare("ge", place, 0), compare("lt", place, counts[d]))
-        if strides[d] > 1:
-            test = binary("and", test, compare("eq", offset % strides[d], 0))
-        condition = test if condition is None else binary("and", condition, test)
-        places.append(clamped(place, counts[d]))
-    taps = tuple((f"k{d}", block[d]) for d in range(n))
-    channel = at[1] * math.prod(block) + linear([index(name) for name, _ in taps], block)
-    x = value(call, 0, at[0], channel, linear(places, counts))
-    assert condition is not None
-    return reduce("sum", taps, select(condition, x, const(0, x.dtype)))
+        along = _col2im_axis(at[2 + d] + pads[d], index(f"k{d}"), block[d], strides[d], dilations[d], counts[d])
+        taps.append((f"k{d}", -(-block[d] // strides[d]) if dilations[d] == 1 else block[d]))
+        found.append(along)
+    channel = at[1] * math.prod(block) + linear([tap for tap, _, _ in found], block)
+    x = value(call, 0, at[0], channel, linear([place for _, place, _ in found], counts))
+    condition = fold(lambda a, b: binary("and", a, b), (test for _, _, test in found))
+    return reduce("sum", tuple(taps), select(condition, x, const(0, x.dtype)))
+
+
+def _col2im_axis(
+    position: Expr, k: Expr, block: int, stride: int, dilation: int, count: int
+) -> tuple[Expr, Expr, Expr]:
+    """Of the `k`th window that may have taken the element at `position` of a padded axis: the place in it, its number, and whether
+    there is such a one."""
+    if dilation == 1:
+        tap, place = k * stride + position % stride, position // stride - k
+        fits = compare("lt", tap, block)
+    else:
+        tap, place = k, (position - k * dilation) // stride
+        fits = compare("eq", (position - k * dilation) % stride, 0)
+    return tap, place, binary("and", fits, binary("and", compare("ge", place, 0), compare("lt", place, count)))
 
 
 def _ints(*values: int) -> np.ndarray:
