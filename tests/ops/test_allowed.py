@@ -98,7 +98,7 @@ def test_what_data_decide_is_refused_before_it_is_made(case: tuple[str, tuple[An
         pytest.fail("evaluated")
 
     made = node(op, operands, attributes)
-    member = hoststep._Member(made, evaluator)
+    member = hoststep._Member(made, evaluator, 23, False)
     with pytest.raises(ResourceLimit, match=f"the result of node 'here' \\({op}\\) would take .* more than 80%"):
         member.run({name: one for name, one in zip(made.inputs, operands, strict=True) if name})
 

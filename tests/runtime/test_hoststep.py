@@ -15,7 +15,7 @@ def member(error: BaseException) -> _Member:
     def evaluate(*_: Any) -> list[Any]:
         raise error
 
-    return _Member(Node("Op", (), ("y",), name="here"), evaluate)
+    return _Member(Node("Op", (), ("y",), name="here"), evaluate, 23, False)
 
 
 def wrapped(reason: BaseException) -> BaseException:

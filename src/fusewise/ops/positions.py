@@ -83,11 +83,22 @@ def _cache_rows(node: Node, operands: Operands) -> Positions:
     return 3, operands[3], 0, len(operands[1]) - 1
 
 
+def _kept(node: Node, operands: Operands) -> Positions:
+    return 1, operands[1], 0, operands[0].shape[node.attribute("axis", -1)]
+
+
+def _size(node: Node, operands: Operands) -> Positions:
+    return 0, np.atleast_1d(operands[0]), 0, 2**62
+
+
 _RULES: Mapping[str, Callable[[Node, Operands], Positions]] = MappingProxyType(
     {
+        "BlackmanWindow": _size,
         "Gather": _along_axis,
         "GatherElements": _along_axis,
         "GatherND": _in_every_axis,
+        "HammingWindow": _size,
+        "HannWindow": _size,
         "MaxRoiPool": _of_boxes,
         "NegativeLogLikelihoodLoss": _in_classes,
         "ReverseSequence": _lengths,
@@ -97,5 +108,6 @@ _RULES: Mapping[str, Callable[[Node, Operands], Positions]] = MappingProxyType(
         "ScatterElements": _along_axis,
         "ScatterND": _in_every_axis,
         "SoftmaxCrossEntropyLoss": _in_classes,
+        "TopK": _kept,
     }
 )

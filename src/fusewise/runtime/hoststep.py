@@ -35,13 +35,20 @@ _WORTH_ASKING_BYTES = 1 << 26
 
 @record(frozen=True, slots=True)
 class _Member:
-    """A node ready to run on its operands, absent ones left out."""
+    """A node ready to run on its operands, absent ones left out. `opset` is the version of its domain.
+
+    ONNX's reference evaluator, where it is that, takes some operands that ONNX's text forbids.
+    """
 
     node: Node
     evaluate: Evaluator
+    opset: int
+    is_reference: bool
 
     def run(self, values: dict[str, Any]) -> None:
         self.check(values)
+        if self.is_reference and (found := self._fault(values)):
+            raise InvalidData(f"{self}: {found}")
         try:
             with np.errstate(all="ignore"):
                 results = self.evaluate(*[values[name] for name in self.node.reads])
@@ -54,6 +61,8 @@ class _Member:
                 raise ResourceLimit(
                     f"{self} needs more memory than there is: {' '.join(str(error).split()) or 'no more was given'}"
                 ) from error
+            if found := self._fault(values):
+                raise InvalidData(f"{self}: {found}") from error
             raise UnsupportedModel(f"{self} failed in ONNX's reference evaluator: {_sentence(error)}") from error
         values.update(zip(self.node.outputs, results, strict=True))
 
@@ -65,6 +74,13 @@ class _Member:
         nbytes = result_bytes(self.node, operands)
         if nbytes > _WORTH_ASKING_BYTES:
             check_memory(nbytes, f"the result of {self}")
+
+    def _fault(self, values: Mapping[str, Any]) -> str:
+        """What ONNX's text forbids about these operands; empty when nothing is found."""
+        from fusewise.ops.validity.table import fault_of_operands  # and with it ONNX, which most programs do without
+
+        operands = [values[name] if name else None for name in self.node.inputs]
+        return fault_of_operands(self.node, operands, self.opset)
 
     def checked(self, result: np.ndarray, kind: TensorType) -> np.ndarray:
         """A result that has the shape which native code was written for; `ShapeContradicted` for another."""
@@ -170,7 +186,7 @@ def host_call(step: HostStep, program: Program, addresses: Mapping[str, int], wo
             from fusewise.runtime.control import control_evaluator  # and with it ONNX, which reads bodies
 
             better = control_evaluator(node, step.opset, program.opsets, constants, nested)
-        return _Member(node, better or reference())
+        return _Member(node, better or reference(), version, better is None)
 
     def nested(graph: Graph) -> Nested:
         return Nested(graph, lambda node: member(node, graph.constants), workers)

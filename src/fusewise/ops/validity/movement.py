@@ -302,6 +302,9 @@ def _one_value(use: Use) -> str:
 
 
 def _step(use: Use) -> str:
+    for place in range(3):
+        if not math.isfinite((use.values(place) or [0])[0]):
+            return f"{use.operand(place)} is not finite"
     return f"{use.operand(2)} is 0; a step must lead somewhere" if (use.values(2) or [1])[0] == 0 else ""
 
 

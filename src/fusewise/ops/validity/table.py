@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
+import numpy as np
+
+from fusewise.ir.dtypes import dtype_of
+from fusewise.ir.graph import Node
+from fusewise.ir.types import TensorType
 from fusewise.ops.validity.classic import CLASSIC
 from fusewise.ops.validity.control import CONTROL
 from fusewise.ops.validity.movement import MOVEMENT
@@ -14,7 +20,7 @@ from fusewise.ops.validity.signature import misfit
 from fusewise.ops.validity.use import Row, Use
 from fusewise.ops.validity.windows import WINDOWS
 
-__all__ = ["ROWS", "fault"]
+__all__ = ["ROWS", "fault", "fault_of_operands"]
 
 ROWS: tuple[Row, ...] = (*PLAIN, *MOVEMENT, *WINDOWS, *PRODUCTS, *CLASSIC, *CONTROL)
 
@@ -38,3 +44,15 @@ def fault(use: Use) -> str:
     text = row.shapes if isinstance(row.shapes, str) else row.shapes(use)
     sizes = {name: size for name, of in row.sizes if (size := of(use)) is not None}
     return misfit(text, use, sizes)
+
+
+_FEW = 64
+"""Elements of an operand whose contents rules are asked about."""
+
+
+def fault_of_operands(node: Node, operands: Sequence[Any], opset: int) -> str:
+    """`fault` of a node and the operands that it got, None for absent ones."""
+    arrays = [operand if isinstance(operand, np.ndarray) else None for operand in operands]
+    types = tuple(None if array is None else TensorType(dtype_of(array), array.shape) for array in arrays)
+    known = tuple(array if array is not None and array.size <= _FEW else None for array in arrays)
+    return fault(Use(node, types, known, opset))
