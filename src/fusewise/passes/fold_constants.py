@@ -29,10 +29,11 @@ SMALL_BYTES = 64 * 1024
 """Constants up to this size are folded whatever they grow from."""
 
 LARGEST_BYTES = 16 * 1024 * 1024
-"""Larger ones are folded only when they take no more memory than what they are made of."""
+"""Larger ones are folded only when they take no more memory than what they are made of; smaller ones whatever they grow from where
+there is no code for them."""
 
 MOST_GROWTH = 4
-"""A folded constant is at most so many times as large as its operands."""
+"""Others are at most so many times as large as their operands."""
 
 _MOST_FLOPS = 50_000_000
 """Arithmetic beyond this is left to the compiled program; the reference evaluator is slow."""
@@ -132,9 +133,16 @@ def _affordable(edit: Edit, node: Node) -> bool:
         made += kind.nbytes
     if made > SMALL_BYTES:
         weights = node.op == "DequantizeLinear" and made <= MOST_GROWTH * given
-        if not (made <= given or weights or made <= min(LARGEST_BYTES, MOST_GROWTH * given)):
+        most = LARGEST_BYTES if _is_without_code(node) else min(LARGEST_BYTES, MOST_GROWTH * given)
+        if not (made <= given or weights or made <= most):
             return False
     return _flops(edit, node) <= (_MOST_PRODUCT_FLOPS if node.op in _PRODUCTS else _MOST_FLOPS)
+
+
+def _is_without_code(node: Node) -> bool:
+    """Would the node be a step of the host in every run?"""
+    spec = spec_of(node.op, node.domain)
+    return spec is not None and spec.scalar is None and spec.define is None
 
 
 def _flops(edit: Edit, node: Node) -> float:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fusewise.codegen.llvm import nest as nest_module
 from fusewise.codegen.llvm.nest import ANY_NEST
 from fusewise.codegen.target import TARGETS
 from fusewise.ir.dtypes import BOOL, FLOAT32, INT32, INT64, DType, dtype_named
@@ -349,3 +350,35 @@ def test_every_target_gets_valid_code_without_library_calls(generic, name):
     assembly = compile_assembly(text, generic)
     calls = [line for line in assembly.splitlines() if line.split()[:1] in (["callq"], ["bl"], ["call"])]
     assert not [line for line in calls if "kernel_body" not in line and "fusewise" not in line], calls
+
+
+def over_rows(rows: int, row: int, summed: int) -> Task:
+    """Elements of rows less the logarithm of a sum over another row of `summed`."""
+    x = Operand("in0", FLOAT32, (rows, row), (row, 1))
+    other = Operand("in1", FLOAT32, (rows, summed), (summed, 1))
+    i, j = indices(2)
+    total = unary("log", reduce("sum", (("k", summed),), load("in1", FLOAT32, (i, index("k")))))
+    out = Operand("out0", FLOAT32, (rows, row), (row, 1))
+    return Task((rows, row), (x, other, out), (Store("out0", (i, j), load("in0", FLOAT32, (i, j)) - total),))
+
+
+@pytest.mark.parametrize("rows, row, summed, piece", [(8, 768, 768, 768), (8, 768, 4, 48), (2, 4096, 1024, 1024)])
+def test_pieces_of_a_row_are_worth_the_sum_that_each_repeats(target, rows, row, summed, piece):
+    nest = nest_module._plan(over_rows(rows, row, summed), target)
+    assert nest.lane == ("i1", row)
+    assert nest.piece == max(piece, nest.lanes) if summed > 4 else nest.piece < row
+
+
+def test_a_function_of_a_sum_is_computed_once_a_row(target):
+    """Not for every vector of the row: there is one loop with it, and one with the row's elements."""
+    task = over_rows(70, 64, 32)
+    (early, log) = nest_module._early(nest_module._plan(task, target))
+    assert (early.op, log.op) == ("reduce", "log")
+
+
+@RELAXED
+@given(st.integers(1, 9), st.integers(1, 90), st.integers(1, 40), st.integers(1, 3))
+def test_sums_beside_rows(run_kernel, rows, row, summed, workers):
+    rng = np.random.default_rng(rows)
+    arrays = {"in0": rng.normal(size=rows * row), "in1": rng.uniform(1, 2, rows * summed), "out0": np.zeros(rows * row)}
+    check(run_kernel, over_rows(rows, row, summed), {k: a.astype(np.float32) for k, a in arrays.items()}, workers)

@@ -29,6 +29,9 @@ from fusewise.records import record
 
 __all__ = ["ANY_NEST", "emit_nest", "run_of", "unsupported"]
 
+_LONG = ("exp", "expm1", "log", "log1p", "pow", "erf", "tanh", "sigmoid")
+"""Functions that take tens of instructions, which LLVM leaves where they stand."""
+
 _SERIAL_WORK = 16384
 """Element operations below which one worker does all: about a microsecond."""
 
@@ -134,6 +137,19 @@ def _certain(task: Task, *words: str) -> list[Expr]:
     return list(found)
 
 
+def _early(nest: _Nest) -> list[Expr]:
+    """What is computed as soon as all that it depends on is known: reductions, positions from data, and functions of reductions
+    that take long and are the same all along the lane axis."""
+    lane = None if nest.lane is None else nest.lane[0]
+
+    def is_early(value: Expr) -> bool:
+        if value.op in ("reduce", "bounded"):
+            return True
+        return lane not in free_axes(value) and any(node.op == "reduce" for node in walk(value))
+
+    return [value for value in _certain(nest.task, "reduce", "bounded", *_LONG) if is_early(value)]
+
+
 def data_types(roots: Iterable[Expr]) -> list[Expr]:
     """The nodes that carry data: loads, casts and results, but no index arithmetic."""
     found: dict[Expr, None] = {}
@@ -176,7 +192,11 @@ def _plan(task: Task, target: Target) -> _Nest:
     units = math.prod(e for _, e in outer[:split])
     piece = lane[1] if lane is not None else 1
     if lane is not None and units < 64 and split == len(outer):
-        least = lanes if reductions else 1024
+        # a reduction that is the same all along the axis is repeated for each piece: that is worth as many elements at least
+        repeated = [
+            math.prod(e for _, e in r.value[1]) for r, n in zip(reductions, needs, strict=True) if lane[0] not in n
+        ]
+        least = max([lanes, *repeated]) if reductions else 1024
         wanted = -(-lane[1] // -(-128 // units))
         block = lanes * unroll
         piece = min(lane[1], -(-max(wanted, least) // block) * block)
@@ -294,7 +314,7 @@ class _Emitter:
     early: list[Expr] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.early = _certain(self.nest.task, "reduce", "bounded")
+        self.early = _early(self.nest)
 
     def run(self, share: Share) -> None:
         f, nest = self.function, self.nest
@@ -329,7 +349,7 @@ class _Emitter:
         self.function.loop(0, extent, 1, body, rolled=True)
 
     def _hoisted(self, indices: Mapping[str, Int], leaves: dict[Expr, Value], point: Point | None) -> dict[Expr, Value]:
-        """`leaves` and every reduction and every position from data that can be computed with the loop variables known by now."""
+        """`leaves` and whatever is to be early and can be computed with the loop variables known by now."""
         ready = [r for r in self.early if r not in leaves and free_axes(r) <= set(indices)]
         if not ready:
             return leaves

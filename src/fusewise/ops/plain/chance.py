@@ -24,11 +24,15 @@ Draw = Callable[[Node, np.random.Generator, tuple[int, ...], type[Any]], np.ndar
 
 def _generator(node: Node) -> Callable[[], np.random.Generator]:
     seed = node.attribute("seed")
-    if seed is None:
-        going = np.random.Generator(np.random.PCG64())
-        return lambda: going
-    bits = int(np.float32(seed).view(np.uint32))
-    return lambda: np.random.Generator(np.random.PCG64(bits))
+    kind = np.random.PCG64(None if seed is None else int(np.float32(seed).view(np.uint32)))
+    found, first = np.random.Generator(kind), kind.state
+
+    def start() -> np.random.Generator:
+        if seed is not None:
+            kind.state = first
+        return found
+
+    return start
 
 
 def _numbers(draw: Draw) -> Given:

@@ -13,9 +13,11 @@ from fusewise.passes.notation import Notation, Value
 
 __all__ = ["QUANTIZED"]
 
+SHARED = 1 << 14
+"""Elements from which extremes are found of rows or maps first: fewer are for one worker anyway."""
+
 
 def _dynamic(g: Notation, call: Call, x: Value) -> tuple[Value, ...] | None:
-    """The extremes row by row first, so that workers share the rows out."""
     if not x.size:
         return None
     low, high = (_extreme(g, op, x) for op in ("Min", "Max"))
@@ -26,9 +28,9 @@ def _dynamic(g: Notation, call: Call, x: Value) -> tuple[Value, ...] | None:
 
 
 def _extreme(g: Notation, op: str, x: Value) -> Value:
-    """The least or largest of all elements and zero, a scalar."""
-    if x.rank > 1:
-        x = g.several(f"Reduce{op}", 1, x, [x.rank - 1], keepdims=1)[0]
+    """The least or largest of all elements and zero, a scalar; of many of each row or map first, which workers share out."""
+    if x.rank > 1 and x.size > SHARED:
+        x = g.several(f"Reduce{op}", 1, x, list(range(min(2, x.rank - 1), x.rank)), keepdims=1)[0]
     if x.rank:
         x = g.several(f"Reduce{op}", 1, x, list(range(x.rank)), keepdims=0)[0]
     return g.several(op, 1, x, 0.0)[0]
