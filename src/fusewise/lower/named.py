@@ -1,5 +1,5 @@
 """The operands of a node's own task, named by their places in ONNX: `in1` or `const1` is what the node reads second, `out0` its
-first result. Each has the shape that ONNX gives it."""
+first result. Each has the shape that ONNX gives it, or its axes in another order."""
 
 from __future__ import annotations
 
@@ -28,23 +28,27 @@ class Named:
     values: dict[str, str] = field(default_factory=dict)
     sites: list[Site] = field(default_factory=list)
 
+    def given(self, place: int, order: Sequence[int] | None = None) -> Operand:
+        """What the node reads there."""
+        value = self.node.inputs[place]
+        return self._named(f"{'const' if value in self.graph.constants else 'in'}{place}", value, order)
+
     def read(self, place: int, at: Sequence[Expr]) -> Expr:
         """The element at an index of what the node reads there."""
-        value = self.node.inputs[place]
-        name = f"{'const' if value in self.graph.constants else 'in'}{place}"
-        return load(name, self._named(name, value).dtype, tuple(at))
+        operand = self.given(place)
+        return load(operand.name, operand.dtype, tuple(at))
 
-    def result(self, place: int) -> Operand:
+    def result(self, place: int, order: Sequence[int] | None = None) -> Operand:
         """What the node writes there."""
-        return self._named(f"out{place}", self.node.outputs[place])
+        return self._named(f"out{place}", self.node.outputs[place], order)
 
-    def _named(self, name: str, value: str) -> Operand:
+    def _named(self, name: str, value: str, order: Sequence[int] | None) -> Operand:
         if name not in self.operands:
             kind, view = self.graph.tensor(value), self.views[value]
+            axes = range(kind.rank) if order is None else order
+            shape, strides = (tuple(of[axis] for axis in axes) for of in (kind.dims, view.strides))
             constant = name.startswith("const")
-            self.operands[name] = Operand(
-                name, kind.dtype, kind.dims, view.strides, constant=constant, alignment=view.alignment
-            )
+            self.operands[name] = Operand(name, kind.dtype, shape, strides, constant=constant, alignment=view.alignment)
             self.values[name] = value
         return self.operands[name]
 

@@ -15,8 +15,8 @@ from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT32, INT64
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import TensorType
 from fusewise.lower.compose import Bound, View
-from fusewise.lower.program import Site
-from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
+from fusewise.lower.named import Named
+from fusewise.lower.task import ACC, Anchor, Store, Task
 from fusewise.ops.definition import call_of
 from fusewise.ops.expr import Expr, cast, index, load, walk
 from fusewise.ops.indexing import is_static
@@ -69,48 +69,32 @@ def _fits(call: Call, directions: int) -> bool:
 
 def recurrent_task(graph: Graph, node: Node, views: Mapping[str, View], exact: bool) -> Bound:
     """The task of a node that `recurrent_reason` has nothing against; `views` has all that it reads, and what it is to write."""
-    turned = bool(node.attribute("layout", 0))
-    operands: list[Operand] = []
-    values: dict[str, str] = {}
-
-    def operand(name: str, value: str, order: tuple[int, ...], constant: bool = False) -> tuple[Expr, ...]:
-        """Its axes in the order of layout 0; gives an index along each."""
-        kind, view = graph.tensor(value), views[value]
-        shape, strides = (tuple(given[axis] for axis in order) for given in (kind.dims, view.strides))
-        operands.append(Operand(name, kind.dtype, shape, strides, constant=constant, alignment=view.alignment))
-        values[name] = value
-        return tuple(index(f"p{k}") for k in range(len(shape)))
-
+    turned, named = bool(node.attribute("layout", 0)), Named(graph, node, views)
     kinds: list[TensorType | None] = []
     prologue: list[Expr | None] = []
-    sites: list[Site] = []
     for place, value in enumerate(node.inputs):
         if not value:
             kinds.append(None)
             prologue.append(None)
             continue
         rank = graph.tensor(value).rank
-        order = (1, 0, 2) if turned and place in SAMPLES_FIRST else tuple(range(rank))
-        constant = value in graph.constants
-        at = operand(f"{'const' if constant else 'in'}{place}", value, order, constant)
-        kinds.append(TensorType(operands[-1].dtype, operands[-1].shape))
-        element = load(operands[-1].name, operands[-1].dtype, at)
+        x = named.given(place, (1, 0, 2) if turned and place in SAMPLES_FIRST else range(rank))
+        kinds.append(TensorType(x.dtype, x.shape))
+        element = load(x.name, x.dtype, tuple(index(f"p{k}") for k in range(rank)))
         if place == LENGTHS:
             steps = kinds[0].dims[0] if kinds[0] is not None else 0
-            element = Expr("bounded", INT64, (cast(element, INT64),), (0, steps, len(sites)))
-            sites.append(Site(node.label, node.op, value, 0, steps))
+            element = named.bounded(cast(element, INT64), place, 0, steps)
         prologue.append(element)
     extents = _extents(kinds)
     at = tuple(index(f"i{d}") for d in range(4))
-    dtype = operands[0].dtype
+    dtype = named.given(0).dtype
     stores = []
     for place, value in enumerate(node.outputs):
         if value and value in views:
-            order = ((1, 2, 0, 3) if place == 0 else (1, 0, 2)) if turned else tuple(range(4 if place == 0 else 3))
-            operand(f"out{place}", value, order)
-            stores.append(Store(f"out{place}", at if place == 0 else at[1:], load(ACC, dtype, at)))
+            out = named.result(place, ((1, 2, 0, 3) if place == 0 else (1, 0, 2)) if turned else None)
+            stores.append(Store(out.name, at if place == 0 else at[1:], load(ACC, dtype, at)))
     anchor = Anchor(node.op, "recurrence", node.attributes, tuple(kinds), tuple(prologue), TensorType(dtype, extents))
-    return Bound(Task(extents, tuple(operands), tuple(stores), anchor, exact), values, tuple(sites))
+    return named.bind(Task(extents, tuple(named.operands.values()), tuple(stores), anchor, exact))
 
 
 def recurrent_operand(element: Expr) -> Expr:
