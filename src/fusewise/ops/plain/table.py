@@ -22,13 +22,14 @@ from fusewise.ops.plain.products import PRODUCTS
 from fusewise.ops.plain.reductions import REDUCTIONS
 from fusewise.ops.plain.row import Evaluator, Other, Plain, is_number
 from fusewise.ops.plain.sequences import SEQUENCES
+from fusewise.ops.plain.spectra import SPECTRA
 
 __all__ = ["PLAIN", "plain_evaluator"]
 
 PLAIN: Mapping[tuple[str, str], Plain] = MappingProxyType(
     {
         (row.domain, row.op): row
-        for row in (*CHANCE, *CLASSIC, *ELEMENTWISE, *MOVEMENT, *PICKING, *PRODUCTS, *REDUCTIONS, *SEQUENCES)
+        for row in (*CHANCE, *CLASSIC, *ELEMENTWISE, *MOVEMENT, *PICKING, *PRODUCTS, *REDUCTIONS, *SEQUENCES, *SPECTRA)
     }
 )
 """By domain and operator."""
