@@ -20,7 +20,7 @@ def _numbers(signal: Any) -> np.ndarray:
     wide = signal.astype(np.float64)
     if wide.shape[-1] not in (1, 2):
         raise Other
-    return wide[..., 0] if wide.shape[-1] == 1 else wide[..., 0] + 1j * wide[..., 1]
+    return np.asarray(wide[..., 0] if wide.shape[-1] == 1 else wide[..., 0] + 1j * wide[..., 1])
 
 
 def _parts(found: np.ndarray, like: Any) -> np.ndarray:
