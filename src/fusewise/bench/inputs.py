@@ -14,7 +14,7 @@ import numpy as np
 from fusewise.errors import UsageError
 from fusewise.ir.dtypes import STRING
 from fusewise.ir.graph import Graph, Node
-from fusewise.ir.types import OptionalType, SequenceType, TensorType, ValueType
+from fusewise.ir.types import MapType, OptionalType, SequenceType, TensorType, ValueType
 from fusewise.runtime.host import check_memory
 
 __all__ = ["MOVES", "index_bound", "index_bounds", "random_feeds", "random_values"]
@@ -63,6 +63,8 @@ def _elements(kind: ValueType) -> int:
         return _IN_A_LIST * _elements(kind.element)
     if isinstance(kind, OptionalType):
         return _elements(kind.element)
+    if isinstance(kind, MapType):
+        return 0
     return kind.size if kind.is_static else 0
 
 
@@ -71,6 +73,8 @@ def _value(name: str, kind: ValueType, bound: int | None, rng: np.random.Generat
         return [_value(name, kind.element, bound, rng) for _ in range(_IN_A_LIST)]
     if isinstance(kind, OptionalType):
         return _value(name, kind.element, bound, rng)
+    if isinstance(kind, MapType):
+        raise UsageError(f"input {name!r} is a {kind}, of which there are no random ones; give it yourself")
     if not kind.is_static:
         raise UsageError(f"input {name!r} has shape {kind}; give it with --shape {name}=...")
     return _tensor(kind, bound, rng)

@@ -16,7 +16,7 @@ import numpy as np
 from fusewise.errors import UsageError
 from fusewise.frontend.infer_types import infer_graph
 from fusewise.ir.graph import Constant, Graph
-from fusewise.ir.types import Dim, OptionalType, SequenceType, TensorType, ValueType
+from fusewise.ir.types import Dim, MapType, OptionalType, SequenceType, TensorType, ValueType
 
 __all__ = ["Slot", "bind"]
 
@@ -204,6 +204,6 @@ def _substituted(kind: ValueType, sizes: Mapping[Slot, int]) -> ValueType:
         return SequenceType(_substituted(kind.element, sizes))
     if isinstance(kind, OptionalType):
         return OptionalType(_substituted(kind.element, sizes))
-    if kind.shape is None:
+    if isinstance(kind, MapType) or kind.shape is None:
         return kind
     return TensorType(kind.dtype, tuple(sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in kind.shape))

@@ -12,7 +12,7 @@ import onnx
 
 from fusewise.frontend.bodies import bodies_of, graph_of_body
 from fusewise.ir.graph import Graph, Node
-from fusewise.ir.types import OptionalType, SequenceType, TensorType, ValueType
+from fusewise.ir.types import MapType, OptionalType, SequenceType, TensorType, ValueType
 
 __all__ = ["LOWEST_OPSET", "at_lowest_opset"]
 
@@ -40,6 +40,8 @@ def _type_text(kind: ValueType) -> str:
         return f"seq({_type_text(kind.element)})"
     if isinstance(kind, OptionalType):
         return f"optional({_type_text(kind.element)})"
+    if isinstance(kind, MapType):
+        return f"map({kind.key.name}, {_type_text(kind.element)})"
     return _tensor_text(kind)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from fusewise.errors import UsageError
 from fusewise.ir.dtypes import STRING, dtype_named
 from fusewise.ir.graph import Attribute, Constant, Graph, Node, Subgraph
-from fusewise.ir.types import Dim, OptionalType, SequenceType, TensorType, ValueType
+from fusewise.ir.types import Dim, MapType, OptionalType, SequenceType, TensorType, ValueType
 
 __all__ = ["parse_graph"]
 
@@ -121,6 +121,13 @@ class _Line:
 
     def type(self) -> ValueType:
         word = self.take()[1]
+        if word == "map":
+            self.expect("(")
+            key = dtype_named(self.take()[1])
+            self.expect(",")
+            element = self.type()
+            self.expect(")")
+            return MapType(key, element)
         if word in ("seq", "optional"):
             self.expect("(")
             element = self.type()

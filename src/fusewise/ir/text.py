@@ -25,7 +25,7 @@ import numpy as np
 
 from fusewise.ir.dtypes import STRING, DType
 from fusewise.ir.graph import Attribute, Constant, Graph, Node, Subgraph
-from fusewise.ir.types import ValueType
+from fusewise.ir.types import MapType, ValueType
 
 __all__ = ["LONGEST_LITERAL", "attribute_text", "body_digest", "print_graph", "print_node", "side_table"]
 
@@ -113,6 +113,8 @@ def _typed(graph: Graph, name: str) -> str:
 
 def _type(kind: ValueType) -> str:
     """Like `str(kind)`, with the names of dimensions that do not look like names quoted."""
+    if isinstance(kind, MapType):
+        return f"map({kind.key.name},{_type(kind.element)})"
     if hasattr(kind, "element"):
         word = "seq" if type(kind).__name__ == "SequenceType" else "optional"
         return f"{word}({_type(kind.element)})"

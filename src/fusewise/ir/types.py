@@ -1,4 +1,4 @@
-"""Types of values: tensors, sequences and optionals. All frozen, all hashable."""
+"""Types of values: tensors, sequences, optionals and maps. All frozen, all hashable."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fusewise.ir.dtypes import DType
 
-__all__ = ["Dim", "OptionalType", "SequenceType", "TensorType", "ValueType"]
+__all__ = ["Dim", "MapType", "OptionalType", "SequenceType", "TensorType", "ValueType"]
 
 Dim = int | str | None
 """A dimension: a size, a symbol's name, or None when nothing is known."""
@@ -77,4 +77,15 @@ class OptionalType:
         return f"optional({self.element})"
 
 
-ValueType = TensorType | SequenceType | OptionalType
+@dataclass(frozen=True, slots=True)
+class MapType:
+    """A dictionary of values of one type, by keys that are integers or strings."""
+
+    key: DType
+    element: ValueType
+
+    def __str__(self) -> str:
+        return f"map({self.key.name},{self.element})"
+
+
+ValueType = TensorType | SequenceType | OptionalType | MapType

@@ -12,7 +12,7 @@ import onnx
 from fusewise.errors import InvalidModel
 from fusewise.ir.dtypes import STRING, dtype_of, dtype_of_onnx
 from fusewise.ir.graph import Attribute, Constant, Node, Subgraph
-from fusewise.ir.types import OptionalType, SequenceType, TensorType, ValueType
+from fusewise.ir.types import MapType, OptionalType, SequenceType, TensorType, ValueType
 
 __all__ = [
     "attribute_from_proto",
@@ -60,6 +60,9 @@ def type_to_proto(kind: ValueType) -> onnx.TypeProto:
         proto.sequence_type.elem_type.CopyFrom(type_to_proto(kind.element))
     elif isinstance(kind, OptionalType):
         proto.optional_type.elem_type.CopyFrom(type_to_proto(kind.element))
+    elif isinstance(kind, MapType):
+        proto.map_type.key_type = kind.key.onnx
+        proto.map_type.value_type.CopyFrom(type_to_proto(kind.element))
     else:
         proto.tensor_type.elem_type = kind.dtype.onnx
         if kind.shape is not None:
@@ -74,7 +77,7 @@ def type_to_proto(kind: ValueType) -> onnx.TypeProto:
 
 
 def type_from_proto(proto: onnx.TypeProto) -> ValueType | None:
-    """A `TypeProto` as a type, or None when it says nothing or is of a kind we do not model (maps, sparse tensors)."""
+    """A `TypeProto` as a type, or None when it says nothing or is of a kind we do not model (sparse tensors)."""
     which = proto.WhichOneof("value")
     if which == "tensor_type":
         tensor = proto.tensor_type
@@ -90,6 +93,9 @@ def type_from_proto(proto: onnx.TypeProto) -> ValueType | None:
     if which == "optional_type":
         inner = type_from_proto(proto.optional_type.elem_type)
         return None if inner is None else OptionalType(inner)
+    if which == "map_type" and proto.map_type.key_type:
+        inner = type_from_proto(proto.map_type.value_type)
+        return None if inner is None else MapType(dtype_of_onnx(proto.map_type.key_type), inner)
     return None
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from fusewise.errors import UsageError
 from fusewise.ir.dtypes import dtype_of
-from fusewise.ir.types import Dim, OptionalType, SequenceType, TensorType, ValueType
+from fusewise.ir.types import Dim, MapType, OptionalType, SequenceType, TensorType, ValueType
 from fusewise.lower.program import Port
 from fusewise.records import record
 
@@ -52,6 +52,8 @@ def type_name(kind: ValueType) -> str:
         return f"seq({type_name(kind.element)})"
     if isinstance(kind, OptionalType):
         return f"optional({type_name(kind.element)})"
+    if isinstance(kind, MapType):
+        return f"map({kind.key.name},{type_name(kind.element)})"
     return f"tensor({_ONNX_NAMES.get(kind.dtype.name, kind.dtype.name)})"
 
 
@@ -131,6 +133,10 @@ def _of_kind(where: str, kind: ValueType, value: Any) -> Any:
         if not isinstance(value, list | tuple):
             raise UsageError(f"{where}: expected a list of {kind.element}, found {_kind_of(value)}")
         return [_of_kind(f"{where}, element {number}", kind.element, one) for number, one in enumerate(value)]
+    if isinstance(kind, MapType):
+        if not isinstance(value, Mapping):
+            raise UsageError(f"{where}: expected a mapping, {kind}, found {_kind_of(value)}")
+        return dict(value)
     array = value if type(value) is np.ndarray else _as_array(where, kind, value)
     if array.dtype != kind.dtype.numpy and not (kind.dtype.kind == "string" and array.dtype.kind in "OSU"):
         raise UsageError(f"{where}: expected {kind.dtype.name}, found {_found(array)}")

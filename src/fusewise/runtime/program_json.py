@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fusewise.ir.dtypes import dtype_named
-from fusewise.ir.types import OptionalType, SequenceType, TensorType, ValueType
+from fusewise.ir.types import MapType, OptionalType, SequenceType, TensorType, ValueType
 from fusewise.lower.program import Account, Buffer, Extent, HostStep, NativeStep, Place, Port, Program, Site
 
 __all__ = ["program_from_json", "program_to_json", "type_from_json", "type_to_json"]
@@ -75,6 +75,8 @@ def type_to_json(kind: ValueType) -> Json:
         return {"sequence": type_to_json(kind.element)}
     if isinstance(kind, OptionalType):
         return {"optional": type_to_json(kind.element)}
+    if isinstance(kind, MapType):
+        return {"key": kind.key.name, "map": type_to_json(kind.element)}
     return {"dtype": kind.dtype.name, "shape": None if kind.shape is None else list(kind.shape)}
 
 
@@ -83,6 +85,8 @@ def type_from_json(found: Json) -> ValueType:
         return SequenceType(type_from_json(found["sequence"]))
     if "optional" in found:
         return OptionalType(type_from_json(found["optional"]))
+    if "map" in found:
+        return MapType(dtype_named(found["key"]), type_from_json(found["map"]))
     shape = found["shape"]
     return TensorType(dtype_named(found["dtype"]), None if shape is None else tuple(shape))
 

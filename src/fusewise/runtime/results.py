@@ -49,4 +49,6 @@ class Results:
 def _copied(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_copied(item) for item in value]
+    if isinstance(value, dict):
+        return dict(value)
     return value.copy() if isinstance(value, np.ndarray) else value

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+import fusewise
 from fusewise.ir.graph import Node, attributes_of
+from fusewise.ir.parse import parse_graph
+from fusewise.ir.text import print_graph
 from fusewise.ops.plain.classic import CLASSIC
 from fusewise.ops.plain.table import plain_evaluator
 
@@ -223,4 +228,40 @@ def test_every_one_is_tested() -> None:
         "Scaler",
         "TreeEnsembleClassifier",
         "TreeEnsembleRegressor",
+        "ZipMap",
     }
+
+
+def zipped(words: bool) -> onnx.ModelProto:
+    """Scores of three classes as scikit-learn's converter writes them: a dictionary for each row."""
+    labels = {"classlabels_strings": ["a", "b", "c"]} if words else {"classlabels_int64s": [4, 2, 9]}
+    kind = helper.make_map_type_proto(
+        TensorProto.STRING if words else TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, None)
+    )
+    graph = helper.make_graph(
+        [helper.make_node("Softmax", ["x"], ["p"]), helper.make_node("ZipMap", ["p"], ["y"], domain=DOMAIN, **labels)],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
+        [helper.make_value_info("y", helper.make_sequence_type_proto(kind))],
+    )
+    versions = [helper.make_opsetid("", 15), helper.make_opsetid(DOMAIN, 1)]
+    return helper.make_model(graph, opset_imports=versions, ir_version=8)
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_maps(words: bool, tmp_path: Path) -> None:
+    """What is given out is Python's, the same as ONNX Runtime's, compiled, from a file, and written again."""
+    model, x = zipped(words), np.array([[1, 2, 3], [3, 1, 1]], np.float32)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (right,) = session.run(None, {"x": x})
+    compiled = fusewise.compile(model, cache=False)
+    assert compiled.get_outputs()[0].type == session.get_outputs()[0].type.replace("tensor(string)", "string")
+    compiled.save(tmp_path / "m.fw")
+    again = fusewise.compile(fusewise.to_onnx(fusewise.load(model)), cache=False)
+    for one in (compiled, fusewise.open_compiled(tmp_path / "m.fw"), again):
+        (found,) = one.run(None, {"x": x})
+        assert [set(row) for row in found] == [set(row) for row in right]
+        for row, expected in zip(found, right, strict=True):
+            np.testing.assert_allclose([row[key] for key in expected], list(expected.values()), rtol=1e-6)
+    graph = fusewise.load(model)
+    assert parse_graph(print_graph(graph)).types["y"] == graph.types["y"]

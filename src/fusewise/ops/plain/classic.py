@@ -299,6 +299,19 @@ def _extractor(node: Node) -> Function:
     return run
 
 
+def _zip_map(node: Node) -> Function:
+    """A dictionary for each row, which is what it gives out."""
+
+    def run(data: Any) -> Any:
+        classes = _classes(node, "classlabels_int64s", "classlabels_strings").tolist()
+        rows = data.reshape(1, -1) if data.ndim == 1 else data
+        if rows.ndim != 2 or rows.shape[1] != len(classes):
+            raise Other
+        return [dict(zip(classes, row, strict=True)) for row in rows.tolist()]
+
+    return run
+
+
 CLASSIC: tuple[Plain, ...] = (
     Plain("ArrayFeatureExtractor", 1, _extractor, domain=_DOMAIN),
     Plain("Binarizer", 1, _binarizer, domain=_DOMAIN),
@@ -308,4 +321,5 @@ CLASSIC: tuple[Plain, ...] = (
     Plain("Scaler", 1, _scaler, domain=_DOMAIN),
     Plain("TreeEnsembleClassifier", 1, _tree_classifier, domain=_DOMAIN),
     Plain("TreeEnsembleRegressor", 1, _tree_regressor, domain=_DOMAIN),
+    Plain("ZipMap", 1, _zip_map, domain=_DOMAIN),
 )

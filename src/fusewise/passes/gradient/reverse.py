@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from fusewise.errors import UnsupportedModel
 from fusewise.ir.graph import Node
-from fusewise.ir.types import OptionalType, SequenceType
+from fusewise.ir.types import MapType, OptionalType, SequenceType
 from fusewise.ops.spec import NotDefined
 from fusewise.passes.decompositions.table import decomposition_of
 from fusewise.passes.edit import Edit
@@ -44,7 +44,7 @@ class Sweep:
 
     def _is_float(self, value: str) -> bool:
         kind = self.edit.types.get(value)
-        while isinstance(kind, SequenceType | OptionalType):
+        while isinstance(kind, SequenceType | OptionalType | MapType):
             kind = kind.element
         return kind is not None and kind.dtype.kind in ("float", "complex")
 
