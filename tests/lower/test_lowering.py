@@ -14,7 +14,7 @@ from fusewise.lower.interpret import interpret_lowered
 from fusewise.lower.work import HostWork, lower_partition
 from fusewise.ops.build import GraphBuilder
 from fusewise.ops.proto import node_to_proto, tensor_to_proto, type_to_proto
-from fusewise.trace import Trace
+from fusewise.trace import INTRA_BLOCK, Trace
 
 
 def reference(graph: Graph, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -100,7 +100,18 @@ def on_host(b: GraphBuilder) -> tuple[str, ...]:
     return (b.op("Add", values, b.constant(1.0)),)
 
 
-MODELS = (residual, squeeze_excite, attention, inception, shuffle, normalisation, on_host)
+def windows_first(b: GraphBuilder) -> tuple[str, ...]:
+    """Images in ONNX's own order under windows that read one channel each; some results are in that order, too."""
+    x, more = b.input("x", (2, 16, 9, 8)), b.input("more", (2, 16, 5, 4))
+    pooled = b.op("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    mean = b.op("AveragePool", x, kernel_shape=[2, 2])
+    deep = b.op(
+        "Relu", b.op("Conv", x, weights(b, 16, 1, 3, 3), weights(b, 16), group=16, strides=[2, 2], pads=[1, 1, 1, 1])
+    )
+    return pooled, b.op("Flatten", mean), b.op("Add", deep, more), deep
+
+
+MODELS = (residual, squeeze_excite, attention, inception, shuffle, normalisation, on_host, windows_first)
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda m: m.__name__)
@@ -154,3 +165,15 @@ def test_concats_that_extend_each_other_share_memory() -> None:
     expected = reference(graph, feeds)
     np.testing.assert_allclose(found[graph.outputs[0]], expected[graph.outputs[0]], rtol=1e-5, atol=1e-5)
     assert [work.label for work in lowered.work if not isinstance(work, HostWork) and work.label == "Concat"] == []
+
+
+def test_windows_over_single_channels_find_their_data_channels_last() -> None:
+    b = GraphBuilder("g")
+    graph = b.finish(*windows_first(b))
+    lowered = lower_partition(partition(graph, Trace()), Trace())
+    copies = [w for w in lowered.work if not isinstance(w, HostWork) and w.label == "Transpose"]
+    assert len(copies) >= 5
+    anchored = [w for w in lowered.work if not isinstance(w, HostWork) and w.bound.task.anchor is not None]
+    assert len(anchored) == 3 and all(w.bound.task.operand("in0").strides[1] == 1 for w in anchored)
+    plain = lower_partition(partition(graph, Trace()), Trace(disabled=frozenset({INTRA_BLOCK})))
+    assert not any(w.label == "Transpose" for w in plain.work if not isinstance(w, HostWork))

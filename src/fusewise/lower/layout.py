@@ -26,7 +26,7 @@ from fusewise.ops.spec import ANCHOR_FAMILIES, NotDefined
 from fusewise.ops.table import spec_of
 from fusewise.records import record
 
-__all__ = ["Layout", "Storage", "plan_layout", "row_major"]
+__all__ = ["Layout", "Storage", "channels_last", "plan_layout", "row_major", "strides_in_order"]
 
 SPATIAL_FAMILIES = frozenset("conv conv_integer conv_transpose max_pool average_pool lp_pool".split())
 

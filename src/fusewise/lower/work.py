@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
+from functools import partial
 
 from fusewise.ir.dtypes import UINT8
 from fusewise.ir.graph import Graph, Node
@@ -14,7 +15,7 @@ from fusewise.ir.partition import Group, Partition
 from fusewise.ir.types import TensorType
 from fusewise.lower.compose import Bound, View, compose
 from fusewise.lower.inside import Proofs
-from fusewise.lower.layout import Layout, Storage, is_dense, plan_layout, row_major
+from fusewise.lower.layout import Layout, Storage, channels_last, is_dense, plan_layout, row_major, strides_in_order
 from fusewise.lower.places import Place, hub_index, places, strides_at
 from fusewise.lower.task import Operand, Store, Task
 from fusewise.lower.whole import FAMILIES, whole_family
@@ -113,7 +114,7 @@ def lower_partition(partition: Partition, trace: Trace, *, exact: bool = False) 
         by_index=INTRA_BLOCK not in trace.disabled,
         by_dominant=INTER_BLOCK not in trace.disabled,
     )
-    lowering = _Lowering(graph, layout, exact)
+    lowering = _Lowering(graph, layout, exact, INTRA_BLOCK not in trace.disabled)
     work: list[TaskWork | HostWork] = []
     for position, group in enumerate(partition.groups):
         if position in host:
@@ -154,6 +155,17 @@ def _refine(partition: Partition, on_host: frozenset[int]) -> Partition:
     return partition if len(groups) == len(partition.groups) else Partition.ordered(partition.graph, groups)
 
 
+_SQUARE = 16
+"""Channels and places of an image from which on copying it channels last costs less than windows that do not find it so."""
+
+
+def _by_channel(graph: Graph, anchor: Node) -> bool:
+    """Does a window read one channel only for each element?"""
+    if anchor.op != "Conv":
+        return anchor.op in ("AveragePool", "LpPool", "MaxPool")
+    return anchor.attribute("group", 1) > 1 and graph.tensor(anchor.inputs[1]).dims[1] == 1
+
+
 @record(frozen=True)
 class _Group:
     """A group being lowered, or what is left of it once some of its values have been stored."""
@@ -174,6 +186,7 @@ class _Lowering:
     graph: Graph
     layout: Layout
     exact: bool
+    by_index: bool
     storage: dict[str, Storage] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -190,7 +203,7 @@ class _Lowering:
         copied = [v for v in made if v in self.layout.copied]
         parts = [self._copy(v, self.layout.copied[v], self.storage[v], nodes[0].op, position) for v in copied]
         work = _Group(nodes, "+".join(node.op for node in nodes), position)
-        found, work = self._anchored(work, wanted)
+        found, work = self._by_channels(work, wanted)
         while wanted:
             direct = self._direct(work, wanted[0], wanted)
             found.append(self._task(work, wanted[0], direct, None))
@@ -198,6 +211,34 @@ class _Lowering:
         for node in assembled:
             found.extend(self._concat(node, position))
         return found + parts
+
+    def _by_channels(self, work: _Group, wanted: list[str]) -> tuple[list[TaskWork], _Group]:
+        """As `_anchored`. A window over one channel each, whose data do not lie channels last, gets a copy that does; a result in
+        ONNX's own order, if it is all the group stores, is turned back behind it."""
+        anchor = self._anchor(work.nodes)
+        fits = anchor is not None and wanted and self.by_index and _by_channel(self.graph, anchor)
+        if anchor is None or not fits or not self._turns(anchor.inputs[0]):
+            return self._anchored(work, wanted)
+        data, results = anchor.inputs[0], wanted if len(wanted) == 1 and self._turns(wanted[0]) else ()
+        usual = {value: self.storage[value] for value in (data, *results)}
+        turned = {value: self._turned(value, work.position) for value in usual}
+        before = self._copy(data, usual[data], turned[data], "Transpose", work.position)
+        behind = [self._copy(v, turned[v], usual[v], "Transpose", work.position) for v in results]
+        self.storage = {**self.storage, **turned}
+        found, left = self._anchored(work, wanted)
+        self.storage = {**self.storage, **usual}
+        return [before, *found, *(() if wanted else behind)], left
+
+    def _turns(self, value: str) -> bool:
+        """Is an image stored in ONNX's own order, and large enough to be turned by squares?"""
+        kind, storage = self.graph.tensor(value), self.storage[value]
+        if kind.rank != 4 or kind.dtype.itemsize != 4 or storage.strides != row_major(kind.dims):
+            return False
+        return kind.dims[1] >= _SQUARE and kind.dims[2] * kind.dims[3] >= _SQUARE
+
+    def _turned(self, value: str, position: int) -> Storage:
+        dims = self.graph.tensor(value).dims
+        return Storage(f"turned:{position}:{value}", 0, strides_in_order(dims, channels_last(len(dims))))
 
     def _anchored(self, work: _Group, wanted: list[str]) -> tuple[list[TaskWork], _Group]:
         """The task around the group's anchor and what is left of the group; what the task stores is taken from `wanted`.
@@ -250,8 +291,14 @@ class _Lowering:
         values = {name: self._place(value) for name, value in bound.values.items()}
         plain = None
         if anchor is not None:
-            plain = lambda: self._task(work, hub, direct, None)  # noqa: E731
+            plain = partial(self._plain, self.storage, work, hub, direct)
         return TaskWork(bound, values, work.label, work.position, plain)
+
+    def _plain(self, storage: dict[str, Storage], work: _Group, hub: str, direct: Mapping[str, Place]) -> TaskWork:
+        """The task without its anchor, where values lay when that was made."""
+        same = _Lowering(self.graph, self.layout, self.exact, self.by_index)
+        same.storage = storage
+        return same._task(work, hub, direct, None)
 
     def _views(self, nodes: tuple[Node, ...], outputs: tuple[str, ...]) -> dict[str, View]:
         inside = {v for node in nodes for v in node.writes}
