@@ -38,20 +38,25 @@ CUBIC = -0.75
 
 
 def affine_grid(theta: np.ndarray, size: Sequence[int], align_corners: bool) -> np.ndarray:
-    """The positions of an image of `size` (n, channels, spatial..), moved by `theta` [n, d, d + 1]: [n, spatial.., d].
+    """The positions of an image of `size` (n, channels, spatial..), moved by `theta` [n, d, d + 1]: [n, spatial.., d]."""
+    found = np.einsum("...k,nik->n...i", unmoved_grid(size[2:], align_corners), theta.astype(np.float64))
+    return np.asarray(found).astype(theta.dtype)
+
+
+def unmoved_grid(extents: Sequence[int], align_corners: bool) -> np.ndarray:
+    """The positions of the elements of an image, the last axis first, and a one behind: float64 [spatial.., d + 1].
 
     Positions run from -1 to 1: between the centres of the outer elements, or between their edges; that of a single element
-    is 0. The last axis of the image is the first coordinate.
+    is 0.
     """
     lines = []
-    for extent in size[2:]:
+    for extent in extents:
         if align_corners and extent > 1:
             lines.append(np.linspace(-1, 1, extent))
         else:
             lines.append((2 * np.arange(extent) + 1) / max(extent, 1) - 1)
     places = np.meshgrid(*lines, indexing="ij")[::-1]
-    grid = np.stack((*places, np.ones_like(places[0])), axis=-1)
-    return np.asarray(np.einsum("...k,nik->n...i", grid, theta.astype(np.float64))).astype(theta.dtype)
+    return np.stack((*places, np.ones_like(places[0])), axis=-1)
 
 
 @np.errstate(invalid="ignore", over="ignore")  # positions that are no numbers

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from fusewise.ir.graph import Node
 from fusewise.passes.decompositions.activations import ACTIVATIONS
 from fusewise.passes.decompositions.attention import ATTENTION
-from fusewise.passes.decompositions.deformed import DEFORMED
 from fusewise.passes.decompositions.integers import INTEGERS
 from fusewise.passes.decompositions.losses import LOSSES
 from fusewise.passes.decompositions.movement import MOVEMENT
@@ -19,6 +18,7 @@ from fusewise.passes.decompositions.quantized import QUANTIZED
 from fusewise.passes.decompositions.recurrences import RECURRENCES
 from fusewise.passes.decompositions.reductions import REDUCTIONS
 from fusewise.passes.decompositions.row import Decomposition
+from fusewise.passes.decompositions.sampled import SAMPLED
 from fusewise.passes.decompositions.scans import SCANS
 from fusewise.passes.decompositions.stateful import STATEFUL
 from fusewise.passes.decompositions.transforms import TRANSFORMS
@@ -29,7 +29,7 @@ __all__ = ["DECOMPOSITIONS", "NATIVE", "NORMS", "SPECIAL", "UNDEFINED", "decompo
 SPECIAL: tuple[Decomposition, ...] = (*ACTIVATIONS, *MOVEMENT, *PRODUCTS, *REDUCTIONS)
 """Operators that are others in a row under one name."""
 
-NATIVE: tuple[Decomposition, ...] = (*QUANTIZED, *INTEGERS, *DEFORMED, *TRANSFORMS, *LOSSES, *RECURRENCES)
+NATIVE: tuple[Decomposition, ...] = (*QUANTIZED, *INTEGERS, *SAMPLED, *TRANSFORMS, *LOSSES, *RECURRENCES)
 """Operators that native code runs as others, having none of its own for them, or slower one."""
 
 DECOMPOSITIONS: Mapping[str, Decomposition] = MappingProxyType({row.op: row for row in (*SPECIAL, *NORMS, *ATTENTION)})

@@ -1,6 +1,6 @@
-"""A deformable convolution as what it is: the image read at moved places (GridSample), times the weights.
+"""Operators that read at fractional positions as products: DeformConv, which GridSample reads for, and AffineGrid.
 
-For native code alone: other runtimes run the operator better, and know no GridSample whose grid is wider than the image.
+For native code alone: other runtimes run the operators better, and know no GridSample whose grid is wider than the image.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import math
 import numpy as np
 
 from fusewise.ir.dtypes import FLOAT64
-from fusewise.ops.grids import tap_positions
+from fusewise.ops.grids import tap_positions, unmoved_grid
 from fusewise.ops.indexing import compute_type
 from fusewise.ops.spec import Call
 from fusewise.passes.decompositions.row import Decomposition, row
 from fusewise.passes.notation import Notation, Value
 
-__all__ = ["DEFORMED"]
+__all__ = ["SAMPLED"]
 
 
 def _deform_conv(
@@ -81,4 +81,17 @@ def _grid(g: Notation, call: Call, offset: Value, samples: int, extents: list[in
     return g.reshape(last, [samples, taps, places, *(1,) * (rank - 2), rank])
 
 
-DEFORMED: tuple[Decomposition, ...] = (row("DeformConv", _deform_conv),)
+def _affine_grid(g: Notation, call: Call, theta: Value, size: Value) -> Value | None:
+    """The positions of an image that is not moved, constant, times the matrices."""
+    (n, *extents, rank), wide = call.output(0).dims, compute_type(theta.dtype)
+    if not call.is_known(1) or not 0 < math.prod(extents) <= _MOST_PLACES or not n:
+        return None
+    places = unmoved_grid(extents, bool(call.attribute("align_corners", 0))).reshape(-1, rank + 1)
+    found = g.MatMul(g.constant(places.astype(wide.numpy)), g.permute(g.cast(theta, wide), [0, 2, 1]))
+    return g.cast(g.reshape(found, [n, *extents, rank]), theta.dtype)
+
+
+_MOST_PLACES = 1 << 20
+"""Of an affine grid that is kept as a constant: 12 MB of an image's."""
+
+SAMPLED: tuple[Decomposition, ...] = (row("DeformConv", _deform_conv), row("AffineGrid", _affine_grid))

@@ -1,4 +1,4 @@
-"""Deformable convolutions as reads and products: ONNX Runtime's answers, and one sum written out for what it has not."""
+"""Deformable convolutions and affine grids as products: ONNX Runtime's answers, and one sum written out for what it has not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from onnx import helper
 
 import fusewise
-from fusewise.ops.grids import deform_conv
+from fusewise.ops.grids import affine_grid, deform_conv
 
 RELAXED = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -150,3 +150,20 @@ def test_other_floats(dtype: str) -> None:
     found = ours(model(feeds, weight, None, {}), feeds)
     assert found.dtype == dtype
     np.testing.assert_allclose(found.astype(float), expected, atol=2e-2 if dtype == "float16" else 1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("corners", [0, 1])
+@pytest.mark.parametrize("extents", [(5, 7), (1, 4), (2, 3, 4)])
+def test_affine_grids(dtype: str, corners: int, extents: tuple[int, ...]) -> None:
+    rank, size = len(extents), np.array([2, 3, *extents])
+    theta = np.random.default_rng(0).standard_normal((2, rank, rank + 1)).astype(dtype)
+    port = helper.make_tensor_value_info("theta", helper.np_dtype_to_tensor_dtype(theta.dtype), theta.shape)
+    node = helper.make_node("AffineGrid", ["theta", "size"], ["y"], align_corners=corners)
+    made = helper.make_tensor_value_info("y", port.type.tensor_type.elem_type, None)
+    graph = helper.make_graph([node], "one", [port], [made], [onnx.numpy_helper.from_array(size, "size")])
+    found = ours(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), {"theta": theta})
+    assert found.dtype == dtype
+    tolerance = {"float16": 2e-3, "float32": 1e-6, "float64": 1e-14}[dtype]
+    expected = affine_grid(theta.astype(np.float64), size.tolist(), bool(corners))
+    np.testing.assert_allclose(found.astype(np.float64), expected, rtol=tolerance, atol=tolerance)
