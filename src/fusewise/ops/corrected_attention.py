@@ -1,13 +1,24 @@
-"""Attention for the reference evaluator, whose scores (`qk_matmul_output_mode` 0) have a softcap that comes after them."""
+"""Attention for the reference evaluator, whose scores (`qk_matmul_output_mode` 0) have a softcap that comes after them, and which
+takes one row of a mask for the first query's alone beside causality."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 __all__ = ["attention_operators"]
 
-_SCORES = 3
-"""Which output the scores are."""
+_MASK, _SCORES = 3, 3
+"""Which operand the mask is, and which output the scores are."""
+
+
+def _for_all(mask: np.ndarray, queries: np.ndarray) -> np.ndarray:
+    """The mask with a row for every query."""
+    rows = np.atleast_2d(mask)
+    if rows.shape[-2] != 1:
+        return rows
+    return np.broadcast_to(rows, (*rows.shape[:-2], queries.shape[-2], rows.shape[-1]))
 
 
 def attention_operators() -> tuple[type[Any], ...]:
@@ -22,6 +33,8 @@ def attention_operators() -> tuple[type[Any], ...]:
         op_domain = ""
 
         def _run(self, *operands: Any, **settings: Any) -> tuple[Any, ...]:
+            if len(operands) > _MASK and operands[_MASK] is not None:
+                operands = (*operands[:_MASK], _for_all(operands[_MASK], operands[0]), *operands[_MASK + 1 :])
             found: tuple[Any, ...] = tuple(super()._run(*operands, **settings))
             if len(found) > _SCORES and settings.get("softcap") and not settings.get("qk_matmul_output_mode"):
                 plain = super()._run(*operands, **{**settings, "softcap": 0.0})

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.llvm.attention import ATTENTION
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.ir.dtypes import BOOL, FLOAT32, DType
@@ -17,6 +18,8 @@ from fusewise.ir.types import TensorType
 from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
 from fusewise.ops.expr import index, load
 from fusewise.runtime.jit import compile_assembly
+
+FEW, PACKED = ATTENTION
 
 TOLERANCE = 1e-5
 
@@ -85,6 +88,7 @@ def check(
     causal: bool = False,
     interleaved: bool = False,
     workers: int = 1,
+    kernel: Kernel = PACKED,
 ) -> None:
     batch, groups, sharing, queries, keys, size, width = sizes
     rng = np.random.default_rng(5)
@@ -110,7 +114,7 @@ def check(
     if mask is not None:
         buffers["x3"] = np.ascontiguousarray(mask)
     result = np.full((batch, queries, heads, width) if interleaved else out, np.nan, np.float32)
-    run_kernel(ATTENTION[0], task, {**buffers, "y": result}, workers=workers)
+    run_kernel(kernel, task, {**buffers, "y": result}, workers=workers)
     found = result.transpose(0, 2, 1, 3) if interleaved else result
     expected = reference(q, k, v, mask, 0.3, causal)
     assert np.abs(found - expected).max() <= TOLERANCE * max(1.0, np.abs(expected).max())
@@ -139,6 +143,37 @@ def test_every_shape_and_mask(run_kernel: Any, **case: Any) -> None:
     check(run_kernel, case.pop("sizes"), **case)
 
 
+@SETTINGS
+@given(
+    sizes=st.tuples(
+        st.integers(1, 2),
+        st.integers(1, 3),
+        st.integers(1, 4),
+        st.integers(1, 2),
+        st.sampled_from((16, 17, 31, 33, 48, 100)),
+        st.sampled_from((16, 64, 80, 192)),
+        st.sampled_from((16, 48, 64, 128)),
+    ),
+    masked=st.sampled_from(("none", "keys", "full", "column", "bool")),
+    causal=st.booleans(),
+    interleaved=st.booleans(),
+    workers=st.integers(1, 4),
+)
+def test_few_queries(run_kernel: Any, **case: Any) -> None:
+    check(run_kernel, case.pop("sizes"), **case, kernel=FEW)
+
+
+def test_few_queries_are_few_and_lie_side_by_side(target: Target) -> None:
+    def refused(queries: int, keys: int, size: int, sharing: int = 1) -> str:
+        shapes = [(1, 4 * sharing, queries, size), (1, 4, keys, size), (1, 4, keys, size)]
+        return str(FEW.accepts(attention(shapes, shapes[0], {}), target) or "")
+
+    assert refused(1, 64, 64, 4) == ""
+    assert refused(3, 64, 64, 4).startswith("many queries")
+    assert refused(1, 64, 63).startswith("no whole vectors")
+    assert refused(1, 3, 64).startswith("no whole vectors")
+
+
 @pytest.mark.parametrize("tokens, masked, causal", [(128, "keys", False), (197, "none", False), (128, "none", True)])
 def test_shapes_of_well_known_models(run_kernel: Any, tokens: int, masked: str, causal: bool) -> None:
     for workers in (1, 3, 8):
@@ -150,8 +185,8 @@ def test_long_rows_go_by_strips(run_kernel: Any, target: Target) -> None:
     sizes = (1, 1, 1, 150, 3000, 16, 16)
     check(run_kernel, sizes, workers=2)
     task = attention([(1, 1, 9000, 16)] * 3, (1, 1, 9000, 16), {})
-    params = next(iter(ATTENTION[0].space(task, target)))
-    scratch = ATTENTION[0].arguments(task, target, params)[-1]
+    params = next(iter(PACKED.space(task, target)))
+    scratch = PACKED.arguments(task, target, params)[-1]
     assert scratch.nbytes < 9000 * 9000, "scratch is far smaller than queries times keys"
 
 
@@ -161,7 +196,7 @@ def test_not_a_number_passes_through(run_kernel: Any) -> None:
     arrays = {f"x{n}": np.random.default_rng(n).standard_normal(shape).astype(np.float32) for n in range(3)}
     arrays["x0"][0, 0, 3, 2] = np.nan
     result = np.zeros(shape, np.float32)
-    run_kernel(ATTENTION[0], task, {**arrays, "y": result})
+    run_kernel(PACKED, task, {**arrays, "y": result})
     assert np.isnan(result[0, 0, 3]).all()
     assert np.isfinite(np.delete(result, 3, axis=2)).all()
 
@@ -170,13 +205,16 @@ def test_not_a_number_passes_through(run_kernel: Any) -> None:
 def test_code_for_every_machine(other: Target) -> None:
     shape = (1, 2, 40, 24)
     task = attention([shape] * 3, shape, {"is_causal": 1})
-    text = ATTENTION[0].build(task, other, next(iter(ATTENTION[0].space(task, other))), "kernel")
+    text = PACKED.build(task, other, next(iter(PACKED.space(task, other))), "kernel")
     assert "kernel" in compile_assembly(text, other)
+    few = attention([(1, 8, 1, 64), (1, 8, 40, 64), (1, 8, 40, 64)], (1, 8, 1, 64), {})
+    if FEW.accepts(few, other) is None:
+        assert "kernel" in compile_assembly(FEW.build(few, other, {}, "kernel"), other)
 
 
 def test_what_is_left_out_is_refused(target: Target) -> None:
     shape = (1, 2, 4, 8)
-    reason = ATTENTION[0].accepts(attention([shape] * 3, shape, {"softcap": 2.0}), target)
+    reason = PACKED.accepts(attention([shape] * 3, shape, {"softcap": 2.0}), target)
     assert str(reason) == "a case that the attention kernel leaves out (softcap)"
     partial = attention([shape] * 3, shape, {}, ((4, 3), FLOAT32))
-    assert str(ATTENTION[0].accepts(partial, target)) == "the mask covers a part of the keys only"
+    assert str(PACKED.accepts(partial, target)) == "the mask covers a part of the keys only"

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
+from fusewise.codegen.llvm.attention_few import FEW_QUERIES
 from fusewise.codegen.llvm.attention_rows import Strip, exponentials, masked
 from fusewise.codegen.llvm.attention_shape import AttentionShape, understand
 from fusewise.codegen.llvm.emit import Function, Int, Value
@@ -261,5 +262,8 @@ def _pieces(task: Task, target: Target, params: Params) -> int:
     return pieces_of(s.batch * s.heads, cycles, target, s.batch * s.heads)
 
 
-ATTENTION = (Kernel("attention", _accepts, _space, _arguments, _build, pieces=_pieces, level=lambda params: "tidy"),)
-"""The one way to run attention; what it refuses runs from the operator's definition."""
+ATTENTION = (
+    FEW_QUERIES,
+    Kernel("attention", _accepts, _space, _arguments, _build, pieces=_pieces, level=lambda params: "tidy"),
+)
+"""Both ways to run attention; what the last refuses runs from the operator's definition."""
