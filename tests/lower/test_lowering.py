@@ -172,7 +172,7 @@ def test_windows_over_single_channels_find_their_data_channels_last() -> None:
     graph = b.finish(*windows_first(b))
     lowered = lower_partition(partition(graph, Trace()), Trace())
     copies = [w for w in lowered.work if not isinstance(w, HostWork) and w.label == "Transpose"]
-    assert len(copies) >= 5
+    assert len(copies) >= 4
     anchored = [w for w in lowered.work if not isinstance(w, HostWork) and w.bound.task.anchor is not None]
     assert len(anchored) == 3 and all(w.bound.task.operand("in0").strides[1] == 1 for w in anchored)
     plain = lower_partition(partition(graph, Trace()), Trace(disabled=frozenset({INTRA_BLOCK})))
