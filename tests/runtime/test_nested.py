@@ -14,7 +14,7 @@ from fusewise.lower.program import HostStep, Program
 from fusewise.ops.build import GraphBuilder
 from fusewise.runtime import nested
 from fusewise.runtime.hoststep import host_call
-from fusewise.runtime.nested import Nested
+from fusewise.runtime.nested import Manner, Nested
 
 
 def made(graph: Graph) -> Nested:
@@ -24,7 +24,7 @@ def made(graph: Graph) -> Nested:
         (one,) = host_call(HostStep((node,), graph.opset, (), ()), program, {}, 1).members
         return one
 
-    return Nested(graph, member, 1)
+    return Nested(graph, member, Manner())
 
 
 def shifted() -> Graph:
@@ -41,9 +41,9 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     found: list[Any] = []
     build = nested.compiled
 
-    def traced(graph: Graph, given: Any, contents: Any, workers: int) -> Any:
+    def traced(graph: Graph, given: Any, contents: Any, manner: Manner) -> Any:
         found.append({name: array.shape for name, array in given.items()})
-        return build(graph, given, contents, workers)
+        return build(graph, given, contents, manner)
 
     monkeypatch.setattr(nested, "compiled", traced)
     return found

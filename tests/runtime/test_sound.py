@@ -118,6 +118,8 @@ UNSOUND: dict[str, Callable[[], Any]] = {
     "needs 20 bytes": lambda: with_buffer("output", nbytes=8),
     "an arena of -5": lambda: replace(PROGRAM, arena_bytes=-5),
     "an arena of 'x'": lambda: replace(PROGRAM, arena_bytes="x"),
+    "how it was compiled": lambda: replace(PROGRAM, exact="yes"),
+    "how it was compiled is not stated": lambda: replace(PROGRAM, disabled=(1,)),
     "for 0 workers": lambda: replace(PROGRAM, workers=0),
     "for 100000 workers": lambda: replace(PROGRAM, workers=100_000),
     "at byte 4611686018427387904": lambda: with_step(True, first_argument(Place(of_kind("arena"), 1 << 62))),

@@ -60,3 +60,22 @@ def test_timings_have_an_entry_for_each_stage() -> None:
     found, timings = model.executable.run_with_timings(None, feeds)
     assert len(found) == 3
     assert len(timings) == len([part for part in model.executable._machine.parts if isinstance(part, tuple)])
+
+
+def test_stages_are_compiled_as_the_model_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under `exact` and `disable`, and checked where the model is."""
+    monkeypatch.setattr(nested, "_WORTH_SECONDS", 0.0)
+    model = fusewise.compile(chosen(), cache=False, threads=1, exact=True, disable=["fold_constants"], sanitize=True)
+    feeds = {"x": np.ones((8, 4), np.float32), "keep": np.arange(8) < 3}
+    for _ in range(3):
+        found = model.run(None, feeds)
+    for one, right in zip(found, answers(feeds["x"], feeds["keep"]), strict=True):
+        np.testing.assert_allclose(one, right, rtol=2e-6, atol=1e-6)
+    stages = [part[1] for part in model.executable._machine.parts if isinstance(part, tuple)]
+    built = [
+        code for one in stages if isinstance(one, Stage) for code in one.nested._built.values() if code is not None
+    ]
+    programs = [code.contents.program for code in built]
+    assert programs
+    for program in programs:
+        assert (program.exact, program.disabled, program.is_checked) == (True, ("fold_constants",), True)

@@ -60,7 +60,8 @@ def generate(
         nodes = [pair for work in on_host for pair in zip(work.nodes, work.reasons, strict=True)]
         listed = "; ".join(f"{node.label} ({node.op}: {reason})" for node, reason in nodes)
         raise UnsupportedModel(f"{len(nodes)} nodes have no native kernel: {listed}; compile without --strict")
-    return _Assembler(lowered, replace(target, workers=workers), trace, workers, ways).run(len(partition.groups))
+    made = _Assembler(lowered, replace(target, workers=workers), trace, workers, ways).run(len(partition.groups))
+    return replace(made, exact=exact, disabled=tuple(sorted(trace.disabled)))
 
 
 def alternatives(task: Task, target: Target) -> Iterator[tuple[Kernel, Params]]:

@@ -216,7 +216,8 @@ class Program:
 
     `objects` are constants that only host steps read, by name; `workers` is how many workers scratch memory was sized
     for. `accounts` has what each group amounts to, by the number that steps call `group`. In a checked build
-    all code looks at what it touches (`codegen.llvm.checked`).
+    all code looks at what it touches (`codegen.llvm.checked`). `exact` and `disabled` say how it was compiled, and hold for
+    what is compiled while it runs.
     """
 
     inputs: tuple[Port, ...]
@@ -231,6 +232,8 @@ class Program:
     workers: int = 1
     accounts: tuple[Account, ...] = ()
     is_checked: bool = False
+    exact: bool = False
+    disabled: tuple[str, ...] = ()
 
     @property
     def host_nodes(self) -> list[dict[str, str]]:

@@ -24,10 +24,10 @@ from fusewise.records import record
 from fusewise.runtime.arena import Memory
 from fusewise.runtime.host import check_memory
 from fusewise.runtime.host_native import Writer, native_evaluator, writer_of
-from fusewise.runtime.nested import Nested
+from fusewise.runtime.nested import Manner, Nested
 from fusewise.runtime.routine import Routine
 
-__all__ = ["HostCall", "apart", "host_call", "operand"]
+__all__ = ["HostCall", "apart", "host_call", "manner_of", "operand"]
 
 _WORTH_ASKING_BYTES = 1 << 26
 """Smaller results are there before the system has said how much memory there is."""
@@ -189,7 +189,7 @@ def host_call(step: HostStep, program: Program, addresses: Mapping[str, int], wo
         return _Member(node, better or reference(), version, better is None)
 
     def nested(graph: Graph) -> Nested:
-        return Nested(graph, lambda node: member(node, graph.constants), workers)
+        return Nested(graph, lambda node: member(node, graph.constants), manner_of(program, workers))
 
     objects = {name: Constant(array) for name, array in program.objects}
     members = tuple(member(node, objects) for node in step.nodes)
@@ -197,6 +197,11 @@ def host_call(step: HostStep, program: Program, addresses: Mapping[str, int], wo
     writes = tuple((maker[name], name, place, kind) for name, place, kind in step.writes)
     writer = writer_of(step.nodes[0]) if len(step.nodes) == len(writes) == 1 else None
     return HostCall(step.label, step.group, members, step.reads, writes, writer)
+
+
+def manner_of(program: Program, workers: int) -> Manner:
+    """How a program was compiled, for what it compiles while it runs."""
+    return Manner(workers, program.exact, program.disabled, program.is_checked)
 
 
 def _reference(node: Node, opset: int, opsets: tuple[tuple[str, int], ...]) -> Evaluator:

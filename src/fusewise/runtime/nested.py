@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -16,11 +17,12 @@ import numpy as np
 from fusewise.errors import FusewiseError
 from fusewise.ir.graph import Constant, Graph, Node
 from fusewise.ops.spec import NotDefined
+from fusewise.records import record
 
 if TYPE_CHECKING:
     from fusewise.runtime.executable import Executable
 
-__all__ = ["Member", "Nested"]
+__all__ = ["Manner", "Member", "Nested"]
 
 _WORTH_SECONDS = 0.05
 """What runs of the same shapes must have cost before they are compiled for."""
@@ -51,17 +53,27 @@ class Member(Protocol):
         """Add the node's results to the values that it reads from."""
 
 
+@record(frozen=True, slots=True)
+class Manner:
+    """How the program was compiled that a graph is part of, and how many workers it has."""
+
+    workers: int = 1
+    exact: bool = False
+    disabled: tuple[str, ...] = ()
+    is_checked: bool = False
+
+
 class Nested:
     """A graph of unknown shapes. `run` takes its inputs in order and gives its outputs; types may differ from run to run.
 
-    `make` gives the evaluator of a node, `workers` is how many native code may use. What is run is within the turn of the program
+    `make` gives the evaluator of a node. What is run is within the turn of the program
     that it is part of, so by one thread at a time.
     """
 
-    def __init__(self, graph: Graph, make: Callable[[Node], Member], workers: int) -> None:
+    def __init__(self, graph: Graph, make: Callable[[Node], Member], manner: Manner) -> None:
         self._graph = graph
         self._make = make
-        self._workers = workers
+        self._manner = manner
         self._members: tuple[Member, ...] | None = None
         self._constants = {name: constant.array for name, constant in graph.constants.items()}
         self._deciding: tuple[int, ...] | None = None
@@ -138,7 +150,7 @@ class Nested:
         names = [self._graph.inputs[k] for k in self._deciding or ()] if key[1] else []
         contents = {name: given[name] for name in names if given[name].size <= _MOST_CONTENTS}
         try:
-            found = compiled(self._graph, given, contents, self._workers)
+            found = compiled(self._graph, given, contents, self._manner)
         except (FusewiseError, NotDefined):  # what is wrong with it, the nodes say
             found = None
         self._built[key] = found
@@ -148,7 +160,7 @@ class Nested:
 
 
 def compiled(
-    graph: Graph, given: Mapping[str, np.ndarray], contents: Mapping[str, np.ndarray], workers: int
+    graph: Graph, given: Mapping[str, np.ndarray], contents: Mapping[str, np.ndarray], manner: Manner
 ) -> Executable | None:
     """A graph compiled for inputs of these shapes, those of `contents` as constants; None where all of it would run on the host.
 
@@ -165,7 +177,8 @@ def compiled(
     from fusewise.runtime.host import host_target
     from fusewise.trace import Trace
 
-    trace, target = Trace(), host_target()
+    trace = Trace(disabled=frozenset(manner.disabled))
+    target = replace(host_target(), sanitize=manner.is_checked or host_target().sanitize)
     known = {name: Constant(array.copy()) for name, array in contents.items()}
     kinds = {name: Constant(array).type for name, array in given.items()}
     bound = graph.replace(
@@ -174,10 +187,11 @@ def compiled(
     )
     declared = {name: without_shape(kind) for name, kind in graph.types.items()}
     typed = bound.replace(types=infer_graph(bound.replace(types={**graph.types, **kinds}), kinds, declared).types)
-    passes = suited(True, target)
-    clean = pipeline.run(typed, pipeline.CLEAN if isinstance(passes, bool) else passes, trace)
-    clean = pipeline.for_native(clean, "float32", trace)
-    program = generate(plan(clean, trace, "dnnfusion").partition, target, trace, workers=workers)
+    passes = suited(True, target, manner.disabled)
+    clean = pipeline.run(typed, pipeline.CLEAN if isinstance(passes, bool) else passes, trace, exact=manner.exact)
+    clean = pipeline.for_native(clean, "float32", trace, exact=manner.exact)
+    groups = plan(clean, trace, "dnnfusion").partition
+    program = generate(groups, target, trace, workers=manner.workers, exact=manner.exact)
     if not any(isinstance(step, NativeStep) for step in program.steps) and program.steps:
         return None
-    return build(program, threads=workers)
+    return build(program, threads=manner.workers)

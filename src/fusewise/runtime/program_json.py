@@ -32,6 +32,8 @@ def program_to_json(program: Program) -> Json:
         "objects": _objects(program),
         "workers": program.workers,
         "is_checked": program.is_checked,
+        "exact": program.exact,
+        "disabled": list(program.disabled),
         "accounts": [[a.operators, list(a.nodes), a.flops, a.nbytes] for a in program.accounts],
     }
 
@@ -50,6 +52,8 @@ def program_from_json(found: Json) -> Program:
         objects=_objects_from(found["objects"]),
         workers=found["workers"],
         is_checked=found["is_checked"],
+        exact=found["exact"],
+        disabled=tuple(found["disabled"]),
         accounts=tuple(Account(what, tuple(nodes), flops, nbytes) for what, nodes, flops, nbytes in found["accounts"]),
     )
 

@@ -56,6 +56,8 @@ def _problems(program: Program, symbols: Sequence[str], constants: Mapping[int, 
         yield f"it is made for {program.workers!r} workers"
     if not all(isinstance(domain, str) and _is_count(version) for domain, version in program.opsets):
         yield "its opsets have no versions"
+    if not isinstance(program.exact, bool) or not all(isinstance(name, str) for name in program.disabled):
+        yield "how it was compiled is not stated"
     for number, buffer in enumerate(program.buffers):
         yield from _of_buffer(number, buffer, program.arena_bytes, constants)
     for number in constants:

@@ -15,7 +15,7 @@ from fusewise.ir.types import TensorType, ValueType
 from fusewise.lower.program import HostStep, Place, Program
 from fusewise.records import record
 from fusewise.runtime.arena import Memory
-from fusewise.runtime.hoststep import HostCall, apart, operand
+from fusewise.runtime.hoststep import HostCall, apart, manner_of, operand
 from fusewise.runtime.nested import Nested
 
 __all__ = ["Stage", "staged"]
@@ -111,12 +111,12 @@ def _stages(
         constants={name: Constant(array) for name, array in constants.items() if name in read},
         name="stage",
         opset=steps[0][1].opset,
-        opsets=program.opsets,
+        opsets=tuple((domain, version) for domain, version in program.opsets if domain),
     )
     members = {member.node.outputs: member for _, _, call in steps for member in call.members}
     number, first, _ = steps[0]
     calls = {name: call for _, step, call in steps for name, _, _ in step.writes}
-    nested = Nested(graph, lambda node: members[node.outputs], workers)
+    nested = Nested(graph, lambda node: members[node.outputs], manner_of(program, workers))
     yield number, Stage(first.label, first.group, nested, tuple(reads.values()), tuple(writes), calls)
 
 
