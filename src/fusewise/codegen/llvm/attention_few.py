@@ -43,8 +43,6 @@ def _shape(task: Task, target: Target) -> AttentionShape | Reason:
         return Reason("numbers of a head do not lie side by side")
     if lanes > WHOLE or s.size % lanes or s.width % lanes or s.keys < lanes:
         return Reason("no whole vectors", f"{s.keys} keys of {s.size} and {s.width}")
-    if s.batch * (s.heads // s.sharing) < target.workers:
-        return Reason("fewer heads of keys than workers")
     return s
 
 
