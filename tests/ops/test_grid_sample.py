@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import helper
 
+import fusewise
 from fusewise.ops.grid_sample import GRIDS
 from fusewise.ops.grids import affine_grid, grid_sample
 from fusewise.ops.interpret import interpret
@@ -59,3 +63,28 @@ def test_affine_grid(extents: list[int], corners: int, seed: int) -> None:
     size = np.array([2, 3, *extents])
     found = defined(ROWS["AffineGrid"], (theta, size), {"align_corners": corners})
     np.testing.assert_allclose(found, affine_grid(theta, size.tolist(), bool(corners)), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("extents", [(4, 5), (2, 3, 4)])
+def test_every_load_of_native_code_is_inside(dtype: str, extents: tuple[int, ...]) -> None:
+    """All modes and paddings in one model, with positions near, far and none at all."""
+    rng, rank = np.random.default_rng(0), len(extents)
+    image, shape = rng.standard_normal((2, 17, *extents)).astype(dtype), (2, *(6,) * rank, rank)
+    grid = np.where(rng.random(shape) < 0.3, rng.choice(ODD, shape), rng.uniform(-2, 2, shape)).astype(dtype)
+    modes = ("linear", "nearest", "cubic") if rank == 2 else ("linear", "nearest")
+    options = [(*pair, k % 2) for k, pair in enumerate(itertools.product(modes, ("zeros", "border", "reflection")))]
+    kind = helper.np_dtype_to_tensor_dtype(image.dtype)
+    ports = [helper.make_tensor_value_info(name, kind, array.shape) for name, array in (("x", image), ("g", grid))]
+    nodes = [
+        helper.make_node("GridSample", ["x", "g"], [f"y{k}"], mode=mode, padding_mode=padding, align_corners=corners)
+        for k, (mode, padding, corners) in enumerate(options)
+    ]
+    outputs = [helper.make_tensor_value_info(f"y{k}", kind, None) for k in range(len(options))]
+    graph = helper.make_graph(nodes, "all", ports, outputs)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    compiled = fusewise.compile(made, threads=1, sanitize=True, strict=True, cache=False)
+    tolerance = 1e-5 if dtype == "float32" else 1e-12
+    for found, option in zip(compiled.run(None, {"x": image, "g": grid}), options, strict=True):
+        expected = grid_sample(image, grid, option[0], option[1], bool(option[2]))
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance, err_msg=str(option))
