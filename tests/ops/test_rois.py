@@ -50,8 +50,11 @@ def some_boxes(rng: np.random.Generator, count: int, side: float) -> np.ndarray:
     size=st.tuples(st.integers(1, 7), st.integers(1, 7)),
     scale=st.sampled_from((1.0, 0.5, 0.25)),
     mode=st.sampled_from(("half_pixel", "output_half_pixel")),
+    pooling=st.sampled_from(("avg", "max")),
 )
-def test_roi_align(seed: int, count: int, ratio: int, size: tuple[int, int], scale: float, mode: str) -> None:
+def test_roi_align(
+    seed: int, count: int, ratio: int, size: tuple[int, int], scale: float, mode: str, pooling: str
+) -> None:
     rng = np.random.default_rng(seed)
     feeds = {
         "x": rng.standard_normal((2, 3, 9, 12), dtype=np.float32),
@@ -64,6 +67,7 @@ def test_roi_align(seed: int, count: int, ratio: int, size: tuple[int, int], sca
         "sampling_ratio": ratio,
         "spatial_scale": scale,
         "coordinate_transformation_mode": mode,
+        "mode": pooling,
     }
     ours, theirs = both("RoiAlign", feeds, **attributes)
     assert ours.dtype == np.float32

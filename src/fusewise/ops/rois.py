@@ -5,6 +5,7 @@ ONNX's own take minutes on a detector of usual size. These do the same arithmeti
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,18 +23,11 @@ LOOKED_AT = 4
 def detection_operators() -> tuple[type[Any], ...]:
     """Classes of both operators for the argument `new_ops` of `ReferenceEvaluator`."""
     from onnx.reference.op_run import OpRun
-    from onnx.reference.ops import op_roi_align
 
-    slow: Any = op_roi_align.RoiAlign
-
-    class RoiAlign(slow):  # type: ignore[misc]
-        """Mean pooling as products; the rest, which nobody exports, as it was."""
-
+    class RoiAlign(OpRun):
         op_domain = ""
 
         def _run(self, features: Any, boxes: Any, images: Any, **settings: Any) -> tuple[Any, ...]:
-            if settings.get("mode", "avg") != "avg":
-                return tuple(super()._run(features, boxes, images, **settings))
             found = roi_align(
                 features,
                 boxes,
@@ -42,6 +36,7 @@ def detection_operators() -> tuple[type[Any], ...]:
                 sampling_ratio=settings["sampling_ratio"],
                 spatial_scale=settings["spatial_scale"],
                 half_pixel=settings["coordinate_transformation_mode"] == "half_pixel",
+                largest=settings.get("mode", "avg") == "max",
             )
             return (found,)
 
@@ -73,8 +68,11 @@ def roi_align(
     sampling_ratio: int,
     spatial_scale: float,
     half_pixel: bool,
+    largest: bool = False,
 ) -> np.ndarray:
     """Mean of bilinear samples in each cell of a grid of `size` cells over each box: [n, channels, *size].
+
+    `largest`: the largest share of an element in a sample instead, which is what ONNX Runtime and ONNX's own tests have.
 
     `features` [images, channels, height, width], `boxes` [n, 4] as corners, `images` [n] says where each box lies. What a
     cell takes from a pixel is a product of what its row and its column do, so a box is two small products of matrices.
@@ -85,20 +83,22 @@ def roi_align(
     offset = 0.5 if half_pixel else 0.0
     for k, (box, image) in enumerate(zip(boxes, images, strict=True)):
         corners = box * features.dtype.type(spatial_scale) - features.dtype.type(offset)
-        x = _axis_weights(corners[0], corners[2], size[1], width, sampling_ratio, not half_pixel)
-        y = _axis_weights(corners[1], corners[3], size[0], height, sampling_ratio, not half_pixel)
-        if x is not None and y is not None:
-            (rows, down), (columns, across) = y, x
+        x = _samples(corners[0], corners[2], size[1], width, sampling_ratio, not half_pixel)
+        y = _samples(corners[1], corners[3], size[0], height, sampling_ratio, not half_pixel)
+        if x is not None and y is not None and largest:
+            found[k] = _largest(last[image], y, x, size)
+        elif x is not None and y is not None:
+            (rows, down), (columns, across) = _weights(y, size[0]), _weights(x, size[1])
             patch = last[image, rows, columns]
             half = down @ patch.reshape(len(patch), -1)
             found[k] = across @ half.reshape(size[0], -1, channels)
     return np.ascontiguousarray(found.transpose(0, 3, 1, 2))
 
 
-def _axis_weights(
+def _samples(
     begin: Any, end: Any, cells: int, length: int, sampling_ratio: int, at_least_one: bool
-) -> tuple[slice, np.ndarray] | None:
-    """Which pixels of an axis the cells read, and how much of each [cells, pixels]; None when they read none."""
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """The pixels of an axis that samples read [2, cells * samples], and their shares; None when there are no samples."""
     kind = np.asarray(begin).dtype
     extent = max(end - begin, kind.type(1)) if at_least_one else end - begin
     samples = sampling_ratio if sampling_ratio > 0 else int(np.ceil(extent / cells))
@@ -109,14 +109,35 @@ def _axis_weights(
     inside = (points >= -1) & (points <= length)
     points = np.clip(points, 0, length - 1)
     low = np.floor(points).astype(np.int64)
-    high = np.minimum(low + 1, length - 1)
     part = points - low
-    first, last = int(low.min()), int(high.max())
-    weights = np.zeros((cells, last - first + 1), kind)
-    cell = np.repeat(np.arange(cells), samples)
-    np.add.at(weights, (cell, low - first), np.where(inside, 1 - part, 0) / samples)
-    np.add.at(weights, (cell, high - first), np.where(inside, part, 0) / samples)
+    shares = np.where(inside, np.stack((1 - part, part)), 0)
+    return np.stack((low, np.minimum(low + 1, length - 1))), shares.astype(kind)
+
+
+def _weights(samples: tuple[np.ndarray, np.ndarray], cells: int) -> tuple[slice, np.ndarray]:
+    """Which pixels of an axis the cells read, and how much of each their mean has [cells, pixels]."""
+    places, shares = samples
+    first, last, count = int(places.min()), int(places.max()), places.shape[1] // cells
+    weights = np.zeros((cells, last - first + 1), shares.dtype)
+    cell = np.repeat(np.arange(cells), count)
+    for place, share in zip(places, shares, strict=True):
+        np.add.at(weights, (cell, place - first), share / count)
     return slice(first, last + 1), weights
+
+
+def _largest(
+    image: np.ndarray,
+    rows: tuple[np.ndarray, np.ndarray],
+    columns: tuple[np.ndarray, np.ndarray],
+    size: tuple[int, int],
+) -> np.ndarray:
+    """The largest share of an element in any sample of each cell [*size, channels] of an image [height, width, channels]."""
+    found = None
+    for (y, down), (x, across) in itertools.product(zip(*rows, strict=True), zip(*columns, strict=True)):
+        shares = image[y[:, None], x] * (down[:, None] * across)[..., None]
+        cells = shares.reshape(size[0], -1, size[1], len(x) // size[1], image.shape[-1]).max(axis=(1, 3))
+        found = cells if found is None else np.maximum(found, cells)
+    return np.asarray(found)
 
 
 def limits(most: Any, overlap: Any, least: Any) -> tuple[int, float, float | None]:
