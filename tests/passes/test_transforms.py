@@ -158,3 +158,22 @@ def test_a_window_that_comes_while_running(length: int, step: int) -> None:
     compiled = fusewise.compile(asked, threads=1, strict=True)
     (found,) = compiled.run(None, {"x": x, "w": window})
     assert apart(found, windowed(x, step, window, True)) < 1e-6
+
+
+@pytest.mark.parametrize("length, step, extent", [(200, 1, 9000), (600, 4, 700), (200, 1, 260)])
+def test_windows_that_move_by_little_take_little_memory(length: int, step: int, extent: int) -> None:
+    rng = np.random.default_rng(1)
+    x, window = rng.standard_normal((1, extent, 1)).astype(np.float32), rng.standard_normal(length).astype(np.float32)
+    asked = model("STFT", x, {"step": np.array(step), "w": window}, onesided=1)
+    graph = write_out(api.load(asked), Trace())
+    assert sum(constant.array.nbytes for constant in graph.constants.values()) < 1 << 21
+    assert apart(run(asked, x), windowed(x, step, window, True)) < 1e-6
+
+
+def test_a_window_that_comes_while_running_and_moves_by_little_stays() -> None:
+    x = np.zeros((1, 20_000, 1), np.float32)
+    asked = model("STFT", x, {"step": np.array(1), "w": np.ones(200, np.float32)}, onesided=1)
+    asked.graph.initializer.pop()
+    asked.graph.input.append(helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [200]))
+    graph = api.load(asked)
+    assert write_out(graph, Trace()) is graph

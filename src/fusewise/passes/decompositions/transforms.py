@@ -37,8 +37,14 @@ PLAIN = 512
 WINDOW = 128
 """Longest transforms of moving windows that are one convolution; measured."""
 
-MOST_PIECES = 32
+LONGEST_ROWS = 2048
+"""The same of windows that move by so little that their frames would take too much memory otherwise."""
+
+MOST_PIECES = 128
 """Steps to a window's length up to which frames are put together from pieces of the signal."""
+
+MOST_PLACES = 1 << 20
+"""Elements of frames that are read through a table of their places, where there are more pieces."""
 
 
 @record(frozen=True)
@@ -214,7 +220,10 @@ def _stft(g: Notation, call: Call, x: Value, step: Value, *operands: Value | Non
     count = (extent - length) // hop + 1
     f = _Transform(length, length // 2 + 1 if call.attribute("onesided", 1) else length)
     factors = np.ones(length) if window is None else call.constant(2)
-    if factors is not None and (length <= WINDOW or _is_short(length)):
+    is_table = length > MOST_PIECES * hop
+    if is_table and length * count > MOST_PLACES and (factors is None or length > LONGEST_ROWS):
+        return None
+    if factors is not None and (length <= WINDOW or _is_short(length) or (is_table and length * count > MOST_PLACES)):
         matrix = _matrix(f, length, channels) * factors.astype(np.float64)[:, None, None, None]
         weights = _number(x, matrix.transpose(2, 3, 1, 0).reshape(2 * f.bins, channels, length))
         y = g.Conv(g.permute(x, (0, 2, 1)), weights, strides=(hop,), kernel_shape=(length,))
@@ -230,7 +239,7 @@ def _frames(g: Notation, x: Value, count: int, hop: int, length: int) -> Value:
     """[samples, extent, channels] -> [samples, frames, length, channels]"""
     samples, extent, channels = x.dims
     pieces = -(-length // hop)
-    if pieces > MOST_PIECES:
+    if length > MOST_PIECES * hop:
         return g.Gather(x, hop * np.arange(count)[:, None] + np.arange(length), axis=1)
     x = g.pad(x, 1, 0, (count + pieces - 1) * hop - extent)
     parts: list[Value] = []
