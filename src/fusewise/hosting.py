@@ -35,7 +35,6 @@ _ELEMENT_NS_OF: Mapping[str, float] = MappingProxyType(
         "GridSample": 1100.0,
         "LpPool": 360.0,
         "Resize": 850.0,
-        "TfIdfVectorizer": 1300.0,
     }
 )
 """Of operators that ONNX's evaluator computes element by element."""

@@ -173,7 +173,7 @@ BY_THE_EVALUATOR = frozenset(
         " LpNormalization LpPool MatMulInteger MaxRoiPool MaxUnpool MeanVarianceNormalization MelWeightMatrix"
         " NegativeLogLikelihoodLoss NonMaxSuppression QLinearConv QLinearMatMul QuantizeLinear RMSNormalization RNN"
         " Resize RoiAlign RotaryEmbedding Scan Selu"
-        " SequenceMap Shrink SoftmaxCrossEntropyLoss SpaceToDepth SwiGLU TensorScatter TfIdfVectorizer"
+        " SequenceMap Shrink SoftmaxCrossEntropyLoss SpaceToDepth SwiGLU TensorScatter"
     ).split()
 )
 """Operators that a host step asks ONNX's evaluator for, where they have no native code and no routine."""

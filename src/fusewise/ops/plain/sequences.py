@@ -1,15 +1,13 @@
-"""Sequences and optionals, whose elements are passed on and never copied, and text."""
+"""Sequences and optionals, whose elements are passed on and never copied."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from fusewise.ir.graph import Node
-from fusewise.ops.corrected_text import normalized, split_strings
 from fusewise.ops.plain.row import Other, Plain, of_any
 
 __all__ = ["SEQUENCES"]
@@ -93,32 +91,6 @@ def _element(node: Node) -> Function:
     return run
 
 
-def _concatenated(a: Any, b: Any) -> Any:
-    return np.asarray(np.add(a, b, dtype=object))
-
-
-def _normalizer(node: Node) -> Function:
-    action = _text(node.attribute("case_change_action", "NONE"))
-    stops = tuple(_text(word) for word in node.attribute("stopwords") or ())
-    sensitive = bool(node.attribute("is_case_sensitive", 0))
-    return lambda words: normalized(words, action, stops, sensitive)
-
-
-def _splitter(node: Node) -> Function:
-    delimiter, most = _text(node.attribute("delimiter", "")), node.attribute("maxsplit")
-    return lambda words: split_strings(words, delimiter or None, -1 if most is None else most)
-
-
-def _matcher(node: Node) -> Function:
-    pattern = re.compile(_text(node.attribute("pattern")))
-    matches = np.frompyfunc(lambda word: pattern.fullmatch(word) is not None, 1, 1)
-    return lambda words: np.asarray(matches(words)).astype(bool)
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
 def _empty(node: Node) -> Function:
     return list
 
@@ -128,7 +100,6 @@ SEQUENCES: tuple[Plain, ...] = (
     of_any("Optional", 15, lambda node: lambda value=None: value),
     of_any("OptionalGetElement", 15, _element),
     of_any("OptionalHasElement", 15, _has_element),
-    of_any("RegexFullMatch", 20, _matcher),
     of_any("SequenceAt", 11, _at),
     of_any("SequenceConstruct", 11, lambda node: lambda *elements: list(elements)),
     of_any("SequenceEmpty", 11, _empty),
@@ -136,7 +107,4 @@ SEQUENCES: tuple[Plain, ...] = (
     of_any("SequenceInsert", 11, _insert),
     of_any("SequenceLength", 11, lambda node: lambda sequence: np.array(len(sequence), np.int64)),
     of_any("SplitToSequence", 11, _split),
-    of_any("StringConcat", 20, lambda node: _concatenated),
-    of_any("StringNormalizer", 10, _normalizer),
-    of_any("StringSplit", 20, _splitter),
 )

@@ -23,13 +23,15 @@ from fusewise.ops.plain.reductions import REDUCTIONS
 from fusewise.ops.plain.row import Evaluator, Other, Plain, is_number
 from fusewise.ops.plain.sequences import SEQUENCES
 from fusewise.ops.plain.spectra import SPECTRA
+from fusewise.ops.plain.text import TEXT
 
 __all__ = ["PLAIN", "plain_evaluator"]
 
 PLAIN: Mapping[tuple[str, str], Plain] = MappingProxyType(
     {
         (row.domain, row.op): row
-        for row in (*CHANCE, *CLASSIC, *ELEMENTWISE, *MOVEMENT, *PICKING, *PRODUCTS, *REDUCTIONS, *SEQUENCES, *SPECTRA)
+        for rows in (CHANCE, CLASSIC, ELEMENTWISE, MOVEMENT, PICKING, PRODUCTS, REDUCTIONS, SEQUENCES, SPECTRA, TEXT)
+        for row in rows
     }
 )
 """By domain and operator."""
