@@ -208,3 +208,17 @@ def native_bits(x: np.ndarray, source: int, to: int) -> list[np.ndarray]:
     graph = helper.make_graph([node], "bits", [given], [onnx.ValueInfoProto(name="y")])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 26)], ir_version=13)
     return [np.asarray(y) for y in fusewise.compile(model, cache=False, threads=1, strict=True).run(None, {"x": x})]
+
+
+@pytest.mark.parametrize("source", ["float32", "float16", "int32"])
+@pytest.mark.parametrize("scale", ["float32", "float16", "bfloat16", POWERS])
+def test_quantisation_divides_in_the_type_of_the_scale(source: str, scale: str) -> None:
+    rng = np.random.default_rng(2)
+    x = (rng.standard_normal((4, 5)) * 20).astype(dtype_named(source).numpy)
+    by = np.array([0.25, 0.5, 2.0, 1.0, 4.0]).astype(dtype_named(scale).numpy)
+    found = by_definition(Case("QuantizeLinear", (x, by), {"axis": 1, "output_dtype": 3}, opset=25))
+    assert not isinstance(found, str), found
+    precision = np.float32 if scale in ("float32", POWERS) else dtype_named(scale).numpy
+    ratio = x.astype(precision).astype(np.float32) / by.astype(np.float32)
+    wanted = np.clip(np.rint(ratio.astype(precision).astype(np.float32)), -128, 127).astype(np.int8)
+    assert np.array_equal(found[0], wanted)

@@ -11,7 +11,7 @@ from fusewise.ops.expr import Expr, binary, cast, compare, index, reduce, select
 from fusewise.ops.indexing import compute_type, data_axis, dims, value
 from fusewise.ops.narrow import from_narrow, is_narrow, to_narrow
 from fusewise.ops.scalar import quantized
-from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
+from fusewise.ops.spec import Call, Mapping, OpSpec, Sample
 
 __all__ = ["QUANT"]
 
@@ -31,14 +31,14 @@ def _parameter(call: Call, i: int, at: Index) -> Expr:
 
 
 def _quantize(call: Call, output: int, at: Index) -> Expr:
+    """Divided in the precision that is asked for, else in the scale's; in float32 where that is a power of two or an integer."""
     target = call.output().dtype
     x, scale = call.at(0, *at), _parameter(call, 1, at)
     precision = int(call.attribute("precision", 0))
     asked = dtype_of_onnx(precision) if precision else scale.dtype
-    if (asked.bits < 32 and x.dtype != asked) or call.input(0).dtype.is_integer:
-        raise NotDefined(f"QuantizeLinear of {x.dtype.name} with a scale of {asked.name}")
+    asked = asked if asked.is_float and not is_narrow(asked) else FLOAT32
     wide = compute_type(asked)
-    ratio = cast(x, wide) / cast(_wide(scale), wide)
+    ratio = cast(cast(x, asked), wide) / cast(cast(_wide(scale), asked), wide)
     ratio = cast(ratio, asked) if asked == wide else cast(cast(ratio, asked), wide)
     zero = cast(_wide(_parameter(call, 2, at)), wide) if call.has(2) else None
     if not is_narrow(target):
