@@ -60,6 +60,15 @@ def test_inspect_lists_groups_and_every_verdict(fusewise, tiny_path):
     assert "2 groups (1.0 times fewer; 1.0 in all)" in shown
 
 
+def test_inspect_of_an_operator_that_is_written_out_as_several(fusewise, tmp_path):
+    b = GraphBuilder()
+    path = tmp_path / "transform.onnx"
+    save(b.finish(b.op("DFT", b.input("x", (1, 400, 1)))), path)
+    ended = fusewise("inspect", path)
+    assert ended.status == 0, ended.err
+    assert "times as many)" in ended.out and "0.0 times fewer" not in ended.out
+
+
 def test_inspect_draws_the_tree_of_a_group(fusewise, tiny_path):
     ended = fusewise("inspect", tiny_path, "--tree", "0")
     assert ended.status == 0, ended.err

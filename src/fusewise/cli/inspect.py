@@ -141,7 +141,7 @@ def _figures(found: Mapping[str, Any]) -> None:
     from fusewise.cli.show import facts
 
     before, after = (found[f"intermediate_bytes_{when}"] / 1e6 for when in ("before", "after"))
-    clean_up, fusion = (f"{found[key]:.1f} times fewer" for key in ("cleanup_factor", "fusion_factor"))
+    clean_up, fusion = (_times(found[key]) for key in ("cleanup_factor", "fusion_factor"))
     facts(
         [
             ("operators", f"{found['nodes']} as given"),
@@ -150,6 +150,11 @@ def _figures(found: Mapping[str, Any]) -> None:
             ("between groups", f"{after:.1f} MB of intermediate results ({before:.1f} MB between operators as given)"),
         ]
     )
+
+
+def _times(factor: float) -> str:
+    """How many times fewer there are; operators that are written out as several may leave more."""
+    return f"{factor:.1f} times fewer" if factor >= 1 or not factor else f"{1 / factor:.1f} times as many"
 
 
 def _groups(groups: Sequence[Mapping[str, Any]]) -> None:
