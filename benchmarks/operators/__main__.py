@@ -4,10 +4,10 @@
     python -m benchmarks.operators --from FILE ...     draw the table of earlier runs
 
 Each operator of the newest opset, the preview domains included, is a model of one node. What ONNX Runtime lacks is measured
-against PyTorch. Columns: medians in microseconds with the tenth and the nine tenths of the runs, the ratio (above one where ours is
-faster), the largest difference of answers over the largest magnitude, and how ours ran: native code, a native routine between
-host steps, plain NumPy on the host, or ONNX's reference evaluator. The slowest ratio comes first. Run it from the root of the
-repository with the `bench` and `torch` extras, on a machine that does nothing else.
+against PyTorch. Columns: medians in microseconds with the tenth and the nine tenths of the runs, the ratio (above one where
+ours is faster), the largest difference of answers over the largest magnitude, and how ours ran (`ways.WAYS`). The slowest
+ratio comes first. Run it from the root of the repository with the `bench` and `torch` extras, on a machine that does nothing
+else.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmarks.operators.measure import measured
 from benchmarks.operators.table import ROWS
+from benchmarks.operators.ways import WAYS
 from benchmarks.zoo import machine
 
 SLOW = 0.5
@@ -50,7 +51,7 @@ def table(results: list[dict[str, Any]]) -> str:
         lines.append(f"{threads} threads: {len(ratios)} rows, geometric mean {statistics.geometric_mean(ratios):.2f}")
         lines.append(f"slower than {SLOW:g} of the other: {len(slow)}: {', '.join(slow) or 'none'}")
     ways = [r["way"] for r in results if "way" in r]
-    lines.append(", ".join(f"{way}: {ways.count(way)}" for way in ("native", "routine", "plain", "reference")))
+    lines.append(", ".join(f"{way}: {ways.count(way)}" for way in WAYS))
     apart = [f"{_named(r)} {r['error']:.1e}" for r in timed if isinstance(r["error"], float) and r["error"] > 1e-5]
     lines.append(f"answers more than 1e-5 apart: {', '.join(apart) or 'none'}")
     return "\n".join(lines)

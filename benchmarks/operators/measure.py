@@ -11,15 +11,14 @@ import numpy as np
 import onnx
 from benchmarks.operators.peers import OTHERS
 from benchmarks.operators.row import Row, model_of
-from benchmarks.operators.ways import WAYS, host_way
+from benchmarks.operators.ways import worst
 
 from fusewise import api
 from fusewise.bench.accuracy import worst_error
 from fusewise.bench.timing import Budget, Clock, Timing, race
-from fusewise.compiled import Model
 from fusewise.errors import FusewiseError
 
-__all__ = ["measured", "way_of"]
+__all__ = ["measured"]
 
 _LIMIT_S = 20.0
 """Of processor time, for one row at one size, all in all."""
@@ -75,19 +74,12 @@ def _measured(row: Row, size: int, threads: int) -> dict[str, Any]:
     error = None if expected is None or row.random else _apart(answers, expected)
     return {
         "peer": peer,
-        "way": way_of(ours),
+        "way": worst(ours.summary["host"]),
         "compile_ms": compile_ms,
         "error": error,
         "ours": _spread(times[0]),
         "theirs": _spread(times[1]) if len(times) > 1 else None,
     }
-
-
-def way_of(model: Model) -> str:
-    """How the nodes of a compiled model run: the worst of `WAYS` that any does."""
-    left = {step["node"] for step in model.summary["host"]}
-    found = [host_way(model.graph, node) for node in model.graph.nodes if node.label in left]
-    return max(found, key=WAYS.index, default="native")
 
 
 def _peer(

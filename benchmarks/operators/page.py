@@ -13,7 +13,7 @@ from dataclasses import replace
 import onnx
 from benchmarks.operators.row import Operand, Operands, Row, model_of
 from benchmarks.operators.table import NOT_MEASURED, ROWS
-from benchmarks.operators.ways import WAYS, planned_way
+from benchmarks.operators.ways import NATIVE, WAYS, planned_way
 from tests.ops.options.case import Case
 from tests.ops.options.elementwise import ELEMENTWISE
 from tests.ops.options.movement import MOVEMENT
@@ -35,20 +35,21 @@ How every operator of ONNX {version} (opset {opset}, and the newest of the other
 operand, or of the sequence's elements (types that do not go with the other operands measured are left out):
 
 - `native`: generated code, fused with its neighbours where they fit.
-- `routine`: a host step that calls a kernel of the program, for shapes that come from data.
-- `plain`: a host step of a few calls of NumPy.
-- `reference`: a host step in ONNX's reference evaluator, which is slow.
+- `stage`: generated code that is made while the model runs, once data have decided the shapes, and kept for those that come back.
+- `native routine`: a host step that calls a kernel of the program, for shapes that come from data.
+- `compiled bodies`: the nodes inside are compiled, what calls them is Python.
+- `plain NumPy`: a host step of a few calls of NumPy.
+- `reference evaluator`: a host step in ONNX's reference evaluator, which is slow.
 - `refused`: not at all; the message says so when the model is read or compiled.
 
-The shapes are those of `python -m benchmarks.operators`, which measures every one against ONNX Runtime. Where the size of a
-result depends on data, what follows runs on the host, too. `since` is the first opset with the operator, `as of` the newest
-that changed it; models from opset 7 on are read. This page is written from the tables by
-`python -m benchmarks.operators.page > docs/operators.md`; do not edit it.
+The shapes are those of `python -m benchmarks.operators`, which measures every one against ONNX Runtime. `since` is the first
+opset with the operator, `as of` the newest that changed it; models from opset 7 on are read. This page is written from the
+tables by `python -m benchmarks.operators.page > docs/operators.md`; do not edit it.
 
 ## By element type
 
-| operator | since | as of | native | routine | plain | reference | refused |
-| --- | ---: | ---: | --- | --- | --- | --- | --- |
+| operator | since | as of | element types |
+| --- | ---: | ---: | --- |
 """
 
 _OPTIONS = """
@@ -83,11 +84,12 @@ def line_of(schema: onnx.defs.OpSchema, row: Row | None) -> str:
     name = f"{schema.domain}.{schema.name}".lstrip(".")
     start = f"| {name} | {min(history)} | {schema.since_version} |"
     if row is None:
-        return f"{start} {NOT_MEASURED[key]} | | | | |"
+        return f"{start} {NOT_MEASURED[key]} |"
     found: dict[str, list[str]] = {way: [] for way in (*WAYS, "invalid")}
     for dtype, variant in _by_type(schema, replace(row, opset=onnx.defs.onnx_opset_version())):
         found["refused" if variant is None else planned_way(model_of(variant, 0)[0])[0]].append(dtype)
-    return f"{start} {' | '.join(' '.join(found[way]) for way in WAYS)} |"
+    by_way = "; ".join(f"{way}: {' '.join(found[way])}" for way in WAYS if found[way])
+    return f"{start} {by_way} |"
 
 
 def _by_type(schema: onnx.defs.OpSchema, row: Row) -> Iterator[tuple[str, Row | None]]:
@@ -137,7 +139,7 @@ def option_lines(cases: Sequence[Case]) -> list[str]:
     for case in cases:
         way, reason = planned_way(model_of_cases([case])[0])
         total[case.op] += 1
-        if way not in ("native", "invalid"):
+        if way not in (NATIVE, "invalid"):
             uses[case.op, way, reason] += 1
     return [
         f"| {op} | {way} | {count} of {total[op]} | {reason.replace('|', '/')} |"

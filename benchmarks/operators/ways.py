@@ -2,59 +2,62 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import onnx
 
 from fusewise import api
 from fusewise.errors import FusewiseError, InvalidModel, UnsupportedModel
+from fusewise.hosting import BODIES, EVALUATOR, NUMPY, ROUTINE, way_of
 from fusewise.ir.graph import Graph, Node
 from fusewise.lower.work import host_reason
 from fusewise.ops.evaluate import evaluator
-from fusewise.ops.plain.table import plain_evaluator
-from fusewise.passes.pipeline import CLEAN, run
-from fusewise.passes.split_wide import split_wide
+from fusewise.passes.pipeline import CLEAN, for_native, run
 from fusewise.trace import Trace
 
-__all__ = ["WAYS", "host_way", "planned_way", "way_of_node"]
+__all__ = ["NATIVE", "WAYS", "planned_way", "worst"]
 
-WAYS = ("native", "routine", "plain", "reference", "refused")
-"""From best to worst: generated code; a kernel that a host step calls, for shapes that come from data; NumPy on the host; ONNX's
-reference evaluator; not at all."""
+NATIVE, STAGE, REFUSED = "native", "stage", "refused"
+
+WAYS = (NATIVE, STAGE, ROUTINE, BODIES, NUMPY, EVALUATOR, REFUSED)
+"""From best to worst: code made when the model is compiled; made while it runs, once the data have decided shapes; a kernel that a
+host step calls; the nodes of bodies by any of these; NumPy; ONNX's reference evaluator; not at all."""
+
+_OF_DATA = ("depends on data", "is not constant", "without a static shape")
+"""In reasons: native code waits for contents or shapes that only a run has."""
 
 
 def planned_way(model: onnx.ModelProto) -> tuple[str, str]:
     """The worst way among the nodes of a model as they are compiled, and the reason why it is not `native`; `invalid` for
     what ONNX's text forbids."""
     try:
-        graph = api.load(model)
-        trace = Trace()
-        graph = split_wide(run(graph, CLEAN, trace), trace)
+        graph, trace = api.load(model), Trace()
+        graph = for_native(run(graph, CLEAN, trace), "float32", trace)
     except InvalidModel as error:
         return "invalid", str(error)
     except FusewiseError as error:
-        return "refused", str(error).partition("\n")[0]
-    found = [(way_of_node(graph, node), host_reason(graph, node)) for node in graph.nodes]
-    return max(found, key=lambda pair: WAYS.index(pair[0]), default=("native", ""))
+        return REFUSED, str(error).partition("\n")[0]
+    found = [_way_of_node(graph, node) for node in graph.nodes]
+    return max(found, key=lambda pair: WAYS.index(pair[0]), default=(NATIVE, ""))
 
 
-def way_of_node(graph: Graph, node: Node) -> str:
-    return host_way(graph, node) if host_reason(graph, node) else "native"
+def worst(host: list[dict[str, str]]) -> str:
+    """The worst way among the nodes that a compiled model says it runs on the host."""
+    return max((STAGE if _is_of_data(row["reason"]) else row["way"] for row in host), key=WAYS.index, default=NATIVE)
 
 
-def host_way(graph: Graph, node: Node) -> str:
-    """How a node runs that is left to the host."""
-    if not node.domain and node.op in _ROUTINES and graph.opset >= _ROUTINES[node.op]:
-        return "routine"
-    never: Any = None
-    if plain_evaluator(node, graph.opset, never) is not None:
-        return "plain"
-    try:
-        evaluator(node, graph.opset, graph.opsets)
-    except UnsupportedModel:
-        return "refused"
-    return "reference"
+def _is_of_data(reason: str) -> bool:
+    return any(part in reason for part in _OF_DATA)
 
 
-_ROUTINES = {"RoiAlign": 16, "NonMaxSuppression": 10}
-"""Operators that host steps have native code for, and since which opset."""
+def _way_of_node(graph: Graph, node: Node) -> tuple[str, str]:
+    reason = host_reason(graph, node)
+    if not reason:
+        return NATIVE, ""
+    if _is_of_data(reason):
+        return STAGE, reason
+    way = way_of(node, dict(graph.opsets).get(node.domain, 1) if node.domain else graph.opset)
+    if way == EVALUATOR:
+        try:
+            evaluator(node, graph.opset, graph.opsets)
+        except UnsupportedModel:
+            way = REFUSED
+    return way, reason

@@ -18,7 +18,7 @@ from fusewise.ops.definition import call_of, flops_of
 from fusewise.ops.plain.table import PLAIN
 from fusewise.ops.table import spec_of
 
-__all__ = ["EVALUATOR", "NUMPY", "cliff", "described"]
+__all__ = ["BODIES", "EVALUATOR", "NUMPY", "ROUTINE", "cliff", "described", "way_of"]
 
 ROUTINE, BODIES, NUMPY, EVALUATOR = "native routine", "compiled bodies", "plain NumPy", "reference evaluator"
 """How a host step runs a node."""
@@ -55,7 +55,7 @@ def described(graph: Graph, program: Program) -> list[dict[str, Any]]:
     pairs = [(node, why) for step in steps for node, why in zip(step.nodes, step.reasons, strict=True)]
     found = []
     for node, reason in pairs:
-        way = _way(node, versions.get(node.domain, 1))
+        way = way_of(node, versions.get(node.domain, 1))
         row = {"node": node.label, "op": node.op, "reason": reason, "way": way}
         found.append(row | {"expected_ms": _expected_ms(graph, node, way)})
     return found
@@ -82,7 +82,8 @@ def cliff(host: list[dict[str, Any]], program: Program) -> str | None:
     )
 
 
-def _way(node: Node, version: int) -> str:
+def way_of(node: Node, version: int) -> str:
+    """How a host step runs a node, at this version of its domain."""
     if not node.domain and node.op in _ROUTINES:
         return ROUTINE
     if not node.domain and node.op in _BODIES:
