@@ -369,6 +369,18 @@ def test_pieces_of_a_row_are_worth_the_sum_that_each_repeats(target, rows, row, 
     assert nest.piece == max(piece, nest.lanes) if summed > 4 else nest.piece < row
 
 
+def test_a_sum_of_everything_is_computed_once_and_pieces_are_shared_out(target):
+    x = Operand("in0", FLOAT32, (1 << 16,), (1,))
+    total = reduce("sum", (("k", 1 << 16),), load("in0", FLOAT32, (index("k"),)))
+    (i,) = indices(1)
+    task = Task(
+        (1 << 16,),
+        (x, Operand("out0", FLOAT32, (1 << 16,), (1,))),
+        (Store("out0", (i,), load("in0", FLOAT32, (i,)) / total),),
+    )
+    assert nest_module._plan(task, target).piece < 1 << 16
+
+
 def test_a_function_of_a_sum_is_computed_once_a_row(target):
     """Not for every vector of the row: there is one loop with it, and one with the row's elements."""
     task = over_rows(70, 64, 32)

@@ -192,10 +192,9 @@ def _plan(task: Task, target: Target) -> _Nest:
     units = math.prod(e for _, e in outer[:split])
     piece = lane[1] if lane is not None else 1
     if lane is not None and units < 64 and split == len(outer):
-        # a reduction that is the same all along the axis is repeated for each piece: that is worth as many elements at least
-        repeated = [
-            math.prod(e for _, e in r.value[1]) for r, n in zip(reductions, needs, strict=True) if lane[0] not in n
-        ]
+        # a reduction of the row that the axis lies in is repeated for each piece: that is worth as many elements at least
+        sums = zip(reductions, needs, strict=True)
+        repeated = [math.prod(e for _, e in r.value[1]) for r, names in sums if names and lane[0] not in names]
         least = max([lanes, *repeated]) if reductions else 1024
         wanted = -(-lane[1] // -(-128 // units))
         block = lanes * unroll
