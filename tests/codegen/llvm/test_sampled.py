@@ -20,7 +20,7 @@ from fusewise.lower.task import ACC, Anchor, Reason, Store, Task
 from fusewise.ops.expr import binary, index, load
 from fusewise.ops.grids import grid_sample
 
-RELAXED = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+RELAXED = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 Shape = tuple[int, ...]
 Case = tuple[Shape, Shape, dict[str, Any]]
@@ -152,3 +152,13 @@ def test_doubles_are_for_another_kernel() -> None:
     attributes = {"mode": "linear", "padding_mode": "zeros", "align_corners": 0}
     case: Case = ((1, 8, 4, 4), (1, 4, 4, 2), attributes)
     assert isinstance(SAMPLED.accepts(sampled(case, (True, True), False, "float64"), target), Reason)
+
+
+def test_a_very_large_image_is_not_copied() -> None:
+    target = next(machine for machine in TARGETS if machine.name == "avx512")
+    attributes = {"mode": "linear", "padding_mode": "zeros", "align_corners": 0}
+    case: Case = ((1, 16, 1024, 1024), (1, 1024, 1024, 2), attributes)
+    task = sampled(case, (False, False), False)
+    assert SAMPLED.accepts(task, target) is None
+    (scratch,) = (argument for argument in SAMPLED.arguments(task, target, {}) if argument.name == "scratch")
+    assert scratch.nbytes < 1 << 20

@@ -17,9 +17,18 @@ from fusewise.lower.index import Simplifier
 from fusewise.lower.task import Operand, Store, Task
 from fusewise.ops.expr import cast, index
 
-__all__ = ["copy_channels", "fitted", "parts_of"]
+__all__ = ["LEAST_CHANNELS", "copied_channels", "copy_channels", "fitted", "parts_of"]
+
+LEAST_CHANNELS = 16
+"""That are copied at once, if there are so many: a cache line."""
 
 _SAMPLE, _CHANNEL = "sample", "channel"
+
+
+def copied_channels(target: Target, channels: int, elements: int) -> int:
+    """How many of the channels to copy at once, so that the copy of `elements` of each takes half the second-level cache."""
+    fitting = target.l2_bytes // (2 * 4 * elements)
+    return min(channels, max(LEAST_CHANNELS, fitting // LEAST_CHANNELS * LEAST_CHANNELS))
 
 
 def copy_channels(

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
 from fusewise.codegen.llvm.arithmetic import apply_binary
-from fusewise.codegen.llvm.channels import copy_channels, fitted, parts_of
+from fusewise.codegen.llvm.channels import copied_channels, copy_channels, fitted, parts_of
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of, tag_of
@@ -64,11 +64,14 @@ class _Pool:
         return whole_lines(copied), *(whole_lines(4 * self.cells * self.channels),) * 2
 
 
-def _pool(task: Task) -> _Pool:
+def _pool(task: Task, target: Target) -> _Pool:
     assert task.anchor is not None and task.anchor.inputs[0] is not None
     image, view = task.anchor.inputs[0].dims, view_of(task, 0)
-    straight = isinstance(view, View) and view.operand.dtype == FLOAT32 and (view.strides[1] == 1 or image[1] == 1)
-    return _Pool(task, image, view if straight and isinstance(view, View) else None, min(image[1], _MOST_CHANNELS))
+    channels = min(image[1], _MOST_CHANNELS)
+    if isinstance(view, View) and view.operand.dtype == FLOAT32 and (view.strides[1] == 1 or image[1] == 1):
+        return _Pool(task, image, view, channels)
+    elements = max(1, image[0] * math.prod(image[2:]))
+    return _Pool(task, image, None, copied_channels(target, channels, elements))
 
 
 def _accepts(task: Task, target: Target) -> Reason | None:
@@ -80,13 +83,13 @@ def _space(task: Task, target: Target) -> Iterable[Params]:
 
 
 def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
-    return operand_arguments(task, (working_memory(sum(_pool(task).sizes)),))
+    return operand_arguments(task, (working_memory(sum(_pool(task, target).sizes)),))
 
 
 def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
     arguments = _arguments(task, target, params)
     module, f, pointers, share = enter(symbol, arguments)
-    pool = _pool(task)
+    pool = _pool(task, target)
     if 0 not in task.extents:
         scratch, tag = scratch_of(f, pointers, arguments, share), tag_of(f, pointers, arguments, share)
         copied, taken, _ = pool.sizes

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from fusewise.codegen.kernel import Argument, Params, kernel_of, working_memory
 from fusewise.codegen.llvm.arithmetic import apply_binary
-from fusewise.codegen.llvm.channels import copy_channels, fitted, parts_of
+from fusewise.codegen.llvm.channels import LEAST_CHANNELS, copied_channels, copy_channels, fitted, parts_of
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of, tag_of
 from fusewise.codegen.llvm.loops import free_axes
@@ -156,18 +156,20 @@ def _not_copied(found: _Sampled) -> Reason | None:
     reads = found.positions * (1 if found.is_straight else found.task.extents[0])
     if math.prod(found.image[2:]) > _COPIED_PER_POSITION * reads:
         return Reason("few positions are read of a large image")
-    return None
+    least = min(found.task.extents[1], LEAST_CHANNELS)
+    return Reason("the image is too large to copy") if 4 * math.prod(found.image[2:]) * least > _MOST_COPIED else None
 
 
 def _copying(found: _Sampled, target: Target) -> _Sampled:
     """As many channels at once as leave the copy in the second-level cache."""
-    fitting = target.l2_bytes // (8 * math.prod(found.image[2:]))
-    most = max(16, fitting // 16 * 16)
-    return replace(found, channels=min(found.channels, most))
+    return replace(found, channels=copied_channels(target, found.channels, math.prod(found.image[2:])))
 
 
 _COPIED_PER_POSITION = 8
 """Elements copied for each position that is read, at most."""
+
+_MOST_COPIED = 1 << 25
+"""Bytes of a worker's copy."""
 
 
 def _bound(task: Task, tap: Tap) -> Tap:
