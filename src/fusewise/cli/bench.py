@@ -134,7 +134,7 @@ def _counted(subject: Any, options: Any, seed: int, levels: Any, seconds: float,
     from fusewise import api
     from fusewise.counting import Variant, compared
 
-    graph = api.load(subject, shapes=options.shapes, symbols=options.symbols)
+    graph = api.load(subject, shapes=options.shapes, symbols=options.symbols, values=options.values)
     given = Variant(options.fusion, tuple(options.disable), options.exact, options.precision)
     variants = {"without fusion": replace(given, fusion="none"), "with fusion": given}
     return compared(

@@ -18,9 +18,9 @@ from fusewise.runtime.arena import Memory
 from fusewise.runtime.hoststep import HostCall, apart, manner_of, operand
 from fusewise.runtime.nested import Nested
 
-__all__ = ["Stage", "staged"]
+__all__ = ["NEVER_NATIVE", "Stage", "staged"]
 
-_NEVER_NATIVE = frozenset({"no element definition", "refused"})
+NEVER_NATIVE = frozenset({"no element definition", "refused"})
 """Why a node is on the host that no shape would make native."""
 
 Value = tuple[str, Place | None, ValueType | None]
@@ -68,7 +68,7 @@ def staged(
 
 def _is_part(step: HostStep) -> bool:
     """Could native code do all of it, if only the shapes were known?"""
-    return not _NEVER_NATIVE.intersection(step.reasons)
+    return not NEVER_NATIVE.intersection(step.reasons)
 
 
 def _read_by(program: Program) -> Mapping[str, set[int]]:
