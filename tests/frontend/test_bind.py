@@ -156,3 +156,13 @@ def test_a_symbol_of_two_sizes_is_told_of() -> None:
     assert [str(bound.types[name]) for name in bound.outputs] == ["float32[7,2]", "float32[4,2]"]
     with pytest.raises(UsageError, match="must be the same everywhere"):
         bind(graph, {"y": (4, 2)}, {"N": 3})
+
+
+def test_a_given_size_that_no_node_takes_is_the_users_fault() -> None:
+    b = GraphBuilder()
+    graph = b.finish(b.op("MatMul", b.input("x", (2, 3)), b.constant(np.ones((3, 4), np.float32))))
+    with (
+        pytest.warns(RuntimeWarning, match="taken to be 2x5"),
+        pytest.raises(UsageError, match="the shape 2x5 for input 'x' does not fit: the model states float32.2,3., and"),
+    ):
+        bind(graph, {"x": (2, 5)})

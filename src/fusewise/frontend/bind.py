@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from fusewise.errors import UsageError
+from fusewise.errors import InvalidModel, UsageError
+from fusewise.frontend.declared import contradicts
 from fusewise.frontend.infer_types import infer_graph
 from fusewise.ir.graph import Constant, Graph
 from fusewise.ir.types import Dim, MapType, OptionalType, SequenceType, TensorType, ValueType
@@ -64,7 +65,17 @@ def bind(
         raise UsageError(f"give a size to {'; '.join(free)}; for example {_example(graph, sizes)}")
     known = {slot: size for slot, size in sizes.items() if not _is_doubtful(graph, shapes, slot, size)}
     declared = {name: _substituted(kind, known) for name, kind in graph.types.items()}
-    return graph.replace(types=infer_graph(graph, inputs, declared).types)
+    try:
+        return graph.replace(types=infer_graph(graph, inputs, declared).types)
+    except InvalidModel as error:
+        for name, given in shapes.items():
+            stated = graph.types[name]
+            if isinstance(stated, TensorType) and contradicts(TensorType(stated.dtype, tuple(given)), stated):
+                text = "x".join(map(str, given))
+                raise UsageError(
+                    f"the shape {text} for input {name!r} does not fit: the model states {stated}, and {error}"
+                ) from error
+        raise
 
 
 def _sizes(graph: Graph, shapes: Mapping[str, Sequence[int]], symbols: Mapping[str, int]) -> dict[Slot, int]:
