@@ -69,11 +69,11 @@ def bind(
         return graph.replace(types=infer_graph(graph, inputs, declared).types)
     except InvalidModel as error:
         for name, given in shapes.items():
-            stated = graph.types[name]
-            if isinstance(stated, TensorType) and contradicts(TensorType(stated.dtype, tuple(given)), stated):
+            kind = graph.types[name]
+            if isinstance(kind, TensorType) and contradicts(TensorType(kind.dtype, tuple(given)), kind):
                 text = "x".join(map(str, given))
                 raise UsageError(
-                    f"the shape {text} for input {name!r} does not fit: the model states {stated}, and {error}"
+                    f"the shape {text} for input {name!r} does not fit: the model states {kind}, and {error}"
                 ) from error
         raise
 
