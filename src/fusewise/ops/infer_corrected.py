@@ -26,8 +26,8 @@ def corrected_types(node: Node, types: Types, constants: Arrays, found: Types) -
     """`found`, ONNX's inference, with the shapes of outputs as the operator has them."""
     if node.op == "Attention" and not node.domain:
         return _attended(node, types, found)
-    correct = _CORRECTIONS.get(node.op)
-    if correct is None or node.domain or not found or not isinstance(found[0], TensorType):
+    correct = _CORRECTIONS.get(f"{node.domain}.{node.op}" if node.domain else node.op)
+    if correct is None or not found or not isinstance(found[0], TensorType):
         return found
     shape = correct(node, types, constants, found[0].shape)
     if shape is None or shape == found[0].shape:
@@ -107,6 +107,22 @@ def _gather_nd(node: Node, types: Types, constants: Arrays, shape: Shape | None)
     return (*indices[:-1], *data[batch + indices[-1] :]) if batch + indices[-1] <= len(data) else None
 
 
+def _like_data(node: Node, types: Types, constants: Arrays, shape: Shape | None) -> Shape | None:
+    return _shape(types, 0)
+
+
+def _targets(node: Node, types: Types, constants: Arrays, shape: Shape | None) -> Shape | None:
+    """A number for each row and target."""
+    data = _shape(types, 0)
+    return None if data is None or len(data) != 2 else (data[0], node.attribute("targets", 1))
+
+
+def _joined(node: Node, types: Types, constants: Arrays, shape: Shape | None) -> Shape | None:
+    """The features of all operands side by side."""
+    widths, data = node.attribute("inputdimensions") or (), _shape(types, 0)
+    return None if data is None or len(data) != 2 else (data[0], sum(widths))
+
+
 def _attended(node: Node, types: Types, found: Types) -> Types:
     """What Attention gives besides its result, of which ONNX's inference leaves out shapes without a past, and the past's
     share of the scores' without a present."""
@@ -155,5 +171,8 @@ _CORRECTIONS: Mapping[str, Correct] = MappingProxyType(
         "MaxUnpool": _unpooled,
         "QLinearConv": _windowed,
         "STFT": _stft,
+        **dict.fromkeys(("ai.onnx.ml.Imputer", "ai.onnx.ml.Normalizer", "ai.onnx.ml.Scaler"), _like_data),
+        **dict.fromkeys(("ai.onnx.ml.LinearRegressor", "ai.onnx.ml.SVMRegressor"), _targets),
+        "ai.onnx.ml.FeatureVectorizer": _joined,
     }
 )

@@ -35,7 +35,7 @@ def expand_undefined(graph: Graph, trace: Trace) -> Graph:
 def _expanded(edit: Edit, node: Node) -> Change | None:
     if _is_defined(edit, node):
         return None
-    row = None if node.domain else UNDEFINED.get(node.op)
+    row = UNDEFINED.get(f"{node.domain}.{node.op}" if node.domain else node.op)
     change = None if row is None else written_out(edit, node, row)
     return body_in_place(edit, node) if change is None else change
 
