@@ -19,7 +19,7 @@ import onnx
 import pytest
 
 from fusewise import onnx_backend
-from fusewise.errors import UnsupportedModel, UsageError
+from fusewise.errors import FusewiseError, UnsupportedModel, UsageError
 
 HERE = Path(__file__).parent
 EXPECTED = tomllib.loads((HERE / "backend_failures.toml").read_text())
@@ -215,3 +215,11 @@ def test_contents_that_are_other_ones_each_time_are_data():
     for axes in orders[onnx_backend.SPECIALISATIONS :]:
         assert ready.run([x, np.array(axes, np.int64)])[0] == x.sum()
         assert ready.host_steps == 1
+
+
+def test_contents_that_do_not_fit_are_data_that_do_not():
+    ready = onnx_backend.prepare(sum_over(["k"]), cache=False)
+    x = np.ones((2, 3, 4), np.float32)
+    with pytest.raises(FusewiseError, match="ReduceSum"):
+        ready.run([x, np.array([7], np.int64)])
+    assert ready.run([x, np.array([1], np.int64)])[0].shape == (2, 4)

@@ -91,7 +91,12 @@ class Representation(BackendRep):
     def _made(self, shapes: Sequence[tuple[int, ...] | None], contents: Mapping[str, np.ndarray]) -> api.Model:
         inputs = self.graph.inputs
         stated = {inputs[k]: shape for k, shape in enumerate(shapes) if shape is not None}
-        return api.compile(self.graph, self.options, shapes=stated, values=contents)
+        try:
+            return api.compile(self.graph, self.options, shapes=stated, values=contents)
+        except UsageError:
+            if not contents:
+                raise
+        return api.compile(self.graph, self.options, shapes=stated)  # the run says what is wrong with the data
 
     def _fits(self, name: str, array: np.ndarray) -> bool:
         """Is it what the model wants of that input? What does not fit is told of when it is run."""

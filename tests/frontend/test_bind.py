@@ -166,3 +166,8 @@ def test_a_given_size_that_no_node_takes_is_the_users_fault() -> None:
         pytest.raises(UsageError, match="the shape 2x5 for input 'x' does not fit: the model states float32.2,3., and"),
     ):
         bind(graph, {"x": (2, 5)})
+
+
+def test_contents_that_no_node_takes_are_the_users_fault() -> None:
+    with pytest.raises(UsageError, match="the values given for 'axes' do not fit"):
+        bind(_reduced(), {"x": (2, 3, 4)}, values={"axes": [7]})

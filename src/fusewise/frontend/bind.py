@@ -75,6 +75,8 @@ def bind(
                 raise UsageError(
                     f"the shape {text} for input {name!r} does not fit: the model states {kind}, and {error}"
                 ) from error
+        if contents:
+            raise UsageError(f"the values given for {_listed(tuple(contents))} do not fit: {error}") from error
         raise
 
 
