@@ -275,7 +275,9 @@ class _Planner:
             return tuple(permutation.index(d) for d in before)
         if node.op in ("Reshape", "Flatten", "Unsqueeze", "Squeeze"):
             source = node.inputs[0]
-            return _reshaped(self.orders.get(source), self.graph.types[source], kind)
+            order = _reshaped(self.orders.get(source), self.graph.types[source], kind)
+            known = self.graph.array(node.inputs[1]) if node.op == "Unsqueeze" and order != plain else None
+            return order if known is None else _beside(order, [int(axis) % kind.rank for axis in known.reshape(-1)])
         if family in ("matmul", "gemm"):
             return plain
         for source in node.inputs:
@@ -395,6 +397,14 @@ def _reshaped(order: tuple[int, ...] | None, before: ValueType, after: TensorTyp
         return plain
     wide = sorted((d for d in plain if after.dims[d] > 1), key=lambda d: (turns.index(result[d]), d))
     return plain if wide == sorted(wide) else (*(d for d in plain if after.dims[d] == 1), *wide)
+
+
+def _beside(order: tuple[int, ...], axes: Sequence[int]) -> tuple[int, ...]:
+    """The order with these axes each right before the one that follows it, which is where a Concat along them joins."""
+    found = [d for d in order if d not in axes]
+    for d in sorted(axes, reverse=True):
+        found.insert(found.index(d + 1) if d + 1 in found else len(found), d)
+    return tuple(found)
 
 
 def plan_layout(

@@ -6,6 +6,7 @@ one operator is faster than several (`absorb_bias`, `recognise_activations`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from fusewise.ir.graph import Graph, Node
@@ -13,10 +14,10 @@ from fusewise.ops.spec import NotDefined
 from fusewise.passes.decompositions.row import Decomposition
 from fusewise.passes.decompositions.table import SPECIAL
 from fusewise.passes.edit import Change, Edit, LocalRule, sweep
-from fusewise.passes.notation import Notation, call_of
+from fusewise.passes.notation import Notation, Value, call_of
 from fusewise.trace import Trace
 
-__all__ = ["LOWEST_OPSET", "canonical_ops", "rule_of", "written_out"]
+__all__ = ["LOWEST_OPSET", "canonical_ops", "change_to", "rule_of", "written_out"]
 
 LOWEST_OPSET = 18
 """Decompositions are written with operators as they are from here on: reductions take their axes as an operand."""
@@ -51,6 +52,11 @@ def written_out(edit: Edit, node: Node, row: Decomposition) -> Change | None:
         return None
     if found is None:
         return None
+    return change_to(node, g, found, "written with basic operators")
+
+
+def change_to(node: Node, g: Notation, found: Sequence[Value], reason: str) -> Change:
+    """What was written in place of a node: `found` are its results."""
     made = {value for new in g.nodes for value in new.outputs}
     wanted = [(old, new.name) for old, new in zip(node.outputs, found, strict=False) if old]
     names = {new: old for old, new in wanted if new in made}
@@ -63,4 +69,4 @@ def written_out(edit: Edit, node: Node, row: Decomposition) -> Change | None:
         for new in g.nodes
     )
     same = {old: new for old, new in wanted if new not in made}
-    return Change((node,), "written with basic operators", nodes, same=same)
+    return Change((node,), reason, nodes, same=same)
