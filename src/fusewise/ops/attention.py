@@ -24,7 +24,6 @@ _LOWEST = -3.4028234663852886e38  # the lowest finite float32
 _NEVER = const(-math.inf, FLOAT32)
 
 ATTENTION_EXTRAS = (
-    ("softcap", 0.0),
     ("softmax_precision", 1),
     ("qk_matmul_output_mode", 0),
     ("left_window_size", -1),
@@ -69,7 +68,8 @@ def _rotary(call: Call, output: int, at: Index) -> Expr:
 
 
 def _attention(call: Call, output: int, at: Index) -> Expr:
-    """softmax_j(scale q_i . k_j + mask_ij) . v_j, for operands with or without an axis of heads."""
+    """softmax_j(scale q_i . k_j + mask_ij) . v_j, for operands with or without an axis of heads; with a softcap c, the product is
+    c tanh(product / c)."""
     _check_attention(call, output)
     flat = len(dims(call)) == 3
     heads, shared = _head_counts(call)
@@ -80,6 +80,7 @@ def _attention(call: Call, output: int, at: Index) -> Expr:
     size = dims(call)[-1] // (heads if flat else 1)
     keys = dims(call, 1)[-2]
     scale = float(call.attribute("scale", 1 / math.sqrt(max(1, size))))
+    softcap = max(0.0, float(call.attribute("softcap", 0.0)))
 
     def operand(i: int, own: Expr, row: Expr, k: Expr, length: int) -> Expr:
         return value(call, i, at[0], row, own * length + k) if flat else value(call, i, at[0], own, row, k)
@@ -88,6 +89,7 @@ def _attention(call: Call, output: int, at: Index) -> Expr:
         k = index(axis)
         term = operand(0, head, query, k, size) * operand(1, group, key, k, size)
         result = reduce("sum", ((axis, size),), term) * scale
+        result = result if softcap == 0 else unary("tanh", result / softcap) * softcap
         if call.has(3):
             place = spread((at[0], head, query, key), dims(call, 3))
             given = call.at(3, *place)

@@ -64,11 +64,12 @@ def attention(
 
 
 def reference(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None, scale: float, causal: bool
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None, scale: float, causal: bool, softcap: float
 ) -> np.ndarray:
     sharing = q.shape[1] // k.shape[1]
     k, v = (np.repeat(a.astype(np.float64), sharing, axis=1) for a in (k, v))
     scores = q.astype(np.float64) @ k.swapaxes(-1, -2) * scale
+    scores = softcap * np.tanh(scores / softcap) if softcap else scores
     if mask is not None:
         scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
     if causal:
@@ -87,6 +88,7 @@ def check(
     masked: str = "none",
     causal: bool = False,
     interleaved: bool = False,
+    softcap: float = 0.0,
     workers: int = 1,
     kernel: Kernel = PACKED,
 ) -> None:
@@ -107,7 +109,7 @@ def check(
         mask[0] = False  # no key takes part
     out = (batch, heads, queries, width)
     given_mask = None if mask is None else (mask.shape, BOOL if mask.dtype == bool else FLOAT32)
-    task = attention(shapes, out, {"scale": 0.3, "is_causal": int(causal)}, given_mask, interleaved)
+    task = attention(shapes, out, {"scale": 0.3, "is_causal": int(causal), "softcap": softcap}, given_mask, interleaved)
     buffers = {
         f"x{n}": np.ascontiguousarray(a.transpose(0, 2, 1, 3) if interleaved else a) for n, a in enumerate((q, k, v))
     }
@@ -116,7 +118,7 @@ def check(
     result = np.full((batch, queries, heads, width) if interleaved else out, np.nan, np.float32)
     run_kernel(kernel, task, {**buffers, "y": result}, workers=workers)
     found = result.transpose(0, 2, 1, 3) if interleaved else result
-    expected = reference(q, k, v, mask, 0.3, causal)
+    expected = reference(q, k, v, mask, 0.3, causal, softcap)
     assert np.abs(found - expected).max() <= TOLERANCE * max(1.0, np.abs(expected).max())
 
 
@@ -136,6 +138,7 @@ TOKENS = st.sampled_from((1, 2, 5, 7, 8, 13, 16, 31, 33, 48, 67, 80))
     ),
     masked=st.sampled_from(("none", "keys", "full", "column", "bool")),
     causal=st.booleans(),
+    softcap=st.sampled_from((0.0, 0.0, 1.5)),
     interleaved=st.booleans(),
     workers=st.integers(1, 8),
 )
@@ -156,6 +159,7 @@ def test_every_shape_and_mask(run_kernel: Any, **case: Any) -> None:
     ),
     masked=st.sampled_from(("none", "keys", "full", "column", "bool")),
     causal=st.booleans(),
+    softcap=st.sampled_from((0.0, 0.0, 1.5)),
     interleaved=st.booleans(),
     workers=st.integers(1, 4),
 )
@@ -214,7 +218,7 @@ def test_code_for_every_machine(other: Target) -> None:
 
 def test_what_is_left_out_is_refused(target: Target) -> None:
     shape = (1, 2, 4, 8)
-    reason = PACKED.accepts(attention([shape] * 3, shape, {"softcap": 2.0}), target)
-    assert str(reason) == "a case that the attention kernel leaves out (softcap)"
+    reason = PACKED.accepts(attention([shape] * 3, shape, {"left_window_size": 2}), target)
+    assert str(reason) == "a case that the attention kernel leaves out (left_window_size)"
     partial = attention([shape] * 3, shape, {}, ((4, 3), FLOAT32))
     assert str(PACKED.accepts(partial, target)) == "the mask covers a part of the keys only"

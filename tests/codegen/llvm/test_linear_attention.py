@@ -20,6 +20,7 @@ from fusewise.lower.interpret import interpret_lowered
 from fusewise.lower.work import TaskWork, lower_partition
 from fusewise.ops.evaluate import evaluate
 from fusewise.ops.linear_attention import RULES
+from fusewise.runtime.jit import compile_assembly
 from fusewise.trace import Trace
 
 Feeds = dict[str, np.ndarray]
@@ -113,21 +114,29 @@ def test_nothing_outside_is_touched(
         assert near(arrays[name], b)
 
 
-def test_the_code_does_not_grow_with_the_steps() -> None:
-    def code(steps: int) -> str:
-        names = ["q", "k", "v"]
-        node = helper.make_node(
-            "LinearAttention", names, ["y", "s"], q_num_heads=1, kv_num_heads=1, update_rule="linear"
-        )
-        inputs = [helper.make_tensor_value_info(name, 1, [1, steps, 16]) for name in names]
-        outputs = [onnx.ValueInfoProto(name=name) for name in ("y", "s")]
-        graph = helper.make_graph([node], "linear", inputs, outputs)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 27)], ir_version=13)
-        (work,) = lower_partition(partition(fusewise.load(model), Trace()), Trace()).work
-        assert isinstance(work, TaskWork)
-        return LINEAR_ATTENTION[0].build(work.bound.task, TARGETS[0], {}, "kernel")
+def code(steps: int, target: Target, kind: str = "float32") -> str:
+    """The kernel for a few heads and so many steps."""
+    names = ["q", "k", "v", "", "g"]
+    node = helper.make_node("LinearAttention", names, ["y", "s"], q_num_heads=2, kv_num_heads=1, update_rule="gated")
+    sizes = {"q": 32, "k": 16, "v": 24, "g": 16}
+    number = dtype_named(kind).onnx
+    inputs = [helper.make_tensor_value_info(name, number, [1, steps, size]) for name, size in sizes.items()]
+    outputs = [onnx.ValueInfoProto(name=name) for name in ("y", "s")]
+    graph = helper.make_graph([node], "linear", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 27)], ir_version=13)
+    (work,) = lower_partition(partition(fusewise.load(model), Trace()), Trace()).work
+    assert isinstance(work, TaskWork)
+    return LINEAR_ATTENTION[0].build(work.bound.task, target, {}, "kernel")
 
-    assert len(code(1000).splitlines()) == len(code(3).splitlines())
+
+def test_the_code_does_not_grow_with_the_steps() -> None:
+    assert len(code(1000, TARGETS[0]).splitlines()) == len(code(3, TARGETS[0]).splitlines())
+
+
+@pytest.mark.parametrize("other", TARGETS, ids=lambda t: t.name)
+def test_code_for_every_machine(other: Target) -> None:
+    for kind in ("float32", "bfloat16"):
+        assert "kernel" in compile_assembly(code(3, other, kind), other)
 
 
 @pytest.mark.parametrize("attributes", [{"q_num_heads": 3, "kv_num_heads": 2}, {"q_num_heads": 2, "kv_num_heads": 2}])

@@ -45,9 +45,12 @@ def masked(
     at: tuple[Int, Int, Int, Int],
     score: Value,
 ) -> Value:
-    """Scores of consecutive keys from `at` (batch, head, query, key) on, with the mask; a key that takes no part has -inf."""
+    """Scores of consecutive keys from `at` (batch, head, query, key) on, bent and masked; a key that takes no part has -inf."""
     batch, head, query, key = at
     lanes, never = score.lanes, f.constant(-math.inf, score.type)
+    if s.softcap:
+        bent = mathfn.call(f, target, "tanh", f.fmul(score, f.constant(1 / s.softcap, score.type)))
+        score = f.fmul(bent, f.constant(s.softcap, score.type))
     if s.mask is not None:
         offset = f.add(s.mask.at(f, batch, head, query), f.mul(key, s.mask.element))
         dtype = BOOL if s.mask_is_bool else FLOAT32

@@ -41,8 +41,8 @@ class Heads:
 class AttentionShape:
     """out[b, h, i] = softmax_j(scale * query[b, h, i] . key[b, g, j] + mask[b, h, i, j]) . value[b, g, j], g = h // sharing.
 
-    `size` is the length of a query and a key, `width` of a value. `mask_is_bool`: it says which keys take part. `flat`: the output
-    is (batch, tokens, heads * width).
+    With a `softcap` c, the scaled product is c tanh(product / c). `size` is the length of a query and a key, `width` of a value.
+    `mask_is_bool`: it says which keys take part. `flat`: the output is (batch, tokens, heads * width).
     """
 
     batch: int
@@ -53,6 +53,7 @@ class AttentionShape:
     size: int
     width: int
     scale: float
+    softcap: float
     causal: bool
     query: Heads
     key: Heads
@@ -105,6 +106,7 @@ def understand(task: Task) -> AttentionShape | Reason:
         size=size,
         width=width,
         scale=1 / math.sqrt(max(1, size)) if scale is None else float(scale),
+        softcap=max(0.0, float(anchor.attribute("softcap", 0.0))),
         causal=bool(anchor.attribute("is_causal", 0)),
         query=q,
         key=k,

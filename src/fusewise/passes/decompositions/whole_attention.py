@@ -1,7 +1,7 @@
 """Attention with every option of ONNX's, written around the one that has a kernel, or as products and the softmax between them.
 
 Keys and values of the past are joined with the new ones; causality, windows, lengths without padding and a mask become one mask.
-That goes to an Attention without options where the softmax is computed in float32 and nobody asks for what lies before it. A
+That goes to an Attention with nothing else where the softmax is computed in float32 and nobody asks for what lies before it. A
 query that may attend to no key gives zeros, as ONNX has it, and not a number is no key's weight.
 """
 
@@ -87,11 +87,11 @@ def _attention(
 
 
 def _is_fused(call: Call) -> bool:
-    """Is the softmax one of float32, with nothing before it but a mask, and asked for nothing but the result?"""
+    """Is the softmax one of float32, and nobody asks for more than the result?"""
     wide = call.input(0).dtype == FLOAT64
     precision = call.attribute("softmax_precision", FLOAT32.onnx)
     asked = len(call.node.outputs) > 3 and bool(call.node.outputs[3])
-    return not wide and precision == FLOAT32.onnx and not asked and not call.attribute("softcap", 0.0)
+    return not wide and precision == FLOAT32.onnx and not asked
 
 
 def _shaped(g: Notation, given: _Heads, y: Value, dtype: DType) -> Value:
@@ -180,10 +180,10 @@ def _scale(call: Call, given: _Heads) -> float:
 
 
 def _fused(g: Notation, call: Call, given: _Heads, masks: _Mask) -> Value:
-    """By the operator without options, in float32."""
+    """By the operator that has a kernel, in float32."""
     q, k, v = (g.cast(x, FLOAT32) for x in (given.q, given.k, given.v))
     mask = _allowed(g, masks) if masks.added is None else _bias(g, masks, FLOAT32)
-    return g.Attention(q, k, v, mask, scale=_scale(call, given))
+    return g.Attention(q, k, v, mask, scale=_scale(call, given), softcap=call.attribute("softcap") or None)
 
 
 def _products(g: Notation, call: Call, given: _Heads, masks: _Mask) -> tuple[Value, Value | None]:
