@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import fusewise
+from fusewise import api
 from fusewise.ir.graph import Node, attributes_of
 from fusewise.ir.parse import parse_graph
 from fusewise.ir.text import print_graph
@@ -226,6 +227,7 @@ def test_every_one_is_tested() -> None:
         "LinearRegressor",
         "Normalizer",
         "Scaler",
+        "TreeEnsemble",
         "TreeEnsembleClassifier",
         "TreeEnsembleRegressor",
         "ZipMap",
@@ -265,3 +267,51 @@ def test_maps(words: bool, tmp_path: Path) -> None:
             np.testing.assert_allclose([row[key] for key in expected], list(expected.values()), rtol=1e-6)
     graph = fusewise.load(model)
     assert parse_graph(print_graph(graph)).types["y"] == graph.types["y"]
+
+
+@pytest.mark.parametrize("modes", [(0,), (1,), (2, 3), (0, 1, 2, 3, 4, 5)])
+@pytest.mark.parametrize("aggregate", [0, 1])
+def test_an_ensemble_of_inner_nodes_and_leaves(modes: tuple[int, ...], aggregate: int) -> None:
+    """Full trees of three levels, whose leaves come behind all inner nodes."""
+    rng, trees = np.random.default_rng(0), 5
+    inner = [7 * tree + node for tree in range(trees) for node in range(7)]
+    below = [2 * (n % 7) + 1 for n in inner]
+    trues = [n // 7 * (7 if n % 7 < 3 else 8) + (b if n % 7 < 3 else b - 7) for n, b in zip(inner, below, strict=True)]
+    at_end = [int(n % 7 >= 3) for n in inner]
+    attributes: dict[str, Any] = {
+        "tree_roots": [7 * tree for tree in range(trees)],
+        "nodes_featureids": rng.integers(0, 3, len(inner)).tolist(),
+        "nodes_modes": rng.choice(np.array(modes, np.uint8), len(inner)),
+        "nodes_splits": rng.integers(-2, 3, len(inner)).astype(np.float32),
+        "nodes_truenodeids": trues,
+        "nodes_falsenodeids": [place + 1 for place in trues],
+        "nodes_trueleafs": at_end,
+        "nodes_falseleafs": at_end,
+        "leaf_targetids": rng.integers(0, 2, 8 * trees).tolist(),
+        "leaf_weights": rng.standard_normal(8 * trees).astype(np.float32),
+        "n_targets": 2,
+        "aggregate_function": aggregate,
+    }
+    data = rng.integers(-3, 4, (9, 3)).astype(np.float32)
+    data[2, 1] = np.nan if 5 not in modes else 0
+    tensors = {
+        k: helper.make_tensor(k, TensorProto.FLOAT, v.shape, v) for k, v in attributes.items() if hasattr(v, "shape")
+    }
+    kinds = np.asarray(attributes["nodes_modes"])
+    tensors["nodes_modes"] = helper.make_tensor("nodes_modes", TensorProto.UINT8, kinds.shape, kinds)
+    graph = helper.make_graph(
+        [helper.make_node("TreeEnsemble", ["x"], ["y"], domain=DOMAIN, **attributes | tensors)],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, list(data.shape))],
+        [helper.make_empty_tensor_value_info("y")],
+    )
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid(DOMAIN, 5)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=10)
+    (right,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": data})
+    compiled = fusewise.compile(model, cache=False, threads=1)
+    assert compiled.summary["host_steps"] == (len(modes) > 1)
+    (node,) = api.load(model).nodes
+    run = plain_evaluator(node, 5, nobody)
+    assert run is not None
+    np.testing.assert_allclose(run(data)[0], right, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(compiled.run(None, {"x": data})[0], right, rtol=1e-5, atol=1e-6)

@@ -11,13 +11,13 @@ from fusewise.ir.graph import Constant, Node
 from fusewise.ops.plain.row import Other, Plain
 from fusewise.records import record
 
-__all__ = ["CLASSIC"]
+__all__ = ["CLASSIC", "COMPARE", "Forest", "classes_of", "ensemble_of", "forest_of", "listed", "weights_of"]
 
 Function = Callable[..., Any]
 
 _DOMAIN = "ai.onnx.ml"
 
-_COMPARE = {
+COMPARE = {
     "BRANCH_LEQ": np.less_equal,
     "BRANCH_LT": np.less,
     "BRANCH_GTE": np.greater_equal,
@@ -34,7 +34,7 @@ def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def _listed(node: Node, name: str) -> list[Any] | None:
+def listed(node: Node, name: str) -> list[Any] | None:
     """A list of numbers, as an attribute or, with `_as_tensor`, as a tensor in one."""
     found = node.attribute(name)
     if found is None:
@@ -45,7 +45,7 @@ def _listed(node: Node, name: str) -> list[Any] | None:
 
 
 @record(frozen=True, slots=True)
-class _Forest:
+class Forest:
     """The nodes of all trees by number: a leaf is its own child. `roots` [trees], the others [nodes]."""
 
     roots: np.ndarray
@@ -65,12 +65,12 @@ class _Forest:
             found = data[rows, self.features[state]]
             split = self.splits[state]
             if len(self.modes) == 1:
-                taken = _COMPARE[self.modes[0]](found, split)
+                taken = COMPARE[self.modes[0]](found, split)
             else:
                 kinds = self.mode[state]
                 taken = np.zeros(state.shape, bool)
                 for number, mode in enumerate(self.modes):
-                    taken |= (kinds == number) & _COMPARE[mode](found, split)
+                    taken |= (kinds == number) & COMPARE[mode](found, split)
             nan = np.isnan(found)
             if nan.any():
                 taken = np.where(nan, False if self.missing is None else self.missing[state], taken)
@@ -78,7 +78,7 @@ class _Forest:
         return state
 
 
-def _forest(node: Node) -> tuple[_Forest, dict[tuple[int, int], int]]:
+def forest_of(node: Node) -> tuple[Forest, dict[tuple[int, int], int]]:
     """The trees of a node in the form of lists, and the number of each (tree, node)."""
     trees, nodes = node.attribute("nodes_treeids"), node.attribute("nodes_nodeids")
     modes = [_text(mode) for mode in node.attribute("nodes_modes")]
@@ -96,12 +96,12 @@ def _forest(node: Node) -> tuple[_Forest, dict[tuple[int, int], int]]:
     for k, tree in enumerate(trees):
         first.setdefault(tree, k)
     kinds = tuple(sorted({mode for mode in modes if mode != "LEAF"})) or ("BRANCH_LEQ",)
-    if not set(kinds) <= set(_COMPARE):
+    if not set(kinds) <= set(COMPARE):
         raise Other
     tracks = node.attribute("nodes_missing_value_tracks_true")
     leaf = np.array([mode == "LEAF" for mode in modes])
-    values = np.array(_listed(node, "nodes_values"), np.float32)
-    forest = _Forest(
+    values = np.array(listed(node, "nodes_values"), np.float32)
+    forest = Forest(
         np.array([first[tree] for tree in sorted(first)]),
         np.where(leaf, 0, np.array(node.attribute("nodes_featureids"))),
         values,
@@ -126,14 +126,14 @@ def _depth(children: np.ndarray, roots: list[int]) -> int:
     return depth
 
 
-def _weights(node: Node, kind: str, count: int, number: dict[tuple[int, int], int], targets: int) -> np.ndarray:
+def weights_of(node: Node, kind: str, count: int, number: dict[tuple[int, int], int], targets: int) -> np.ndarray:
     """What each node adds to each target [nodes, targets]."""
     trees, nodes, ids = (node.attribute(f"{kind}_{name}") for name in ("treeids", "nodeids", "ids"))
     if count * targets > _MOST_WEIGHTS:
         raise Other
     table = np.zeros((count, targets), np.float32)
     places = [number[key] for key in zip(trees, nodes, strict=True)]
-    np.add.at(table, (places, list(ids)), np.array(_listed(node, f"{kind}_weights"), np.float32))
+    np.add.at(table, (places, list(ids)), np.array(listed(node, f"{kind}_weights"), np.float32))
     return table
 
 
@@ -152,7 +152,7 @@ def _made_once(make: Callable[[], Any]) -> Callable[[], Any]:
     return get
 
 
-def _classes(node: Node, integers: str, words: str) -> np.ndarray:
+def classes_of(node: Node, integers: str, words: str) -> np.ndarray:
     labels = node.attribute(integers)
     if labels is not None:
         return np.array(labels, np.int64)
@@ -175,13 +175,13 @@ def _how(node: Node) -> str:
 
 
 def _tree_classifier(node: Node) -> Function:
-    def make() -> tuple[_Forest, np.ndarray, np.ndarray, bool]:
-        forest, number = _forest(node)
-        classes = _classes(node, "classlabels_int64s", "classlabels_strings")
-        table = _weights(node, "class", len(number), number, len(classes))
+    def make() -> tuple[Forest, np.ndarray, np.ndarray, bool]:
+        forest, number = forest_of(node)
+        classes = classes_of(node, "classlabels_int64s", "classlabels_strings")
+        table = weights_of(node, "class", len(number), number, len(classes))
         return forest, table, classes, len(set(node.attribute("class_ids"))) == 1
 
-    ready, how, base = _made_once(make), _how(node), _listed(node, "base_values")
+    ready, how, base = _made_once(make), _how(node), listed(node, "base_values")
 
     def run(data: Any) -> Any:
         forest, table, classes, binary = ready()
@@ -205,11 +205,11 @@ def _tree_classifier(node: Node) -> Function:
 def _tree_regressor(node: Node) -> Function:
     targets, how = node.attribute("n_targets", 1), _text(node.attribute("aggregate_function", "SUM"))
 
-    def make() -> tuple[_Forest, np.ndarray]:
-        forest, number = _forest(node)
-        return forest, _weights(node, "target", len(number), number, targets)
+    def make() -> tuple[Forest, np.ndarray]:
+        forest, number = forest_of(node)
+        return forest, weights_of(node, "target", len(number), number, targets)
 
-    ready, base = _made_once(make), _listed(node, "base_values")
+    ready, base = _made_once(make), listed(node, "base_values")
 
     def run(data: Any) -> Any:
         forest, table = ready()
@@ -221,6 +221,55 @@ def _tree_regressor(node: Node) -> Function:
         else:
             found = each.min(axis=1) if how == "MIN" else each.max(axis=1)
         return found if base is None else found + np.array(base, np.float32)
+
+    return run
+
+
+_KINDS = tuple(COMPARE)
+"""Of branches, by their number in TreeEnsemble."""
+
+
+def _array(node: Node, name: str) -> Any:
+    found = node.attribute(name)
+    return found.array if isinstance(found, Constant) else np.array(found)
+
+
+def ensemble_of(node: Node) -> tuple[Forest, np.ndarray]:
+    """The trees of a node in the form of inner nodes and leaves, which come behind them, and what each adds to each target."""
+    modes, weights = _array(node, "nodes_modes").astype(int), _array(node, "leaf_weights")
+    inner, leaves, targets = len(modes), len(weights), node.attribute("n_targets", 1)
+    if modes.max(initial=0) >= len(_KINDS) or (inner + leaves) * targets > _MOST_WEIGHTS or weights.dtype != np.float32:
+        raise Other
+    children = np.repeat(np.arange(inner + leaves), 2)
+    for side, branch in enumerate(("false", "true")):
+        places, ends = (
+            np.array(node.attribute(f"nodes_{branch}nodeids")),
+            np.array(node.attribute(f"nodes_{branch}leafs")),
+        )
+        children[side : 2 * inner : 2] = np.where(ends, places + inner, places)
+    whole = np.zeros(inner + leaves, int)
+    features, splits, tracks = whole.copy(), whole.astype(np.float32), node.attribute("nodes_missing_value_tracks_true")
+    features[:inner], splits[:inner] = node.attribute("nodes_featureids"), _array(node, "nodes_splits")
+    mode, missing, roots = whole.copy(), whole.astype(bool), np.array(node.attribute("tree_roots"))
+    mode[:inner], missing[:inner] = modes, tracks or False
+    table = np.zeros((inner + leaves, targets), np.float32)
+    np.add.at(table, (inner + np.arange(leaves), list(node.attribute("leaf_targetids"))), weights)
+    kinds = tuple(sorted(set(modes.tolist())))
+    mode = np.searchsorted(kinds, np.where(np.isin(mode, kinds), mode, kinds[0]))
+    depth = _depth(children, roots.tolist())
+    names = tuple(_KINDS[kind] for kind in kinds)
+    return Forest(roots, features, splits, children, names, mode, missing if missing.any() else None, depth), table
+
+
+def _tree_ensemble(node: Node) -> Function:
+    ready, how = _made_once(lambda: ensemble_of(node)), node.attribute("aggregate_function", 1)
+
+    def run(data: Any) -> Any:
+        forest, table = ready()
+        if data.dtype != np.float32 or data.ndim != 2 or node.attribute("post_transform", 0) or how > 1:
+            raise Other
+        found = table[forest.leaves(data)].sum(axis=1)
+        return found / np.float32(len(forest.roots)) if how == 0 else found
 
     return run
 
@@ -239,7 +288,7 @@ def _linear_classifier(node: Node) -> Function:
     how = _how(node)
 
     def run(data: Any) -> Any:
-        classes = _classes(node, "classlabels_ints", "classlabels_strings")
+        classes = classes_of(node, "classlabels_ints", "classlabels_strings")
         count = len(node.attribute("coefficients")) // max(1, data.shape[-1])
         if count != len(classes) or count < 2:
             raise Other
@@ -303,7 +352,7 @@ def _zip_map(node: Node) -> Function:
     """A dictionary for each row, which is what it gives out."""
 
     def run(data: Any) -> Any:
-        classes = _classes(node, "classlabels_int64s", "classlabels_strings").tolist()
+        classes = classes_of(node, "classlabels_int64s", "classlabels_strings").tolist()
         rows = data.reshape(1, -1) if data.ndim == 1 else data
         if rows.ndim != 2 or rows.shape[1] != len(classes):
             raise Other
@@ -319,6 +368,7 @@ CLASSIC: tuple[Plain, ...] = (
     Plain("LinearRegressor", 1, _linear_regressor, domain=_DOMAIN),
     Plain("Normalizer", 1, _normalizer, domain=_DOMAIN),
     Plain("Scaler", 1, _scaler, domain=_DOMAIN),
+    Plain("TreeEnsemble", 5, _tree_ensemble, domain=_DOMAIN),
     Plain("TreeEnsembleClassifier", 1, _tree_classifier, domain=_DOMAIN),
     Plain("TreeEnsembleRegressor", 1, _tree_regressor, domain=_DOMAIN),
     Plain("ZipMap", 1, _zip_map, domain=_DOMAIN),

@@ -10,6 +10,7 @@ from fusewise.ir.graph import Node
 from fusewise.passes.decompositions.activations import ACTIVATIONS
 from fusewise.passes.decompositions.attention import ATTENTION
 from fusewise.passes.decompositions.classic import CLASSIC, CLASSIC_DOMAIN
+from fusewise.passes.decompositions.forests import FORESTS
 from fusewise.passes.decompositions.integers import INTEGERS
 from fusewise.passes.decompositions.losses import LOSSES
 from fusewise.passes.decompositions.movement import MOVEMENT
@@ -37,7 +38,7 @@ DECOMPOSITIONS: Mapping[str, Decomposition] = MappingProxyType({row.op: row for 
 
 UNDEFINED: Mapping[str, Decomposition] = MappingProxyType(
     {row.op: row for row in (*WHOLE_ATTENTION, *STATEFUL, *SCANS)}
-    | {f"{CLASSIC_DOMAIN}.{row.op}": row for row in CLASSIC}
+    | {f"{CLASSIC_DOMAIN}.{row.op}": row for row in (*CLASSIC, *FORESTS)}
 )
 """How operators run natively that code has no definition for, or not with all of their options; those of another domain as
 `domain.Name`."""
