@@ -6,8 +6,8 @@ log2(lanes) steps, and the sum of all before it is added to that:
 
     x0 x1 x2 x3  ->  x0 x0+x1 x1+x2 x2+x3  ->  x0 x0+x1 x0+x1+x2 x0+x1+x2+x3
 
-which adds floats in another order, and is left out where that is not wanted. Everything else goes element by element. An axis
-that is known at run time alone is compared with each there is.
+which adds floats in another order, and is left out where that is not wanted, and for products of floats. Everything else goes
+element by element. An axis that is known at run time alone is compared with each there is.
 """
 
 from __future__ import annotations
@@ -72,6 +72,11 @@ class _Scan:
         """What is added up in."""
         return self.element.dtype
 
+    @property
+    def product(self) -> bool:
+        assert self.task.anchor is not None
+        return self.task.anchor.op == "CumProd"
+
     def setting(self, name: str) -> bool:
         assert self.task.anchor is not None
         return bool(self.task.anchor.attribute(name, 0))
@@ -87,8 +92,8 @@ class _Scan:
             self._lines(across, lanes * vectors, lambda at: self._across(at, across, lanes, vectors))
             return
         lanes = lanes_for(self.target, widest, self.task.extents[self.axis])
-        reordered = self.dtype.is_float and self.task.exact
-        within = self.axis in dense and lanes > 2 and not reordered
+        ordered = self.dtype.is_float and (self.task.exact or self.product)  # of a product errors grow with every factor
+        within = self.axis in dense and lanes > 2 and not ordered
         self._lines(-1, 1, self._within(lanes) if within else lambda at: self._across(at, -1, 1, 1))
 
     def _lies_side_by_side(self, axis: int) -> bool:
@@ -117,15 +122,10 @@ class _Scan:
         f.loop(low, high, 1, line, rolled=True)
 
     def _combined(self, a: Value, b: Value) -> Value:
-        assert self.task.anchor is not None
-        op = "mul" if self.task.anchor.op == "CumProd" else "add"
-        return apply_binary(self.function, self.target, op, a, b, self.dtype)
+        return apply_binary(self.function, self.target, "mul" if self.product else "add", a, b, self.dtype)
 
     def _neutral(self, lanes: int) -> Value:
-        assert self.task.anchor is not None
-        return self.function.constant(
-            1 if self.task.anchor.op == "CumProd" else 0, vector(register_type(self.dtype), lanes)
-        )
+        return self.function.constant(int(self.product), vector(register_type(self.dtype), lanes))
 
     def _place(self, step: Value, width: int = 1) -> Int:
         """Where along the axis `width` elements lie that come after `step` others."""
