@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import fusewise
+from fusewise.runtime import results
 
 
 def tensor(name: str, kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
@@ -127,3 +128,21 @@ def test_what_an_evaluator_keeps_for_its_next_run_is_not_handed_out() -> None:
 def test_an_output_asked_for_twice_is_two_arrays() -> None:
     model = compiled([helper.make_node("Relu", ["x"], ["y"])], [tensor("x")], [tensor("y")])
     check(model, {"x": FLOATS}, ["y", "y"])
+
+
+def test_what_nobody_else_has_is_given_out_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result of a size from data alone is not copied; under two names, one of them is."""
+    places = onnx.ValueInfoProto(name="y"), onnx.ValueInfoProto(name="z")
+    nodes = [helper.make_node("NonZero", ["x"], ["y"]), helper.make_node("Identity", ["y"], ["z"])]
+    one, two = compiled(nodes[:1], [tensor("x")], [places[0]]), compiled(nodes, [tensor("x")], list(places))
+    copied: list[Any] = []
+    right = np.array([[0, 1]])
+    monkeypatch.setattr(results, "_copied", lambda value: copied.append(value) or value.copy())
+    for model, is_copied in ((one, False), (two, True)):
+        for _ in range(3):
+            copied.clear()
+            found = model.run(None, {"x": FLOATS})
+            assert bool(copied) == is_copied
+            for array in found:
+                assert np.array_equal(array, right)
+                array[...] = 7

@@ -19,6 +19,7 @@ __all__ = [
     "Outputs",
     "address_of",
     "aligned_block",
+    "counts_are_exact",
     "settled",
 ]
 
@@ -46,7 +47,7 @@ class Outputs:
             if sys.getrefcount(known) == 3:
                 return known.view()
         made = np.empty(self._shape, self._dtype)
-        if made.nbytes < LEAST_KEPT_BYTES or not _counts_are_exact():
+        if made.nbytes < LEAST_KEPT_BYTES or not counts_are_exact():
             return made
         self._made = [*self._made[-1:], made]
         return made.view()
@@ -69,8 +70,8 @@ class Memory:
         return np.ndarray(kind.dims, kind.dtype.numpy, flat.data, place.offset, strides)
 
 
-def _counts_are_exact() -> bool:
-    """Not in an interpreter whose threads run side by side."""
+def counts_are_exact() -> bool:
+    """Does the interpreter tell how many refer to an object? Not an interpreter whose threads run side by side."""
     return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
 
 

@@ -1,11 +1,13 @@
 """What a run gives back: arrays, lists and texts that are the caller's own, whatever the model does with its values.
 
 A model may return its inputs, its constants, one value under two names, a list whose elements are one array, or what an evaluator
-keeps for its next run. Each is copied on the way out, so that nobody's later change is seen by anybody else.
+keeps for its next run. Each is copied on the way out, unless nobody else has it, so that nobody's later change is seen by anybody
+else.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +15,7 @@ import numpy as np
 
 from fusewise.ir.types import TensorType
 from fusewise.lower.program import Place, Program
-from fusewise.runtime.arena import Memory
+from fusewise.runtime.arena import Memory, counts_are_exact
 
 __all__ = ["Results"]
 
@@ -39,7 +41,10 @@ class Results:
             elif made:
                 found.append(memory.caller[port.buffer].copy())
             elif port.buffer < 0:
-                found.append(_copied(objects[port.name]))
+                value = objects[port.name]
+                # three references: the map, `value` and the call's argument; every view of it is one more, and whoever keeps it
+                alone = type(value) is np.ndarray and value.base is None and sys.getrefcount(value) == 3
+                found.append(value if alone and counts_are_exact() else _copied(value))
             else:
                 assert isinstance(port.type, TensorType)
                 found.append(memory.view(Place(port.buffer), port.type).copy())

@@ -92,7 +92,9 @@ class _Scan:
             self._lines(across, lanes * vectors, lambda at: self._across(at, across, lanes, vectors))
             return
         lanes = lanes_for(self.target, widest, self.task.extents[self.axis])
-        ordered = self.dtype.is_float and (self.task.exact or self.product)  # of a product errors grow with every factor
+        ordered = self.dtype.is_float and (
+            self.task.exact or self.product
+        )  # of a product errors grow with every factor
         within = self.axis in dense and lanes > 2 and not ordered
         self._lines(-1, 1, self._within(lanes) if within else lambda at: self._across(at, -1, 1, 1))
 

@@ -112,9 +112,7 @@ def _compress(node: Node) -> Function:
 
     def run(data: Any, condition: Any) -> Any:
         lines = data.reshape(-1) if axis is None else data
-        places = np.flatnonzero(condition)
-        extent = lines.shape[axis or 0]
-        return np.take(lines, places[places < extent], axis or 0)
+        return lines.take(condition[: lines.shape[axis or 0]].nonzero()[0], axis or 0)
 
     return run
 
