@@ -16,6 +16,7 @@ from fusewise.ir.graph import Node
 from fusewise.ops.plain.chance import CHANCE
 from fusewise.ops.plain.classic import CLASSIC
 from fusewise.ops.plain.elementwise import ELEMENTWISE
+from fusewise.ops.plain.encoders import ENCODERS
 from fusewise.ops.plain.movement import MOVEMENT
 from fusewise.ops.plain.picking import PICKING
 from fusewise.ops.plain.products import PRODUCTS
@@ -30,7 +31,19 @@ __all__ = ["PLAIN", "plain_evaluator"]
 PLAIN: Mapping[tuple[str, str], Plain] = MappingProxyType(
     {
         (row.domain, row.op): row
-        for rows in (CHANCE, CLASSIC, ELEMENTWISE, MOVEMENT, PICKING, PRODUCTS, REDUCTIONS, SEQUENCES, SPECTRA, TEXT)
+        for rows in (
+            CHANCE,
+            CLASSIC,
+            ELEMENTWISE,
+            ENCODERS,
+            MOVEMENT,
+            PICKING,
+            PRODUCTS,
+            REDUCTIONS,
+            SEQUENCES,
+            SPECTRA,
+            TEXT,
+        )
         for row in rows
     }
 )

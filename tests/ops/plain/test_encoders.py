@@ -1,0 +1,59 @@
+"""Labels and categories by NumPy, against ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper
+
+import fusewise
+from fusewise import api
+from fusewise.ops.plain.encoders import ENCODERS
+from fusewise.ops.plain.table import plain_evaluator
+
+_WORDS = np.array([["b", "a", "none"], ["", "c", "a"]], object)
+_NUMBERS = np.array([5, -3, 8, 5, 0])
+_CATEGORIES = {"cats_strings": ["a", "b", "c"], "cats_int64s": [5, 8, -3]}
+
+CASES: tuple[tuple[str, np.ndarray, dict[str, Any]], ...] = (
+    ("CategoryMapper", _WORDS, {**_CATEGORIES, "default_int64": 9}),
+    ("CategoryMapper", _WORDS, _CATEGORIES),
+    ("CategoryMapper", _NUMBERS, {**_CATEGORIES, "default_string": "other"}),
+    ("LabelEncoder", _WORDS, {"keys_strings": ["a", "b"], "values_int64s": [3, 4]}),
+    ("LabelEncoder", _WORDS, {"keys_strings": ["a", "b"], "values_floats": [0.5, 1.5], "default_float": 7.0}),
+    ("LabelEncoder", _WORDS, {"keys_strings": ["a", "b"], "values_strings": ["x", "y"], "default_string": "z"}),
+    ("LabelEncoder", _NUMBERS, {"keys_int64s": [5, 8], "values_strings": ["x", "y"]}),
+    ("LabelEncoder", _NUMBERS, {"keys_int64s": [5, 2**62], "values_int64s": [1, 2], "default_int64": 4}),
+)
+
+
+def nobody(*_: Any) -> list[Any]:
+    pytest.fail("left to the evaluator")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {min(case[2])}")
+def test_tables_are_looked_up_as_onnx_runtime_does(case: tuple[str, np.ndarray, dict[str, Any]]) -> None:
+    op, data, attributes = case
+    kind = onnx.TensorProto.STRING if data.dtype == object else onnx.TensorProto.INT64
+    graph = helper.make_graph(
+        [helper.make_node(op, ["x"], ["y"], domain="ai.onnx.ml", **attributes)],
+        "one",
+        [helper.make_tensor_value_info("x", kind, data.shape)],
+        [onnx.ValueInfoProto(name="y")],
+    )
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 3)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=10)
+    (right,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": data})
+    (node,) = api.load(model).nodes
+    run = plain_evaluator(node, 3, nobody)
+    assert run is not None
+    for found in (run(data)[0], fusewise.compile(model, cache=False, threads=1).run(None, {"x": data})[0]):
+        assert found.dtype == right.dtype and found.tolist() == right.tolist()
+
+
+def test_every_row_has_a_case() -> None:
+    assert {row.op for row in ENCODERS} == {case[0] for case in CASES}
