@@ -111,7 +111,23 @@ def windows_first(b: GraphBuilder) -> tuple[str, ...]:
     return pooled, b.op("Flatten", mean), b.op("Add", deep, more), deep
 
 
-MODELS = (residual, squeeze_excite, attention, inception, shuffle, normalisation, on_host, windows_first)
+def window_over_a_view(b: GraphBuilder) -> tuple[str, ...]:
+    """A signal as an image of one row: what the window reads is made in its own group, and lies nowhere."""
+    image = b.op("Unsqueeze", b.input("x", (2, 16, 40)), np.array([2]))
+    return (b.op("Squeeze", b.op("AveragePool", image, kernel_shape=[1, 3], strides=[1, 2]), np.array([2])),)
+
+
+MODELS = (
+    residual,
+    squeeze_excite,
+    attention,
+    inception,
+    shuffle,
+    normalisation,
+    on_host,
+    windows_first,
+    window_over_a_view,
+)
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda m: m.__name__)

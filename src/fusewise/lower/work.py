@@ -230,9 +230,9 @@ class _Lowering:
         return [before, *found, *(() if wanted else behind)], left
 
     def _turns(self, value: str) -> bool:
-        """Is an image stored in ONNX's own order, and large enough to be turned by squares?"""
-        kind, storage = self.graph.tensor(value), self.storage[value]
-        if kind.rank != 4 or kind.dtype.itemsize != 4 or storage.strides != row_major(kind.dims):
+        """Is an image stored, in ONNX's own order, and large enough to be turned by squares?"""
+        kind, storage = self.graph.tensor(value), self.storage.get(value)
+        if storage is None or kind.rank != 4 or kind.dtype.itemsize != 4 or storage.strides != row_major(kind.dims):
             return False
         return kind.dims[1] >= _SQUARE and kind.dims[2] * kind.dims[3] >= _SQUARE
 
