@@ -113,8 +113,9 @@ def windows_first(b: GraphBuilder) -> tuple[str, ...]:
 
 def window_over_a_view(b: GraphBuilder) -> tuple[str, ...]:
     """A signal as an image of one row: what the window reads is made in its own group, and lies nowhere."""
-    image = b.op("Unsqueeze", b.input("x", (2, 16, 40)), np.array([2]))
-    return (b.op("Squeeze", b.op("AveragePool", image, kernel_shape=[1, 3], strides=[1, 2]), np.array([2])),)
+    axis = b.constant(np.array([2]))
+    image = b.op("Unsqueeze", b.input("x", (2, 16, 40)), axis)
+    return (b.op("Squeeze", b.op("AveragePool", image, kernel_shape=[1, 3], strides=[1, 2]), axis),)
 
 
 MODELS = (
