@@ -107,14 +107,15 @@ def test_an_interruption_keeps_what_was_measured(database: ProfileDatabase, monk
 
 def test_what_runs_on_the_host_has_no_duration(database: ProfileDatabase) -> None:
     b = GraphBuilder()
-    x = b.input("x", (5, 7))
-    values, _ = b.op("TopK", x, b.constant([3]), outputs=2)
-    graph = b.finish(values)
-    with pytest.raises(CannotMeasure, match="TopK runs on the host"):
+    pool = {"ngram_counts": (0,), "ngram_indexes": (0, 1), "pool_int64s": (1, 2)}
+    lengths = {"min_gram_length": 1, "max_gram_length": 1, "max_skip_count": 0}
+    y = b.op("TfIdfVectorizer", b.input("x", (5, 7), INT64), mode="TF", **lengths, **pool)
+    graph = b.finish(y)
+    with pytest.raises(CannotMeasure, match="TfIdfVectorizer runs on the host"):
         measure_group(graph, (0,), 1)
     assert measured(database, 1)(graph, (0,)) is None
     entry = measurement(database, graph, (0,), 1)
-    assert (entry.failure, entry.median_ns, entry.count) == ("TopK runs on the host", None, 0)
+    assert (entry.failure, entry.median_ns, entry.count) == ("TfIdfVectorizer runs on the host", None, 0)
 
 
 def test_what_has_no_known_shape_has_no_duration() -> None:
