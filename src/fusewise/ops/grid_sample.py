@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from fusewise.ir.dtypes import FLOAT64, INT64, DType
+from fusewise.ir.dtypes import FLOAT64, DType
 from fusewise.ops.edges import every
 from fusewise.ops.expr import Expr, binary, cast, compare, const, select, unary
-from fusewise.ops.grids import CUBIC, REACH, WHOLE
+from fusewise.ops.grids import CUBIC, FARTHEST, REACH, WHOLE
 from fusewise.ops.indexing import clamped, compute_type, dims, output_dims
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
-from fusewise.ops.taps import MOST_TAPS, Tap, sum_of_taps
+from fusewise.ops.taps import MOST_TAPS, Tap, sum_of_taps, whole
 
 __all__ = ["GRIDS", "grid_taps"]
 
@@ -32,7 +32,7 @@ def grid_taps(call: Call, at: Index) -> list[Tap]:
     mode = str(call.attribute("mode", "linear"))
     mode = _MODES.get(mode, mode)
     extents = dims(call)[2:]
-    if mode not in _WIDTH or _WIDTH[mode] ** len(extents) > MOST_TAPS:
+    if mode not in _WIDTH or _WIDTH[mode] ** len(extents) > MOST_TAPS or max(extents) > FARTHEST:
         raise NotDefined(f"GridSample by {mode!r} along {len(extents)} axes")
     if not call.input(0).dtype.is_float:
         raise NotDefined(f"GridSample of {call.input(0).dtype.name}")
@@ -64,10 +64,10 @@ def _along(call: Call, position: Expr, extent: int, mode: str) -> list[tuple[Exp
         far = float(extent - 1 + REACH)
         at = select(compare("ge", at, -REACH), binary("min", at, far), -REACH)
     if mode == "nearest":
-        chosen = [(cast(unary("round", at), INT64), const(1, at.dtype))]
+        chosen = [(whole(unary("round", at)), const(1, at.dtype))]
     else:
         base = unary("floor", at)
-        part, first = at - base, cast(base, INT64)
+        part, first = at - base, whole(base)
         if mode == "cubic":
             chosen = [(first + k, _cubic(unary("abs", part - k))) for k in (-1, 0, 1, 2)]
         else:

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from fusewise.ir.dtypes import INT64
 from fusewise.ops.edges import every
 from fusewise.ops.expr import Expr, binary, cast, compare, const, select, unary
+from fusewise.ops.grids import FARTHEST
 from fusewise.ops.indexing import chosen, clamped, dims, output_dims, value
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
-from fusewise.ops.taps import MOST_TAPS, Tap, max_of_taps, sum_of_taps
+from fusewise.ops.taps import MOST_TAPS, Tap, max_of_taps, sum_of_taps, whole
 
 __all__ = ["ROI_ALIGN", "roi_taps"]
 
@@ -26,7 +26,7 @@ Index = tuple[Expr, ...]
 def roi_taps(call: Call, at: Index) -> list[Tap]:
     """What RoiAlign reads for the element `at` [box, channel, row, column] of its result."""
     ratio = int(call.attribute("sampling_ratio", 0))
-    if ratio < 1 or 4 * ratio * ratio > MOST_TAPS:
+    if ratio < 1 or 4 * ratio * ratio > MOST_TAPS or max(dims(call)) > FARTHEST:
         raise NotDefined(f"RoiAlign with {ratio or 'as many as fit'} samples along a side of a cell")
     image, (height, width), cells = dims(call), dims(call)[2:], output_dims(call)[2:]
     sample = chosen(call, 2, (at[0],), image[0], wraps=False)
@@ -50,7 +50,7 @@ def _along(
         inside = binary("and", compare("ge", point, -1), compare("le", point, extent))
         near = binary("min", binary("max", select(inside, point, 0), 0), extent - 1)
         low = unary("floor", near)
-        first, part = cast(low, INT64), near - low
+        first, part = whole(low), near - low
         for place, share in ((first, 1 - part), (first + 1, part)):
             found.append((clamped(place, extent), select(inside, share, 0) / parts))
     return found

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import reduce
 
+from fusewise.ir.dtypes import INT32, INT64
 from fusewise.ops.expr import Expr, binary, cast, compare, select
 from fusewise.ops.indexing import compute_type, value
 from fusewise.ops.spec import Call
 from fusewise.records import record
 
-__all__ = ["MOST_TAPS", "Tap", "Taps", "max_of_taps", "sum_of_taps"]
+__all__ = ["MOST_TAPS", "Tap", "Taps", "max_of_taps", "sum_of_taps", "whole"]
 
 MOST_TAPS = 64
 """Elements that a definition adds up at most: cubic interpolation along three axes."""
@@ -31,6 +32,11 @@ class Tap:
 
 Taps = Callable[[Call, tuple[Expr, ...]], list[Tap]]
 """The taps of an output element, given its index; they are the same for all channels, which are its axis 1."""
+
+
+def whole(position: Expr) -> Expr:
+    """A float that is a whole number, of less than 32 bits, as a place along an axis: vectors convert to these at once."""
+    return cast(cast(position, INT32), INT64)
 
 
 def sum_of_taps(call: Call, taps: Sequence[Tap], channel: Expr) -> Expr:
