@@ -17,6 +17,19 @@ from fusewise.passes.decompositions.classic import CLASSIC, CLASSIC_DOMAIN
 _NAN = float("nan")
 
 
+def support(*sizes: int) -> dict[str, Any]:
+    """Classes with so many support vectors of four features."""
+    total = sum(sizes)
+    return {
+        "vectors_per_class": list(sizes),
+        "support_vectors": listed(total, 4),
+        "coefficients": listed(len(sizes) - 1, total, seed=2),
+        "rho": listed(len(sizes) * (len(sizes) - 1) // 2, seed=3),
+        "classlabels_ints": [5, 9, -1, 2][: len(sizes)],
+        "kernel_params": [0.125, 0.5, 3.0],
+    }
+
+
 def x(*shape: int, dtype: type = np.float32, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).uniform(-9, 9, shape).astype(dtype)
 
@@ -69,6 +82,11 @@ CASES: tuple[tuple[str, tuple[np.ndarray, ...], dict[str, Any], int], ...] = (
     ),
     ("OneHotEncoder", (np.array([[1, 5], [9, 2]]),), {"cats_int64s": [5, 1, 2], "zeros": 1}, 1),
     ("OneHotEncoder", (np.array([1.0, 5.0, 3.0], np.float32),), {"cats_int64s": [5, 1, 2]}, 1),
+    *(
+        ("SVMClassifier", (x(20, 4) / 9,), {**support(*sizes), "kernel_type": kind}, 2)
+        for sizes in ((3, 2), (2, 4, 1), (1, 2, 3, 4))
+        for kind in ("LINEAR", "RBF", "SIGMOID")
+    ),
     *(
         ("SVMRegressor", (x(6, 4) / 9,), {**_KERNEL, "kernel_type": kind, "kernel_params": [0.125, 0.5, 3.0]}, 1)
         for kind in ("LINEAR", "POLY", "RBF", "SIGMOID")

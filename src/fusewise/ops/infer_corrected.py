@@ -26,6 +26,8 @@ def corrected_types(node: Node, types: Types, constants: Arrays, found: Types) -
     """`found`, ONNX's inference, with the shapes of outputs as the operator has them."""
     if node.op == "Attention" and not node.domain:
         return _attended(node, types, found)
+    if node.op == "SVMClassifier" and node.domain == "ai.onnx.ml":
+        return _supported(node, types, found)
     correct = _CORRECTIONS.get(f"{node.domain}.{node.op}" if node.domain else node.op)
     if correct is None or not found or not isinstance(found[0], TensorType):
         return found
@@ -115,6 +117,20 @@ def _targets(node: Node, types: Types, constants: Arrays, shape: Shape | None) -
     """A number for each row and target."""
     data = _shape(types, 0)
     return None if data is None or len(data) != 2 else (data[0], node.attribute("targets", 1))
+
+
+def _supported(node: Node, types: Types, found: Types) -> Types:
+    """A label for each row, and a score for each class, or, without probabilities, for every two of more than two."""
+    data, classes = _shape(types, 0), node.attribute("classlabels_ints") or node.attribute("classlabels_strings") or ()
+    if data is None or len(data) != 2 or len(found) < 2:
+        return found
+    count = len(classes)
+    width = count * (count - 1) // 2 if count > 2 and not node.attribute("prob_a") else count
+    shapes = ((data[0],), (data[0], width))
+    return tuple(
+        TensorType(kind.dtype, shape) if isinstance(kind, TensorType) else kind
+        for kind, shape in zip(found, shapes, strict=True)
+    )
 
 
 def _joined(node: Node, types: Types, constants: Arrays, shape: Shape | None) -> Shape | None:

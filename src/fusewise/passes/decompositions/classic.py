@@ -159,6 +159,30 @@ def _support_regressor(g: Notation, call: Call, x: Value) -> Value | None:
     return None if alike is None else g.MatMul(alike, weights.reshape(-1, 1)) + rho
 
 
+def _support_classifier(g: Notation, call: Call, x: Value) -> tuple[Value, ...] | None:
+    """Every two classes vote by the sign of their score; two classes alone have the score and its opposite."""
+    classes, sizes = call.attribute("classlabels_ints"), call.attribute("vectors_per_class") or ()
+    vectors, weights, rho = (_floats(call, name) for name in ("support_vectors", "coefficients", "rho"))
+    asked = call.attribute("prob_a") or call.attribute("prob_b") or _text(call, "post_transform", "NONE") != "NONE"
+    count, total = len(classes or ()), sum(sizes)
+    pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
+    fits = len(sizes) == count and weights.size == (count - 1) * total and rho.size == len(pairs)
+    if asked or count < 2 or not total or not fits or x.rank != 2 or vectors.size != total * x.dims[1]:
+        return None
+    alike = _kernel(g, call, g.cast(x, FLOAT32), vectors.reshape(total, -1))
+    if alike is None:
+        return None
+    of_class = np.repeat(np.arange(count), sizes)
+    each = weights.reshape(count - 1, total)
+    columns = [np.where(of_class == i, each[j - 1], np.where(of_class == j, each[i], 0)) for i, j in pairs]
+    scores = g.MatMul(alike, np.stack(columns, 1).astype(np.float32)) + rho
+    votes = np.array([[(c == i) - (c == j) for c in range(count)] for i, j in pairs], np.float32)
+    second = np.array([sum(c == j for _, j in pairs) for c in range(count)], np.float32)
+    found = g.MatMul(g.cast(g.Greater(scores, 0.0), FLOAT32), votes) + second
+    labels = g.Gather(g.constant(np.array(classes, np.int64)), g.ArgMax(found, axis=1, keepdims=0))
+    return labels, g.Concat(-scores, scores, axis=1) if count == 2 else scores
+
+
 CLASSIC: tuple[Decomposition, ...] = (
     row("ArrayFeatureExtractor", _extractor),
     row("Binarizer", _binarizer),
@@ -169,6 +193,7 @@ CLASSIC: tuple[Decomposition, ...] = (
     row("LinearRegressor", _linear_regressor),
     row("Normalizer", _normalizer),
     row("OneHotEncoder", _one_hot),
+    row("SVMClassifier", _support_classifier),
     row("SVMRegressor", _support_regressor),
     row("Scaler", _scaler),
 )
