@@ -9,11 +9,11 @@ __all__ = [
     "ALIGN_ARGUMENTS",
     "ALIGN_BOXES",
     "ALIGN_HEADER",
-    "CHOOSE_ARGUMENTS",
-    "CHOOSE_BOXES",
-    "CHOOSE_HEADER",
     "CHUNK",
     "LANES",
+    "SUPPRESS_ARGUMENTS",
+    "SUPPRESS_BOXES",
+    "SUPPRESS_HEADER",
 ]
 
 ALIGN_BOXES = "host_align_boxes"
@@ -31,16 +31,20 @@ has (i64), and by tap what it adds to the address, in elements (i64), and its sh
 ALIGN_HEADER = ("boxes", "rows", "columns", "channels")
 """i64 words."""
 
-CHOOSE_BOXES = "host_choose_boxes"
-"""The symbol of `boxes.choose_boxes`."""
+SUPPRESS_BOXES = "host_suppress_boxes"
+"""The symbol of `boxes.suppress_boxes`."""
 
-CHOOSE_ARGUMENTS = ("sorted", "chosen", "found", "count", "limit", "header")
-"""Pointers: float32 [5, boxes], the best box first: bounds of both axes as `low0, high0, low1, high1`, and area; float32 [5, room]
-that begins as boxes without extent; i64 [room] for the chosen boxes' positions; i64 [1] for how many there are; float32 [1];
-`CHOOSE_HEADER`."""
+SUPPRESS_ARGUMENTS = (
+    *("boxes", "scores", "rows", "count", "limits", "header", "chosen"),
+    *("keys", "places", "other_keys", "other_places", "digits"),
+)
+"""Pointers: float32 [images, boxes, 4] and [images, classes, boxes]; i64 [classes of all images, most, 3] to fill with image, class
+and box, and i64 [1] with how many of these rows there are; float32 overlap that is too much, and score that is too little;
+`SUPPRESS_HEADER`; to work in, float32 [5, room], four times i32 [boxes], and `digit_bytes` of 32 bits."""
 
-CHOOSE_HEADER = ("boxes", "room", "most")
-"""i64 words; `room` is a multiple of `LANES` and at least `most`."""
+SUPPRESS_HEADER = ("classes", "of_image", "boxes", "most", "room", "centred", "all")
+"""i64 words: classes of all images and of one; boxes of an image; how many of a class may be chosen, and that in whole `LANES`; are
+boxes given by centre and extent; does every score count?"""
 
 LANES = 16
 """Channels, or chosen boxes, that are handled together; LLVM splits them where registers are shorter."""

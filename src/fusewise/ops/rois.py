@@ -6,15 +6,12 @@ ONNX's own take minutes on a detector of usual size. These do the same arithmeti
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Choose", "chosen_boxes", "detection_operators", "non_max_suppression", "roi_align"]
-
-Choose = Callable[[np.ndarray, int, Any], np.ndarray]
-"""What `chosen_boxes` is."""
+__all__ = ["chosen_boxes", "detection_operators", "non_max_suppression", "roi_align"]
 
 LOOKED_AT = 4
 """How many times as many boxes as may be chosen are sorted and looked at first; all the others where these are not enough."""
@@ -157,14 +154,12 @@ def non_max_suppression(
     overlap: float,
     least: float | None,
     centred: bool,
-    choose: Choose | None = None,
 ) -> np.ndarray:
     """Rows (image, class, box) int64 [n, 3] of boxes that no better box of their class overlaps by more than `overlap`.
 
     `boxes` [images, n, 4], `scores` [images, classes, n]; at most `most` of a class, the best first, of equal scores the
-    first. Boxes whose score is not above `least` never count. `choose` may do the work of `chosen_boxes`.
+    first. Boxes whose score is not above `least` never count.
     """
-    chosen = chosen_boxes if choose is None else choose
     found = [np.empty((0, 3), np.int64)]
     for image in range(len(boxes)):
         corners = _corners(boxes[image], centred)
@@ -172,7 +167,7 @@ def non_max_suppression(
             for order in _orders(scores[image, kind], least, LOOKED_AT * most):
                 low0, high0, low1, high1 = corners[:, order]
                 best_first = np.stack((low0, high0, low1, high1, (high0 - low0) * (high1 - low1)))
-                kept = order[chosen(best_first, most, scores.dtype.type(overlap))]
+                kept = order[chosen_boxes(best_first, most, scores.dtype.type(overlap))]
                 if len(kept) == most:
                     break
             rows = np.empty((len(kept), 3), np.int64)

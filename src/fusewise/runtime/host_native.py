@@ -16,18 +16,18 @@ import numpy as np
 from fusewise.codegen.box_routines import (
     ALIGN_ARGUMENTS,
     ALIGN_BOXES,
-    CHOOSE_ARGUMENTS,
-    CHOOSE_BOXES,
     CHUNK,
     LANES,
+    SUPPRESS_ARGUMENTS,
+    SUPPRESS_BOXES,
 )
 from fusewise.ir.graph import Node
 from fusewise.ops.plain.row import Evaluator
-from fusewise.ops.rois import limits, non_max_suppression
+from fusewise.ops.rois import limits
 from fusewise.ops.selection import scatter
 from fusewise.runtime.routine import Routine
 
-__all__ = ["Writer", "aligned", "chosen", "native_evaluator", "writer_of"]
+__all__ = ["Writer", "aligned", "native_evaluator", "suppressed", "writer_of"]
 
 Writer = Callable[[Sequence[Any], np.ndarray], bool]
 """Takes operands and the memory of the one result, and fills it; False when it cannot, and has done nothing."""
@@ -52,8 +52,8 @@ def native_evaluator(node: Node, opset: int, routines: Mapping[str, Routine], re
     """Native code for `node` where `routines` has it, which asks `reference` where the operands do not fit; else None."""
     if not node.domain and node.op == "RoiAlign" and ALIGN_BOXES in routines and opset >= _FIRST_OPSET:
         return _roi_align(node, routines[ALIGN_BOXES], reference)
-    if not node.domain and node.op == "NonMaxSuppression" and CHOOSE_BOXES in routines:
-        return _non_max_suppression(node, replace(routines[CHOOSE_BOXES], workers=1), reference)
+    if not node.domain and node.op == "NonMaxSuppression" and SUPPRESS_BOXES in routines:
+        return _non_max_suppression(node, replace(routines[SUPPRESS_BOXES], workers=1), reference)
     return None
 
 
@@ -178,29 +178,41 @@ def _non_max_suppression(node: Node, routine: Routine, reference: Evaluator) -> 
     def run(*operands: Any) -> list[Any]:
         given = dict(zip(present, operands, strict=True))
         boxes, scores = given[0], given[1]
-        if not boxes.dtype == scores.dtype == np.float32:
+        fit = boxes.dtype == scores.dtype == np.float32 and boxes.shape == (len(scores), scores.shape[2], 4)
+        if not fit:
             return reference(*operands)
         bounds = limits(*(given.get(place) for place in (2, 3, 4)))
-        return [non_max_suppression(boxes, scores, *bounds, centred, partial(chosen, routine=routine))]
+        return [suppressed(boxes, scores, *bounds, centred, routine=routine)]
 
     return run
 
 
-def chosen(best_first: np.ndarray, most: int, limit: Any, *, routine: Routine) -> np.ndarray:
-    """`ops.rois.chosen_boxes` by native code, which one worker runs, for float32 [5, boxes]."""
-    count = best_first.shape[1]
+def suppressed(
+    boxes: np.ndarray,
+    scores: np.ndarray,
+    most: int,
+    overlap: float,
+    least: float | None,
+    centred: bool,
+    *,
+    routine: Routine,
+) -> np.ndarray:
+    """`ops.rois.non_max_suppression` by native code, which one worker runs, for float32 operands."""
+    images, classes, count = scores.shape
     most = max(0, min(most, count))
-    room = -(-most // LANES) * LANES
-    begin = np.zeros((5, room), np.float32)
-    begin[0::2], begin[1::2] = np.inf, -np.inf
-    found, number = np.empty(room, np.int64), np.zeros(1, np.int64)
-    tables: dict[str, np.ndarray] = {
-        "sorted": np.ascontiguousarray(best_first, np.float32),
-        "chosen": begin,
-        "found": found,
-        "count": number,
-        "limit": np.array([limit], np.float32),
-        "header": np.array([count, room, most], np.int64),
-    }
-    routine.run(CHOOSE_ARGUMENTS, tables, ("chosen", "found", "count"))
-    return found[: number[0]]
+    room, number = -(-most // LANES) * LANES, np.zeros(1, np.int64)
+    rows = np.empty((images * classes * most, 3), np.int64)
+    if rows.size:
+        tables: dict[str, np.ndarray] = {
+            "boxes": np.ascontiguousarray(boxes),
+            "scores": np.ascontiguousarray(scores),
+            "rows": rows,
+            "count": number,
+            "limits": np.array([overlap, 0.0 if least is None else least], np.float32),
+            "header": np.array([images * classes, classes, count, most, room, centred, least is None], np.int64),
+            "chosen": np.empty((5, room), np.float32),
+            "digits": np.empty(1024, np.int32),
+        }
+        tables |= {name: np.empty(count, np.int32) for name in ("keys", "places", "other_keys", "other_places")}
+        routine.run(SUPPRESS_ARGUMENTS, tables, tuple(tables.keys() - {"boxes", "scores", "limits", "header"}))
+    return rows[: number[0]].copy()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fusewise.codegen.box_routines import ALIGN_BOXES, CHOOSE_BOXES
-from fusewise.codegen.llvm.boxes import align_boxes, choose_boxes, routine_for
+from fusewise.codegen.box_routines import ALIGN_BOXES, SUPPRESS_BOXES
+from fusewise.codegen.llvm.boxes import align_boxes, routine_for, suppress_boxes
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.ir.graph import Node
 from fusewise.runtime.jit import compile_assembly
@@ -15,16 +15,16 @@ from fusewise.runtime.jit import compile_assembly
 def test_every_machine_gets_vectors_and_calls_no_mathematics(target: Target) -> None:
     for code, instructions in (
         (align_boxes(target), ("fmla", "vfmadd", "mulps")),
-        (choose_boxes(target), ("fdiv", "divps")),
+        (suppress_boxes(target), ("fdiv", "divps")),
     ):
         text = compile_assembly(code.build(), target)
         assert any(word in text for word in instructions), code.symbol
         called = [line.split()[-1] for line in text.splitlines() if line.split()[:1] in (["call"], ["callq"], ["bl"])]
-        assert all(name.startswith((code.symbol, "memcpy")) for name in called), called
+        assert all(name.startswith((code.symbol, "memcpy", "memset")) for name in called), called
 
 
 def test_machines_do_not_share_code() -> None:
-    for make in (align_boxes, choose_boxes):
+    for make in (align_boxes, suppress_boxes):
         assert len({make(target).key for target in TARGETS}) == len(TARGETS)
         assert len({make(target).symbol for target in TARGETS}) == 1
 
@@ -35,5 +35,5 @@ def test_which_nodes_have_a_routine() -> None:
         node: None if (code := routine_for(Node(node, ("x",), ("y",), (), domain), target)) is None else code.symbol
         for node, domain in (("RoiAlign", ""), ("NonMaxSuppression", ""), ("TopK", ""))
     }
-    assert symbols == {"RoiAlign": ALIGN_BOXES, "NonMaxSuppression": CHOOSE_BOXES, "TopK": None}
+    assert symbols == {"RoiAlign": ALIGN_BOXES, "NonMaxSuppression": SUPPRESS_BOXES, "TopK": None}
     assert routine_for(Node("RoiAlign", ("x",), ("y",), (), "elsewhere"), target) is None

@@ -1,4 +1,4 @@
-"""Native code for what host steps do with boxes: RoiAlign and the choice of NonMaxSuppression, each one function for all shapes.
+"""Native code for what host steps do with boxes: RoiAlign and NonMaxSuppression, each one function for all shapes.
 
 How many boxes there are is only known while a model runs, so these functions take everything as data. They follow the kernels'
 convention: they run on the same workers, and their code lies in the same cache and in the same files.
@@ -6,6 +6,7 @@ convention: they run on the same workers, and their code lies in the same cache 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
 
@@ -13,33 +14,38 @@ from fusewise.codegen.box_routines import (
     ALIGN_ARGUMENTS,
     ALIGN_BOXES,
     ALIGN_HEADER,
-    CHOOSE_ARGUMENTS,
-    CHOOSE_BOXES,
-    CHOOSE_HEADER,
     CHUNK,
     LANES,
+    SUPPRESS_ARGUMENTS,
+    SUPPRESS_BOXES,
+    SUPPRESS_HEADER,
 )
 from fusewise.codegen.kernel import Argument
 from fusewise.codegen.llvm.checked import checked_code
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import enter
 from fusewise.codegen.llvm.gemm_repack import transposed
+from fusewise.codegen.llvm.keys import key_of, sort_keys, while_
 from fusewise.codegen.target import Target
+from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Node
 from fusewise.lower.program import KernelCode
 
-__all__ = ["align_boxes", "choose_boxes", "routine_for"]
+__all__ = ["align_boxes", "routine_for", "suppress_boxes"]
 
 _FLOATS = vector("float", LANES)
 
 Pointers = Mapping[str, Value]
+
+KEY_BITS = 32
+"""Of a score that is sorted by."""
 
 
 def routine_for(node: Node, target: Target) -> KernelCode | None:
     """The native code that helps a host step with this node, if there is any."""
     if node.domain or node.op not in ("RoiAlign", "NonMaxSuppression"):
         return None
-    return align_boxes(target) if node.op == "RoiAlign" else choose_boxes(target)
+    return align_boxes(target) if node.op == "RoiAlign" else suppress_boxes(target)
 
 
 def align_boxes(target: Target) -> KernelCode:
@@ -147,41 +153,108 @@ def _turned(f: Function, scratch: Value, there: Value, cells: Int, width: int) -
     f.loop(0, width, 1, channel, rolled=True)
 
 
-def choose_boxes(target: Target) -> KernelCode:
-    """Boxes from the best on, unless one chosen before overlaps by more than the limit; one worker does it all.
+def suppress_boxes(target: Target) -> KernelCode:
+    """Of every class boxes from the best on, of equal ones the first, unless one chosen before overlaps by more than the limit; one
+    worker does it all.
 
     A box is compared with those chosen, not those chosen with all the rest: the same comparisons, and a box that is out is done
     with. Bounds that are no numbers overlap nothing, since their area is none either.
     """
 
     def build() -> str:
-        module, f, at, _ = enter(CHOOSE_BOXES, [Argument(name) for name in CHOOSE_ARGUMENTS])
-        words = _words(f, at["header"], CHOOSE_HEADER)
-        limit = f.splat(f.load("float", at["limit"]), LANES)
+        module, f, at, share = enter(SUPPRESS_BOXES, [Argument(name) for name in SUPPRESS_ARGUMENTS])
+        words = _words(f, at["header"], SUPPRESS_HEADER)
+        limits = f.load("float", at["limits"]), f.load("float", f.at(at["limits"], 1))
+        sides = (at["keys"], at["places"]), (at["other_keys"], at["other_places"])
+        low, high = share.run(f, 1)
 
-        def box(number: Value, carried: tuple[Value, ...]) -> tuple[Value, ...]:
-            (count,) = carried
-            ours = [f.load("float", f.at(at["sorted"], f.add(f.mul(words["boxes"], k), number))) for k in range(5)]
+        def kind(number: Value, rows: tuple[Value, ...]) -> list[Value]:
+            scores = f.at(at["scores"], f.mul(number, words["boxes"]))
+            counting = _counting(f, at, words, scores, limits[1])
+            sort_keys(f, KEY_BITS, sides, at["digits"], counting)
+            return [_suppressed(f, at, words, number, counting, f.splat(limits[0], LANES), rows[0])]
 
-            def examined() -> tuple[Value, ...]:
-                beaten = _beaten(f, at["chosen"], words["room"], count, [f.splat(x, LANES) for x in ours], limit)
-                return f.when(beaten, lambda: (count,), lambda: (kept(),))
+        def all_of_them(_: Value, __: object) -> None:
+            (rows,) = f.loop(0, words["classes"], 1, kind, [f.i64(0)], rolled=True)
+            f.store(rows, at["count"])
 
-            def kept() -> Value:
-                for k, value in enumerate(ours):
-                    f.store(value, f.at(at["chosen"], f.add(f.mul(words["room"], k), count)))
-                f.store(number, f.at(at["found"], count, "i64"))
-                return f.i64(f.add(count, 1))
-
-            return f.when(f.compare("icmp slt", count, words["most"]), examined, lambda: (count,))
-
-        (count,) = f.loop(0, words["boxes"], 1, box, [f.i64(0)], rolled=True)
-        f.store(count, at["count"])
+        f.loop(low, high, 1, all_of_them, rolled=True)
         f.give_back()
         return module.text()
 
-    made = KernelCode(CHOOSE_BOXES, f"{CHOOSE_BOXES}|{LANES}|{target.key}", build)
+    made = KernelCode(SUPPRESS_BOXES, f"{SUPPRESS_BOXES}|{LANES}|{target.key}", build)
     return checked_code(made) if target.sanitize else made
+
+
+def _counting(f: Function, at: Pointers, words: Pointers, scores: Value, least: Value) -> Value:
+    """Keys and places of the boxes whose score counts; gives how many there are."""
+    always = f.compare("icmp ne", words["all"], 0)
+
+    def box(i: Value, kept: tuple[Value, ...]) -> list[Value]:
+        raw = f.load("i32", f.at(scores, i))
+        score = f.convert("bitcast", raw, "float")
+        key = key_of(f, raw, FLOAT32, True, KEY_BITS)
+        worst = f.select(f.compare("fcmp uno", score, score), f.constant(-1, "i32"), key)
+        f.store(worst, f.at(at["keys"], kept[0], "i32"))
+        f.store(f.convert("trunc", i, "i32"), f.at(at["places"], kept[0], "i32"))
+        counts = f.binary("or", always, f.compare("fcmp ogt", score, least))
+        return [f.i64(f.add(kept[0], f.convert("zext", counts, "i64")))]
+
+    return f.loop(0, words["boxes"], 1, box, [f.i64(0)], rolled=True)[0]
+
+
+def _suppressed(
+    f: Function, at: Pointers, words: Pointers, number: Value, counting: Value, limit: Value, begin: Value
+) -> Value:
+    """The rows of one class, from row `begin` on; gives the row behind them."""
+    image, kind = f.udiv(number, words["of_image"]), f.urem(number, words["of_image"])
+    source = f.at(at["boxes"], f.mul(f.mul(image, words["boxes"]), 4))
+    looked, count = f.alloca("i64"), f.alloca("i64")
+    for pointer in (looked, count):
+        f.store(f.i64(0), pointer)
+
+    def emptied(i: Value, _: object) -> None:
+        for k, value in enumerate((math.inf, -math.inf, math.inf, -math.inf, math.inf)):
+            f.store(f.constant(value, _FLOATS), f.at(at["chosen"], f.add(f.mul(words["room"], k), i)))
+
+    def goes_on() -> Value:
+        more = f.compare("icmp slt", f.load("i64", looked), counting)
+        return f.binary("and", more, f.compare("icmp slt", f.load("i64", count), words["most"]))
+
+    def box() -> None:
+        position, kept = f.load("i64", looked), f.load("i64", count)
+        place = f.convert("zext", f.load("i32", f.at(at["places"], position, "i32")), "i64")
+        ours = _bounds(f, f.at(source, f.mul(place, 4)), f.compare("icmp ne", words["centred"], 0))
+
+        def keep() -> None:
+            for k, value in enumerate(ours):
+                f.store(value, f.at(at["chosen"], f.add(f.mul(words["room"], k), kept)))
+            row = f.at(at["rows"], f.mul(f.add(begin, kept), 3), "i64")
+            for k, part in enumerate((image, kind, place)):
+                f.store(f.i64(part), f.at(row, k, "i64"))
+            f.store(f.i64(f.add(kept, 1)), count)
+
+        beaten = _beaten(f, at["chosen"], words["room"], kept, [f.splat(x, LANES) for x in ours], limit)
+        f.when(beaten, lambda: None, keep)
+        f.store(f.i64(f.add(position, 1)), looked)
+
+    f.loop(0, words["room"], LANES, emptied, rolled=True)
+    while_(f, goes_on, box)
+    return f.i64(f.add(begin, f.load("i64", count)))
+
+
+def _bounds(f: Function, box: Value, centred: Value) -> list[Value]:
+    """Of a box as the model gives it: lower and upper bound of either axis, and its area."""
+    a, b, c, d = (f.load("float", f.at(box, k)) for k in range(4))
+    half, less, more = f.constant(0.5, "float"), partial(_picked, f, "fcmp olt"), partial(_picked, f, "fcmp ogt")
+    found: list[Value] = []
+    for first, second, centre, extent in ((a, c, a, c), (b, d, b, d)):
+        by = f.fmul(extent, half)
+        ordered = less(first, second), more(first, second)
+        around = f.fsub(centre, by), f.fadd(centre, by)
+        found += [f.select(centred, one, other) for one, other in zip(around, ordered, strict=True)]
+    low0, high0, low1, high1 = found
+    return [*found, f.fmul(f.fsub(high0, low0), f.fsub(high1, low1))]
 
 
 def _beaten(f: Function, chosen: Value, room: Value, count: Value, ours: list[Value], limit: Value) -> Value:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of
+from fusewise.codegen.llvm.keys import LEAST_BITS, digit_bytes, key_of, sort_keys, while_
 from fusewise.codegen.llvm.nest import run_of, unsupported
 from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.target import Target, whole_lines
@@ -39,9 +40,6 @@ LONG = 8
 
 _SAMPLE, _BETTER, _WINDOW, _DONE = range(4)
 """What is to be done next where many are wanted."""
-
-DIGIT, DIGITS = 8, 256
-"""Bits by which a pass sorts, and how many different digits that makes."""
 
 SERIAL_ELEMENTS = 4096
 """Up to which one worker does all."""
@@ -77,16 +75,12 @@ class _Plan:
         held = max(self.room, SAMPLED * self.sampled) + self.lanes if self.room else self.count
         parts = {"line": self.padded * self.bits // 8, "keys": held * self.bits // 8, "places": held * 4}
         if self.room:
-            parts |= {"other keys": parts["keys"], "other places": parts["places"], "digits": self.passes * DIGITS * 4}
+            parts |= {"other keys": parts["keys"], "other places": parts["places"], "digits": digit_bytes(self.bits)}
         return {name: whole_lines(nbytes) for name, nbytes in parts.items()}
 
     @property
     def sampled(self) -> bool:
         return self.rank > 0
-
-    @property
-    def passes(self) -> int:
-        return self.bits // DIGIT
 
 
 def _plan(task: Task, target: Target) -> _Plan:
@@ -94,7 +88,7 @@ def _plan(task: Task, target: Target) -> _Plan:
     assert anchor is not None and anchor.inputs[0] is not None
     axis = anchor.attribute("axis", -1) % len(task.extents)
     extent, count, dtype = anchor.inputs[0].dims[axis], task.extents[axis], anchor.inputs[0].dtype
-    bits = max(2 * DIGIT, dtype.bits)
+    bits = max(LEAST_BITS, dtype.bits)
     lanes = target.vector_bits // bits
     rank = 0
     if count > FEW and extent >= LONG * max(count, SAMPLED):  # so that one time in a thousand there are too few
@@ -139,38 +133,10 @@ class _Selection:
     def number(self, where: Value) -> Value:
         return self.function.load("i64", where)
 
-    def while_(self, condition: Callable[[], Value], body: Callable[[], object]) -> None:
-        f = self.function
-        head, inside, done = (f.label(stem) for stem in ("again", "inside", "done"))
-        f.branch(head)
-        f.start(head)
-        f.branch_if(condition(), inside, done)
-        f.start(inside)
-        body()
-        f.branch(head)
-        f.start(done)
-
     # --- keys -------------------------------------------------------------------------------------------------------
 
     def keys_of(self, raw: Value) -> Value:
-        """Elements as memory has them as keys: unsigned integers, smaller ones better."""
-        f, plan, dtype = self.function, self.plan, self.plan.dtype
-        have = int(raw.element[1:])
-
-        def splat(number: int) -> Value:
-            return f.constant(number, raw.type)
-
-        sign = 1 << (have - 1)
-        if dtype.is_float:
-            magnitude = f.binary("and", raw, splat(sign - 1))
-            flips = f.binary("or", f.binary("ashr", raw, splat(have - 1)), splat(sign))
-            ordered = f.binary("xor", raw, flips)
-            ordered = f.select(f.compare("icmp eq", magnitude, splat(0)), splat(sign), ordered)
-            ordered = f.select(f.compare("icmp ugt", magnitude, splat(_infinity(dtype))), splat(-1), ordered)
-        else:
-            ordered = f.binary("xor", raw, splat(sign)) if dtype.kind == "int" else raw
-        ordered = f.binary("xor", ordered, splat(-1)) if plan.largest else ordered
-        return ordered if have == plan.bits else f.convert("zext", ordered, plan.key)
+        return key_of(self.function, raw, self.plan.dtype, self.plan.largest, self.plan.bits)
 
     def stage(self, source: Value, stride: int) -> None:
         """The keys of a line side by side, behind them some that are worse than any."""
@@ -215,7 +181,7 @@ class _Selection:
 
         def each(at: Value, bits: Value) -> None:
             f.store(bits, left, align=8)
-            self.while_(lambda: f.compare("icmp ne", f.load(mask, left, align=8), f.constant(0, mask)), lambda: one(at))
+            while_(f, lambda: f.compare("icmp ne", f.load(mask, left, align=8), f.constant(0, mask)), lambda: one(at))
 
         def one(at: Value) -> None:
             bits = f.load(mask, left, align=8)
@@ -226,7 +192,7 @@ class _Selection:
 
         left = f.alloca(mask)
         f.store(f.i64(low), self.seen)
-        self.while_(goes_on, block)
+        while_(self.function, goes_on, block)
 
     # --- a few ------------------------------------------------------------------------------------------------------
 
@@ -249,7 +215,7 @@ class _Selection:
 
         hole = f.alloca("i64")
         f.store(kept, hole)
-        self.while_(before, shift)
+        while_(self.function, before, shift)
         f.store(key, self.key_at("keys", self.number(hole)))
         f.store(f.convert("trunc", place, "i32"), self.place_at("places", self.number(hole)))
 
@@ -318,7 +284,7 @@ class _Selection:
             self.sort()
             f.when(is_in(_SAMPLE), lambda: go_on(0, 0, plan.rank), behind)
 
-        self.while_(lambda: f.compare("icmp ne", self.number(mode), _DONE), round_)
+        while_(f, lambda: f.compare("icmp ne", self.number(mode), _DONE), round_)
 
     def _sampled(self, i: Value, _: object) -> None:
         """A key of the sample, from all over the line."""
@@ -349,55 +315,11 @@ class _Selection:
 
     def sort(self) -> None:
         """Those kept, best first; equal ones stay as they are."""
-        f, plan, kept = self.function, self.plan, self.number(self.kept)
-        f.clear(self.parts["digits"], plan.passes * DIGITS * 4)
-
-        def digit(key: Value, number: int) -> Value:
-            moved = f.binary("lshr", key, f.constant(number * DIGIT, plan.key)) if number else key
-            low = f.binary("and", moved, f.constant(DIGITS - 1, plan.key))
-            return low if plan.bits == 64 else f.convert("zext", low, "i64")
-
-        def slot(number: int, at: Int) -> Value:
-            return f.at(self.parts["digits"], f.add(at, number * DIGITS), "i32")
-
-        def counted(i: Value, _: object) -> None:
-            key = f.load(plan.key, self.key_at("keys", i))
-            for number in range(plan.passes):
-                where = slot(number, digit(key, number))
-                f.store(f.binary("add", f.load("i32", where), f.constant(1, "i32")), where)
-
-        def summed(at: Value, totals: tuple[Value, ...]) -> list[Value]:
-            after = []
-            for number, total in enumerate(totals):
-                where = slot(number, at)
-                count = f.load("i32", where)
-                f.store(total, where)
-                after.append(f.binary("add", total, count))
-            return after
-
-        f.loop(0, kept, 1, counted, rolled=True)
-        f.loop(0, DIGITS, 1, summed, [f.constant(0, "i32")] * plan.passes, rolled=True)
-        sides = ("keys", "places"), ("other keys", "other places")
-        for number in range(plan.passes):
-            (keys, places), (to_keys, to_places) = sides
-
-            def moved(i: Value, _: object, number: int = number) -> None:
-                key, place = f.load(plan.key, self.key_at(keys, i)), f.load("i32", self.place_at(places, i))  # noqa: B023
-                where = slot(number, digit(key, number))
-                there = f.load("i32", where)
-                f.store(f.binary("add", there, f.constant(1, "i32")), where)
-                at = f.convert("zext", there, "i64")
-                f.store(key, self.key_at(to_keys, at))  # noqa: B023
-                f.store(place, self.place_at(to_places, at))  # noqa: B023
-
-            f.loop(0, kept, 1, moved, rolled=True)
-            sides = sides[::-1]
-
-
-def _infinity(dtype: DType) -> int:
-    """The bits of infinity."""
-    exponent, mantissa = {"float16": (5, 10), "bfloat16": (8, 7), "float32": (8, 23), "float64": (11, 52)}[dtype.name]
-    return ((1 << exponent) - 1) << mantissa
+        first, second = (
+            (self.parts["keys"], self.parts["places"]),
+            (self.parts["other keys"], self.parts["other places"]),
+        )
+        sort_keys(self.function, self.plan.bits, (first, second), self.parts["digits"], self.number(self.kept))
 
 
 def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
