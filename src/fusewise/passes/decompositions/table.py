@@ -11,6 +11,7 @@ from fusewise.passes.decompositions.activations import ACTIVATIONS
 from fusewise.passes.decompositions.attention import ATTENTION
 from fusewise.passes.decompositions.classic import CLASSIC, CLASSIC_DOMAIN
 from fusewise.passes.decompositions.forests import FORESTS
+from fusewise.passes.decompositions.grams import GRAMS
 from fusewise.passes.decompositions.integers import INTEGERS
 from fusewise.passes.decompositions.losses import LOSSES
 from fusewise.passes.decompositions.movement import MOVEMENT
@@ -37,7 +38,7 @@ NATIVE: tuple[Decomposition, ...] = (*QUANTIZED, *INTEGERS, *SAMPLED, *TRANSFORM
 DECOMPOSITIONS: Mapping[str, Decomposition] = MappingProxyType({row.op: row for row in (*SPECIAL, *NORMS, *ATTENTION)})
 
 UNDEFINED: Mapping[str, Decomposition] = MappingProxyType(
-    {row.op: row for row in (*WHOLE_ATTENTION, *STATEFUL, *SCANS)}
+    {row.op: row for row in (*WHOLE_ATTENTION, *STATEFUL, *SCANS, *GRAMS)}
     | {f"{CLASSIC_DOMAIN}.{row.op}": row for row in (*CLASSIC, *FORESTS)}
 )
 """How operators run natively that code has no definition for, or not with all of their options; those of another domain as
