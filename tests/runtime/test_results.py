@@ -146,3 +146,23 @@ def test_what_nobody_else_has_is_given_out_as_it_is(monkeypatch: pytest.MonkeyPa
             for array in found:
                 assert np.array_equal(array, right)
                 array[...] = 7
+
+
+def test_arrays_of_a_list_that_nobody_else_has_are_given_out_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless an array stands in it twice."""
+    sequence = onnx.ValueInfoProto(name="y")
+    copied: list[Any] = []
+    monkeypatch.setattr(results, "_copied", lambda value: copied.append(value) or value.copy())
+    for node, count in (
+        (helper.make_node("SequenceConstruct", ["x"], ["y"]), 0),
+        (helper.make_node("SequenceConstruct", ["k", "k"], ["y"]), 2),
+    ):
+        constant = onnx.numpy_helper.from_array(FLOATS, "k")
+        model = compiled([node], [tensor("x")], [sequence], [constant])
+        for _ in range(2):
+            copied.clear()
+            (found,) = model.run(None, {"x": FLOATS})
+            assert len(copied) == count
+            for array in found:
+                assert np.array_equal(array, FLOATS)
+                array[...] = 7

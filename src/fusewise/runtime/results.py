@@ -44,11 +44,20 @@ class Results:
                 value = objects[port.name]
                 # three references: the map, `value` and the call's argument; every view of it is one more, and whoever keeps it
                 alone = type(value) is np.ndarray and value.base is None and sys.getrefcount(value) == 3
-                found.append(value if alone and counts_are_exact() else _copied(value))
+                if type(value) is list and sys.getrefcount(value) == 3 and counts_are_exact():
+                    found.append([value[k] if _is_alone(value, k) else _copied(value[k]) for k in range(len(value))])
+                else:
+                    found.append(value if alone and counts_are_exact() else _copied(value))
             else:
                 assert isinstance(port.type, TensorType)
                 found.append(memory.view(Place(port.buffer), port.type).copy())
         return found
+
+
+def _is_alone(items: list[Any], k: int) -> bool:
+    """Has nobody but the list, which nobody else has, this array of it?"""
+    item = items[k]
+    return type(item) is np.ndarray and item.base is None and sys.getrefcount(item) == 3
 
 
 def _copied(value: Any) -> Any:
