@@ -1,7 +1,7 @@
 """The lowered program: plain data that the runtime turns into machine code, memory and threads.
 
 A native step is one kernel called by every worker on its share of the work. A host step runs the nodes of one group
-through the reference evaluator, or through a kernel that takes shapes as data. Buffers are flat bytes; where they lie is
+by NumPy, through the reference evaluator, or through a kernel that takes shapes as data. Buffers are flat bytes; where they lie is
 decided here, so the runtime only allocates.
 """
 
@@ -172,7 +172,7 @@ class NativeStep:
 
 @record(frozen=True, slots=True)
 class HostStep:
-    """Run nodes, in order, through the reference evaluator; `reasons` has, for each, why it is not native.
+    """Run nodes, in order, on the host; `reasons` has, for each, why it is not native.
 
     `reads` are the values that come from outside and `writes` those that are wanted afterwards, by name: a `Place` with a
     type for a static tensor in native memory, or no place for a dynamic value kept as a Python object between host steps.

@@ -47,7 +47,7 @@ class TaskWork:
 
 @record(frozen=True)
 class HostWork:
-    """The nodes of one group for the reference evaluator, and why each.
+    """The nodes of one group for the host, and why each.
 
     `reads` gives, for each value read from outside, where it lies (root, offset in elements, and strides where these are not
     ONNX's own), or None for a value that is not in native memory; `writes` are the results that others read.

@@ -1,4 +1,4 @@
-"""Host steps: the nodes of one group on ONNX's reference evaluator, or what is better than it, between native stretches.
+"""Host steps: the nodes of one group by NumPy, by a native routine, or on ONNX's reference evaluator, between native stretches.
 
 Static tensors are read from and written to the program's memory; sequences, optionals, strings and tensors of unknown shape
 live as Python objects for the length of one run.

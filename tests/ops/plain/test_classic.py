@@ -135,7 +135,7 @@ def test_one_score_for_two_classes(seed: int, trees: int, logistic: bool) -> Non
     """Weights of one class alone: positive ones are its share, others go through the logistic function."""
     rng = np.random.default_rng(seed)
     found, leaves = forest(rng, trees, 4, 3, MODES[:1], False)
-    weights = [float(w) for w in rng.integers(1, 9, len(leaves)) / (16 * trees)]
+    weights = [float(w) for w in rng.integers(1, 9, len(leaves)) / 64]
     if logistic:
         weights = [w * (-1) ** k for k, w in enumerate(weights)]
         if min(weights) > 0:

@@ -26,6 +26,9 @@ COMPARE = {
     "BRANCH_NEQ": np.not_equal,
 }
 
+_DEEPEST = 4096
+"""Levels of a tree."""
+
 _MOST_WEIGHTS = 1 << 24
 """Leaves times targets, of which a table is made."""
 
@@ -121,7 +124,7 @@ def _depth(children: np.ndarray, roots: list[int]) -> int:
     while (state := state[inner[state]]).size:
         state = np.unique(np.concatenate([children[2 * state], children[2 * state + 1]]))
         depth += 1
-        if depth > len(children):
+        if depth > min(len(children), _DEEPEST):
             raise Other
     return depth
 
@@ -196,8 +199,7 @@ def _tree_classifier(node: Node) -> Function:
                 raise Other
             score = scores[:, own]
             scores = np.stack([1 - score if how == "NONE" else -score, score], axis=1)
-        found = _transformed(scores, how)
-        return classes[np.argmax(found, axis=1)], found
+        return classes[np.argmax(scores, axis=1)], _transformed(scores, how)
 
     return run
 

@@ -17,6 +17,9 @@ __all__ = ["PRODUCTS"]
 
 Function = Callable[..., Any]
 
+_MOST_ELEMENTS = 1 << 26
+"""Of windows laid side by side: more are taken tap by tap."""
+
 
 @record(frozen=True, slots=True)
 class _Window:
@@ -89,8 +92,14 @@ def _convolution(node: Node) -> Function:
         outputs = seen.shape[2 : 2 + rank]
         order = (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
         depth = math.prod(weights.shape[1:])
-        columns = seen.transpose(order).reshape(batch, groups, depth, math.prod(outputs))
-        found = np.matmul(weights.reshape(groups, filters // groups, depth), columns)
+        if seen.size <= _MOST_ELEMENTS:
+            columns = seen.transpose(order).reshape(batch, groups, depth, math.prod(outputs))
+            found = np.matmul(weights.reshape(groups, filters // groups, depth), columns)
+        else:
+            found = np.zeros((batch, groups, filters // groups, math.prod(outputs)), data.dtype)
+            for tap in _taps(weights.shape[2:]):
+                part = seen[(..., *tap)].reshape(batch, groups, weights.shape[1], math.prod(outputs))
+                found += np.matmul(weights[(..., *tap)].reshape(groups, filters // groups, weights.shape[1]), part)
         found = found.reshape(batch, filters, *outputs)
         return found if bias is None else found + bias.reshape(-1, *(1,) * rank)
 
@@ -117,15 +126,22 @@ def _transposed(node: Node) -> Function:
         if channels * groups != weights.shape[0]:
             raise Other
         lines = data.reshape(batch, groups, channels, math.prod(extents))
-        every = weights.reshape(groups, channels, -1).transpose(0, 2, 1)
-        parts = np.matmul(every, lines).reshape(batch, groups * filters, *kernel, *extents)
+        every = weights.reshape(groups, channels, filters, *kernel)
+        parts = None
+        if data.size // channels * filters * math.prod(kernel) <= _MOST_ELEMENTS:
+            flat = every.reshape(groups, channels, -1).transpose(0, 2, 1)
+            parts = np.matmul(flat, lines).reshape(batch, groups * filters, *kernel, *extents)
         spread = zip(extents, window.strides, window.spans, extra, strict=True)
         whole = np.zeros((batch, groups * filters, *((n - 1) * s + r + e for n, s, r, e in spread)), data.dtype)
         for tap in _taps(kernel):
             begins = [t * d for t, d in zip(tap, window.dilations, strict=True)]
             sizes = zip(begins, extents, window.strides, strict=True)
             there = tuple(slice(b, b + (n - 1) * s + 1, s) for b, n, s in sizes)
-            whole[(slice(None), slice(None), *there)] += parts[(slice(None), slice(None), *tap)]
+            if parts is not None:
+                part = parts[(slice(None), slice(None), *tap)]
+            else:
+                part = np.matmul(every[(..., *tap)].transpose(0, 2, 1), lines)
+            whole[(slice(None), slice(None), *there)] += part.reshape(batch, groups * filters, *extents)
         cuts = zip(window.begins, window.ends, whole.shape[2:], strict=True)
         found = whole[(slice(None), slice(None), *(slice(b, n - e) for b, e, n in cuts))]
         return found if bias is None else found + bias.reshape(-1, *(1,) * rank)
