@@ -19,6 +19,7 @@ from onnx.helper import (
 )
 
 from fusewise.ir.graph import Node, attributes_of
+from fusewise.ops import rois
 from fusewise.ops.evaluate import evaluate
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -125,3 +126,9 @@ def test_the_best_boxes_are_looked_at_first(side: float, most: int) -> None:
     }
     ours, theirs = both("NonMaxSuppression", feeds, center_point_box=0)
     np.testing.assert_array_equal(ours, theirs)
+
+
+@given(st.lists(st.floats(width=32) | st.sampled_from((0.0, -0.0, 1.0, -1.0)), max_size=40))
+def test_the_order_of_floats_is_stable(values: list[float]) -> None:
+    array = np.array(values, np.float32)
+    np.testing.assert_array_equal(rois._ascending(array), np.argsort(array, kind="stable"))

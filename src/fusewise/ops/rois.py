@@ -193,8 +193,18 @@ def _orders(scores: np.ndarray, least: float | None, wanted: int) -> Iterator[np
     if 0 < 2 * wanted < len(counting):
         (best,) = (worse <= np.partition(worse, wanted)[wanted]).nonzero()
         if best.size >= wanted:
-            yield counting[best[np.argsort(worse[best], kind="stable")]]
-    yield counting[np.argsort(worse, kind="stable")]
+            yield counting[best[_ascending(worse[best])]]
+    yield counting[_ascending(worse)]
+
+
+def _ascending(values: np.ndarray) -> np.ndarray:
+    """A stable order. Of float32 it is that of integers that hold value and place, which NumPy sorts several times as fast."""
+    if values.dtype != np.float32 or np.isnan(values).any():
+        return np.argsort(values, kind="stable")
+    bits = (values + np.float32(0)).view(np.int32).astype(np.int64)  # of two zeros there is one
+    bits ^= (bits >> 63) & 0x7FFFFFFF
+    found: np.ndarray = np.sort((bits << 32) | np.arange(len(values))) & 0xFFFFFFFF
+    return found
 
 
 def chosen_boxes(best_first: np.ndarray, most: int, limit: Any) -> np.ndarray:
