@@ -3,7 +3,8 @@
 Takes a task as `lower.scatter` makes it. The loops run over the updates in ONNX's order; workers share out
 
 - the axes before the first ordered one, where there are enough: then no two workers write to one element;
-- else an axis behind the last ordered one, a slice of which every worker writes, where slices are long;
+- else an axis behind the last ordered one, a slice of which every worker writes, where slices are long, or every element of them
+  has a position of its own;
 - else, where slices are not of a few elements, the positions that are written to: every worker looks at all updates, and carries
   out those whose place is its own.
 
@@ -32,9 +33,9 @@ from fusewise.records import record
 __all__ = ["SCATTER"]
 
 LONG_SLICE = 128
-"""Elements of a slice from which on it is shared out among workers."""
+"""Elements of a slice from which on it is shared out among workers, where one position is that of all of them."""
 
-SHORT_SLICE = 8
+SHORT_SLICE = 16
 """Elements of a slice up to which one worker does all: to write it takes no longer than to see whose it is."""
 
 SERIAL_UPDATES = 4096
@@ -77,10 +78,11 @@ def _plan(task: Task, target: Target) -> _Plan:
     cut = max(behind, key=lambda d: task.extents[d], default=-1)
     count = math.prod(task.extents[:first])
     by_units = count >= 4 * target.workers or not ordered
-    slice_ = math.prod(task.extents[d] for d in behind)
-    long = cut >= 0 and slice_ >= LONG_SLICE
     (store,), (owner,) = task.stores, task.anchor.prologue
     needs = frozenset[str]() if owner is None else free_axes(owner)
+    slice_, varies = math.prod(task.extents[d] for d in behind), any(f"i{d}" in needs for d in behind)
+    is_cut = not by_units and slice_ >= (SHORT_SLICE if varies else LONG_SLICE)
+    by_position = not (by_units or is_cut or varies) and slice_ >= SHORT_SLICE
     f = Elements(enter("analysis", ())[1], task, target, {})
     lane, lanes = -1, 1
     if behind and task.extents[rank - 1] > 1:
@@ -93,11 +95,11 @@ def _plan(task: Task, target: Target) -> _Plan:
         tuple(range(first)),
         tuple(range(first, rank)),
         max((d - first + 1 for d in range(first, rank) if f"i{d}" in needs), default=0),
-        -1 if by_units or not long else cut,
-        not by_units and SHORT_SLICE <= slice_ < LONG_SLICE,
+        cut if is_cut else -1,
+        by_position,
         lane,
         lanes,
-        math.prod(task.extents) <= SERIAL_UPDATES or not (by_units or slice_ >= SHORT_SLICE),
+        math.prod(task.extents) <= SERIAL_UPDATES or not (by_units or is_cut or by_position),
     )
 
 
