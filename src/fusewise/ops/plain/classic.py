@@ -63,21 +63,21 @@ class Forest:
     def leaves(self, data: np.ndarray) -> np.ndarray:
         """The leaf that each row of `data` [rows, features] ends at in each tree: [rows, trees]."""
         state = np.broadcast_to(self.roots, (len(data), len(self.roots)))
-        rows = np.arange(len(data))[:, None]
+        flat = np.ascontiguousarray(data).reshape(-1)
+        rows = np.arange(len(data))[:, None] * data.shape[1]
+        holes = bool(np.isnan(flat).any())
         for _ in range(self.depth):
-            found = data[rows, self.features[state]]
-            split = self.splits[state]
+            found, split = flat.take(rows + self.features.take(state)), self.splits.take(state)
             if len(self.modes) == 1:
                 taken = COMPARE[self.modes[0]](found, split)
             else:
-                kinds = self.mode[state]
+                kinds = self.mode.take(state)
                 taken = np.zeros(state.shape, bool)
                 for number, mode in enumerate(self.modes):
                     taken |= (kinds == number) & COMPARE[mode](found, split)
-            nan = np.isnan(found)
-            if nan.any():
-                taken = np.where(nan, False if self.missing is None else self.missing[state], taken)
-            state = self.children[state * 2 + taken]
+            if holes:
+                taken = np.where(np.isnan(found), False if self.missing is None else self.missing.take(state), taken)
+            state = self.children.take(state * 2 + taken)
         return state
 
 
