@@ -111,3 +111,16 @@ def test_what_an_index_leaves_of_the_data() -> None:
     pooled, places, shape = TensorType(FLOAT32, (1, 1, 2, 2)), TensorType(INT64, (1, 1, 2, 2)), TensorType(INT64, (4,))
     found = infer_outputs(node, (pooled, places, shape), (None, None, np.array([1, 1, 5, 5])), 22)
     assert found == (TensorType(FLOAT32, (1, 1, 5, 5)),)
+
+
+@pytest.mark.parametrize(
+    "op, labels", [("TreeEnsembleClassifier", "classlabels_int64s"), ("LinearClassifier", "classlabels_ints")]
+)
+def test_labels_and_scores_of_classes(op: str, labels: str) -> None:
+    node = Node(
+        op, ("x",), ("label", "scores"), attributes_of(**{labels: (3, 4, 5), "coefficients": (1.0,) * 6}), "ai.onnx.ml"
+    )
+    if op.startswith("Tree"):
+        node = node.with_attributes(coefficients=None)
+    data = TensorType(FLOAT32, (7, 2))
+    assert [str(kind) for kind in infer_outputs(node, (data,), (None,), 1)] == ["int64[7]", "float32[7,3]"]

@@ -28,6 +28,8 @@ def corrected_types(node: Node, types: Types, constants: Arrays, found: Types) -
         return _attended(node, types, found)
     if node.op == "SVMClassifier" and node.domain == "ai.onnx.ml":
         return _supported(node, types, found)
+    if node.op in ("LinearClassifier", "TreeEnsembleClassifier") and node.domain == "ai.onnx.ml":
+        return _classified(node, types, found)
     correct = _CORRECTIONS.get(f"{node.domain}.{node.op}" if node.domain else node.op)
     if correct is None or not found or not isinstance(found[0], TensorType):
         return found
@@ -126,10 +128,21 @@ def _supported(node: Node, types: Types, found: Types) -> Types:
         return found
     count = len(classes)
     width = count * (count - 1) // 2 if count > 2 and not node.attribute("prob_a") else count
-    shapes = ((data[0],), (data[0], width))
+    return _labelled(found, data[0], width)
+
+
+def _classified(node: Node, types: Types, found: Types) -> Types:
+    """A label for each row, and a score for each of two classes or more."""
+    names = ("classlabels_ints", "classlabels_int64s", "classlabels_strings")
+    data, count = _shape(types, 0), max(len(node.attribute(name) or ()) for name in names)
+    return found if data is None or len(data) != 2 or len(found) < 2 or count < 2 else _labelled(found, data[0], count)
+
+
+def _labelled(found: Types, rows: Dim, width: int) -> Types:
+    """Labels [rows], and scores [rows, width]."""
     return tuple(
         TensorType(kind.dtype, shape) if isinstance(kind, TensorType) else kind
-        for kind, shape in zip(found, shapes, strict=True)
+        for kind, shape in zip(found, ((rows,), (rows, width)), strict=True)
     )
 
 
