@@ -14,7 +14,7 @@ import numpy as np
 from fusewise.ir.dtypes import FLOAT64
 from fusewise.ops.expr import Expr, binary, cast, compare, const, select, unary
 from fusewise.ops.indexing import compute_type, value
-from fusewise.ops.spec import Call, Mapping, OpSpec, Sample
+from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
 
 __all__ = ["TRAINING"]
 
@@ -30,7 +30,11 @@ def _defined(step: Step, kept: int) -> Callable[[Call, int, Index], Expr]:
         count = (len(call.inputs) - 2) // (2 + kept)
         which, tensor = divmod(output, count)
         wide = compute_type(call.output(output).dtype)
-        parts = tuple(value(call, 2 + k * count + tensor, *at) for k in range(2 + kept))
+        places = [2 + k * count + tensor for k in range(2 + kept)]
+        single = all(call.input(k).size == 1 for k in range(2))
+        if not single or any(call.input(place).dims != call.output(output).dims for place in places):
+            raise NotDefined(f"{call.node.op} with operands that do not fit each other")
+        parts = tuple(value(call, place, *at) for place in places)
         rate, steps = (value(call, k, *(0,) * call.input(k).rank) for k in range(2))
         found = step(call, cast(steps, FLOAT64), (cast(rate, wide), *parts))
         return cast(found[which], call.output(output).dtype)
