@@ -315,3 +315,38 @@ def test_an_ensemble_of_inner_nodes_and_leaves(modes: tuple[int, ...], aggregate
     assert run is not None
     np.testing.assert_allclose(run(data)[0], right, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(compiled.run(None, {"x": data})[0], right, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("how", ["NONE", "SOFTMAX", "LOGISTIC"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_forest_that_classifies_is_native(how: str, classes: int) -> None:
+    """Weights of all classes, or of one of two."""
+    rng = np.random.default_rng(0)
+    found, leaves = forest(rng, 5, 5, 3, MODES[:1], True)
+    signs = [1 if how == "NONE" or classes > 2 else (-1) ** k for k in range(len(leaves))]
+    attributes = {
+        "class_treeids": [tree for tree, _ in leaves],
+        "class_nodeids": [node for _, node in leaves],
+        "class_ids": [k % classes * (classes > 2) for k in range(len(leaves))],
+        "class_weights": [float(w) * sign / 64 for w, sign in zip(rng.integers(1, 9, len(leaves)), signs, strict=True)],
+        "classlabels_int64s": [7, 3, 9][:classes],
+        "post_transform": how,
+        **found,
+    }
+    if classes == 2 and how == "SOFTMAX":
+        return  # ONNX Runtime takes the softmax of other scores than it gives without
+    data = grid(rng, 9, 3, True)
+    assert np.isnan(data).any()
+    graph = helper.make_graph(
+        [helper.make_node("TreeEnsembleClassifier", ["x"], ["label", "scores"], domain=DOMAIN, **attributes)],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, list(data.shape))],
+        [helper.make_empty_tensor_value_info(name) for name in ("label", "scores")],
+    )
+    versions = [helper.make_opsetid("", 15), helper.make_opsetid(DOMAIN, 1)]
+    model = fusewise.compile(helper.make_model(graph, opset_imports=versions, ir_version=8), cache=False, threads=1)
+    assert model.summary["host_steps"] == 0
+    for one, right in zip(
+        model.run(None, {"x": data}), by_onnx_runtime("TreeEnsembleClassifier", data, 2, **attributes), strict=True
+    ):
+        np.testing.assert_allclose(one, right, rtol=1e-5, atol=1e-6)

@@ -32,22 +32,20 @@ _BRANCHES = {
 
 def _leaves(g: Notation, forest: Forest, x: Value) -> Value | None:
     """The leaf that each row of x [rows, features] ends at in each tree: [rows, trees]."""
-    if (
-        len(forest.modes) > 1
-        or forest.missing is not None
-        or forest.modes[0] not in _BRANCHES
-        or forest.depth > _DEEPEST
-    ):
+    if len(forest.modes) > 1 or forest.modes[0] not in _BRANCHES or forest.depth > _DEEPEST:
         return None
     if not len(forest.roots) or forest.features.max(initial=0) >= x.dims[1] or forest.features.min(initial=0) < 0:
         return None
     features, children = (g.constant(table.astype(np.int64)) for table in (forest.features, forest.children))
     splits, compare = g.constant(forest.splits.astype(np.float32)), getattr(g, _BRANCHES[forest.modes[0]])
+    missing = None if forest.missing is None else g.constant(forest.missing)
     state = g.constant(np.tile(forest.roots.astype(np.int64), (x.dims[0], 1)))
     for _ in range(forest.depth):
         found = g.GatherElements(x, g.Gather(features, state), axis=1)
-        taken = g.cast(compare(found, g.Gather(splits, state)), INT64)
-        state = g.Gather(children, state * 2 + taken)
+        taken = compare(found, g.Gather(splits, state))  # false for what is missing
+        if missing is not None:
+            taken = g.Or(taken, g.And(g.IsNaN(found), g.Gather(missing, state)))
+        state = g.Gather(children, state * 2 + g.cast(taken, INT64))
     return state
 
 
@@ -93,4 +91,33 @@ def _regressor(g: Notation, call: Call, x: Value) -> Value | None:
     return found if base is None else found + np.array(base, np.float32)
 
 
-FORESTS: tuple[Decomposition, ...] = (row("TreeEnsemble", _ensemble), row("TreeEnsembleRegressor", _regressor))
+def _classifier(g: Notation, call: Call, x: Value) -> tuple[Value, ...] | None:
+    node, classes = call.node, list(call.attribute("classlabels_int64s") or ())
+    ids, how = list(call.attribute("class_ids") or ()), _named(node, "post_transform", "NONE")
+    if len(classes) < 2 or how not in ("NONE", "SOFTMAX", "LOGISTIC"):
+        return None
+    base = np.array(listed(node, "base_values") or [0.0] * len(classes), np.float32)
+    one_sided = len(set(ids)) == 1
+    if one_sided and (len(classes) != 2 or ids[0] != 0 or base.any()):
+        return None
+    try:
+        forest, number = forest_of(node)
+        table = weights_of(node, "class", len(number), number, len(classes))
+    except (Other, KeyError, ValueError, TypeError, IndexError):
+        return None
+    if one_sided:  # the one score is that of the second class, and what it lacks that of the first
+        table = np.stack((-table[:, 0], table[:, 0]), axis=1)
+        base = np.array([how == "NONE", 0], np.float32)
+    found = _summed(g, forest, table, x)
+    if found is None or base.shape != (len(classes),):
+        return None
+    scores = found + base if base.any() else found
+    labels = g.Gather(g.constant(np.array(classes, np.int64)), g.ArgMax(scores, axis=1, keepdims=0))
+    return labels, g.Softmax(scores, axis=1) if how == "SOFTMAX" else g.Sigmoid(scores) if how == "LOGISTIC" else scores
+
+
+FORESTS: tuple[Decomposition, ...] = (
+    row("TreeEnsemble", _ensemble),
+    row("TreeEnsembleClassifier", _classifier),
+    row("TreeEnsembleRegressor", _regressor),
+)
