@@ -6,7 +6,11 @@ import os
 import sys
 import tempfile
 
+from hypothesis import HealthCheck, settings
 from tests.held.sitecustomize import MACHINES, VARIABLE, hold
+
+settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared")  # how long an example takes is the machine's business
 
 
 def pytest_addoption(parser):
