@@ -6,7 +6,7 @@ import onnx
 
 from fusewise import api
 from fusewise.errors import FusewiseError, InvalidModel, UnsupportedModel
-from fusewise.hosting import BODIES, EVALUATOR, NUMPY, ROUTINE, way_of
+from fusewise.hosting import BODIES, EVALUATOR, LATER, NUMPY, ROUTINE, way_of
 from fusewise.ir.graph import Graph, Node
 from fusewise.lower.work import host_reason
 from fusewise.ops.evaluate import evaluator
@@ -41,7 +41,8 @@ def planned_way(model: onnx.ModelProto) -> tuple[str, str]:
 
 def worst(host: list[dict[str, str]]) -> str:
     """The worst way among the nodes that a compiled model says it runs on the host."""
-    return max((STAGE if _is_of_data(row["reason"]) else row["way"] for row in host), key=WAYS.index, default=NATIVE)
+    found = (STAGE if _is_of_data(row["reason"]) else row["way"].removesuffix(LATER) for row in host)
+    return max(found, key=WAYS.index, default=NATIVE)
 
 
 def _is_of_data(reason: str) -> bool:

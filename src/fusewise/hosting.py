@@ -19,12 +19,12 @@ from fusewise.ops.plain.table import PLAIN
 from fusewise.ops.table import spec_of
 from fusewise.runtime.stages import NEVER_NATIVE
 
-__all__ = ["BODIES", "EVALUATOR", "NUMPY", "ROUTINE", "cliff", "described", "way_of"]
+__all__ = ["BODIES", "EVALUATOR", "LATER", "NUMPY", "ROUTINE", "cliff", "described", "way_of"]
 
 ROUTINE, BODIES, NUMPY, EVALUATOR = "native routine", "compiled bodies", "plain NumPy", "reference evaluator"
 """How a host step runs a node."""
 
-_LATER = ", native for sizes that come back"
+LATER = ", native for sizes that come back"
 """What is said beside that of a node of a stage (`runtime.stages`)."""
 
 _ROUTINES = frozenset({"NonMaxSuppression", "RoiAlign"})
@@ -60,7 +60,7 @@ def described(graph: Graph, program: Program) -> list[dict[str, Any]]:
     found = []
     for node, reason in pairs:
         way = way_of(node, versions.get(node.domain, 1))
-        later = "" if reason in NEVER_NATIVE else _LATER
+        later = "" if reason in NEVER_NATIVE else LATER
         row = {"node": node.label, "op": node.op, "reason": reason, "way": f"{way}{later}"}
         found.append(row | {"expected_ms": _expected_ms(graph, node, way)})
     return found
