@@ -9,9 +9,10 @@ import pytest
 
 import fusewise
 from fusewise.ir.dtypes import BOOL, FLOAT32
-from fusewise.ir.graph import Graph
+from fusewise.ir.graph import Constant, Graph
 from fusewise.ops.build import GraphBuilder
 from fusewise.runtime import nested
+from fusewise.runtime.hoststep import HostCall
 from fusewise.runtime.stages import Stage
 
 
@@ -79,3 +80,20 @@ def test_stages_are_compiled_as_the_model_was(monkeypatch: pytest.MonkeyPatch) -
     assert programs
     for program in programs:
         assert (program.exact, program.disabled, program.is_checked) == (True, ("fold_constants",), True)
+
+
+def test_what_reads_memory_as_it_lies_is_no_part_of_a_stage() -> None:
+    b = GraphBuilder()
+    image, boxes, keep = (
+        b.input("image", (1, 8, 12, 12), FLOAT32),
+        b.input("boxes", (6, 4), FLOAT32),
+        b.input("keep", (6,), BOOL),
+    )
+    rows = b.op("Compress", boxes, keep, axis=0)
+    images = b.op("ConstantOfShape", b.op("Shape", rows, start=0, end=1), value=Constant(np.zeros(1, np.int64)))
+    pooled = b.op("RoiAlign", image, b.op("Mul", rows, b.constant(np.array(0.5, np.float32))), images, sampling_ratio=2)
+    model = fusewise.compile(b.finish(b.op("Exp", pooled)), cache=False, threads=1)
+    parts = [part[1] for part in model.executable._machine.parts if isinstance(part, tuple)]
+    nodes = [one.nested._graph.nodes for one in parts if isinstance(one, Stage)]
+    assert nodes and not any(node.op == "RoiAlign" for graph in nodes for node in graph)
+    assert any(isinstance(one, HostCall) and one.stands_alone for one in parts)

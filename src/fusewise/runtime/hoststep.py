@@ -44,6 +44,7 @@ class _Member:
     evaluate: Evaluator
     opset: int
     is_reference: bool
+    is_routine: bool = False
 
     def run(self, values: dict[str, Any]) -> None:
         self.check(values)
@@ -114,6 +115,12 @@ class HostCall:
     reads: tuple[tuple[str, Place | None, ValueType | None], ...]
     writes: tuple[tuple[_Member, str, Place | None, ValueType | None], ...]
     writer: Writer | None = None
+
+    @property
+    def stands_alone(self) -> bool:
+        """Does it read or write memory as it lies there, which code for the shapes of a stage would have to copy?"""
+        in_place = self.writer is not None and self.writes[0][2] is not None
+        return in_place or any(member.is_routine for member in self.members)
 
     def checked(self, name: str, result: np.ndarray, kind: TensorType) -> np.ndarray:
         """As `_Member.checked`, of the node that makes the value `name`."""
@@ -186,7 +193,7 @@ def host_call(step: HostStep, program: Program, addresses: Mapping[str, int], wo
             from fusewise.runtime.control import control_evaluator  # and with it ONNX, which reads bodies
 
             better = control_evaluator(node, step.opset, program.opsets, constants, nested)
-        return _Member(node, better or reference(), version, better is None)
+        return _Member(node, better or reference(), version, better is None, native is not None)
 
     def nested(graph: Graph) -> Nested:
         return Nested(graph, lambda node: member(node, graph.constants), manner_of(program, workers))

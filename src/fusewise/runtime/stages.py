@@ -57,7 +57,7 @@ def staged(
     wanted = _read_by(program)
     waiting: list[tuple[int, HostStep, HostCall]] = []
     for number, step, call in steps:
-        if _is_part(step):
+        if _is_part(step) and not call.stands_alone:
             waiting.append((number, step, call))
             continue
         yield from _stages(waiting, program, constants, wanted, workers)
