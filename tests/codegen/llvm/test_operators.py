@@ -91,11 +91,11 @@ def compare(found: np.ndarray, expected: np.ndarray, reductions: float = 1.0) ->
     if expected.dtype.kind in "biu":
         np.testing.assert_array_equal(found, expected)
         return
-    if expected.dtype.itemsize == 1:  # floats and integers of a byte and less: the same bits
-        np.testing.assert_array_equal(found.view(np.uint8), expected.view(np.uint8))
+    wide = np.float64
+    if expected.dtype.itemsize == 1:  # floats of a byte and less, integers of less: the same numbers
+        np.testing.assert_array_equal(found.astype(wide), expected.astype(wide))
         return
     tolerance = TOLERANCE[expected.dtype.name] * reductions
-    wide = np.float64
     np.testing.assert_allclose(found.astype(wide), expected.astype(wide), rtol=tolerance, atol=tolerance)
 
 
