@@ -126,7 +126,24 @@ def norms_and_pools(d: Draft) -> tuple[str, ...]:
 
 def attentions(d: Draft) -> tuple[str, ...]:
     q, k, v = (d.b.input(name, (1, 4, length, 16)) for name, length in (("q", 11), ("k", 19), ("v", 19)))
-    return (d.b.op("Attention", q, k, v),)
+    one = d.b.input("one", (1, 4, 1, 16))
+    return d.b.op("Attention", q, k, v), d.b.op("Attention", one, k, v)
+
+
+def linear_attentions(d: Draft) -> tuple[str, ...]:
+    q, k, v = (d.b.input(name, (1, 7, 24)) for name in ("q", "k", "v"))
+    d.b.opset = 27
+    return tuple(d.b.op("LinearAttention", q, k, v, q_num_heads=2, kv_num_heads=2, update_rule="linear", outputs=2))
+
+
+def selections(d: Draft) -> tuple[str, ...]:
+    """Running sums, the largest elements, and elements put where positions say, of which some are the same."""
+    x, where = d.b.input("x", (5, 37)), d.b.input("where", (5, 4), INT64)
+    several = d.b.op("CumSum", x, d.b.constant(np.int64(0)))
+    one = d.b.op("CumSum", x, d.b.constant(np.int64(1)), reverse=1)
+    largest, at = d.b.op("TopK", x, d.b.constant([6]), outputs=2)
+    added = d.b.op("ScatterElements", x, where, d.weights(5, 4), axis=1, reduction="add")
+    return several, one, largest, at, added
 
 
 def maps(d: Draft) -> tuple[str, ...]:
@@ -158,10 +175,12 @@ def boxes(d: Draft) -> tuple[str, ...]:
     corners = np.sort(d.rng.uniform(0, 20, (9, 2, 2)), axis=1).reshape(9, 4).astype(np.float32)
     x, rois, batch = d.b.input("x", (1, 18, 20, 20)), d.b.constant(corners), d.b.constant(np.zeros(9, np.int64))
     aligned = d.b.op("RoiAlign", x, rois, batch, output_height=3, output_width=5)
+    numbered = d.b.constant(np.hstack([np.zeros((9, 1), np.float32), corners]))
+    pooled = d.b.op("MaxRoiPool", x, numbered, pooled_shape=[2, 3])
     scores = d.b.op("Sigmoid", d.b.input("scores", (1, 2, 9)))
     few, limit = d.b.constant(np.int64(5)), d.b.constant(np.float32(0.3))
     chosen = d.b.op("NonMaxSuppression", d.b.constant(corners[None]), scores, few, limit)
-    return aligned, chosen
+    return aligned, pooled, chosen
 
 
 def recurrences(d: Draft) -> tuple[str, ...]:
@@ -189,12 +208,14 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "short floats": Case(("bfloat16-product", "bfloat16-convolution"), short_floats),
         "integers": Case(("integer-convolution", "depthwise-convolution"), integers),
         "norms and pools": Case(("rows", "softmax-rows", "channel-norm", "pool"), norms_and_pools),
-        "attention": Case(("attention",), attentions),
+        "attention": Case(("attention", "attention-few"), attentions),
+        "linear attention": Case(("linear-attention",), linear_attentions),
+        "selections": Case(("scan", "scatter", "top_k"), selections),
         "maps": Case(("any-nest",), maps),
         "images": Case(("blend-rows",), images),
         "turned": Case(("turned-copy",), turned),
         "sampled": Case(("sampled",), sampled),
-        "boxes": Case((), boxes),
+        "boxes": Case(("roi-pool",), boxes),
         "recurrences": Case(("recurrence",), recurrences),
         "shared recurrence": Case(("recurrence-by-steps",), shared_recurrence),
     }

@@ -170,3 +170,24 @@ def test_a_loop_that_grows_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     model = fusewise.compile(loop(True, 60, "Concat"), cache=False)
     with pytest.raises(ResourceLimit, match=r"'round' \(Loop\) holds 2,097,152 bytes; the limit is 1,048,576"):
         model.run(None, {"x": np.ones(2, np.int8)})
+
+
+def test_a_scan_that_gathers_too_much_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fusewise.ops.allowed._MOST_HELD_BYTES", 1 << 20)
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [helper.make_node("Expand", ["e", "wide"], ["w"])],
+        "body",
+        [value("e", TensorProto.INT8, [])],
+        [value("w", TensorProto.INT8, [1 << 14])],
+        [helper.make_tensor("wide", TensorProto.INT64, [1], [1 << 14])],
+    )
+    graph = helper.make_graph(
+        [helper.make_node("Scan", ["x"], ["y"], body=body, num_scan_inputs=1, name="round")],
+        "g",
+        [value("x", TensorProto.INT8, [100])],
+        [value("y", TensorProto.INT8, [100, 1 << 14])],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    with pytest.raises(ResourceLimit, match=r"'round' \(Scan\) holds 1,\d{3},\d{3} bytes; the limit is 1,048,576"):
+        fusewise.compile(made, cache=False).run(None, {"x": np.ones(100, np.int8)})

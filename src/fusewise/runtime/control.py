@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -105,24 +105,33 @@ def _loop(node: Node, bodies: dict[str, _Body]) -> Run:
             check_rounds(what, MOST_ROUNDS + 1)
         scanned: list[list[Any]] = [[] for _ in kinds]
         count = gathered = 0
+        size, steady = -1, False  # bytes of a round, and whether they stay the same: what grows is looked at every time
         while bool(going) and (limit is None or count < limit):
-            together = several if several is not None and limit is not None and limit - count >= ROUNDS else None
+            together = several if steady and limit is not None and limit - count >= ROUNDS else None
+            rounds = ROUNDS if together is not None else 1
             results = (together or body).run((np.array(count, np.int64), going, *values), outer)
             going, values = np.asarray(results[0]).reshape(()), results[1 : 1 + carried]
             for number, value in enumerate(results[1 + carried :]):
                 scanned[number % len(kinds)].append(value)
-                gathered += value.nbytes
-            count += ROUNDS if together is not None else 1
+            held, more = _nbytes(values), _nbytes(results[1 + carried :])
+            size, steady = held + more // rounds, size == held + more // rounds
+            count, gathered = count + rounds, gathered + more
             check_rounds(what, count)
-            check_held(what, gathered + sum(value.nbytes for value in values if isinstance(value, np.ndarray)))
+            check_held(what, gathered + held)
         return [*values, *map(_stacked, scanned, kinds)]
 
     return run
 
 
+def _nbytes(values: Iterable[Any]) -> int:
+    """Of those that are arrays."""
+    return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
+
+
 def _scan(node: Node, bodies: dict[str, _Body]) -> Run:
     body, count = bodies["body"], node.attribute("num_scan_inputs")
     states = body.count - count
+    what = f"node {node.label!r} (Scan)"
     kinds = [body.graph.types.get(name) for name in body.graph.outputs[states:]]
     axes, turned = (_each(node, f"scan_input_{word}", count) for word in ("axes", "directions"))
     several = body.of(scan_rounds(body.graph, states, count))
@@ -134,18 +143,22 @@ def _scan(node: Node, bodies: dict[str, _Body]) -> Run:
         lines = [line[::-1] if back else line for line, back in zip(lines, turned, strict=True)]
         if len({len(line) for line in lines}) != 1:
             raise ValueError(f"Scan's inputs have {[len(line) for line in lines]} elements along their axes")
-        check_rounds(f"node {node.label!r} (Scan)", len(lines[0]))
+        check_rounds(what, len(lines[0]))
         scanned: list[list[Any]] = [[] for _ in kinds]
-        step, length = 0, len(lines[0])
+        step, length, gathered = 0, len(lines[0]), 0
+        size, steady = -1, False
         while step < length:
-            together = several if length - step >= ROUNDS else None
+            together = several if steady and length - step >= ROUNDS else None
             rounds = range(step, step + (ROUNDS if together is not None else 1))
             elements = (np.asarray(line[k]) for k in rounds for line in lines)
             results = (together or body).run((*carried, *elements), outer)
             carried = results[:states]
             for number, value in enumerate(results[states:]):
                 scanned[number % len(kinds)].append(value)
-            step = rounds.stop
+            held, more = _nbytes(carried), _nbytes(results[states:])
+            size, steady = held + more // len(rounds), size == held + more // len(rounds)
+            step, gathered = rounds.stop, gathered + more
+            check_held(what, gathered + held)
         joined = (
             np.moveaxis(_stacked(found[::-1] if back else found, kind), 0, axis)
             for found, kind, axis, back in zip(scanned, kinds, axes_out, turned_out, strict=True)
