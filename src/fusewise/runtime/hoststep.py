@@ -6,7 +6,7 @@ live as Python objects for the length of one run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -35,21 +35,15 @@ _WORTH_ASKING_BYTES = 1 << 26
 
 @record(frozen=True, slots=True)
 class _Member:
-    """A node ready to run on its operands, absent ones left out. `opset` is the version of its domain.
-
-    ONNX's reference evaluator, where it is that, takes some operands that ONNX's text forbids.
-    """
+    """A node ready to run on its operands, absent ones left out. `opset` is the version of its domain."""
 
     node: Node
     evaluate: Evaluator
     opset: int
-    is_reference: bool
     is_routine: bool = False
 
     def run(self, values: dict[str, Any]) -> None:
         self.check(values)
-        if self.is_reference and (found := self._fault(values)):
-            raise InvalidData(f"{self}: {found}")
         try:
             with np.errstate(all="ignore"):
                 results = self.evaluate(*[values[name] for name in self.node.reads])
@@ -62,7 +56,7 @@ class _Member:
                 raise ResourceLimit(
                     f"{self} needs more memory than there is: {' '.join(str(error).split()) or 'no more was given'}"
                 ) from error
-            if found := self._fault(values):
+            if found := _fault(self.node, [values[name] for name in self.node.reads], self.opset):
                 raise InvalidData(f"{self}: {found}") from error
             raise UnsupportedModel(f"{self} failed in ONNX's reference evaluator: {_sentence(error)}") from error
         values.update(zip(self.node.outputs, results, strict=True))
@@ -75,13 +69,6 @@ class _Member:
         nbytes = result_bytes(self.node, operands)
         if nbytes > _WORTH_ASKING_BYTES:
             check_memory(nbytes, f"the result of {self}")
-
-    def _fault(self, values: Mapping[str, Any]) -> str:
-        """What ONNX's text forbids about these operands; empty when nothing is found."""
-        from fusewise.ops.validity.table import fault_of_operands  # and with it ONNX, which most programs do without
-
-        operands = [values[name] if name else None for name in self.node.inputs]
-        return fault_of_operands(self.node, operands, self.opset)
 
     def checked(self, result: np.ndarray, kind: TensorType) -> np.ndarray:
         """A result that has the shape which native code was written for; `ShapeContradicted` for another."""
@@ -184,16 +171,16 @@ def host_call(step: HostStep, program: Program, addresses: Mapping[str, int], wo
     routines = {name: Routine(address, workers, program.is_checked) for name, address in addresses.items()}
 
     def member(node: Node, constants: Mapping[str, Constant]) -> _Member:
-        reference = partial(_reference, node, step.opset, program.opsets)
+        version = step.opset if not node.domain else dict(program.opsets).get(node.domain, 1)
+        reference = partial(_reference, node, step.opset, program.opsets, version)
         later = _later(reference)
         native = native_evaluator(node, step.opset, routines, later)
-        version = step.opset if not node.domain else dict(program.opsets).get(node.domain, 1)
         better = native or plain_evaluator(node, version, later)
         if any(isinstance(value, Subgraph) for _, value in node.attributes):
             from fusewise.runtime.control import control_evaluator  # and with it ONNX, which reads bodies
 
             better = control_evaluator(node, step.opset, program.opsets, constants, nested)
-        return _Member(node, better or reference(), version, better is None, native is not None)
+        return _Member(node, better or reference(), version, native is not None)
 
     def nested(graph: Graph) -> Nested:
         return Nested(graph, lambda node: member(node, graph.constants), manner_of(program, workers))
@@ -211,10 +198,26 @@ def manner_of(program: Program, workers: int) -> Manner:
     return Manner(workers, program.exact, program.disabled, program.is_checked)
 
 
-def _reference(node: Node, opset: int, opsets: tuple[tuple[str, int], ...]) -> Evaluator:
+def _reference(node: Node, opset: int, opsets: tuple[tuple[str, int], ...], version: int) -> Evaluator:
+    """ONNX's evaluator of a node. Some operands that ONNX's text forbids it takes: these are `InvalidData`."""
     from fusewise.ops.evaluate import evaluator  # and with it ONNX, which many programs do without
 
-    return evaluator(node, opset, opsets)
+    evaluate = evaluator(node, opset, opsets)
+
+    def run(*operands: Any) -> list[Any]:
+        if found := _fault(node, operands, version):
+            raise InvalidData(f"node {node.label!r} ({node.op}): {found}")
+        return evaluate(*operands)
+
+    return run
+
+
+def _fault(node: Node, present: Sequence[Any], version: int) -> str:
+    """What ONNX's text forbids about the operands that there are; empty when nothing is found."""
+    from fusewise.ops.validity.table import fault_of_operands  # and with it ONNX, which most programs do without
+
+    values = dict(zip(node.reads, present, strict=True))
+    return fault_of_operands(node, [values[name] if name else None for name in node.inputs], version)
 
 
 def _later(make: Callable[[], Evaluator]) -> Evaluator:

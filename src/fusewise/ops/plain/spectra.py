@@ -38,7 +38,10 @@ def _dft(node: Node) -> Function:
         along, asked = _whole(axis), _whole(length)
         if signal.ndim < 2 or (asked is not None and asked < 1):
             raise Other
-        place = (-2 if along is None else along) % signal.ndim
+        place = -2 if along is None else along
+        if not -signal.ndim <= place < signal.ndim - 1 or place == -1:
+            raise Other
+        place %= signal.ndim
         if onesided and inverse:
             found = np.fft.irfft(_numbers(signal), asked, place)
             return found[..., None].astype(signal.dtype)
