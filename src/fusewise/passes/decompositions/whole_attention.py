@@ -64,11 +64,10 @@ def _attention(
     q: Value,
     k: Value,
     v: Value,
-    mask: Value | None = None,
-    past_key: Value | None = None,
-    past_value: Value | None = None,
-    lengths: Value | None = None,
+    *others: Value | None,
 ) -> tuple[Value, ...] | None:
+    """`others`: a mask, past keys, past values, and how many keys of each sample are no padding; None or left out where absent."""
+    mask, past_key, past_value, lengths = (*others, *(None,) * 4)[:4]
     if mask is not None and mask.dtype != BOOL and not mask.dtype.is_float:
         return None
     flat = q.rank == 3
