@@ -1,11 +1,12 @@
-"""The rooms of the package: imports go only downwards, files and functions stay small, importing is cheap."""
+"""The rooms of the package: imports go only downwards and in no circle, files and functions stay small, importing is cheap."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("rewrite", "frontend", "zoo"),
     ("ops",),
     ("ir", "trace", "files"),
-    ("errors", "records"),
+    ("errors", "records", "version"),
 )
 """Rooms from top to bottom. A room imports itself and lower lines; rooms on one line do not know each other."""
 
@@ -110,6 +111,50 @@ def test_imports_go_only_downwards() -> None:
 def test_the_arrow_check_sees(file: str, code: str, allowed: bool) -> None:
     rooms = {room for line in LINES for room in line}
     assert (not upward_arrows(PACKAGE / file, ast.parse(code), rooms)) == allowed
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def needed(tree: ast.AST, known: Mapping[str, Path]) -> set[str]:
+    """The modules of the package that a file imports, be it late or for types only."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in known else node.module for name in names}
+    return found.intersection(known)
+
+
+def circle_in(arrows: Mapping[str, set[str]]) -> list[str]:
+    """Modules of which each imports the one behind it, the last the first again; none where there is no circle."""
+    try:
+        TopologicalSorter(arrows).prepare()
+    except CycleError as error:
+        return list(reversed(error.args[1]))
+    return []
+
+
+def test_no_circle_of_files() -> None:
+    known = {name_of(path): path for path in sources()}
+    circle = circle_in({name: needed(ast.parse(path.read_text()), known) for name, path in known.items()})
+    assert not circle, " imports ".join(circle)
+
+
+def test_the_circle_check_sees() -> None:
+    known = dict.fromkeys(("fusewise", "fusewise.a", "fusewise.a.b", "fusewise.c"), PACKAGE)
+    late = ast.parse("if TYPE_CHECKING:\n    from fusewise.a.b import B\ndef f():\n    from fusewise import c, nothing")
+    assert needed(late, known) == {"fusewise.a.b", "fusewise.c", "fusewise"}
+    assert circle_in({"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": set()}) in (
+        ["a", "b", "c", "a"],
+        ["b", "c", "a", "b"],
+        ["c", "a", "b", "c"],
+    )
+    assert not circle_in({"a": {"b", "c"}, "b": {"c"}, "c": set()})
 
 
 def test_files_are_short() -> None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fusewise.version import VERSION
+
 if TYPE_CHECKING:
     from fusewise.api import Model as Model
     from fusewise.api import bench as bench
@@ -46,7 +48,7 @@ __all__ = [
     "verify",
 ]
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _ELSEWHERE = {
     "FusewiseError": "fusewise.errors",

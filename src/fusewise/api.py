@@ -19,6 +19,7 @@ from fusewise.errors import UsageError, within_memory
 from fusewise.options import Options, options_from, portable, texts_of
 from fusewise.runtime.folder import cache_folder, first_only
 from fusewise.trace import Trace
+from fusewise.version import VERSION
 
 if TYPE_CHECKING:
     import onnx
@@ -158,7 +159,6 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
 
     Raises what `load` raises, `UnsupportedModel` under `strict`, and `ResourceLimit` when the model would not fit.
     """
-    from fusewise import __version__
     from fusewise.runtime.model_cache import ModelCache, describes
 
     chosen = options_from(options, settings)
@@ -167,7 +167,7 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     key = None if folder is None or trace is not None else _key(model, chosen)
     warn = first_only(chosen.warn)
     store = None if folder is None or key is None else ModelCache(folder, warn)
-    known = None if store is None or key is None or chosen.tune else store.fetch(key.text, __version__, chosen.threads)
+    known = None if store is None or key is None or chosen.tune else store.fetch(key.text, VERSION, chosen.threads)
     decisions = Trace(disabled=frozenset(chosen.disable)) if trace is None else trace
     if known is not None:
         _tell(known.notes["summary"], chosen)
@@ -205,7 +205,7 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     again = partial(_without_declared, bound, chosen) if program.figures["host_steps"] else None
     made = Model(built, lambda: (graph, decisions), figures, None, again)
     if store is not None and key is not None and describes(key, str(model)):
-        store.store(key.text, built, made.notes, __version__)
+        store.store(key.text, built, made.notes, VERSION)
     graph.forget()
     return made
 

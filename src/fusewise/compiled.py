@@ -12,6 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from fusewise.errors import ShapeContradicted, UsageError, within_memory
+from fusewise.version import VERSION
 
 if TYPE_CHECKING:
     from fusewise.ir.graph import Graph
@@ -114,12 +115,11 @@ class Model:
         `sign`: an Ed25519 private key in PEM, as a path or as bytes; `open_compiled` can then be told to trust its files alone.
         Raises `ResourceLimit` when there is no room, `UsageError` when the place may not be written to or the key is none.
         """
-        from fusewise import __version__
         from fusewise.runtime import artefact
         from fusewise.runtime.signing import signer
 
         signing = None if sign is None else signer(sign)
-        artefact.write(Path(path), self.executable, self.notes, __version__, sign=signing)
+        artefact.write(Path(path), self.executable, self.notes, VERSION, sign=signing)
 
     @property
     def notes(self) -> dict[str, Any]:
@@ -144,13 +144,12 @@ def open_compiled(path: str | Path, *, threads: int | None = None, trust: Key | 
     Raises `UsageError` when there is no such file or key, `InvalidModel` when it is damaged or not signed by the key,
     `UnsupportedModel` when another version wrote it or this CPU lacks what it needs.
     """
-    from fusewise import __version__
     from fusewise.runtime.container import Container
     from fusewise.runtime.signing import verifier
 
     begin = time.perf_counter()
     trusted = None if trust is None else verifier(trust)
-    with Container(Path(path), __version__, trusted) as container:
+    with Container(Path(path), VERSION, trusted) as container:
         from fusewise.runtime import artefact  # and NumPy, while the file is read
 
         return opened(artefact.read(container, threads=threads), None, begin)

@@ -13,6 +13,7 @@ from fusewise.ir.graph import Constant, Graph, Node
 from fusewise.lower.program import HostStep, Program
 from fusewise.ops.build import GraphBuilder
 from fusewise.runtime import nested
+from fusewise.runtime.executable import build
 from fusewise.runtime.hoststep import host_call
 from fusewise.runtime.nested import Manner, Nested
 
@@ -21,10 +22,10 @@ def made(graph: Graph) -> Nested:
     program = Program((), (), (), (), (), 0, 0)
 
     def member(node: Node) -> Any:
-        (one,) = host_call(HostStep((node,), graph.opset, (), ()), program, {}, 1).members
+        (one,) = host_call(HostStep((node,), graph.opset, (), ()), program, {}, 1, build).members
         return one
 
-    return Nested(graph, member, Manner())
+    return Nested(graph, member, Manner(build))
 
 
 def shifted() -> Graph:

@@ -52,9 +52,9 @@ app.add_typer(profile, name="profile")
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from fusewise import __version__
+        from fusewise.version import VERSION
 
-        typer.echo(f"fusewise {__version__}")
+        typer.echo(f"fusewise {VERSION}")
         raise typer.Exit
 
 

@@ -112,7 +112,7 @@ def model_of(model: str, exported: bool) -> str:
     if not exported:
         return model
     from fusewise.api import ZOO
-    from fusewise.zoo.catalogue import AS_EXPORTED
+    from fusewise.zoo.styles import AS_EXPORTED
 
     if not model.startswith(ZOO):
         raise UsageError(f"--exported is a form of zoo models, and {model} is as its exporter wrote it; leave it out")

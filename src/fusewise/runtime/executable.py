@@ -284,11 +284,11 @@ def _machine(contents: Contents, library: Library, workers: int, resident: Resid
         rows = []
         from fusewise.runtime.hoststep import host_call  # takes more along than most models need
 
-        hosted.append((number, step, host_call(step, program, library.addresses, workers)))
+        hosted.append((number, step, host_call(step, program, library.addresses, workers, build)))
         if number + 1 == len(program.steps) or isinstance(program.steps[number + 1], NativeStep):
             from fusewise.runtime.stages import staged
 
-            parts.extend(staged(hosted, program, workers))
+            parts.extend(staged(hosted, program, workers, build))
             hosted = []
     if rows:
         parts.append(_stretch(program, rows, workers))

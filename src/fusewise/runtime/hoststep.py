@@ -24,7 +24,7 @@ from fusewise.records import record
 from fusewise.runtime.arena import Memory
 from fusewise.runtime.host import check_memory
 from fusewise.runtime.host_native import Writer, native_evaluator, writer_of
-from fusewise.runtime.nested import Manner, Nested
+from fusewise.runtime.nested import Build, Manner, Nested
 from fusewise.runtime.routine import Routine
 
 __all__ = ["HostCall", "apart", "host_call", "manner_of", "operand"]
@@ -162,10 +162,11 @@ def apart(value: Any, views: list[Any]) -> Any:
     return value.copy() if shared else value
 
 
-def host_call(step: HostStep, program: Program, addresses: Mapping[str, int], workers: int) -> HostCall:
+def host_call(step: HostStep, program: Program, addresses: Mapping[str, int], workers: int, build: Build) -> HostCall:
     """Prepare a host step; raises `UnsupportedModel` when ONNX has no evaluator for an operator.
 
-    `addresses` has the program's native code by symbol, which `workers` workers may run.
+    `addresses` has the program's native code by symbol, which `workers` workers may run; `build` makes what is compiled on the way
+    runnable.
     """
 
     routines = {name: Routine(address, workers, program.is_checked) for name, address in addresses.items()}
@@ -183,7 +184,7 @@ def host_call(step: HostStep, program: Program, addresses: Mapping[str, int], wo
         return _Member(node, better or reference(), version, native is not None)
 
     def nested(graph: Graph) -> Nested:
-        return Nested(graph, lambda node: member(node, graph.constants), manner_of(program, workers))
+        return Nested(graph, lambda node: member(node, graph.constants), manner_of(program, workers, build))
 
     objects = {name: Constant(array) for name, array in program.objects}
     members = tuple(member(node, objects) for node in step.nodes)
@@ -193,9 +194,9 @@ def host_call(step: HostStep, program: Program, addresses: Mapping[str, int], wo
     return HostCall(step.label, step.group, members, step.reads, writes, writer)
 
 
-def manner_of(program: Program, workers: int) -> Manner:
+def manner_of(program: Program, workers: int, build: Build) -> Manner:
     """How a program was compiled, for what it compiles while it runs."""
-    return Manner(workers, program.exact, program.disabled, program.is_checked)
+    return Manner(build, workers, program.exact, program.disabled, program.is_checked)
 
 
 def _reference(node: Node, opset: int, opsets: tuple[tuple[str, int], ...], version: int) -> Evaluator:

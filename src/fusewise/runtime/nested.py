@@ -10,19 +10,18 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from fusewise.errors import FusewiseError
 from fusewise.ir.graph import Constant, Graph, Node
+from fusewise.lower.program import NativeStep, Program
 from fusewise.ops.spec import NotDefined
 from fusewise.records import record
+from fusewise.runtime.feeds import PortInfo
 
-if TYPE_CHECKING:
-    from fusewise.runtime.executable import Executable
-
-__all__ = ["Manner", "Member", "Nested"]
+__all__ = ["Build", "Manner", "Member", "Nested", "Runnable"]
 
 _WORTH_SECONDS = 0.05
 """What runs of the same shapes must have cost before they are compiled for."""
@@ -53,10 +52,27 @@ class Member(Protocol):
         """Add the node's results to the values that it reads from."""
 
 
+class Runnable(Protocol):
+    """A program that is ready to run."""
+
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
+        """The named outputs, all of them for None."""
+
+    def get_inputs(self) -> Sequence[PortInfo]:
+        """The inputs that a run takes."""
+
+
+class Build(Protocol):
+    """Makes a program runnable; `runtime.executable.build` does."""
+
+    def __call__(self, program: Program, *, threads: int | None) -> Runnable: ...
+
+
 @record(frozen=True, slots=True)
 class Manner:
-    """How the program was compiled that a graph is part of, and how many workers it has."""
+    """How the program was compiled that a graph is part of, how many workers it has, and what makes others of it runnable."""
 
+    build: Build
     workers: int = 1
     exact: bool = False
     disabled: tuple[str, ...] = ()
@@ -77,7 +93,7 @@ class Nested:
         self._members: tuple[Member, ...] | None = None
         self._constants = {name: constant.array for name, constant in graph.constants.items()}
         self._deciding: tuple[int, ...] | None = None
-        self._built: OrderedDict[Key, Executable | None] = OrderedDict()
+        self._built: OrderedDict[Key, Runnable | None] = OrderedDict()
         self._spent: dict[Key, float] = {}
         self._contents: Counter[Shapes] = Counter()
         self._builds = 0
@@ -137,13 +153,13 @@ class Nested:
                 self._contents[key[0]] += 1
         self._spent[key] = self._spent.get(key, 0.0) + seconds
 
-    def _natively(self, executable: Executable, key: Key, values: Sequence[Any]) -> list[Any]:
+    def _natively(self, executable: Runnable, key: Key, values: Sequence[Any]) -> list[Any]:
         self._built.move_to_end(key)
-        wanted = {port.name for port in executable.contents.program.inputs}
+        wanted = {port.name for port in executable.get_inputs()}
         feeds = {name: value for name, value in zip(self._graph.inputs, values, strict=True) if name in wanted}
         return executable.run(None, feeds)
 
-    def _compiled(self, key: Key, values: Sequence[Any]) -> Executable | None:
+    def _compiled(self, key: Key, values: Sequence[Any]) -> Runnable | None:
         """Code for these shapes and contents; None, and so from then on, where nothing of it would be native."""
         self._builds += 1
         given = dict(zip(self._graph.inputs, values, strict=True))
@@ -161,7 +177,7 @@ class Nested:
 
 def compiled(
     graph: Graph, given: Mapping[str, np.ndarray], contents: Mapping[str, np.ndarray], manner: Manner
-) -> Executable | None:
+) -> Runnable | None:
     """A graph compiled for inputs of these shapes, those of `contents` as constants; None where all of it would run on the host.
 
     Raises what compiling raises.
@@ -171,9 +187,7 @@ def compiled(
     from fusewise.frontend.declared import without_shape
     from fusewise.frontend.infer_types import infer_graph
     from fusewise.fusion.plan import plan
-    from fusewise.lower.program import NativeStep
     from fusewise.passes import pipeline
-    from fusewise.runtime.executable import build
     from fusewise.runtime.host import host_target
     from fusewise.trace import Trace
 
@@ -194,4 +208,4 @@ def compiled(
     program = generate(groups, target, trace, workers=manner.workers, exact=manner.exact)
     if not any(isinstance(step, NativeStep) for step in program.steps) and program.steps:
         return None
-    return build(program, threads=manner.workers)
+    return manner.build(program, threads=manner.workers)

@@ -16,7 +16,7 @@ from fusewise.lower.program import HostStep, Place, Program
 from fusewise.records import record
 from fusewise.runtime.arena import Memory
 from fusewise.runtime.hoststep import HostCall, apart, manner_of, operand
-from fusewise.runtime.nested import Nested
+from fusewise.runtime.nested import Build, Manner, Nested
 
 __all__ = ["NEVER_NATIVE", "Stage", "staged"]
 
@@ -50,20 +50,20 @@ class Stage:
 
 
 def staged(
-    steps: Sequence[tuple[int, HostStep, HostCall]], program: Program, workers: int
+    steps: Sequence[tuple[int, HostStep, HostCall]], program: Program, workers: int, build: Build
 ) -> Iterator[tuple[int, HostCall | Stage]]:
     """Consecutive host steps with their numbers, those whose shapes data decide put together."""
     constants = dict(program.objects)
-    wanted = _read_by(program)
+    wanted, manner = _read_by(program), manner_of(program, workers, build)
     waiting: list[tuple[int, HostStep, HostCall]] = []
     for number, step, call in steps:
         if _is_part(step) and not call.stands_alone:
             waiting.append((number, step, call))
             continue
-        yield from _stages(waiting, program, constants, wanted, workers)
+        yield from _stages(waiting, program, constants, wanted, manner)
         waiting = []
         yield number, call
-    yield from _stages(waiting, program, constants, wanted, workers)
+    yield from _stages(waiting, program, constants, wanted, manner)
 
 
 def _is_part(step: HostStep) -> bool:
@@ -86,7 +86,7 @@ def _stages(
     program: Program,
     constants: Mapping[str, np.ndarray],
     wanted: Mapping[str, set[int]],
-    workers: int,
+    manner: Manner,
 ) -> Iterator[tuple[int, HostCall | Stage]]:
     if not steps:
         return
@@ -116,7 +116,7 @@ def _stages(
     members = {member.node.outputs: member for _, _, call in steps for member in call.members}
     number, first, _ = steps[0]
     calls = {name: call for _, step, call in steps for name, _, _ in step.writes}
-    nested = Nested(graph, lambda node: members[node.outputs], manner_of(program, workers))
+    nested = Nested(graph, lambda node: members[node.outputs], manner)
     yield number, Stage(first.label, first.group, nested, tuple(reads.values()), tuple(writes), calls)
 
 

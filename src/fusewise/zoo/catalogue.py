@@ -16,10 +16,7 @@ from fusewise.errors import UsageError
 if TYPE_CHECKING:
     from fusewise.ir.graph import Graph
 
-__all__ = ["AS_EXPORTED", "MODELS", "ZooModel", "build", "model_named"]
-
-AS_EXPORTED = "exported"
-"""The style of a name, `NAME@exported`, that says what `decomposed` does."""
+__all__ = ["MODELS", "ZooModel", "build", "model_named"]
 
 _CLASSIFY, _IMAGE = "image classification", "x float32[1,3,224,224]"
 _TEXT = "input_ids, attention_mask, token_type_ids int64[1,128]"
@@ -283,16 +280,12 @@ def build(name: str, *, batch: int = 1, seed: int = 0, decomposed: bool = False)
     """
     name, _, style = name.partition("@")
     row = model_named(name)
-    if style == AS_EXPORTED:
-        style, decomposed = "", True
     if batch < 1:
         raise UsageError(f"the batch of zoo model {name!r} must be at least 1, not {batch}")
     from fusewise.zoo.net import start
+    from fusewise.zoo.styles import AS_EXPORTED, styled
 
     builder = getattr(importlib.import_module(f"fusewise.zoo.{row.module}"), name)
-    graph = cast("Graph", builder(start(name, seed=seed, decomposed=decomposed, opset=row.opset), batch))
-    if not style:
-        return graph
-    from fusewise.zoo.styles import styled
-
-    return styled(graph, style)
+    as_exported = decomposed or style == AS_EXPORTED
+    graph = cast("Graph", builder(start(name, seed=seed, decomposed=as_exported, opset=row.opset), batch))
+    return graph if style in ("", AS_EXPORTED) else styled(graph, style)

@@ -23,9 +23,11 @@ from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import TensorType
 from fusewise.ops.build import GraphBuilder
 from fusewise.ops.table import spec_of
-from fusewise.zoo.catalogue import AS_EXPORTED
 
-__all__ = ["STYLES", "styled"]
+__all__ = ["AS_EXPORTED", "STYLES", "styled"]
+
+AS_EXPORTED = "exported"
+"""The style of a name, `NAME@exported`, that says what `decomposed` does (`zoo.catalogue.build`)."""
 
 _LAST, _FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 

@@ -5,13 +5,9 @@ A comparison, and a branch that is never taken, for each vector of them; no addr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fusewise.codegen.llvm.emit import Function, Value
+from fusewise.codegen.llvm.point import Point
 from fusewise.ops.expr import Expr
-
-if TYPE_CHECKING:
-    from fusewise.codegen.llvm.elements import Point
 
 __all__ = ["bounded_element"]
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from fusewise.codegen.kernel import Argument, Params, kernel_of, working_memory
-from fusewise.codegen.llvm.elements import Elements, Point
+from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of
 from fusewise.codegen.llvm.gemm_product import unravel
@@ -20,6 +20,7 @@ from fusewise.codegen.llvm.gemm_tile import multiply_add
 from fusewise.codegen.llvm.memory import access_of
 from fusewise.codegen.llvm.nest import unsupported
 from fusewise.codegen.llvm.plain import read_operand
+from fusewise.codegen.llvm.point import Point
 from fusewise.codegen.llvm.reduction import across_lanes
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32

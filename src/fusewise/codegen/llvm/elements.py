@@ -12,14 +12,13 @@ that differs between lanes, loads are masked, or their addresses limited to the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
 
 from fusewise.codegen.llvm import mathfn
 from fusewise.codegen.llvm.arithmetic import apply_binary, apply_compare, apply_unary
 from fusewise.codegen.llvm.bounded import bounded_element
-from fusewise.codegen.llvm.emit import Function, Int, Value
-from fusewise.codegen.llvm.loops import loop_ranges
+from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.memory import fetch_element, load_element, store_element
+from fusewise.codegen.llvm.point import Emission, Point
 from fusewise.codegen.llvm.reduction import reduce_element
 from fusewise.codegen.llvm.registers import (
     clamped,
@@ -33,43 +32,17 @@ from fusewise.codegen.llvm.registers import (
     splat,
     wrapped,
 )
-from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT64, DType
-from fusewise.lower.index import Simplifier
-from fusewise.lower.task import ACC, Store, Task
+from fusewise.lower.task import ACC, Store
 from fusewise.ops.expr import BINARY, COMPARE, UNARY, Expr, walk
 from fusewise.ops.scalar import integer_range
 from fusewise.records import record
 
-__all__ = ["Elements", "Point"]
+__all__ = ["Elements"]
 
 
-@record
-class Facts:
-    """What is known of expressions wherever they are evaluated; remembered, so that shared sub-trees cost once."""
-
-    simplifier: Simplifier
-    _reads: dict[Expr, bool] = field(default_factory=dict)
-
-    def reads(self, root: Expr) -> bool:
-        """Does evaluating `root` touch memory or run a loop?"""
-        if root not in self._reads:
-            for node in walk(root):
-                if node not in self._reads:
-                    own = node.op in ("reduce", "bounded") or (node.op == "load" and node.value != ACC)
-                    self._reads[node] = own or any(self._reads[a] for a in node.args)
-        return self._reads[root]
-
-
-class Elements:
+class Elements(Emission):
     """The expressions of one task, ready to be emitted into one function."""
-
-    def __init__(self, function: Function, task: Task, target: Target, pointers: Mapping[str, Value]) -> None:
-        self.function = function
-        self.task = task
-        self.target = target
-        self.pointers = pointers
-        self.facts = Facts(Simplifier(loop_ranges(task)))
 
     def at(
         self,
@@ -89,120 +62,22 @@ class Elements:
         """
         if lanes == 1:
             lane, count = None, None
-        return Point(self, dict(indices), lane, lanes, acc, count, [dict(leaves or {})])
+        return _Point(self, dict(indices), lane, lanes, acc, count, [dict(leaves or {})])
 
 
 @record
-class Point:
-    """A place in the index space. Every expression is emitted at most once; `scopes` holds what is known, innermost last.
-
-    `mask` says, per lane, whether the path of conditions to here is taken; `guarded` that there is such a path.
-    """
-
-    elements: Elements
-    indices: dict[str, Int]
-    lane: str | None
-    lanes: int
-    acc: Value | None
-    count: Int | None
-    scopes: list[dict[Expr, Value]]
-    mask: Value | None = None
-    guarded: bool = False
-    _varies: dict[Expr, bool] = field(default_factory=dict)
-
-    @property
-    def function(self) -> Function:
-        return self.elements.function
-
-    @property
-    def target(self) -> Target:
-        return self.elements.target
-
-    def value(self, expr: Expr) -> Value:
-        """The element, or a vector of `lanes` elements, in register form (bool i1, float16 and bfloat16 as i16 bits)."""
-        return self.function.splat(self.minimal(expr), self.lanes)
+class _Point(Point):
+    """With what every word means."""
 
     def store(self, store: Store) -> None:
-        """Compute one store's value and write it."""
         store_element(self, store)
 
     def fetch(self, name: str, index: tuple[Expr, ...], locality: int) -> None:
-        """Fetch the memory of an operand that is about to be read or written, to a cache level: 3 is the first one."""
         fetch_element(self, name, index, locality)
-
-    def varies(self, expr: Expr) -> bool:
-        """Does the value differ between lanes?"""
-        if self.lanes == 1:
-            return False
-        known = self._varies.get(expr)
-        if known is None:
-            bound = self._known(expr)
-            if bound is not None:
-                known = bound.lanes > 1
-            elif expr.op == "index":
-                known = expr.value == self.lane
-            elif expr.op == "load" and expr.value == ACC:
-                known = self.acc is not None and self.acc.lanes > 1
-            else:
-                known = any(self.varies(a) for a in expr.args)
-            self._varies[expr] = known
-        return known
-
-    def minimal(self, expr: Expr) -> Value:
-        """As `value`, but a scalar when it is the same in all lanes."""
-        known = self._known(expr)
-        if known is None:
-            known = self._emit(expr)
-            self.scopes[-1][expr] = known
-        return known
-
-    def integer(self, expr: Expr) -> Int:
-        """An int64 expression that is the same in all lanes; folded where it is known now."""
-        if self._known(expr) is None:
-            if expr.op == "const":
-                return int(expr.value)
-            if expr.op == "index":
-                return self.indices[expr.value]
-            folded = self._fold(expr)
-            if isinstance(folded, Value):
-                self.scopes[-1][expr] = folded
-            if folded is not None:
-                return folded
-        return self.minimal(expr)
-
-    def inner(self, indices: Mapping[str, Int], lane: str | None, lanes: int) -> Point:
-        """A point inside a loop at this point: more loop variables, possibly another lane axis."""
-        same = lane == self.lane and lanes == self.lanes
-        shadowed = any(name in self.indices for name in indices)
-        scopes = [self.scopes[0], {}] if shadowed else [*self.scopes, {}]
-        return replace(
-            self,
-            indices={**self.indices, **indices},
-            lane=lane,
-            lanes=lanes,
-            count=self.count if same else None,
-            mask=self.mask if same else None,
-            scopes=scopes,
-            _varies={},
-        )
-
-    def lane_indices(self, base: Int) -> Value:
-        """base, base+1, ...; lanes past `count` repeat the last one that exists, so that their addresses are good."""
-        f = self.function
-        iota = Value("<" + ", ".join(f"i64 {k}" for k in range(self.lanes)) + ">", f"<{self.lanes} x i64>")
-        if self.count is not None:
-            iota = f.intrinsic("smin", iota, f.splat(f.i64(f.sub(self.count, 1)), self.lanes))
-        return f.binary("add", f.splat(f.i64(base), self.lanes), iota)
 
     # --- the words ------------------------------------------------------------------------------------------------
 
-    def _known(self, expr: Expr) -> Value | None:
-        for scope in reversed(self.scopes):
-            if expr in scope:
-                return scope[expr]
-        return None
-
-    def _emit(self, expr: Expr) -> Value:
+    def emit(self, expr: Expr) -> Value:
         op, f = expr.op, self.function
         if op == "const":
             return f.constant(_bits(expr.value, expr.dtype), register_type(expr.dtype))
@@ -222,14 +97,14 @@ class Point:
         if op == "bits":
             return reinterpreted(f, self.minimal(expr.args[0]), expr.args[0].dtype, expr.dtype)
         if expr.dtype == INT64 and not self.varies(expr) and not self.elements.facts.reads(expr):
-            folded = self._fold(expr)
+            folded = self.folded(expr)
             if folded is not None:
                 return f.i64(folded)
         source = expr.args[0].dtype
         if op in UNARY:
             return apply_unary(f, self.target, op, self.minimal(expr.args[0]), source)
         gate = None if self.elements.task.exact else _own_gate(expr)
-        if gate is not None and self._known(gate) is None:
+        if gate is not None and self.known(gate) is None:
             x = expr.args[1] if expr.args[0] is gate else expr.args[0]
             return mathfn.gated(f, self.target, *self._aligned(self.minimal(x), self.minimal(gate.args[0])))
         a, b = self._aligned(self.minimal(expr.args[0]), self.minimal(expr.args[1]))
@@ -253,7 +128,7 @@ class Point:
             return clamped(f, self.minimal(given.args[0].args[0]), low, high, to)
         if to == FLOAT32 and given.op == "cast" and _is_clamped(given.args[0], given.dtype):
             # quantised and dequantised again: the number need not become narrow in between
-            whole = None if self._known(given) is not None else self._rounded(given.args[0])
+            whole = None if self.known(given) is not None else self._rounded(given.args[0])
             if whole is not None:
                 return f.convert("sitofp", whole, "float")
         return convert(f, self.target, self.minimal(given), given.dtype, to)
@@ -280,27 +155,6 @@ class Point:
         assert self.acc.element == computed(expr.dtype), (self.acc.type, expr.dtype)
         return narrow(self.function, self.target, self.acc, expr.dtype)
 
-    def _fold(self, expr: Expr) -> Int | None:
-        """Index arithmetic without data: constants fold, and the rest is short."""
-        facts, f = self.elements.facts, self.function
-        if expr.dtype != INT64 or expr.op in ("select", "reduce", "load", "cast", "bits") or facts.reads(expr):
-            return None
-        if expr.op == "neg":
-            return f.sub(0, self.integer(expr.args[0]))
-        if expr.op not in ("add", "sub", "mul", "min", "max", "floordiv", "floormod"):
-            return None
-        if expr.op in ("floordiv", "floormod"):
-            by = expr.args[1]
-            if by.op != "const" or by.value <= 0:
-                return None
-            if facts.simplifier.range_of(facts.simplifier.linear(expr.args[0]))[0] < 0:
-                return None
-        a, b = (self.integer(x) for x in expr.args)
-        if expr.op in ("floordiv", "floormod"):
-            return f.udiv(a, b) if expr.op == "floordiv" else f.urem(a, b)
-        step = {"add": f.add, "sub": f.sub, "mul": f.mul, "min": f.minimum, "max": f.maximum}[expr.op]
-        return step(a, b)
-
     def _short_division(self, expr: Expr, a: Value, b: Value) -> Value | None:
         """Vectors of small non-negative numbers divide in 32 bits, which multiplies instead."""
         facts, f = self.elements.facts, self.function
@@ -321,18 +175,18 @@ class Point:
         chosen = self.minimal(condition)
         if chosen.text in ("true", "false"):
             return self.minimal(then if chosen.text == "true" else otherwise)
-        reads = [self.elements.facts.reads(x) and self._known(x) is None for x in (then, otherwise)]
+        reads = [self.elements.facts.reads(x) and self.known(x) is None for x in (then, otherwise)]
         if chosen.lanes == 1 and any(reads):
             lanes = self.lanes if self.varies(then) or self.varies(otherwise) else 1
             return f.when(
                 chosen,
-                lambda: [f.splat(self._within(None, then), lanes)],
-                lambda: [f.splat(self._within(None, otherwise), lanes)],
+                lambda: [f.splat(self.within(None, then), lanes)],
+                lambda: [f.splat(self.within(None, otherwise), lanes)],
             )[0]
         if chosen.lanes > 1 and any(reads):
-            first = self._within(chosen, then) if reads[0] else self.minimal(then)
+            first = self.within(chosen, then) if reads[0] else self.minimal(then)
             inverse = f.binary("xor", chosen, splat(f, 1, chosen, "i1"))
-            second = self._within(inverse, otherwise) if reads[1] else self.minimal(otherwise)
+            second = self.within(inverse, otherwise) if reads[1] else self.minimal(otherwise)
         else:
             first, second = self.minimal(then), self.minimal(otherwise)
         if chosen.lanes > 1:
@@ -340,19 +194,6 @@ class Point:
         else:
             first, second = self._aligned(first, second)
         return f.select(chosen, first, second)
-
-    def _within(self, mask: Value | None, expr: Expr) -> Value:
-        """`expr` on a path: what is computed there is not known elsewhere. `mask` when lanes differ, else a real branch."""
-        before = self.mask, self.guarded
-        if mask is not None:
-            self.mask = mask if self.mask is None else self.function.binary("and", self.mask, mask)
-            self.guarded = True
-        self.scopes.append({})
-        try:
-            return self.minimal(expr)
-        finally:
-            self.scopes.pop()
-            self.mask, self.guarded = before
 
 
 def _is_clamped(expr: Expr, dtype: DType) -> bool:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
+from fusewise.codegen.llvm.point import Point
 from fusewise.codegen.llvm.registers import convert, has_masked_memory, memory_type, register_type
 from fusewise.codegen.target import LINE_BYTES
 from fusewise.ir.dtypes import BOOL
@@ -12,9 +11,6 @@ from fusewise.lower.index import Linear
 from fusewise.lower.task import Operand, Store
 from fusewise.ops.expr import Expr, walk
 from fusewise.records import record
-
-if TYPE_CHECKING:
-    from fusewise.codegen.llvm.elements import Point
 
 __all__ = ["Access", "access_of", "fetch_element", "load_element", "store_element"]
 

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
 from fusewise.codegen.kernel import Argument, Kernel, Params
-from fusewise.codegen.llvm.elements import Elements, Point
+from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Module, Value
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments
 from fusewise.codegen.llvm.loops import free_axes, simplified
 from fusewise.codegen.llvm.memory import access_of
 from fusewise.codegen.llvm.pieces import straight_pieces
+from fusewise.codegen.llvm.point import Point
 from fusewise.codegen.llvm.reduction import lanes_for
 from fusewise.codegen.llvm.registers import is_representable
 from fusewise.codegen.llvm.share import Share

@@ -9,20 +9,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from fusewise.codegen.llvm.arithmetic import combine, identity
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.memory import access_of
+from fusewise.codegen.llvm.point import Point
 from fusewise.codegen.llvm.registers import computed, narrow, widen
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import DType
 from fusewise.lower.task import ACC
 from fusewise.ops.expr import Expr, walk
 from fusewise.records import record
-
-if TYPE_CHECKING:
-    from fusewise.codegen.llvm.elements import Point
 
 __all__ = ["across_lanes", "lanes_for", "reduce_element"]
 

@@ -13,13 +13,14 @@ from fusewise.codegen.kernel import Argument, Kernel, Params, kernel_of, working
 from fusewise.codegen.llvm.conv_direct import direct_arguments, matrices, matrix_axes
 from fusewise.codegen.llvm.conv_plan import direct_of
 from fusewise.codegen.llvm.conv_shape import Convolution, convolution_of
-from fusewise.codegen.llvm.elements import Elements, Point
+from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm import packing, understand
 from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of, tag_of
 from fusewise.codegen.llvm.gemm_finish import fetcher, finisher, is_simple
 from fusewise.codegen.llvm.gemm_plan import Axis, tile_of
 from fusewise.codegen.llvm.gemm_product import row_address
+from fusewise.codegen.llvm.point import Point
 from fusewise.codegen.llvm.share import pieces_of
 from fusewise.codegen.llvm.strassen_loops import emit_strassen
 from fusewise.codegen.llvm.strassen_plan import PAIR, Halves, halves_of, panels_of, strassen_cycles, strassen_space
