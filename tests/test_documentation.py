@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tests.test_rooms import LINES, line_of
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "fusewise"
@@ -84,6 +85,16 @@ def test_what_is_named_exists(page: Path) -> None:
     named = set(NAMED.findall(prose(page)))
     assert named
     assert not sorted(name for name in named if not exists(name))
+
+
+def test_rooms_stand_in_the_order_of_their_imports() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    drawn = text.split("\n## Rooms\n")[1].split("```\n")[1].splitlines()
+    width = re.match(r"\S+ +", drawn[0])
+    assert width
+    rooms = [room for line in drawn for room in line[: width.end()].split()]
+    assert sorted(rooms) == sorted({room for line in LINES for room in line} - {"__main__", "__init__"})
+    assert [line_of(room) for room in rooms] == sorted(line_of(room) for room in rooms)
 
 
 def test_links_and_names_that_lead_nowhere_are_found(tmp_path: Path) -> None:
