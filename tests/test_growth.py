@@ -12,9 +12,8 @@ from benchmarks.growth import CASES, model_of
 
 from fusewise import api
 from fusewise.codegen.assemble import generate
+from fusewise.codegen.legalize import legalized
 from fusewise.fusion.plan import PLANNERS, plan
-from fusewise.passes.pipeline import CLEAN, for_native
-from fusewise.passes.pipeline import run as run_passes
 from fusewise.runtime.host import host_target
 from fusewise.trace import Trace
 
@@ -34,7 +33,7 @@ def calls(case: str, n: int, how: str) -> int:
     sys.setprofile(called)
     try:
         trace = Trace()
-        graph = for_native(run_passes(api.load(model), CLEAN, trace), "float32", trace)
+        graph = legalized(api.load(model), host_target(), trace)
         program = generate(plan(graph, trace, how).partition, host_target(), trace)
     finally:
         sys.setprofile(before)
@@ -73,5 +72,5 @@ def test_deep_and_wide_graphs_have_right_answers(case: str, how: str) -> None:
 @pytest.mark.parametrize("case, kernels", [("slices", 2), ("parts", 2), ("concat", 1), ("products", 2)])
 def test_what_is_alike_shares_its_kernel(case: str, kernels: int) -> None:
     trace = Trace()
-    graph = for_native(run_passes(api.load(model_of(case, 80)), CLEAN, trace), "float32", trace)
+    graph = legalized(api.load(model_of(case, 80)), host_target(), trace)
     assert len(generate(plan(graph, trace).partition, host_target(), trace).kernels) <= kernels

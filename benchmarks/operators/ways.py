@@ -5,12 +5,13 @@ from __future__ import annotations
 import onnx
 
 from fusewise import api
+from fusewise.codegen.legalize import legalized
 from fusewise.errors import FusewiseError, InvalidModel, UnsupportedModel
 from fusewise.hosting import BODIES, EVALUATOR, LATER, NUMPY, ROUTINE, way_of
 from fusewise.ir.graph import Graph, Node
 from fusewise.lower.work import host_reason
 from fusewise.ops.evaluate import evaluator
-from fusewise.passes.pipeline import CLEAN, for_native, run
+from fusewise.runtime.host import host_target
 from fusewise.trace import Trace
 
 __all__ = ["NATIVE", "WAYS", "planned_way", "worst"]
@@ -30,7 +31,7 @@ def planned_way(model: onnx.ModelProto) -> tuple[str, str]:
     what ONNX's text forbids."""
     try:
         graph, trace = api.load(model), Trace()
-        graph = for_native(run(graph, CLEAN, trace), "float32", trace)
+        graph = legalized(graph, host_target(), trace)
     except InvalidModel as error:
         return "invalid", str(error)
     except FusewiseError as error:

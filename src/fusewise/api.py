@@ -119,11 +119,11 @@ def optimize(
 
         graph = load(model, shapes=shapes, symbols=symbols, values=values)
         return optimized(graph, passes=passes, exact=exact, trace=trace, **settings).graph
-    from fusewise.passes.pipeline import PORTABLE
+    from fusewise.codegen.legalize import passes_for
+    from fusewise.passes.pipeline import PORTABLE, run
 
-    chosen = PORTABLE if passes is True else passes
-    graph = load(model, shapes=shapes, symbols=symbols, values=values)
-    return _cleaned(graph, chosen, Trace() if trace is None else trace, exact)
+    chosen = passes_for(None, PORTABLE if passes is True else passes)
+    return run(load(model, shapes=shapes, symbols=symbols, values=values), chosen, trace, exact=exact)
 
 
 @within_memory("the model is written")
@@ -231,8 +231,7 @@ def _planned(
     bound: Graph, options: Options, trace: Trace, warn: Callable[[str], None], progress: Progress | None = None
 ) -> tuple[Graph, Program, Choice | None]:
     """What would be compiled of a graph, down to the program, after tuning it if that is wanted."""
-    from fusewise.codegen.suiting import suited
-    from fusewise.passes.pipeline import for_native
+    from fusewise.codegen.legalize import for_native, legalized
     from fusewise.runtime.host import host_target, worker_count
     from fusewise.tuning import Making, decided, program_of
 
@@ -241,9 +240,11 @@ def _planned(
         from fusewise.selecting import asked
 
         graph, fusion, disable = asked(options.passes, bound, trace, options.exact, disable, warn)
+        graph = for_native(graph, options.precision, trace, exact=options.exact)
     else:
-        graph = _cleaned(bound, suited(options.passes, host_target(), disable), trace, options.exact)
-    graph = for_native(graph, options.precision, trace, exact=options.exact)
+        graph = legalized(
+            bound, host_target(), trace, passes=options.passes, precision=options.precision, exact=options.exact
+        )
     making = Making(worker_count(options.threads), fusion, options.exact, options.strict, disable, options.sanitize)
     choice, costs = decided(cache_folder(options.cache), graph, making, options.tune, warn, progress)
     program = program_of(graph, making, trace, choice, costs)
@@ -451,9 +452,3 @@ def _built(model: Source) -> Source:
 
 def _name(model: Source, graph: Graph) -> str:
     return str(model) if isinstance(model, str | Path) else graph.name
-
-
-def _cleaned(graph: Graph, passes: bool | Sequence[Pass], trace: Trace, exact: bool = False) -> Graph:
-    from fusewise.passes import pipeline
-
-    return pipeline.run(graph, pipeline.CLEAN if passes is True else passes or (), trace, exact=exact)

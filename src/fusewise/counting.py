@@ -20,12 +20,11 @@ from fusewise.bench.inputs import random_feeds
 from fusewise.bench.limits import MachineLimits, machine_limits
 from fusewise.bench.timing import Clock, settle
 from fusewise.codegen.assemble import generate
-from fusewise.codegen.suiting import suited
+from fusewise.codegen.legalize import legalized
 from fusewise.errors import within_memory
 from fusewise.fusion.plan import partition
 from fusewise.ir.graph import Graph
 from fusewise.lower.program import HostStep, Program
-from fusewise.passes import pipeline
 from fusewise.records import record
 from fusewise.runtime.executable import Executable, StepTiming, build
 from fusewise.runtime.host import host_target, worker_count
@@ -104,9 +103,7 @@ def compared(
 def _program(graph: Graph, variant: Variant, workers: int) -> Program:
     """What `compile` makes of a graph, for so many workers."""
     trace, target = Trace(disabled=frozenset(variant.disable)), host_target()
-    passes = suited(True, target, variant.disable)
-    clean = pipeline.run(graph, pipeline.CLEAN if passes is True else passes or (), trace, exact=variant.exact)
-    native = pipeline.for_native(clean, variant.precision, trace, exact=variant.exact)
+    native = legalized(graph, target, trace, precision=variant.precision, exact=variant.exact)
     groups = partition(native, trace, variant.fusion)
     return generate(groups, target, trace, workers=workers, exact=variant.exact)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from fusewise.bench.describe import description
 from fusewise.codegen.assemble import generate
+from fusewise.codegen.legalize import passes_for
 from fusewise.fusion import describe
 from fusewise.fusion.plan import Plan, plan
 from fusewise.fusion.tree import data_flow_tree, group_named
@@ -14,7 +15,7 @@ from fusewise.ir.graph import Graph
 from fusewise.lower.task import Task
 from fusewise.lower.work import HostWork, Lowered, TaskWork, lower_partition
 from fusewise.ops.expr import assignments
-from fusewise.passes.pipeline import CLEAN, DEFINED, run
+from fusewise.passes.pipeline import DEFINED, run
 from fusewise.runtime.host import host_target
 from fusewise.trace import Trace
 
@@ -24,7 +25,7 @@ __all__ = ["inspected"]
 def inspected(graph: Graph, fusion: str, groups: bool, why: str | None, tree: str | int | None) -> dict[str, Any]:
     """The data of `api.inspect` for a graph whose dimensions are known."""
     trace = Trace()
-    clean = run(run(graph, CLEAN, trace), DEFINED, trace)
+    clean = run(run(graph, passes_for(host_target()), trace), DEFINED, trace)
     fused = plan(clean, trace, fusion)
     told: dict[str, Any] = {} if why is None else {"why": describe.why(fused, why)}
     if tree is not None:

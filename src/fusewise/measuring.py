@@ -14,10 +14,10 @@ from fusewise.bench.meters import forget_peak, peak_rss_mb
 from fusewise.bench.power import GPU, NOT_HERE, PROCESSOR, Energy, Told, told_of
 from fusewise.bench.timing import Budget, race
 from fusewise.codegen.assemble import generate
+from fusewise.codegen.legalize import for_native
 from fusewise.fusion.plan import partition
 from fusewise.ir.types import TensorType
 from fusewise.lower.program import Program
-from fusewise.passes.pipeline import for_native
 from fusewise.runtime.executable import Executable, build
 from fusewise.runtime.host import host_target, worker_count
 from fusewise.select.sequence import Outcome

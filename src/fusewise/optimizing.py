@@ -13,6 +13,7 @@ from typing import Any
 
 from fusewise.bench.kernel_times import KernelTime, in_fusewise, in_onnxruntime
 from fusewise.bench.ranking import RUNTIMES, Verdict, difference, fastest_first, settled
+from fusewise.codegen.legalize import passes_for
 from fusewise.errors import UnsupportedModel, UsageError
 from fusewise.ir.graph import Graph
 from fusewise.passes.pipeline import PORTABLE, Pass
@@ -168,7 +169,7 @@ def optimized(
     except TypeError as error:
         known = ", ".join(SearchOptions.__dataclass_fields__)
         raise UsageError(f"{str(error).split('.__init__() ')[-1]}; the options of a search are {known}") from None
-    steps = PORTABLE if passes is True else () if passes is False else tuple(passes)
+    steps = passes_for(None, PORTABLE if passes is True else passes)
     return optimize_graph(graph, steps, chosen, Trace() if trace is None else trace, progress)
 
 

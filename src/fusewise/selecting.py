@@ -22,7 +22,7 @@ from fusewise.bench.inputs import random_feeds
 from fusewise.bench.ranking import Verdict, contest, program_opener
 from fusewise.bench.timing import Budget, race
 from fusewise.codegen.candidates import KERNELS, PLAIN_KERNELS
-from fusewise.codegen.suiting import stand_ins
+from fusewise.codegen.legalize import stand_ins
 from fusewise.errors import FusewiseError, UsageError
 from fusewise.files import write_text
 from fusewise.fusion.ecg import ExtendedGraph

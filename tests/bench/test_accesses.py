@@ -13,13 +13,13 @@ from fusewise.bench.accesses import Accesses, accesses_of
 from fusewise.bench.caches import Level
 from fusewise.bench.inputs import random_feeds
 from fusewise.codegen.assemble import generate
+from fusewise.codegen.legalize import legalized
 from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.fusion.plan import partition
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Constant, Graph, Node
 from fusewise.ir.types import TensorType
 from fusewise.lower.program import NativeStep, Program
-from fusewise.passes import pipeline
 from fusewise.runtime.executable import build
 from fusewise.runtime.host import host_target
 from fusewise.trace import Trace
@@ -133,7 +133,7 @@ def test_smaller_caches_miss_more() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_every_kernel_can_be_traced_and_computes_what_it_did(name: str, target: Target) -> None:
     case = CASES[name]
-    graph = pipeline.for_native(pipeline.run(case.graph(), pipeline.CLEAN, Trace()), "float32", Trace())
+    graph = legalized(case.graph(), target, Trace())
     feeds, program = feeds_of(graph), program_of(graph, workers=case.threads, target=target)
     wanted = build(program, threads=case.threads, target=target).run(None, feeds)
     found = accesses_of(program, feeds, LEVELS, target)

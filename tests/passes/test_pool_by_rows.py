@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from fusewise.codegen.legalize import for_native, pool_by_rows
+from fusewise.codegen.llvm.share import SHARED_BY_ROWS
 from fusewise.ir.parse import parse_graph
-from fusewise.passes.pipeline import for_native
-from fusewise.passes.pool_by_rows import SHARED_BY_ROWS, pool_by_rows
 from fusewise.trace import Trace
 
 MAP = "input x: float32[2,96,16,12]\n"

@@ -10,9 +10,10 @@ from onnx.reference import ReferenceEvaluator
 
 import fusewise
 from fusewise import api
-from fusewise.ir.graph import Graph
+from fusewise.ir.graph import Graph, Node
+from fusewise.ir.types import TensorType
 from fusewise.passes.pipeline import CLEAN, run
-from fusewise.passes.quantized_to_integer import every_quantized_to_integer, quantized_to_integer
+from fusewise.passes.quantized_to_integer import quantized_to_integer, to_integer_unless
 from fusewise.trace import Trace
 
 RNG = np.random.default_rng(7)
@@ -137,7 +138,7 @@ def test_weights_around_another_number_than_zero() -> None:
     assert np.abs(found.astype(int) - expected.astype(int)).max() <= 2
 
 
-def test_a_convolution_for_winograd_stays_one_of_floats_where_that_is_faster() -> None:
+def test_a_convolution_stays_one_of_floats_where_that_is_said() -> None:
     wide = {
         "w": RNG.integers(-127, 128, (32, 32, 3, 3)).astype(np.int8),
         "ws": np.full(32, 0.01, np.float32),
@@ -146,8 +147,15 @@ def test_a_convolution_for_winograd_stays_one_of_floats_where_that_is_faster() -
         "bs": np.full(32, 0.01, np.float32) * f32(0.05),
     }
     graph = api.load(quantised(shape=(1, 32, 12, 12), strides=(1, 1), **wide))
-    assert "ConvInteger" not in operators(quantized_to_integer(graph, Trace()))
-    assert "ConvInteger" in operators(every_quantized_to_integer(graph, Trace()))
+    shapes = []
+
+    def told(node: Node, weights: TensorType, result: TensorType) -> bool:
+        shapes.append((node.op, weights.dims, result.dims))
+        return True
+
+    assert "ConvInteger" not in operators(to_integer_unless(told)(graph, Trace()))
+    assert shapes == [("Conv", (32, 32, 3, 3), (1, 32, 12, 12))]
+    assert "ConvInteger" in operators(quantized_to_integer(graph, Trace()))
 
 
 def test_linear_convolution() -> None:

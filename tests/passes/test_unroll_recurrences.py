@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fusewise.codegen.legalize import for_native
 from fusewise.ir.graph import Graph
 from fusewise.ops.build import GraphBuilder
-from fusewise.passes.pipeline import for_native
 from fusewise.passes.unroll_recurrences import MOST_STEPS, unroll_recurrences
 from fusewise.trace import Trace
 

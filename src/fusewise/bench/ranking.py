@@ -162,14 +162,13 @@ def _opener(graph: Graph, path: Path, runtime: str, threads: int) -> Open:
 
 def _our_opener(graph: Graph, kernels: Path, threads: int) -> Open:
     from fusewise.codegen.assemble import generate
+    from fusewise.codegen.legalize import legalized
     from fusewise.fusion.plan import partition
-    from fusewise.passes.pipeline import for_native
-    from fusewise.passes.pipeline import run as run_passes
     from fusewise.runtime.host import host_target
     from fusewise.trace import Trace
 
     trace = Trace()
-    groups = partition(for_native(run_passes(graph), "float32", trace), trace)
+    groups = partition(legalized(graph, host_target(), trace), trace)
     program = generate(groups, host_target(), trace, workers=threads)
     return program_opener(program, kernels, threads)
 

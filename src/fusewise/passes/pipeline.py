@@ -6,14 +6,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from fusewise.errors import BrokenGraph, UsageError
+from fusewise.errors import BrokenGraph
 from fusewise.ir.graph import Graph
 from fusewise.ir.verify import verify as check
 from fusewise.passes.catalogue import CATALOGUE, Pass
 from fusewise.passes.expand_undefined import expand_undefined
 from fusewise.passes.fold_batch_norm import lower_batch_norm
 from fusewise.passes.mixed_precision import mixed_precision
-from fusewise.passes.pool_by_rows import pool_by_rows
 from fusewise.passes.recognise_attention import recognise_attention
 from fusewise.passes.recognise_group_norm import recognise_group_norm
 from fusewise.passes.scale_samples import scale_samples
@@ -22,7 +21,7 @@ from fusewise.passes.unroll_recurrences import unroll_recurrences
 from fusewise.passes.write_out import write_out
 from fusewise.trace import BY_NAME, Trace
 
-__all__ = ["CLEAN", "DEFINED", "MOST_ROUNDS", "PORTABLE", "PRECISIONS", "Pass", "for_native", "run"]
+__all__ = ["CLEAN", "DEFINED", "MOST_ROUNDS", "PORTABLE", "PRECISIONS", "Pass", "run"]
 
 CLEAN: tuple[Pass, ...] = tuple(row.function for row in CATALOGUE)
 """The clean-up passes in their usual order: what uncovers work for others comes first."""
@@ -79,19 +78,6 @@ def run(
         if graph is start:
             break
     return graph
-
-
-def for_native(graph: Graph, precision: str, trace: Trace, *, exact: bool = False) -> Graph:
-    """A clean graph as native code likes it, with convolutions and products in `precision`, one of `PRECISIONS`.
-
-    Raises `UsageError` for another, and for one that changes answers under `exact`.
-    """
-    if precision not in PRECISIONS:
-        raise UsageError(f"the precision is {' or '.join(PRECISIONS)}, not {precision!r}")
-    if exact and PRECISIONS[precision]:
-        raise UsageError(f"{precision} changes answers, which exact does not allow; leave one of the two out")
-    chosen = DEFINED if exact else (*DEFINED, *PRECISIONS[precision], pool_by_rows)
-    return run(graph, chosen, trace)
 
 
 _EXACT = frozenset(row.function for row in CATALOGUE if row.numeric_class == "exact")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 
 from fusewise.ir.dtypes import FLOAT32
@@ -10,34 +13,34 @@ from fusewise.ir.types import TensorType
 from fusewise.passes.edit import Change, Edit, LocalRule, sweep
 from fusewise.trace import Trace
 
-__all__ = ["SHARED_BY_ROWS", "pool_by_rows"]
+__all__ = ["pooled_by_rows"]
 
-SHARED_BY_ROWS = 14
-"""Most channels to a pixel of a map for its rows, not its channels, to be shared out among workers. Not measured but derived: a
-1x1 convolution from C / 6 channels to C, the usual expansion, has twice as many weights as inputs and outputs together, so that its
-columns are shared out (`codegen.llvm.gemm_product.COLUMNS_SHARE`), where C is 14 times the pixels."""
-
-LEAST_BYTES = 1 << 16
-"""Of a map, for two steps to be worth it; not measured."""
+Pays = Callable[[TensorType], bool]
+"""Is a map [batch, channels, height, width] of float32 averaged faster in two steps?"""
 
 
-def pool_by_rows(graph: Graph, trace: Trace) -> Graph:
-    """The average of a whole map becomes an average of its columns, of which that of the rows is taken.
+def pooled_by_rows(pays: Pays) -> Callable[[Graph, Trace], Graph]:
+    """A pass: the average of a whole map becomes an average of its columns, of which that of the rows is taken, where that `pays`.
 
     y = GlobalAveragePool(x: [1, 96, 56, 56])   ->   y = ReduceMean(ReduceMean(x, [3]), [2, 3])
 
     Workers share the rows of a map out, so each averages what it has computed itself; by channels, which is how one step is
-    shared out, half of the map would come from other cores. Refused: small maps, and those of very many channels.
+    shared out, half of the map would come from other cores.
     """
-    return sweep(graph, trace, (LocalRule("pool_by_rows", ("GlobalAveragePool", "ReduceMean"), _split),))
+    rules = (LocalRule("pool_by_rows", ("GlobalAveragePool", "ReduceMean"), partial(_split, pays=pays)),)
+
+    def pool_by_rows(graph: Graph, trace: Trace) -> Graph:
+        return sweep(graph, trace, rules)
+
+    return pool_by_rows
 
 
-def _split(edit: Edit, node: Node) -> Change | None:
+def _split(edit: Edit, node: Node, pays: Pays) -> Change | None:
     image = edit.static(node.inputs[0])
     if image is None or image.rank != 4 or image.dtype != FLOAT32 or not _covers_map(edit, node):
         return None
     batch, channels, height, width = image.dims
-    if min(height, width) < 2 or channels > SHARED_BY_ROWS * height * width or 4 * image.size < LEAST_BYTES:
+    if min(height, width) < 2 or not pays(image):
         return None
     stem = node.outputs[0]
     columns, every = (edit.constant(np.array(axes, np.int64), f"{stem}_axes") for axes in ([3], [2, 3]))

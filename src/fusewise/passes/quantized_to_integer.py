@@ -20,7 +20,12 @@ from fusewise.passes.edit import Change, Edit, LocalRule, rebuilt, sweep
 from fusewise.records import record
 from fusewise.trace import Trace
 
-__all__ = ["every_quantized_to_integer", "quantized_to_integer"]
+__all__ = ["quantized_to_integer", "to_integer_unless"]
+
+Pass = Callable[[Graph, Trace], Graph]
+
+Unless = Callable[[Node, TensorType, TensorType], bool]
+"""Is a convolution to stay one of floats? Told the node, and the types of its weights and of its result."""
 
 
 def quantized_to_integer(graph: Graph, trace: Trace) -> Graph:
@@ -37,30 +42,29 @@ def quantized_to_integer(graph: Graph, trace: Trace) -> Graph:
       ->  y = QuantizeLinear(DequantizeLinear(p, s / u, k) + DequantizeLinear(q, t / u, l), 1, v)
 
     with constant 8-bit weights and scales, and one zero point of the weights at most, which goes along where it is not 0. Refused:
-    groups of an odd number of channels, other than depthwise ones; and 3x3 convolutions for which Winograd's needs four times
-    fewer products of floats, which is better than two of integers at once.
+    groups of an odd number of channels, other than depthwise ones.
     """
-    return _with_integers(graph, trace, _suits_winograd)
+    return _with_integers(graph, trace, lambda node, weights, result: False)
 
 
-def every_quantized_to_integer(graph: Graph, trace: Trace) -> Graph:
-    """The same with every 3x3 convolution, for machines that add four products of integers up at once."""
-    return _with_integers(graph, trace, lambda edit, weight, node, result: False)
+def to_integer_unless(unless: Unless) -> Pass:
+    """The same pass for a machine on which some convolutions of floats are faster: these it leaves alone."""
+
+    def quantized_to_integer(graph: Graph, trace: Trace) -> Graph:
+        return _with_integers(graph, trace, unless)
+
+    return quantized_to_integer
 
 
-def _with_integers(graph: Graph, trace: Trace, keeps: _Keeps) -> Graph:
+def _with_integers(graph: Graph, trace: Trace, unless: Unless) -> Graph:
     rules = (
-        LocalRule("integer_convolution", ("Conv",), partial(_convolution, keeps=keeps)),
+        LocalRule("integer_convolution", ("Conv",), partial(_convolution, unless=unless)),
         LocalRule("integer_convolution", ("QLinearConv",), _linear_convolution),
         LocalRule("integer_product", ("Gemm",), _product),
         LocalRule("integer_scale", ("QuantizeLinear",), _scale),
         LocalRule("integer_sum_scale", ("QuantizeLinear",), _sum_scale),
     )
     return sweep(graph, trace, rules)
-
-
-LEAST_CHANNELS, LEAST_EXTENT = 32, 12
-"""Channels, and rows and columns of the result, from which the Winograd convolution of floats is faster; measured."""
 
 
 @record(frozen=True)
@@ -72,11 +76,7 @@ class _Quantized:
     zero: str
 
 
-_Keeps = Callable[[Edit, _Quantized, Node, TensorType], bool]
-"""Is a convolution to stay one of floats?"""
-
-
-def _convolution(edit: Edit, node: Node, keeps: _Keeps) -> Change | None:
+def _convolution(edit: Edit, node: Node, unless: Unless) -> Change | None:
     data = edit.made_by(node.inputs[0], "DequantizeLinear")
     weight = edit.made_by(node.inputs[1], "DequantizeLinear")
     if data is None or weight is None:
@@ -85,10 +85,8 @@ def _convolution(edit: Edit, node: Node, keeps: _Keeps) -> Change | None:
     bias = _bias(edit, node)
     if x is None or w is None or bias is None or x.scale.size > 1 or not _is_plain(edit, w, node):
         return None
-    result = edit.static(node.outputs[0])
-    if result is None or result.dtype != FLOAT32:
-        return None
-    if keeps(edit, w, node, result):
+    weights, result = edit.static(w.value), edit.static(node.outputs[0])
+    if weights is None or result is None or result.dtype != FLOAT32 or unless(node, weights, result):
         return None
     factor = x.scale.astype(np.float64) * w.scale
     nodes = _integer_nodes(edit, node, x, w, factor, bias, node.outputs[0])
@@ -232,20 +230,6 @@ def _is_plain(edit: Edit, weight: _Quantized, node: Node) -> bool:
         return False
     group = int(node.attribute("group", 1))
     return group == 1 or array.shape[1] % 2 == 0 or (array.shape[1] == 1 and array.shape[0] == group)
-
-
-def _suits_winograd(edit: Edit, weight: _Quantized, node: Node, result: TensorType) -> bool:
-    """A large map, a 3x3 filter of unit stride, and channels enough for the transforms to pay."""
-    shape = edit.static(weight.value)
-    return (
-        shape is not None
-        and shape.rank == 4
-        and shape.dims[2:] == (3, 3)
-        and set(node.attribute("strides", (1,))) | set(node.attribute("dilations", (1,))) == {1}
-        and int(node.attribute("group", 1)) == 1
-        and min(shape.dims[:2]) >= LEAST_CHANNELS
-        and min(result.dims[2:]) >= LEAST_EXTENT
-    )
 
 
 def _bias(edit: Edit, node: Node) -> np.ndarray | None:

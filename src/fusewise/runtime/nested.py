@@ -183,11 +183,10 @@ def compiled(
     Raises what compiling raises.
     """
     from fusewise.codegen.assemble import generate
-    from fusewise.codegen.suiting import suited
+    from fusewise.codegen.legalize import legalized
     from fusewise.frontend.declared import without_shape
     from fusewise.frontend.infer_types import infer_graph
     from fusewise.fusion.plan import plan
-    from fusewise.passes import pipeline
     from fusewise.runtime.host import host_target
     from fusewise.trace import Trace
 
@@ -201,10 +200,7 @@ def compiled(
     )
     declared = {name: without_shape(kind) for name, kind in graph.types.items()}
     typed = bound.replace(types=infer_graph(bound.replace(types={**graph.types, **kinds}), kinds, declared).types)
-    passes = suited(True, target, manner.disabled)
-    clean = pipeline.run(typed, pipeline.CLEAN if isinstance(passes, bool) else passes, trace, exact=manner.exact)
-    clean = pipeline.for_native(clean, "float32", trace, exact=manner.exact)
-    groups = plan(clean, trace, "dnnfusion").partition
+    groups = plan(legalized(typed, target, trace, exact=manner.exact), trace, "dnnfusion").partition
     program = generate(groups, target, trace, workers=manner.workers, exact=manner.exact)
     if not any(isinstance(step, NativeStep) for step in program.steps) and program.steps:
         return None

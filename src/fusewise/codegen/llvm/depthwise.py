@@ -27,14 +27,13 @@ from fusewise.codegen.llvm.gemm_plan import MIN_UNITS
 from fusewise.codegen.llvm.gemm_product import unravel
 from fusewise.codegen.llvm.gemm_tile import lanes_for, multiply_add
 from fusewise.codegen.llvm.registers import computed, memory_type, widen
-from fusewise.codegen.llvm.share import pieces_of
+from fusewise.codegen.llvm.share import SHARED_BY_ROWS, pieces_of
 from fusewise.codegen.packing import packed
 from fusewise.codegen.strips import Sharing
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT8
 from fusewise.lower.task import Reason, Task
 from fusewise.ops.expr import Expr, cast
-from fusewise.passes.pool_by_rows import SHARED_BY_ROWS
 from fusewise.records import record
 
 __all__ = ["DEPTHWISE"]

@@ -13,7 +13,7 @@ from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.target import Target
 from fusewise.records import record
 
-__all__ = ["PARAMETERS", "Share", "pieces_of", "prepared"]
+__all__ = ["PARAMETERS", "SHARED_BY_ROWS", "Share", "pieces_of", "prepared"]
 
 PARAMETERS = ("i64", "i64", "i64", "i64", "i64")
 """Of the function, after its pointers: the values of `Share`, in order."""
@@ -26,6 +26,12 @@ LEAST_PIECES = 4
 
 PIECE_CYCLES = 4000
 """What a piece takes at least: to claim one and to begin with it takes 100 to 500."""
+
+
+SHARED_BY_ROWS = 14
+"""Most channels to a pixel of a map for its rows, not its channels, to be shared out among workers. Not measured but derived: a
+1x1 convolution from C / 6 channels to C, the usual expansion, has twice as many weights as inputs and outputs together, so that its
+columns are shared out (`gemm_plan.COLUMNS_SHARE`), where C is 14 times the pixels."""
 
 
 @record(frozen=True)
