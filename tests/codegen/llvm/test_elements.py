@@ -135,3 +135,23 @@ def test_a_product_with_its_own_sigmoid_is_one_division(target, own, exact, gate
     call(module.text(), target, data[0], data[1], result)
     gate = data[0 if own else 1].astype(np.float64) * 1.5
     np.testing.assert_allclose(result, data[0] / (1 + np.exp(-gate)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["float32", "float64", "float16", "uint8", "int64"])
+@pytest.mark.parametrize("lanes", [2, 4, 8, 16])
+@pytest.mark.parametrize("step", [1, 2, 3, 4, 5])
+def test_elements_some_apart(target, name, lanes, step):
+    """Loads touch nothing before the first element and behind the last, as `call` sees to."""
+    dtype = dtype_named(name)
+    reach = (lanes - 1) * step + 1
+    operands = (Operand("in0", dtype, (lanes,), (step,)), Operand("out0", dtype, (lanes,), (1,)))
+    task = Task((lanes,), operands, (Store("out0", AT[:1], load("in0", dtype, AT[:1])),))
+    module = Module()
+    f = module.function("kernel", ("ptr noalias", "ptr noalias"))
+    source, out = f.arguments
+    Elements(f, task, target, {"in0": source, "out0": out}).at({"i0": 0}, "i0", lanes).store(task.stores[0])
+    f.give_back()
+    data = np.arange(reach).astype(dtype.numpy)
+    result = np.zeros(lanes, dtype.numpy)
+    call(module.text(), target, data, result)
+    np.testing.assert_array_equal(result, data[::step])

@@ -12,7 +12,7 @@ from fusewise.lower.task import Operand, Store
 from fusewise.ops.expr import Expr, walk
 from fusewise.records import record
 
-__all__ = ["Access", "access_of", "fetch_element", "load_element", "store_element"]
+__all__ = ["Access", "access_of", "fetch_element", "is_combed", "load_element", "store_element"]
 
 
 @record(frozen=True)
@@ -80,7 +80,31 @@ def _load(point: Point, operand: Operand, access: Access, element: str) -> Value
         start = f.at(pointer, f.add(_uniform(point, access.form), 1 - point.lanes), element)
         forward = f.load(vector(element, point.lanes), start)
         return f.shuffle(forward, forward, range(point.lanes - 1, -1, -1))
+    if access.step is not None and is_combed(access.step, point.lanes) and not exposed and point.count is None:
+        return _comb(f, f.at(pointer, _uniform(point, access.form), element), access.step, point.lanes, element)
     return _gather(point, operand, access, element, exposed or (point.count is not None and access.step is None))
+
+
+def is_combed(step: int, lanes: int) -> bool:
+    """Are elements `step` apart picked from vectors that hold them all, rather than loaded one by one?"""
+    return 1 < step <= min(_WIDEST_COMB, lanes)
+
+
+_WIDEST_COMB = 4
+"""Elements, which take as many loads, and one shuffle less."""
+
+
+def _comb(f: Function, start: Value, step: int, lanes: int, element: str) -> Value:
+    """Every `step`th element from `start` on, out of whole vectors, of which the last ends with the last that is asked for."""
+    kind, owners = vector(element, lanes), [step * lane // lanes for lane in range(lanes)]
+    found = f.load(kind, start)
+    for number in range(1, step):
+        begin = number * lanes if number < step - 1 else (lanes - 1) * (step - 1)
+        here = [step * lane if number == 1 and owners[lane] == 0 else lane for lane in range(lanes)]
+        there = [lanes + step * lane - begin for lane in range(lanes)]
+        order = [there[lane] if owners[lane] == number else here[lane] for lane in range(lanes)]
+        found = f.shuffle(found, f.load(kind, f.at(start, begin, element)), order)
+    return found
 
 
 def _gather(point: Point, operand: Operand, access: Access, element: str, exposed: bool) -> Value:

@@ -16,7 +16,7 @@ from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Module, Value
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments
 from fusewise.codegen.llvm.loops import free_axes, simplified
-from fusewise.codegen.llvm.memory import access_of
+from fusewise.codegen.llvm.memory import access_of, is_combed
 from fusewise.codegen.llvm.pieces import straight_pieces
 from fusewise.codegen.llvm.point import Point
 from fusewise.codegen.llvm.reduction import lanes_for
@@ -255,6 +255,13 @@ def _access_cost(point: Point, operand: str, indices: tuple[Expr, ...], lanes: i
     return 1.0 / lanes if step == 1 else 1.25 / lanes if step == -1 else 1.5 if step is not None else 4.0
 
 
+def _load_cost(point: Point, load: Expr, lanes: int) -> float:
+    step = access_of(point, point.elements.task.operand(load.value), load.args).step
+    if step is not None and is_combed(step, lanes):
+        return (2.0 * step - 1.0) / lanes
+    return _access_cost(point, load.value, load.args, lanes)
+
+
 def _eviction_cost(point: Point, store: Store, extent: int) -> float:
     """What a store along the lane axis costs more when the cache lines it goes to cannot all stay in the second-level cache until
     their next elements are written: strides by a large power of two share a few of its sets."""
@@ -275,7 +282,7 @@ def _value_cost(
         return 0.0
     done[root] = 0.0
     if root.op == "load":
-        return 0.0 if root.value == ACC else _access_cost(point, root.value, root.args, lanes)
+        return 0.0 if root.value == ACC else _load_cost(point, root, lanes)
     if root.op in ("const", "index"):
         return 0.0
     if root.op != "reduce":
