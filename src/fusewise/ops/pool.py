@@ -8,7 +8,6 @@ from functools import reduce as fold
 
 import numpy as np
 
-from fusewise.ir.dtypes import BOOL
 from fusewise.ops.edges import per_operand
 from fusewise.ops.expr import Expr, binary, cast, compare, const, index, reduce, select, unary
 from fusewise.ops.indexing import dims, linear, output_dims, value
@@ -49,9 +48,11 @@ def _max_pool(call: Call, output: int, at: Index) -> Expr:
     window, shape = pool_window(call), dims(call)
     positions = window.positions(at[2:], "p")
     x = value(call, 0, at[0], at[1], *positions)
-    hit = compare("eq", x, largest)
     guard = window.guard(positions, output_dims(call, 1)[2:])
-    hit = hit if guard is None else select(guard, hit, const(False, BOOL))  # outside nothing is read
+    if guard is None:
+        hit = compare("eq", x, largest)
+    else:  # outside nothing is read; the largest is asked for under no condition, so that it is found once
+        hit = binary("and", guard, compare("eq", select(guard, x, identity("max", x.dtype)), largest))
     plane = linear(at[:2], shape[:2]) * math.prod(shape[2:])
     row_major = linear(positions, shape[2:])
     first = reduce("min", window.taps("p"), select(hit, row_major, const(math.prod(shape))))
