@@ -24,7 +24,7 @@ from fusewise.ops.rois import non_max_suppression, roi_align
 from fusewise.runtime.cache import KernelCache
 from fusewise.runtime.compile import compile_many
 from fusewise.runtime.host import host_target
-from fusewise.runtime.host_native import aligned, suppressed
+from fusewise.runtime.host_native import Suppressor, aligned
 from fusewise.runtime.jit import Library, load
 from fusewise.runtime.routine import Routine
 
@@ -144,8 +144,9 @@ def test_suppressed_boxes(
     bounds = most, np.float32(limit), least, centred
     with np.errstate(invalid="ignore", over="ignore"):
         expected = non_max_suppression(boxes, scores, *bounds)
-    found = suppressed(boxes, scores, *bounds, routine=routine(library, SUPPRESS_BOXES))
-    np.testing.assert_array_equal(found, expected)
+    suppress = Suppressor(routine(library, SUPPRESS_BOXES))
+    for _ in range(2):  # the second time in what the first worked in
+        np.testing.assert_array_equal(suppress(boxes, scores, *bounds), expected)
 
 
 def test_many_boxes_in_a_row(library: Library) -> None:
@@ -156,7 +157,7 @@ def test_many_boxes_in_a_row(library: Library) -> None:
     scores = rng.random((1, 1, 2000), np.float32)
     expected = non_max_suppression(boxes, scores, *bounds)
     assert 100 < len(expected) < 1900
-    found = suppressed(boxes, scores, *bounds, routine=routine(library, SUPPRESS_BOXES))
+    found = Suppressor(routine(library, SUPPRESS_BOXES))(boxes, scores, *bounds)
     np.testing.assert_array_equal(found, expected)
 
 

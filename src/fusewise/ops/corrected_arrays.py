@@ -71,11 +71,34 @@ def unique(data: np.ndarray, axis: int | None, ordered: bool) -> tuple[np.ndarra
 
     With them, int64: where each is first, which one each element or slice is, and how often each occurs.
     """
-    keys = data.astype(np.str_) if data.dtype == object else data  # NumPy compares slices of text only so
-    _, first, which, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True, axis=axis)
-    which = which.reshape(-1)
+    known = _unique_integers(data.reshape(-1)) if axis is None and data.dtype.kind in "iu" and data.size else None
+    if known is None:
+        keys = data.astype(np.str_) if data.dtype == object else data  # NumPy compares slices of text only so
+        _, first, which, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True, axis=axis)
+        which = which.reshape(-1)
+    else:
+        first, which, counts = known
     if not ordered:
         order = np.argsort(first, kind="stable")
         first, counts, which = first[order], counts[order], np.argsort(order, kind="stable")[which]
     found = np.take(data.reshape(-1), first) if axis is None else np.take(data, first, axis)
-    return found, first.astype(np.int64), which.astype(np.int64), counts.astype(np.int64)
+    return found, *(one.astype(np.int64, copy=False) for one in (first, which, counts))
+
+
+def _unique_integers(data: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Where each of the integers in `data`, which has some, is first, which one each is, and how often each occurs; None where a
+    number and its place do not fit 63 bits, which one sort of numbers takes."""
+    size, low, high = data.size, data.min(), data.max()
+    bits = (size - 1).bit_length()
+    if int(high) - int(low) >= 1 << (63 - bits):
+        return None
+    keys = (data - low if data.dtype.kind == "u" else np.subtract(data, low, dtype=np.int64)).astype(np.int64)
+    keys = (keys << bits) | np.arange(size)
+    keys.sort()
+    places = keys & ((1 << bits) - 1)
+    keys >>= bits
+    begins = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
+    counts = np.diff(begins, append=size)
+    which = np.empty(size, np.int64)
+    which[places] = np.arange(begins.size).repeat(counts)
+    return places[begins], which, counts

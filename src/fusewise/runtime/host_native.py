@@ -25,9 +25,9 @@ from fusewise.ir.graph import Node
 from fusewise.ops.plain.row import Evaluator
 from fusewise.ops.rois import limits
 from fusewise.ops.selection import scatter
-from fusewise.runtime.routine import Routine
+from fusewise.runtime.routine import Bound, Routine
 
-__all__ = ["Writer", "aligned", "native_evaluator", "suppressed", "writer_of"]
+__all__ = ["Suppressor", "Writer", "aligned", "native_evaluator", "writer_of"]
 
 Writer = Callable[[Sequence[Any], np.ndarray], bool]
 """Takes operands and the memory of the one result, and fills it; False when it cannot, and has done nothing."""
@@ -174,6 +174,7 @@ def _taps(
 def _non_max_suppression(node: Node, routine: Routine, reference: Evaluator) -> Evaluator:
     present = [place for place, name in enumerate(node.inputs) if name]
     centred = bool(node.attribute("center_point_box", 0))
+    suppress = Suppressor(routine)
 
     def run(*operands: Any) -> list[Any]:
         given = dict(zip(present, operands, strict=True))
@@ -182,37 +183,57 @@ def _non_max_suppression(node: Node, routine: Routine, reference: Evaluator) -> 
         if not fit:
             return reference(*operands)
         bounds = limits(*(given.get(place) for place in (2, 3, 4)))
-        return [suppressed(boxes, scores, *bounds, centred, routine=routine)]
+        return [suppress(boxes, scores, *bounds, centred)]
 
     return run
 
 
-def suppressed(
-    boxes: np.ndarray,
-    scores: np.ndarray,
-    most: int,
-    overlap: float,
-    least: float | None,
-    centred: bool,
-    *,
-    routine: Routine,
-) -> np.ndarray:
-    """`ops.rois.non_max_suppression` by native code, which one worker runs, for float32 operands."""
-    images, classes, count = scores.shape
-    most = max(0, min(most, count))
-    room, number = -(-most // LANES) * LANES, np.zeros(1, np.int64)
-    rows = np.empty((images * classes * most, 3), np.int64)
-    if rows.size:
-        tables: dict[str, np.ndarray] = {
-            "boxes": np.ascontiguousarray(boxes),
-            "scores": np.ascontiguousarray(scores),
-            "rows": rows,
-            "count": number,
-            "limits": np.array([overlap, 0.0 if least is None else least], np.float32),
-            "header": np.array([images * classes, classes, count, most, room, centred, least is None], np.int64),
+class Suppressor:
+    """`ops.rois.non_max_suppression` by native code, which one worker runs, for float32 operands.
+
+    What it works in is kept for operands of the same shapes, unless it is large.
+    """
+
+    def __init__(self, routine: Routine) -> None:
+        self._routine = routine
+        self._kept: dict[tuple[int, ...], _Suppression] = {}
+
+    def __call__(
+        self, boxes: np.ndarray, scores: np.ndarray, most: int, overlap: float, least: float | None, centred: bool
+    ) -> np.ndarray:
+        images, classes, count = scores.shape
+        most = max(0, min(most, count))
+        if not images * classes * most:
+            return np.empty((0, 3), np.int64)
+        key = (images, classes, count, most, centred, least is None)
+        room = self._kept.pop(key, None) or _Suppression(self._routine, key)  # nobody else has it meanwhile
+        room.limits[:] = overlap, 0.0 if least is None else least
+        room.call.run({"boxes": np.ascontiguousarray(boxes), "scores": np.ascontiguousarray(scores)})
+        found = room.rows[: room.count[0]].copy()
+        self._kept = {key: room} if room.rows.nbytes <= _KEPT_BYTES else {}
+        return found
+
+
+_KEPT_BYTES = 1 << 20
+"""Of the rows that there may be."""
+
+
+class _Suppression:
+    """What one suppression works in, for (images, classes, boxes, most, centred, all) as in `SUPPRESS_HEADER`."""
+
+    def __init__(self, routine: Routine, sizes: tuple[int, ...]) -> None:
+        images, classes, count, most, centred, every = sizes
+        room = -(-most // LANES) * LANES
+        self.rows, self.count = np.empty((images * classes * most, 3), np.int64), np.zeros(1, np.int64)
+        self.limits = np.empty(2, np.float32)
+        written: dict[str, np.ndarray] = {
+            "rows": self.rows,
+            "count": self.count,
             "chosen": np.empty((5, room), np.float32),
             "digits": np.empty(1024, np.int32),
+            **{name: np.empty(count, np.int32) for name in ("keys", "places", "other_keys", "other_places")},
         }
-        tables |= {name: np.empty(count, np.int32) for name in ("keys", "places", "other_keys", "other_places")}
-        routine.run(SUPPRESS_ARGUMENTS, tables, tuple(tables.keys() - {"boxes", "scores", "limits", "header"}))
-    return rows[: number[0]].copy()
+        header = np.array([images * classes, classes, count, most, room, centred, every], np.int64)
+        self.call = Bound(
+            routine, SUPPRESS_ARGUMENTS, {**written, "limits": self.limits, "header": header}, written.keys()
+        )

@@ -11,7 +11,7 @@ from fusewise.records import record
 from fusewise.runtime.arena import address_of
 from fusewise.runtime.threads import shared_pool, step_table
 
-__all__ = ["Routine"]
+__all__ = ["Bound", "Routine"]
 
 
 @record(frozen=True, slots=True)
@@ -42,3 +42,23 @@ class Routine:
         words = np.array([table.address, *pointers], np.int64)
         shared_pool().run(step_table([(self.address, address_of(words) + 8, False)]), self.workers)
         table.require(f"native code of {', '.join(sorted(writes))}")
+
+
+class Bound:
+    """A routine and the arrays that it is called on again and again; those of other names come with each call."""
+
+    def __init__(
+        self, routine: Routine, order: Sequence[str], arrays: Mapping[str, np.ndarray], writes: Collection[str]
+    ) -> None:
+        self._routine, self._order, self._arrays, self._writes = routine, order, arrays, writes
+        words = np.array([address_of(arrays[name]) if name in arrays else 0 for name in order], np.int64)
+        self._words, self._table = words.data, step_table([(routine.address, address_of(words), False)])
+
+    def run(self, more: Mapping[str, np.ndarray]) -> None:
+        """Call it on its arrays and `more`, which lie in C order."""
+        if self._routine.is_checked:  # whose table says how large each of them is
+            self._routine.run(self._order, {**self._arrays, **more}, self._writes)
+            return
+        for name, array in more.items():
+            self._words[self._order.index(name)] = address_of(array)
+        shared_pool().run(self._table, self._routine.workers)

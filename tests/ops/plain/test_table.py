@@ -154,6 +154,36 @@ def test_reshape(data: np.ndarray, draw: st.DataObject) -> None:
         same(of("Reshape", 2), [data, np.array([0, -1, 1][: data.ndim + 1])])
 
 
+integers = arrays(kinds=(np.int64, np.int32, np.int8, np.uint8, np.uint64))
+
+
+@given(integers, st.booleans(), st.sampled_from((0, -(2**62), 2**63 - 1)))
+def test_unique(data: np.ndarray, ordered: bool, far: int) -> None:
+    """Also of numbers so far apart that they and their places do not fit one number."""
+    if data.size and data.dtype == np.int64:
+        data.reshape(-1)[-1] = far
+    node = Node("Unique", ("x",), ("y", "first", "which", "counts"), attributes_of(sorted=int(ordered)))
+    run = plain_evaluator(node, OPSET, nobody)
+    assert run is not None
+    found, first, which, counts = run(data)
+    values = data.reshape(-1).tolist()
+    expected = sorted(set(values)) if ordered else list(dict.fromkeys(values))
+    assert (found.dtype, found.tolist()) == (data.dtype, expected)
+    assert first.tolist() == [values.index(value) for value in expected]
+    assert which.tolist() == [expected.index(value) for value in values]
+    assert counts.tolist() == [values.count(value) for value in expected]
+
+
+@given(st.integers(0, 6), st.integers(0, 3), st.sampled_from((np.float32, np.float64, np.float16)))
+def test_determinant(rows: int, count: int, kind: type) -> None:
+    data = np.random.default_rng(rows).integers(-3, 3, (count, rows, rows)).astype(kind)
+    run = plain_evaluator(of("Det", 1), OPSET, nobody)
+    assert run is not None
+    (found,) = run(data)
+    assert (found.dtype, found.shape) == (data.dtype, (count,))
+    np.testing.assert_allclose(found, [np.linalg.det(one.astype(np.float64)) for one in data], rtol=1e-3, atol=1e-6)
+
+
 @settings(max_examples=50)
 @given(arrays(least=1), st.data())
 def test_scatter(data: np.ndarray, draw: st.DataObject) -> None:
@@ -168,7 +198,7 @@ def test_scatter(data: np.ndarray, draw: st.DataObject) -> None:
 BY_THE_EVALUATOR = frozenset(
     (
         "AffineGrid Attention BitCast BlackmanWindow CausalConvWithState Celu CenterCropPad Col2Im Constant"
-        " ConvInteger DeformConv DequantizeLinear Det Dropout DynamicQuantizeLinear GRU GlobalLpPool GlobalMaxPool"
+        " ConvInteger DeformConv DequantizeLinear Dropout DynamicQuantizeLinear GRU GlobalLpPool GlobalMaxPool"
         " GridSample GroupNormalization HammingWindow HannWindow Hardmax If ImageDecoder LRN LSTM LinearAttention Loop"
         " LpNormalization LpPool MatMulInteger MaxRoiPool MaxUnpool MeanVarianceNormalization MelWeightMatrix"
         " NegativeLogLikelihoodLoss NonMaxSuppression QLinearConv QLinearMatMul QuantizeLinear RMSNormalization RNN"

@@ -83,13 +83,21 @@ def _multinomial(node: Node) -> Callable[..., Any]:
 
     def run(logarithms: Any) -> Any:
         rows, outcomes = logarithms.shape
-        wide = logarithms.astype(np.float64)
-        chances = np.exp(wide - wide.max(axis=1, keepdims=True, initial=-np.inf))
-        sums = np.cumsum(chances, axis=1)
-        first = np.arange(rows)[:, None]
-        edges = sums / sums[:, -1:] + first
-        drawn = np.searchsorted(edges.reshape(-1), start().random((rows, count)) + first, side="right")
-        return np.minimum(drawn - first * outcomes, outcomes - 1).astype(dtype_of_onnx(code).numpy)
+        sums = logarithms.astype(np.float64)
+        sums -= sums.max(axis=1, keepdims=True, initial=-np.inf)
+        np.cumsum(np.exp(sums, out=sums), axis=1, out=sums)
+        drawn = start().random((rows, count))
+        if rows == 1 and outcomes:  # mostly, and then nothing tells rows apart
+            drawn *= sums[:, -1:]
+            found = sums[0].searchsorted(drawn, side="right")
+        else:
+            first = np.arange(rows)[:, None]
+            sums /= sums[:, -1:]
+            sums += first
+            drawn += first
+            found = sums.reshape(-1).searchsorted(drawn, side="right")
+            found -= first * outcomes
+        return np.minimum(found, outcomes - 1, out=found).astype(dtype_of_onnx(code).numpy)
 
     return run
 

@@ -196,6 +196,11 @@ def _product(a: Any, b: Any) -> Any:
     return np.matmul(a, b)
 
 
+def _determinant(data: Any) -> Any:
+    """In float64, whose range the products of pivots leave later."""
+    return np.linalg.det(data.astype(np.float64)).astype(data.dtype)
+
+
 def _global_mean(data: Any) -> Any:
     if data.dtype.kind != "f" or data.dtype == np.float16:
         raise Other
@@ -218,6 +223,7 @@ PRODUCTS: tuple[Plain, ...] = (
     Plain("AveragePool", 19, _pooling(True)),
     Plain("Conv", 1, _convolution),
     Plain("ConvTranspose", 11, _transposed),
+    plain("Det", 11, _determinant),
     Plain("Einsum", 12, _einsum),
     Plain("Gemm", 11, _gemm),
     plain("GlobalAveragePool", 1, _global_mean),
