@@ -10,7 +10,7 @@ from fusewise.errors import UsageError
 
 if TYPE_CHECKING:
     from fusewise.ir.graph import Graph
-    from fusewise.select.sequence import PassRun
+    from fusewise.passes.runner import PassRun
     from fusewise.trace import Trace
 
 __all__ = ["Before", "show_form", "show_regions"]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from fusewise.ir.graph import Graph
 from fusewise.passes.absorb_bias import absorb_bias
 from fusewise.passes.absorb_padding import absorb_padding
 from fusewise.passes.absorb_scale import absorb_scale
@@ -22,35 +19,18 @@ from fusewise.passes.recognise_attention import recognise_attention
 from fusewise.passes.recognise_group_norm import recognise_group_norm
 from fusewise.passes.recognise_norms import recognise_norms
 from fusewise.passes.rewrite_algebra import rewrite_algebra, rewrite_exactly
+from fusewise.passes.runner import Pass, Step
 from fusewise.passes.simplify_arithmetic import simplify_arithmetic
 from fusewise.passes.simplify_movement import simplify_movement
-from fusewise.records import record
-from fusewise.trace import Trace
 
-__all__ = ["CATALOGUE", "CatalogueRow", "Pass", "pass_named"]
-
-Pass = Callable[[Graph, Trace], Graph]
-"""A pure function: never in place, the same graph object when there is nothing to do."""
+__all__ = ["CATALOGUE", "Pass", "pass_named"]
 
 
-@record(frozen=True, slots=True)
-class CatalogueRow:
-    """One pass. `numeric_class`: `exact` (the same bits, up to the sign of a zero that ONNX leaves open), `reassociating`
-    (the same mathematics, roundings may differ) or `approximate`. A `late` pass waits until the others have nothing left
-    to do: it would hide from them what they look for."""
-
-    name: str
-    function: Pass
-    summary: str
-    numeric_class: str
-    late: bool = False
+def row(function: Pass, summary: str, numeric_class: str, late: bool = False) -> Step:
+    return Step(getattr(function, "__name__", ""), function, summary, numeric_class, late=late)
 
 
-def row(function: Pass, summary: str, numeric_class: str, late: bool = False) -> CatalogueRow:
-    return CatalogueRow(getattr(function, "__name__", ""), function, summary, numeric_class, late)
-
-
-CATALOGUE: tuple[CatalogueRow, ...] = (
+CATALOGUE: tuple[Step, ...] = (
     row(write_gradients, "writes out the slopes that nodes Gradient ask for", "exact"),
     row(drop_dead, "removes nodes and outputs that nothing needs", "exact"),
     row(quantized_to_integer, "convolves the integers that a quantised model describes", "reassociating"),

@@ -1,4 +1,4 @@
-"""Run passes in order, check the graph between them, record what each did, repeat until nothing changes."""
+"""The clean-up and what comes behind it, as lists of passes, and running such a list until nothing changes."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from fusewise.errors import BrokenGraph
 from fusewise.ir.graph import Graph
-from fusewise.ir.verify import verify as check
-from fusewise.passes.catalogue import CATALOGUE, Pass
+from fusewise.passes.catalogue import CATALOGUE
 from fusewise.passes.expand_undefined import expand_undefined
 from fusewise.passes.fold_batch_norm import lower_batch_norm
 from fusewise.passes.mixed_precision import mixed_precision
 from fusewise.passes.recognise_attention import recognise_attention
 from fusewise.passes.recognise_group_norm import recognise_group_norm
+from fusewise.passes.runner import MOST_ROUNDS, Pass, Runner, Step
 from fusewise.passes.scale_samples import scale_samples
 from fusewise.passes.split_wide import split_wide
 from fusewise.passes.unroll_recurrences import unroll_recurrences
 from fusewise.passes.write_out import write_out
-from fusewise.trace import BY_NAME, Trace
+from fusewise.trace import Trace
 
 __all__ = ["CLEAN", "DEFINED", "MOST_ROUNDS", "PORTABLE", "PRECISIONS", "Pass", "run"]
 
@@ -36,15 +35,14 @@ sum."""
 DEFINED: tuple[Pass, ...] = (write_out, expand_undefined, scale_samples, split_wide)
 """The passes after which as much as can be has native code, whatever the precision."""
 
-MOST_ROUNDS = 32
-"""Far more than any graph takes: passes that undo each other end."""
-
 PRECISIONS: Mapping[str, tuple[Pass, ...]] = MappingProxyType(
     {"float32": (), "bfloat16": (unroll_recurrences, mixed_precision)}
 )
 """The passes behind the others that bring a graph of float32 to a precision."""
 
 Clock = Callable[[], float]
+
+_STEPS: Mapping[Pass, Step] = MappingProxyType({row.function: row for row in CATALOGUE})
 
 
 def run(
@@ -63,47 +61,6 @@ def run(
     `trace.disabled` are left out too. Every pass leaves an event of kind `pass` with the number of nodes before and after
     and its time. With `verify` each new graph is checked; `BrokenGraph` names the pass that broke it.
     """
-    decisions = Trace() if trace is None else trace
-    chosen = [step for step in passes if not exact or step in _EXACT]
-    settled: dict[Pass, Graph] = {}  # where each pass last had nothing to do
-    for _ in range(MOST_ROUNDS):
-        start = graph
-        for step in chosen:
-            waits = step in _LATE and graph is not start
-            if settled.get(step) is not graph and not waits:
-                result = _once(graph, step, decisions, verify, clock)
-                if result is graph:
-                    settled[step] = graph
-                graph = result
-        if graph is start:
-            break
-    return graph
-
-
-_EXACT = frozenset(row.function for row in CATALOGUE if row.numeric_class == "exact")
-_LATE = frozenset(row.function for row in CATALOGUE if row.late)
-
-
-def _once(graph: Graph, step: Pass, trace: Trace, verify: bool, clock: Clock) -> Graph:
-    name = getattr(step, "__name__", str(step))
-    if name in trace.disabled:
-        trace.add("pass", name, reason=BY_NAME, applied=False)
-        return graph
-    begin = clock()
-    result = step(graph, trace)
-    elapsed_ms = (clock() - begin) * 1e3
-    changed = result is not graph
-    trace.add(
-        "pass",
-        name,
-        reason=f"{elapsed_ms:.2f} ms" + ("" if changed else ", nothing to do"),
-        before=float(len(graph.nodes)),
-        after=float(len(result.nodes)),
-        applied=changed,
-    )
-    if verify and changed:
-        try:
-            check(result)
-        except BrokenGraph as error:
-            raise BrokenGraph(f"pass {name} broke the graph: {error}") from error
-    return result
+    steps = [_STEPS.get(one) or Step(getattr(one, "__name__", str(one)), one, "", "reassociating") for one in passes]
+    runner = Runner(Trace() if trace is None else trace, lambda step: "", clock, check=verify)
+    return runner.settled(graph, [step for step in steps if not exact or step.numeric_class == "exact"])

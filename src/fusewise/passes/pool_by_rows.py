@@ -11,6 +11,7 @@ from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Graph, Node, attributes_of
 from fusewise.ir.types import TensorType
 from fusewise.passes.edit import Change, Edit, LocalRule, sweep
+from fusewise.passes.runner import Pass
 from fusewise.trace import Trace
 
 __all__ = ["pooled_by_rows"]
@@ -19,7 +20,7 @@ Pays = Callable[[TensorType], bool]
 """Is a map [batch, channels, height, width] of float32 averaged faster in two steps?"""
 
 
-def pooled_by_rows(pays: Pays) -> Callable[[Graph, Trace], Graph]:
+def pooled_by_rows(pays: Pays) -> Pass:
     """A pass: the average of a whole map becomes an average of its columns, of which that of the rows is taken, where that `pays`.
 
     y = GlobalAveragePool(x: [1, 96, 56, 56])   ->   y = ReduceMean(ReduceMean(x, [3]), [2, 3])

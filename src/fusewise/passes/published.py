@@ -18,7 +18,7 @@ from fusewise.passes.absorb_scale import absorb_scale
 from fusewise.passes.bookkeeping import annotate_spans
 from fusewise.passes.canonical_casts import canonical_casts
 from fusewise.passes.canonical_ops import canonical_ops
-from fusewise.passes.catalogue import CATALOGUE, Pass
+from fusewise.passes.catalogue import CATALOGUE
 from fusewise.passes.combine_parallel import combine_batch_matmul, combine_conv2d, combine_dense
 from fusewise.passes.convert_layout import convert_layout
 from fusewise.passes.decompose_norms import simplify_inference
@@ -39,37 +39,16 @@ from fusewise.passes.reassociate import reassociate
 from fusewise.passes.recognise_activations import recognise_activations
 from fusewise.passes.recognise_attention import recognise_attention
 from fusewise.passes.recognise_norms import recognise_norms
+from fusewise.passes.runner import Pass, Step
 from fusewise.passes.simplify_arithmetic import simplify_arithmetic
 from fusewise.passes.simplify_movement import simplify_movement
 from fusewise.passes.transposed_weights import simplify_fc_transpose
 from fusewise.passes.unused_functions import remove_unused_functions
-from fusewise.records import record
 from fusewise.trace import Trace
 
-__all__ = ["ADDED", "PUBLISHED", "Step", "step_named", "step_names"]
+__all__ = ["ADDED", "PUBLISHED", "step_named", "step_names"]
 
 _MOST_ROUNDS = 8
-
-
-@record(frozen=True, slots=True)
-class Step:
-    """A pass as a list of passes names it: from the published tables, or of this program's clean-up.
-
-    `level` is the optimisation level its authors declare, None for others. `idle` says why it has nothing to do on this graph,
-    and is empty for a pass that has. A pass that must be `asked` for is left out of lists unless the user allows approximations,
-    one that `adds_outputs` unless gradients are wanted.
-    `version` goes up when a pass comes to mean something else, so that saved orders notice.
-    """
-
-    name: str
-    function: Pass
-    summary: str
-    numeric_class: str
-    level: int | None = None
-    idle: str = ""
-    asked: bool = False
-    version: int = 1
-    adds_outputs: bool = False
 
 
 def _in_turn(*passes: Pass, rounds: int = 1) -> Pass:
@@ -214,7 +193,7 @@ ADDED: tuple[Step, ...] = (
 
 _STEPS: Mapping[str, Step] = MappingProxyType(
     {
-        **{row.name: Step(row.name, row.function, row.summary, row.numeric_class) for row in CATALOGUE},
+        **{row.name: row for row in CATALOGUE},
         **{row.name: row for row in (*PUBLISHED, *ADDED)},
     }
 )

@@ -17,12 +17,11 @@ from fusewise.ir.dtypes import FLOAT32, INT8, INT32, UINT8
 from fusewise.ir.graph import Graph, Node, attributes_of
 from fusewise.ir.types import TensorType
 from fusewise.passes.edit import Change, Edit, LocalRule, rebuilt, sweep
+from fusewise.passes.runner import Pass
 from fusewise.records import record
 from fusewise.trace import Trace
 
 __all__ = ["quantized_to_integer", "to_integer_unless"]
-
-Pass = Callable[[Graph, Trace], Graph]
 
 Unless = Callable[[Node, TensorType, TensorType], bool]
 """Is a convolution to stay one of floats? Told the node, and the types of its weights and of its result."""

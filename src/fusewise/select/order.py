@@ -21,9 +21,10 @@ from math import inf, isfinite
 from typing import Any
 
 from fusewise.ir.graph import Graph
+from fusewise.passes.runner import PassRun
 from fusewise.select.pipeline import Pipeline
 from fusewise.select.prior import Count, Move, Prior
-from fusewise.select.sequence import Outcome, PassRun, graph_key, run_pipeline
+from fusewise.select.sequence import Outcome, graph_key, run_pipeline
 
 __all__ = ["Earlier", "Ending", "Price", "Searched", "Space", "Tried", "search_orders", "tried_from"]
 

@@ -10,43 +10,26 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
-from fusewise.errors import BrokenGraph
 from fusewise.ir.graph import Graph
 from fusewise.ir.key import structural_key
-from fusewise.ir.verify import verify
-from fusewise.passes.catalogue import CATALOGUE, Pass
 from fusewise.passes.hints import FUSION, LAYOUT, hint
 from fusewise.passes.partition_graph import REGIONS
-from fusewise.passes.published import Step, step_named
+from fusewise.passes.published import step_named
+from fusewise.passes.runner import Pass, PassRun, Runner, Step
 from fusewise.passes.unused_functions import unused_functions
 from fusewise.select.pipeline import BY_HINT, Pipeline
-from fusewise.trace import BY_NAME, INTER_BLOCK, SEALED, Trace
+from fusewise.trace import INTER_BLOCK, Trace
 
-__all__ = ["AS_NAMED", "Blocks", "Outcome", "PassRun", "graph_key", "run_pipeline"]
+__all__ = ["AS_NAMED", "Blocks", "Outcome", "graph_key", "run_pipeline"]
 
 Blocks = Callable[[Graph], Iterable[Iterable[str]]]
 """Labels of the nodes of every fused block of a graph, as fixed patterns find them."""
 
-_MOST_ROUNDS = 8
 AS_NAMED: Mapping[Pass, Pass] = MappingProxyType({})
 """No function takes the place of a pass's own."""
-_LATE = frozenset(row.name for row in CATALOGUE if row.late)
-
-
-@dataclass(frozen=True, slots=True)
-class PassRun:
-    """One run of a pass. `why` says why nothing changed, where more is known than that nothing matched.
-
-    `held` rewrites were kept out because the nodes are inside a fused block.
-    """
-
-    name: str
-    ms: float
-    changed: bool
-    why: str = ""
-    held: int = 0
 
 
 @dataclass(frozen=True)
@@ -121,75 +104,39 @@ def run_pipeline(
     passes that may change a rounding. A pass that had nothing to do on a graph is not run on it again. `instead` has functions
     that take the place of passes' own, because they suit a machine better.
     """
-    runner = _Runner(trace or Trace(), exact, pipeline, blocks, clock)
+    runner = Runner(
+        trace or Trace(),
+        partial(_refusal, pipeline, exact),
+        clock,
+        _Changes().differ,
+        None if blocks is None else _Blocks(blocks).inside,
+    )
     named = [step_named(name) for name in pipeline.passes]
     steps = [replace(step, function=instead.get(step.function, step.function)) for step in named]
-    if pipeline.settle:
-        graph = runner.settled(graph, steps)
-    else:
-        for step in steps:
-            graph = runner.step(graph, step)
+    graph = runner.settled(graph, steps) if pipeline.settle else runner.in_turn(graph, steps)
     if pipeline.fusion == BY_HINT:
         return Outcome(pipeline, graph, hint(graph, FUSION) or "none", bool(hint(graph, LAYOUT)), tuple(runner.runs))
     return Outcome(pipeline, graph, pipeline.fusion, True, tuple(runner.runs))
 
 
-class _Runner:
-    """The state of one run: records so far, and where each pass had nothing to do."""
+def _refusal(pipeline: Pipeline, exact: bool, step: Step) -> str:
+    """Why a pass must not run; empty when it may."""
+    if step.asked and not pipeline.approximate:
+        return step.idle or "approximate; runs only when asked for"
+    if step.adds_outputs and not pipeline.gradients:
+        return "adds outputs; runs only when gradients are asked for"
+    if exact and step.numeric_class != "exact":
+        return "may change a rounding"
+    return ""
 
-    def __init__(
-        self, trace: Trace, exact: bool, pipeline: Pipeline, blocks: Blocks | None, clock: Callable[[], float]
-    ):
-        self.trace, self.exact, self.pipeline, self.blocks, self.clock = trace, exact, pipeline, blocks, clock
-        self.runs: list[PassRun] = []
-        self._idle: dict[str, Graph] = {}
-        self._sealed: tuple[Graph | None, frozenset[str]] = (None, frozenset())
+
+class _Changes:
+    """Tells graphs apart; the key of the last one that was asked about is kept."""
+
+    def __init__(self) -> None:
         self._keyed: tuple[Graph | None, str] = (None, "")
 
-    def settled(self, graph: Graph, steps: list[Step]) -> Graph:
-        """Rounds until one changes nothing; late passes wait for a round in which the others changed nothing."""
-        for _ in range(_MOST_ROUNDS):
-            start = graph
-            for step in steps:
-                waits = step.name in _LATE and graph is not start
-                if not waits and self._idle.get(step.name) is not graph:
-                    graph = self.step(graph, step)
-            if graph is start:
-                break
-        return graph
-
-    def step(self, graph: Graph, step: Step) -> Graph:
-        refusal = self._refusal(step)
-        if refusal or self._idle.get(step.name) is graph:
-            self.runs.append(PassRun(step.name, 0.0, False, refusal or "nothing changed since it last ran"))
-            return graph
-        self.trace.sealed = self._inside_blocks(graph)
-        events = len(self.trace.events)
-        begin = self.clock()
-        result = step.function(graph, self.trace)
-        elapsed_ms = (self.clock() - begin) * 1e3
-        held = sum(event.reason == SEALED for event in self.trace.events[events:])
-        self.trace.sealed = frozenset()
-        changed = result is not graph and self._differ(graph, result)
-        if result is not graph:
-            self._check(step, result)
-        if not changed:
-            result = graph
-            self._idle[step.name] = graph
-        told = next((event.reason for event in self.trace.events[events:] if event.kind == "form"), step.idle)
-        why = "" if changed else f"{held} nodes are inside fused blocks" if held else told
-        self.runs.append(PassRun(step.name, elapsed_ms, changed, why, held))
-        self.trace.add(
-            "pass",
-            step.name,
-            reason=f"{elapsed_ms:.2f} ms" + ("" if changed else f", {why or 'nothing to do'}"),
-            before=float(len(graph.nodes)),
-            after=float(len(result.nodes)),
-            applied=changed,
-        )
-        return result
-
-    def _differ(self, before: Graph, after: Graph) -> bool:
+    def differ(self, before: Graph, after: Graph) -> bool:
         """Have the graphs different keys? Where the numbers of operators differ, so do the keys, and none is computed."""
         noted = _notes(before) != _notes(after)
         return noted or _operators(before) != _operators(after) or self._key(before) != self._key(after)
@@ -199,29 +146,19 @@ class _Runner:
             self._keyed = graph, graph_key(graph, False)
         return self._keyed[1]
 
-    def _refusal(self, step: Step) -> str:
-        """Why a pass must not run; empty when it may."""
-        if step.name in self.trace.disabled:
-            return BY_NAME
-        if step.asked and not self.pipeline.approximate:
-            return step.idle or "approximate; runs only when asked for"
-        if step.adds_outputs and not self.pipeline.gradients:
-            return "adds outputs; runs only when gradients are asked for"
-        if self.exact and step.numeric_class != "exact":
-            return "may change a rounding"
-        return ""
 
-    def _inside_blocks(self, graph: Graph) -> frozenset[str]:
+class _Blocks:
+    """The fused blocks of graphs; those of the last one that was asked about are kept."""
+
+    def __init__(self, blocks: Blocks) -> None:
+        self._blocks = blocks
+        self._inside: tuple[Graph | None, frozenset[str]] = (None, frozenset())
+
+    def inside(self, graph: Graph) -> frozenset[str]:
         """Nodes that share a fused block with another."""
-        if self.blocks is None or not hint(graph, FUSION):
+        if not hint(graph, FUSION):
             return frozenset()
-        if self._sealed[0] is not graph:
-            found = [tuple(block) for block in self.blocks(graph)]
-            self._sealed = graph, frozenset(name for block in found if len(block) > 1 for name in block)
-        return self._sealed[1]
-
-    def _check(self, step: Step, graph: Graph) -> None:
-        try:
-            verify(graph)
-        except BrokenGraph as error:
-            raise BrokenGraph(f"pass {step.name} broke the graph: {error}") from error
+        if self._inside[0] is not graph:
+            found = [tuple(block) for block in self._blocks(graph)]
+            self._inside = graph, frozenset(name for block in found if len(block) > 1 for name in block)
+        return self._inside[1]
