@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tests.recurrences import OPERANDS, Case, case, cases, difference
 
 import fusewise
 from fusewise.codegen.llvm.recurrent import RECURRENT
-from fusewise.codegen.llvm.recurrent_shape import RecurrentShape, plan_of, understand
-from fusewise.codegen.target import TARGETS, Target
+from fusewise.codegen.llvm.recurrent_shape import RecurrentShape, plan_of, steps_ahead, understand
+from fusewise.codegen.target import FEW_REGISTERS, TARGETS, Target
 from fusewise.fusion.plan import partition
 from fusewise.lower.task import Task
 from fusewise.lower.work import TaskWork, lower_partition
@@ -33,9 +33,16 @@ def task_of(one: Case, constants: tuple[str, ...]) -> Task:
 def check(
     run_kernel: Any, target: Target, one: Case, constants: tuple[str, ...], units: int, chunk: int, workers: int
 ) -> None:
-    task, (kernel,) = task_of(one, constants), RECURRENT[-1:]
+    task = task_of(one, constants)
     steps, samples = task.extents[0], task.extents[2]
     params = {"units": -(-samples // -(-samples // min(units, samples))), "chunk": min(chunk, steps)}
+    check_with(run_kernel, target, one, task, params, workers)
+
+
+def check_with(
+    run_kernel: Any, target: Target, one: Case, task: Task, params: dict[str, int | bool], workers: int
+) -> None:
+    kernel = RECURRENT[-1]
     packings = {a.name: a.packing for a in kernel.arguments(task, target, params)}
     arrays = {}
     for operand in task.operands:
@@ -64,6 +71,39 @@ def test_any_recurrence(run_kernel: Any, target: Target, one: Case, **options: A
     check(run_kernel, target, one, options.pop("constants"), *options.values())
 
 
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(
+    one=cases(steps=40, samples=3, hidden=70, kinds=("float32", "float32", "float64")),
+    constants=st.sampled_from(((), WEIGHTS, ("r",), ("w", "lengths"))),
+    workers=st.integers(1, 4),
+)
+def test_inputs_products_beside_the_steps_before(
+    run_kernel: Any, target: Target, one: Case, constants: tuple[str, ...], workers: int
+) -> None:
+    task = task_of(one, constants)
+    samples = task.extents[2]
+    ahead = steps_ahead(shape_of(task), target, samples)
+    assume(ahead)
+    check_with(run_kernel, target, one, task, {"units": samples, "chunk": ahead, "ahead": True}, workers)
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("steps", [16, 17, 100])
+@pytest.mark.parametrize("inputs", [1, 32, 61, 200])
+def test_one_sample_has_its_inputs_products_made_beside(
+    run_kernel: Any, target: Target, op: str, steps: int, inputs: int
+) -> None:
+    options = {"linear_before_reset": 1} if op == "GRU" else {}
+    rng = np.random.default_rng(3)
+    one = case(op, rng, hidden=64, samples=1, inputs=inputs, steps=steps, direction="bidirectional", **options)
+    task = task_of(one, WEIGHTS)
+    (params,) = RECURRENT[-1].space(task, target)
+    assert params.get("ahead", False) == (target.registers > FEW_REGISTERS)
+    check_with(run_kernel, target, one, task, dict(params), 2)
+
+
 @pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
 @pytest.mark.parametrize("hidden, samples", [(64, 1), (96, 7), (33, 9)])
 def test_whole_and_broken_vectors(run_kernel: Any, target: Target, op: str, hidden: int, samples: int) -> None:
@@ -83,7 +123,7 @@ def shape_of(task: Task) -> RecurrentShape:
 def test_tiles_fit_the_registers(machine: Target, op: str, hidden: int, samples: int) -> None:
     one = case(op, np.random.default_rng(3), hidden=hidden, samples=samples, steps=2)
     plan = plan_of(shape_of(task_of(one, ())), machine, 1, 2)
-    for stage in (plan.inputs, *plan.states):
+    for stage in (*plan.inputs, *plan.states):
         assert plan.blocks % stage.together == 0
         sums = stage.rows * stage.vectors * stage.chains
         assert stage.rows == 1 or sums + stage.vectors < machine.registers

@@ -7,6 +7,9 @@ rows of the samples in one direction goes through all of time by itself, and wor
       for step:         for block of hidden numbers:  gates = sums + h R^T, in registers;  the cell's arithmetic;  new states
                         Y of this step
 
+Of one sample every step's products wait for weights. There a run has few steps, and the sums of the next are made beside its steps
+(`recurrent_inputs`).
+
 Every worker then reads all of R in every step. By steps, the kernel is called once for each and the blocks are dealt out, so
 that workers keep their part of R near them, and meet after every step.
 """
@@ -20,17 +23,27 @@ from fusewise.codegen.calls import CALL_BYTES
 from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
 from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of
-from fusewise.codegen.llvm.recurrent_product import weights
-from fusewise.codegen.llvm.recurrent_shape import RecurrentPlan, RecurrentShape, Stage, cut_of, plan_of, understand
+from fusewise.codegen.llvm.recurrent_inputs import inputs_ahead, inputs_of_group, sums_ahead
+from fusewise.codegen.llvm.recurrent_product import reduce, weights
+from fusewise.codegen.llvm.recurrent_shape import (
+    RecurrentPlan,
+    RecurrentShape,
+    Stage,
+    cut_of,
+    plan_of,
+    steps_ahead,
+    understand,
+)
 from fusewise.codegen.llvm.recurrent_unit import (
     Unit,
     by_direction,
     gates_of_group,
-    inputs_of_group,
+    is_odd,
     last_states,
     outputs_of,
     prepare,
     results,
+    sums_of_step,
 )
 from fusewise.codegen.target import Target
 from fusewise.lower.task import Reason, Task
@@ -56,7 +69,7 @@ def _shape(task: Task) -> RecurrentShape:
 
 def _operands(s: RecurrentShape, plan: RecurrentPlan, task: Task, extra: Sequence[Argument]) -> tuple[Argument, ...]:
     packed = []
-    for name, stages in (("w", (plan.inputs,)), ("r", plan.states)):
+    for name, stages in (("w", plan.inputs), ("r", plan.states)):
         view = s.views[name]
         if view.operand.constant:
             packed.append(Argument(view.operand.name, weights(s, plan, view, stages)))
@@ -72,12 +85,14 @@ def _accepts(task: Task, target: Target) -> Reason | None:
 
 
 def _space(task: Task, target: Target) -> Iterable[Params]:
-    units, chunk = cut_of(_shape(task), target)
-    yield {"units": units, "chunk": chunk}
+    s = _shape(task)
+    units, chunk = cut_of(s, target)
+    ahead = steps_ahead(s, target, units)
+    yield {"units": units, "chunk": ahead, "ahead": True} if ahead else {"units": units, "chunk": chunk}
 
 
 def _plan(s: RecurrentShape, target: Target, params: Params) -> RecurrentPlan:
-    return plan_of(s, target, int(params["units"]), int(params["chunk"]))
+    return plan_of(s, target, int(params["units"]), int(params["chunk"]), bool(params.get("ahead")))
 
 
 def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
@@ -99,7 +114,7 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
         first = f.minimum(f.mul(f.urem(number, plan.units), plan.rows), s.samples - plan.rows)
         one = replace(e, direction=f.udiv(number, plan.units), first=first)
         prepare(one)
-        by_direction(one, _through_time)
+        by_direction(one, _ahead if plan.ahead else _through_time)
         last_states(one, one.each_block)
 
     f.loop(low, high, 1, unit, rolled=True)
@@ -111,20 +126,58 @@ def _through_time(e: Unit) -> None:
     """All steps, a run of them at a time; the last run is moved back to end at the last step."""
     f, s, plan, chunk = e.f, e.shape, e.plan, e.plan.chunk
 
-    def groups(stage: Stage, body: Callable[[Int], None]) -> None:
-        f.loop(0, plan.blocks // stage.together, 1, lambda number, _: body(number), rolled=True)
-
     def step(number: Value, origin: Int) -> None:
+        sums = sums_of_step(e, f.sub(number, origin))
         for stage in plan.states:
-            groups(stage, lambda group, stage=stage: gates_of_group(e, stage, number, origin, group))  # type: ignore[misc]
+            _each_group(e, number, stage, lambda group, _, stage=stage: gates_of_group(e, stage, number, sums, group))  # type: ignore[misc]
         results(e, "out0", f.add(number, 1), e.time(number), e.each_block)
 
     def run(number: Value, _: Sequence[Value]) -> None:
         begin = f.mul(number, chunk)
         origin = f.minimum(begin, s.steps - chunk)
-        groups(plan.inputs, lambda group: inputs_of_group(e, origin, group))
+        groups = plan.blocks // plan.inputs[0].together
+        f.loop(0, groups, 1, lambda group, _: inputs_of_group(e, origin, group), rolled=True)
         f.loop(begin, f.minimum(f.add(begin, chunk), s.steps), 1, lambda k, _: step(k, origin), rolled=True)
 
+    f.loop(0, -(-s.steps // chunk), 1, run, rolled=True)
+
+
+def _each_group(e: Unit, step: Int, stage: Stage, body: Callable[[Int, Int], None]) -> None:
+    """`body(group, its place)` of a stage's groups of blocks, from the last one on in every other step."""
+    f, groups = e.f, e.plan.blocks // stage.together
+    odd = is_odd(e, step)
+    f.loop(0, groups, 1, lambda k, _: body(f.select(odd, f.i64(f.sub(groups - 1, k)), k), k), rolled=True)
+
+
+def _ahead(e: Unit) -> None:
+    """All steps, a run of them at a time, and beside it the inputs' products of the next; the last run is moved back, too."""
+    f, s, plan, chunk = e.f, e.shape, e.plan, e.plan.chunk
+    (stage,), vectors = plan.states, s.gates * plan.blocks
+
+    def origin(run: Int) -> Int:
+        return f.minimum(f.mul(run, chunk), s.steps - chunk)
+
+    def first(number: Value, _: Sequence[Value]) -> None:
+        ahead = inputs_ahead(e, 0, 0, number)
+        ahead.keep(reduce(f, e.target, ahead.product, 1))
+
+    def run(number: Value, _: Sequence[Value]) -> None:
+        begin, following = f.mul(number, chunk), f.add(number, 1)
+
+        def step(k: Value, _: Sequence[Value]) -> None:
+            sums = sums_ahead(e, number, origin(number), k)
+            place = f.mul(f.sub(k, begin), plan.blocks // stage.together)
+
+            def group(block: Int, among: Int) -> None:
+                ahead = inputs_ahead(e, following, origin(following), f.add(place, among))
+                gates_of_group(e, stage, k, sums, block, ahead)
+
+            _each_group(e, k, stage, group)
+            results(e, "out0", f.add(k, 1), e.time(k), e.each_block)
+
+        f.loop(begin, f.minimum(f.add(begin, chunk), s.steps), 1, step, rolled=True)
+
+    f.loop(0, vectors, 1, first, rolled=True)
     f.loop(0, -(-s.steps // chunk), 1, run, rolled=True)
 
 
@@ -168,8 +221,10 @@ def _build_steps(task: Task, target: Target, params: Params, symbol: str) -> str
     def dealt(count: int, body: Callable[[Unit, Int], None]) -> None:
         """`body(unit, number)` for the numbers up to `count` of every direction, dealt out to the workers."""
         low, high = share.run(f, s.directions * count)
+        odd, ends = is_odd(e, f.udiv(f.add(call, BEFORE), len(stages))), f.sub(f.add(low, high), 1)
 
-        def one(number: Value, _: Sequence[Value]) -> None:
+        def one(place: Value, _: Sequence[Value]) -> None:
+            number = f.select(odd, f.i64(f.sub(ends, place)), place)
             direction = f.udiv(number, count)
             scratch = e.at(e.scratch, f.mul(direction, plan.size))
             body(replace(e, direction=direction, scratch=scratch), f.urem(number, count))
@@ -192,7 +247,7 @@ def _build_steps(task: Task, target: Target, params: Params, symbol: str) -> str
 
     def before() -> None:
         is_first = f.compare("icmp eq", call, 0)
-        groups = plan.blocks // plan.inputs.together
+        groups = plan.blocks // plan.inputs[0].together
         f.when(
             is_first,
             lambda: dealt(1, lambda unit, _: prepare(unit)),
@@ -207,7 +262,7 @@ def _build_steps(task: Task, target: Target, params: Params, symbol: str) -> str
 def _group(e: Unit, stage: Stage, step: Value, group: Int) -> None:
     """A group of blocks in a step, and its results behind the last stage."""
     f, s, plan = e.f, e.shape, e.plan
-    gates_of_group(e, stage, step, 0, group)
+    gates_of_group(e, stage, step, sums_of_step(e, step), group)
     if stage is not plan.states[-1]:
         return
     full, rest = divmod(s.hidden, plan.lanes)

@@ -18,58 +18,106 @@ from fusewise.codegen.target import Target
 from fusewise.codegen.view import View
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.program import Packing, Panels
+from fusewise.records import record
 
-__all__ = ["reduce", "repack", "weights"]
+__all__ = ["Product", "product_of", "reduce", "repack", "weights"]
 
 MOST_UNROLLED = 32
 """Multiply-adds that an iteration of a product's loop has."""
 
 
+@record(frozen=True)
+class Product:
+    """Sums of a tile, row by row: what they start with, and the numbers of every row of `sources`, `step` apart, times a panel.
+
+    LLVM should not see how the panel and the sources were computed (`Function.hidden`)."""
+
+    sources: Sequence[Value]
+    step: int
+    panel: Value
+    depth: int
+    start: Sequence[Value]
+
+    @property
+    def vectors(self) -> int:
+        return len(self.start) // len(self.sources)
+
+
+def product_of(
+    f: Function, stage: Stage, rows: Sequence[Value], step: int, panel: Value, start: Sequence[Value]
+) -> Product:
+    """A tile of a stage."""
+    return Product([f.hidden(row) for row in rows], step, f.hidden(panel), stage.depth, start)
+
+
 def reduce(
     f: Function,
     target: Target,
-    stage: Stage,
-    rows: Sequence[Value],
-    step: int,
-    panel: Value,
-    start: Sequence[Value],
+    product: Product,
+    chains: int,
     none: Value | None = None,
+    backwards: Value | None = None,
+    beside: Product | None = None,
 ) -> list[Value]:
-    """The sums of a tile, row by row: what they start with, and every row's numbers, `step` apart, times a panel.
+    """The sums of a product, each made of so many that do not wait for each other, and those of another one `beside` it.
 
-    Where `none` holds the numbers are known to be zeros, and few of them are looked at."""
-    kind, vectors, chains = start[0].type, stage.vectors, stage.chains
-    lanes, element = start[0].lanes, start[0].element
-    sources, columns = [f.hidden(row) for row in rows], f.hidden(panel)
-    zeros = [f.constant(0.0, kind)] * len(start)
-    carried = [*start, *zeros * (chains - 1)]
-
-    def add(k: Int, sums: list[Value], chain: int) -> None:
-        line = f.at(columns, f.mul(k, vectors * lanes), element)
-        loaded = [f.load(kind, f.at(line, v * lanes, element)) for v in range(vectors)]
-        for r, source in enumerate(sources):
-            value = f.splat(f.load(element, f.at(source, f.mul(k, step), element)), lanes)
-            for v, column in enumerate(loaded):
-                place = chain * len(start) + r * vectors + v
-                sums[place] = multiply_add(f, target, value, column, sums[place])
-
-    several = chains * max(1, MOST_UNROLLED // (len(start) * chains))
-    whole = stage.depth // several * several
+    Where `none` holds the numbers are known to be zeros, and few of them are looked at. Where `backwards` holds the panel is
+    read from its end, a few lines at a time. The product beside is made in the same loop as far as it goes into it evenly."""
+    count = len(product.start)
+    zeros = [f.constant(0.0, product.start[0].type)] * count
+    several = chains * max(1, MOST_UNROLLED // (count * chains))
+    iterations = product.depth // several
+    whole = iterations * several
+    each = beside.depth // max(1, iterations) if beside is not None else 0
+    begin, way = (
+        (f.select(backwards, f.i64(a), f.i64(b)) for a, b in ((whole - several, 0), (-1, 1))) if backwards else (0, 1)
+    )
 
     def some(k: Value, sums: tuple[Value, ...]) -> list[Value]:
-        following = list(sums)
+        following, others = list(sums[: count * chains]), list(sums[count * chains :])
+        first = f.add(f.mul(k, way), begin)
+        other = f.mul(f.udiv(k, several), each)
         for number in range(several):
-            add(f.add(k, number), following, number % chains)
-        return following
+            _add(f, target, product, f.add(first, number), following, number % chains * count)
+            for j in range(each * number // several, each * (number + 1) // several):
+                if beside is not None:
+                    _add(f, target, beside, f.add(other, j), others)
+        return [*following, *others]
 
+    carried = [*product.start, *zeros * (chains - 1), *(beside.start if beside is not None else ())]
     high: Int = whole if none is None else f.select(none, f.i64(0), f.i64(whole))
-    found = list(f.loop(0, high, several, some, carried, rolled=True))
-    for k in range(whole, stage.depth):
-        add(k, found, k % chains)
-    while len(found) > len(start):
+    done = list(f.loop(0, high, several, some, carried, rolled=True))
+    found = done[: count * chains]
+    for k in range(whole, product.depth):
+        _add(f, target, product, k, found, k % chains * count)
+    while len(found) > count:
         half = len(found) // 2
         found = [f.fadd(a, b) for a, b in zip(found[:half], found[half:], strict=True)]
-    return found
+    return found if beside is None else [*found, *_rest(f, target, beside, each * iterations, done[count * chains :])]
+
+
+def _rest(f: Function, target: Target, product: Product, begin: int, sums: Sequence[Value]) -> tuple[Value, ...]:
+    """The sums of a product whose steps before `begin` are in them already."""
+
+    def step(k: Value, before: tuple[Value, ...]) -> list[Value]:
+        following = list(before)
+        _add(f, target, product, k, following)
+        return following
+
+    return f.loop(begin, product.depth, 1, step, sums, rolled=True)
+
+
+def _add(f: Function, target: Target, product: Product, k: Int, sums: list[Value], place: int = 0) -> None:
+    """The step `k` of a product added to its sums, which begin at a place among those given."""
+    kind, vectors = product.start[0].type, product.vectors
+    lanes, element = product.start[0].lanes, product.start[0].element
+    line = f.at(product.panel, f.mul(k, vectors * lanes), element)
+    loaded = [f.load(kind, f.at(line, v * lanes, element)) for v in range(vectors)]
+    for r, source in enumerate(product.sources):
+        value = f.splat(f.load(element, f.at(source, f.mul(k, product.step), element)), lanes)
+        for v, column in enumerate(loaded):
+            at = place + r * vectors + v
+            sums[at] = multiply_add(f, target, value, column, sums[at])
 
 
 def weights(s: RecurrentShape, plan: RecurrentPlan, view: View, stages: Sequence[Stage]) -> Packing:
@@ -93,13 +141,14 @@ def _arranged(s: RecurrentShape, plan: RecurrentPlan, stages: Sequence[Stage], a
 
 
 def _panels(s: RecurrentShape, plan: RecurrentPlan, view: View, stages: Sequence[Stage]) -> Panels | None:
-    """The same as data; None for what is left to NumPy: other types, several stages, vectors that are not full."""
-    if view.operand.dtype != FLOAT32 or len(stages) > 1 or s.hidden % plan.lanes:
+    """The same as data; None for what is left to NumPy: other types, stages that differ, vectors that are not full."""
+    if view.operand.dtype != FLOAT32 or len({stage.vectors for stage in stages}) > 1 or s.hidden % plan.lanes:
         return None
-    (stage,) = stages
-    starts = tuple(gate * s.hidden + block * plan.lanes for block in range(plan.blocks) for gate in stage.gates)
+    starts = tuple(
+        gate * s.hidden + block * plan.lanes for stage in stages for block in range(plan.blocks) for gate in stage.gates
+    )
     outer, column, depth = zip(view.shape, view.strides, strict=True)
-    return Panels(view.offset, (outer,), (depth,), column[1], starts, plan.lanes, stage.vectors)
+    return Panels(view.offset, (outer,), (depth,), column[1], starts, plan.lanes, stages[0].vectors)
 
 
 def repack(

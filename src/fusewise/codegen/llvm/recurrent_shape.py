@@ -15,13 +15,19 @@ from fusewise.lower.task import Reason, Task
 from fusewise.ops.recurrence import Recurrence, recurrence_of
 from fusewise.records import record
 
-__all__ = ["RecurrentPlan", "RecurrentShape", "Stage", "cut_of", "plan_of", "understand"]
+__all__ = ["RecurrentPlan", "RecurrentShape", "Stage", "cut_of", "plan_of", "steps_ahead", "understand"]
 
 PLACES = ("x", "w", "r", "b", "lengths", "h", "c", "p")
 """Operands in ONNX's order."""
 
 MOST_VECTORS = 8
 """Of a tile: with so many a single row waits for no sum."""
+
+LEFT = 6
+"""Registers that two products beside each other need besides their sums."""
+
+MOST_INPUTS = 4
+"""Times the hidden size, up to which the inputs' product may be made beside that of the states."""
 
 SUMS_SHARE = 4
 """The part of the second cache level that the inputs' products of a run of steps may fill; weights lie there too."""
@@ -80,8 +86,9 @@ class Stage:
 class RecurrentPlan:
     """`units` of a direction's samples, `rows` each, are what is dealt out: a unit goes through all of time by itself.
 
-    `chunk` steps have their inputs' products made at once. `parts` tells where parts of a worker's scratch memory begin, in
-    elements, and `size` where they end.
+    `chunk` steps have their inputs' products made at once, or, where they are `ahead`, beside those of as many steps before:
+    a stage for each gate then, of single vectors. `parts` tells where parts of a worker's scratch memory begin, in elements,
+    and `size` where they end.
     """
 
     lanes: int
@@ -89,7 +96,8 @@ class RecurrentPlan:
     units: int
     rows: int
     chunk: int
-    inputs: Stage
+    ahead: bool
+    inputs: tuple[Stage, ...]
     states: tuple[Stage, ...]
     parts: Mapping[str, int]
     size: int
@@ -139,19 +147,35 @@ def cut_of(s: RecurrentShape, target: Target) -> tuple[int, int]:
     return -(-s.samples // rows), -(-s.steps // runs)
 
 
-def plan_of(s: RecurrentShape, target: Target, units: int, chunk: int) -> RecurrentPlan:
+def steps_ahead(s: RecurrentShape, target: Target, units: int) -> int:
+    """The steps of a run where the inputs' products are best made beside those of the run before; 0 where all at once.
+
+    That is with one sample, whose steps wait for weights, unless the inputs' are many and wait for each other's.
+    """
+    plan = plan_of(s, target, units, 1)
+    if plan.rows > 1 or len(plan.states) > 1 or s.inputs > MOST_INPUTS * s.hidden:
+        return 0
+    (stage,) = plan.states
+    fits = stage.vectors * (stage.chains + 1) + LEFT < target.registers
+    return stage.vectors if fits and s.steps >= 2 * stage.vectors else 0
+
+
+def plan_of(s: RecurrentShape, target: Target, units: int, chunk: int, ahead: bool = False) -> RecurrentPlan:
     """Tiles that fit the registers, and scratch memory."""
     lanes = lanes_for(target, s.hidden, 8 * s.nbytes)
     blocks, rows = -(-s.hidden // lanes), -(-s.samples // units)
     every = tuple(range(s.gates))
     split = s.settings.op == "GRU" and not s.settings.resets_after
     states = tuple(_stage(target, g, s.hidden, rows, blocks) for g in (((0, 1), (2,)) if split else (every,)))
-    inputs = _stage(target, every, s.inputs, rows * chunk, blocks)
+    if ahead:
+        inputs = tuple(Stage((gate,), s.inputs, chunk, 1, 1) for gate in every)
+    else:
+        inputs = (_stage(target, every, s.inputs, rows * chunk, blocks),)
     parts, size = {}, 0
-    for name, elements in _parts(s, rows, chunk, blocks * lanes):
+    for name, elements in _parts(s, rows, 2 * chunk if ahead else chunk, blocks * lanes):
         parts[name] = size
         size += whole_lines(elements * s.nbytes) // s.nbytes
-    return RecurrentPlan(lanes, blocks, units, rows, chunk, inputs, states, MappingProxyType(parts), size)
+    return RecurrentPlan(lanes, blocks, units, rows, chunk, ahead, inputs, states, MappingProxyType(parts), size)
 
 
 def _parts(s: RecurrentShape, rows: int, chunk: int, width: int) -> Iterator[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""What every way to run a recurrence does: preparation, the inputs' product, gates and cells of a block, and results.
+"""What every way to run a recurrence does: preparation, gates and cells of a block, and results.
 
 All of it is about a unit: some rows of the samples in one direction, with scratch memory of its own (`RecurrentPlan.parts`).
 A block has a vector of hidden numbers of all gates, so that a step's gates never leave the registers. States are written beside
@@ -16,21 +16,24 @@ from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import widened
 from fusewise.codegen.llvm.gemm_finish import Finish, finisher
 from fusewise.codegen.llvm.recurrent_cell import Cell
-from fusewise.codegen.llvm.recurrent_product import reduce, repack
+from fusewise.codegen.llvm.recurrent_product import Product, product_of, reduce, repack
 from fusewise.codegen.llvm.recurrent_shape import RecurrentPlan, RecurrentShape, Stage
 from fusewise.codegen.target import Target
 from fusewise.lower.task import Task
 from fusewise.records import record
 
 __all__ = [
+    "Beside",
     "Unit",
     "by_direction",
     "gates_of_group",
-    "inputs_of_group",
+    "is_odd",
     "last_states",
     "outputs_of",
+    "panel_of",
     "prepare",
     "results",
+    "sums_of_step",
 ]
 
 STATE = {"h": "hidden", "c": "cell"}
@@ -170,7 +173,7 @@ def prepare(e: Unit) -> None:
         e.each_row(initial)
     if "lengths" in s.views:
         e.each_row(lambda row: _length(e, row))
-    for name, stages in (("w", (plan.inputs,)), ("r", plan.states)):
+    for name, stages in (("w", plan.inputs), ("r", plan.states)):
         if name in plan.parts:
             view = s.views[name]
             source = f.at(
@@ -217,7 +220,7 @@ def _length(e: Unit, row: Value) -> None:
     f.store(f.i64(f.maximum(f.minimum(given, steps), 0)), f.at(e.part("lengths"), row, "i64"))
 
 
-def _weights(e: Unit, name: str, stages: Sequence[Stage], stage: Stage, group: Int) -> Value:
+def panel_of(e: Unit, name: str, stages: Sequence[Stage], stage: Stage, group: Int) -> Value:
     """The panel of a stage for a group of blocks."""
     f, plan, operand = e.f, e.plan, e.shape.views[name].operand
     before = plan.packed(*stages[: stages.index(stage)])
@@ -225,31 +228,6 @@ def _weights(e: Unit, name: str, stages: Sequence[Stage], stage: Stage, group: I
     if not operand.constant:
         return e.part(name, offset)
     return e.at(e.pointers[operand.name], f.add(f.mul(e.direction, plan.packed(*stages)), offset))
-
-
-def inputs_of_group(e: Unit, origin: Int, number: Int) -> None:
-    """sums[step, row] = x W^T + biases of a group of blocks, for the steps of a run from `origin` on."""
-    f, plan = e.f, e.plan
-    stage, x, kept = plan.inputs, e.shape.views["x"], e.shape.gates * plan.width
-    pointer = e.pointers[x.operand.name]
-    column, panel = f.mul(number, stage.vectors * plan.lanes), _weights(e, "w", (stage,), stage, number)
-
-    def source(place: Int) -> Value:
-        time = e.time(f.add(origin, f.udiv(place, plan.rows)))
-        row = f.add(e.first, f.urem(place, plan.rows))
-        return e.at(pointer, f.add(f.add(f.mul(time, x.strides[0]), f.mul(row, x.strides[1])), x.offset))
-
-    def tile(first: Int) -> None:
-        places = [f.add(first, k) for k in range(stage.rows)]
-        start = [e.load(e.part("bias"), f.add(column, v * plan.lanes)) for v in range(stage.vectors)]
-        rows = [source(place) for place in places]
-        found = reduce(f, e.target, stage, rows, x.strides[2], panel, start * stage.rows)
-        for k, place in enumerate(places):
-            line = e.part("sums", f.add(f.mul(place, kept), column))
-            for v in range(stage.vectors):
-                e.store(found[k * stage.vectors + v], line, v * plan.lanes)
-
-    e.tiles(plan.chunk * plan.rows, stage.rows, tile)
 
 
 @record(frozen=True)
@@ -262,31 +240,52 @@ class _Gates:
     sums: Mapping[int, Value]
 
 
-def gates_of_group(e: Unit, stage: Stage, step: Value, origin: Int, number: Int) -> None:
-    """What a stage makes of a group of blocks in a step, for all rows; the inputs' sums are those from step `origin` on."""
+@record(frozen=True)
+class Beside:
+    """A product to be made beside another one, and what is done with its sums."""
+
+    product: Product
+    keep: Callable[[Sequence[Value]], None]
+
+
+def sums_of_step(e: Unit, place: Int) -> Value:
+    """The inputs' sums of all rows in the step at this place among those that have theirs."""
+    return e.part("sums", e.f.mul(place, e.plan.rows * e.shape.gates * e.plan.width))
+
+
+def gates_of_group(e: Unit, stage: Stage, step: Value, sums: Value, number: Int, beside: Beside | None = None) -> None:
+    """What a stage makes of a group of blocks in a step, for all rows; the step's inputs' sums are at `sums`.
+
+    Weights are read forwards in one step and backwards in the next, so that the last of them are still near."""
     f, s, plan = e.f, e.shape, e.plan
     time, kept = e.time(step), s.gates * plan.width
-    here = e.part("sums", f.mul(f.sub(step, origin), plan.rows * kept))
-    panel = _weights(e, "r", plan.states, stage, number)
+    panel = panel_of(e, "r", plan.states, stage, number)
     is_second = stage is not plan.states[0]
     blocks = [f.add(f.mul(number, stage.together), k) for k in range(stage.together)]
-
-    none = None if "h" in e.shape.views else f.compare("icmp eq", step, 0)
+    none = None if "h" in e.shape.views or beside is not None else f.compare("icmp eq", step, 0)
 
     def line(row: Int, block: Int) -> Value:
-        return e.at(here, f.add(f.mul(row, kept), f.mul(block, s.gates * plan.lanes)))
+        return e.at(sums, f.add(f.mul(row, kept), f.mul(block, s.gates * plan.lanes)))
 
     def tile(first: Int) -> None:
         rows = [f.add(first, k) for k in range(stage.rows)]
         start = [_start(e, line(row, block), block, g) for row in rows for block in blocks for g in stage.gates]
         left = [e.part("reset", f.mul(row, plan.width)) if is_second else e.state("hidden", step, row) for row in rows]
-        found = iter(reduce(f, e.target, stage, left, 1, panel, start, none))
+        product, other = product_of(f, stage, left, 1, panel, start), None if beside is None else beside.product
+        found = iter(reduce(f, e.target, product, stage.chains, none, is_odd(e, step), other))
         for row in rows:
             for block in blocks:
-                sums = {g: next(found) for g in stage.gates}
-                _CELLS[s.settings.op](e, step, time, _Gates(row, _begin(e, block), line(row, block), sums))
+                own = {g: next(found) for g in stage.gates}
+                _CELLS[s.settings.op](e, step, time, _Gates(row, _begin(e, block), line(row, block), own))
+        if beside is not None:
+            beside.keep(list(found))
 
     e.tiles(plan.rows, stage.rows, tile)
+
+
+def is_odd(e: Unit, step: Int) -> Value:
+    """Is this a step in which weights are read backwards?"""
+    return e.f.compare("icmp eq", e.f.urem(step, 2), 1)
 
 
 def _start(e: Unit, line: Value, block: Int, gate: int) -> Value:
