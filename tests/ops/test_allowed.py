@@ -100,7 +100,7 @@ def test_what_data_decide_is_refused_before_it_is_made(case: tuple[str, tuple[An
     made = node(op, operands, attributes)
     member = hoststep._Member(made, evaluator, 23, False)
     with pytest.raises(ResourceLimit, match=f"the result of node 'here' \\({op}\\) would take .* more than 80%"):
-        member.run({name: one for name, one in zip(made.inputs, operands, strict=True) if name})
+        member.results([one for name, one in zip(made.inputs, operands, strict=True) if name])
 
 
 def test_rois_and_splits() -> None:
@@ -185,9 +185,9 @@ def test_a_scan_that_gathers_too_much_is_stopped(monkeypatch: pytest.MonkeyPatch
     graph = helper.make_graph(
         [helper.make_node("Scan", ["x"], ["y"], body=body, num_scan_inputs=1, name="round")],
         "g",
-        [value("x", TensorProto.INT8, [100])],
-        [value("y", TensorProto.INT8, [100, 1 << 14])],
+        [value("x", TensorProto.INT8, [300])],
+        [value("y", TensorProto.INT8, [300, 1 << 14])],
     )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     with pytest.raises(ResourceLimit, match=r"'round' \(Scan\) holds 1,\d{3},\d{3} bytes; the limit is 1,048,576"):
-        fusewise.compile(made, cache=False).run(None, {"x": np.ones(100, np.int8)})
+        fusewise.compile(made, cache=False).run(None, {"x": np.ones(300, np.int8)})

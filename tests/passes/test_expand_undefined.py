@@ -212,3 +212,84 @@ def test_a_long_scan_stays() -> None:
     feeds = {"s0": np.zeros(3, np.float32), "xs": np.zeros((500, 3), np.float32)}
     graph = load(model_of(node, feeds, 21))
     assert expand_undefined(graph, Trace()) is graph
+
+
+def of_floats(*names: str) -> list[onnx.ValueInfoProto]:
+    return [helper.make_tensor_value_info(name, 1, [2, 3]) for name in names]
+
+
+@pytest.mark.parametrize("rounds", [1, 5, 80])
+@pytest.mark.parametrize("condition", ["", "yes"])
+@pytest.mark.parametrize("last", ["handed on", "constant"])
+def test_loops_of_a_known_number_of_rounds_are_native(rounds: int, condition: str, last: str) -> None:
+    """One of two results twice, what is gathered, and the number of the round."""
+    going = (
+        helper.make_node("Identity", ["c"], ["on"])
+        if last == "handed on"
+        else helper.make_node("Constant", [], ["on"], value=onnx.numpy_helper.from_array(np.array(True)))
+    )
+    body = helper.make_graph(
+        [going, helper.make_node("Cast", ["i"], ["f"], to=1), helper.make_node("Add", ["a", "f"], ["t"])],
+        "round",
+        [
+            helper.make_tensor_value_info("i", 7, []),
+            helper.make_tensor_value_info("c", 9, []),
+            *of_floats("a", "b"),
+        ],
+        [helper.make_tensor_value_info("on", 9, []), *of_floats("t", "t", "b")],
+    )
+    node = helper.make_node("Loop", ["n", condition, "x", "x"], ["y", "z", "all"], body=body)
+    feeds = {"x": np.arange(6, dtype=np.float32).reshape(2, 3), "n": np.array(rounds)}
+    if condition:
+        feeds["yes"] = np.array([True])
+    agree(node, feeds, 21, ("n", condition) if condition else ("n",))
+
+
+def test_a_loop_that_data_may_end_stays() -> None:
+    body = helper.make_graph(
+        [helper.make_node("Not", ["c"], ["on"]), helper.make_node("Neg", ["a"], ["b"])],
+        "round",
+        [helper.make_tensor_value_info("i", 7, []), helper.make_tensor_value_info("c", 9, []), *of_floats("a")],
+        [helper.make_tensor_value_info("on", 9, []), *of_floats("b")],
+    )
+    node = helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)
+    graph = load(model_of(node, {"x": np.ones((2, 3), np.float32), "n": np.array(5)}, 21, ("n",)))
+    assert expand_undefined(graph, Trace()) is graph
+
+
+def branches(op: str, *more: str, **attributes: Any) -> onnx.NodeProto:
+    """op(x, ...) or x, whose shape both have."""
+    then = helper.make_graph([helper.make_node(op, ["x", *more], ["r"], **attributes)], "then", [], of_floats("r"))
+    other = helper.make_graph([helper.make_node("Identity", ["x"], ["q"])], "other", [], of_floats("q"))
+    return helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other)
+
+
+@pytest.mark.parametrize("c", [np.array(True), np.array([False])])
+def test_small_branches_are_native(c: np.ndarray) -> None:
+    x = np.array([[1, np.inf, -3], [np.nan, 0, -0.0]], np.float32)
+    agree(branches("Sqrt"), {"c": c, "x": x}, 21)
+    agree(branches("Transpose", perm=[0, 1]), {"c": c, "x": x}, 21)
+
+
+@pytest.mark.parametrize(("op", "more"), [("Gather", ("places",)), ("RandomNormalLike", ())])
+def test_branches_that_may_not_both_run_stay(op: str, more: tuple[str, ...]) -> None:
+    """Positions may be wrong where the branch is not taken, and what is random has a state."""
+    feeds = {"c": np.array(True), "x": np.ones((2, 3), np.float32)} | {name: np.array([1, 0]) for name in more}
+    graph = load(model_of(branches(op, *more), feeds, 21))
+    assert expand_undefined(graph, Trace()) is graph
+
+
+def test_large_branches_stay() -> None:
+    feeds = {"c": np.array(True), "x": np.ones((200, 300), np.float32)}
+    node = branches("Exp")
+    for body in node.attribute:
+        for dim, extent in zip(body.g.output[0].type.tensor_type.shape.dim, (200, 300), strict=True):
+            dim.dim_value = extent
+    graph = load(model_of(node, feeds, 21))
+    assert expand_undefined(graph, Trace()) is graph
+
+
+def test_a_tensor_is_an_optional_with_an_element() -> None:
+    x = np.arange(4, dtype=np.float32)
+    agree(helper.make_node("OptionalHasElement", ["x"], ["y"]), {"x": x}, 21)
+    agree(helper.make_node("OptionalGetElement", ["x"], ["y"]), {"x": x}, 21)

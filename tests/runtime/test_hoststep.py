@@ -31,11 +31,11 @@ def wrapped(reason: BaseException) -> BaseException:
 @pytest.mark.parametrize("error", [MemoryError(), MemoryError("no\nroom"), wrapped(MemoryError("no room"))])
 def test_want_of_memory_is_a_limit(error: BaseException) -> None:
     with pytest.raises(ResourceLimit, match=r"^node 'here' \(Op\) needs more memory than there is: [^\n]+$"):
-        member(error).run({})
+        member(error).results([])
 
 
 def test_other_failures_are_the_models() -> None:
     with pytest.raises(UnsupportedModel, match="'here'.*ValueError: bad"):
-        member(wrapped(ValueError("bad")).__cause__ or ValueError()).run({})
+        member(wrapped(ValueError("bad")).__cause__ or ValueError()).results([])
     with pytest.raises(UnsupportedModel, match="'here'"):
-        member(wrapped(ValueError("bad"))).run({})
+        member(wrapped(ValueError("bad"))).results([])

@@ -74,9 +74,13 @@ def test_stages_are_compiled_as_the_model_was(monkeypatch: pytest.MonkeyPatch) -
         np.testing.assert_allclose(one, right, rtol=2e-6, atol=1e-6)
     stages = [part[1] for part in model.executable._machine.parts if isinstance(part, tuple)]
     built = [
-        code for one in stages if isinstance(one, Stage) for code in one.nested._built.values() if code is not None
+        code
+        for one in stages
+        if isinstance(one, Stage)
+        for code in one.nested._built.values()
+        if code.native is not None
     ]
-    programs = [code.contents.program for code in built]
+    programs = [code.native.executable.contents.program for code in built]
     assert programs
     for program in programs:
         assert (program.exact, program.disabled, program.is_checked) == (True, ("fold_constants",), True)

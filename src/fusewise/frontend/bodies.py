@@ -20,6 +20,7 @@ from fusewise.ops.proto import attribute_from_proto, constant_from_proto, type_f
 __all__ = [
     "bodies_of",
     "defined_names",
+    "goes_on",
     "graph_of_body",
     "node_with_bodies",
     "rename_body",
@@ -98,6 +99,19 @@ def graph_of_body(subgraph: Subgraph, opset: int, opsets: tuple[tuple[str, int],
         opset=opset,
         opsets=opsets,
     )
+
+
+def goes_on(body: Graph) -> bool:
+    """Does the body of a Loop hand its condition on as it is, or say yes, so that only the count can end it?"""
+    name = body.outputs[0]
+    maker = body.producer_of(name)
+    while maker is not None and maker.op in ("Identity", "Cast"):
+        name = maker.inputs[0]
+        maker = body.producer_of(name)
+    known = maker.attribute("value") if maker is not None and maker.op == "Constant" else body.constants.get(name)
+    if isinstance(known, Constant):
+        return known.type.size == 1 and bool(known.array.reshape(-1)[0])
+    return maker is None and name == body.inputs[1]
 
 
 def rename_body(body: onnx.GraphProto, names: Mapping[str, str]) -> None:

@@ -38,6 +38,9 @@ class Walk(Protocol):
     def input_count(self, body: Subgraph) -> int:
         """How many inputs a body has."""
 
+    def goes_on(self, body: Subgraph) -> bool:
+        """Can only the count end a Loop with this body?"""
+
     def body_outputs(self, body: Subgraph, captured: tuple[str, ...], inputs: Kinds) -> Kinds:
         """The type of each output of a body whose inputs have the given types."""
 
@@ -95,7 +98,7 @@ def _repeated_outputs(node: Node, walk: Walk) -> Kinds:
     scanned = produced[carried:]
     if node.op == "SequenceMap":
         return tuple(None if kind is None else SequenceType(kind) for kind in scanned)
-    length = _scan_length(node, walk) if node.op == "Scan" else None
+    length = _scan_length(node, walk) if node.op == "Scan" else _rounds(node, body, walk)
     axes = node.attribute("scan_output_axes", ()) or (0,) * len(scanned)
     return given[first : first + carried] + tuple(
         _stacked(kind, axis, length) for kind, axis in zip(scanned, axes, strict=True)
@@ -143,6 +146,18 @@ def _scan_length(node: Node, walk: Walk) -> Dim:
             if isinstance(dim, int):
                 return dim
     return None
+
+
+def _rounds(node: Node, body: Subgraph, walk: Walk) -> Dim:
+    """How many rounds a Loop goes through, where nothing but a known count ends it."""
+    count = walk.value_of(node.inputs[0]) if node.inputs and node.inputs[0] else None
+    if count is None or count.size != 1 or not walk.goes_on(body):
+        return None
+    if len(node.inputs) > 1 and node.inputs[1]:
+        begins = walk.value_of(node.inputs[1])
+        if begins is None or begins.size != 1 or not begins.item():
+            return None
+    return max(0, int(count.item()))
 
 
 def _check_count(node: Node, kinds: Kinds) -> None:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 import numpy as np
 
 from fusewise.errors import InvalidModel, UnsupportedModel
-from fusewise.frontend.bodies import graph_of_body
+from fusewise.frontend.bodies import goes_on, graph_of_body
 from fusewise.frontend.declared import contradicts, settled, without_shape
 from fusewise.frontend.infer_control import CONTROL_FLOW, control_outputs, known_branch
 from fusewise.frontend.limits import DEFAULT_LIMITS, Limits
@@ -128,6 +128,10 @@ class Inference:
     def input_count(self, body: Subgraph) -> int:
         """How many inputs a body has."""
         return len(graph_of_body(body, self.opset, self.opsets).inputs)
+
+    def goes_on(self, body: Subgraph) -> bool:
+        """Can only the count end a Loop with this body?"""
+        return goes_on(graph_of_body(body, self.opset, self.opsets))
 
     def body_outputs(
         self, body: Subgraph, captured: tuple[str, ...], inputs: tuple[ValueType | None, ...]

@@ -15,7 +15,7 @@ import numpy as np
 from fusewise.errors import ResourceLimit
 from fusewise.ir.graph import Node
 
-__all__ = ["MOST_ROUNDS", "check_held", "check_rounds", "check_work", "result_bytes"]
+__all__ = ["MOST_ROUNDS", "check_held", "check_rounds", "check_work", "is_limited", "result_bytes"]
 
 MOST_ROUNDS = 200_000
 """Rounds of a Loop or Scan, and elements of a sequence: each takes Python some 50 microseconds and more."""
@@ -25,6 +25,9 @@ _MOST_HELD_BYTES = 1 << 32
 
 _MOST_SAMPLES = 1 << 36
 """Samples that a RoiAlign takes of its features, all boxes and channels together."""
+
+_WORKING = frozenset({"SplitToSequence", "RoiAlign"})
+"""Operators whose work is counted, whatever their results are."""
 
 _Elements = Callable[[Node, Sequence[Any]], Any]
 """A number, mostly a whole one without end."""
@@ -42,8 +45,15 @@ def check_held(what: str, nbytes: int) -> None:
         raise ResourceLimit(f"{what} holds {nbytes:,} bytes; the limit is {_MOST_HELD_BYTES:,} on the host")
 
 
+def is_limited(node: Node) -> bool:
+    """May data make the node take all day, or all memory?"""
+    return node.op in _WORKING or (not node.domain and node.op in _ELEMENTS)
+
+
 def check_work(node: Node, operands: Sequence[Any]) -> None:
     """Refuse what would take all day: operands by place, None for absent ones."""
+    if node.op not in _WORKING:
+        return
     what = f"node {node.label!r} ({node.op})"
     if node.op == "SplitToSequence" and _is_array(operands[0]):
         check_rounds(what, _pieces(node, operands))
@@ -118,6 +128,9 @@ def _expand(node: Node, operands: Sequence[Any]) -> int:
 
 
 def _broadcast(node: Node, operands: Sequence[Any]) -> int:
+    shape = operands[0].shape
+    if all(one.shape == shape for one in operands):  # the usual case
+        return int(operands[0].size)
     return _broadcast_of([list(one.shape) for one in operands if _is_array(one)])
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["normalized", "split_strings", "text_operators"]
+__all__ = ["distinct", "normalized", "split_strings", "text_operators"]
 
 
 def text_operators() -> tuple[type[Any], ...]:
@@ -76,9 +76,30 @@ def split_strings(words: np.ndarray, delimiter: str | None, most: int) -> tuple[
 
     At `delimiter`, at most `most` times (-1: as often as it occurs); at white space where there is none.
     """
-    parts = [str(word).split(delimiter, most) if str(word) else [] for word in words.reshape(-1)]
-    counts = np.array([len(row) for row in parts], np.int64)
-    found = np.full((len(parts), int(counts.max(initial=0))), "", object)
-    for line, row in zip(found, parts, strict=True):
-        line[: len(row)] = row
-    return found.reshape(*words.shape, found.shape[1]), counts.reshape(words.shape)
+    texts, places = distinct(words)
+    rows = [text.split(delimiter, most) if text else [] for text in texts]
+    lengths = list(map(len, rows))
+    extent = max(lengths, default=0)
+    blanks = [[""] * k for k in range(extent + 1)]
+    table = np.empty((len(rows), extent), object)
+    table.reshape(-1)[:] = [part for row, n in zip(rows, lengths, strict=True) for part in (*row, *blanks[extent - n])]
+    counts = np.array(lengths, np.int64)
+    if places is not None:
+        extent, table, counts = table.shape[1], table[places], counts[places]
+    return table.reshape(*words.shape, extent), counts.reshape(words.shape)
+
+
+def distinct(words: np.ndarray) -> tuple[list[str], np.ndarray | None]:
+    """The strings in C order, and None; or, where many come back, each that there is once, and by element which it is."""
+    texts: list[Any] = words.reshape(-1).tolist()
+    if set(map(type, texts)) != {str}:
+        texts = [str(text) for text in texts]
+    first = texts[:_LOOKED_AT]
+    if 2 * len(set(first)) > len(first):
+        return texts, None
+    numbers = {text: k for k, text in enumerate(dict.fromkeys(texts))}
+    return list(numbers), np.fromiter(map(numbers.__getitem__, texts), np.intp, len(texts))
+
+
+_LOOKED_AT = 256
+"""Strings by which it is judged whether many come back."""

@@ -15,12 +15,17 @@ from fusewise.errors import InvalidData
 from fusewise.ir.graph import Node
 from fusewise.ops.grids import FARTHEST
 
-__all__ = ["check_positions"]
+__all__ = ["check_positions", "holds_positions"]
 
 Operands = Sequence[Any]
 
 Positions = tuple[int, np.ndarray, Any, Any]
 """The operand, what it holds, and the least and the largest allowed: numbers, or arrays that broadcast."""
+
+
+def holds_positions(node: Node) -> bool:
+    """Does an operand of the node hold positions that are looked at?"""
+    return not node.domain and node.op in _RULES
 
 
 def check_positions(node: Node, operands: Operands) -> None:

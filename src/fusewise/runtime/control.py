@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from fusewise.frontend.bodies import bodies_of, graph_of_body
+from fusewise.frontend.bodies import bodies_of, goes_on, graph_of_body
 from fusewise.ir.graph import Constant, Graph, Node
 from fusewise.ir.types import TensorType
 from fusewise.ops.allowed import MOST_ROUNDS, check_held, check_rounds
 from fusewise.ops.plain.row import Evaluator
 from fusewise.records import record
 from fusewise.runtime.nested import Nested
-from fusewise.runtime.rounds import ROUNDS, loop_rounds, scan_rounds
+from fusewise.runtime.rounds import loop_rounds, rounds_of, scan_rounds
 
 __all__ = ["control_evaluator"]
 
@@ -35,9 +35,9 @@ class _Body:
     def run(self, own: Sequence[Any], outer: Sequence[Any]) -> list[Any]:
         return self.nested.run([*own, *(outer[place] for place in self.captured)])
 
-    def of(self, rounds: Graph | None) -> _Body | None:
+    def of(self, rounds: Graph) -> _Body:
         """The same for several rounds as one graph."""
-        return None if rounds is None else replace(self, graph=rounds, nested=self.make(rounds))
+        return replace(self, graph=rounds, nested=self.make(rounds))
 
 
 def control_evaluator(
@@ -92,9 +92,10 @@ def _loop(node: Node, bodies: dict[str, _Body]) -> Run:
     body = bodies["body"]
     carried = body.count - 2
     what = f"node {node.label!r} (Loop)"
-    endless = _goes_on(body.graph)
+    endless = goes_on(body.graph)
     kinds = [body.graph.types.get(name) for name in body.graph.outputs[1 + carried :]]
-    several = body.of(loop_rounds(body.graph, carried)) if endless else None
+    most = rounds_of(body.graph) if endless else 1
+    several = body.of(loop_rounds(body.graph, carried)) if most > 1 else None
 
     def run(operands: list[Any], outer: Sequence[Any]) -> list[Any]:
         trips, condition, *values = operands
@@ -107,18 +108,17 @@ def _loop(node: Node, bodies: dict[str, _Body]) -> Run:
         count = gathered = 0
         size, steady = -1, False  # bytes of a round, and whether they stay the same: what grows is looked at every time
         while bool(going) and (limit is None or count < limit):
-            together = several if steady and limit is not None and limit - count >= ROUNDS else None
-            rounds = ROUNDS if together is not None else 1
+            together = several if steady and limit is not None and limit - count >= most else None
+            rounds = 1 if together is None else most
             results = (together or body).run((np.array(count, np.int64), going, *values), outer)
             going, values = np.asarray(results[0]).reshape(()), results[1 : 1 + carried]
-            for number, value in enumerate(results[1 + carried :]):
-                scanned[number % len(kinds)].append(value)
+            _gather(scanned, results[1 + carried :], together is None)
             held, more = _nbytes(values), _nbytes(results[1 + carried :])
             size, steady = held + more // rounds, size == held + more // rounds
             count, gathered = count + rounds, gathered + more
             check_rounds(what, count)
             check_held(what, gathered + held)
-        return [*values, *map(_stacked, scanned, kinds)]
+        return [*values, *map(_joined, scanned, kinds)]
 
     return run
 
@@ -134,7 +134,8 @@ def _scan(node: Node, bodies: dict[str, _Body]) -> Run:
     what = f"node {node.label!r} (Scan)"
     kinds = [body.graph.types.get(name) for name in body.graph.outputs[states:]]
     axes, turned = (_each(node, f"scan_input_{word}", count) for word in ("axes", "directions"))
-    several = body.of(scan_rounds(body.graph, states, count))
+    most = rounds_of(body.graph)
+    several = body.of(scan_rounds(body.graph, states, count)) if most > 1 else None
     axes_out, turned_out = (_each(node, f"scan_output_{word}", len(kinds)) for word in ("axes", "directions"))
 
     def run(operands: list[Any], outer: Sequence[Any]) -> list[Any]:
@@ -148,21 +149,21 @@ def _scan(node: Node, bodies: dict[str, _Body]) -> Run:
         step, length, gathered = 0, len(lines[0]), 0
         size, steady = -1, False
         while step < length:
-            together = several if steady and length - step >= ROUNDS else None
-            rounds = range(step, step + (ROUNDS if together is not None else 1))
-            elements = (np.asarray(line[k]) for k in rounds for line in lines)
+            together = several if steady and length - step >= most else None
+            rounds = 1 if together is None else most
+            elements = (np.asarray(line[step]) if together is None else line[step : step + rounds] for line in lines)
             results = (together or body).run((*carried, *elements), outer)
             carried = results[:states]
-            for number, value in enumerate(results[states:]):
-                scanned[number % len(kinds)].append(value)
+            _gather(scanned, results[states:], together is None)
             held, more = _nbytes(carried), _nbytes(results[states:])
-            size, steady = held + more // len(rounds), size == held + more // len(rounds)
-            step, gathered = rounds.stop, gathered + more
+            size, steady = held + more // rounds, size == held + more // rounds
+            step, gathered = step + rounds, gathered + more
             check_held(what, gathered + held)
-        joined = (
-            np.moveaxis(_stacked(found[::-1] if back else found, kind), 0, axis)
-            for found, kind, axis, back in zip(scanned, kinds, axes_out, turned_out, strict=True)
+        found = (
+            _joined(parts, kind)[:: -1 if back else 1]
+            for parts, kind, back in zip(scanned, kinds, turned_out, strict=True)
         )
+        joined = (np.moveaxis(value, 0, axis) for value, axis in zip(found, axes_out, strict=True))
         return [*carried, *joined]
 
     return run
@@ -203,20 +204,16 @@ def _each(node: Node, name: str, count: int) -> tuple[int, ...]:
     return found
 
 
-def _goes_on(body: Graph) -> bool:
-    """Does the body of a Loop hand its condition on as it is, so that only the count can end it?"""
-    name = body.outputs[0]
-    maker = body.producer_of(name)
-    while maker is not None and maker.op in ("Identity", "Cast"):
-        name = maker.inputs[0]
-        maker = body.producer_of(name)
-    return maker is None and name == body.inputs[1]
+def _gather(scanned: list[list[Any]], values: Sequence[Any], is_one: bool) -> None:
+    """Add what one round gives, or several, along a new first axis."""
+    for found, value in zip(scanned, values, strict=True):
+        found.append(np.asarray(value)[None] if is_one else value)
 
 
-def _stacked(values: list[np.ndarray], kind: Any) -> np.ndarray:
+def _joined(values: list[np.ndarray], kind: Any) -> np.ndarray:
     """All rounds' values as one array; without any, an empty one of the declared type."""
     if values:
-        return np.stack(values)
+        return np.concatenate(values)
     if not isinstance(kind, TensorType):
         return np.empty(0, np.float32)
     dims = [dim if isinstance(dim, int) else 0 for dim in kind.shape or ()]

@@ -5,7 +5,7 @@ The names of types are those of ONNX Runtime, so that code written for its sessi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,7 @@ class Inputs:
     def __init__(self, ports: Sequence[Port]) -> None:
         self._ports = tuple(ports)
         self._names = {port.name for port in ports}
+        self._order = tuple(port.name for port in ports)
         self._plain = [(port.name, *_plain(port.type), port) for port in ports]
 
     def accepted(self, feeds: Mapping[str, Any]) -> list[Any]:
@@ -86,6 +87,10 @@ class Inputs:
             fits = flags is not None and flags.c_contiguous and flags.aligned
             found.append(value if fits else _fitted(port, value))
         return found
+
+    def in_order(self, values: Iterable[Any]) -> list[Any]:
+        """As `accepted`, of a value for each port."""
+        return self.accepted(dict(zip(self._order, values, strict=True)))
 
 
 def _plain(kind: ValueType) -> tuple[Any, tuple[Dim, ...] | None]:
@@ -122,6 +127,8 @@ def _listed(names: Any) -> str:
 
 
 def _fitted(port: Port, value: Any) -> Any:
+    if type(value) is list and isinstance(port.type, SequenceType) and _lie_ready(value, port.type.element):
+        return list(value)
     return _of_kind(f"input {port.name!r}", port.type, value)
 
 
@@ -146,6 +153,20 @@ def _of_kind(where: str, kind: ValueType, value: Any) -> Any:
     if array.flags.c_contiguous and array.flags.aligned:
         return array
     return np.array(array, order="C", copy=True)
+
+
+def _lie_ready(values: list[Any], kind: ValueType) -> bool:
+    """Are all of them arrays that are passed through as they are? So it mostly is."""
+    if not isinstance(kind, TensorType) or kind.dtype.kind == "string":
+        return False
+    dtype, shape = kind.dtype.numpy, kind.shape
+    for value in values:
+        if type(value) is not np.ndarray or value.dtype is not dtype or (shape is not None and value.shape != shape):
+            return False
+        flags = value.flags
+        if not (flags.c_contiguous and flags.aligned):
+            return False
+    return True
 
 
 def _kind_of(value: Any) -> str:

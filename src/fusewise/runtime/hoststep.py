@@ -12,71 +12,71 @@ from typing import Any
 
 import numpy as np
 
-from fusewise.errors import FusewiseError, InvalidData, ResourceLimit, ShapeContradicted, UnsupportedModel
+from fusewise.errors import FusewiseError, InvalidData, ResourceLimit, UnsupportedModel
 from fusewise.ir.graph import Constant, Graph, Node, Subgraph
-from fusewise.ir.types import TensorType, ValueType
-from fusewise.lower.program import HostStep, Place, Program
-from fusewise.ops.allowed import check_work, result_bytes
+from fusewise.lower.program import HostStep, Program
+from fusewise.ops.allowed import check_work, is_limited, result_bytes
 from fusewise.ops.plain.row import Evaluator
-from fusewise.ops.plain.table import plain_evaluator
-from fusewise.ops.positions import check_positions
-from fusewise.records import record
+from fusewise.ops.plain.table import QUIET, plain_evaluator
+from fusewise.ops.positions import check_positions, holds_positions
 from fusewise.runtime.arena import Memory
 from fusewise.runtime.host import check_memory
 from fusewise.runtime.host_native import Writer, native_evaluator, writer_of
 from fusewise.runtime.nested import Build, Manner, Nested
+from fusewise.runtime.operands import lies_in, reader, writing
 from fusewise.runtime.routine import Routine
+from fusewise.runtime.slots import Calls
 
-__all__ = ["HostCall", "apart", "host_call", "manner_of", "operand"]
+__all__ = ["HostCall", "host_call", "manner_of"]
 
 _WORTH_ASKING_BYTES = 1 << 26
 """Smaller results are there before the system has said how much memory there is."""
 
 
-@record(frozen=True, slots=True)
 class _Member:
     """A node ready to run on its operands, absent ones left out. `opset` is the version of its domain."""
 
-    node: Node
-    evaluate: Evaluator
-    opset: int
-    is_routine: bool = False
+    __slots__ = ("_has_limits", "evaluate", "is_routine", "node", "opset", "outputs", "reads")
 
-    def run(self, values: dict[str, Any]) -> None:
-        self.check(values)
+    def __init__(self, node: Node, evaluate: Evaluator, opset: int, is_routine: bool = False) -> None:
+        self.node, self.evaluate, self.opset, self.is_routine = node, evaluate, opset, is_routine
+        self.reads, self.outputs = node.reads, node.outputs
+        self._has_limits = holds_positions(node) or is_limited(node)
+
+    def results(self, operands: list[Any]) -> list[Any]:
+        """The outputs, None for absent ones. Errors of any kind come as the project's own."""
+        self.check(operands)
         try:
-            with np.errstate(all="ignore"):
-                results = self.evaluate(*[values[name] for name in self.node.reads])
+            return self.evaluate(*operands)
         except FusewiseError:
             raise
-        except IndexError as error:
-            raise InvalidData(f"{self} finds an index in its operands that is out of bounds: {error}") from error
         except Exception as error:
-            if _for_want_of_memory(error):
-                raise ResourceLimit(
-                    f"{self} needs more memory than there is: {' '.join(str(error).split()) or 'no more was given'}"
-                ) from error
-            if found := _fault(self.node, [values[name] for name in self.node.reads], self.opset):
-                raise InvalidData(f"{self}: {found}") from error
-            raise UnsupportedModel(f"{self} failed in ONNX's reference evaluator: {_sentence(error)}") from error
-        values.update(zip(self.node.outputs, results, strict=True))
+            raise self._explained(error, operands) from error
 
-    def check(self, values: Mapping[str, Any]) -> None:
+    def _explained(self, error: Exception, operands: list[Any]) -> FusewiseError:
+        if isinstance(error, IndexError):
+            return InvalidData(f"{self} finds an index in its operands that is out of bounds: {error}")
+        if _for_want_of_memory(error):
+            return ResourceLimit(
+                f"{self} needs more memory than there is: {' '.join(str(error).split()) or 'no more was given'}"
+            )
+        if found := _fault(self.node, operands, self.opset):
+            return InvalidData(f"{self}: {found}")
+        return UnsupportedModel(f"{self} failed in ONNX's reference evaluator: {_sentence(error)}")
+
+    def check(self, present: Sequence[Any]) -> None:
         """Raise `InvalidData` for positions in the operands that are out of bounds, and `ResourceLimit` for what is too much."""
-        operands = [values[name] if name else None for name in self.node.inputs]
+        if not self._has_limits:
+            return
+        operands: Sequence[Any] = present
+        if len(self.reads) != len(self.node.inputs):
+            values = dict(zip(self.reads, present, strict=True))
+            operands = [values[name] if name else None for name in self.node.inputs]
         check_positions(self.node, operands)
         check_work(self.node, operands)
         nbytes = result_bytes(self.node, operands)
         if nbytes > _WORTH_ASKING_BYTES:
             check_memory(nbytes, f"the result of {self}")
-
-    def checked(self, result: np.ndarray, kind: TensorType) -> np.ndarray:
-        """A result that has the shape which native code was written for; `ShapeContradicted` for another."""
-        if result.shape != kind.dims:
-            raise ShapeContradicted(
-                f"{self} gives the shape {list(result.shape)}, where the model states {list(kind.dims)}"
-            )
-        return result if result.dtype == kind.dtype.numpy else result.astype(kind.dtype.numpy)
 
     def __str__(self) -> str:
         return f"node {self.node.label!r} ({self.node.op})"
@@ -92,47 +92,48 @@ _LONGEST = 200
 """Characters."""
 
 
-@record(frozen=True)
 class HostCall:
     """A host step ready to run. `writer`, if there is one, puts the one result straight where it belongs."""
 
-    label: str
-    group: int
-    members: tuple[_Member, ...]
-    reads: tuple[tuple[str, Place | None, ValueType | None], ...]
-    writes: tuple[tuple[_Member, str, Place | None, ValueType | None], ...]
-    writer: Writer | None = None
+    def __init__(self, step: HostStep, members: tuple[_Member, ...], writer: Writer | None = None) -> None:
+        self.label, self.group, self.members = step.label, step.group, members
+        maker = {name: member for member in members for name in member.outputs}
+        self.makers = {value[0]: str(maker[value[0]]) for value in step.writes}
+        names = [value[0] for value in step.reads]
+        self._reads = tuple(reader(value) for value in step.reads)
+        self._places = tuple(k for k, value in enumerate(step.reads) if lies_in(value) is not None)
+        self._writes = tuple(writing(value, self.makers[value[0]]) for value in step.writes)
+        self._calls = Calls(members, names, [value[0] for value in step.writes], {})
+        self._warns = any((node.domain, node.op) not in QUIET for node in step.nodes)
+        self._into = lies_in(step.writes[0]) if writer is not None else None
+        self._writer = writer
+        self._operands = [names.index(name) for name in members[0].reads] if writer is not None else []
 
     @property
     def stands_alone(self) -> bool:
         """Does it read or write memory as it lies there, which code for the shapes of a stage would have to copy?"""
-        in_place = self.writer is not None and self.writes[0][2] is not None
+        in_place = self._writer is not None and self._into is not None
         return in_place or any(member.is_routine for member in self.members)
-
-    def checked(self, name: str, result: np.ndarray, kind: TensorType) -> np.ndarray:
-        """As `_Member.checked`, of the node that makes the value `name`."""
-        return next(member for member, value, _, _ in self.writes if value == name).checked(result, kind)
 
     def run(self, memory: Memory, objects: dict[str, Any]) -> None:
         """Evaluate the nodes on operands from `memory` and `objects`, and put there what is wanted of their results."""
-        values = {read[0]: operand(read, memory, objects) for read in self.reads}
-        if self.writer is not None and self._written(self.writer, values, memory):
-            return
-        views = [values[name] for name, place, _ in self.reads if place is not None]
-        for member in self.members:
-            member.run(values)
-        for member, name, place, kind in self.writes:
-            if place is None or not isinstance(kind, TensorType):
-                objects[name] = apart(values[name], views)
-            else:
-                memory.view(place, kind)[...] = member.checked(np.asarray(values[name]), kind)
+        values = [read(memory, objects) for read in self._reads]
+        if self._warns:
+            with np.errstate(all="ignore"):
+                self._run(values, memory, objects)
+        else:
+            self._run(values, memory, objects)
 
-    def _written(self, writer: Writer, values: Mapping[str, Any], memory: Memory) -> bool:
-        ((member, _, place, kind),) = self.writes
-        if place is None or not isinstance(kind, TensorType):
-            return False
-        member.check(values)
-        return writer([values[name] for name in member.node.reads], memory.view(place, kind))
+    def _run(self, values: list[Any], memory: Memory, objects: dict[str, Any]) -> None:
+        if self._writer is not None and self._into is not None:
+            operands = [values[k] for k in self._operands]
+            self.members[0].check(operands)
+            if self._writer(operands, memory.view(*self._into)):
+                return
+        results = self._calls.run(values)
+        views = [values[k] for k in self._places]
+        for write, result in zip(self._writes, results, strict=True):
+            write(memory, objects, result, views)
 
 
 def _for_want_of_memory(error: BaseException | None) -> bool:
@@ -142,24 +143,6 @@ def _for_want_of_memory(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
-
-
-def operand(read: tuple[str, Place | None, ValueType | None], memory: Memory, objects: Mapping[str, Any]) -> Any:
-    """What a host step reads, as an array that it may not write to, or an object."""
-    name, place, kind = read
-    if place is None or not isinstance(kind, TensorType):
-        return objects[name]
-    view = memory.view(place, kind)
-    view.flags.writeable = False
-    return view
-
-
-def apart(value: Any, views: list[Any]) -> Any:
-    """A result that outlives the step: copied where it may share memory with one of `views`, which does not."""
-    if isinstance(value, list):
-        return [apart(item, views) for item in value]
-    shared = isinstance(value, np.ndarray) and any(np.may_share_memory(value, view) for view in views)
-    return value.copy() if shared else value
 
 
 def host_call(step: HostStep, program: Program, addresses: Mapping[str, int], workers: int, build: Build) -> HostCall:
@@ -188,10 +171,8 @@ def host_call(step: HostStep, program: Program, addresses: Mapping[str, int], wo
 
     objects = {name: Constant(array) for name, array in program.objects}
     members = tuple(member(node, objects) for node in step.nodes)
-    maker = {name: member for member in members for name in member.node.outputs}
-    writes = tuple((maker[name], name, place, kind) for name, place, kind in step.writes)
-    writer = writer_of(step.nodes[0]) if len(step.nodes) == len(writes) == 1 else None
-    return HostCall(step.label, step.group, members, step.reads, writes, writer)
+    writer = writer_of(step.nodes[0]) if len(step.nodes) == len(step.writes) == 1 else None
+    return HostCall(step, members, writer)
 
 
 def manner_of(program: Program, workers: int, build: Build) -> Manner:

@@ -20,8 +20,9 @@ from fusewise.lower.program import NativeStep, Program
 from fusewise.ops.spec import NotDefined
 from fusewise.records import record
 from fusewise.runtime.feeds import PortInfo
+from fusewise.runtime.slots import Calls, Member
 
-__all__ = ["Build", "Manner", "Member", "Nested", "Runnable"]
+__all__ = ["Build", "Manner", "Nested", "Runnable"]
 
 _WORTH_SECONDS = 0.05
 """What runs of the same shapes must have cost before they are compiled for."""
@@ -45,18 +46,11 @@ Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 Key = tuple[Shapes, tuple[bytes, ...]]
 
 
-class Member(Protocol):
-    """A node ready to run."""
-
-    def run(self, values: dict[str, Any]) -> None:
-        """Add the node's results to the values that it reads from."""
-
-
 class Runnable(Protocol):
     """A program that is ready to run."""
 
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
-        """The named outputs, all of them for None."""
+    def run_in_order(self, values: Sequence[Any]) -> list[Any]:
+        """All outputs for a value of each input, in order."""
 
     def get_inputs(self) -> Sequence[PortInfo]:
         """The inputs that a run takes."""
@@ -79,6 +73,31 @@ class Manner:
     is_checked: bool = False
 
 
+@record(frozen=True)
+class Native:
+    """Code for values of certain shapes: called with all of a graph's `inputs` in order, it gives the outputs."""
+
+    executable: Runnable
+    inputs: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        places = {name: k for k, name in enumerate(self.inputs)}
+        self.places = [places[port.name] for port in self.executable.get_inputs()]
+
+    def __call__(self, values: Sequence[Any]) -> list[Any]:
+        return self.executable.run_in_order([values[k] for k in self.places])
+
+
+class _Case:
+    """What is known of runs of certain shapes and contents: what they have cost, and their code, if that was worth it."""
+
+    __slots__ = ("is_tried", "native", "seconds")
+
+    def __init__(self) -> None:
+        self.seconds, self.is_tried = 0.0, False
+        self.native: Native | None = None
+
+
 class Nested:
     """A graph of unknown shapes. `run` takes its inputs in order and gives its outputs; types may differ from run to run.
 
@@ -90,35 +109,53 @@ class Nested:
         self._graph = graph
         self._make = make
         self._manner = manner
-        self._members: tuple[Member, ...] | None = None
-        self._constants = {name: constant.array for name, constant in graph.constants.items()}
+        self._calls: Calls | None = None
         self._deciding: tuple[int, ...] | None = None
-        self._built: OrderedDict[Key, Runnable | None] = OrderedDict()
-        self._spent: dict[Key, float] = {}
+        self._cases: dict[Key, _Case] = {}
+        self._built: OrderedDict[Key, _Case] = OrderedDict()
         self._contents: Counter[Shapes] = Counter()
         self._builds = 0
 
     def run(self, values: Sequence[Any]) -> list[Any]:
         """The outputs for the values of the inputs. Raises what the nodes raise."""
-        key = self._key(values)
-        if key is not None:
-            found = self._built.get(key)
-            if found is not None:
-                return self._natively(found, key, values)
-            if key not in self._built and self._is_worth(key):
-                found = self._compiled(key, values)
-                if found is not None:
-                    return self._natively(found, key, values)
+        case = self._case(values)
+        if case is None:
+            return self._by_nodes(values)
+        if case.native is not None:
+            return case.native(values)
         begin = time.perf_counter()
-        env = dict(self._constants)
-        env.update(zip(self._graph.inputs, values, strict=True))
-        if self._members is None:
-            self._members = tuple(self._make(node) for node in self._graph.nodes)
-        for member in self._members:
-            member.run(env)
-        if key is not None:
-            self._count(key, time.perf_counter() - begin)
-        return [env[name] for name in self._graph.outputs]
+        found = self._by_nodes(values)
+        case.seconds += time.perf_counter() - begin
+        return found
+
+    def _by_nodes(self, values: Sequence[Any]) -> list[Any]:
+        if self._calls is None:
+            graph = self._graph
+            known = {name: constant.array for name, constant in graph.constants.items()}
+            self._calls = Calls(map(self._make, graph.nodes), graph.inputs, graph.outputs, known)
+        return self._calls.run(values)
+
+    def _case(self, values: Sequence[Any]) -> _Case | None:
+        """That of these values, compiled where it is worth it; None where some value has no form in native memory."""
+        key = self._key(values)
+        if key is None:
+            return None
+        case = self._cases.get(key)
+        if case is None:
+            return self._new_case(key)
+        if case.is_tried:
+            if len(self._built) > 1:
+                self._built.move_to_end(key)
+        elif case.seconds >= _WORTH_SECONDS and self._builds < _MOST_BUILT:
+            self._compile(key, case, values)
+        return case
+
+    def _new_case(self, key: Key) -> _Case:
+        if len(self._cases) >= _REMEMBERED:
+            self._cases = dict(self._built)
+        if key[1]:
+            self._contents[key[0]] += 1
+        return self._cases.setdefault(key, _Case())
 
     def _key(self, values: Sequence[Any]) -> Key | None:
         """What code is compiled for; None where some value has no form in native memory."""
@@ -135,44 +172,26 @@ class Nested:
             places = {name: k for k, name in enumerate(self._graph.inputs)}
             self._deciding = tuple(places[name] for name in deciding_inputs(known))
         stated = tuple(shapes)
-        if not self._deciding:
-            return stated, ()
-        if self._contents[stated] > _DIFFERENT:
+        if not self._deciding or self._contents[stated] > _DIFFERENT:
             return stated, ()
         return stated, tuple(values[k].tobytes() for k in self._deciding if values[k].size <= _MOST_CONTENTS)
 
-    def _is_worth(self, key: Key) -> bool:
-        """Has it come back often enough?"""
-        return key in self._spent and self._spent[key] >= _WORTH_SECONDS and self._builds < _MOST_BUILT
-
-    def _count(self, key: Key, seconds: float) -> None:
-        if key not in self._spent:
-            if len(self._spent) >= _REMEMBERED:
-                self._spent.clear()
-            if key[1]:
-                self._contents[key[0]] += 1
-        self._spent[key] = self._spent.get(key, 0.0) + seconds
-
-    def _natively(self, executable: Runnable, key: Key, values: Sequence[Any]) -> list[Any]:
-        self._built.move_to_end(key)
-        wanted = {port.name for port in executable.get_inputs()}
-        feeds = {name: value for name, value in zip(self._graph.inputs, values, strict=True) if name in wanted}
-        return executable.run(None, feeds)
-
-    def _compiled(self, key: Key, values: Sequence[Any]) -> Runnable | None:
-        """Code for these shapes and contents; None, and so from then on, where nothing of it would be native."""
+    def _compile(self, key: Key, case: _Case, values: Sequence[Any]) -> None:
+        """Code for these shapes and contents; none, and so from then on, where nothing of it would be native."""
         self._builds += 1
         given = dict(zip(self._graph.inputs, values, strict=True))
         names = [self._graph.inputs[k] for k in self._deciding or ()] if key[1] else []
         contents = {name: given[name] for name in names if given[name].size <= _MOST_CONTENTS}
+        case.is_tried = True
         try:
-            found = compiled(self._graph, given, contents, self._manner)
+            executable = compiled(self._graph, given, contents, self._manner)
         except (FusewiseError, NotDefined):  # what is wrong with it, the nodes say
-            found = None
-        self._built[key] = found
+            executable = None
+        case.native = None if executable is None else Native(executable, self._graph.inputs)
+        self._built[key] = case
         while len(self._built) > _KEPT:
-            self._built.popitem(last=False)
-        return found
+            _, last = self._built.popitem(last=False)
+            last.native, last.is_tried = None, False
 
 
 def compiled(

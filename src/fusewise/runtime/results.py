@@ -24,6 +24,7 @@ class Results:
     """The outputs of a program, in the order of its ports."""
 
     def __init__(self, program: Program) -> None:
+        self._exact = counts_are_exact()
         self._ports = [
             (port, port.buffer >= 0 and program.buffers[port.buffer].kind == "output") for port in program.outputs
         ]
@@ -44,10 +45,10 @@ class Results:
                 value = objects[port.name]
                 # three references: the map, `value` and the call's argument; every view of it is one more, and whoever keeps it
                 alone = type(value) is np.ndarray and value.base is None and sys.getrefcount(value) == 3
-                if type(value) is list and sys.getrefcount(value) == 3 and counts_are_exact():
+                if type(value) is list and self._exact and sys.getrefcount(value) == 3:
                     found.append([value[k] if _is_alone(value, k) else _copied(value[k]) for k in range(len(value))])
                 else:
-                    found.append(value if alone and counts_are_exact() else _copied(value))
+                    found.append(value if alone and self._exact else _copied(value))
             else:
                 assert isinstance(port.type, TensorType)
                 found.append(memory.view(Place(port.buffer), port.type).copy())

@@ -7,79 +7,111 @@ from dataclasses import replace
 
 import numpy as np
 
-from fusewise.ir.graph import Constant, Graph, Node
+from fusewise.ir.graph import Constant, Graph, Node, attributes_of
 
-__all__ = ["ROUNDS", "loop_rounds", "scan_rounds"]
+__all__ = ["loop_rounds", "rounds_of", "scan_rounds"]
 
-ROUNDS = 8
-"""How many, of a body that is small enough to gain by it."""
+_MOST_ROUNDS, _LEAST_ROUNDS = 32, 8
 
-_MOST_NODES = 24
+_MOST_NODES = 192
+"""Of all rounds together."""
 
 
-def loop_rounds(body: Graph, carried: int) -> Graph | None:
-    """`ROUNDS` rounds of a Loop's body, whose condition stays as it is; None where the body is too large.
+def rounds_of(body: Graph) -> int:
+    """How many rounds are run together; 1 where the body is too large to gain by it."""
+    most = min(_MOST_ROUNDS, _MOST_NODES // max(1, len(body.nodes)))
+    return most if most >= _LEAST_ROUNDS else 1
+
+
+def loop_rounds(body: Graph, carried: int) -> Graph:
+    """As many rounds of a Loop's body, whose condition stays as it is.
 
     Inputs are the body's: the number of the first round, the condition, what is carried, what comes from outside. Outputs are the
-    condition, what is carried, and then round by round what is gathered.
+    condition, what is carried, and what is gathered of all rounds, along a new first axis.
     """
-    if len(body.nodes) > _MOST_NODES:
-        return None
     count, condition, *rest = body.inputs
+    mark = _mark(body)
     states = rest[:carried]
     nodes: list[Node] = []
     constants = dict(body.constants)
-    gathered: list[str] = []
-    for k in range(ROUNDS):
+    gathered: list[list[str]] = []
+    for k in range(rounds_of(body)):
         number = count
         if k and count in _read(body):
-            number, step = f"{count}@{k}", f"{count}@+{k}"
+            number, step = f"{count}{mark}{k}", f"{count}{mark}+{k}"
             constants[step] = Constant(np.array(k, np.int64))
             nodes.append(Node("Add", (count, step), (number,)))
         given = [number, condition, *states, *rest[carried:]]
-        found = _round(body, k, given, nodes)
+        found = _round(body, f"{mark}{k}", given, nodes)
         states, last = found[1 : 1 + carried], found[0]
-        gathered += found[1 + carried :]
-    return body.replace(outputs=(last, *states, *gathered), nodes=tuple(nodes), constants=constants)
+        gathered.append(found[1 + carried :])
+    results = _together(gathered, mark, nodes, constants)
+    return body.replace(outputs=(last, *states, *results), nodes=tuple(nodes), constants=constants)
 
 
-def scan_rounds(body: Graph, states: int, elements: int) -> Graph | None:
-    """`ROUNDS` rounds of a Scan's body; None where the body is too large.
+def scan_rounds(body: Graph, states: int, elements: int) -> Graph:
+    """As many rounds of a Scan's body.
 
-    Inputs are the states, round by round the elements that are scanned, and what comes from outside; outputs the states, and then
-    round by round what is gathered.
+    Inputs are the states, the elements of all rounds that are scanned, along a new first axis, and what comes from outside;
+    outputs the states, and what is gathered of all rounds, likewise.
     """
-    if len(body.nodes) > _MOST_NODES:
-        return None
-    values, outer = list(body.inputs[:states]), body.inputs[states + elements :]
-    nodes: list[Node] = []
-    scanned: list[str] = []
-    gathered: list[str] = []
-    types = dict(body.types)
-    for k in range(ROUNDS):
-        own = [f"{name}@{k}" for name in body.inputs[states : states + elements]]
-        types |= {new: types[old] for new, old in zip(own, body.inputs[states:], strict=False) if old in types}
-        scanned += own
-        found = _round(body, k, [*values, *own, *outer], nodes)
-        values = found[:states]
-        gathered += found[states:]
-    return body.replace(
-        inputs=(*body.inputs[:states], *scanned, *outer),
-        outputs=(*values, *gathered),
-        nodes=tuple(nodes),
-        types=types,
+    values, lines, outer = (
+        list(body.inputs[:states]),
+        body.inputs[states : states + elements],
+        body.inputs[states + elements :],
     )
+    mark = _mark(body)
+    nodes: list[Node] = []
+    constants = dict(body.constants)
+    types = {name: kind for name, kind in body.types.items() if name not in lines}
+    gathered: list[list[str]] = []
+    for k in range(rounds_of(body)):
+        place = f"{mark}{k}"
+        constants[place] = Constant(np.array(k, np.int64))
+        own = [f"{name}{mark}{k}" for name in lines]
+        for line, name in zip(lines, own, strict=True):
+            nodes.append(Node("Gather", (line, place), (name,), attributes_of(axis=0)))
+        types |= {new: body.types[old] for old, new in zip(lines, own, strict=True) if old in body.types}
+        found = _round(body, f"{mark}{k}", [*values, *own, *outer], nodes)
+        values = found[:states]
+        gathered.append(found[states:])
+    results = _together(gathered, mark, nodes, constants)
+    return body.replace(outputs=(*values, *results), nodes=tuple(nodes), types=types, constants=constants)
+
+
+def _together(
+    rounds: Sequence[Sequence[str]], mark: str, nodes: list[Node], constants: dict[str, Constant]
+) -> list[str]:
+    """Add the nodes that put the values of all rounds behind each other; the values that these are."""
+    first = f"{mark}first"
+    constants[first] = Constant(np.zeros(1, np.int64))
+    found = []
+    for number, values in enumerate(zip(*rounds, strict=True)):
+        parts = tuple(f"{mark}{number}, {k}" for k in range(len(values)))
+        nodes += [Node("Unsqueeze", (value, first), (part,)) for value, part in zip(values, parts, strict=True)]
+        nodes.append(Node("Concat", parts, (f"{mark}all {number}",), attributes_of(axis=0)))
+        found.append(f"{mark}all {number}")
+    return found
 
 
 def _read(body: Graph) -> set[str]:
     return {name for node in body.nodes for name in node.reads} | set(body.outputs)
 
 
-def _round(body: Graph, k: int, given: Sequence[str], nodes: list[Node]) -> list[str]:
-    """Add the nodes of round `k`, whose inputs are the values `given`; the values that are its outputs."""
+def _mark(body: Graph) -> str:
+    """What no value's name has in it."""
+    names = {*body.inputs, *body.constants, *_read(body), *(name for node in body.nodes for name in node.writes)}
+    mark = "@"
+    while any(mark in name for name in names):
+        mark += "@"
+    return mark
+
+
+def _round(body: Graph, end: str, given: Sequence[str], nodes: list[Node]) -> list[str]:
+    """Add the nodes of a round, whose inputs are the values `given`; the values that are its outputs. Names end with `end`."""
     names = dict(zip(body.inputs, given, strict=True))
     for node in body.nodes:
-        names.update({value: f"{value}@{k}" for value in node.writes})
+        names.update({value: f"{value}{end}" for value in node.writes})
         nodes.append(
             replace(
                 node,

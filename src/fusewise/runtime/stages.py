@@ -11,42 +11,43 @@ from typing import Any
 import numpy as np
 
 from fusewise.ir.graph import Constant, Graph
-from fusewise.ir.types import TensorType, ValueType
-from fusewise.lower.program import HostStep, Place, Program
-from fusewise.records import record
+from fusewise.ir.types import ValueType
+from fusewise.lower.program import HostStep, Program
 from fusewise.runtime.arena import Memory
-from fusewise.runtime.hoststep import HostCall, apart, manner_of, operand
+from fusewise.runtime.hoststep import HostCall, manner_of
 from fusewise.runtime.nested import Build, Manner, Nested
+from fusewise.runtime.operands import Value, lies_in, reader, writing
 
 __all__ = ["NEVER_NATIVE", "Stage", "staged"]
 
 NEVER_NATIVE = frozenset({"no element definition", "refused"})
 """Why a node is on the host that no shape would make native."""
 
-Value = tuple[str, Place | None, ValueType | None]
 
-
-@record(frozen=True)
 class Stage:
-    """Host steps as one graph. It has the `label` and `group` of its first step."""
+    """Host steps as one graph. It has the `label` and `group` of its first step; `makers` names the node that gives each result."""
 
-    label: str
-    group: int
-    nested: Nested
-    reads: tuple[Value, ...]
-    writes: tuple[Value, ...]
-    calls: Mapping[str, HostCall]
+    def __init__(
+        self,
+        first: HostStep,
+        nested: Nested,
+        reads: Sequence[Value],
+        writes: Sequence[Value],
+        makers: Mapping[str, str],
+    ) -> None:
+        self.label, self.group, self.nested = first.label, first.group, nested
+        self._reads = tuple(reader(value) for value in reads)
+        self._places = tuple(k for k, value in enumerate(reads) if lies_in(value) is not None)
+        self._writes = tuple(writing(value, makers[value[0]]) for value in writes)
 
     def run(self, memory: Memory, objects: dict[str, Any]) -> None:
         """Evaluate the graph on operands from `memory` and `objects`, and put there what is wanted of its results."""
-        values = [operand(read, memory, objects) for read in self.reads]
-        found = self.nested.run(values)
-        views = [value for value, (_, place, _) in zip(values, self.reads, strict=True) if place is not None]
-        for value, (name, place, kind) in zip(found, self.writes, strict=True):
-            if place is None or not isinstance(kind, TensorType):
-                objects[name] = apart(value, views)
-            else:
-                memory.view(place, kind)[...] = self.calls[name].checked(name, np.asarray(value), kind)
+        values = [read(memory, objects) for read in self._reads]
+        with np.errstate(all="ignore"):
+            found = self.nested.run(values)
+        views = [values[k] for k in self._places]
+        for value, write in zip(found, self._writes, strict=True):
+            write(memory, objects, value, views)
 
 
 def staged(
@@ -113,11 +114,11 @@ def _stages(
         opset=steps[0][1].opset,
         opsets=tuple((domain, version) for domain, version in program.opsets if domain),
     )
-    members = {member.node.outputs: member for _, _, call in steps for member in call.members}
+    members = {member.outputs: member for _, _, call in steps for member in call.members}
     number, first, _ = steps[0]
-    calls = {name: call for _, step, call in steps for name, _, _ in step.writes}
+    makers = {name: maker for _, _, call in steps for name, maker in call.makers.items()}
     nested = Nested(graph, lambda node: members[node.outputs], manner)
-    yield number, Stage(first.label, first.group, nested, tuple(reads.values()), tuple(writes), calls)
+    yield number, Stage(first, nested, tuple(reads.values()), writes, makers)
 
 
 def _types(values: Iterable[Value]) -> dict[str, ValueType]:

@@ -11,7 +11,17 @@ from fusewise.ir.graph import Constant, Node
 from fusewise.ops.plain.row import Other, Plain
 from fusewise.records import record
 
-__all__ = ["CLASSIC", "COMPARE", "Forest", "classes_of", "ensemble_of", "forest_of", "listed", "weights_of"]
+__all__ = [
+    "CLASSIC",
+    "COMPARE",
+    "Forest",
+    "classes_of",
+    "ensemble_of",
+    "forest_of",
+    "listed",
+    "made_once",
+    "weights_of",
+]
 
 Function = Callable[..., Any]
 
@@ -140,7 +150,7 @@ def weights_of(node: Node, kind: str, count: int, number: dict[tuple[int, int], 
     return table
 
 
-def _made_once(make: Callable[[], Any]) -> Callable[[], Any]:
+def made_once(make: Callable[[], Any]) -> Callable[[], Any]:
     """Made when the first run asks: what cannot be is the evaluator's."""
     found: list[Any] = []
 
@@ -184,7 +194,7 @@ def _tree_classifier(node: Node) -> Function:
         table = weights_of(node, "class", len(number), number, len(classes))
         return forest, table, classes, len(set(node.attribute("class_ids"))) == 1
 
-    ready, how, base = _made_once(make), _how(node), listed(node, "base_values")
+    ready, how, base = made_once(make), _how(node), listed(node, "base_values")
 
     def run(data: Any) -> Any:
         forest, table, classes, binary = ready()
@@ -211,7 +221,7 @@ def _tree_regressor(node: Node) -> Function:
         forest, number = forest_of(node)
         return forest, weights_of(node, "target", len(number), number, targets)
 
-    ready, base = _made_once(make), listed(node, "base_values")
+    ready, base = made_once(make), listed(node, "base_values")
 
     def run(data: Any) -> Any:
         forest, table = ready()
@@ -264,7 +274,7 @@ def ensemble_of(node: Node) -> tuple[Forest, np.ndarray]:
 
 
 def _tree_ensemble(node: Node) -> Function:
-    ready, how = _made_once(lambda: ensemble_of(node)), node.attribute("aggregate_function", 1)
+    ready, how = made_once(lambda: ensemble_of(node)), node.attribute("aggregate_function", 1)
 
     def run(data: Any) -> Any:
         forest, table = ready()
@@ -353,8 +363,10 @@ def _extractor(node: Node) -> Function:
 def _zip_map(node: Node) -> Function:
     """A dictionary for each row, which is what it gives out."""
 
+    ready = made_once(lambda: classes_of(node, "classlabels_int64s", "classlabels_strings").tolist())
+
     def run(data: Any) -> Any:
-        classes = classes_of(node, "classlabels_int64s", "classlabels_strings").tolist()
+        classes = ready()
         rows = data.reshape(1, -1) if data.ndim == 1 else data
         if rows.ndim != 2 or rows.shape[1] != len(classes):
             raise Other

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fusewise.ir.graph import Node
-from fusewise.ops.plain.classic import listed
+from fusewise.ops.plain.classic import listed, made_once
 from fusewise.ops.plain.row import Other, Plain
 
 __all__ = ["ENCODERS"]
@@ -43,27 +43,29 @@ def _label_encoder(node: Node) -> Callable[..., Any]:
         for side in ("keys", "values")
     )
 
-    def run(data: Any) -> Any:
+    def make() -> tuple[Mapping[Any, Any], Any, Any]:
         if keys is None or values is None or keys[0] == "floats":
             raise Other
         kind = values[0]
         (default,) = _texts([node.attribute(f"default_{kind[:-1]}", _DEFAULTS[kind])])
-        table = dict(zip(reversed(keys[1]), reversed(values[1]), strict=True))
-        return _looked_up(data, table, default, _KINDS[kind])
+        return dict(zip(reversed(keys[1]), reversed(values[1]), strict=True)), default, _KINDS[kind]
 
-    return run
+    ready = made_once(make)
+    return lambda data: _looked_up(data, *ready())
 
 
 def _category_mapper(node: Node) -> Callable[..., Any]:
     words, numbers = _texts(node.attribute("cats_strings") or ()), list(node.attribute("cats_int64s") or ())
 
+    by_word = made_once(lambda: dict(zip(words, numbers, strict=True)))
+    by_number = made_once(lambda: dict(zip(numbers, words, strict=True)))
+    number = node.attribute("default_int64", -1)
+    (word,) = _texts([node.attribute("default_string", "_Unused")])
+
     def run(data: Any) -> Any:
         if data.dtype == object:
-            return _looked_up(
-                data, dict(zip(words, numbers, strict=True)), node.attribute("default_int64", -1), np.int64
-            )
-        (default,) = _texts([node.attribute("default_string", "_Unused")])
-        return _looked_up(data, dict(zip(numbers, words, strict=True)), default, object)
+            return _looked_up(data, by_word(), number, np.int64)
+        return _looked_up(data, by_number(), word, object)
 
     return run
 

@@ -63,19 +63,28 @@ def _split(node: Node) -> Function:
     def run(data: Any, split: Any = None) -> Any:
         extent = data.shape[axis]
         if split is None:
-            parts = np.split(data, extent, axis) if extent else []
+            parts = _parts(data, axis, [1] * extent)
             return [part if kept else np.squeeze(part, axis) for part in parts]
         if split.ndim:
             lengths = split.tolist()
             if sum(lengths) != extent or min(lengths, default=0) < 0:
                 raise Other
-            return np.split(data, np.cumsum(lengths)[:-1].tolist(), axis)
+            return _parts(data, axis, lengths)
         size = int(split)
         if size < 1:
             raise Other
-        return np.split(data, list(range(size, extent, size)), axis)
+        return _parts(data, axis, [min(size, extent - start) for start in range(0, extent, size)])
 
     return run
+
+
+def _parts(data: Any, axis: int, lengths: list[int]) -> list[Any]:
+    """Of these lengths along the axis, one behind the other."""
+    before, found, start = (slice(None),) * (axis % data.ndim), [], 0
+    for length in lengths:
+        found.append(data[(*before, slice(start, start + length))])
+        start += length
+    return found
 
 
 def _has_element(node: Node) -> Function:

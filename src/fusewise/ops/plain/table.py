@@ -26,7 +26,7 @@ from fusewise.ops.plain.sequences import SEQUENCES
 from fusewise.ops.plain.spectra import SPECTRA
 from fusewise.ops.plain.text import TEXT
 
-__all__ = ["PLAIN", "plain_evaluator"]
+__all__ = ["PLAIN", "QUIET", "plain_evaluator"]
 
 PLAIN: Mapping[tuple[str, str], Plain] = MappingProxyType(
     {
@@ -49,6 +49,13 @@ PLAIN: Mapping[tuple[str, str], Plain] = MappingProxyType(
 )
 """By domain and operator."""
 
+QUIET = frozenset(
+    (row.domain, row.op)
+    for row in PLAIN.values()
+    if row in SEQUENCES or row in ENCODERS or row.op in ("RegexFullMatch", "StringConcat", "StringSplit", "ZipMap")
+)
+"""Operators without arithmetic, which NumPy could warn of."""
+
 _NOT_FOR_NUMPY = (Other, ValueError, IndexError, TypeError, AttributeError, MemoryError, OverflowError)
 
 
@@ -60,22 +67,18 @@ def plain_evaluator(node: Node, opset: int, reference: Evaluator) -> Evaluator |
     row = PLAIN.get((node.domain, node.op))
     if row is None or opset < row.since:
         return None
-    compute = row.make(node)
+    compute, numbers = row.make(node), row.numbers
     present = [place for place, name in enumerate(node.inputs) if name]
-    count = len(node.inputs)
-    all_there = len(present) == count
+    order = [present.index(place) if name else -1 for place, name in enumerate(node.inputs)]
+    all_there = len(present) == len(order)
 
     def run(*operands: Any) -> list[Any]:
-        if row.numbers:
+        if numbers:
             for operand in operands:
                 if not is_number(operand.dtype):
                     return reference(*operands)
-        given = operands
-        if not all_there:
-            places = dict(zip(present, operands, strict=True))
-            given = tuple(places.get(place) for place in range(count))
         try:
-            found = compute(*given)
+            found = compute(*(operands if all_there else [operands[k] if k >= 0 else None for k in order]))
         except _NOT_FOR_NUMPY:
             return reference(*operands)
         if isinstance(found, tuple):

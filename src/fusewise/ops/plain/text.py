@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fusewise.ir.graph import Node
-from fusewise.ops.corrected_text import normalized, split_strings
+from fusewise.ops.corrected_text import distinct, normalized, split_strings
 from fusewise.ops.plain.row import Other, Plain, of_any
 from fusewise.records import record
 
@@ -36,9 +36,14 @@ def _splitter(node: Node) -> Function:
 
 
 def _matcher(node: Node) -> Function:
-    pattern = re.compile(_text(node.attribute("pattern")))
-    matches = np.frompyfunc(lambda word: pattern.fullmatch(word) is not None, 1, 1)
-    return lambda words: np.asarray(matches(words)).astype(bool)
+    match = re.compile(_text(node.attribute("pattern"))).fullmatch
+
+    def run(words: Any) -> Any:
+        texts, places = distinct(words)
+        found = np.array([match(text) is not None for text in texts], bool)
+        return (found if places is None else found[places]).reshape(words.shape)
+
+    return run
 
 
 def _text(value: Any) -> str:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from fusewise.ir.graph import Node
 from fusewise.passes.decompositions.activations import ACTIVATIONS
 from fusewise.passes.decompositions.attention import ATTENTION
+from fusewise.passes.decompositions.bodies import BODIES
 from fusewise.passes.decompositions.classic import CLASSIC, CLASSIC_DOMAIN
 from fusewise.passes.decompositions.forests import FORESTS
 from fusewise.passes.decompositions.grams import GRAMS
@@ -16,13 +17,13 @@ from fusewise.passes.decompositions.integers import INTEGERS
 from fusewise.passes.decompositions.losses import LOSSES
 from fusewise.passes.decompositions.movement import MOVEMENT
 from fusewise.passes.decompositions.norms import NORMS
+from fusewise.passes.decompositions.optionals import OPTIONALS
 from fusewise.passes.decompositions.products import PRODUCTS
 from fusewise.passes.decompositions.quantized import QUANTIZED
 from fusewise.passes.decompositions.recurrences import RECURRENCES
 from fusewise.passes.decompositions.reductions import REDUCTIONS
 from fusewise.passes.decompositions.row import Decomposition
 from fusewise.passes.decompositions.sampled import SAMPLED
-from fusewise.passes.decompositions.scans import SCANS
 from fusewise.passes.decompositions.stateful import STATEFUL
 from fusewise.passes.decompositions.transforms import TRANSFORMS
 from fusewise.passes.decompositions.whole_attention import WHOLE_ATTENTION
@@ -38,7 +39,7 @@ NATIVE: tuple[Decomposition, ...] = (*QUANTIZED, *INTEGERS, *SAMPLED, *TRANSFORM
 DECOMPOSITIONS: Mapping[str, Decomposition] = MappingProxyType({row.op: row for row in (*SPECIAL, *NORMS, *ATTENTION)})
 
 UNDEFINED: Mapping[str, Decomposition] = MappingProxyType(
-    {row.op: row for row in (*WHOLE_ATTENTION, *STATEFUL, *SCANS, *GRAMS)}
+    {row.op: row for row in (*WHOLE_ATTENTION, *STATEFUL, *BODIES, *OPTIONALS, *GRAMS)}
     | {f"{CLASSIC_DOMAIN}.{row.op}": row for row in (*CLASSIC, *FORESTS)}
 )
 """How operators run natively that code has no definition for, or not with all of their options; those of another domain as
