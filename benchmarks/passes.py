@@ -34,11 +34,12 @@ from fusewise.files import write_text
 from fusewise.frontend.bind import bind
 from fusewise.ir.graph import Graph
 from fusewise.measuring import METRICS, executable_of, held_bytes, metric_cells, telling
+from fusewise.outcomes import blocks_of
 from fusewise.runtime.executable import Executable
 from fusewise.select.enabling import derived, enabling, enabling_toml
 from fusewise.select.pipeline import BL, DEFAULT, FAMILY_SETS, NONE, PAPER, Pipeline
 from fusewise.select.sequence import Outcome, run_pipeline
-from fusewise.selecting import Selection, blocks_of, searched, selection
+from fusewise.selecting import Selection, searched, selection
 from fusewise.zoo.catalogue import MODELS, build
 from fusewise.zoo.scaled import SCALED, scaled
 from fusewise.zoo.styles import STYLES, styled

@@ -19,12 +19,13 @@ from fusewise.errors import UsageError
 from fusewise.ir.graph import Graph
 from fusewise.measuring import figures_of
 from fusewise.ops.build import GraphBuilder
+from fusewise.outcomes import auto, outcome_of
 from fusewise.runtime.measure import machine_name
 from fusewise.runtime.profile import ProfileDatabase
 from fusewise.select.pipeline import BL, DEFAULT, NONE, Pipeline
 from fusewise.select.pipeline_file import write_pipeline
 from fusewise.select.sequence import run_pipeline
-from fusewise.selecting import auto, experiment, outcome_of, searched, selection, with_search
+from fusewise.selecting import experiment, searched, selection, with_search
 from fusewise.zoo.scaled import Scale, scaled
 from fusewise.zoo.styles import styled
 
@@ -61,7 +62,7 @@ def test_the_machine_says_which_convolutions_are_of_integers(monkeypatch: pytest
     graph = b.finish(b.op("Conv", read, b.op("DequantizeLinear", weights, scale), pads=(1, 1, 1, 1)))
     found = {}
     for features in ("+avx2", "+avx2,+avxvnni"):
-        monkeypatch.setattr("fusewise.selecting.host_target", lambda: replace(AVX2, features=features))  # noqa: B023
+        monkeypatch.setattr("fusewise.outcomes.host_target", lambda: replace(AVX2, features=features))  # noqa: B023
         found[features] = {node.op for passes in ("auto", "default") for node in outcome_of(passes, graph).graph.nodes}
     assert "ConvInteger" not in found["+avx2"]
     assert "Conv" not in found["+avx2,+avxvnni"]

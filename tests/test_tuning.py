@@ -12,14 +12,16 @@ import pytest
 
 from fusewise import api, tuning
 from fusewise.bench.timing import Timing
+from fusewise.choices import kept_choice
 from fusewise.errors import ResourceLimit, UsageError
 from fusewise.ir.graph import Graph
+from fusewise.making import Choice, Making, program_of
 from fusewise.ops.build import GraphBuilder
 from fusewise.runtime import measure
 from fusewise.runtime.measure import group_key, machine_name
 from fusewise.runtime.profile import ProfileDatabase
 from fusewise.trace import Trace
-from fusewise.tuning import Choice, Making, kept_choice, program_of, tuned
+from fusewise.tuning import tuned
 
 MAKING = Making(1)
 

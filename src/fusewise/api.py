@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from fusewise.compiled import SUFFIX, Model, open_compiled, opened
 from fusewise.errors import UsageError, within_memory
-from fusewise.options import Options, options_from, portable, texts_of
+from fusewise.options import Options, options_from, portable, texts_of, unknown
 from fusewise.runtime.folder import cache_folder, first_only
 from fusewise.trace import Trace
 from fusewise.version import VERSION
@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 
     from fusewise.bench.timing import Budget
     from fusewise.bench.verification import Verification
+    from fusewise.fusion.cost import Costs
     from fusewise.ir.graph import Graph
     from fusewise.lower.program import Program
+    from fusewise.making import Choice, Making
     from fusewise.passes.pipeline import Pass
     from fusewise.planning import Planning, PlanOptions
+    from fusewise.runtime.executable import Executable
     from fusewise.runtime.model_cache import Key
-    from fusewise.tuning import Choice
 
     Source = str | Path | bytes | onnx.ModelProto | Graph
 
@@ -161,21 +163,16 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
     """
     from fusewise.runtime.model_cache import ModelCache, describes
 
-    chosen = options_from(options, settings)
-    begin = time.perf_counter()
-    folder = cache_folder(chosen.cache)
-    key = None if folder is None or trace is not None else _key(model, chosen)
-    warn = first_only(chosen.warn)
-    store = None if folder is None or key is None else ModelCache(folder, warn)
-    known = None if store is None or key is None or chosen.tune else store.fetch(key.text, VERSION, chosen.threads)
+    begin, chosen = time.perf_counter(), options_from(options, settings)
+    warn, folder = first_only(chosen.warn), cache_folder(chosen.cache)
     decisions = Trace(disabled=frozenset(chosen.disable)) if trace is None else trace
-    if known is not None:
-        _tell(known.notes["summary"], chosen)
-        anew = lambda: _without_declared(_bound(model, chosen), chosen)  # noqa: E731
-        return opened(
-            known, lambda: (_planned(_bound(model, chosen), chosen, decisions, warn)[0], decisions), begin, anew
-        )
-    from fusewise import hosting
+    key = None if folder is None or trace is not None else _key(model, chosen)
+    store = None if folder is None or key is None else ModelCache(folder, warn)
+    kept = None if store is None or key is None or chosen.tune else store.fetch(key.text, VERSION, chosen.threads)
+    if kept is not None:
+        _tell(kept.notes["summary"], chosen)
+        planned = partial(_planned_anew, model, chosen, decisions, warn)
+        return opened(kept, planned, begin, partial(_without_declared, partial(_bound, model, chosen), chosen))
     from fusewise.runtime import executable
     from fusewise.runtime.collection import uncollected
     from fusewise.runtime.compile import Helpers
@@ -197,12 +194,9 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
             resident=resident,
             progress=None if progress is None else lambda done, total: progress("compiling", done / max(1, total)),
         )
-    figures = {**asdict(built.figures), **program.figures, "compile_ms": (time.perf_counter() - begin) * 1e3}
-    figures["tuning"] = None if choice is None else choice.described
-    figures["host"] = hosting.described(graph, program)
-    figures["slow_host"] = hosting.cliff(figures["host"], program)
+    figures = _figures(graph, program, choice, built, begin)
     _tell(figures, chosen)
-    again = partial(_without_declared, bound, chosen) if program.figures["host_steps"] else None
+    again = partial(_without_declared, lambda: bound, chosen) if program.figures["host_steps"] else None
     made = Model(built, lambda: (graph, decisions), figures, None, again)
     if store is not None and key is not None and describes(key, str(model)):
         store.store(key.text, built, made.notes, VERSION)
@@ -214,47 +208,84 @@ def _bound(model: Source, options: Options) -> Graph:
     return load(_built(model), shapes=options.shapes, symbols=options.symbols, values=options.values)
 
 
+def _planned(
+    bound: Graph, options: Options, trace: Trace, warn: Callable[[str], None], progress: Progress | None = None
+) -> tuple[Graph, Program, Choice | None]:
+    """From the graph that was read to the program: passes, what is known of the result or measured now, groups, code."""
+    from fusewise.making import generated, grouped
+
+    graph, making = _legal(bound, options, trace, warn)
+    choice, costs = _known(graph, making, options, warn, progress)
+    groups = grouped(graph, making, trace, choice, costs)
+    program = generated(groups, making, trace, choice)
+    names = unknown(trace.idle(options.disable)) if options.disable and trace.limit is None else []
+    if names:
+        warn(f"nothing in this model is decided by {' or '.join(names)}, so disabling it changes nothing")
+    return graph, program, choice
+
+
+def _legal(bound: Graph, options: Options, trace: Trace, warn: Callable[[str], None]) -> tuple[Graph, Making]:
+    """The graph after the passes that are asked for and those for native code, and how it is to become a program."""
+    from fusewise.codegen.legalize import for_native, passes_for
+    from fusewise.making import Making
+    from fusewise.passes.pipeline import run
+    from fusewise.runtime.host import host_target, worker_count
+
+    fusion, disable = options.fusion, tuple(options.disable)
+    if isinstance(options.passes, str):
+        from fusewise.outcomes import asked
+
+        graph, fusion, disable = asked(options.passes, bound, trace, options.exact, disable, warn)
+    else:
+        graph = run(bound, passes_for(host_target(), options.passes), trace, exact=options.exact)
+    graph = for_native(graph, options.precision, trace, exact=options.exact)
+    workers = worker_count(options.threads)
+    return graph, Making(workers, fusion, options.exact, options.strict, disable, options.sanitize)
+
+
+def _known(
+    graph: Graph, making: Making, options: Options, warn: Callable[[str], None], progress: Progress | None
+) -> tuple[Choice | None, Costs | None]:
+    """What this machine knows of a graph, after measuring if that is wanted; nothing without a cache folder."""
+    folder = cache_folder(options.cache)
+    if folder is None:
+        return None, None
+    if options.tune:
+        from fusewise.tuning import tuned_here
+
+        return tuned_here(folder, graph, making, options.tune, warn, progress), None
+    from fusewise.choices import known
+
+    return known(folder, graph, making, warn)
+
+
+def _figures(graph: Graph, program: Program, choice: Choice | None, built: Executable, begin: float) -> dict[str, Any]:
+    """The summary of a model that was asked for at `begin`."""
+    from fusewise.hosting import cliff, described
+
+    figures = {**asdict(built.figures), **program.figures, "compile_ms": (time.perf_counter() - begin) * 1e3}
+    figures["tuning"] = None if choice is None else choice.described
+    figures["host"] = described(graph, program)
+    figures["slow_host"] = cliff(figures["host"], program)
+    return figures
+
+
 def _tell(summary: Mapping[str, Any], options: Options) -> None:
     """Warn of a host step that takes most of a run."""
     if summary["slow_host"]:
         options.warn(summary["slow_host"])
 
 
-def _without_declared(bound: Graph, options: Options) -> Model:
+def _planned_anew(model: Source, options: Options, trace: Trace, warn: Callable[[str], None]) -> tuple[Graph, Trace]:
+    """The graph and the decisions of a model whose code was kept from before."""
+    return _planned(_bound(model, options), options, trace, warn)[0], trace
+
+
+def _without_declared(bound: Callable[[], Graph], options: Options) -> Model:
     """A model compiled once more, for no shapes but those that follow from its inputs."""
     from fusewise.frontend.infer_types import without_declared
 
-    return compile(without_declared(bound), replace(options, shapes={}, symbols={}, values={}, strict=False))
-
-
-def _planned(
-    bound: Graph, options: Options, trace: Trace, warn: Callable[[str], None], progress: Progress | None = None
-) -> tuple[Graph, Program, Choice | None]:
-    """What would be compiled of a graph, down to the program, after tuning it if that is wanted."""
-    from fusewise.codegen.legalize import for_native, legalized
-    from fusewise.runtime.host import host_target, worker_count
-    from fusewise.tuning import Making, decided, program_of
-
-    fusion, disable = options.fusion, tuple(options.disable)
-    if isinstance(options.passes, str):
-        from fusewise.selecting import asked
-
-        graph, fusion, disable = asked(options.passes, bound, trace, options.exact, disable, warn)
-        graph = for_native(graph, options.precision, trace, exact=options.exact)
-    else:
-        graph = legalized(
-            bound, host_target(), trace, passes=options.passes, precision=options.precision, exact=options.exact
-        )
-    making = Making(worker_count(options.threads), fusion, options.exact, options.strict, disable, options.sanitize)
-    choice, costs = decided(cache_folder(options.cache), graph, making, options.tune, warn, progress)
-    program = program_of(graph, making, trace, choice, costs)
-    if options.disable and trace.limit is None:
-        from fusewise.selecting import unknown
-
-        names = unknown(trace.idle(options.disable))
-        if names:
-            warn(f"nothing in this model is decided by {' or '.join(names)}, so disabling it changes nothing")
-    return graph, program, choice
+    return compile(without_declared(bound()), replace(options, shapes={}, symbols={}, values={}, strict=False))
 
 
 def _key(model: Source, options: Options) -> Key | None:

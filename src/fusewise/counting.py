@@ -19,12 +19,11 @@ from fusewise.bench.counters import counted, told
 from fusewise.bench.inputs import random_feeds
 from fusewise.bench.limits import MachineLimits, machine_limits
 from fusewise.bench.timing import Clock, settle
-from fusewise.codegen.assemble import generate
 from fusewise.codegen.legalize import legalized
 from fusewise.errors import within_memory
-from fusewise.fusion.plan import partition
 from fusewise.ir.graph import Graph
 from fusewise.lower.program import HostStep, Program
+from fusewise.making import Making, program_of
 from fusewise.records import record
 from fusewise.runtime.executable import Executable, StepTiming, build
 from fusewise.runtime.host import host_target, worker_count
@@ -102,10 +101,9 @@ def compared(
 
 def _program(graph: Graph, variant: Variant, workers: int) -> Program:
     """What `compile` makes of a graph, for so many workers."""
-    trace, target = Trace(disabled=frozenset(variant.disable)), host_target()
-    native = legalized(graph, target, trace, precision=variant.precision, exact=variant.exact)
-    groups = partition(native, trace, variant.fusion)
-    return generate(groups, target, trace, workers=workers, exact=variant.exact)
+    trace = Trace(disabled=frozenset(variant.disable))
+    native = legalized(graph, host_target(), trace, precision=variant.precision, exact=variant.exact)
+    return program_of(native, Making(workers, variant.fusion, variant.exact), trace)
 
 
 def _counts(program: Program, found: Accesses) -> dict[str, Any]:

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fusewise import making
 from fusewise.bench.inputs import random_feeds
 from fusewise.bench.meters import forget_peak, peak_rss_mb
 from fusewise.bench.power import GPU, NOT_HERE, PROCESSOR, Energy, Told, told_of
 from fusewise.bench.timing import Budget, race
-from fusewise.codegen.assemble import generate
 from fusewise.codegen.legalize import for_native
-from fusewise.fusion.plan import partition
 from fusewise.ir.types import TensorType
 from fusewise.lower.program import Program
+from fusewise.making import Making
 from fusewise.runtime.executable import Executable, build
-from fusewise.runtime.host import host_target, worker_count
+from fusewise.runtime.host import worker_count
 from fusewise.select.sequence import Outcome
 from fusewise.trace import Trace
 
@@ -153,14 +153,8 @@ def program_of(
     """The program of what a pipeline left, fused and laid out as it asks."""
     decisions = Trace() if trace is None else trace
     decisions.disabled |= frozenset(outcome.disables)
-    return generate(
-        partition(for_native(outcome.graph, "float32", decisions, exact=exact), decisions, outcome.fusion),
-        host_target(),
-        decisions,
-        workers=worker_count(threads),
-        exact=exact,
-        strict=strict,
-    )
+    graph = for_native(outcome.graph, "float32", decisions, exact=exact)
+    return making.program_of(graph, Making(worker_count(threads), outcome.fusion, exact, strict), decisions)
 
 
 def executable_of(outcome: Outcome, *, threads: int | None = None, cache: Path | None = None) -> Executable:

@@ -13,7 +13,7 @@ from fusewise.errors import UsageError
 if TYPE_CHECKING:
     from fusewise.passes.pipeline import Pass
 
-__all__ = ["Options", "options_from", "portable", "texts_of"]
+__all__ = ["Options", "options_from", "portable", "texts_of", "unknown"]
 
 
 def _warn(sentence: str) -> None:
@@ -31,7 +31,7 @@ class Options:
     folder. `disable` names passes, rules and kernels not to use, as `name` or `name@node`. `fusion` is the planner:
     `dnnfusion`, `published` (the same grown in the order of its paper), `patterns` (the fixed patterns of other compilers) or
     `none`. `tune`: seconds to spend on measuring what is fastest; what is found is kept in the cache and used from then on.
-    `passes`: False for none, True for the clean-up passes, the passes to run, or as a text what `selecting.outcome_of` takes.
+    `passes`: False for none, True for the clean-up passes, the passes to run, or as a text what `outcomes.outcome_of` takes.
     `precision`, of convolutions and products: `float32` or `bfloat16`. `sanitize`: kernels look at every load and store, and say
     what they touch that is none of their operands, many times more slowly. `warn` is told, as a sentence, what went wrong without
     stopping the work.
@@ -84,3 +84,20 @@ def texts_of(values: Mapping[str, Any]) -> dict[str, str]:
         return {name: repr(np.asarray(value).tolist()) for name, value in values.items()}
     except ValueError as error:
         raise UsageError(f"the values given for inputs must be arrays: {error}") from None
+
+
+def unknown(names: Iterable[str]) -> list[str]:
+    """Those of the names that decisions may be disabled by that no pass, rule, kernel or layout has; `@node` is left out."""
+    from fusewise.codegen.candidates import KERNELS, PLAIN_KERNELS
+    from fusewise.passes.catalogue import CATALOGUE
+    from fusewise.rewrite.rules.table import rule_named
+    from fusewise.trace import INTER_BLOCK, INTRA_BLOCK
+
+    layouts = (INTRA_BLOCK, INTER_BLOCK)
+    passes = {row.name for row in CATALOGUE} | {row.function.__name__ for row in CATALOGUE}
+    kernels = {kernel.name for kernels in (*KERNELS.values(), PLAIN_KERNELS) for kernel in kernels}
+
+    def is_known(name: str) -> bool:
+        return name in layouts or name in passes or name in kernels or rule_named(name) is not None
+
+    return [name for name in names if not is_known(name.partition("@")[0])]

@@ -21,19 +21,15 @@ from fusewise.bench.accuracy import worst_error
 from fusewise.bench.inputs import random_feeds
 from fusewise.bench.ranking import Verdict, contest, program_opener
 from fusewise.bench.timing import Budget, race
-from fusewise.codegen.candidates import KERNELS, PLAIN_KERNELS
 from fusewise.codegen.legalize import stand_ins
 from fusewise.errors import FusewiseError, UsageError
 from fusewise.files import write_text
-from fusewise.fusion.ecg import ExtendedGraph
-from fusewise.fusion.patterns import pattern_groups
 from fusewise.ir.graph import Graph
 from fusewise.measuring import Figures, executable_of, figures_of, program_of
+from fusewise.outcomes import auto, blocks_of, run_here
 from fusewise.partitioning import regions_of
-from fusewise.passes.catalogue import CATALOGUE
 from fusewise.passes.published import step_named, step_names
 from fusewise.rewrite.cost import analytic_metrics, machine_named, parsed_cost
-from fusewise.rewrite.rules.table import rule_named
 from fusewise.runtime.host import host_target
 from fusewise.runtime.measure import machine_name
 from fusewise.runtime.profile import ProfileDatabase
@@ -42,115 +38,27 @@ from fusewise.select.families import Classification, classify, family_named
 from fusewise.select.features import features_of
 from fusewise.select.objective import Objective, objective_named
 from fusewise.select.order import Earlier, Ending, Price, Searched, Space, Tried, search_orders, tried_from
-from fusewise.select.pipeline import DEFAULT, FAMILY_SETS, PAPER, Pipeline, pipeline_named
-from fusewise.select.pipeline_file import read_pipeline
+from fusewise.select.pipeline import DEFAULT, FAMILY_SETS, PAPER, Pipeline
 from fusewise.select.prior import Count, Move
-from fusewise.select.relevance import Agreement, agreement, candidates, distinct_names, matched, matches, relevance
-from fusewise.select.sequence import Blocks, Outcome, run_pipeline
-from fusewise.trace import INTER_BLOCK, INTRA_BLOCK, Trace
+from fusewise.select.relevance import Agreement, agreement, distinct_names, matched, relevance
+from fusewise.select.sequence import Outcome
 
 __all__ = [
-    "AUTO",
     "Selection",
-    "auto",
-    "blocks_of",
     "experiment",
-    "outcome_of",
     "price_of",
     "searched",
     "selection",
     "space_of",
-    "unknown",
     "with_figures",
     "with_search",
 ]
 
-AUTO = "auto"
 _MARGIN = 0.03
 _QUICK = Budget(runs=5, seconds=0.2, limit_seconds=10.0, warmup=1)
 _FINAL = Budget(runs=15, seconds=1.0, limit_seconds=20.0, warmup=2)
 
 Progress = Callable[[str, float], None]
-
-
-def blocks_of(graph: Graph) -> Iterable[Iterable[str]]:
-    """Labels of the nodes in every block that fixed patterns fuse."""
-    groups = pattern_groups(ExtendedGraph(graph), Trace())
-    return [[graph.nodes[n].label for n in group.nodes] for group in groups]
-
-
-def _run_here(
-    pipeline: Pipeline, graph: Graph, trace: Trace | None = None, *, exact: bool = False, blocks: Blocks | None = None
-) -> Outcome:
-    """`select.sequence.run_pipeline` with the passes that suit this machine."""
-    return run_pipeline(pipeline, graph, trace, exact=exact, blocks=blocks, instead=stand_ins(host_target()))
-
-
-def auto(
-    graph: Graph, trace: Trace | None = None, *, exact: bool = False, counts: Mapping[str, int] | None = None
-) -> Outcome:
-    """The clean-up with the passes that may matter for this graph: those with matches, and those that others may make some for.
-
-    In the end every pass that was left out is asked once more; should one have something to do after all, it takes part. `counts`
-    is what `select.relevance.matched` gives, where it is known.
-    """
-    decisions = Trace() if trace is None else trace
-    start = (decisions.gates, len(decisions.events))
-    instead = stand_ins(host_target())
-    chosen = set(candidates(graph, enabling(), DEFAULT.passes, counts, instead))
-    while True:
-        names = tuple(name for name in DEFAULT.passes if name in chosen)
-        decisions.gates = start[0]
-        del decisions.events[start[1] :]
-        outcome = _run_here(replace(DEFAULT, name=AUTO, passes=names), graph, decisions, exact=exact)
-        missed = {
-            name
-            for name in DEFAULT.passes
-            if name not in chosen
-            and not _refused(name, exact)
-            and matches(instead.get(function := step_named(name).function, function), outcome.graph)
-        }
-        if not missed:
-            return outcome
-        chosen |= missed
-
-
-def _refused(name: str, exact: bool) -> bool:
-    return exact and step_named(name).numeric_class != "exact"
-
-
-def outcome_of(passes: str, graph: Graph, trace: Trace | None = None, *, exact: bool = False) -> Outcome:
-    """What `passes` makes of a graph: `auto`, the name of a pipeline, a pipeline file, or passes by name joined by commas.
-
-    A pass that is named is asked for, be it approximate or one that adds outputs.
-
-    Raises `UsageError` for a name that does not exist, and for a file with an unknown key or a pass of another version.
-    """
-    if passes == AUTO:
-        return auto(graph, trace, exact=exact)
-    path, names = Path(passes), tuple(name.strip() for name in passes.split(","))
-    if path.suffix == ".toml" or path.exists():
-        pipeline = read_pipeline(path)
-    elif len(names) > 1 or passes in step_names():
-        pipeline = Pipeline(passes, names, approximate=True, about="passes by name", gradients=True)
-    else:
-        pipeline = pipeline_named(passes)
-    return _run_here(pipeline, graph, trace, exact=exact, blocks=blocks_of)
-
-
-def asked(
-    passes: str, graph: Graph, trace: Trace, exact: bool, disable: tuple[str, ...], warn: Callable[[str], None]
-) -> tuple[Graph, str, tuple[str, ...]]:
-    """The graph that `passes` leave, the planner to fuse it with, and `disable` with what they do not allow.
-
-    `warn` is told which passes a fused block kept out.
-    """
-    outcome = outcome_of(passes, graph, trace, exact=exact)
-    held = [f"{run.name} ({run.held} rewrites)" for run in outcome.runs if run.held]
-    if held:
-        warn(f"nodes inside fused blocks were left as they are by {', '.join(held)}; run these before FuseOps")
-    trace.disabled |= frozenset(outcome.disables)
-    return outcome.graph, outcome.fusion, (*disable, *outcome.disables)
 
 
 @dataclass(frozen=True)
@@ -255,7 +163,7 @@ def experiment(
     for k, pipeline in enumerate(pipelines):
         progress(pipeline.name, k / len(pipelines))
         chosen = replace(pipeline, approximate=approximate or pipeline.approximate)
-        outcome = _run_here(chosen, graph, blocks=None if look_inside else blocks_of)
+        outcome = run_here(chosen, graph, blocks=None if look_inside else blocks_of)
         same, figures = known.get(outcome.key, ("", None))
         if not same:
             figures = figures_of(outcome, threads=threads, seed=seed, budget=budget) if measure else None
@@ -350,7 +258,7 @@ def searched(
     keeps what was tried, to go on from. `cache` keeps kernels, and beside measurements what searches learned of passes.
     """
     wanted = objective_named(objective)
-    default = _run_here(replace(DEFAULT, approximate=approximate), graph, exact=exact)
+    default = run_here(replace(DEFAULT, approximate=approximate), graph, exact=exact)
     space = space_of(graph, start, exact=exact, approximate=approximate)
     database = None if cache is None else ProfileDatabase(cache, machine_name())
     header = {"objective": str(wanted), "seed": seed, "starts": [list(one.passes) for one in space.starts]}
@@ -374,7 +282,7 @@ def searched(
     if database is not None:
         database.add_moves(str(wanted), [(*astuple(move), *astuple(count)) for move, count in found.learned.items()])
         database.close()
-    leaders = [_run_here(one, graph, exact=exact, blocks=blocks_of) for one in found.leaders]
+    leaders = [run_here(one, graph, exact=exact, blocks=blocks_of) for one in found.leaders]
     return _chosen(default, leaders, found, wanted, threads, seed)
 
 
@@ -388,11 +296,11 @@ def space_of(graph: Graph, start: Selection, *, exact: bool = False, approximate
     """Orders of the passes that matter, from the default, from what was selected, and from the set of the family, each without
     what is in vain there."""
     sets = [DEFAULT, *(one for one in (FAMILY_SETS.get(start.classification.family),) if one is not None)]
-    first, *others = (_run_here(replace(one, approximate=approximate), graph, exact=exact).effective for one in sets)
+    first, *others = (run_here(replace(one, approximate=approximate), graph, exact=exact).effective for one in sets)
     starts = tuple(replace(one, approximate=approximate) for one in (first, start.pipeline, *others))
     known = [step_named(name) for name in distinct_names() if name in start.relevant]
     names = tuple(step.name for step in known if (approximate or not step.asked) and not step.adds_outputs)
-    return Space(graph, starts, names, ("dnnfusion", "patterns"), partial(_run_here, exact=exact, blocks=blocks_of))
+    return Space(graph, starts, names, ("dnnfusion", "patterns"), partial(run_here, exact=exact, blocks=blocks_of))
 
 
 def _moves(rows: Iterable[Sequence[Any]]) -> dict[Move, Count]:
@@ -481,15 +389,3 @@ def _settled(default: Outcome, other: Outcome, threads: int | None, seed: int) -
             program_opener(program_of(outcome, threads=threads), Path(folder), threads) for outcome in (default, other)
         )
         return contest(first, second, random_feeds(default.graph, seed), "fusewise")
-
-
-def unknown(names: Iterable[str]) -> list[str]:
-    """Those of the names that decisions may be disabled by that no pass, rule, kernel or layout has; `@node` is left out."""
-    layouts = (INTRA_BLOCK, INTER_BLOCK)
-    passes = {row.name for row in CATALOGUE} | {row.function.__name__ for row in CATALOGUE}
-    kernels = {kernel.name for kernels in (*KERNELS.values(), PLAIN_KERNELS) for kernel in kernels}
-
-    def is_known(name: str) -> bool:
-        return name in layouts or name in passes or name in kernels or rule_named(name) is not None
-
-    return [name for name in names if not is_known(name.partition("@")[0])]

@@ -10,35 +10,28 @@ Every measurement is on disk before the next begins, so tuning may be interrupte
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fusewise.bench.inputs import random_feeds
 from fusewise.bench.timing import Budget, Clock, race, settle
-from fusewise.codegen.assemble import generate
+from fusewise.choices import keep_choice, kept_choice
 from fusewise.errors import FusewiseError
 from fusewise.fusion.cost import Costs
-from fusewise.fusion.plan import given, partition
 from fusewise.ir.graph import Graph
-from fusewise.ir.key import structural_key
-from fusewise.ir.partition import Partition
-from fusewise.lower.program import NativeStep, Program
+from fusewise.lower.program import NativeStep
+from fusewise.making import Choice, Making, generated, grouped
 from fusewise.runtime.cache import source_digest
 from fusewise.runtime.executable import Executable, StepTiming, build
-from fusewise.runtime.host import host_target
 from fusewise.runtime.measure import machine_name, measured, profiled
 from fusewise.runtime.profile import ProfileDatabase
-from fusewise.trace import Trace
 
-__all__ = ["Choice", "Making", "decided", "kept_choice", "program_of", "tuned"]
+__all__ = ["tuned", "tuned_here"]
 
-_DECIDERS = ("codegen", "fusion", "lower", "ops", "passes")
 _GROUPS_SHARE, _WAYS_SHARE = 0.4, 0.85
 """Of the seconds, when to stop measuring groups, and ways to run tasks; the rest is for the race."""
 
@@ -49,96 +42,24 @@ _GAIN = 0.97
 Progress = Callable[[str, float], None]
 
 
-@dataclass(frozen=True)
-class Making:
-    """How a cleaned graph becomes a program: the options that have a say in it."""
-
-    workers: int
-    fusion: str = "dnnfusion"
-    exact: bool = False
-    strict: bool = False
-    disable: tuple[str, ...] = ()
-    sanitize: bool = False
-
-    @property
-    def trace(self) -> Trace:
-        """A new one."""
-        return Trace(disabled=frozenset(self.disable))
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What a model is to be compiled to: `groups` in place of the planner's (None: as planned), and for some tasks, by digest,
-    which of the ways to run them. Times are medians in milliseconds; None before the race."""
-
-    groups: tuple[tuple[int, ...], ...] | None = None
-    ways: Mapping[str, int] = field(default_factory=dict)
-    default_ms: float | None = None
-    tuned_ms: float | None = None
-
-    @property
-    def is_default(self) -> bool:
-        return self.groups is None and not self.ways
-
-    @property
-    def described(self) -> dict[str, Any]:
-        """As plain JSON, for people."""
-        kept = "default" if self.is_default else "tuned"
-        return {"kept": kept, "default_ms": self.default_ms, "tuned_ms": self.tuned_ms, "tasks": len(self.ways)}
-
-
-def kept_choice(database: ProfileDatabase, graph: Graph, making: Making) -> Choice | None:
-    """What earlier tuning chose for this graph; None when there was none, or its record cannot be read."""
-    text = database.choice(_choice_key(graph, making))
-    try:
-        found = json.loads(text or "null")
-        if found is None:
-            return None
-        groups = found["groups"]
-        return Choice(None if groups is None else tuple(map(tuple, groups)), *(found[name] for name in _FIELDS))
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-_FIELDS = ("ways", "default_ms", "tuned_ms")
 _UNTIMED: Mapping[str, Any] = {"default_ms": None, "tuned_ms": None}
 
 
-def decided(
-    folder: Path | None,
+def tuned_here(
+    folder: Path,
     graph: Graph,
     making: Making,
-    seconds: float = 0.0,
+    seconds: float,
     warn: Callable[[str], None] | None = None,
     progress: Progress | None = None,
-) -> tuple[Choice | None, Costs | None]:
-    """What this machine knows of a graph, after measuring for `seconds`: the choice of tuning, now or earlier, or else costs
-    from groups that were measured. Nothing without a cache folder."""
-    if folder is None:
-        return None, None
-    database = ProfileDatabase(folder, machine_name(), warn, wait_seconds=5.0 if seconds else 1.0)
-    if seconds:
-        feeds = random_feeds(graph)
-        return tuned(graph, making, database, seconds, feeds, cache=folder, progress=progress or _untold), None
-    if not database.begun:
-        return None, None
-    choice = kept_choice(database, graph, making)
-    return choice, Costs(profiled(database, making.workers)) if choice is None else None
+) -> Choice:
+    """As `tuned`, on random inputs, with what is known of this machine in the cache `folder`."""
+    database = ProfileDatabase(folder, machine_name(), warn, wait_seconds=5.0)
+    return tuned(graph, making, database, seconds, random_feeds(graph), cache=folder, progress=progress or _untold)
 
 
 def _untold(what: str, share: float) -> None:
     """Progress that nobody watches."""
-
-
-def program_of(
-    graph: Graph, making: Making, trace: Trace, choice: Choice | None = None, costs: Costs | None = None
-) -> Program:
-    """The program of a cleaned graph. Without a `choice` the planner groups the nodes, where it asks by `costs`.
-
-    `making.disable` has no say here: `trace` knows what is refused.
-    """
-    groups = _partition(graph, making, trace, choice, costs)
-    return _generated(groups, making, trace, {} if choice is None else choice.ways)
 
 
 def tuned(
@@ -156,9 +77,9 @@ def tuned(
     `feeds` are inputs to run on. Until the race is over the choice on record is the one of before, or the default, so that an
     interruption leaves the model no slower than it was.
     """
-    key, known = _choice_key(graph, making), kept_choice(database, graph, making)
+    known = kept_choice(database, graph, making)
     if known is None:
-        _keep(database, key, Choice())
+        keep_choice(database, graph, making, Choice())
     time_left = _Allowance(time.monotonic(), seconds, progress)
     bench = _Workbench(graph, making, database, feeds, cache)
     default = bench.made(Choice())
@@ -168,7 +89,7 @@ def tuned(
         measured(database, making.workers),
         lambda: time_left.before(_GROUPS_SHARE, "measuring groups"),
     )
-    planned = tuple(group.nodes for group in _partition(graph, making, making.trace, None, costs).groups)
+    planned = tuple(group.nodes for group in grouped(graph, making, making.trace, None, costs).groups)
     regrouped = None if planned == default.groups else bench.tried(Choice(planned))
     groups = None if regrouped is None else planned
     faster = bench.faster_ways(default if regrouped is None else regrouped, time_left, build_s)
@@ -179,7 +100,7 @@ def tuned(
     for k, rival in enumerate(rivals):
         progress("comparing", k / len(rivals))
         found, default = bench.raced(found, default, rival, seconds)
-    _keep(database, key, found)
+    keep_choice(database, graph, making, found)
     return found
 
 
@@ -219,8 +140,8 @@ class _Workbench:
 
     def made(self, choice: Choice) -> _Made:
         trace = self.making.trace
-        groups = _partition(self.graph, self.making, trace, choice, None)
-        program = _generated(groups, self.making, trace, choice.ways)
+        groups = grouped(self.graph, self.making, trace, choice)
+        program = generated(groups, self.making, trace, choice)
         steps = {
             number: (program.kernels[step.kernel].task, step.way, step.label)
             for number, step in enumerate(program.steps)
@@ -321,38 +242,3 @@ def _by_task(made: _Made, timings: Iterable[StepTiming]) -> dict[str, float]:
             digest = made.steps[timing.step][0]
             found[digest] = found.get(digest, 0.0) + timing.end_ns - timing.start_ns
     return found
-
-
-def _partition(graph: Graph, making: Making, trace: Trace, choice: Choice | None, costs: Costs | None) -> Partition:
-    if choice is not None and choice.groups is not None:
-        try:
-            return given(graph, choice.groups, trace)
-        except ValueError:
-            pass  # a record of something else; plan as usual
-    return partition(graph, trace, making.fusion, costs=costs)
-
-
-def _generated(groups: Partition, making: Making, trace: Trace, ways: Mapping[str, int]) -> Program:
-    return generate(
-        groups,
-        replace(host_target(), sanitize=making.sanitize or host_target().sanitize),
-        trace,
-        workers=making.workers,
-        exact=making.exact,
-        strict=making.strict,
-        ways=ways,
-    )
-
-
-def _choice_key(graph: Graph, making: Making) -> str:
-    """Everything a choice depends on. Groups are by number, so the order of the nodes counts."""
-    order = hashlib.blake2b(
-        repr([(n.op, n.inputs, n.outputs) for n in graph.nodes]).encode(), digest_size=16
-    ).hexdigest()
-    how = (making.fusion, making.exact, sorted(making.disable), making.workers)
-    return f"{order}|{structural_key(graph, with_weights=False)}|{how}|{machine_name()}|{source_digest(_DECIDERS)}"
-
-
-def _keep(database: ProfileDatabase, key: str, choice: Choice) -> None:
-    found = {name: getattr(choice, name) for name in ("groups", *_FIELDS)}
-    database.choose(key, json.dumps(found))

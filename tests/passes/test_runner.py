@@ -10,7 +10,7 @@ from fusewise.trace import BY_NAME, Trace
 
 
 def runner(trace: Trace, refusal: str = "") -> Runner:
-    return Runner(trace, lambda step: refusal, lambda: 0.0)
+    return Runner(trace, lambda: 0.0, {"idle": refusal})
 
 
 def counting(asked: list[str]) -> Step:

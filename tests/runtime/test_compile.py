@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fusewise import api, tuning
+from fusewise import api, making
 from fusewise.errors import FusewiseError
 from fusewise.lower.program import KernelCode
 from fusewise.ops.build import GraphBuilder
@@ -107,13 +107,13 @@ def test_helpers_that_wait_for_work(eager):
 
 def test_a_model_of_many_layers_starts_helpers_before_it_is_planned(eager, monkeypatch):
     seen = []
-    planned = tuning.program_of
+    planned = making.grouped
 
-    def program_of(*given):
+    def grouped(*given):
         seen.append(len(eager))
         return planned(*given)
 
-    monkeypatch.setattr(tuning, "program_of", program_of)
+    monkeypatch.setattr(making, "grouped", grouped)
     monkeypatch.setattr(compilation, "worker_count", lambda: 2)
     api.compile(catalogue.build("squeezenet1_1"), threads=1, cache=False)
     b = GraphBuilder("small")

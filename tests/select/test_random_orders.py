@@ -13,10 +13,10 @@ from fusewise.bench.accuracy import TOLERANCES
 from fusewise.bench.inputs import random_feeds
 from fusewise.frontend.onnx_export import to_model
 from fusewise.ir.graph import Graph
+from fusewise.outcomes import blocks_of
 from fusewise.passes.published import step_named, step_names
 from fusewise.select.pipeline import FUSIONS, Pipeline
 from fusewise.select.sequence import Outcome, run_pipeline
-from fusewise.selecting import blocks_of
 from fusewise.zoo.scaled import Scale, scaled
 from fusewise.zoo.styles import styled
 

@@ -7,12 +7,13 @@ import tomllib
 import pytest
 
 from fusewise.ops.build import GraphBuilder
+from fusewise.outcomes import auto
 from fusewise.passes.published import step_named, step_names
 from fusewise.select.enabling import derived, enabling, enabling_toml
 from fusewise.select.pipeline import DEFAULT
 from fusewise.select.relevance import agreement, candidates, distinct_names, matches, relevance
 from fusewise.select.sequence import run_pipeline
-from fusewise.selecting import auto, selection
+from fusewise.selecting import selection
 from fusewise.zoo.scaled import SCALED, scaled
 from fusewise.zoo.styles import styled
 

@@ -8,10 +8,10 @@ import pytest
 
 from fusewise.errors import UsageError
 from fusewise.ir.graph import Graph
+from fusewise.outcomes import blocks_of
 from fusewise.passes.pipeline import run
 from fusewise.select.pipeline import AD, BL, DEFAULT, FAMILY_SETS, LEVELS, PAPER, Pipeline, pipeline_named
 from fusewise.select.sequence import graph_key, run_pipeline
-from fusewise.selecting import blocks_of
 from fusewise.trace import INTER_BLOCK
 from fusewise.zoo.scaled import scaled
 from fusewise.zoo.styles import styled

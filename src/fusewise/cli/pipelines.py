@@ -52,7 +52,7 @@ class Before:
         """The graph after `pipeline`, if there is one."""
         if pipeline is None:
             return Before(graph)
-        from fusewise.selecting import outcome_of
+        from fusewise.outcomes import outcome_of
 
         outcome = outcome_of(pipeline, graph, trace, exact=exact)
         return Before(outcome.graph, outcome.runs)

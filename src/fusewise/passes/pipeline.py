@@ -62,5 +62,5 @@ def run(
     and its time. With `verify` each new graph is checked; `BrokenGraph` names the pass that broke it.
     """
     steps = [_STEPS.get(one) or Step(getattr(one, "__name__", str(one)), one, "", "reassociating") for one in passes]
-    runner = Runner(Trace() if trace is None else trace, lambda step: "", clock, check=verify)
+    runner = Runner(Trace() if trace is None else trace, clock, check=verify)
     return runner.settled(graph, [step for step in steps if not exact or step.numeric_class == "exact"])

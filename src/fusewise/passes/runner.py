@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
 
 from fusewise.errors import BrokenGraph
 from fusewise.ir.graph import Graph
@@ -66,14 +67,14 @@ def _is_another(before: Graph, after: Graph) -> bool:
 class Runner:
     """Runs passes, each with an event of kind `pass`: the number of nodes before and after, and its time.
 
-    `refusal` says why a pass must not run, nothing where it may; one whose name is in `trace.disabled` does not in any case.
+    `refused` says by name why passes must not run; those whose names are in `trace.disabled` do not in any case.
     `differ` says whether a pass changed the graph it was given. `sealed` gives the nodes of a graph that no pass may touch.
     `check`: every new graph is verified, and `BrokenGraph` names the pass that broke it. `runs` are the records so far.
     """
 
     trace: Trace
-    refusal: Callable[[Step], str]
     clock: Callable[[], float]
+    refused: Mapping[str, str] = field(default_factory=dict)
     differ: Callable[[Graph, Graph], bool] = _is_another
     sealed: Callable[[Graph], frozenset[str]] | None = None
     check: bool = True
@@ -103,7 +104,7 @@ class Runner:
     def once(self, graph: Graph, step: Step) -> Graph:
         """The graph after one pass."""
         by_name = step.name in self.trace.disabled
-        why = BY_NAME if by_name else self.refusal(step)
+        why = BY_NAME if by_name else self.refused.get(step.name, "")
         if by_name:
             self.trace.add("pass", step.name, reason=BY_NAME, applied=False)
         if why or self._is_settled(graph, step):

@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from types import MappingProxyType
 
 from fusewise.ir.graph import Graph
@@ -104,22 +103,22 @@ def run_pipeline(
     passes that may change a rounding. A pass that had nothing to do on a graph is not run on it again. `instead` has functions
     that take the place of passes' own, because they suit a machine better.
     """
+    named = [step_named(name) for name in pipeline.passes]
+    steps = [replace(step, function=instead.get(step.function, step.function)) for step in named]
     runner = Runner(
         trace or Trace(),
-        partial(_refusal, pipeline, exact),
         clock,
+        {step.name: why for step in steps if (why := _refusal(step, pipeline, exact))},
         _Changes().differ,
         None if blocks is None else _Blocks(blocks).inside,
     )
-    named = [step_named(name) for name in pipeline.passes]
-    steps = [replace(step, function=instead.get(step.function, step.function)) for step in named]
     graph = runner.settled(graph, steps) if pipeline.settle else runner.in_turn(graph, steps)
     if pipeline.fusion == BY_HINT:
         return Outcome(pipeline, graph, hint(graph, FUSION) or "none", bool(hint(graph, LAYOUT)), tuple(runner.runs))
     return Outcome(pipeline, graph, pipeline.fusion, True, tuple(runner.runs))
 
 
-def _refusal(pipeline: Pipeline, exact: bool, step: Step) -> str:
+def _refusal(step: Step, pipeline: Pipeline, exact: bool) -> str:
     """Why a pass must not run; empty when it may."""
     if step.asked and not pipeline.approximate:
         return step.idle or "approximate; runs only when asked for"

@@ -1,0 +1,60 @@
+"""What this machine knows of a graph from earlier measurements: the choice of tuning, or else costs of groups."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from fusewise.fusion.cost import Costs
+from fusewise.ir.graph import Graph
+from fusewise.ir.key import structural_key
+from fusewise.making import Choice, Making
+from fusewise.runtime.cache import source_digest
+from fusewise.runtime.measure import machine_name, profiled
+from fusewise.runtime.profile import ProfileDatabase
+
+__all__ = ["keep_choice", "kept_choice", "known"]
+
+_DECIDERS = ("codegen", "fusion", "lower", "ops", "passes")
+_FIELDS = ("ways", "default_ms", "tuned_ms")
+
+
+def known(
+    folder: Path, graph: Graph, making: Making, warn: Callable[[str], None] | None = None
+) -> tuple[Choice | None, Costs | None]:
+    """The choice of earlier tuning that is kept in the cache `folder`, or else costs from groups that were measured."""
+    database = ProfileDatabase(folder, machine_name(), warn, wait_seconds=1.0)
+    if not database.begun:
+        return None, None
+    choice = kept_choice(database, graph, making)
+    return choice, Costs(profiled(database, making.workers)) if choice is None else None
+
+
+def kept_choice(database: ProfileDatabase, graph: Graph, making: Making) -> Choice | None:
+    """What earlier tuning chose for this graph; None when there was none, or its record cannot be read."""
+    text = database.choice(_key(graph, making))
+    try:
+        found = json.loads(text or "null")
+        if found is None:
+            return None
+        groups = found["groups"]
+        return Choice(None if groups is None else tuple(map(tuple, groups)), *(found[name] for name in _FIELDS))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def keep_choice(database: ProfileDatabase, graph: Graph, making: Making, choice: Choice) -> None:
+    """Have it chosen from now on."""
+    found = {name: getattr(choice, name) for name in ("groups", *_FIELDS)}
+    database.choose(_key(graph, making), json.dumps(found))
+
+
+def _key(graph: Graph, making: Making) -> str:
+    """Everything a choice depends on. Groups are by number, so the order of the nodes counts."""
+    order = hashlib.blake2b(
+        repr([(n.op, n.inputs, n.outputs) for n in graph.nodes]).encode(), digest_size=16
+    ).hexdigest()
+    how = (making.fusion, making.exact, sorted(making.disable), making.workers)
+    return f"{order}|{structural_key(graph, with_weights=False)}|{how}|{machine_name()}|{source_digest(_DECIDERS)}"

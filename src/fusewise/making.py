@@ -1,0 +1,94 @@
+"""How a graph that is legal for this machine becomes a program: its nodes are grouped, then code is written for the groups.
+
+What compiles a graph does so by these two, be it to run it, to tune it or to measure it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fusewise.codegen.assemble import generate
+from fusewise.fusion.cost import Costs
+from fusewise.fusion.plan import given, partition
+from fusewise.ir.graph import Graph
+from fusewise.ir.partition import Partition
+from fusewise.lower.program import Program
+from fusewise.runtime.host import host_target
+from fusewise.trace import Trace
+
+__all__ = ["Choice", "Making", "generated", "grouped", "program_of"]
+
+
+@dataclass(frozen=True)
+class Making:
+    """The options that have a say in how a graph becomes a program, and the workers there are."""
+
+    workers: int
+    fusion: str = "dnnfusion"
+    exact: bool = False
+    strict: bool = False
+    disable: tuple[str, ...] = ()
+    sanitize: bool = False
+
+    @property
+    def trace(self) -> Trace:
+        """A new one."""
+        return Trace(disabled=frozenset(self.disable))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a model is to be compiled to: `groups` in place of the planner's (None: as planned), and for some tasks, by digest,
+    which of the ways to run them. Times are medians in milliseconds; None before the race."""
+
+    groups: tuple[tuple[int, ...], ...] | None = None
+    ways: Mapping[str, int] = field(default_factory=dict)
+    default_ms: float | None = None
+    tuned_ms: float | None = None
+
+    @property
+    def is_default(self) -> bool:
+        return self.groups is None and not self.ways
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """As plain JSON, for people."""
+        kept = "default" if self.is_default else "tuned"
+        return {"kept": kept, "default_ms": self.default_ms, "tuned_ms": self.tuned_ms, "tasks": len(self.ways)}
+
+
+def program_of(
+    graph: Graph, making: Making, trace: Trace, choice: Choice | None = None, costs: Costs | None = None
+) -> Program:
+    """The program of a legal graph: `grouped`, then `generated`.
+
+    `making.disable` has no say here: `trace` knows what is refused.
+    """
+    return generated(grouped(graph, making, trace, choice, costs), making, trace, choice)
+
+
+def grouped(
+    graph: Graph, making: Making, trace: Trace, choice: Choice | None = None, costs: Costs | None = None
+) -> Partition:
+    """The groups of a choice, or else those of the planner, which asks for `costs` where the table of types leaves it to them."""
+    if choice is not None and choice.groups is not None:
+        try:
+            return given(graph, choice.groups, trace)
+        except ValueError:
+            pass  # a record of something else; plan as usual
+    return partition(graph, trace, making.fusion, costs=costs)
+
+
+def generated(groups: Partition, making: Making, trace: Trace, choice: Choice | None = None) -> Program:
+    """Code for the groups, each task run in the way of the choice, or else in the first."""
+    return generate(
+        groups,
+        replace(host_target(), sanitize=making.sanitize or host_target().sanitize),
+        trace,
+        workers=making.workers,
+        exact=making.exact,
+        strict=making.strict,
+        ways={} if choice is None else choice.ways,
+    )
