@@ -61,16 +61,27 @@ def parts(graph: Graph, operators: frozenset[str]) -> tuple[tuple[int, ...], ...
     return tuple(tuple(nodes) for nodes in found.values())
 
 
-def drafts_at(graph: Graph, index: int, rules: Iterable[Rule]) -> Iterator[Draft]:
-    """Every substitution of `rules`, whose first roots' operator is that of node `index`, that types allow there.
+def drafts_at(
+    graph: Graph,
+    index: int,
+    rules: Iterable[Rule],
+    weigh: Weigh | None = None,
+    known: Container[object] = (),
+    *,
+    refused: bool = False,
+) -> Iterator[Draft]:
+    """Every substitution of `rules`, whose first roots' operator is that of node `index`, that types and guards allow there.
 
-    What a guard refuses on one node, of which there are many, is not even drafted.
+    Those whose rule and `Match.key` are `known` are left out; `weigh` as for `draft_of`. With `refused`, substitutions that a guard
+    refuses are given too, so that it can be told why; but not those of one node, of which there are many.
     """
     for rule, match in _matches_at(graph, index, rules):
-        if rule.is_single and is_static(match) and refusal(rule, match) is not None:
+        if (known and (rule.name, match.key) in known) or not is_static(match):
+            continue
+        if (rule.is_single or not refused) and refusal(rule, match) is not None:
             continue
         with suppress(Refused):
-            yield draft_of(rule, match)
+            yield draft_of(rule, match) if weigh is None else draft_of(rule, match, weigh)
 
 
 def _matches_at(graph: Graph, index: int, rules: Iterable[Rule]) -> Iterator[tuple[Rule, Match]]:
@@ -101,7 +112,7 @@ def drafts_of(
     """
     fitting = by_operator(rules)
     for index in range(len(graph.nodes)) if indexes is None else indexes:
-        yield from _drafts_at(graph, index, fitting.get(graph.nodes[index].op, ()), weigh)
+        yield from drafts_at(graph, index, fitting.get(graph.nodes[index].op, ()), weigh)
 
 
 def drafts_near(
@@ -118,16 +129,7 @@ def drafts_near(
     for index in sorted(near):
         fitting = [rule for rule in rules.get(graph.nodes[index].op, ()) if rule.depth > near[index]]
         if fitting:
-            yield from _drafts_at(graph, index, fitting, weigh, known)
-
-
-def _drafts_at(
-    graph: Graph, index: int, rules: Sequence[Rule], weigh: Weigh | None, known: Container[object] = ()
-) -> Iterator[Draft]:
-    for rule, match in _matches_at(graph, index, rules):
-        if (rule.name, match.key) not in known and is_static(match) and refusal(rule, match) is None:
-            with suppress(Refused):
-                yield draft_of(rule, match) if weigh is None else draft_of(rule, match, weigh)
+            yield from drafts_at(graph, index, fitting, weigh, known)
 
 
 def rewrite(graph: Graph, rules: Sequence[Rule], trace: Trace, *, worst: str = "reassociating") -> Graph:
@@ -173,7 +175,11 @@ class _State:
             if not isinstance(kind, TensorType):
                 continue
             fitting = [rule for rule in rules if kind.dtype.kind in rule.on]
-            found = [draft for draft in drafts_at(graph, index, fitting) if draft.saving > NOTHING and self.may(draft)]
+            found = [
+                draft
+                for draft in drafts_at(graph, index, fitting, refused=True)
+                if draft.saving > NOTHING and self.may(draft)
+            ]
             if found:
                 self.drafts[node.outputs[0]] = found
 
