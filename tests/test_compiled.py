@@ -84,10 +84,10 @@ def test_the_same_answers_and_nothing_compiled(saved: Path, monkeypatch: pytest.
 
 
 def host_model() -> Any:
-    """Text, a sequence, and a branch that reads a value from outside: all on the host."""
+    """Text, and a branch that reads a value from outside, too large for both to be run: all on the host."""
     value = helper.make_tensor_value_info
     branch = [
-        helper.make_graph([helper.make_node(op, ["x"], ["r"])], op, [], [value("r", TensorProto.FLOAT, [2])])
+        helper.make_graph([helper.make_node(op, ["x"], ["r"])], op, [], [value("r", TensorProto.FLOAT, [20_000])])
         for op in ("Neg", "Exp")
     ]
     nodes = [
@@ -98,8 +98,12 @@ def host_model() -> Any:
     graph = helper.make_graph(
         nodes,
         "host",
-        [value("c", TensorProto.BOOL, []), value("x", TensorProto.FLOAT, [2]), value("s", TensorProto.STRING, [1])],
-        [value("y", TensorProto.FLOAT, [2]), value("t", TensorProto.STRING, [1])],
+        [
+            value("c", TensorProto.BOOL, []),
+            value("x", TensorProto.FLOAT, [20_000]),
+            value("s", TensorProto.STRING, [1]),
+        ],
+        [value("y", TensorProto.FLOAT, [20_000]), value("t", TensorProto.STRING, [1])],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)])
 
@@ -110,7 +114,7 @@ def test_host_steps(tmp_path: Path) -> None:
     model.save(tmp_path / "host.fw")
     opened = fusewise.open_compiled(tmp_path / "host.fw")
     for choice in (True, False):
-        feeds = {"c": np.array(choice), "x": np.array([1, 2], np.float32), "s": np.array(["a"], object)}
+        feeds = {"c": np.array(choice), "x": np.arange(20_000, dtype=np.float32), "s": np.array(["a"], object)}
         for a, b in zip(opened.run(None, feeds), model.run(None, feeds), strict=True):
             np.testing.assert_array_equal(a, b)
 

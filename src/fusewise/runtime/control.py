@@ -33,7 +33,7 @@ class _Body:
     make: MakeNested
 
     def run(self, own: Sequence[Any], outer: Sequence[Any]) -> list[Any]:
-        return self.nested.run([*own, *(outer[place] for place in self.captured)])
+        return self.nested.run([*own, *[outer[place] for place in self.captured]] if self.captured else own)
 
     def of(self, rounds: Graph) -> _Body:
         """The same for several rounds as one graph."""
@@ -178,12 +178,9 @@ def _sequence_map(node: Node, bodies: dict[str, _Body]) -> Run:
         if any(isinstance(value, list) and len(value) != count for value in operands):
             raise ValueError("SequenceMap's sequences differ in length")
         check_rounds(f"node {node.label!r} (SequenceMap)", count)
-        found: list[list[Any]] = [[] for _ in node.outputs]
-        for k in range(count):
-            results = body.run([value[k] if isinstance(value, list) else value for value in operands], outer)
-            for values, value in zip(found, results, strict=True):
-                values.append(value)
-        return list(found)
+        lines = [value if isinstance(value, list) else [value] * count for value in operands]
+        found = [body.run(own, outer) for own in zip(*lines, strict=True)]
+        return [[results[k] for results in found] for k in range(len(node.outputs))]
 
     return run
 

@@ -369,6 +369,9 @@ class Executable:
         self._inputs = Inputs(machine.program.inputs)
         self._results = Results(machine.program)
         self._all = range(len(machine.program.outputs))
+        self._ports = [(port.buffer, port.name) for port in machine.program.inputs]
+        given = {buffer for buffer, _ in (*self._ports, *machine.fresh)}
+        self._patches = [(buffer, patches) for buffer, patches in machine.patches.items() if buffer in given]
         self._turns: dict[int, Turns] = {}
 
     def get_inputs(self) -> list[PortInfo]:
@@ -434,20 +437,18 @@ class Executable:
             machine.checks.begin(values)
         caller: dict[int, np.ndarray] = {}
         objects: dict[str, Any] = dict(program.objects)
-        for port, value in zip(program.inputs, values, strict=True):
-            if port.buffer >= 0:
-                caller[port.buffer] = value
+        for (buffer, name), value in zip(self._ports, values, strict=True):
+            if buffer >= 0:
+                caller[buffer] = value
             else:
-                objects[port.name] = value
+                objects[name] = value
         for buffer, outputs in machine.fresh:
             caller[buffer] = outputs.array()
         words = self._words
-        for buffer, array in caller.items():
-            patches = machine.patches.get(buffer)
-            if patches:
-                base = address_of(array)
-                for number, offset in patches:
-                    words[number] = base + offset
+        for buffer, patches in self._patches:
+            base = address_of(caller[buffer])
+            for number, offset in patches:
+                words[number] = base + offset
         moving = Memory(machine.memory, caller)
         for part in machine.parts:
             if isinstance(part, _Stretch):
@@ -486,8 +487,10 @@ def _call(
     part: tuple[int, HostCall | Stage], moving: Memory, objects: dict[str, Any], timings: list[StepTiming] | None
 ) -> None:
     number, call = part
-    start = time.monotonic_ns()
-    call.run(moving, objects)
-    if timings is not None:
+    if timings is None:
+        call.run(moving, objects)
+    else:
+        start = time.monotonic_ns()
+        call.run(moving, objects)
         end = time.monotonic_ns()
         timings.append(StepTiming(number, call.label, call.group, False, start, end, ((start, end),)))

@@ -27,6 +27,9 @@ __all__ = ["Build", "Manner", "Nested", "Runnable"]
 _WORTH_SECONDS = 0.05
 """What runs of the same shapes must have cost before they are compiled for."""
 
+_MOST_RUNS = 6_000
+"""Runs that may have cost so much together: of what takes less a call of native code takes as long."""
+
 _KEPT = 4
 """Shapes whose code is kept."""
 
@@ -89,12 +92,13 @@ class Native:
 
 
 class _Case:
-    """What is known of runs of certain shapes and contents: what they have cost, and their code, if that was worth it."""
+    """What is known of runs of certain shapes and contents: how many there were, what they have cost, and their code, if that was
+    worth it."""
 
-    __slots__ = ("is_tried", "native", "seconds")
+    __slots__ = ("is_tried", "native", "runs", "seconds")
 
     def __init__(self) -> None:
-        self.seconds, self.is_tried = 0.0, False
+        self.seconds, self.runs, self.is_tried = 0.0, 0, False
         self.native: Native | None = None
 
 
@@ -126,6 +130,7 @@ class Nested:
         begin = time.perf_counter()
         found = self._by_nodes(values)
         case.seconds += time.perf_counter() - begin
+        case.runs += 1
         return found
 
     def _by_nodes(self, values: Sequence[Any]) -> list[Any]:
@@ -146,7 +151,7 @@ class Nested:
         if case.is_tried:
             if len(self._built) > 1:
                 self._built.move_to_end(key)
-        elif case.seconds >= _WORTH_SECONDS and self._builds < _MOST_BUILT:
+        elif case.seconds >= _WORTH_SECONDS and case.runs <= _MOST_RUNS and self._builds < _MOST_BUILT:
             self._compile(key, case, values)
         return case
 

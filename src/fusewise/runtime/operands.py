@@ -36,18 +36,21 @@ def reader(value: Value) -> Reader:
     if found is None:
         return lambda memory, objects: objects[name]
     place, kind = found
-    kept: list[np.ndarray] = []
+    kept: np.ndarray | None = None  # where it lies in memory of the program's own
+    whole: bool | None = None  # is it an array of the caller's? The same in every run
 
     def read(memory: Memory, objects: Mapping[str, Any]) -> np.ndarray:
-        if kept:
-            return kept[0]
-        view = tensor(memory)
-        view.flags.writeable = False
+        nonlocal kept, whole
+        if kept is not None:
+            return kept
+        if whole is None:
+            whole = _is_whole(place, kind, memory)
+        view = memory.caller[place.buffer].view() if whole else memory.view(place, kind)
+        view.setflags(write=False)
         if memory.own[place.buffer] is not None:
-            kept.append(view)
+            kept = view
         return view
 
-    tensor = _tensor(place, kind)
     return read
 
 
@@ -61,31 +64,29 @@ def writing(value: Value, who: str) -> Writing:
 
         return keep
     place, kind = found
-    kept: list[np.ndarray] = []
+    kept: np.ndarray | None = None
+    whole: bool | None = None
 
     def put(memory: Memory, objects: dict[str, Any], result: Any, views: Sequence[Any]) -> None:
-        into = kept[0] if kept else tensor(memory)
+        nonlocal kept, whole
+        into = kept
+        if into is None:
+            if whole is None:
+                whole = _is_whole(place, kind, memory)
+            into = memory.caller[place.buffer] if whole else memory.view(place, kind)
+            if memory.own[place.buffer] is not None:
+                kept = into
         into[...] = checked(result, kind, who)
-        if not kept and memory.own[place.buffer] is not None:
-            kept.append(into)
 
-    tensor = _tensor(place, kind)
     return put
 
 
-def _tensor(place: Place, kind: TensorType) -> Callable[[Memory], np.ndarray]:
-    """`Memory.view`, sooner for a whole array of the caller's."""
-    dims, dtype = kind.dims, kind.dtype.numpy
-    whole = place.offset == 0 and place.strides is None
-
-    def view(memory: Memory) -> np.ndarray:
-        if whole and memory.own[place.buffer] is None:
-            array = memory.caller[place.buffer]
-            if array.shape == dims and array.dtype is dtype:
-                return array.view()
-        return memory.view(place, kind)
-
-    return view
+def _is_whole(place: Place, kind: TensorType, memory: Memory) -> bool:
+    """Is what lies at a place an array of the caller's, all of it?"""
+    if memory.own[place.buffer] is not None or place.offset or place.strides is not None:
+        return False
+    array = memory.caller[place.buffer]
+    return array.shape == kind.dims and array.dtype == kind.dtype.numpy
 
 
 def checked(result: Any, kind: TensorType, who: str) -> np.ndarray:
@@ -100,11 +101,18 @@ def apart(value: Any, views: Sequence[Any]) -> Any:
     """A result that outlives the step: copied where it may share memory with one of `views`, which does not."""
     if not views:
         return value
+    if type(value) is np.ndarray:
+        return _apart(value, views)
     if isinstance(value, list):
-        return [apart(item, views) for item in value]
-    if not isinstance(value, np.ndarray) or value.base is None:  # memory of its own, which no view is
-        return value
-    for view in views:
-        if value is view or value.base is view.base or np.may_share_memory(value, view):
-            return value.copy()
+        return [_apart(item, views) if type(item) is np.ndarray else apart(item, views) for item in value]
     return value
+
+
+def _apart(array: np.ndarray, views: Sequence[np.ndarray]) -> np.ndarray:
+    base = array.base
+    if base is None:  # memory of its own, which no view is
+        return array
+    for view in views:
+        if array is view or base is view.base or np.may_share_memory(array, view):
+            return array.copy()
+    return array

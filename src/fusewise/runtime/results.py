@@ -46,7 +46,7 @@ class Results:
                 # three references: the map, `value` and the call's argument; every view of it is one more, and whoever keeps it
                 alone = type(value) is np.ndarray and value.base is None and sys.getrefcount(value) == 3
                 if type(value) is list and self._exact and sys.getrefcount(value) == 3:
-                    found.append([value[k] if _is_alone(value, k) else _copied(value[k]) for k in range(len(value))])
+                    found.append(_alone_or_copied(value))
                 else:
                     found.append(value if alone and self._exact else _copied(value))
             else:
@@ -55,10 +55,14 @@ class Results:
         return found
 
 
-def _is_alone(items: list[Any], k: int) -> bool:
-    """Has nobody but the list, which nobody else has, this array of it?"""
-    item = items[k]
-    return type(item) is np.ndarray and item.base is None and sys.getrefcount(item) == 3
+def _alone_or_copied(items: list[Any]) -> list[Any]:
+    """A list that nobody else has: arrays that nobody but the list has are the caller's as they are."""
+    found = []
+    for item in items:
+        # three references: the list, `item` and the call's argument
+        alone = type(item) is np.ndarray and item.base is None and sys.getrefcount(item) == 3
+        found.append(item if alone else _copied(item))
+    return found
 
 
 def _copied(value: Any) -> Any:
