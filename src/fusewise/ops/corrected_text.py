@@ -78,27 +78,27 @@ def split_strings(words: np.ndarray, delimiter: str | None, most: int) -> tuple[
     """
     texts, places = distinct(words)
     rows = [text.split(delimiter, most) if text else [] for text in texts]
-    lengths = list(map(len, rows))
+    lengths = [len(row) for row in rows]
     extent = max(lengths, default=0)
-    blanks = [[""] * k for k in range(extent + 1)]
+    blanks = [""] * extent
     table = np.empty((len(rows), extent), object)
-    table.reshape(-1)[:] = [part for row, n in zip(rows, lengths, strict=True) for part in (*row, *blanks[extent - n])]
+    table.reshape(-1)[:] = [part for row in rows for part in (row + blanks)[:extent]]
     counts = np.array(lengths, np.int64)
     if places is not None:
-        extent, table, counts = table.shape[1], table[places], counts[places]
-    return table.reshape(*words.shape, extent), counts.reshape(words.shape)
+        return table[places], counts[places]
+    return (table, counts) if words.ndim == 1 else (table.reshape(*words.shape, extent), counts.reshape(words.shape))
 
 
 def distinct(words: np.ndarray) -> tuple[list[str], np.ndarray | None]:
-    """The strings in C order, and None; or, where many come back, each that there is once, and by element which it is."""
-    texts: list[Any] = words.reshape(-1).tolist()
+    """The strings in C order, and None; or, where many come back, each that there is once, and by element [..] which it is."""
+    texts: list[Any] = (words if words.ndim == 1 else words.reshape(-1)).tolist()
     if set(map(type, texts)) != {str}:
         texts = [str(text) for text in texts]
     first = texts[:_LOOKED_AT]
     if 2 * len(set(first)) > len(first):
         return texts, None
     numbers = {text: k for k, text in enumerate(dict.fromkeys(texts))}
-    return list(numbers), np.fromiter(map(numbers.__getitem__, texts), np.intp, len(texts))
+    return list(numbers), np.fromiter(map(numbers.__getitem__, texts), np.intp, len(texts)).reshape(words.shape)
 
 
 _LOOKED_AT = 256
