@@ -2,7 +2,7 @@
 
     python benchmarks/kernels.py [--json] [--only TEXT]
 
-Each kernel is compiled with its favourite parameters and called as the only worker. The time is that of the calling thread on
+Each kernel is compiled by its favourite schedule and called as the only worker. The time is that of the calling thread on
 the processor, best of several calls, so that other programs on the machine disturb little. The peak is that of a loop of
 nothing but fused multiply-adds on registers. Winograd's form counts as the direct one, so its share may be above 100.
 """
@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fusewise.codegen.candidates import candidates
+from fusewise.codegen.assemble import alternatives
 from fusewise.codegen.foresight import next_bytes
-from fusewise.codegen.kernel import Kernel, Params
+from fusewise.codegen.kernel import Implementation
 from fusewise.codegen.llvm.emit import Module, vector
 from fusewise.codegen.llvm.gemm_tile import multiply_add
 from fusewise.codegen.target import Target
@@ -208,18 +208,18 @@ def peak_gflops(target: Target) -> float:
     return 2 * chains * target.lanes * rounds / min(times) / 1e9
 
 
-def arrays_of(task: Task, kernel: Kernel, target: Target, params: Params) -> list[np.ndarray]:
+def arrays_of(way: Implementation, target: Target) -> list[np.ndarray]:
     """A buffer per argument: random operands, packed where the kernel wants them so, scratch for one worker."""
     rng = np.random.default_rng(0)
     found = []
-    for argument in kernel.arguments(task, target, params):
+    for argument in way.arguments:
         if argument.name == "scratch":
             found.append(np.zeros(argument.nbytes + 64, np.uint8))
             continue
         if argument.name == "next":
             found.append(np.zeros(next_bytes(target), np.uint8))
             continue
-        plain = rng.standard_normal(task.operand(argument.name).shape, dtype=np.float32)
+        plain = rng.standard_normal(way.task.operand(argument.name).shape, dtype=np.float32)
         packed = plain if argument.packing is None else argument.packing.pack(plain)
         # as the runtime has it, buffers begin at a cache line
         room = np.empty(packed.size + 16, np.float32)
@@ -231,14 +231,13 @@ def arrays_of(task: Task, kernel: Kernel, target: Target, params: Params) -> lis
 
 def measure(case: Case, target: Target, seconds: float) -> dict[str, object]:
     """Compile a case and time it."""
-    kernel = next(k for k in candidates(case.task) if k.accepts(case.task, target) is None)
-    params = next(iter(kernel.space(case.task, target)))
+    way = next(alternatives(case.task, target))
     began = time.process_time()
-    text = kernel.build(case.task, target, params, "kernel")
+    text = way.build(target.instructions, "kernel")
     written = time.process_time()
-    library = link([compile_object(text, target, kernel.level(params))], ["kernel"])
+    library = link([compile_object(text, target, way.level)], ["kernel"])
     compiled = time.process_time()
-    arrays = arrays_of(case.task, kernel, target, params)
+    arrays = arrays_of(way, target)
     pointers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 5)(library.addresses["kernel"])
     call(pointers, 0, 1, 1, 0, 0)
@@ -252,12 +251,12 @@ def measure(case: Case, target: Target, seconds: float) -> dict[str, object]:
     return {
         "network": case.network,
         "case": case.what,
-        "kernel": kernel.name,
+        "kernel": way.kernel.name,
         "gflops": case.flops / best / 1e9,
         "ms": best * 1e3,
         "ir_ms": (written - began) * 1e3,
         "llvm_ms": (compiled - written) * 1e3,
-        "params": dict(params),
+        "schedule": repr(way.schedule),
     }
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
+from tests.codegen.ways import scheduled, way
 from tests.guarded import Guarded, guarded, within
 from tests.machines import runnable
 
 from fusewise.codegen.extents import extents_of
-from fusewise.codegen.kernel import Argument, Kernel, Params
+from fusewise.codegen.kernel import Argument, Implementation, Kernel
 from fusewise.codegen.llvm.checked import checked
 from fusewise.codegen.overwrite import overwritable
 from fusewise.codegen.target import LINE_BYTES, Target
@@ -84,25 +86,15 @@ def _range(extent: Extent, place: Guarded) -> Range:
     return Range(extent.argument, place.address + extent.low, place.address + end, extent.writes)
 
 
-def run(
-    kernel: Kernel,
-    task: Task,
-    target: Target,
-    arrays: Mapping[str, np.ndarray],
-    workers: int = 1,
-    params: Params | None = None,
-) -> None:
-    """Compile a kernel and call it once per worker, one after the other; again piece by piece, and where it may with its result on
-    top of what it adds, which all must be the same. All that it is given lies between guard pages: flush with the one behind the
-    first time, with the one before the second."""
-    reason = kernel.accepts(task, target)
-    assert reason is None, reason
-    chosen = next(iter(kernel.space(task, target))) if params is None else params
-    text, arguments = kernel.build(task, target, chosen, "kernel"), kernel.arguments(task, target, chosen)
+def run(way: Implementation, target: Target, arrays: Mapping[str, np.ndarray], workers: int = 1) -> None:
+    """Compile a way to run a task and call it once per worker, one after the other; again piece by piece, and where it may with its
+    result on top of what it adds, which all must be the same. All that it is given lies between guard pages: flush with the one
+    behind the first time, with the one before the second."""
+    task, text, arguments = way.task, way.build(target.instructions, "kernel"), way.arguments
     names = {operand.name: "" for operand in task.operands}
     extents = extents_of(task, names, arguments, workers) if host_target().sanitize else ()
     text = checked(text, "kernel") if extents else text
-    library = load([compile_object(text, target, kernel.level(chosen))], ["kernel"])
+    library = load([compile_object(text, target, way.level)], ["kernel"])
     writes = frozenset(store.operand for store in task.stores)
     loaded = Loaded(library, arguments, writes, workers, task.sites, extents)
     copies = {name: array.copy() for name, array in arrays.items()}
@@ -110,7 +102,7 @@ def run(
     loaded.call(copies, in_pieces(workers), "before")
     for name, array in arrays.items():
         assert array.tobytes() == copies[name].tobytes(), f"{name} is another when work is dealt out in pieces"
-    for read in overwritable(task) if kernel.writes_once(task, target, chosen) else ():
+    for read in overwritable(task) if way.writes_once else ():
         written = task.stores[0].operand
         for shares, flush in ((at_once(workers), "behind"), (in_pieces(workers), "before")):
             place = arrays[read].copy()
@@ -127,16 +119,18 @@ def target(request: pytest.FixtureRequest) -> Target:
 
 @pytest.fixture
 def run_kernel(target: Target) -> RunKernel:
-    """`run_kernel(kernel, task, arrays, workers=1, params=None, machine=target)`: arrays are the operands' buffers, by name."""
+    """`run_kernel(kernel, task, arrays, workers=1, schedule=None, machine=target)`: arrays are the operands' buffers, by
+    name. Without a schedule the kernel must accept the task, and runs it by its first."""
 
     def on_machine(
-        kernel: Kernel,
+        kernel: Kernel[Any, Any],
         task: Task,
         arrays: Mapping[str, np.ndarray],
         workers: int = 1,
-        params: Params | None = None,
+        schedule: Any = None,
         machine: Target = target,
     ) -> None:
-        run(kernel, task, machine, arrays, workers, params)
+        found = way(kernel, task, machine) if schedule is None else scheduled(kernel, task, machine, schedule)
+        run(found, machine, arrays, workers)
 
     return on_machine

@@ -97,8 +97,8 @@ def _others(groups: Partition, target: Target) -> Iterator[str]:
     work = (one for one in lower_partition(groups, Trace()).work if isinstance(one, TaskWork))
     tasks = {one.bound.task.key: one.bound.task for one in work if 0 not in one.bound.task.extents}
     for _, task in sorted(tasks.items()):
-        for kernel, params in islice(alternatives(task, machine), 1, _WAYS):
-            yield kernel.build(task, machine, params, "k")
+        for way in islice(alternatives(task, machine), 1, _WAYS):
+            yield way.build(machine.instructions, "k")
 
 
 @cache

@@ -128,7 +128,7 @@ def test_a_convolution_that_fetches_a_classifier_still_computes_the_same(
     wanted = wanted_of(graph, feeds)
     for threads in (1, 2, 3):
         program, model = compiled(graph, machine, threads)
-        assert any(kernel in step.way and " later=" in step.way for step in program.steps)
+        assert any(kernel in step.way and " prefetch.nbytes=" in step.way for step in program.steps)
         for _ in range(2):  # what is only to be read must be there the second time
             (found,) = model.run(None, feeds)
             np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import islice, pairwise, zip_longest
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from fusewise.codegen.calls import call_numbers, called
 from fusewise.codegen.candidates import candidates
 from fusewise.codegen.extents import extents_of
 from fusewise.codegen.foresight import Fetch, Load, fetches, followers, next_bytes
-from fusewise.codegen.kernel import Argument, Kernel, Params
+from fusewise.codegen.kernel import Argument, Implementation, Kernel, Prefetch
 from fusewise.codegen.llvm.boxes import routine_for
 from fusewise.codegen.llvm.checked import checked
 from fusewise.codegen.overwrite import overwritable
@@ -64,12 +65,12 @@ def generate(
     return replace(made, exact=exact, disabled=tuple(sorted(trace.disabled)))
 
 
-def alternatives(task: Task, target: Target) -> Iterator[tuple[Kernel, Params]]:
-    """Every way to run a task, the analytic favourite first: of each kernel that accepts it the first parameter set, then of
-    each the second."""
-    kernels = [kernel for kernel in candidates(task) if kernel.accepts(task, target) is None]
-    for row in zip_longest(*(kernel.space(task, target) for kernel in kernels)):
-        yield from ((kernel, params) for kernel, params in zip(kernels, row, strict=True) if params is not None)
+def alternatives(task: Task, target: Target) -> Iterator[Implementation]:
+    """Every way to run a task, the analytic favourite first: of each kernel that accepts it the first schedule, then of each the
+    second."""
+    found = (kernel.implementations(task, target) for kernel in candidates(task))
+    for row in zip_longest(*(ways for ways in found if not isinstance(ways, Reason))):
+        yield from (way for way in row if way is not None)
 
 
 @record
@@ -89,8 +90,7 @@ class _Pending:
 class _Chosen:
     """How a task is run."""
 
-    kernel: Kernel
-    params: Params
+    way: Implementation
     work: TaskWork
 
 
@@ -107,7 +107,7 @@ class _Assembler:
     numbers: dict[str, int] = field(default_factory=dict)
     steps: list[NativeStep | HostStep] = field(default_factory=list)
     objects: dict[str, np.ndarray] = field(default_factory=dict)
-    judged: dict[tuple[str, str], Params | Reason] = field(default_factory=dict)
+    judged: dict[tuple[str, str], Implementation | Reason] = field(default_factory=dict)
     stretches: list[Stretch] = field(default_factory=list)
     apart: dict[int, tuple[int, ...]] = field(default_factory=dict)
     overwrites: list[tuple[int, int, str]] = field(default_factory=list)
@@ -282,17 +282,17 @@ class _Assembler:
         """What a step computes and reads."""
         if isinstance(step, HostWork) or step.work.between:
             return Load(0, 0)
-        cycles = step.kernel.cycles(step.work.bound.task, self.target, step.params)
+        cycles = step.way.cycles(self.target)
         values = [step.work.bound.values[packed.name] for packed in self._packed(step)] if cycles else []
         return Load(cycles, sum(self.graph.constants[value].type.nbytes for value in values))
 
     def _native(
         self, step: _Chosen, ahead: tuple[Fetch, _Chosen | HostWork] | None, following: _Chosen | HostWork
     ) -> None:
-        kernel, params, work = step.kernel, step.params, step.work
+        way, work = step.way, step.work
         if ahead is not None:
-            params = {**params, "later": ahead[0].nbytes, "of": ahead[0].of}
-        arguments = kernel.arguments(work.bound.task, self.target, params)
+            way = way.fetching(Prefetch(ahead[0].nbytes, ahead[0].of))
+        arguments = way.arguments
 
         def place_of(argument: Argument) -> Place:
             if argument.name == "next":
@@ -306,13 +306,11 @@ class _Assembler:
             self._touch(place.buffer)
         if work.between:
             self.apart[len(self.steps)] = tuple(self._between(work, argument.name) for argument in arguments)
-        if kernel.writes_once(work.bound.task, self.target, params):
+        if way.writes_once:
             self._overwrite(work, dict(zip((argument.name for argument in arguments), places, strict=True)))
-        number, way = self._kernel(kernel, work, params), _way(kernel, params)
-        pieces = kernel.pieces(work.bound.task, self.target, params)
-        bound = work.bound
+        number, bound, pieces = self._kernel(way), work.bound, way.pieces(self.target)
         checks = extents_of(bound.task, bound.values, arguments, self.workers) if self.target.sanitize else ()
-        done = NativeStep(number, tuple(places), work.label, work.group, way=way, pieces=pieces, sites=bound.sites)
+        done = NativeStep(number, tuple(places), work.label, work.group, way=way.told, pieces=pieces, sites=bound.sites)
         self.steps.append(replace(done, extents=checks) if checks else done)
 
     def _overwrite(self, work: TaskWork, places: Mapping[str, Place]) -> None:
@@ -347,8 +345,7 @@ class _Assembler:
 
     def _packed(self, step: _Chosen) -> list[Argument]:
         """The weights of a step."""
-        arguments = step.kernel.arguments(step.work.bound.task, self.target, step.params)
-        return [argument for argument in arguments if argument.packing is not None]
+        return [argument for argument in step.way.arguments if argument.packing is not None]
 
     def _join(self, steps: Sequence[_Chosen | HostWork]) -> None:
         """Say which steps run strip by strip with the next. What either touches is then alive during both."""
@@ -359,7 +356,7 @@ class _Assembler:
             assert isinstance(above, NativeStep) and isinstance(below, NativeStep)
             if self._stretch_of(number) is not self._stretch_of(number + 1):
                 continue
-            sharing = [step.kernel.sharing(step.work.bound.task, self.target, step.params) for step in (first, second)]
+            sharing = first.way.sharing, second.way.sharing
             if sharing[0] is None or sharing[1] is None or (number and getattr(self.steps[number - 1], "strips", 0)):
                 continue
             strips = strips_of(sharing[0], sharing[1], self.workers, self.target)
@@ -373,16 +370,16 @@ class _Assembler:
             for place in below.arguments:
                 self.pending[place.buffer].first = min(self.pending[place.buffer].first, number)
 
-    def _measured(self, work: TaskWork) -> tuple[Kernel, Params, TaskWork] | None:
+    def _measured(self, work: TaskWork) -> tuple[Implementation, TaskWork] | None:
         """The way that is asked for instead of the first, if there is such a one."""
         task = work.bound.task
         number = self.ways.get(task_digest(task), 0) if self.ways else 0
         found = next(islice(alternatives(task, self.target), number, None), None) if number else None
-        if found is None or not self.trace.allows("kernel", found[0].name, (work.label,), "measured"):
+        if found is None or not self.trace.allows("kernel", found.kernel.name, (work.label,), "measured"):
             return None
-        return *found, work
+        return found, work
 
-    def _choose(self, work: TaskWork) -> tuple[Kernel, Params, TaskWork]:
+    def _choose(self, work: TaskWork) -> tuple[Implementation, TaskWork]:
         """The first candidate that accepts; without an anchored one, the same outputs from their definitions."""
         refused: list[str] = []
         task = work.bound.task
@@ -392,32 +389,29 @@ class _Assembler:
             last = work.plain is None and kernel is candidates(task)[-1]
             if not isinstance(found, Reason):
                 if self.trace.allows("kernel", kernel.name, (work.label,), note) or last:
-                    return kernel, found, work
+                    return found, work
                 found = Reason("refused")
             refused.append(f"{kernel.name}: {found}")
         if work.plain is None:
             raise UnsupportedModel(f"group {work.label}: no kernel accepts it ({'; '.join(refused)})")
         return self._choose(work.plain())
 
-    def _judged(self, kernel: Kernel, task: Task) -> Params | Reason:
-        """The first parameters, or why it does not accept; found out once for all tasks alike."""
+    def _judged(self, kernel: Kernel[Any, Any], task: Task) -> Implementation | Reason:
+        """By its first schedule, or why it does not accept; found out once for all tasks alike."""
         known = self.judged.get((kernel.name, task.key))
         if known is None:
-            reason = kernel.accepts(task, self.target)
-            known = next(iter(kernel.space(task, self.target))) if reason is None else reason
+            ways = kernel.implementations(task, self.target)
+            known = ways if isinstance(ways, Reason) else next(iter(ways))
             self.judged[kernel.name, task.key] = known
         return known
 
-    def _kernel(self, kernel: Kernel, work: TaskWork, params: Params) -> int:
-        task = work.bound.task
-        key = f"{kernel.name}|{sorted(params.items())}|{task.key}|{self.target.key}"
+    def _kernel(self, way: Implementation) -> int:
+        key = f"{way.key}|{self.target.key}"
         symbol = "k" + hashlib.blake2b(key.encode(), digest_size=10).hexdigest()
         if symbol not in self.kernels:
             self.numbers[symbol] = len(self.kernels)
-            build = _builder(kernel, work, self.target, params, symbol)
-            self.kernels[symbol] = KernelCode(
-                symbol, key, build, task_digest(task), kernel.effort, kernel.level(params)
-            )
+            build = _builder(way, self.target, symbol)
+            self.kernels[symbol] = KernelCode(symbol, key, build, task_digest(way.task), way.kernel.effort, way.level)
         return self.numbers[symbol]
 
     def _argument(self, work: TaskWork, argument: Argument) -> Place:
@@ -486,11 +480,8 @@ def task_digest(task: Task) -> str:
     return hashlib.blake2b(task.key.encode(), digest_size=10).hexdigest()
 
 
-def _way(kernel: Kernel, params: Params) -> str:
-    return " ".join((kernel.name, *(f"{name}={value}" for name, value in sorted(params.items()))))
-
-
-def _builder(kernel: Kernel, work: TaskWork, target: Target, params: Params, symbol: str) -> Callable[[], str]:
+def _builder(way: Implementation, target: Target, symbol: str) -> Callable[[], str]:
+    instructions = target.instructions
     if target.sanitize:
-        return lambda: checked(kernel.build(work.bound.task, target, params, symbol), symbol)
-    return lambda: kernel.build(work.bound.task, target, params, symbol)
+        return lambda: checked(way.build(instructions, symbol), symbol)
+    return lambda: way.build(instructions, symbol)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.llvm.attention import ATTENTION
@@ -27,7 +28,7 @@ from fusewise.lower.task import Task
 
 __all__ = ["KERNELS", "PLAIN_KERNELS", "candidates"]
 
-KERNELS: Mapping[str, tuple[Kernel, ...]] = MappingProxyType(
+KERNELS: Mapping[str, tuple[Kernel[Any, Any], ...]] = MappingProxyType(
     {
         "attention": ATTENTION,
         "average_pool": (POOL,),
@@ -56,10 +57,10 @@ KERNELS: Mapping[str, tuple[Kernel, ...]] = MappingProxyType(
 )
 """Kernels for each anchor family, best first."""
 
-PLAIN_KERNELS = (BLEND, TURNED, ANY_NEST)
+PLAIN_KERNELS: tuple[Kernel[Any, Any], ...] = (BLEND, TURNED, ANY_NEST)
 """Kernels for tasks without an anchor."""
 
 
-def candidates(task: Task) -> tuple[Kernel, ...]:
+def candidates(task: Task) -> tuple[Kernel[Any, Any], ...]:
     """The kernels to try for a task, in order."""
     return PLAIN_KERNELS if task.anchor is None else KERNELS.get(task.anchor.family, ())

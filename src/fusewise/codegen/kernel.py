@@ -1,21 +1,26 @@
-"""The seam between tasks and kernels: candidates are tried in order, the first that accepts wins, the last accepts all."""
+"""The seam between tasks and kernels: candidates are tried in order, the first that accepts wins, the last accepts all.
+
+A kernel understands a task, proposes schedules for it, and writes code by one of them. Figures of a machine (caches, workers, what
+is lost beside multiply-adds) are read when schedules are made; the code is a function of task, instructions and schedule alone, so
+these are its key.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Generic, TypeVar
 
 from fusewise.codegen.strips import Sharing
-from fusewise.codegen.target import LINE_BYTES, Target, whole_lines
+from fusewise.codegen.target import LINE_BYTES, InstructionSet, Target, whole_lines
 from fusewise.lower.program import Packing
 from fusewise.lower.task import Reason, Task
 from fusewise.records import record
 
-__all__ = ["Argument", "Kernel", "Params", "kernel_of", "working_memory"]
-
-Params = Mapping[str, int | str | bool]
+__all__ = ["Argument", "Implementation", "Kernel", "Prefetch", "Unscheduled", "unscheduled", "working_memory"]
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 
 @record(frozen=True)
@@ -40,71 +45,126 @@ def working_memory(nbytes: int) -> Argument:
 
 
 @record(frozen=True)
-class Kernel:
-    """One way to run a task.
+class Prefetch:
+    """Bytes that a later step reads and this one fetches for it: `nbytes` of `of` for the first worker, from the argument `later`
+    on."""
 
-    - `accepts(task, target)`: None, or the reason why not.
-    - `space(task, target)`: parameter sets worth trying, the analytic favourite first.
-    - `arguments(task, target, params)`: the pointers it takes, in order; cheap, needs no code.
-    - `build(task, target, params, symbol)`: the LLVM IR text.
-    - `cycles(task, target, params)`: cycles that its multiply-adds take one core at least; 0 of kernels that cannot fetch for
-      a later step meanwhile. Others do with `later` among the parameters: so many bytes of `of` that the later step reads, from
-      the argument `later` on, which is given for the first worker.
-    - `pieces(task, target, params)`: in how many pieces a worker's run is dealt out, 1 where all of it is given at once.
-    - `writes_once(task, target, params)`: is every element of the results written once, after all that its store reads?
-    - `sharing(task, target, params)`: how rows of output are dealt out, if they are and there is one plane of them.
+    nbytes: int
+    of: int
+
+
+@record(frozen=True)
+class Unscheduled:
+    """The schedule of kernels that have no choice to make."""
+
+
+@record(frozen=True)
+class Kernel(Generic[T, S]):
+    """One way to run a task. `T` is what it makes of a task, `S` the schedule that it writes code by, a record.
+
+    - `understand(task, instructions)`: the task in the kernel's terms, or the reason why it does not accept it.
+    - `schedules(understood, task, target)`: schedules worth trying, the analytic favourite first; their `repr` is part of the key
+      of the code.
+    - `arguments(understood, task, schedule)`: the pointers it takes, in order; cheap, needs no code.
+    - `build(understood, task, instructions, schedule, symbol)`: the LLVM IR text.
+    - `declines(understood, task, target)`: the reason why another kernel does better, if one does.
+    - `cycles(understood, target, schedule)`: cycles that its multiply-adds take one core at least; 0 of kernels that cannot fetch
+      for a later step meanwhile. Others do by the schedule that `fetching(schedule, prefetch)` gives.
+    - `pieces(understood, target, schedule)`: in how many pieces a worker's run is dealt out, 1 where all of it is given at once.
+    - `writes_once(understood, schedule)`: is every element of the results written once, after all that its store reads?
+    - `sharing(understood, schedule)`: how rows of output are dealt out, if they are and there is one plane of them.
     - `effort`: how long LLVM takes for it, in rough proportion; what takes long is compiled first.
-    - `level(params)`: which of LLVM's passes its code needs: `full`, `tidy` where it is written out register by register and
+    - `level(schedule)`: which of LLVM's passes its code needs: `full`, `tidy` where it is written out register by register and
       nothing is left in its loops that does not change there, `bare` where moreover next to nothing in them is computed twice.
     """
 
     name: str
-    accepts: Callable[[Task, Target], Reason | None]
-    space: Callable[[Task, Target], Iterable[Params]]
-    arguments: Callable[[Task, Target, Params], tuple[Argument, ...]]
-    build: Callable[[Task, Target, Params, str], str]
-    cycles: Callable[[Task, Target, Params], int] = lambda task, target, params: 0
-    sharing: Callable[[Task, Target, Params], Sharing | None] = lambda task, target, params: None
-    pieces: Callable[[Task, Target, Params], int] = lambda task, target, params: 1
-    writes_once: Callable[[Task, Target, Params], bool] = lambda task, target, params: False
+    understand: Callable[[Task, InstructionSet], T | Reason]
+    schedules: Callable[[T, Task, Target], Iterable[S]]
+    arguments: Callable[[T, Task, S], tuple[Argument, ...]]
+    build: Callable[[T, Task, InstructionSet, S, str], str]
+    declines: Callable[[T, Task, Target], Reason | None] = lambda understood, task, target: None
+    cycles: Callable[[T, Target, S], int] = lambda understood, target, schedule: 0
+    fetching: Callable[[S, Prefetch], S] = lambda schedule, prefetch: schedule
+    sharing: Callable[[T, S], Sharing | None] = lambda understood, schedule: None
+    pieces: Callable[[T, Target, S], int] = lambda understood, target, schedule: 1
+    writes_once: Callable[[T, S], bool] = lambda understood, schedule: False
     effort: int = 1
-    level: Callable[[Params], str] = lambda params: "full"
+    level: Callable[[S], str] = lambda schedule: "full"
+
+    def implementations(self, task: Task, target: Target) -> Iterable[Implementation] | Reason:
+        """Ways to run a task, the favourite first, or why this kernel does not."""
+        understood = self.understand(task, target.instructions)
+        if isinstance(understood, Reason):
+            return understood
+        declined = self.declines(understood, task, target)
+        if declined is not None:
+            return declined
+        return (Implementation(self, task, understood, one) for one in self.schedules(understood, task, target))
 
 
-def kernel_of(
-    name: str,
-    understand: Callable[[Task, Target], T | Reason],
-    space: Callable[[T, Target], Iterable[Params]],
-    arguments: Callable[[T, Task, Params], tuple[Argument, ...]],
-    build: Callable[[T, Task, Target, Params, str], str],
-    cycles: Callable[[T, Target, Params], int] = lambda found, target, params: 0,
-    sharing: Callable[[T, Params], Sharing | None] = lambda found, params: None,
-    pieces: Callable[[T, Target, Params], int] = lambda found, target, params: 1,
-    writes_once: Callable[[T, Params], bool] = lambda found, params: False,
-    effort: int = 1,
-    level: str = "full",
-) -> Kernel:
-    """The kernel of the tasks that `understand` makes something of; the other functions are given that."""
+@record(frozen=True)
+class Implementation:
+    """A task as one kernel runs it, by one schedule. The kernel has made `understood` of the task, once."""
 
-    def accepts(task: Task, target: Target) -> Reason | None:
-        found = understand(task, target)
-        return found if isinstance(found, Reason) else None
+    kernel: Kernel[Any, Any]
+    task: Task
+    understood: Any
+    schedule: Any
 
-    def understood(task: Task, target: Target) -> T:
-        found = understand(task, target)
-        assert not isinstance(found, Reason), found
-        return found
+    @property
+    def key(self) -> str:
+        """What its code depends on, beside the instructions."""
+        return f"{self.kernel.name}|{self.schedule!r}|{self.task.key}"
 
-    return Kernel(
-        name,
-        accepts,
-        lambda task, target: space(understood(task, target), target),
-        lambda task, target, params: arguments(understood(task, target), task, params),
-        lambda task, target, params, symbol: build(understood(task, target), task, target, params, symbol),
-        lambda task, target, params: cycles(understood(task, target), target, params),
-        lambda task, target, params: sharing(understood(task, target), params),
-        lambda task, target, params: pieces(understood(task, target), target, params),
-        lambda task, target, params: writes_once(understood(task, target), params),
-        effort,
-        lambda params: level,
-    )
+    @property
+    def told(self) -> str:
+        """Kernel and schedule, for people: what is not as usual."""
+        return " ".join((self.kernel.name, *_told(self.schedule)))
+
+    @property
+    def level(self) -> str:
+        return self.kernel.level(self.schedule)
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        return self.kernel.arguments(self.understood, self.task, self.schedule)
+
+    @property
+    def writes_once(self) -> bool:
+        return self.kernel.writes_once(self.understood, self.schedule)
+
+    @property
+    def sharing(self) -> Sharing | None:
+        return self.kernel.sharing(self.understood, self.schedule)
+
+    def cycles(self, target: Target) -> int:
+        return self.kernel.cycles(self.understood, target, self.schedule)
+
+    def pieces(self, target: Target) -> int:
+        return self.kernel.pieces(self.understood, target, self.schedule)
+
+    def build(self, instructions: InstructionSet, symbol: str) -> str:
+        """The LLVM IR text of a function of that name."""
+        return self.kernel.build(self.understood, self.task, instructions, self.schedule, symbol)
+
+    def fetching(self, prefetch: Prefetch) -> Implementation:
+        """The same, fetching for a later step."""
+        schedule = self.kernel.fetching(self.schedule, prefetch)
+        return Implementation(self.kernel, self.task, self.understood, schedule)
+
+
+def unscheduled(understood: object, task: Task, target: Target) -> tuple[Unscheduled]:
+    """The schedules of a kernel that has no choice to make."""
+    return (Unscheduled(),)
+
+
+def _told(schedule: Any, before: str = "") -> Iterator[str]:
+    """Fields that are not at their defaults; those of a record that is a field by their own names, of one that may be absent behind
+    its name."""
+    for one in dataclasses.fields(schedule):
+        value = getattr(schedule, one.name)
+        if dataclasses.is_dataclass(value):
+            yield from _told(value, f"{one.name}." if one.default is None else before)
+        elif value != one.default:
+            yield f"{before}{one.name}={value}"

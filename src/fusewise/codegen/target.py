@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fusewise.records import record
 
-__all__ = ["FIRST_LEVEL", "LINE_BYTES", "SECOND_LEVEL", "TARGETS", "Beside", "Target", "whole_lines"]
+__all__ = ["FIRST_LEVEL", "LINE_BYTES", "SECOND_LEVEL", "TARGETS", "Beside", "InstructionSet", "Target", "whole_lines"]
 
 LINE_BYTES = 64
 """Bytes of a cache line, on every processor that code is generated for."""
@@ -41,14 +41,11 @@ class Beside:
 
 
 @record(frozen=True)
-class Target:
-    """A CPU. `vector_bits` is the widest float vector worth using, `registers` how many such registers there are.
+class InstructionSet:
+    """What code can be made of: all of a machine that emitted text depends on.
 
-    `multiply_bits` is how many bits of multiply-adds a core begins in a cycle, in at most two instructions; 0 stands for two
-    of the widest vectors. Where it is one, vectors of half the width are as fast.
-
-    `adds_apart`: additions have units of their own, beside those that multiply. `workers` is how many workers code is planned
-    for; it is right for any number. With `sanitize` every load and store of the code looks whether it is within its operands.
+    `vector_bits` is the widest float vector worth using, `registers` how many such registers there are. With `sanitize` every
+    load and store of the code looks whether it is within its operands. `name` is for people.
     """
 
     name: str
@@ -58,13 +55,6 @@ class Target:
     vector_bits: int
     registers: int
     fma: bool = True
-    l1_bytes: int = 32 * 1024
-    l2_bytes: int = 512 * 1024
-    l3_bytes: int = 16 * 1024 * 1024
-    multiply_bits: int = 0
-    adds_apart: bool = True
-    workers: int = 2
-    beside: Beside = Beside()
     sanitize: bool = False
 
     @property
@@ -77,6 +67,47 @@ class Target:
         """Are register tiles so small that they are soon done?"""
         return self.registers <= FEW_REGISTERS
 
+    @property
+    def key(self) -> str:
+        """What compiled code depends on, beside the task and its schedule."""
+        how = "|sanitize" if self.sanitize else ""
+        return f"{self.triple}|{self.cpu}|{self.features}|{self.vector_bits}|{self.registers}|{self.fma}{how}"
+
+
+@record(frozen=True)
+class Target(InstructionSet):
+    """A CPU, for schedules to be made for: its instructions, and how fast what is. Emitted code knows the former only; what
+    it would ask of the rest is a field of its schedule.
+
+    `multiply_bits` is how many bits of multiply-adds a core begins in a cycle, in at most two instructions; 0 stands for two
+    of the widest vectors. Where it is one, vectors of half the width are as fast.
+
+    `adds_apart`: additions have units of their own, beside those that multiply. `workers` is how many workers code is planned
+    for; it is right for any number.
+    """
+
+    l1_bytes: int = 32 * 1024
+    l2_bytes: int = 512 * 1024
+    l3_bytes: int = 16 * 1024 * 1024
+    multiply_bits: int = 0
+    adds_apart: bool = True
+    workers: int = 2
+    beside: Beside = Beside()
+
+    @property
+    def instructions(self) -> InstructionSet:
+        """What emitted code may know."""
+        return InstructionSet(
+            self.name,
+            self.triple,
+            self.cpu,
+            self.features,
+            self.vector_bits,
+            self.registers,
+            self.fma,
+            self.sanitize,
+        )
+
     def multiplies(self, bits: int) -> int:
         """Multiply-adds of vectors of so many bits that a core begins in a cycle: 1 or 2."""
         return max(1, min(2, (self.multiply_bits or 2 * self.vector_bits) // max(1, bits)))
@@ -85,12 +116,6 @@ class Target:
     def multiplies_once(self) -> bool:
         """Does a core begin one multiply-add of the widest vectors in a cycle, and has it many registers?"""
         return self.multiplies(self.vector_bits) == 1 and not self.has_few_registers
-
-    @property
-    def key(self) -> str:
-        """What compiled code depends on."""
-        how = "|sanitize" if self.sanitize else ""
-        return f"{self.triple}|{self.cpu}|{self.features}|{self.vector_bits}|{self.registers}{how}"
 
 
 TARGETS: tuple[Target, ...] = (

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.codegen.ways import refusal, way
 
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.llvm.attention import ATTENTION
@@ -170,7 +171,7 @@ def test_few_queries(run_kernel: Any, **case: Any) -> None:
 def test_few_queries_are_few_and_lie_side_by_side(target: Target) -> None:
     def refused(queries: int, keys: int, size: int, sharing: int = 1) -> str:
         shapes = [(1, 4 * sharing, queries, size), (1, 4, keys, size), (1, 4, keys, size)]
-        return str(FEW.accepts(attention(shapes, shapes[0], {}), target) or "")
+        return str(refusal(FEW, attention(shapes, shapes[0], {}), target) or "")
 
     assert refused(1, 64, 64, 4) == ""
     assert refused(3, 64, 64, 4).startswith("many queries")
@@ -189,8 +190,7 @@ def test_long_rows_go_by_strips(run_kernel: Any, target: Target) -> None:
     sizes = (1, 1, 1, 150, 3000, 16, 16)
     check(run_kernel, sizes, workers=2)
     task = attention([(1, 1, 9000, 16)] * 3, (1, 1, 9000, 16), {})
-    params = next(iter(PACKED.space(task, target)))
-    scratch = PACKED.arguments(task, target, params)[-1]
+    scratch = way(PACKED, task, target).arguments[-1]
     assert scratch.nbytes < 9000 * 9000, "scratch is far smaller than queries times keys"
 
 
@@ -209,16 +209,16 @@ def test_not_a_number_passes_through(run_kernel: Any) -> None:
 def test_code_for_every_machine(other: Target) -> None:
     shape = (1, 2, 40, 24)
     task = attention([shape] * 3, shape, {"is_causal": 1})
-    text = PACKED.build(task, other, next(iter(PACKED.space(task, other))), "kernel")
+    text = way(PACKED, task, other).build(other.instructions, "kernel")
     assert "kernel" in compile_assembly(text, other)
     few = attention([(1, 8, 1, 64), (1, 8, 40, 64), (1, 8, 40, 64)], (1, 8, 1, 64), {})
-    if FEW.accepts(few, other) is None:
-        assert "kernel" in compile_assembly(FEW.build(few, other, {}, "kernel"), other)
+    if refusal(FEW, few, other) is None:
+        assert "kernel" in compile_assembly(way(FEW, few, other).build(other.instructions, "kernel"), other)
 
 
 def test_what_is_left_out_is_refused(target: Target) -> None:
     shape = (1, 2, 4, 8)
-    reason = PACKED.accepts(attention([shape] * 3, shape, {"left_window_size": 2}), target)
+    reason = refusal(PACKED, attention([shape] * 3, shape, {"left_window_size": 2}), target)
     assert str(reason) == "a case that the attention kernel leaves out (left_window_size)"
     partial = attention([shape] * 3, shape, {}, ((4, 3), FLOAT32))
-    assert str(PACKED.accepts(partial, target)) == "the mask covers a part of the keys only"
+    assert str(refusal(PACKED, partial, target)) == "the mask covers a part of the keys only"

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
+from tests.codegen.ways import refusal, way
 
 from fusewise.codegen.candidates import candidates
 from fusewise.codegen.llvm.blend import BLEND
@@ -98,7 +99,7 @@ def check(run_kernel, target, task: Task, attributes: Mapping[str, Any], last: t
         expected = np.maximum(expected, limit.reshape(1, -1, *(1,) * (len(out) - 2)))
     axes = [order(len(out), side) for side in last]
     arrays = {"in0": x.transpose(axes[0]).ravel(), "in1": limit, "out0": np.full(math.prod(out), np.nan, np.float32)}
-    kernel = next(k for k in candidates(task) if k.accepts(task, target) is None)
+    kernel = next(k for k in candidates(task) if refusal(k, task, target) is None)
     run_kernel(kernel, task, arrays, workers)
     found = arrays["out0"].reshape([out[k] for k in axes[1]])
     # ONNX Runtime rounds coordinates to float32: some 2e-6 of the distance between neighbours, which differ by up to 8
@@ -158,12 +159,18 @@ def test_volumes(run_kernel, target):
         ((1, 4, 20, 20), (1, 4, 40, 40), "nearest", False),
         ((1, 16, 20, 20), (1, 16, 40, 40), "linear", True),  # whole vectors are read, and each row is needed twice only
         ((1, 1, 4, 2), (1, 1, 8, 3), "linear", False),  # a row is shorter than a vector
-        ((1, 512, 20, 512), (1, 512, 40, 1024), "linear", True),  # rows do not fit the cache
+        ((1, 512, 20, 512), (1, 512, 40, 1024), "linear", True),  # whole vectors, and rows do not fit the cache
     ],
 )
 def test_refuses_what_gains_nothing(target, source, out, kind, last):
     task = resize_task(source, out, {"mode": kind}, (last, last))
-    assert "row by row" in str(BLEND.accepts(task, target))
+    assert "row by row" in str(refusal(BLEND, task, target))
+
+
+def test_refuses_rows_that_do_not_fit_the_cache(target):
+    task = resize_task((1, 5, 9, 9), (1, 5, 41, 65), {"mode": "linear"})
+    assert refusal(BLEND, task, target) is None
+    assert "do not fit" in str(refusal(BLEND, task, replace(target, l2_bytes=1024)))
 
 
 def test_refuses_what_is_not_its_own(target):
@@ -171,14 +178,14 @@ def test_refuses_what_is_not_its_own(target):
     for _ in range(40):  # a sum of more terms than can be counted
         doubled = binary("add", doubled, doubled)
     sums = Task((4,), (Operand("out0", FLOAT32, (4,), (1,)),), (Store("out0", (index("i0"),), doubled),))
-    assert "row by row" in str(BLEND.accepts(sums, target))
+    assert "row by row" in str(refusal(BLEND, sums, target))
     anchor = Anchor("Softmax", "softmax", (), (), (), TensorType(FLOAT32, (4,)))
-    assert "Softmax" in str(BLEND.accepts(replace(sums, anchor=anchor), target))
+    assert "Softmax" in str(refusal(BLEND, replace(sums, anchor=anchor), target))
 
 
 @pytest.mark.parametrize("generic", TARGETS, ids=lambda t: t.name)
 def test_every_target_gets_valid_code(generic):
     for last in ((False, False), (True, False), (True, True)):
         task = resize_task((1, 5, 9, 9), (1, 5, 41, 65), {"mode": "linear"}, last, fused=True)
-        assert BLEND.accepts(task, generic) is None
-        assert "kernel" in compile_assembly(BLEND.build(task, generic, {}, "kernel"), generic)
+        text = way(BLEND, task, generic).build(generic.instructions, "kernel")
+        assert "kernel" in compile_assembly(text, generic)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests.codegen.ways import refusal, way
 
 from fusewise.codegen.llvm.channel_norm import CHANNEL_NORM
 from fusewise.codegen.target import TARGETS, Target
@@ -43,7 +45,7 @@ def normalisation(shape: Shape, groups: int | None, channels_last: bool = True, 
     return Task(shape, (*images, *vectors), (store,), Anchor(op, family, attributes, kinds, reads, kinds[0]))
 
 
-def difference(run_kernel: Any, task: Task, x: np.ndarray, workers: int, params: Any = None) -> float:
+def difference(run_kernel: Any, task: Task, x: np.ndarray, workers: int, schedule: Any = None) -> float:
     """The largest, of the largest result."""
     assert task.anchor is not None
     rng = np.random.default_rng(1)
@@ -58,7 +60,7 @@ def difference(run_kernel: Any, task: Task, x: np.ndarray, workers: int, params:
     expected = np.maximum(expected, 0) if is_fused else expected
     y = np.full(x.size, np.nan, np.float32)
     buffers = {"x": np.ascontiguousarray(np.moveaxis(x, 1, -1)).reshape(-1), "s": s, "b": b, "y": y}
-    run_kernel(CHANNEL_NORM, task, buffers, workers, params)
+    run_kernel(CHANNEL_NORM, task, buffers, workers, schedule)
     found = np.moveaxis(y.reshape(np.moveaxis(expected, 1, -1).shape), -1, 1)
     return float(np.max(np.abs(found - expected)) / np.max(np.abs(expected)))
 
@@ -86,11 +88,11 @@ def test_any_shape(
     """Groups narrower and wider than a vector, rows of odd lengths, shares that cross samples, and rows that are divided."""
     shape = (samples, channels[0], *pixels)
     task = normalisation(shape, channels[1], fused=fused)
-    params = None
+    schedule = None
     if pieces is not None:
-        params = {**next(iter(CHANNEL_NORM.space(task, target))), "pieces": pieces}
+        schedule = replace(way(CHANNEL_NORM, task, target).schedule, pieces=pieces)
     x = np.random.default_rng(0).normal(1, 2, shape).astype(np.float32)
-    assert difference(run_kernel, task, x, workers, params) <= 1e-5
+    assert difference(run_kernel, task, x, workers, schedule) <= 1e-5
 
 
 @pytest.mark.parametrize("groups", [None, 4])
@@ -110,7 +112,7 @@ def test_equal_pixels_give_the_bias(run_kernel: Any) -> None:
 
 def test_refused(target: Target) -> None:
     def reason(*arguments: Any, **options: Any) -> str:
-        return str(CHANNEL_NORM.accepts(normalisation(*arguments, **options), target))
+        return str(refusal(CHANNEL_NORM, normalisation(*arguments, **options), target))
 
     assert "fastest" in reason((1, 32, 5, 5), 4, channels_last=False)
     assert "too few" in reason((1, 6, 5, 5), 3)
@@ -120,5 +122,5 @@ def test_refused(target: Target) -> None:
 @pytest.mark.parametrize("machine", TARGETS, ids=lambda target: target.name)
 def test_every_target_gets_valid_code(machine: Target) -> None:
     task = normalisation((1, 64, 7, 9), 32)
-    params = next(iter(CHANNEL_NORM.space(task, machine)))
-    assert "kernel" in compile_assembly(CHANNEL_NORM.build(task, machine, params, "kernel"), machine)
+    text = way(CHANNEL_NORM, task, machine).build(machine.instructions, "kernel")
+    assert "kernel" in compile_assembly(text, machine)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from tests.codegen.ways import refusal, scheduled, way, ways
 from tests.machines import runnable
 
-from fusewise.codegen.kernel import Kernel, Params
+from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.llvm.conv import DIRECT
 from fusewise.codegen.llvm.conv_kernels import CONV
+from fusewise.codegen.llvm.conv_plan import Directs, DirectSchedule
 from fusewise.codegen.llvm.conv_scaled import LEAST_PIXELS, SCALED
+from fusewise.codegen.llvm.gemm_plan import ProductSchedule, prefetched
+from fusewise.codegen.llvm.gemm_tile import Tile
 from fusewise.codegen.llvm.transposed_conv import CONV_TRANSPOSE
 from fusewise.codegen.target import TARGETS, Beside, Target
 from fusewise.ir.dtypes import FLOAT16, FLOAT32, FLOAT64, INT64, DType
@@ -123,10 +126,10 @@ def check(
     workers: int = 2,
     dtype: DType = FLOAT32,
     tolerance: float = TOLERANCE,
-    ways: int = 1,
+    most: int = 1,
     **options: Any,
 ) -> None:
-    """Run every kernel that accepts, by so many of its parameters, and compare with `reference(data, weights, bias)`."""
+    """Run every kernel that accepts, by so many of its schedules, and compare with `reference(data, weights, bias)`."""
     import torch
 
     rng = np.random.default_rng(7)
@@ -144,9 +147,9 @@ def check(
     expected = finished(expected, options.get("epilogue", "none"), residual)
     task = convolution(op, x, w, expected.shape, attributes, dtype=dtype, **options)
     out_layout = options.get("out_layout", "last")
-    accepted = [kernel for kernel in kernels if kernel.accepts(task, target) is None]
-    assert accepted, [str(kernel.accepts(task, target)) for kernel in kernels]
-    for kernel, params in ((k, params) for k in accepted for params in islice(k.space(task, target), ways)):
+    accepted = [kernel for kernel in kernels if refusal(kernel, task, target) is None]
+    assert accepted, [str(refusal(kernel, task, target)) for kernel in kernels]
+    for one in (one for kernel in accepted for one in ways(kernel, task, target, most)):
         arrays = {
             "in0": buffer_of(data, options.get("layout", "last")),
             "const0": weights,
@@ -155,14 +158,14 @@ def check(
             "in2": buffer_of(gate, "last"),
             "out0": np.full(buffer_of(expected, out_layout).shape, np.nan, dtype.numpy),
         }
-        for argument in kernel.arguments(task, target, params):
+        for argument in one.arguments:
             if argument.packing is not None:
                 arrays[argument.name] = argument.packing.pack(arrays[argument.name])
-        run_kernel(kernel, task, arrays, workers=workers, params=params, machine=target)
+        run_kernel(one.kernel, task, arrays, workers=workers, schedule=one.schedule, machine=target)
         found = arrays["out0"] if out_layout == "planar" else np.moveaxis(arrays["out0"], -1, 1)
         scale = max(float(np.abs(expected).max(initial=0)), 1e-30)
         error = float(np.abs(found - expected).max(initial=0)) / scale
-        assert error <= tolerance, (kernel.name, dict(params), error)
+        assert error <= tolerance, (one.kernel.name, one.schedule, error)
 
 
 def correlate(attributes: dict[str, Any]) -> Any:
@@ -265,9 +268,8 @@ def test_residuals_beyond_the_second_level_are_fetched(target: Target) -> None:
 
     def fetches(task: Task, l2_bytes: int) -> int:
         machine = replace(target, l2_bytes=l2_bytes)
-        return DIRECT.build(task, machine, next(iter(DIRECT.space(task, machine))), "k").count(
-            "call void @llvm.prefetch"
-        )
+        text = way(DIRECT, task, machine).build(machine.instructions, "k")
+        return text.count("call void @llvm.prefetch")
 
     assert fetches(task, 4096) > fetches(plain, 4096)
     assert fetches(task, 8192) == fetches(plain, 8192), "8 KB of residual fit"
@@ -275,17 +277,27 @@ def test_residuals_beyond_the_second_level_are_fetched(target: Target) -> None:
 
 def test_pixels_of_a_large_map_are_fetched_by_the_tile_before(target: Target) -> None:
     """Where all channels of a pixel, and then the next one's, follow each other."""
-    params = None
+
+    def mapped(stride: int) -> Task:
+        attributes = {"strides": (stride,) * 2, "dilations": (1, 1), "pads": (0,) * 4, "group": 1}
+        return convolution("Conv", (1, 32, *(8 * stride,) * 2), (32, 32, 1, 1), (1, 32, 8, 8), attributes)
+
+    def machine(l2_bytes: int) -> Target:
+        return replace(target, l2_bytes=l2_bytes, workers=64)
+
+    cut = way(DIRECT, mapped(1), target).schedule
 
     def fetches(l2_bytes: int, stride: int = 1) -> int:
-        nonlocal params
-        attributes = {"strides": (stride,) * 2, "dilations": (1, 1), "pads": (0,) * 4, "group": 1}
-        task = convolution("Conv", (1, 32, *(8 * stride,) * 2), (32, 32, 1, 1), (1, 32, 8, 8), attributes)
-        params = params or next(iter(DIRECT.space(task, target)))
-        machine = replace(target, l2_bytes=l2_bytes, workers=64)
-        return DIRECT.build(task, machine, params, "k").count("call void @llvm.prefetch")
+        """Of the map cut as for the target, where so much is near."""
+        task = mapped(stride)
+        one = scheduled(DIRECT, task, target, cut)
+        product = prefetched(cut.product, one.understood[0].product, task, machine(l2_bytes))
+        text = replace(one, schedule=replace(cut, product=product)).build(target.instructions, "k")
+        return text.count("call void @llvm.prefetch")
 
     nbytes = 32 * 8 * 8 * 4
+    own = [way(DIRECT, mapped(1), machine(l2_bytes)).schedule.product for l2_bytes in (8 * nbytes - 1, 8 * nbytes)]
+    assert [schedule.next_rows for schedule in own] == [True, False]
     assert fetches(8 * nbytes - 1) > fetches(8 * nbytes)
     assert fetches(8 * nbytes - 1, stride=2) == fetches(8 * nbytes, stride=2)
 
@@ -311,10 +323,10 @@ def test_maps_times_a_number_for_each_channel(
     out = (1, outputs, *(-(-extent // step) for extent, step in zip(sides, strides, strict=True)))
     task = convolution("Conv", x, w, out, attributes, prologue="gate")
     few = np.prod(out[2:]) < LEAST_PIXELS * outputs
-    assert (SCALED.accepts(task, target) is not None) == few
-    assert SCALED.accepts(replace(task, exact=True), target) is not None
+    assert (refusal(SCALED, task, target) is not None) == few
+    assert refusal(SCALED, replace(task, exact=True), target) is not None
     two = convolution("Conv", (2, *x[1:]), w, (2, *out[1:]), attributes, prologue="gate")
-    assert SCALED.accepts(two, target) is not None
+    assert refusal(SCALED, two, target) is not None
 
 
 ONE_A_CYCLE = [
@@ -335,7 +347,7 @@ def test_half_vectors_where_they_multiply_as_fast(
     attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1), "group": groups}
     x, w = (2, groups * channels, side, side), (groups * channels, channels, 3, 3)
     task = convolution("Conv", x, w, x, attributes)
-    assert next(iter(DIRECT.space(task, target)))["lanes"] == half
+    assert way(DIRECT, task, target).schedule.product.tile.lanes == half
     check(run_kernel, (DIRECT,), target, "Conv", x, w, attributes, correlate(attributes), epilogue=epilogue)
 
 
@@ -348,7 +360,7 @@ def test_every_way_stays_inside_its_operands(
     """Whichever tile a machine does best with: as many channels as fill an odd number of vectors, and one more."""
     attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (1, 0, 1, 2), "group": groups}
     x, w = (1, groups * 3, 5, 6), (groups * (3 * target.lanes + more), 3, 3, 2)
-    check(run_kernel, CONV, target, "Conv", x, w, attributes, correlate(attributes), layout=layout, ways=4)
+    check(run_kernel, CONV, target, "Conv", x, w, attributes, correlate(attributes), layout=layout, most=4)
 
 
 def test_slices_of_padding_read_no_input(run_kernel: Any, target: Target) -> None:
@@ -474,8 +486,12 @@ def test_every_tile_has_one_worker(run_kernel: Any, target: Target, workers: int
     attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (pads,) * 4, "group": 1}
     kernel = 1 + 2 * pads
     x, w = (2, 5, 10, 10), (5 * target.lanes, 5, kernel, kernel)
-    params = {"rows": 5, "vectors": 1, "lanes": target.lanes, "tiles": tiles, "split": "blocks"}
-    chosen = replace(DIRECT, space=lambda *_: [params])
+
+    def schedules(directs: Directs, task: Task, target: Target) -> list[DirectSchedule]:
+        schedule = ProductSchedule(Tile(5, 1, target.lanes), per_block=tiles, by_columns=False)
+        return [DirectSchedule(prefetched(schedule, directs[0].product, task, target))]
+
+    chosen = replace(DIRECT, schedules=schedules)
     check(run_kernel, (chosen,), target, "Conv", x, w, attributes, correlate(attributes), workers=workers)
 
 
@@ -505,12 +521,13 @@ def test_reduction_in_chunks(
     """A row of taps at a time; the padded rows are prepared once, and the sums wait in memory."""
     attributes = {"strides": strides, "dilations": (1, 1), "pads": (taps[0], 1, taps[0], 2), "group": 1}
 
-    def space(task: Task, target: Target) -> list[Params]:
-        given = next(params for params in DIRECT.space(task, target) if "sliding" not in params)
-        tiles = math.ceil(math.prod(task.extents[2:]) / int(given["rows"]))
-        return [{**given, "tiles": tiles, "split": split, "chunk": inputs * taps[1]}]
+    def schedules(directs: Directs, task: Task, target: Target) -> list[DirectSchedule]:
+        plain = next(schedule for schedule in DIRECT.schedules(directs, task, target) if not schedule.sliding)
+        tiles = math.ceil(math.prod(task.extents[2:]) / plain.product.tile.rows)
+        product = replace(plain.product, per_block=tiles, by_columns=split == "columns", chunk=inputs * taps[1])
+        return [replace(plain, product=prefetched(product, directs[0].product, task, target))]
 
-    chosen = replace(DIRECT, space=space)
+    chosen = replace(DIRECT, schedules=schedules)
     x, w = (1, inputs, *extents), (outputs, inputs, *taps)
     check(run_kernel, (chosen,), target, "Conv", x, w, attributes, correlate(attributes), **options)
 
@@ -549,14 +566,16 @@ def test_tiles_that_slide_along_a_row(
         "group": groups,
     }
 
-    def space(task: Task, target: Target) -> list[Params]:
-        found = [{**params, "split": split} for params in DIRECT.space(task, target) if "sliding" in params]
-        return found or list(DIRECT.space(task, target))
+    def schedules(directs: Directs, task: Task, target: Target) -> list[DirectSchedule]:
+        every = list(DIRECT.schedules(directs, task, target))
+        by_columns = split == "columns"
+        found = [replace(s, product=replace(s.product, by_columns=by_columns)) for s in every if s.sliding]
+        return found or every
 
     x, w = (batch, groups * inputs, *extents), (groups * outputs, inputs, *taps)
     check(
         run_kernel,
-        (replace(DIRECT, space=space),),
+        (replace(DIRECT, schedules=schedules),),
         target,
         "Conv",
         x,
@@ -583,26 +602,26 @@ def test_narrow_convolutions_slide(name: str, inputs: int, outputs: int, groups:
     machine = next(other for other in TARGETS if other.name == name)
     attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1), "group": groups}
     x, w, y = (1, groups * inputs, 14, 14), (groups * outputs, inputs, 3, 3), (1, groups * outputs, 14, 14)
-    assert "sliding" in next(iter(DIRECT.space(convolution("Conv", x, w, y, attributes), machine)))
+    assert way(DIRECT, convolution("Conv", x, w, y, attributes), machine).schedule.sliding
     halved = {**attributes, "strides": (2, 2)}
     task = convolution("Conv", x, w, (1, groups * outputs, 7, 7), halved)
-    assert "sliding" not in next(iter(DIRECT.space(task, machine)))
+    assert not way(DIRECT, task, machine).schedule.sliding
 
 
-@pytest.mark.parametrize("outputs, depth", [(512, 1536), (128, None)])
-def test_long_panels_that_all_tiles_share_are_reduced_in_chunks(outputs: int, depth: int | None) -> None:
+@pytest.mark.parametrize("outputs, depth", [(512, 1536), (128, 0)])
+def test_long_panels_that_all_tiles_share_are_reduced_in_chunks(outputs: int, depth: int) -> None:
     wide = replace(next(other for other in TARGETS if other.name == "avx512"), beside=Beside(0.24, 0.2, 0.0))
     attributes = {"strides": (2, 2), "dilations": (1, 1), "pads": (1, 1, 1, 1), "group": 1}
     task = convolution("Conv", (1, outputs, 14, 14), (outputs, outputs, 3, 3), (1, outputs, 7, 7), attributes)
-    assert next(iter(DIRECT.space(task, wide))).get("chunk") == depth
+    assert way(DIRECT, task, wide).schedule.product.chunk == depth
 
 
-def test_every_parameter_set_gives_the_same_answer(run_kernel: Any, target: Target) -> None:
+def test_every_schedule_gives_the_same_answer(run_kernel: Any, target: Target) -> None:
     attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1), "group": 1}
     x, w = (1, 10, 11, 13), (26, 10, 3, 3)
     task = convolution("Conv", x, w, (1, 26, 11, 13), attributes)
-    for params in DIRECT.space(task, target):
-        chosen = Kernel(DIRECT.name, DIRECT.accepts, lambda *_, p=params: [p], DIRECT.arguments, DIRECT.build)
+    for one in ways(DIRECT, task, target):
+        chosen = Kernel(DIRECT.name, DIRECT.understand, lambda *_, s=one.schedule: [s], DIRECT.arguments, DIRECT.build)
         check(run_kernel, (chosen,), target, "Conv", x, w, attributes, correlate(attributes))
 
 
@@ -615,9 +634,8 @@ def test_code_for_every_machine_is_valid(other: Target) -> None:
     ):
         attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1), "group": groups}
         task = convolution("Conv", x, w, (1, w[0], 9, 9), attributes, epilogue="residual")
-        kernel = next(kernel for kernel in CONV if kernel.accepts(task, other) is None)
-        params = next(iter(kernel.space(task, other)))
-        text = compile_assembly(kernel.build(task, other, params, "kernel"), other, kernel.level(params))
+        one = way(next(kernel for kernel in CONV if refusal(kernel, task, other) is None), task, other)
+        text = compile_assembly(one.build(other.instructions, "kernel"), other, one.level)
         fused = "fmla" if other.name == "neon" else "vfmadd"
         assert (fused in text) == other.fma
 
@@ -631,6 +649,6 @@ def test_refusals_say_why(target: Target) -> None:
         task.stores,
         task.anchor,
     )
-    assert [str(kernel.accepts(varying, target)) for kernel in CONV] == ["weights are not constant (const0)"] * len(
+    assert [str(refusal(kernel, varying, target)) for kernel in CONV] == ["weights are not constant (const0)"] * len(
         CONV
     )

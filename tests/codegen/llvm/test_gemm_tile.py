@@ -91,9 +91,9 @@ def test_slim_tiles_are_for_one_multiply_add_a_cycle() -> None:
 def test_rows_are_cut_into_as_many_blocks_as_workers_or_a_multiple(workers: int) -> None:
     """1024 columns of 196 rows, which would all be one block."""
     product = Product((), (Axis("i2", 196, 256),), "i1", 1024, 256)
-    params = plan_product(product, replace(AVX512, workers=workers), Tile(7, 2, 16), 1024, 1024 * 1024)
-    assert params["split"] == "blocks"
-    assert -(-28 // int(params["tiles"])) % workers == 0
+    schedule = plan_product(product, replace(AVX512, workers=workers), Tile(7, 2, 16), 1024, 1024 * 1024)
+    assert not schedule.by_columns
+    assert -(-28 // schedule.per_block) % workers == 0
 
 
 def test_tiles_whose_panels_cannot_be_dealt_out_evenly_come_later() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import helper
+from tests.codegen.ways import way
 
 import fusewise
 from fusewise.codegen.llvm.linear_attention import LINEAR_ATTENTION
@@ -109,7 +110,7 @@ def test_nothing_outside_is_touched(
             arrays[operand.name] = np.zeros(operand.shape, operand.dtype.numpy)
         else:
             arrays[operand.name] = feeds[NAMES[int(operand.name[-1])]]
-    run_kernel(LINEAR_ATTENTION[0], task, arrays, workers, {})
+    run_kernel(LINEAR_ATTENTION[0], task, arrays, workers)
     for name, b in right.items():
         assert near(arrays[name], b)
 
@@ -126,7 +127,7 @@ def code(steps: int, target: Target, kind: str = "float32") -> str:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 27)], ir_version=13)
     (work,) = lower_partition(partition(fusewise.load(model), Trace()), Trace()).work
     assert isinstance(work, TaskWork)
-    return LINEAR_ATTENTION[0].build(work.bound.task, target, {}, "kernel")
+    return way(LINEAR_ATTENTION[0], work.bound.task, target).build(target.instructions, "kernel")
 
 
 def test_the_code_does_not_grow_with_the_steps() -> None:

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.codegen.ways import refusal, way
 
 from fusewise.codegen.llvm import nest as nest_module
 from fusewise.codegen.llvm.nest import ANY_NEST
-from fusewise.codegen.target import TARGETS
+from fusewise.codegen.target import TARGETS, Target
 from fusewise.ir.dtypes import BOOL, FLOAT32, INT32, INT64, DType, dtype_named
 from fusewise.lower.task import Anchor, Operand, Store, Task
 from fusewise.ops.expr import Expr, binary, cast, compare, const, index, load, reduce, select, unary
@@ -315,9 +316,9 @@ def test_several_stores_of_different_dtype(run_kernel):
 
 def test_refuses_an_anchor_and_foreign_dtypes(target):
     operand = Operand("in0", dtype_named("complex64"), (2,), (1,))
-    assert ANY_NEST.accepts(Task((2,), (operand,), ()), target) is not None
+    assert refusal(ANY_NEST, Task((2,), (operand,), ()), target) is not None
     anchor = Anchor("MatMul", "matmul", (), (), (), None)  # type: ignore[arg-type]
-    assert ANY_NEST.accepts(Task((2,), (), (), anchor), target) is not None
+    assert refusal(ANY_NEST, Task((2,), (), (), anchor), target) is not None
 
 
 @pytest.mark.parametrize("pixels, scattered", [(56 * 56, True), (64 * 64, False)])
@@ -328,7 +329,7 @@ def test_stores_are_not_scattered_over_a_few_sets_of_the_cache(run_kernel, pixel
     task = Task(
         (64, pixels), (first, second, Operand("out0", FLOAT32, (64, pixels), (pixels, 1))), (Store("out0", at, value),)
     )
-    text = ANY_NEST.build(task, TARGETS[0], {}, "kernel")
+    text = way(ANY_NEST, task, TARGETS[0]).build(TARGETS[0].instructions, "kernel")
     assert ("store <16 x float>" not in text) == scattered
     rng = np.random.default_rng(0)
     arrays = {name: samples(rng, FLOAT32, 64 * pixels) for name in ("in0", "in1", "out0")}
@@ -346,7 +347,8 @@ def test_every_target_gets_valid_code_without_library_calls(generic, name):
     value = cast(unary("floor", unary("erf", wide) + unary("exp", wide) * total) + unary("round", wide), dtype)
     padded = select(compare("ge", at[1], 2), load("in0", dtype, (at[0], at[1] - 2)), value)
     operands = (Operand("in0", dtype, (5, 21), (21, 1)), Operand("out0", dtype, (5, 21), (21, 1)))
-    text = ANY_NEST.build(Task((5, 21), operands, (Store("out0", at, padded),)), generic, {}, "kernel")
+    task = Task((5, 21), operands, (Store("out0", at, padded),))
+    text = way(ANY_NEST, task, generic).build(generic.instructions, "kernel")
     assembly = compile_assembly(text, generic)
     calls = [line for line in assembly.splitlines() if line.split()[:1] in (["callq"], ["bl"], ["call"])]
     assert not [line for line in calls if "kernel_body" not in line and "fusewise" not in line], calls
@@ -362,9 +364,13 @@ def over_rows(rows: int, row: int, summed: int) -> Task:
     return Task((rows, row), (x, other, out), (Store("out0", (i, j), load("in0", FLOAT32, (i, j)) - total),))
 
 
+def planned(task: Task, target: Target) -> nest_module._Nest:
+    return nest_module._plan(task, target, way(ANY_NEST, task, target).schedule)
+
+
 @pytest.mark.parametrize("rows, row, summed, piece", [(8, 768, 768, 768), (8, 768, 4, 48), (2, 4096, 1024, 1024)])
 def test_pieces_of_a_row_are_worth_the_sum_that_each_repeats(target, rows, row, summed, piece):
-    nest = nest_module._plan(over_rows(rows, row, summed), target)
+    nest = planned(over_rows(rows, row, summed), target)
     assert nest.lane == ("i1", row)
     assert nest.piece == max(piece, nest.lanes) if summed > 4 else nest.piece < row
 
@@ -378,13 +384,13 @@ def test_a_sum_of_everything_is_computed_once_and_pieces_are_shared_out(target):
         (x, Operand("out0", FLOAT32, (1 << 16,), (1,))),
         (Store("out0", (i,), load("in0", FLOAT32, (i,)) / total),),
     )
-    assert nest_module._plan(task, target).piece < 1 << 16
+    assert planned(task, target).piece < 1 << 16
 
 
 def test_a_function_of_a_sum_is_computed_once_a_row(target):
     """Not for every vector of the row: there is one loop with it, and one with the row's elements."""
     task = over_rows(70, 64, 32)
-    (early, log) = nest_module._early(nest_module._plan(task, target))
+    (early, log) = nest_module._early(planned(task, target))
     assert (early.op, log.op) == ("reduce", "log")
 
 

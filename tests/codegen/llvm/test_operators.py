@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.codegen.ways import refusal, way
 
 from fusewise.codegen.llvm.nest import ANY_NEST
 from fusewise.codegen.llvm.pool import POOL as POOL_KERNEL
@@ -112,7 +113,7 @@ def run_anchored(run_kernel, target, spec, sample, channels_last, fused, workers
     call, arrays = call_of_sample(spec, sample, np.random.default_rng(0))
     task = anchored(spec, call, channels_last, prologue=fused, epilogue=fused)
     kernels = (POOL_KERNEL,) if spec in POOL else (SOFTMAX, ROWS)
-    chosen = [kernel for kernel in kernels if kernel.accepts(task, target) is None]
+    chosen = [kernel for kernel in kernels if refusal(kernel, task, target) is None]
     assert chosen, "no kernel accepts the task"
     given = list(arrays)
     if fused:
@@ -238,16 +239,16 @@ def test_every_target_gets_valid_code(generic):
         call, _ = call_of_sample(spec, Sample((("float32", shape),), attributes), np.random.default_rng(0))
         task = anchored(spec, call, True, False, True)
         kernel = SOFTMAX if name == "Softmax" else POOL_KERNEL
-        assert kernel.accepts(task, generic) is None
-        assert "kernel" in compile_assembly(kernel.build(task, generic, {}, "kernel"), generic)
+        text = way(kernel, task, generic).build(generic.instructions, "kernel")
+        assert "kernel" in compile_assembly(text, generic)
 
 
 def test_refuses_what_is_not_theirs(target):
     plain = Task((4,), (Operand("out0", FLOAT32, (4,), (1,)),), ())
     for kernel in (SOFTMAX, ROWS, POOL_KERNEL):
-        assert kernel.accepts(plain, target) is not None
+        assert refusal(kernel, plain, target) is not None
     spec = next(s for s in NORM if s.name == "Softmax")
     call, _ = call_of_sample(spec, Sample((("float32", (40, 3)),), {"axis": 0}), np.random.default_rng(0))
-    assert SOFTMAX.accepts(anchored(spec, call, False, False, False), target) is not None
+    assert refusal(SOFTMAX, anchored(spec, call, False, False, False), target) is not None
     foreign = replace(plain, anchor=Anchor("MatMul", "matmul", (), (), (), TensorType(FLOAT32, (4,))))
-    assert ROWS.accepts(foreign, target) is not None
+    assert refusal(ROWS, foreign, target) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,11 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from tests.codegen.ways import refusal, scheduled, way, ways
 
-from fusewise.codegen.kernel import Kernel, Params
+from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.llvm.emit import Module
+from fusewise.codegen.llvm.gemm import MatrixProduct, MatrixSchedule
 from fusewise.codegen.llvm.gemm_kernels import GEMM, MATMUL
-from fusewise.codegen.llvm.gemm_plan import Axis, Product
+from fusewise.codegen.llvm.gemm_plan import Axis, Product, ProductSchedule, prefetched
 from fusewise.codegen.llvm.gemm_product import column_at
 from fusewise.codegen.llvm.gemm_tile import Tile
 from fusewise.codegen.packing import column_starts, panels
@@ -98,9 +101,9 @@ def check(
     dtype: DType = FLOAT32,
     workers: int = 2,
     tolerance: float = TOLERANCE,
-    params: Params | None = None,
+    schedule: Any = None,
 ) -> None:
-    """Run every kernel that accepts, by its favourite parameters unless others are given, and compare."""
+    """Run every kernel that accepts, by its favourite schedule unless another is given, and compare."""
     chosen = orders if orders is not None else tuple(tuple(range(a.ndim)) for a in arrays)
     task = product(
         op, arrays, expected.shape, attributes, orders=chosen, constant=constant, epilogue=epilogue, dtype=dtype
@@ -112,23 +115,23 @@ def check(
         erf = np.vectorize(math.erf, otypes=[float])
         half = expected * 0.5 * (erf(expected * math.sqrt(0.5)) + 1)
         expected = np.maximum(half / (1 + np.exp(-half)), -1)
-    accepted = [kernel for kernel in kernels if kernel.accepts(task, target) is None]
-    assert accepted, [str(kernel.accepts(task, target)) for kernel in kernels]
+    accepted = [kernel for kernel in kernels if refusal(kernel, task, target) is None]
+    assert accepted, [str(refusal(kernel, task, target)) for kernel in kernels]
     for kernel in accepted:
-        way = next(iter(kernel.space(task, target))) if params is None else params
+        one = way(kernel, task, target) if schedule is None else scheduled(kernel, task, target, schedule)
         buffers = {
             f"x{k}": np.ascontiguousarray(a.transpose(order))
             for k, (a, order) in enumerate(zip(arrays, chosen, strict=True))
         }
         buffers |= {"r": residual, "y": np.full(expected.shape, np.nan, dtype.numpy)}
-        for argument in kernel.arguments(task, target, way):
+        for argument in one.arguments:
             if argument.packing is not None:
                 buffers[argument.name] = argument.packing.pack(buffers[argument.name])
-        run_kernel(kernel, task, buffers, workers=workers, params=way, machine=target)
+        run_kernel(kernel, task, buffers, workers=workers, schedule=one.schedule, machine=target)
         found = buffers["y"].astype(np.float64)
         scale = max(float(np.abs(expected).max(initial=0)), 1e-30)
         error = float(np.abs(found - expected).max(initial=0)) / scale
-        assert error <= tolerance, (kernel.name, dict(way), error)
+        assert error <= tolerance, (kernel.name, one.schedule, error)
 
 
 def numbers(seed: int, shape: tuple[int, ...], dtype: DType = FLOAT32) -> np.ndarray:
@@ -280,41 +283,42 @@ def test_reduction_in_chunks(
         expected = expected + arrays[2]
     kernel = MATMUL[-1]
 
-    def space(task: Task, target: Target) -> list[Params]:
-        return [{**params, "chunk": steps, "split": split} for params in kernel.space(task, target)]
+    def schedules(m: MatrixProduct, task: Task, target: Target) -> Iterator[MatrixSchedule]:
+        for schedule in kernel.schedules(m, task, target):
+            product = replace(schedule.product, chunk=steps, by_columns=split == "columns")
+            yield replace(schedule, product=prefetched(product, m.product, task, target))
 
-    check(run_kernel, (replace(kernel, space=space),), target, op, arrays, expected, {}, **options)
+    check(run_kernel, (replace(kernel, schedules=schedules),), target, op, arrays, expected, {}, **options)
 
 
 def test_long_panels_are_reduced_in_chunks(target: Target) -> None:
-    def params(rows: int, depth: int) -> Params:
+    def chunk(rows: int, depth: int) -> int:
         arrays = [np.zeros((rows, depth), np.float32), np.zeros((depth, 512), np.float32)]
         task = product("MatMul", arrays, (rows, 512), {}, orders=((0, 1), (0, 1)), constant=True)
-        return next(iter(MATMUL[-1].space(task, target)))
+        return int(way(MATMUL[-1], task, target).schedule.product.chunk)
 
-    assert 12544 % params(1000, 12544)["chunk"] == 0
-    assert "chunk" not in params(1, 12544)  # each panel is used once
-    assert "chunk" not in params(1000, 768)
-    assert "chunk" not in params(1000, 100003)  # a prime
+    assert 12544 % chunk(1000, 12544) == 0
+    assert not chunk(1, 12544)  # each panel is used once
+    assert not chunk(1000, 768)
+    assert not chunk(1000, 100003)  # a prime
 
 
 @pytest.mark.parametrize("rows", [8, 80, 128, 500])
 def test_many_tiles_share_a_panel_where_few_panels_are_to_be_shared_out(rows: int) -> None:
     wide = next(other for other in TARGETS if other.name == "avx512")
     arrays = [np.zeros((rows, 512), np.float32), np.zeros((512, 128), np.float32)]
-    params = next(
-        iter(MATMUL[-1].space(product("MatMul", arrays, (rows, 128), {}, orders=((0, 1),) * 2, constant=True), wide))
-    )
-    tiles = math.ceil(rows / int(params["rows"]))
-    assert params["split"] == "blocks"
-    assert min(math.ceil(tiles / 2), 8) <= params["tiles"] <= math.ceil(tiles / 2)
+    task = product("MatMul", arrays, (rows, 128), {}, orders=((0, 1),) * 2, constant=True)
+    schedule: ProductSchedule = way(MATMUL[-1], task, wide).schedule.product
+    tiles = math.ceil(rows / schedule.tile.rows)
+    assert not schedule.by_columns
+    assert min(math.ceil(tiles / 2), 8) <= schedule.per_block <= math.ceil(tiles / 2)
 
 
 def test_panels_that_fit_a_large_second_level_are_still_too_long() -> None:
     large = replace(TARGETS[0], l1_bytes=48 << 10, l2_bytes=2 << 20, beside=Beside(0.24, 0.2, 0.0))
     arrays = [np.zeros((197, 3072), np.float32), np.zeros((3072, 768), np.float32)]
     task = product("MatMul", arrays, (197, 768), {}, orders=((0, 1), (0, 1)), constant=True)
-    assert next(iter(MATMUL[-1].space(task, large)))["chunk"] == 512
+    assert way(MATMUL[-1], task, large).schedule.product.chunk == 512
 
 
 @pytest.mark.parametrize("constant", [True, False])
@@ -340,7 +344,7 @@ def test_integers_are_refused(target: Target) -> None:
     arrays = [np.zeros((2, 3), np.int32), np.zeros((3, 4), np.int32)]
     orders = ((0, 1), (0, 1))
     task = product("MatMul", arrays, (2, 4), {}, orders=orders, constant=True, dtype=INT32)
-    reason = MATMUL[-1].accepts(task, target)
+    reason = refusal(MATMUL[-1], task, target)
     assert str(reason) == "element type has no matrix product kernel (int32)"
 
 
@@ -351,8 +355,7 @@ def test_code_for_every_machine_keeps_the_tile_in_registers(other: Target, shape
     arrays = [numbers(1, (rows, depth)), numbers(2, (depth, columns))]
     orders = ((0, 1), (0, 1))
     task = product("MatMul", arrays, (rows, columns), {}, orders=orders, constant=True)
-    kernel = MATMUL[-1]
-    text = compile_assembly(kernel.build(task, other, next(iter(kernel.space(task, other))), "kernel"), other)
+    text = compile_assembly(way(MATMUL[-1], task, other).build(other.instructions, "kernel"), other)
     vectors = [line for line in text.splitlines() if any(r in line for r in ("%zmm", "%ymm", "%xmm", "q0", "q1", "q2"))]
     assert vectors, "the product is computed in vectors"
     assert not [line for line in vectors if "(%rsp" in line or "[sp" in line]
@@ -367,9 +370,9 @@ def test_every_way_stays_inside_its_operands(
     arrays = [numbers(1, (7, 9)), numbers(2, (9, vectors * target.lanes + more))]
     expected = arrays[0].astype(np.float64) @ arrays[1]
     task = product("MatMul", arrays, expected.shape, {}, orders=((0, 1), (0, 1)), constant=constant)
-    (kernel,) = (each for each in MATMUL if each.accepts(task, target) is None)
-    for params in kernel.space(task, target):
-        check(run_kernel, (kernel,), target, "MatMul", arrays, expected, {}, constant=constant, params=params)
+    (kernel,) = (each for each in MATMUL if refusal(each, task, target) is None)
+    for one in ways(kernel, task, target):
+        check(run_kernel, (kernel,), target, "MatMul", arrays, expected, {}, constant=constant, schedule=one.schedule)
 
 
 @given(

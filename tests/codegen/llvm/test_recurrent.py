@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from tests.codegen.ways import scheduled, way
 from tests.recurrences import OPERANDS, Case, case, cases, difference
 
 import fusewise
-from fusewise.codegen.llvm.recurrent import RECURRENT
+from fusewise.codegen.kernel import Implementation
+from fusewise.codegen.llvm.recurrent import RECURRENT, RecurrentSchedule
 from fusewise.codegen.llvm.recurrent_shape import RecurrentShape, plan_of, steps_ahead, understand
 from fusewise.codegen.target import FEW_REGISTERS, TARGETS, Target
 from fusewise.fusion.plan import partition
@@ -35,15 +37,13 @@ def check(
 ) -> None:
     task = task_of(one, constants)
     steps, samples = task.extents[0], task.extents[2]
-    params = {"units": -(-samples // -(-samples // min(units, samples))), "chunk": min(chunk, steps)}
-    check_with(run_kernel, target, one, task, params, workers)
+    schedule = RecurrentSchedule(-(-samples // -(-samples // min(units, samples))), min(chunk, steps))
+    check_with(run_kernel, one, scheduled(RECURRENT[-1], task, target, schedule), workers)
 
 
-def check_with(
-    run_kernel: Any, target: Target, one: Case, task: Task, params: dict[str, int | bool], workers: int
-) -> None:
-    kernel = RECURRENT[-1]
-    packings = {a.name: a.packing for a in kernel.arguments(task, target, params)}
+def check_with(run_kernel: Any, one: Case, chosen: Implementation, workers: int) -> None:
+    task = chosen.task
+    packings = {a.name: a.packing for a in chosen.arguments}
     arrays = {}
     for operand in task.operands:
         if operand.name.startswith("out"):
@@ -52,7 +52,7 @@ def check_with(
             continue
         given, packing = one.feeds[OPERANDS[int(operand.name[-1])]], packings[operand.name]
         arrays[operand.name] = given if packing is None else packing.pack(given)
-    run_kernel(kernel, task, arrays, workers, params)
+    run_kernel(chosen.kernel, task, arrays, workers, chosen.schedule)
     found = {name: arrays[f"out{place}"] for place, name in enumerate(one.outputs) if name}
     assert difference(found, one.defined) < MOST[found[min(found)].dtype.name] + 10 * one.rounding
 
@@ -72,7 +72,9 @@ def test_any_recurrence(run_kernel: Any, target: Target, one: Case, **options: A
 
 
 @settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=12,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 @given(
     one=cases(steps=40, samples=3, hidden=70, kinds=("float32", "float32", "float64")),
@@ -86,7 +88,8 @@ def test_inputs_products_beside_the_steps_before(
     samples = task.extents[2]
     ahead = steps_ahead(shape_of(task), target, samples)
     assume(ahead)
-    check_with(run_kernel, target, one, task, {"units": samples, "chunk": ahead, "ahead": True}, workers)
+    schedule = RecurrentSchedule(samples, ahead, ahead=True)
+    check_with(run_kernel, one, scheduled(RECURRENT[-1], task, target, schedule), workers)
 
 
 @pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
@@ -99,9 +102,9 @@ def test_one_sample_has_its_inputs_products_made_beside(
     rng = np.random.default_rng(3)
     one = case(op, rng, hidden=64, samples=1, inputs=inputs, steps=steps, direction="bidirectional", **options)
     task = task_of(one, WEIGHTS)
-    (params,) = RECURRENT[-1].space(task, target)
-    assert params.get("ahead", False) == (target.registers > FEW_REGISTERS)
-    check_with(run_kernel, target, one, task, dict(params), 2)
+    chosen = way(RECURRENT[-1], task, target)
+    assert chosen.schedule.ahead == (target.registers > FEW_REGISTERS)
+    check_with(run_kernel, one, chosen, 2)
 
 
 @pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.codegen.llvm.test_operators import last, operand, stored
+from tests.codegen.ways import refusal, way
 
 from fusewise.codegen.llvm.sampled import SAMPLED
 from fusewise.codegen.target import TARGETS
@@ -144,14 +145,14 @@ def test_few_positions_of_a_large_image(run_kernel: Any) -> None:
     grid = np.random.default_rng(5).uniform(-1.2, 1.2, few[1]).astype(np.float32)
     for orders in ((False, False), (False, True), (True, True)):
         run(run_kernel, few, orders, False, 2, grid)
-    assert isinstance(SAMPLED.accepts(sampled(few, (False, False), True), target), Reason)
+    assert isinstance(refusal(SAMPLED, sampled(few, (False, False), True), target), Reason)
 
 
 def test_doubles_are_for_another_kernel() -> None:
     target = next(machine for machine in TARGETS if machine.name == "avx512")
     attributes = {"mode": "linear", "padding_mode": "zeros", "align_corners": 0}
     case: Case = ((1, 8, 4, 4), (1, 4, 4, 2), attributes)
-    assert isinstance(SAMPLED.accepts(sampled(case, (True, True), False, "float64"), target), Reason)
+    assert isinstance(refusal(SAMPLED, sampled(case, (True, True), False, "float64"), target), Reason)
 
 
 def test_a_very_large_image_is_not_copied() -> None:
@@ -159,6 +160,6 @@ def test_a_very_large_image_is_not_copied() -> None:
     attributes = {"mode": "linear", "padding_mode": "zeros", "align_corners": 0}
     case: Case = ((1, 16, 1024, 1024), (1, 1024, 1024, 2), attributes)
     task = sampled(case, (False, False), False)
-    assert SAMPLED.accepts(task, target) is None
-    (scratch,) = (argument for argument in SAMPLED.arguments(task, target, {}) if argument.name == "scratch")
+    assert refusal(SAMPLED, task, target) is None
+    (scratch,) = (argument for argument in way(SAMPLED, task, target).arguments if argument.name == "scratch")
     assert scratch.nbytes < 1 << 20

@@ -15,13 +15,17 @@ from hypothesis import strategies as st
 from tests.codegen.llvm.test_convolutions import check as check_convolution
 from tests.codegen.llvm.test_convolutions import convolution, correlate
 from tests.codegen.llvm.test_products import FEW, check, numbers, product
+from tests.codegen.ways import refusal, scheduled, way, ways
 from tests.machines import runnable
 
+from fusewise.codegen.kernel import Implementation
 from fusewise.codegen.llvm import strassen_loops, strassen_plan
+from fusewise.codegen.llvm.gemm_finish import far_of
 from fusewise.codegen.llvm.gemm_kernels import MATMUL
+from fusewise.codegen.llvm.gemm_tile import Tile
 from fusewise.codegen.llvm.strassen import STRASSEN, STRASSEN_CONV
 from fusewise.codegen.llvm.strassen_form import LEFT, LEFT_STEPS, MADE, RESULT_STEPS, RIGHT, extend
-from fusewise.codegen.llvm.strassen_plan import strassen_space
+from fusewise.codegen.llvm.strassen_plan import StrassenSchedule, strassen_space
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.ir.dtypes import FLOAT64
 from fusewise.lower.task import Task
@@ -57,6 +61,11 @@ def matmul(rows: int, depth: int, columns: int, constant: bool = True, epilogue:
     arrays = [np.zeros((rows, depth), np.float32), np.zeros((depth, columns), np.float32)]
     orders = ((0, 1), (0, 1))
     return product("MatMul", arrays, (rows, columns), {}, orders=orders, constant=constant, epilogue=epilogue)
+
+
+def favourite(task: Task, target: Target) -> StrassenSchedule:
+    schedule: StrassenSchedule = way(STRASSEN, task, target).schedule
+    return schedule
 
 
 def test_seven_products_make_every_quarter() -> None:
@@ -105,7 +114,7 @@ def test_random_products_agree_with_numpy(
     target = replace(target, multiply_bits=target.vector_bits) if one_a_cycle else target
     depth = depth * 2 * target.lanes + more
     task = matmul(rows, depth, columns)
-    if STRASSEN.accepts(task, target) is not None:
+    if refusal(STRASSEN, task, target) is not None:
         columns = -(-columns // (2 * target.lanes)) * 2 * target.lanes
     arrays, attributes = [numbers(1, (rows, depth)), numbers(2, (depth, columns))], {}
     expected = arrays[0].astype(np.float64) @ arrays[1]
@@ -151,10 +160,10 @@ def test_a_panel_that_has_no_other_beside_it_stays_inside(
 ) -> None:
     """Any tile may be asked for, whichever this machine does best with; stores take vectors of a row together."""
     lanes, columns = target.lanes, panels * vectors * target.lanes
-    params = {"rows": 3, "vectors": vectors, "lanes": lanes, "tiles": 2, "chunk": 17}
+    schedule = StrassenSchedule(Tile(3, vectors, lanes), per_block=2, chunk=17)
     arrays = [numbers(1, (19, 68)), numbers(2, (68, columns))]
     expected = arrays[0].astype(np.float64) @ arrays[1]
-    options: dict[str, Any] = {"epilogue": "gelu", "params": params, "tolerance": 5e-6}
+    options: dict[str, Any] = {"epilogue": "gelu", "schedule": schedule, "tolerance": 5e-6}
     check(run_kernel, (STRASSEN,), target, "MatMul", arrays, expected, {}, **options)
 
 
@@ -206,7 +215,7 @@ def test_random_convolutions_agree_with_torch(
     ends: dict[str, Any] = {"bias": bias, "epilogue": epilogue, "prologue": prologue}
     out = (batch, outputs, side, side)
     task = convolution("Conv", x, w, out, attributes, **ends)
-    assume(STRASSEN_CONV.accepts(task, target) is None)
+    assume(refusal(STRASSEN_CONV, task, target) is None)
     kernels, reference, options = (STRASSEN_CONV,), correlate(attributes), {"workers": workers, "tolerance": 5e-6}
     check_convolution(run_kernel, kernels, target, "Conv", x, w, attributes, reference, **ends, **options)
 
@@ -224,7 +233,7 @@ def test_what_is_fused_in_front_is_computed_on_the_way_in(
     x, w = (1, channels, *(stride * (out - 1) + 1 for out in pixels)), (96, channels, *(1,) * rank)
     options: dict[str, Any] = {"epilogue": "residual", "prologue": prologue, "tolerance": 5e-6}
     task = convolution("Conv", x, w, (1, 96, *pixels), attributes, epilogue="residual", prologue=prologue)
-    assert STRASSEN_CONV.accepts(task, target) is None
+    assert refusal(STRASSEN_CONV, task, target) is None
     check_convolution(run_kernel, (STRASSEN_CONV,), target, "Conv", x, w, attributes, correlate(attributes), **options)
 
 
@@ -235,34 +244,32 @@ def pointwise(inputs: int, outputs: int, side: int, prologue: str) -> Task:
 
 
 def test_writing_the_left_operand_first_has_to_pay() -> None:
-    assert STRASSEN_CONV.accepts(pointwise(512, 128, 28, "relu"), ONE_A_CYCLE) is None
-    assert STRASSEN_CONV.accepts(pointwise(576, 96, 19, "none"), ONE_A_CYCLE) is None
-    computed = STRASSEN_CONV.accepts(pointwise(576, 96, 19, "gate"), ONE_A_CYCLE)
+    assert refusal(STRASSEN_CONV, pointwise(512, 128, 28, "relu"), ONE_A_CYCLE) is None
+    assert refusal(STRASSEN_CONV, pointwise(576, 96, 19, "none"), ONE_A_CYCLE) is None
+    computed = refusal(STRASSEN_CONV, pointwise(576, 96, 19, "gate"), ONE_A_CYCLE)
     assert str(computed) == "no tile saves more than it costs"
 
 
 def test_what_is_computed_is_fetched_as_what_lies_there() -> None:
     def found(prologue: str) -> int:
-        task = pointwise(512, 256, 28, prologue)
-        params = next(iter(STRASSEN_CONV.space(task, ONE_A_CYCLE)))
-        return STRASSEN_CONV.build(task, ONE_A_CYCLE, params, "kernel").count("call void @llvm.prefetch")
+        return fetches(way(STRASSEN_CONV, pointwise(512, 256, 28, prologue), ONE_A_CYCLE))
 
     assert found("relu") == found("none")
 
 
 def test_large_products_are_halved_and_small_ones_are_not() -> None:
     assert MATMUL.index(STRASSEN) < len(MATMUL) - 1, "the last one accepts all"
-    assert STRASSEN.accepts(matmul(128, 768, 3072), ONE_A_CYCLE) is None
-    assert str(STRASSEN.accepts(matmul(128, 128, 128), ONE_A_CYCLE)) == "no tile saves more than it costs"
-    assert str(STRASSEN.accepts(matmul(8, 768, 3072), ONE_A_CYCLE)) == "too few rows to halve"
+    assert refusal(STRASSEN, matmul(128, 768, 3072), ONE_A_CYCLE) is None
+    assert str(refusal(STRASSEN, matmul(128, 128, 128), ONE_A_CYCLE)) == "no tile saves more than it costs"
+    assert str(refusal(STRASSEN, matmul(8, 768, 3072), ONE_A_CYCLE)) == "too few rows to halve"
     assert (
-        str(STRASSEN.accepts(matmul(128, 769, 768), ONE_A_CYCLE)) == "the depth has no halves, or they fill no vector"
+        str(refusal(STRASSEN, matmul(128, 769, 768), ONE_A_CYCLE)) == "the depth has no halves, or they fill no vector"
     )
-    assert STRASSEN.accepts(matmul(128, 312, 1200), ONE_A_CYCLE) is None
-    assert STRASSEN.accepts(matmul(1000, 8192, 1024), ONE_A_CYCLE) is None
-    assert "round too often" in str(STRASSEN.accepts(matmul(1000, 12544, 1024), ONE_A_CYCLE))
+    assert refusal(STRASSEN, matmul(128, 312, 1200), ONE_A_CYCLE) is None
+    assert refusal(STRASSEN, matmul(1000, 8192, 1024), ONE_A_CYCLE) is None
+    assert "round too often" in str(refusal(STRASSEN, matmul(1000, 12544, 1024), ONE_A_CYCLE))
     assert (
-        str(STRASSEN.accepts(matmul(128, 32 * 1021, 768), ONE_A_CYCLE))
+        str(refusal(STRASSEN, matmul(128, 8 * 1021, 768), ONE_A_CYCLE))
         == "the depth is short, or has no divisor of a good length"
     )
 
@@ -270,34 +277,33 @@ def test_large_products_are_halved_and_small_ones_are_not() -> None:
 def test_two_multiplications_a_cycle_leave_less_to_save() -> None:
     two = next(target for target in TARGETS if target.name == "avx512")
     assert two.multiplies(two.vector_bits) == 2
-    assert STRASSEN.accepts(matmul(128, 768, 768), two) is None
-    assert STRASSEN.accepts(matmul(196, 1024, 256), two) is None
-    assert str(STRASSEN.accepts(matmul(784, 512, 128), two)) == "no tile saves more than it costs"
+    assert refusal(STRASSEN, matmul(128, 768, 768), two) is None
+    assert refusal(STRASSEN, matmul(196, 1024, 256), two) is None
+    assert str(refusal(STRASSEN, matmul(784, 512, 128), two)) == "no tile saves more than it costs"
 
 
 def test_rows_are_dealt_out_evenly_where_two_multiplications_begin_in_a_cycle() -> None:
     two = next(target for target in TARGETS if target.name == "avx512")
     for rows, workers, tiles in ((128, 1, 8), (128, 2, 4), (197, 2, 5), (784, 2, 7)):
-        params = next(iter(STRASSEN.space(matmul(rows, 768, 768), replace(two, workers=workers))))
-        assert params["tiles"] == tiles
-        assert math.ceil(math.ceil(rows / 2) / params["rows"] / tiles) % workers == 0
-    assert str(STRASSEN.accepts(matmul(49, 2048, 1024), two)) == "no tile saves more than it costs"
+        schedule = favourite(matmul(rows, 768, 768), replace(two, workers=workers))
+        assert schedule.per_block == tiles
+        assert math.ceil(math.ceil(rows / 2) / schedule.tile.rows / tiles) % workers == 0
+    assert str(refusal(STRASSEN, matmul(49, 2048, 1024), two)) == "no tile saves more than it costs"
 
 
 def test_rows_are_dealt_out_evenly_where_one_multiplication_begins_in_a_cycle() -> None:
     """A block that both workers share is for few rows."""
     for rows, depth, tiles in ((128, 768, 4), (128, 3072, 4), (784, 512, 7), (49, 2048, 5)):
-        params = next(iter(STRASSEN.space(matmul(rows, depth, 768), ONE_A_CYCLE)))
-        assert params["tiles"] == tiles
+        assert favourite(matmul(rows, depth, 768), ONE_A_CYCLE).per_block == tiles
 
 
 def test_tiles_of_one_vector_where_one_multiplication_begins_in_a_cycle() -> None:
     two = next(target for target in TARGETS if target.name == "avx512")
     for task in (matmul(128, 512, 128), matmul(128, 768, 3072), matmul(196, 1024, 256)):
-        found = list(STRASSEN.space(task, ONE_A_CYCLE))
-        assert (found[0]["rows"] in (7, 8), found[0]["vectors"]) == (True, 1)
+        found = [one.schedule for one in ways(STRASSEN, task, ONE_A_CYCLE)]
+        assert (found[0].tile.rows in (7, 8), found[0].tile.vectors) == (True, 1)
         assert all(a != b for a, b in itertools.combinations(found, 2))
-    assert next(iter(STRASSEN.space(matmul(128, 768, 3072), two)))["vectors"] > 1
+    assert favourite(matmul(128, 768, 3072), two).tile.vectors > 1
 
 
 def test_short_products_with_simple_stores_are_finished_beside_others() -> None:
@@ -305,8 +311,8 @@ def test_short_products_with_simple_stores_are_finished_beside_others() -> None:
     two = next(target for target in TARGETS if target.name == "avx512")
 
     def is_beside(target: Target, depth: int, epilogue: str) -> bool:
-        task = matmul(128, depth, 3072, epilogue=epilogue)
-        return "!prof" in STRASSEN.build(task, target, next(iter(STRASSEN.space(task, target))), "kernel")
+        found = way(STRASSEN, matmul(128, depth, 3072, epilogue=epilogue), target)
+        return "!prof" in found.build(target.instructions, "kernel")
 
     assert all(is_beside(ONE_A_CYCLE, depth, "residual") for depth in (256, 512))
     assert not is_beside(ONE_A_CYCLE, 768, "residual"), "of a deep one it is little of the time"
@@ -314,26 +320,32 @@ def test_short_products_with_simple_stores_are_finished_beside_others() -> None:
     assert not is_beside(two, 512, "residual"), "not measured"
 
 
-def fetches(task: Task, target: Target, **params: Any) -> int:
-    return STRASSEN.build(task, target, params, "kernel").count("call void @llvm.prefetch")
+def fetches(found: Implementation) -> int:
+    return found.build(ONE_A_CYCLE.instructions, "kernel").count("call void @llvm.prefetch")
 
 
 def test_residuals_and_results_that_are_far_are_fetched() -> None:
     """With a residual both are; without, results that the second levels do not hold."""
     plain, added = (matmul(128, 256, 512, epilogue=epilogue) for epilogue in ("none", "residual"))
-    params = next(iter(STRASSEN.space(plain, ONE_A_CYCLE)))
     small, large = (replace(ONE_A_CYCLE, workers=2, l2_bytes=kilobytes << 10) for kilobytes in (192, 1024))
-    near = fetches(plain, large, **params)
-    assert fetches(plain, small, **params) == fetches(added, large, **params) == near
-    results = fetches(plain, replace(small, workers=1), **params) - near
+
+    def found(task: Task, machine: Target) -> int:
+        schedule = replace(favourite(plain, ONE_A_CYCLE), far=far_of(task, machine))
+        return fetches(scheduled(STRASSEN, task, machine, schedule))
+
+    near = found(plain, large)
+    assert found(plain, small) == found(added, large) == near
+    results = found(plain, replace(small, workers=1)) - near
     assert results > 0
-    assert fetches(added, small, **params) - near == 2 * results
+    assert found(added, small) - near == 2 * results
+    assert favourite(added, large).far == far_of(added, large)
 
 
 def test_rows_of_a_large_left_operand_are_fetched_ahead(always: None) -> None:
     """But not where they lie at unequal distances."""
-    params = next(iter(STRASSEN.space(matmul(256, 1024, 128), ONE_A_CYCLE)))
-    long, short = (fetches(matmul(rows, 1024, 128), ONE_A_CYCLE, **params) for rows in (256, 128))
+    schedule = favourite(matmul(256, 1024, 128), ONE_A_CYCLE)
+    tasks = (matmul(rows, 1024, 128) for rows in (256, 128))
+    long, short = (fetches(scheduled(STRASSEN, task, ONE_A_CYCLE, schedule)) for task in tasks)
     assert long - short == len(LEFT_STEPS)
 
 
@@ -348,7 +360,7 @@ def test_residuals_that_are_fetched(run_kernel: Any, target: Target, always: Non
 
 
 def test_tiles_have_no_more_rows_than_a_set_has_places_where_all_lie_in_one() -> None:
-    found = {depth: next(iter(STRASSEN.space(matmul(400, depth, 512), ONE_A_CYCLE)))["rows"] for depth in (512, 544)}
+    found = {depth: favourite(matmul(400, depth, 512), ONE_A_CYCLE).tile.rows for depth in (512, 544)}
     assert found[512] <= ONE_A_CYCLE.l1_bytes // 4096 < found[544]
 
 
@@ -357,12 +369,14 @@ def test_few_registers_take_longer_chunks_and_more_tiles_to_a_block() -> None:
     few = next(target for target in TARGETS if target.name == "avx2")
     assert few.registers == 16
     for rows, depth, tiles, chunk in ((197, 768, 10, 384), (197, 3072, 10, 512), (361, 512, 10, 256)):
-        params = next(iter(STRASSEN.space(matmul(rows, depth, 768), few)))
-        assert (params["rows"], params["tiles"], params["chunk"]) == (5, tiles, chunk)
-    assert str(STRASSEN.accepts(matmul(784, 256, 512), few)) == "the depth is short, or has no divisor of a good length"
-    shared = STRASSEN.accepts(matmul(128, 768, 768), few)
+        schedule = favourite(matmul(rows, depth, 768), few)
+        assert (schedule.tile.rows, schedule.per_block, schedule.chunk) == (5, tiles, chunk)
+    assert (
+        str(refusal(STRASSEN, matmul(784, 256, 512), few)) == "the depth is short, or has no divisor of a good length"
+    )
+    shared = refusal(STRASSEN, matmul(128, 768, 768), few)
     assert str(shared) == "no tile saves more than it costs"
-    assert STRASSEN.accepts(matmul(128, 768, 768), replace(few, workers=1)) is None
+    assert refusal(STRASSEN, matmul(128, 768, 768), replace(few, workers=1)) is None
 
 
 def test_convolutions_add_up_shorter_runs() -> None:
@@ -370,8 +384,8 @@ def test_convolutions_add_up_shorter_runs() -> None:
     attributes = {"strides": [1, 1], "kernel_shape": [1, 1], "pads": [0] * 4, "dilations": [1, 1], "group": 1}
     task = convolution("Conv", (1, 1024, 19, 19), (512, 1024, 1, 1), (1, 512, 19, 19), attributes)
     for other, chunk, longest in ((ONE_A_CYCLE, 128, 256), (few, 256, 512)):
-        assert next(iter(STRASSEN_CONV.space(task, other)))["chunk"] == chunk
-        assert next(iter(STRASSEN.space(matmul(361, 1024, 512), other)))["chunk"] == longest
+        assert way(STRASSEN_CONV, task, other).schedule.chunk == chunk
+        assert favourite(matmul(361, 1024, 512), other).chunk == longest
 
 
 @pytest.mark.parametrize("batch", [1, 2])
@@ -381,7 +395,7 @@ def test_pixels_a_stride_apart_are_halved_where_they_lie(
     attributes = {"strides": [2, 2], "kernel_shape": [1, 1], "pads": [0] * 4, "dilations": [1, 1], "group": 1}
     x, w, out = (batch, 128, 17, 25), (96, 128, 1, 1), (batch, 96, 9, 13)
     task = convolution("Conv", x, w, out, attributes, bias=True, epilogue="residual")
-    assert STRASSEN_CONV.accepts(task, target) is None
+    assert refusal(STRASSEN_CONV, task, target) is None
     options: dict[str, Any] = {"bias": True, "epilogue": "residual", "workers": 2, "tolerance": 5e-6}
     check_convolution(run_kernel, (STRASSEN_CONV,), target, "Conv", x, w, attributes, correlate(attributes), **options)
 
@@ -391,31 +405,31 @@ def test_what_is_not_a_plain_product_of_floats_is_refused() -> None:
     refused = [replace(task, exact=True), matmul(128, 768, 3072, constant=False)]
     arrays = [np.zeros((128, 768)), np.zeros((768, 3072))]
     refused.append(product("MatMul", arrays, (128, 3072), {}, orders=((0, 1), (0, 1)), constant=True, dtype=FLOAT64))
-    reasons = {str(STRASSEN.accepts(one, ONE_A_CYCLE)) for one in refused}
+    reasons = {str(refusal(STRASSEN, one, ONE_A_CYCLE)) for one in refused}
     assert reasons == {"exact, not of float32, or of a right operand that changes"}
     arrays = [np.zeros((128, 768), np.float32), np.zeros((768, 3072), np.float32)]
     deep = product("MatMul", arrays, (128, 3072), {}, orders=((1, 0), (0, 1)), constant=True)
-    assert str(STRASSEN.accepts(deep, ONE_A_CYCLE)) == "not one product of two plain matrices"
+    assert str(refusal(STRASSEN, deep, ONE_A_CYCLE)) == "not one product of two plain matrices"
 
 
 def test_additions_in_the_way_of_multiplications_are_not_worth_it() -> None:
-    beside = STRASSEN.accepts(matmul(128, 768, 3072), replace(ONE_A_CYCLE, adds_apart=False))
+    beside = refusal(STRASSEN, matmul(128, 768, 3072), replace(ONE_A_CYCLE, adds_apart=False))
     assert str(beside) == "additions take the units that multiply, as long as what they save"
 
 
 @pytest.mark.parametrize("other", [*TARGETS, ONE_A_CYCLE], ids=[*(t.name for t in TARGETS), "one a cycle"])
 def test_code_for_every_machine_multiplies_in_vectors(other: Target, always: None) -> None:
     task = matmul(128, 512, 384)
-    found = list(STRASSEN.space(task, other))
+    found = ways(STRASSEN, task, other)
     assert found
-    for params in found:
-        text = compile_assembly(STRASSEN.build(task, other, params, "kernel"), other)
+    for one in found:
+        text = compile_assembly(one.build(other.instructions, "kernel"), other)
         wanted = "vfmadd" if other.fma and other.triple.startswith("x86") else "fmla" if other.fma else "mulps"
         assert wanted in text
 
 
 def test_many_workers_would_make_the_same_factors_each_for_itself() -> None:
     task = matmul(128, 768, 768)
-    assert STRASSEN.accepts(task, replace(ONE_A_CYCLE, workers=1)) is None
-    assert STRASSEN.accepts(task, replace(ONE_A_CYCLE, workers=2)) is None
-    assert str(STRASSEN.accepts(task, replace(ONE_A_CYCLE, workers=32))) == "no tile saves more than it costs"
+    assert refusal(STRASSEN, task, replace(ONE_A_CYCLE, workers=1)) is None
+    assert refusal(STRASSEN, task, replace(ONE_A_CYCLE, workers=2)) is None
+    assert str(refusal(STRASSEN, task, replace(ONE_A_CYCLE, workers=32))) == "no tile saves more than it costs"

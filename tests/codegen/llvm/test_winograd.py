@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.codegen.ways import refusal, scheduled, way, ways
 
-from fusewise.codegen.kernel import Kernel, Params
-from fusewise.codegen.llvm import winograd, winograd_choice
+from fusewise.codegen.kernel import Kernel
+from fusewise.codegen.llvm import winograd_choice
 from fusewise.codegen.llvm.conv_shape import convolution_of
-from fusewise.codegen.llvm.gemm_tile import SLIM_ROWS
+from fusewise.codegen.llvm.gemm_finish import Far
+from fusewise.codegen.llvm.gemm_tile import SLIM_ROWS, Tile
 from fusewise.codegen.llvm.winograd import WINOGRAD
-from fusewise.codegen.llvm.winograd_plan import planes_of
+from fusewise.codegen.llvm.winograd_plan import Planes, WinogradSchedule, planes_of
 from fusewise.codegen.target import TARGETS, Beside, Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
 from fusewise.ir.types import TensorType
@@ -40,37 +42,56 @@ def of_square(tile: int) -> float:
     return TOLERANCES.get((tile, 3, 3), TOLERANCE)
 
 
-EVERYWHERE = replace(WINOGRAD, accepts=winograd.applies)
+Winograd = Kernel[Planes, WinogradSchedule]
+
+EVERYWHERE = replace(WINOGRAD, declines=lambda planes, task, target: None)
 """The kernel without its rule of where it is worth it, so that small shapes test it too."""
 
+IN_MEMORY = ("memory", "pairs")
+"""Where filters are in memory."""
 
-def with_outputs(tile: int, filters: str | None = None) -> Kernel:
+
+def schedules_of(task: Task, target: Target) -> list[WinogradSchedule]:
+    """What the kernel would try, whether or not it is worth it."""
+    return [found.schedule for found in ways(EVERYWHERE, task, target)]
+
+
+def text_of(task: Task, target: Target, schedule: WinogradSchedule) -> str:
+    """The code by a schedule."""
+    return scheduled(EVERYWHERE, task, target, schedule).build(target.instructions, "kernel")
+
+
+def by(schedule: WinogradSchedule) -> Winograd:
+    """The kernel with this schedule alone."""
+    return replace(EVERYWHERE, schedules=lambda planes, task, target: [schedule])
+
+
+def with_outputs(tile: int, filters: str | None = None) -> Winograd:
     """The kernel for tiles of this many outputs along an axis, with filters in "registers", "memory", "pairs" or anywhere; "short":
     in registers, tiles of several strips shorter."""
-    alike = ("memory", "pairs")
 
-    def space(task: Task, target: Target) -> list[Params]:
-        every = list(WINOGRAD.space(task, target))
-        fitting = [params for params in every if params["outputs"] == tile]
+    def schedules(planes: Planes, task: Task, target: Target) -> list[WinogradSchedule]:
+        every = schedules_of(task, target)
+        fitting = [one for one in every if one.outputs == tile]
         if not fitting:  # a form that this machine does not choose
-            fitting = [{**next(p for p in every if p.get("filters", "memory") in alike), "outputs": tile}]
-        if filters in alike:
-            return [{**params, "filters": filters} for params in fitting if params.get("filters", "memory") in alike]
+            fitting = [replace(next(one for one in every if one.filters in IN_MEMORY), outputs=tile)]
+        if filters in IN_MEMORY:
+            return [replace(one, filters=filters) for one in fitting if one.filters in IN_MEMORY]
         if filters == "short":
-            return [{**params, "short": True} for params in fitting if params.get("filters") == "registers"]
-        return [params for params in fitting if filters in (None, params.get("filters"))]
+            return [replace(one, short=True) for one in fitting if one.filters == "registers"]
+        return [one for one in fitting if filters in (None, one.filters)]
 
-    return replace(EVERYWHERE, space=space)
+    return replace(EVERYWHERE, schedules=schedules)
 
 
-def in_lines(tile: int, **sizes: int) -> Kernel:
-    """The same with filters in lines, in these sizes, on every target."""
+def in_lines(tile: int, rows: int, **sizes: int) -> Winograd:
+    """The same with filters in lines, of register tiles of so many rows, in these sizes, on every target."""
 
-    def space(task: Task, target: Target) -> list[Params]:
-        memory = next(iter(with_outputs(tile, "memory").space(task, target)))
-        return [{**memory, "filters": "lines", "vectors": 2, **sizes}]
+    def schedules(planes: Planes, task: Task, target: Target) -> list[WinogradSchedule]:
+        memory = way(with_outputs(tile, "memory"), task, target).schedule
+        return [replace(memory, filters="lines", tile=Tile(rows, 2, target.lanes), **sizes)]
 
-    return replace(EVERYWHERE, space=space)
+    return replace(EVERYWHERE, schedules=schedules)
 
 
 def planar(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -176,7 +197,7 @@ def error_of(
     pads: tuple[int, ...] = (1, 1, 1, 1),
     *,
     workers: int = 1,
-    kernel: Kernel = EVERYWHERE,
+    kernel: Winograd = EVERYWHERE,
     **options: Any,
 ) -> float:
     """The largest difference from PyTorch's convolution in float64, relative to the largest output."""
@@ -207,7 +228,7 @@ def error_of(
     def stored(array: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(array if options.get("planar_output") else np.moveaxis(array, 1, -1))
 
-    params = next(iter(kernel.space(task, target)))
+    chosen = way(kernel, task, target)
     arrays = {
         "in0": data if options.get("planar_input") else np.ascontiguousarray(np.moveaxis(data, 1, -1)),
         "const0": weights,
@@ -215,10 +236,10 @@ def error_of(
         "in1": stored(residual),
         "out0": np.full(stored(expected).shape, np.nan, kind),
     }
-    for argument in kernel.arguments(task, target, params):
+    for argument in chosen.arguments:
         if argument.packing is not None:
             arrays[argument.name] = argument.packing.pack(arrays[argument.name])
-    run_kernel(kernel, task, arrays, workers=workers, params=params, machine=target)
+    run_kernel(kernel, task, arrays, workers=workers, schedule=chosen.schedule, machine=target)
     largest = np.abs(expected).max() or 1.0  # where all inputs are padding
     return float(np.abs(arrays["out0"].astype(np.float64) - stored(expected)).max() / largest)
 
@@ -497,18 +518,16 @@ def test_error_stays_within_the_bound(run_kernel: Any, target: Target, channels:
     assert 0 < error <= of_square(tile)
 
 
-def test_every_parameter_set_gives_the_same_answer(run_kernel: Any, target: Target) -> None:
+def test_every_schedule_gives_the_same_answer(run_kernel: Any, target: Target) -> None:
     task = convolution((1, 40, 15, 13), 72)
-    sets = list(EVERYWHERE.space(task, target))
-    in_memory = next(params for params in sets if params.get("filters", "memory") in ("memory", "pairs"))
-    for first in (sets[0], *({**in_memory, "filters": filters} for filters in ("memory", "pairs"))):
-        sets += [{**first, "tiles": 1, "panels": 1, "depth": 16}, {**first, "tiles": 2, "panels": 3, "depth": 20}]
-        sets += [{**first, "depth": depth, "ahead": True} for depth in (8, 16, 40)]
-    for params in sets:
-        chosen = replace(EVERYWHERE, space=lambda *_, p=params: [p])
-        assert error_of(run_kernel, target, (1, 40, 15, 13), 72, kernel=chosen, workers=3) <= of_square(
-            params["outputs"]
-        ), params
+    every = schedules_of(task, target)
+    in_memory = next(one for one in every if one.filters in IN_MEMORY)
+    for first in (every[0], *(replace(in_memory, filters=filters) for filters in IN_MEMORY)):
+        every += [replace(first, per_strip=n, together=k, depth=depth) for n, k, depth in ((1, 1, 16), (2, 3, 20))]
+        every += [replace(first, depth=depth, ahead=True) for depth in (8, 16, 40)]
+    for schedule in every:
+        error = error_of(run_kernel, target, (1, 40, 15, 13), 72, kernel=by(schedule), workers=3)
+        assert error <= of_square(schedule.outputs), schedule
 
 
 @pytest.mark.parametrize("channels, outputs, epilogue", [(70, 40, "swish"), (512, 72, "residual"), (24, 16, "none")])
@@ -517,12 +536,12 @@ def test_filters_of_few_tiles_stay_in_registers(
 ) -> None:
     side = 7 if target.registers > 16 else 4  # four tiles, or one
     x, outputs = (1, at_least(target, channels), side, side), at_least(target, outputs)
-    sets = [p for p in EVERYWHERE.space(convolution(x, outputs), target) if p["outputs"] == 4]
-    assert sets[0]["filters"] == "registers"
-    for params in (*sets, {**sets[0], "depth": 8}, {**sets[0], "vectors": 3}):
-        chosen = replace(EVERYWHERE, space=lambda *_, p=params: [p])
-        error = error_of(run_kernel, target, x, outputs, kernel=chosen, epilogue=epilogue, workers=3)
-        assert error <= TOLERANCE, params
+    first, *others = [one for one in schedules_of(convolution(x, outputs), target) if one.outputs == 4]
+    assert first.filters == "registers"
+    wide = replace(first, tile=replace(first.tile, vectors=3))
+    for schedule in (first, *others, replace(first, depth=8), wide):
+        error = error_of(run_kernel, target, x, outputs, kernel=by(schedule), epilogue=epilogue, workers=3)
+        assert error <= TOLERANCE, schedule
 
 
 @pytest.mark.parametrize("extent, taps", [((9, 22), (3, 3)), ((17, 5), (1, 3)), ((23, 40), (3, 1)), ((30, 11), (5, 5))])
@@ -531,12 +550,12 @@ def test_filters_in_registers_are_used_by_strips_of_tiles(
 ) -> None:
     x, around = (2, at_least(target, 40), *extent), tuple(k // 2 for k in taps) * 2
     task = convolution(x, 72, around, taps=taps)
-    sets = [params for params in EVERYWHERE.space(task, target) if params.get("filters") == "registers"]
-    assert sets
-    for params in (*sets, *({**params, "short": True} for params in sets)):
-        chosen = replace(EVERYWHERE, space=lambda *_, p=params: [p])
-        error = error_of(run_kernel, target, x, 72, around, taps=taps, kernel=chosen, epilogue="residual", workers=3)
-        assert error <= TOLERANCES.get((params["outputs"], min(taps), max(taps)), TOLERANCE), params
+    every = [one for one in schedules_of(task, target) if one.filters == "registers"]
+    assert every
+    for schedule in (*every, *(replace(one, short=True) for one in every)):
+        options = {"taps": taps, "kernel": by(schedule), "epilogue": "residual", "workers": 3}
+        error = error_of(run_kernel, target, x, 72, around, **options)
+        assert error <= TOLERANCES.get((schedule.outputs, min(taps), max(taps)), TOLERANCE), schedule
 
 
 @pytest.mark.parametrize("filters", ["memory", "pairs", "short"])
@@ -594,7 +613,7 @@ def test_filters_in_lines(
     x, outputs, around = (batch, at_least(target, inputs), *extents), at_least(target, outputs), (1, taps[1] // 2) * 2
     if slices > 1:
         x, options["slices"] = (*x[:2], 3, *extents), (slices, 1, 1)
-    kernel = in_lines(tile, rows=rows, abreast=abreast, tiles=per_strip, depth=depth)
+    kernel = in_lines(tile, rows, abreast=abreast, per_strip=per_strip, depth=depth)
     error = error_of(run_kernel, target, x, outputs, around, kernel=kernel, taps=taps, **options)
     assert error <= TOLERANCES.get((tile, min(taps), max(taps)), TOLERANCE)
 
@@ -622,7 +641,7 @@ def test_filters_in_lines_at_stride_two(
     pads: tuple[int, int, int, int],
     workers: int,
 ) -> None:
-    x, kernel = (1, inputs * 16, *extents), in_lines(tile, rows=rows, abreast=abreast, tiles=per_strip)
+    x, kernel = (1, inputs * 16, *extents), in_lines(tile, rows, abreast=abreast, per_strip=per_strip)
     error = error_of(run_kernel, target, x, 40, pads, kernel=kernel, stride=2, epilogue="residual", workers=workers)
     assert error <= TOLERANCE
 
@@ -633,7 +652,7 @@ def test_filters_in_lines_of_phases_side_by_side(
     run_kernel: Any, target: Target, tile: int, rows: int, abreast: int
 ) -> None:
     stem = {"taps": (5, 5), "stride": 2, "planar_input": True, "workers": 2}
-    kernel = in_lines(tile, rows=rows, abreast=abreast, tiles=3)
+    kernel = in_lines(tile, rows, abreast=abreast, per_strip=3)
     assert error_of(run_kernel, target, (1, 3, 43, 37), 40, (2, 2, 2, 2), kernel=kernel, **stem) <= TOLERANCE
 
 
@@ -641,10 +660,10 @@ def test_filters_in_lines_are_for_a_few_tiles() -> None:
     """There a filter is used too seldom for what it costs in memory; and where workers would share too few panels of outputs."""
     wide = next(other for other in TARGETS if other.name == "avx512")
     task = {n: convolution((1, channels, n, n), channels) for channels, n in ((512, 7), (256, 14), (64, 56))}
-    found = {n: next(iter(WINOGRAD.space(each, wide))).get("filters", "memory") for n, each in task.items()}
+    found = {n: schedules_of(each, wide)[0].filters for n, each in task.items()}
     assert found == {7: "registers", 14: "lines", 56: "memory"}
     narrow = replace(wide, adds_apart=False)
-    assert next(iter(WINOGRAD.space(task[14], narrow))).get("filters", "memory") == "memory"
+    assert schedules_of(task[14], narrow)[0].filters == "memory"
 
 
 def test_strips_are_cut_where_the_second_level_does_not_hold_their_inputs() -> None:
@@ -652,9 +671,9 @@ def test_strips_are_cut_where_the_second_level_does_not_hold_their_inputs() -> N
     task = convolution((1, 128, 56, 56), 32)
     tiles = {}
     for kilobytes in (512, 2048):
-        params = next(iter(WINOGRAD.space(task, replace(narrow, l2_bytes=kilobytes * 1024))))
-        tiles[kilobytes] = params["tiles"] * params["rows"]
-    positions = (params["outputs"] + 2) ** 2
+        schedule = schedules_of(task, replace(narrow, l2_bytes=kilobytes * 1024))[0]
+        tiles[kilobytes] = schedule.per_strip * schedule.tile.rows
+    positions = (schedule.outputs + 2) ** 2
     assert positions * tiles[2048] * 128 * 4 <= 2048 * 1024
     assert tiles[512] < tiles[2048] / 2
 
@@ -663,14 +682,13 @@ def test_few_registers_have_the_next_inputs_fetched_and_filters_of_two_rows_at_a
     few, many = (next(other for other in TARGETS if other.name == name) for name in ("avx2", "avx512"))
     for channels, tile, depth in ((64, 4, 64), (96, 5, 32), (256, 6, 32)):  # long forms add up fewer channels at once
         task = convolution((1, channels, 28, 28), channels)
-        params = next(params for params in WINOGRAD.space(task, few) if params["outputs"] == tile)
-        assert (params["ahead"], params["depth"], params["filters"]) == (True, depth, "pairs")
-        first, *others = WINOGRAD.space(task, many)
-        assert "ahead" not in first
-        assert any(params.get("filters") == "pairs" and params["ahead"] for params in others)  # for who measures
+        schedule = next(one for one in schedules_of(task, few) if one.outputs == tile)
+        assert (schedule.ahead, schedule.depth, schedule.filters) == (True, depth, "pairs")
+        first, *others = schedules_of(task, many)
+        assert not first.ahead
+        assert any(one.filters == "pairs" and one.ahead for one in others)  # for who measures
         fetching, plain = (
-            WINOGRAD.build(task, few, {**params, "ahead": ahead}, "kernel").count("@llvm.prefetch")
-            for ahead in (True, False)
+            text_of(task, few, replace(schedule, ahead=ahead)).count("@llvm.prefetch") for ahead in (True, False)
         )
         assert fetching > plain
 
@@ -679,8 +697,8 @@ def test_one_multiply_add_a_cycle_leaves_time_to_transform_filters_again() -> No
     task = convolution((1, 64, 56, 56), 64)
     wide = next(other for other in TARGETS if other.name == "avx512")
     narrow = replace(wide, multiply_bits=512)
-    assert "filters" not in next(iter(WINOGRAD.space(task, wide)))
-    assert next(iter(WINOGRAD.space(task, narrow)))["filters"] == "registers"
+    assert schedules_of(task, wide)[0].filters == "memory"
+    assert schedules_of(task, narrow)[0].filters == "registers"
 
 
 @pytest.mark.parametrize(
@@ -691,13 +709,13 @@ def test_one_multiply_add_a_cycle_takes_long_tiles_where_filters_are_used_often(
 ) -> None:
     """And where outputs are many: the form errs most. F(5, 3) saves little more than F(4, 3) and is slower."""
     target = replace(next(other for other in TARGETS if other.name == "avx512"), multiply_bits=512)
-    first, *others = WINOGRAD.space(convolution((1, channels, extent, extent), outputs), target)
-    assert first["outputs"] == form
-    assert 5 not in {params["outputs"] for params in (first, *others)}
-    in_memory = [params for params in (first, *others) if params.get("filters") in ("memory", "pairs")]
-    assert in_memory
-    for params in in_memory:
-        assert (params["vectors"], params["rows"] in SLIM_ROWS, params["ahead"]) == (1, True, True)
+    every = schedules_of(convolution((1, channels, extent, extent), outputs), target)
+    assert every[0].outputs == form
+    assert 5 not in {one.outputs for one in every}
+    in_pairs = [one for one in every if one.filters == "pairs"]
+    assert in_pairs
+    for schedule in in_pairs:
+        assert (schedule.tile.vectors, schedule.tile.rows in SLIM_ROWS, schedule.ahead) == (1, True, True)
 
 
 @pytest.mark.parametrize("extent", [28, 26, 32])
@@ -724,15 +742,15 @@ def test_dilations_pay_where_lattices_are_not_too_short() -> None:
     """On a map of 33 x 33, lattices of a dilation of 12 have three outputs a side, those of one of 24 mostly one."""
     wide = next(other for other in TARGETS if other.name == "avx512")
     near, far = (convolution((1, 256, 33, 33), 256, (d,) * 4, dilation=d) for d in (12, 24))
-    assert next(iter(WINOGRAD.space(near, wide)))["outputs"] == 3
-    assert WINOGRAD.accepts(near, wide) is None
-    assert "direct" in str(WINOGRAD.accepts(far, wide))
+    assert schedules_of(near, wide)[0].outputs == 3
+    assert refusal(WINOGRAD, near, wide) is None
+    assert "direct" in str(refusal(WINOGRAD, far, wide))
 
 
 def test_padding_alone_is_left_to_the_direct_kernel(run_kernel: Any, target: Target) -> None:
     """One pixel, and three taps a side around it that all miss it."""
     x, pads = (1, 64, 1, 1), (1, 1, 5, 5)
-    assert "direct" in str(WINOGRAD.accepts(convolution(x, 64, pads, dilation=3), target))
+    assert "direct" in str(refusal(WINOGRAD, convolution(x, 64, pads, dilation=3), target))
     assert error_of(run_kernel, target, x, 64, pads, dilation=3) <= TOLERANCE
 
 
@@ -740,18 +758,18 @@ def test_dear_loads_take_wide_panels() -> None:
     plain = next(other for other in TARGETS if other.name == "avx512")
     dear = replace(plain, beside=Beside(load=0.24, line=0.2, finish=0.0), adds_apart=False)
     task = convolution((1, 64, 56, 56), 64)
-    assert [next(iter(WINOGRAD.space(task, target)))["vectors"] for target in (plain, dear)] == [2, 4]
+    assert [schedules_of(task, target)[0].tile.vectors for target in (plain, dear)] == [2, 4]
 
 
 def test_stride_two_over_many_channels_is_for_cores_that_add_apart() -> None:
     wide = next(other for other in TARGETS if other.name == "avx512")
     apart, together = (replace(wide, adds_apart=adds) for adds in (True, False))
     large, small = (convolution((1, 128, n, n), 128, stride=2) for n in (56, 8))
-    assert WINOGRAD.accepts(large, apart) is None
-    assert "direct" in str(WINOGRAD.accepts(small, apart))
-    assert "units that multiply" in str(WINOGRAD.accepts(large, together))
+    assert refusal(WINOGRAD, large, apart) is None
+    assert "direct" in str(refusal(WINOGRAD, small, apart))
+    assert "units that multiply" in str(refusal(WINOGRAD, large, together))
     uneven = convolution((1, 72, 56, 56), 128, stride=2)
-    assert "fill vectors" in str(WINOGRAD.accepts(uneven, apart))
+    assert "fill vectors" in str(refusal(WINOGRAD, uneven, apart))
 
 
 @pytest.mark.parametrize("channels", [48, 512])
@@ -779,30 +797,29 @@ REFUSED = {
 
 @pytest.mark.parametrize("options, reason", REFUSED.values(), ids=REFUSED)
 def test_refusals_say_why(target: Target, options: dict[str, Any], reason: str) -> None:
-    assert reason in str(WINOGRAD.accepts(convolution((1, 64, 56, 56), 64, **options), target))
+    assert reason in str(refusal(WINOGRAD, convolution((1, 64, 56, 56), 64, **options), target))
 
 
 def test_accepts_where_it_pays(target: Target) -> None:
     task = convolution((1, 64, 56, 56), 64)
-    assert WINOGRAD.accepts(task, target) is None
-    assert "order" in str(WINOGRAD.accepts(replace(task, exact=True), target))
-    assert "channels" in str(WINOGRAD.accepts(convolution((1, 3, 56, 56), 64), target))
-    assert "direct" in str(WINOGRAD.accepts(convolution((1, 512, 2, 2), 512), target))
+    assert refusal(WINOGRAD, task, target) is None
+    assert "order" in str(refusal(WINOGRAD, replace(task, exact=True), target))
+    assert "channels" in str(refusal(WINOGRAD, convolution((1, 3, 56, 56), 64), target))
+    assert "direct" in str(refusal(WINOGRAD, convolution((1, 512, 2, 2), 512), target))
 
 
 @pytest.mark.parametrize("name, sizes", [("avx2", {56: 6, 14: 5, 9: 3, 7: 4}), ("avx512", {56: 4, 9: 3, 7: 4})])
 def test_the_scheme_suits_the_extent(name: str, sizes: dict[int, int]) -> None:
     machine = next(other for other in TARGETS if other.name == name)
     for extent, tile in sizes.items():
-        chosen = next(iter(WINOGRAD.space(convolution((1, 256, extent, extent), 256), machine)))
-        assert chosen["outputs"] == tile, extent
+        assert schedules_of(convolution((1, 256, extent, extent), 256), machine)[0].outputs == tile, extent
 
 
 def test_the_least_exact_forms_are_for_wide_convolutions() -> None:
     narrow = next(other for other in TARGETS if other.name == "avx2")
     for outputs, allowed in ((64, False), (72, True)):
-        sets = WINOGRAD.space(convolution((1, 64, 56, 56), outputs), narrow)
-        assert any(params["outputs"] in (5, 6) for params in sets) == allowed
+        every = schedules_of(convolution((1, 64, 56, 56), outputs), narrow)
+        assert any(one.outputs in (5, 6) for one in every) == allowed
 
 
 def test_few_registers_have_wide_tiles_where_rows_would_be_wasted() -> None:
@@ -810,9 +827,9 @@ def test_few_registers_have_wide_tiles_where_rows_would_be_wasted() -> None:
     narrow = next(other for other in TARGETS if other.name == "avx2")
     for extent, rows, vectors in ((14, 3, 4), (28, 5, 2)):  # 9 tiles of F(5, 3), 25 of F(6, 3)
         task = convolution((1, 256, extent, extent), 256)
-        chosen = next(iter(WINOGRAD.space(task, narrow)))
-        assert (chosen["rows"], chosen["vectors"]) == (rows, vectors)
-        code = compile_assembly(WINOGRAD.build(task, narrow, chosen, "kernel"), narrow)
+        chosen = schedules_of(task, narrow)[0]
+        assert (chosen.tile.rows, chosen.tile.vectors) == (rows, vectors)
+        code = compile_assembly(text_of(task, narrow, chosen), narrow)
         blocks = [block for block in re.split(r"^\.L\w+:", code, flags=re.MULTILINE) if "prefetch" in block]
         sums = [
             block for block in blocks if block.count("vfmadd231ps") % (rows * vectors) == 0 and "vfmadd231ps" in block
@@ -824,23 +841,23 @@ def test_few_registers_have_wide_tiles_where_rows_would_be_wasted() -> None:
 @pytest.mark.parametrize("step", [0, -1])
 def test_refuses_columns_that_do_not_follow_each_other(target: Target, step: int) -> None:
     task = convolution((1, 3, 224, 224), 64, (3, 3, 3, 3), taps=(7, 7), stride=2, planar_input=True)
-    assert WINOGRAD.accepts(task, target) is None
+    assert refusal(WINOGRAD, task, target) is None
     data, *others = task.operands
     turned = replace(data, strides=(*data.strides[:3], step))
-    assert "columns" in str(WINOGRAD.accepts(replace(task, operands=(turned, *others)), target))
+    assert "columns" in str(refusal(WINOGRAD, replace(task, operands=(turned, *others)), target))
 
 
 def test_refuses_weights_that_vary(target: Target) -> None:
     task = convolution((1, 64, 56, 56), 64)
     varying = tuple(replace(operand, constant=False) for operand in task.operands)
-    assert "constant" in str(WINOGRAD.accepts(replace(task, operands=varying), target))
+    assert "constant" in str(refusal(WINOGRAD, replace(task, operands=varying), target))
 
 
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("other", TARGETS, ids=lambda t: t.name)
 def test_code_for_every_machine_is_valid(other: Target, stride: int) -> None:
     task = convolution((1, 64, 15, 15), 72, epilogue="residual", stride=stride)
-    text = compile_assembly(EVERYWHERE.build(task, other, next(iter(EVERYWHERE.space(task, other))), "kernel"), other)
+    text = compile_assembly(way(EVERYWHERE, task, other).build(other.instructions, "kernel"), other)
     fused = "fmla" if other.name == "neon" else "vfmadd"
     assert (fused in text) == other.fma
 
@@ -850,17 +867,19 @@ def test_places_of_inputs_that_a_worker_transforms_once_are_fetched() -> None:
     wide = next(other for other in TARGETS if other.name == "avx512")
     task = convolution((1, 128, 28, 28), 128)
 
-    def fetches(target: Target, **params: Any) -> int:
-        return WINOGRAD.build(task, target, params, "kernel").count("call void @llvm.prefetch")
-
-    narrow = replace(wide, multiply_bits=512, workers=2)
-    memory = next(params for params in WINOGRAD.space(task, narrow) if params.get("filters") == "pairs")
-    registers = next(params for params in WINOGRAD.space(task, narrow) if params.get("filters") == "registers")
-    few = replace(narrow, workers=4)
-    strips = {**memory, "rows": 5, "tiles": 1}
-    assert fetches(replace(narrow, workers=5), **strips) > fetches(few, **strips), "five strips, of five tiles each"
-    assert fetches(replace(wide, workers=5), **strips) == fetches(replace(wide, workers=4), **strips)
-    assert fetches(replace(narrow, workers=64), **registers) == fetches(few, **registers)
+    narrow = replace(wide, multiply_bits=512)
+    every = schedules_of(task, replace(narrow, workers=64))
+    assert {one.filters for one in every if one.fetches_inputs} == {one.filters for one in every} & set(IN_MEMORY)
+    assert {one.filters for one in every} > {"pairs", "registers"}
+    assert not any(one.fetches_inputs for one in schedules_of(task, replace(wide, workers=64)))
+    large = convolution((1, 128, 56, 56), 128)  # does not fit one strip
+    assert not any(one.fetches_inputs for one in schedules_of(large, replace(narrow, workers=1)))
+    for schedule in (one for one in every if one.filters in IN_MEMORY):
+        fetching, plain = (
+            text_of(task, narrow, replace(schedule, fetches_inputs=fetches)).count("call void @llvm.prefetch")
+            for fetches in (True, False)
+        )
+        assert fetching > plain
 
 
 @pytest.mark.parametrize("stride", [1, 2])
@@ -871,10 +890,13 @@ def test_outputs_that_leave_the_caches_are_fetched_before_they_are_written(
     if stride > 1:
         x, pads, options = (1, 3, 419, 666), (3, 3, 3, 3), {"taps": (7, 7), "stride": 2, "planar_input": True}
     task = convolution(x, 64, pads, **options)
-    params, roomy = next(iter(EVERYWHERE.space(task, target))), replace(target, l2_bytes=1 << 40)
+    schedule, roomy = schedules_of(task, target)[0], replace(target, l2_bytes=1 << 40)
+    assert schedule.far.results
+    assert not any(one.far.results for one in schedules_of(task, roomy))
     fetching, plain = (
-        EVERYWHERE.build(task, t, params, "kernel").count("call void @llvm.prefetch") for t in (target, roomy)
+        text_of(task, target, replace(schedule, far=far)).count("call void @llvm.prefetch")
+        for far in (schedule.far, Far())
     )
     assert fetching > plain
-    tolerance = STRIDED[5, 7] if stride > 1 else of_square(int(params["outputs"]))
+    tolerance = STRIDED[5, 7] if stride > 1 else of_square(schedule.outputs)
     assert error_of(run_kernel, target, x, 64, pads, workers=3, **options) <= tolerance

@@ -11,30 +11,30 @@ import math
 from fusewise.codegen.llvm import mathfn
 from fusewise.codegen.llvm.emit import Function, Value
 from fusewise.codegen.llvm.registers import computed, narrow, register_type, splat, widen, wrapped
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import DType
 
 __all__ = ["apply_binary", "apply_compare", "apply_unary", "combine", "identity"]
 
 
-def apply_unary(f: Function, target: Target, op: str, x: Value, dtype: DType) -> Value:
+def apply_unary(f: Function, instructions: InstructionSet, op: str, x: Value, dtype: DType) -> Value:
     """One of `UNARY` applied to `x` of `dtype`; the result is bool for `not isnan isinf`, else of `dtype`."""
     if op == "not":
         if dtype.kind == "bool":
             return f.binary("xor", x, splat(f, 1, x, "i1"))
-        wide = widen(f, target, x, dtype)
+        wide = widen(f, instructions, x, dtype)
         return f.compare("fcmp oeq" if dtype.is_float else "icmp eq", wide, splat(f, 0, wide, wide.element))
     if op == "bitnot":
         return wrapped(f, f.binary("xor", x, splat(f, -1, x, x.element)), dtype)
     if not dtype.is_float:
         return _unary_integer(f, op, x, dtype)
-    wide = widen(f, target, x, dtype)
+    wide = widen(f, instructions, x, dtype)
     if op == "isnan":
         return f.compare("fcmp uno", wide, wide)
     if op == "isinf":
         magnitude = f.intrinsic("fabs", wide)
         return f.compare("fcmp oeq", magnitude, splat(f, math.inf, wide, wide.element))
-    return narrow(f, target, _unary_float(f, target, op, wide), dtype)
+    return narrow(f, instructions, _unary_float(f, instructions, op, wide), dtype)
 
 
 def _unary_integer(f: Function, op: str, x: Value, dtype: DType) -> Value:
@@ -54,7 +54,7 @@ def _unary_integer(f: Function, op: str, x: Value, dtype: DType) -> Value:
     raise ValueError(f"{op} is not defined on {dtype}")
 
 
-def _unary_float(f: Function, target: Target, op: str, x: Value) -> Value:
+def _unary_float(f: Function, instructions: InstructionSet, op: str, x: Value) -> Value:
     if op == "neg":
         return f.emit(x.type, f"fneg {x}")
     if op == "abs":
@@ -65,7 +65,7 @@ def _unary_float(f: Function, target: Target, op: str, x: Value) -> Value:
         zero = splat(f, 0, x, x.element)
         below = f.select(f.compare("fcmp olt", x, zero), splat(f, -1, x, x.element), x)
         return f.select(f.compare("fcmp ogt", x, zero), splat(f, 1, x, x.element), below)
-    return mathfn.call(f, target, op, x)
+    return mathfn.call(f, instructions, op, x)
 
 
 _FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
@@ -84,7 +84,7 @@ _BOOL = {
 
 
 def apply_binary(
-    f: Function, target: Target, op: str, a: Value, b: Value, dtype: DType, right: float | None = None
+    f: Function, instructions: InstructionSet, op: str, a: Value, b: Value, dtype: DType, right: float | None = None
 ) -> Value:
     """One of `BINARY` applied to operands of `dtype` and equal lanes; `right` is the second operand when it is constant."""
     if op in _LOGICAL:
@@ -96,11 +96,11 @@ def apply_binary(
         return f.binary(_BOOL[op], a, b)
     if dtype.is_integer:
         return wrapped(f, _binary_integer(f, op, a, b, dtype, right), dtype)
-    x, y = widen(f, target, a, dtype), widen(f, target, b, dtype)
-    return narrow(f, target, _binary_float(f, target, op, x, y, right), dtype)
+    x, y = widen(f, instructions, a, dtype), widen(f, instructions, b, dtype)
+    return narrow(f, instructions, _binary_float(f, instructions, op, x, y, right), dtype)
 
 
-def _binary_float(f: Function, target: Target, op: str, x: Value, y: Value, right: float | None) -> Value:
+def _binary_float(f: Function, instructions: InstructionSet, op: str, x: Value, y: Value, right: float | None) -> Value:
     if op == "div" and right == 1:
         return x
     if op in _FLOAT:
@@ -108,13 +108,13 @@ def _binary_float(f: Function, target: Target, op: str, x: Value, y: Value, righ
     if op in ("min", "max"):
         return _extreme(f, op, x, y, right)
     if op == "pow":
-        return mathfn.power(f, target, x, y, right)
+        return mathfn.power(f, instructions, x, y, right)
     if op == "fmod":
-        return mathfn.remainder(f, target, x, y)
+        return mathfn.remainder(f, instructions, x, y)
     if op in ("mod", "floormod"):
-        return _python_remainder(f, mathfn.remainder(f, target, x, y), y)
+        return _python_remainder(f, mathfn.remainder(f, instructions, x, y), y)
     if op == "floordiv":
-        return mathfn.call(f, target, "floor", f.binary("fdiv", x, y))
+        return mathfn.call(f, instructions, "floor", f.binary("fdiv", x, y))
     raise ValueError(f"{op} is not defined on floats")
 
 
@@ -209,10 +209,10 @@ def _integer_power(f: Function, a: Value, b: Value, signed: bool) -> Value:
     return f.select(f.compare("icmp slt", b, zero), inverse, result)
 
 
-def apply_compare(f: Function, target: Target, op: str, a: Value, b: Value, dtype: DType) -> Value:
+def apply_compare(f: Function, instructions: InstructionSet, op: str, a: Value, b: Value, dtype: DType) -> Value:
     """One of `COMPARE` on operands of `dtype`; the result is i1."""
     if dtype.is_float:
-        x, y = widen(f, target, a, dtype), widen(f, target, b, dtype)
+        x, y = widen(f, instructions, a, dtype), widen(f, instructions, b, dtype)
         return f.compare("fcmp une" if op == "ne" else f"fcmp o{op}", x, y)
     sign = "" if op in ("eq", "ne") else "s" if dtype.kind == "int" else "u"
     return f.compare(f"icmp {sign}{op}", a, b)
@@ -233,12 +233,12 @@ def identity(kind: str, dtype: DType) -> float | int:
     return low if kind == "max" else high
 
 
-def combine(f: Function, target: Target, kind: str, a: Value, b: Value, dtype: DType) -> Value:
+def combine(f: Function, instructions: InstructionSet, kind: str, a: Value, b: Value, dtype: DType) -> Value:
     """One step of a reduction; `a` and `b` are in the type arithmetic on `dtype` is done in (`computed`)."""
     if kind in ("and", "or"):
         return f.binary(kind, a, b)
     op = {"sum": "add", "prod": "mul"}.get(kind, kind)
     if a.element in ("float", "double"):
-        return _binary_float(f, target, op, a, b, None)
+        return _binary_float(f, instructions, op, a, b, None)
     assert a.element in (register_type(dtype), computed(dtype))
-    return apply_binary(f, target, op, a, b, dtype)
+    return apply_binary(f, instructions, op, a, b, dtype)

@@ -14,8 +14,9 @@ Under a causal mask, keys after the last query of a strip are left out. (The div
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
-from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
+from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.attention_few import FEW_QUERIES
 from fusewise.codegen.llvm.attention_rows import Strip, exponentials, masked
 from fusewise.codegen.llvm.attention_shape import AttentionShape, understand
@@ -28,7 +29,7 @@ from fusewise.codegen.llvm.gemm_repack import repack, repacked_elements
 from fusewise.codegen.llvm.gemm_share import ceiling
 from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, accumulate, favourite_tiles, lanes_for
 from fusewise.codegen.llvm.share import pieces_of, prepared
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet, Target
 from fusewise.lower.task import Reason, Task
 from fusewise.records import record
 
@@ -41,33 +42,28 @@ TRIM = 16
 """Keys are left out under a causal mask in runs of this many."""
 
 
-def _accepts(task: Task, target: Target) -> Reason | None:
-    found = understand(task)
-    return found if isinstance(found, Reason) else None
+@record(frozen=True)
+class AttentionSchedule:
+    """`strip` queries have their scores in memory at once; `scores` and `context` are the register tiles of both products."""
+
+    strip: int
+    scores: Tile
+    context: Tile
 
 
-def _shape(task: Task) -> AttentionShape:
-    found = understand(task)
-    assert not isinstance(found, Reason), found
-    return found
+def _understand(task: Task, instructions: InstructionSet) -> AttentionShape | Reason:
+    return understand(task)
 
 
-def _space(task: Task, target: Target) -> Iterable[Params]:
-    s = _shape(task)
+def _schedules(s: AttentionShape, task: Task, target: Target) -> Iterable[AttentionSchedule]:
     fitting = max(1, target.l2_bytes // 4 // (4 * s.keys))
     strips = max(-(-s.queries // fitting), -(-MIN_UNITS // max(1, s.batch * s.heads)))
     rows = -(-s.queries // max(1, min(strips, -(-s.queries // 16))))
     wanted = min(s.queries, -(-rows // 4) * 4)
     scores = favourite_tiles(target, wanted, s.keys, s.size, (lanes_for(target, s.keys),))
     context = favourite_tiles(target, wanted, s.width, s.keys, (lanes_for(target, s.width),))
-    for a, b in zip(scores[:3], context[:3], strict=False):
-        yield {
-            "strip": wanted,
-            "rows": a.rows,
-            "vectors": a.vectors,
-            "context_rows": b.rows,
-            "context_vectors": b.vectors,
-        }
+    for pair in zip(scores[:3], context[:3], strict=False):
+        yield AttentionSchedule(wanted, *pair)
 
 
 @record(frozen=True)
@@ -100,26 +96,26 @@ class _Plan:
         return ends[0], ends[1], ends[2], ends[3]
 
 
-def _plan(s: AttentionShape, target: Target, params: Params) -> _Plan:
+def _plan(s: AttentionShape, schedule: AttentionSchedule) -> _Plan:
     rows = (Axis("row", s.queries, 1),)
     return _Plan(
         Product((), rows, "column", s.keys, s.size),
-        Tile(int(params["rows"]), int(params["vectors"]), lanes_for(target, s.keys)),
+        schedule.scores,
         Product((), rows, "column", s.width, s.keys),
-        Tile(int(params["context_rows"]), int(params["context_vectors"]), lanes_for(target, s.width)),
-        int(params["strip"]),
+        schedule.context,
+        schedule.strip,
     )
 
 
-def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
-    nbytes = 4 * _plan(_shape(task), target, params).parts[-1]
+def _arguments(s: AttentionShape, task: Task, schedule: AttentionSchedule) -> tuple[Argument, ...]:
+    nbytes = 4 * _plan(s, schedule).parts[-1]
     return operand_arguments(task, [working_memory(nbytes)])
 
 
 @record(frozen=True)
 class _Emission:
     f: Function
-    target: Target
+    instructions: InstructionSet
     shape: AttentionShape
     plan: _Plan
     pointers: Mapping[str, Value]
@@ -134,16 +130,16 @@ class _Emission:
         return -(-self.shape.queries // self.plan.strip)
 
 
-def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
-    s = _shape(task)
-    arguments = _arguments(task, target, params)
+def _build(
+    s: AttentionShape, task: Task, instructions: InstructionSet, schedule: AttentionSchedule, symbol: str
+) -> str:
+    arguments, plan = _arguments(s, task, schedule), _plan(s, schedule)
     module, f, pointers, share = enter(symbol, arguments)
-    plan = _plan(s, target, params)
     scratch, tag = (find(f, pointers, arguments, share) for find in (scratch_of, tag_of))
     keys, values, scores, _ = plan.parts
     e = _Emission(
         f,
-        target,
+        instructions,
         s,
         plan,
         pointers,
@@ -151,7 +147,7 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
         values=f.at(scratch, keys),
         scores=f.at(scratch, values),
         sums=f.at(scratch, scores),
-        finish=finisher(f, task, target, pointers),
+        finish=finisher(f, task, instructions, pointers),
     )
     low, high = share.run(f, s.batch * s.heads * e.strips)
 
@@ -173,9 +169,9 @@ def _pack(e: _Emission, batch: Int, head: Int) -> None:
     f, s = e.f, e.shape
     shared = f.udiv(head, s.sharing)
     key = f.at(e.pointers[s.key.operand], s.key.at(f, batch, shared, 0))
-    repack(f, e.target, e.plan.scores, e.plan.score_tile, key, s.key.element, s.key.row, e.keys)
+    repack(f, e.instructions, e.plan.scores, e.plan.score_tile, key, s.key.element, s.key.row, e.keys)
     value = f.at(e.pointers[s.value.operand], s.value.at(f, batch, shared, 0))
-    repack(f, e.target, e.plan.context, e.plan.context_tile, value, s.value.row, s.value.element, e.values)
+    repack(f, e.instructions, e.plan.context, e.plan.context_tile, value, s.value.row, s.value.element, e.values)
 
 
 def _strip(e: _Emission, batch: Int, head: Int, number: Int) -> None:
@@ -188,7 +184,7 @@ def _strip(e: _Emission, batch: Int, head: Int, number: Int) -> None:
         seen = f.minimum(last, s.keys)
     _scores(e, batch, head, first, seen)
     lanes = e.plan.score_tile.lanes
-    exponentials(f, e.target, Strip(e.scores, e.sums, rows, e.plan.pitch, s.keys, seen), lanes)
+    exponentials(f, e.instructions, Strip(e.scores, e.sums, rows, e.plan.pitch, s.keys, seen), lanes)
     _context(e, batch, head, first, seen)
 
 
@@ -216,11 +212,11 @@ def _scores(e: _Emission, batch: Int, head: Int, first: Int, seen: Int) -> None:
             query = f.add(first, row)
             origin = f.at(e.pointers[s.query.operand], s.query.at(f, batch, head, query))
             rows = [f.at(origin, r * s.query.row) for r in range(tile.rows)]
-            sums = accumulate(f, e.target, tile, rows, strip, (Level(s.size, s.query.element),), zero)
+            sums = accumulate(f, e.instructions, tile, rows, strip, (Level(s.size, s.query.element),), zero)
             for r in range(tile.rows):
                 for v, column in enumerate(columns):
                     score = f.fmul(sums[r * tile.vectors + v], f.constant(s.scale, tile.kind))
-                    score = masked(f, e.target, s, e.pointers, (batch, head, f.add(query, r), column), score)
+                    score = masked(f, e.instructions, s, e.pointers, (batch, head, f.add(query, r), column), score)
                     f.store(score, f.at(e.scores, f.add(f.mul(f.add(row, r), plan.pitch), column)))
 
         _tiles(e, tile, one)
@@ -244,7 +240,7 @@ def _context(e: _Emission, batch: Int, head: Int, first: Int, seen: Int) -> None
 
         def one(row: Int) -> None:
             rows = [f.at(e.scores, f.mul(f.add(row, r), plan.pitch)) for r in range(tile.rows)]
-            sums = accumulate(f, e.target, tile, rows, strip, levels, zero)
+            sums = accumulate(f, e.instructions, tile, rows, strip, levels, zero)
             for r in range(tile.rows):
                 factor = f.splat(f.load("float", f.at(e.sums, f.add(row, r))), tile.lanes)
                 for v, column in enumerate(columns):
@@ -256,14 +252,12 @@ def _context(e: _Emission, batch: Int, head: Int, first: Int, seen: Int) -> None
     f.loop(0, -(-s.width // tile.width), 1, panel, rolled=True)
 
 
-def _pieces(task: Task, target: Target, params: Params) -> int:
-    s = _shape(task)
+def _pieces(s: AttentionShape, target: Target, schedule: AttentionSchedule) -> int:
     cycles = s.batch * s.heads * s.queries * s.keys * (s.size + s.width) / target.lanes / 2
     return pieces_of(s.batch * s.heads, cycles, target, s.batch * s.heads)
 
 
-ATTENTION = (
-    FEW_QUERIES,
-    Kernel("attention", _accepts, _space, _arguments, _build, pieces=_pieces, level=lambda params: "tidy"),
-)
+PACKED = Kernel("attention", _understand, _schedules, _arguments, _build, pieces=_pieces, level=lambda schedule: "tidy")
+
+ATTENTION: tuple[Kernel[AttentionShape, Any], ...] = (FEW_QUERIES, PACKED)
 """Both ways to run attention; what the last refuses runs from the operator's definition."""

@@ -8,15 +8,15 @@ Takes the tasks of `attention`; gives LLVM IR. A worker takes whole heads of key
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
-from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
+from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled, working_memory
 from fusewise.codegen.llvm.attention_rows import Strip, exponentials, masked
 from fusewise.codegen.llvm.attention_shape import AttentionShape, Heads, understand
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of
 from fusewise.codegen.llvm.gemm_finish import Finish, finisher
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet
 from fusewise.lower.task import Reason, Task
 from fusewise.records import record
 
@@ -32,11 +32,11 @@ WRITTEN_OUT = 8
 """Vectors of a key that are written out one after the other."""
 
 
-def _shape(task: Task, target: Target) -> AttentionShape | Reason:
+def _understand(task: Task, instructions: InstructionSet) -> AttentionShape | Reason:
     s = understand(task)
     if isinstance(s, Reason):
         return s
-    lanes = target.lanes
+    lanes = instructions.lanes
     if s.sharing * s.queries > MOST_ROWS:
         return Reason("many queries", str(s.sharing * s.queries))
     if s.key.element != 1 or s.value.element != 1 or s.query.element != 1:
@@ -46,25 +46,10 @@ def _shape(task: Task, target: Target) -> AttentionShape | Reason:
     return s
 
 
-def _understood(task: Task, target: Target) -> AttentionShape:
-    s = _shape(task, target)
-    assert not isinstance(s, Reason), s
-    return s
-
-
-def _accepts(task: Task, target: Target) -> Reason | None:
-    s = _shape(task, target)
-    return s if isinstance(s, Reason) else None
-
-
-def _space(task: Task, target: Target) -> Iterable[Params]:
-    yield {}
-
-
 @record(frozen=True)
 class _Emission:
     f: Function
-    target: Target
+    instructions: InstructionSet
     s: AttentionShape
     pointers: dict[str, Value]
     scores: Value
@@ -73,7 +58,7 @@ class _Emission:
 
     @property
     def lanes(self) -> int:
-        return self.target.lanes
+        return self.instructions.lanes
 
     @property
     def kind(self) -> str:
@@ -92,33 +77,31 @@ class _Emission:
         return self.f.at(self.pointers[heads.operand], heads.at(self.f, batch, head, row))
 
     def mad(self, a: Value, b: Value, c: Value) -> Value:
-        return self.f.fma(a, b, c) if self.target.fma else self.f.fadd(self.f.fmul(a, b), c)
+        return self.f.fma(a, b, c) if self.instructions.fma else self.f.fadd(self.f.fmul(a, b), c)
 
 
 def _pitch(s: AttentionShape) -> int:
     return -(-s.keys // WHOLE) * WHOLE
 
 
-def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
-    s = _understood(task, target)
+def _arguments(s: AttentionShape, task: Task, schedule: Unscheduled) -> tuple[Argument, ...]:
     nbytes = 4 * (s.sharing * s.queries * _pitch(s) + MOST_ROWS)
     return operand_arguments(task, [working_memory(nbytes)])
 
 
-def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
-    s = _understood(task, target)
-    arguments = _arguments(task, target, params)
+def _build(s: AttentionShape, task: Task, instructions: InstructionSet, schedule: Unscheduled, symbol: str) -> str:
+    arguments = _arguments(s, task, schedule)
     module, f, pointers, share = enter(symbol, arguments)
     scratch = scratch_of(f, pointers, arguments, share)
     sums = f.at(scratch, s.sharing * s.queries * _pitch(s))
-    e = _Emission(f, target, s, pointers, scratch, sums, finisher(f, task, target, pointers))
+    e = _Emission(f, instructions, s, pointers, scratch, sums, finisher(f, task, instructions, pointers))
     shared = s.heads // s.sharing
     low, high = share.run(f, s.batch * shared)
 
     def unit(number: Value, _: Sequence[Value]) -> None:
         batch, head = f.udiv(number, shared), f.urem(number, shared)
         _scores(e, batch, head)
-        exponentials(f, target, Strip(e.scores, e.sums, e.rows, e.pitch, s.keys, s.keys), e.lanes)
+        exponentials(f, instructions, Strip(e.scores, e.sums, e.rows, e.pitch, s.keys, s.keys), e.lanes)
         _context(e, batch, head)
 
     f.loop(low, high, 1, unit, rolled=True)
@@ -160,7 +143,7 @@ def _scores(e: _Emission, batch: Int, head: Int) -> None:
             else:
                 sums = f.loop(0, s.size, lanes, more, sums, rolled=True)
             score = f.fmul(_side_by_side(f, sums), f.constant(s.scale, e.kind))
-            score = masked(f, e.target, s, e.pointers, (batch, own, query, first), score)
+            score = masked(f, e.instructions, s, e.pointers, (batch, own, query, first), score)
             f.store(score, f.at(e.scores, f.add(f.mul(number, e.pitch), first)))
 
         _each_row(e, head, row)
@@ -180,7 +163,7 @@ def _side_by_side(f: Function, vectors: Sequence[Value]) -> Value:
 
 def _together(e: _Emission) -> int:
     """Vectors of a value at a time: as many sums, for all rows, as there are registers for."""
-    whole, most = e.s.width // e.lanes, (24 if e.target.vector_bits >= 512 else 12) // e.rows
+    whole, most = e.s.width // e.lanes, (24 if e.instructions.vector_bits >= 512 else 12) // e.rows
     return max(n for n in range(1, max(1, min(whole, most)) + 1) if whole % n == 0)
 
 
@@ -215,4 +198,4 @@ def _context(e: _Emission, batch: Int, head: Int) -> None:
     f.loop(0, s.width // (lanes * count), 1, columns, rolled=True)
 
 
-FEW_QUERIES = Kernel("attention-few", _accepts, _space, _arguments, _build, level=lambda params: "tidy")
+FEW_QUERIES = Kernel("attention-few", _understand, unscheduled, _arguments, _build, level=lambda schedule: "tidy")

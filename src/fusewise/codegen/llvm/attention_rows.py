@@ -10,7 +10,7 @@ from fusewise.codegen.llvm.attention_shape import AttentionShape
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import widened
 from fusewise.codegen.llvm.reduction import across_lanes
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import BOOL, FLOAT32
 from fusewise.records import record
 
@@ -39,7 +39,7 @@ class Strip:
 
 def masked(
     f: Function,
-    target: Target,
+    instructions: InstructionSet,
     s: AttentionShape,
     pointers: Mapping[str, Value],
     at: tuple[Int, Int, Int, Int],
@@ -49,13 +49,13 @@ def masked(
     batch, head, query, key = at
     lanes, never = score.lanes, f.constant(-math.inf, score.type)
     if s.softcap:
-        bent = mathfn.call(f, target, "tanh", f.fmul(score, f.constant(1 / s.softcap, score.type)))
+        bent = mathfn.call(f, instructions, "tanh", f.fmul(score, f.constant(1 / s.softcap, score.type)))
         score = f.fmul(bent, f.constant(s.softcap, score.type))
     if s.mask is not None:
         offset = f.add(s.mask.at(f, batch, head, query), f.mul(key, s.mask.element))
         dtype = BOOL if s.mask_is_bool else FLOAT32
         pointer = pointers[s.mask.operand]
-        given = widened(f, target, pointer, offset, s.mask.element, dtype, lanes, min(lanes, s.keys))
+        given = widened(f, instructions, pointer, offset, s.mask.element, dtype, lanes, min(lanes, s.keys))
         if s.mask_is_bool:
             score = f.select(f.compare("icmp ne", given, f.constant(0, given.type)), score, never)
         else:
@@ -68,7 +68,7 @@ def masked(
     return score
 
 
-def exponentials(f: Function, target: Target, strip: Strip, lanes: int) -> None:
+def exponentials(f: Function, instructions: InstructionSet, strip: Strip, lanes: int) -> None:
     """Every score becomes exp(score - the row's largest), in place; the row's number becomes one over their sum.
 
     A row whose keys all take no part gives zeros, as ONNX wants it.
@@ -91,20 +91,20 @@ def exponentials(f: Function, target: Target, strip: Strip, lanes: int) -> None:
 
         # with a finite floor, -inf minus the largest is never NaN
         peaks = f.loop(0, end, lanes, largest, [f.constant(LOWEST, kind)] * together, rolled=True)
-        shifts = [f.splat(across_lanes(f, target, "max", peak, FLOAT32), lanes) for peak in peaks]
+        shifts = [f.splat(across_lanes(f, instructions, "max", peak, FLOAT32), lanes) for peak in peaks]
 
         def power(i: Value, sums: Sequence[Value]) -> list[Value]:
             found = []
             for total, row, shift in zip(sums, rows, shifts, strict=True):
                 place = f.at(row, i)
-                result = mathfn.call(f, target, "exp_below", f.fsub(f.load(kind, place), shift))
+                result = mathfn.call(f, instructions, "exp_below", f.fsub(f.load(kind, place), shift))
                 f.store(result, place)
                 found.append(f.fadd(total, result))
             return found
 
         sums = f.loop(0, end, lanes, power, [f.constant(0.0, kind)] * together, rolled=True)
         for number, vector_sum in zip(numbers, sums, strict=True):
-            f.store(_inverse(f, across_lanes(f, target, "sum", vector_sum, FLOAT32)), f.at(strip.sums, number))
+            f.store(_inverse(f, across_lanes(f, instructions, "sum", vector_sum, FLOAT32)), f.at(strip.sums, number))
 
     f.loop(0, strip.rows, together, some, rolled=True)
 

@@ -16,18 +16,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
-from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
+from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Module, Value
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of
 from fusewise.codegen.llvm.loops import free_axes
 from fusewise.codegen.llvm.memory import access_of
-from fusewise.codegen.llvm.nest import emit_nest, run_of, unsupported
+from fusewise.codegen.llvm.nest import NestSchedule, emit_nest, nest_schedules, run_of, unsupported
 from fusewise.codegen.llvm.share import Share
-from fusewise.codegen.target import Target, whole_lines
+from fusewise.codegen.target import InstructionSet, Target, whole_lines
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, DType
 from fusewise.lower.index import Linear, Simplifier
 from fusewise.lower.task import ACC, Operand, Reason, Store, Task
@@ -63,23 +64,36 @@ class _Blend:
         return self.template.dtype
 
 
-def _accepts(task: Task, target: Target) -> Reason | None:
+@record(frozen=True)
+class BlendSchedule:
+    """Which of the sums is blended, and how the nests of a row are written."""
+
+    number: int
+    nest: NestSchedule
+
+
+def _understand(task: Task, instructions: InstructionSet) -> tuple[_Blend, ...] | Reason:
+    """All sums that may be blended."""
     if task.anchor is not None:
         return Reason("the anchor needs a kernel of its own", task.anchor.op)
-    if _found(task, target) is None:
-        return Reason("nothing is blended row by row")
-    return unsupported(task)
+    found = tuple(_found(task, instructions))
+    return unsupported(task) or found if found else Reason("nothing is blended row by row")
 
 
-def _space(task: Task, target: Target) -> Iterable[Params]:
-    return ({},)
+def _schedules(found: tuple[_Blend, ...], task: Task, target: Target) -> Iterable[BlendSchedule]:
+    """The outermost sum whose prepared rows stay in the second-level cache."""
+    fitting = (k for k, one in enumerate(found) if one.slots * _row_bytes(task, one) <= target.l2_bytes // 2)
+    for number in islice(fitting, 1):
+        yield from (BlendSchedule(number, nest) for nest in nest_schedules(found, task, target))
 
 
-def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
-    blend = _found(task, target)
-    assert blend is not None
-    nbytes = blend.slots * _row_bytes(task, blend)
-    return operand_arguments(task, (working_memory(nbytes),))
+def _declines(found: tuple[_Blend, ...], task: Task, target: Target) -> Reason | None:
+    return None if any(True for _ in _schedules(found, task, target)) else Reason("prepared rows do not fit the cache")
+
+
+def _arguments(found: tuple[_Blend, ...], task: Task, schedule: BlendSchedule) -> tuple[Argument, ...]:
+    blend = found[schedule.number]
+    return operand_arguments(task, (working_memory(blend.slots * _row_bytes(task, blend)),))
 
 
 def _row_bytes(task: Task, blend: _Blend) -> int:
@@ -90,17 +104,16 @@ def _row_bytes(task: Task, blend: _Blend) -> int:
 # --- what is blended ------------------------------------------------------------------------------------------------------
 
 
-def _found(task: Task, target: Target) -> _Blend | None:
-    """The outermost sum in the stores that fits; sums that a condition may skip are left alone."""
+def _found(task: Task, instructions: InstructionSet) -> Iterator[_Blend]:
+    """Sums in the stores that may be blended, the outermost first; those that a condition may skip are left alone."""
     order = _axes_by_stride(task)
     if order is None:
-        return None
+        return
     for node in _certain(task):
         if node.op == "add" and node.dtype in (FLOAT32, FLOAT64):
-            blend = _blend_of(task, target, node, order)
+            blend = _blend_of(task, instructions, node, order)
             if blend is not None:
-                return blend
-    return None
+                yield blend
 
 
 def _certain(task: Task) -> Iterator[Expr]:
@@ -136,7 +149,7 @@ def _terms(node: Expr) -> list[Expr]:
     return terms
 
 
-def _blend_of(task: Task, target: Target, node: Expr, order: tuple[int, ...]) -> _Blend | None:
+def _blend_of(task: Task, instructions: InstructionSet, node: Expr, order: tuple[int, ...]) -> _Blend | None:
     terms = _terms(node)
     if len(terms) > _MOST_TERMS or any(term.op != "mul" for term in terms):
         return None
@@ -157,15 +170,14 @@ def _blend_of(task: Task, target: Target, node: Expr, order: tuple[int, ...]) ->
         return None
     position = order.index(axis)
     inner = order[position + 1 :]
-    if math.prod(task.extents[k] for k in inner) < target.lanes:
+    if math.prod(task.extents[k] for k in inner) < instructions.lanes:
         return None
     innermost = next(k for k in reversed(inner) if task.extents[k] > 1)
-    least = 3.0 if _is_contiguous(task, target, template, innermost) else 2 / 3
+    least = 3.0 if _is_contiguous(task, instructions, template, innermost) else 2 / 3
     slots = _slots(known, name, task.extents[axis], least)
     blend = _Blend(axis, reads, known, template, slots, order[:position], inner)
     own = {f"i{k}" for k in order if k != axis} | {_ROW}
-    fits = slots * _row_bytes(task, blend) <= target.l2_bytes // 2
-    return blend if slots and free_axes(template) <= own and fits else None
+    return blend if slots and free_axes(template) <= own else None
 
 
 def _place(task: Task, read: Expr, name: str) -> Expr | None:
@@ -196,11 +208,11 @@ def _computes(template: Expr) -> bool:
     return reads and any(n.op == "mul" and n.dtype == template.dtype for n in nodes)
 
 
-def _is_contiguous(task: Task, target: Target, template: Expr, axis: int) -> bool:
+def _is_contiguous(task: Task, instructions: InstructionSet, template: Expr, axis: int) -> bool:
     """Does every load of a row move with loop `axis` as a vector does? Then computing a row again is cheap."""
     names = {f"i{k}": 0 for k in range(len(task.extents))} | {_ROW: 0}
     f = Module().function("analysis", ())  # nothing is emitted
-    point = Elements(f, task, target, {}).at(names, f"i{axis}", 2)
+    point = Elements(f, task, instructions, {}).at(names, f"i{axis}", 2)
     loads = (n for n in walk(template) if n.op == "load")
     return all(access_of(point, task.operand(n.value), n.args).step in (0, 1) for n in loads)
 
@@ -220,16 +232,17 @@ def _slots(places: tuple[Expr, ...], name: str, extent: int, least: float) -> in
 # --- the code -------------------------------------------------------------------------------------------------------------
 
 
-def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
-    blend = _found(task, target)
-    assert blend is not None
-    arguments = _arguments(task, target, params)
+def _build(
+    found: tuple[_Blend, ...], task: Task, instructions: InstructionSet, schedule: BlendSchedule, symbol: str
+) -> str:
+    blend, nest = found[schedule.number], schedule.nest
+    arguments = _arguments(found, task, schedule)
     module, f, pointers, share = enter(symbol, arguments)
     scratch = scratch_of(f, pointers, arguments, share)
     extent, nbytes = task.extents[blend.axis], _row_bytes(task, blend)
     prepared = _row_task(task, blend)
     blended = _blended_task(task, blend)
-    elements = Elements(f, task, target, pointers)
+    elements = Elements(f, task, instructions, pointers)
     total = math.prod(task.extents[k] for k in blend.outer) * extent
     low, high = run_of(f, total, share, total * nbytes < 1 << 16)
 
@@ -248,11 +261,12 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
         ready = f.select(f.compare("icmp eq", y, 0), Value("0", "i64"), carried[0])
 
         def prepare(row: Int, _: tuple[Value, ...]) -> None:
-            emit_nest(f, prepared, target, {**pointers, "rows": slot(row)}, Share.whole(), given={**given, _ROW: row})
+            there = {**pointers, "rows": slot(row)}
+            emit_nest(f, prepared, instructions, nest, there, Share.whole(), given={**given, _ROW: row})
 
         f.loop(f.maximum(ready, first), f.add(last, 1), 1, prepare, rolled=True)
         kept = {f"rows{k}": slot(row) for k, row in enumerate(rows)}
-        emit_nest(f, blended, target, {**pointers, **kept}, Share.whole(), given=given)
+        emit_nest(f, blended, instructions, nest, {**pointers, **kept}, Share.whole(), given=given)
         return (f.i64(f.add(last, 1)),)
 
     f.loop(low, high, 1, output_row, (Value("0", "i64"),), rolled=True)
@@ -313,4 +327,4 @@ def _blended_task(task: Task, blend: _Blend) -> Task:
     return replace(task, extents=kept[0].shape, operands=(*task.operands, *kept), stores=stores)
 
 
-BLEND = Kernel("blend-rows", _accepts, _space, _arguments, _build)
+BLEND = Kernel("blend-rows", _understand, _schedules, _arguments, _build, _declines)

@@ -26,7 +26,7 @@ from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import enter
 from fusewise.codegen.llvm.gemm_repack import transposed
 from fusewise.codegen.llvm.keys import key_of, sort_keys, while_
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Node
 from fusewise.lower.program import KernelCode
@@ -41,14 +41,14 @@ KEY_BITS = 32
 """Of a score that is sorted by."""
 
 
-def routine_for(node: Node, target: Target) -> KernelCode | None:
+def routine_for(node: Node, instructions: InstructionSet) -> KernelCode | None:
     """The native code that helps a host step with this node, if there is any."""
     if node.domain or node.op not in ("RoiAlign", "NonMaxSuppression"):
         return None
-    return align_boxes(target) if node.op == "RoiAlign" else suppress_boxes(target)
+    return align_boxes(instructions) if node.op == "RoiAlign" else suppress_boxes(instructions)
 
 
-def align_boxes(target: Target) -> KernelCode:
+def align_boxes(instructions: InstructionSet) -> KernelCode:
     """Every cell's sum over its row taps and column taps of the pixel times both shares."""
 
     def build() -> str:
@@ -66,7 +66,7 @@ def align_boxes(target: Target) -> KernelCode:
                 end = f.mul(f.udiv(words["channels"], width), width)
 
                 def chunk(channel: Value, _: object, width: int = width) -> None:
-                    _cells(f, target, at, words, number, f.at(source, channel), scratch, width)
+                    _cells(f, instructions, at, words, number, f.at(source, channel), scratch, width)
                     _turned(f, scratch, f.at(there, f.mul(channel, cells)), cells, width)
 
                 f.loop(done, end, width, chunk, rolled=True)
@@ -76,13 +76,13 @@ def align_boxes(target: Target) -> KernelCode:
         f.give_back()
         return module.text()
 
-    made = KernelCode(ALIGN_BOXES, f"{ALIGN_BOXES}|{LANES}|{CHUNK}|{target.key}", build)
-    return checked_code(made) if target.sanitize else made
+    made = KernelCode(ALIGN_BOXES, f"{ALIGN_BOXES}|{LANES}|{CHUNK}|{instructions.key}", build)
+    return checked_code(made) if instructions.sanitize else made
 
 
 def _cells(
     f: Function,
-    target: Target,
+    instructions: InstructionSet,
     at: Pointers,
     words: Pointers,
     box: Value,
@@ -100,7 +100,7 @@ def _cells(
         pixel = f.at(here, _entry(f, at["column_offsets"], k))
         both = f.splat(f.fmul(share, f.load("float", f.at(at["column_weights"], k))), lanes)
         loaded = [f.load(kind, f.at(pixel, number * lanes)) for number in range(len(sums))]
-        if target.fma:
+        if instructions.fma:
             return [f.fma(both, value, total) for value, total in zip(loaded, sums, strict=True)]
         return [f.fadd(f.fmul(both, value), total) for value, total in zip(loaded, sums, strict=True)]
 
@@ -153,7 +153,7 @@ def _turned(f: Function, scratch: Value, there: Value, cells: Int, width: int) -
     f.loop(0, width, 1, channel, rolled=True)
 
 
-def suppress_boxes(target: Target) -> KernelCode:
+def suppress_boxes(instructions: InstructionSet) -> KernelCode:
     """Of every class boxes from the best on, of equal ones the first, unless one chosen before overlaps by more than the limit; one
     worker does it all.
 
@@ -182,8 +182,8 @@ def suppress_boxes(target: Target) -> KernelCode:
         f.give_back()
         return module.text()
 
-    made = KernelCode(SUPPRESS_BOXES, f"{SUPPRESS_BOXES}|{LANES}|{target.key}", build)
-    return checked_code(made) if target.sanitize else made
+    made = KernelCode(SUPPRESS_BOXES, f"{SUPPRESS_BOXES}|{LANES}|{instructions.key}", build)
+    return checked_code(made) if instructions.sanitize else made
 
 
 def _counting(f: Function, at: Pointers, words: Pointers, scores: Value, least: Value) -> Value:

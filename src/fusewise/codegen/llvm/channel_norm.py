@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from fusewise.codegen.kernel import Argument, Params, kernel_of, working_memory
+from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of
@@ -22,7 +22,7 @@ from fusewise.codegen.llvm.nest import unsupported
 from fusewise.codegen.llvm.plain import read_operand
 from fusewise.codegen.llvm.point import Point
 from fusewise.codegen.llvm.reduction import across_lanes
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet, Target
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.task import Reason, Task
 from fusewise.ops.expr import Expr, index, walk
@@ -70,7 +70,14 @@ class ChannelNorm:
         return self.channels // self.unit
 
 
-def understand(task: Task, target: Target) -> ChannelNorm | Reason:
+@record(frozen=True)
+class ChannelNormSchedule:
+    """In how many `pieces` the rows of a unit of channels are dealt out."""
+
+    pieces: int
+
+
+def understand(task: Task, instructions: InstructionSet) -> ChannelNorm | Reason:
     """The task as a normalisation over pixels, or why it is none."""
     anchor = task.anchor
     if anchor is None or anchor.family not in ("instance_norm", "group_norm"):
@@ -86,11 +93,11 @@ def understand(task: Task, target: Target) -> ChannelNorm | Reason:
     x, scale, bias = (read_operand(anchor, k, place) for k, place in enumerate((at, at[1:2], at[1:2])))
     if any(node.op == "reduce" for node in walk(x)):
         return Reason("what is read is itself a reduction", anchor.op)
-    lanes = next((n for n in _powers(target.lanes) if channels % math.lcm(size, n) == 0), 0)
+    lanes = next((n for n in _powers(instructions.lanes) if channels % math.lcm(size, n) == 0), 0)
     if lanes < LEAST_LANES:
         return Reason("too few channels for a vector", str(channels))
     f = enter("analysis", operand_arguments(task, ()))[1]
-    point = Elements(f, task, target, {}).at({f"i{k}": 0 for k in range(len(task.extents))}, "i1", 2)
+    point = Elements(f, task, instructions, {}).at({f"i{k}": 0 for k in range(len(task.extents))}, "i1", 2)
     steps = [access_of(point, task.operand(n.value), n.args).step for n in walk(x) if n.op == "load"]
     if 1 not in steps or any(step not in (0, 1) for step in steps):
         return Reason("channels are not the fastest axis", anchor.op)
@@ -107,22 +114,22 @@ def _powers(most: int) -> Iterable[int]:
         most //= 2
 
 
-def _space(d: ChannelNorm, target: Target) -> Iterable[Params]:
+def _schedules(d: ChannelNorm, task: Task, target: Target) -> Iterable[ChannelNormSchedule]:
     whole = d.samples * d.units
     is_even = whole >= UNITS_EACH * target.workers or whole % target.workers == 0
-    yield {"lanes": d.lanes, "pieces": 1 if is_even or d.rows == 1 else min(PIECES, d.rows)}
+    yield ChannelNormSchedule(1 if is_even or d.rows == 1 else min(PIECES, d.rows))
 
 
-def _arguments(d: ChannelNorm, task: Task, params: Params) -> tuple[Argument, ...]:
+def _arguments(d: ChannelNorm, task: Task, schedule: ChannelNormSchedule) -> tuple[Argument, ...]:
     return operand_arguments(task, [working_memory(2 * 4 * d.channels)])
 
 
-def _build(d: ChannelNorm, task: Task, target: Target, params: Params, symbol: str) -> str:
-    arguments = _arguments(d, task, params)
+def _build(d: ChannelNorm, task: Task, instructions: InstructionSet, schedule: ChannelNormSchedule, symbol: str) -> str:
+    arguments = _arguments(d, task, schedule)
     module, f, pointers, share = enter(symbol, arguments)
     means = scratch_of(f, pointers, arguments, share)
-    e = _Emitter(f, d, task, target, Elements(f, task, target, pointers), means, f.at(means, d.channels))
-    pieces = int(params["pieces"])
+    e = _Emitter(f, d, task, instructions, Elements(f, task, instructions, pointers), means, f.at(means, d.channels))
+    pieces = schedule.pieces
     each = d.units * pieces
     low, high = share.run(f, d.samples * each)
 
@@ -155,7 +162,7 @@ class _Emitter:
     f: Function
     d: ChannelNorm
     task: Task
-    target: Target
+    instructions: InstructionSet
     elements: Elements
     means: Value
     spreads: Value
@@ -199,7 +206,7 @@ class _Emitter:
                 bias = self.point(n, c, row, start).value(d.bias)
                 for k in range(width):
                     x = self.point(n, c, row, f.add(start, k)).value(d.x)
-                    found = multiply_add(f, self.target, f.fsub(x, mean), slope, bias)
+                    found = multiply_add(f, self.instructions, f.fsub(x, mean), slope, bias)
                     point = self.point(n, c, row, f.add(start, k), found)
                     for store in self.task.stores:
                         point.store(store)
@@ -211,7 +218,7 @@ class _Emitter:
     def blocks(self, top: Int, bottom: Int, block: Callable[[Int, Int, int], None]) -> None:
         """`block(row, first, width)` for blocks of pixels of rows `top` to `bottom`, as even as the registers allow."""
         f, width = self.f, self.d.width
-        most = self.target.registers // 2
+        most = self.instructions.registers // 2
         each = -(-width // -(-width // most))
 
         def row(r: Value, _: Sequence[Value]) -> None:
@@ -231,10 +238,10 @@ class _Emitter:
         spread = f.constant(0.0, self.kind)
         for value in values:
             away = f.fsub(value, own)
-            spread = multiply_add(f, self.target, away, away, spread)
+            spread = multiply_add(f, self.instructions, away, away, spread)
         mean, before = (f.load(self.kind, f.at(numbers, c)) for numbers in (self.means, self.spreads))
         away = f.fsub(own, mean)
-        f.store(multiply_add(f, self.target, away, f.splat(share, lanes), mean), f.at(self.means, c))
+        f.store(multiply_add(f, self.instructions, away, f.splat(share, lanes), mean), f.at(self.means, c))
         between = f.fmul(f.fmul(away, away), f.splat(apart, lanes))
         f.store(f.fadd(before, f.fadd(spread, between)), f.at(self.spreads, c))
 
@@ -255,7 +262,7 @@ class _Emitter:
                 return (f.fadd(carried[0], term(f.add(first, k))),)  # type: ignore[arg-type]
 
             (found,) = f.loop(0, size, lanes, add, (f.constant(0.0, kind),), rolled=True)
-            whole = across_lanes(f, self.target, "sum", found, FLOAT32)
+            whole = across_lanes(f, self.instructions, "sum", found, FLOAT32)
             return f.fmul(whole, f.constant(1 / size, "float"))
 
         def spread(c: Value) -> Value:
@@ -288,4 +295,4 @@ class _Emitter:
         return self.elements.at({f"i{k}": i for k, i in enumerate(place)}, "i1", self.d.lanes, acc=acc)
 
 
-CHANNEL_NORM = kernel_of("channel-norm", understand, _space, _arguments, _build)
+CHANNEL_NORM = Kernel("channel-norm", understand, _schedules, _arguments, _build)

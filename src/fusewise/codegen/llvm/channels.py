@@ -6,23 +6,32 @@ import math
 from collections.abc import Mapping
 
 from fusewise.codegen.llvm.emit import Function, Int, Value
-from fusewise.codegen.llvm.nest import emit_nest
+from fusewise.codegen.llvm.nest import NestSchedule, emit_nest
 from fusewise.codegen.llvm.plain import read_operand
 from fusewise.codegen.llvm.share import Share
 from fusewise.codegen.llvm.square import turn
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet, Target
 from fusewise.codegen.view import View, view_of
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.index import Simplifier
 from fusewise.lower.task import Operand, Store, Task
 from fusewise.ops.expr import cast, index
+from fusewise.records import record
 
-__all__ = ["LEAST_CHANNELS", "copied_channels", "copy_channels", "fitted", "parts_of"]
+__all__ = ["LEAST_CHANNELS", "ChannelSchedule", "copied_channels", "copy_channels", "fitted", "parts_of"]
 
 LEAST_CHANNELS = 16
 """That are copied at once, if there are so many: a cache line."""
 
 _SAMPLE, _CHANNEL = "sample", "channel"
+
+
+@record(frozen=True)
+class ChannelSchedule:
+    """How many `channels` are taken at once, and how the nests beside are written."""
+
+    channels: int
+    nest: NestSchedule
 
 
 def copied_channels(target: Target, channels: int, elements: int) -> int:
@@ -33,22 +42,23 @@ def copied_channels(target: Target, channels: int, elements: int) -> int:
 
 def copy_channels(
     f: Function,
-    target: Target,
+    instructions: InstructionSet,
+    schedule: ChannelSchedule,
     pointers: Mapping[str, Value],
     task: Task,
-    channels: int,
     place: tuple[Int, Int],
     there: Value,
 ) -> None:
-    """there[element][c], float32: `channels` of the image that is operand 0 of the anchor, from `place` (sample, channel) on."""
+    """there[element][c], float32: the channels taken at once, from `place` (sample, channel) on, of the image that is operand 0 of
+    the anchor."""
     assert task.anchor is not None
-    kind = task.anchor.inputs[0]
+    kind, channels = task.anchor.inputs[0], schedule.channels
     assert kind is not None
     extents, view = kind.dims[2:], view_of(task, 0)
     if isinstance(view, View) and view.operand.dtype == FLOAT32 and _is_row_major(view):
         start = f.add(f.mul(place[0], view.strides[0]), f.add(f.mul(place[1], view.strides[1]), view.offset))
         source = f.at(pointers[view.operand.name], start)
-        turn(f, source, view.strides[1], there, channels, (channels, math.prod(extents)), target.lanes)
+        turn(f, source, view.strides[1], there, channels, (channels, math.prod(extents)), instructions.lanes)
         return
     shape, at = (channels, *extents), tuple(index(f"i{k}") for k in range(1 + len(extents)))
     element = read_operand(task.anchor, 0, (index(_SAMPLE), index(_CHANNEL) + at[0], *at[1:]))
@@ -57,7 +67,7 @@ def copy_channels(
     value = Simplifier({f"i{k}": extent for k, extent in enumerate(shape)}).simplify(cast(element, FLOAT32))
     copying = Task(shape, (*task.operands, copied), (Store("copied", at, value),), exact=task.exact)
     given = {_SAMPLE: place[0], _CHANNEL: place[1]}
-    emit_nest(f, copying, target, {**pointers, "copied": there}, Share.whole(), given=given)
+    emit_nest(f, copying, instructions, schedule.nest, {**pointers, "copied": there}, Share.whole(), given=given)
 
 
 def _is_row_major(view: View) -> bool:

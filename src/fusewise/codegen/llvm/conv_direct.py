@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from fusewise.codegen.kernel import Argument, Params, working_memory
-from fusewise.codegen.llvm.conv_plan import Direct
+from fusewise.codegen.kernel import Argument, working_memory
+from fusewise.codegen.llvm.conv_plan import Direct, DirectSchedule
 from fusewise.codegen.llvm.conv_shape import Convolution
 from fusewise.codegen.llvm.conv_strip import Strip, emit_strip, existing_taps, joined_levels
 from fusewise.codegen.llvm.conv_taps import sliding, tap_by_tap
@@ -18,14 +18,12 @@ from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import initial, operand_arguments, scratch_of, tag_of
 from fusewise.codegen.llvm.gemm_finish import Finish, fetcher, is_heavy
-from fusewise.codegen.llvm.gemm_plan import tile_of
 from fusewise.codegen.llvm.gemm_product import Left, Parts, Taps, emit_product, flat_index
-from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, lanes_for
+from fusewise.codegen.llvm.gemm_tile import Level, Panel, lanes_for
 from fusewise.codegen.llvm.pairs import BFLOAT_PAIR
-from fusewise.codegen.llvm.registers import computed
 from fusewise.codegen.llvm.share import Share, prepared
 from fusewise.codegen.packing import Axes, packed, panels, panels_of
-from fusewise.codegen.target import FIRST_LEVEL, Target, whole_lines
+from fusewise.codegen.target import FIRST_LEVEL, InstructionSet, whole_lines
 from fusewise.lower.task import Task
 
 __all__ = [
@@ -49,7 +47,7 @@ Line = Callable[[Mapping[str, Int], Value, int], None]
 def direct_arguments(
     d: Direct,
     task: Task,
-    params: Params,
+    schedule: DirectSchedule,
     arrange: Callable[[np.ndarray], np.ndarray],
     recipe: str,
     axes: tuple[Axes, Axes, tuple[int, int]] | None = None,
@@ -59,7 +57,7 @@ def direct_arguments(
 
     `axes` are those of the weights in that order, where they have strides. Panels are a `multiple` of so many.
     """
-    tile = tile_of(params, computed(d.shape.dtype))
+    tile = schedule.product.tile
     element = np.float64 if tile.element == "double" else np.float32
 
     def pack(weight: np.ndarray) -> np.ndarray:
@@ -72,16 +70,16 @@ def direct_arguments(
     data = None if axes is None else panels_of(d.shape.weight, *axes, tile.lanes, tile.vectors, multiple=multiple)
     extra = [Argument(d.shape.weight.operand.name, packed(d.shape.weight, name, pack, data))]
     if d.strip is not None:
-        kept = d.product.kept(tile) * 4 if "chunk" in params else 0
-        extra.append(working_memory(_strip_bytes(d, d.strip, params) + kept))
-    if "later" in params:
+        kept = d.product.kept(tile) * 4 if schedule.product.chunk else 0
+        extra.append(working_memory(_strip_bytes(d, d.strip, schedule) + kept))
+    if schedule.product.prefetch is not None:
         extra.append(Argument("later"))
     return operand_arguments(task, extra)
 
 
-def _strip_bytes(d: Direct, strip: Strip, params: Params) -> int:
+def _strip_bytes(d: Direct, strip: Strip, schedule: DirectSchedule) -> int:
     """What the rows of a block take."""
-    return whole_lines(strip.elements(int(params["tiles"]) * int(params["rows"])) * d.shape.dtype.itemsize)
+    return whole_lines(strip.elements(schedule.rows) * d.shape.dtype.itemsize)
 
 
 def matrices(weight: np.ndarray, shape: Convolution, together: int) -> np.ndarray:
@@ -113,8 +111,8 @@ def emit_direct(
     f: Function,
     d: Direct,
     task: Task,
-    target: Target,
-    params: Params,
+    instructions: InstructionSet,
+    schedule: DirectSchedule,
     arguments: Sequence[Argument],
     pointers: Mapping[str, Value],
     share: Share,
@@ -128,12 +126,12 @@ def emit_direct(
     Bytes of the strip outside the input are `pad`, by default 0. `adapt` may replace what the loops do, such as the reduction.
     """
     shape, product, strip = d.shape, d.product, d.strip
-    tile = tile_of(params, computed(shape.dtype))
+    tile = schedule.product.tile
     in_group = -(-product.columns // tile.width)
     stored = BFLOAT_PAIR if shape.dtype == BFLOAT_PAIR else None
     weights = pointers[shape.weight.operand.name]
     if fill is None and strip is not None and shape.computed is not None:
-        fill = _computed_rows(f, shape, strip, Elements(f, task, target, pointers))
+        fill = _computed_rows(f, shape, strip, Elements(f, task, instructions, pointers))
     scratch, tag = (None if strip is None else find(f, pointers, arguments, share) for find in (scratch_of, tag_of))
 
     def left(outer: Sequence[Int], first: Int, last: Int) -> Left:
@@ -146,7 +144,7 @@ def emit_direct(
                 low, high = existing_taps(f, slices, outer[1])
                 base = f.add(base, f.mul(f.sub(f.mul(outer[1], slices.stride), slices.before), stride))
             return Left(pointers[shape.data.operand.name], base, _levels_in_place(d, low, high))
-        return _strip_block(f, d, strip, tile, params, pointers, fill, outer, first, last, scratch, pad, tag)
+        return _strip_block(f, d, strip, schedule, pointers, fill, outer, first, last, scratch, pad, tag)
 
     def right(outer: Sequence[Int], group: Int, panel: Int, columns: Sequence[Int]) -> Panel:
         number = f.add(f.mul(group, in_group), panel)
@@ -156,36 +154,36 @@ def emit_direct(
 
     def start(outer: Sequence[Int], columns: Sequence[Int]) -> list[Value]:
         count = min(tile.lanes, product.columns)
-        return initial(f, target, pointers, shape.bias, columns, tile.lanes, count, tile.element)
+        return initial(f, instructions, pointers, shape.bias, columns, tile.lanes, count, tile.element)
 
     def group_at(group: Int) -> tuple[Int, Int]:
         turn = 0 if d.turns == 1 else f.urem(group, d.turns) if d.turns < product.groups else group
         return f.mul(turn, d.turn_pitch), f.mul(turn, product.columns)
 
     kept = None
-    if strip is not None and scratch is not None and "chunk" in params:
-        kept = f.at(scratch, _strip_bytes(d, strip, params), "i8")
+    if strip is not None and scratch is not None and schedule.product.chunk:
+        kept = f.at(scratch, _strip_bytes(d, strip, schedule), "i8")
     parts = Parts(
         left,
         right,
         start,
         finish,
         rolled_finish=is_heavy(task),
-        reading=fetcher(f, task, target, pointers, FIRST_LEVEL),
+        reading=fetcher(f, task, instructions, pointers, FIRST_LEVEL, schedule.product.far),
         group_at=group_at,
-        taps=_taps(f, d, target, params),
+        taps=_taps(f, d, instructions, schedule.sliding),
         together=d.side_by_side,
         kept=kept,
         later=pointers.get("later"),
     )
-    emit_product(f, target, product, params, share, adapt(parts))
+    emit_product(f, instructions, product, schedule.product, share, adapt(parts))
 
 
-def _taps(f: Function, d: Direct, target: Target, params: Params) -> Taps | None:
+def _taps(f: Function, d: Direct, instructions: InstructionSet, slides: bool) -> Taps | None:
     """What replaces the nest of loops over a tile's taps and channels, if anything."""
-    if "sliding" in params:
-        return sliding(f, d, target)
-    return tap_by_tap(f, d, target) if d.by_tap else None
+    if slides:
+        return sliding(f, d, instructions)
+    return tap_by_tap(f, d, instructions) if d.by_tap else None
 
 
 def _levels_in_place(d: Direct, low: Int, high: Int | None) -> tuple[Level, ...]:
@@ -214,8 +212,7 @@ def _strip_block(
     f: Function,
     d: Direct,
     strip: Strip,
-    tile: Tile,
-    params: Params,
+    schedule: DirectSchedule,
     pointers: Mapping[str, Value],
     fill: Fill | None,
     outer: Sequence[Int],
@@ -227,7 +224,7 @@ def _strip_block(
 ) -> Left:
     """Copy the rows of a block, unless they are there, and say where its outputs find them."""
     shape = d.shape
-    slice_pitch = strip.height(int(params["tiles"]) * tile.rows) * strip.row_pitch
+    slice_pitch = strip.height(schedule.rows) * strip.row_pitch
     slice_at: Int = outer[1] if len(outer) > 1 else 0
     width = strip.columns.out
     top, bottom = f.udiv(first, width), f.udiv(last, width)
@@ -252,7 +249,7 @@ def _computed_rows(f: Function, shape: Convolution, strip: Strip, elements: Elem
     """Writes padded rows of the strip by evaluating what was fused in front of the convolution."""
     element = shape.computed
     assert element is not None
-    lanes = lanes_for(elements.target, shape.channels)
+    lanes = lanes_for(elements.instructions, shape.channels)
     lanes = lanes if shape.channels >= lanes else 1
 
     along = f"p{len(shape.spatial) + 1}"

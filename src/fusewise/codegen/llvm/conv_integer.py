@@ -14,19 +14,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
+from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.conv_direct import Line, emit_direct, matrices, padded_rows
-from fusewise.codegen.llvm.conv_plan import Direct, direct_of, direct_space
+from fusewise.codegen.llvm.conv_plan import Directs, DirectSchedule, direct_schedules, directs_of, scheduled
 from fusewise.codegen.llvm.conv_shape import Convolution, Spatial, geometry_of, integer_convolution_of
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments
 from fusewise.codegen.llvm.gemm_finish import finisher, joined_axis
-from fusewise.codegen.llvm.gemm_plan import tile_of
 from fusewise.codegen.llvm.gemm_product import unravel
 from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.packing import packed, paired, panels
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet, Target
 from fusewise.codegen.view import View
 from fusewise.ir.dtypes import INT16, INT32
 from fusewise.lower.task import Operand, Reason, Task
@@ -79,46 +78,44 @@ def _taken(spatial: tuple[Spatial, ...]) -> tuple[Spatial, ...]:
     return tuple(Spatial(axis.out, axis.out, 1, 1, 1, 0) for axis in spatial) if single else spatial
 
 
-def _accepts(task: Task, target: Target) -> Reason | None:
-    shape = convolution(task)
-    return shape if isinstance(shape, Reason) else None
-
-
 @record(frozen=True)
 class Rows:
     """The product over lanes of several channels; the input's channels, and the extents and steps of its pixels."""
 
-    direct: Direct
+    directs: Directs
     channels: int
     extents: tuple[int, ...]
     steps: tuple[int, ...]
 
+    @property
+    def shape(self) -> Convolution:
+        """Of all products."""
+        return self.directs[0].shape
 
-def rows_of(shape: Convolution, task: Task, target: Target) -> Rows:
+
+def rows_of(shape: Convolution, task: Task, instructions: InstructionSet) -> Rows:
     """The product that a convolution `in_lanes` is."""
     anchor = task.anchor
     assert anchor is not None
     given = geometry_of(anchor)
     assert not isinstance(given, Reason), given
     steps = tuple(axis.stride // taken.stride for axis, taken in zip(given, shape.spatial, strict=True))
-    direct = direct_of(_flattened(shape, task), task, target)
+    directs = directs_of(_flattened(shape, task), task, instructions)
     extents = tuple(axis.extent for axis in shape.spatial)
-    return Rows(direct, shape.weight.shape[1] * shape.groups, extents, steps)
+    return Rows(directs, shape.weight.shape[1] * shape.groups, extents, steps)
 
 
-def _understood(task: Task, target: Target) -> Rows:
+def _understand(task: Task, instructions: InstructionSet) -> Rows | Reason:
     shape = convolution(task)
-    assert not isinstance(shape, Reason), shape
-    return rows_of(shape, task, target)
+    return shape if isinstance(shape, Reason) else rows_of(shape, task, instructions)
 
 
-def _space(task: Task, target: Target) -> Iterable[Params]:
-    return direct_space(_understood(task, target).direct, target)
+def _schedules(found: Rows, task: Task, target: Target) -> Iterable[DirectSchedule]:
+    return direct_schedules(found.directs, task, target)
 
 
-def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
-    d = _understood(task, target).direct
-    tile = tile_of(params, "i32")
+def _arguments(found: Rows, task: Task, schedule: DirectSchedule) -> tuple[Argument, ...]:
+    d, tile = scheduled(found.directs, schedule), schedule.product.tile
 
     def pack(weight: np.ndarray) -> np.ndarray:
         joined = paired(weight.astype(np.int16), 1)
@@ -127,30 +124,29 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
 
     name = f"pairs of channels in panels {tile.vectors}x{tile.lanes} groups {d.shape.groups}/{d.side_by_side}"
     assert d.strip is not None
-    nbytes = d.strip.elements(int(params["tiles"]) * tile.rows) * 4
+    nbytes = d.strip.elements(schedule.rows) * 4
     weight = Argument(d.shape.weight.operand.name, packed(d.shape.weight, name, pack))
     return operand_arguments(task, [weight, working_memory(nbytes)])
 
 
-def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
-    found = _understood(task, target)
-    d, arguments = found.direct, _arguments(task, target, params)
+def _build(found: Rows, task: Task, instructions: InstructionSet, schedule: DirectSchedule, symbol: str) -> str:
+    d, arguments = scheduled(found.directs, schedule), _arguments(found, task, schedule)
     module, f, pointers, share = enter(symbol, arguments)
     assert d.strip is not None
-    fill = padded_rows(f, d.shape, d.strip, line_of(f, found, Elements(f, task, target, pointers)))
-    finish = finisher(f, task, target, pointers)
-    emit_direct(f, d, task, target, params, arguments, pointers, share, finish, fill)
+    fill = padded_rows(f, d.shape, d.strip, line_of(f, found, Elements(f, task, instructions, pointers)))
+    finish = finisher(f, task, instructions, pointers)
+    emit_direct(f, d, task, instructions, schedule, arguments, pointers, share, finish, fill)
     f.give_back()
     return module.text()
 
 
 def line_of(f: Function, found: Rows, elements: Elements) -> Line:
     """Writes the channels of pixels as the narrow integers that `computed` gives, with zeros where a lane is not full."""
-    element, rank = found.direct.shape.computed, len(found.direct.shape.spatial)
+    element, rank = found.shape.computed, len(found.shape.spatial)
     assert element is not None
     narrow, bits = memory_type(element.dtype), element.dtype.bits
     names = [f"p{k + 2}" for k in range(len(found.extents))]
-    pitch = 32 // bits * found.direct.shape.channels
+    pitch = 32 // bits * found.shape.channels
 
     def placed(indices: Mapping[str, Int]) -> dict[str, Int]:
         """The indices of the input, from those of the pixels that are used."""
@@ -162,7 +158,7 @@ def line_of(f: Function, found: Rows, elements: Elements) -> Line:
 
     def pixel(indices: Mapping[str, Int], at: Value) -> None:
         where, channels = placed(indices), found.channels
-        lanes = _lanes(elements.target, channels, bits)
+        lanes = _lanes(elements.instructions, channels, bits)
         for absent in range(channels, pitch):
             f.store(f.constant(0, narrow), f.at(at, absent, narrow))
 
@@ -175,7 +171,7 @@ def line_of(f: Function, found: Rows, elements: Elements) -> Line:
 
     def across(indices: Mapping[str, Int], at: Value, width: int) -> None:
         """Few channels: many pixels at once, whose channels are then laid side by side."""
-        lanes = _lanes(elements.target, width, bits)
+        lanes = _lanes(elements.instructions, width, bits)
         along = names[-1]
 
         def some(w: Value | int, _: Sequence[Value]) -> None:
@@ -198,9 +194,9 @@ def line_of(f: Function, found: Rows, elements: Elements) -> Line:
     return line
 
 
-def _lanes(target: Target, count: int, bits: int) -> int:
+def _lanes(instructions: InstructionSet, count: int, bits: int) -> int:
     """Lanes that suit a run of so many numbers."""
-    lanes = max(1, target.vector_bits // bits)
+    lanes = max(1, instructions.vector_bits // bits)
     while lanes > count:
         lanes //= 2
     return lanes
@@ -215,4 +211,4 @@ def _interleaved(f: Function, parts: Sequence[Value]) -> Value:
     return f.shuffle(even, odd, [k // 2 + lanes * (k % 2) for k in range(2 * lanes)])
 
 
-INTEGER_CONV = Kernel("integer-convolution", _accepts, _space, _arguments, _build)
+INTEGER_CONV = Kernel("integer-convolution", _understand, _schedules, _arguments, _build)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.llvm.conv import DIRECT, DIRECT_PAIRS
 from fusewise.codegen.llvm.conv_integer import INTEGER_CONV
@@ -13,5 +15,5 @@ from fusewise.codegen.llvm.winograd import WINOGRAD
 
 __all__ = ["CONV", "CONV_INTEGER"]
 
-CONV: tuple[Kernel, ...] = (WINOGRAD, DEPTHWISE, DIRECT_PAIRS, SCALED, STRASSEN_CONV, DIRECT)
-CONV_INTEGER: tuple[Kernel, ...] = (DEPTHWISE, QUAD_CONV, INTEGER_CONV)
+CONV: tuple[Kernel[Any, Any], ...] = (WINOGRAD, DEPTHWISE, DIRECT_PAIRS, SCALED, STRASSEN_CONV, DIRECT)
+CONV_INTEGER: tuple[Kernel[Any, Any], ...] = (DEPTHWISE, QUAD_CONV, INTEGER_CONV)

@@ -9,23 +9,43 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import product as pairs
 
-from fusewise.codegen.kernel import Params
+from fusewise.codegen.kernel import Prefetch
 from fusewise.codegen.llvm.conv_shape import Convolution
 from fusewise.codegen.llvm.conv_strip import Strip, strip_of
 from fusewise.codegen.llvm.gemm_finish import joined_axis
-from fusewise.codegen.llvm.gemm_plan import LEAST_SHARING, Axis, Product, is_long, plan_product, tile_of, tiles_for
+from fusewise.codegen.llvm.gemm_plan import (
+    LEAST_SHARING,
+    Axis,
+    Product,
+    ProductSchedule,
+    is_long,
+    plan_product,
+    prefetched,
+    tiles_for,
+)
 from fusewise.codegen.llvm.gemm_share import Blocks
 from fusewise.codegen.llvm.gemm_tile import CHAIN, FMA_LATENCY, LOAD_CYCLES, Tile, widths
-from fusewise.codegen.llvm.registers import computed
 from fusewise.codegen.strips import Sharing
-from fusewise.codegen.target import LINE_BYTES, Target
+from fusewise.codegen.target import LINE_BYTES, InstructionSet, Target
 from fusewise.ir.dtypes import FLOAT32, FLOAT64
 from fusewise.lower.task import Task
 from fusewise.records import record
 
-__all__ = ["Direct", "direct_of", "direct_sharing", "direct_space", "readers", "within_cache"]
+__all__ = [
+    "Direct",
+    "DirectSchedule",
+    "Directs",
+    "direct_schedules",
+    "direct_sharing",
+    "directs_of",
+    "favourite",
+    "readers",
+    "scheduled",
+    "within_cache",
+]
 
 
 @record(frozen=True)
@@ -35,14 +55,13 @@ class Direct:
     `clipped` reads in place too, and skips the taps of the outermost of three axes that lie outside. `by_tap` reads in place
     tap after tap, with zeros for the rows of a tile whose tap lies outside.
 
-    `lanes` are the widths of vectors worth trying. `side_by_side` groups are computed in one vector, each lane reading the
+    `side_by_side` groups are computed in one vector, each lane reading the
     channels of its own group. The product's groups are the convolution's, over again for each phase.
     """
 
     shape: Convolution
     product: Product
     strip: Strip | None
-    lanes: tuple[int, ...]
     side_by_side: int
     clipped: bool = False
     by_tap: bool = False
@@ -62,16 +81,57 @@ class Direct:
         return self.shape.groups // self.side_by_side
 
 
-def direct_of(shape: Convolution, task: Task, target: Target, phases: int = 1) -> Direct:
-    """The product that a convolution is."""
+Directs = tuple[Direct, ...]
+"""The product that a convolution is, group by group; and, where they fill a vector, that of several groups side by side."""
+
+
+@record(frozen=True)
+class DirectSchedule:
+    """The schedule of the product. `side_by_side` says which of the products it is, with `sliding` its tile slides along the row
+    (`conv_taps`)."""
+
+    product: ProductSchedule
+    side_by_side: int = 1
+    sliding: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Of a block."""
+        return self.product.per_block * self.product.tile.rows
+
+    def with_prefetch(self, prefetch: Prefetch) -> DirectSchedule:
+        return replace(self, product=replace(self.product, prefetch=prefetch))
+
+
+def directs_of(shape: Convolution, task: Task, instructions: InstructionSet, phases: int = 1) -> Directs:
+    """The products that a convolution is."""
+    widest = max(1, instructions.vector_bits // _bits(shape))
+    choices = dict.fromkeys((1, _side_by_side(shape, widest)))
+    return tuple(_direct(shape, task, phases, together) for together in choices)
+
+
+def scheduled(directs: Directs, schedule: DirectSchedule) -> Direct:
+    """The one that a schedule is for."""
+    return next(d for d in directs if d.side_by_side == schedule.side_by_side)
+
+
+def favourite(directs: Directs, target: Target) -> Direct:
+    """The one that is faster: groups are side by side unless one of them keeps as many multipliers busy."""
+    shape, size = directs[0].shape, _bits(directs[0].shape)
+    widest = max(1, target.vector_bits // size)
+    is_full = target.multiplies(shape.outputs * size) * shape.outputs >= target.multiplies(widest * size) * widest
+    return directs[0] if is_full else directs[-1]
+
+
+def _bits(shape: Convolution) -> int:
+    """Of an accumulator."""
+    return 64 if shape.dtype == FLOAT64 else 32
+
+
+def _direct(shape: Convolution, task: Task, phases: int, together: int) -> Direct:
     outside = [k for k, axis in enumerate(shape.spatial) if not axis.is_inside]
     clipped = shape.computed is None and outside == [0] and len(shape.spatial) == 3
     by_tap = bool(outside) and not clipped and shape.is_sparse
-    size = 64 if shape.dtype == FLOAT64 else 32
-    widest = max(1, target.vector_bits // size)
-    lanes = widths(target, shape.outputs, size)
-    is_full = target.multiplies(shape.outputs * size) * shape.outputs >= target.multiplies(widest * size) * widest
-    together = 1 if is_full else _side_by_side(shape, widest)
     in_place = shape.computed is None and (not outside or clipped or by_tap)
     strip = None if in_place else strip_of(shape, together if _is_by_groups(shape, together) else None)
     outer = [("i0", shape.batch), *((name, 1) for name in shape.fixed)]
@@ -99,7 +159,7 @@ def direct_of(shape: Convolution, task: Task, target: Target, phases: int = 1) -
         joined=joined_axis(task, [(axis.name, axis.extent) for axis in axes]) if phases == 1 else None,
         dtype=shape.dtype,
     )
-    return Direct(shape, product, strip, lanes if together == 1 else (widest,), together, clipped, by_tap)
+    return Direct(shape, product, strip, together, clipped, by_tap)
 
 
 def _is_by_groups(shape: Convolution, together: int) -> bool:
@@ -117,9 +177,11 @@ def _side_by_side(shape: Convolution, lanes: int) -> int:
     return together if lanes % shape.outputs == 0 and shape.groups % together == 0 else 1
 
 
-def direct_space(d: Direct, target: Target) -> Iterable[Params]:
-    """Parameters worth trying, the analytic favourite first."""
-    size = d.shape.dtype.itemsize
+def direct_schedules(directs: Directs, task: Task, target: Target) -> Iterable[DirectSchedule]:
+    """Schedules worth trying, the analytic favourite first."""
+    d = favourite(directs, target)
+    size, bits = d.shape.dtype.itemsize, _bits(d.shape)
+    lanes = widths(target, d.shape.outputs, bits) if d.side_by_side == 1 else (max(1, target.vector_bits // bits),)
     right_bytes = d.product.groups * d.product.depth * d.product.columns * max(4, size)
     if d.strip is None:
         # taps read the same inputs again, a stride apart
@@ -127,17 +189,15 @@ def direct_space(d: Direct, target: Target) -> Iterable[Params]:
     else:
         row_bytes = d.strip.channels * size * d.strip.slices.kernel * d.strip.rows.stride * d.strip.columns.stride
     reserved = d.shape.inputs if d.side_by_side > 1 else 0
-    tiles = tiles_for(d.product, target, d.lanes, reserved)[:6]
+    tiles = tiles_for(d.product, target, lanes, reserved)[:6]
     slides = _sliding_tile(d, tiles[0], target)
     for tile in tiles if slides is None else [slides, *tiles[:5]]:
-        params = plan_product(d.product, target, tile, row_bytes, right_bytes)
+        schedule = plan_product(d.product, target, tile, row_bytes, right_bytes)
         if d.strip is not None:
-            params = within_cache(d.strip, params, target)
-        if tile is slides:
-            params = {**params, "sliding": True}
-        elif chunk := _chunk(d, tile, params, target):
-            params = {**params, "chunk": chunk}
-        yield params
+            schedule = within_cache(d.strip, schedule, target)
+        if tile is not slides:
+            schedule = replace(schedule, chunk=_chunk(d, schedule, target))
+        yield DirectSchedule(prefetched(schedule, d.product, task, target), d.side_by_side, tile is slides)
 
 
 def _sliding_tile(d: Direct, plain: Tile, target: Target) -> Tile | None:
@@ -179,25 +239,26 @@ def readers(strip: Strip, rows: int) -> dict[int, list[tuple[int, int]]]:
     return dict(sorted(found.items()))
 
 
-def _chunk(d: Direct, tile: Tile, params: Params, target: Target) -> int:
+def _chunk(d: Direct, schedule: ProductSchedule, target: Target) -> int:
     """Steps of a chunk of the reduction, a row of taps, where all tiles share panels that are too long for the caches; else 0."""
-    strip, shape = d.strip, d.shape
+    strip, shape, tile = d.strip, d.shape, schedule.tile
     if strip is None or shape.planar or shape.dtype != FLOAT32 or (shape.batch, d.product.groups) != (1, 1):
         return 0
     tiles = -(-d.product.height // tile.rows)
-    if tiles < LEAST_SHARING or int(params["tiles"]) < tiles or not is_long(d.product.depth * tile.width * 4, target):
+    if tiles < LEAST_SHARING or schedule.per_block < tiles or not is_long(d.product.depth * tile.width * 4, target):
         return 0
     return d.product.depth // strip.rows.kernel if len(shape.spatial) == 2 < strip.rows.kernel else 0
 
 
-def direct_sharing(d: Direct, params: Params) -> Sharing | None:
+def direct_sharing(directs: Directs, schedule: DirectSchedule) -> Sharing | None:
     """How rows are dealt out where the input is read in place, as `deal` and `deal_tiles` do it."""
-    shape, product, tile = d.shape, d.product, tile_of(params, computed(d.shape.dtype))
+    d = scheduled(directs, schedule)
+    shape, product, tile = d.shape, d.product, schedule.product.tile
     if d.strip is not None or d.clipped or d.by_tap or len(shape.spatial) != 2 or shape.batch > 1:
         return None
     tiles = -(-product.height // tile.rows)
-    cut = Blocks(tiles, int(params["tiles"]))
-    if params["split"] != "blocks" or cut.blocks == 1 or product.repeats > 1 or product.groups > 1:
+    cut = Blocks(tiles, schedule.product.per_block)
+    if schedule.product.by_columns or cut.blocks == 1 or product.repeats > 1 or product.groups > 1:
         return None
     panels, (down, along) = -(-product.columns // tile.width), shape.spatial
 
@@ -220,13 +281,13 @@ def direct_sharing(d: Direct, params: Params) -> Sharing | None:
     return Sharing(product.written, done, begun, reads)
 
 
-def within_cache(strip: Strip, params: Params, target: Target) -> Params:
+def within_cache(strip: Strip, schedule: ProductSchedule, target: Target) -> ProductSchedule:
     """Fewer tiles to a block when the strip, with the rows it spans at its ends, would not fit the cache it should."""
-    rows, tiles = int(params["rows"]), int(params["tiles"])
-    room = target.l3_bytes // 8 if params["split"] == "columns" else target.l2_bytes * 5 // 8
+    rows, tiles = schedule.tile.rows, schedule.per_block
+    room = target.l3_bytes // 8 if schedule.by_columns else target.l2_bytes * 5 // 8
     while tiles > 1 and strip.elements(tiles * rows) * strip.dtype.itemsize > room:
         shorter = tiles * 7 // 8
         if strip.height(shorter * rows) < 2 * strip.rows.reach and strip.rows.reach > strip.rows.stride:
             break
         tiles = shorter
-    return {**params, "tiles": tiles}
+    return replace(schedule, per_block=tiles)

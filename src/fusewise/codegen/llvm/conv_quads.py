@@ -18,30 +18,34 @@ from dataclasses import replace
 
 import numpy as np
 
-from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
+from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.conv_direct import emit_direct, matrices, padded_rows
 from fusewise.codegen.llvm.conv_integer import Rows, in_lanes, line_of, rows_of
-from fusewise.codegen.llvm.conv_plan import Direct, direct_of, within_cache
+from fusewise.codegen.llvm.conv_plan import Direct, DirectSchedule, directs_of, favourite, within_cache
 from fusewise.codegen.llvm.conv_shape import Convolution, integer_convolution_of
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments
 from fusewise.codegen.llvm.gemm_finish import finisher
-from fusewise.codegen.llvm.gemm_plan import merged, plan_product, tile_of
+from fusewise.codegen.llvm.gemm_plan import merged, plan_product, prefetched
 from fusewise.codegen.llvm.gemm_product import Left, Parts, row_pointers
-from fusewise.codegen.llvm.gemm_tile import Ahead, Level, Panel, Tile
+from fusewise.codegen.llvm.gemm_tile import Ahead, Level, Panel, Tile, lanes_for
 from fusewise.codegen.llvm.quads import HEADER, add_quads, bytes_of, has_quads, stream, sums_in_one
 from fusewise.codegen.packing import packed, panels
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet, Target
 from fusewise.codegen.view import View
 from fusewise.ir.dtypes import INT8, INT16, INT32, UINT8
 from fusewise.lower.task import Reason, Task
 from fusewise.ops.expr import Expr, cast, const
+from fusewise.records import record
 
 __all__ = ["QUAD_CONV"]
 
 TILE_CYCLES = 40
 """Cycles that a tile takes besides its steps and its ends; measured."""
+
+LEAST_LANES = 4
+"""Fewest output channels to a vector."""
 
 FINISH_CYCLES = 12
 """Cycles that requantising one vector of sums takes, or two or four that are neighbours; measured."""
@@ -90,24 +94,37 @@ def _in_place(given: Convolution) -> Convolution:
     return replace(given, inputs=inputs, data=view)
 
 
-def _accepts(task: Task, target: Target) -> Reason | None:
-    if not has_quads(target):
+@record(frozen=True)
+class Quads:
+    """What is read, and whether one instruction adds up four products."""
+
+    rows: Rows
+    whole: bool
+
+    @property
+    def direct(self) -> Direct:
+        """Group by group."""
+        return self.rows.directs[0]
+
+
+def _understand(task: Task, instructions: InstructionSet) -> Quads | Reason:
+    if not has_quads(instructions):
         return Reason("the machine has no products of unsigned and signed bytes")
     shape = convolution(task)
     if isinstance(shape, Reason):
         return shape
-    d = _understood(task, target).direct
-    if d.side_by_side > 1:
-        return Reason("groups are narrow enough to share a vector")
-    return Reason("too few output channels for a vector") if d.lanes[0] < 4 else None
-
-
-def _understood(task: Task, target: Target) -> Rows:
-    shape = convolution(task)
-    assert not isinstance(shape, Reason), shape
     if shape.computed is None:
-        return Rows(direct_of(shape, task, target), shape.channels * 4, (), ())
-    return rows_of(shape, task, target)
+        rows = Rows(directs_of(shape, task, instructions), shape.channels * 4, (), ())
+    else:
+        rows = rows_of(shape, task, instructions)
+    if lanes_for(instructions, rows.shape.outputs) < LEAST_LANES:
+        return Reason("too few output channels for a vector")
+    return Quads(rows, sums_in_one(instructions))
+
+
+def _declines(found: Quads, task: Task, target: Target) -> Reason | None:
+    beside = favourite(found.rows.directs, target).side_by_side > 1
+    return Reason("groups are narrow enough to share a vector") if beside else None
 
 
 def _tiles(d: Direct, target: Target) -> list[Tile]:
@@ -115,7 +132,7 @@ def _tiles(d: Direct, target: Target) -> list[Tile]:
 
     Beside the sums there are the weights of a step and their masks, a row's bytes, products and ones.
     """
-    height, lanes = d.product.height, d.lanes[0]
+    height, lanes = d.product.height, lanes_for(target, d.shape.outputs)
     vectors = -(-d.product.columns // lanes)
     axes = merged(d.product.rows)
 
@@ -133,15 +150,16 @@ def _tiles(d: Direct, target: Target) -> list[Tile]:
     return sorted((Tile(r, v, lanes, "i32") for r, v in sizes), key=cycles)
 
 
-def _space(task: Task, target: Target) -> Iterable[Params]:
-    d = _understood(task, target).direct
+def _schedules(found: Quads, task: Task, target: Target) -> Iterable[DirectSchedule]:
+    d = found.direct
     right_bytes = d.product.groups * d.product.depth * d.product.columns * 6
     row_bytes = d.shape.channels * 4
     if d.strip is not None:
         row_bytes *= d.strip.rows.stride * d.strip.columns.stride
     for tile in _tiles(d, target)[:6]:
-        params = plan_product(d.product, target, tile, row_bytes, right_bytes)
-        yield params if d.strip is None else within_cache(d.strip, params, target)
+        schedule = plan_product(d.product, target, tile, row_bytes, right_bytes)
+        schedule = schedule if d.strip is None else within_cache(d.strip, schedule, target)
+        yield DirectSchedule(prefetched(schedule, d.product, task, target))
 
 
 def _places(d: Direct) -> np.ndarray:
@@ -158,9 +176,9 @@ def _places(d: Direct) -> np.ndarray:
     return found
 
 
-def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
-    d = _understood(task, target).direct
-    tile, places, whole = tile_of(params, "i32"), _places(d), sums_in_one(target)
+def _arguments(found: Quads, task: Task, schedule: DirectSchedule) -> tuple[Argument, ...]:
+    d, tile, whole = found.direct, schedule.product.tile, found.whole
+    places = _places(d)
 
     def pack(weight: np.ndarray) -> np.ndarray:
         parts = [
@@ -173,7 +191,7 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
     name = f"quads of channels in panels {panel} at {places.tolist()}{' whole' if whole else ''}"
     extra = [Argument(d.shape.weight.operand.name, packed(d.shape.weight, name, pack))]
     if d.strip is not None:
-        nbytes = d.strip.elements(int(params["tiles"]) * tile.rows) * 4
+        nbytes = d.strip.elements(schedule.rows) * 4
         extra.append(working_memory(nbytes))
     return operand_arguments(task, extra)
 
@@ -186,16 +204,15 @@ def _joined(weight: np.ndarray, shape: Convolution) -> np.ndarray:
     return joined.reshape(*joined.shape[:2], *(axis.kernel for axis in shape.spatial))
 
 
-def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
-    found = _understood(task, target)
-    d, arguments = found.direct, _arguments(task, target, params)
+def _build(found: Quads, task: Task, instructions: InstructionSet, schedule: DirectSchedule, symbol: str) -> str:
+    d, arguments = found.direct, _arguments(found, task, schedule)
     module, f, pointers, share = enter(symbol, arguments)
-    elements, tile = Elements(f, task, target, pointers), tile_of(params, "i32")
+    elements, tile = Elements(f, task, instructions, pointers), schedule.product.tile
     zero = _zero(f, task, elements)
     fill = pad = None
     if d.strip is not None:
         pad = f.convert("trunc", zero, "i8")
-        fill = padded_rows(f, d.shape, d.strip, line_of(f, found, elements), pad)
+        fill = padded_rows(f, d.shape, d.strip, line_of(f, found.rows, elements), pad)
     weights = pointers[d.shape.weight.operand.name]
     in_group = -(-d.product.columns // tile.width)
 
@@ -207,13 +224,13 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
         tile: Tile, row: Int, left: Left, panel: Panel, sums: Sequence[Value], _: Sequence[Ahead]
     ) -> Sequence[Value]:
         rows = row_pointers(f, d.product, tile, left, row)
-        return _reduce(f, target, tile, rows, weights, panel.columns[0], zero)
+        return _reduce(f, instructions, tile, rows, weights, panel.columns[0], zero)
 
     def adapt(parts: Parts) -> Parts:
         return replace(parts, right=right, taps=reduced)
 
-    finish = finisher(f, task, target, pointers)
-    emit_direct(f, d, task, target, params, arguments, pointers, share, finish, fill, pad, adapt)
+    finish = finisher(f, task, instructions, pointers)
+    emit_direct(f, d, task, instructions, schedule, arguments, pointers, share, finish, fill, pad, adapt)
     f.give_back()
     return module.text()
 
@@ -230,7 +247,13 @@ def _zero(f: Function, task: Task, elements: Elements) -> Value:
 
 
 def _reduce(
-    f: Function, target: Target, tile: Tile, rows: Sequence[Value], weights: Value, header: Value, zero: Value
+    f: Function,
+    instructions: InstructionSet,
+    tile: Tile,
+    rows: Sequence[Value],
+    weights: Value,
+    header: Value,
+    zero: Value,
 ) -> Sequence[Value]:
     """The sums of a tile: what they begin with, and the three kinds of steps of a panel."""
     front_at, panel_at, unmasked, same, every = (_index(f, f.at(header, k, "i32")) for k in range(HEADER))
@@ -254,13 +277,13 @@ def _reduce(
                 left = [f.binary("xor", value, mask) for mask in vectors[:masks]] or [value]
                 for v, column in enumerate(vectors[masks:]):
                     number = r * tile.vectors + v
-                    result[number] = add_quads(f, target, left[v % len(left)], column, result[number])
+                    result[number] = add_quads(f, instructions, left[v % len(left)], column, result[number])
             return result
 
         return f.loop(low, high, 1, step, tuple(sums), rolled=True)
 
     sums = some(0, unmasked, panel, 0, [begin(v) for v in range(tile.vectors)] * tile.rows)
-    if sums_in_one(target):
+    if sums_in_one(instructions):
         return sums
     second = f.at(panel, f.mul(unmasked, tile.width), "i32")
     sums = some(unmasked, same, second, 1, sums)
@@ -273,4 +296,4 @@ def _index(f: Function, at: Value) -> Value:
     return f.emit("i64", f"sext {f.load('i32', at)} to i64")
 
 
-QUAD_CONV = Kernel("byte-convolution", _accepts, _space, _arguments, _build)
+QUAD_CONV = Kernel("byte-convolution", _understand, _schedules, _arguments, _build, _declines)

@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from fusewise.codegen.kernel import Argument, Params, kernel_of, working_memory
+from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.conv_direct import direct_arguments, emit_direct, matrices, matrix_axes
-from fusewise.codegen.llvm.conv_plan import Direct, direct_of, direct_space
+from fusewise.codegen.llvm.conv_plan import Direct, Directs, DirectSchedule, direct_schedules, directs_of
 from fusewise.codegen.llvm.conv_shape import convolution_of
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, scratch_of, tag_of
 from fusewise.codegen.llvm.gemm_finish import finisher
-from fusewise.codegen.llvm.gemm_plan import cycles_of, tile_of
+from fusewise.codegen.llvm.gemm_plan import cycles_of
 from fusewise.codegen.llvm.gemm_repack import repacked_elements
+from fusewise.codegen.llvm.gemm_tile import Tile
 from fusewise.codegen.llvm.share import prepared
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet, Target
 from fusewise.codegen.view import View, strides_along
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.task import Reason, Task
@@ -37,11 +38,16 @@ LEAST_PIXELS = 4
 class Scaled:
     """The convolution of the map alone, and the number of channel p1, a load."""
 
-    direct: Direct
+    directs: Directs
     scale: Expr
 
+    @property
+    def direct(self) -> Direct:
+        """There is but one, of one group."""
+        return self.directs[0]
 
-def understand(task: Task, target: Target) -> Scaled | Reason:
+
+def understand(task: Task, instructions: InstructionSet) -> Scaled | Reason:
     """The convolution as one with scaled weights, or why it is none."""
     shape = convolution_of(task)
     if isinstance(shape, Reason):
@@ -58,7 +64,7 @@ def understand(task: Task, target: Target) -> Scaled | Reason:
     for given, scale in ((first, second), (second, first)):
         data = _map(task, shape.data, given)
         if data is not None and _is_per_channel(scale):
-            return Scaled(direct_of(replace(shape, data=data, computed=None), task, target), scale)
+            return Scaled(directs_of(replace(shape, data=data, computed=None), task, instructions), scale)
     return Reason("no map times a number for each channel")
 
 
@@ -77,36 +83,36 @@ def _is_per_channel(scale: Expr) -> bool:
     return scale.op == "load" and all(e.value in ("p0", "p1") for e in walk(scale) if e.op == "index")
 
 
-def _space(found: Scaled, target: Target) -> Iterable[Params]:
-    return direct_space(found.direct, target)
+def _schedules(found: Scaled, task: Task, target: Target) -> Iterable[DirectSchedule]:
+    return direct_schedules(found.directs, task, target)
 
 
-def _arguments(found: Scaled, task: Task, params: Params) -> tuple[Argument, ...]:
+def _arguments(found: Scaled, task: Task, schedule: DirectSchedule) -> tuple[Argument, ...]:
     d = found.direct
     axes = matrix_axes(d.shape, d.side_by_side)
     given = direct_arguments(
-        d, task, params, lambda weight: matrices(weight, d.shape, d.side_by_side), "convolution", axes
+        d, task, schedule, lambda weight: matrices(weight, d.shape, d.side_by_side), "convolution", axes
     )
-    nbytes = repacked_elements(d.product, tile_of(params)) * 4
+    nbytes = repacked_elements(d.product, schedule.product.tile) * 4
     return (*given, working_memory(nbytes))
 
 
-def _build(found: Scaled, task: Task, target: Target, params: Params, symbol: str) -> str:
-    given = _arguments(found, task, params)
+def _build(found: Scaled, task: Task, instructions: InstructionSet, schedule: DirectSchedule, symbol: str) -> str:
+    given = _arguments(found, task, schedule)
     module, f, pointers, share = enter(symbol, given)
     own, tag = (find(f, pointers, given, share) for find in (scratch_of, tag_of))
-    weight, elements = found.direct.shape.weight.operand.name, Elements(f, task, target, pointers)
-    prepared(f, tag, 0, lambda: _scale(f, found, elements, params, pointers[weight], own))
-    finish = finisher(f, task, target, pointers)
+    weight, elements = found.direct.shape.weight.operand.name, Elements(f, task, instructions, pointers)
+    prepared(f, tag, 0, lambda: _scale(f, found, elements, schedule.product.tile, pointers[weight], own))
+    finish = finisher(f, task, instructions, pointers)
     scaled: Mapping[str, Value] = {**pointers, weight: own}
-    emit_direct(f, found.direct, task, target, params, given, scaled, share, finish)
+    emit_direct(f, found.direct, task, instructions, schedule, given, scaled, share, finish)
     f.give_back()
     return module.text()
 
 
-def _scale(f: Function, found: Scaled, elements: Elements, params: Params, packed: Value, own: Value) -> None:
+def _scale(f: Function, found: Scaled, elements: Elements, tile: Tile, packed: Value, own: Value) -> None:
     """Multiply the packed weights, [panel][channel][column], by the numbers of their channels."""
-    product, tile = found.direct.product, tile_of(params)
+    product = found.direct.product
     rank = len(found.direct.shape.spatial)
     elsewhere: dict[str, Int] = {f"p{k}": 0 for k in (0, *range(2, rank + 2))}
 
@@ -124,9 +130,18 @@ def _scale(f: Function, found: Scaled, elements: Elements, params: Params, packe
     f.loop(0, product.depth, 1, channel, rolled=True)
 
 
-def _cycles(found: Scaled, target: Target, params: Params) -> int:
-    return cycles_of(found.direct.product, target, params)
+def _cycles(found: Scaled, target: Target, schedule: DirectSchedule) -> int:
+    return cycles_of(found.direct.product, target, schedule.product.tile)
 
 
-SCALED = kernel_of("scaled-convolution", understand, _space, _arguments, _build, _cycles, level="tidy")
+SCALED = Kernel(
+    "scaled-convolution",
+    understand,
+    _schedules,
+    _arguments,
+    _build,
+    cycles=_cycles,
+    fetching=DirectSchedule.with_prefetch,
+    level=lambda schedule: "tidy",
+)
 """The 1x1 convolution with weights scaled at run time."""

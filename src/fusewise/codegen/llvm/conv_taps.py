@@ -19,12 +19,12 @@ from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_product import Left, Taps, unravel
 from fusewise.codegen.llvm.gemm_tile import Ahead, Level, Panel, Tile, accumulate, fetch, multiply_add
 from fusewise.codegen.llvm.registers import memory_type
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet
 
 __all__ = ["sliding", "tap_by_tap"]
 
 
-def sliding(f: Function, d: Direct, target: Target) -> Taps:
+def sliding(f: Function, d: Direct, instructions: InstructionSet) -> Taps:
     """The reduction of a tile that lies within one row of outputs; of groups side by side, lanes read the channels of their own."""
     assert d.strip is not None
     strip, together, inputs = d.strip, d.side_by_side, d.shape.inputs
@@ -57,7 +57,7 @@ def sliding(f: Function, d: Direct, target: Target) -> Taps:
                 for r, tap in which:
                     for v in range(tile.vectors):
                         k = r * tile.vectors + v
-                        found[k] = multiply_add(f, target, x, weights[tap][v], found[k])
+                        found[k] = multiply_add(f, instructions, x, weights[tap][v], found[k])
             return found
 
         def element(pixel: Value, c: Int) -> Value:
@@ -80,7 +80,7 @@ def sliding(f: Function, d: Direct, target: Target) -> Taps:
     return reduce
 
 
-def tap_by_tap(f: Function, d: Direct, target: Target) -> Taps:
+def tap_by_tap(f: Function, d: Direct, instructions: InstructionSet) -> Taps:
     """The reduction of a tile as a loop over taps; each gives every row its input pixel, or zeros where there is none.
 
     Taps that no row of the tile has are skipped, which under strong dilation are most of them.
@@ -120,7 +120,7 @@ def tap_by_tap(f: Function, d: Direct, target: Target) -> Taps:
             here_panel = Panel(columns, panel.pitch, panel.dtype)
             return f.when(
                 some,
-                lambda: accumulate(f, target, tile, rows, here_panel, (channel,), carried, shape.dtype, together),
+                lambda: accumulate(f, instructions, tile, rows, here_panel, (channel,), carried, shape.dtype, together),
                 lambda: carried,
             )
 

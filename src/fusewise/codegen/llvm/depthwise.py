@@ -16,7 +16,7 @@ from itertools import groupby
 
 import numpy as np
 
-from fusewise.codegen.kernel import Argument, Kernel, Params
+from fusewise.codegen.kernel import Argument, Kernel
 from fusewise.codegen.llvm.conv_shape import Convolution, Spatial, convolution_of, integer_convolution_of
 from fusewise.codegen.llvm.conv_strip import existing_taps
 from fusewise.codegen.llvm.elements import Elements
@@ -30,7 +30,7 @@ from fusewise.codegen.llvm.registers import computed, memory_type, widen
 from fusewise.codegen.llvm.share import SHARED_BY_ROWS, pieces_of
 from fusewise.codegen.packing import packed
 from fusewise.codegen.strips import Sharing
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet, Target
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT8
 from fusewise.lower.task import Reason, Task
 from fusewise.ops.expr import Expr, cast
@@ -69,7 +69,17 @@ class Depthwise:
         return "float" if self.shape.dtype.is_integer else computed(self.shape.dtype)
 
 
-def understand(task: Task, target: Target) -> Depthwise | Reason:
+@record(frozen=True)
+class DepthwiseSchedule:
+    """`span` columns of output are computed at once; channels are cut into `chunks`. Workers share out chunks before rows
+    (`by_channels`), or rows before chunks."""
+
+    span: int
+    chunks: int
+    by_channels: bool
+
+
+def understand(task: Task, instructions: InstructionSet) -> Depthwise | Reason:
     """The task as a depthwise convolution, or why it is none."""
     integer = task.anchor is not None and task.anchor.op == "ConvInteger"
     shape = integer_convolution_of(task) if integer else convolution_of(task)
@@ -85,7 +95,7 @@ def understand(task: Task, target: Target) -> Depthwise | Reason:
         return Reason("channels are not the fastest axis")
     # a last vector is moved back to end at the last channel, so the first must be full
     lanes = min(
-        lanes_for(target, shape.groups, 64 if shape.dtype == FLOAT64 else 32), 1 << shape.groups.bit_length() - 1
+        lanes_for(instructions, shape.groups, 64 if shape.dtype == FLOAT64 else 32), 1 << shape.groups.bit_length() - 1
     )
     if lanes < LEAST_LANES:
         return Reason("too few channels for a vector")
@@ -96,32 +106,20 @@ def understand(task: Task, target: Target) -> Depthwise | Reason:
     strides = (*(0,) * missing, *shape.data.strides[2:])
     zero = task.anchor.prologue[2] if integer and task.anchor is not None and len(task.anchor.prologue) > 2 else None
     d = Depthwise(shape, (axes[0], axes[1], axes[2]), (names[0], names[1], str(names[2])), strides, lanes, zero)  # type: ignore[arg-type]
-    span = _span(d, target)
+    span = _span(d, instructions)
     if len(runs(d.columns, span)) > MAX_BORDERS:
         return Reason("too many different borders")
     return d
 
 
-def _understood(task: Task, target: Target) -> Depthwise:
-    found = understand(task, target)
-    assert not isinstance(found, Reason), found
-    return found
-
-
-def _accepts(task: Task, target: Target) -> Reason | None:
-    found = understand(task, target)
-    return found if isinstance(found, Reason) else None
-
-
-def _span(d: Depthwise, target: Target) -> int:
+def _span(d: Depthwise, instructions: InstructionSet) -> int:
     """Output columns per run: as many as the registers hold beside one kernel row and a load, spread evenly."""
-    most = max(2, min(14, target.registers - d.columns.kernel - 2))
+    most = max(2, min(14, instructions.registers - d.columns.kernel - 2))
     count = -(-max(1, d.columns.out) // most)
     return max(1, -(-d.columns.out // count))
 
 
-def _space(task: Task, target: Target) -> Iterable[Params]:
-    d = _understood(task, target)
+def _schedules(d: Depthwise, task: Task, target: Target) -> Iterable[DepthwiseSchedule]:
     rows = d.shape.batch * d.axes[0].out * d.axes[1].out
     vectors = -(-d.shape.groups // d.lanes)
     chunks = max(1, min(vectors, MIN_UNITS // max(1, rows)))
@@ -129,11 +127,10 @@ def _space(task: Task, target: Target) -> Iterable[Params]:
     best = _span(d, target)
     for span in dict.fromkeys((best, max(1, best - 1), min(4, best))):
         if len(runs(d.columns, span)) <= MAX_BORDERS:
-            yield {"span": span, "lanes": d.lanes, "chunks": chunks, "split": "channels" if by_channels else "rows"}
+            yield DepthwiseSchedule(span, chunks, by_channels)
 
 
-def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
-    d = _understood(task, target)
+def _arguments(d: Depthwise, task: Task, schedule: DepthwiseSchedule) -> tuple[Argument, ...]:
     element = np.float64 if d.shape.dtype == FLOAT64 else np.float32
 
     def arrange(weight: np.ndarray) -> np.ndarray:
@@ -164,21 +161,19 @@ def runs(columns: Spatial, span: int) -> list[tuple[int, int, Border]]:
     return found
 
 
-def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
-    d = _understood(task, target)
+def _build(d: Depthwise, task: Task, instructions: InstructionSet, schedule: DepthwiseSchedule, symbol: str) -> str:
     shape = d.shape
-    arguments = _arguments(task, target, params)
+    arguments = _arguments(d, task, schedule)
     module, f, pointers, share = enter(symbol, arguments)
-    span, chunks = int(params["span"]), int(params["chunks"])
+    span, chunks, by_channels = schedule.span, schedule.chunks, schedule.by_channels
     vectors = -(-shape.groups // d.lanes)
     kind = vector(d.element, d.lanes)
     buffer = f.alloca(d.element, span * d.lanes) if is_heavy(task) else None
-    finish = finisher(f, task, target, pointers)
+    finish = finisher(f, task, instructions, pointers)
     if shape.dtype.is_integer:
         finish = _whole(f, finish)
-    zero = None if d.zero is None else Elements(f, task, target, pointers).at({}).value(cast(d.zero, FLOAT32))
+    zero = None if d.zero is None else Elements(f, task, instructions, pointers).at({}).value(cast(d.zero, FLOAT32))
     extents = [shape.batch, d.axes[0].out, d.axes[1].out]
-    by_channels = params["split"] == "channels"
     extents = [chunks, *extents] if by_channels else [*extents, chunks]
     units = math.prod(extents)
 
@@ -208,9 +203,11 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
                     channel: Int = f.mul(v, d.lanes)
                     if shape.groups % d.lanes:
                         channel = f.minimum(channel, shape.groups - d.lanes)
-                    bias = initial(f, target, pointers, shape.bias, [channel], d.lanes, d.lanes, kind_element(kind))[0]
+                    bias = initial(
+                        f, instructions, pointers, shape.bias, [channel], d.lanes, d.lanes, kind_element(kind)
+                    )[0]
                     sums = _reduce(
-                        f, target, d, pointers, span, border, origin, channel, slices, rows, [bias] * span, zero
+                        f, instructions, d, pointers, span, border, origin, channel, slices, rows, [bias] * span, zero
                     )
                     _finish(f, d, finish, {**at, "i1": channel}, start, sums, buffer)
 
@@ -232,7 +229,7 @@ def kind_element(kind: str) -> str:
 
 def _reduce(
     f: Function,
-    target: Target,
+    instructions: InstructionSet,
     d: Depthwise,
     pointers: Mapping[str, Value],
     span: int,
@@ -262,14 +259,14 @@ def _reduce(
         ]
         for offset in border:
             value = f.load(vector(stored, d.lanes), f.at(first, offset * d.strides[2], stored))
-            value = widen(f, target, value, shape.dtype)
+            value = widen(f, instructions, value, shape.dtype)
             if shape.dtype.is_integer:
                 value = f.convert("sitofp" if shape.dtype.kind == "int" else "uitofp", value, element)
                 value = value if zero is None else f.fsub(value, f.splat(zero, d.lanes))
             for k, factor in enumerate(factors):
                 u, rest = divmod(offset - k * columns.dilation, columns.stride)
                 if rest == 0 and 0 <= u < span:
-                    result[u] = multiply_add(f, target, value, factor, result[u])
+                    result[u] = multiply_add(f, instructions, value, factor, result[u])
         return result
 
     def kernel_slice(z: Int, sums: Sequence[Value]) -> Sequence[Value]:
@@ -313,11 +310,10 @@ def _finish(
     f.loop(0, len(sums), 1, later, rolled=True)
 
 
-def _sharing(task: Task, target: Target, params: Params) -> Sharing | None:
+def _sharing(d: Depthwise, schedule: DepthwiseSchedule) -> Sharing | None:
     """Rows, as `_build` shares them out."""
-    d, chunks = _understood(task, target), int(params["chunks"])
-    rows = d.axes[1]
-    if d.shape.batch > 1 or d.axes[0] != Spatial(1, 1, 1, 1, 1, 0) or params["split"] != "rows":
+    rows, chunks = d.axes[1], schedule.chunks
+    if d.shape.batch > 1 or d.axes[0] != Spatial(1, 1, 1, 1, 1, 0) or schedule.by_channels:
         return None
     units = rows.out * chunks
 
@@ -337,11 +333,12 @@ def _sharing(task: Task, target: Target, params: Params) -> Sharing | None:
     return Sharing(nbytes, done, begun, reads)
 
 
-def _pieces(task: Task, target: Target, params: Params) -> int:
-    d = _understood(task, target)
+def _pieces(d: Depthwise, target: Target, schedule: DepthwiseSchedule) -> int:
     rows = d.shape.batch * d.axes[0].out * d.axes[1].out
     cycles = rows * d.columns.out * -(-d.shape.groups // d.lanes) * d.shape.taps / 2
-    return pieces_of(rows * int(params["chunks"]), cycles, target)
+    return pieces_of(rows * schedule.chunks, cycles, target)
 
 
-DEPTHWISE = Kernel("depthwise-convolution", _accepts, _space, _arguments, _build, sharing=_sharing, pieces=_pieces)
+DEPTHWISE = Kernel(
+    "depthwise-convolution", understand, _schedules, _arguments, _build, sharing=_sharing, pieces=_pieces
+)

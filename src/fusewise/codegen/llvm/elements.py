@@ -102,21 +102,21 @@ class _Point(Point):
                 return f.i64(folded)
         source = expr.args[0].dtype
         if op in UNARY:
-            return apply_unary(f, self.target, op, self.minimal(expr.args[0]), source)
+            return apply_unary(f, self.instructions, op, self.minimal(expr.args[0]), source)
         gate = None if self.elements.task.exact else _own_gate(expr)
         if gate is not None and self.known(gate) is None:
             x = expr.args[1] if expr.args[0] is gate else expr.args[0]
-            return mathfn.gated(f, self.target, *self._aligned(self.minimal(x), self.minimal(gate.args[0])))
+            return mathfn.gated(f, self.instructions, *self._aligned(self.minimal(x), self.minimal(gate.args[0])))
         a, b = self._aligned(self.minimal(expr.args[0]), self.minimal(expr.args[1]))
         if op in COMPARE:
-            return apply_compare(f, self.target, op, a, b, source)
+            return apply_compare(f, self.instructions, op, a, b, source)
         assert op in BINARY, op
         if op in ("floordiv", "floormod") and source == INT64:
             short = self._short_division(expr, a, b)
             if short is not None:
                 return short
         right = expr.args[1]
-        return apply_binary(f, self.target, op, a, b, source, right.value if right.op == "const" else None)
+        return apply_binary(f, self.instructions, op, a, b, source, right.value if right.op == "const" else None)
 
     def _cast(self, expr: Expr, given: Expr) -> Value:
         f, to = self.function, expr.dtype
@@ -131,7 +131,7 @@ class _Point(Point):
             whole = None if self.known(given) is not None else self._rounded(given.args[0])
             if whole is not None:
                 return f.convert("sitofp", whole, "float")
-        return convert(f, self.target, self.minimal(given), given.dtype, to)
+        return convert(f, self.instructions, self.minimal(given), given.dtype, to)
 
     def _rounded(self, limited: Expr) -> Value | None:
         """A limited float32 as i32, when it is rounded just before, perhaps with a whole number added; else None."""
@@ -153,7 +153,7 @@ class _Point(Point):
         if self.acc.element == register_type(expr.dtype):
             return self.acc
         assert self.acc.element == computed(expr.dtype), (self.acc.type, expr.dtype)
-        return narrow(self.function, self.target, self.acc, expr.dtype)
+        return narrow(self.function, self.instructions, self.acc, expr.dtype)
 
     def _short_division(self, expr: Expr, a: Value, b: Value) -> Value | None:
         """Vectors of small non-negative numbers divide in 32 bits, which multiplies instead."""

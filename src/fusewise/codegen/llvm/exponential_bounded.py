@@ -50,12 +50,12 @@ def exp_below(m: Floats, x: Value) -> Value:
 
 def _steps(m: Floats) -> int:
     """Powers of two between 1 and 2 that one instruction picks from."""
-    target = m.target
-    if m.double or not target.triple.startswith("x86_64"):
+    instructions = m.instructions
+    if m.double or not instructions.triple.startswith("x86_64"):
         return 1
-    if target.vector_bits >= 512 and m.lanes in (8, 16):
+    if instructions.vector_bits >= 512 and m.lanes in (8, 16):
         return 16
-    return 8 if target.vector_bits >= 256 and m.lanes == 8 else 1
+    return 8 if instructions.vector_bits >= 256 and m.lanes == 8 else 1
 
 
 def _powers(steps: int) -> list[int]:

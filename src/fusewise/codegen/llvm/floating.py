@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from fusewise.codegen.llvm.emit import Function, Value, vector
 from fusewise.codegen.llvm.registers import has_rounding
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet
 from fusewise.records import record
 
 __all__ = ["Floats", "floats_of"]
@@ -21,7 +21,7 @@ class Floats:
     """Arithmetic on `<lanes x element>`; `element` is float or double."""
 
     function: Function
-    target: Target
+    instructions: InstructionSet
     element: str
     lanes: int
 
@@ -66,7 +66,7 @@ class Floats:
 
     def mad(self, a: Value | float, b: Value | float, c: Value | float) -> Value:
         """a * b + c, in one instruction where there is one."""
-        if self.target.fma:
+        if self.instructions.fma:
             return self.function.fma(self.lift(a), self.lift(b), self.lift(c))
         return self.add(self.mul(a, b), c)
 
@@ -137,7 +137,7 @@ class Floats:
 
     def round(self, kind: str, x: Value) -> Value:
         """`floor`, `ceil`, or `round` half to even."""
-        if has_rounding(self.target):
+        if has_rounding(self.instructions):
             return self.function.intrinsic({"round": "roundeven"}.get(kind, kind), x)
         big = 2.0**self.mantissa
         magnitude = self.abs(x)
@@ -150,6 +150,6 @@ class Floats:
         return self.copysign(nearest, x)
 
 
-def floats_of(function: Function, target: Target, like: Value) -> Floats:
+def floats_of(function: Function, instructions: InstructionSet, like: Value) -> Floats:
     """Arithmetic in the type of `like`."""
-    return Floats(function, target, like.element, like.lanes)
+    return Floats(function, instructions, like.element, like.lanes)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fusewise.codegen.kernel import Argument, Params, kernel_of, working_memory
+from fusewise.codegen.kernel import Argument, Kernel, Prefetch, working_memory
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of, tag_of, widened
 from fusewise.codegen.llvm.gemm_finish import Finish, fetcher, finisher, is_heavy, joined_axis, reads
@@ -20,22 +20,23 @@ from fusewise.codegen.llvm.gemm_plan import (
     LEAST_SHARING,
     Axis,
     Product,
+    ProductSchedule,
     cycles_of,
     is_long,
     plan_product,
+    prefetched,
     product_pieces,
-    tile_of,
     tiles_for,
 )
 from fusewise.codegen.llvm.gemm_product import Left, Parts, emit_product, flat_index
 from fusewise.codegen.llvm.gemm_repack import repack, repacked_elements
 from fusewise.codegen.llvm.gemm_tile import Level, Panel, Tile, multiply_add, widths
 from fusewise.codegen.llvm.pairs import BFLOAT_PAIR, with_room_for_pairs
-from fusewise.codegen.llvm.registers import computed, memory_type
+from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.llvm.share import prepared
 from fusewise.codegen.overwrite import shared_pointers
 from fusewise.codegen.packing import packed, paired, panels, panels_of
-from fusewise.codegen.target import FIRST_LEVEL, Target
+from fusewise.codegen.target import FIRST_LEVEL, InstructionSet, Target
 from fusewise.codegen.view import View, view_of
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
 from fusewise.lower.program import Packing, Panels
@@ -77,7 +78,7 @@ class MatrixProduct:
         return self.product.depth * (2 if self.dtype == BFLOAT_PAIR else 1)
 
 
-def understand(task: Task, target: Target) -> MatrixProduct | Reason:
+def understand(task: Task, instructions: InstructionSet) -> MatrixProduct | Reason:
     """The task as a matrix product, or why it is none."""
     anchor = task.anchor
     if anchor is None or anchor.op not in ("MatMul", "Gemm"):
@@ -188,9 +189,9 @@ FAR_BYTES = 1024
 """Rows of an operand used in place that lie farther apart than this soon crowd each other out of the first cache level."""
 
 
-def of_pairs(task: Task, target: Target) -> MatrixProduct | Reason:
+def of_pairs(task: Task, instructions: InstructionSet) -> MatrixProduct | Reason:
     """The product of bfloat16 over pairs of neighbours along the depth, or why there are none."""
-    m = understand(task, target)
+    m = understand(task, instructions)
     if isinstance(m, Reason):
         return m
     if not m.right.operand.constant or m.alpha != 1.0 or m.left.operand.dtype != BFLOAT16:
@@ -228,7 +229,19 @@ def _chunk(m: MatrixProduct, target: Target, rows: int, step_bytes: int) -> int:
     return next((n for n in range(LONGEST_CHUNK, LONGEST_CHUNK // 4, -1) if depth % n == 0), depth)
 
 
-def _space(m: MatrixProduct, target: Target) -> Iterable[Params]:
+@record(frozen=True)
+class MatrixSchedule:
+    """The schedule of the product, and how its right operand is read: `packed` at compile time, `inplace`, or `repacked` by every
+    worker."""
+
+    product: ProductSchedule
+    right: str
+
+    def with_prefetch(self, prefetch: Prefetch) -> MatrixSchedule:
+        return replace(self, product=replace(self.product, prefetch=prefetch))
+
+
+def _schedules(m: MatrixProduct, task: Task, target: Target) -> Iterable[MatrixSchedule]:
     size = 8 if m.dtype == FLOAT64 else 4
     lanes = widths(target, m.product.columns, size * 8)
     how = _how_right(m, target, lanes[0])
@@ -236,28 +249,27 @@ def _space(m: MatrixProduct, target: Target) -> Iterable[Params]:
     for tile in tiles_for(m.product, room, lanes)[:6]:
         chunk = _chunk(m, target, tile.rows, tile.width * size) if how == "packed" else m.product.depth
         row, right = chunk * m.dtype.itemsize, chunk * m.product.columns * size
-        params = dict(plan_product(m.product, target, tile, row, right))
-        params["right"] = how
+        schedule = plan_product(m.product, target, tile, row, right)
         if chunk < m.product.depth:
-            params["chunk"] = chunk
+            schedule = replace(schedule, chunk=chunk)
         if how == "repacked":
             # the copy is made once per outer index, so all tiles of it belong to one block
-            params["tiles"] = max(1, -(-m.product.height // tile.rows))
-        yield params
+            schedule = replace(schedule, per_block=max(1, -(-m.product.height // tile.rows)))
+        yield MatrixSchedule(prefetched(schedule, m.product, task, target), how)
 
 
-def _arguments(m: MatrixProduct, task: Task, params: Params) -> tuple[Argument, ...]:
-    tile = tile_of(params, computed(m.dtype))
+def _arguments(m: MatrixProduct, task: Task, schedule: MatrixSchedule) -> tuple[Argument, ...]:
+    tile = schedule.product.tile
     extra = []
-    if params["right"] == "packed":
+    if schedule.right == "packed":
         extra.append(Argument(m.right.operand.name, packing(m, tile)))
-    if "chunk" in params:
+    if schedule.product.chunk:
         size = 8 if tile.element == "double" else 4
         extra.append(Argument("scratch", nbytes=m.product.kept(tile) * size))
-    if params["right"] == "repacked":
+    if schedule.right == "repacked":
         size = 8 if tile.element == "double" else 4
         extra.append(working_memory(repacked_elements(m.product, tile) * size))
-    if "later" in params:
+    if schedule.product.prefetch is not None:
         extra.append(Argument("later"))
     return operand_arguments(task, extra)
 
@@ -300,12 +312,11 @@ def _panels(m: MatrixProduct, tile: Tile, multiple: int) -> Panels | None:
     return panels_of(_matrices(m), outer, depth, columns, tile.lanes, tile.vectors, (m.alpha,), multiple)
 
 
-def _build(m: MatrixProduct, task: Task, target: Target, params: Params, symbol: str) -> str:
-    product = m.product
-    arguments = _arguments(m, task, params)
+def _build(m: MatrixProduct, task: Task, instructions: InstructionSet, schedule: MatrixSchedule, symbol: str) -> str:
+    product, tile = m.product, schedule.product.tile
+    arguments = _arguments(m, task, schedule)
     module, f, pointers, share = enter(symbol, arguments, shared=shared_pointers(task))
-    tile = tile_of(params, computed(m.dtype))
-    repacks = params["right"] == "repacked"
+    repacks = schedule.right == "repacked"
     scratch, tag = (find(f, pointers, arguments, share) if repacks else None for find in (scratch_of, tag_of))
     count = min(tile.lanes, product.columns)
     in_group = -(-product.columns // tile.width)
@@ -325,12 +336,15 @@ def _build(m: MatrixProduct, task: Task, target: Target, params: Params, symbol:
             source = f.at(right_pointer, right_offset(outer), memory_type(m.dtype))
             number = flat_index(f, outer, [extent for _, extent in product.outer])
             prepared(
-                f, tag, number, lambda: repack(f, target, product, tile, source, m.right_depth, m.right_column, scratch)
+                f,
+                tag,
+                number,
+                lambda: repack(f, instructions, product, tile, source, m.right_depth, m.right_column, scratch),
             )
         return Left(pointers[m.left.operand.name], offset, (Level(product.depth, m.depth_stride),))
 
     def right(outer: Sequence[Int], group: Int, panel: Int, columns: Sequence[Int]) -> Panel:
-        if params["right"] == "inplace":
+        if schedule.right == "inplace":
             base = right_offset(outer)
             stored = memory_type(m.dtype)
             return Panel(tuple(f.at(right_pointer, f.add(base, c), stored) for c in columns), m.right_depth, m.dtype)
@@ -345,36 +359,35 @@ def _build(m: MatrixProduct, task: Task, target: Target, params: Params, symbol:
         return Panel(columns_at, tile.width, BFLOAT_PAIR if m.dtype == BFLOAT_PAIR else None, following)
 
     def start(outer: Sequence[Int], columns: Sequence[Int]) -> list[Value]:
-        return initial(f, target, pointers, m.bias, columns, tile.lanes, count, tile.element)
+        return initial(f, instructions, pointers, m.bias, columns, tile.lanes, count, tile.element)
 
-    finish = _scaled(f, target, m, pointers, finisher(f, task, target, pointers), tile, params)
-    kept = pointers["scratch"] if "chunk" in params else None
+    finish = _scaled(f, instructions, m, pointers, finisher(f, task, instructions, pointers), schedule.right)
+    kept = pointers["scratch"] if schedule.product.chunk else None
     parts = Parts(
         left,
         right,
         start,
         finish,
         rolled_finish=is_heavy(task),
-        reading=fetcher(f, task, target, pointers, FIRST_LEVEL),
+        reading=fetcher(f, task, instructions, pointers, FIRST_LEVEL, schedule.product.far),
         kept=kept,
         later=pointers.get("later"),
     )
-    emit_product(f, target, product, params, share, parts)
+    emit_product(f, instructions, product, schedule.product, share, parts)
     f.give_back()
     return module.text()
 
 
 def _scaled(
     f: Function,
-    target: Target,
+    instructions: InstructionSet,
     m: MatrixProduct,
     pointers: Mapping[str, Value],
     finish: Finish,
-    tile: Tile,
-    params: Params,
+    right: str,
 ) -> Finish:
     """Gemm's alpha and beta, where they could not be folded into the packed operand or the start value."""
-    scale = m.alpha != 1.0 and params["right"] != "packed"
+    scale = m.alpha != 1.0 and right != "packed"
     if not scale and m.addend is None:
         return finish
 
@@ -387,28 +400,26 @@ def _scaled(
             for name, stride in strides.items():
                 offset = f.add(offset, f.mul(indices[name], stride))
             pointer, stride = pointers[view.operand.name], strides.get(lane, 0)
-            other = widened(f, target, pointer, offset, stride, view.operand.dtype, value.lanes, count)
-            value = multiply_add(f, target, f.constant(m.beta, value.type), other, value)
+            other = widened(f, instructions, pointer, offset, stride, view.operand.dtype, value.lanes, count)
+            value = multiply_add(f, instructions, f.constant(m.beta, value.type), other, value)
         finish(indices, lane, value, count)
 
     return scaled
 
 
-def _cycles(m: MatrixProduct, target: Target, params: Params) -> int:
-    return 0 if "chunk" in params else cycles_of(m.product, target, params)
+def _cycles(m: MatrixProduct, target: Target, schedule: MatrixSchedule) -> int:
+    return 0 if schedule.product.chunk else cycles_of(m.product, target, schedule.product.tile)
 
 
-def _pieces(m: MatrixProduct, target: Target, params: Params) -> int:
-    return product_pieces(m.product, target, params)
-
-
-def _writes_once(m: MatrixProduct, params: Params) -> bool:
-    return m.product.is_written_once(tile_of(params))
-
-
-PRODUCT = kernel_of(
-    "product", understand, _space, _arguments, _build, _cycles, pieces=_pieces, writes_once=_writes_once
+PRODUCT = Kernel(
+    "product",
+    understand,
+    _schedules,
+    _arguments,
+    _build,
+    cycles=_cycles,
+    fetching=MatrixSchedule.with_prefetch,
+    pieces=lambda m, target, schedule: product_pieces(m.product, target, schedule.product),
+    writes_once=lambda m, schedule: m.product.is_written_once(schedule.product.tile),
 )
-PAIRS = kernel_of(
-    "bfloat16-product", of_pairs, _space, _arguments, _build, _cycles, pieces=_pieces, writes_once=_writes_once
-)
+PAIRS = replace(PRODUCT, name="bfloat16-product", understand=of_pairs)

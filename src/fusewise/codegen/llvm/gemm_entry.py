@@ -13,7 +13,7 @@ from fusewise.codegen.kernel import Argument
 from fusewise.codegen.llvm.emit import Function, Int, Module, Value, vector
 from fusewise.codegen.llvm.registers import memory_type, widen
 from fusewise.codegen.llvm.share import PARAMETERS, Share
-from fusewise.codegen.target import LINE_BYTES, Target
+from fusewise.codegen.target import LINE_BYTES, InstructionSet
 from fusewise.codegen.view import View
 from fusewise.ir.dtypes import DType
 from fusewise.lower.task import Task
@@ -68,7 +68,7 @@ def _own(f: Function, pointers: Mapping[str, Value], arguments: Sequence[Argumen
 
 def initial(
     f: Function,
-    target: Target,
+    instructions: InstructionSet,
     pointers: Mapping[str, Value],
     bias: View | None,
     columns: Sequence[Int],
@@ -82,23 +82,30 @@ def initial(
     stride = bias.strides[-1] if bias.shape and bias.shape[-1] != 1 else 0
     pointer, dtype = pointers[bias.operand.name], bias.operand.dtype
     return [
-        widened(f, target, pointer, f.add(f.mul(column, stride), bias.offset), stride, dtype, lanes, count)
+        widened(f, instructions, pointer, f.add(f.mul(column, stride), bias.offset), stride, dtype, lanes, count)
         for column in columns
     ]
 
 
 def widened(
-    f: Function, target: Target, pointer: Value, offset: Int, stride: int, dtype: DType, lanes: int, count: int
+    f: Function,
+    instructions: InstructionSet,
+    pointer: Value,
+    offset: Int,
+    stride: int,
+    dtype: DType,
+    lanes: int,
+    count: int,
 ) -> Value:
     """`count` elements `stride` apart, in the type arithmetic is done in; the lanes past `count` are zero."""
     stored = memory_type(dtype)
     start = f.at(pointer, offset, stored)
     if stride == 0:
-        return f.splat(widen(f, target, f.load(stored, start), dtype), lanes)
+        return f.splat(widen(f, instructions, f.load(stored, start), dtype), lanes)
     if stride == 1 and count == lanes:
-        return widen(f, target, f.load(vector(stored, lanes), start), dtype)
+        return widen(f, instructions, f.load(vector(stored, lanes), start), dtype)
     value = f.constant(0, vector(stored, lanes))
     for lane in range(count):
         one = f.load(stored, f.at(start, lane * stride, stored))
         value = one if lanes == 1 else f.insert(value, one, lane)
-    return widen(f, target, value, dtype)
+    return widen(f, instructions, value, dtype)

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import math
 
-from fusewise.codegen.kernel import Params
+from fusewise.codegen.kernel import Prefetch
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_tile import Ahead, Tile
 from fusewise.codegen.llvm.share import Share
-from fusewise.codegen.target import LINE_BYTES, Target
+from fusewise.codegen.target import FIRST_LEVEL, LINE_BYTES, SECOND_LEVEL, Target
 from fusewise.records import record
 
-__all__ = ["Later", "later_of", "next_panel", "next_panel_is_fetched"]
+__all__ = ["Later", "later_of", "next_panel", "panel_level"]
 
 LEAST_FETCHING, MOST_FETCHING = 4, 64
 """Tiles that share a panel for it to be worth fetching ahead: with fewer, memory is the limit and the processor's own fetching
 does as well; with more, the first one's wait is lost among the others."""
 
 
-def next_panel_is_fetched(target: Target, tile: Tile, depth: int, tiles: int) -> bool:
-    """Is a panel of so many steps fetched ahead, where so many tiles share one?"""
-    return LEAST_FETCHING <= tiles <= MOST_FETCHING and _width(tile) * depth <= target.l2_bytes
+def panel_level(target: Target, tile: Tile, depth: int, tiles: int) -> int:
+    """The cache level that a panel of so many steps is fetched to ahead of its use, where so many tiles share one; 0: it is not."""
+    nbytes = _width(tile) * depth
+    if not LEAST_FETCHING <= tiles <= MOST_FETCHING or nbytes > target.l2_bytes:
+        return 0
+    return FIRST_LEVEL if nbytes <= target.l1_bytes // 2 else SECOND_LEVEL
 
 
-def next_panel(f: Function, tile: Tile, depth: int, tiles: int, following: Value, turn: Int, l1_bytes: int) -> Ahead:
+def next_panel(f: Function, tile: Tile, depth: int, tiles: int, following: Value, turn: Int, level: int) -> Ahead:
     """The part of the next panel, at `following`, that tile number `turn` of `tiles` fetches, so that none waits for memory."""
     step = -(-_width(tile) // tiles)
     start = f.at(following, f.mul(turn, step * depth), "i8")
-    return Ahead(start, step, 3 if depth * _width(tile) <= l1_bytes // 2 else 2)
+    return Ahead(start, step, level)
 
 
 def _width(tile: Tile) -> int:
@@ -50,8 +53,8 @@ class Later:
         return Ahead(start, 2 ** max(2, math.ceil(math.log2(self.lines * LINE_BYTES / depth))), 2)
 
 
-def later_of(f: Function, share: Share, start: Value, params: Params, tiles: int) -> Later:
+def later_of(f: Function, share: Share, start: Value, prefetch: Prefetch, tiles: int) -> Later:
     """A share's part of what all tiles together are to fetch from `start` on, see `Kernel.cycles`."""
     first, _ = share.run(f, tiles)
-    begin, _ = share.run(f, int(params["of"]))
-    return Later(f.at(start, begin, "i8"), first, -(-int(params["later"]) // (LINE_BYTES * tiles)))
+    begin, _ = share.run(f, prefetch.of)
+    return Later(f.at(start, begin, "i8"), first, -(-prefetch.nbytes // (LINE_BYTES * tiles)))

@@ -10,15 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet, Target
 from fusewise.codegen.view import strides_along
 from fusewise.lower.task import ACC, Task
 from fusewise.ops.expr import COMPARE, Expr, walk
+from fusewise.records import record
 
 __all__ = [
     "NEAR_BYTES",
+    "Far",
     "Fetch",
     "Finish",
+    "far_of",
     "fetcher",
     "finisher",
     "is_heavy",
@@ -45,9 +48,9 @@ SIMPLE = frozenset("const index load cast select neg abs add sub mul min max".sp
 """What stores are made of that one instruction each does, or none."""
 
 
-def finisher(f: Function, task: Task, target: Target, pointers: Mapping[str, Value]) -> Finish:
+def finisher(f: Function, task: Task, instructions: InstructionSet, pointers: Mapping[str, Value]) -> Finish:
     """The task's stores as a function of one accumulator."""
-    elements = Elements(f, task, target, pointers)
+    elements = Elements(f, task, instructions, pointers)
 
     def finish(indices: Mapping[str, Int], lane: str, value: Value, count: int) -> None:
         lanes = value.lanes
@@ -60,30 +63,46 @@ def finisher(f: Function, task: Task, target: Target, pointers: Mapping[str, Val
     return finish
 
 
+@record(frozen=True)
+class Far:
+    """What the stores of a task touch that has probably left the caches: all `results`, and which of their reads, by number."""
+
+    results: bool = False
+    reads: tuple[int, ...] = ()
+
+
+def far_of(task: Task, target: Target) -> Far:
+    """What has left the second cache levels of the workers by the time that a task runs."""
+    reads = (number for number, read in enumerate(_loads(task)) if _is_large(task, read, target))
+    return Far(_leaves_caches(task, target), tuple(reads))
+
+
 def output_fetcher(
-    f: Function, task: Task, target: Target, pointers: Mapping[str, Value], locality: int
+    f: Function, task: Task, instructions: InstructionSet, pointers: Mapping[str, Value], locality: int, far: Far
 ) -> Fetch | None:
     """What fetches the results of one accumulator before they are written, to a cache level: a core reads a line before it writes a
     part of it. None where they are likely to be near."""
-    return _fetch(f, task, target, pointers, locality, ()) if _leaves_caches(task, target) else None
+    return _fetch(f, task, instructions, pointers, locality, ()) if far.results else None
 
 
-def fetcher(f: Function, task: Task, target: Target, pointers: Mapping[str, Value], locality: int) -> Fetch | None:
+def fetcher(
+    f: Function, task: Task, instructions: InstructionSet, pointers: Mapping[str, Value], locality: int, far: Far
+) -> Fetch | None:
     """The same, and of what the stores read beside the accumulator, such as a residual, where that is likely to be far."""
-    loads = [e for e in _loads(task) if _is_large(task, e, target)]
-    is_far = bool(loads) or _leaves_caches(task, target)
-    return _fetch(f, task, target, pointers, locality, loads) if is_far else None
+    every = _loads(task) if far.reads else []
+    loads = [every[number] for number in far.reads]
+    return _fetch(f, task, instructions, pointers, locality, loads) if loads or far.results else None
 
 
 def _fetch(
     f: Function,
     task: Task,
-    target: Target,
+    instructions: InstructionSet,
     pointers: Mapping[str, Value],
     locality: int,
     loads: Sequence[Expr],
 ) -> Fetch:
-    elements = Elements(f, task, target, pointers)
+    elements = Elements(f, task, instructions, pointers)
 
     def fetch(indices: Mapping[str, Int], lane: str, lanes: int) -> None:
         at = elements.at(dict(indices), lane=lane, lanes=lanes)

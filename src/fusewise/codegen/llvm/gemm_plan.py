@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
-from fusewise.codegen.kernel import Params
+from fusewise.codegen.kernel import Prefetch
+from fusewise.codegen.llvm.gemm_fetch import panel_level
+from fusewise.codegen.llvm.gemm_finish import Far, far_of
 from fusewise.codegen.llvm.gemm_tile import Tile, favourite_tiles
 from fusewise.codegen.llvm.registers import computed
 from fusewise.codegen.llvm.share import pieces_of
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, DType
+from fusewise.lower.task import Task
 from fusewise.records import record
 
 __all__ = [
@@ -19,12 +23,13 @@ __all__ = [
     "SAME_SET_BYTES",
     "Axis",
     "Product",
+    "ProductSchedule",
     "cycles_of",
     "is_long",
     "merged",
     "plan_product",
+    "prefetched",
     "product_pieces",
-    "tile_of",
     "tiles_for",
 ]
 
@@ -52,6 +57,10 @@ Measured; it matters most among cores without a common third level."""
 
 SAME_SET_BYTES, WAYS = 4096, 8
 """Rows of the left operand that lie a multiple of this apart share one set of the first cache level, which has so many places."""
+
+
+ROWS_SHARE = 8
+"""The part of the second cache level from which on a left operand is large: a tile's rows are fetched by the tile before."""
 
 
 @record(frozen=True)
@@ -111,7 +120,28 @@ class Product:
         return self.tiles(tile) * tile.rows * tile.width
 
 
-def plan_product(product: Product, target: Target, tile: Tile, row_bytes: int, right_bytes: int) -> Params:
+@record(frozen=True)
+class ProductSchedule:
+    """How a product is cut, dealt out, and what is fetched meanwhile.
+
+    - `tile`: of accumulators in registers. `per_block`: how many share a block of the left operand.
+    - `by_columns`: workers share out columns, else blocks.
+    - `chunk`: steps of the reduction that are done at once for all tiles; 0: all.
+    - `panel_level`: the cache level that the next panel is fetched to; 0: none. `next_rows`: are rows of the next tile?
+    - `far`: what the stores touch that is fetched, too. `prefetch`: what is for a later step.
+    """
+
+    tile: Tile
+    per_block: int
+    by_columns: bool
+    chunk: int = 0
+    panel_level: int = 0
+    next_rows: bool = False
+    far: Far = Far()
+    prefetch: Prefetch | None = None
+
+
+def plan_product(product: Product, target: Target, tile: Tile, row_bytes: int, right_bytes: int) -> ProductSchedule:
     """Blocking for a tile: how many tiles share a block, and how work is dealt out.
 
     `row_bytes` is what one row of the left operand occupies in cache, `right_bytes` the size of the right operand.
@@ -133,13 +163,14 @@ def plan_product(product: Product, target: Target, tile: Tile, row_bytes: int, r
         if target.workers <= tiles:  # else one block for all, of which each worker takes some panels
             blocks = -(-blocks // target.workers) * target.workers
     per_block = max(1, -(-tiles // blocks))
-    return {
-        "rows": rows,
-        "vectors": tile.vectors,
-        "lanes": tile.lanes,
-        "tiles": per_block,
-        "split": "columns" if by_columns else "blocks",
-    }
+    return ProductSchedule(replace(tile, element=computed(product.dtype)), per_block, by_columns)
+
+
+def prefetched(schedule: ProductSchedule, product: Product, task: Task, target: Target) -> ProductSchedule:
+    """A schedule that is otherwise complete, with what is worth fetching ahead."""
+    level = panel_level(target, schedule.tile, schedule.chunk or product.depth, schedule.per_block)
+    next_rows = product.height * product.depth * FLOAT32.itemsize > target.l2_bytes // ROWS_SHARE
+    return replace(schedule, panel_level=level, next_rows=next_rows, far=far_of(task, target))
 
 
 def is_long(panel_bytes: int, target: Target) -> bool:
@@ -147,30 +178,24 @@ def is_long(panel_bytes: int, target: Target) -> bool:
     return panel_bytes > min(target.l2_bytes // PANEL_SHARE, LONGEST_PANEL)
 
 
-def cycles_of(product: Product, target: Target, params: Params) -> int:
+def cycles_of(product: Product, target: Target, tile: Tile) -> int:
     """Cycles that the multiply-adds take a core at least."""
-    tile = tile_of(params, computed(product.dtype))
     tiles = product.tiles(tile)
     size = 64 if tile.element == "double" else 32
     return tiles * product.depth * tile.rows * tile.vectors // target.multiplies(tile.lanes * size)
 
 
-def product_pieces(product: Product, target: Target, params: Params) -> int:
+def product_pieces(product: Product, target: Target, schedule: ProductSchedule) -> int:
     """See `Kernel.pieces`. Whole panels of a block are best, as the first tile of a panel has to wait for it; a reduction in chunks
     reads the left operand anew in every call, so there are few of them."""
-    tile = tile_of(params, computed(product.dtype))
+    tile = schedule.tile
     tiles = -(-product.height // tile.rows)
     panels = product.groups * -(-product.columns // tile.width)
     units = product.tiles(tile)
-    if "chunk" in params:
+    if schedule.chunk:
         units = min(units, CHUNKED_PIECES * target.workers)
-    blocks = 1 if params["split"] == "columns" else product.repeats * -(-tiles // int(params["tiles"]))
-    return pieces_of(units, cycles_of(product, target, params), target, blocks * panels)
-
-
-def tile_of(params: Params, element: str = "float") -> Tile:
-    """The register tile that parameters describe."""
-    return Tile(int(params["rows"]), int(params["vectors"]), int(params["lanes"]), element)
+    blocks = 1 if schedule.by_columns else product.repeats * -(-tiles // schedule.per_block)
+    return pieces_of(units, cycles_of(product, target, tile), target, blocks * panels)
 
 
 def tiles_for(product: Product, target: Target, lanes: Sequence[int], reserved: int = 0) -> list[Tile]:

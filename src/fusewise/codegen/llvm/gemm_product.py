@@ -19,16 +19,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.emit import Function, Int, Value
-from fusewise.codegen.llvm.gemm_fetch import Later, later_of, next_panel, next_panel_is_fetched
+from fusewise.codegen.llvm.gemm_fetch import Later, later_of, next_panel
 from fusewise.codegen.llvm.gemm_finish import Fetch, Finish
-from fusewise.codegen.llvm.gemm_plan import Axis, Product, merged, tile_of
+from fusewise.codegen.llvm.gemm_plan import Axis, Product, ProductSchedule, merged
 from fusewise.codegen.llvm.gemm_share import Blocks, ceiling, deal, deal_tiles
 from fusewise.codegen.llvm.gemm_tile import Ahead, Level, Panel, Tile, accumulate
-from fusewise.codegen.llvm.registers import computed, memory_type
+from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.llvm.share import Share
-from fusewise.codegen.target import SECOND_LEVEL, Target
+from fusewise.codegen.target import SECOND_LEVEL, InstructionSet
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.records import record
 
@@ -44,9 +43,6 @@ __all__ = [
     "row_pointers",
     "unravel",
 ]
-
-ROWS_SHARE = 8
-"""The part of the second cache level from which on a left operand is large: a tile's rows are fetched by the tile before."""
 
 
 @record(frozen=True)
@@ -125,16 +121,27 @@ class _Emission:
     """One product being written: everything the loops share."""
 
     f: Function
-    target: Target
+    instructions: InstructionSet
     product: Product
     parts: Parts
-    tile: Tile
-    per_block: int
+    schedule: ProductSchedule
     scratch: Value | None
-    chunk: int
-    later: Later | None
-    by_columns: bool
+    later: Later | None = None
     whole: Left | None = None
+
+    @property
+    def tile(self) -> Tile:
+        return self.schedule.tile
+
+    @property
+    def per_block(self) -> int:
+        """Tiles of a block."""
+        return self.schedule.per_block
+
+    @property
+    def chunk(self) -> int:
+        """Steps of the reduction that are done at once."""
+        return self.schedule.chunk or self.product.depth
 
     @property
     def chunks(self) -> int:
@@ -165,18 +172,18 @@ class _Emission:
         return first if height % self.tile.rows == 0 else self.f.minimum(first, height - self.tile.rows)
 
 
-def emit_product(f: Function, target: Target, product: Product, params: Params, share: Share, parts: Parts) -> None:
+def emit_product(
+    f: Function, instructions: InstructionSet, product: Product, schedule: ProductSchedule, share: Share, parts: Parts
+) -> None:
     """Emit the loops."""
     if product.height == 0 or product.repeats == 0 or product.columns == 0:
         return
-    tile = tile_of(params, computed(product.dtype))
+    tile, by_columns = schedule.tile, schedule.by_columns
     scratch = f.alloca(tile.element, tile.rows * tile.width) if parts.rolled_finish else None
-    by_columns = params["split"] == "columns"
-    chunk_steps = int(params.get("chunk", product.depth))
-    e = _Emission(f, target, product, parts, tile, int(params["tiles"]), scratch, chunk_steps, None, by_columns)
+    e = _Emission(f, instructions, product, parts, schedule, scratch)
     units, panels = product.repeats * e.cut.blocks, product.groups * e.in_group
-    if parts.later is not None:
-        e = replace(e, later=later_of(f, share, parts.later, params, units * panels * e.per_block))
+    if parts.later is not None and schedule.prefetch is not None:
+        e = replace(e, later=later_of(f, share, parts.later, schedule.prefetch, units * panels * e.per_block))
 
     def chunk(number: Int) -> None:
         # every worker has the same pairs in each chunk, so that nobody waits for another's sums
@@ -249,7 +256,7 @@ def _panel(
             rows = row_pointers(f, product, tile, origin, row)
             begun = sums if e.chunks == 1 else [f.constant(0.0, tile.kind)] * len(sums)
             found = accumulate(
-                f, e.target, tile, rows, strip, where.levels, begun, product.dtype, parts.together, ahead
+                f, e.instructions, tile, rows, strip, where.levels, begun, product.dtype, parts.together, ahead
             )
             sums = found if e.chunks == 1 else _with_kept(e, chunk, f.add(f.mul(p, e.tiles), t), sums, found)
 
@@ -293,11 +300,11 @@ def _with_kept(e: _Emission, chunk: Int, number: Int, start: Sequence[Value], fo
 def _ahead(e: _Emission, following: Value | None, unit: Int, p: Int, turn: Int) -> list[Ahead]:
     """What is fetched meanwhile by tile number `turn` of a unit and a panel: of the next panel, and for a later step."""
     f, found = e.f, []
-    if following is not None and next_panel_is_fetched(e.target, e.tile, e.chunk, e.per_block):
-        found.append(next_panel(f, e.tile, e.chunk, e.per_block, following, turn, e.target.l1_bytes))
+    if following is not None and e.schedule.panel_level:
+        found.append(next_panel(f, e.tile, e.chunk, e.per_block, following, turn, e.schedule.panel_level))
     if e.later is not None and e.chunks == 1:
         units, panels = e.product.repeats * e.cut.blocks, e.product.groups * e.in_group
-        pair = f.add(f.mul(p, units), unit) if e.by_columns else f.add(f.mul(unit, panels), p)
+        pair = f.add(f.mul(p, units), unit) if e.schedule.by_columns else f.add(f.mul(unit, panels), p)
         found.append(e.later.ahead(f, f.add(f.mul(pair, e.per_block), turn), e.chunk))
     return found
 
@@ -307,7 +314,7 @@ def _next_rows(e: _Emission, left: Left, row: Int) -> list[Ahead]:
     f, product, axes, size = e.f, e.product, merged(e.product.rows), FLOAT32.itemsize
     is_plain = e.parts.taps is None and e.chunks == 1 and product.groups == 1 and len(left.levels) == 1
     is_dense = len(axes) == 1 and axes[0].stride == product.depth and product.dtype == FLOAT32
-    if not (is_plain and is_dense) or product.height * product.depth * size <= e.target.l2_bytes // ROWS_SHARE:
+    if not (is_plain and is_dense and e.schedule.next_rows):
         return []
     start = f.at(left.pointer, f.add(left.offset, f.mul(f.add(row, e.tile.rows), product.depth)))
     return [Ahead(start, e.tile.rows * size, SECOND_LEVEL)]

@@ -12,7 +12,7 @@ from fusewise.codegen.llvm.gemm_plan import Product
 from fusewise.codegen.llvm.gemm_product import column_at
 from fusewise.codegen.llvm.gemm_tile import Tile
 from fusewise.codegen.llvm.registers import memory_type, widen
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet
 
 __all__ = ["repack", "repacked_elements", "transposed"]
 
@@ -24,7 +24,7 @@ def repacked_elements(product: Product, tile: Tile) -> int:
 
 def repack(
     f: Function,
-    target: Target,
+    instructions: InstructionSet,
     product: Product,
     tile: Tile,
     source: Value,
@@ -42,30 +42,30 @@ def repack(
             to = f.at(scratch, f.add(f.mul(p, panel_elements), v * tile.lanes), tile.element)
             start = f.at(source, f.mul(column, column_stride), memory_type(product.dtype))
             if in_blocks:
-                _blocks(f, target, product, tile, start, column_stride, to)
+                _blocks(f, instructions, product, tile, start, column_stride, to)
             elif column_stride == 1 and tile.lanes <= product.columns:
-                _vectors(f, target, product, tile, start, depth_stride, to)
+                _vectors(f, instructions, product, tile, start, depth_stride, to)
             else:
-                _elements(f, target, product, tile, start, depth_stride, column_stride, to)
+                _elements(f, instructions, product, tile, start, depth_stride, column_stride, to)
 
     f.loop(0, -(-product.columns // tile.width), 1, one_panel, rolled=True)
 
 
 def _vectors(
-    f: Function, target: Target, product: Product, tile: Tile, start: Value, depth_stride: int, to: Value
+    f: Function, instructions: InstructionSet, product: Product, tile: Tile, start: Value, depth_stride: int, to: Value
 ) -> None:
     stored = memory_type(product.dtype)
 
     def step(k: Value, _: Sequence[Value]) -> None:
         raw = f.load(vector(stored, tile.lanes), f.at(start, f.mul(k, depth_stride), stored))
-        f.store(widen(f, target, raw, product.dtype), f.at(to, f.mul(k, tile.width), tile.element))
+        f.store(widen(f, instructions, raw, product.dtype), f.at(to, f.mul(k, tile.width), tile.element))
 
     f.loop(0, product.depth, 1, step, rolled=True)
 
 
 def _elements(
     f: Function,
-    target: Target,
+    instructions: InstructionSet,
     product: Product,
     tile: Tile,
     start: Value,
@@ -83,13 +83,13 @@ def _elements(
                 f.store(f.constant(0.0, tile.element), where)
                 continue
             offset = f.add(f.mul(k, depth_stride), lane * column_stride)
-            f.store(widen(f, target, f.load(stored, f.at(start, offset, stored)), product.dtype), where)
+            f.store(widen(f, instructions, f.load(stored, f.at(start, offset, stored)), product.dtype), where)
 
     f.loop(0, product.depth, 1, step, rolled=True)
 
 
 def _blocks(
-    f: Function, target: Target, product: Product, tile: Tile, start: Value, column_stride: int, to: Value
+    f: Function, instructions: InstructionSet, product: Product, tile: Tile, start: Value, column_stride: int, to: Value
 ) -> None:
     lanes, stored = tile.lanes, memory_type(product.dtype)
 
@@ -98,7 +98,7 @@ def _blocks(
         columns = [
             widen(
                 f,
-                target,
+                instructions,
                 f.load(vector(stored, lanes), f.at(start, f.add(at, lane * column_stride), stored)),
                 product.dtype,
             )

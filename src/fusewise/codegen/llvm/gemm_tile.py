@@ -18,7 +18,7 @@ from dataclasses import replace
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.pairs import add_bfloat_products, pair_products
 from fusewise.codegen.llvm.registers import memory_type, widen
-from fusewise.codegen.target import LINE_BYTES, Target
+from fusewise.codegen.target import LINE_BYTES, InstructionSet, Target
 from fusewise.ir.dtypes import FLOAT32, DType
 from fusewise.records import record
 
@@ -163,9 +163,9 @@ class Meanwhile:
     reduces: Value
 
 
-def lanes_for(target: Target, columns: int, element_bits: int = 32) -> int:
+def lanes_for(instructions: InstructionSet, columns: int, element_bits: int = 32) -> int:
     """Lanes that suit this many columns: a full vector, or the next power of two when the columns do not fill one."""
-    lanes = max(1, target.vector_bits // element_bits)
+    lanes = max(1, instructions.vector_bits // element_bits)
     while lanes > 1 and lanes // 2 >= columns:
         lanes //= 2
     return lanes
@@ -236,37 +236,37 @@ def is_slim(target: Target, tile: Tile) -> bool:
     return target.multiplies_once and is_widest and tile.vectors == 1 and tile.rows in SLIM_ROWS
 
 
-def _registers(target: Target, r: int, v: int) -> int:
+def _registers(instructions: InstructionSet, r: int, v: int) -> int:
     """Vector registers of a tile: accumulators, a step's columns, a broadcast. One row takes its columns from memory.
 
     Machines without a fused multiply-add need places for the products on their way to be added.
     """
-    return (v + 2 if r == 1 else r * v + v + 1) + (0 if target.fma else 4)
+    return (v + 2 if r == 1 else r * v + v + 1) + (0 if instructions.fma else 4)
 
 
-def _fitting(target: Target) -> Iterator[tuple[int, int]]:
+def _fitting(instructions: InstructionSet) -> Iterator[tuple[int, int]]:
     """Tiles that fit the registers."""
-    for r in range(1, target.registers):
-        for v in range(1, target.registers):
-            if _registers(target, r, v) <= target.registers:
+    for r in range(1, instructions.registers):
+        for v in range(1, instructions.registers):
+            if _registers(instructions, r, v) <= instructions.registers:
                 yield r, v
 
 
-def multiply_add(f: Function, target: Target, a: Value, b: Value, c: Value) -> Value:
+def multiply_add(f: Function, instructions: InstructionSet, a: Value, b: Value, c: Value) -> Value:
     """a * b + c, fused where the machine can; of i32 lanes, each a pair of 16-bit numbers, both products are added.
 
     Pairs are of integers when `c` is, else of bfloat16.
     """
     if c.element == "i32":
-        return f.binary("add", c, pair_products(f, target, a, b))
+        return f.binary("add", c, pair_products(f, instructions, a, b))
     if a.element == "i32":
-        return add_bfloat_products(f, target, a, b, c)
-    return f.fma(a, b, c) if target.fma else f.fadd(f.fmul(a, b), c)
+        return add_bfloat_products(f, instructions, a, b, c)
+    return f.fma(a, b, c) if instructions.fma else f.fadd(f.fmul(a, b), c)
 
 
 def accumulate(
     f: Function,
-    target: Target,
+    instructions: InstructionSet,
     tile: Tile,
     rows: Sequence[Value],
     panel: Panel,
@@ -293,7 +293,7 @@ def accumulate(
     cut, fresh = (tuple(levels), -1) if together > 1 or tile.element == "i32" else _cut(levels)
     reduction = _Reduction(
         f,
-        target,
+        instructions,
         tile,
         tuple(f.hidden(row) for row in rows),
         Panel(columns, panel.pitch, panel.dtype, minus=panel.minus),
@@ -316,7 +316,7 @@ def accumulate(
 
 def accumulate_in_runs(
     f: Function,
-    target: Target,
+    instructions: InstructionSet,
     tile: Tile,
     rows: Sequence[Value],
     panel: Panel,
@@ -331,7 +331,7 @@ def accumulate_in_runs(
         columns = replace(panel, columns=tuple(f.at(column, skip * panel.pitch) for column in panel.columns))
         coming = [replace(one, start=f.at(one.start, skip * one.step, "i8")) for one in ahead]
         begin = [f.constant(0.0, tile.kind)] * (tile.rows * tile.vectors)
-        sums = accumulate(f, target, tile, places, columns, (Level(run, 1),), begin, ahead=coming)
+        sums = accumulate(f, instructions, tile, places, columns, (Level(run, 1),), begin, ahead=coming)
         found = [f.fadd(a, b) for a, b in zip(found, sums, strict=True)] if found else sums
     return found
 
@@ -360,7 +360,7 @@ class _Reduction:
     """One tile's reduction being written."""
 
     f: Function
-    target: Target
+    instructions: InstructionSet
     tile: Tile
     rows: tuple[Value, ...]
     panel: Panel
@@ -376,7 +376,7 @@ class _Reduction:
         """Elements of row r, widened."""
         stored = memory_type(self.dtype)
         raw = self.f.load(vector(stored, lanes), self.f.at(self.rows[r], at, stored))
-        return widen(self.f, self.target, raw, self.dtype)
+        return widen(self.f, self.instructions, raw, self.dtype)
 
     def columns(self, position: Int) -> list[Value]:
         """The columns at one step."""
@@ -386,7 +386,7 @@ class _Reduction:
         raw = [f.load(vector(stored, self.tile.lanes), f.at(column, offset, stored)) for column in panel.columns]
         if panel.minus is not None:
             return [self._taken(panel.minus, f.add(offset, v * self.tile.lanes), x) for v, x in enumerate(raw)]
-        return raw if panel.dtype is None else [widen(f, self.target, value, panel.dtype) for value in raw]
+        return raw if panel.dtype is None else [widen(f, self.instructions, value, panel.dtype) for value in raw]
 
     def _taken(self, minus: Difference, at: Int, x: Value) -> Value:
         f = self.f
@@ -452,9 +452,9 @@ def _step(n: _Reduction, at: Int, position: Int, sums: Sequence[Value]) -> list[
 
     def add(r: int, value: Value, v: int) -> None:
         index = r * len(columns) + v
-        result[index] = multiply_add(n.f, n.target, value, columns[v], result[index])
+        result[index] = multiply_add(n.f, n.instructions, value, columns[v], result[index])
 
-    if len(rows) * len(columns) + len(columns) >= n.target.registers:
+    if len(rows) * len(columns) + len(columns) >= n.instructions.registers:
         # all columns beside the sums leave no register for a row: the rows stay, and columns come one by one
         values = [scalar(r) for r in rows]
         for v in range(len(columns)):
@@ -477,7 +477,7 @@ def _side_by_side(n: _Reduction, at: Int, position: Int, sums: Sequence[Value]) 
         for k, column in enumerate(columns):
             own = [lane // (n.tile.lanes // n.together) * group + k for lane in range(n.tile.lanes)]
             value = n.f.shuffle(every, Value("poison", every.type), own)
-            result[r] = multiply_add(n.f, n.target, value, column, result[r])
+            result[r] = multiply_add(n.f, n.instructions, value, column, result[r])
     return result
 
 

@@ -13,14 +13,14 @@ twice where what is added depends on what is there:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
-from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
+from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled, working_memory
 from fusewise.codegen.llvm import mathfn
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of, widened
 from fusewise.codegen.llvm.registers import memory_type, narrow
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet
 from fusewise.lower.linear import LINEAR, linear_operand, linear_sizes
 from fusewise.lower.task import Operand, Reason, Task
 from fusewise.ops.linear_attention import LinearAttention
@@ -30,14 +30,6 @@ __all__ = ["LINEAR_ATTENTION"]
 
 TOGETHER = 4
 """Vectors of a value that a pass over the state takes at once: with as many of what is added and of outputs, they fit in 16."""
-
-
-def _accepts(task: Task, target: Target) -> Reason | None:
-    return None if task.anchor is not None and task.anchor.family == LINEAR else Reason("no linear attention")
-
-
-def _space(task: Task, target: Target) -> Iterable[Params]:
-    yield {}
 
 
 @record(frozen=True)
@@ -65,8 +57,14 @@ class _Room:
         return self.place(4)
 
 
-def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
-    return operand_arguments(task, [working_memory(4 * _Room(linear_sizes(task), target.lanes).size)])
+def _understand(task: Task, instructions: InstructionSet) -> _Room | Reason:
+    if task.anchor is None or task.anchor.family != LINEAR:
+        return Reason("no linear attention")
+    return _Room(linear_sizes(task), instructions.lanes)
+
+
+def _arguments(room: _Room, task: Task, schedule: Unscheduled) -> tuple[Argument, ...]:
+    return operand_arguments(task, [working_memory(4 * room.size)])
 
 
 @record(frozen=True)
@@ -74,7 +72,7 @@ class _Head:
     """One head of one sample. `state` and the four rows behind it are in scratch memory."""
 
     f: Function
-    target: Target
+    instructions: InstructionSet
     task: Task
     room: _Room
     pointers: dict[str, Value]
@@ -101,7 +99,7 @@ class _Head:
             offset = f.add(offset, f.mul(place, stride))
         lanes = self.room.lanes
         pointer = self.pointers[operand.name]
-        return widened(f, self.target, pointer, offset, operand.strides[-1], operand.dtype, lanes, count)
+        return widened(f, self.instructions, pointer, offset, operand.strides[-1], operand.dtype, lanes, count)
 
     def stored(self, operand: Operand, at: Sequence[Int], count: int, value: Value) -> None:
         """The first `count` numbers of a vector, along the last axis from an index on."""
@@ -110,7 +108,10 @@ class _Head:
         for place, step in zip(at, operand.strides, strict=True):
             offset = f.add(offset, f.mul(place, step))
         element = memory_type(operand.dtype)
-        start, found = f.at(self.pointers[operand.name], offset, element), narrow(f, self.target, value, operand.dtype)
+        start, found = (
+            f.at(self.pointers[operand.name], offset, element),
+            narrow(f, self.instructions, value, operand.dtype),
+        )
         if stride == 1 and count == self.room.lanes:
             f.store(found, start)
             return
@@ -119,24 +120,23 @@ class _Head:
             f.store(one, f.at(start, lane * stride, element))
 
     def mad(self, a: Value, b: Value, c: Value) -> Value:
-        return self.f.fma(a, b, c) if self.target.fma else self.f.fadd(self.f.fmul(a, b), c)
+        return self.f.fma(a, b, c) if self.instructions.fma else self.f.fadd(self.f.fmul(a, b), c)
 
     def spread(self, pointer: Value, i: Int) -> Value:
         """Number `i` of a row in every lane."""
         return self.f.splat(self.f.load("float", self.f.at(pointer, i)), self.room.lanes)
 
 
-def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
-    s = linear_sizes(task)
-    arguments = _arguments(task, target, params)
+def _build(room: _Room, task: Task, instructions: InstructionSet, schedule: Unscheduled, symbol: str) -> str:
+    s = room.s
+    arguments = _arguments(room, task, schedule)
     module, f, pointers, share = enter(symbol, arguments)
     scratch = scratch_of(f, pointers, arguments, share)
-    room = _Room(s, target.lanes)
     low, high = share.run(f, s.samples * s.shared)
 
     def unit(number: Value, _: Sequence[Value]) -> None:
         sample, head = f.udiv(number, s.shared), f.urem(number, s.shared)
-        one = _Head(f, target, task, room, pointers, scratch, sample, head)
+        one = _Head(f, instructions, task, room, pointers, scratch, sample, head)
         _begin(one)
         f.loop(0, s.steps, 1, lambda step, _: _step(one, step), rolled=True)
         _end(one)
@@ -239,7 +239,7 @@ def _numbers(e: _Head, step: Value) -> None:
     whole: Value | None = None
     if decay is not None and not each:
         at = (e.sample, step, e.head)
-        whole = mathfn.call(f, e.target, "exp", f.splat(_first(e, e.loaded(decay, at, 1)), e.room.lanes))
+        whole = mathfn.call(f, e.instructions, "exp", f.splat(_first(e, e.loaded(decay, at, 1)), e.room.lanes))
 
     def some(first: Int, count: int) -> None:
         at = (e.sample, step, f.add(f.mul(e.head, s.keys), first))
@@ -247,7 +247,7 @@ def _numbers(e: _Head, step: Value) -> None:
         f.store(found, f.at(e.row(0), first))
         if decay is None:
             return
-        kept = whole if whole is not None else mathfn.call(f, e.target, "exp", e.loaded(decay, at, count))
+        kept = whole if whole is not None else mathfn.call(f, e.instructions, "exp", e.loaded(decay, at, count))
         f.store(kept, f.at(e.row(1), first))
         f.store(f.fmul(kept, found), f.at(e.row(2), first))
 
@@ -335,5 +335,5 @@ def _given(e: _Head, step: Value, head: Int, first: Int, counts: Sequence[int], 
         e.stored(e.task.operand("out0"), (e.sample, step, place), count, value)
 
 
-LINEAR_ATTENTION = (Kernel("linear-attention", _accepts, _space, _arguments, _build, level=lambda params: "tidy"),)
+LINEAR_ATTENTION = (Kernel("linear-attention", _understand, unscheduled, _arguments, _build, level=lambda _: "tidy"),)
 """The one way; it accepts what `lower.linear` makes."""

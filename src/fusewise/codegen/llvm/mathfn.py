@@ -17,7 +17,7 @@ from fusewise.codegen.llvm.exponential_bounded import exp_below, exp_factors
 from fusewise.codegen.llvm.floating import Floats, floats_of
 from fusewise.codegen.llvm.power import general_power
 from fusewise.codegen.llvm.trigonometric import acos, asin, atan, cos, sin, tan
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet
 
 __all__ = ["call", "gated", "power", "remainder"]
 
@@ -147,14 +147,14 @@ _FUNCTIONS: Mapping[str, Callable[[Floats, Value], Value]] = {
 _INLINE = frozenset("exp exp_below erf gated tanh sigmoid floor ceil round".split())
 
 
-def call(f: Function, target: Target, op: str, x: Value) -> Value:
+def call(f: Function, instructions: InstructionSet, op: str, x: Value) -> Value:
     """Apply the function named `op` to a float or double, scalar or vector."""
-    return _shared(f, target, op, (x,), lambda m, args: _FUNCTIONS[op](m, args[0]))
+    return _shared(f, instructions, op, (x,), lambda m, args: _FUNCTIONS[op](m, args[0]))
 
 
 def _shared(
     f: Function,
-    target: Target,
+    instructions: InstructionSet,
     name: str,
     operands: tuple[Value, ...],
     body: Callable[[Floats, tuple[Value, ...]], Value],
@@ -166,25 +166,25 @@ def _shared(
         attributes = "nounwind willreturn memory(none)" + (" alwaysinline" if name in _INLINE else "")
         kinds = [operand.type for operand in operands]
         inner = f.module.function(symbol, kinds, first.type, attributes, linkage="internal")
-        inner.give_back(body(floats_of(inner, target, first), inner.arguments))
+        inner.give_back(body(floats_of(inner, instructions, first), inner.arguments))
     result = f.call(symbol, first.type, *operands)
     assert result is not None
     return result
 
 
-def gated(f: Function, target: Target, x: Value, gate: Value) -> Value:
+def gated(f: Function, instructions: InstructionSet, x: Value, gate: Value) -> Value:
     """x * sigmoid(gate) with one division and no product."""
-    return _shared(f, target, "gated", (x, gate), lambda m, args: m.div(args[0], _one_and_exp(m, args[1])))
+    return _shared(f, instructions, "gated", (x, gate), lambda m, args: m.div(args[0], _one_and_exp(m, args[1])))
 
 
-def power(f: Function, target: Target, x: Value, y: Value, right: float | None) -> Value:
+def power(f: Function, instructions: InstructionSet, x: Value, y: Value, right: float | None) -> Value:
     """x to the power y; small whole and half exponents known now take multiplications and roots."""
-    m = floats_of(f, target, x)
+    m = floats_of(f, instructions, x)
     if right is not None:
         short = _short_power(m, x, right)
         if short is not None:
             return short
-    return _shared(f, target, "pow", (x, y), lambda inner, args: general_power(inner, *args))
+    return _shared(f, instructions, "pow", (x, y), lambda inner, args: general_power(inner, *args))
 
 
 def _short_power(m: Floats, x: Value, right: float) -> Value | None:
@@ -205,14 +205,14 @@ def _short_power(m: Floats, x: Value, right: float) -> Value | None:
     return None
 
 
-def remainder(f: Function, target: Target, x: Value, y: Value) -> Value:
+def remainder(f: Function, instructions: InstructionSet, x: Value, y: Value) -> Value:
     """The C remainder (sign of x): exact, by subtracting multiples of y that are short enough to be exact products."""
-    return _shared(f, target, "fmod", (x, y), lambda m, args: _remainder(m, *args))
+    return _shared(f, instructions, "fmod", (x, y), lambda m, args: _remainder(m, *args))
 
 
 def _remainder(m: Floats, x: Value, y: Value) -> Value:
     f = m.function
-    wide = Floats(f, m.target, "double", m.lanes)
+    wide = Floats(f, m.instructions, "double", m.lanes)
     a, b = m.abs(x), m.abs(y)
     if not m.double:
         a, b = f.convert("fpext", a, "double"), f.convert("fpext", b, "double")

@@ -71,7 +71,7 @@ def _load(point: Point, operand: Operand, access: Access, element: str) -> Value
         return f.load(element, f.at(pointer, _limited(f, offset, operand) if exposed else offset, element))
     if access.step == 1 and not exposed and point.count is None:
         return f.load(vector(element, point.lanes), f.at(pointer, _uniform(point, access.form), element))
-    if access.step == 1 and has_masked_memory(point.target, operand.dtype.itemsize):
+    if access.step == 1 and has_masked_memory(point.instructions, operand.dtype.itemsize):
         mask = point.mask if exposed else None
         if mask is not None or not exposed:
             start = f.at(pointer, _uniform(point, access.form), element)
@@ -178,7 +178,7 @@ def store_element(point: Point, store: Store) -> None:
     if 0 in operand.shape:
         return
     element, pointer = memory_type(operand.dtype), point.elements.pointers[operand.name]
-    value = convert(f, point.target, point.minimal(store.value), store.value.dtype, operand.dtype)
+    value = convert(f, point.instructions, point.minimal(store.value), store.value.dtype, operand.dtype)
     assert value.element == register_type(operand.dtype)
     if operand.dtype == BOOL:
         value = f.convert("zext", value, "i8")
@@ -193,7 +193,7 @@ def store_element(point: Point, store: Store) -> None:
         if point.count is None:
             f.store(value, start)
             return
-        if has_masked_memory(point.target, operand.dtype.itemsize):
+        if has_masked_memory(point.instructions, operand.dtype.itemsize):
             f.masked_store(value, start, f.mask(point.count, point.lanes))
             return
     _scatter(point, access, value, pointer, element)

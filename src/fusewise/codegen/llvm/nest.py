@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
-from fusewise.codegen.kernel import Argument, Kernel, Params
+from fusewise.codegen.kernel import Argument, Kernel
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Module, Value
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments
@@ -23,12 +23,12 @@ from fusewise.codegen.llvm.reduction import lanes_for
 from fusewise.codegen.llvm.registers import is_representable
 from fusewise.codegen.llvm.share import Share
 from fusewise.codegen.llvm.tables import tabulated
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet, Target
 from fusewise.lower.task import ACC, Reason, Store, Task
 from fusewise.ops.expr import Expr, walk
 from fusewise.records import record
 
-__all__ = ["ANY_NEST", "emit_nest", "run_of", "unsupported"]
+__all__ = ["ANY_NEST", "NestSchedule", "emit_nest", "nest_arguments", "nest_schedules", "run_of", "unsupported"]
 
 _LONG = ("exp", "expm1", "log", "log1p", "pow", "erf", "tanh", "sigmoid")
 """Functions that take tens of instructions, which LLVM leaves where they stand."""
@@ -44,10 +44,28 @@ _EVICTION = 16.0
 """Instructions in whose time a line comes back from the next level."""
 
 
-def _accepts(task: Task, target: Target) -> Reason | None:
+@record(frozen=True)
+class NestSchedule:
+    """`same_set_bytes`: memory that lies a multiple of it apart shares a set of the second-level cache; by default in one of
+    1 MiB."""
+
+    same_set_bytes: int = (1 << 20) // _WAYS
+
+
+def nest_schedules(understood: object, task: Task, target: Target) -> tuple[NestSchedule]:
+    """The schedule of what is one nest, or some."""
+    return (NestSchedule(target.l2_bytes // _WAYS),)
+
+
+def nest_arguments(understood: object, task: Task, schedule: object) -> tuple[Argument, ...]:
+    """Nothing but the operands."""
+    return operand_arguments(task, ())
+
+
+def _understand(task: Task, instructions: InstructionSet) -> Task | Reason:
     if task.anchor is not None:
         return Reason("the anchor needs a kernel of its own", task.anchor.op)
-    return unsupported(task)
+    return unsupported(task) or task
 
 
 def unsupported(task: Task) -> Reason | None:
@@ -58,17 +76,9 @@ def unsupported(task: Task) -> Reason | None:
     return None
 
 
-def _space(task: Task, target: Target) -> Iterable[Params]:
-    return ({},)
-
-
-def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
-    return operand_arguments(task, ())
-
-
-def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
-    module, f, pointers, share = enter(symbol, _arguments(task, target, params))
-    emit_nest(f, task, target, pointers, share)
+def _build(_: Task, task: Task, instructions: InstructionSet, schedule: NestSchedule, symbol: str) -> str:
+    module, f, pointers, share = enter(symbol, nest_arguments(task, task, schedule))
+    emit_nest(f, task, instructions, schedule, pointers, share)
     f.give_back()
     return module.text()
 
@@ -76,7 +86,8 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
 def emit_nest(
     f: Function,
     task: Task,
-    target: Target,
+    instructions: InstructionSet,
+    schedule: NestSchedule,
     pointers: Mapping[str, Value],
     share: Share,
     given: Mapping[str, Int] | None = None,
@@ -88,13 +99,13 @@ def emit_nest(
     if 0 in task.extents:
         return
     for piece in straight_pieces(simplified(task)):
-        nest, tables = _plan(piece, target), tabulated(piece)
+        nest, tables = _plan(piece, instructions, schedule), tabulated(piece)
         known = {**pointers, **tables.pointers(f.module)}
-        elements = Elements(f, tables.task, target, known)
+        elements = Elements(f, tables.task, instructions, known)
         _Emitter(f, replace(nest, task=tables.task), elements, given or {}).run(share)
 
 
-ANY_NEST = Kernel("any-nest", _accepts, _space, _arguments, _build)
+ANY_NEST = Kernel("any-nest", _understand, nest_schedules, nest_arguments, _build)
 
 
 # --- the plan -----------------------------------------------------------------------------------------------------------
@@ -169,12 +180,12 @@ def _reads(node: Expr) -> bool:
     return any(n.op == "load" for n in walk(node))
 
 
-def _plan(task: Task, target: Target) -> _Nest:
+def _plan(task: Task, instructions: InstructionSet, schedule: NestSchedule) -> _Nest:
     axes = [(f"i{k}", extent) for k, extent in enumerate(task.extents)]
     dtypes = [n.dtype for n in data_types(s.value for s in task.stores)]
     dtypes += [task.operand(s.operand).dtype for s in task.stores]
-    lane = _lane_axis(task, target, axes)
-    lanes = lanes_for(target, dtypes, lane[1]) if lane is not None else 1
+    lane = _lane_axis(task, instructions, schedule, axes)
+    lanes = lanes_for(instructions, dtypes, lane[1]) if lane is not None else 1
     reductions = _certain(task, "reduce")
     needs = [free_axes(r) for r in reductions]
     inner: tuple[tuple[str, int], ...] = ()
@@ -224,26 +235,34 @@ def _split(outer: Sequence[tuple[str, int]], needs: Sequence[frozenset[str]]) ->
     return count
 
 
-def _lane_axis(task: Task, target: Target, axes: Sequence[tuple[str, int]]) -> tuple[str, int] | None:
+def _lane_axis(
+    task: Task, instructions: InstructionSet, schedule: NestSchedule, axes: Sequence[tuple[str, int]]
+) -> tuple[str, int] | None:
     """The axis along which the accesses are cheapest; None when reductions are better vectorised along their own axes."""
-    best, best_cost = None, _cost(task, target, None, axes)
+    best, best_cost = None, _cost(task, instructions, schedule, None, axes)
     for axis in reversed(axes):  # the innermost wins a tie
-        cost = _cost(task, target, axis, axes)
+        cost = _cost(task, instructions, schedule, axis, axes)
         if cost < best_cost:
             best, best_cost = axis, cost
     return best
 
 
-def _cost(task: Task, target: Target, lane: tuple[str, int] | None, axes: Sequence[tuple[str, int]]) -> float:
+def _cost(
+    task: Task,
+    instructions: InstructionSet,
+    schedule: NestSchedule,
+    lane: tuple[str, int] | None,
+    axes: Sequence[tuple[str, int]],
+) -> float:
     """Instructions per element of output, roughly, when `lane` is the lane axis."""
     f = Module().function("cost", ())  # analysis only; nothing is emitted
-    lanes = 1 if lane is None else min(target.lanes, 1 << (lane[1].bit_length() - 1))
-    elements = Elements(f, task, target, {})
+    lanes = 1 if lane is None else min(instructions.lanes, 1 << (lane[1].bit_length() - 1))
+    elements = Elements(f, task, instructions, {})
     point = elements.at({name: 0 for name, _ in axes}, None if lane is None else lane[0], lanes)
     total = 0.0
     for store in task.stores:
         total += _access_cost(point, store.operand, store.index, lanes)
-        total += 0.0 if lane is None else _eviction_cost(point, store, lane[1])
+        total += 0.0 if lane is None else _eviction_cost(point, store, lane[1], schedule.same_set_bytes)
         total += _value_cost(point, store.value, lanes, axes, {})
     return total
 
@@ -262,14 +281,13 @@ def _load_cost(point: Point, load: Expr, lanes: int) -> float:
     return _access_cost(point, load.value, load.args, lanes)
 
 
-def _eviction_cost(point: Point, store: Store, extent: int) -> float:
+def _eviction_cost(point: Point, store: Store, extent: int, period: int) -> float:
     """What a store along the lane axis costs more when the cache lines it goes to cannot all stay in the second-level cache until
     their next elements are written: strides by a large power of two share a few of its sets."""
     operand = point.elements.task.operand(store.operand)
     stride = abs(access_of(point, operand, store.index).step or 0) * operand.dtype.itemsize
     if stride < _LINE:
         return 0.0
-    period = point.target.l2_bytes // _WAYS
     lines = period // math.gcd(period, stride) * _WAYS
     return _EVICTION if 2 * extent > lines else 0.0
 
@@ -297,7 +315,7 @@ def _value_cost(
         return size * _value_cost(inside, root.args[0], lanes, axes, dict(done)) / repeats
     along = [size * _value_cost(inside, root.args[0], 1, axes, dict(done))]
     for name, extent in loops:
-        width = min(point.target.lanes, 1 << (max(1, extent).bit_length() - 1))
+        width = min(point.instructions.lanes, 1 << (max(1, extent).bit_length() - 1))
         if width >= 4:
             view = point.inner({name: 0 for name, _ in loops}, name, width)
             along.append(size * _value_cost(view, root.args[0], width, axes, dict(done)))

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from fusewise.codegen.llvm.emit import Function, Value, vector
 from fusewise.codegen.llvm.registers import splat
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet, Target
 from fusewise.codegen.view import View
 from fusewise.ir.dtypes import BFLOAT16, DType
 from fusewise.lower.task import Reason
@@ -32,9 +32,9 @@ _INSTRUCTION = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "l
 _BFLOAT_INSTRUCTION = {lanes: f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}" for lanes in (4, 8, 16)}
 
 
-def has_bfloat_products(target: Target) -> bool:
+def has_bfloat_products(instructions: InstructionSet) -> bool:
     """Does the machine multiply and add pairs of bfloat16 in one instruction?"""
-    return "+avx512bf16" in target.features.split(",") and target.vector_bits >= 512
+    return "+avx512bf16" in instructions.features.split(",") and instructions.vector_bits >= 512
 
 
 def with_room_for_pairs(target: Target) -> Target:
@@ -55,14 +55,14 @@ def paired_view(view: View, axis: int) -> View | Reason:
     return View(replace(operand, dtype=BFLOAT_PAIR), shape, halved, view.offset // 2)
 
 
-def add_bfloat_products(f: Function, target: Target, a: Value, b: Value, total: Value) -> Value:
+def add_bfloat_products(f: Function, instructions: InstructionSet, a: Value, b: Value, total: Value) -> Value:
     """total + low(a) * low(b) + high(a) * high(b) of the bfloat16 halves of every i32 lane, in float32.
 
     Without the instruction both products are exact and every addition rounds to nearest; the instruction does the same but for
     subnormal numbers, which it takes for zero.
     """
     name = _BFLOAT_INSTRUCTION.get(a.lanes)
-    if name is not None and has_bfloat_products(target):
+    if name is not None and has_bfloat_products(instructions):
         halves = vector("bfloat", 2 * a.lanes)
         f.module.declare(name, total.type, [total.type, halves, halves])
         x, y = (f.emit(halves, f"bitcast {value} to {halves}") for value in (a, b))
@@ -70,14 +70,14 @@ def add_bfloat_products(f: Function, target: Target, a: Value, b: Value, total: 
     sixteen, upper = splat(f, 16, a, "i32"), splat(f, 0xFFFF0000, a, "i32")
     for operation, by in (("shl", sixteen), ("and", upper)):
         x, y = (f.convert("bitcast", f.binary(operation, value, by), "float") for value in (a, b))
-        total = f.fma(x, y, total) if target.fma else f.fadd(f.fmul(x, y), total)
+        total = f.fma(x, y, total) if instructions.fma else f.fadd(f.fmul(x, y), total)
     return total
 
 
-def pair_products(f: Function, target: Target, a: Value, b: Value) -> Value:
+def pair_products(f: Function, instructions: InstructionSet, a: Value, b: Value) -> Value:
     """low(a) * low(b) + high(a) * high(b) of the signed 16-bit halves of every i32 lane."""
     lanes = a.lanes
-    if target.triple.startswith("x86_64") and lanes in _INSTRUCTION and lanes * 32 <= target.vector_bits:
+    if instructions.triple.startswith("x86_64") and lanes in _INSTRUCTION and lanes * 32 <= instructions.vector_bits:
         halves = vector("i16", 2 * lanes)
         name = _INSTRUCTION[lanes]
         f.module.declare(name, a.type, [halves, halves])

@@ -13,7 +13,7 @@ from typing import Self
 
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.loops import loop_ranges
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import INT64
 from fusewise.lower.index import Simplifier
 from fusewise.lower.task import ACC, Store, Task
@@ -43,10 +43,12 @@ class Facts:
 class Emission:
     """One function that expressions of one task are emitted into, with a pointer per operand."""
 
-    def __init__(self, function: Function, task: Task, target: Target, pointers: Mapping[str, Value]) -> None:
+    def __init__(
+        self, function: Function, task: Task, instructions: InstructionSet, pointers: Mapping[str, Value]
+    ) -> None:
         self.function = function
         self.task = task
-        self.target = target
+        self.instructions = instructions
         self.pointers = pointers
         self.facts = Facts(Simplifier(loop_ranges(task)))
 
@@ -74,8 +76,8 @@ class Point(ABC):
         return self.elements.function
 
     @property
-    def target(self) -> Target:
-        return self.elements.target
+    def instructions(self) -> InstructionSet:
+        return self.elements.instructions
 
     def value(self, expr: Expr) -> Value:
         """The element, or a vector of `lanes` elements, in register form (bool i1, float16 and bfloat16 as i16 bits)."""

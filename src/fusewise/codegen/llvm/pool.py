@@ -15,15 +15,15 @@ boxes around it; in each the index ranges decide as many conditions as they can.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
-from fusewise.codegen.kernel import Argument, Kernel, Params
-from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments
+from fusewise.codegen.kernel import Kernel
+from fusewise.codegen.llvm.gemm_entry import enter
 from fusewise.codegen.llvm.loops import loop_ranges
-from fusewise.codegen.llvm.nest import emit_nest, unsupported
+from fusewise.codegen.llvm.nest import NestSchedule, emit_nest, nest_arguments, nest_schedules, unsupported
 from fusewise.codegen.llvm.plain import anchor_call, plain_task
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet
 from fusewise.lower.index import Simplifier
 from fusewise.lower.task import Reason, Store, Task
 from fusewise.ops.expr import Expr, index, substitute_indices
@@ -37,30 +37,21 @@ _FAMILIES = frozenset("max_pool average_pool lp_pool global_pool".split())
 Box = tuple[tuple[int, int], ...]
 
 
-def _accepts(task: Task, target: Target) -> Reason | None:
+def _understand(task: Task, instructions: InstructionSet) -> Task | Reason:
     if task.anchor is None or task.anchor.family not in _FAMILIES:
         return Reason("the anchor is not a pooling", "" if task.anchor is None else task.anchor.op)
-    if plain_task(task) is None:
-        return Reason("the operator's definition does not cover the case", task.anchor.op)
-    return unsupported(task)
-
-
-def _space(task: Task, target: Target) -> Iterable[Params]:
-    return ({},)
-
-
-def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
-    return operand_arguments(task, ())
-
-
-def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
-    module, f, pointers, share = enter(symbol, _arguments(task, target, params))
     plain = plain_task(task)
-    assert plain is not None
+    if plain is None:
+        return Reason("the operator's definition does not cover the case", task.anchor.op)
+    return unsupported(task) or plain
+
+
+def _build(plain: Task, task: Task, instructions: InstructionSet, schedule: NestSchedule, symbol: str) -> str:
+    module, f, pointers, share = enter(symbol, nest_arguments(plain, task, schedule))
     assert task.anchor is not None
     window = pool_window(anchor_call(task.anchor))
     for box in boxes(task.extents, window):
-        emit_nest(f, within(plain, box), target, pointers, share)
+        emit_nest(f, within(plain, box), instructions, schedule, pointers, share)
     f.give_back()
     return module.text()
 
@@ -102,4 +93,4 @@ def within(task: Task, box: Box) -> Task:
     return replace(task, extents=extents, stores=stores)
 
 
-POOL = Kernel("pool", _accepts, _space, _arguments, _build)
+POOL = Kernel("pool", _understand, nest_schedules, nest_arguments, _build)

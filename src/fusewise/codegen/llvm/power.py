@@ -29,7 +29,7 @@ def general_power(m: Floats, x: Value, y: Value) -> Value:
     if m.double:
         size = _double_magnitude(m, m.abs(x), y)
     else:
-        wide = Floats(f, m.target, "double", m.lanes)
+        wide = Floats(f, m.instructions, "double", m.lanes)
         base, exponent = (f.convert("fpext", v, "double") for v in (m.abs(x), y))
         size = f.convert("fptrunc", exp(wide, wide.mul(exponent, log(wide, base))), "float")
     return _signed(m, x, y, size)
@@ -68,7 +68,7 @@ def _short_sum(m: Floats, a: Value, b: Value) -> Pair:
 def _product(m: Floats, a: Value, b: Value) -> Pair:
     """a * b exactly: by one fused multiply-add, or by splitting each factor in halves."""
     product = m.mul(a, b)
-    if m.target.fma:
+    if m.instructions.fma:
         return product, m.mad(a, b, m.neg(product))
     (ah, al), (bh, bl) = _halves(m, a), _halves(m, b)
     error = m.sub(m.mul(ah, bh), product)

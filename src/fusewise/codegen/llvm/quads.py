@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from fusewise.codegen.llvm.emit import Function, Value, vector
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet
 from fusewise.records import record
 
 __all__ = ["HEADER", "Split", "add_quads", "bytes_of", "has_quads", "split", "stream", "sums_in_one"]
@@ -42,21 +42,21 @@ LOOP_CYCLES = 20
 """Cycles that ending one loop and beginning another takes, since nobody foresees it."""
 
 
-def has_quads(target: Target) -> bool:
+def has_quads(instructions: InstructionSet) -> bool:
     """Does the machine multiply unsigned by signed bytes?"""
-    return target.triple.startswith("x86_64") and target.vector_bits in (256, 512)
+    return instructions.triple.startswith("x86_64") and instructions.vector_bits in (256, 512)
 
 
-def sums_in_one(target: Target) -> bool:
+def sums_in_one(instructions: InstructionSet) -> bool:
     """Does one instruction add four products up in 32 bits?"""
-    wanted = ("+avxvnni", "+avx512vnni") if target.vector_bits == 256 else ("+avx512vnni",)
-    return has_quads(target) and any(name in target.features.split(",") for name in wanted)
+    wanted = ("+avxvnni", "+avx512vnni") if instructions.vector_bits == 256 else ("+avx512vnni",)
+    return has_quads(instructions) and any(name in instructions.features.split(",") for name in wanted)
 
 
-def add_quads(f: Function, target: Target, a: Value, w: Value, total: Value) -> Value:
+def add_quads(f: Function, instructions: InstructionSet, a: Value, w: Value, total: Value) -> Value:
     """total + the four products of the unsigned bytes of `a` and the signed ones of `w`, in every i32 lane."""
     lanes = a.lanes
-    if sums_in_one(target):
+    if sums_in_one(instructions):
         name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
         f.module.declare(name, total.type, [total.type] * 3)
         return f.emit(total.type, f"call {total.type} @{name}({total}, {a}, {w})")

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from fusewise.codegen.calls import CALL_BYTES
-from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
+from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of
 from fusewise.codegen.llvm.recurrent_inputs import inputs_ahead, inputs_of_group, sums_ahead
@@ -45,10 +45,11 @@ from fusewise.codegen.llvm.recurrent_unit import (
     results,
     sums_of_step,
 )
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet, Target
 from fusewise.lower.task import Reason, Task
+from fusewise.records import record
 
-__all__ = ["RECURRENT"]
+__all__ = ["RECURRENT", "RecurrentSchedule"]
 
 LEAST_WEIGHTS = 2 * 1024 * 1024
 """Bytes of one direction's R from which on workers share it out: they then meet after every step. Two on a Zen 4 took 0.58 ms for
@@ -59,12 +60,6 @@ MOST_SUMS = 64 * 1024 * 1024
 
 BEFORE = 2
 """Calls before the first step: one prepares, one makes the inputs' products."""
-
-
-def _shape(task: Task) -> RecurrentShape:
-    found = understand(task)
-    assert not isinstance(found, Reason), found
-    return found
 
 
 def _operands(s: RecurrentShape, plan: RecurrentPlan, task: Task, extra: Sequence[Argument]) -> tuple[Argument, ...]:
@@ -79,35 +74,49 @@ def _operands(s: RecurrentShape, plan: RecurrentPlan, task: Task, extra: Sequenc
 # --- in a loop ----------------------------------------------------------------------------------------------------
 
 
-def _accepts(task: Task, target: Target) -> Reason | None:
+@record(frozen=True)
+class RecurrentSchedule:
+    """Each direction's samples are dealt out in so many `units`. Inputs' products are made for `chunk` steps at once, with `ahead`
+    beside the steps before them."""
+
+    units: int
+    chunk: int
+    ahead: bool = False
+
+
+@record(frozen=True)
+class Recurrence:
+    """What is computed, and by what instructions: these say how wide vectors are and which tiles fit."""
+
+    shape: RecurrentShape
+    instructions: InstructionSet
+
+    def plan(self, schedule: RecurrentSchedule) -> RecurrentPlan:
+        return plan_of(self.shape, self.instructions, schedule.units, schedule.chunk, schedule.ahead)
+
+
+def _understand(task: Task, instructions: InstructionSet) -> Recurrence | Reason:
     found = understand(task)
-    return found if isinstance(found, Reason) else None
+    return found if isinstance(found, Reason) else Recurrence(found, instructions)
 
 
-def _space(task: Task, target: Target) -> Iterable[Params]:
-    s = _shape(task)
-    units, chunk = cut_of(s, target)
-    ahead = steps_ahead(s, target, units)
-    yield {"units": units, "chunk": ahead, "ahead": True} if ahead else {"units": units, "chunk": chunk}
+def _schedules(r: Recurrence, task: Task, target: Target) -> Iterable[RecurrentSchedule]:
+    units, chunk = cut_of(r.shape, target)
+    ahead = steps_ahead(r.shape, target, units)
+    yield RecurrentSchedule(units, ahead, ahead=True) if ahead else RecurrentSchedule(units, chunk)
 
 
-def _plan(s: RecurrentShape, target: Target, params: Params) -> RecurrentPlan:
-    return plan_of(s, target, int(params["units"]), int(params["chunk"]), bool(params.get("ahead")))
-
-
-def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
-    s = _shape(task)
-    plan = _plan(s, target, params)
+def _arguments(r: Recurrence, task: Task, schedule: RecurrentSchedule) -> tuple[Argument, ...]:
+    s, plan = r.shape, r.plan(schedule)
     return _operands(s, plan, task, [working_memory(plan.size * s.nbytes)])
 
 
-def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
-    s = _shape(task)
-    arguments = _arguments(task, target, params)
+def _build(r: Recurrence, task: Task, instructions: InstructionSet, schedule: RecurrentSchedule, symbol: str) -> str:
+    s, plan = r.shape, r.plan(schedule)
+    arguments = _arguments(r, task, schedule)
     module, f, pointers, share = enter(symbol, arguments)
-    plan = _plan(s, target, params)
     scratch = scratch_of(f, pointers, arguments, share)
-    e = Unit(f, target, s, plan, pointers, scratch, outputs_of(f, task, target, pointers))
+    e = Unit(f, instructions, s, plan, pointers, scratch, outputs_of(f, task, instructions, pointers))
     low, high = share.run(f, s.directions * plan.units)
 
     def unit(number: Value, _: Sequence[Value]) -> None:
@@ -159,7 +168,7 @@ def _ahead(e: Unit) -> None:
 
     def first(number: Value, _: Sequence[Value]) -> None:
         ahead = inputs_ahead(e, 0, 0, number)
-        ahead.keep(reduce(f, e.target, ahead.product, 1))
+        ahead.keep(reduce(f, e.instructions, ahead.product, 1))
 
     def run(number: Value, _: Sequence[Value]) -> None:
         begin, following = f.mul(number, chunk), f.add(number, 1)
@@ -184,38 +193,36 @@ def _ahead(e: Unit) -> None:
 # --- by steps -----------------------------------------------------------------------------------------------------
 
 
-def _accepts_steps(task: Task, target: Target) -> Reason | None:
-    s = understand(task)
-    if isinstance(s, Reason):
-        return s
+def _declines_steps(r: Recurrence, task: Task, target: Target) -> Reason | None:
+    s = r.shape
     if cut_of(s, target)[0] * s.directions >= target.workers or s.gates * s.hidden**2 * s.nbytes < LEAST_WEIGHTS:
         return Reason("a loop is as fast")
-    if _plan_steps(s, target).size * s.directions * s.nbytes > MOST_SUMS:
+    if r.plan(_by_steps(r)).size * s.directions * s.nbytes > MOST_SUMS:
         return Reason("the inputs' products take too much memory")
     return None
 
 
-def _space_steps(task: Task, target: Target) -> Iterable[Params]:
-    yield {}
+def _by_steps(r: Recurrence) -> RecurrentSchedule:
+    return RecurrentSchedule(1, r.shape.steps)
 
 
-def _plan_steps(s: RecurrentShape, target: Target) -> RecurrentPlan:
-    return plan_of(s, target, 1, s.steps)
+def _schedules_steps(r: Recurrence, task: Task, target: Target) -> Iterable[RecurrentSchedule]:
+    yield _by_steps(r)
 
 
-def _arguments_steps(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
-    s = _shape(task)
-    plan = _plan_steps(s, target)
+def _arguments_steps(r: Recurrence, task: Task, schedule: RecurrentSchedule) -> tuple[Argument, ...]:
+    s, plan = r.shape, r.plan(schedule)
     scratch = Argument("scratch", nbytes=s.directions * plan.size * s.nbytes)
     calls = BEFORE + s.steps * len(plan.states)
     return _operands(s, plan, task, [scratch, Argument("call", nbytes=CALL_BYTES * calls)])
 
 
-def _build_steps(task: Task, target: Target, params: Params, symbol: str) -> str:
-    s = _shape(task)
-    module, f, pointers, share = enter(symbol, _arguments_steps(task, target, params))
-    plan = _plan_steps(s, target)
-    e = Unit(f, target, s, plan, pointers, pointers["scratch"], outputs_of(f, task, target, pointers))
+def _build_steps(
+    r: Recurrence, task: Task, instructions: InstructionSet, schedule: RecurrentSchedule, symbol: str
+) -> str:
+    s, plan = r.shape, r.plan(schedule)
+    module, f, pointers, share = enter(symbol, _arguments_steps(r, task, schedule))
+    e = Unit(f, instructions, s, plan, pointers, pointers["scratch"], outputs_of(f, task, instructions, pointers))
     call, stages = f.load("i64", pointers["call"]), plan.states
 
     def dealt(count: int, body: Callable[[Unit, Int], None]) -> None:
@@ -281,7 +288,7 @@ def _group(e: Unit, stage: Stage, step: Value, group: Int) -> None:
 
 
 RECURRENT = (
-    Kernel("recurrence-by-steps", _accepts_steps, _space_steps, _arguments_steps, _build_steps),
-    Kernel("recurrence", _accepts, _space, _arguments, _build),
+    Kernel("recurrence-by-steps", _understand, _schedules_steps, _arguments_steps, _build_steps, _declines_steps),
+    Kernel("recurrence", _understand, _schedules, _arguments, _build),
 )
 """Both ways; the last accepts what `lower.recurrence` makes."""

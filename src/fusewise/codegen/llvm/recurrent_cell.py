@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from fusewise.codegen.llvm.arithmetic import apply_binary, apply_unary
 from fusewise.codegen.llvm.emit import Function, Value
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, DType
 from fusewise.ops.recurrence import Activation
 from fusewise.records import record
@@ -19,7 +19,7 @@ class Cell:
     """Arithmetic of one direction: `activations` are f, g and h, `clip` bounds the arguments of f and g, 0 for nothing."""
 
     f: Function
-    target: Target
+    instructions: InstructionSet
     activations: tuple[Activation, ...]
     clip: float
     coupled: bool
@@ -51,7 +51,7 @@ class Cell:
 
     def multiply_add(self, a: Value, b: Value, c: Value) -> Value:
         """a * b + c."""
-        return self.f.fma(a, b, c) if self.target.fma else self.f.fadd(self.f.fmul(a, b), c)
+        return self.f.fma(a, b, c) if self.instructions.fma else self.f.fadd(self.f.fmul(a, b), c)
 
     def activate(self, number: int, x: Value) -> Value:
         """f or g of a sum."""
@@ -92,13 +92,13 @@ class Cell:
         return self.f.constant(value, like.type)
 
     def _unary(self, op: str, x: Value) -> Value:
-        return apply_unary(self.f, self.target, op, x, _dtype(x))
+        return apply_unary(self.f, self.instructions, op, x, _dtype(x))
 
     def _least(self, x: Value, bound: float) -> Value:
-        return apply_binary(self.f, self.target, "min", x, self._number(x, bound), _dtype(x), bound)
+        return apply_binary(self.f, self.instructions, "min", x, self._number(x, bound), _dtype(x), bound)
 
     def _most(self, x: Value, bound: float) -> Value:
-        return apply_binary(self.f, self.target, "max", x, self._number(x, bound), _dtype(x), bound)
+        return apply_binary(self.f, self.instructions, "max", x, self._number(x, bound), _dtype(x), bound)
 
     def _line(self, x: Value, alpha: float, beta: float) -> Value:
         return self.multiply_add(x, self._number(x, alpha), self._number(x, beta))

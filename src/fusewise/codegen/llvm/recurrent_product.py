@@ -14,7 +14,7 @@ from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_tile import multiply_add
 from fusewise.codegen.llvm.recurrent_shape import RecurrentPlan, RecurrentShape, Stage
 from fusewise.codegen.packing import packed
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet
 from fusewise.codegen.view import View
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.program import Packing, Panels
@@ -52,7 +52,7 @@ def product_of(
 
 def reduce(
     f: Function,
-    target: Target,
+    instructions: InstructionSet,
     product: Product,
     chains: int,
     none: Value | None = None,
@@ -78,10 +78,10 @@ def reduce(
         first = f.add(f.mul(k, way), begin)
         other = f.mul(f.udiv(k, several), each)
         for number in range(several):
-            _add(f, target, product, f.add(first, number), following, number % chains * count)
+            _add(f, instructions, product, f.add(first, number), following, number % chains * count)
             for j in range(each * number // several, each * (number + 1) // several):
                 if beside is not None:
-                    _add(f, target, beside, f.add(other, j), others)
+                    _add(f, instructions, beside, f.add(other, j), others)
         return [*following, *others]
 
     carried = [*product.start, *zeros * (chains - 1), *(beside.start if beside is not None else ())]
@@ -89,25 +89,33 @@ def reduce(
     done = list(f.loop(0, high, several, some, carried, rolled=True))
     found = done[: count * chains]
     for k in range(whole, product.depth):
-        _add(f, target, product, k, found, k % chains * count)
+        _add(f, instructions, product, k, found, k % chains * count)
     while len(found) > count:
         half = len(found) // 2
         found = [f.fadd(a, b) for a, b in zip(found[:half], found[half:], strict=True)]
-    return found if beside is None else [*found, *_rest(f, target, beside, each * iterations, done[count * chains :])]
+    return (
+        found
+        if beside is None
+        else [*found, *_rest(f, instructions, beside, each * iterations, done[count * chains :])]
+    )
 
 
-def _rest(f: Function, target: Target, product: Product, begin: int, sums: Sequence[Value]) -> tuple[Value, ...]:
+def _rest(
+    f: Function, instructions: InstructionSet, product: Product, begin: int, sums: Sequence[Value]
+) -> tuple[Value, ...]:
     """The sums of a product whose steps before `begin` are in them already."""
 
     def step(k: Value, before: tuple[Value, ...]) -> list[Value]:
         following = list(before)
-        _add(f, target, product, k, following)
+        _add(f, instructions, product, k, following)
         return following
 
     return f.loop(begin, product.depth, 1, step, sums, rolled=True)
 
 
-def _add(f: Function, target: Target, product: Product, k: Int, sums: list[Value], place: int = 0) -> None:
+def _add(
+    f: Function, instructions: InstructionSet, product: Product, k: Int, sums: list[Value], place: int = 0
+) -> None:
     """The step `k` of a product added to its sums, which begin at a place among those given."""
     kind, vectors = product.start[0].type, product.vectors
     lanes, element = product.start[0].lanes, product.start[0].element
@@ -117,7 +125,7 @@ def _add(f: Function, target: Target, product: Product, k: Int, sums: list[Value
         value = f.splat(f.load(element, f.at(source, f.mul(k, product.step), element)), lanes)
         for v, column in enumerate(loaded):
             at = place + r * vectors + v
-            sums[at] = multiply_add(f, target, value, column, sums[at])
+            sums[at] = multiply_add(f, instructions, value, column, sums[at])
 
 
 def weights(s: RecurrentShape, plan: RecurrentPlan, view: View, stages: Sequence[Stage]) -> Packing:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from fusewise.codegen.llvm.gemm_tile import FMA_LATENCY, LOAD_CYCLES, lanes_for
-from fusewise.codegen.target import Target, whole_lines
+from fusewise.codegen.target import InstructionSet, Target, whole_lines
 from fusewise.codegen.view import View, view_of
 from fusewise.ir.dtypes import FLOAT64
 from fusewise.lower.recurrence import recurrent_operand
@@ -160,17 +160,19 @@ def steps_ahead(s: RecurrentShape, target: Target, units: int) -> int:
     return stage.vectors if fits and s.steps >= 2 * stage.vectors else 0
 
 
-def plan_of(s: RecurrentShape, target: Target, units: int, chunk: int, ahead: bool = False) -> RecurrentPlan:
+def plan_of(
+    s: RecurrentShape, instructions: InstructionSet, units: int, chunk: int, ahead: bool = False
+) -> RecurrentPlan:
     """Tiles that fit the registers, and scratch memory."""
-    lanes = lanes_for(target, s.hidden, 8 * s.nbytes)
+    lanes = lanes_for(instructions, s.hidden, 8 * s.nbytes)
     blocks, rows = -(-s.hidden // lanes), -(-s.samples // units)
     every = tuple(range(s.gates))
     split = s.settings.op == "GRU" and not s.settings.resets_after
-    states = tuple(_stage(target, g, s.hidden, rows, blocks) for g in (((0, 1), (2,)) if split else (every,)))
+    states = tuple(_stage(instructions, g, s.hidden, rows, blocks) for g in (((0, 1), (2,)) if split else (every,)))
     if ahead:
         inputs = tuple(Stage((gate,), s.inputs, chunk, 1, 1) for gate in every)
     else:
-        inputs = (_stage(target, every, s.inputs, rows * chunk, blocks),)
+        inputs = (_stage(instructions, every, s.inputs, rows * chunk, blocks),)
     parts, size = {}, 0
     for name, elements in _parts(s, rows, 2 * chunk if ahead else chunk, blocks * lanes):
         parts[name] = size
@@ -198,9 +200,9 @@ def _parts(s: RecurrentShape, rows: int, chunk: int, width: int) -> Iterator[tup
             yield name, depth * s.gates * width
 
 
-def _stage(target: Target, gates: tuple[int, ...], depth: int, rows: int, blocks: int) -> Stage:
+def _stage(instructions: InstructionSet, gates: tuple[int, ...], depth: int, rows: int, blocks: int) -> Stage:
     """The tile that takes the fewest cycles, by what its multiply-adds, its loads and their latency take."""
-    room = target.registers - (0 if target.fma else 4)
+    room = instructions.registers - (0 if instructions.fma else 4)
 
     def cycles(stage: Stage) -> float:
         sums = stage.rows * stage.vectors

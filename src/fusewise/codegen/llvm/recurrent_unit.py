@@ -18,7 +18,7 @@ from fusewise.codegen.llvm.gemm_finish import Finish, finisher
 from fusewise.codegen.llvm.recurrent_cell import Cell
 from fusewise.codegen.llvm.recurrent_product import Product, product_of, reduce, repack
 from fusewise.codegen.llvm.recurrent_shape import RecurrentPlan, RecurrentShape, Stage
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet
 from fusewise.lower.task import Task
 from fusewise.records import record
 
@@ -40,9 +40,11 @@ STATE = {"h": "hidden", "c": "cell"}
 """The part of scratch memory that an initial state goes to."""
 
 
-def outputs_of(f: Function, task: Task, target: Target, pointers: Mapping[str, Value]) -> Mapping[str, Finish]:
+def outputs_of(
+    f: Function, task: Task, instructions: InstructionSet, pointers: Mapping[str, Value]
+) -> Mapping[str, Finish]:
     """What writes a vector of each output."""
-    return {one.operand: finisher(f, replace(task, stores=(one,)), target, pointers) for one in task.stores}
+    return {one.operand: finisher(f, replace(task, stores=(one,)), instructions, pointers) for one in task.stores}
 
 
 @record(frozen=True)
@@ -50,7 +52,7 @@ class Unit:
     """`number` is the direction whose activations are meant, `direction` the one that is run, `first` the unit's first row."""
 
     f: Function
-    target: Target
+    instructions: InstructionSet
     shape: RecurrentShape
     plan: RecurrentPlan
     pointers: Mapping[str, Value]
@@ -69,7 +71,7 @@ class Unit:
     def cell(self) -> Cell:
         settings = self.shape.settings
         activations = settings.activations[self.number]
-        return Cell(self.f, self.target, activations, settings.clip, settings.coupled)
+        return Cell(self.f, self.instructions, activations, settings.clip, settings.coupled)
 
     def at(self, pointer: Value, offset: Int) -> Value:
         return self.f.at(pointer, offset, self.shape.element)
@@ -97,7 +99,7 @@ class Unit:
         for index, stride in zip(indices, view.strides, strict=True):
             offset = f.add(offset, f.mul(index, stride))
         pointer, lanes = self.pointers[view.operand.name], self.plan.lanes
-        return widened(f, self.target, pointer, offset, view.strides[-1], view.operand.dtype, lanes, count)
+        return widened(f, self.instructions, pointer, offset, view.strides[-1], view.operand.dtype, lanes, count)
 
     def time(self, step: Int) -> Int:
         """Where in the sequence a step is."""
@@ -272,7 +274,7 @@ def gates_of_group(e: Unit, stage: Stage, step: Value, sums: Value, number: Int,
         start = [_start(e, line(row, block), block, g) for row in rows for block in blocks for g in stage.gates]
         left = [e.part("reset", f.mul(row, plan.width)) if is_second else e.state("hidden", step, row) for row in rows]
         product, other = product_of(f, stage, left, 1, panel, start), None if beside is None else beside.product
-        found = iter(reduce(f, e.target, product, stage.chains, none, is_odd(e, step), other))
+        found = iter(reduce(f, e.instructions, product, stage.chains, none, is_odd(e, step), other))
         for row in rows:
             for block in blocks:
                 own = {g: next(found) for g in stage.gates}

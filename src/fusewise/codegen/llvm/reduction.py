@@ -15,7 +15,7 @@ from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.memory import access_of
 from fusewise.codegen.llvm.point import Point
 from fusewise.codegen.llvm.registers import computed, narrow, widen
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import DType
 from fusewise.lower.task import ACC
 from fusewise.ops.expr import Expr, walk
@@ -42,16 +42,16 @@ class _Plan:
     flat: bool = False
 
 
-def lanes_for(target: Target, dtypes: Sequence[DType], extent: int) -> int:
+def lanes_for(instructions: InstructionSet, dtypes: Sequence[DType], extent: int) -> int:
     """Elements per vector: one register of the widest type, but no more than the extent (a power of two)."""
     widest = max((max(1, dtype.bits // 8) for dtype in dtypes), default=4)
-    limit = max(1, target.vector_bits // 8 // widest)
+    limit = max(1, instructions.vector_bits // 8 // widest)
     return min(limit, 1 << (max(1, extent).bit_length() - 1))
 
 
 def reduce_element(point: Point, expr: Expr) -> Value:
     """The value of a `reduce` node at a point."""
-    f, target = point.function, point.target
+    f, target = point.function, point.instructions
     kind, axes = expr.value
     axes = tuple((name, extent) for name, extent in axes)
     element = computed(expr.dtype)
@@ -69,13 +69,13 @@ def _plan(point: Point, expr: Expr, varying: bool, axes: tuple[tuple[str, int], 
     nodes = walk(expr.args[0])
     wide = 4 if len(nodes) <= 24 else 2 if len(nodes) <= 80 else 1
     if varying:  # a point of several vectors has as many chains of its own
-        wide = max(1, wide * point.target.lanes // max(point.lanes, point.target.lanes))
+        wide = max(1, wide * point.instructions.lanes // max(point.lanes, point.instructions.lanes))
     if not varying:
         chosen = _contiguous_axis(point, nodes, axes)
         if chosen is not None:
             axes = (*(a for a in axes if a is not chosen), chosen)
             floats = [n.dtype for n in nodes if n.op != "index" and not _is_address(n)]
-            lanes = lanes_for(point.target, floats, chosen[1])
+            lanes = lanes_for(point.instructions, floats, chosen[1])
             return _Plan(axes, lanes, max(1, min(wide, chosen[1] // lanes)))
     longest = max(axes, key=lambda a: a[1]) if axes[-1][1] < 4 else axes[-1]
     axes = (*(a for a in axes if a is not longest), longest)
@@ -139,7 +139,7 @@ class _Reducer:
         vectors, rest = done[: self.plan.unroll], done[self.plan.unroll :]
         total = self._combined(vectors)
         if self.plan.lanes > 1:
-            total = across_lanes(self.function, self.point.target, self.expr.value[0], total, self.expr.dtype)
+            total = across_lanes(self.function, self.point.instructions, self.expr.value[0], total, self.expr.dtype)
         return self._combined((total, *rest))
 
     def _written_out(self, accumulators: tuple[Value, ...]) -> tuple[Value, ...]:
@@ -158,7 +158,7 @@ class _Reducer:
         return left[0]
 
     def _join(self, a: Value, b: Value) -> Value:
-        return combine(self.function, self.point.target, self.expr.value[0], a, b, self.expr.dtype)
+        return combine(self.function, self.point.instructions, self.expr.value[0], a, b, self.expr.dtype)
 
     def _nest(self, depth: int, indices: dict[str, Int], carried: tuple[Value, ...]) -> tuple[Value, ...]:
         name, extent = self.plan.loops[depth]
@@ -246,19 +246,19 @@ class _Reducer:
         f, body, dtype = self.function, self.expr.args[0], self.expr.dtype
         kind = self.expr.value[0]
         fused = kind == "sum" and body.op == "mul" and dtype.is_float and dtype.bits >= 32
-        if fused and point.target.fma and not point.elements.task.exact:
+        if fused and point.instructions.fma and not point.elements.task.exact:
             a, b = (f.splat(inner.minimal(x), total.lanes) for x in body.args)
             return f.fma(a, b, total)
-        value = widen(f, point.target, f.splat(inner.minimal(body), total.lanes), dtype)
-        return combine(f, point.target, kind, total, value, dtype)
+        value = widen(f, point.instructions, f.splat(inner.minimal(body), total.lanes), dtype)
+        return combine(f, point.instructions, kind, total, value, dtype)
 
 
-def across_lanes(f: Function, target: Target, kind: str, x: Value, dtype: DType) -> Value:
+def across_lanes(f: Function, instructions: InstructionSet, kind: str, x: Value, dtype: DType) -> Value:
     """Combine all lanes of a vector (a power of two) into a scalar, halving each time."""
     while x.lanes > 1:
         half = x.lanes // 2
         if half == 1:
-            return combine(f, target, kind, f.extract(x, 0), f.extract(x, 1), dtype)
+            return combine(f, instructions, kind, f.extract(x, 0), f.extract(x, 1), dtype)
         low, high = f.shuffle(x, x, range(half)), f.shuffle(x, x, range(half, x.lanes))
-        x = combine(f, target, kind, low, high, dtype)
+        x = combine(f, instructions, kind, low, high, dtype)
     return x

@@ -8,7 +8,7 @@ expressions take apart (`ops.narrow`).
 from __future__ import annotations
 
 from fusewise.codegen.llvm.emit import Function, Value, vector
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import BOOL, FLOAT16, FLOAT32, FLOAT64, DType
 
 __all__ = [
@@ -54,21 +54,25 @@ def computed(dtype: DType) -> str:
     return "float" if dtype.is_float and kind.startswith("i") else kind
 
 
-def has_rounding(target: Target) -> bool:
+def has_rounding(instructions: InstructionSet) -> bool:
     """Does floor, ceil, round lower to an instruction? Plain SSE2 would call a library."""
-    return not target.triple.startswith(("x86_64", "i686")) or target.vector_bits >= 256 or "+sse4.1" in target.features
+    return (
+        not instructions.triple.startswith(("x86_64", "i686"))
+        or instructions.vector_bits >= 256
+        or "+sse4.1" in instructions.features
+    )
 
 
-def has_half_conversion(target: Target) -> bool:
+def has_half_conversion(instructions: InstructionSet) -> bool:
     """Does float16 to float32 lower to an instruction?"""
-    if target.triple.startswith(("aarch64", "arm64")):
+    if instructions.triple.startswith(("aarch64", "arm64")):
         return True
-    return "+f16c" in target.features or target.cpu in ("x86-64-v3", "x86-64-v4")
+    return "+f16c" in instructions.features or instructions.cpu in ("x86-64-v3", "x86-64-v4")
 
 
-def has_masked_memory(target: Target, element_bytes: int) -> bool:
+def has_masked_memory(instructions: InstructionSet, element_bytes: int) -> bool:
     """Do masked loads and stores lower to an instruction?"""
-    return target.vector_bits >= 512 or (target.vector_bits >= 256 and element_bytes >= 4)
+    return instructions.vector_bits >= 512 or (instructions.vector_bits >= 256 and element_bytes >= 4)
 
 
 def splat(f: Function, value: int | float, like: Value, element: str) -> Value:
@@ -76,24 +80,24 @@ def splat(f: Function, value: int | float, like: Value, element: str) -> Value:
     return f.constant(value, vector(element, like.lanes))
 
 
-def widen(f: Function, target: Target, x: Value, dtype: DType) -> Value:
+def widen(f: Function, instructions: InstructionSet, x: Value, dtype: DType) -> Value:
     """float16 or bfloat16 bits as float; other types unchanged."""
     if not (dtype.is_float and dtype.bits < 32):
         return x
     if dtype == FLOAT16:
-        if has_half_conversion(target):
+        if has_half_conversion(instructions):
             return f.convert("fpext", f.convert("bitcast", x, "half"), "float")
         return _half_to_float(f, x)
     wide = f.convert("zext", x, "i32")
     return f.convert("bitcast", f.binary("shl", wide, splat(f, 16, x, "i32")), "float")
 
 
-def narrow(f: Function, target: Target, x: Value, dtype: DType) -> Value:
+def narrow(f: Function, instructions: InstructionSet, x: Value, dtype: DType) -> Value:
     """A float rounded to nearest even as float16 or bfloat16 bits; unchanged for other types."""
     if not (dtype.is_float and dtype.bits < 32):
         return x
     if dtype == FLOAT16:
-        if has_half_conversion(target):
+        if has_half_conversion(instructions):
             return f.convert("bitcast", f.convert("fptrunc", x, "half"), "i16")
         return _float_to_half(f, x)
     bits = f.convert("bitcast", x, "i32")
@@ -149,20 +153,20 @@ def _double_to_float_odd(f: Function, x: Value) -> Value:
     return f.convert("bitcast", f.binary("or", toward_zero, inexact), "float")
 
 
-def convert(f: Function, target: Target, x: Value, source: DType, to: DType) -> Value:
+def convert(f: Function, instructions: InstructionSet, x: Value, source: DType, to: DType) -> Value:
     """Cast as ONNX `Cast`: float to integer truncates (saturating at 32 or 64 bits, then wrapping), to bool is `!= 0`."""
     if source == to:
         return x
     if to == BOOL:
-        return _to_bool(f, widen(f, target, x, source))
+        return _to_bool(f, widen(f, instructions, x, source))
     if source.is_float:
         if to.is_float:
-            return _float_to_float(f, target, x, source, to)
-        return _float_to_integer(f, widen(f, target, x, source), to)
+            return _float_to_float(f, instructions, x, source, to)
+        return _float_to_integer(f, widen(f, instructions, x, source), to)
     signed = source.kind == "int"
     if to.is_float:
         element = computed(to)
-        return narrow(f, target, f.convert("sitofp" if signed else "uitofp", x, element), to)
+        return narrow(f, instructions, f.convert("sitofp" if signed else "uitofp", x, element), to)
     return wrapped(f, resized(f, x, register_type(to), signed), to)
 
 
@@ -205,13 +209,13 @@ def _to_bool(f: Function, x: Value) -> Value:
     return f.compare("fcmp une" if x.element in ("float", "double") else "icmp ne", x, zero)
 
 
-def _float_to_float(f: Function, target: Target, x: Value, source: DType, to: DType) -> Value:
+def _float_to_float(f: Function, instructions: InstructionSet, x: Value, source: DType, to: DType) -> Value:
     if source == FLOAT64:
         if to == FLOAT32:
             return f.convert("fptrunc", x, "float")
-        return narrow(f, target, _double_to_float_odd(f, x), to)
-    wide = widen(f, target, x, source)
-    return f.convert("fpext", wide, "double") if to == FLOAT64 else narrow(f, target, wide, to)
+        return narrow(f, instructions, _double_to_float_odd(f, x), to)
+    wide = widen(f, instructions, x, source)
+    return f.convert("fpext", wide, "double") if to == FLOAT64 else narrow(f, instructions, wide, to)
 
 
 def _float_to_integer(f: Function, x: Value, to: DType) -> Value:

@@ -10,16 +10,16 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
+from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.arithmetic import apply_binary
-from fusewise.codegen.llvm.channels import copied_channels, copy_channels, fitted, parts_of
+from fusewise.codegen.llvm.channels import ChannelSchedule, copied_channels, copy_channels, fitted, parts_of
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of, tag_of
-from fusewise.codegen.llvm.nest import emit_nest, run_of, unsupported
+from fusewise.codegen.llvm.nest import emit_nest, nest_schedules, run_of, unsupported
 from fusewise.codegen.llvm.share import Share, prepared
 from fusewise.codegen.llvm.square import turn
-from fusewise.codegen.target import Target, whole_lines
+from fusewise.codegen.target import InstructionSet, Target, whole_lines
 from fusewise.codegen.view import View, view_of
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.task import ACC, Operand, Reason, Store, Task
@@ -64,32 +64,33 @@ class _Pool:
         return whole_lines(copied), *(whole_lines(4 * self.cells * self.channels),) * 2
 
 
-def _pool(task: Task, target: Target) -> _Pool:
+def _understand(task: Task, instructions: InstructionSet) -> _Pool | Reason:
+    reason = unsupported(task)
+    if reason is not None:
+        return reason
     assert task.anchor is not None and task.anchor.inputs[0] is not None
     image, view = task.anchor.inputs[0].dims, view_of(task, 0)
     channels = min(image[1], _MOST_CHANNELS)
     if isinstance(view, View) and view.operand.dtype == FLOAT32 and (view.strides[1] == 1 or image[1] == 1):
         return _Pool(task, image, view, channels)
-    elements = max(1, image[0] * math.prod(image[2:]))
-    return _Pool(task, image, None, copied_channels(target, channels, elements))
+    return _Pool(task, image, None, channels)
 
 
-def _accepts(task: Task, target: Target) -> Reason | None:
-    return unsupported(task)
+def _schedules(pool: _Pool, task: Task, target: Target) -> Iterable[ChannelSchedule]:
+    channels = pool.channels
+    if pool.view is None:
+        channels = copied_channels(target, channels, max(1, pool.image[0] * math.prod(pool.image[2:])))
+    yield from (ChannelSchedule(channels, nest) for nest in nest_schedules(pool, task, target))
 
 
-def _space(task: Task, target: Target) -> Iterable[Params]:
-    return ({},)
+def _arguments(pool: _Pool, task: Task, schedule: ChannelSchedule) -> tuple[Argument, ...]:
+    return operand_arguments(task, (working_memory(sum(replace(pool, channels=schedule.channels).sizes)),))
 
 
-def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
-    return operand_arguments(task, (working_memory(sum(_pool(task, target).sizes)),))
-
-
-def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
-    arguments = _arguments(task, target, params)
+def _build(found: _Pool, task: Task, instructions: InstructionSet, schedule: ChannelSchedule, symbol: str) -> str:
+    arguments = _arguments(found, task, schedule)
     module, f, pointers, share = enter(symbol, arguments)
-    pool = _pool(task, target)
+    pool = replace(found, channels=schedule.channels)
     if 0 not in task.extents:
         scratch, tag = scratch_of(f, pointers, arguments, share), tag_of(f, pointers, arguments, share)
         copied, taken, _ = pool.sizes
@@ -98,7 +99,7 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
             "taken": f.at(scratch, copied, "i8"),
             "turned": f.at(scratch, copied + taken, "i8"),
         }
-        _Emitter(f, pool, target, {**pointers, **memory}, tag).run(share)
+        _Emitter(f, pool, instructions, schedule, {**pointers, **memory}, tag).run(share)
     f.give_back()
     return module.text()
 
@@ -107,7 +108,8 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
 class _Emitter:
     f: Function
     pool: _Pool
-    target: Target
+    instructions: InstructionSet
+    schedule: ChannelSchedule
     pointers: Mapping[str, Value]
     tag: Value
 
@@ -133,7 +135,7 @@ class _Emitter:
 
         def sample(n: Value, _: object) -> None:
             there = f.at(pointers["copied"], f.mul(n, pool.strides[0]))
-            copy_channels(f, self.target, pointers, pool.task, pool.channels, (n, first), there)
+            copy_channels(f, self.instructions, self.schedule, pointers, pool.task, (n, first), there)
 
         f.loop(0, pool.image[0], 1, sample, rolled=True)
 
@@ -142,7 +144,7 @@ class _Emitter:
         assert anchor is not None
         expr = anchor.prologue[place]
         assert expr is not None
-        elements = Elements(self.f, self.pool.task, self.target, self.pointers)
+        elements = Elements(self.f, self.pool.task, self.instructions, self.pointers)
         return elements.at({f"i{k}": given.get(f"i{k}", 0) for k in range(4)}).integer(expr)
 
     def _box(self, box: Int, image: Value) -> None:
@@ -151,7 +153,7 @@ class _Emitter:
         _, _, rows, columns = pool.task.extents
         per_sample, per_row, per_column = pool.strides
         here = f.at(image, f.mul(self._bound(1, {"i0": box}), per_sample))
-        parts = parts_of(pool.channels, self.target.lanes)
+        parts = parts_of(pool.channels, self.instructions.lanes)
 
         def row(y: Value, _: object) -> None:
             top, bottom = (self._bound(place, {"i0": box, "i2": y}) for place in (2, 3))
@@ -162,7 +164,7 @@ class _Emitter:
                 def one(v: Value, u: Value, found: tuple[Value, ...]) -> list[Value]:
                     at = f.at(here, f.add(f.mul(v, per_row), f.mul(u, per_column)))
                     return [
-                        apply_binary(f, self.target, "max", most, f.load(most.type, f.at(at, start)), FLOAT32)
+                        apply_binary(f, self.instructions, "max", most, f.load(most.type, f.at(at, start)), FLOAT32)
                         for (start, _), most in zip(parts, found, strict=True)
                     ]
 
@@ -189,7 +191,7 @@ class _Emitter:
             self.pointers["turned"],
             pool.cells,
             (pool.cells, pool.channels),
-            self.target.lanes,
+            self.instructions.lanes,
         )
         shape = (pool.channels, *task.extents[2:])
         found = Operand("turned", FLOAT32, shape, (pool.cells, task.extents[3], 1))
@@ -209,7 +211,15 @@ class _Emitter:
             for s in task.stores
         )
         small = replace(task, extents=shape, operands=(*task.operands, found), stores=stores, anchor=None)
-        emit_nest(f, small, self.target, self.pointers, Share.whole(), given={"box": box, "first": first})
+        emit_nest(
+            f,
+            small,
+            self.instructions,
+            self.schedule.nest,
+            self.pointers,
+            Share.whole(),
+            given={"box": box, "first": first},
+        )
 
 
-ROI_POOL = Kernel("roi-pool", _accepts, _space, _arguments, _build)
+ROI_POOL = Kernel("roi-pool", _understand, _schedules, _arguments, _build)

@@ -9,19 +9,19 @@ contiguous one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
+from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled, working_memory
 from fusewise.codegen.llvm import mathfn
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of
 from fusewise.codegen.llvm.memory import access_of
-from fusewise.codegen.llvm.nest import emit_nest, run_of, unsupported
+from fusewise.codegen.llvm.nest import NestSchedule, emit_nest, nest_arguments, nest_schedules, run_of, unsupported
 from fusewise.codegen.llvm.plain import plain_task, read_operand
 from fusewise.codegen.llvm.reduction import across_lanes
 from fusewise.codegen.llvm.registers import register_type
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import FLOAT32, FLOAT64
 from fusewise.lower.task import Reason, Task
 from fusewise.ops.expr import Expr, cast, index, reduce, walk
@@ -33,32 +33,23 @@ _FAMILIES = frozenset(
 )
 
 
-def _accepts(task: Task, target: Target) -> Reason | None:
+def _understand(task: Task, instructions: InstructionSet) -> Task | Reason:
     if task.anchor is None or task.anchor.family not in _FAMILIES:
         return Reason("the anchor is not a normalisation", "" if task.anchor is None else task.anchor.op)
-    if plain_task(task) is None:
-        return Reason("the operator's definition does not cover the case", task.anchor.op)
-    return unsupported(task)
-
-
-def _space(task: Task, target: Target) -> Iterable[Params]:
-    return ({},)
-
-
-def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
-    return operand_arguments(task, ())
-
-
-def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
-    module, f, pointers, share = enter(symbol, _arguments(task, target, params))
     plain = plain_task(task)
-    assert plain is not None
-    emit_nest(f, plain, target, pointers, share)
+    if plain is None:
+        return Reason("the operator's definition does not cover the case", task.anchor.op)
+    return unsupported(task) or plain
+
+
+def _build(plain: Task, task: Task, instructions: InstructionSet, schedule: NestSchedule, symbol: str) -> str:
+    module, f, pointers, share = enter(symbol, nest_arguments(plain, task, schedule))
+    emit_nest(f, plain, instructions, schedule, pointers, share)
     f.give_back()
     return module.text()
 
 
-ROWS = Kernel("rows", _accepts, _space, _arguments, _build)
+ROWS = Kernel("rows", _understand, nest_schedules, nest_arguments, _build)
 
 
 # --- softmax along a contiguous axis --------------------------------------------------------------------------------------
@@ -81,7 +72,8 @@ def _element(task: Task) -> Expr:
     return x if x.dtype == FLOAT64 else cast(x, FLOAT32)
 
 
-def _accepts_softmax(task: Task, target: Target) -> Reason | None:
+def _understand_softmax(task: Task, instructions: InstructionSet) -> Expr | Reason:
+    """What is read, see `_element`."""
     if task.anchor is None or task.anchor.family != "softmax":
         return Reason("the anchor is not a softmax", "" if task.anchor is None else task.anchor.op)
     if not task.extents or 0 in task.extents:
@@ -89,29 +81,28 @@ def _accepts_softmax(task: Task, target: Target) -> Reason | None:
     extent = task.extents[_axis(task)]
     if extent < 8 or extent > 1 << 16:
         return Reason("the row is too short or too long", str(extent))
-    f = enter("analysis", _arguments(task, target, {}))[1]
+    f = enter("analysis", operand_arguments(task, ()))[1]
     x = _element(task)
     if any(node.op == "reduce" for node in walk(x)):
         return Reason("what is read is itself a reduction", task.anchor.op)
-    point = Elements(f, task, target, {}).at({f"i{k}": 0 for k in range(len(task.extents))} | {_ROW: 0}, _ROW, 2)
+    point = Elements(f, task, instructions, {}).at({f"i{k}": 0 for k in range(len(task.extents))} | {_ROW: 0}, _ROW, 2)
     for node in walk(x):
         if node.op == "load" and access_of(point, task.operand(node.value), node.args).step not in (0, 1):
             return Reason("the axis is not contiguous", node.value)
-    return unsupported(task)
+    return unsupported(task) or x
 
 
-def _softmax_arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
-    nbytes = task.extents[_axis(task)] * _element(task).dtype.itemsize
-    return (*_arguments(task, target, params), working_memory(nbytes))
+def _softmax_arguments(x: Expr, task: Task, schedule: Unscheduled) -> tuple[Argument, ...]:
+    return (*operand_arguments(task, ()), working_memory(task.extents[_axis(task)] * x.dtype.itemsize))
 
 
-def _build_softmax(task: Task, target: Target, params: Params, symbol: str) -> str:
-    arguments = _softmax_arguments(task, target, params)
+def _build_softmax(x: Expr, task: Task, instructions: InstructionSet, schedule: Unscheduled, symbol: str) -> str:
+    arguments = _softmax_arguments(x, task, schedule)
     module, f, pointers, share = enter(symbol, arguments)
     scratch = scratch_of(f, pointers, arguments, share)
     axis = _axis(task)
     outer = [(f"i{k}", extent) for k, extent in enumerate(task.extents) if k != axis]
-    elements = Elements(f, task, target, pointers)
+    elements = Elements(f, task, instructions, pointers)
     units = math.prod(extent for _, extent in outer)
     low, high = run_of(f, units, share, units * task.extents[axis] < 2048)
 
@@ -121,7 +112,7 @@ def _build_softmax(task: Task, target: Target, params: Params, symbol: str) -> s
         for k, (name, extent) in reversed(list(enumerate(outer))):
             indices[name] = rest if k == 0 else f.urem(rest, extent)
             rest = f.udiv(rest, extent) if k else rest
-        _softmax_row(f, task, target, elements, indices, scratch)
+        _softmax_row(f, task, instructions, elements, indices, scratch)
 
     f.loop(low, high, 1, row, rolled=True)
     f.give_back()
@@ -129,18 +120,23 @@ def _build_softmax(task: Task, target: Target, params: Params, symbol: str) -> s
 
 
 def _softmax_row(
-    f: Function, task: Task, target: Target, elements: Elements, indices: Mapping[str, Int], scratch: Value
+    f: Function,
+    task: Task,
+    instructions: InstructionSet,
+    elements: Elements,
+    indices: Mapping[str, Int],
+    scratch: Value,
 ) -> None:
     axis, x = _axis(task), _element(task)
     extent, element = task.extents[axis], register_type(x.dtype)
-    lanes = min(target.vector_bits // 8 // x.dtype.itemsize, 1 << (extent.bit_length() - 1))
+    lanes = min(instructions.vector_bits // 8 // x.dtype.itemsize, 1 << (extent.bit_length() - 1))
     kind = vector(element, lanes)
     peak = elements.at(indices).value(reduce("max", ((_ROW, extent),), x))
 
     def power(start: Int) -> Value:
         value = elements.at({**indices, _ROW: start}, _ROW, lanes).value(x)
         shifted = f.fsub(value, f.splat(peak, lanes))
-        result = mathfn.call(f, target, "exp_below" if element == "float" else "exp", shifted)
+        result = mathfn.call(f, instructions, "exp_below" if element == "float" else "exp", shifted)
         f.store(result, f.at(scratch, start, element))
         return result
 
@@ -160,7 +156,7 @@ def _softmax_row(
         bits = ", ".join("i1 true" if k >= lanes - fresh else "i1 false" for k in range(lanes))
         sums[0] = f.fadd(sums[0], f.select(Value(f"<{bits}>", f"<{lanes} x i1>"), last, zero))
     total = sums[0] if unroll == 1 else f.fadd(*sums)
-    total = across_lanes(f, target, "sum", total, x.dtype)
+    total = across_lanes(f, instructions, "sum", total, x.dtype)
     inverse = f.binary("fdiv", f.constant(1.0, element), total)
     _scaled_row(f, task, elements, indices, scratch, inverse, lanes)
 
@@ -200,4 +196,4 @@ def _scaled_row(
         finish(extent - lanes)
 
 
-SOFTMAX = Kernel("softmax-rows", _accepts_softmax, _space, _softmax_arguments, _build_softmax)
+SOFTMAX = Kernel("softmax-rows", _understand_softmax, unscheduled, _softmax_arguments, _build_softmax)

@@ -16,17 +16,24 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from fusewise.codegen.kernel import Argument, Params, kernel_of, working_memory
+from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.arithmetic import apply_binary
-from fusewise.codegen.llvm.channels import LEAST_CHANNELS, copied_channels, copy_channels, fitted, parts_of
+from fusewise.codegen.llvm.channels import (
+    LEAST_CHANNELS,
+    ChannelSchedule,
+    copied_channels,
+    copy_channels,
+    fitted,
+    parts_of,
+)
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of, tag_of
 from fusewise.codegen.llvm.loops import free_axes
-from fusewise.codegen.llvm.nest import emit_nest, run_of, unsupported
+from fusewise.codegen.llvm.nest import emit_nest, nest_schedules, run_of, unsupported
 from fusewise.codegen.llvm.plain import anchor_call, read_operand
 from fusewise.codegen.llvm.share import Share, prepared
 from fusewise.codegen.llvm.square import turn
-from fusewise.codegen.target import Target, whole_lines
+from fusewise.codegen.target import InstructionSet, Target, whole_lines
 from fusewise.codegen.view import View, view_of
 from fusewise.ir.dtypes import FLOAT32, INT64
 from fusewise.lower.index import Linear, Simplifier
@@ -119,7 +126,7 @@ class _Sampled:
         return found
 
 
-def _understand(task: Task, target: Target) -> _Sampled | Reason:
+def _understand(task: Task, instructions: InstructionSet) -> _Sampled | Reason:
     if task.anchor is None or task.anchor.op not in TAPS:
         return Reason("the anchor reads no places from data", "" if task.anchor is None else task.anchor.op)
     if (reason := unsupported(task)) is not None:
@@ -141,7 +148,7 @@ def _understand(task: Task, target: Target) -> _Sampled | Reason:
     reason = _not_copied(found)
     if reason is not None:
         return reason if view is None else replace(found, view=view)
-    return _copying(found, target)
+    return found
 
 
 def _in_place(task: Task) -> View | None:
@@ -158,11 +165,6 @@ def _not_copied(found: _Sampled) -> Reason | None:
         return Reason("few positions are read of a large image")
     least = min(found.task.extents[1], LEAST_CHANNELS)
     return Reason("the image is too large to copy") if 4 * math.prod(found.image[2:]) * least > _MOST_COPIED else None
-
-
-def _copying(found: _Sampled, target: Target) -> _Sampled:
-    """As many channels at once as leave the copy in the second-level cache."""
-    return replace(found, channels=copied_channels(target, found.channels, math.prod(found.image[2:])))
 
 
 _COPIED_PER_POSITION = 8
@@ -187,12 +189,17 @@ def _bound(task: Task, tap: Tap) -> Tap:
     )
 
 
-def _space(found: _Sampled, target: Target) -> Iterable[Params]:
-    return ({},)
+def _schedules(found: _Sampled, task: Task, target: Target) -> Iterable[ChannelSchedule]:
+    """As many channels at once as leave a copy in the second-level cache."""
+    channels = found.channels
+    if found.view is None:
+        channels = copied_channels(target, channels, math.prod(found.image[2:]))
+    yield from (ChannelSchedule(channels, nest) for nest in nest_schedules(found, task, target))
 
 
-def _arguments(found: _Sampled, task: Task, params: Params) -> tuple[Argument, ...]:
-    return operand_arguments(task, (working_memory(sum(whole_lines(n) for _, n in found.memory().values())),))
+def _arguments(found: _Sampled, task: Task, schedule: ChannelSchedule) -> tuple[Argument, ...]:
+    parts = replace(found, channels=schedule.channels).memory().values()
+    return operand_arguments(task, (working_memory(sum(whole_lines(n) for _, n in parts)),))
 
 
 # --- the tasks of a block ------------------------------------------------------------------------------------------------
@@ -267,7 +274,8 @@ def _is_turned(found: _Sampled) -> bool:
 class _Emitter:
     f: Function
     found: _Sampled
-    target: Target
+    instructions: InstructionSet
+    schedule: ChannelSchedule
     pointers: Mapping[str, Value]
     tag: Value
 
@@ -299,7 +307,7 @@ class _Emitter:
         f.loop(low, high, 1, unit, rolled=True)
 
     def _nest(self, task: Task, given: Mapping[str, Int]) -> None:
-        emit_nest(self.f, task, self.target, self.pointers, Share.whole(), given=given)
+        emit_nest(self.f, task, self.instructions, self.schedule.nest, self.pointers, Share.whole(), given=given)
 
     def _tables(self, given: Mapping[str, Int]) -> None:
         self._nest(_tables(self.found), given)
@@ -307,7 +315,8 @@ class _Emitter:
     def _copy(self, outer: Int, chunk: Int) -> None:
         f, found = self.f, self.found
         place = (outer if found.image[0] > 1 else 0, self._channel(chunk))
-        copy_channels(f, self.target, self.pointers, found.task, found.channels, place, self.pointers["copied"])
+        there = self.pointers["copied"]
+        copy_channels(f, self.instructions, self.schedule, self.pointers, found.task, place, there)
 
     def _channel(self, chunk: Int) -> Int:
         return fitted(self.f, chunk, self.found.channels, self.found.task.extents[1])
@@ -321,11 +330,12 @@ class _Emitter:
         if turned:
             sums = self.pointers["turned"]
             shape = (found.block, found.channels)
-            turn(f, self.pointers["taken"], found.channels, sums, found.block, shape, self.target.lanes)
+            turn(f, self.pointers["taken"], found.channels, sums, found.block, shape, self.instructions.lanes)
         emit_nest(
             f,
             _results(found, turned),
-            self.target,
+            self.instructions,
+            self.schedule.nest,
             {**self.pointers, "sums": sums},
             Share.whole(),
             given={**given, _CHANNEL: first},
@@ -356,12 +366,12 @@ class _Emitter:
     def _combined(self, read: Value, share: Value, total: Value) -> Value:
         f = self.f
         if self._largest:
-            return apply_binary(f, self.target, "max", total, f.fmul(read, share), FLOAT32)
-        return f.fma(read, share, total) if self.target.fma else f.fadd(f.fmul(read, share), total)
+            return apply_binary(f, self.instructions, "max", total, f.fmul(read, share), FLOAT32)
+        return f.fma(read, share, total) if self.instructions.fma else f.fadd(f.fmul(read, share), total)
 
     def _take(self, image: Value) -> None:
         f, found = self.f, self.found
-        parts, apart = parts_of(found.channels, self.target.lanes), self._step != 1
+        parts, apart = parts_of(found.channels, self.instructions.lanes), self._step != 1
         zeros = f.module.zeros("nothing", 4 * found.channels)
 
         def tap(t: Int, j: Value, sums: tuple[Value, ...]) -> tuple[Value, ...]:
@@ -392,14 +402,14 @@ class _Emitter:
         f.loop(0, found.block, 1, position, rolled=True)
 
 
-def _build(found: _Sampled, task: Task, target: Target, params: Params, symbol: str) -> str:
-    arguments = _arguments(found, task, params)
+def _build(known: _Sampled, task: Task, instructions: InstructionSet, schedule: ChannelSchedule, symbol: str) -> str:
+    arguments, found = _arguments(known, task, schedule), replace(known, channels=schedule.channels)
     _, f, pointers, share = enter(symbol, arguments)
     scratch, tag = scratch_of(f, pointers, arguments, share), tag_of(f, pointers, arguments, share)
     memory = {name: f.at(scratch, start, "i8") for name, (start, _) in found.memory().items()}
-    _Emitter(f, found, target, {**pointers, **memory}, tag).run(share)
+    _Emitter(f, found, instructions, schedule, {**pointers, **memory}, tag).run(share)
     f.give_back()
     return f.module.text()
 
 
-SAMPLED = kernel_of("sampled", _understand, _space, _arguments, _build)
+SAMPLED = Kernel("sampled", _understand, _schedules, _arguments, _build)

@@ -13,9 +13,9 @@ element by element. An axis that is known at run time alone is compared with eac
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from fusewise.codegen.kernel import Argument, Kernel, Params
+from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled
 from fusewise.codegen.llvm.arithmetic import apply_binary
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
@@ -24,7 +24,7 @@ from fusewise.codegen.llvm.nest import run_of, unsupported
 from fusewise.codegen.llvm.reduction import lanes_for
 from fusewise.codegen.llvm.registers import register_type
 from fusewise.codegen.llvm.share import Share
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import DType
 from fusewise.lower.task import Reason, Task
 from fusewise.ops.expr import Expr
@@ -39,15 +39,11 @@ SERIAL_ELEMENTS = 8192
 """Up to which one worker does all."""
 
 
-def _accepts(task: Task, target: Target) -> Reason | None:
-    return unsupported(task)
+def _understand(task: Task, instructions: InstructionSet) -> Task | Reason:
+    return unsupported(task) or task
 
 
-def _space(task: Task, target: Target) -> Iterable[Params]:
-    return ({},)
-
-
-def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
+def _arguments(_: Task, task: Task, schedule: Unscheduled) -> tuple[Argument, ...]:
     return operand_arguments(task, ())
 
 
@@ -57,7 +53,7 @@ class _Scan:
 
     function: Function
     task: Task
-    target: Target
+    instructions: InstructionSet
     elements: Elements
     share: Share
     axis: int
@@ -87,11 +83,11 @@ class _Scan:
         across = next((d for d in dense if d != self.axis), -1)
         if across >= 0:
             extent = self.task.extents[across]
-            lanes = lanes_for(self.target, widest, extent)
+            lanes = lanes_for(self.instructions, widest, extent)
             vectors = max(n for n in range(1, MOST_VECTORS + 1) if n * lanes <= extent)
             self._lines(across, lanes * vectors, lambda at: self._across(at, across, lanes, vectors))
             return
-        lanes = lanes_for(self.target, widest, self.task.extents[self.axis])
+        lanes = lanes_for(self.instructions, widest, self.task.extents[self.axis])
         ordered = self.dtype.is_float and (
             self.task.exact or self.product
         )  # of a product errors grow with every factor
@@ -124,7 +120,7 @@ class _Scan:
         f.loop(low, high, 1, line, rolled=True)
 
     def _combined(self, a: Value, b: Value) -> Value:
-        return apply_binary(self.function, self.target, "mul" if self.product else "add", a, b, self.dtype)
+        return apply_binary(self.function, self.instructions, "mul" if self.product else "add", a, b, self.dtype)
 
     def _neutral(self, lanes: int) -> Value:
         return self.function.constant(int(self.product), vector(register_type(self.dtype), lanes))
@@ -187,14 +183,14 @@ class _Scan:
         return line
 
 
-def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
-    module, f, pointers, share = enter(symbol, _arguments(task, target, params))
-    elements = Elements(f, task, target, pointers)
+def _build(_: Task, task: Task, instructions: InstructionSet, schedule: Unscheduled, symbol: str) -> str:
+    module, f, pointers, share = enter(symbol, _arguments(task, task, schedule))
+    elements = Elements(f, task, instructions, pointers)
     assert task.anchor is not None and task.anchor.prologue[1] is not None
     axis = elements.at({}).integer(task.anchor.prologue[1])
 
     def along(known: int) -> None:
-        _Scan(f, task, target, elements, share, known).run()
+        _Scan(f, task, instructions, elements, share, known).run()
 
     if isinstance(axis, int):
         along(axis)
@@ -205,4 +201,4 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
     return module.text()
 
 
-SCAN = Kernel("scan", _accepts, _space, _arguments, _build)
+SCAN = Kernel("scan", _understand, unscheduled, _arguments, _build)

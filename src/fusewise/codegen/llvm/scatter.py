@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 
-from fusewise.codegen.kernel import Argument, Kernel, Params
+from fusewise.codegen.kernel import Argument, Kernel
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments
@@ -25,7 +25,7 @@ from fusewise.codegen.llvm.loops import free_axes
 from fusewise.codegen.llvm.memory import access_of
 from fusewise.codegen.llvm.nest import unsupported
 from fusewise.codegen.llvm.reduction import lanes_for
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet, Target
 from fusewise.lower.task import Reason, Task
 from fusewise.ops.expr import Expr, walk
 from fusewise.records import record
@@ -42,16 +42,32 @@ SERIAL_UPDATES = 4096
 """Updates up to which one worker does all."""
 
 
-def _accepts(task: Task, target: Target) -> Reason | None:
-    return unsupported(task)
+@record(frozen=True)
+class ScatterSchedule:
+    """`by_units`: workers share out what lies before the axes that updates are in order along."""
+
+    by_units: bool
 
 
-def _space(task: Task, target: Target) -> Iterable[Params]:
-    return ({},)
+def _understand(task: Task, instructions: InstructionSet) -> Task | Reason:
+    return unsupported(task) or task
 
 
-def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
+def _schedules(_: Task, task: Task, target: Target) -> Iterable[ScatterSchedule]:
+    assert task.anchor is not None
+    ordered = task.anchor.attribute("ordered")
+    count = math.prod(task.extents[: _first(task)])
+    yield ScatterSchedule(count >= 4 * target.workers or not ordered)
+
+
+def _arguments(_: Task, task: Task, schedule: ScatterSchedule) -> tuple[Argument, ...]:
     return operand_arguments(task, ())
+
+
+def _first(task: Task) -> int:
+    """The first axis that updates are in order along."""
+    assert task.anchor is not None
+    return min(task.anchor.attribute("ordered"), default=max(0, len(task.extents) - 1))
 
 
 @record(frozen=True)
@@ -70,24 +86,22 @@ class _Plan:
     serial: bool
 
 
-def _plan(task: Task, target: Target) -> _Plan:
+def _plan(task: Task, instructions: InstructionSet, schedule: ScatterSchedule) -> _Plan:
     assert task.anchor is not None
     rank, ordered = len(task.extents), task.anchor.attribute("ordered")
-    first = min(ordered, default=max(0, rank - 1))
+    first, by_units = _first(task), schedule.by_units
     behind = range(max(ordered, default=first - 1) + 1, rank)
     cut = max(behind, key=lambda d: task.extents[d], default=-1)
-    count = math.prod(task.extents[:first])
-    by_units = count >= 4 * target.workers or not ordered
     (store,), (owner,) = task.stores, task.anchor.prologue
     needs = frozenset[str]() if owner is None else free_axes(owner)
     slice_, varies = math.prod(task.extents[d] for d in behind), any(f"i{d}" in needs for d in behind)
     is_cut = not by_units and slice_ >= (SHORT_SLICE if varies else LONG_SLICE)
     by_position = not (by_units or is_cut or varies) and slice_ >= SHORT_SLICE
-    f = Elements(enter("analysis", ())[1], task, target, {})
+    f = Elements(enter("analysis", ())[1], task, instructions, {})
     lane, lanes = -1, 1
     if behind and task.extents[rank - 1] > 1:
         operand = task.operand(store.operand)
-        found = lanes_for(target, [e.dtype for e in _data(store.value)] + [operand.dtype], task.extents[rank - 1])
+        found = lanes_for(instructions, [e.dtype for e in _data(store.value)] + [operand.dtype], task.extents[rank - 1])
         point = f.at({f"i{d}": 0 for d in range(rank)}, f"i{rank - 1}", max(2, found))
         if found > 1 and access_of(point, operand, store.index).step == 1:
             lane, lanes = rank - 1, found
@@ -179,18 +193,18 @@ class _Emitter:
         self.elements.at(indices, lane, lanes, leaves=leaves).store(self.task.stores[0])
 
 
-def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
-    module, f, pointers, share = enter(symbol, _arguments(task, target, params))
+def _build(_: Task, task: Task, instructions: InstructionSet, schedule: ScatterSchedule, symbol: str) -> str:
+    module, f, pointers, share = enter(symbol, _arguments(task, task, schedule))
     assert task.anchor is not None
-    plan = _plan(task, target)
+    plan = _plan(task, instructions, schedule)
     count = math.prod(task.extents[d] for d in plan.units)
     count = (
         task.anchor.attribute("positions") if plan.by_position else task.extents[plan.cut] if plan.cut >= 0 else count
     )
     part = share.alone(f, count) if plan.serial else share.run(f, count)
-    _Emitter(f, task, plan, Elements(f, task, target, pointers)).run(*part)
+    _Emitter(f, task, plan, Elements(f, task, instructions, pointers)).run(*part)
     f.give_back()
     return module.text()
 
 
-SCATTER = Kernel("scatter", _accepts, _space, _arguments, _build)
+SCATTER = Kernel("scatter", _understand, _schedules, _arguments, _build)

@@ -5,28 +5,37 @@ Not under `--exact`: an element of the result is then a difference of larger sum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from fusewise.codegen.foresight import next_bytes
-from fusewise.codegen.kernel import Argument, Kernel, Params, kernel_of, working_memory
+from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.conv_direct import direct_arguments, matrices, matrix_axes
-from fusewise.codegen.llvm.conv_plan import direct_of
+from fusewise.codegen.llvm.conv_plan import Direct, DirectSchedule, directs_of
 from fusewise.codegen.llvm.conv_shape import Convolution, convolution_of
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
-from fusewise.codegen.llvm.gemm import packing, understand
+from fusewise.codegen.llvm.gemm import MatrixProduct, packing, understand
 from fusewise.codegen.llvm.gemm_entry import enter, initial, operand_arguments, scratch_of, tag_of
-from fusewise.codegen.llvm.gemm_finish import fetcher, finisher, is_simple
-from fusewise.codegen.llvm.gemm_plan import Axis, tile_of
+from fusewise.codegen.llvm.gemm_finish import fetcher, finisher
+from fusewise.codegen.llvm.gemm_plan import Axis, ProductSchedule
 from fusewise.codegen.llvm.gemm_product import row_address
 from fusewise.codegen.llvm.point import Point
 from fusewise.codegen.llvm.share import pieces_of
 from fusewise.codegen.llvm.strassen_loops import emit_strassen
-from fusewise.codegen.llvm.strassen_plan import PAIR, Halves, halves_of, panels_of, strassen_cycles, strassen_space
-from fusewise.codegen.llvm.strassen_room import Ends, Row, Rows, strassen_bytes
+from fusewise.codegen.llvm.strassen_plan import (
+    PAIR,
+    Halves,
+    StrassenSchedule,
+    completed,
+    declined,
+    halves_of,
+    panels_of,
+    strassen_cycles,
+    strassen_space,
+)
+from fusewise.codegen.llvm.strassen_room import Ends, Room, Row, Rows, strassen_bytes
 from fusewise.codegen.overwrite import shared_pointers
-from fusewise.codegen.target import SECOND_LEVEL, Target
+from fusewise.codegen.target import SECOND_LEVEL, InstructionSet, Target
 from fusewise.codegen.view import View
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.task import Reason, Task
@@ -38,38 +47,30 @@ __all__ = ["STRASSEN", "STRASSEN_CONV"]
 
 @record(frozen=True)
 class Understood:
-    """A task in halves: its left operand, or the convolution whose input is computed; the name of the right one, the bias, the
-    pointers a tile takes, and whether it fetches weights of the next step."""
+    """A task in halves: what it is `whole`; its left operand, or the convolution whose input is computed; the name of the right
+    one; the bias."""
 
     halves: Halves
+    whole: MatrixProduct | Direct
     left: View | Convolution
     right: str
     bias: View | None
-    arguments: Callable[[Params], tuple[Argument, ...]]
-    fetches_next: bool
 
 
-def _product(task: Task, target: Target) -> Understood | Reason:
+def _product(task: Task, instructions: InstructionSet) -> Understood | Reason:
     """A matrix product in halves, or why it is none."""
-    m = understand(task, target)
+    m = understand(task, instructions)
     if isinstance(m, Reason):
         return m
     if task.exact or m.dtype != FLOAT32 or not m.right.operand.constant:
         return Reason("exact, not of float32, or of a right operand that changes")
     if m.product.outer or m.depth_stride != 1 or m.addend is not None:
         return Reason("not one product of two plain matrices")
-    halves = halves_of(m.product, target)
-    if isinstance(halves, Reason):
-        return halves
-
-    def arguments(params: Params) -> tuple[Argument, ...]:
-        later = [Argument("later")] if "later" in params else []
-        return operand_arguments(task, [Argument(m.right.operand.name, packing(m, tile_of(params), PAIR)), *later])
-
-    return Understood(halves, m.left, m.right.operand.name, m.bias, arguments, _is_small(halves, target))
+    halves = halves_of(m.product, instructions)
+    return halves if isinstance(halves, Reason) else Understood(halves, m, m.left, m.right.operand.name, m.bias)
 
 
-def _convolution(task: Task, target: Target) -> Understood | Reason:
+def _convolution(task: Task, instructions: InstructionSet) -> Understood | Reason:
     """A 1x1 convolution in halves, or why it is none."""
     shape = convolution_of(task)
     if isinstance(shape, Reason):
@@ -78,61 +79,67 @@ def _convolution(task: Task, target: Target) -> Understood | Reason:
         return Reason("exact, or not of float32")
     if shape.taps > 1 or shape.groups > 1 or shape.planar or not all(axis.is_inside for axis in shape.spatial):
         return Reason("not one product of pixels and channels")
-    d, is_computed = direct_of(replace(shape, computed=None), task, target), shape.computed is not None
-    halves = halves_of(d.product, target, convolves=True, computed=is_computed)
+    (d,), is_computed = directs_of(replace(shape, computed=None), task, instructions), shape.computed is not None
+    halves = halves_of(d.product, instructions, convolves=True, computed=is_computed)
     if isinstance(halves, Reason):
         return halves
-
-    def arguments(params: Params) -> tuple[Argument, ...]:
-        axes = matrix_axes(shape, 1)
-        return direct_arguments(d, task, params, lambda weight: matrices(weight, shape, 1), "convolution", axes, PAIR)
-
-    weight = shape.weight.operand.name
-    left = shape if is_computed else shape.data
-    return Understood(halves, left, weight, shape.bias, arguments, _is_small(halves, target))
+    return Understood(halves, d, shape if is_computed else shape.data, shape.weight.operand.name, shape.bias)
 
 
-def _is_small(halves: Halves, target: Target) -> bool:
-    """Are the weights so few that those of the next step find room beside them?"""
-    return halves.product.depth * halves.product.columns * FLOAT32.itemsize <= next_bytes(target)
+def _declines(u: Understood, task: Task, target: Target) -> Reason | None:
+    return declined(u.halves, target)
 
 
-def _space(u: Understood, target: Target) -> Iterable[Params]:
-    return strassen_space(u.halves, target)
+def _schedules(u: Understood, task: Task, target: Target) -> Iterable[StrassenSchedule]:
+    return (completed(schedule, u.halves, task, target) for schedule in strassen_space(u.halves, target))
 
 
-def _arguments(u: Understood, task: Task, params: Params) -> tuple[Argument, ...]:
-    following = [Argument("next")] if u.fetches_next else []
-    return (*u.arguments(params), *following, working_memory(strassen_bytes(u.halves, params)))
+def _arguments(u: Understood, task: Task, schedule: StrassenSchedule) -> tuple[Argument, ...]:
+    following = [Argument("next")] if schedule.fetches_next else []
+    memory = working_memory(strassen_bytes(u.halves, schedule))
+    return (*_operands(u.whole, task, schedule), *following, memory)
 
 
-def _build(u: Understood, task: Task, target: Target, params: Params, symbol: str) -> str:
-    given = _arguments(u, task, params)
+def _operands(whole: MatrixProduct | Direct, task: Task, schedule: StrassenSchedule) -> tuple[Argument, ...]:
+    """Those that it takes whole, too, but for the right one's panels, which come in pairs."""
+    if isinstance(whole, MatrixProduct):
+        later = [] if schedule.prefetch is None else [Argument("later")]
+        right = Argument(whole.right.operand.name, packing(whole, schedule.tile, PAIR))
+        return operand_arguments(task, [right, *later])
+    shape = whole.shape
+    product = ProductSchedule(schedule.tile, schedule.per_block, by_columns=False, prefetch=schedule.prefetch)
+    recipe, axes = "convolution", matrix_axes(shape, 1)
+    return direct_arguments(
+        whole, task, DirectSchedule(product), lambda weight: matrices(weight, shape, 1), recipe, axes, PAIR
+    )
+
+
+def _build(u: Understood, task: Task, instructions: InstructionSet, schedule: StrassenSchedule, symbol: str) -> str:
+    given = _arguments(u, task, schedule)
     module, f, pointers, share = enter(symbol, given, hides_counters=True, shared=shared_pointers(task))
-    lanes = tile_of(params).lanes
+    lanes = schedule.tile.lanes
 
     def start(columns: Sequence[Int]) -> list[Value]:
-        return initial(f, target, pointers, u.bias, columns, lanes, lanes, "float")
+        return initial(f, instructions, pointers, u.bias, columns, lanes, lanes, "float")
 
     if isinstance(u.left, View):
         first = f.at(pointers[u.left.operand.name], u.left.offset)
         left, rows = first, _in_place(f, first, u.halves.rows, lanes)
     else:
-        left, rows = None, _computed(f, u.left, Elements(f, task, target, pointers), lanes)
+        left, rows = None, _computed(f, u.left, Elements(f, task, instructions, pointers), lanes)
     ends = Ends(
         rows=rows,
         left=left,
         right=pointers[u.right],
         start=start,
-        finish=finisher(f, task, target, pointers),
-        is_simple=is_simple(task),
-        fetch=fetcher(f, task, target, pointers, SECOND_LEVEL),
+        finish=finisher(f, task, instructions, pointers),
+        fetch=fetcher(f, task, instructions, pointers, SECOND_LEVEL, schedule.far),
         own=scratch_of(f, pointers, given, share),
         tag=tag_of(f, pointers, given, share),
         later=pointers.get("later"),
         following=pointers.get("next"),
     )
-    emit_strassen(f, target, u.halves, params, share, ends)
+    emit_strassen(f, instructions, Room(u.halves, schedule), share, ends)
     f.give_back()
     return module.text()
 
@@ -174,35 +181,28 @@ def _computed(f: Function, shape: Convolution, elements: Elements, lanes: int) -
     return row
 
 
-def _pieces(u: Understood, target: Target, params: Params) -> int:
-    tile = tile_of(params)
-    tiles, panels = u.halves.tiles(tile), panels_of(u.halves, tile) // 2
-    blocks = -(-tiles // int(params["tiles"]))
-    return pieces_of(tiles * panels, strassen_cycles(u.halves, target, params), target, blocks * panels)
+def _pieces(u: Understood, target: Target, schedule: StrassenSchedule) -> int:
+    tiles, panels = u.halves.tiles(schedule.tile), panels_of(u.halves, schedule.tile) // 2
+    blocks = -(-tiles // schedule.per_block)
+    return pieces_of(tiles * panels, _cycles(u, target, schedule), target, blocks * panels)
 
 
-def _cycles(u: Understood, target: Target, params: Params) -> int:
-    return strassen_cycles(u.halves, target, params)
+def _cycles(u: Understood, target: Target, schedule: StrassenSchedule) -> int:
+    return strassen_cycles(u.halves, target, schedule.tile)
 
 
-def _writes_once(u: Understood, params: Params) -> bool:
-    return u.halves.is_written_once(tile_of(params))
-
-
-def _kernel(name: str, understand: Callable[[Task, Target], Understood | Reason]) -> Kernel:
-    return kernel_of(
-        name,
-        understand,
-        _space,
-        _arguments,
-        _build,
-        _cycles,
-        pieces=_pieces,
-        writes_once=_writes_once,
-        effort=2,
-        level="bare",
-    )
-
-
-STRASSEN = _kernel("strassen-product", _product)
-STRASSEN_CONV = _kernel("strassen-convolution", _convolution)
+STRASSEN = Kernel(
+    "strassen-product",
+    _product,
+    _schedules,
+    _arguments,
+    _build,
+    declines=_declines,
+    cycles=_cycles,
+    fetching=StrassenSchedule.with_prefetch,
+    pieces=_pieces,
+    writes_once=lambda u, schedule: u.halves.is_written_once(schedule.tile),
+    effort=2,
+    level=lambda schedule: "bare",
+)
+STRASSEN_CONV = replace(STRASSEN, name="strassen-convolution", understand=_convolution)

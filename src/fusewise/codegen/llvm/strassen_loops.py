@@ -15,19 +15,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_fetch import later_of, next_panel
 from fusewise.codegen.llvm.gemm_finish import NEAR_BYTES
-from fusewise.codegen.llvm.gemm_plan import tile_of
 from fusewise.codegen.llvm.gemm_product import column_at, fetch_row, finish_row, row_address
 from fusewise.codegen.llvm.gemm_share import ceiling, deal, deal_tiles
 from fusewise.codegen.llvm.gemm_tile import Difference, Level, Meanwhile, Panel, accumulate
 from fusewise.codegen.llvm.share import Share, prepared
 from fusewise.codegen.llvm.strassen_form import LEFT, LEFT_STEPS, LEFT_SUMS, MADE, PRODUCTS, RESULT_STEPS, RIGHT, extend
-from fusewise.codegen.llvm.strassen_plan import PAIR, Halves
-from fusewise.codegen.llvm.strassen_room import Emission, Ends, room_of
-from fusewise.codegen.target import LINE_BYTES, SECOND_LEVEL, Target
+from fusewise.codegen.llvm.strassen_plan import PAIR
+from fusewise.codegen.llvm.strassen_room import Emission, Ends, Room
+from fusewise.codegen.target import LINE_BYTES, SECOND_LEVEL, InstructionSet
 from fusewise.records import record
 
 __all__ = ["emit_strassen"]
@@ -45,13 +43,13 @@ ROWS_FETCHED = 2
 """Rows of a tile whose results' memory is fetched with each of its products, the first ones."""
 
 
-def emit_strassen(f: Function, target: Target, h: Halves, params: Params, share: Share, ends: Ends) -> None:
+def emit_strassen(f: Function, instructions: InstructionSet, room: Room, share: Share, ends: Ends) -> None:
     """Emit the loops."""
-    e = Emission(f, target, h, tile_of(params), room_of(h, params), ends)
-    per_block = e.room.per_block
-    if ends.later is not None:
+    e = Emission(f, instructions, room, ends)
+    per_block, prefetch = e.schedule.per_block, e.schedule.prefetch
+    if ends.later is not None and prefetch is not None:
         times = e.cut.blocks * e.panels * per_block * e.chunks * PRODUCTS
-        e = replace(e, later=later_of(f, share, ends.later, params, times))
+        e = replace(e, later=later_of(f, share, ends.later, prefetch, times))
 
     def block(unit: Int, low: Int, high: Int) -> None:
         f.when(f.compare("icmp slt", low, high), lambda: _block(e, unit, low, high))
@@ -64,7 +62,7 @@ def emit_strassen(f: Function, target: Target, h: Halves, params: Params, share:
 
 def _block(e: Emission, unit: Int, pair_low: Int, pair_high: Int) -> None:
     """Some (panel, tile) pairs of a block of rows, panel by panel."""
-    f, per_block = e.f, e.room.per_block
+    f, per_block = e.f, e.schedule.per_block
     low, end = e.cut.begin(f, unit), e.cut.begin(f, f.add(unit, 1))
     first = e.first_row(low)
     coming = f.at(e.ends.right, f.mul(f.udiv(pair_low, per_block), e.room.pair))
@@ -91,7 +89,7 @@ def _left_sums(e: Emission, first: Int, count: Int, panel: Value) -> None:
     """
     f, h, tile = e.f, e.h, e.tile
     steps = -(-h.depth // tile.lanes)
-    lines = -(-e.room.made * 4 // (LINE_BYTES * e.room.per_block * tile.rows * steps))
+    lines = -(-e.room.made * 4 // (LINE_BYTES * e.schedule.per_block * tile.rows * steps))
     needed = [f.at(panel, e.quarters[k]) for k in FETCHED[:2]]
     is_far = len(h.rows) == 1 and h.product.height * h.product.depth * 4 > NEAR_BYTES
 
@@ -142,7 +140,7 @@ class _Run:
 
 @record(frozen=True)
 class _Factors:
-    """The factors of one product, of one chunk.
+    """The factors of one product, of one chunk and the block whose first tile is `block`.
 
     Row r of the left one, counted from the block's first, begins at `left` + r * `pitch`, and the last one is row `last`; where it
     is `whole`, a quarter of an operand whose rows are not at equal distances, at `left` + that of row `first` + 2 r of the operand.
@@ -150,6 +148,7 @@ class _Factors:
     meanwhile. `turn` is how many tiles of products there were before for each of the block's.
     """
 
+    block: Int
     whole: Value
     first: Value
     left: Value
@@ -166,13 +165,13 @@ class _Factors:
 def _panel(e: Emission, run: _Run, before: Int) -> None:
     """Some tiles of a block, against one panel of each half of the columns; `before` is how many tiles of all panels and blocks
     before there are."""
-    f, room, per_block = e.f, e.room, e.room.per_block
+    f, room, per_block = e.f, e.room, e.schedule.per_block
     sums = f.at(e.ends.own, room.left + room.made)
     table = _Tables.written(e)
 
     def product(chunk: Int, number: Value) -> None:
         turn = f.add(f.mul(f.add(f.mul(before, e.chunks), f.mul(chunk, per_block)), PRODUCTS), f.mul(number, per_block))
-        given = replace(table.factors(e, number, e.first_row(run.block), run.p, chunk), turn=turn)
+        given = replace(table.factors(e, number, run.block, run.p, chunk), turn=turn)
         to = f.at(sums, f.mul(number, room.sums))
 
         def fetch(t: Int) -> None:
@@ -180,7 +179,7 @@ def _panel(e: Emission, run: _Run, before: Int) -> None:
 
         def make() -> None:
             fetch(run.low)
-            _tile(e, given, run.block, run.low, chunk, to, True)
+            _tile(e, given, run.low, chunk, to, True)
 
         f.when(given.makes, make)
         found, rest = (
@@ -191,9 +190,9 @@ def _panel(e: Emission, run: _Run, before: Int) -> None:
 
         def reduce(t: Int, meanwhile: Meanwhile | None = None) -> None:
             fetch(t)
-            _tile(e, others, run.block, t, chunk, to, False, meanwhile)
+            _tile(e, others, t, chunk, to, False, meanwhile)
 
-        finished = _finished_beside if e.parts else _finished_alone
+        finished = _finished_beside if e.schedule.parts else _finished_alone
         finished(e, run, sums, order, rest, reduce)
 
     def products(chunk: Int) -> None:
@@ -235,15 +234,15 @@ class _Tables:
         }
         return cls({name: e.f.module.table(name, "i64", numbers) for name, numbers in columns.items()})
 
-    def factors(self, e: Emission, number: Value, first: Int, p: Int, chunk: Int) -> _Factors:
-        """The factors of product `number`, a block of rows that begins with pair `first` and panel `p`, of one chunk."""
-        f, h, room = e.f, e.h, e.room
+    def factors(self, e: Emission, number: Value, block: Int, p: Int, chunk: Int) -> _Factors:
+        """The factors of product `number`, a block of rows that begins with tile `block` and panel `p`, of one chunk."""
+        f, h, room, first = e.f, e.h, e.room, e.first_row(block)
         entry = {name: f.load("i64", f.at(table, number, "i64")) for name, table in self.columns.items()}
 
         def is_set(name: str) -> Value:
             return f.compare("icmp eq", entry[name], 1)
 
-        skip = f.mul(chunk, room.chunk)
+        skip = f.mul(chunk, e.schedule.chunk)
         before = f.mul(first, 2 * h.rows[0].stride) if len(h.rows) == 1 and not h.computed else 0
         left = f.select(is_set("whole"), f.at(e.left, before), e.ends.own)
         here = f.at(e.ends.right, f.add(f.mul(p, room.pair), f.mul(chunk, room.made)))
@@ -253,6 +252,7 @@ class _Tables:
             last = f.compare("icmp eq", chunk, e.chunks - 1)
             after = f.select(last, f.i64(f.sub(after, (e.chunks - 1) * room.made)), f.i64(room.made))
         return _Factors(
+            block=block,
             whole=is_set("whole"),
             first=f.i64(f.add(f.mul(first, 2), entry["below"])),
             left=f.at(left, f.add(entry["left"], skip)),
@@ -279,7 +279,6 @@ class _Tables:
 def _tile(
     e: Emission,
     given: _Factors,
-    block: Int,
     t: Int,
     chunk: Int,
     to: Value,
@@ -287,8 +286,8 @@ def _tile(
     meanwhile: Meanwhile | None = None,
 ) -> None:
     """Reduce a chunk of a tile of one product; it makes the right factor on the way if it `makes` it, or finds it at `x`."""
-    f, h, tile, room = e.f, e.h, e.tile, e.room
-    turn, first = f.sub(t, block), f.sub(e.first_row(t), e.first_row(block))
+    f, h, tile, schedule = e.f, e.h, e.tile, e.schedule
+    turn, first = f.sub(t, given.block), f.sub(e.first_row(t), e.first_row(given.block))
     numbers = [f.add(first, r) for r in range(tile.rows)]
     if h.product.height % 2:
         numbers = [f.minimum(number, given.last) for number in numbers]
@@ -298,10 +297,12 @@ def _tile(
     start = [f.constant(0.0, tile.kind)] * (tile.rows * tile.vectors)
     begin = f.at(to, f.mul(turn, tile.rows * tile.width))
     places = [f.at(begin, k * tile.lanes) for k in range(len(start))]
-    ahead = [next_panel(f, tile, room.chunk, room.per_block, given.following, turn, 0)]
+    ahead = [next_panel(f, tile, schedule.chunk, schedule.per_block, given.following, turn, SECOND_LEVEL)]
     if e.later is not None:
-        ahead.append(e.later.ahead(f, f.add(given.turn, turn), room.chunk))
-    found = accumulate(f, e.target, tile, rows, panel, (Level(room.chunk, 1),), start, ahead=ahead, meanwhile=meanwhile)
+        ahead.append(e.later.ahead(f, f.add(given.turn, turn), schedule.chunk))
+    found = accumulate(
+        f, e.instructions, tile, rows, panel, (Level(schedule.chunk, 1),), start, ahead=ahead, meanwhile=meanwhile
+    )
 
     def keep() -> None:
         values = found
@@ -350,7 +351,7 @@ def _finished_beside(
 ) -> None:
     """The same, each finished while the last product of the next one is reduced, the last of a panel while the first product of
     the next panel's first is. Behind the very last comes one that is not reduced."""
-    f = e.f
+    f, parts = e.f, e.schedule.parts
     begins, ends = f.compare("icmp eq", order, 0), f.compare("icmp eq", order, e.chunks * PRODUCTS - 1)
     follows = f.binary("and", begins, f.compare("icmp sgt", run.p, run.first))
     is_over = f.binary("and", ends, f.compare("icmp eq", f.add(run.p, 1), run.last))
@@ -363,10 +364,10 @@ def _finished_beside(
         row = _finish(e, sums, run.block, tile, f.select(crosses, f.i64(f.sub(run.p, 1)), f.i64(run.p)))
 
         def part(k: Int) -> None:
-            has_row = waits if e.parts == e.tile.rows else f.binary("and", waits, f.compare("icmp slt", k, e.tile.rows))
+            has_row = waits if parts == e.tile.rows else f.binary("and", waits, f.compare("icmp slt", k, e.tile.rows))
             f.when(has_row, lambda: row(k), rarely=True)
 
-        reduce(t, Meanwhile(e.parts, part, f.compare("icmp slt", t, run.high)))
+        reduce(t, Meanwhile(parts, part, f.compare("icmp slt", t, run.high)))
 
     f.loop(first, f.select(is_over, f.i64(f.add(run.high, 1)), f.i64(run.high)), 1, one, rolled=True)
 

@@ -8,17 +8,41 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 
-from fusewise.codegen.kernel import Params
-from fusewise.codegen.llvm.gemm_plan import SAME_SET_BYTES, Axis, Product, merged, tile_of
-from fusewise.codegen.llvm.gemm_tile import FMA_LATENCY, LOAD_CYCLES, SLIM_SHARE, Tile, favourite_tiles, is_slim, widths
+from fusewise.codegen.foresight import next_bytes
+from fusewise.codegen.kernel import Prefetch
+from fusewise.codegen.llvm.gemm_finish import Far, far_of, is_simple
+from fusewise.codegen.llvm.gemm_plan import SAME_SET_BYTES, Axis, Product, merged
+from fusewise.codegen.llvm.gemm_tile import (
+    FMA_LATENCY,
+    LOAD_CYCLES,
+    SLIM_SHARE,
+    Tile,
+    favourite_tiles,
+    is_slim,
+    lanes_for,
+    widths,
+)
 from fusewise.codegen.llvm.strassen_form import PRODUCTS
-from fusewise.codegen.target import LINE_BYTES, Target
-from fusewise.lower.task import Reason
+from fusewise.codegen.target import LINE_BYTES, InstructionSet, Target
+from fusewise.ir.dtypes import FLOAT32
+from fusewise.lower.task import Reason, Task
 from fusewise.records import record
 
-__all__ = ["PAIR", "Halves", "halves_of", "is_wide", "panels_of", "strassen_cycles", "strassen_space"]
+__all__ = [
+    "LINE",
+    "PAIR",
+    "Halves",
+    "StrassenSchedule",
+    "completed",
+    "declined",
+    "halves_of",
+    "panels_of",
+    "strassen_cycles",
+    "strassen_space",
+]
 
 LINE = LINE_BYTES // 4
 """float32 elements of a cache line."""
@@ -102,14 +126,21 @@ LEAST_SUMS = 10
 SPARE = 4
 """Registers that a tile leaves for making its factors."""
 
+FINISHED_DEPTH = 512
+"""The largest depth of a product whose tiles are finished beside others: of deeper ones it is a hundredth of the time or less."""
+
+FREE_REGISTERS = 12
+"""Registers that a tile leaves for finishing another one meanwhile: of 11 rows by two vectors, which leave 8, sums spilled."""
+
 
 @record(frozen=True)
 class Halves:
-    """A product of two matrices: `product` has one group and nothing outer, and the depth is contiguous and even. At most `longest`
-    steps of it are added up in one go. Where the left operand is `computed` on the way in, each worker writes its rows first."""
+    """A product of two matrices: `product` has one group and nothing outer, and the depth is contiguous and even. It may be what a
+    convolution comes to, which `convolves`. Where the left operand is `computed` on the way in, each worker writes its rows first.
+    """
 
     product: Product
-    longest: int
+    convolves: bool = False
     computed: bool = False
 
     @property
@@ -146,38 +177,56 @@ class Halves:
         """Do panels fit, so that none is moved back over its neighbour or is paired with itself?"""
         return self.product.columns % (PAIR * tile.width) == 0
 
-    def chunk(self, target: Target, tile: Tile) -> int:
-        """Steps of the depth that are taken at once: as many as their share of the first cache level holds and divide the depth."""
-        share = FEW_CHUNK_SHARE if target.has_few_registers else CHUNK_SHARE[is_wide(target, tile)]
-        room = int(target.l1_bytes * share)
-        most = min(self.depth, self.longest, room // (tile.width * 4))
-        return next(n for n in range(most, 0, -1) if self.depth % n == 0)
+
+@record(frozen=True)
+class StrassenSchedule:
+    """How a product in halves is cut, when its tiles are finished, and what is fetched meanwhile.
+
+    - `tile`: of accumulators in registers. `per_block`: how many share a block of the left operand.
+    - `chunk`: steps of a half of the depth that are done at once, a divisor of it.
+    - `parts`: in how many parts a chunk's steps are done, for a row of the tile before to be finished after each; 0: tiles are
+      finished by themselves.
+    - `far`: what the stores touch that is fetched. `fetches_next`: are the weights of the next step, see `foresight.followers`?
+      `prefetch`: what is for a later step.
+    """
+
+    tile: Tile
+    per_block: int
+    chunk: int
+    parts: int = 0
+    far: Far = Far()
+    fetches_next: bool = False
+    prefetch: Prefetch | None = None
+
+    def with_prefetch(self, prefetch: Prefetch) -> StrassenSchedule:
+        return replace(self, prefetch=prefetch)
 
 
-def halves_of(product: Product, target: Target, convolves: bool = False, computed: bool = False) -> Halves | Reason:
-    """A product in halves, or why it is better whole; it may be what a convolution comes to, and its left operand `computed`."""
-    wide, few = (CONVOLUTION_CHUNK, FEW_CONVOLUTION_CHUNK) if convolves else (LONGEST_CHUNK, FEW_LONGEST_CHUNK)
-    halves = Halves(product, few if target.has_few_registers else wide, computed)
-    lanes = widths(target, product.columns)[0]
-    if not target.adds_apart:
-        return Reason("additions take the units that multiply, as long as what they save")
-    if product.depth % 2 or product.depth < 2 * lanes:
+def halves_of(
+    product: Product, instructions: InstructionSet, convolves: bool = False, computed: bool = False
+) -> Halves | Reason:
+    """A product in halves, or why it has none; it may be what a convolution comes to, and its left operand `computed`."""
+    if product.depth % 2 or product.depth < 2 * lanes_for(instructions, product.columns):
         return Reason("the depth has no halves, or they fill no vector")
-    narrow = Tile(1, 1, lanes)
-    if halves.chunk(target, narrow) < _shortest(halves, target):
-        return Reason("the depth is short, or has no divisor of a good length")
     if product.depth > LONGEST_SUM:
         return Reason(f"sums of more than {LONGEST_SUM} terms would round too often")
-    if halves.height < LEAST_ROWS:
+    return Halves(product, convolves, computed)
+
+
+def declined(h: Halves, target: Target) -> Reason | None:
+    """Why a product is better whole, if it is."""
+    if not target.adds_apart:
+        return Reason("additions take the units that multiply, as long as what they save")
+    if _chunk(h, target, Tile(1, 1, lanes_for(target, h.product.columns))) < _shortest(h, target):
+        return Reason("the depth is short, or has no divisor of a good length")
+    if h.height < LEAST_ROWS:
         return Reason("too few rows to halve")
-    if not strassen_space(halves, target):
-        return Reason("no tile saves more than it costs")
-    return halves
+    return None if strassen_space(h, target) else Reason("no tile saves more than it costs")
 
 
-@lru_cache(maxsize=64)  # asked whether it is worth it, for parameters, and for each step of many alike
-def strassen_space(h: Halves, target: Target) -> tuple[Params, ...]:
-    """Parameters that save more than they cost, the analytic favourite first."""
+@lru_cache(maxsize=64)  # asked whether it is worth it, for schedules, and for each step of many alike
+def strassen_space(h: Halves, target: Target) -> tuple[StrassenSchedule, ...]:
+    """Schedules that save more than they cost, the analytic favourite first, to be `completed` for a task."""
     lanes = widths(target, h.product.columns)[:1]
     tiles = favourite_tiles(target, h.height, math.ceil(h.columns), h.depth, lanes)
     whole = favourite_tiles(target, h.product.height, h.product.columns, h.product.depth, lanes)
@@ -187,12 +236,29 @@ def strassen_space(h: Halves, target: Target) -> tuple[Params, ...]:
     plans = [_Plan(h, target, tile, blocks) for tile in slim or fit for blocks in _cuts(h, target, tile)]
     best = sorted(plans, key=lambda plan: plan.products + plan.sums)[:4]
     worth = FEW_WORTH if target.has_few_registers else WORTH
-    return tuple(plan.params for plan in best if plain - plan.products > worth * plan.sums)
+    return tuple(plan.schedule for plan in best if plain - plan.products > worth * plan.sums)
 
 
-def strassen_cycles(h: Halves, target: Target, params: Params) -> int:
+def completed(schedule: StrassenSchedule, h: Halves, task: Task, target: Target) -> StrassenSchedule:
+    """A schedule with what depends on the task's stores, and what is worth fetching ahead: weights of the next step are where
+    its own are so few that they find room beside them."""
+    parts = _parts(h, schedule, target) if is_simple(task) else 0
+    is_small = h.product.depth * h.product.columns * FLOAT32.itemsize <= next_bytes(target)
+    return replace(schedule, parts=parts, far=far_of(task, target), fetches_next=is_small)
+
+
+def _parts(h: Halves, schedule: StrassenSchedule, target: Target) -> int:
+    """In how many parts a chunk is done, see `StrassenSchedule`. Of stores that are simple: long ones have multiply-adds enough of
+    their own."""
+    tile = schedule.tile
+    free = target.registers - (tile.rows + 1) * tile.vectors
+    if h.product.depth > FINISHED_DEPTH or _is_wide(target, tile) or free < FREE_REGISTERS:
+        return 0
+    return next((n for n in range(tile.rows, schedule.chunk + 1) if schedule.chunk % n == 0), 0)
+
+
+def strassen_cycles(h: Halves, target: Target, tile: Tile) -> int:
     """Cycles that the multiply-adds of all seven products take one core, see `Kernel.cycles`."""
-    tile = tile_of(params)
     steps = PRODUCTS * h.height * h.depth * math.ceil(h.columns) // tile.lanes
     return int(steps / target.multiplies(tile.lanes * 32))
 
@@ -202,8 +268,17 @@ def _is_fit(h: Halves, target: Target, tile: Tile) -> bool:
     has_room = (tile.rows + 1) * tile.vectors <= target.registers - SPARE
     is_large = (tile.rows >= 2 * tile.vectors and tile.rows * tile.vectors >= LEAST_SUMS) or is_slim(target, tile)
     has_ways = tile.rows <= target.l1_bytes // SAME_SET_BYTES or not _share_a_set(h)
-    is_cut_well = _is_paired(h, tile) and h.chunk(target, tile) >= _shortest(h, target)
+    is_cut_well = _is_paired(h, tile) and _chunk(h, target, tile) >= _shortest(h, target)
     return is_cut_well and has_room and is_large and has_ways
+
+
+def _chunk(h: Halves, target: Target, tile: Tile) -> int:
+    """Steps of the depth that are taken at once: as many as their share of the first cache level holds and divide the depth."""
+    wide, few = (CONVOLUTION_CHUNK, FEW_CONVOLUTION_CHUNK) if h.convolves else (LONGEST_CHUNK, FEW_LONGEST_CHUNK)
+    share = FEW_CHUNK_SHARE if target.has_few_registers else CHUNK_SHARE[_is_wide(target, tile)]
+    room = int(target.l1_bytes * share)
+    most = min(h.depth, few if target.has_few_registers else wide, room // (tile.width * 4))
+    return next(n for n in range(most, 0, -1) if h.depth % n == 0)
 
 
 def _share_a_set(h: Halves) -> bool:
@@ -217,7 +292,7 @@ def _shortest(h: Halves, target: Target) -> int:
     return FEW_SHORTEST if target.has_few_registers else min(h.depth, SHORTEST_CHUNK)
 
 
-def is_wide(target: Target, tile: Tile) -> bool:
+def _is_wide(target: Target, tile: Tile) -> bool:
     """Does a core begin more than one multiply-add of the tile's vectors in a cycle?"""
     return target.multiplies(tile.lanes * 32) > 1
 
@@ -264,10 +339,8 @@ class _Plan:
         return -(-self.h.tiles(self.tile) // self.blocks)
 
     @property
-    def params(self) -> Params:
-        chunk = self.h.chunk(self.target, self.tile)
-        tile = {"rows": self.tile.rows, "vectors": self.tile.vectors, "lanes": self.tile.lanes}
-        return {**tile, "tiles": self.per_block, "chunk": chunk}
+    def schedule(self) -> StrassenSchedule:
+        return StrassenSchedule(self.tile, self.per_block, _chunk(self.h, self.target, self.tile))
 
     @property
     def products(self) -> float:
@@ -280,7 +353,7 @@ class _Plan:
     @property
     def sums(self) -> float:
         """Cycles of all additions; workers that share a block make its left sums each for itself."""
-        h, cycles = self.h, SUM_CYCLES[is_wide(self.target, self.tile)]
+        h, cycles = self.h, SUM_CYCLES[_is_wide(self.target, self.tile)]
         others = max(0.0, self.target.workers / self.blocks - 1)
         is_few = h.tiles(self.tile) < LEAST_SHARING * self.target.workers
         lost = (cycles.few_again if is_few else cycles.again) * (AGAIN_SHARE if self.target.has_few_registers else 1.0)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_fetch import Later
 from fusewise.codegen.llvm.gemm_finish import Fetch, Finish
-from fusewise.codegen.llvm.gemm_plan import tile_of
 from fusewise.codegen.llvm.gemm_share import Blocks
 from fusewise.codegen.llvm.gemm_tile import Tile
 from fusewise.codegen.llvm.strassen_form import LEFT_SUMS, PRODUCTS
-from fusewise.codegen.llvm.strassen_plan import LINE, Halves, is_wide, panels_of
-from fusewise.codegen.target import Target
+from fusewise.codegen.llvm.strassen_plan import LINE, Halves, StrassenSchedule, panels_of
+from fusewise.codegen.target import InstructionSet
 from fusewise.records import record
 
-__all__ = ["Emission", "Ends", "Row", "Rows", "room_of", "strassen_bytes"]
+__all__ = ["Emission", "Ends", "Room", "Row", "Rows", "strassen_bytes"]
 
 
 @record(frozen=True)
@@ -30,21 +28,13 @@ class Row:
 Rows = Callable[[Int], Row]
 """The row of a number; to fetch from, there need be none."""
 
-FINISHED_DEPTH = 512
-"""The largest depth of a product whose tiles are finished beside others: of deeper ones it is a hundredth of the time or less."""
-
-FREE_REGISTERS = 12
-"""Registers that a tile leaves for finishing another one meanwhile: of 11 rows by two vectors, which leave 8, sums spilled."""
-
 
 @record(frozen=True)
 class Room:
     """Where things lie in a worker's memory, in elements: left sums, one right factor, products, rows of the left operand."""
 
     h: Halves
-    tile: Tile
-    per_block: int
-    chunk: int
+    schedule: StrassenSchedule
 
     @property
     def pitch(self) -> int:
@@ -54,12 +44,12 @@ class Room:
     @property
     def left(self) -> int:
         """Elements of the left sums, which lie row by row."""
-        return self.per_block * self.tile.rows * LEFT_SUMS * self.pitch
+        return self._rows * LEFT_SUMS * self.pitch
 
     @property
     def right(self) -> int:
         """Elements of a panel's part of a quarter of the right operand."""
-        return self.h.depth * self.tile.width
+        return self.h.depth * self.schedule.tile.width
 
     @property
     def pair(self) -> int:
@@ -69,45 +59,44 @@ class Room:
     @property
     def made(self) -> int:
         """Elements of a chunk of a right factor."""
-        return self.chunk * self.tile.width
+        return self.schedule.chunk * self.schedule.tile.width
 
     @property
     def sums(self) -> int:
         """Elements of one product."""
-        return self.per_block * self.tile.rows * self.tile.width
+        return self._rows * self.schedule.tile.width
 
     @property
     def written(self) -> int:
         """Elements of the left operand's rows, if they are written first."""
-        return 2 * self.per_block * self.tile.rows * self.h.rows[0].stride if self.h.computed else 0
+        return 2 * self._rows * self.h.rows[0].stride if self.h.computed else 0
 
     @property
     def elements(self) -> int:
         return self.left + PRODUCTS * self.sums + self.made + self.written
 
+    @property
+    def _rows(self) -> int:
+        """Pairs of rows of a block."""
+        return self.schedule.per_block * self.schedule.tile.rows
 
-def room_of(h: Halves, params: Params) -> Room:
-    return Room(h, tile_of(params), int(params["tiles"]), int(params["chunk"]))
 
-
-def strassen_bytes(h: Halves, params: Params) -> int:
+def strassen_bytes(h: Halves, schedule: StrassenSchedule) -> int:
     """Working memory of a worker."""
-    return room_of(h, params).elements * 4
+    return Room(h, schedule).elements * 4
 
 
 @record(frozen=True)
 class Ends:
     """What a kernel gives: the left operand's rows, and its first element unless it is computed; the packed right operand, initial
-    values, the stores, whether they are simple and what fetches their memory, if that pays; memory, a tag that says whose left
-    sums lie there (`prepared`), what is to be fetched for a later step, see `Kernel.cycles`, and weights of the next step, see
-    `foresight.followers`."""
+    values, the stores and what fetches their memory, if that pays; memory, a tag that says whose left sums lie there (`prepared`),
+    what is to be fetched for a later step, see `Kernel.cycles`, and weights of the next step, see `foresight.followers`."""
 
     rows: Rows
     left: Value | None
     right: Value
     start: Callable[[Sequence[Int]], Sequence[Value]]
     finish: Finish
-    is_simple: bool
     fetch: Fetch | None
     own: Value
     tag: Value
@@ -118,12 +107,22 @@ class Ends:
 @record(frozen=True)
 class Emission:
     f: Function
-    target: Target
-    h: Halves
-    tile: Tile
+    instructions: InstructionSet
     room: Room
     ends: Ends
     later: Later | None = None
+
+    @property
+    def h(self) -> Halves:
+        return self.room.h
+
+    @property
+    def schedule(self) -> StrassenSchedule:
+        return self.room.schedule
+
+    @property
+    def tile(self) -> Tile:
+        return self.schedule.tile
 
     @property
     def panels(self) -> int:
@@ -139,17 +138,7 @@ class Emission:
     @property
     def chunks(self) -> int:
         """Pieces that the depth is done in."""
-        return self.h.depth // self.room.chunk
-
-    @property
-    def parts(self) -> int:
-        """In how many parts a chunk's steps are done, for a row of the tile before to be finished after each; 0 where tiles are
-        finished by themselves: long stores have multiply-adds enough of their own."""
-        free = self.target.registers - (self.tile.rows + 1) * self.tile.vectors
-        pays = self.h.product.depth <= FINISHED_DEPTH and self.ends.is_simple and not is_wide(self.target, self.tile)
-        if not pays or free < FREE_REGISTERS:
-            return 0
-        return next((n for n in range(self.tile.rows, self.room.chunk + 1) if self.room.chunk % n == 0), 0)
+        return self.h.depth // self.schedule.chunk
 
     @property
     def left(self) -> Value:
@@ -160,7 +149,7 @@ class Emission:
 
     @property
     def cut(self) -> Blocks:
-        return Blocks(-(-self.h.height // self.tile.rows), self.room.per_block)
+        return Blocks(self.h.tiles(self.tile), self.schedule.per_block)
 
     def first_row(self, number: Int) -> Int:
         """The first row of a tile; the last tile is moved back to end at the last row."""

@@ -9,15 +9,15 @@ all but k forgotten. What is sorted is sorted by digits of eight bits from the l
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
+from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled, working_memory
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of
 from fusewise.codegen.llvm.keys import LEAST_BITS, digit_bytes, key_of, sort_keys, while_
 from fusewise.codegen.llvm.nest import run_of, unsupported
 from fusewise.codegen.llvm.registers import memory_type
-from fusewise.codegen.target import Target, whole_lines
+from fusewise.codegen.target import InstructionSet, whole_lines
 from fusewise.ir.dtypes import DType
 from fusewise.lower.task import Operand, Reason, Task
 from fusewise.records import record
@@ -83,13 +83,13 @@ class _Plan:
         return self.rank > 0
 
 
-def _plan(task: Task, target: Target) -> _Plan:
+def _plan(task: Task, instructions: InstructionSet) -> _Plan:
     anchor = task.anchor
     assert anchor is not None and anchor.inputs[0] is not None
     axis = anchor.attribute("axis", -1) % len(task.extents)
     extent, count, dtype = anchor.inputs[0].dims[axis], task.extents[axis], anchor.inputs[0].dtype
     bits = max(LEAST_BITS, dtype.bits)
-    lanes = target.vector_bits // bits
+    lanes = instructions.vector_bits // bits
     rank = 0
     if count > FEW and extent >= LONG * max(count, SAMPLED):  # so that one time in a thousand there are too few
         expected = count * SAMPLED / extent
@@ -98,16 +98,12 @@ def _plan(task: Task, target: Target) -> _Plan:
     return _Plan(axis, extent, count, bool(anchor.attribute("largest", 1)), dtype, bits, lanes, room, rank)
 
 
-def _accepts(task: Task, target: Target) -> Reason | None:
-    return unsupported(task)
+def _understand(task: Task, instructions: InstructionSet) -> _Plan | Reason:
+    return unsupported(task) or _plan(task, instructions)
 
 
-def _space(task: Task, target: Target) -> Iterable[Params]:
-    return ({},)
-
-
-def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
-    return operand_arguments(task, (working_memory(sum(_plan(task, target).parts.values())),))
+def _arguments(plan: _Plan, task: Task, schedule: Unscheduled) -> tuple[Argument, ...]:
+    return operand_arguments(task, (working_memory(sum(plan.parts.values())),))
 
 
 @record
@@ -322,10 +318,9 @@ class _Selection:
         sort_keys(self.function, self.plan.bits, (first, second), self.parts["digits"], self.number(self.kept))
 
 
-def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
-    arguments = _arguments(task, target, params)
+def _build(plan: _Plan, task: Task, instructions: InstructionSet, schedule: Unscheduled, symbol: str) -> str:
+    arguments = _arguments(plan, task, schedule)
     module, f, pointers, share = enter(symbol, arguments)
-    plan = _plan(task, target)
     at, parts = scratch_of(f, pointers, arguments, share), dict[str, Value]()
     for name, nbytes in plan.parts.items():
         parts[name] = at
@@ -370,4 +365,4 @@ def _start(f: Function, pointer: Value, operand: Operand, places: Mapping[int, I
     return f.at(pointer, offset, memory_type(operand.dtype))
 
 
-TOP_K = Kernel("top_k", _accepts, _space, _arguments, _build)
+TOP_K = Kernel("top_k", _understand, unscheduled, _arguments, _build)

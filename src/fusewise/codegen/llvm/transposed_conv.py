@@ -9,18 +9,19 @@ stride-th tap; all phases read the same input rows, so they are computed togethe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from fusewise.codegen.kernel import Argument, Kernel, Params
+from fusewise.codegen.kernel import Argument, Kernel
 from fusewise.codegen.llvm.conv_direct import direct_arguments, emit_direct
-from fusewise.codegen.llvm.conv_plan import Direct, direct_of, direct_space
+from fusewise.codegen.llvm.conv_plan import Direct, Directs, DirectSchedule, direct_schedules, directs_of, scheduled
 from fusewise.codegen.llvm.conv_shape import Transposed, transposed_of
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter
 from fusewise.codegen.llvm.gemm_finish import Finish, finisher
 from fusewise.codegen.llvm.gemm_product import unravel
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet, Target
 from fusewise.lower.task import Reason, Task
 
 __all__ = ["CONV_TRANSPOSE"]
@@ -29,30 +30,29 @@ MAX_PHASES = 64
 """Beyond this most of the product would be zeros or tiny."""
 
 
-def _accepts(task: Task, target: Target) -> Reason | None:
+Understood = tuple[Transposed, Directs]
+
+
+def _understand(task: Task, instructions: InstructionSet) -> Understood | Reason:
     found = transposed_of(task)
     if isinstance(found, Reason):
         return found
-    return Reason("transposed convolution with a very long stride") if found.phases > MAX_PHASES else None
+    if found.phases > MAX_PHASES:
+        return Reason("transposed convolution with a very long stride")
+    return found, directs_of(found.shape, task, instructions, found.phases)
 
 
-def _understood(task: Task, target: Target) -> tuple[Transposed, Direct]:
-    found = transposed_of(task)
-    assert not isinstance(found, Reason), found
-    return found, direct_of(found.shape, task, target, found.phases)
+def _schedules(u: Understood, task: Task, target: Target) -> Iterable[DirectSchedule]:
+    return direct_schedules(u[1], task, target)
 
 
-def _space(task: Task, target: Target) -> Iterable[Params]:
-    return direct_space(_understood(task, target)[1], target)
-
-
-def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
-    t, d = _understood(task, target)
+def _arguments(u: Understood, task: Task, schedule: DirectSchedule) -> tuple[Argument, ...]:
+    t, d = u[0], scheduled(u[1], schedule)
 
     def arrange(weight: np.ndarray) -> np.ndarray:
         return phase_matrices(weight, t, d.side_by_side)
 
-    return direct_arguments(d, task, params, arrange, f"transposed by {t.strides}")
+    return direct_arguments(d, task, schedule, arrange, f"transposed by {t.strides}")
 
 
 def phase_matrices(weight: np.ndarray, t: Transposed, together: int) -> np.ndarray:
@@ -78,12 +78,12 @@ def phase_matrices(weight: np.ndarray, t: Transposed, together: int) -> np.ndarr
     return result
 
 
-def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
-    t, d = _understood(task, target)
-    arguments = _arguments(task, target, params)
+def _build(u: Understood, task: Task, instructions: InstructionSet, schedule: DirectSchedule, symbol: str) -> str:
+    t, d = u[0], scheduled(u[1], schedule)
+    arguments = _arguments(u, task, schedule)
     module, f, pointers, share = enter(symbol, arguments)
-    finish = _placed(f, t, d, finisher(f, task, target, pointers))
-    emit_direct(f, d, task, target, params, arguments, pointers, share, finish)
+    finish = _placed(f, t, d, finisher(f, task, instructions, pointers))
+    emit_direct(f, d, task, instructions, schedule, arguments, pointers, share, finish)
     f.give_back()
     return module.text()
 
@@ -117,6 +117,6 @@ def _guarded(f: Function, conditions: Sequence[Value], body: Callable[[], None])
     f.when(all_hold, body)
 
 
-PHASES = Kernel("transposed-convolution", _accepts, _space, _arguments, _build)
+PHASES = Kernel("transposed-convolution", _understand, _schedules, _arguments, _build)
 
-CONV_TRANSPOSE: tuple[Kernel, ...] = (PHASES,)
+CONV_TRANSPOSE: tuple[Kernel[Any, Any], ...] = (PHASES,)

@@ -27,7 +27,7 @@ _COS = (  # (cos(r) - 1 + r^2/2) / r^4 in r^2, 2^-64
 def _circular(m: Floats, x: Value) -> tuple[Floats, Value, Value, Value]:
     """(double arithmetic, sin r, cos r, quadrant as integer) with x = n pi/2 + r."""
     f = m.function
-    wide = Floats(f, m.target, "double", m.lanes)
+    wide = Floats(f, m.instructions, "double", m.lanes)
     d = x if m.double else f.convert("fpext", x, "double")
     magic = 1.5 * 2.0**52
     shifted = wide.add(wide.mul(d, 2 / math.pi), magic)

@@ -8,15 +8,14 @@ Read and written along neither axis alone, whole cache lines come and go, and no
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
-from fusewise.codegen.kernel import Argument, Kernel, Params
+from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled
 from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments
 from fusewise.codegen.llvm.loops import simplified
 from fusewise.codegen.llvm.nest import run_of, unsupported
 from fusewise.codegen.llvm.square import turn
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet
 from fusewise.lower.index import Linear, Simplifier
 from fusewise.lower.task import ACC, Operand, Reason, Task
 from fusewise.ops.expr import Expr
@@ -83,25 +82,18 @@ def _steps(simplifier: Simplifier, offset: Expr) -> tuple[int, dict[str, int]] |
     return form.constant, {atom.value: step for atom, step in form.terms}
 
 
-def _accepts(task: Task, target: Target) -> Reason | None:
-    found = _found(task)
-    return found if isinstance(found, Reason) else unsupported(task)
+def _understand(task: Task, instructions: InstructionSet) -> _Turned | Reason:
+    return unsupported(task) or _found(task)
 
 
-def _space(task: Task, target: Target) -> Iterable[Params]:
-    return ({},)
-
-
-def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
+def _arguments(found: _Turned, task: Task, schedule: Unscheduled) -> tuple[Argument, ...]:
     return operand_arguments(task, ())
 
 
-def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
-    found = _found(task)
-    assert isinstance(found, _Turned)
-    module, f, pointers, share = enter(symbol, _arguments(task, target, params))
+def _build(found: _Turned, task: Task, instructions: InstructionSet, schedule: Unscheduled, symbol: str) -> str:
+    module, f, pointers, share = enter(symbol, _arguments(found, task, schedule))
     rows, columns = found.shape
-    lanes = min(target.lanes, 1 << (min(rows, columns).bit_length() - 1))
+    lanes = min(instructions.lanes, 1 << (min(rows, columns).bit_length() - 1))
     blocks = -(-columns // lanes)
     units = math.prod(extent for extent, _, _ in found.outer) * blocks
     serial = math.prod(task.extents) < _SERIAL_ELEMENTS
@@ -125,4 +117,4 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
     return module.text()
 
 
-TURNED = Kernel("turned-copy", _accepts, _space, _arguments, _build)
+TURNED = Kernel("turned-copy", _understand, unscheduled, _arguments, _build)

@@ -29,12 +29,11 @@ float32 may overflow.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fusewise.codegen.kernel import Argument, Kernel, Params, working_memory
+from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.conv_shape import convolution_of
 from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.gemm_entry import enter, operand_arguments, scratch_of, tag_of
@@ -42,28 +41,28 @@ from fusewise.codegen.llvm.gemm_finish import finisher, is_heavy, output_fetcher
 from fusewise.codegen.llvm.gemm_share import deal_weighted
 from fusewise.codegen.llvm.gemm_tile import Ahead, Panel, accumulate_in_runs
 from fusewise.codegen.llvm.share import pieces_of, prepared
-from fusewise.codegen.llvm.winograd_choice import choices, direct_cycles, parameters, runs_of
+from fusewise.codegen.llvm.winograd_choice import choices, direct_cycles, schedules
 from fusewise.codegen.llvm.winograd_few import emit_few_products, keep_products
 from fusewise.codegen.llvm.winograd_input import BLOCK, Transform, emit_input_tile
 from fusewise.codegen.llvm.winograd_lines import FETCHED_AHEAD, emit_line_products
 from fusewise.codegen.llvm.winograd_output import OUTPUT_LEVEL, Strip, emit_outputs
-from fusewise.codegen.llvm.winograd_plan import Planes, plan_of, planes_of
+from fusewise.codegen.llvm.winograd_plan import Block, Planes, WinogradSchedule, plan_of, planes_of
 from fusewise.codegen.llvm.winograd_stage import emit_staged_tile
 from fusewise.codegen.llvm.winograd_transform import emit_filter
 from fusewise.codegen.overwrite import shared_pointers
 from fusewise.codegen.packing import packed, panels, panels_of
-from fusewise.codegen.target import FIRST_LEVEL, LINE_BYTES, Target
+from fusewise.codegen.target import FIRST_LEVEL, LINE_BYTES, InstructionSet, Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from fusewise.lower.task import Reason, Task
 
-__all__ = ["WINOGRAD", "applies"]
+__all__ = ["WINOGRAD"]
 
 LEAST_CHANNELS = 8
 """Fewer channels on either side, and the transforms cost more than the products save."""
 
 
-def applies(task: Task, target: Target) -> Reason | None:
-    """None when the kernel computes this task, whether or not that is fast; else the reason why not."""
+def understand(task: Task, instructions: InstructionSet) -> Planes | Reason:
+    """The planes of a task that the kernel computes, whether or not that is fast; else the reason why not."""
     shape = convolution_of(task)
     if isinstance(shape, Reason):
         return shape
@@ -79,53 +78,42 @@ def applies(task: Task, target: Target) -> Reason | None:
             "not an ungrouped convolution with 3 or 5 taps a side, or 1 beside 3, 5 or 7; "
             "or of stride 2 with 3 taps a side, or 5 or 7 beside 1, of many channels, or 5 or 7 a side of few"
         )
-    reason = _unstageable(planes, target) if planes.is_staged else _unsuitable(planes, target)
+    reason = _unstageable(planes, instructions) if planes.is_staged else _unsuitable(planes, instructions)
     if reason is not None:
         return reason
-    if shape.outputs < target.lanes:
+    if shape.outputs < instructions.lanes:
         return Reason("too few channels for a transform", f"{shape.inputs} to {shape.outputs}")
     if 0 in (shape.batch, *(axis.out for axis in shape.spatial)):
         return Reason("no outputs")
-    return None
+    return planes
 
 
-def _unsuitable(planes: Planes, target: Target) -> Reason | None:
+def _unsuitable(planes: Planes, instructions: InstructionSet) -> Reason | None:
     """Why inputs cannot be transformed from where they are."""
     shape = planes.shape
     if shape.data.strides[1] != 1:
         return Reason("input channels are not side by side")
-    if shape.inputs < max(LEAST_CHANNELS, target.lanes):
+    if shape.inputs < max(LEAST_CHANNELS, instructions.lanes):
         return Reason("too few channels for a transform", f"{shape.inputs} to {shape.outputs}")
-    if planes.is_phased and (shape.inputs % target.lanes or not planes.forms):
+    if planes.is_phased and (shape.inputs % instructions.lanes or not planes.forms):
         return Reason("phases of these channels do not fill vectors, or filters no registers", str(shape.inputs))
     return None
 
 
-def _unstageable(planes: Planes, target: Target) -> Reason | None:
+def _unstageable(planes: Planes, instructions: InstructionSet) -> Reason | None:
     """Why the phases of inputs cannot be set side by side."""
     shape, channels = planes.shape, planes.phases * planes.shape.inputs
     if planes.slices.kernel > 1 or not planes.slices.is_inside:
         return Reason("a stride of 2 is for planes alone")
     if planes.strides[2] < 1:
         return Reason("input columns do not lie one after the other")
-    if not LEAST_CHANNELS <= channels < 4 * target.lanes:
+    if not LEAST_CHANNELS <= channels < 4 * instructions.lanes:
         return Reason("too few or too many channels for a stride of 2", str(shape.inputs))
     return None
 
 
-def _understood(task: Task) -> Planes:
-    shape = convolution_of(task)
-    assert not isinstance(shape, Reason), shape
-    planes = planes_of(shape)
-    assert planes is not None
-    return planes
-
-
-def _accepts(task: Task, target: Target) -> Reason | None:
-    reason = applies(task, target)
-    if reason is not None:
-        return reason
-    planes = _understood(task)
+def _declines(planes: Planes, task: Task, target: Target) -> Reason | None:
+    """Why the direct convolution does better, if it does."""
     if planes.is_phased and not planes.is_in_line and not target.adds_apart:
         return Reason(
             "where additions take the units that multiply, the phases of many channels take longer than they save"
@@ -136,13 +124,9 @@ def _accepts(task: Task, target: Target) -> Reason | None:
     return None
 
 
-def _space(task: Task, target: Target) -> Iterable[Params]:
-    return parameters(_understood(task), target)
-
-
-def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ...]:
-    plan = plan_of(_understood(task), params)
-    tile, planes, weight = plan.tile, plan.planes, plan.planes.shape.weight
+def _arguments(planes: Planes, task: Task, schedule: WinogradSchedule) -> tuple[Argument, ...]:
+    plan = plan_of(planes, schedule)
+    tile, weight = plan.tile, planes.shape.weight
     outputs, inputs = weight.shape[:2]
     factors = plan.form.packed_factors
 
@@ -176,14 +160,13 @@ def _arguments(task: Task, target: Target, params: Params) -> tuple[Argument, ..
     )
 
 
-def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
-    plan = plan_of(_understood(task), params)
-    arguments = _arguments(task, target, params)
+def _build(planes: Planes, task: Task, instructions: InstructionSet, schedule: WinogradSchedule, symbol: str) -> str:
+    plan = plan_of(planes, schedule)
+    arguments = _arguments(planes, task, schedule)
     module, f, pointers, share = enter(symbol, arguments, hides_counters=True, shared=shared_pointers(task))
     inputs = scratch_of(f, pointers, arguments, share)
     filters = f.at(inputs, plan.form.positions * plan.input_pitch)
     products = f.at(filters, plan.filter_elements)
-    planes = plan.planes
     stage = f.at(products, plan.form.positions * plan.product_pitch)
     longest = planes.columns.extent * planes.strides[2] if planes.is_staged else planes.shape.inputs
     zeros = module.zeros(f"{symbol}_zeros", longest * 4)
@@ -191,7 +174,7 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
         f.clear(stage, plan.stage * 4)
     strip = Strip(
         f,
-        target,
+        instructions,
         plan,
         pointers,
         inputs,
@@ -200,9 +183,9 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
         stage,
         zeros,
         f.alloca(plan.tile.kind, plan.form.positions * BLOCK // plan.tile.lanes),
-        finisher(f, task, target, pointers),
+        finisher(f, task, instructions, pointers),
         is_heavy(task),
-        output_fetcher(f, task, target, pointers, OUTPUT_LEVEL),
+        output_fetcher(f, task, instructions, pointers, OUTPUT_LEVEL, schedule.far),
         tag_of(f, pointers, arguments, share),
     )
     deal_weighted(f, share, plan.weights, plan.panels, lambda *which: _emit_strip(strip, *which))
@@ -210,21 +193,13 @@ def _build(task: Task, target: Target, params: Params, symbol: str) -> str:
     return module.text()
 
 
-class _Block(NamedTuple):
-    """Input channels of a phase that are reduced together: the first, and how many."""
-
-    start: Int
-    extent: int
-    phase: int
-
-
 def _emit_strip(s: Strip, strip: Int, low: Int, high: Int) -> None:
     """Panels low..high of one strip."""
     f, plan = s.f, s.plan
-    rows, tiles = plan.tile.rows, plan.tiles
-    step = f.mul(strip, plan.per_strip)
+    rows, tiles, together = plan.tile.rows, plan.tiles, plan.schedule.together
+    step = f.mul(strip, plan.schedule.per_strip)
     first = f.mul(step, rows)
-    count = f.sub(f.minimum(f.mul(f.add(step, plan.per_strip), rows), tiles), first)
+    count = f.sub(f.minimum(f.mul(f.add(step, plan.schedule.per_strip), rows), tiles), first)
     # rows of the last register tile beyond the last tile repeat that one
     covered = f.mul(f.udiv(f.add(count, rows - 1), rows), rows)
 
@@ -233,25 +208,24 @@ def _emit_strip(s: Strip, strip: Int, low: Int, high: Int) -> None:
             return channel
         return f.add(channel, f.mul(f.udiv(channel, plan.depth), plan.depth * (plan.block_step - 1)))
 
-    inputs = Transform(s.arithmetic, plan, s.between, plan.fetches_inputs(s.target))
-    source = s.pointers[plan.planes.shape.data.operand.name]
+    inputs = Transform(s.arithmetic, plan, s.between, s.pointers[plan.planes.shape.data.operand.name], s.zeros)
 
     def transform(t: Value, _: Sequence[Value]) -> None:
         where = f.at(s.inputs, f.mul(t, plan.row_pitch))
         tile = f.minimum(f.add(first, t), tiles - 1)
         if plan.planes.is_staged:
-            emit_staged_tile(inputs, source, s.zeros, s.stage, tile, f.compare("icmp eq", t, 0), where)
+            emit_staged_tile(inputs, s.stage, tile, f.compare("icmp eq", t, 0), where)
         else:
-            emit_input_tile(inputs, source, s.zeros, tile, where, place)
+            emit_input_tile(inputs, tile, where, place)
 
     prepared(f, s.tag, strip, lambda: f.loop(0, covered, 1, transform, rolled=True))
 
     def group(panel: Value, _: Sequence[Value]) -> None:
-        beyond: Int = f.minimum(f.add(panel, plan.together), high) if plan.together > 1 else f.add(panel, 1)
+        beyond: Int = f.minimum(f.add(panel, together), high) if together > 1 else f.add(panel, 1)
         _reduce(s, first, count, panel, beyond)
         emit_outputs(s, first, count, panel, beyond)
 
-    f.loop(low, high, plan.together, group, rolled=True)
+    f.loop(low, high, together, group, rolled=True)
 
 
 def _reduce(s: Strip, first: Int, count: Int, low: Int, high: Int) -> None:
@@ -259,41 +233,40 @@ def _reduce(s: Strip, first: Int, count: Int, low: Int, high: Int) -> None:
     f, plan = s.f, s.plan
     depth, inputs = plan.depth, plan.planes.channels
 
-    def block(start: Int, extent: int, phase: int = 0) -> None:
+    def reduce(block: Block) -> None:
         if plan.in_registers:
 
             def taps(channel: Int) -> Value:
-                return _taps(s, low, channel, phase)
+                return _taps(s, low, channel, block.phase)
 
             def few(t: Value, _: Sequence[Value]) -> None:
                 own = f.at(s.inputs, f.mul(t, plan.row_pitch)), f.at(s.products, f.mul(t, plan.group_width))
-                emit_few_products(s.arithmetic, plan, *own, taps, f.add(first, t), start, extent, phase)
+                emit_few_products(s.arithmetic, plan, *own, taps, f.add(first, t), block)
 
             f.loop(0, count, plan.tile.rows, few, rolled=True)
             return
-        if plan.filters == "lines":
+        if plan.schedule.filters == "lines":
             scratch = s.inputs, s.filters, s.products
-            emit_line_products(
-                s.arithmetic, plan, scratch, _taps(s, low, start, phase), (first, count), start, extent, phase
-            )
+            given = _taps(s, low, block.start, block.phase)
+            emit_line_products(s.arithmetic, plan, scratch, given, (first, count), block)
             return
-        _reduce_in_memory(s, _Block(start, extent, phase), first, count, low, high)
+        _reduce_in_memory(s, block, first, count, low, high)
 
     def blocks(phase: int, first: int, beyond: int) -> None:
         whole = first + (beyond - first) // depth * depth
-        f.loop(first, whole, depth, lambda start, _: block(start, depth, phase), rolled=True)
+        f.loop(first, whole, depth, lambda start, _: reduce(Block(start, depth, phase)), rolled=True)
         if whole < beyond:
-            block(whole, beyond - whole, phase)
+            reduce(Block(whole, beyond - whole, phase))
 
     if depth == inputs:
-        block(0, inputs)
+        reduce(Block(0, inputs))
         return
     parts = plan.planes.phases if plan.planes.is_phased else 1
     for phase in range(parts):
         blocks(phase, inputs // parts * phase, inputs // parts * (phase + 1))
 
 
-def _reduce_in_memory(s: Strip, block: _Block, first: Int, count: Int, low: Int, high: Int) -> None:
+def _reduce_in_memory(s: Strip, block: Block, first: Int, count: Int, low: Int, high: Int) -> None:
     """The same of one block, its filters transformed in memory: all at once, or two rows of positions at a time."""
     f, plan = s.f, s.plan
     beside, across = f.sub(high, low), plan.form.columns.span
@@ -322,7 +295,7 @@ def _reduce_in_memory(s: Strip, block: _Block, first: Int, count: Int, low: Int,
         after = f.mul(k, 2)
         products(f.maximum(f.sub(after, 1), 0), f.minimum(f.add(after, 1), rows))
 
-    if plan.filters == "pairs":
+    if plan.schedule.filters == "pairs":
         f.loop(0, rows // 2 + 1, 1, pair, rolled=True)
     else:
         f.loop(low, high, 1, lambda p, _: _filters(s, block, p, f.sub(p, low)), rolled=True)
@@ -344,29 +317,19 @@ def _fetch(s: Strip, first: Value, lines: int) -> None:
         s.f.prefetch(s.f.at(first, line * LINE_BYTES // 4))
 
 
-def _filters(s: Strip, block: _Block, panel: Int, beside: Int) -> None:
+def _filters(s: Strip, block: Block, panel: Int, beside: Int) -> None:
     """Transform a block of a panel's filters."""
     plan, tile = s.plan, s.plan.tile
 
     def transform(given: Value, made: Value) -> None:
         taps = plan.planes.taps_of(block.phase)
-        emit_filter(
-            s.arithmetic,
-            plan.form,
-            taps,
-            tile.kind,
-            s.between,
-            given,
-            tile.width,
-            made,
-            plan.filter_pitch,
-            s.target.registers,
-        )
+        there = (given, tile.width), (made, plan.filter_pitch)
+        emit_filter(s.arithmetic, plan.form, taps, tile.kind, s.between, *there)
 
     _each_filter(s, block, panel, beside, True, transform)
 
 
-def _filters_of_rows(s: Strip, block: _Block, panel: Int, places: Sequence[int]) -> None:
+def _filters_of_rows(s: Strip, block: Block, panel: Int, places: Sequence[int]) -> None:
     """The same for some rows of positions of one panel; taps come from memory for the first of them."""
     f, plan, tile = s.f, s.plan, s.plan.tile
     (high, wide), (rows, columns) = plan.planes.taps_of(block.phase), plan.form
@@ -384,7 +347,7 @@ def _filters_of_rows(s: Strip, block: _Block, panel: Int, places: Sequence[int])
 
 
 def _each_filter(
-    s: Strip, block: _Block, panel: Int, beside: Int, fetched: bool, transform: Callable[[Value, Value], None]
+    s: Strip, block: Block, panel: Int, beside: Int, fetched: bool, transform: Callable[[Value, Value], None]
 ) -> None:
     """`transform(given, made)` for every channel of a block and vector of a panel: where its taps lie and its values go, behind
     those of `beside` panels. Taps of later channels are `fetched` meanwhile."""
@@ -429,7 +392,7 @@ def _run(s: Strip, position: Value, first: Int, count: Int) -> tuple[Int, Int]:
 
 
 def _products(
-    s: Strip, block: _Block, position: Value, among: Int, run: tuple[Int, Int], panels: tuple[Int, Int]
+    s: Strip, block: Block, position: Value, among: Int, run: tuple[Int, Int], panels: tuple[Int, Int]
 ) -> None:
     """One position's product of a run of the strip's tiles and the columns of some panels (the first, and how many), over a block.
     `among` is the position's number among those whose filters are there.
@@ -441,10 +404,10 @@ def _products(
     left = f.at(s.inputs, f.add(f.mul(position, plan.input_pitch), f.mul(start, plan.block_step)))
     right = f.at(s.filters, f.mul(among, plan.filter_pitch))
     result = f.at(s.products, f.mul(position, plan.product_pitch))
-    runs = runs_of(plan.form, extent, s.target)
+    runs = plan.schedule.runs if extent % plan.schedule.runs == 0 else 1
     taps = extent * math.prod(plan.planes.taps_of(phase)) * tile.width
     lines = -(-taps * 4 // (math.prod(plan.kept(phase)) * LINE_BYTES))
-    fetching = plan.ahead and plan.row_pitch == extent
+    fetching = plan.schedule.ahead and plan.row_pitch == extent
 
     def panel(p: Value, _: Sequence[Value]) -> None:
         _fetch(
@@ -460,13 +423,15 @@ def _products(
             rows = [f.at(origin, r * plan.row_pitch) for r in range(tile.rows)]
             there = f.at(result, f.add(f.mul(t, plan.group_width), f.mul(p, tile.width)))
             coming = [Ahead(f.at(origin, plan.input_pitch), tile.rows * 4, FIRST_LEVEL)] if fetching else []
-            sums = accumulate_in_runs(f, s.target, tile, rows, Panel(columns, tile.width), extent // runs, runs, coming)
+            sums = accumulate_in_runs(
+                f, s.instructions, tile, rows, Panel(columns, tile.width), extent // runs, runs, coming
+            )
             places = [
                 f.at(there, r * plan.group_width + v * tile.lanes)
                 for r in range(tile.rows)
                 for v in range(tile.vectors)
             ]
-            keep_products(f, plan, places, sums, start, phase)
+            keep_products(f, plan, places, sums, block)
 
         f.loop(*run, tile.rows, one, rolled=True, tight=True)
 
@@ -477,24 +442,25 @@ MOST_GAINED = 4
 """No fewer cycles than the direct form's by so much, for an estimate of the least."""
 
 
-def _pieces(task: Task, target: Target, params: Params) -> int:
-    plan = plan_of(_understood(task), params)
-    units = plan.panels // plan.together * sum(count for count, _ in plan.weights)
-    return pieces_of(units, direct_cycles(plan.planes, target) / MOST_GAINED, target)
+def _pieces(planes: Planes, target: Target, schedule: WinogradSchedule) -> int:
+    plan = plan_of(planes, schedule)
+    units = plan.panels // plan.schedule.together * sum(count for count, _ in plan.weights)
+    return pieces_of(units, direct_cycles(planes, target) / MOST_GAINED, target)
 
 
-def _level(params: Params) -> str:
-    return "bare" if params.get("filters") == "registers" else "tidy"  # with filters in memory 1 to 5 % slower
+def _level(schedule: WinogradSchedule) -> str:
+    return "bare" if schedule.filters == "registers" else "tidy"  # with filters in memory 1 to 5 % slower
 
 
 WINOGRAD = Kernel(
     "winograd-convolution",
-    _accepts,
-    _space,
+    understand,
+    schedules,
     _arguments,
     _build,
+    declines=_declines,
     pieces=_pieces,
-    writes_once=lambda task, target, params: plan_of(_understood(task), params).is_written_once,
+    writes_once=lambda planes, schedule: plan_of(planes, schedule).is_written_once,
     effort=4,
     level=_level,
 )

@@ -9,21 +9,23 @@ are transformed along their columns in memory and along their rows in registers 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
 from fusewise.codegen.foresight import FETCHED_BYTES
-from fusewise.codegen.kernel import Params
+from fusewise.codegen.llvm.gemm_finish import far_of
 from fusewise.codegen.llvm.gemm_tile import FMA_LATENCY, LOAD_CYCLES, SLIM_ROWS, Tile, favourite_tiles
 from fusewise.codegen.llvm.pairs import has_bfloat_products
-from fusewise.codegen.llvm.winograd_plan import Plan, Planes, plan_of
+from fusewise.codegen.llvm.winograd_plan import Plan, Planes, WinogradSchedule, plan_of
 from fusewise.codegen.llvm.winograd_transform import LONG_FORM, Form
 from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.ir.dtypes import BFLOAT16
+from fusewise.lower.task import Task
 from fusewise.records import record
 
-__all__ = ["Choice", "choices", "direct_cycles", "parameters", "runs_of"]
+__all__ = ["Choice", "choices", "direct_cycles", "schedules"]
 
 LEAST_TILES, MOST_TILES = 16, 112
 """Tiles of a strip: with more, its transformed inputs leave the caches; with fewer, filters are transformed too often."""
@@ -115,8 +117,8 @@ two positions are slower than they should be."""
 
 @record(frozen=True)
 class Choice:
-    """A form; where its filters are, as `Plan.filters` has it; estimated cycles of a core; and, unless they are in memory,
-    how many tiles share a filter in registers, the register tiles of a strip, positions of a row at once, and `Plan.short`."""
+    """A form; where its filters are, `short` and `abreast` as `WinogradSchedule` has them; estimated cycles of a core; and, unless
+    filters are in memory, how many tiles share one in registers, and the register tiles of a strip."""
 
     form: Form
     filters: str
@@ -127,7 +129,7 @@ class Choice:
     short: bool = False
 
 
-@lru_cache(maxsize=16)  # asked whether it is worth it, and then for parameters
+@lru_cache(maxsize=16)  # asked whether it is worth it, and then for schedules
 def choices(planes: Planes, target: Target) -> tuple[Choice, ...]:
     """Forms with filters in memory and, where there are registers for them, in lines and in registers; best first."""
     found = []
@@ -167,11 +169,6 @@ def _forms(planes: Planes, target: Target) -> list[Form]:
     return [form for form in planes.forms if not (form.is_long and is_left_out(form))]
 
 
-def runs_of(form: Form, channels: int, target: Target) -> int:
-    """In how many runs so many channels of a block are added up; tiles of one vector leave registers for several."""
-    return RUNS if form.is_long and target.multiplies_once and channels % RUNS == 0 else 1
-
-
 def direct_cycles(planes: Planes, target: Target) -> float:
     """Estimated cycles of the direct form on one core."""
     shape = planes.shape
@@ -184,32 +181,50 @@ def direct_cycles(planes: Planes, target: Target) -> float:
     return cycles
 
 
-def parameters(planes: Planes, target: Target) -> Iterable[Params]:
-    """Parameters worth trying, the analytic favourite first."""
-    soon = target.has_few_registers or target.multiplies_once
-    # where register tiles are soon done, the next position's inputs are fetched meanwhile, filters made two rows at a time
-    where: Params = {"ahead": True} if planes.is_in_line or planes.is_phased else {"ahead": True, "filters": "pairs"}
+def schedules(planes: Planes, task: Task, target: Target) -> Iterable[WinogradSchedule]:
+    """Schedules worth trying, the analytic favourite first."""
+    far = far_of(task, target)
     for choice in choices(planes, target):
-        depth = _depth(planes, choice.form, target)
-        common = {"outputs": choice.form.tile, "lanes": target.lanes, "panels": 1, "depth": depth}
-        if choice.filters == "registers" and planes.is_phased:
-            common["depth"] = _depth(planes, choice.form, target, PHASE_DEPTH)
-        if choice.filters != "memory":
-            yield {**common, **_params(choice)}
-            continue
-        for number, (tile, per_strip) in enumerate(_tiles(planes, choice.form, depth, target)[:3]):
-            found: Params = {**common, "rows": tile.rows, "vectors": tile.vectors, "tiles": per_strip}
-            yield {**found, **where} if soon else found
-            if number == 0:  # the other way, for who measures
-                yield found if soon else {**found, **where}
+        for schedule in _cut(planes, choice, target):
+            yield replace(schedule, fetches_inputs=_fetches_inputs(planes, schedule, target), far=far)
 
 
-def _params(choice: Choice) -> Params:
-    """What is special of filters that are not in memory."""
-    found: Params = {"rows": choice.rows, "tiles": choice.per_strip, "filters": choice.filters}
-    if choice.abreast:
-        return {**found, "vectors": LINE_VECTORS, "abreast": choice.abreast}
-    return {**found, "vectors": 1, **({"short": True} if choice.short else {})}
+def _cut(planes: Planes, choice: Choice, target: Target) -> Iterator[WinogradSchedule]:
+    """Schedules of a choice."""
+    form = choice.form
+    if choice.filters != "memory":
+        most = PHASE_DEPTH if choice.filters == "registers" and planes.is_phased else MOST_DEPTH
+        tile = Tile(choice.rows, LINE_VECTORS if choice.abreast else 1, target.lanes)
+        yield WinogradSchedule(
+            form.tile,
+            tile,
+            choice.per_strip,
+            _depth(planes, form, target, most),
+            filters=choice.filters,
+            abreast=choice.abreast,
+            short=choice.short,
+        )
+        return
+    depth = _depth(planes, form, target)
+    # tiles of one vector leave registers for several runs
+    runs = RUNS if form.is_long and target.multiplies_once else 1
+    soon = target.has_few_registers or target.multiplies_once
+    for number, (tile, per_strip) in enumerate(_tiles(planes, form, depth, target)[:3]):
+        plain = WinogradSchedule(form.tile, tile, per_strip, depth, runs=runs)
+        # where register tiles are soon done, the next position's inputs are fetched meanwhile, filters made two rows at a time
+        where = "memory" if planes.is_in_line or planes.is_phased else "pairs"
+        ahead = replace(plain, ahead=True, filters=where)
+        yield ahead if soon else plain
+        if number == 0:  # the other way, for who measures
+            yield plain if soon else ahead
+
+
+def _fetches_inputs(planes: Planes, schedule: WinogradSchedule, target: Target) -> bool:
+    """Is memory for transformed inputs likely to be far: written once by a worker, or with outputs of many pixels in between?
+    What is fetched for filters in registers costs as much as it gains, and other targets were not measured."""
+    if not target.multiplies_once or schedule.filters not in ("memory", "pairs"):
+        return False
+    return planes.is_staged or plan_of(planes, schedule).strips <= target.workers
 
 
 def _tiles(planes: Planes, form: Form, depth: int, target: Target) -> list[tuple[Tile, int]]:
@@ -384,7 +399,7 @@ def _in_lines(planes: Planes, form: Form, target: Target) -> Choice:
     for plan in plans:
         products, rows = max(_line_cycles(plan, target) * vectors / PRODUCT_SHARE, fetched), plan.tile.rows
         best = _in_strips(planes, form, rows, panels, products, lines * LINE_CYCLES, target)
-        found.append(Choice(form, "lines", best.cycles + outputs, rows, best.each, plan.abreast))
+        found.append(Choice(form, "lines", best.cycles + outputs, rows, best.each, plan.schedule.abreast))
     return min(found, key=lambda choice: choice.cycles)
 
 
@@ -394,8 +409,8 @@ def _phases(planes: Planes) -> range:
 
 
 def _line_plan(planes: Planes, form: Form, rows: int, abreast: int, target: Target) -> Plan:
-    sizes = {"rows": rows, "vectors": LINE_VECTORS, "lanes": target.lanes, "panels": 1, "tiles": 1, "depth": MOST_DEPTH}
-    return plan_of(planes, {**sizes, "outputs": form.tile, "filters": "lines", "abreast": abreast})
+    tile = Tile(rows, LINE_VECTORS, target.lanes)
+    return plan_of(planes, WinogradSchedule(form.tile, tile, 1, MOST_DEPTH, filters="lines", abreast=abreast))
 
 
 def _line_cycles(plan: Plan, target: Target) -> float:

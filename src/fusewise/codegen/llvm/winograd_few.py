@@ -20,7 +20,7 @@ from functools import partial
 
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.gemm_tile import multiply_add
-from fusewise.codegen.llvm.winograd_plan import Plan
+from fusewise.codegen.llvm.winograd_plan import Block, Plan
 from fusewise.codegen.llvm.winograd_transform import Arithmetic
 from fusewise.codegen.target import SECOND_LEVEL
 
@@ -34,19 +34,17 @@ def emit_few_products(
     products: Value,
     taps: Callable[[Int], Value],
     tile: Int,
-    start: Int,
-    extent: int,
-    phase: int = 0,
+    block: Block,
 ) -> None:
-    """Add `extent` input channels from `start` on to the products of one panel and of the register tile that begins with `tile`,
-    or begin these with channel 0.
+    """Add a block of input channels to the products of one panel and of the register tile that begins with `tile`, or begin these
+    with channel 0.
 
-    They belong to one `phase`. `inputs` and `products` are its transformed inputs and the panel's products in scratch memory, laid
-    out as the plan says; `taps(channel)` is where the panel's taps of a channel lie, those of the next channel behind them. As many
-    channels after these are fetched meanwhile.
+    `inputs` and `products` are its transformed inputs and the panel's products in scratch memory, laid out as the plan says;
+    `taps(channel)` is where the panel's taps of a channel lie, those of the next channel behind them. As many channels after these
+    are fetched meanwhile.
     """
-    f, source, left = a.f, taps(start), a.f.at(inputs, a.f.mul(start, plan.block_step))
-    (high, wide), (rows, columns) = plan.kept(phase), plan.form
+    f, source, left = a.f, taps(block.start), a.f.at(inputs, a.f.mul(block.start, plan.block_step))
+    (high, wide), (rows, columns) = plan.kept(block.phase), plan.form
     long_rows, long_columns = _is_long(f, plan, tile)
     always = [row for row in range(high) if long_rows is None or row != rows.last_finite]
 
@@ -57,9 +55,9 @@ def emit_few_products(
             first, taken = row * columns.span, _taken(plan, row, positions)
             here, there = f.at(left, first * plan.input_pitch), f.at(products, f.add(first * plan.product_pitch, skip))
             fetching = (always.index(row), len(always)) if row in always else (0, 0)
-            sums = _row(a, plan, row, phase, here, f.at(source, skip), extent, taken, fetching)
+            sums = _row(a, plan, block, row, (here, f.at(source, skip)), taken, fetching)
             places = [f.at(there, position * plan.product_pitch + t * plan.group_width) for position, t in taken]
-            keep_products(f, plan, places, sums, start, phase)
+            keep_products(f, plan, places, sums, block)
 
         def whole(row: int) -> None:
             few = [position for position in range(wide) if position != columns.last_finite]
@@ -113,20 +111,19 @@ def _taken(plan: Plan, row: int, positions: Sequence[int]) -> list[tuple[int, in
 def _row(
     a: Arithmetic,
     plan: Plan,
+    block: Block,
     row: int,
-    phase: int,
-    inputs: Value,
-    taps: Value,
-    extent: int,
+    operands: tuple[Value, Value],
     taken: Sequence[tuple[int, int]],
     fetching: tuple[int, int],
 ) -> tuple[Value, ...]:
-    """One vector of the products of a row of positions and the tiles `taken` of each, over `extent` channels of a phase.
+    """One vector of the products of a row of positions and the tiles `taken` of each, over a block: `operands` are where its inputs
+    and its taps lie.
 
     Of the next block it fetches one share of so many, if `fetching` names any.
     """
-    f, tile, (rows, columns) = a.f, plan.tile, plan.form
-    high, across = plan.planes.taps_of(phase)
+    f, tile, (rows, columns), (inputs, taps) = a.f, plan.tile, plan.form, operands
+    high, across = plan.planes.taps_of(block.phase)
     size, (share, shares) = high * across * tile.width, fetching
 
     def channel(k: Value, sums: Sequence[Value]) -> list[Value]:
@@ -138,20 +135,18 @@ def _row(
         ]
         for tap in range(share, high * across, shares) if shares else ():
             # the next block's; this block's and its inputs fill the first level
-            f.prefetch(f.at(filters, extent * size + tap * tile.width), SECOND_LEVEL)
+            f.prefetch(f.at(filters, block.extent * size + tap * tile.width), SECOND_LEVEL)
         for position, value in columns.filter_values(a, [line[row] for line in lines]):
             for number, t in ((number, t) for number, (place, t) in enumerate(taken) if place == position):
                 at = f.at(given, position * plan.input_pitch + t * plan.row_pitch)
                 factor = f.splat(f.load("float", at), tile.lanes)
-                result[number] = multiply_add(f, a.target, factor, value, result[number])
+                result[number] = multiply_add(f, a.instructions, factor, value, result[number])
         return result
 
-    return f.loop(0, extent, 1, channel, [f.constant(0.0, tile.kind)] * len(taken), rolled=True)
+    return f.loop(0, block.extent, 1, channel, [f.constant(0.0, tile.kind)] * len(taken), rolled=True)
 
 
-def keep_products(
-    f: Function, plan: Plan, places: Sequence[Value], sums: Sequence[Value], start: Int, phase: int
-) -> None:
+def keep_products(f: Function, plan: Plan, places: Sequence[Value], sums: Sequence[Value], block: Block) -> None:
     """Store the sums of the first block of channels of the first phase, add those of the others."""
     kind = plan.tile.kind
 
@@ -165,7 +160,7 @@ def keep_products(
 
     if plan.depth == plan.planes.channels:
         store()
-    elif phase:
+    elif block.phase:
         add()
     else:
-        f.when(f.compare("icmp eq", start, 0), store, add)
+        f.when(f.compare("icmp eq", block.start, 0), store, add)

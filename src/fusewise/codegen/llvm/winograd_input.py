@@ -25,13 +25,15 @@ BLOCK = 64
 
 @record(frozen=True)
 class Transform:
-    """The transform of tiles under one plan. `between` is scratch memory, `BLOCK` elements for each position; `fetches`: are
-    places that are written to fetched before?"""
+    """The transform of tiles under one plan. `between` is scratch memory, `BLOCK` elements for each position; `source` is the data
+    operand, `zeros` memory with a zero for every channel, or for every element of an input row where planes are staged, which
+    stands for the inputs outside."""
 
     a: Arithmetic
     plan: Plan
     between: Value
-    fetches: bool
+    source: Value
+    zeros: Value
 
     def emit(
         self,
@@ -60,10 +62,10 @@ class Transform:
             def along(scheme: Scheme, positions: list[int]) -> None:
                 def each(c: Int) -> None:
                     given = [f.load(vector(stored, lanes), f.at(at, c, stored)) for at in places[: scheme.span]]
-                    values = scheme.inputs(self.a, [widen(f, self.a.target, value, dtype) for value in given])
+                    values = scheme.inputs(self.a, [widen(f, self.a.instructions, value, dtype) for value in given])
                     for i, value in zip(positions, values, strict=True):
                         f.store(value, f.at(f.at(begin, c), i * wide * BLOCK))
-                    if self.fetches:
+                    if self.plan.schedule.fetches_inputs:
                         # before anything is written there: the places of row j, as there are about as many rows as columns
                         place = f.at(target, f.add(f.mul(j, wide * pitch), there(c)))
                         for position in range(wide):
@@ -92,13 +94,10 @@ class Transform:
         f.loop(0, form.rows.span, 1, row, rolled=True)
 
 
-def emit_input_tile(
-    transform: Transform, source: Value, zeros: Value, tile: Int, target: Value, place: Callable[[Int], Int]
-) -> None:
+def emit_input_tile(transform: Transform, tile: Int, target: Value, place: Callable[[Int], Int]) -> None:
     """Transform one tile; its number counts over batch, slices, rows and columns.
 
-    `source` is the data operand, `zeros` memory with a zero for every channel, which stands for the inputs outside. Channel c
-    goes to element `place(c)` of each position of `target`, c counting as in `Planes.channels`.
+    Channel c goes to element `place(c)` of each position of `target`, c counting as in `Planes.channels`.
     """
     f, planes = transform.a.f, transform.plan.planes
     shape, slices = planes.shape, planes.slices
@@ -116,7 +115,7 @@ def emit_input_tile(
         exists = None if slices.is_inside else f.compare("icmp ult", f.add(at, 0), slices.extent)
         start, first = f.add(offset, f.mul(at, planes.strides[0])), f.mul(number, shape.inputs)
         corner = f.add(top, f.udiv(phase, planes.columns.stride)), f.add(left, f.urem(phase, planes.columns.stride))
-        _emit_plane(transform, source, zeros, (*corner, start), exists, target, lambda c: place(f.add(first, c)), short)
+        _emit_plane(transform, (*corner, start), exists, target, lambda c: place(f.add(first, c)), short)
 
     def all_taps(phase: Int) -> None:
         f.loop(0, slices.kernel, 1, lambda tap, _: one(phase, tap), rolled=True)
@@ -129,8 +128,6 @@ def emit_input_tile(
 
 def _emit_plane(
     transform: Transform,
-    source: Value,
-    zeros: Value,
     place: tuple[Int, Int, Int],
     exists: Value | None,
     target: Value,
@@ -154,9 +151,9 @@ def _emit_plane(
             column = f.add(left, f.mul(j, planes.columns.step))
             inside = f.compare("icmp ult", f.add(column, 0), planes.columns.extent)
             skip = f.mul(column, column_stride)
-            places = [f.at(source, f.add(start, skip), stored) for start in starts]
+            places = [f.at(transform.source, f.add(start, skip), stored) for start in starts]
             return [
-                f.at(f.select(f.binary("and", row, inside), place, zeros), first, stored)
+                f.at(f.select(f.binary("and", row, inside), place, transform.zeros), first, stored)
                 for row, place in zip(rows, places, strict=True)
             ]
 

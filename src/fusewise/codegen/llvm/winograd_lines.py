@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.gemm_tile import multiply_add
 from fusewise.codegen.llvm.winograd_few import keep_products
-from fusewise.codegen.llvm.winograd_plan import Plan
+from fusewise.codegen.llvm.winograd_plan import Block, Plan
 from fusewise.codegen.llvm.winograd_transform import Arithmetic
 from fusewise.codegen.target import LINE_BYTES, SECOND_LEVEL
 from fusewise.records import record
@@ -36,15 +36,13 @@ FETCHED_AHEAD = 8
 
 
 @record(frozen=True)
-class _Block:
-    """A block of `extent` input channels of one phase: where its taps, its transformed inputs, its lines and the panel's products
-    lie, and whether it `begins` them; and the strip's tiles."""
+class _Lines:
+    """A block of input channels: where its taps, its transformed inputs, its lines and the panel's products lie; and the strip's
+    tiles."""
 
     a: Arithmetic
     plan: Plan
-    phase: int
-    extent: int
-    start: Int
+    block: Block
     taps: Value
     inputs: Value
     lines: Value
@@ -53,7 +51,7 @@ class _Block:
 
     @property
     def taps_each(self) -> tuple[int, int]:
-        return self.plan.planes.taps_of(self.phase)
+        return self.plan.planes.taps_of(self.block.phase)
 
     @property
     def size(self) -> int:
@@ -72,24 +70,21 @@ def emit_line_products(
     scratch: tuple[Value, Value, Value],
     taps: Value,
     tiles: tuple[Int, Int],
-    start: Int,
-    extent: int,
-    phase: int = 0,
+    block: Block,
 ) -> None:
-    """Add `extent` input channels from `start` on to the products of one panel, or begin these with channel 0.
+    """Add a block of input channels to the products of one panel, or begin these with channel 0.
 
-    They belong to one `phase`. `scratch` is where transformed inputs, lines and the panel's products lie, `taps` where the taps of
-    these channels do, those of the next channels behind them: as many are fetched meanwhile. `tiles` are the first of the strip,
-    and how many.
+    `scratch` is where transformed inputs, lines and the panel's products lie, `taps` where the taps of these channels do, those of
+    the next channels behind them: as many are fetched meanwhile. `tiles` are the first of the strip, and how many.
     """
     f, (inputs, lines, products) = a.f, scratch
-    inputs = f.at(inputs, f.mul(start, plan.block_step))
-    b = _Block(a, plan, phase, extent, start, taps, inputs, lines, products, tiles)
+    inputs = f.at(inputs, f.mul(block.start, plan.block_step))
+    b = _Lines(a, plan, block, taps, inputs, lines, products, tiles)
     _emit_lines(b)
-    f.loop(0, plan.kept(phase)[0], 1, lambda row, _: _emit_row(b, row, *_line_of(b, row)), rolled=True)
+    f.loop(0, plan.kept(block.phase)[0], 1, lambda row, _: _emit_row(b, row, *_line_of(b, row)), rolled=True)
 
 
-def _emit_lines(b: _Block) -> None:
+def _emit_lines(b: _Lines) -> None:
     """Transform the columns of all filters; taps are asked for a few channels ahead."""
     f, plan, width, lanes = b.a.f, b.plan, b.plan.tile.width, b.plan.tile.lanes
     high, wide = b.taps_each
@@ -105,20 +100,20 @@ def _emit_lines(b: _Block) -> None:
             for j in range(wide):
                 column = [f.load(plan.tile.kind, f.at(given, (i * wide + j) * width)) for i in range(high)]
                 values = plan.form.rows.filters(b.a, column)
-                for number, row in enumerate(plan.line_rows(b.phase)):
+                for number, row in enumerate(plan.line_rows(b.block.phase)):
                     f.store(values[row], f.at(made, number * plan.line_pitch + j * width))
 
         f.loop(0, plan.tile.vectors, 1, vector, rolled=True)
 
-    if plan.line_rows(b.phase):
-        f.loop(0, b.extent, 1, channel, rolled=True)
+    if plan.line_rows(b.block.phase):
+        f.loop(0, b.block.extent, 1, channel, rolled=True)
 
 
-def _line_of(b: _Block, row: Value) -> tuple[Value, Int]:
+def _line_of(b: _Lines, row: Value) -> tuple[Value, Int]:
     """Where a row's lines begin, and elements from one channel's to the next."""
-    f, scheme, made = b.a.f, b.plan.form.rows, b.plan.line_rows(b.phase)
+    f, scheme, made = b.a.f, b.plan.form.rows, b.plan.line_rows(b.block.phase)
     lines, pitch = f.at(b.lines, f.mul(f.sub(row, made.start), b.plan.line_pitch)), f.i64(b.line)
-    for place in range(b.plan.kept(b.phase)[0]):
+    for place in range(b.plan.kept(b.block.phase)[0]):
         tap = scheme.tap_at(place, b.taps_each[0])
         if tap is not None:
             this = f.compare("icmp eq", row, place)
@@ -127,13 +122,13 @@ def _line_of(b: _Block, row: Value) -> tuple[Value, Int]:
     return lines, pitch
 
 
-def _emit_row(b: _Block, row: Value, lines: Value, pitch: Int) -> None:
+def _emit_row(b: _Lines, row: Value, lines: Value, pitch: Int) -> None:
     """One row of positions, all tiles of the strip that have it."""
     f = b.a.f
     low, high = _run(b, row, False)
     begin, end = _run(b, row, True)
     fetching = True
-    for positions, which in b.plan.line_parts(b.phase):
+    for positions, which in b.plan.line_parts(b.block.phase):
         if which is None:
             _emit_tiles(b, row, (low, high), positions, lines, pitch, fetching)
         elif which:
@@ -149,7 +144,7 @@ def _emit_row(b: _Block, row: Value, lines: Value, pitch: Int) -> None:
         fetching = False
 
 
-def _run(b: _Block, row: Value, column: bool) -> tuple[Int, Int]:
+def _run(b: _Lines, row: Value, column: bool) -> tuple[Int, Int]:
     """The strip's tiles that have values in a row, and at the last finite point of columns if asked for that `column`."""
     f, grid, (first, count) = b.a.f, b.plan.grid, b.tiles
     every, with_row = grid.with_values(False, column), grid.with_values(True, column)
@@ -162,7 +157,7 @@ def _run(b: _Block, row: Value, column: bool) -> tuple[Int, Int]:
 
 
 def _emit_tiles(
-    b: _Block, row: Value, run: tuple[Int, Int], positions: Sequence[int], lines: Value, pitch: Int, fetching: bool
+    b: _Lines, row: Value, run: tuple[Int, Int], positions: Sequence[int], lines: Value, pitch: Int, fetching: bool
 ) -> None:
     """The products of a run of tiles at some positions of a row, a register tile at a time."""
     f, plan, tile = b.a.f, b.plan, b.plan.tile
@@ -188,40 +183,40 @@ def _emit_tiles(
                     at = f.at(here, position * plan.input_pitch + r * plan.row_pitch)
                     factor = f.splat(f.load("float", at), tile.lanes)
                     for v in range(tile.vectors):
-                        result[number] = multiply_add(f, b.a.target, factor, values[v][position], result[number])
+                        result[number] = multiply_add(f, b.a.instructions, factor, values[v][position], result[number])
                         number += 1
             return result
 
         zeros = [f.constant(0.0, tile.kind)] * (len(positions) * tile.rows * tile.vectors)
-        sums = f.loop(0, b.extent, 1, channel, zeros, rolled=True)
+        sums = f.loop(0, b.block.extent, 1, channel, zeros, rolled=True)
         places = [
             f.at(there, position * plan.product_pitch + r * plan.group_width + v * tile.lanes)
             for position in positions
             for r in range(tile.rows)
             for v in range(tile.vectors)
         ]
-        keep_products(f, plan, places, sums, b.start, b.phase)
+        keep_products(f, plan, places, sums, b.block)
 
     f.loop(*run, tile.rows, some, rolled=True)
 
 
-def _values(b: _Block, line: Value) -> dict[int, Value]:
+def _values(b: _Lines, line: Value) -> dict[int, Value]:
     """One vector of the filter's values in a row, by position."""
     f, tile = b.a.f, b.plan.tile
     given = [f.load(tile.kind, f.at(line, j * tile.width)) for j in range(b.taps_each[1])]
     return dict(b.plan.form.columns.filter_values(b.a, given))
 
 
-def _fetching(b: _Block, row: Value) -> Callable[[Value], tuple[Value, int]]:
+def _fetching(b: _Lines, row: Value) -> Callable[[Value], tuple[Value, int]]:
     """For a register tile of a row, where its share of the next block's taps lies, and how many cache lines it is for a channel."""
     f, plan = b.a.f, b.plan
     lines = -(-b.size // LINE)
-    by_row = -(-lines // plan.kept(b.phase)[0])
-    tiles = min(by_row, plan.per_strip)
+    by_row = -(-lines // plan.kept(b.block.phase)[0])
+    tiles = min(by_row, plan.schedule.per_strip)
     each = -(-by_row // tiles)
 
     def share(t: Value) -> tuple[Value, int]:
         number = f.add(f.mul(row, tiles), f.minimum(f.udiv(t, plan.tile.rows), tiles - 1))
-        return f.at(b.taps, f.add(b.extent * b.size, f.mul(number, each * b.extent * LINE))), each
+        return f.at(b.taps, f.add(b.block.extent * b.size, f.mul(number, each * b.block.extent * LINE))), each
 
     return share

@@ -10,7 +10,7 @@ from fusewise.codegen.llvm.gemm_finish import Fetch, Finish
 from fusewise.codegen.llvm.winograd_plan import Plan
 from fusewise.codegen.llvm.winograd_tiles import Place, for_scheme, unless_missing
 from fusewise.codegen.llvm.winograd_transform import Arithmetic, Scheme
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet
 from fusewise.records import record
 
 __all__ = ["OUTPUT_LEVEL", "Strip", "emit_outputs"]
@@ -25,7 +25,7 @@ class Strip:
     whose inputs lie there."""
 
     f: Function
-    target: Target
+    instructions: InstructionSet
     plan: Plan
     pointers: Mapping[str, Value]
     inputs: Value
@@ -41,7 +41,7 @@ class Strip:
 
     @property
     def arithmetic(self) -> Arithmetic:
-        return Arithmetic(self.f, self.target)
+        return Arithmetic(self.f, self.instructions)
 
 
 def emit_outputs(s: Strip, first: Int, count: Int, low: Int, high: Int) -> None:
@@ -68,7 +68,7 @@ def emit_outputs(s: Strip, first: Int, count: Int, low: Int, high: Int) -> None:
             bias = plan.planes.shape.bias
             given = None
             if bias is not None:
-                given = initial(f, s.target, s.pointers, bias, [column], tile.lanes, tile.lanes, tile.element)[0]
+                given = initial(f, s.instructions, s.pointers, bias, [column], tile.lanes, tile.lanes, tile.element)[0]
             if s.fetch is not None:
                 _Tile(s, coming, begin, column, None, start, None).fetch(s.fetch)
             _Tile(s, place, corner, column, given, f.at(start, f.mul(v, tile.lanes)), kept).emit()

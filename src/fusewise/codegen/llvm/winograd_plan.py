@@ -1,6 +1,6 @@
 """What Winograd's convolutions work on, and in which sizes.
 
-Takes the geometry of a convolution with two or three spatial axes, and parameters; gives `Planes` and a `Plan`. Of three axes the
+Takes the geometry of a convolution with two or three spatial axes, and a schedule; gives `Planes` and a `Plan`. Of three axes the
 first, the slices, is reduced over as the channels are: taps and channels of a slice lie side by side, and each transform sees
 planes only. Where the first axis alone has taps, it is the rows of a plane, and the second counts slices.
 
@@ -17,17 +17,18 @@ import math
 from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
+from typing import NamedTuple
 
-from fusewise.codegen.kernel import Params
 from fusewise.codegen.llvm.conv_shape import Convolution, Spatial
-from fusewise.codegen.llvm.gemm_plan import tile_of
+from fusewise.codegen.llvm.emit import Int
+from fusewise.codegen.llvm.gemm_finish import Far
 from fusewise.codegen.llvm.gemm_tile import Tile
 from fusewise.codegen.llvm.winograd_tiles import Grid, Tiling
 from fusewise.codegen.llvm.winograd_transform import Form, forms_of
-from fusewise.codegen.target import LINE_BYTES, Target
+from fusewise.codegen.target import LINE_BYTES
 from fusewise.records import record
 
-__all__ = ["Plan", "Planes", "plan_of", "planes_of"]
+__all__ = ["Block", "Plan", "Planes", "WinogradSchedule", "plan_of", "planes_of"]
 
 LINE_ELEMENTS = LINE_BYTES // 4
 """float32 elements of a cache line."""
@@ -156,35 +157,70 @@ def _known(many: bool) -> list[list[tuple[int, int]]]:
 
 
 @record(frozen=True)
-class Plan:
-    """Sizes of one convolution: `per_strip` row tiles to a strip, `together` panels to a group, `depth` channels to a block.
+class WinogradSchedule:
+    """Which form computes a convolution, how it is cut, where its filters are transformed, and what is fetched meanwhile.
 
-    `filters` says where transformed ones are: "memory"; "pairs", there too, two rows of positions at a time; "registers", again for
-    every register tile; or "lines", transformed along the columns in memory and along the rows in registers, `abreast` positions
-    of a row at a time. `ahead`: are the inputs of the next position fetched during the products of one? `short`: may tiles be
-    shorter with filters in registers and several register tiles? What a strip takes then depends on its tiles.
+    - `outputs`: of a tile of the form, along an axis that is transformed. `tile`: of accumulators in registers, whose rows are
+      tiles of the form.
+    - `per_strip`: register tiles to a strip. `depth`: input channels to a block. `together`: panels to a group.
+    - `filters`: where transformed ones are: "memory"; "pairs", there too, two rows of positions at a time; "registers", again for
+      every register tile; or "lines", transformed along the columns in memory and along the rows in registers, `abreast` positions
+      of a row at a time.
+    - `short`: may tiles be shorter with filters in registers and several register tiles? What a strip takes then depends on its
+      tiles.
+    - `runs`: in how many runs the channels of a block are added up, where these are a multiple of it and filters in memory.
+    - `ahead`: are the inputs of the next position fetched during the products of one? `fetches_inputs`: is memory for transformed
+      inputs fetched before it is written? `far`: what the stores touch that is fetched, too.
     """
+
+    outputs: int
+    tile: Tile
+    per_strip: int
+    depth: int
+    together: int = 1
+    filters: str = "memory"
+    abreast: int = 0
+    short: bool = False
+    runs: int = 1
+    ahead: bool = False
+    fetches_inputs: bool = False
+    far: Far = Far()
+
+
+class Block(NamedTuple):
+    """Input channels of a phase that are reduced together: the first, and how many."""
+
+    start: Int
+    extent: int
+    phase: int = 0
+
+
+@record(frozen=True)
+class Plan:
+    """Sizes of one convolution by a schedule with no more rows, strips, panels and channels than there are."""
 
     planes: Planes
     form: Form
-    tile: Tile
-    per_strip: int
-    together: int
-    depth: int
-    filters: str = "memory"
-    abreast: int = 0
-    ahead: bool = False
-    short: bool = False
+    schedule: WinogradSchedule
+
+    @property
+    def tile(self) -> Tile:
+        return self.schedule.tile
+
+    @property
+    def depth(self) -> int:
+        """Input channels of a block."""
+        return self.schedule.depth
 
     @property
     def in_registers(self) -> bool:
-        return self.filters == "registers"
+        return self.schedule.filters == "registers"
 
     @cached_property
     def grid(self) -> Grid:
         """Winograd tiles of the whole output."""
         whole = self.planes.grid(self.form)
-        trims = self.short or not self.in_registers or whole.tiles <= self.tile.rows
+        trims = self.schedule.short or not self.in_registers or whole.tiles <= self.tile.rows
         return whole if trims else self.planes.grid(self.form, False)
 
     @property
@@ -204,7 +240,7 @@ class Plan:
 
     @property
     def strips(self) -> int:
-        return -(-self.steps // self.per_strip)
+        return -(-self.steps // self.schedule.per_strip)
 
     @property
     def skips_columns(self) -> bool:
@@ -222,18 +258,12 @@ class Plan:
         for step in range(self.steps):
             long = self.grid.is_long(step * self.tile.rows, (step + 1) * self.tile.rows)
             wide = columns.span - (self.skips_columns and not long[1])
-            each[step // self.per_strip] += (rows.span - (not long[0])) * wide
+            each[step // self.schedule.per_strip] += (rows.span - (not long[0])) * wide
         return [(len(list(alike)), weight) for weight, alike in groupby(each)]
 
     @property
     def panels(self) -> int:
         return -(-self.planes.shape.outputs // self.tile.width)
-
-    def fetches_inputs(self, target: Target) -> bool:
-        """Is memory for transformed inputs likely to be far: written once by a worker, or with outputs of many pixels in between?
-        What is fetched for filters in registers costs as much as it gains, and other targets were not measured."""
-        is_far = self.strips <= target.workers or self.planes.is_staged
-        return target.multiplies_once and is_far and self.filters in ("memory", "pairs")
 
     @property
     def is_written_once(self) -> bool:
@@ -243,13 +273,13 @@ class Plan:
     @property
     def group_width(self) -> int:
         """Output channels of a group."""
-        return self.together * self.tile.width
+        return self.schedule.together * self.tile.width
 
     @property
     def places(self) -> int:
         """Tiles that a strip has memory for. A run of tiles that begins within a register tile ends beyond the last one."""
         within = not self.in_registers and len(self.grid.regions) > 1
-        return (self.per_strip + within) * self.tile.rows
+        return (self.schedule.per_strip + within) * self.tile.rows
 
     @property
     def in_blocks(self) -> bool:
@@ -313,9 +343,9 @@ class Plan:
         apart = any(some.start % rows or (some.stop % rows and some.stop < every.stop) for every, some in runs)
         found: list[tuple[list[int], bool | None]] = []
         positions = [place for place in range(wide) if not (apart and place == last)]
-        if len(positions) % 2 == self.abreast % 2 == 0:  # pairs of opposite points together
+        if len(positions) % 2 == self.schedule.abreast % 2 == 0:  # pairs of opposite points together
             positions = [*positions[-1:], *positions[:-1]]
-        times = -(-len(positions) // self.abreast)
+        times = -(-len(positions) // self.schedule.abreast)
         for k in range(times):
             part = positions[len(positions) * k // times : len(positions) * (k + 1) // times]
             if last in part:
@@ -329,9 +359,9 @@ class Plan:
     @property
     def filter_elements(self) -> int:
         """Elements of scratch memory for filters."""
-        if self.filters == "memory":
+        if self.schedule.filters == "memory":
             return self.form.positions * self.filter_pitch
-        if self.filters == "pairs":
+        if self.schedule.filters == "pairs":
             return 2 * self.form.columns.span * self.filter_pitch
         if self.in_registers:
             return 0
@@ -353,16 +383,17 @@ def _spread(elements: int) -> int:
     return (-(-elements // LINE_ELEMENTS) | 1) * LINE_ELEMENTS
 
 
-def plan_of(planes: Planes, params: Params) -> Plan:
-    """The sizes that parameters describe."""
-    tile = tile_of(params)
-    form = next(form for form in planes.forms if form.tile == params["outputs"])
+def plan_of(planes: Planes, schedule: WinogradSchedule) -> Plan:
+    """The sizes that a schedule gives a convolution."""
+    form = next(form for form in planes.forms if form.tile == schedule.outputs)
     tiles = planes.grid(form).tiles
-    tile = Tile(min(tile.rows, tiles), tile.vectors, tile.lanes, tile.element)
-    filters = str(params.get("filters", "memory"))
-    together = min(int(params["panels"]) if filters == "memory" else 1, -(-planes.shape.outputs // tile.width))
-    per_strip = min(int(params["tiles"]), -(-tiles // tile.rows))
-    depth = min(int(params["depth"]), planes.channels)
-    abreast, ahead = int(params.get("abreast", 0)), bool(params.get("ahead", False))
-    short = bool(params.get("short", False))
-    return Plan(planes, form, tile, per_strip, together, depth, filters, abreast, ahead, short)
+    tile = replace(schedule.tile, rows=min(schedule.tile.rows, tiles))
+    in_memory = schedule.filters == "memory"
+    fitting = replace(
+        schedule,
+        tile=tile,
+        per_strip=min(schedule.per_strip, -(-tiles // tile.rows)),
+        depth=min(schedule.depth, planes.channels),
+        together=min(schedule.together if in_memory else 1, -(-planes.shape.outputs // tile.width)),
+    )
+    return Plan(planes, form, fitting)

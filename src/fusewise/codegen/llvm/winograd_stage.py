@@ -19,18 +19,15 @@ from fusewise.ir.dtypes import FLOAT32
 __all__ = ["emit_staged_tile"]
 
 
-def emit_staged_tile(
-    transform: Transform, source: Value, zeros: Value, stage: Value, tile: Int, is_first: Value, target: Value
-) -> None:
+def emit_staged_tile(transform: Transform, stage: Value, tile: Int, is_first: Value, target: Value) -> None:
     """Transform one tile, as `emit_input_tile` does; fill the `stage` before the first tile of a strip and of a row.
 
-    Tiles come in order, and memory of the stage that no input pixel belongs to is zero. `zeros` has a zero for every element of
-    an input row.
+    Tiles come in order, and memory of the stage that no input pixel belongs to is zero.
     """
     f, plan = transform.a.f, transform.plan
     n, depth, row, column, _ = plan.grid.locate(f, tile)
     begins = f.binary("or", is_first, f.compare("icmp eq", f.add(column, 0), 0))
-    f.when(begins, lambda: _fill(transform, source, zeros, stage, n, depth, row))
+    f.when(begins, lambda: _fill(transform, stage, n, depth, row))
     first = f.at(stage, f.mul(column, plan.form.columns.tile * plan.row_pitch))
 
     def lines(j: Value) -> list[Value]:
@@ -40,7 +37,7 @@ def emit_staged_tile(
     transform.emit(plan.row_pitch, FLOAT32, lines, target, lambda c: c)
 
 
-def _fill(transform: Transform, source: Value, zeros: Value, stage: Value, n: Int, depth: Int, tile_row: Int) -> None:
+def _fill(transform: Transform, stage: Value, n: Int, depth: Int, tile_row: Int) -> None:
     """Copy the input rows of a row of tiles as floats; those outside are zeros."""
     f, plan = transform.a.f, transform.plan
     planes, data = plan.planes, plan.planes.shape.data
@@ -56,16 +53,17 @@ def _fill(transform: Transform, source: Value, zeros: Value, stage: Value, n: In
         for r in range(rows.stride):
             height = f.add(first, r - rows.before)
             inside = f.compare("icmp ult", f.add(height, 0), rows.extent)
-            begin = f.at(source, f.add(offset, f.mul(height, planes.strides[1])), stored)
+            begin = f.at(transform.source, f.add(offset, f.mul(height, planes.strides[1])), stored)
             lines = [
-                f.select(inside, f.at(begin, c * data.strides[1], stored), zeros) for c in range(planes.shape.inputs)
+                f.select(inside, f.at(begin, c * data.strides[1], stored), transform.zeros)
+                for c in range(planes.shape.inputs)
             ]
 
             def copy(j: Int, s: int, r: int = r, lines: list[Value] = lines) -> None:
                 skip = f.mul(f.add(f.mul(j, columns.stride), s - columns.before), planes.strides[2])
                 pixel = f.at(there, f.add(f.mul(j, pitch), (r * columns.stride + s) * planes.shape.inputs))
                 for c, line in enumerate(lines):
-                    value = widen(f, transform.a.target, f.load(stored, f.at(line, skip, stored)), dtype)
+                    value = widen(f, transform.a.instructions, f.load(stored, f.at(line, skip, stored)), dtype)
                     f.store(value, f.at(pixel, c))
 
             def all_phases(j: Value, _: Sequence[Value]) -> None:

@@ -25,7 +25,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from fusewise.codegen.llvm.emit import Function, Int, Value
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet
 from fusewise.records import record
 
 __all__ = ["LONG_FORM", "Arithmetic", "Form", "Scheme", "emit_filter", "emit_sides", "forms_of"]
@@ -36,7 +36,7 @@ class Arithmetic:
     """Sums of vectors with constant factors; fused where the machine can."""
 
     f: Function
-    target: Target
+    instructions: InstructionSet
 
     def plus(self, a: Value, b: Value) -> Value:
         return self.f.fadd(a, b)
@@ -53,7 +53,7 @@ class Arithmetic:
             step = self.plus if factor > 0 else self.minus
             return step(a, b) if abs(factor) == 1 else step(step(a, b), b)
         constant = self.f.constant(factor, a.type)
-        return self.f.fma(constant, b, a) if self.target.fma else self.f.fadd(a, self.f.fmul(constant, b))
+        return self.f.fma(constant, b, a) if self.instructions.fma else self.f.fadd(a, self.f.fmul(constant, b))
 
 
 @record(frozen=True)
@@ -354,18 +354,16 @@ def emit_filter(
     taps: tuple[int, int],
     kind: str,
     between: Value,
-    source: Value,
-    width: int,
-    target: Value,
-    pitch: int,
-    registers: int,
+    given: tuple[Value, int],
+    made: tuple[Value, int],
 ) -> None:
     """G g G^T of the filters of one vector of output channels, of so many `taps` along rows and columns: all of the form's, or
-    without the last ones. Taps lie `width` elements apart, positions go `pitch` apart.
+    without the last ones. `given` is where taps begin, `made` where positions go, and how many elements apart each are.
 
     Taps are multiplied by the form's `packed_factors` before.
     """
     f, (rows, columns), (high, wide) = a.f, form, taps
+    (source, width), (target, pitch) = given, made
 
     def read(i: int, j: Int) -> Value:
         return f.load(kind, f.at(source, f.mul(f.add(j, i * wide), width)))
@@ -376,7 +374,7 @@ def emit_filter(
             f.store(value, f.at(first, j * pitch))
 
     down = rows.span - rows.taps + high
-    if down * wide <= registers - 8:  # all values between the sides fit the registers
+    if down * wide <= a.instructions.registers - 8:  # all values between the sides fit the registers
         lines = [rows.filters(a, [read(i, j) for i in range(high)]) for j in range(wide)]
         for i, values in enumerate(zip(*lines, strict=True)):
             write(i, columns.filters(a, values))

@@ -1,0 +1,38 @@
+"""Kernels as tests ask for them: what they refuse, and how they would run a task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+from fusewise.codegen.kernel import Implementation, Kernel
+from fusewise.codegen.target import Target
+from fusewise.lower.task import Reason, Task
+
+__all__ = ["refusal", "scheduled", "way", "ways"]
+
+
+def refusal(kernel: Kernel[Any, Any], task: Task, target: Target) -> Reason | None:
+    """Why a kernel does not run a task; None where it does."""
+    found = kernel.implementations(task, target)
+    return found if isinstance(found, Reason) else None
+
+
+def ways(kernel: Kernel[Any, Any], task: Task, target: Target, most: int | None = None) -> Sequence[Implementation]:
+    """All ways that a kernel knows to run a task, or the first ones."""
+    found = kernel.implementations(task, target)
+    assert not isinstance(found, Reason), found
+    return list(islice(found, most))
+
+
+def way(kernel: Kernel[Any, Any], task: Task, target: Target) -> Implementation:
+    """The analytic favourite."""
+    return ways(kernel, task, target, 1)[0]
+
+
+def scheduled(kernel: Kernel[Any, Any], task: Task, target: Target, schedule: Any) -> Implementation:
+    """The task by a schedule of one's own, which the kernel need not like; it has to understand the task."""
+    understood = kernel.understand(task, target.instructions)
+    assert not isinstance(understood, Reason), understood
+    return Implementation(kernel, task, understood, schedule)
