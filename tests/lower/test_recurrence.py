@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,14 @@ def test_large_weights_of_one_sample_are_shared_out():
     assert len(alone.steps) == 1
     model = fusewise.compile(one.model(("w", "r", "b")), strict=True, threads=2, cache=False)
     assert difference(answers(model, one.feeds), one.defined) < 5e-6
+
+
+@pytest.mark.parametrize("workers, hidden, shared", [(2, 64, False), (2, 128, True), (8, 128, False), (8, 256, True)])
+def test_steps_are_shared_out_where_every_worker_gets_weights_enough(workers, hidden, shared):
+    one = case("LSTM", np.random.default_rng(0), hidden=hidden, samples=1, steps=10, present="b")
+    target = replace(TARGETS[0], workers=workers)
+    program = generate(partition(fusewise.load(one.model(("w", "r", "b"))), Trace()), target, Trace(), workers=workers)
+    assert {step.way.split()[0] for step in program.steps} == {"recurrence-by-steps" if shared else "recurrence"}
 
 
 def test_float64_is_native():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from tests.codegen.ways import scheduled, way
+from tests.codegen.ways import refusal, scheduled, way
 from tests.recurrences import OPERANDS, Case, case, cases, difference
 
 import fusewise
@@ -130,3 +130,15 @@ def test_tiles_fit_the_registers(machine: Target, op: str, hidden: int, samples:
         assert plan.blocks % stage.together == 0
         sums = stage.rows * stage.vectors * stage.chains
         assert stage.rows == 1 or sums + stage.vectors < machine.registers
+
+
+@pytest.mark.parametrize("machine", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("samples, hidden", [(1, 48), (4, 48), (1, 256)])
+def test_code_does_not_grow_with_the_steps(machine: Target, samples: int, hidden: int) -> None:
+    def size(steps: int) -> int:
+        rng = np.random.default_rng(3)
+        task = task_of(case("LSTM", rng, hidden=hidden, samples=samples, inputs=5, steps=steps), WEIGHTS)
+        one = next(kernel for kernel in RECURRENT if refusal(kernel, task, machine) is None)
+        return len(way(one, task, machine).build(machine.instructions, "kernel"))
+
+    assert size(5000) < 1.02 * size(100)
