@@ -139,12 +139,8 @@ def _largest(
 
 def limits(most: Any, overlap: Any, least: Any) -> tuple[int, float, float | None]:
     """NonMaxSuppression's optional operands as `non_max_suppression` takes them; absent ones are None or empty."""
-    count, limit, floor = (None if x is None or not x.size else x.reshape(-1)[0] for x in (most, overlap, least))
-    return (
-        0 if count is None else int(count),
-        0.0 if limit is None else float(limit),
-        None if floor is None else float(floor),
-    )
+    count, limit, floor = (None if x is None or not x.size else x.item(0) for x in (most, overlap, least))
+    return count or 0, limit or 0.0, floor
 
 
 def non_max_suppression(

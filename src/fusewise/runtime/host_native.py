@@ -173,16 +173,16 @@ def _taps(
 
 def _non_max_suppression(node: Node, routine: Routine, reference: Evaluator) -> Evaluator:
     present = [place for place, name in enumerate(node.inputs) if name]
+    places = [present.index(place) if place in present else None for place in (2, 3, 4)]
     centred = bool(node.attribute("center_point_box", 0))
     suppress = Suppressor(routine)
 
     def run(*operands: Any) -> list[Any]:
-        given = dict(zip(present, operands, strict=True))
-        boxes, scores = given[0], given[1]
+        boxes, scores = operands[:2]
         fit = boxes.dtype == scores.dtype == np.float32 and boxes.shape == (len(scores), scores.shape[2], 4)
         if not fit:
             return reference(*operands)
-        bounds = limits(*(given.get(place) for place in (2, 3, 4)))
+        bounds = limits(*(None if place is None else operands[place] for place in places))
         return [suppress(boxes, scores, *bounds, centred)]
 
     return run
@@ -207,8 +207,8 @@ class Suppressor:
             return np.empty((0, 3), np.int64)
         key = (images, classes, count, most, centred, least is None)
         room = self._kept.pop(key, None) or _Suppression(self._routine, key)  # nobody else has it meanwhile
-        room.limits[:] = overlap, 0.0 if least is None else least
-        room.call.run({"boxes": np.ascontiguousarray(boxes), "scores": np.ascontiguousarray(scores)})
+        room.limits[0], room.limits[1] = overlap, 0.0 if least is None else least
+        room.call.run(np.ascontiguousarray(boxes), np.ascontiguousarray(scores))
         found = room.rows[: room.count[0]].copy()
         self._kept = {key: room} if room.rows.nbytes <= _KEPT_BYTES else {}
         return found

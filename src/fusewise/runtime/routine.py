@@ -53,12 +53,15 @@ class Bound:
         self._routine, self._order, self._arrays, self._writes = routine, order, arrays, writes
         words = np.array([address_of(arrays[name]) if name in arrays else 0 for name in order], np.int64)
         self._words, self._table = words.data, step_table([(routine.address, address_of(words), False)])
+        self._others = [place for place, name in enumerate(order) if name not in arrays]
 
-    def run(self, more: Mapping[str, np.ndarray]) -> None:
-        """Call it on its arrays and `more`, which lie in C order."""
+    def run(self, *others: np.ndarray) -> None:
+        """Call it on its arrays and the others, in their order, which lie in C order."""
         if self._routine.is_checked:  # whose table says how large each of them is
-            self._routine.run(self._order, {**self._arrays, **more}, self._writes)
+            named = dict(zip((self._order[place] for place in self._others), others, strict=True))
+            self._routine.run(self._order, {**self._arrays, **named}, self._writes)
             return
-        for name, array in more.items():
-            self._words[self._order.index(name)] = address_of(array)
+        for place, array in zip(self._others, others, strict=True):
+            # of one that is read only sooner so than by asking for its buffer, which is refused
+            self._words[place] = address_of(array) if array.flags.writeable else array.ctypes.data
         shared_pool().run(self._table, self._routine.workers)

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.ir.dtypes import DType
 
 __all__ = ["LEAST_BITS", "digit_bytes", "key_of", "sort_keys", "while_"]
 
 DIGIT, DIGITS = 8, 256
 """Bits by which a pass sorts, and how many different digits that makes."""
+
+LANES = 16
+"""Digits whose numbers are summed up together; LLVM splits them where registers are shorter."""
 
 LEAST_BITS = 2 * DIGIT
 """Of a key: passes go from one place to another and back."""
@@ -89,13 +92,7 @@ def sort_keys(f: Function, bits: int, sides: tuple[Pair, Pair], digits: Value, c
             f.store(f.binary("add", f.load("i32", where), f.constant(1, "i32")), where)
 
     def summed(at: Value, totals: tuple[Value, ...]) -> list[Value]:
-        after = []
-        for number, total in enumerate(totals):
-            where = slot(number, at)
-            found = f.load("i32", where)
-            f.store(total, where)
-            after.append(f.binary("add", total, found))
-        return after
+        return [_summed(f, slot(number, at), total) for number, total in enumerate(totals)]
 
     def passed(number: int, source: Pair, target: Pair) -> None:
         def moved(i: Value, _: object) -> None:
@@ -110,6 +107,18 @@ def sort_keys(f: Function, bits: int, sides: tuple[Pair, Pair], digits: Value, c
         f.loop(0, count, 1, moved, rolled=True)
 
     f.loop(0, count, 1, counted, rolled=True)
-    f.loop(0, DIGITS, 1, summed, [f.constant(0, "i32")] * passes, rolled=True)
+    f.loop(0, DIGITS, LANES, summed, [f.constant(0, "i32")] * passes, rolled=True)
     for number in range(passes):
         passed(number, sides[number % 2], sides[1 - number % 2])
+
+
+def _summed(f: Function, where: Value, total: Value) -> Value:
+    """Each of `LANES` numbers in memory becomes the sum of `total` and of those before it; gives the sum of all."""
+    numbers = f.load(vector("i32", LANES), where)
+    zeros, sums, by = f.constant(0, numbers.type), numbers, 1
+    while by < LANES:
+        sums = f.binary("add", sums, f.shuffle(zeros, sums, range(LANES - by, 2 * LANES - by)))
+        by *= 2
+    sums = f.binary("add", sums, f.splat(total, LANES))
+    f.store(f.binary("sub", sums, numbers), where)
+    return f.extract(sums, LANES - 1)

@@ -83,15 +83,16 @@ def _multinomial(node: Node) -> Callable[..., Any]:
 
     def run(logarithms: Any) -> Any:
         rows, outcomes = logarithms.shape
-        sums = logarithms.astype(np.float64)
-        sums -= sums.max(axis=1, keepdims=True, initial=-np.inf)
-        np.cumsum(np.exp(sums, out=sums), axis=1, out=sums)
+        chances = logarithms.astype(np.float64)
+        chances -= np.maximum.reduce(chances, axis=1, keepdims=True, initial=-np.inf)
+        np.exp(chances, out=chances)
         drawn = start().random((rows, count))
         if rows == 1 and outcomes:  # mostly, and then nothing tells rows apart
-            drawn *= sums[:, -1:]
-            found = sums[0].searchsorted(drawn, side="right")
+            sums = np.add.accumulate(chances[0])
+            drawn *= sums[-1]
+            found = sums.searchsorted(drawn, side="right")
         else:
-            first = np.arange(rows)[:, None]
+            sums, first = np.add.accumulate(chances, axis=1), np.arange(rows)[:, None]
             sums /= sums[:, -1:]
             sums += first
             drawn += first
