@@ -52,7 +52,10 @@ PLAIN: Mapping[tuple[str, str], Plain] = MappingProxyType(
 QUIET = frozenset(
     (row.domain, row.op)
     for row in PLAIN.values()
-    if row in SEQUENCES or row in ENCODERS or row.op in ("RegexFullMatch", "StringConcat", "StringSplit", "ZipMap")
+    if row in SEQUENCES
+    or row in ENCODERS
+    or row.op in ("Compress", "Gather", "GatherElements", "GatherND", "NonZero")
+    or row.op in ("RegexFullMatch", "StringConcat", "StringSplit", "ZipMap")
 )
 """Operators without arithmetic, which NumPy could warn of."""
 
