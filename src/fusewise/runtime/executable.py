@@ -393,9 +393,8 @@ class Executable:
         Inputs may be anything NumPy can read in place. Raises `UsageError` for names, dtypes or shapes that do not fit,
         `InvalidData` for indices that are out of bounds.
         """
-        wanted = chosen_outputs(self._machine.program.outputs, output_names)
-        values = self._inputs.accepted(feeds)
-        return self._run(values, wanted, None)
+        wanted = self._all if output_names is None else chosen_outputs(self._machine.program.outputs, output_names)
+        return self._run(self._inputs.accepted(feeds), wanted, None)
 
     def run_with_timings(
         self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]
@@ -465,12 +464,15 @@ class Executable:
         return self._results.taken(wanted, moving, objects)
 
     def _launch(self, part: _Stretch, timings: list[StepTiming] | None) -> None:
+        workers = self._machine.workers
         if timings is None:
+            if workers == 1:
+                shared_pool().run(part.table, 1)
+                return
             begin = time.monotonic_ns()
             shared_pool().run(part.table, part.crew.size)
             part.crew.took(begin, time.monotonic_ns())
             return
-        workers = self._machine.workers
         clock = np.zeros((part.table.count, workers, 2), np.int64)
         shared_pool().run(part.table, workers, clock)
         calls = np.array(part.steps)

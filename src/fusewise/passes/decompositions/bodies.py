@@ -23,8 +23,9 @@ __all__ = ["BODIES"]
 MOST_STEPS, MOST_NODES = 128, 256
 """Steps, and nodes of all steps together, up to which a body is written out: more take longer to compile than they save."""
 
-MOST_CHOSEN = 1 << 14
-"""Operations, and elements of results, that both branches of an If may have together: they take less than choosing does."""
+MOST_BRANCH, MOST_CHOSEN = 32, 1 << 14
+"""Nodes of a branch of an If, and operations and elements of results of both together, up to which both are run: they take less
+than choosing does."""
 
 
 def _scan(g: Notation, call: Call, *operands: Value | None) -> tuple[Value, ...] | None:
@@ -85,7 +86,7 @@ def _if(g: Notation, call: Call, condition: Value) -> tuple[Value, ...] | None:
     branches = {}
     for name, subgraph, captured in bodies_of(call.node):
         body = graph_of_body(subgraph, g.edit.opset, g.edit.opsets)
-        if len(body.nodes) > MOST_NODES or any(node.captured or holds_positions(node) for node in body.nodes):
+        if len(body.nodes) > MOST_BRANCH or any(node.captured or holds_positions(node) for node in body.nodes):
             return None
         branches[name] = _inlined(g, body, _outer(g, subgraph, captured))
     then, other = branches["then_branch"], branches["else_branch"]
