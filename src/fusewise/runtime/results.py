@@ -56,12 +56,12 @@ class Results:
 
 
 def _alone_or_copied(items: list[Any]) -> list[Any]:
-    """A list that nobody else has: arrays that nobody but the list has are the caller's as they are."""
+    """A list that nobody else has: arrays and maps that nobody but the list has are the caller's as they are."""
     found = []
     for item in items:
         # three references: the list, `item` and the call's argument
-        alone = type(item) is np.ndarray and item.base is None and sys.getrefcount(item) == 3
-        found.append(item if alone else _copied(item))
+        own = type(item) is dict or (type(item) is np.ndarray and item.base is None)
+        found.append(item if own and sys.getrefcount(item) == 3 else _copied(item))
     return found
 
 

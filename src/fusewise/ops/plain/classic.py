@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -370,7 +371,7 @@ def _zip_map(node: Node) -> Function:
         rows = data.reshape(1, -1) if data.ndim == 1 else data
         if rows.ndim != 2 or rows.shape[1] != len(classes):
             raise Other
-        return [dict(zip(classes, row, strict=True)) for row in rows.tolist()]
+        return list(map(dict, map(zip, repeat(classes), rows.tolist())))
 
     return run
 
