@@ -85,7 +85,7 @@ def split_strings(words: np.ndarray, delimiter: str | None, most: int) -> tuple[
     table.reshape(-1)[:] = [part for row in rows for part in (row + blanks)[:extent]]
     counts = np.array(lengths, np.int64)
     if places is not None:
-        return table[places], counts[places]
+        return table.take(places, axis=0), counts.take(places)
     return (table, counts) if words.ndim == 1 else (table.reshape(*words.shape, extent), counts.reshape(words.shape))
 
 
@@ -94,10 +94,12 @@ def distinct(words: np.ndarray) -> tuple[list[str], np.ndarray | None]:
     texts: list[Any] = (words if words.ndim == 1 else words.reshape(-1)).tolist()
     if set(map(type, texts)) != {str}:
         texts = [str(text) for text in texts]
-    first = texts[:_LOOKED_AT]
-    if 2 * len(set(first)) > len(first):
+    known = dict.fromkeys(texts[:_LOOKED_AT])
+    if 2 * len(known) > min(len(texts), _LOOKED_AT):
         return texts, None
-    numbers = {text: k for k, text in enumerate(dict.fromkeys(texts))}
+    if len(texts) > _LOOKED_AT:
+        known = dict.fromkeys(texts)
+    numbers = {text: k for k, text in enumerate(known)}
     return list(numbers), np.fromiter(map(numbers.__getitem__, texts), np.intp, len(texts)).reshape(words.shape)
 
 

@@ -41,7 +41,7 @@ def _matcher(node: Node) -> Function:
     def run(words: Any) -> Any:
         texts, places = distinct(words)
         found = np.array([match(text) is not None for text in texts], bool)
-        return found.reshape(words.shape) if places is None else found[places]
+        return found.reshape(words.shape) if places is None else found.take(places)
 
     return run
 
