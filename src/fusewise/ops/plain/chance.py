@@ -44,7 +44,8 @@ def _numbers(draw: Draw) -> Given:
         def run(like: Any = None) -> Any:
             wanted = dtype_of_onnx(code).numpy if code else np.dtype(np.float32) if like is None else like.dtype
             wide: type[Any] = np.float64 if wanted == np.float64 else np.float32
-            return draw(node, start(), tuple(shape) if like is None else like.shape, wide).astype(wanted)
+            found = draw(node, start(), tuple(shape) if like is None else like.shape, wide)
+            return found.astype(wanted, copy=False)
 
         return run
 
