@@ -21,10 +21,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fusewise.codegen.assemble import alternatives
-from fusewise.codegen.foresight import next_bytes
+from fusewise.codegen.families.product.tile import multiply_add
 from fusewise.codegen.kernel import Implementation
 from fusewise.codegen.llvm.emit import Module, vector
-from fusewise.codegen.llvm.gemm_tile import multiply_add
+from fusewise.codegen.steps.prefetch import next_bytes
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.types import TensorType

@@ -37,6 +37,20 @@ LINES: tuple[tuple[str, ...], ...] = (
 )
 """Rooms from top to bottom. A room imports itself and lower lines; rooms on one line do not know each other."""
 
+CODEGEN: tuple[tuple[str, ...], ...] = (
+    ("assemble",),
+    ("candidates", "legalize"),
+    ("families",),
+    ("instructions",),
+    ("llvm",),
+    ("steps",),
+    ("kernel",),
+    ("packing", "box_routines"),
+    ("view",),
+    ("target",),
+)
+"""The same within code generation, whose rooms are many."""
+
 LONGEST_FILE, LONGEST_FUNCTION = 500, 80
 
 HEAVY = (
@@ -144,6 +158,19 @@ def test_no_circle_of_files() -> None:
     known = {name_of(path): path for path in sources()}
     circle = circle_in({name: needed(ast.parse(path.read_text()), known) for name, path in known.items()})
     assert not circle, " imports ".join(circle)
+
+
+def test_imports_within_code_generation_go_only_downwards() -> None:
+    lines = {f"fusewise.codegen.{room}": number for number, rooms in enumerate(CODEGEN) for room in rooms}
+    known = {name_of(path): path for path in sources()}
+    found = []
+    for name, path in known.items():
+        here = ".".join(name.split(".")[:3])
+        if name.startswith("fusewise.codegen."):
+            assert here in lines, f"{here} is not in CODEGEN: say what it may import"
+            others = {".".join(needs.split(".")[:3]) for needs in needed(ast.parse(path.read_text()), known)} - {here}
+            found += [f"{name} imports {room}" for room in others if lines.get(room, 99) <= lines[here]]
+    assert not found, "\n".join(found)
 
 
 def test_the_circle_check_sees() -> None:

@@ -13,10 +13,10 @@ from tests.codegen.ways import scheduled, way
 from tests.guarded import Guarded, guarded, within
 from tests.machines import runnable
 
-from fusewise.codegen.extents import extents_of
 from fusewise.codegen.kernel import Argument, Implementation, Kernel
 from fusewise.codegen.llvm.checked import checked
-from fusewise.codegen.overwrite import overwritable
+from fusewise.codegen.steps.extents import extents_of
+from fusewise.codegen.steps.overwrite import overwritable
 from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.lower.program import Extent
 from fusewise.lower.task import Task

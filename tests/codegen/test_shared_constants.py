@@ -12,7 +12,9 @@ import pytest
 from tests.machines import compiled
 
 from fusewise.codegen.candidates import KERNELS
-from fusewise.codegen.llvm import strassen, strassen_plan, winograd
+from fusewise.codegen.families.strassen import kernel as strassen
+from fusewise.codegen.families.strassen import plan as strassen_plan
+from fusewise.codegen.families.winograd import kernel as winograd
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT32, INT32, UINT8, DType
 from fusewise.ir.graph import Graph

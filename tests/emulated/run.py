@@ -6,8 +6,8 @@ from Debian, unpacked into a folder and not installed, and wheels for AArch64 fr
 folder for the next time. It needs no rights, but a Debian system or one like it; where there is none, or no emulator can be had, it
 says so and ends with status 0.
 
-`--pytest tests/codegen/llvm/test_strassen.py -k chunks`, say, has the emulated machine run tests in place of the graphs. It takes
-many times as long as this one, so one has to choose.
+`--pytest tests/codegen/families/test_strassen.py -k chunks`, say, has the emulated machine run tests in place of the graphs. It
+takes many times as long as this one, so one has to choose.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from tests.recurrences import ROUGHLY_ONE, Case, by_onnx_runtime, case, cases, d
 
 import fusewise
 from fusewise.codegen.assemble import generate
-from fusewise.codegen.llvm import recurrent
+from fusewise.codegen.families.recurrent import kernel as recurrent
 from fusewise.codegen.target import TARGETS
 from fusewise.compiled import Model
 from fusewise.fusion.plan import partition

@@ -14,7 +14,7 @@ from tests.guarded import guarded
 
 import fusewise
 from fusewise.codegen.box_routines import ALIGN_BOXES, SUPPRESS_BOXES
-from fusewise.codegen.llvm.boxes import align_boxes, suppress_boxes
+from fusewise.codegen.families.boxes import align_boxes, suppress_boxes
 from fusewise.errors import InvalidData
 from fusewise.ir.dtypes import INT64
 from fusewise.ir.graph import Graph

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fusewise.codegen.families.product.tile import multiply_add
 from fusewise.codegen.llvm.emit import Module, vector
-from fusewise.codegen.llvm.gemm_tile import multiply_add
 from fusewise.codegen.target import Target
 from fusewise.runtime.arena import address_of, aligned_block
 from fusewise.runtime.host import host_target

@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from fusewise.codegen.calls import call_numbers, called
 from fusewise.codegen.candidates import candidates
-from fusewise.codegen.extents import extents_of
-from fusewise.codegen.foresight import Fetch, Load, fetches, followers, next_bytes
+from fusewise.codegen.families.boxes import routine_for
 from fusewise.codegen.kernel import Argument, Implementation, Kernel, Prefetch
-from fusewise.codegen.llvm.boxes import routine_for
 from fusewise.codegen.llvm.checked import checked
-from fusewise.codegen.overwrite import overwritable
-from fusewise.codegen.samples import Stretch, stretches
-from fusewise.codegen.strips import joins, strips_of
+from fusewise.codegen.steps.calls import call_numbers, called
+from fusewise.codegen.steps.depth_first import joins, strips_of
+from fusewise.codegen.steps.extents import extents_of
+from fusewise.codegen.steps.overwrite import overwritable
+from fusewise.codegen.steps.prefetch import Fetch, Load, fetches, followers, next_bytes
+from fusewise.codegen.steps.samples import Stretch, stretches
 from fusewise.codegen.target import Target
 from fusewise.errors import UnsupportedModel
 from fusewise.ir.graph import Constant, Graph

@@ -1,4 +1,4 @@
-"""How host steps call the native code for boxes (`codegen.llvm.boxes`): symbols, arguments, sizes.
+"""How host steps call the native code for boxes (`codegen.families.boxes`): symbols, arguments, sizes.
 
 Apart from that code, so that a compiled model can be opened without the code generator.
 """

@@ -6,27 +6,39 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from fusewise.codegen.families.attention.linear import LINEAR_ATTENTION
+from fusewise.codegen.families.attention.packed import ATTENTION
+from fusewise.codegen.families.convolution.direct import DIRECT, DIRECT_PAIRS
+from fusewise.codegen.families.convolution.dot_products import QUAD_CONV
+from fusewise.codegen.families.convolution.integer import INTEGER_CONV
+from fusewise.codegen.families.convolution.scaled import SCALED
+from fusewise.codegen.families.convolution.transposed import CONV_TRANSPOSE
+from fusewise.codegen.families.depthwise import DEPTHWISE
+from fusewise.codegen.families.generic.any_nest import ANY_NEST
+from fusewise.codegen.families.generic.resampling import BLEND
+from fusewise.codegen.families.generic.transposed_copy import TURNED
+from fusewise.codegen.families.normalization.pixels import CHANNEL_NORM
+from fusewise.codegen.families.normalization.rows import ROWS, SOFTMAX
+from fusewise.codegen.families.pool import POOL
+from fusewise.codegen.families.product.matrix import PAIRS, PRODUCT
+from fusewise.codegen.families.recurrent.kernel import RECURRENT
+from fusewise.codegen.families.sampled.kernel import SAMPLED
+from fusewise.codegen.families.sampled.roi_pool import ROI_POOL
+from fusewise.codegen.families.scan import SCAN
+from fusewise.codegen.families.scatter import SCATTER
+from fusewise.codegen.families.strassen.kernel import STRASSEN, STRASSEN_CONV
+from fusewise.codegen.families.top_k import TOP_K
+from fusewise.codegen.families.winograd.kernel import WINOGRAD
 from fusewise.codegen.kernel import Kernel
-from fusewise.codegen.llvm.attention import ATTENTION
-from fusewise.codegen.llvm.blend import BLEND
-from fusewise.codegen.llvm.channel_norm import CHANNEL_NORM
-from fusewise.codegen.llvm.conv_kernels import CONV, CONV_INTEGER
-from fusewise.codegen.llvm.gemm_kernels import GEMM, MATMUL
-from fusewise.codegen.llvm.linear_attention import LINEAR_ATTENTION
-from fusewise.codegen.llvm.nest import ANY_NEST
-from fusewise.codegen.llvm.pool import POOL
-from fusewise.codegen.llvm.recurrent import RECURRENT
-from fusewise.codegen.llvm.roi_pool import ROI_POOL
-from fusewise.codegen.llvm.rows import ROWS, SOFTMAX
-from fusewise.codegen.llvm.sampled import SAMPLED
-from fusewise.codegen.llvm.scan import SCAN
-from fusewise.codegen.llvm.scatter import SCATTER
-from fusewise.codegen.llvm.top_k import TOP_K
-from fusewise.codegen.llvm.transposed_conv import CONV_TRANSPOSE
-from fusewise.codegen.llvm.turned import TURNED
 from fusewise.lower.task import Task
 
-__all__ = ["KERNELS", "PLAIN_KERNELS", "candidates"]
+__all__ = ["CONV", "CONV_INTEGER", "KERNELS", "PLAIN_KERNELS", "PRODUCTS", "candidates"]
+
+CONV: tuple[Kernel[Any, Any], ...] = (WINOGRAD, DEPTHWISE, DIRECT_PAIRS, SCALED, STRASSEN_CONV, DIRECT)
+CONV_INTEGER: tuple[Kernel[Any, Any], ...] = (DEPTHWISE, QUAD_CONV, INTEGER_CONV)
+
+PRODUCTS: tuple[Kernel[Any, Any], ...] = (PAIRS, STRASSEN, PRODUCT)
+"""None accepts integers or computed operands: those tasks run from the operator's definition."""
 
 KERNELS: Mapping[str, tuple[Kernel[Any, Any], ...]] = MappingProxyType(
     {
@@ -35,7 +47,7 @@ KERNELS: Mapping[str, tuple[Kernel[Any, Any], ...]] = MappingProxyType(
         "conv": CONV,
         "conv_integer": CONV_INTEGER,
         "conv_transpose": CONV_TRANSPOSE,
-        "gemm": GEMM,
+        "gemm": PRODUCTS,
         "group_norm": (CHANNEL_NORM, ROWS),
         "instance_norm": (CHANNEL_NORM, ROWS),
         "layer_norm": (ROWS,),
@@ -43,7 +55,7 @@ KERNELS: Mapping[str, tuple[Kernel[Any, Any], ...]] = MappingProxyType(
         "linear_attention": LINEAR_ATTENTION,
         "lp_norm": (ROWS,),
         "lp_pool": (POOL,),
-        "matmul": MATMUL,
+        "matmul": PRODUCTS,
         "max_pool": (POOL,),
         "recurrence": RECURRENT,
         "rms_norm": (ROWS,),

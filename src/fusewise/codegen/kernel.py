@@ -11,13 +11,21 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
-from fusewise.codegen.strips import Sharing
 from fusewise.codegen.target import LINE_BYTES, InstructionSet, Target, whole_lines
 from fusewise.lower.program import Packing
 from fusewise.lower.task import Reason, Task
 from fusewise.records import record
 
-__all__ = ["Argument", "Implementation", "Kernel", "Prefetch", "Unscheduled", "unscheduled", "working_memory"]
+__all__ = [
+    "Argument",
+    "Implementation",
+    "Kernel",
+    "Prefetch",
+    "Sharing",
+    "Unscheduled",
+    "unscheduled",
+    "working_memory",
+]
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -29,8 +37,8 @@ class Argument:
 
     The name `scratch` with `nbytes` asks for working memory shared by all workers (private parts are carved by worker
     number; `per_worker` says that `nbytes` is for each worker). The name `later` is memory that a later step reads, `next` the
-    weights of the next step (`foresight.followers`), `fault` where the task says which of its `sites` found what, `call` the number
-    of the call, an int64, of a kernel that all workers call `nbytes` / 8 times, one time after the other.
+    weights of the next step (`steps.prefetch`), `fault` where the task says which of its `sites` found what, `call` the number of
+    the call, an int64, of a kernel that all workers call `nbytes` / 8 times, one time after the other.
     """
 
     name: str
@@ -42,6 +50,21 @@ class Argument:
 def working_memory(nbytes: int) -> Argument:
     """Scratch memory for each worker, in whole cache lines of its own, behind one that says what it holds (`share.prepared`)."""
     return Argument("scratch", nbytes=LINE_BYTES + whole_lines(max(1, nbytes)), per_worker=True)
+
+
+@record(frozen=True)
+class Sharing:
+    """How a kernel deals out the rows of a plane of one sample.
+
+    `nbytes` is what it writes. Of shares that count from 0, `done(number, shares)` is how many rows from the top are complete
+    when those before `number` are done, `begun` the first row below which nothing of those before is; `reads` has the rows of
+    its input that a share reads, from and up to.
+    """
+
+    nbytes: int
+    done: Callable[[int, int], int]
+    begun: Callable[[int, int], int]
+    reads: Callable[[int, int], tuple[int, int]]
 
 
 @record(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from fusewise.codegen.llvm.quads import sums_in_one
+from fusewise.codegen.instructions.byte_products import sums_in_one
 from fusewise.codegen.llvm.share import SHARED_BY_ROWS
 from fusewise.codegen.target import Target
 from fusewise.errors import UsageError

@@ -1,7 +1,7 @@
 """Which operators read elements at places that come from data, and their taps: the one table of the kind.
 
 A result of such an operator is the sum of its taps, or the largest of them where its `mode` is `max`, and the kernel
-(`codegen.llvm.sampled`) knows it by nothing else.
+(`codegen.families.sampled.kernel`) knows it by nothing else.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Nodes of host steps that have better than the reference evaluator: native code where it fits, results written where they belong.
 
-The native functions are kernels of the program (`codegen.llvm.boxes`), so they come with it, from the cache or from a file.
+The native functions are kernels of the program (`codegen.families.boxes`), so they come with it, from the cache or from a file.
 Where one does not fit the operands, the reference evaluator is asked.
 """
 

@@ -1,15 +1,15 @@
 """The words of the expression language as LLVM instructions, on scalars and vectors alike.
 
 Takes operands in register form (`registers`) and gives the result in register form. Narrow floats are computed as float and
-rounded back. Functions such as exp come from `mathfn`; nothing here calls a library.
+rounded back. Functions such as exp come from `llvm.math.functions`; nothing here calls a library.
 """
 
 from __future__ import annotations
 
 import math
 
-from fusewise.codegen.llvm import mathfn
 from fusewise.codegen.llvm.emit import Function, Value
+from fusewise.codegen.llvm.math import functions as mathfn
 from fusewise.codegen.llvm.registers import computed, narrow, register_type, splat, widen, wrapped
 from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import DType

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fusewise.codegen.llvm import mathfn
 from fusewise.codegen.llvm.arithmetic import apply_binary, apply_compare, apply_unary
 from fusewise.codegen.llvm.bounded import bounded_element
 from fusewise.codegen.llvm.emit import Int, Value
+from fusewise.codegen.llvm.math import functions as mathfn
 from fusewise.codegen.llvm.memory import fetch_element, load_element, store_element
 from fusewise.codegen.llvm.point import Emission, Point
 from fusewise.codegen.llvm.reduction import reduce_element

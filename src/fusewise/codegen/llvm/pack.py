@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from fusewise.codegen.kernel import Argument
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
-from fusewise.codegen.llvm.gemm_entry import enter
+from fusewise.codegen.llvm.entry import enter
 from fusewise.lower.program import KernelCode
 
 __all__ = ["ARGUMENTS", "CHUNK", "HEADER", "PACK_PANELS"]

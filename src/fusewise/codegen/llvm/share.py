@@ -31,7 +31,7 @@ PIECE_CYCLES = 4000
 SHARED_BY_ROWS = 14
 """Most channels to a pixel of a map for its rows, not its channels, to be shared out among workers. Not measured but derived: a
 1x1 convolution from C / 6 channels to C, the usual expansion, has twice as many weights as inputs and outputs together, so that its
-columns are shared out (`gemm_plan.COLUMNS_SHARE`), where C is 14 times the pixels."""
+columns are shared out (`product.plan.COLUMNS_SHARE`), where C is 14 times the pixels."""
 
 
 @record(frozen=True)

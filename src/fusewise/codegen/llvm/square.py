@@ -1,11 +1,12 @@
-"""A matrix in memory with rows and columns exchanged: squares of vectors in registers."""
+"""Rows and columns exchanged: of a square of vectors in registers, and so of a matrix in memory."""
 
 from __future__ import annotations
 
-from fusewise.codegen.llvm.emit import Function, Int, Value, vector
-from fusewise.codegen.llvm.gemm_repack import transposed
+from collections.abc import Sequence
 
-__all__ = ["turn"]
+from fusewise.codegen.llvm.emit import Function, Int, Value, vector
+
+__all__ = ["transposed", "turn"]
 
 
 def turn(
@@ -42,3 +43,22 @@ def turn(
         f.loop(0, rows, side, down, rolled=True)
 
     f.loop(0, columns, side, across, rolled=True)
+
+
+def transposed(f: Function, rows: Sequence[Value]) -> list[Value]:
+    """A square of vectors with rows and columns exchanged, for a power of two, by halves of ever larger blocks."""
+    lanes = len(rows)
+    current = list(rows)
+    half = 1
+    while half < lanes:
+        following = list(current)
+        for k in range(lanes):
+            if k & half:
+                continue
+            a, b = current[k], current[k + half]
+            low = [lane if not lane & half else lanes + lane - half for lane in range(lanes)]
+            high = [lane + half if not lane & half else lanes + lane for lane in range(lanes)]
+            following[k], following[k + half] = f.shuffle(a, b, low), f.shuffle(a, b, high)
+        current = following
+        half *= 2
+    return current

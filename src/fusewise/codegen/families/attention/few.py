@@ -1,0 +1,201 @@
+"""Attention of few queries, as in a step of decoding: keys and values are read once, where they lie, and nothing is packed.
+
+Takes the tasks of `attention`; gives LLVM IR. A worker takes whole heads of keys and values, with all queries that share them:
+
+    for head:  for vector of keys:  a sum for each key along its numbers, then the sums side by side as scores, masked
+               exponentials and their sums;  for vectors of the value:  the sum of exponential * value over all keys
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fusewise.codegen.families.attention.rows import Strip, exponentials, masked
+from fusewise.codegen.families.attention.shape import AttentionShape, Heads, understand
+from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled, working_memory
+from fusewise.codegen.llvm.emit import Function, Int, Value, vector
+from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of
+from fusewise.codegen.llvm.stores import Finish, finisher
+from fusewise.codegen.target import InstructionSet
+from fusewise.lower.task import Reason, Task
+from fusewise.records import record
+
+__all__ = ["FEW_QUERIES"]
+
+MOST_ROWS = 8
+"""Queries of all heads that share keys: with more, packing pays."""
+
+WHOLE = 16
+"""A row of scores is a whole number of so many."""
+
+WRITTEN_OUT = 8
+"""Vectors of a key that are written out one after the other."""
+
+
+def _understand(task: Task, instructions: InstructionSet) -> AttentionShape | Reason:
+    s = understand(task)
+    if isinstance(s, Reason):
+        return s
+    lanes = instructions.lanes
+    if s.sharing * s.queries > MOST_ROWS:
+        return Reason("many queries", str(s.sharing * s.queries))
+    if s.key.element != 1 or s.value.element != 1 or s.query.element != 1:
+        return Reason("numbers of a head do not lie side by side")
+    if lanes > WHOLE or s.size % lanes or s.width % lanes or s.keys < lanes:
+        return Reason("no whole vectors", f"{s.keys} keys of {s.size} and {s.width}")
+    return s
+
+
+@record(frozen=True)
+class _Emission:
+    f: Function
+    instructions: InstructionSet
+    s: AttentionShape
+    pointers: dict[str, Value]
+    scores: Value
+    sums: Value
+    finish: Finish
+
+    @property
+    def lanes(self) -> int:
+        return self.instructions.lanes
+
+    @property
+    def kind(self) -> str:
+        return vector("float", self.lanes)
+
+    @property
+    def rows(self) -> int:
+        """Queries of the heads that share keys."""
+        return self.s.sharing * self.s.queries
+
+    @property
+    def pitch(self) -> int:
+        return _pitch(self.s)
+
+    def row_of(self, heads: Heads, batch: Int, head: Int, row: Int) -> Value:
+        return self.f.at(self.pointers[heads.operand], heads.at(self.f, batch, head, row))
+
+    def mad(self, a: Value, b: Value, c: Value) -> Value:
+        return self.f.fma(a, b, c) if self.instructions.fma else self.f.fadd(self.f.fmul(a, b), c)
+
+
+def _pitch(s: AttentionShape) -> int:
+    return -(-s.keys // WHOLE) * WHOLE
+
+
+def _arguments(s: AttentionShape, task: Task, schedule: Unscheduled) -> tuple[Argument, ...]:
+    nbytes = 4 * (s.sharing * s.queries * _pitch(s) + MOST_ROWS)
+    return operand_arguments(task, [working_memory(nbytes)])
+
+
+def _build(s: AttentionShape, task: Task, instructions: InstructionSet, schedule: Unscheduled, symbol: str) -> str:
+    arguments = _arguments(s, task, schedule)
+    module, f, pointers, share = enter(symbol, arguments)
+    scratch = scratch_of(f, pointers, arguments, share)
+    sums = f.at(scratch, s.sharing * s.queries * _pitch(s))
+    e = _Emission(f, instructions, s, pointers, scratch, sums, finisher(f, task, instructions, pointers))
+    shared = s.heads // s.sharing
+    low, high = share.run(f, s.batch * shared)
+
+    def unit(number: Value, _: Sequence[Value]) -> None:
+        batch, head = f.udiv(number, shared), f.urem(number, shared)
+        _scores(e, batch, head)
+        exponentials(f, instructions, Strip(e.scores, e.sums, e.rows, e.pitch, s.keys, s.keys), e.lanes)
+        _context(e, batch, head)
+
+    f.loop(low, high, 1, unit, rolled=True)
+    f.give_back()
+    return module.text()
+
+
+def _each_row(e: _Emission, head: Int, body: Callable[[Int, Int, Int], None]) -> None:
+    """`body(row, head, query)` for every query that shares the keys of a head, in a loop."""
+    f, s = e.f, e.s
+
+    def one(row: Value, _: Sequence[Value]) -> None:
+        body(row, f.add(f.mul(head, s.sharing), f.udiv(row, s.queries)), f.urem(row, s.queries))
+
+    f.loop(0, e.rows, 1, one, rolled=True)
+
+
+def _scores(e: _Emission, batch: Int, head: Int) -> None:
+    """scores[row, key] = scale * query . key, masked; the last vector of keys is moved back to end at the last key."""
+    f, s, lanes = e.f, e.s, e.lanes
+
+    def some(number: Value, _: Sequence[Value]) -> None:
+        first = f.minimum(f.mul(number, lanes), s.keys - lanes)
+        keys = [e.row_of(s.key, batch, head, f.add(first, j)) for j in range(lanes)]
+
+        def row(number: Int, own: Int, query: Int) -> None:
+            along = e.row_of(s.query, batch, own, query)
+
+            def more(at: Int, sums: Sequence[Value]) -> list[Value]:
+                given = f.load(e.kind, f.at(along, at))
+                return [
+                    e.mad(given, f.load(e.kind, f.at(key, at)), total) for key, total in zip(keys, sums, strict=True)
+                ]
+
+            sums: Sequence[Value] = [f.constant(0.0, e.kind)] * lanes
+            if s.size // lanes <= WRITTEN_OUT:
+                for v in range(s.size // lanes):
+                    sums = more(v * lanes, sums)
+            else:
+                sums = f.loop(0, s.size, lanes, more, sums, rolled=True)
+            score = f.fmul(_side_by_side(f, sums), f.constant(s.scale, e.kind))
+            score = masked(f, e.instructions, s, e.pointers, (batch, own, query, first), score)
+            f.store(score, f.at(e.scores, f.add(f.mul(number, e.pitch), first)))
+
+        _each_row(e, head, row)
+
+    f.loop(0, -(-s.keys // lanes), 1, some, rolled=True)
+
+
+def _side_by_side(f: Function, vectors: Sequence[Value]) -> Value:
+    """The sums of as many vectors as each has lanes, a lane for each: neighbours are added, of two vectors at a time."""
+    lanes = vectors[0].lanes
+    while len(vectors) > 1:
+        even, odd = range(0, 2 * lanes, 2), range(1, 2 * lanes, 2)
+        pairs = zip(vectors[::2], vectors[1::2], strict=True)
+        vectors = [f.fadd(f.shuffle(a, b, even), f.shuffle(a, b, odd)) for a, b in pairs]
+    return vectors[0]
+
+
+def _together(e: _Emission) -> int:
+    """Vectors of a value at a time: as many sums, for all rows, as there are registers for."""
+    whole, most = e.s.width // e.lanes, (24 if e.instructions.vector_bits >= 512 else 12) // e.rows
+    return max(n for n in range(1, max(1, min(whole, most)) + 1) if whole % n == 0)
+
+
+def _context(e: _Emission, batch: Int, head: Int) -> None:
+    """out[row, element] = sum of exponential * value over all keys, over the row's sum."""
+    f, s, lanes, count = e.f, e.s, e.lanes, _together(e)
+    value = e.row_of(s.value, batch, head, 0)
+
+    def columns(number: Value, _: Sequence[Value]) -> None:
+        first = f.mul(number, count * lanes)
+
+        def key(j: Value, sums: Sequence[Value]) -> list[Value]:
+            start = f.at(value, f.add(f.mul(j, s.value.row), first))
+            values = [f.load(e.kind, f.at(start, v * lanes)) for v in range(count)]
+            found = []
+            for row in range(e.rows):
+                weight = f.splat(f.load("float", f.at(e.scores, f.add(j, row * e.pitch))), lanes)
+                own = sums[row * count : (row + 1) * count]
+                found += [e.mad(weight, one, total) for one, total in zip(values, own, strict=True)]
+            return found
+
+        zeros = [f.constant(0.0, e.kind)] * (e.rows * count)
+        sums = f.loop(0, s.keys, 1, key, zeros, rolled=True)
+        for row in range(e.rows):
+            own = f.add(f.mul(head, s.sharing), row // s.queries)
+            factor = f.splat(f.load("float", f.at(e.sums, row)), lanes)
+            for v in range(count):
+                element = f.add(first, v * lanes)
+                indices, lane = s.place(f, batch, own, row % s.queries, element)
+                e.finish(indices, lane, f.fmul(sums[row * count + v], factor), lanes)
+
+    f.loop(0, s.width // (lanes * count), 1, columns, rolled=True)
+
+
+FEW_QUERIES = Kernel("attention-few", _understand, unscheduled, _arguments, _build, level=lambda schedule: "tidy")

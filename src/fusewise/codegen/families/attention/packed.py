@@ -1,0 +1,263 @@
+"""Scaled dot-product attention as one kernel: scores, mask, softmax and the sum over values, strip by strip.
+
+Takes a task whose anchor is ONNX's Attention on float32; gives LLVM IR. A worker packs the keys and values of a head into panels
+once, then takes strips of queries. A strip's scores are a few rows that stay in cache from the product that makes them to the one
+that uses them, so no tensor of queries times keys is ever in memory:
+
+    for head:  pack keys, pack values
+      for strip of queries:  scores = queries keys^T, scaled and masked;  their exponentials and sums;  exponentials values / sums
+
+Under a causal mask, keys after the last query of a strip are left out. (The division comes last as in T. Dao et al.,
+"FlashAttention", NeurIPS 2022; a strip sees all of its keys at once, so nothing is rescaled.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from fusewise.codegen.families.attention.few import FEW_QUERIES
+from fusewise.codegen.families.attention.rows import Strip, exponentials, masked
+from fusewise.codegen.families.attention.shape import AttentionShape, understand
+from fusewise.codegen.families.product.dealing import ceiling
+from fusewise.codegen.families.product.loops import column_at
+from fusewise.codegen.families.product.plan import Axis, Product
+from fusewise.codegen.families.product.repack import repack, repacked_elements
+from fusewise.codegen.families.product.tile import Level, Panel, Tile, accumulate, favourite_tiles, lanes_for
+from fusewise.codegen.kernel import Argument, Kernel, working_memory
+from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of, tag_of
+from fusewise.codegen.llvm.share import pieces_of, prepared
+from fusewise.codegen.llvm.stores import Finish, finisher
+from fusewise.codegen.target import InstructionSet, Target
+from fusewise.lower.task import Reason, Task
+from fusewise.records import record
+
+__all__ = ["ATTENTION"]
+
+MIN_UNITS = 32
+"""Strips to aim for over all heads, so that any usual number of workers is balanced."""
+
+TRIM = 16
+"""Keys are left out under a causal mask in runs of this many."""
+
+
+@record(frozen=True)
+class AttentionSchedule:
+    """`strip` queries have their scores in memory at once; `scores` and `context` are the register tiles of both products."""
+
+    strip: int
+    scores: Tile
+    context: Tile
+
+
+def _understand(task: Task, instructions: InstructionSet) -> AttentionShape | Reason:
+    return understand(task)
+
+
+def _schedules(s: AttentionShape, task: Task, target: Target) -> Iterable[AttentionSchedule]:
+    fitting = max(1, target.l2_bytes // 4 // (4 * s.keys))
+    strips = max(-(-s.queries // fitting), -(-MIN_UNITS // max(1, s.batch * s.heads)))
+    rows = -(-s.queries // max(1, min(strips, -(-s.queries // 16))))
+    wanted = min(s.queries, -(-rows // 4) * 4)
+    scores = favourite_tiles(target, wanted, s.keys, s.size, (lanes_for(target, s.keys),))
+    context = favourite_tiles(target, wanted, s.width, s.keys, (lanes_for(target, s.width),))
+    for pair in zip(scores[:3], context[:3], strict=False):
+        yield AttentionSchedule(wanted, *pair)
+
+
+@record(frozen=True)
+class _Plan:
+    """Both products with their tiles, and where scratch memory is cut; sizes in elements."""
+
+    scores: Product
+    score_tile: Tile
+    context: Product
+    context_tile: Tile
+    strip: int
+
+    @property
+    def pitch(self) -> int:
+        """From one row of scores to the next: whole vectors."""
+        return -(-self.scores.columns // TRIM) * TRIM
+
+    @property
+    def parts(self) -> tuple[int, int, int, int]:
+        """Where packed keys, packed values, scores and sums end."""
+        ends, total = [], 0
+        for size in (
+            repacked_elements(self.scores, self.score_tile),
+            repacked_elements(self.context, self.context_tile),
+            self.strip * self.pitch,
+            self.strip,
+        ):
+            total += -(-size // 16) * 16
+            ends.append(total)
+        return ends[0], ends[1], ends[2], ends[3]
+
+
+def _plan(s: AttentionShape, schedule: AttentionSchedule) -> _Plan:
+    rows = (Axis("row", s.queries, 1),)
+    return _Plan(
+        Product((), rows, "column", s.keys, s.size),
+        schedule.scores,
+        Product((), rows, "column", s.width, s.keys),
+        schedule.context,
+        schedule.strip,
+    )
+
+
+def _arguments(s: AttentionShape, task: Task, schedule: AttentionSchedule) -> tuple[Argument, ...]:
+    nbytes = 4 * _plan(s, schedule).parts[-1]
+    return operand_arguments(task, [working_memory(nbytes)])
+
+
+@record(frozen=True)
+class _Emission:
+    f: Function
+    instructions: InstructionSet
+    shape: AttentionShape
+    plan: _Plan
+    pointers: Mapping[str, Value]
+    keys: Value
+    values: Value
+    scores: Value
+    sums: Value
+    finish: Finish
+
+    @property
+    def strips(self) -> int:
+        return -(-self.shape.queries // self.plan.strip)
+
+
+def _build(
+    s: AttentionShape, task: Task, instructions: InstructionSet, schedule: AttentionSchedule, symbol: str
+) -> str:
+    arguments, plan = _arguments(s, task, schedule), _plan(s, schedule)
+    module, f, pointers, share = enter(symbol, arguments)
+    scratch, tag = (find(f, pointers, arguments, share) for find in (scratch_of, tag_of))
+    keys, values, scores, _ = plan.parts
+    e = _Emission(
+        f,
+        instructions,
+        s,
+        plan,
+        pointers,
+        keys=scratch,
+        values=f.at(scratch, keys),
+        scores=f.at(scratch, values),
+        sums=f.at(scratch, scores),
+        finish=finisher(f, task, instructions, pointers),
+    )
+    low, high = share.run(f, s.batch * s.heads * e.strips)
+
+    def head(number: Value, _: Sequence[Value]) -> None:
+        batch, own = f.udiv(number, s.heads), f.urem(number, s.heads)
+        prepared(f, tag, number, lambda: _pack(e, batch, own))
+        before = f.mul(number, e.strips)
+        first, last = f.maximum(f.sub(low, before), 0), f.minimum(f.sub(high, before), e.strips)
+        f.loop(first, last, 1, lambda strip, _: _strip(e, batch, own, strip), rolled=True)
+
+    heads = f.udiv(low, e.strips), ceiling(f, high, e.strips)
+    f.when(f.compare("icmp slt", low, high), lambda: f.loop(*heads, 1, head, rolled=True))
+    f.give_back()
+    return module.text()
+
+
+def _pack(e: _Emission, batch: Int, head: Int) -> None:
+    """Keys and values of one head as panels."""
+    f, s = e.f, e.shape
+    shared = f.udiv(head, s.sharing)
+    key = f.at(e.pointers[s.key.operand], s.key.at(f, batch, shared, 0))
+    repack(f, e.instructions, e.plan.scores, e.plan.score_tile, key, s.key.element, s.key.row, e.keys)
+    value = f.at(e.pointers[s.value.operand], s.value.at(f, batch, shared, 0))
+    repack(f, e.instructions, e.plan.context, e.plan.context_tile, value, s.value.row, s.value.element, e.values)
+
+
+def _strip(e: _Emission, batch: Int, head: Int, number: Int) -> None:
+    """One strip of queries; the last is moved back to end at the last query."""
+    f, s, rows = e.f, e.shape, e.plan.strip
+    first = f.minimum(f.mul(number, rows), s.queries - rows)
+    seen: Int = s.keys
+    if s.causal and s.keys % TRIM == 0:
+        last = f.mul(ceiling(f, f.add(first, rows), TRIM), TRIM)
+        seen = f.minimum(last, s.keys)
+    _scores(e, batch, head, first, seen)
+    lanes = e.plan.score_tile.lanes
+    exponentials(f, e.instructions, Strip(e.scores, e.sums, rows, e.plan.pitch, s.keys, seen), lanes)
+    _context(e, batch, head, first, seen)
+
+
+def _tiles(e: _Emission, tile: Tile, body: Callable[[Int], None]) -> None:
+    """`body(row)` for the first row, within the strip, of every tile; the last is moved back."""
+    f, rows = e.f, e.plan.strip
+
+    def one(t: Value, _: Sequence[Value]) -> None:
+        body(f.mul(t, tile.rows) if rows % tile.rows == 0 else f.minimum(f.mul(t, tile.rows), rows - tile.rows))
+
+    f.loop(0, -(-rows // tile.rows), 1, one, rolled=True)
+
+
+def _scores(e: _Emission, batch: Int, head: Int, first: Int, seen: Int) -> None:
+    """scores[row, key] = scale * query . key, masked, for the keys that are seen."""
+    f, s, plan, tile = e.f, e.shape, e.plan, e.plan.score_tile
+    zero = [f.constant(0.0, tile.kind)] * (tile.rows * tile.vectors)
+
+    def panel(p: Value, _: Sequence[Value]) -> None:
+        columns = [column_at(plan.scores, tile, p, v, f) for v in range(tile.vectors)]
+        start = f.at(e.keys, f.mul(p, s.size * tile.width))
+        strip = Panel(tuple(f.at(start, v * tile.lanes) for v in range(tile.vectors)), tile.width)
+
+        def one(row: Int) -> None:
+            query = f.add(first, row)
+            origin = f.at(e.pointers[s.query.operand], s.query.at(f, batch, head, query))
+            rows = [f.at(origin, r * s.query.row) for r in range(tile.rows)]
+            sums = accumulate(f, e.instructions, tile, rows, strip, (Level(s.size, s.query.element),), zero)
+            for r in range(tile.rows):
+                for v, column in enumerate(columns):
+                    score = f.fmul(sums[r * tile.vectors + v], f.constant(s.scale, tile.kind))
+                    score = masked(f, e.instructions, s, e.pointers, (batch, head, f.add(query, r), column), score)
+                    f.store(score, f.at(e.scores, f.add(f.mul(f.add(row, r), plan.pitch), column)))
+
+        _tiles(e, tile, one)
+
+    f.loop(0, ceiling(f, seen, tile.width), 1, panel, rolled=True)
+
+
+def _context(e: _Emission, batch: Int, head: Int, first: Int, seen: Int) -> None:
+    """out[row, element] = sum of exponential * value over the keys that are seen, over the row's sum."""
+    f, s, plan, tile = e.f, e.shape, e.plan, e.plan.context_tile
+    zero = [f.constant(0.0, tile.kind)] * (tile.rows * tile.vectors)
+    levels: tuple[Level, ...] = (Level(s.keys, 1),)
+    if isinstance(seen, Value):
+        levels = (Level(s.keys // TRIM, TRIM, 0, f.udiv(seen, TRIM)), Level(TRIM, 1))
+    count = min(tile.lanes, s.width)
+
+    def panel(p: Value, _: Sequence[Value]) -> None:
+        columns = [column_at(plan.context, tile, p, v, f) for v in range(tile.vectors)]
+        start = f.at(e.values, f.mul(p, s.keys * tile.width))
+        strip = Panel(tuple(f.at(start, v * tile.lanes) for v in range(tile.vectors)), tile.width)
+
+        def one(row: Int) -> None:
+            rows = [f.at(e.scores, f.mul(f.add(row, r), plan.pitch)) for r in range(tile.rows)]
+            sums = accumulate(f, e.instructions, tile, rows, strip, levels, zero)
+            for r in range(tile.rows):
+                factor = f.splat(f.load("float", f.at(e.sums, f.add(row, r))), tile.lanes)
+                for v, column in enumerate(columns):
+                    indices, lane = s.place(f, batch, head, f.add(first, f.add(row, r)), column)
+                    e.finish(indices, lane, f.fmul(sums[r * tile.vectors + v], factor), count)
+
+        _tiles(e, tile, one)
+
+    f.loop(0, -(-s.width // tile.width), 1, panel, rolled=True)
+
+
+def _pieces(s: AttentionShape, target: Target, schedule: AttentionSchedule) -> int:
+    cycles = s.batch * s.heads * s.queries * s.keys * (s.size + s.width) / target.lanes / 2
+    return pieces_of(s.batch * s.heads, cycles, target, s.batch * s.heads)
+
+
+PACKED = Kernel("attention", _understand, _schedules, _arguments, _build, pieces=_pieces, level=lambda schedule: "tidy")
+
+ATTENTION: tuple[Kernel[AttentionShape, Any], ...] = (FEW_QUERIES, PACKED)
+"""Both ways to run attention; what the last refuses runs from the operator's definition."""

@@ -1,0 +1,126 @@
+"""What happens to the scores of an attention between its two products: the mask, and the exponentials with their sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from fusewise.codegen.families.attention.shape import AttentionShape
+from fusewise.codegen.llvm.emit import Function, Int, Value, vector
+from fusewise.codegen.llvm.entry import widened
+from fusewise.codegen.llvm.math import functions as mathfn
+from fusewise.codegen.llvm.reduction import across_lanes
+from fusewise.codegen.target import InstructionSet
+from fusewise.ir.dtypes import BOOL, FLOAT32
+from fusewise.records import record
+
+__all__ = ["Strip", "exponentials", "masked"]
+
+TOGETHER = (4, 2, 1)
+"""Rows at a time, if they divide a strip: one alone waits for each of its sums."""
+
+LOWEST = -3.4028234663852886e38  # the lowest finite float32
+
+
+@record(frozen=True)
+class Strip:
+    """Rows of scores in scratch memory, `pitch` elements apart, and a place for one number per row.
+
+    A row has `keys` scores; the first `seen` of them are computed, a whole number of vectors or all.
+    """
+
+    scores: Value
+    sums: Value
+    rows: int
+    pitch: int
+    keys: int
+    seen: Int
+
+
+def masked(
+    f: Function,
+    instructions: InstructionSet,
+    s: AttentionShape,
+    pointers: Mapping[str, Value],
+    at: tuple[Int, Int, Int, Int],
+    score: Value,
+) -> Value:
+    """Scores of consecutive keys from `at` (batch, head, query, key) on, bent and masked; a key that takes no part has -inf."""
+    batch, head, query, key = at
+    lanes, never = score.lanes, f.constant(-math.inf, score.type)
+    if s.softcap:
+        bent = mathfn.call(f, instructions, "tanh", f.fmul(score, f.constant(1 / s.softcap, score.type)))
+        score = f.fmul(bent, f.constant(s.softcap, score.type))
+    if s.mask is not None:
+        offset = f.add(s.mask.at(f, batch, head, query), f.mul(key, s.mask.element))
+        dtype = BOOL if s.mask_is_bool else FLOAT32
+        pointer = pointers[s.mask.operand]
+        given = widened(f, instructions, pointer, offset, s.mask.element, dtype, lanes, min(lanes, s.keys))
+        if s.mask_is_bool:
+            score = f.select(f.compare("icmp ne", given, f.constant(0, given.type)), score, never)
+        else:
+            score = f.fadd(score, given)
+    if s.causal:
+        lane = Value("<" + ", ".join(f"i64 {k}" for k in range(lanes)) + ">", f"<{lanes} x i64>")
+        own: Value = f.i64(0) if lanes == 1 else lane
+        behind = f.splat(f.i64(f.sub(f.i64(query), f.i64(key))), lanes)
+        score = f.select(f.compare("icmp sle", own, behind), score, never)
+    return score
+
+
+def exponentials(f: Function, instructions: InstructionSet, strip: Strip, lanes: int) -> None:
+    """Every score becomes exp(score - the row's largest), in place; the row's number becomes one over their sum.
+
+    A row whose keys all take no part gives zeros, as ONNX wants it.
+    """
+    kind = vector("float", lanes)
+    end = strip.seen if isinstance(strip.seen, Value) else -(-strip.seen // lanes) * lanes
+    together = next(n for n in TOGETHER if strip.rows % n == 0)
+
+    def some(first: Value, _: Sequence[Value]) -> None:
+        numbers = [f.add(first, k) for k in range(together)]
+        rows = [f.at(strip.scores, f.mul(r, strip.pitch)) for r in numbers]
+        if strip.keys % lanes:
+            for row in rows:
+                _end_row(f, f.at(row, strip.keys // lanes * lanes), lanes, strip.keys % lanes)
+
+        def largest(i: Value, peaks: Sequence[Value]) -> list[Value]:
+            return [
+                f.intrinsic("maxnum", peak, f.load(kind, f.at(row, i))) for peak, row in zip(peaks, rows, strict=True)
+            ]
+
+        # with a finite floor, -inf minus the largest is never NaN
+        peaks = f.loop(0, end, lanes, largest, [f.constant(LOWEST, kind)] * together, rolled=True)
+        shifts = [f.splat(across_lanes(f, instructions, "max", peak, FLOAT32), lanes) for peak in peaks]
+
+        def power(i: Value, sums: Sequence[Value]) -> list[Value]:
+            found = []
+            for total, row, shift in zip(sums, rows, shifts, strict=True):
+                place = f.at(row, i)
+                result = mathfn.call(f, instructions, "exp_below", f.fsub(f.load(kind, place), shift))
+                f.store(result, place)
+                found.append(f.fadd(total, result))
+            return found
+
+        sums = f.loop(0, end, lanes, power, [f.constant(0.0, kind)] * together, rolled=True)
+        for number, vector_sum in zip(numbers, sums, strict=True):
+            f.store(_inverse(f, across_lanes(f, instructions, "sum", vector_sum, FLOAT32)), f.at(strip.sums, number))
+
+    f.loop(0, strip.rows, together, some, rolled=True)
+
+
+def _inverse(f: Function, total: Value) -> Value:
+    """One over a row's sum; 0 where nothing was added."""
+    zero = f.constant(0.0, "float")
+    inverse = f.binary("fdiv", f.constant(1.0, "float"), total)
+    return f.select(f.compare("fcmp oeq", total, zero), zero, inverse)
+
+
+def _end_row(f: Function, place: Value, lanes: int, kept: int) -> None:
+    """Fill the last vector of a row with keys that take no part."""
+    if lanes == 1:
+        return
+    kind = vector("float", lanes)
+    bits = ", ".join("i1 true" if k < kept else "i1 false" for k in range(lanes))
+    known = Value(f"<{bits}>", f"<{lanes} x i1>")
+    f.store(f.select(known, f.load(kind, place), f.constant(-math.inf, kind)), place)

@@ -1,0 +1,295 @@
+"""The arguments and loops of a convolution as a product of output pixels and output channels (`convolution.plan`).
+
+A transposed convolution is the same with several `phases`: sets of output channels over the same input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from fusewise.codegen.families.convolution.plan import Direct, DirectSchedule
+from fusewise.codegen.families.convolution.shape import Convolution
+from fusewise.codegen.families.convolution.strip import Strip, emit_strip, existing_taps, joined_levels
+from fusewise.codegen.families.convolution.taps import sliding, tap_by_tap
+from fusewise.codegen.families.product.loops import Left, Parts, Taps, emit_product, flat_index
+from fusewise.codegen.families.product.tile import Level, Panel, lanes_for
+from fusewise.codegen.instructions.pair_products import BFLOAT_PAIR
+from fusewise.codegen.kernel import Argument, working_memory
+from fusewise.codegen.llvm.elements import Elements
+from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.llvm.entry import initial, operand_arguments, scratch_of, tag_of
+from fusewise.codegen.llvm.share import Share, prepared
+from fusewise.codegen.llvm.stores import Finish, fetcher, is_heavy
+from fusewise.codegen.packing import Axes, packed, panels, panels_of
+from fusewise.codegen.target import FIRST_LEVEL, InstructionSet, whole_lines
+from fusewise.lower.task import Task
+
+__all__ = [
+    "Fill",
+    "Line",
+    "direct_arguments",
+    "emit_direct",
+    "matrices",
+    "matrix_axes",
+    "padded_rows",
+]
+
+
+Fill = Callable[[Int], Callable[[Value, Int, Int], None]]
+"""`fill(batch)(target, slice, row)` writes one row of the strip."""
+
+Line = Callable[[Mapping[str, Int], Value, int], None]
+"""`line(indices, target, width)` writes the pixels of a row."""
+
+
+def direct_arguments(
+    d: Direct,
+    task: Task,
+    schedule: DirectSchedule,
+    arrange: Callable[[np.ndarray], np.ndarray],
+    recipe: str,
+    axes: tuple[Axes, Axes, tuple[int, int]] | None = None,
+    multiple: int = 1,
+) -> tuple[Argument, ...]:
+    """Operands, packed weights and scratch; `arrange` gives the weights as [product group, depth, columns].
+
+    `axes` are those of the weights in that order, where they have strides. Panels are a `multiple` of so many.
+    """
+    tile = schedule.product.tile
+    element = np.float64 if tile.element == "double" else np.float32
+
+    def pack(weight: np.ndarray) -> np.ndarray:
+        wide = weight if d.shape.dtype == BFLOAT_PAIR else weight.astype(element, copy=False)
+        return panels(arrange(wide), tile.lanes, tile.vectors, multiple)
+
+    order = "planar" if d.shape.planar else "channels last"
+    panel = f"{multiple}x{tile.vectors}x{tile.lanes} {tile.element}"
+    name = f"{recipe} panels {panel} groups {d.shape.groups}/{d.side_by_side} {order}"
+    data = None if axes is None else panels_of(d.shape.weight, *axes, tile.lanes, tile.vectors, multiple=multiple)
+    extra = [Argument(d.shape.weight.operand.name, packed(d.shape.weight, name, pack, data))]
+    if d.strip is not None:
+        kept = d.product.kept(tile) * 4 if schedule.product.chunk else 0
+        extra.append(working_memory(_strip_bytes(d, d.strip, schedule) + kept))
+    if schedule.product.prefetch is not None:
+        extra.append(Argument("later"))
+    return operand_arguments(task, extra)
+
+
+def _strip_bytes(d: Direct, strip: Strip, schedule: DirectSchedule) -> int:
+    """What the rows of a block take."""
+    return whole_lines(strip.elements(schedule.rows) * d.shape.dtype.itemsize)
+
+
+def matrices(weight: np.ndarray, shape: Convolution, together: int) -> np.ndarray:
+    """Weights [outputs, inputs, taps...] as [product group, depth, columns], the depth in the order the tile reduces it.
+
+    With groups side by side, the columns of `together` groups stand next to each other; at each step every group is at the
+    same channel of its own.
+    """
+    rank = len(shape.spatial)
+    turns = shape.groups // together
+    grouped = weight.reshape(turns, together, shape.outputs, shape.inputs, *weight.shape[2:])
+    taps = list(range(4, 4 + rank))
+    depth = [*taps[:-1], 3, taps[-1]] if shape.planar else [*taps, 3]
+    ordered = grouped.transpose(0, *depth, 1, 2)
+    return ordered.reshape(turns, shape.taps * shape.inputs, together * shape.outputs)
+
+
+def matrix_axes(shape: Convolution, together: int) -> tuple[Axes, Axes, tuple[int, int]]:
+    """The axes of what `matrices` gives, (extent, stride) in the constant: product groups, depth, columns."""
+    first, inputs, *taps = shape.weight.strides
+    columns = together * shape.outputs
+    along = [(axis.kernel, stride) for axis, stride in zip(shape.spatial, taps, strict=True)]
+    channels = (shape.inputs, inputs)
+    depth = (*along[:-1], channels, along[-1]) if shape.planar else (*along, channels)
+    return ((shape.groups // together, columns * first),), depth, (columns, first)
+
+
+def emit_direct(
+    f: Function,
+    d: Direct,
+    task: Task,
+    instructions: InstructionSet,
+    schedule: DirectSchedule,
+    arguments: Sequence[Argument],
+    pointers: Mapping[str, Value],
+    share: Share,
+    finish: Finish,
+    fill: Fill | None = None,
+    pad: Value | None = None,
+    adapt: Callable[[Parts], Parts] = lambda parts: parts,
+) -> None:
+    """The loops of a direct convolution; `fill` writes the rows of the strip, by default what the input or its element says.
+
+    Bytes of the strip outside the input are `pad`, by default 0. `adapt` may replace what the loops do, such as the reduction.
+    """
+    shape, product, strip = d.shape, d.product, d.strip
+    tile = schedule.product.tile
+    in_group = -(-product.columns // tile.width)
+    stored = BFLOAT_PAIR if shape.dtype == BFLOAT_PAIR else None
+    weights = pointers[shape.weight.operand.name]
+    if fill is None and strip is not None and shape.computed is not None:
+        fill = _computed_rows(f, shape, strip, Elements(f, task, instructions, pointers))
+    scratch, tag = (None if strip is None else find(f, pointers, arguments, share) for find in (scratch_of, tag_of))
+
+    def left(outer: Sequence[Int], first: Int, last: Int) -> Left:
+        if strip is None or scratch is None or tag is None:
+            base = f.add(shape.data.offset, f.mul(outer[0] if outer else 0, shape.data.strides[0]))
+            low: Int = 0
+            high: Int | None = None
+            if d.clipped:
+                slices, stride = shape.spatial[0], shape.data.strides[2]
+                low, high = existing_taps(f, slices, outer[1])
+                base = f.add(base, f.mul(f.sub(f.mul(outer[1], slices.stride), slices.before), stride))
+            return Left(pointers[shape.data.operand.name], base, _levels_in_place(d, low, high))
+        return _strip_block(f, d, strip, schedule, pointers, fill, outer, first, last, scratch, pad, tag)
+
+    def right(outer: Sequence[Int], group: Int, panel: Int, columns: Sequence[Int]) -> Panel:
+        number = f.add(f.mul(group, in_group), panel)
+        first = f.at(weights, f.mul(number, product.depth * tile.width), tile.element)
+        columns_at = tuple(f.at(first, v * tile.lanes, tile.element) for v in range(tile.vectors))
+        return Panel(columns_at, tile.width, stored, f.at(first, product.depth * tile.width, tile.element))
+
+    def start(outer: Sequence[Int], columns: Sequence[Int]) -> list[Value]:
+        count = min(tile.lanes, product.columns)
+        return initial(f, instructions, pointers, shape.bias, columns, tile.lanes, count, tile.element)
+
+    def group_at(group: Int) -> tuple[Int, Int]:
+        turn = 0 if d.turns == 1 else f.urem(group, d.turns) if d.turns < product.groups else group
+        return f.mul(turn, d.turn_pitch), f.mul(turn, product.columns)
+
+    kept = None
+    if strip is not None and scratch is not None and schedule.product.chunk:
+        kept = f.at(scratch, _strip_bytes(d, strip, schedule), "i8")
+    parts = Parts(
+        left,
+        right,
+        start,
+        finish,
+        rolled_finish=is_heavy(task),
+        reading=fetcher(f, task, instructions, pointers, FIRST_LEVEL, schedule.product.far),
+        group_at=group_at,
+        taps=_taps(f, d, instructions, schedule.sliding),
+        together=d.side_by_side,
+        kept=kept,
+        later=pointers.get("later"),
+    )
+    emit_product(f, instructions, product, schedule.product, share, adapt(parts))
+
+
+def _taps(f: Function, d: Direct, instructions: InstructionSet, slides: bool) -> Taps | None:
+    """What replaces the nest of loops over a tile's taps and channels, if anything."""
+    if slides:
+        return sliding(f, d, instructions)
+    return tap_by_tap(f, d, instructions) if d.by_tap else None
+
+
+def _levels_in_place(d: Direct, low: Int, high: Int | None) -> tuple[Level, ...]:
+    """The reduction when taps and channels are read where the input lies."""
+    strides = d.shape.data.strides
+    taps = [
+        Level(axis.kernel, axis.dilation * stride) for axis, stride in zip(d.shape.spatial, strides[2:], strict=True)
+    ]
+    taps[0] = Level(taps[0].extent, taps[0].stride, low, high)
+    channel = Level(d.shape.inputs, strides[1])
+    order = [*taps[:-1], channel, *taps[-1:]] if d.shape.planar else [*taps, channel]
+    return _kept_inner(joined_levels(order), channel, d.side_by_side)
+
+
+def _kept_inner(levels: tuple[Level, ...], channel: Level, together: int) -> tuple[Level, ...]:
+    """With groups side by side the channels of a group stay a level of their own, the innermost."""
+    if together == 1 or levels[-1].extent == channel.extent:
+        return levels
+    if channel.extent == 1:
+        return (*levels, channel)
+    assert levels[-1].extent % channel.extent == 0
+    return (*levels[:-1], Level(levels[-1].extent // channel.extent, channel.extent * channel.stride), channel)
+
+
+def _strip_block(
+    f: Function,
+    d: Direct,
+    strip: Strip,
+    schedule: DirectSchedule,
+    pointers: Mapping[str, Value],
+    fill: Fill | None,
+    outer: Sequence[Int],
+    first: Int,
+    last: Int,
+    scratch: Value,
+    pad: Value | None,
+    tag: Value,
+) -> Left:
+    """Copy the rows of a block, unless they are there, and say where its outputs find them."""
+    shape = d.shape
+    slice_pitch = strip.height(schedule.rows) * strip.row_pitch
+    slice_at: Int = outer[1] if len(outer) > 1 else 0
+    width = strip.columns.out
+    top, bottom = f.udiv(first, width), f.udiv(last, width)
+    base = f.add(shape.data.offset, f.mul(outer[0], shape.data.strides[0]))
+
+    def copy() -> None:
+        row = None if fill is None else fill(outer[0])
+        source = scratch if row is not None else pointers[shape.data.operand.name]
+        emit_strip(f, strip, source, base, scratch, slice_pitch, slice_at, top, bottom, row, pad)
+
+    before = flat_index(f, outer, [extent for _, extent in d.product.outer])
+    prepared(f, tag, f.add(f.mul(before, d.product.height), first), copy)
+    low, high = existing_taps(f, strip.slices, slice_at)
+    whole = strip.slices.kernel == 1 and strip.slices.is_inside
+    levels = strip.levels(shape.inputs, slice_pitch, 0 if whole else low, None if whole else high)
+    channel = Level(shape.inputs, strip.channel_pitch)
+    offset = f.mul(top, -strip.rows.stride * strip.row_pitch)
+    return Left(scratch, offset, _kept_inner(levels, channel, d.side_by_side))
+
+
+def _computed_rows(f: Function, shape: Convolution, strip: Strip, elements: Elements) -> Fill:
+    """Writes padded rows of the strip by evaluating what was fused in front of the convolution."""
+    element = shape.computed
+    assert element is not None
+    lanes = lanes_for(elements.instructions, shape.channels)
+    lanes = lanes if shape.channels >= lanes else 1
+
+    along = f"p{len(shape.spatial) + 1}"
+
+    def line(indices: Mapping[str, Int], at: Value, width: int) -> None:
+        def pixel(w: Value, _: Sequence[Value]) -> None:
+            def channels(c: Value, _: Sequence[Value]) -> None:
+                channel = c if shape.channels % lanes == 0 else f.minimum(c, shape.channels - lanes)
+                value = elements.at({along: w, **indices, "p1": channel}, "p1", lanes).value(element)
+                f.store(value, f.at(at, f.add(f.mul(w, shape.channels), channel)))
+
+            f.loop(0, shape.channels, lanes, channels, rolled=True)
+
+        f.loop(0, width, 1, pixel, rolled=True)
+
+    return padded_rows(f, shape, strip, line)
+
+
+def padded_rows(f: Function, shape: Convolution, strip: Strip, line: Line, pad: Value | None = None) -> Fill:
+    """Writes rows of the strip with their padding; `line(indices, at, width)` writes all channels of `width` input pixels.
+
+    The pixels run along the last of p0, p2, ..., which is missing from the indices where it is the width. Padding is bytes of 0
+    or `pad`.
+    """
+    left = min(strip.columns.before, strip.columns.covered)
+    width = max(0, min(strip.columns.extent, strip.columns.covered - left))
+    right = strip.columns.covered - left - width
+    names = [f"p{k + 2}" for k in range(len(shape.spatial))]
+
+    def fill(batch: Int) -> Callable[[Value, Int, Int], None]:
+        def row(at: Value, depth: Int, height: Int) -> None:
+            inner = f.at(at, left * shape.channels)
+            if left:
+                f.clear(at, left * shape.channels * 4, byte=pad)
+            if right:
+                f.clear(f.at(inner, width * shape.channels), right * shape.channels * 4, byte=pad)
+            # a signal lies along the rows of the strip, see `strip_of`
+            known = [height] if strip.row_names[1] is None else [depth, height][3 - len(names) :]
+            line({"p0": batch, **dict(zip(names, known, strict=False))}, inner, width)
+
+        return row
+
+    return fill

@@ -1,0 +1,129 @@
+"""Transposed convolutions: one product whose columns are (phase, output channel).
+
+An output position modulo the stride is its phase. Outputs of one phase form an ordinary convolution of unit stride with every
+stride-th tap; all phases read the same input rows, so they are computed together and each stores to its own places:
+
+    2x2, stride 2:   out[2q + f, m] = sum over c of data[q, c] * weight[c, m, f]      four phases of one tap each
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fusewise.codegen.families.convolution.loops import direct_arguments, emit_direct
+from fusewise.codegen.families.convolution.plan import (
+    Direct,
+    Directs,
+    DirectSchedule,
+    direct_schedules,
+    directs_of,
+    scheduled,
+)
+from fusewise.codegen.families.convolution.shape import Transposed, transposed_of
+from fusewise.codegen.families.product.loops import unravel
+from fusewise.codegen.kernel import Argument, Kernel
+from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.llvm.entry import enter
+from fusewise.codegen.llvm.stores import Finish, finisher
+from fusewise.codegen.target import InstructionSet, Target
+from fusewise.lower.task import Reason, Task
+
+__all__ = ["CONV_TRANSPOSE"]
+
+MAX_PHASES = 64
+"""Beyond this most of the product would be zeros or tiny."""
+
+
+Understood = tuple[Transposed, Directs]
+
+
+def _understand(task: Task, instructions: InstructionSet) -> Understood | Reason:
+    found = transposed_of(task)
+    if isinstance(found, Reason):
+        return found
+    if found.phases > MAX_PHASES:
+        return Reason("transposed convolution with a very long stride")
+    return found, directs_of(found.shape, task, instructions, found.phases)
+
+
+def _schedules(u: Understood, task: Task, target: Target) -> Iterable[DirectSchedule]:
+    return direct_schedules(u[1], task, target)
+
+
+def _arguments(u: Understood, task: Task, schedule: DirectSchedule) -> tuple[Argument, ...]:
+    t, d = u[0], scheduled(u[1], schedule)
+
+    def arrange(weight: np.ndarray) -> np.ndarray:
+        return phase_matrices(weight, t, d.side_by_side)
+
+    return direct_arguments(d, task, schedule, arrange, f"transposed by {t.strides}")
+
+
+def phase_matrices(weight: np.ndarray, t: Transposed, together: int) -> np.ndarray:
+    """Weights [inputs of all groups, outputs, taps...] as [phase and group, depth, columns].
+
+    Axis by axis, taps are padded with zeros to whole strides and split into (tap of the phase, phase); a phase's taps run
+    backwards, because input moves backwards under a transposed kernel.
+    """
+    shape, rank = t.shape, len(t.strides)
+    padding = [(0, 0), (0, 0)]
+    split: list[int] = []
+    for axis, stride, extent in zip(shape.spatial, t.strides, weight.shape[2:], strict=True):
+        padding.append((0, axis.kernel * stride - extent))
+        split += [axis.kernel, stride]
+    turns = shape.groups // together
+    whole = np.pad(weight, padding).reshape(turns, together, shape.inputs, shape.outputs, *split)
+    taps = [4 + 2 * k for k in range(rank)]
+    phases = [5 + 2 * k for k in range(rank)]
+    backwards: np.ndarray = np.flip(whole, tuple(taps))
+    depth = [*taps[:-1], 2, taps[-1]] if shape.planar else [*taps, 2]
+    ordered: np.ndarray = backwards.transpose(*phases, 0, *depth, 1, 3)
+    result: np.ndarray = ordered.reshape(t.phases * turns, shape.taps * shape.inputs, together * shape.outputs)
+    return result
+
+
+def _build(u: Understood, task: Task, instructions: InstructionSet, schedule: DirectSchedule, symbol: str) -> str:
+    t, d = u[0], scheduled(u[1], schedule)
+    arguments = _arguments(u, task, schedule)
+    module, f, pointers, share = enter(symbol, arguments)
+    finish = _placed(f, t, d, finisher(f, task, instructions, pointers))
+    emit_direct(f, d, task, instructions, schedule, arguments, pointers, share, finish)
+    f.give_back()
+    return module.text()
+
+
+def _placed(f: Function, t: Transposed, d: Direct, finish: Finish) -> Finish:
+    """Stores at the output that a phase and a position make, when there is one."""
+
+    def placed(indices: Mapping[str, Int], lane: str, value: Value, count: int) -> None:
+        phases = unravel(f, f.udiv(indices["group"], d.turns), t.strides)
+        at = dict(indices)
+        conditions: list[Value] = []
+        for name, axis, phase, stride, shift, extent in zip(
+            t.shape.out_axes, t.shape.spatial, phases, t.strides, t.shifts, t.extents, strict=True
+        ):
+            at[name] = f.sub(f.add(f.mul(indices[name], stride), phase), shift)
+            if shift > 0 or axis.out * stride - shift > extent:
+                conditions.append(f.compare("icmp ult", at[name], extent))
+        _guarded(f, conditions, lambda: finish(at, lane, value, count))
+
+    return placed
+
+
+def _guarded(f: Function, conditions: Sequence[Value], body: Callable[[], None]) -> None:
+    """Run `body` where all conditions hold."""
+    if not conditions:
+        body()
+        return
+    all_hold = conditions[0]
+    for condition in conditions[1:]:
+        all_hold = f.binary("and", all_hold, condition)
+    f.when(all_hold, body)
+
+
+PHASES = Kernel("transposed-convolution", _understand, _schedules, _arguments, _build)
+
+CONV_TRANSPOSE: tuple[Kernel[Any, Any], ...] = (PHASES,)

@@ -1,0 +1,343 @@
+"""Depthwise convolutions with channels last: every lane is a channel, and a run of output columns shares its input columns.
+
+Takes a task whose anchor is a Conv with one input and one output channel per group; gives LLVM IR. For a run of `span` output
+columns and one vector of channels, each input vector is loaded once per kernel row and feeds every output that it touches. Kernel
+rows outside the input are skipped by loop bounds; which columns of a run lie outside is known now, because the runs are, so
+each distinct border gets code of its own and nothing is tested or copied at run time.
+
+A ConvInteger is computed in float32, whose whole numbers are exact up to 2^24: more than 500 taps of a signed byte each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+
+import numpy as np
+
+from fusewise.codegen.families.convolution.shape import Convolution, Spatial, convolution_of, integer_convolution_of
+from fusewise.codegen.families.convolution.strip import existing_taps
+from fusewise.codegen.families.product.loops import unravel
+from fusewise.codegen.families.product.plan import MIN_UNITS
+from fusewise.codegen.families.product.tile import lanes_for, multiply_add
+from fusewise.codegen.kernel import Argument, Kernel, Sharing
+from fusewise.codegen.llvm.elements import Elements
+from fusewise.codegen.llvm.emit import Function, Int, Value, vector
+from fusewise.codegen.llvm.entry import enter, initial, operand_arguments
+from fusewise.codegen.llvm.registers import computed, memory_type, widen
+from fusewise.codegen.llvm.share import SHARED_BY_ROWS, pieces_of
+from fusewise.codegen.llvm.stores import Finish, finisher, is_heavy
+from fusewise.codegen.packing import packed
+from fusewise.codegen.target import InstructionSet, Target
+from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT8
+from fusewise.lower.task import Reason, Task
+from fusewise.ops.expr import Expr, cast
+from fusewise.records import record
+
+__all__ = ["DEPTHWISE"]
+
+MOST_TAPS, MOST_WIDE_TAPS = 500, 250
+"""Taps whose products of a weight and a centred 8-bit number add up to less than 2^24, of a signed byte and of nine bits."""
+
+LEAST_LANES = 4
+"""Fewest channels to a vector; below it the direct convolution is taken, which was not measured against."""
+
+MAX_BORDERS = 6
+"""Distinct borders beyond which the code would grow too long; strongly dilated kernels go to the direct convolution."""
+
+
+@record(frozen=True)
+class Depthwise:
+    """Geometry in three axes, the absent ones of extent 1, with strides of the input in elements."""
+
+    shape: Convolution
+    axes: tuple[Spatial, Spatial, Spatial]
+    names: tuple[str | None, str | None, str]
+    strides: tuple[int, int, int]
+    lanes: int
+    zero: Expr | None = None
+
+    @property
+    def columns(self) -> Spatial:
+        return self.axes[2]
+
+    @property
+    def element(self) -> str:
+        """The LLVM type of the sums."""
+        return "float" if self.shape.dtype.is_integer else computed(self.shape.dtype)
+
+
+@record(frozen=True)
+class DepthwiseSchedule:
+    """`span` columns of output are computed at once; channels are cut into `chunks`. Workers share out chunks before rows
+    (`by_channels`), or rows before chunks."""
+
+    span: int
+    chunks: int
+    by_channels: bool
+
+
+def understand(task: Task, instructions: InstructionSet) -> Depthwise | Reason:
+    """The task as a depthwise convolution, or why it is none."""
+    integer = task.anchor is not None and task.anchor.op == "ConvInteger"
+    shape = integer_convolution_of(task) if integer else convolution_of(task)
+    if isinstance(shape, Reason):
+        return shape
+    if shape.computed is not None:
+        return Reason("operand is computed on the way in", "0")
+    if integer and shape.taps > (MOST_TAPS if shape.weight.operand.dtype == INT8 else MOST_WIDE_TAPS):
+        return Reason("too many taps for exact sums", str(shape.taps))
+    if shape.groups == 1 or shape.inputs != 1 or shape.outputs != 1:
+        return Reason("not depthwise: a group has several channels")
+    if shape.data.strides[1] != 1:
+        return Reason("channels are not the fastest axis")
+    # a last vector is moved back to end at the last channel, so the first must be full
+    lanes = min(
+        lanes_for(instructions, shape.groups, 64 if shape.dtype == FLOAT64 else 32), 1 << shape.groups.bit_length() - 1
+    )
+    if lanes < LEAST_LANES:
+        return Reason("too few channels for a vector")
+    absent = Spatial(1, 1, 1, 1, 1, 0)
+    missing = 3 - len(shape.spatial)
+    axes = (*(absent,) * missing, *shape.spatial)
+    names = (*(None,) * missing, *shape.out_axes)
+    strides = (*(0,) * missing, *shape.data.strides[2:])
+    zero = task.anchor.prologue[2] if integer and task.anchor is not None and len(task.anchor.prologue) > 2 else None
+    d = Depthwise(shape, (axes[0], axes[1], axes[2]), (names[0], names[1], str(names[2])), strides, lanes, zero)  # type: ignore[arg-type]
+    span = _span(d, instructions)
+    if len(runs(d.columns, span)) > MAX_BORDERS:
+        return Reason("too many different borders")
+    return d
+
+
+def _span(d: Depthwise, instructions: InstructionSet) -> int:
+    """Output columns per run: as many as the registers hold beside one kernel row and a load, spread evenly."""
+    most = max(2, min(14, instructions.registers - d.columns.kernel - 2))
+    count = -(-max(1, d.columns.out) // most)
+    return max(1, -(-d.columns.out // count))
+
+
+def _schedules(d: Depthwise, task: Task, target: Target) -> Iterable[DepthwiseSchedule]:
+    rows = d.shape.batch * d.axes[0].out * d.axes[1].out
+    vectors = -(-d.shape.groups // d.lanes)
+    chunks = max(1, min(vectors, MIN_UNITS // max(1, rows)))
+    by_channels = d.shape.groups > SHARED_BY_ROWS * math.prod(axis.out for axis in d.axes)
+    best = _span(d, target)
+    for span in dict.fromkeys((best, max(1, best - 1), min(4, best))):
+        if len(runs(d.columns, span)) <= MAX_BORDERS:
+            yield DepthwiseSchedule(span, chunks, by_channels)
+
+
+def _arguments(d: Depthwise, task: Task, schedule: DepthwiseSchedule) -> tuple[Argument, ...]:
+    element = np.float64 if d.shape.dtype == FLOAT64 else np.float32
+
+    def arrange(weight: np.ndarray) -> np.ndarray:
+        return np.moveaxis(weight[:, 0], 0, -1).astype(element)
+
+    return operand_arguments(
+        task, [Argument(d.shape.weight.operand.name, packed(d.shape.weight, f"depthwise {element.__name__}", arrange))]
+    )
+
+
+Border = tuple[int, ...]
+"""Offsets, from the first input column of a run, of the columns that exist."""
+
+
+def runs(columns: Spatial, span: int) -> list[tuple[int, int, Border]]:
+    """The runs of a row, as (first run, last run + 1, border), consecutive ones with equal borders together."""
+    count = -(-columns.out // span)
+
+    def border(number: int) -> Border:
+        start = min(number * span, columns.out - span) * columns.stride - columns.before
+        needed = {u * columns.stride + k * columns.dilation for u in range(span) for k in range(columns.kernel)}
+        return tuple(sorted(offset for offset in needed if 0 <= start + offset < columns.extent))
+
+    found = []
+    for value, members in groupby(range(count), border):
+        numbers = list(members)
+        found.append((numbers[0], numbers[-1] + 1, value))
+    return found
+
+
+def _build(d: Depthwise, task: Task, instructions: InstructionSet, schedule: DepthwiseSchedule, symbol: str) -> str:
+    shape = d.shape
+    arguments = _arguments(d, task, schedule)
+    module, f, pointers, share = enter(symbol, arguments)
+    span, chunks, by_channels = schedule.span, schedule.chunks, schedule.by_channels
+    vectors = -(-shape.groups // d.lanes)
+    kind = vector(d.element, d.lanes)
+    buffer = f.alloca(d.element, span * d.lanes) if is_heavy(task) else None
+    finish = finisher(f, task, instructions, pointers)
+    if shape.dtype.is_integer:
+        finish = _whole(f, finish)
+    zero = None if d.zero is None else Elements(f, task, instructions, pointers).at({}).value(cast(d.zero, FLOAT32))
+    extents = [shape.batch, d.axes[0].out, d.axes[1].out]
+    extents = [chunks, *extents] if by_channels else [*extents, chunks]
+    units = math.prod(extents)
+
+    def unit(number: Value, _: Sequence[Value]) -> None:
+        found = unravel(f, number, extents)
+        chunk, batch, depth, height = found if by_channels else (found[-1], *found[:-1])
+        slices = existing_taps(f, d.axes[0], depth)
+        rows = existing_taps(f, d.axes[1], height)
+        low = f.udiv(f.mul(chunk, vectors), chunks)
+        high = f.udiv(f.mul(f.add(chunk, 1), vectors), chunks)
+        at: dict[str, Int] = {"i0": batch}
+        at.update({name: index for name, index in zip(d.names, (depth, height), strict=False) if name is not None})
+        base = f.add(shape.data.offset, f.mul(batch, shape.data.strides[0]))
+        for axis, position, stride in zip(d.axes, (depth, height), d.strides, strict=False):
+            base = f.add(base, f.mul(f.sub(f.mul(position, axis.stride), axis.before), stride))
+
+        for first, last, border in runs(d.columns, span):
+
+            def run(r: Value, _: Sequence[Value], border: Border = border) -> None:
+                start: Int = f.mul(r, span)
+                if d.columns.out % span:
+                    start = f.minimum(start, d.columns.out - span)
+                left = f.sub(f.mul(start, d.columns.stride), d.columns.before)
+                origin = f.add(base, f.mul(left, d.strides[2]))
+
+                def channels(v: Value, _: Sequence[Value]) -> None:
+                    channel: Int = f.mul(v, d.lanes)
+                    if shape.groups % d.lanes:
+                        channel = f.minimum(channel, shape.groups - d.lanes)
+                    bias = initial(
+                        f, instructions, pointers, shape.bias, [channel], d.lanes, d.lanes, kind_element(kind)
+                    )[0]
+                    sums = _reduce(
+                        f, instructions, d, pointers, span, border, origin, channel, slices, rows, [bias] * span, zero
+                    )
+                    _finish(f, d, finish, {**at, "i1": channel}, start, sums, buffer)
+
+                f.loop(low, high, 1, channels, rolled=True)
+
+            f.loop(first, last, 1, run, rolled=True)
+
+    low, high = share.run(f, units)
+    if units and shape.groups and d.columns.out:
+        f.loop(low, high, 1, unit, rolled=True)
+    f.give_back()
+    return module.text()
+
+
+def kind_element(kind: str) -> str:
+    """The element type of a vector type, or the type itself."""
+    return kind.split(" x ", 1)[1][:-1] if kind.startswith("<") else kind
+
+
+def _reduce(
+    f: Function,
+    instructions: InstructionSet,
+    d: Depthwise,
+    pointers: Mapping[str, Value],
+    span: int,
+    border: Border,
+    origin: Int,
+    channel: Int,
+    slices: tuple[Int, Int],
+    rows: tuple[Int, Int],
+    start: Sequence[Value],
+    zero: Value | None,
+) -> tuple[Value, ...]:
+    """Sums of a run over the kernel rows that exist; the columns of a kernel row are written out."""
+    shape, columns = d.shape, d.columns
+    stored, element = memory_type(shape.dtype), d.element
+    data, weights = pointers[shape.data.operand.name], pointers[shape.weight.operand.name]
+
+    def kernel_row(z: Int, y: Int, sums: Sequence[Value]) -> list[Value]:
+        result = list(sums)
+        row = f.add(origin, channel)
+        for axis, tap, stride in zip(d.axes, (z, y), d.strides, strict=False):
+            row = f.add(row, f.mul(tap, axis.dilation * stride))
+        first = f.at(data, row, stored)
+        number = f.mul(f.add(f.mul(z, d.axes[1].kernel), y), columns.kernel * shape.groups)
+        panel = f.at(weights, f.add(number, channel), element)
+        factors = [
+            f.load(vector(element, d.lanes), f.at(panel, k * shape.groups, element)) for k in range(columns.kernel)
+        ]
+        for offset in border:
+            value = f.load(vector(stored, d.lanes), f.at(first, offset * d.strides[2], stored))
+            value = widen(f, instructions, value, shape.dtype)
+            if shape.dtype.is_integer:
+                value = f.convert("sitofp" if shape.dtype.kind == "int" else "uitofp", value, element)
+                value = value if zero is None else f.fsub(value, f.splat(zero, d.lanes))
+            for k, factor in enumerate(factors):
+                u, rest = divmod(offset - k * columns.dilation, columns.stride)
+                if rest == 0 and 0 <= u < span:
+                    result[u] = multiply_add(f, instructions, value, factor, result[u])
+        return result
+
+    def kernel_slice(z: Int, sums: Sequence[Value]) -> Sequence[Value]:
+        if d.axes[1].kernel == 1 and d.axes[1].is_inside:
+            return kernel_row(z, 0, sums)
+        return f.loop(rows[0], rows[1], 1, lambda y, carried: kernel_row(z, y, carried), tuple(sums), rolled=True)
+
+    if d.axes[0].kernel == 1 and d.axes[0].is_inside:
+        return tuple(kernel_slice(0, start))
+    return f.loop(slices[0], slices[1], 1, kernel_slice, tuple(start), rolled=True)
+
+
+def _whole(f: Function, finish: Finish) -> Finish:
+    """Stores of sums that are whole numbers, as the integers they are."""
+    return lambda indices, lane, value, count: finish(indices, lane, f.convert("fptosi", value, "i32"), count)
+
+
+def _finish(
+    f: Function,
+    d: Depthwise,
+    finish: Finish,
+    at: Mapping[str, Int],
+    start: Int,
+    sums: Sequence[Value],
+    buffer: Value | None,
+) -> None:
+    """Run the stores for every output of a run, in a loop when there is a buffer."""
+    name = d.names[2]
+    if buffer is None:
+        for u, value in enumerate(sums):
+            finish({**at, name: f.add(start, u)}, "i1", value, d.lanes)
+        return
+    element = sums[0].element
+    for u, value in enumerate(sums):
+        f.store(value, f.at(buffer, u * d.lanes, element))
+
+    def later(u: Value, _: Sequence[Value]) -> None:
+        value = f.load(sums[0].type, f.at(buffer, f.mul(u, d.lanes), element))
+        finish({**at, name: f.add(start, u)}, "i1", value, d.lanes)
+
+    f.loop(0, len(sums), 1, later, rolled=True)
+
+
+def _sharing(d: Depthwise, schedule: DepthwiseSchedule) -> Sharing | None:
+    """Rows, as `_build` shares them out."""
+    rows, chunks = d.axes[1], schedule.chunks
+    if d.shape.batch > 1 or d.axes[0] != Spatial(1, 1, 1, 1, 1, 0) or schedule.by_channels:
+        return None
+    units = rows.out * chunks
+
+    def done(number: int, shares: int) -> int:
+        return number * units // shares // chunks
+
+    def begun(number: int, shares: int) -> int:
+        return -(-(number * units // shares) // chunks)
+
+    def reads(number: int, shares: int) -> tuple[int, int]:
+        low, high = done(number, shares), begun(number + 1, shares)
+        reach = rows.dilation * (rows.kernel - 1)
+        first, last = (row * rows.stride - rows.before for row in (low, high - 1))
+        return max(0, first), min(rows.extent, last + reach + 1)
+
+    nbytes = rows.out * d.columns.out * d.shape.groups * d.shape.dtype.itemsize
+    return Sharing(nbytes, done, begun, reads)
+
+
+def _pieces(d: Depthwise, target: Target, schedule: DepthwiseSchedule) -> int:
+    rows = d.shape.batch * d.axes[0].out * d.axes[1].out
+    cycles = rows * d.columns.out * -(-d.shape.groups // d.lanes) * d.shape.taps / 2
+    return pieces_of(rows * schedule.chunks, cycles, target)
+
+
+DEPTHWISE = Kernel(
+    "depthwise-convolution", understand, _schedules, _arguments, _build, sharing=_sharing, pieces=_pieces
+)

@@ -1,0 +1,206 @@
+"""Normalisations and the Softmax family: kernels over rows.
+
+Softmax along a contiguous axis makes three passes over a row that stays in the first-level cache: the largest element; the
+exponentials, kept in scratch memory, and their sum; the scaled result through the stores. Everything else is the operator's
+definition in the generic nest, which computes the statistics once per row, or per vector of rows when the axis is not the
+contiguous one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from fusewise.codegen.families.generic.any_nest import (
+    NestSchedule,
+    emit_nest,
+    nest_arguments,
+    nest_schedules,
+    run_of,
+    unsupported,
+)
+from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled, working_memory
+from fusewise.codegen.llvm.elements import Elements
+from fusewise.codegen.llvm.emit import Function, Int, Value, vector
+from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of
+from fusewise.codegen.llvm.math import functions as mathfn
+from fusewise.codegen.llvm.memory import access_of
+from fusewise.codegen.llvm.plain import plain_task, read_operand
+from fusewise.codegen.llvm.reduction import across_lanes
+from fusewise.codegen.llvm.registers import register_type
+from fusewise.codegen.target import InstructionSet
+from fusewise.ir.dtypes import FLOAT32, FLOAT64
+from fusewise.lower.task import Reason, Task
+from fusewise.ops.expr import Expr, cast, index, reduce, walk
+
+__all__ = ["ROWS", "SOFTMAX"]
+
+_FAMILIES = frozenset(
+    "softmax log_softmax layer_norm rms_norm group_norm instance_norm lp_norm mean_variance_norm lrn".split()
+)
+
+
+def _understand(task: Task, instructions: InstructionSet) -> Task | Reason:
+    if task.anchor is None or task.anchor.family not in _FAMILIES:
+        return Reason("the anchor is not a normalisation", "" if task.anchor is None else task.anchor.op)
+    plain = plain_task(task)
+    if plain is None:
+        return Reason("the operator's definition does not cover the case", task.anchor.op)
+    return unsupported(task) or plain
+
+
+def _build(plain: Task, task: Task, instructions: InstructionSet, schedule: NestSchedule, symbol: str) -> str:
+    module, f, pointers, share = enter(symbol, nest_arguments(plain, task, schedule))
+    emit_nest(f, plain, instructions, schedule, pointers, share)
+    f.give_back()
+    return module.text()
+
+
+ROWS = Kernel("rows", _understand, nest_schedules, nest_arguments, _build)
+
+
+# --- softmax along a contiguous axis --------------------------------------------------------------------------------------
+
+_ROW = "row"  # the loop variable along the axis, in what is read
+
+
+def _axis(task: Task) -> int:
+    assert task.anchor is not None
+    rank = len(task.extents)
+    return int(task.anchor.attribute("axis", -1)) % rank
+
+
+def _element(task: Task) -> Expr:
+    """The anchor's operand along a row, in the type arithmetic is done in."""
+    assert task.anchor is not None
+    axis = _axis(task)
+    at = tuple(index(_ROW) if k == axis else index(f"i{k}") for k in range(len(task.extents)))
+    x = read_operand(task.anchor, 0, at)
+    return x if x.dtype == FLOAT64 else cast(x, FLOAT32)
+
+
+def _understand_softmax(task: Task, instructions: InstructionSet) -> Expr | Reason:
+    """What is read, see `_element`."""
+    if task.anchor is None or task.anchor.family != "softmax":
+        return Reason("the anchor is not a softmax", "" if task.anchor is None else task.anchor.op)
+    if not task.extents or 0 in task.extents:
+        return Reason("there is nothing to compute", task.anchor.op)
+    extent = task.extents[_axis(task)]
+    if extent < 8 or extent > 1 << 16:
+        return Reason("the row is too short or too long", str(extent))
+    f = enter("analysis", operand_arguments(task, ()))[1]
+    x = _element(task)
+    if any(node.op == "reduce" for node in walk(x)):
+        return Reason("what is read is itself a reduction", task.anchor.op)
+    point = Elements(f, task, instructions, {}).at({f"i{k}": 0 for k in range(len(task.extents))} | {_ROW: 0}, _ROW, 2)
+    for node in walk(x):
+        if node.op == "load" and access_of(point, task.operand(node.value), node.args).step not in (0, 1):
+            return Reason("the axis is not contiguous", node.value)
+    return unsupported(task) or x
+
+
+def _softmax_arguments(x: Expr, task: Task, schedule: Unscheduled) -> tuple[Argument, ...]:
+    return (*operand_arguments(task, ()), working_memory(task.extents[_axis(task)] * x.dtype.itemsize))
+
+
+def _build_softmax(x: Expr, task: Task, instructions: InstructionSet, schedule: Unscheduled, symbol: str) -> str:
+    arguments = _softmax_arguments(x, task, schedule)
+    module, f, pointers, share = enter(symbol, arguments)
+    scratch = scratch_of(f, pointers, arguments, share)
+    axis = _axis(task)
+    outer = [(f"i{k}", extent) for k, extent in enumerate(task.extents) if k != axis]
+    elements = Elements(f, task, instructions, pointers)
+    units = math.prod(extent for _, extent in outer)
+    low, high = run_of(f, units, share, units * task.extents[axis] < 2048)
+
+    def row(u: Int, _: tuple[Value, ...]) -> None:
+        rest: Int = u
+        indices: dict[str, Int] = {f"i{axis}": 0}
+        for k, (name, extent) in reversed(list(enumerate(outer))):
+            indices[name] = rest if k == 0 else f.urem(rest, extent)
+            rest = f.udiv(rest, extent) if k else rest
+        _softmax_row(f, task, instructions, elements, indices, scratch)
+
+    f.loop(low, high, 1, row, rolled=True)
+    f.give_back()
+    return module.text()
+
+
+def _softmax_row(
+    f: Function,
+    task: Task,
+    instructions: InstructionSet,
+    elements: Elements,
+    indices: Mapping[str, Int],
+    scratch: Value,
+) -> None:
+    axis, x = _axis(task), _element(task)
+    extent, element = task.extents[axis], register_type(x.dtype)
+    lanes = min(instructions.vector_bits // 8 // x.dtype.itemsize, 1 << (extent.bit_length() - 1))
+    kind = vector(element, lanes)
+    peak = elements.at(indices).value(reduce("max", ((_ROW, extent),), x))
+
+    def power(start: Int) -> Value:
+        value = elements.at({**indices, _ROW: start}, _ROW, lanes).value(x)
+        shifted = f.fsub(value, f.splat(peak, lanes))
+        result = mathfn.call(f, instructions, "exp_below" if element == "float" else "exp", shifted)
+        f.store(result, f.at(scratch, start, element))
+        return result
+
+    unroll = 2 if extent >= 2 * lanes else 1
+
+    def block(i: Int, carried: tuple[Value, ...]) -> tuple[Value, ...]:
+        return tuple(f.fadd(sum_, power(f.add(i, u * lanes))) for u, sum_ in enumerate(carried))
+
+    zero = f.constant(0.0, kind)
+    blocks = extent // (lanes * unroll) * lanes * unroll
+    sums = list(f.loop(0, blocks, lanes * unroll, block, (zero,) * unroll, rolled=True))
+    if extent - blocks >= lanes:
+        sums[0] = f.fadd(sums[0], power(blocks))
+    fresh = extent % lanes
+    if fresh:  # one more vector, moved back to end with the row; only its new lanes are counted
+        last = power(extent - lanes)
+        bits = ", ".join("i1 true" if k >= lanes - fresh else "i1 false" for k in range(lanes))
+        sums[0] = f.fadd(sums[0], f.select(Value(f"<{bits}>", f"<{lanes} x i1>"), last, zero))
+    total = sums[0] if unroll == 1 else f.fadd(*sums)
+    total = across_lanes(f, instructions, "sum", total, x.dtype)
+    inverse = f.binary("fdiv", f.constant(1.0, element), total)
+    _scaled_row(f, task, elements, indices, scratch, inverse, lanes)
+
+
+def _scaled_row(
+    f: Function,
+    task: Task,
+    elements: Elements,
+    indices: Mapping[str, Int],
+    scratch: Value,
+    inverse: Value,
+    lanes: int,
+) -> None:
+    """The kept exponentials times `inverse`, through the stores."""
+    axis = _axis(task)
+    extent, name = task.extents[axis], f"i{axis}"
+    factor = f.splat(inverse, lanes)
+
+    def finish(start: Int) -> None:
+        kept = f.load(vector(inverse.type, lanes), f.at(scratch, start, inverse.type))
+        acc = f.fmul(kept, factor)
+        point = elements.at({**indices, name: start}, name, lanes, acc=acc)
+        for store in task.stores:
+            point.store(store)
+
+    unroll = 2 if extent >= 2 * lanes else 1
+    blocks = extent // (lanes * unroll) * lanes * unroll
+
+    def block(i: Int, _: tuple[Value, ...]) -> None:
+        for u in range(unroll):
+            finish(f.add(i, u * lanes))
+
+    f.loop(0, blocks, lanes * unroll, block, rolled=True)
+    if extent - blocks >= lanes:
+        finish(blocks)
+    if extent % lanes:
+        finish(extent - lanes)
+
+
+SOFTMAX = Kernel("softmax-rows", _understand_softmax, unscheduled, _softmax_arguments, _build_softmax)

@@ -1,0 +1,440 @@
+"""Blocks, panels and tiles: the loops around the register tile that all product-like kernels share.
+
+The rows of the product are a space of axes (for a convolution: output rows and columns), flattened and cut into tiles of equal
+height; the last tile is moved back to end at the last row, so there is one tile shape and no remainder code. Tiles are grouped
+into blocks whose left operand stays in the second cache level while the panels of columns go by:
+
+    for block:  prepare the left operand (a convolution copies its padded input rows)
+      for panel:  for tile:  reduce in registers, run the stores
+
+A reduction whose panels are too long for the caches is done in chunks, all of the above for one chunk after the other, with the
+sums of all tiles in memory in between.
+
+Work is dealt out as tiles in that order, or of every block as (panel, tile) pairs, so that with equal shares no worker waits longer
+than one tile takes. A panel is fetched from memory while the one before it is worked on (`product.prefetch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from fusewise.codegen.families.product.dealing import Blocks, ceiling, deal, deal_tiles
+from fusewise.codegen.families.product.plan import Axis, Product, ProductSchedule, merged
+from fusewise.codegen.families.product.prefetch import Later, later_of, next_panel
+from fusewise.codegen.families.product.tile import Ahead, Level, Panel, Tile, accumulate
+from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.llvm.registers import memory_type
+from fusewise.codegen.llvm.share import Share
+from fusewise.codegen.llvm.stores import Fetch, Finish
+from fusewise.codegen.target import SECOND_LEVEL, InstructionSet
+from fusewise.ir.dtypes import FLOAT32
+from fusewise.records import record
+
+__all__ = [
+    "Left",
+    "Parts",
+    "Taps",
+    "column_at",
+    "emit_product",
+    "fetch_row",
+    "finish_row",
+    "flat_index",
+    "row_pointers",
+    "unravel",
+]
+
+
+@record(frozen=True)
+class Left:
+    """The left operand of a block: row with flat index 0 begins `offset` elements after `pointer`."""
+
+    pointer: Value
+    offset: Int
+    levels: tuple[Level, ...]
+
+
+Taps = Callable[[Tile, Int, Left, Panel, Sequence[Value], Sequence[Ahead]], Sequence[Value]]
+
+
+def column_at(product: Product, tile: Tile, panel: Int, slot: int, f: Function, multiple: int = 1) -> Int:
+    """The first column, within its group, of vector `slot` of panel number `panel` of the group's, a `multiple` of so many: what
+    `packing.column_starts` says of it."""
+    first, columns = f.mul(panel, tile.width), product.columns
+    panels = -(-columns // (tile.width * multiple)) * multiple
+    if columns % tile.width == 0 and panels * tile.width > columns:
+        return f.add(f.minimum(first, columns - tile.width), slot * tile.lanes)
+    last = max(0, columns - tile.lanes)
+    here = f.add(first, slot * tile.lanes)
+    return here if (panels - 1) * tile.width + slot * tile.lanes <= last else f.minimum(here, last)
+
+
+def unravel(f: Function, flat: Int, extents: Sequence[int]) -> list[Int]:
+    """The indices of a row-major position."""
+    found: list[Int] = []
+    for extent in reversed(extents[1:]):
+        found.append(f.urem(flat, extent))
+        flat = f.udiv(flat, extent)
+    return [flat, *reversed(found)] if extents else []
+
+
+def flat_index(f: Function, indices: Sequence[Int], extents: Sequence[int]) -> Int:
+    """The row-major position of indices, the other way of `unravel`."""
+    total: Int = 0
+    for index, extent in zip(indices, extents, strict=True):
+        total = f.add(f.mul(total, extent), index)
+    return total
+
+
+@record(frozen=True)
+class Parts:
+    """What a kernel gives to the loops.
+
+    - `left(outer, first, last)` prepares the rows first..last (flat) of an outer index and says where they are.
+    - `right(outer, group, panel, columns)` points to the columns of a panel; `columns` are within the group.
+    - `start(outer, columns)` gives the initial value per vector; `columns` count over all groups.
+    - `finish` runs the stores; it finds the number of the group among its indices, under the name `group`. With
+      `rolled_finish` it is emitted once, in a loop over the rows of a tile.
+    - `group_at(group)` is the offset of a group in the left operand and its first column; by default 0 and its turn.
+    - `taps` replaces the reduction: given tile, flat row, the left operand, the panel, the initial sums and what to fetch.
+    - `together` groups share a vector, see `accumulate`.
+    - `reading` fetches what the stores read, when the reduction of their tile begins, if it is not done in chunks.
+    - `kept` is memory for `Product.kept` elements, needed where the reduction is done in chunks.
+    - `later` is memory that a later step reads, see `Kernel.cycles`.
+    """
+
+    left: Callable[[Sequence[Int], Int, Int], Left]
+    right: Callable[[Sequence[Int], Int, Int, Sequence[Int]], Panel]
+    start: Callable[[Sequence[Int], Sequence[Int]], Sequence[Value]]
+    finish: Finish
+    rolled_finish: bool = False
+    reading: Fetch | None = None
+    group_at: Callable[[Int], tuple[Int, Int]] | None = None
+    taps: Taps | None = None
+    together: int = 1
+    kept: Value | None = None
+    later: Value | None = None
+
+
+@record(frozen=True)
+class _Emission:
+    """One product being written: everything the loops share."""
+
+    f: Function
+    instructions: InstructionSet
+    product: Product
+    parts: Parts
+    schedule: ProductSchedule
+    scratch: Value | None
+    later: Later | None = None
+    whole: Left | None = None
+
+    @property
+    def tile(self) -> Tile:
+        return self.schedule.tile
+
+    @property
+    def per_block(self) -> int:
+        """Tiles of a block."""
+        return self.schedule.per_block
+
+    @property
+    def chunk(self) -> int:
+        """Steps of the reduction that are done at once."""
+        return self.schedule.chunk or self.product.depth
+
+    @property
+    def chunks(self) -> int:
+        """Pieces that the reduction is done in; of one without steps, one."""
+        return self.product.depth // self.chunk if self.product.depth else 1
+
+    @property
+    def tiles(self) -> int:
+        return -(-self.product.height // self.tile.rows)
+
+    @property
+    def cut(self) -> Blocks:
+        return Blocks(self.tiles, self.per_block)
+
+    @property
+    def in_group(self) -> int:
+        """Panels of one group."""
+        return -(-self.product.columns // self.tile.width)
+
+    def begin(self, block: Int) -> Int:
+        """The first tile of a block."""
+        return self.cut.begin(self.f, block)
+
+    def first_row(self, number: Int) -> Int:
+        """The first row of a tile; the last tile is moved back to end at the last row."""
+        first = self.f.mul(number, self.tile.rows)
+        height = self.product.height
+        return first if height % self.tile.rows == 0 else self.f.minimum(first, height - self.tile.rows)
+
+
+def emit_product(
+    f: Function, instructions: InstructionSet, product: Product, schedule: ProductSchedule, share: Share, parts: Parts
+) -> None:
+    """Emit the loops."""
+    if product.height == 0 or product.repeats == 0 or product.columns == 0:
+        return
+    tile, by_columns = schedule.tile, schedule.by_columns
+    scratch = f.alloca(tile.element, tile.rows * tile.width) if parts.rolled_finish else None
+    e = _Emission(f, instructions, product, parts, schedule, scratch)
+    units, panels = product.repeats * e.cut.blocks, product.groups * e.in_group
+    if parts.later is not None and schedule.prefetch is not None:
+        e = replace(e, later=later_of(f, share, parts.later, schedule.prefetch, units * panels * e.per_block))
+
+    def chunk(number: Int) -> None:
+        # every worker has the same pairs in each chunk, so that nobody waits for another's sums
+        if by_columns or e.per_block == 1 or e.cut.blocks == 1:
+            deal(f, share, units, panels, by_columns, lambda *which: _block(e, number, *which), e.per_block)
+        else:
+            deal_tiles(f, share, product.repeats, e.cut, panels, lambda *which: _block(e, number, *which))
+
+    if e.chunks == 1:
+        chunk(0)
+    else:
+        if units == 1:  # rows are prepared once, not for every chunk
+            e = replace(e, whole=parts.left([0] * len(product.outer), 0, product.height - 1))
+        f.loop(0, e.chunks, 1, lambda number, _: chunk(number), rolled=True)
+
+
+def _block(e: _Emission, chunk: Int, unit: Int, pair_low: Int, pair_high: Int) -> None:
+    """Some (panel, tile) pairs of one block of rows, panel by panel."""
+    f = e.f
+    outer = unravel(f, f.udiv(unit, e.cut.blocks), [extent for _, extent in e.product.outer])
+    number = f.urem(unit, e.cut.blocks)
+    low, end = e.begin(number), e.begin(f.add(number, 1))
+    last = f.add(e.first_row(f.sub(end, 1)), e.tile.rows - 1)
+    where = _chunk_of(e, e.whole or e.parts.left(outer, e.first_row(low), last), chunk)
+
+    def panel(p: Value, _: Sequence[Value]) -> None:
+        before = f.mul(p, e.per_block)
+        first = f.add(low, f.maximum(f.sub(pair_low, before), 0))
+        high = f.add(low, f.minimum(f.sub(pair_high, before), e.per_block))
+        if e.tiles % e.per_block:
+            high = f.minimum(high, end)
+        _panel(e, where, outer, chunk, unit, low, first, high, p)
+
+    f.loop(f.udiv(pair_low, e.per_block), ceiling(f, pair_high, e.per_block), 1, panel, rolled=True)
+
+
+def _chunk_of(e: _Emission, left: Left, chunk: Int) -> Left:
+    """The steps of a chunk of the reduction: a part of its outermost loop."""
+    if e.chunks == 1:
+        return left
+    outermost, *inner = left.levels
+    steps = outermost.extent // e.chunks
+    offset = e.f.add(left.offset, e.f.mul(chunk, steps * outermost.stride))
+    return Left(left.pointer, offset, (Level(steps, outermost.stride), *inner))
+
+
+def _panel(
+    e: _Emission, where: Left, outer: Sequence[Int], chunk: Int, unit: Int, begin: Int, low: Int, high: Int, p: Int
+) -> None:
+    """The tiles low..high of the block that begins at tile `begin`, against one panel."""
+    f, parts, product, tile = e.f, e.parts, e.product, e.tile
+    group, q = (0, p) if product.groups == 1 else (f.udiv(p, e.in_group), f.urem(p, e.in_group))
+    inside = [column_at(product, tile, q, v, f) for v in range(tile.vectors)]
+    offset, first = (0, f.mul(group, product.columns)) if parts.group_at is None else parts.group_at(group)
+    columns = [f.add(first, c) for c in inside]
+    strip = _chunk_of_panel(e, parts.right(outer, group, q, inside), chunk)
+    initial = parts.start(outer, columns)
+    origin = Left(where.pointer, f.add(where.offset, offset), where.levels)
+
+    def one(t: Value, _: Sequence[Value]) -> None:
+        row = e.first_row(t)
+        sums: Sequence[Value] = [initial[v] for _ in range(tile.rows) for v in range(tile.vectors)]
+        ahead = [*_ahead(e, strip.following, unit, p, f.sub(t, begin)), *_next_rows(e, origin, row)]
+        if parts.reading is not None and e.chunks == 1:
+            for r in range(tile.rows):
+                fetch_row(f, product, tile, outer, group, f.add(row, r), columns, parts.reading)
+        if parts.taps is not None:
+            sums = parts.taps(tile, row, origin, strip, sums, ahead)
+        else:
+            rows = row_pointers(f, product, tile, origin, row)
+            begun = sums if e.chunks == 1 else [f.constant(0.0, tile.kind)] * len(sums)
+            found = accumulate(
+                f, e.instructions, tile, rows, strip, where.levels, begun, product.dtype, parts.together, ahead
+            )
+            sums = found if e.chunks == 1 else _with_kept(e, chunk, f.add(f.mul(p, e.tiles), t), sums, found)
+
+        def finish() -> None:
+            _finish_tile(f, product, tile, outer, group, row, columns, sums, parts.finish, e.scratch)
+
+        if e.chunks == 1:
+            finish()
+        else:
+            f.when(f.compare("icmp eq", f.add(chunk, 0), e.chunks - 1), finish)
+
+    f.loop(low, high, 1, one, rolled=True)
+
+
+def _chunk_of_panel(e: _Emission, panel: Panel, chunk: Int) -> Panel:
+    """The columns of a panel at the steps of a chunk."""
+    if e.chunks == 1:
+        return panel
+    f = e.f
+    stored = e.tile.element if panel.dtype is None else memory_type(panel.dtype)
+    skip = f.mul(chunk, e.chunk * panel.pitch)
+    following = None if panel.following is None else f.at(panel.following, skip, stored)
+    return Panel(tuple(f.at(c, skip, stored) for c in panel.columns), panel.pitch, panel.dtype, following)
+
+
+def _with_kept(e: _Emission, chunk: Int, number: Int, start: Sequence[Value], found: Sequence[Value]) -> list[Value]:
+    """A tile's sums up to this chunk, which are kept for the next; the first adds to `start`."""
+    f, tile = e.f, e.tile
+    assert e.parts.kept is not None
+    first = f.at(e.parts.kept, f.mul(number, tile.rows * tile.width), tile.element)
+    places = [f.at(first, k * tile.lanes, tile.element) for k in range(len(found))]
+    before = f.when(
+        f.compare("icmp eq", f.add(chunk, 0), 0), lambda: start, lambda: [f.load(tile.kind, at) for at in places]
+    )
+    sums = [f.fadd(a, b) for a, b in zip(before, found, strict=True)]
+    for value, place in zip(sums, places, strict=True):
+        f.store(value, place)
+    return sums
+
+
+def _ahead(e: _Emission, following: Value | None, unit: Int, p: Int, turn: Int) -> list[Ahead]:
+    """What is fetched meanwhile by tile number `turn` of a unit and a panel: of the next panel, and for a later step."""
+    f, found = e.f, []
+    if following is not None and e.schedule.panel_level:
+        found.append(next_panel(f, e.tile, e.chunk, e.per_block, following, turn, e.schedule.panel_level))
+    if e.later is not None and e.chunks == 1:
+        units, panels = e.product.repeats * e.cut.blocks, e.product.groups * e.in_group
+        pair = f.add(f.mul(p, units), unit) if e.schedule.by_columns else f.add(f.mul(unit, panels), p)
+        found.append(e.later.ahead(f, f.add(f.mul(pair, e.per_block), turn), e.chunk))
+    return found
+
+
+def _next_rows(e: _Emission, left: Left, row: Int) -> list[Ahead]:
+    """The rows after those of a tile, where they lie side by side in a large operand: the first panel would wait for them."""
+    f, product, axes, size = e.f, e.product, merged(e.product.rows), FLOAT32.itemsize
+    is_plain = e.parts.taps is None and e.chunks == 1 and product.groups == 1 and len(left.levels) == 1
+    is_dense = len(axes) == 1 and axes[0].stride == product.depth and product.dtype == FLOAT32
+    if not (is_plain and is_dense and e.schedule.next_rows):
+        return []
+    start = f.at(left.pointer, f.add(left.offset, f.mul(f.add(row, e.tile.rows), product.depth)))
+    return [Ahead(start, e.tile.rows * size, SECOND_LEVEL)]
+
+
+def row_pointers(f: Function, product: Product, tile: Tile, left: Left, row: Int) -> list[Value]:
+    """Where each row of a tile begins in the left operand."""
+    axes, stored = merged(product.rows), memory_type(product.dtype)
+    if len(axes) == 1:
+        first = f.at(left.pointer, f.add(left.offset, f.mul(row, axes[0].stride)), stored)
+        return [f.at(first, r * axes[0].stride, stored) for r in range(tile.rows)]
+    inner = axes[-1]
+    if inner.extent % tile.rows == 0 and product.height % tile.rows == 0:
+        first = f.at(left.pointer, f.add(left.offset, row_address(f, axes, row)), stored)
+        return [f.at(first, r * inner.stride, stored) for r in range(tile.rows)]
+    if len(axes) == 2 and inner.extent >= tile.rows:
+        # the tile crosses from one run to the next at most once
+        outside, inside = unravel(f, row, [axis.extent for axis in axes])
+        base = f.add(left.offset, f.add(f.mul(outside, axes[0].stride), f.mul(inside, inner.stride)))
+        first = f.at(left.pointer, base, stored)
+        jump = f.i64(axes[0].stride - inner.extent * inner.stride)
+        found = [first]
+        for r in range(1, tile.rows):
+            beyond = f.select(f.compare("icmp sge", inside, inner.extent - r), jump, f.i64(0))
+            found.append(f.at(first, f.add(beyond, r * inner.stride), stored))
+        return found
+    return [
+        f.at(left.pointer, f.add(left.offset, row_address(f, axes, f.add(row, r))), stored) for r in range(tile.rows)
+    ]
+
+
+def row_address(f: Function, axes: Sequence[Axis], flat: Int) -> Int:
+    """Where row number `flat` begins, counted in elements from the first."""
+    total: Int = 0
+    for axis, index in zip(axes, unravel(f, flat, [axis.extent for axis in axes]), strict=True):
+        total = f.add(total, f.mul(index, axis.stride))
+    return total
+
+
+def _finish_tile(
+    f: Function,
+    product: Product,
+    tile: Tile,
+    outer: Sequence[Int],
+    group: Int,
+    row: Int,
+    columns: Sequence[Int],
+    sums: Sequence[Value],
+    finish: Finish,
+    scratch: Value | None,
+) -> None:
+    """Run the stores for every row of a tile, in a loop over rows when there is scratch memory for it."""
+    if scratch is None:
+        for r in range(tile.rows):
+            values = sums[r * tile.vectors : (r + 1) * tile.vectors]
+            finish_row(f, product, tile, outer, group, f.add(row, r), columns, values, finish)
+        return
+    for k, value in enumerate(sums):
+        f.store(value, f.at(scratch, k * tile.lanes, tile.element))
+
+    def later(r: Value, _: Sequence[Value]) -> None:
+        at = [f.at(scratch, f.add(f.mul(r, tile.width), v * tile.lanes), tile.element) for v in range(tile.vectors)]
+        values = [f.load(tile.kind, place) for place in at]
+        finish_row(f, product, tile, outer, group, f.add(row, r), columns, values, finish)
+
+    f.loop(0, tile.rows, 1, later, rolled=True)
+
+
+def finish_row(
+    f: Function,
+    product: Product,
+    tile: Tile,
+    outer: Sequence[Int],
+    group: Int,
+    row: Int,
+    columns: Sequence[Int],
+    values: Sequence[Value],
+    finish: Finish,
+) -> None:
+    """Run the stores for one row of a tile.
+
+    The vectors of a row go together where they are neighbours: what takes many steps, such as an exponential, then has
+    several to overlap.
+    """
+    together, at = _together(product, tile), _indices(f, product, outer, group, row)
+    for v in range(0, tile.vectors, together):
+        joined = f.joined(values[v : v + together])
+        finish({**at, product.column: columns[v]}, product.column, joined, min(joined.lanes, product.columns))
+
+
+def fetch_row(
+    f: Function,
+    product: Product,
+    tile: Tile,
+    outer: Sequence[Int],
+    group: Int,
+    row: Int,
+    columns: Sequence[Int],
+    fetch: Fetch,
+) -> None:
+    """Fetch what the stores of one row of a tile will read and write."""
+    together, at = _together(product, tile), _indices(f, product, outer, group, row)
+    for v in range(0, tile.vectors, together):
+        lanes = min(together * tile.lanes, product.columns)
+        fetch({**at, product.column: columns[v]}, product.column, lanes)
+
+
+def _together(product: Product, tile: Tile) -> int:
+    """Vectors of a row that are finished at once: they lie side by side in every panel, see `column_at`."""
+    return tile.vectors & -tile.vectors if product.columns % tile.width == 0 else 1
+
+
+def _indices(f: Function, product: Product, outer: Sequence[Int], group: Int, row: Int) -> dict[str, Int]:
+    """Where a row lies, along all axes but the columns."""
+    at: dict[str, Int] = {name: index for (name, _), index in zip(product.outer, outer, strict=True)}
+    at["group"] = group
+    if product.joined is not None:
+        at.update({axis.name: 0 for axis in product.rows})
+        at[product.joined] = row
+    else:
+        each = unravel(f, row, [axis.extent for axis in product.rows])
+        at.update({axis.name: index for axis, index in zip(product.rows, each, strict=True)})
+    return at

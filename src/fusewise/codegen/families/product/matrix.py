@@ -1,0 +1,425 @@
+"""Matrix products: MatMul and Gemm with every broadcast, transpose and layout, as kernels.
+
+Takes a task whose anchor is MatMul or Gemm; gives LLVM IR. Constant right operands are packed into panels at compile time;
+others are used in place when their columns are neighbours in memory, or packed by each worker (`product.repack`). Of bfloat16, two
+steps of the reduction are taken at once where the left operand has them side by side (`pairs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fusewise.codegen.families.product.loops import Left, Parts, emit_product, flat_index
+from fusewise.codegen.families.product.plan import (
+    LEAST_SHARING,
+    Axis,
+    Product,
+    ProductSchedule,
+    cycles_of,
+    is_long,
+    plan_product,
+    prefetched,
+    product_pieces,
+    tiles_for,
+)
+from fusewise.codegen.families.product.repack import repack, repacked_elements
+from fusewise.codegen.families.product.tile import Level, Panel, Tile, multiply_add, widths
+from fusewise.codegen.instructions.pair_products import BFLOAT_PAIR, with_room_for_pairs
+from fusewise.codegen.kernel import Argument, Kernel, Prefetch, working_memory
+from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.llvm.entry import enter, initial, operand_arguments, scratch_of, tag_of, widened
+from fusewise.codegen.llvm.registers import memory_type
+from fusewise.codegen.llvm.share import prepared
+from fusewise.codegen.llvm.stores import Finish, fetcher, finisher, is_heavy, joined_axis, reads
+from fusewise.codegen.packing import packed, paired, panels, panels_of
+from fusewise.codegen.steps.overwrite import shared_pointers
+from fusewise.codegen.target import FIRST_LEVEL, InstructionSet, Target
+from fusewise.codegen.view import View, view_of
+from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
+from fusewise.lower.program import Packing, Panels
+from fusewise.lower.task import Reason, Task
+from fusewise.records import record
+
+__all__ = ["PAIRS", "PRODUCT", "MatrixProduct", "packing", "understand"]
+
+FLOATS = (FLOAT32, FLOAT64, FLOAT16, BFLOAT16)
+
+
+@record(frozen=True)
+class MatrixProduct:
+    """MatMul and Gemm alike: out[outer, rows, column] = alpha * sum_k left * right + beta * addend.
+
+    `right_outer` are the right operand's strides along the outer axes, `addend` strides are per index variable.
+    """
+
+    product: Product
+    left: View
+    left_outer: tuple[int, ...]
+    depth_stride: int
+    right: View
+    right_outer: tuple[int, ...]
+    right_depth: int
+    right_column: int
+    bias: View | None = None
+    addend: tuple[View, Mapping[str, int]] | None = None
+    alpha: float = 1.0
+    beta: float = 1.0
+
+    @property
+    def dtype(self) -> DType:
+        return self.product.dtype
+
+    @property
+    def depth(self) -> int:
+        """Rows of the right operand, two for every step over pairs."""
+        return self.product.depth * (2 if self.dtype == BFLOAT_PAIR else 1)
+
+
+def understand(task: Task, instructions: InstructionSet) -> MatrixProduct | Reason:
+    """The task as a matrix product, or why it is none."""
+    anchor = task.anchor
+    if anchor is None or anchor.op not in ("MatMul", "Gemm"):
+        return Reason("no matrix product at the anchor")
+    left, right = view_of(task, 0), view_of(task, 1)
+    if isinstance(left, Reason):
+        return left
+    if isinstance(right, Reason):
+        return right
+    if left.operand.dtype not in FLOATS or right.operand.dtype != left.operand.dtype:
+        return Reason("element type has no matrix product kernel", left.operand.dtype.name)
+    if right.operand.constant and (reads(task, right.operand.name) or left.operand.name == right.operand.name):
+        return Reason("the packed operand is also read otherwise", right.operand.name)
+    return _matmul(task, left, right) if anchor.op == "MatMul" else _gemm(task, left, right)
+
+
+def _matmul(task: Task, left: View, right: View) -> MatrixProduct:
+    """NumPy's rules: one-dimensional operands lose their axis, leading axes are broadcast."""
+    assert task.anchor is not None
+    shape = task.anchor.output.dims
+    has_rows, has_columns = len(left.shape) > 1, len(right.shape) > 1
+    lead = len(shape) - has_rows - has_columns
+    left_strides = _leading(left, 2 if has_rows else 1, lead)
+    right_strides = _leading(right, 2 if has_columns else 1, lead)
+    shared = [k for k in range(lead) if right_strides[k] == 0 or shape[k] == 1]
+    apart = [k for k in range(lead) if k not in shared]
+    rows = [Axis(f"i{k}", shape[k], left_strides[k]) for k in shared]
+    if has_rows:
+        rows.append(Axis(f"i{lead}", left.shape[-2], left.strides[-2]))
+    if not rows:
+        rows.append(Axis("row", 1, 0))
+    product = Product(
+        outer=tuple((f"i{k}", shape[k]) for k in apart),
+        rows=tuple(rows),
+        column=f"i{len(shape) - 1}" if has_columns else "column",
+        columns=right.shape[-1] if has_columns else 1,
+        depth=left.shape[-1],
+        joined=joined_axis(task, [(axis.name, axis.extent) for axis in rows]),
+        dtype=left.operand.dtype,
+    )
+    return MatrixProduct(
+        product,
+        left,
+        tuple(left_strides[k] for k in apart),
+        left.strides[-1],
+        right,
+        tuple(right_strides[k] for k in apart),
+        right.strides[-2] if has_columns else right.strides[-1],
+        right.strides[-1] if has_columns else 1,
+    )
+
+
+def _leading(view: View, own: int, lead: int) -> list[int]:
+    """Strides along the broadcast leading axes; 0 where the operand is broadcast."""
+    strides = [0 if extent == 1 else stride for extent, stride in zip(view.shape[:-own], view.strides, strict=False)]
+    return [0] * (lead - len(strides)) + strides
+
+
+def _gemm(task: Task, left: View, right: View) -> MatrixProduct | Reason:
+    anchor = task.anchor
+    assert anchor is not None
+    row, depth = (1, 0) if anchor.attribute("transA", 0) else (0, 1)
+    deep, column = (1, 0) if anchor.attribute("transB", 0) else (0, 1)
+    alpha, beta = float(anchor.attribute("alpha", 1.0)), float(anchor.attribute("beta", 1.0))
+    bias, addend = None, None
+    if len(anchor.inputs) > 2 and anchor.inputs[2] is not None:
+        third = view_of(task, 2)
+        if isinstance(third, Reason):
+            return third
+        by_row = len(third.shape) > 1 and third.shape[-2] != 1
+        if not by_row and beta == 1.0 and (alpha == 1.0 or right.operand.constant):
+            bias = third
+        else:
+            names = ("i0", "i1")[2 - len(third.shape) :]
+            strides = {
+                name: 0 if extent == 1 else stride
+                for name, extent, stride in zip(names, third.shape, third.strides, strict=True)
+            }
+            addend = (third, strides)
+    product = Product(
+        outer=(),
+        rows=(Axis("i0", left.shape[row], left.strides[row]),),
+        column="i1",
+        columns=right.shape[column],
+        depth=left.shape[depth],
+        dtype=left.operand.dtype,
+    )
+    return MatrixProduct(
+        product,
+        left,
+        (),
+        left.strides[depth],
+        right,
+        (),
+        right.strides[deep],
+        right.strides[column],
+        bias,
+        addend,
+        alpha,
+        beta,
+    )
+
+
+LONGEST_CHUNK = 512
+"""The most steps of a chunk."""
+
+FAR_BYTES = 1024
+"""Rows of an operand used in place that lie farther apart than this soon crowd each other out of the first cache level."""
+
+
+def of_pairs(task: Task, instructions: InstructionSet) -> MatrixProduct | Reason:
+    """The product of bfloat16 over pairs of neighbours along the depth, or why there are none."""
+    m = understand(task, instructions)
+    if isinstance(m, Reason):
+        return m
+    if not m.right.operand.constant or m.alpha != 1.0 or m.left.operand.dtype != BFLOAT16:
+        return Reason("not a product of bfloat16 with a constant matrix")
+    steps = (m.left.offset, *m.left_outer, *(axis.stride for axis in m.product.rows))
+    if m.product.depth % 2 or m.depth_stride != 1 or any(step % 2 for step in steps):
+        return Reason("neighbours of the reduction do not lie in pairs", m.left.operand.name)
+    rows = tuple(replace(axis, stride=axis.stride // 2) for axis in m.product.rows)
+    return replace(
+        m,
+        product=replace(m.product, rows=rows, depth=m.product.depth // 2, dtype=BFLOAT_PAIR),
+        left=replace(m.left, offset=m.left.offset // 2),
+        left_outer=tuple(step // 2 for step in m.left_outer),
+    )
+
+
+def _how_right(m: MatrixProduct, target: Target, lanes: int) -> str:
+    """`packed` at compile time, `inplace`, or `repacked` by every worker."""
+    if m.right.operand.constant:
+        return "packed"
+    if m.right_column != 1 or m.product.columns < lanes:
+        return "repacked"
+    size = m.dtype.itemsize
+    is_far = m.right_depth * size > FAR_BYTES and m.product.height >= 32
+    fits = m.product.depth * m.product.columns * size <= target.l2_bytes // 2
+    return "repacked" if is_far and fits else "inplace"
+
+
+def _chunk(m: MatrixProduct, target: Target, rows: int, step_bytes: int) -> int:
+    """Steps of a chunk of the reduction, of which each reads `step_bytes` of a panel: all of them, unless panels that many tiles
+    of `rows` share are too long for the caches."""
+    depth = m.product.depth
+    if m.product.outer or m.product.height < LEAST_SHARING * rows or not is_long(depth * step_bytes, target):
+        return depth
+    return next((n for n in range(LONGEST_CHUNK, LONGEST_CHUNK // 4, -1) if depth % n == 0), depth)
+
+
+@record(frozen=True)
+class MatrixSchedule:
+    """The schedule of the product, and how its right operand is read: `packed` at compile time, `inplace`, or `repacked` by every
+    worker."""
+
+    product: ProductSchedule
+    right: str
+
+    def with_prefetch(self, prefetch: Prefetch) -> MatrixSchedule:
+        return replace(self, product=replace(self.product, prefetch=prefetch))
+
+
+def _schedules(m: MatrixProduct, task: Task, target: Target) -> Iterable[MatrixSchedule]:
+    size = 8 if m.dtype == FLOAT64 else 4
+    lanes = widths(target, m.product.columns, size * 8)
+    how = _how_right(m, target, lanes[0])
+    room = with_room_for_pairs(target) if m.dtype == BFLOAT_PAIR else target
+    for tile in tiles_for(m.product, room, lanes)[:6]:
+        chunk = _chunk(m, target, tile.rows, tile.width * size) if how == "packed" else m.product.depth
+        row, right = chunk * m.dtype.itemsize, chunk * m.product.columns * size
+        schedule = plan_product(m.product, target, tile, row, right)
+        if chunk < m.product.depth:
+            schedule = replace(schedule, chunk=chunk)
+        if how == "repacked":
+            # the copy is made once per outer index, so all tiles of it belong to one block
+            schedule = replace(schedule, per_block=max(1, -(-m.product.height // tile.rows)))
+        yield MatrixSchedule(prefetched(schedule, m.product, task, target), how)
+
+
+def _arguments(m: MatrixProduct, task: Task, schedule: MatrixSchedule) -> tuple[Argument, ...]:
+    tile = schedule.product.tile
+    extra = []
+    if schedule.right == "packed":
+        extra.append(Argument(m.right.operand.name, packing(m, tile)))
+    if schedule.product.chunk:
+        size = 8 if tile.element == "double" else 4
+        extra.append(Argument("scratch", nbytes=m.product.kept(tile) * size))
+    if schedule.right == "repacked":
+        size = 8 if tile.element == "double" else 4
+        extra.append(working_memory(repacked_elements(m.product, tile) * size))
+    if schedule.product.prefetch is not None:
+        extra.append(Argument("later"))
+    return operand_arguments(task, extra)
+
+
+def packing(m: MatrixProduct, tile: Tile, multiple: int = 1) -> Packing:
+    """The constant right operand in panels, a multiple of so many, scaled by alpha; of bfloat16, in pairs."""
+    element = np.float64 if tile.element == "double" else np.float32
+
+    def arrange(matrix: np.ndarray) -> np.ndarray:
+        matrix = matrix.astype(element, copy=False)
+        return panels(matrix if m.alpha == 1.0 else matrix * element(m.alpha), tile.lanes, tile.vectors, multiple)
+
+    def arrange_pairs(matrix: np.ndarray) -> np.ndarray:
+        return panels(paired(matrix, -2), tile.lanes, tile.vectors)
+
+    if m.dtype == BFLOAT_PAIR:
+        return packed(_matrices(m), f"gemm pairs {tile.vectors}x{tile.lanes}", arrange_pairs)
+    recipe = f"gemm panels {multiple}x{tile.vectors}x{tile.lanes} {tile.element} alpha {m.alpha!r}"
+    return packed(_matrices(m), recipe, arrange, _panels(m, tile, multiple))
+
+
+def _matrices(m: MatrixProduct) -> View:
+    """The right operand as [outer..., depth, columns]."""
+    extents = tuple(extent for _, extent in m.product.outer)
+    return View(
+        m.right.operand,
+        (*extents, m.depth, m.product.columns),
+        (*m.right_outer, m.right_depth, m.right_column),
+        m.right.offset,
+    )
+
+
+def _panels(m: MatrixProduct, tile: Tile, multiple: int) -> Panels | None:
+    """The packed right operand as data; None for types other than float."""
+    if tile.element != "float":
+        return None
+    outer = tuple((extent, stride) for (_, extent), stride in zip(m.product.outer, m.right_outer, strict=True))
+    columns = (m.product.columns, m.right_column)
+    depth = ((m.product.depth, m.right_depth),)
+    return panels_of(_matrices(m), outer, depth, columns, tile.lanes, tile.vectors, (m.alpha,), multiple)
+
+
+def _build(m: MatrixProduct, task: Task, instructions: InstructionSet, schedule: MatrixSchedule, symbol: str) -> str:
+    product, tile = m.product, schedule.product.tile
+    arguments = _arguments(m, task, schedule)
+    module, f, pointers, share = enter(symbol, arguments, shared=shared_pointers(task))
+    repacks = schedule.right == "repacked"
+    scratch, tag = (find(f, pointers, arguments, share) if repacks else None for find in (scratch_of, tag_of))
+    count = min(tile.lanes, product.columns)
+    in_group = -(-product.columns // tile.width)
+    right_pointer = pointers[m.right.operand.name]
+
+    def right_offset(outer: Sequence[Int]) -> Int:
+        offset: Int = m.right.offset
+        for index, stride in zip(outer, m.right_outer, strict=True):
+            offset = f.add(offset, f.mul(index, stride))
+        return offset
+
+    def left(outer: Sequence[Int], first: Int, last: Int) -> Left:
+        offset: Int = m.left.offset
+        for index, stride in zip(outer, m.left_outer, strict=True):
+            offset = f.add(offset, f.mul(index, stride))
+        if scratch is not None and tag is not None:
+            source = f.at(right_pointer, right_offset(outer), memory_type(m.dtype))
+            number = flat_index(f, outer, [extent for _, extent in product.outer])
+            prepared(
+                f,
+                tag,
+                number,
+                lambda: repack(f, instructions, product, tile, source, m.right_depth, m.right_column, scratch),
+            )
+        return Left(pointers[m.left.operand.name], offset, (Level(product.depth, m.depth_stride),))
+
+    def right(outer: Sequence[Int], group: Int, panel: Int, columns: Sequence[Int]) -> Panel:
+        if schedule.right == "inplace":
+            base = right_offset(outer)
+            stored = memory_type(m.dtype)
+            return Panel(tuple(f.at(right_pointer, f.add(base, c), stored) for c in columns), m.right_depth, m.dtype)
+        start: Int = f.mul(panel, product.depth * tile.width)
+        if scratch is None:
+            flat = flat_index(f, outer, [extent for _, extent in product.outer])
+            start = f.add(start, f.mul(flat, in_group * product.depth * tile.width))
+        where = right_pointer if scratch is None else scratch
+        first = f.at(where, start, tile.element)
+        following = f.at(first, product.depth * tile.width, tile.element) if scratch is None else None
+        columns_at = tuple(f.at(first, v * tile.lanes, tile.element) for v in range(tile.vectors))
+        return Panel(columns_at, tile.width, BFLOAT_PAIR if m.dtype == BFLOAT_PAIR else None, following)
+
+    def start(outer: Sequence[Int], columns: Sequence[Int]) -> list[Value]:
+        return initial(f, instructions, pointers, m.bias, columns, tile.lanes, count, tile.element)
+
+    finish = _scaled(f, instructions, m, pointers, finisher(f, task, instructions, pointers), schedule.right)
+    kept = pointers["scratch"] if schedule.product.chunk else None
+    parts = Parts(
+        left,
+        right,
+        start,
+        finish,
+        rolled_finish=is_heavy(task),
+        reading=fetcher(f, task, instructions, pointers, FIRST_LEVEL, schedule.product.far),
+        kept=kept,
+        later=pointers.get("later"),
+    )
+    emit_product(f, instructions, product, schedule.product, share, parts)
+    f.give_back()
+    return module.text()
+
+
+def _scaled(
+    f: Function,
+    instructions: InstructionSet,
+    m: MatrixProduct,
+    pointers: Mapping[str, Value],
+    finish: Finish,
+    right: str,
+) -> Finish:
+    """Gemm's alpha and beta, where they could not be folded into the packed operand or the start value."""
+    scale = m.alpha != 1.0 and right != "packed"
+    if not scale and m.addend is None:
+        return finish
+
+    def scaled(indices: Mapping[str, Int], lane: str, value: Value, count: int) -> None:
+        if scale:
+            value = f.fmul(value, f.constant(m.alpha, value.type))
+        if m.addend is not None and m.beta != 0.0:
+            view, strides = m.addend
+            offset: Int = view.offset
+            for name, stride in strides.items():
+                offset = f.add(offset, f.mul(indices[name], stride))
+            pointer, stride = pointers[view.operand.name], strides.get(lane, 0)
+            other = widened(f, instructions, pointer, offset, stride, view.operand.dtype, value.lanes, count)
+            value = multiply_add(f, instructions, f.constant(m.beta, value.type), other, value)
+        finish(indices, lane, value, count)
+
+    return scaled
+
+
+def _cycles(m: MatrixProduct, target: Target, schedule: MatrixSchedule) -> int:
+    return 0 if schedule.product.chunk else cycles_of(m.product, target, schedule.product.tile)
+
+
+PRODUCT = Kernel(
+    "product",
+    understand,
+    _schedules,
+    _arguments,
+    _build,
+    cycles=_cycles,
+    fetching=MatrixSchedule.with_prefetch,
+    pieces=lambda m, target, schedule: product_pieces(m.product, target, schedule.product),
+    writes_once=lambda m, schedule: m.product.is_written_once(schedule.product.tile),
+)
+PAIRS = replace(PRODUCT, name="bfloat16-product", understand=of_pairs)

@@ -1,0 +1,230 @@
+"""What a matrix product is to the loops: its axes, which register tiles suit it, how it is cut into blocks and dealt out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fusewise.codegen.families.product.prefetch import panel_level
+from fusewise.codegen.families.product.tile import Tile, favourite_tiles
+from fusewise.codegen.kernel import Prefetch
+from fusewise.codegen.llvm.registers import computed
+from fusewise.codegen.llvm.share import pieces_of
+from fusewise.codegen.llvm.stores import Far, far_of
+from fusewise.codegen.target import Target
+from fusewise.ir.dtypes import FLOAT32, FLOAT64, DType
+from fusewise.lower.task import Task
+from fusewise.records import record
+
+__all__ = [
+    "COLUMNS_SHARE",
+    "LEAST_SHARING",
+    "SAME_SET_BYTES",
+    "Axis",
+    "Product",
+    "ProductSchedule",
+    "cycles_of",
+    "is_long",
+    "merged",
+    "plan_product",
+    "prefetched",
+    "product_pieces",
+    "tiles_for",
+]
+
+MIN_UNITS = 32
+"""Pieces of work to aim for, so that any usual number of workers is balanced."""
+
+SHARING_TILES = 8
+"""Tiles of a block, and so those that share a panel, are not made fewer than this for the sake of balance: a panel from the third
+level is fetched while the tiles before work, which fewer of them leave no time for. Tiles are dealt out one by one where there are
+two blocks or more. Measured."""
+
+LEAST_SHARING, PANEL_SHARE = 4, 2
+"""Tiles that share a panel, and the part of the second cache level that it must exceed, for a reduction to be done in chunks."""
+
+LONGEST_PANEL = 512 * 1024
+"""Bytes of a panel from which on a reduction is done in chunks however large the second cache level is."""
+
+CHUNKED_PIECES = 8
+"""Of a worker's share of a product that is done in chunks."""
+
+COLUMNS_SHARE = 2
+"""How many times the bytes of rows and results those of the right operand are for workers to share out columns. They then read
+rows that others have written, and the next operator results that others have; a right operand only has to be read by more of them.
+Measured; it matters most among cores without a common third level."""
+
+SAME_SET_BYTES, WAYS = 4096, 8
+"""Rows of the left operand that lie a multiple of this apart share one set of the first cache level, which has so many places."""
+
+
+ROWS_SHARE = 8
+"""The part of the second cache level from which on a left operand is large: a tile's rows are fetched by the tile before."""
+
+
+@record(frozen=True)
+class Axis:
+    """A row axis: the index variable it is in the stores, and its stride in the left operand."""
+
+    name: str
+    extent: int
+    stride: int
+
+
+@record(frozen=True)
+class Product:
+    """What is computed: for each outer index and group, rows x columns, reduced over `depth` steps.
+
+    `outer` are axes (index variable, extent) that nothing is shared across; `column` is the index variable of the columns,
+    which run over groups * columns. `joined` names the row axis that the stores take the flat row index for, if they do.
+    `dtype` is what the left operand is stored as.
+    """
+
+    outer: tuple[tuple[str, int], ...]
+    rows: tuple[Axis, ...]
+    column: str
+    columns: int
+    depth: int
+    groups: int = 1
+    joined: str | None = None
+    dtype: DType = FLOAT32
+
+    @property
+    def height(self) -> int:
+        """Rows of one outer index."""
+        return math.prod(axis.extent for axis in self.rows)
+
+    @property
+    def repeats(self) -> int:
+        """How many outer indices there are."""
+        return math.prod(extent for _, extent in self.outer)
+
+    @property
+    def written(self) -> int:
+        """Bytes of the results of one outer index, in the type of the left operand."""
+        return self.height * self.groups * self.columns * self.dtype.itemsize
+
+    def tiles(self, tile: Tile) -> int:
+        """Register tiles of all outer indices."""
+        panels = self.groups * -(-self.columns // tile.width)
+        return self.repeats * -(-self.height // tile.rows) * panels
+
+    def is_written_once(self, tile: Tile) -> bool:
+        """Do tiles fit, so that none is moved back over its neighbour and computes some results a second time?"""
+        fits = self.columns % tile.width == 0 or (tile.vectors == 1 and self.columns < tile.lanes)
+        return fits and self.height % tile.rows == 0
+
+    def kept(self, tile: Tile) -> int:
+        """Elements of memory for the sums of all tiles, between the chunks of a reduction."""
+        return self.tiles(tile) * tile.rows * tile.width
+
+
+@record(frozen=True)
+class ProductSchedule:
+    """How a product is cut, dealt out, and what is fetched meanwhile.
+
+    - `tile`: of accumulators in registers. `per_block`: how many share a block of the left operand.
+    - `by_columns`: workers share out columns, else blocks.
+    - `chunk`: steps of the reduction that are done at once for all tiles; 0: all.
+    - `panel_level`: the cache level that the next panel is fetched to; 0: none. `next_rows`: are rows of the next tile?
+    - `far`: what the stores touch that is fetched, too. `prefetch`: what is for a later step.
+    """
+
+    tile: Tile
+    per_block: int
+    by_columns: bool
+    chunk: int = 0
+    panel_level: int = 0
+    next_rows: bool = False
+    far: Far = Far()
+    prefetch: Prefetch | None = None
+
+
+def plan_product(product: Product, target: Target, tile: Tile, row_bytes: int, right_bytes: int) -> ProductSchedule:
+    """Blocking for a tile: how many tiles share a block, and how work is dealt out.
+
+    `row_bytes` is what one row of the left operand occupies in cache, `right_bytes` the size of the right operand.
+    """
+    rows = tile.rows
+    tiles = -(-product.height // rows)
+    panels = product.groups * -(-product.columns // tile.width)
+    left_bytes = product.height * row_bytes
+    if left_bytes <= target.l2_bytes * 3 // 4:
+        by_columns = panels * tiles >= MIN_UNITS // 2 and right_bytes > COLUMNS_SHARE * (left_bytes + product.written)
+    else:
+        by_columns = panels >= MIN_UNITS and right_bytes > left_bytes
+    # a large right operand comes from memory: use each panel for all rows, as long as these stay in the third level
+    room = target.l3_bytes // 8 if by_columns else target.l2_bytes // 2
+    blocks = max(1, -(-tiles // max(1, room // max(1, rows * row_bytes))))
+    if not by_columns:
+        wanted = -(-MIN_UNITS // max(1, panels * product.repeats))
+        blocks = max(blocks, min(max(1, tiles), wanted, max(2, tiles // SHARING_TILES)))
+        if target.workers <= tiles:  # else one block for all, of which each worker takes some panels
+            blocks = -(-blocks // target.workers) * target.workers
+    per_block = max(1, -(-tiles // blocks))
+    return ProductSchedule(replace(tile, element=computed(product.dtype)), per_block, by_columns)
+
+
+def prefetched(schedule: ProductSchedule, product: Product, task: Task, target: Target) -> ProductSchedule:
+    """A schedule that is otherwise complete, with what is worth fetching ahead."""
+    level = panel_level(target, schedule.tile, schedule.chunk or product.depth, schedule.per_block)
+    next_rows = product.height * product.depth * FLOAT32.itemsize > target.l2_bytes // ROWS_SHARE
+    return replace(schedule, panel_level=level, next_rows=next_rows, far=far_of(task, target))
+
+
+def is_long(panel_bytes: int, target: Target) -> bool:
+    """Is a panel too long for the caches, so that tiles that share it had better be reduced in chunks?"""
+    return panel_bytes > min(target.l2_bytes // PANEL_SHARE, LONGEST_PANEL)
+
+
+def cycles_of(product: Product, target: Target, tile: Tile) -> int:
+    """Cycles that the multiply-adds take a core at least."""
+    tiles = product.tiles(tile)
+    size = 64 if tile.element == "double" else 32
+    return tiles * product.depth * tile.rows * tile.vectors // target.multiplies(tile.lanes * size)
+
+
+def product_pieces(product: Product, target: Target, schedule: ProductSchedule) -> int:
+    """See `Kernel.pieces`. Whole panels of a block are best, as the first tile of a panel has to wait for it; a reduction in chunks
+    reads the left operand anew in every call, so there are few of them."""
+    tile = schedule.tile
+    tiles = -(-product.height // tile.rows)
+    panels = product.groups * -(-product.columns // tile.width)
+    units = product.tiles(tile)
+    if schedule.chunk:
+        units = min(units, CHUNKED_PIECES * target.workers)
+    blocks = 1 if schedule.by_columns else product.repeats * -(-tiles // schedule.per_block)
+    return pieces_of(units, cycles_of(product, target, tile), target, blocks * panels)
+
+
+def tiles_for(product: Product, target: Target, lanes: Sequence[int], reserved: int = 0) -> list[Tile]:
+    """Tiles worth trying for a product, best first; `reserved` registers are needed for something else."""
+    most = max(1, target.registers - reserved - 2)
+    axes = merged(product.rows)
+    if axes[-1].stride * product.dtype.itemsize % SAME_SET_BYTES == 0:
+        most = min(most, WAYS)
+    return favourite_tiles(
+        target,
+        product.height,
+        product.columns,
+        product.depth,
+        lanes,
+        max_rows=min(16, most),
+        row_extent=axes[-1].extent if len(axes) > 1 else None,
+        written=product.repeats * product.written,
+        element_bits=64 if product.dtype == FLOAT64 else 32,
+    )
+
+
+def merged(axes: Sequence[Axis]) -> list[Axis]:
+    """Row axes with neighbours joined where the left operand's strides continue each other."""
+    found: list[Axis] = []
+    for axis in axes:
+        if axis.extent == 1 and len(axes) > 1:
+            continue
+        if found and found[-1].stride == axis.extent * axis.stride:
+            found[-1] = Axis(axis.name, found[-1].extent * axis.extent, axis.stride)
+        else:
+            found.append(axis)
+    return found or [Axis("", 1, 0)]

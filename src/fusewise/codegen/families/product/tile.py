@@ -1,0 +1,494 @@
+"""The register tile: `rows` x `vectors` accumulators that live in registers over the whole reduction.
+
+Every product-like kernel (matrix products, convolutions, transposed convolutions) is this tile under different addresses.
+Per step of the reduction a panel gives `vectors` vectors of columns, each row gives one scalar that is broadcast, and every
+accumulator takes one fused multiply-add. The reduction may be a nest of loops, for example over kernel rows and over the
+channels of a kernel row; only the row addresses know, the panel is always read forwards.
+
+The tile is chosen by counting: multiply-adds, loads and latency bound the cycles of a step, the registers bound the tile, and
+rows or columns that a tile computes twice at the edge count as work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from fusewise.codegen.instructions.pair_products import add_bfloat_products, pair_products
+from fusewise.codegen.llvm.emit import Function, Int, Value, vector
+from fusewise.codegen.llvm.registers import memory_type, widen
+from fusewise.codegen.target import LINE_BYTES, InstructionSet, Target
+from fusewise.ir.dtypes import FLOAT32, DType
+from fusewise.records import record
+
+__all__ = [
+    "SLIM_ROWS",
+    "SLIM_SHARE",
+    "Ahead",
+    "Difference",
+    "Level",
+    "Meanwhile",
+    "Panel",
+    "Tile",
+    "accumulate",
+    "accumulate_in_runs",
+    "favourite_tiles",
+    "fetch",
+    "is_slim",
+    "lanes_for",
+    "multiply_add",
+    "widths",
+]
+
+FMA_LATENCY = 4.3
+"""Cycles until a fused multiply-add can be added to again, on current x86-64 and AArch64 cores: 4, and a little, since no
+schedule hits it exactly."""
+
+LOAD_CYCLES = 0.6
+"""Cycles that a load, or a scalar load into all lanes, takes of a core's throughput; measured, a little above one half."""
+
+ODD_CYCLES = 0.25
+"""Cycles lost where an odd number of multiply-adds is shared by two pipes; measured."""
+
+RUN_CYCLES = 32
+"""Cycles that a tile takes at least for each of its rows when results do not fit the second cache level and other tiles write the
+rest of the row. Measured, of 16 to 96 channels, as twice that on a machine of one multiply-add in a cycle; half of it for two is a
+guess, and so is why: that memory is fetched ahead of writing only along a row."""
+
+NARROW_SHARE = 1.08
+"""How much longer a tile is taken to last with vectors of half the width, where they multiply as fast: it has more instructions.
+Measured without columns to save: 10 to 17 % for tiles of one whole vector, up to 2 % for wider ones."""
+
+SLIM_ROWS = range(5, 11)
+"""Rows of a tile that has one vector where a core begins one multiply-add of it in a cycle: it waits for none with so many sums,
+each takes its row's scalar from memory itself, and what is made of the right operand for it takes half the room or less."""
+
+SLIM_SHARE = 1.02
+"""How many times as long as its multiply-adds a step of a slim tile takes, whatever its rows: 420 x 128 x 256 in halves of 210 rows
+by tiles of 5, 6, 7 and 10 took 229 to 233 us."""
+
+NEAR_ROWS, NEAR_DEPTH = (7, 8), 64
+"""Rows of slim tiles, and the least depth, of products in general that do better by them: of whole tiles, with operands and results
+that stay in the second level. In ten models such steps took 1.02 to 1.06 times less; with tiles of 5 rows 1.02 times more, of 9 and
+10 that do not divide a row of pixels 1.1 to 1.4, over 32 steps up to 1.4, from beyond the second level 1.01 to 1.03. Not of
+attention's, which write nothing: MobileBERT's took 1.04 times more."""
+
+CHAIN = 512
+"""Longest run of additions into one accumulator. Rounding grows with the length of the chain, so a longer reduction is cut
+into runs of about this many steps whose results are added up in memory, which costs about one part in a hundred."""
+
+MAX_VECTORS = 8
+"""Widest tile, in vectors: beyond this a single row gains nothing."""
+
+
+@record(frozen=True)
+class Level:
+    """One loop of the reduction: `extent` steps, `stride` elements apart in the left operand.
+
+    `low` and `high` narrow it at run time; the panel is still counted from 0.
+    """
+
+    extent: int
+    stride: int
+    low: Int = 0
+    high: Int | None = None
+
+
+@record(frozen=True)
+class Tile:
+    """`rows` x (`vectors` * `lanes`) accumulators of LLVM type `element`."""
+
+    rows: int
+    vectors: int
+    lanes: int
+    element: str = "float"
+
+    @property
+    def width(self) -> int:
+        """Columns of the tile."""
+        return self.vectors * self.lanes
+
+    @property
+    def kind(self) -> str:
+        """The LLVM type of one accumulator."""
+        return vector(self.element, self.lanes)
+
+
+@record(frozen=True)
+class Difference:
+    """What is taken from a panel of float32 on the way in: the panel at `other`; the difference is written at `made`.
+
+    Where additions have units of their own, it costs a product nothing.
+    """
+
+    other: Value
+    made: Value
+
+
+@record(frozen=True)
+class Panel:
+    """Where the columns lie: a pointer per vector of the tile, `pitch` elements between steps of the reduction.
+
+    `dtype` is given when they are stored otherwise than the accumulators. `following` points to the panel that comes next,
+    when it is worth fetching ahead of its use.
+    """
+
+    columns: tuple[Value, ...]
+    pitch: int
+    dtype: DType | None = None
+    following: Value | None = None
+    minus: Difference | None = None
+
+
+@record(frozen=True)
+class Ahead:
+    """Memory that is needed soon, fetched while a tile is reduced: `step` bytes for every step, from `start` on.
+
+    `locality` is how near the processor it should come: 3 the first cache level, 2 the second.
+    """
+
+    start: Value
+    step: int
+    locality: int
+
+
+@record(frozen=True)
+class Meanwhile:
+    """What else is done while a tile is reduced, so that it takes instructions which multiply-adds leave free: `emit(k)` after
+    each of so many `parts` of the steps, which they divide. Where `reduces` is not set nothing else is."""
+
+    parts: int
+    emit: Callable[[Int], None]
+    reduces: Value
+
+
+def lanes_for(instructions: InstructionSet, columns: int, element_bits: int = 32) -> int:
+    """Lanes that suit this many columns: a full vector, or the next power of two when the columns do not fill one."""
+    lanes = max(1, instructions.vector_bits // element_bits)
+    while lanes > 1 and lanes // 2 >= columns:
+        lanes //= 2
+    return lanes
+
+
+def widths(target: Target, columns: int, element_bits: int = 32) -> tuple[int, ...]:
+    """Lanes worth trying for this many columns: those that suit, and half as many where they multiply as fast."""
+    lanes = lanes_for(target, columns, element_bits)
+    half = lanes // 2
+    is_free = half and target.multiplies(half * element_bits) > target.multiplies(lanes * element_bits)
+    return (lanes, half) if is_free else (lanes,)
+
+
+def favourite_tiles(
+    target: Target,
+    rows: int,
+    columns: int,
+    depth: int,
+    lanes: Sequence[int],
+    max_rows: int = 16,
+    row_extent: int | None = None,
+    written: int = 0,
+    element_bits: int = 32,
+    waiting: Callable[[Tile], float] = lambda tile: 1.0,
+) -> list[Tile]:
+    """Every tile of one of these `lanes` that fits the registers, the one with the fewest estimated cycles first.
+
+    `row_extent` is the length of a run of rows at equal distances; a tile that does not divide it addresses every row anew.
+    None: all rows are at equal distances. `written` is how many bytes all results take in memory. `waiting(tile)` is how many
+    times as long the busiest worker takes as all do on average.
+    """
+    is_far = written > target.l2_bytes
+    is_near = max(written, rows * depth * element_bits // 8) <= target.l2_bytes and written and depth >= NEAR_DEPTH
+
+    def cycles(tile: Tile) -> float:
+        r, v, each = tile.rows, tile.vectors, tile.lanes
+        vectors, pace = -(-columns // each), 2 / target.multiplies(each * element_bits)
+        multiplying = r * v * pace / 2 + (ODD_CYCLES * (r * v % 2) if pace == 1 else 0)
+        step = max(multiplying, (r + v) * LOAD_CYCLES, FMA_LATENCY)
+        # a tile that needs (nearly) every register is scheduled worse
+        tight = _registers(target, r, v) > target.registers - target.registers // 16
+        step = step * (1.01 if tight else 1.0) + target.beside.load * (r + v)
+        crossing = row_extent is not None and (row_extent % r != 0 or rows % r != 0)
+        if is_near and is_slim(target, tile) and r in NEAR_ROWS and rows % r == 0 and not crossing:
+            step = r * SLIM_SHARE
+        if each < lanes[0]:
+            step *= NARROW_SHARE
+        if depth * tile.width * 4 > target.l1_bytes // 2:
+            lines = tile.width * 4 / LINE_BYTES  # panels come from the second cache level
+            step += target.beside.line * lines + target.beside.fourth * max(0.0, lines - 3)
+        # small tiles finish while the next one has begun
+        once = 4 + target.beside.finish * max(0, r * v - target.registers // 2) + (2 * r if crossing else 0)
+        run = RUN_CYCLES * pace * r if is_far and v < vectors else 0
+        return max(step * depth + once, run) * -(-rows // r) * -(-vectors // v) * waiting(tile)
+
+    useful = [
+        Tile(r, v, each)
+        for each in lanes
+        for r, v in _fitting(target)
+        if r <= min(rows, max_rows) and v <= min(MAX_VECTORS, -(-columns // each))
+    ]
+    return sorted(useful or [Tile(1, 1, lanes[0])], key=cycles)
+
+
+def is_slim(target: Target, tile: Tile) -> bool:
+    """Is it one of `SLIM_ROWS`, where they pay?"""
+    is_widest = tile.lanes * 32 == target.vector_bits
+    return target.multiplies_once and is_widest and tile.vectors == 1 and tile.rows in SLIM_ROWS
+
+
+def _registers(instructions: InstructionSet, r: int, v: int) -> int:
+    """Vector registers of a tile: accumulators, a step's columns, a broadcast. One row takes its columns from memory.
+
+    Machines without a fused multiply-add need places for the products on their way to be added.
+    """
+    return (v + 2 if r == 1 else r * v + v + 1) + (0 if instructions.fma else 4)
+
+
+def _fitting(instructions: InstructionSet) -> Iterator[tuple[int, int]]:
+    """Tiles that fit the registers."""
+    for r in range(1, instructions.registers):
+        for v in range(1, instructions.registers):
+            if _registers(instructions, r, v) <= instructions.registers:
+                yield r, v
+
+
+def multiply_add(f: Function, instructions: InstructionSet, a: Value, b: Value, c: Value) -> Value:
+    """a * b + c, fused where the machine can; of i32 lanes, each a pair of 16-bit numbers, both products are added.
+
+    Pairs are of integers when `c` is, else of bfloat16.
+    """
+    if c.element == "i32":
+        return f.binary("add", c, pair_products(f, instructions, a, b))
+    if a.element == "i32":
+        return add_bfloat_products(f, instructions, a, b, c)
+    return f.fma(a, b, c) if instructions.fma else f.fadd(f.fmul(a, b), c)
+
+
+def accumulate(
+    f: Function,
+    instructions: InstructionSet,
+    tile: Tile,
+    rows: Sequence[Value],
+    panel: Panel,
+    levels: Sequence[Level],
+    start: Sequence[Value],
+    dtype: DType = FLOAT32,
+    together: int = 1,
+    ahead: Sequence[Ahead] = (),
+    meanwhile: Meanwhile | None = None,
+) -> tuple[Value, ...]:
+    """Emit the reduction of one tile; accumulators are row-major, `rows[r]` points to the first element of row r, a `dtype`.
+
+    Normally a row gives one scalar per step, to all lanes. With `together` > 1, the lanes of the one vector belong to that many
+    groups side by side, and each group's lanes take its own channel: one load brings the innermost level of all groups, and
+    every step shuffles it. What `ahead` names is fetched along the way, and what `meanwhile` says done.
+    """
+    if meanwhile is not None:
+        (level,) = levels
+        part = level.extent // meanwhile.parts
+        levels = (Level(meanwhile.parts, part * level.stride), Level(part, level.stride))
+    if together > 1:
+        assert len(panel.columns) == 1, "groups side by side are one vector wide"
+    columns = tuple(f.hidden(column) for column in panel.columns)
+    cut, fresh = (tuple(levels), -1) if together > 1 or tile.element == "i32" else _cut(levels)
+    reduction = _Reduction(
+        f,
+        instructions,
+        tile,
+        tuple(f.hidden(row) for row in rows),
+        Panel(columns, panel.pitch, panel.dtype, minus=panel.minus),
+        cut,
+        dtype,
+        together,
+        fresh,
+        tuple(replace(one, start=f.hidden(one.start)) for one in ahead),
+        meanwhile=meanwhile,
+    )
+    if fresh < 0:
+        return tuple(_nest(reduction, 0, 0, 0, start))
+    kept = f.alloca(tile.kind, len(start))
+    places = [f.at(kept, k, tile.kind) for k in range(len(start))]
+    for place, value in zip(places, start, strict=True):
+        f.store(value, place)
+    _nest(replace(reduction, places=tuple(places)), 0, 0, 0, ())
+    return tuple(f.load(tile.kind, place) for place in places)
+
+
+def accumulate_in_runs(
+    f: Function,
+    instructions: InstructionSet,
+    tile: Tile,
+    rows: Sequence[Value],
+    panel: Panel,
+    run: int,
+    runs: int,
+    ahead: Sequence[Ahead],
+) -> Sequence[Value]:
+    """The same of `runs` times `run` adjacent steps, from nothing on: the sums of all runs, which round less than one run would."""
+    found: Sequence[Value] = ()
+    for skip in range(0, run * runs, run):
+        places = [f.at(row, skip) for row in rows]
+        columns = replace(panel, columns=tuple(f.at(column, skip * panel.pitch) for column in panel.columns))
+        coming = [replace(one, start=f.at(one.start, skip * one.step, "i8")) for one in ahead]
+        begin = [f.constant(0.0, tile.kind)] * (tile.rows * tile.vectors)
+        sums = accumulate(f, instructions, tile, places, columns, (Level(run, 1),), begin, ahead=coming)
+        found = [f.fadd(a, b) for a, b in zip(found, sums, strict=True)] if found else sums
+    return found
+
+
+def _cut(levels: Sequence[Level]) -> tuple[tuple[Level, ...], int]:
+    """The levels with a long one split in two, and the depth below which a run starts anew (-1: one run does it all)."""
+    if math.prod(level.extent for level in levels) <= CHAIN * 3 // 2:
+        return tuple(levels), -1
+    below = 1
+    for depth in reversed(range(len(levels))):
+        level = levels[depth]
+        if below * level.extent > CHAIN:
+            parts = [n for n in range(1, level.extent + 1) if level.extent % n == 0 and below * n <= CHAIN]
+            inner = max(parts, default=1)
+            if inner == 1 or level.high is not None:
+                return tuple(levels), depth if below >= CHAIN // 8 else -1
+            outer = Level(level.extent // inner, level.stride * inner)
+            split = (*levels[:depth], outer, Level(inner, level.stride), *levels[depth + 1 :])
+            return split, depth if below * inner >= CHAIN // 8 else -1
+        below *= level.extent
+    return tuple(levels), -1
+
+
+@record(frozen=True)
+class _Reduction:
+    """One tile's reduction being written."""
+
+    f: Function
+    instructions: InstructionSet
+    tile: Tile
+    rows: tuple[Value, ...]
+    panel: Panel
+    levels: tuple[Level, ...]
+    dtype: DType
+    together: int
+    fresh: int = -1
+    ahead: tuple[Ahead, ...] = ()
+    places: tuple[Value, ...] = ()
+    meanwhile: Meanwhile | None = None
+
+    def row(self, r: int, at: Int, lanes: int = 1) -> Value:
+        """Elements of row r, widened."""
+        stored = memory_type(self.dtype)
+        raw = self.f.load(vector(stored, lanes), self.f.at(self.rows[r], at, stored))
+        return widen(self.f, self.instructions, raw, self.dtype)
+
+    def columns(self, position: Int) -> list[Value]:
+        """The columns at one step."""
+        f, panel = self.f, self.panel
+        stored = self.tile.element if panel.dtype is None else memory_type(panel.dtype)
+        offset = f.mul(position, panel.pitch)
+        raw = [f.load(vector(stored, self.tile.lanes), f.at(column, offset, stored)) for column in panel.columns]
+        if panel.minus is not None:
+            return [self._taken(panel.minus, f.add(offset, v * self.tile.lanes), x) for v, x in enumerate(raw)]
+        return raw if panel.dtype is None else [widen(f, self.instructions, value, panel.dtype) for value in raw]
+
+    def _taken(self, minus: Difference, at: Int, x: Value) -> Value:
+        f = self.f
+        left = f.fsub(x, f.load(self.tile.kind, f.at(minus.other, at)))
+        f.store(left, f.at(minus.made, at))
+        return left
+
+
+def _nest(n: _Reduction, depth: int, at: Int, position: Int, sums: Sequence[Value]) -> Sequence[Value]:
+    """The loops from level `depth` inwards, `at` in the rows and at step `position` of the panel."""
+    f, level = n.f, n.levels[depth]
+    below = math.prod(deeper.extent for deeper in n.levels[depth + 1 :])
+    innermost = depth == len(n.levels) - 1
+    unroll = _unroll(n, level, len(sums)) if innermost else 1
+
+    def body(i: Int, carried: Sequence[Value]) -> Sequence[Value]:
+        inside = f.add(at, f.mul(i, level.stride))
+        here = f.add(position, f.mul(i, below))
+        if depth == n.fresh:
+            return _run(n, depth + 1, inside, here)
+        if n.meanwhile is not None and depth == 0:
+            found = f.when(n.meanwhile.reduces, lambda: _nest(n, 1, inside, here, carried), lambda: carried)
+            n.meanwhile.emit(i)
+            return found
+        if not innermost:
+            return _nest(n, depth + 1, inside, here, carried)
+        fetch(n.f, n.ahead, here, unroll)
+        if n.together > 1:
+            return _side_by_side(n, inside, here, carried)
+        for number in range(unroll):
+            carried = _step(n, f.add(inside, number * level.stride), f.add(here, number), carried)
+        return carried
+
+    if level.extent == unroll and level.high is None:
+        return body(0, sums)
+    high = level.extent if level.high is None else level.high
+    return f.loop(level.low, high, unroll, body, tuple(sums), rolled=True)
+
+
+def _run(n: _Reduction, depth: int, at: Int, position: Int) -> tuple[Value, ...]:
+    """The levels from `depth` inwards into accumulators of their own, added to the sums in memory."""
+    f = n.f
+    zero = f.constant(0.0, n.tile.kind)
+    for place, value in zip(n.places, _nest(n, depth, at, position, [zero] * len(n.places)), strict=True):
+        f.store(f.fadd(f.load(n.tile.kind, place), value), place)
+    return ()
+
+
+def fetch(f: Function, ahead: Sequence[Ahead], position: Int, steps: int) -> None:
+    """Ask for what these steps of a reduction are to fetch, a cache line at a time."""
+    for one in ahead:
+        start = f.at(one.start, f.mul(position, one.step), "i8")
+        for line in range(0, steps * one.step, LINE_BYTES):
+            f.prefetch(f.at(start, line, "i8"), one.locality)
+
+
+def _step(n: _Reduction, at: Int, position: Int, sums: Sequence[Value]) -> list[Value]:
+    """One step: every row's scalar times every column."""
+    columns, rows, result = n.columns(position), range(len(n.rows)), list(sums)
+
+    def scalar(r: int) -> Value:
+        return n.f.splat(n.row(r, at), n.tile.lanes)
+
+    def add(r: int, value: Value, v: int) -> None:
+        index = r * len(columns) + v
+        result[index] = multiply_add(n.f, n.instructions, value, columns[v], result[index])
+
+    if len(rows) * len(columns) + len(columns) >= n.instructions.registers:
+        # all columns beside the sums leave no register for a row: the rows stay, and columns come one by one
+        values = [scalar(r) for r in rows]
+        for v in range(len(columns)):
+            for r in rows:
+                add(r, values[r], v)
+        return result
+    for r in rows:
+        value = scalar(r)
+        for v in range(len(columns)):
+            add(r, value, v)
+    return result
+
+
+def _side_by_side(n: _Reduction, at: Int, position: Int, sums: Sequence[Value]) -> list[Value]:
+    """All steps of the innermost level: each row's channels of all groups are one vector, shuffled for every step."""
+    group, result = n.levels[-1].extent, list(sums)
+    columns = [n.columns(n.f.add(position, k))[0] for k in range(group)]
+    for r in range(len(n.rows)):
+        every = n.row(r, at, n.together * group)
+        for k, column in enumerate(columns):
+            own = [lane // (n.tile.lanes // n.together) * group + k for lane in range(n.tile.lanes)]
+            value = n.f.shuffle(every, Value("poison", every.type), own)
+            result[r] = multiply_add(n.f, n.instructions, value, column, result[r])
+    return result
+
+
+def _unroll(n: _Reduction, level: Level, accumulators: int) -> int:
+    """Steps written out per iteration: all of a short level, else a few that divide it. Where other things are done between its
+    parts there are two iterations at least: LLVM spills accumulators in the middle of steps that are not a loop of their own."""
+    if n.together > 1:
+        return level.extent
+    if n.tile.element == "i32" or level.high is not None:
+        return 1
+    if n.meanwhile is None and level.extent * accumulators <= 96:
+        return level.extent
+    most = level.extent if n.meanwhile is None else level.extent // 2
+    return next(u for u in (4, 3, 2, 1) if level.extent % u == 0 and ((u * accumulators <= 56 and u <= most) or u == 1))

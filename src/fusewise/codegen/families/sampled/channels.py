@@ -1,0 +1,96 @@
+"""Channels of an image side by side in a worker's memory, for kernels that read elements here and there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from fusewise.codegen.families.generic.any_nest import NestSchedule, emit_nest
+from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.llvm.plain import read_operand
+from fusewise.codegen.llvm.share import Share
+from fusewise.codegen.llvm.square import turn
+from fusewise.codegen.target import InstructionSet, Target
+from fusewise.codegen.view import View, view_of
+from fusewise.ir.dtypes import FLOAT32
+from fusewise.lower.index import Simplifier
+from fusewise.lower.task import Operand, Store, Task
+from fusewise.ops.expr import cast, index
+from fusewise.records import record
+
+__all__ = ["LEAST_CHANNELS", "ChannelSchedule", "copied_channels", "copy_channels", "fitted", "parts_of"]
+
+LEAST_CHANNELS = 16
+"""That are copied at once, if there are so many: a cache line."""
+
+_SAMPLE, _CHANNEL = "sample", "channel"
+
+
+@record(frozen=True)
+class ChannelSchedule:
+    """How many `channels` are taken at once, and how the nests beside are written."""
+
+    channels: int
+    nest: NestSchedule
+
+
+def copied_channels(target: Target, channels: int, elements: int) -> int:
+    """How many of the channels to copy at once, so that the copy of `elements` of each takes half the second-level cache."""
+    fitting = target.l2_bytes // (2 * 4 * elements)
+    return min(channels, max(LEAST_CHANNELS, fitting // LEAST_CHANNELS * LEAST_CHANNELS))
+
+
+def copy_channels(
+    f: Function,
+    instructions: InstructionSet,
+    schedule: ChannelSchedule,
+    pointers: Mapping[str, Value],
+    task: Task,
+    place: tuple[Int, Int],
+    there: Value,
+) -> None:
+    """there[element][c], float32: the channels taken at once, from `place` (sample, channel) on, of the image that is operand 0 of
+    the anchor."""
+    assert task.anchor is not None
+    kind, channels = task.anchor.inputs[0], schedule.channels
+    assert kind is not None
+    extents, view = kind.dims[2:], view_of(task, 0)
+    if isinstance(view, View) and view.operand.dtype == FLOAT32 and _is_row_major(view):
+        start = f.add(f.mul(place[0], view.strides[0]), f.add(f.mul(place[1], view.strides[1]), view.offset))
+        source = f.at(pointers[view.operand.name], start)
+        turn(f, source, view.strides[1], there, channels, (channels, math.prod(extents)), instructions.lanes)
+        return
+    shape, at = (channels, *extents), tuple(index(f"i{k}") for k in range(1 + len(extents)))
+    element = read_operand(task.anchor, 0, (index(_SAMPLE), index(_CHANNEL) + at[0], *at[1:]))
+    steps = (1, *(math.prod(extents[d + 1 :]) * channels for d in range(len(extents))))
+    copied = Operand("copied", FLOAT32, shape, steps)
+    value = Simplifier({f"i{k}": extent for k, extent in enumerate(shape)}).simplify(cast(element, FLOAT32))
+    copying = Task(shape, (*task.operands, copied), (Store("copied", at, value),), exact=task.exact)
+    given = {_SAMPLE: place[0], _CHANNEL: place[1]}
+    emit_nest(f, copying, instructions, schedule.nest, {**pointers, "copied": there}, Share.whole(), given=given)
+
+
+def _is_row_major(view: View) -> bool:
+    """Do the spatial axes of an image lie in ONNX's own order, without gaps?"""
+    size = 1
+    for extent, stride in zip(reversed(view.shape[2:]), reversed(view.strides[2:]), strict=True):
+        if extent > 1 and stride != size:
+            return False
+        size *= extent
+    return True
+
+
+def fitted(f: Function, number: Int, width: int, extent: int) -> Int:
+    """Where part `number` of an axis begins, the last one moved back to fit."""
+    start = f.mul(number, width)
+    return start if extent % width == 0 else f.minimum(start, extent - width)
+
+
+def parts_of(channels: int, lanes: int) -> list[tuple[int, int]]:
+    """Start and length of vectors, powers of two, that cover the channels."""
+    found, start = [], 0
+    while start < channels:
+        width = min(lanes, 1 << ((channels - start).bit_length() - 1))
+        found.append((start, width))
+        start += width
+    return found

@@ -1,0 +1,225 @@
+"""The largest elements of an image in cells of boxes, by vectors of channels: tasks as `lower.roi_pool` makes them.
+
+Workers share out boxes, for so many channels at once, which each copies side by side unless they lie so. How many rows and columns
+a cell has is known at run time alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from fusewise.codegen.families.generic.any_nest import emit_nest, nest_schedules, run_of, unsupported
+from fusewise.codegen.families.sampled.channels import ChannelSchedule, copied_channels, copy_channels, fitted, parts_of
+from fusewise.codegen.kernel import Argument, Kernel, working_memory
+from fusewise.codegen.llvm.arithmetic import apply_binary
+from fusewise.codegen.llvm.elements import Elements
+from fusewise.codegen.llvm.emit import Function, Int, Value, vector
+from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of, tag_of
+from fusewise.codegen.llvm.share import Share, prepared
+from fusewise.codegen.llvm.square import turn
+from fusewise.codegen.target import InstructionSet, Target, whole_lines
+from fusewise.codegen.view import View, view_of
+from fusewise.ir.dtypes import FLOAT32
+from fusewise.lower.task import ACC, Operand, Reason, Store, Task
+from fusewise.ops.expr import Expr, cast, index, load, substitute, substitute_indices
+from fusewise.records import record
+
+__all__ = ["ROI_POOL"]
+
+_MOST_CHANNELS = 64
+"""Taken at once: their largest elements stay in registers."""
+
+
+@record(frozen=True)
+class _Pool:
+    """`channels` at once of the images [n, channels, height, width]; `view` is these where they are read in place."""
+
+    task: Task
+    image: tuple[int, ...]
+    view: View | None
+    channels: int
+
+    @property
+    def cells(self) -> int:
+        return math.prod(self.task.extents[2:])
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.task.extents[1] // self.channels)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Of the images as they are read, channels aside."""
+        if self.view is not None:
+            return (self.view.strides[0], *self.view.strides[2:])
+        _, _, height, width = self.image
+        return height * width * self.channels, width * self.channels, self.channels
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Bytes of the copy, of a box's results, and of these turned."""
+        copied = 0 if self.view is not None else 4 * self.image[0] * math.prod(self.image[2:]) * self.channels
+        return whole_lines(copied), *(whole_lines(4 * self.cells * self.channels),) * 2
+
+
+def _understand(task: Task, instructions: InstructionSet) -> _Pool | Reason:
+    reason = unsupported(task)
+    if reason is not None:
+        return reason
+    assert task.anchor is not None and task.anchor.inputs[0] is not None
+    image, view = task.anchor.inputs[0].dims, view_of(task, 0)
+    channels = min(image[1], _MOST_CHANNELS)
+    if isinstance(view, View) and view.operand.dtype == FLOAT32 and (view.strides[1] == 1 or image[1] == 1):
+        return _Pool(task, image, view, channels)
+    return _Pool(task, image, None, channels)
+
+
+def _schedules(pool: _Pool, task: Task, target: Target) -> Iterable[ChannelSchedule]:
+    channels = pool.channels
+    if pool.view is None:
+        channels = copied_channels(target, channels, max(1, pool.image[0] * math.prod(pool.image[2:])))
+    yield from (ChannelSchedule(channels, nest) for nest in nest_schedules(pool, task, target))
+
+
+def _arguments(pool: _Pool, task: Task, schedule: ChannelSchedule) -> tuple[Argument, ...]:
+    return operand_arguments(task, (working_memory(sum(replace(pool, channels=schedule.channels).sizes)),))
+
+
+def _build(found: _Pool, task: Task, instructions: InstructionSet, schedule: ChannelSchedule, symbol: str) -> str:
+    arguments = _arguments(found, task, schedule)
+    module, f, pointers, share = enter(symbol, arguments)
+    pool = replace(found, channels=schedule.channels)
+    if 0 not in task.extents:
+        scratch, tag = scratch_of(f, pointers, arguments, share), tag_of(f, pointers, arguments, share)
+        copied, taken, _ = pool.sizes
+        memory = {
+            "copied": scratch,
+            "taken": f.at(scratch, copied, "i8"),
+            "turned": f.at(scratch, copied + taken, "i8"),
+        }
+        _Emitter(f, pool, instructions, schedule, {**pointers, **memory}, tag).run(share)
+    f.give_back()
+    return module.text()
+
+
+@record(frozen=True)
+class _Emitter:
+    f: Function
+    pool: _Pool
+    instructions: InstructionSet
+    schedule: ChannelSchedule
+    pointers: Mapping[str, Value]
+    tag: Value
+
+    def run(self, share: Share) -> None:
+        f, pool = self.f, self.pool
+        boxes, channels = pool.task.extents[:2]
+        low, high = run_of(f, pool.chunks * boxes, share, math.prod(pool.task.extents) < 1 << 12)
+
+        def unit(u: Value, _: object) -> None:
+            chunk, box = f.udiv(u, boxes), f.urem(u, boxes)
+            first = fitted(f, chunk, pool.channels, channels)
+            if pool.view is None:
+                prepared(f, self.tag, chunk, lambda: self._copy(first))
+                self._box(box, self.pointers["copied"])
+            else:
+                self._box(box, f.at(self.pointers[pool.view.operand.name], f.add(first, pool.view.offset)))
+            self._write(box, first)
+
+        f.loop(low, high, 1, unit, rolled=True)
+
+    def _copy(self, first: Int) -> None:
+        f, pool, pointers = self.f, self.pool, self.pointers
+
+        def sample(n: Value, _: object) -> None:
+            there = f.at(pointers["copied"], f.mul(n, pool.strides[0]))
+            copy_channels(f, self.instructions, self.schedule, pointers, pool.task, (n, first), there)
+
+        f.loop(0, pool.image[0], 1, sample, rolled=True)
+
+    def _bound(self, place: int, given: Mapping[str, Int]) -> Int:
+        anchor = self.pool.task.anchor
+        assert anchor is not None
+        expr = anchor.prologue[place]
+        assert expr is not None
+        elements = Elements(self.f, self.pool.task, self.instructions, self.pointers)
+        return elements.at({f"i{k}": given.get(f"i{k}", 0) for k in range(4)}).integer(expr)
+
+    def _box(self, box: Int, image: Value) -> None:
+        """The largest elements of each cell, [cell][channel]."""
+        f, pool = self.f, self.pool
+        _, _, rows, columns = pool.task.extents
+        per_sample, per_row, per_column = pool.strides
+        here = f.at(image, f.mul(self._bound(1, {"i0": box}), per_sample))
+        parts = parts_of(pool.channels, self.instructions.lanes)
+
+        def row(y: Value, _: object) -> None:
+            top, bottom = (self._bound(place, {"i0": box, "i2": y}) for place in (2, 3))
+
+            def column(x: Value, _: object) -> None:
+                left, right = (self._bound(place, {"i0": box, "i3": x}) for place in (4, 5))
+
+                def one(v: Value, u: Value, found: tuple[Value, ...]) -> list[Value]:
+                    at = f.at(here, f.add(f.mul(v, per_row), f.mul(u, per_column)))
+                    return [
+                        apply_binary(f, self.instructions, "max", most, f.load(most.type, f.at(at, start)), FLOAT32)
+                        for (start, _), most in zip(parts, found, strict=True)
+                    ]
+
+                def line(v: Value, found: tuple[Value, ...]) -> tuple[Value, ...]:
+                    return f.loop(left, right, 1, lambda u, inner: one(v, u, inner), found, rolled=True)
+
+                least = [f.constant(-math.inf, vector("float", width)) for _, width in parts]
+                found = f.loop(top, bottom, 1, line, least, rolled=True)
+                some = f.binary("and", f.compare("icmp slt", top, bottom), f.compare("icmp slt", left, right))
+                there = f.at(self.pointers["taken"], f.mul(f.add(f.mul(y, columns), x), pool.channels))
+                for (start, _), most in zip(parts, found, strict=True):
+                    f.store(f.select(some, most, f.constant(0.0, most.type)), f.at(there, start))
+
+            f.loop(0, columns, 1, column, rolled=True)
+
+        f.loop(0, rows, 1, row, rolled=True)
+
+    def _write(self, box: Int, first: Int) -> None:
+        f, pool, task = self.f, self.pool, self.pool.task
+        turn(
+            f,
+            self.pointers["taken"],
+            pool.channels,
+            self.pointers["turned"],
+            pool.cells,
+            (pool.cells, pool.channels),
+            self.instructions.lanes,
+        )
+        shape = (pool.channels, *task.extents[2:])
+        found = Operand("turned", FLOAT32, shape, (pool.cells, task.extents[3], 1))
+        places = {"i0": index("box"), "i1": index("first") + index("i0"), "i2": index("i1"), "i3": index("i2")}
+        at = tuple(index(f"i{k}") for k in range(3))
+
+        def one(node: Expr) -> Expr | None:
+            is_found = node.op == "load" and node.value == ACC
+            return cast(load("turned", FLOAT32, at), node.dtype) if is_found else None
+
+        stores = tuple(
+            Store(
+                s.operand,
+                tuple(substitute_indices(i, places) for i in s.index),
+                substitute(substitute_indices(s.value, places), one),
+            )
+            for s in task.stores
+        )
+        small = replace(task, extents=shape, operands=(*task.operands, found), stores=stores, anchor=None)
+        emit_nest(
+            f,
+            small,
+            self.instructions,
+            self.schedule.nest,
+            self.pointers,
+            Share.whole(),
+            given={"box": box, "first": first},
+        )
+
+
+ROI_POOL = Kernel("roi-pool", _understand, _schedules, _arguments, _build)

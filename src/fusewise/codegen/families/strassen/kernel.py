@@ -1,0 +1,208 @@
+"""Strassen's algorithm as kernels: matrix products with a constant right operand, and 1x1 convolutions.
+
+Not under `--exact`: an element of the result is then a difference of larger sums, whose rounding it keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from fusewise.codegen.families.convolution.loops import direct_arguments, matrices, matrix_axes
+from fusewise.codegen.families.convolution.plan import Direct, DirectSchedule, directs_of
+from fusewise.codegen.families.convolution.shape import Convolution, convolution_of
+from fusewise.codegen.families.product.loops import row_address
+from fusewise.codegen.families.product.matrix import MatrixProduct, packing, understand
+from fusewise.codegen.families.product.plan import Axis, ProductSchedule
+from fusewise.codegen.families.strassen.loops import emit_strassen
+from fusewise.codegen.families.strassen.plan import (
+    PAIR,
+    Halves,
+    StrassenSchedule,
+    completed,
+    declined,
+    halves_of,
+    panels_of,
+    strassen_cycles,
+    strassen_space,
+)
+from fusewise.codegen.families.strassen.room import Ends, Room, Row, Rows, strassen_bytes
+from fusewise.codegen.kernel import Argument, Kernel, working_memory
+from fusewise.codegen.llvm.elements import Elements
+from fusewise.codegen.llvm.emit import Function, Int, Value, vector
+from fusewise.codegen.llvm.entry import enter, initial, operand_arguments, scratch_of, tag_of
+from fusewise.codegen.llvm.point import Point
+from fusewise.codegen.llvm.share import pieces_of
+from fusewise.codegen.llvm.stores import fetcher, finisher
+from fusewise.codegen.steps.overwrite import shared_pointers
+from fusewise.codegen.target import SECOND_LEVEL, InstructionSet, Target
+from fusewise.codegen.view import View
+from fusewise.ir.dtypes import FLOAT32
+from fusewise.lower.task import Reason, Task
+from fusewise.ops.expr import walk
+from fusewise.records import record
+
+__all__ = ["STRASSEN", "STRASSEN_CONV"]
+
+
+@record(frozen=True)
+class Understood:
+    """A task in halves: what it is `whole`; its left operand, or the convolution whose input is computed; the name of the right
+    one; the bias."""
+
+    halves: Halves
+    whole: MatrixProduct | Direct
+    left: View | Convolution
+    right: str
+    bias: View | None
+
+
+def _product(task: Task, instructions: InstructionSet) -> Understood | Reason:
+    """A matrix product in halves, or why it is none."""
+    m = understand(task, instructions)
+    if isinstance(m, Reason):
+        return m
+    if task.exact or m.dtype != FLOAT32 or not m.right.operand.constant:
+        return Reason("exact, not of float32, or of a right operand that changes")
+    if m.product.outer or m.depth_stride != 1 or m.addend is not None:
+        return Reason("not one product of two plain matrices")
+    halves = halves_of(m.product, instructions)
+    return halves if isinstance(halves, Reason) else Understood(halves, m, m.left, m.right.operand.name, m.bias)
+
+
+def _convolution(task: Task, instructions: InstructionSet) -> Understood | Reason:
+    """A 1x1 convolution in halves, or why it is none."""
+    shape = convolution_of(task)
+    if isinstance(shape, Reason):
+        return shape
+    if task.exact or shape.dtype != FLOAT32:
+        return Reason("exact, or not of float32")
+    if shape.taps > 1 or shape.groups > 1 or shape.planar or not all(axis.is_inside for axis in shape.spatial):
+        return Reason("not one product of pixels and channels")
+    (d,), is_computed = directs_of(replace(shape, computed=None), task, instructions), shape.computed is not None
+    halves = halves_of(d.product, instructions, convolves=True, computed=is_computed)
+    if isinstance(halves, Reason):
+        return halves
+    return Understood(halves, d, shape if is_computed else shape.data, shape.weight.operand.name, shape.bias)
+
+
+def _declines(u: Understood, task: Task, target: Target) -> Reason | None:
+    return declined(u.halves, target)
+
+
+def _schedules(u: Understood, task: Task, target: Target) -> Iterable[StrassenSchedule]:
+    return (completed(schedule, u.halves, task, target) for schedule in strassen_space(u.halves, target))
+
+
+def _arguments(u: Understood, task: Task, schedule: StrassenSchedule) -> tuple[Argument, ...]:
+    following = [Argument("next")] if schedule.fetches_next else []
+    memory = working_memory(strassen_bytes(u.halves, schedule))
+    return (*_operands(u.whole, task, schedule), *following, memory)
+
+
+def _operands(whole: MatrixProduct | Direct, task: Task, schedule: StrassenSchedule) -> tuple[Argument, ...]:
+    """Those that it takes whole, too, but for the right one's panels, which come in pairs."""
+    if isinstance(whole, MatrixProduct):
+        later = [] if schedule.prefetch is None else [Argument("later")]
+        right = Argument(whole.right.operand.name, packing(whole, schedule.tile, PAIR))
+        return operand_arguments(task, [right, *later])
+    shape = whole.shape
+    product = ProductSchedule(schedule.tile, schedule.per_block, by_columns=False, prefetch=schedule.prefetch)
+    recipe, axes = "convolution", matrix_axes(shape, 1)
+    return direct_arguments(
+        whole, task, DirectSchedule(product), lambda weight: matrices(weight, shape, 1), recipe, axes, PAIR
+    )
+
+
+def _build(u: Understood, task: Task, instructions: InstructionSet, schedule: StrassenSchedule, symbol: str) -> str:
+    given = _arguments(u, task, schedule)
+    module, f, pointers, share = enter(symbol, given, hides_counters=True, shared=shared_pointers(task))
+    lanes = schedule.tile.lanes
+
+    def start(columns: Sequence[Int]) -> list[Value]:
+        return initial(f, instructions, pointers, u.bias, columns, lanes, lanes, "float")
+
+    if isinstance(u.left, View):
+        first = f.at(pointers[u.left.operand.name], u.left.offset)
+        left, rows = first, _in_place(f, first, u.halves.rows, lanes)
+    else:
+        left, rows = None, _computed(f, u.left, Elements(f, task, instructions, pointers), lanes)
+    ends = Ends(
+        rows=rows,
+        left=left,
+        right=pointers[u.right],
+        start=start,
+        finish=finisher(f, task, instructions, pointers),
+        fetch=fetcher(f, task, instructions, pointers, SECOND_LEVEL, schedule.far),
+        own=scratch_of(f, pointers, given, share),
+        tag=tag_of(f, pointers, given, share),
+        later=pointers.get("later"),
+        following=pointers.get("next"),
+    )
+    emit_strassen(f, instructions, Room(u.halves, schedule), share, ends)
+    f.give_back()
+    return module.text()
+
+
+def _in_place(f: Function, left: Value, axes: Sequence[Axis], lanes: int) -> Rows:
+    """Rows that lie in memory, along some axes from the first element of the `left` operand on."""
+
+    def row(number: Int) -> Row:
+        start = f.at(left, row_address(f, axes, number))
+
+        def fetch(k: Int) -> None:
+            f.prefetch(f.at(start, k), SECOND_LEVEL)
+
+        return Row(lambda k: f.load(vector("float", lanes), f.at(start, k)), fetch)
+
+    return row
+
+
+def _computed(f: Function, shape: Convolution, elements: Elements, lanes: int) -> Rows:
+    """What is fused in front of a convolution, evaluated for a vector of channels of an output's pixel."""
+    element, names = shape.computed, [f"p{k + 2}" for k in range(len(shape.spatial))]
+    assert element is not None
+    maps = [e for e in walk(element) if e.op == "load" and any(i.op == "index" and i.value in names for i in walk(e))]
+
+    def row(number: Int) -> Row:
+        pixel: dict[str, Int] = {}
+        for name, axis in zip(reversed(names), reversed(shape.spatial), strict=True):
+            pixel[name], number = f.mul(f.urem(number, axis.out), axis.stride), f.udiv(number, axis.out)
+
+        def at(k: Int) -> Point:
+            return elements.at({"p0": number, **pixel, "p1": k}, "p1", lanes)
+
+        def fetch(k: Int) -> None:
+            for e in maps:
+                at(k).fetch(str(e.value), e.args, SECOND_LEVEL)
+
+        return Row(lambda k: at(k).value(element), fetch)
+
+    return row
+
+
+def _pieces(u: Understood, target: Target, schedule: StrassenSchedule) -> int:
+    tiles, panels = u.halves.tiles(schedule.tile), panels_of(u.halves, schedule.tile) // 2
+    blocks = -(-tiles // schedule.per_block)
+    return pieces_of(tiles * panels, _cycles(u, target, schedule), target, blocks * panels)
+
+
+def _cycles(u: Understood, target: Target, schedule: StrassenSchedule) -> int:
+    return strassen_cycles(u.halves, target, schedule.tile)
+
+
+STRASSEN = Kernel(
+    "strassen-product",
+    _product,
+    _schedules,
+    _arguments,
+    _build,
+    declines=_declines,
+    cycles=_cycles,
+    fetching=StrassenSchedule.with_prefetch,
+    pieces=_pieces,
+    writes_once=lambda u, schedule: u.halves.is_written_once(schedule.tile),
+    effort=2,
+    level=lambda schedule: "bare",
+)
+STRASSEN_CONV = replace(STRASSEN, name="strassen-convolution", understand=_convolution)

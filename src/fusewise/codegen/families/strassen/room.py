@@ -1,0 +1,157 @@
+"""What the loops of Strassen's algorithm share: where things lie in a worker's memory, and what a kernel gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fusewise.codegen.families.product.dealing import Blocks
+from fusewise.codegen.families.product.prefetch import Later
+from fusewise.codegen.families.product.tile import Tile
+from fusewise.codegen.families.strassen.form import LEFT_SUMS, PRODUCTS
+from fusewise.codegen.families.strassen.plan import LINE, Halves, StrassenSchedule, panels_of
+from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.llvm.stores import Fetch, Finish
+from fusewise.codegen.target import InstructionSet
+from fusewise.records import record
+
+__all__ = ["Emission", "Ends", "Room", "Row", "Rows", "strassen_bytes"]
+
+
+@record(frozen=True)
+class Row:
+    """A row of the left operand: `value(k)` is a vector of its elements from k on, `fetch(k)` fetches the memory it comes from."""
+
+    value: Callable[[Int], Value]
+    fetch: Callable[[Int], None]
+
+
+Rows = Callable[[Int], Row]
+"""The row of a number; to fetch from, there need be none."""
+
+
+@record(frozen=True)
+class Room:
+    """Where things lie in a worker's memory, in elements: left sums, one right factor, products, rows of the left operand."""
+
+    h: Halves
+    schedule: StrassenSchedule
+
+    @property
+    def pitch(self) -> int:
+        """From one row of a left sum to the next: a line more than the row takes, or many rows would share a set of the cache."""
+        return (-(-self.h.depth // LINE) + 1) * LINE
+
+    @property
+    def left(self) -> int:
+        """Elements of the left sums, which lie row by row."""
+        return self._rows * LEFT_SUMS * self.pitch
+
+    @property
+    def right(self) -> int:
+        """Elements of a panel's part of a quarter of the right operand."""
+        return self.h.depth * self.schedule.tile.width
+
+    @property
+    def pair(self) -> int:
+        """Elements of two panels, one of each half of the columns: four quarters one behind the other."""
+        return 4 * self.right
+
+    @property
+    def made(self) -> int:
+        """Elements of a chunk of a right factor."""
+        return self.schedule.chunk * self.schedule.tile.width
+
+    @property
+    def sums(self) -> int:
+        """Elements of one product."""
+        return self._rows * self.schedule.tile.width
+
+    @property
+    def written(self) -> int:
+        """Elements of the left operand's rows, if they are written first."""
+        return 2 * self._rows * self.h.rows[0].stride if self.h.computed else 0
+
+    @property
+    def elements(self) -> int:
+        return self.left + PRODUCTS * self.sums + self.made + self.written
+
+    @property
+    def _rows(self) -> int:
+        """Pairs of rows of a block."""
+        return self.schedule.per_block * self.schedule.tile.rows
+
+
+def strassen_bytes(h: Halves, schedule: StrassenSchedule) -> int:
+    """Working memory of a worker."""
+    return Room(h, schedule).elements * 4
+
+
+@record(frozen=True)
+class Ends:
+    """What a kernel gives: the left operand's rows, and its first element unless it is computed; the packed right operand, initial
+    values, the stores and what fetches their memory, if that pays; memory, a tag that says whose left sums lie there (`prepared`),
+    what is to be fetched for a later step, see `Kernel.cycles`, and weights of the next step, see `steps.prefetch.followers`."""
+
+    rows: Rows
+    left: Value | None
+    right: Value
+    start: Callable[[Sequence[Int]], Sequence[Value]]
+    finish: Finish
+    fetch: Fetch | None
+    own: Value
+    tag: Value
+    later: Value | None
+    following: Value | None
+
+
+@record(frozen=True)
+class Emission:
+    f: Function
+    instructions: InstructionSet
+    room: Room
+    ends: Ends
+    later: Later | None = None
+
+    @property
+    def h(self) -> Halves:
+        return self.room.h
+
+    @property
+    def schedule(self) -> StrassenSchedule:
+        return self.room.schedule
+
+    @property
+    def tile(self) -> Tile:
+        return self.schedule.tile
+
+    @property
+    def panels(self) -> int:
+        """Panels of each half of the columns."""
+        return panels_of(self.h, self.tile) // 2
+
+    @property
+    def quarters(self) -> tuple[int, ...]:
+        """Where B11, B12, B21, B22 begin in the packed operand, for the first panel."""
+        half = self.room.right
+        return 0, 2 * half, half, 3 * half
+
+    @property
+    def chunks(self) -> int:
+        """Pieces that the depth is done in."""
+        return self.h.depth // self.schedule.chunk
+
+    @property
+    def left(self) -> Value:
+        """Where the left operand's first row lies, or the block's first where this worker writes it."""
+        if self.ends.left is not None:
+            return self.ends.left
+        return self.f.at(self.ends.own, self.room.elements - self.room.written)
+
+    @property
+    def cut(self) -> Blocks:
+        return Blocks(self.h.tiles(self.tile), self.schedule.per_block)
+
+    def first_row(self, number: Int) -> Int:
+        """The first row of a tile; the last tile is moved back to end at the last row."""
+        first, height = self.f.mul(number, self.tile.rows), self.h.height
+        return first if height % self.tile.rows == 0 else self.f.minimum(first, height - self.tile.rows)

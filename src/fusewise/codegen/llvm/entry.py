@@ -1,0 +1,111 @@
+"""The outside of an anchored kernel: the exported symbol unpacks its argument array and calls the body.
+
+The body takes every pointer as an argument of its own, marked `noalias`, because that is the only way to tell LLVM that buffers
+do not overlap; it stays a function so that the promise survives. Only a result and what it may overwrite (`steps.overwrite`) come
+without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from fusewise.codegen.kernel import Argument
+from fusewise.codegen.llvm.emit import Function, Int, Module, Value, vector
+from fusewise.codegen.llvm.registers import memory_type, widen
+from fusewise.codegen.llvm.share import PARAMETERS, Share
+from fusewise.codegen.target import LINE_BYTES, InstructionSet
+from fusewise.codegen.view import View
+from fusewise.ir.dtypes import DType
+from fusewise.lower.task import Task
+
+__all__ = ["enter", "initial", "operand_arguments", "scratch_of", "tag_of", "widened"]
+
+
+def operand_arguments(task: Task, extra: Sequence[Argument]) -> tuple[Argument, ...]:
+    """A pointer per operand of the task, those in `extra` repacked, one for faults if there may be any, and then the others."""
+    given = {argument.name: argument for argument in extra}
+    named = tuple(given.pop(operand.name, Argument(operand.name)) for operand in task.operands)
+    faults = (Argument("fault"),) if task.sites else ()
+    return (*named, *faults, *given.values())
+
+
+def enter(
+    symbol: str, arguments: Sequence[Argument], hides_counters: bool = False, shared: Collection[str] = ()
+) -> tuple[Module, Function, dict[str, Value], Share]:
+    """Write the exported function; gives module, body, pointers by name, and the part of the work that a call does.
+
+    `hides_counters` is for kernels whose loops have many addresses each: loop strength reduction, which tries every way to
+    share out their terms, is then done with them at once, and LLVM with the kernel in three quarters of the time. Pointers that
+    are `shared` may overlap one another.
+    """
+    module = Module()
+    outside = module.function(symbol, ("ptr", *PARAMETERS))
+    array, *share = outside.arguments
+    pointers = [outside.load("ptr", outside.at(array, k, "ptr")) for k in range(len(arguments))]
+    kinds = ["ptr" if argument.name in shared else "ptr noalias" for argument in arguments]
+    body = module.function(f"{symbol}_body", (*kinds, *PARAMETERS), "void", "noinline nounwind", "internal")
+    body.hides_counters = hides_counters
+    outside.call(body.name, "void", *pointers, *share)
+    outside.give_back()
+    named = {argument.name: pointer for argument, pointer in zip(arguments, body.arguments, strict=False)}
+    return module, body, named, Share(*body.arguments[-len(PARAMETERS) :])
+
+
+def scratch_of(f: Function, pointers: Mapping[str, Value], arguments: Sequence[Argument], share: Share) -> Value:
+    """This worker's part of the scratch memory."""
+    return f.at(_own(f, pointers, arguments, share), LINE_BYTES, "i8")
+
+
+def tag_of(f: Function, pointers: Mapping[str, Value], arguments: Sequence[Argument], share: Share) -> Value:
+    """Where the number of what this worker's scratch memory holds is kept, for `prepared`; to be asked for when a call begins."""
+    return share.tag(f, _own(f, pointers, arguments, share))
+
+
+def _own(f: Function, pointers: Mapping[str, Value], arguments: Sequence[Argument], share: Share) -> Value:
+    nbytes = next(argument.nbytes for argument in arguments if argument.name == "scratch")
+    return f.at(pointers["scratch"], f.mul(share.worker, nbytes), "i8")
+
+
+def initial(
+    f: Function,
+    instructions: InstructionSet,
+    pointers: Mapping[str, Value],
+    bias: View | None,
+    columns: Sequence[Int],
+    lanes: int,
+    count: int,
+    element: str,
+) -> list[Value]:
+    """Start values of the accumulators, one vector per column position: the bias along its last axis, or zero."""
+    if bias is None:
+        return [f.constant(0.0, vector(element, lanes)) for _ in columns]
+    stride = bias.strides[-1] if bias.shape and bias.shape[-1] != 1 else 0
+    pointer, dtype = pointers[bias.operand.name], bias.operand.dtype
+    return [
+        widened(f, instructions, pointer, f.add(f.mul(column, stride), bias.offset), stride, dtype, lanes, count)
+        for column in columns
+    ]
+
+
+def widened(
+    f: Function,
+    instructions: InstructionSet,
+    pointer: Value,
+    offset: Int,
+    stride: int,
+    dtype: DType,
+    lanes: int,
+    count: int,
+) -> Value:
+    """`count` elements `stride` apart, in the type arithmetic is done in; the lanes past `count` are zero."""
+    stored = memory_type(dtype)
+    start = f.at(pointer, offset, stored)
+    if stride == 0:
+        return f.splat(widen(f, instructions, f.load(stored, start), dtype), lanes)
+    if stride == 1 and count == lanes:
+        return widen(f, instructions, f.load(vector(stored, lanes), start), dtype)
+    value = f.constant(0, vector(stored, lanes))
+    for lane in range(count):
+        one = f.load(stored, f.at(start, lane * stride, stored))
+        value = one if lanes == 1 else f.insert(value, one, lane)
+    return widen(f, instructions, value, dtype)

@@ -1,0 +1,44 @@
+"""What a kernel may touch of each of its arguments, for a checked build."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fusewise.codegen.kernel import Argument
+from fusewise.codegen.steps.calls import CALL_BYTES
+from fusewise.lower.program import Extent
+from fusewise.lower.task import Operand, Task
+
+__all__ = ["extents_of"]
+
+
+def extents_of(
+    task: Task, values: Mapping[str, str], arguments: Sequence[Argument], workers: int
+) -> tuple[Extent, ...]:
+    """One for each argument; `values` names what the task's operands are."""
+    written = {store.operand for store in task.stores}
+
+    def one(argument: Argument) -> Extent:
+        name = argument.name
+        if name == "scratch":
+            return Extent(name, "", 0, argument.nbytes * (workers if argument.per_worker else 1), True)
+        if name == "fault":
+            return Extent(name, "", 0, 16 * task.sites, True)
+        if name == "call":
+            return Extent(name, "", 0, CALL_BYTES, False)
+        if name in ("later", "next"):  # which is fetched only
+            return Extent(name, "", 0, 0, False)
+        low, high = (0, -1) if argument.packing is not None else _span(task.operand(name))
+        return Extent(name, values[name], low, high, name in written)
+
+    return tuple(one(argument) for argument in arguments)
+
+
+def _span(operand: Operand) -> tuple[int, int]:
+    """The first byte of an operand, and the first behind it."""
+    if 0 in operand.shape:
+        return 0, 0
+    ends = [stride * (extent - 1) for stride, extent in zip(operand.strides, operand.shape, strict=True)]
+    low = operand.offset + sum(min(0, end) for end in ends)
+    high = operand.offset + sum(max(0, end) for end in ends) + 1
+    return low * operand.dtype.itemsize, high * operand.dtype.itemsize
