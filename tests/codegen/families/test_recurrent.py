@@ -92,15 +92,17 @@ def test_inputs_products_beside_the_steps_before(
     check_with(run_kernel, one, scheduled(RECURRENT[-1], task, target, schedule), workers)
 
 
-@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
-@pytest.mark.parametrize("steps", [16, 17, 100])
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "GRU that resets after", "RNN"])
+@pytest.mark.parametrize("steps", [24, 25, 100])
 @pytest.mark.parametrize("inputs", [1, 32, 61, 200])
 def test_one_sample_has_its_inputs_products_made_beside(
     run_kernel: Any, target: Target, op: str, steps: int, inputs: int
 ) -> None:
-    options = {"linear_before_reset": 1} if op == "GRU" else {}
+    options = {"linear_before_reset": 1} if "after" in op else {}
     rng = np.random.default_rng(3)
-    one = case(op, rng, hidden=64, samples=1, inputs=inputs, steps=steps, direction="bidirectional", **options)
+    one = case(
+        op[:4].rstrip(), rng, hidden=64, samples=1, inputs=inputs, steps=steps, direction="bidirectional", **options
+    )
     task = task_of(one, WEIGHTS)
     chosen = way(RECURRENT[-1], task, target)
     assert chosen.schedule.ahead == (target.registers > FEW_REGISTERS)

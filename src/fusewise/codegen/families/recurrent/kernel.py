@@ -161,7 +161,7 @@ def _each_group(e: Unit, step: Int, stage: Stage, body: Callable[[Int, Int], Non
 def _ahead(e: Unit) -> None:
     """All steps, a run of them at a time, and beside it the inputs' products of the next; the last run is moved back, too."""
     f, s, plan, chunk = e.f, e.shape, e.plan, e.plan.chunk
-    (stage,), vectors = plan.states, s.gates * plan.blocks
+    (stage, *others), vectors = plan.states, s.gates * plan.blocks
 
     def origin(run: Int) -> Int:
         return f.minimum(f.mul(run, chunk), s.steps - chunk)
@@ -182,6 +182,8 @@ def _ahead(e: Unit) -> None:
                 gates_of_group(e, stage, k, sums, block, ahead)
 
             _each_group(e, k, stage, group)
+            for other in others:
+                _each_group(e, k, other, lambda block, _, other=other: gates_of_group(e, other, k, sums, block))  # type: ignore[misc]
             results(e, "out0", f.add(k, 1), e.time(k), e.each_block)
 
         f.loop(begin, f.minimum(f.add(begin, chunk), s.steps), 1, step, rolled=True)

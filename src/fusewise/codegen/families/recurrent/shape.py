@@ -153,11 +153,12 @@ def steps_ahead(s: RecurrentShape, target: Target, units: int) -> int:
     That is with one sample, whose steps wait for weights, unless the inputs' are many and wait for each other's.
     """
     plan = plan_of(s, target, units, 1)
-    if plan.rows > 1 or len(plan.states) > 1 or s.inputs > MOST_INPUTS * s.hidden:
+    if plan.rows > 1 or s.inputs > MOST_INPUTS * s.hidden:
         return 0
-    (stage,) = plan.states
-    fits = stage.vectors * (stage.chains + 1) + LEFT < target.registers
-    return stage.vectors if fits and s.steps >= 2 * stage.vectors else 0
+    stage = plan.states[0]
+    steps = s.gates * stage.together
+    fits = stage.vectors * stage.chains + steps + LEFT < target.registers
+    return steps if fits and s.steps >= 2 * steps else 0
 
 
 def plan_of(
