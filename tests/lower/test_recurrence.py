@@ -62,9 +62,19 @@ def test_large_weights_of_one_sample_are_shared_out():
     assert difference(answers(model, one.feeds), one.defined) < 5e-6
 
 
-@pytest.mark.parametrize("workers, hidden, shared", [(2, 64, False), (2, 128, True), (8, 128, False), (8, 256, True)])
-def test_steps_are_shared_out_where_every_worker_gets_weights_enough(workers, hidden, shared):
-    one = case("LSTM", np.random.default_rng(0), hidden=hidden, samples=1, steps=10, present="b")
+@pytest.mark.parametrize(
+    "op, workers, hidden, shared",
+    [
+        ("LSTM", 2, 64, False),
+        ("LSTM", 2, 128, True),
+        ("LSTM", 8, 128, False),
+        ("LSTM", 8, 256, True),
+        ("GRU", 2, 128, False),
+        ("GRU", 2, 256, True),
+    ],
+)
+def test_steps_are_shared_out_where_every_worker_gets_weights_enough(op, workers, hidden, shared):
+    one = case(op, np.random.default_rng(0), hidden=hidden, samples=1, steps=10, present="b")
     target = replace(TARGETS[0], workers=workers)
     program = generate(partition(fusewise.load(one.model(("w", "r", "b"))), Trace()), target, Trace(), workers=workers)
     assert {step.way.split()[0] for step in program.steps} == {"recurrence-by-steps" if shared else "recurrence"}
