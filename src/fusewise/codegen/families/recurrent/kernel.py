@@ -54,8 +54,8 @@ __all__ = ["RECURRENT", "RecurrentSchedule"]
 LEAST_WEIGHTS = 64 * 1024
 """Bytes of one direction's R for every worker whenever they meet, from which on workers share it out: they meet after every product
 with a state. Two on a Zen 4 took 0.26 ms for 100 steps of an LSTM of 128 hidden numbers where one took 0.41, and 0.16 for an LSTM
-of 64 either way. To meet takes 0.2 us, or above 1 where the cores share no cache: those 100 steps then take 0.40 ms, and as many of
-a GRU that meets twice in each 0.45, where one worker takes 0.33."""
+of 64 either way. On a virtual machine to meet took a microsecond more at other times: those 100 steps then took 0.40 ms, and as
+many of a GRU that meets twice in each 0.45, where one worker takes 0.33."""
 
 MOST_SUMS = 64 * 1024 * 1024
 """Bytes of the inputs' products of all steps, which lie in memory where workers meet after every step."""
