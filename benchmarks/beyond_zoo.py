@@ -26,7 +26,7 @@ import torch
 from benchmarks.zoo import machine, table
 
 from fusewise import api
-from fusewise.bench.timing import Budget
+from fusewise.bench.timing import TimingBudget
 from fusewise.errors import FusewiseError
 
 IMAGE, TOKENS, SOUND = (1, 3, 224, 224), (1, 128), (1, 16000)
@@ -253,7 +253,7 @@ MODULES: Mapping[str, tuple[torch.nn.Module, tuple[int, ...]]] = MappingProxyTyp
 )
 
 
-def measured(name: str, peers: tuple[str, ...], threads: int | None, budget: Budget) -> dict[str, Any]:
+def measured(name: str, peers: tuple[str, ...], threads: int | None, budget: TimingBudget) -> dict[str, Any]:
     """The result for one model; an error is a result too."""
     with tempfile.TemporaryDirectory(prefix="fusewise-beyond-") as folder:
         path = Path(folder) / f"{name}.onnx"
@@ -286,7 +286,7 @@ def main() -> None:
     results: list[dict[str, Any]] = []
     with torch.no_grad():
         for name in given.names or names:
-            results.append(measured(name, peers, given.threads, Budget(runs=given.runs, seconds=given.seconds)))
+            results.append(measured(name, peers, given.threads, TimingBudget(runs=given.runs, seconds=given.seconds)))
             print(table(results[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
             if given.json:
                 given.json.write_text(

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from benchmarks.layer_fusion.printed import RATES
 
-from fusewise.accel.explain.candidates import Share, candidates
+from fusewise.accel.explain.candidates import EdgeShare, candidates
 from fusewise.accel.explain.catalogue import LEARNED, explainer_named
 from fusewise.accel.explain.explainer import Explainer, Explanation, edges_inside
 from fusewise.accel.explain.heuristics import CONTROLS
@@ -38,16 +38,16 @@ from fusewise.accel.explain.pgexplainer import pgexplainer, train_pg
 from fusewise.accel.explain.quality import rank_correlation
 from fusewise.accel.explain.rgexplainer import policy_of, rgexplainer
 from fusewise.accel.explain.rgtraining import train_rg
-from fusewise.accel.gnn.data import TABLE, Corpus, Split, collect, corpus_of, met, names_for, split_by_group
+from fusewise.accel.gnn.data import TABLE, Corpus, DatasetSplit, collect, corpus_of, met, names_for, split_by_group
 from fusewise.accel.gnn.model import load, read_tensors
 from fusewise.accel.gnn.regenerate import learning_blocks, networks
-from fusewise.accel.gnn.train import Settings, score, train
+from fusewise.accel.gnn.train import TrainingSettings, score, train
 from fusewise.accel.network import Network, network_of, prepare
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.catalogue import SCHEMES, scheme_named
 from fusewise.accel.search.catalogue import search_named
 from fusewise.accel.search.repair import Repair
-from fusewise.accel.search.result import Budget
+from fusewise.accel.search.result import SearchBudget
 from fusewise.accel.split.recursive import RecursiveSplitter
 from fusewise.accel.words import bytes_of
 from fusewise.zoo.catalogue import build
@@ -71,12 +71,12 @@ def network_named(name: str) -> Network:
     return network_of(prepare(build(name)))
 
 
-def invalid_groups(problem: Problem, search: str, plans: int, most: int) -> tuple[Costs, list[int]]:
+def invalid_groups(problem: Problem, search: str, plans: int, most: int) -> tuple[GroupCosts, list[int]]:
     """Different groups that searches from several seeds met and that did not fit."""
-    costs, found = Costs(problem), dict[int, None]()
+    costs, found = GroupCosts(problem), dict[int, None]()
     for seed in range(20):
         repair = Repair(costs, seed=seed)
-        search_named(search)(costs, Budget(plans=plans), np.random.default_rng(seed), repair)
+        search_named(search)(costs, SearchBudget(plans=plans), np.random.default_rng(seed), repair)
         found.update(dict.fromkeys(repair.splittings))
         if len(found) >= most:
             break
@@ -89,13 +89,15 @@ def recorded(explanations: Sequence[Explanation]) -> Explainer:
     return lambda costs, groups: tuple(known[group] for group in groups)
 
 
-def split_all(costs: Costs, explanations: Sequence[Explanation], share: Share) -> tuple[np.ndarray, np.ndarray]:
+def split_all(
+    costs: GroupCosts, explanations: Sequence[Explanation], share: EdgeShare
+) -> tuple[np.ndarray, np.ndarray]:
     """For each group: was it rectified, and the DRAM bytes of its parts."""
     done = RecursiveSplitter(costs, recorded(explanations), share, asking="once")([one.group for one in explanations])
     return np.array([one.rectified for one in done], float), np.array([costs.total(one.parts) for one in done])
 
 
-def by_chance(costs: Costs, explanations: Sequence[Explanation], share: Share, seed: int) -> list[Explanation]:
+def by_chance(costs: GroupCosts, explanations: Sequence[Explanation], share: EdgeShare, seed: int) -> list[Explanation]:
     """As many random edges for each group as the explanation returned."""
     network, found = costs.problem.network, []
     for one in explanations:
@@ -108,13 +110,15 @@ def by_chance(costs: Costs, explanations: Sequence[Explanation], share: Share, s
 
 
 def rate_row(
-    name: str, costs: Costs, explanations: Sequence[Explanation], part: float, least: np.ndarray
+    name: str, costs: GroupCosts, explanations: Sequence[Explanation], part: float, least: np.ndarray
 ) -> dict[str, Any]:
     """One line of the table of rates."""
-    network, share = costs.problem.network, Share(part, 1)
+    network, share = costs.problem.network, EdgeShare(part, 1)
     rectified, moved = split_all(costs, explanations, share)
     returned = [len(candidates(network, one, share)) / len(edges_inside(network, one.group)) for one in explanations]
-    draws = [split_all(costs, by_chance(costs, explanations, share, seed), Share(1.0, 1))[0] for seed in range(DRAWS)]
+    draws = [
+        split_all(costs, by_chance(costs, explanations, share, seed), EdgeShare(1.0, 1))[0] for seed in range(DRAWS)
+    ]
     chance = np.mean(draws, axis=0)
     above = rectified - chance
     error = float(above.std() / np.sqrt(len(above)))
@@ -139,7 +143,7 @@ def rates(options: argparse.Namespace) -> list[dict[str, Any]]:
         f" that did not fit, {np.mean(sizes):.1f} operators each (median {np.median(sizes):.0f})"
     )
     print("explainer      part   rate %         edges %  chance %  verdict               traffic  ms/group  paper %")
-    least = split_all(costs, CONTROLS["all"](0)(costs, groups), Share(1.0, 1))[1]
+    least = split_all(costs, CONTROLS["all"](0)(costs, groups), EdgeShare(1.0, 1))[1]
     rows = []
     for name in (*LEARNED, RANKED, *CONTROLS):
         started = time.process_time()
@@ -198,12 +202,12 @@ def times(options: argparse.Namespace) -> list[dict[str, Any]]:
     print("explainer     seconds  CPU s  invalid  rectified %   best MB  paper s")
     rows = []
     for name in (*LEARNED, *(control for control in CONTROLS)):
-        costs = Costs(problem)
+        costs = GroupCosts(problem)
         explain = explainer_named(name, options.scheme)
-        splitter = RecursiveSplitter(costs, explain, Share(0.3, 1))
+        splitter = RecursiveSplitter(costs, explain, EdgeShare(0.3, 1))
         cpu = time.process_time()
         search = search_named(options.search)
-        result = search(costs, Budget(plans=options.plans), np.random.default_rng(0), Repair(costs, splitter))
+        result = search(costs, SearchBudget(plans=options.plans), np.random.default_rng(0), Repair(costs, splitter))
         cpu = time.process_time() - cpu
         rate = result.rectify_rate_once
         rows.append(
@@ -252,7 +256,7 @@ def published_features(options: argparse.Namespace) -> list[dict[str, Any]]:
     """A classifier trained as the paper says: the features it names, 50 epochs; four layers of 128 are ours, too."""
     corpus = collected(options.scheme)
     split = split_by_group(corpus, 0)
-    found = train(corpus, split, Settings(epochs=50, batch=512, published=True))
+    found = train(corpus, split, TrainingSettings(epochs=50, batch=512, published=True))
     rows = [{"groups": "held out, published features", **score(found, corpus, split.test)._asdict()}]
     print(f"\nthe classifier of the published features, {options.scheme}, 50 epochs")
     print_scores(rows)
@@ -267,7 +271,7 @@ def leave_out(options: argparse.Namespace, epochs: int = 3, each: int = 600) -> 
     for place, name in enumerate(corpus.names):
         inside = np.flatnonzero(corpus.network == place)
         others = np.flatnonzero(corpus.network != place)
-        found = train(corpus, Split(others, inside, inside), Settings(epochs=epochs))
+        found = train(corpus, DatasetSplit(others, inside, inside), TrainingSettings(epochs=epochs))
         rows.append({"groups": name, **score(found, corpus, inside)._asdict()})
         print_scores(rows[-1:], head=not place)
     return rows

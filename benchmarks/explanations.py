@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from benchmarks.explainers import agreement, collected, invalid_groups, network_named, rate_row
 
-from fusewise.accel.explain.candidates import Share, candidates
+from fusewise.accel.explain.candidates import EdgeShare, candidates
 from fusewise.accel.explain.catalogue import LEARNED, explainer_named
 from fusewise.accel.explain.explainer import Edge, Explainer, Explanation, edges_inside
 from fusewise.accel.explain.heuristics import CONTROLS
@@ -40,7 +40,7 @@ from fusewise.accel.explain.rgtraining import train_rg
 from fusewise.accel.gnn.data import split_by_group
 from fusewise.accel.gnn.model import Classifier, load, read_tensors
 from fusewise.accel.gnn.regenerate import learning_blocks
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.catalogue import scheme_named
 from fusewise.accel.split.cut import Cutter
 from fusewise.accel.words import bytes_of
@@ -50,7 +50,7 @@ SETTINGS = ("mobilenet_v2:lbdf:128KiB", "resnet152:lbdf:256KiB", "mobilenet_v2:b
 COLUMNS = ("true drop", "best drop", "fidelity+", "fidelity-", "sparsity", "stability", "rectified %", "chance %")
 
 
-def cut(costs: Costs, group: int, edge: Edge) -> tuple[int, int]:
+def cut(costs: GroupCosts, group: int, edge: Edge) -> tuple[int, int]:
     return Cutter(costs.problem.network, group).cut(edge)
 
 
@@ -92,7 +92,7 @@ def mean(values: Sequence[float | None]) -> float | None:
 
 
 def row_of(
-    name: str, costs: Costs, made: Sequence[Sequence[Explanation]], true: Sequence[Explanation], share: Share
+    name: str, costs: GroupCosts, made: Sequence[Sequence[Explanation]], true: Sequence[Explanation], share: EdgeShare
 ) -> dict[str, Any]:
     """One line of the table; `made` are an explainer's explanations, from each of its seeds."""
     network, first = costs.problem.network, made[0]
@@ -123,7 +123,7 @@ def table(setting: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     true, rows = truth(cut)(costs, groups), []
     for explainer in (*LEARNED, *CONTROLS, "truth"):
         known = [truth(cut)] if explainer == "truth" else by_seeds(explainer, options, scheme)
-        row = row_of(explainer, costs, [explain(costs, groups) for explain in known], true, Share(options.share, 1))
+        row = row_of(explainer, costs, [explain(costs, groups) for explain in known], true, EdgeShare(options.share, 1))
         rows.append({"setting": setting, **row})
         cells = [text(row[column], column) for column in COLUMNS]
         print(f"| {explainer} | {' | '.join(cells)} |", flush=True)

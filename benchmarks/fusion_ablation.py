@@ -44,7 +44,7 @@ from benchmarks.zoo import machine
 from fusewise import api
 from fusewise.bench.describe import description
 from fusewise.bench.inputs import random_feeds
-from fusewise.bench.timing import Budget, Clock, race, settle
+from fusewise.bench.timing import Clock, TimingBudget, race, settle
 from fusewise.runtime.executable import Executable
 from fusewise.trace import INTER_BLOCK, INTRA_BLOCK
 from fusewise.zoo.catalogue import build
@@ -78,7 +78,7 @@ Figure = Callable[[list[Executable], dict[str, Any], int], list[float]]
 
 
 def measured(
-    name: str, variants: Sequence[str], threads: int | None, budget: Budget, decomposed: bool, figure: Figure
+    name: str, variants: Sequence[str], threads: int | None, budget: TimingBudget, decomposed: bool, figure: Figure
 ) -> dict[str, Any]:
     """Latencies of variants of one model, in milliseconds, timed in one process in turn."""
     graph = api.load(build(name, decomposed=decomposed))
@@ -257,7 +257,7 @@ def main() -> None:
             parser.error(f"--from names no results of all the variants {', '.join(table.variants)}")
         print(table.draw([one for one in fitting if not given.names or one["model"] in given.names]))
         return
-    budget = Budget(runs=given.runs, seconds=given.seconds, limit_seconds=300.0)
+    budget = TimingBudget(runs=given.runs, seconds=given.seconds, limit_seconds=300.0)
     figure = least_processor_time if given.processor_time else shortest_steps
     results: list[dict[str, Any]] = []
     for name in given.names or table.models:

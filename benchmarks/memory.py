@@ -23,7 +23,7 @@ from benchmarks.fusion_ablation import VARIANTS
 from benchmarks.zoo import machine
 
 from fusewise import api
-from fusewise.bench.caches import Level, parsed_levels
+from fusewise.bench.caches import CacheLevel, parsed_levels
 from fusewise.counting import Variant, compared, headings, rows
 from fusewise.errors import FusewiseError
 from fusewise.zoo.catalogue import MODELS, build
@@ -40,7 +40,7 @@ def variant_named(name: str) -> Variant:
 def measured(
     model: str,
     names: tuple[str, ...],
-    levels: tuple[Level, ...] | None,
+    levels: tuple[CacheLevel, ...] | None,
     threads: int | None,
     seconds: float,
     exported: bool,

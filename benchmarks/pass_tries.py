@@ -25,7 +25,7 @@ from typing import Any
 
 from fusewise import api
 from fusewise.files import write_text
-from fusewise.select.order import Earlier, Ending, Space, search_orders
+from fusewise.select.order import Earlier, Ending, OrderSpace, search_orders
 from fusewise.select.pipeline import Pipeline
 from fusewise.select.prior import Count, Move
 from fusewise.select.sequence import Outcome
@@ -69,7 +69,7 @@ class Searched:
         return None
 
 
-def over_orders(space: Space, price: Callable[[Outcome], float], tries: int, seed: int) -> Searched:
+def over_orders(space: OrderSpace, price: Callable[[Outcome], float], tries: int, seed: int) -> Searched:
     """Orders one by one: a pass more at either end and other planners first, then changes by chance."""
     rng, first = random.Random(seed), space.starts[0]
     waiting = [
@@ -103,7 +103,7 @@ def over_orders(space: Space, price: Callable[[Outcome], float], tries: int, see
     return Searched(tuple(costs), tuple(is_new))
 
 
-def _changed(parent: Pipeline, space: Space, rng: random.Random) -> Pipeline:
+def _changed(parent: Pipeline, space: OrderSpace, rng: random.Random) -> Pipeline:
     passes, fusion = list(parent.passes), parent.fusion
     for _ in range(rng.randint(1, 3)):
         change = rng.choice(("swap", "drop", "insert", "repeat", "move", "fuse"))
@@ -126,7 +126,7 @@ def _changed(parent: Pipeline, space: Space, rng: random.Random) -> Pipeline:
 
 
 def over_graphs(
-    space: Space, price: Callable[[Outcome], float], budget: int, seed: int, moves: Mapping[Move, Count]
+    space: OrderSpace, price: Callable[[Outcome], float], budget: int, seed: int, moves: Mapping[Move, Count]
 ) -> tuple[Searched, Mapping[Move, Count]]:
     """The search over graphs, and what it learned."""
     found = search_orders(space, price, Ending(1e9, budget), seed=seed, earlier=Earlier(moves=moves))

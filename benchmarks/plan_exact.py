@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from fusewise.accel.network import Network, network_of, prepare
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.catalogue import scheme_named
 from fusewise.accel.search.exact import exact_search
-from fusewise.accel.search.result import Budget
+from fusewise.accel.search.result import SearchBudget
 from fusewise.files import write_text
 from fusewise.zoo.catalogue import build
 
@@ -68,8 +68,8 @@ def known_optimum(name: str, scheme: str, kib: int) -> float | None:
 def measure(network: Network, name: str, scheme: str, kib: int, seconds: float) -> dict[str, Any]:
     """One search, from nothing."""
     problem = Problem(network, scheme_named(*SCHEMES[scheme]), kib << 10)
-    costs, begin = Costs(problem), time.process_time()
-    found = exact_search(costs, Budget(seconds=seconds))
+    costs, begin = GroupCosts(problem), time.process_time()
+    found = exact_search(costs, SearchBudget(seconds=seconds))
     return {
         "network": name,
         "scheme": scheme,

@@ -30,7 +30,7 @@ from fusewise.bench.peers import PEERS, peers_named
 from fusewise.errors import FusewiseError, UsageError
 
 if TYPE_CHECKING:  # what describes the machine is imported once it is settled which
-    from fusewise.bench.timing import Budget
+    from fusewise.bench.timing import TimingBudget
 
 DEFAULT = ("mobilenet_v2", "efficientnet_b0", "yolo_v4", "tinybert", "gpt2")
 FIGURES = ("p50", "min")
@@ -55,7 +55,7 @@ def described(threads: int | None, held: str | None) -> dict[str, Any]:
     return {**machine(threads), "cpu": host_target().cpu, "features": features, "held": held}
 
 
-def measured(name: str, peers: Sequence[str], threads: int | None, budget: Budget) -> dict[str, Any]:
+def measured(name: str, peers: Sequence[str], threads: int | None, budget: TimingBudget) -> dict[str, Any]:
     """The result for one model; an error is a result too."""
     from fusewise import api
     from fusewise.zoo.catalogue import MODELS
@@ -84,7 +84,7 @@ def _beside(ms: dict[str, float]) -> dict[str, dict[str, float]]:
     return {"ms": ms, "ratios": {name: each / ms["fusewise"] for name, each in ms.items() if name != "fusewise"}}
 
 
-def _from_torch(name: str, options: Any, peers: Sequence[str], budget: Budget) -> dict[str, Any]:
+def _from_torch(name: str, options: Any, peers: Sequence[str], budget: TimingBudget) -> dict[str, Any]:
     """A model of `benchmarks.beyond_zoo`, exported as ONNX and as PyTorch's own program."""
     import torch
     from benchmarks.beyond_zoo import ARCHITECTURES, MODULES, made
@@ -215,14 +215,14 @@ def _can_stand_for(machine: str) -> bool:
 
 def _measure(given: argparse.Namespace, peers: Sequence[str]) -> None:
     """Every model on this machine; the file is rewritten after each, so that a long run may be stopped."""
-    from fusewise.bench.timing import Budget
+    from fusewise.bench.timing import TimingBudget
 
     about = described(given.threads, given.machine)
     words = re.sub(r"\W+", "-", "-".join(filter(None, (about["processor"], about["held"])))).strip("-").lower()
     path = given.json or Path(f"portability-{words}.json")
     results: list[dict[str, Any]] = []
     for name in given.models or DEFAULT:
-        results.append(measured(name, peers, given.threads, Budget(runs=given.runs, seconds=given.seconds)))
+        results.append(measured(name, peers, given.threads, TimingBudget(runs=given.runs, seconds=given.seconds)))
         found = {"kind": KIND, "machine": about, "results": results}
         path.write_text(json.dumps(found, indent=2) + "\n")
         print(f"{name}: {_cell(results[-1])}", file=sys.stderr, flush=True)

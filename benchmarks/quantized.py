@@ -24,7 +24,7 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 from fusewise import api
-from fusewise.bench.timing import Budget
+from fusewise.bench.timing import TimingBudget
 from fusewise.files import write_text
 from fusewise.frontend.onnx_export import to_model
 from fusewise.zoo.catalogue import build
@@ -130,7 +130,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in given.names:
             path = quantized(name, Path(folder))
-            found = api.bench(str(path), against=peers, threads=given.threads, budget=Budget(seconds=given.seconds))
+            found = api.bench(
+                str(path), against=peers, threads=given.threads, budget=TimingBudget(seconds=given.seconds)
+            )
             results.append({**found, "model": f"{name}, 8 bits", "steps": steps_apart(path)})
             print(table(results[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
     print(table(results))

@@ -32,7 +32,7 @@ from fusewise.accel.gnn.features import batch_of, node_table
 from fusewise.accel.gnn.model import Classifier, Tensors, load, read_tensors
 from fusewise.accel.gnn.regenerate import learning_blocks
 from fusewise.accel.network import Network
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.catalogue import SCHEMES, scheme_named
 from fusewise.accel.words import bytes_of
 
@@ -63,7 +63,7 @@ def centre(network: Network, some: int) -> int:
     return int(min(nx.center(net)))
 
 
-def best_set(classifier: Classifier, costs: Costs, group: int, reward: Reward) -> int:
+def best_set(classifier: Classifier, costs: GroupCosts, group: int, reward: Reward) -> int:
     """The connected set with the highest reward."""
     import torch
 
@@ -76,7 +76,7 @@ def best_set(classifier: Classifier, costs: Costs, group: int, reward: Reward) -
     return sets[int(reward(classifier, given, inside, seeds).argmax())]
 
 
-def optima(classifier: Classifier, costs: Costs, groups: Sequence[int]) -> None:
+def optima(classifier: Classifier, costs: GroupCosts, groups: Sequence[int]) -> None:
     network = costs.problem.network
     print("| reward | share of edges in the best set | it is the whole group | rectified | chance |")
     print("| --- | ---: | ---: | ---: | ---: |")

@@ -43,7 +43,7 @@ from benchmarks.zoo import machine
 from fusewise import api
 from fusewise.bench.accuracy import worst_error
 from fusewise.bench.inputs import random_feeds
-from fusewise.bench.timing import Budget, race
+from fusewise.bench.timing import TimingBudget, race
 from fusewise.files import write_text
 from fusewise.ir.graph import Graph
 from fusewise.optimizing import optimized
@@ -56,7 +56,7 @@ VARIANTS: Mapping[str, tuple[bool, bool]] = MappingProxyType(
 RUNTIMES = ("fusewise", "onnxruntime")
 
 
-def measured(name: str, given: argparse.Namespace, budget: Budget) -> dict[str, Any]:
+def measured(name: str, given: argparse.Namespace, budget: TimingBudget) -> dict[str, Any]:
     """The times of every variant of one network in both runtimes, and what the search did."""
     model = loaded(name)
     clean = optimized(model).graph
@@ -178,7 +178,7 @@ def main() -> None:
     if given.table:
         results = json.loads(given.table.read_text())["results"]
     for name in () if given.table else given.names or NETWORKS:
-        results.append(measured(name, given, Budget(runs=given.runs, seconds=given.seconds, limit_seconds=60.0)))
+        results.append(measured(name, given, TimingBudget(runs=given.runs, seconds=given.seconds, limit_seconds=60.0)))
         print(table(results[-1:], given.by).splitlines()[-1], file=sys.stderr, flush=True)
         if given.json:
             kept = {"machine": machine(given.threads), "cost": given.cost, "results": results}

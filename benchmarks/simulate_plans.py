@@ -28,8 +28,8 @@ from tests.accel.pinned import random_group
 
 from fusewise.accel.bits import bits_of
 from fusewise.accel.network import Network, network_of, prepare
-from fusewise.accel.problem import Costs, Problem
-from fusewise.accel.schemes.brr import BRR, Tiling, frame_of
+from fusewise.accel.problem import GroupCosts, Problem
+from fusewise.accel.schemes.brr import BRR, BrrTiling, frame_of
 from fusewise.accel.schemes.lbdf import LBDF
 from fusewise.accel.schemes.scheme import weights_of
 from fusewise.accel.schemes.tiles import leaving
@@ -122,7 +122,7 @@ def tiles(one: Subject, group: int, capacity: int, work: float) -> dict[str, Any
     given = {t: one.maps[t] for t in outside(network, group)}
     small = sum(network.operators[v].form.macs for v in bits_of(group)) <= work * 1e6
     run = run_brr(one.graph, network, group, given, scheme, best, values=small)
-    one_row = Tiling(best.full_first, 1, frame.height, False, 0, 0)
+    one_row = BrrTiling(best.full_first, 1, frame.height, False, 0, 0)
     low = run_brr(one.graph, network, group, given, scheme, one_row, values=False)
     row = {"scheme": "brr", "network": one.name, "operators": group.bit_count(), "rows": best.rows, "tiles": best.tiles}
     row["buffer_equal"] = 2 * low.buffer == best.buffer_bytes
@@ -139,7 +139,7 @@ def planned(names: list[str], kib: int, pixels: int, work: float) -> Iterator[di
     for name in names:
         one = subject(name)
         for scheme in (LBDF(), BRR(accounting="executed")):
-            found = exact_search(Costs(Problem(one.network, scheme, kib << 10)))
+            found = exact_search(GroupCosts(Problem(one.network, scheme, kib << 10)))
             for group in found.groups:
                 single = not group & (group - 1) and scheme.buffer_bytes(one.network, group) >= kib << 10
                 row = lines(one, group, pixels) if scheme.name == "lbdf" else tiles(one, group, kib << 10, work)

@@ -53,7 +53,7 @@ from fusewise.bench.accuracy import worst_error
 from fusewise.bench.inputs import random_feeds
 from fusewise.bench.ranking import settled, timed
 from fusewise.bench.reference import answer
-from fusewise.bench.timing import Budget
+from fusewise.bench.timing import TimingBudget
 from fusewise.files import write_text
 from fusewise.frontend import onnx_export
 from fusewise.frontend.lowest_opset import at_lowest_opset
@@ -126,7 +126,7 @@ def times(graph: Graph, row: Row, options: argparse.Namespace) -> Row:
         measured[runtime] = {"kept": found.graph is graph, "notes": list(found.notes), "timed": found.summary["timed"]}
         if found.graph is not graph:
             verdict = settled(graph, found.graph, runtime, options.threads)
-            budget = Budget(runs=options.runs, seconds=1.0, limit_seconds=30.0)
+            budget = TimingBudget(runs=options.runs, seconds=1.0, limit_seconds=30.0)
             before, after = timed([graph, found.graph], runtime, options.threads, budget)
             measured[runtime] |= {
                 "speedup": verdict.speedup,

@@ -23,7 +23,7 @@ from typing import Any
 from fusewise import api
 from fusewise.bench.batch import batched
 from fusewise.bench.limits import meeting_ns
-from fusewise.bench.timing import Budget
+from fusewise.bench.timing import TimingBudget
 from fusewise.errors import FusewiseError
 from fusewise.runtime.host import host_target, worker_count
 from fusewise.zoo.catalogue import MODELS
@@ -65,7 +65,7 @@ def measured(
     name: str,
     peers: tuple[str, ...],
     threads: int | None,
-    budget: Budget,
+    budget: TimingBudget,
     batch: int | None = None,
     weigh: bool = True,
 ) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def main() -> None:
         print(table(json.loads(given.table.read_text())["results"]))
         return
     peers = tuple(name for name in given.vs.split(",") if name)
-    budget = Budget(runs=given.runs, seconds=given.seconds)
+    budget = TimingBudget(runs=given.runs, seconds=given.seconds)
     results: list[dict[str, Any]] = []
     for name in given.names or [model.name for model in MODELS]:
         results.append(measured(name, peers, given.threads, budget, given.batch, given.weigh))

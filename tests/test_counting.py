@@ -7,13 +7,13 @@ import json
 import numpy as np
 import pytest
 
-from fusewise.bench.caches import Level
+from fusewise.bench.caches import CacheLevel
 from fusewise.counting import VARIANTS, Variant, compared, headings, rows
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Constant, Graph, Node
 from fusewise.ir.types import TensorType
 
-LEVELS = (Level("L1", 4 << 10, 4), Level("L2", 16 << 10, 8))
+LEVELS = (CacheLevel("L1", 4 << 10, 4), CacheLevel("L2", 16 << 10, 8))
 
 
 def block() -> Graph:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fusewise.bench.power import NOT_HERE, Told
-from fusewise.bench.timing import Budget
+from fusewise.bench.timing import TimingBudget
 from fusewise.ir.graph import Graph
 from fusewise.measuring import METRICS, Figures, figures_of, metric_cells
 from fusewise.ops.build import GraphBuilder
@@ -62,7 +62,7 @@ def test_a_machine_that_tells_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("fusewise.measuring.told_of", asked)
     monkeypatch.setattr("fusewise.measuring._ENERGY_SECONDS", 0.01)
-    budget = Budget(runs=2, seconds=0.001, limit_seconds=1.0, warmup=1)
+    budget = TimingBudget(runs=2, seconds=0.001, limit_seconds=1.0, warmup=1)
     found = figures_of(run_pipeline(DEFAULT, graph()), threads=1, budget=budget)
     assert found.power_w.processor is not None
     assert 0 < found.power_w.processor <= 10 / 0.01

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from fusewise import api, optimizing
-from fusewise.bench.ranking import Verdict
+from fusewise.bench.ranking import DuelResult
 from fusewise.errors import UnsupportedModel, UsageError
 from fusewise.ir.graph import Graph
 from fusewise.ir.key import structural_key
 from fusewise.ops.build import GraphBuilder
 from fusewise.optimizing import SearchOptions, optimize_graph, optimized
 from fusewise.rewrite.cost import Cost
-from fusewise.rewrite.rule import Rule, Sample, rule
+from fusewise.rewrite.rule import Rule, RuleSample, rule
 from fusewise.rewrite.search.found import Found
 from fusewise.rewrite.search.relaxed import search
 from fusewise.trace import Trace
@@ -56,7 +56,7 @@ def test_a_graph_with_other_answers_is_given_up() -> None:
         lambda g, a, b: a,
         "recognising",
         "exact",
-        samples=(Sample({"a": (2,), "b": (2,)}),),
+        samples=(RuleSample({"a": (2,), "b": (2,)}),),
     )
     graph = branches()
     found = optimize_graph(graph, (), SearchOptions(search="relaxed", machine="gpu"), Trace(), rules=[wrong])
@@ -69,9 +69,9 @@ def timing(monkeypatch: pytest.MonkeyPatch, at_least: float) -> list[str]:
     """Nothing is timed: of several graphs the last is the fastest, and a duel ends as told. The runtimes asked are listed."""
     asked: list[str] = []
 
-    def settled(before: Graph, after: Graph, runtime: str, threads: int) -> Verdict:
+    def settled(before: Graph, after: Graph, runtime: str, threads: int) -> DuelResult:
         asked.append(runtime)
-        return Verdict(runtime, at_least + 0.1, at_least, 11)
+        return DuelResult(runtime, at_least + 0.1, at_least, 11)
 
     monkeypatch.setattr(optimizing, "settled", settled)
     monkeypatch.setattr(optimizing, "fastest_first", lambda graphs, runtime, threads: list(range(len(graphs)))[::-1])
@@ -135,16 +135,16 @@ def test_a_runtime_nobody_asked_for_may_refuse_a_graph(monkeypatch: pytest.Monke
     pytest.importorskip("onnxruntime")
     timing(monkeypatch, at_least=1.01)
 
-    def settled(before: Graph, after: Graph, runtime: str, threads: int) -> Verdict:
+    def settled(before: Graph, after: Graph, runtime: str, threads: int) -> DuelResult:
         if runtime != "fusewise":
             raise UnsupportedModel(f"{runtime} does not run this model: no")
-        return Verdict(runtime, 2.0, 1.5, 11)
+        return DuelResult(runtime, 2.0, 1.5, 11)
 
     monkeypatch.setattr(optimizing, "settled", settled)
     build = GraphBuilder("copies")
     graph = build.finish(build.op("Relu", build.op("Identity", build.input("x", (4, 4)))))
     found = optimized(graph, search="greedy")
-    assert found.timed == Verdict("fusewise", 2.0, 1.5, 11)
+    assert found.timed == DuelResult("fusewise", 2.0, 1.5, 11)
     assert found.notes == ("onnxruntime does not run this model: no; timed in fusewise instead",)
     with pytest.raises(UnsupportedModel):
         optimized(graph, search="greedy", faster_in="onnxruntime")

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.bar_chart import bar_chart
 from benchmarks.portability import KIND, drawing, installed, measured, read, table
 
-from fusewise.bench.timing import Budget
+from fusewise.bench.timing import TimingBudget
 
 ROOT = Path(__file__).parent.parent
 SVG = "{http://www.w3.org/2000/svg}"
@@ -89,7 +89,7 @@ def test_another_file_is_refused(text: str, reason: str, tmp_path: Path) -> None
 
 
 def test_a_model_that_nobody_has_is_a_result() -> None:
-    assert "has a model called 'nothing'" in measured("nothing", (), 1, Budget(runs=1, seconds=0))["error"]
+    assert "has a model called 'nothing'" in measured("nothing", (), 1, TimingBudget(runs=1, seconds=0))["error"]
 
 
 def test_what_is_installed_is_known() -> None:

@@ -202,6 +202,18 @@ def test_functions_are_short() -> None:
     assert not long, "\n".join(long)
 
 
+def test_a_class_name_has_one_meaning() -> None:
+    """No public class name twice in the package, so that a name says what it is wherever it is read."""
+    places: dict[str, list[str]] = {}
+    for path in sources():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(f"{path.relative_to(PACKAGE)}:{node.lineno}")
+    assert len(places) > 300
+    twice = [f"{name}: {', '.join(where)}" for name, where in sorted(places.items()) if len(where) > 1]
+    assert not twice, "\n".join(twice)
+
+
 def test_heavy_packages_are_imported_late() -> None:
     """At the top of a module only code generation and the runtime name LLVM, and nobody the others."""
     found = []

@@ -13,7 +13,7 @@ import pytest
 from fusewise import api
 from fusewise.bench.inputs import random_feeds
 from fusewise.bench.power import NOT_HERE
-from fusewise.bench.timing import Budget
+from fusewise.bench.timing import TimingBudget
 from fusewise.codegen.target import TARGETS
 from fusewise.errors import UsageError
 from fusewise.ir.graph import Graph
@@ -30,7 +30,7 @@ from fusewise.zoo.scaled import Scale, scaled
 from fusewise.zoo.styles import styled
 
 AVX2 = next(target for target in TARGETS if target.name == "avx2")
-QUICK = Budget(runs=3, seconds=0.01, limit_seconds=1.0, warmup=1)
+QUICK = TimingBudget(runs=3, seconds=0.01, limit_seconds=1.0, warmup=1)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fusewise.errors import InvalidModel, UsageError
-from fusewise.sweep import Task, executors_named, finished, run_sweep, tasks_from
+from fusewise.sweep import SweepTask, executors_named, finished, run_sweep, tasks_from
 
 FILE = """
 models = ["zoo:squeezenet1_1"]
@@ -31,11 +31,11 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def echo(task: Task) -> dict[str, Any]:
+def echo(task: SweepTask) -> dict[str, Any]:
     return {"summary": {"seed": task.seed}}
 
 
-def killer(task: Task) -> dict[str, Any]:
+def killer(task: SweepTask) -> dict[str, Any]:
     """Kills its worker the first time it sees seed 3."""
     flag = Path(task.hardware)
     if task.seed == 3 and not flag.exists():
@@ -44,14 +44,16 @@ def killer(task: Task) -> dict[str, Any]:
     return {"summary": {"seed": task.seed}}
 
 
-def deadly(task: Task) -> dict[str, Any]:
+def deadly(task: SweepTask) -> dict[str, Any]:
     if task.seed == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return {"summary": {"seed": task.seed}}
 
 
-def tasks(count: int, hardware: str = "edge-256k") -> list[Task]:
-    return [Task("zoo:x", hardware, None, "lbdf", "local", "dram", None, 0.3, 1, None, seed) for seed in range(count)]
+def tasks(count: int, hardware: str = "edge-256k") -> list[SweepTask]:
+    return [
+        SweepTask("zoo:x", hardware, None, "lbdf", "local", "dram", None, 0.3, 1, None, seed) for seed in range(count)
+    ]
 
 
 def plain(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from fusewise.bench.timing import Timing
 from fusewise.choices import kept_choice
 from fusewise.errors import ResourceLimit, UsageError
 from fusewise.ir.graph import Graph
-from fusewise.making import Choice, Making, program_of
+from fusewise.making import CompilationChoice, Making, program_of
 from fusewise.ops.build import GraphBuilder
 from fusewise.runtime import measure
 from fusewise.runtime.measure import group_key, machine_name
@@ -132,7 +132,7 @@ def test_an_interruption_keeps_what_was_measured_and_the_default(
     with pytest.raises(KeyboardInterrupt):
         tuned(graph, MAKING, database, 30.0, FEEDS)
     assert len(database.entries()) == 1
-    assert kept_choice(database, graph, MAKING) == Choice()
+    assert kept_choice(database, graph, MAKING) == CompilationChoice()
     first = database.entries()[0]
     tuned(graph, MAKING, database, 0.05, FEEDS)
     assert first in database.entries()
@@ -151,7 +151,7 @@ def test_what_was_measured_is_not_measured_again(
 
 
 def test_without_time_nothing_is_measured(database: ProfileDatabase) -> None:
-    assert tuned(network(), MAKING, database, 1e-6, FEEDS) == Choice()
+    assert tuned(network(), MAKING, database, 1e-6, FEEDS) == CompilationChoice()
     assert database.entries() == []
 
 
@@ -173,10 +173,12 @@ def test_a_way_that_cannot_be_compiled_is_a_reason(database: ProfileDatabase, mo
 
 def test_decisions_of_tuning_can_be_refused() -> None:
     graph = network()
-    choice = Choice(groups=((0, 1), (2,), (3, 4)))
+    choice = CompilationChoice(groups=((0, 1), (2,), (3, 4)))
     assert program_of(graph, MAKING, Trace(), choice).groups == 3
     assert program_of(graph, MAKING, Trace(limit=0), choice).groups == len(graph.nodes)
-    assert program_of(graph, MAKING, Trace(), Choice(groups=((0, 9),))).groups == 2, "of another graph: planned anew"
+    assert program_of(graph, MAKING, Trace(), CompilationChoice(groups=((0, 9),))).groups == 2, (
+        "of another graph: planned anew"
+    )
 
 
 @pytest.mark.parametrize("contents", [b"nothing of ours" * 50, None], ids=["damaged", "locked"])

@@ -96,7 +96,7 @@ def test_sizes_that_only_this_program_refuses_differ():
             raise InvalidModel("nothing in it")
         return fusewise.compile(graph, trace=trace, cache=False)
 
-    found = verifying.verified(network("n"), network("n"), build, verifying.Settings(inputs="hostile"))
+    found = verifying.verified(network("n"), network("n"), build, verifying.VerificationSettings(inputs="hostile"))
     assert not found.agrees and found.inputs == "empty"
     assert "nothing in it" in found.sentence
 

@@ -10,15 +10,15 @@ from benchmarks.layer_fusion.cells import problem_of
 from benchmarks.layer_fusion.printed import Column
 
 from fusewise.accel.bits import bits_of
-from fusewise.accel.explain.candidates import Share
+from fusewise.accel.explain.candidates import EdgeShare
 from fusewise.accel.explain.catalogue import explainer_named
 from fusewise.accel.explain.explainer import edges_inside
-from fusewise.accel.problem import Costs
-from fusewise.accel.search.space import Space
+from fusewise.accel.problem import GroupCosts
+from fusewise.accel.search.space import GroupingSpace
 from fusewise.accel.split.recursive import RecursiveSplitter
 from fusewise.accel.split.splitter import Splitting
 from fusewise.accel.words import size_text
-from fusewise.report.drawing import Box, Edge, network
+from fusewise.report.drawing import Box, DrawnEdge, network
 from fusewise.report.page import Markup, page, paragraph, section, table
 
 __all__ = ["blamed_page", "group_of"]
@@ -29,10 +29,10 @@ _OPERATORS, _PLANS = (16, 26), 200
 
 def blamed_page(explainers: Sequence[str], share: float) -> tuple[str, str]:
     """The page, and its table as text."""
-    costs = Costs(problem_of(COLUMN))
+    costs = GroupCosts(problem_of(COLUMN))
     group = group_of(costs)
     splittings = {
-        name: RecursiveSplitter(costs, explainer_named(name, COLUMN.scheme), Share(share, 1))([group])[0]
+        name: RecursiveSplitter(costs, explainer_named(name, COLUMN.scheme), EdgeShare(share, 1))([group])[0]
         for name in explainers
     }
     heads = ("explainer", "edges blamed", "groups", "largest buffer", "DRAM traffic", "the first explanation suffices")
@@ -61,9 +61,9 @@ def blamed_page(explainers: Sequence[str], share: float) -> tuple[str, str]:
     return html, text
 
 
-def group_of(costs: Costs) -> int:
+def group_of(costs: GroupCosts) -> int:
     """The first group that random plans meet which does not fit, has a path beside another, and can be taken in at a glance."""
-    space, rng, network = Space(costs.problem), np.random.default_rng(0), costs.problem.network
+    space, rng, network = GroupingSpace(costs.problem), np.random.default_rng(0), costs.problem.network
     plans = (space.ordered(space.random(rng)) for _ in range(_PLANS))
     return next(
         group
@@ -75,7 +75,7 @@ def group_of(costs: Costs) -> int:
     )
 
 
-def _drawing(costs: Costs, splitting: Splitting) -> Markup:
+def _drawing(costs: GroupCosts, splitting: Splitting) -> Markup:
     """The operators of the group, with the groups it becomes, and the edges between them."""
     problem, members = costs.problem, list(bits_of(splitting.group))
     operators, place = problem.network.operators, {v: k for k, v in enumerate(members)}
@@ -84,7 +84,7 @@ def _drawing(costs: Costs, splitting: Splitting) -> Markup:
         Box(f"{operators[v].op} {operators[v].name}", part[v], f"{operators[v].name}: group {part[v]}") for v in members
     ]
     edges = [
-        Edge(place[u], place[v], f"{operators[u].name} → {operators[v].name}", (u, v) in splitting.candidates)
+        DrawnEdge(place[u], place[v], f"{operators[u].name} → {operators[v].name}", (u, v) in splitting.candidates)
         for u, v in edges_inside(problem.network, splitting.group)
     ]
     return network(boxes, edges)

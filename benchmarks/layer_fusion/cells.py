@@ -13,14 +13,14 @@ from benchmarks.layer_fusion.printed import Column
 
 from fusewise import api
 from fusewise.accel.bits import bits_of
-from fusewise.accel.explain.candidates import Share
+from fusewise.accel.explain.candidates import EdgeShare
 from fusewise.accel.explain.catalogue import explainer_named
 from fusewise.accel.network import Network, network_of, prepare
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.catalogue import scheme_named
 from fusewise.accel.search.catalogue import search_named
 from fusewise.accel.search.repair import Repair
-from fusewise.accel.search.result import Budget
+from fusewise.accel.search.result import SearchBudget
 from fusewise.accel.split.recursive import RecursiveSplitter
 from fusewise.accel.split.splitter import Splitting
 from fusewise.zoo.catalogue import build
@@ -72,7 +72,7 @@ def searched(cell: Cell) -> dict[str, Any]:
 
     `moments` are (wall seconds, processor seconds, MB) whenever a better plan was found.
     """
-    costs, moments = Costs(problem_of(cell.column)), list[tuple[float, float, float]]()
+    costs, moments = GroupCosts(problem_of(cell.column)), list[tuple[float, float, float]]()
     repair = _repair(costs, cell)
     wall, processor = time.perf_counter(), time.process_time()
 
@@ -81,7 +81,7 @@ def searched(cell: Cell) -> dict[str, Any]:
             moments.append((time.perf_counter() - wall, time.process_time() - processor, best / MB))
 
     search = search_named(cell.search, edits=cell.edits or None)
-    found = search(costs, Budget(cell.column.plans), np.random.default_rng(cell.seed), repair, progress)
+    found = search(costs, SearchBudget(cell.column.plans), np.random.default_rng(cell.seed), repair, progress)
     return {
         "cell": cell,
         "dram_mb": found.cost / MB,
@@ -96,14 +96,16 @@ def searched(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _repair(costs: Costs, cell: Cell) -> Repair:
+def _repair(costs: GroupCosts, cell: Cell) -> Repair:
     if cell.explainer == "none":
         return Repair(costs, seed=cell.seed)
     if cell.explainer == "singles":
         return Repair(costs, _dissolved)
     explain = explainer_named(cell.explainer, cell.column.scheme, seed=cell.seed)
     explain(costs, [sum(1 << v for v in costs.problem.network.edges[0])])  # what is loaded late is loaded now
-    return Repair(costs, RecursiveSplitter(costs, explain, Share(cell.share, 1), seed=cell.seed, asking=cell.asking))
+    return Repair(
+        costs, RecursiveSplitter(costs, explain, EdgeShare(cell.share, 1), seed=cell.seed, asking=cell.asking)
+    )
 
 
 def _dissolved(groups: Sequence[int]) -> tuple[Splitting, ...]:
@@ -127,8 +129,8 @@ def optimum(column: Column) -> dict[str, Any]:
         if not moments or best / MB < moments[-1][2]:
             moments.append((time.perf_counter() - wall, time.process_time() - processor, best / MB))
 
-    costs = Costs(problem_of(column))
-    found = search_named("exact")(costs, Budget(), np.random.default_rng(0), Repair(costs), progress)
+    costs = GroupCosts(problem_of(column))
+    found = search_named("exact")(costs, SearchBudget(), np.random.default_rng(0), Repair(costs), progress)
     progress(0, found.cost)
     bound = found.cost if found.optimal else found.lower_bound
     return {

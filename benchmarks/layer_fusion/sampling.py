@@ -10,8 +10,8 @@ from benchmarks.layer_fusion.cells import problem_of
 from benchmarks.layer_fusion.printed import BRR_WITHOUT, NAMES, SAMPLES, VALIDITY, Column
 from benchmarks.layer_fusion.text import markdown
 
-from fusewise.accel.problem import Costs
-from fusewise.accel.search.space import Space
+from fusewise.accel.problem import GroupCosts
+from fusewise.accel.search.space import GroupingSpace
 
 __all__ = ["BUFFERS", "Sampling", "sampled", "samples_table", "samplings", "validity_table"]
 
@@ -41,7 +41,7 @@ def samplings(schemes: Sequence[str], plans: int) -> list[Sampling]:
 def sampled(sampling: Sampling) -> dict[str, Any]:
     """Distinct groups of several operators in random plans, and the share that fits each buffer."""
     problem = problem_of(Column(sampling.network, sampling.scheme, BUFFERS[-1], sampling.plans))
-    space, costs, rng = Space(problem), Costs(problem), np.random.default_rng(sampling.seed)
+    space, costs, rng = GroupingSpace(problem), GroupCosts(problem), np.random.default_rng(sampling.seed)
     plans = (space.ordered(space.random(rng)) for _ in range(sampling.plans))
     groups = {group for plan in plans for group in plan if group & (group - 1)}
     needs = [costs.buffer_bytes(group) for group in groups]

@@ -30,7 +30,7 @@ from benchmarks.zoo import machine
 from fusewise import api
 from fusewise.bench.accuracy import worst_error
 from fusewise.bench.roofline import alike
-from fusewise.bench.timing import Budget, race
+from fusewise.bench.timing import TimingBudget, race
 
 MODELS: Mapping[str, tuple[Callable[[], Build], bool]] = {
     "rt_detr": (rt_detr, False),
@@ -58,7 +58,7 @@ def measured(name: str, threads: int, profile: bool, folder: Path) -> dict[str, 
     feeds = {port.name: given[port.name] for port in session.get_inputs()}
     model = api.compile(path, cache=False, threads=threads)
     expected, found = session.run(None, feeds), model.run(None, feeds)
-    budget = Budget(runs=20, seconds=1.0, limit_seconds=20.0, warmup=1)
+    budget = TimingBudget(runs=20, seconds=1.0, limit_seconds=20.0, warmup=1)
     ours, theirs = race([lambda: model.run(None, feeds), lambda: session.run(None, feeds)], budget)
     row = {
         "model": name,

@@ -15,7 +15,7 @@ from benchmarks.operators.ways import worst
 
 from fusewise import api
 from fusewise.bench.accuracy import worst_error
-from fusewise.bench.timing import Budget, Clock, Timing, race
+from fusewise.bench.timing import Clock, Timing, TimingBudget, race
 from fusewise.errors import FusewiseError
 
 __all__ = ["measured"]
@@ -62,7 +62,7 @@ def _measured(row: Row, size: int, threads: int) -> dict[str, Any]:
         except Exception as error:  # of another program, whose errors have no common type
             peer = f"none ({' '.join(str(error).split())[:80]})"
     slow = first > _SLOW_S
-    budget = Budget(
+    budget = TimingBudget(
         runs=3 if slow else 15,
         seconds=0.0 if slow else 0.05,
         limit_seconds=1.0,

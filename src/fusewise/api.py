@@ -24,12 +24,12 @@ from fusewise.version import VERSION
 if TYPE_CHECKING:
     import onnx
 
-    from fusewise.bench.timing import Budget
+    from fusewise.bench.timing import TimingBudget
     from fusewise.bench.verification import Verification
-    from fusewise.fusion.cost import Costs
+    from fusewise.fusion.cost import CostSource
     from fusewise.ir.graph import Graph
     from fusewise.lower.program import Program
-    from fusewise.making import Choice, Making
+    from fusewise.making import CompilationChoice, Making
     from fusewise.passes.pipeline import Pass
     from fusewise.planning import Planning, PlanOptions
     from fusewise.runtime.executable import Executable
@@ -210,7 +210,7 @@ def _bound(model: Source, options: Options) -> Graph:
 
 def _planned(
     bound: Graph, options: Options, trace: Trace, warn: Callable[[str], None], progress: Progress | None = None
-) -> tuple[Graph, Program, Choice | None]:
+) -> tuple[Graph, Program, CompilationChoice | None]:
     """From the graph that was read to the program: passes, what is known of the result or measured now, groups, code."""
     from fusewise.making import generated, grouped
 
@@ -245,7 +245,7 @@ def _legal(bound: Graph, options: Options, trace: Trace, warn: Callable[[str], N
 
 def _known(
     graph: Graph, making: Making, options: Options, warn: Callable[[str], None], progress: Progress | None
-) -> tuple[Choice | None, Costs | None]:
+) -> tuple[CompilationChoice | None, CostSource | None]:
     """What this machine knows of a graph, after measuring if that is wanted; nothing without a cache folder."""
     folder = cache_folder(options.cache)
     if folder is None:
@@ -259,7 +259,9 @@ def _known(
     return known(folder, graph, making, warn)
 
 
-def _figures(graph: Graph, program: Program, choice: Choice | None, built: Executable, begin: float) -> dict[str, Any]:
+def _figures(
+    graph: Graph, program: Program, choice: CompilationChoice | None, built: Executable, begin: float
+) -> dict[str, Any]:
     """The summary of a model that was asked for at `begin`."""
     from fusewise.hosting import cliff, described
 
@@ -394,10 +396,10 @@ def verify(
     empty and odd sizes where dimensions are free. When answers differ the decision to blame is searched for, by building the
     model again with fewer decisions allowed, and where there is no single one, the first node that differs.
     """
-    from fusewise.verifying import Settings, verified
+    from fusewise.verifying import VerificationSettings, verified
 
     chosen = options_from(options, settings)
-    wanted = Settings(seed, inputs, tolerance, bisect, chosen.shapes, chosen.symbols, chosen.values)
+    wanted = VerificationSettings(seed, inputs, tolerance, bisect, chosen.shapes, chosen.symbols, chosen.values)
 
     def build(graph: Graph, trace: Trace) -> Model:
         trace.disabled |= frozenset(chosen.disable)
@@ -414,7 +416,7 @@ def bench(
     *,
     against: Sequence[str] = ("onnxruntime",),
     seed: int = 0,
-    budget: Budget | None = None,
+    budget: TimingBudget | None = None,
     weigh: bool = True,
     program: str | Path | None = None,
     progress: Progress = lambda what, share: None,

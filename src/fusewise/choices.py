@@ -7,10 +7,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from fusewise.fusion.cost import Costs
+from fusewise.fusion.cost import CostSource
 from fusewise.ir.graph import Graph
 from fusewise.ir.key import structural_key
-from fusewise.making import Choice, Making
+from fusewise.making import CompilationChoice, Making
 from fusewise.runtime.cache import source_digest
 from fusewise.runtime.measure import machine_name, profiled
 from fusewise.runtime.profile import ProfileDatabase
@@ -23,16 +23,16 @@ _FIELDS = ("ways", "default_ms", "tuned_ms")
 
 def known(
     folder: Path, graph: Graph, making: Making, warn: Callable[[str], None] | None = None
-) -> tuple[Choice | None, Costs | None]:
+) -> tuple[CompilationChoice | None, CostSource | None]:
     """The choice of earlier tuning that is kept in the cache `folder`, or else costs from groups that were measured."""
     database = ProfileDatabase(folder, machine_name(), warn, wait_seconds=1.0)
     if not database.begun:
         return None, None
     choice = kept_choice(database, graph, making)
-    return choice, Costs(profiled(database, making.workers)) if choice is None else None
+    return choice, CostSource(profiled(database, making.workers)) if choice is None else None
 
 
-def kept_choice(database: ProfileDatabase, graph: Graph, making: Making) -> Choice | None:
+def kept_choice(database: ProfileDatabase, graph: Graph, making: Making) -> CompilationChoice | None:
     """What earlier tuning chose for this graph; None when there was none, or its record cannot be read."""
     text = database.choice(_key(graph, making))
     try:
@@ -40,12 +40,14 @@ def kept_choice(database: ProfileDatabase, graph: Graph, making: Making) -> Choi
         if found is None:
             return None
         groups = found["groups"]
-        return Choice(None if groups is None else tuple(map(tuple, groups)), *(found[name] for name in _FIELDS))
+        return CompilationChoice(
+            None if groups is None else tuple(map(tuple, groups)), *(found[name] for name in _FIELDS)
+        )
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def keep_choice(database: ProfileDatabase, graph: Graph, making: Making, choice: Choice) -> None:
+def keep_choice(database: ProfileDatabase, graph: Graph, making: Making, choice: CompilationChoice) -> None:
     """Have it chosen from now on."""
     found = {name: getattr(choice, name) for name in ("groups", *_FIELDS)}
     database.choose(_key(graph, making), json.dumps(found))

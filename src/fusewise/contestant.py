@@ -11,11 +11,11 @@ from fusewise.api import Model, Options, compile  # noqa: A004 - the verb of the
 if TYPE_CHECKING:
     from fusewise.bench.peers import Subject
 
-__all__ = ["Session", "open_session"]
+__all__ = ["CompiledSession", "open_session"]
 
 
 @dataclass(frozen=True)
-class Session:
+class CompiledSession:
     """A compiled model as a contestant."""
 
     model: Model
@@ -24,6 +24,6 @@ class Session:
         return self.model.run(None, feeds)
 
 
-def open_session(subject: Subject, threads: int) -> Session:
+def open_session(subject: Subject, threads: int) -> CompiledSession:
     """Open a benchmark's subject in this program, from options as plain JSON values."""
-    return Session(compile(subject.path, Options(threads=threads, **subject.options)))
+    return CompiledSession(compile(subject.path, Options(threads=threads, **subject.options)))

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fusewise.bench.accesses import Accesses, accesses_of
-from fusewise.bench.caches import Level, host_levels
+from fusewise.bench.caches import CacheLevel, host_levels
 from fusewise.bench.counters import counted, told
 from fusewise.bench.inputs import random_feeds
 from fusewise.bench.limits import MachineLimits, machine_limits
@@ -55,7 +55,7 @@ def compared(
     variants: Mapping[str, Variant] = VARIANTS,
     *,
     threads: int | None = None,
-    levels: Sequence[Level] | None = None,
+    levels: Sequence[CacheLevel] | None = None,
     seconds: float = 3.0,
     seed: int = 0,
     progress: Progress = lambda what, share: None,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fusewise.codegen.assemble import generate
-from fusewise.fusion.cost import Costs
+from fusewise.fusion.cost import CostSource
 from fusewise.fusion.plan import given, partition
 from fusewise.ir.graph import Graph
 from fusewise.ir.partition import Partition
@@ -18,7 +18,7 @@ from fusewise.lower.program import Program
 from fusewise.runtime.host import host_target
 from fusewise.trace import Trace
 
-__all__ = ["Choice", "Making", "generated", "grouped", "program_of"]
+__all__ = ["CompilationChoice", "Making", "generated", "grouped", "program_of"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Making:
 
 
 @dataclass(frozen=True)
-class Choice:
+class CompilationChoice:
     """What a model is to be compiled to: `groups` in place of the planner's (None: as planned), and for some tasks, by digest,
     which of the ways to run them. Times are medians in milliseconds; None before the race."""
 
@@ -60,7 +60,7 @@ class Choice:
 
 
 def program_of(
-    graph: Graph, making: Making, trace: Trace, choice: Choice | None = None, costs: Costs | None = None
+    graph: Graph, making: Making, trace: Trace, choice: CompilationChoice | None = None, costs: CostSource | None = None
 ) -> Program:
     """The program of a legal graph: `grouped`, then `generated`.
 
@@ -70,7 +70,7 @@ def program_of(
 
 
 def grouped(
-    graph: Graph, making: Making, trace: Trace, choice: Choice | None = None, costs: Costs | None = None
+    graph: Graph, making: Making, trace: Trace, choice: CompilationChoice | None = None, costs: CostSource | None = None
 ) -> Partition:
     """The groups of a choice, or else those of the planner, which asks for `costs` where the table of types leaves it to them."""
     if choice is not None and choice.groups is not None:
@@ -81,7 +81,7 @@ def grouped(
     return partition(graph, trace, making.fusion, costs=costs)
 
 
-def generated(groups: Partition, making: Making, trace: Trace, choice: Choice | None = None) -> Program:
+def generated(groups: Partition, making: Making, trace: Trace, choice: CompilationChoice | None = None) -> Program:
     """Code for the groups, each task run in the way of the choice, or else in the first."""
     return generate(
         groups,

@@ -13,7 +13,7 @@ from fusewise import making
 from fusewise.bench.inputs import random_feeds
 from fusewise.bench.meters import forget_peak, peak_rss_mb
 from fusewise.bench.power import GPU, NOT_HERE, PROCESSOR, Energy, Told, told_of
-from fusewise.bench.timing import Budget, race
+from fusewise.bench.timing import TimingBudget, race
 from fusewise.codegen.legalize import for_native
 from fusewise.ir.types import TensorType
 from fusewise.lower.program import Program
@@ -26,7 +26,7 @@ from fusewise.trace import Trace
 __all__ = [
     "METRICS",
     "Figures",
-    "Metric",
+    "PublishedMetric",
     "executable_of",
     "figures_of",
     "held_bytes",
@@ -39,7 +39,7 @@ _ENERGY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class PublishedMetric:
     """A metric by its published name: its unit, the keys of its figures in `Figures.plain`, and how they are written.
 
     A second figure is that of the GPUs.
@@ -61,13 +61,13 @@ class Metric:
         return ", ".join(texts) or NOT_HERE
 
 
-METRICS: tuple[Metric, ...] = (
-    Metric("Throughput", "per s", ("throughput_per_s",), "{:.1f}"),
-    Metric("Latency", "ms", ("latency_p50_ms",), "{:.2f}"),
-    Metric("Compile Time", "ms", ("compile_time_ms",), "{:.0f}"),
-    Metric("Power", "W", ("power_w", "gpu_power_w"), "{:.1f}"),
-    Metric("Memory used", "MB", ("memory_used_mb",), "{:.1f}"),
-    Metric("Temperature", "degrees C", ("temperature_c", "gpu_temperature_c"), "{:.0f}"),
+METRICS: tuple[PublishedMetric, ...] = (
+    PublishedMetric("Throughput", "per s", ("throughput_per_s",), "{:.1f}"),
+    PublishedMetric("Latency", "ms", ("latency_p50_ms",), "{:.2f}"),
+    PublishedMetric("Compile Time", "ms", ("compile_time_ms",), "{:.0f}"),
+    PublishedMetric("Power", "W", ("power_w", "gpu_power_w"), "{:.1f}"),
+    PublishedMetric("Memory used", "MB", ("memory_used_mb",), "{:.1f}"),
+    PublishedMetric("Temperature", "degrees C", ("temperature_c", "gpu_temperature_c"), "{:.0f}"),
 )
 """The six, in the published order."""
 
@@ -167,7 +167,7 @@ def figures_of(
     *,
     threads: int | None = None,
     seed: int = 0,
-    budget: Budget | None = None,
+    budget: TimingBudget | None = None,
     cache: Path | None = None,
 ) -> Figures:
     """Compile an outcome, run it on random inputs, and measure. Kernels are compiled anew unless `cache` keeps them."""
@@ -181,7 +181,7 @@ def figures_of(
     def run() -> object:
         return model.run(None, feeds)
 
-    (timing,) = race([run], Budget() if budget is None else budget)
+    (timing,) = race([run], TimingBudget() if budget is None else budget)
     runs, used, hot = telling(run)
     return Figures(
         outcome.total_ms,

@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from fusewise.bench.kernel_times import KernelTime, in_fusewise, in_onnxruntime
-from fusewise.bench.ranking import RUNTIMES, Verdict, difference, fastest_first, settled
+from fusewise.bench.ranking import RUNTIMES, DuelResult, difference, fastest_first, settled
 from fusewise.codegen.legalize import passes_for
 from fusewise.errors import UnsupportedModel, UsageError
 from fusewise.ir.graph import Graph
 from fusewise.passes.pipeline import PORTABLE, Pass
 from fusewise.passes.pipeline import run as run_passes
-from fusewise.rewrite.cost import Cost, Kernel, Machine, Metric, analytic_metrics, machine_named, parsed_cost
+from fusewise.rewrite.cost import Cost, CostMetric, Machine, PricedNode, analytic_metrics, machine_named, parsed_cost
 from fusewise.rewrite.rule import Rule
 from fusewise.rewrite.rules.table import SUBSTITUTIONS, rule_named
-from fusewise.rewrite.saturate.search import Bounds, saturate
+from fusewise.rewrite.saturate.search import SaturationLimits, saturate
 from fusewise.rewrite.search.backtracking import backtrack
-from fusewise.rewrite.search.found import Found, Limits, Step
+from fusewise.rewrite.search.found import Found, SearchLimits, SubstitutionStep
 from fusewise.rewrite.search.relaxed import search
-from fusewise.rewrite.search.split import Each, Task, search_in_pieces
+from fusewise.rewrite.search.split import Each, SearchTask, search_in_pieces
 from fusewise.rewrite.taso.rules import imported_rules
 from fusewise.runtime.cache import KernelCache
 from fusewise.runtime.host import worker_count
@@ -96,7 +96,7 @@ class SearchOptions:
             raise UsageError("with a measured cost there is one worker: others would disturb the times it takes")
         if self.faster_in not in ("auto", "none", *RUNTIMES):
             raise UsageError(f"there is no runtime {self.faster_in!r}; there are auto, none, {', '.join(RUNTIMES)}")
-        parsed_cost(self.cost, {name: Metric(name, "", lambda kernel: 0.0) for name in _names()})
+        parsed_cost(self.cost, {name: CostMetric(name, "", lambda kernel: 0.0) for name in _names()})
         machine_named(self.machine)
 
 
@@ -120,14 +120,14 @@ class Optimization:
     unit: str
     cost_before: float
     cost_after: float
-    steps: tuple[Step, ...] = ()
+    steps: tuple[SubstitutionStep, ...] = ()
     explored: int = 0
     duplicates: int = 0
     seconds: float = 0.0
     ended: str = ""
     notes: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
-    timed: Verdict | None = None
+    timed: DuelResult | None = None
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -232,7 +232,7 @@ def _searched(
     graph: Graph, rules: Sequence[Rule], cost: Cost, chosen: SearchOptions, keep: int, progress: Progress | None
 ) -> Found:
     alpha = 1.0 if chosen.search == "greedy" else chosen.alpha
-    limits = Limits(chosen.budget, chosen.seconds)
+    limits = SearchLimits(chosen.budget, chosen.seconds)
     told = None if progress is None else lambda share: progress("searching", share)
     if chosen.search == "saturate":
         return saturate(graph, rules, cost, bounds=_bounds(chosen), progress=told)
@@ -269,9 +269,9 @@ def _largest_piece(graph: Graph, chosen: SearchOptions) -> int:
     return _PIECE if len(graph.nodes) > least or chosen.workers > 1 else 0
 
 
-def _bounds(chosen: SearchOptions) -> Bounds:
+def _bounds(chosen: SearchOptions) -> SaturationLimits:
     """A graph of a search is about five nodes of classes."""
-    usual = Bounds()
+    usual = SaturationLimits()
     seconds = usual.seconds if chosen.seconds is None else chosen.seconds
     return replace(usual, nodes=_NODES_A_GRAPH * chosen.budget, seconds=seconds)
 
@@ -294,7 +294,7 @@ def _workers(rules: Sequence[Rule], cost: Cost, chosen: SearchOptions) -> Iterat
             executor.shutdown(cancel_futures=True)
 
 
-def _piece_searched(names: Sequence[str], chosen: SearchOptions, task: Task) -> Found:
+def _piece_searched(names: Sequence[str], chosen: SearchOptions, task: SearchTask) -> Found:
     """One piece, in a process that knows nothing: rules and cost by name. The piece as it was is not sent back."""
     imported = {rule.name: rule for path in chosen.rules for rule in imported_rules(path, verify=False).rules}
     rules = [rule for name in names if (rule := rule_named(name) or imported.get(name)) is not None]
@@ -317,20 +317,20 @@ def _cost(
         "onnxruntime": lambda: in_onnxruntime(database, threads),
     }
     for name, opened in times.items():
-        metrics[name] = Metric(name, "ms", lambda kernel: 0.0)
+        metrics[name] = CostMetric(name, "ms", lambda kernel: 0.0)
         if any(metric.name == name for _, metric in parsed_cost(chosen.cost, {**metrics, **_unopened(times)}).terms):
-            metrics[name] = Metric(name, "ms", _timed(opened(), graph, machine, trace))
+            metrics[name] = CostMetric(name, "ms", _timed(opened(), graph, machine, trace))
     return parsed_cost(chosen.cost, metrics)
 
 
-def _unopened(names: Mapping[str, object]) -> dict[str, Metric]:
-    return {name: Metric(name, "ms", lambda kernel: 0.0) for name in names}
+def _unopened(names: Mapping[str, object]) -> dict[str, CostMetric]:
+    return {name: CostMetric(name, "ms", lambda kernel: 0.0) for name in names}
 
 
-def _timed(time_ms: KernelTime, graph: Graph, machine: Machine, trace: Trace) -> Callable[[Kernel], float]:
+def _timed(time_ms: KernelTime, graph: Graph, machine: Machine, trace: Trace) -> Callable[[PricedNode], float]:
     """The measured time of a kernel; the analytic one for what another kernel takes in, and where measuring fails."""
 
-    def price(kernel: Kernel) -> float:
+    def price(kernel: PricedNode) -> float:
         estimate = machine.time_ms(kernel)
         if not kernel.is_alone or not estimate:
             return estimate
@@ -413,7 +413,7 @@ def _ranked(
 
 def _settled(
     start: Graph, graph: Graph, runtime: str, chosen: SearchOptions, threads: int, notes: list[str]
-) -> Verdict:
+) -> DuelResult:
     try:
         return settled(start, graph, runtime, threads)
     except UnsupportedModel as error:

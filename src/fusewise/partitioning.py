@@ -134,17 +134,17 @@ def _planned(graph: Graph, free: Sequence[int]) -> tuple[list[tuple[int, ...]], 
     from fusewise.accel.feasible import require_feasible
     from fusewise.accel.hardware import DEFAULT, hardware_named
     from fusewise.accel.network import network_of
-    from fusewise.accel.problem import Costs, Problem
+    from fusewise.accel.problem import GroupCosts, Problem
     from fusewise.accel.search.catalogue import search_named
     from fusewise.accel.search.repair import Repair
-    from fusewise.accel.search.result import Budget
+    from fusewise.accel.search.result import SearchBudget
 
     chip = hardware_named(DEFAULT)
     try:
-        costs = Costs(Problem(network_of(graph), chip.scheme("lbdf", {}), chip.buffer_bytes))
+        costs = GroupCosts(Problem(network_of(graph), chip.scheme("lbdf", {}), chip.buffer_bytes))
         require_feasible(costs.problem)
         search = search_named("exact")
-        result = search(costs, Budget(None, None), np.random.default_rng(0), Repair(costs, None, seed=0), None)
+        result = search(costs, SearchBudget(None, None), np.random.default_rng(0), Repair(costs, None, seed=0), None)
     except FusewiseError as error:
         return [], dict.fromkeys(free, "there is no plan"), f"no accelerator plan: {error}"
     groups = [tuple(bits_of(group)) for group in result.groups]

@@ -15,23 +15,23 @@ from fusewise.accel.account import account
 from fusewise.accel.bits import bits_of
 from fusewise.accel.check import check
 from fusewise.accel.estimate import objective_named
-from fusewise.accel.explain.candidates import Share
+from fusewise.accel.explain.candidates import EdgeShare
 from fusewise.accel.explain.catalogue import explainer_named
 from fusewise.accel.explain.explainer import Explainer
 from fusewise.accel.feasible import require_feasible
 from fusewise.accel.hardware import DEFAULT, Hardware, hardware_named
 from fusewise.accel.lone_norms import lone_norms
 from fusewise.accel.network import network_of, prepare
-from fusewise.accel.plan import Plan, partition_of, plan_of
+from fusewise.accel.plan import LayerFusionPlan, partition_of, plan_of
 from fusewise.accel.plan_file import SavedPlan, Setting, plan_json, summary_of
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.reasons import Boundary, boundaries, sentence
 from fusewise.accel.schemes.scheme import UNBOUNDED
 from fusewise.accel.search.catalogue import search_named
 from fusewise.accel.search.repair import Repair
-from fusewise.accel.search.result import Budget, Result
+from fusewise.accel.search.result import Result, SearchBudget
 from fusewise.accel.split.recursive import RecursiveSplitter, require_asking
-from fusewise.accel.split.splitter import Splitting, Step
+from fusewise.accel.split.splitter import SplitStep, Splitting
 from fusewise.accel.split.tree import kept
 from fusewise.accel.words import bytes_of
 from fusewise.errors import UnsupportedModel, UsageError
@@ -81,10 +81,10 @@ class Planning:
     not fit, and whose parts stand in the plan.
     """
 
-    plan: Plan
+    plan: LayerFusionPlan
     result: Result
     setting: Setting
-    costs: Costs
+    costs: GroupCosts
     graph: Graph
     splittings: tuple[Splitting, ...] = ()
 
@@ -161,13 +161,15 @@ def plan_graph(
     objective = None if options.objective == "dram" else objective_named(options.objective, chip)
     prepared = prepare(graph)
     network = network_of(prepared)
-    costs = Costs(Problem(network, scheme, chip.buffer_bytes), objective)
+    costs = GroupCosts(Problem(network, scheme, chip.buffer_bytes), objective)
     require_feasible(costs.problem)
     splitter = None
     if options.explainer is not None:
         explainer = explainer_named(options.explainer, options.scheme, seed=options.seed)
-        splitter = RecursiveSplitter(costs, explainer, Share(options.share), seed=options.seed, asking=options.asking)
-    budget = Budget(options.plans, options.seconds)
+        splitter = RecursiveSplitter(
+            costs, explainer, EdgeShare(options.share), seed=options.seed, asking=options.asking
+        )
+    budget = SearchBudget(options.plans, options.seconds)
     told = None if progress is None else _told(progress, budget)
     repair = Repair(costs, splitter, seed=options.seed)
     result = search(costs, budget, np.random.default_rng(options.seed), repair, told)
@@ -206,7 +208,7 @@ def _hardware(options: PlanOptions) -> Hardware:
     return chip.with_buffer(bytes_of(options.buffer) if isinstance(options.buffer, str) else options.buffer)
 
 
-def _told(progress: Progress, budget: Budget) -> Callable[[int, float], None]:
+def _told(progress: Progress, budget: SearchBudget) -> Callable[[int, float], None]:
     def tell(plans: int, best: float) -> None:
         progress(f"{plans:,} plans, best {best:,.6g}", 0.0 if budget.plans is None else plans / budget.plans)
 
@@ -227,7 +229,7 @@ def explain_saved(
     setting, chip = saved.setting, saved.hardware
     network = network_of(prepare(graph))
     scheme = chip.scheme(setting.scheme, setting.scheme_options)
-    costs = Costs(Problem(network, scheme, chip.buffer_bytes), objective_named(setting.objective, chip))
+    costs = GroupCosts(Problem(network, scheme, chip.buffer_bytes), objective_named(setting.objective, chip))
     groups = saved.masks(network, where)
     return explain_group(
         costs, groups, number, neighbour, explainer_named(explainer, setting.scheme, seed=seed), share, seed
@@ -235,7 +237,7 @@ def explain_saved(
 
 
 def explain_group(
-    costs: Costs,
+    costs: GroupCosts,
     groups: Sequence[int],
     number: int,
     neighbour: int | None,
@@ -271,13 +273,13 @@ def explain_group(
     }
 
 
-def _union(costs: Costs, union: int, other: int, explainer: Explainer, share: float, seed: int) -> dict[str, Any]:
+def _union(costs: GroupCosts, union: int, other: int, explainer: Explainer, share: float, seed: int) -> dict[str, Any]:
     """What two groups would need as one, and the splits that an explanation leads to."""
     problem = costs.problem
     names = [operator.name for operator in problem.network.operators]
-    steps: Sequence[Step] = ()
+    steps: Sequence[SplitStep] = ()
     if not costs.fits(union) and problem.is_group(union) and costs.buffer_bytes(union) < UNBOUNDED:
-        (splitting,) = RecursiveSplitter(costs, explainer, Share(share), seed=seed)((union,))
+        (splitting,) = RecursiveSplitter(costs, explainer, EdgeShare(share), seed=seed)((union,))
         steps = splitting.steps
     verdicts = {1: "both fit", 2: "one fits", 3: "neither fits"}
     return {

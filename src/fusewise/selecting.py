@@ -19,8 +19,8 @@ from typing import Any
 
 from fusewise.bench.accuracy import worst_error
 from fusewise.bench.inputs import random_feeds
-from fusewise.bench.ranking import Verdict, contest, program_opener
-from fusewise.bench.timing import Budget, race
+from fusewise.bench.ranking import DuelResult, contest, program_opener
+from fusewise.bench.timing import TimingBudget, race
 from fusewise.codegen.legalize import stand_ins
 from fusewise.errors import FusewiseError, UsageError
 from fusewise.files import write_text
@@ -37,7 +37,7 @@ from fusewise.select.enabling import enabling
 from fusewise.select.families import Classification, classify, family_named
 from fusewise.select.features import features_of
 from fusewise.select.objective import Objective, objective_named
-from fusewise.select.order import Earlier, Ending, Price, Searched, Space, Tried, search_orders, tried_from
+from fusewise.select.order import Earlier, Ending, OrderSpace, Price, PricedOrder, Searched, search_orders, tried_from
 from fusewise.select.pipeline import DEFAULT, FAMILY_SETS, PAPER, Pipeline
 from fusewise.select.prior import Count, Move
 from fusewise.select.relevance import Agreement, agreement, distinct_names, matched, relevance
@@ -55,8 +55,8 @@ __all__ = [
 ]
 
 _MARGIN = 0.03
-_QUICK = Budget(runs=5, seconds=0.2, limit_seconds=10.0, warmup=1)
-_FINAL = Budget(runs=15, seconds=1.0, limit_seconds=20.0, warmup=2)
+_QUICK = TimingBudget(runs=5, seconds=0.2, limit_seconds=10.0, warmup=1)
+_FINAL = TimingBudget(runs=15, seconds=1.0, limit_seconds=20.0, warmup=2)
 
 Progress = Callable[[str, float], None]
 
@@ -150,7 +150,7 @@ def experiment(
     measure: bool = True,
     threads: int | None = None,
     seed: int = 0,
-    budget: Budget = _FINAL,
+    budget: TimingBudget = _FINAL,
     progress: Progress = lambda what, share: None,
 ) -> list[dict[str, Any]]:
     """A row for each pipeline: its figures, what changed nothing, the time of each pass, and which earlier ones give the same.
@@ -264,7 +264,7 @@ def searched(
     header = {"objective": str(wanted), "seed": seed, "starts": [list(one.passes) for one in space.starts]}
     tried, rows = _known(state, header, [] if database is None else database.moves(str(wanted)))
 
-    def told(tried: Sequence[Tried], share: float) -> None:
+    def told(tried: Sequence[PricedOrder], share: float) -> None:
         progress("searching", share)
         if state is not None:
             kept = {**header, "moves": rows, "tried": [_plain(one) for one in tried]}
@@ -292,7 +292,7 @@ def price_of(objective: str, *, threads: int | None = None, seed: int = 0, cache
     return _Price(wanted, threads, seed, None if "compile-time" in wanted.names else cache)
 
 
-def space_of(graph: Graph, start: Selection, *, exact: bool = False, approximate: bool = False) -> Space:
+def space_of(graph: Graph, start: Selection, *, exact: bool = False, approximate: bool = False) -> OrderSpace:
     """Orders of the passes that matter, from the default, from what was selected, and from the set of the family, each without
     what is in vain there."""
     sets = [DEFAULT, *(one for one in (FAMILY_SETS.get(start.classification.family),) if one is not None)]
@@ -300,7 +300,7 @@ def space_of(graph: Graph, start: Selection, *, exact: bool = False, approximate
     starts = tuple(replace(one, approximate=approximate) for one in (first, start.pipeline, *others))
     known = [step_named(name) for name in distinct_names() if name in start.relevant]
     names = tuple(step.name for step in known if (approximate or not step.asked) and not step.adds_outputs)
-    return Space(graph, starts, names, ("dnnfusion", "patterns"), partial(run_here, exact=exact, blocks=blocks_of))
+    return OrderSpace(graph, starts, names, ("dnnfusion", "patterns"), partial(run_here, exact=exact, blocks=blocks_of))
 
 
 def _moves(rows: Iterable[Sequence[Any]]) -> dict[Move, Count]:
@@ -308,14 +308,14 @@ def _moves(rows: Iterable[Sequence[Any]]) -> dict[Move, Count]:
     return {Move(str(behind), str(name), bool(put)): Count(*map(int, counts)) for behind, name, put, *counts in rows}
 
 
-def _plain(tried: Tried) -> dict[str, Any]:
+def _plain(tried: PricedOrder) -> dict[str, Any]:
     """A tried order as plain JSON values."""
     return {"passes": list(tried.passes), "fusion": tried.fusion, "key": tried.key, "cost": tried.cost}
 
 
 def _known(
     state: Path | None, header: Mapping[str, Any], rows: Sequence[Sequence[Any]]
-) -> tuple[tuple[Tried, ...], Sequence[Sequence[Any]]]:
+) -> tuple[tuple[PricedOrder, ...], Sequence[Sequence[Any]]]:
     """What an earlier search tried and knew of moves, when it was the same search; nothing and the `rows` of moves otherwise.
 
     `UsageError` for a file that no search wrote.
@@ -382,7 +382,7 @@ def _race(outcomes: Sequence[Outcome], threads: int | None, seed: int) -> list[f
     return [timing.p50_ms for timing in timings]
 
 
-def _settled(default: Outcome, other: Outcome, threads: int | None, seed: int) -> Verdict:
+def _settled(default: Outcome, other: Outcome, threads: int | None, seed: int) -> DuelResult:
     """The duel of the default and another outcome; kernels are compiled once."""
     with tempfile.TemporaryDirectory(prefix="fusewise-orders-") as folder:
         first, second = (

@@ -25,7 +25,7 @@ from fusewise.errors import FusewiseError, InvalidModel, ResourceLimit, UsageErr
 if TYPE_CHECKING:
     from fusewise.ir.graph import Graph
 
-__all__ = ["Executors", "Task", "executors_named", "finished", "plan_task", "run_sweep", "tasks_from"]
+__all__ = ["Executors", "SweepTask", "executors_named", "finished", "plan_task", "run_sweep", "tasks_from"]
 
 ATTEMPTS = 3
 """How often a task is started before its worker's death counts as its result."""
@@ -37,7 +37,7 @@ Executors = Callable[[], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class SweepTask:
     """One plan to make; fields as in `planning.PlanOptions`."""
 
     model: str
@@ -101,7 +101,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
-def tasks_from(path: Path) -> tuple[Task, ...]:
+def tasks_from(path: Path) -> tuple[SweepTask, ...]:
     """The tasks of a sweep file, in order; `UsageError` names the key that is wrong.
 
     An explainer or a buffer called `none` stands for none.
@@ -118,7 +118,7 @@ def tasks_from(path: Path) -> tuple[Task, ...]:
     if not data.get("models"):
         raise UsageError(f'{path}: key "models" is missing; give a list such as ["zoo:mobilenet_v2"]')
     columns = [_values(path, key, data.get(key, _DEFAULTS.get(key, []))) for key in _AXES]
-    made = (Task(**dict(zip(_AXES.values(), row, strict=True))) for row in product(*columns))
+    made = (SweepTask(**dict(zip(_AXES.values(), row, strict=True))) for row in product(*columns))
     return tuple({task.key: task for task in made}.values())
 
 
@@ -135,7 +135,7 @@ def _values(path: Path, key: str, given: object) -> list[Any]:
     return values
 
 
-def plan_task(task: Task) -> dict[str, Any]:
+def plan_task(task: SweepTask) -> dict[str, Any]:
     """Make the plan of a task: its figures, or why there is none."""
     from fusewise import api
 
@@ -176,11 +176,11 @@ def finished(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def run_sweep(
-    tasks: Sequence[Task],
+    tasks: Sequence[SweepTask],
     path: Path,
     executors: Executors,
     *,
-    work: Callable[[Task], dict[str, Any]] = plan_task,
+    work: Callable[[SweepTask], dict[str, Any]] = plan_task,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """The results of all tasks, in their order; those in `path` are not made again, new ones are appended to it.
@@ -204,12 +204,15 @@ def run_sweep(
 
 
 def _round(
-    tasks: Sequence[Task], executors: Executors, work: Callable[[Task], dict[str, Any]], attempts: Mapping[str, int]
-) -> Iterator[tuple[Task, dict[str, Any]]]:
+    tasks: Sequence[SweepTask],
+    executors: Executors,
+    work: Callable[[SweepTask], dict[str, Any]],
+    attempts: Mapping[str, int],
+) -> Iterator[tuple[SweepTask, dict[str, Any]]]:
     """Results as they come. When a worker dies, its executor is given up and what it had not done is left for another round;
     a task that was there each time counts as failed."""
     with executors() as executor:
-        future_of: dict[Future[dict[str, Any]], Task] = {}
+        future_of: dict[Future[dict[str, Any]], SweepTask] = {}
         try:
             for task in tasks:
                 future_of[executor.submit(work, task)] = task

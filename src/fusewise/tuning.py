@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from fusewise.bench.inputs import random_feeds
-from fusewise.bench.timing import Budget, Clock, race, settle
+from fusewise.bench.timing import Clock, TimingBudget, race, settle
 from fusewise.choices import keep_choice, kept_choice
 from fusewise.errors import FusewiseError
-from fusewise.fusion.cost import Costs
+from fusewise.fusion.cost import CostSource
 from fusewise.ir.graph import Graph
 from fusewise.lower.program import NativeStep
-from fusewise.making import Choice, Making, generated, grouped
+from fusewise.making import CompilationChoice, Making, generated, grouped
 from fusewise.runtime.cache import source_digest
 from fusewise.runtime.executable import Executable, StepTiming, build
 from fusewise.runtime.measure import machine_name, measured, profiled
@@ -52,7 +52,7 @@ def tuned_here(
     seconds: float,
     warn: Callable[[str], None] | None = None,
     progress: Progress | None = None,
-) -> Choice:
+) -> CompilationChoice:
     """As `tuned`, on random inputs, with what is known of this machine in the cache `folder`."""
     database = ProfileDatabase(folder, machine_name(), warn, wait_seconds=5.0)
     return tuned(graph, making, database, seconds, random_feeds(graph), cache=folder, progress=progress or _untold)
@@ -71,7 +71,7 @@ def tuned(
     *,
     cache: Path | None = None,
     progress: Progress = _untold,
-) -> Choice:
+) -> CompilationChoice:
     """Measure for about `seconds` and choose; what is chosen is kept in the database, and never slower than the default.
 
     `feeds` are inputs to run on. Until the race is over the choice on record is the one of before, or the default, so that an
@@ -79,24 +79,28 @@ def tuned(
     """
     known = kept_choice(database, graph, making)
     if known is None:
-        keep_choice(database, graph, making, Choice())
+        keep_choice(database, graph, making, CompilationChoice())
     time_left = _Allowance(time.monotonic(), seconds, progress)
     bench = _Workbench(graph, making, database, feeds, cache)
-    default = bench.made(Choice())
+    default = bench.made(CompilationChoice())
     build_s = time.monotonic() - time_left.begin
-    costs = Costs(
+    costs = CostSource(
         profiled(database, making.workers),
         measured(database, making.workers),
         lambda: time_left.before(_GROUPS_SHARE, "measuring groups"),
     )
     planned = tuple(group.nodes for group in grouped(graph, making, making.trace, None, costs).groups)
-    regrouped = None if planned == default.groups else bench.tried(Choice(planned))
+    regrouped = None if planned == default.groups else bench.tried(CompilationChoice(planned))
     groups = None if regrouped is None else planned
     faster = bench.faster_ways(default if regrouped is None else regrouped, time_left, build_s)
     del regrouped  # another copy of the weights
-    rivals = [Choice(None, faster), Choice(groups, faster), *([] if known is None else [replace(known, **_UNTIMED)])]
+    rivals = [
+        CompilationChoice(None, faster),
+        CompilationChoice(groups, faster),
+        *([] if known is None else [replace(known, **_UNTIMED)]),
+    ]
     rivals = [rival for k, rival in enumerate(rivals) if not rival.is_default and rival not in rivals[:k]]
-    found = Choice()
+    found = CompilationChoice()
     for k, rival in enumerate(rivals):
         progress("comparing", k / len(rivals))
         found, default = bench.raced(found, default, rival, seconds)
@@ -138,7 +142,7 @@ class _Workbench:
     feeds: Mapping[str, Any]
     cache: Path | None
 
-    def made(self, choice: Choice) -> _Made:
+    def made(self, choice: CompilationChoice) -> _Made:
         trace = self.making.trace
         groups = grouped(self.graph, self.making, trace, choice)
         program = generated(groups, self.making, trace, choice)
@@ -150,7 +154,7 @@ class _Workbench:
         model = build(program, threads=self.making.workers, cache=self.cache)
         return _Made(model, tuple(group.nodes for group in groups.groups), steps)
 
-    def tried(self, choice: Choice) -> _Made | None:
+    def tried(self, choice: CompilationChoice) -> _Made | None:
         """The program of a choice that may turn out not to be possible; then None."""
         try:
             return self.made(choice)
@@ -174,7 +178,7 @@ class _Workbench:
 
     def _measure_ways(self, first: _Made, asked: Sequence[str], number: int, time_left: _Allowance) -> None:
         """Run every asked task its other way, in turn with the first, and keep what the steps of each took."""
-        choice = Choice(first.groups, dict.fromkeys(asked, number))
+        choice = CompilationChoice(first.groups, dict.fromkeys(asked, number))
         try:
             other = self.made(choice)
         except FusewiseError as error:
@@ -211,14 +215,16 @@ class _Workbench:
                 best, least = number, found.median_ns / beside.median_ns
         return best
 
-    def raced(self, best: Choice, champion: _Made, rival: Choice, seconds: float) -> tuple[Choice, _Made]:
+    def raced(
+        self, best: CompilationChoice, champion: _Made, rival: CompilationChoice, seconds: float
+    ) -> tuple[CompilationChoice, _Made]:
         """The faster of two, with its program: the rival only if it is by median and by minimum."""
         challenger = self.tried(rival)
         if challenger is None:
             return best, champion
         calls = [partial(made.model.run, None, self.feeds) for made in (champion, challenger)]
         share = max(0.3, seconds * (1 - _WAYS_SHARE) / 2)
-        old, new = race(calls, Budget(runs=10, seconds=share, limit_seconds=max(3.0, 4 * share)))
+        old, new = race(calls, TimingBudget(runs=10, seconds=share, limit_seconds=max(3.0, 4 * share)))
         wins = new.p50_ms < _GAIN * old.p50_ms and new.min_ms < _GAIN * old.min_ms
         default_ms = old.p50_ms if best.default_ms is None else best.default_ms
         kept = rival if wins else best

@@ -21,7 +21,7 @@ from fusewise.frontend.onnx_export import as_file
 from fusewise.ir.graph import Graph
 from fusewise.trace import Trace
 
-__all__ = ["INPUTS", "Settings", "verified"]
+__all__ = ["INPUTS", "VerificationSettings", "verified"]
 
 INPUTS = ("random", "hostile")
 
@@ -29,7 +29,7 @@ Build = Callable[[Graph, Trace], Compiled]
 
 
 @dataclass(frozen=True)
-class Settings:
+class VerificationSettings:
     """What is compared: `inputs` is one of `INPUTS`, `seed` that of the random ones, `shapes` and `symbols` sizes of dimensions,
     `values` contents of inputs.
 
@@ -60,7 +60,7 @@ class _Tried:
     expected: list[Any] | None
 
 
-def verified(source: object, graph: Graph, build: Build, settings: Settings) -> Verification:
+def verified(source: object, graph: Graph, build: Build, settings: VerificationSettings) -> Verification:
     """Compare what `build` makes of a graph with a reference, set of inputs by set.
 
     `source` is the model as the user gave it, `graph` the same as read, its free dimensions symbols. A graph of ordinary shapes
@@ -92,7 +92,7 @@ def verified(source: object, graph: Graph, build: Build, settings: Settings) -> 
     )
 
 
-def _sets(source: object, graph: Graph, settings: Settings, folder: Path) -> list[_Tried]:
+def _sets(source: object, graph: Graph, settings: VerificationSettings, folder: Path) -> list[_Tried]:
     """The sets of inputs with the answers of the reference, the ordinary one first."""
     shapes, symbols = settings.shapes or {}, settings.symbols or {}
     bound = bind(graph, shapes, symbols, settings.values)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ortools.sat.python import cp_model
 
 from fusewise.accel.bits import bits_of, union_over
-from fusewise.accel.problem import Costs
+from fusewise.accel.problem import GroupCosts
 
 
-def cheapest_cover(costs: Costs) -> tuple[float, list[int]]:
+def cheapest_cover(costs: GroupCosts) -> tuple[float, list[int]]:
     """The least cost of groups that fit and cover each operator once, and those groups. That they have an order is left out, so
     it is a bound, and the optimum where they have one."""
     model, columns = cp_model.CpModel(), sorted(every_group(costs))
@@ -22,7 +22,7 @@ def cheapest_cover(costs: Costs) -> tuple[float, list[int]]:
     return solver.objective_value, [group for group, one in zip(columns, use, strict=True) if solver.value(one)]
 
 
-def every_group(costs: Costs) -> set[int]:
+def every_group(costs: GroupCosts) -> set[int]:
     """All connected, convex groups that fit, found by adding operators at any side; growth goes a little beyond what fits."""
     problem = costs.problem
     network, seen = problem.network, set()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 
 from fusewise.accel.bits import bits_of, is_connected
-from fusewise.accel.problem import Costs
+from fusewise.accel.problem import GroupCosts
 
 
-def optimum(costs: Costs) -> int:
+def optimum(costs: GroupCosts) -> int:
     """Sum of F_D of the best plan; any group-additive objective works alike."""
     network, excluded = costs.problem.network, costs.problem.excluded
     before, after = network.predecessors, network.successors

@@ -10,7 +10,7 @@ from tests.accel.pinned import pinned
 
 from fusewise.accel.estimate import energy_mj, latency_ms, objective_named
 from fusewise.accel.hardware import DEFAULT, Hardware, hardware_from, hardware_named, preset_names
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.brr import BRR
 from fusewise.accel.schemes.catalogue import options_of, scheme_named
 from fusewise.accel.schemes.lbdf import LBDF
@@ -118,9 +118,11 @@ def test_objectives_add_up_over_groups() -> None:
     chip = hardware_named("edge-512k")
     problem = Problem(pinned("squeezenet1_1"), chip.scheme("lbdf"), chip.buffer_bytes)
     group = problem.singletons()[3] | problem.singletons()[4]
-    moved = Costs(problem).dram_bytes(group)
-    figures = {name: Costs(problem, objective_named(name, chip)).cost(group) for name in ("dram", "energy", "latency")}
+    moved = GroupCosts(problem).dram_bytes(group)
+    figures = {
+        name: GroupCosts(problem, objective_named(name, chip)).cost(group) for name in ("dram", "energy", "latency")
+    }
     assert figures["dram"] == moved
     assert figures["energy"] == energy_mj(chip, problem.network, group, moved, 16)
     assert figures["latency"] == latency_ms(chip, problem.network, group, moved)
-    assert Costs(problem).total([group, group]) == 2 * moved
+    assert GroupCosts(problem).total([group, group]) == 2 * moved

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fusewise.accel.operators import Form, Window, form_of, image_of
+from fusewise.accel.operators import AxisWindow, OperatorForm, form_of, image_of
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Constant, Graph, Node, attributes_of
 from fusewise.ir.types import TensorType
@@ -16,7 +16,7 @@ from fusewise.ops.evaluate import evaluate
 Shape = tuple[int, ...]
 
 
-def form(op: str, inputs: list[Shape | np.ndarray | None], output: Shape, **attributes: Any) -> Form:
+def form(op: str, inputs: list[Shape | np.ndarray | None], output: Shape, **attributes: Any) -> OperatorForm:
     """Arrays are constants, shapes activations, None is absent."""
     names = ["" if one is None else f"x{i}" for i, one in enumerate(inputs)]
     constants = {n: Constant(one) for n, one in zip(names, inputs, strict=True) if isinstance(one, np.ndarray)}
@@ -38,15 +38,15 @@ def test_images() -> None:
 
 def test_convolutions() -> None:
     plain = form("Conv", [(1, 8, 9, 9), zeros(16, 8, 3, 3), zeros(16)], (1, 16, 9, 9), pads=(1, 1, 1, 1))
-    assert plain == Form(
-        "conv", Window(1, 1, begin=1), Window(1, 1, begin=1), 16 * 72 + 16, 72, 72 * 16 * 81, filter_channels=8
+    assert plain == OperatorForm(
+        "conv", AxisWindow(1, 1, begin=1), AxisWindow(1, 1, begin=1), 16 * 72 + 16, 72, 72 * 16 * 81, filter_channels=8
     )
     flat = form("Conv", [(1, 8, 9, 9), zeros(16, 8, 1, 7)], (1, 16, 9, 9))
     assert (flat.rows.size, flat.columns.size, flat.columns.back) == (1, 7, 3)
     wide = form("Conv", [(1, 8, 65, 65), zeros(8, 8, 3, 3)], (1, 8, 65, 65), dilations=(24, 24))
     assert wide.rows.size == 49
     even = form("Conv", [(1, 8, 8, 8), zeros(8, 8, 2, 2)], (1, 8, 4, 4), strides=(2, 2))
-    assert even.rows == Window(0, 1, (2, 1))
+    assert even.rows == AxisWindow(0, 1, (2, 1))
     apart = form("Conv", [(1, 8, 9, 9), zeros(8, 1, 3, 3)], (1, 8, 9, 9), group=8)
     assert (apart.kind, apart.weights, apart.filter_weights) == ("depthwise", 72, 9)
     grouped = form("Conv", [(1, 8, 9, 9), zeros(8, 2, 3, 3)], (1, 8, 9, 9), group=4)
@@ -63,7 +63,7 @@ def test_transposed_convolution_reads_fewer_pixels() -> None:
 
 def test_products_are_convolutions_of_one_pixel() -> None:
     gemm = form("Gemm", [(1, 20), zeros(10, 20), zeros(10)], (1, 10), transB=1)
-    assert gemm == Form("conv", Window(), Window(), 210, 20, 200, filter_channels=20)
+    assert gemm == OperatorForm("conv", AxisWindow(), AxisWindow(), 210, 20, 200, filter_channels=20)
     assert form("MatMul", [(1, 7, 20), zeros(20, 10)], (1, 7, 10)).macs == 1400
     assert form("MatMul", [(1, 7, 20), (1, 20, 7)], (1, 7, 7)).reason == "the weights are not constant"
 
@@ -134,10 +134,10 @@ def test_resize_reads_what_it_is_made_of(mode: str, sizes: tuple[int, int], coor
 def test_cutting_and_padding_shift() -> None:
     pads = np.array([0, 0, 1, 2, 0, 0, 3, 4])
     padded = form("Pad", [(1, 8, 4, 4), pads], (1, 8, 8, 10))
-    assert padded == Form("pointwise", Window(1, -1, begin=1), Window(2, -2, begin=2))
+    assert padded == OperatorForm("pointwise", AxisWindow(1, -1, begin=1), AxisWindow(2, -2, begin=2))
     cut = [np.array([1, 0]), np.array([5, 5]), np.array([2, 3])]
     part = form("Slice", [(1, 8, 5, 5), *cut], (1, 8, 4, 5))
-    assert part == Form("pointwise", Window(-1, 1, begin=-1), Window(0, 0))
+    assert part == OperatorForm("pointwise", AxisWindow(-1, 1, begin=-1), AxisWindow(0, 0))
     assert form("Slice", [(1, 8, 5, 5), *cut, np.array([2, 2])], (1, 8, 2, 3)).kind == "opaque"
     assert form("Slice", [(1, 8, 5, 5), np.array([4]), np.array([8]), np.array([1])], (1, 4, 5, 5)).kind == "opaque"
 

@@ -14,8 +14,8 @@ from fusewise.accel.check import RULES, check, violations
 from fusewise.accel.feasible import needs, require_feasible, smallest_buffer
 from fusewise.accel.hardware import hardware_named
 from fusewise.accel.network import network_of, prepare
-from fusewise.accel.plan import Plan, partition_of, plan_of
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.plan import LayerFusionPlan, partition_of, plan_of
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.brr import BRR
 from fusewise.accel.schemes.lbdf import LBDF
 from fusewise.accel.schemes.scheme import Scheme
@@ -32,7 +32,7 @@ def problem_of(name: str, scheme: Scheme | None = None, kib: int = 256) -> Probl
     return Problem(pinned(name), scheme or LBDF(), kib << 10)
 
 
-def random_plan(costs: Costs, seed: int) -> list[int]:
+def random_plan(costs: GroupCosts, seed: int) -> list[int]:
     """Random connected, convex groups that fit, put in one after another where the quotient stays acyclic."""
     problem, rng = costs.problem, random.Random(seed)
     plan = list(problem.singletons())
@@ -48,7 +48,7 @@ def random_plan(costs: Costs, seed: int) -> list[int]:
 @pytest.mark.parametrize("name", ["resnet18", "squeezenet1_1", "efficientnet_b0"])
 @pytest.mark.parametrize("scheme", [LBDF(), BRR(), LBDF("row", 8)])
 def test_random_plans_pass_the_check(name: str, scheme: Scheme) -> None:
-    costs = Costs(problem_of(name, scheme))
+    costs = GroupCosts(problem_of(name, scheme))
     for seed in range(3):
         groups = random_plan(costs, seed)
         plan = plan_of(costs, groups, CHIP)
@@ -62,12 +62,12 @@ def test_random_plans_pass_the_check(name: str, scheme: Scheme) -> None:
         assert plan.latency_ms > 0 and plan.energy_mj > 0
 
 
-def sample() -> tuple[Plan, Graph]:
-    costs = Costs(problem_of("resnet18"))
+def sample() -> tuple[LayerFusionPlan, Graph]:
+    costs = GroupCosts(problem_of("resnet18"))
     return plan_of(costs, costs.problem.singletons(), CHIP), pinned_graph("resnet18")
 
 
-def broken(plan: Plan, graph: Graph) -> set[str]:
+def broken(plan: LayerFusionPlan, graph: Graph) -> set[str]:
     found = violations(plan, graph)
     with pytest.raises(BrokenPlan, match=found[0].rule):
         check(plan, graph)
@@ -83,7 +83,7 @@ def test_check_finds_missing_and_doubled_nodes() -> None:
     assert broken(replace(plan, groups=(*plan.groups, beyond)), graph) == {"cover"}
 
 
-def merged(plan: Plan, *nodes: int) -> Plan:
+def merged(plan: LayerFusionPlan, *nodes: int) -> LayerFusionPlan:
     """The plan with one more group that takes these nodes from the others, figures as the scheme has them."""
     mask = mask_of(nodes)
     group = replace(
@@ -127,7 +127,7 @@ def test_capacity_is_strict() -> None:
     block = merged(plan, *range(3, 8))
     need = plan.scheme.buffer_bytes(plan.network, mask_of(range(3, 8)))
     for spare, rules in ((0, True), (1, False)):
-        costs = Costs(Problem(plan.network, plan.scheme, need + spare))
+        costs = GroupCosts(Problem(plan.network, plan.scheme, need + spare))
         assert costs.fits(mask_of(range(3, 8))) is not rules
         cut = replace(block, hardware=CHIP.with_buffer(need + spare))
         assert ("capacity" in {v.rule for v in violations(cut, graph)}) is rules
@@ -137,7 +137,7 @@ def test_check_finds_false_figures_and_needless_exclusion() -> None:
     plan, graph = sample()
     cheap = replace(plan.groups[0], dram_bytes=1)
     assert broken(replace(plan, groups=(cheap, *plan.groups[1:])), graph) == {"figures"}
-    costs = Costs(problem_of("resnet18", kib=128))
+    costs = GroupCosts(problem_of("resnet18", kib=128))
     small = plan_of(costs, costs.problem.singletons(), CHIP)
     assert "excluded" in broken(replace(small, hardware=CHIP), graph)
 
@@ -157,7 +157,7 @@ def test_cycles_of_convex_groups_have_no_order() -> None:
     assert all(problem.is_group(group) for group in crosswise)
     assert problem.ordered(crosswise) is None
     with pytest.raises(ValueError, match="cycle"):
-        plan_of(Costs(problem), crosswise, CHIP)
+        plan_of(GroupCosts(problem), crosswise, CHIP)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -180,7 +180,7 @@ def test_an_order_is_found_exactly_when_there_is_one(seed: int) -> None:
 
 
 def test_costs_are_computed_once() -> None:
-    costs = Costs(problem_of("resnet18"))
+    costs = GroupCosts(problem_of("resnet18"))
     group = 0b11000
     for _ in range(3):
         costs.fits(group)
@@ -230,5 +230,5 @@ def test_nothing_can_be_fused() -> None:
     with pytest.raises(NoFeasiblePlan, match="no operator of 'turn' can be fused: Transpose has no streaming form"):
         require_feasible(Problem(network, LBDF(), 1 << 20))
     assert smallest_buffer(network, LBDF()) is None
-    plan = plan_of(Costs(Problem(network, BRR(), 1 << 20)), [], CHIP)
+    plan = plan_of(GroupCosts(Problem(network, BRR(), 1 << 20)), [], CHIP)
     assert plan.dram_bytes == 0 and plan.dram_bytes_full == 2 * 2 * 4 * 72 and plan.excluded[0].buffer_bytes is None

@@ -6,7 +6,7 @@ import pytest
 from tests.accel.pinned import pinned
 
 from fusewise.accel.bits import is_connected
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.brr import BRR
 from fusewise.accel.schemes.lbdf import LBDF
 from fusewise.accel.schemes.scheme import Scheme
@@ -17,7 +17,7 @@ from fusewise.accel.schemes.scheme import Scheme
 def test_groups_alike_need_and_move_as_much(name: str, least: int, scheme: Scheme) -> None:
     network = pinned(name)
     problem = Problem(network, scheme, 256 << 10)
-    costs, known, places = Costs(problem), dict[tuple[int, ...], tuple[int, int]](), 0
+    costs, known, places = GroupCosts(problem), dict[tuple[int, ...], tuple[int, int]](), 0
     for size in (1, 3, 6):
         for first in range(len(network) - size):
             group = ((1 << size) - 1) << first

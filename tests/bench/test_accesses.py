@@ -10,7 +10,7 @@ from tests.emulated.graphs import CASES, feeds_of
 from tests.machines import runnable
 
 from fusewise.bench.accesses import Accesses, accesses_of
-from fusewise.bench.caches import Level
+from fusewise.bench.caches import CacheLevel
 from fusewise.bench.inputs import random_feeds
 from fusewise.codegen.assemble import generate
 from fusewise.codegen.legalize import legalized
@@ -24,7 +24,7 @@ from fusewise.runtime.executable import build
 from fusewise.runtime.host import host_target
 from fusewise.trace import Trace
 
-LEVELS = (Level("L1", 32 << 10, 8), Level("L2", 1 << 20, 8), Level("L3", 8 << 20, 16, shared=True))
+LEVELS = (CacheLevel("L1", 32 << 10, 8), CacheLevel("L2", 1 << 20, 8), CacheLevel("L3", 8 << 20, 16, shared=True))
 ELEMENTS = 16 << 10
 FEW = 24
 """Words beside the data: pointers to arguments."""
@@ -121,7 +121,7 @@ def test_the_steps_add_up_to_the_whole() -> None:
 
 def test_smaller_caches_miss_more() -> None:
     graph = product(64, 256, 96)
-    small = tuple(Level(level.name, level.nbytes // 8, level.ways) for level in LEVELS)
+    small = tuple(CacheLevel(level.name, level.nbytes // 8, level.ways) for level in LEVELS)
     program, feeds = program_of(graph), random_feeds(graph, 0)
     few, many = accesses_of(program, feeds, LEVELS), accesses_of(program_of(graph), feeds, small)
     assert few.whole.loads == many.whole.loads

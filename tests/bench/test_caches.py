@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusewise.bench.caches import Caches, Counts, Level, host_levels, parsed_levels
+from fusewise.bench.caches import CacheLevel, Caches, Counts, host_levels, parsed_levels
 from fusewise.codegen.llvm.traced import LOAD, PREFETCH, STORE
 from fusewise.codegen.target import LINE_BYTES
 from fusewise.errors import UsageError
@@ -53,7 +53,7 @@ Access = tuple[int, int, int]
 class Driven:
     """Caches that are told of accesses by a list."""
 
-    def __init__(self, levels: list[Level], workers: int = 1) -> None:
+    def __init__(self, levels: list[CacheLevel], workers: int = 1) -> None:
         self.caches = Caches(levels, workers)
         self._library = load([compile_object(DRIVE + self.caches.listener, host_target(), "bare")], ["drive"])
 
@@ -66,7 +66,7 @@ class Driven:
         return self.caches.counts
 
 
-def expected(levels: list[Level], accesses: list[Access]) -> Counts:
+def expected(levels: list[CacheLevel], accesses: list[Access]) -> Counts:
     """The same by ordered dictionaries: a set's lines from the one used longest ago to the newest."""
     sets: list[dict[int, OrderedDict[int, None]]] = [{} for _ in levels]
     counts, nbytes = [0, 0, 0], [0, 0, 0]
@@ -92,7 +92,7 @@ def expected(levels: list[Level], accesses: list[Access]) -> Counts:
 
 
 geometries = st.tuples(st.integers(1, 5), st.integers(1, 4)).map(
-    lambda size: Level("L", size[0] * size[1] * LINE_BYTES, size[1])
+    lambda size: CacheLevel("L", size[0] * size[1] * LINE_BYTES, size[1])
 )
 traces = st.lists(
     st.tuples(st.integers(1, 40 * LINE_BYTES), st.integers(0, 3 * LINE_BYTES), st.integers(LOAD, PREFETCH + 3)),
@@ -102,21 +102,23 @@ traces = st.lists(
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(geometries, min_size=1, max_size=4), traces)
-def test_it_counts_as_another_model_does(levels: list[Level], accesses: list[Access]) -> None:
+def test_it_counts_as_another_model_does(levels: list[CacheLevel], accesses: list[Access]) -> None:
     assert Driven(levels).tell(accesses) == expected(levels, accesses)
 
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 4), traces)
 def test_more_ways_in_as_many_sets_never_miss_more(sets: int, ways: int, more: int, accesses: list[Access]) -> None:
-    few = Driven([Level("L", sets * ways * LINE_BYTES, ways)]).tell(accesses)
-    many = Driven([Level("L", sets * (ways + more) * LINE_BYTES, ways + more)]).tell(accesses)
+    few = Driven([CacheLevel("L", sets * ways * LINE_BYTES, ways)]).tell(accesses)
+    many = Driven([CacheLevel("L", sets * (ways + more) * LINE_BYTES, ways + more)]).tell(accesses)
     assert many.lines(0) <= few.lines(0)
 
 
 @settings(deadline=None, max_examples=30)
 @given(geometries, geometries, traces)
-def test_a_level_is_asked_for_what_the_one_before_lacks(near: Level, far: Level, accesses: list[Access]) -> None:
+def test_a_level_is_asked_for_what_the_one_before_lacks(
+    near: CacheLevel, far: CacheLevel, accesses: list[Access]
+) -> None:
     accesses = [access for access in accesses if access[2] <= PREFETCH]  # none begins at the second level
     found = Driven([near, far]).tell(accesses)
     assert found.lines(1) <= found.lines(0)
@@ -131,7 +133,7 @@ def pass_over(lines: int, kind: int = LOAD) -> list[Access]:
 
 
 def test_what_fits_is_fetched_once_and_what_does_not_every_time() -> None:
-    level = Level("L1", 32 * LINE_BYTES, 4)
+    level = CacheLevel("L1", 32 * LINE_BYTES, 4)
     fits = Driven([level])
     assert fits.tell(pass_over(32)).misses == (32,)
     assert fits.tell(pass_over(32, STORE)).misses == (32,)
@@ -141,19 +143,19 @@ def test_what_fits_is_fetched_once_and_what_does_not_every_time() -> None:
 
 
 def test_an_access_may_lie_in_two_lines_and_neighbours_share_one() -> None:
-    driven = Driven([Level("L1", 32 * LINE_BYTES, 4)])
+    driven = Driven([CacheLevel("L1", 32 * LINE_BYTES, 4)])
     assert driven.tell([(640 + 60, 8, LOAD)]) == Counts(1, 0, 0, 8, 0, (2,), (0,))
     assert driven.tell([(640 + 4 * k, 4, STORE) for k in range(32)]) == Counts(1, 32, 0, 8, 128, (2,), (0,))
 
 
 def test_a_prefetch_spares_the_load_its_miss() -> None:
-    driven = Driven([Level("L1", 4 * LINE_BYTES, 4), Level("L2", 64 * LINE_BYTES, 4)])
+    driven = Driven([CacheLevel("L1", 4 * LINE_BYTES, 4), CacheLevel("L2", 64 * LINE_BYTES, 4)])
     found = driven.tell([(640, 1, PREFETCH), (640, 4, LOAD), (6400, 1, PREFETCH + 1), (6400, 4, LOAD)])
     assert (found.misses, found.fetched) == ((1, 0), (1, 2))
 
 
 def test_workers_have_levels_of_their_own_and_share_others() -> None:
-    own = Driven([Level("L1", 32 * LINE_BYTES, 4), Level("L3", 64 * LINE_BYTES, 4, shared=True)], workers=2)
+    own = Driven([CacheLevel("L1", 32 * LINE_BYTES, 4), CacheLevel("L3", 64 * LINE_BYTES, 4, shared=True)], workers=2)
     own.tell(pass_over(16), worker=0)
     assert own.tell(pass_over(16), worker=1).misses == (32, 16)
     own.caches.clear()
@@ -184,9 +186,9 @@ def test_levels_are_what_the_system_describes(tmp_path: Path) -> None:
         (4, "Unified", "much", "16", "0-7"),
     ]
     assert host_levels(described(tmp_path, rows)) == (
-        Level("L1", 48 << 10, 12),
-        Level("L2", 2 << 20, 16),
-        Level("L3", 36 << 20, (36 << 20) // LINE_BYTES, shared=True),
+        CacheLevel("L1", 48 << 10, 12),
+        CacheLevel("L2", 2 << 20, 16),
+        CacheLevel("L3", 36 << 20, (36 << 20) // LINE_BYTES, shared=True),
     )
 
 
@@ -198,9 +200,9 @@ def test_where_the_system_describes_none_they_are_as_the_compiler_plans(tmp_path
 
 def test_levels_may_be_written() -> None:
     assert parsed_levels("64K:4, 512K:8,4M:16") == (
-        Level("L1", 64 << 10, 4),
-        Level("L2", 512 << 10, 8),
-        Level("L3", 4 << 20, 16, shared=True),
+        CacheLevel("L1", 64 << 10, 4),
+        CacheLevel("L2", 512 << 10, 8),
+        CacheLevel("L3", 4 << 20, 16, shared=True),
     )
 
 

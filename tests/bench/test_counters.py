@@ -10,9 +10,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from fusewise.bench.counters import EVENTS, Event, counted, told
+from fusewise.bench.counters import EVENTS, CounterEvent, counted, told
 
-CYCLES, FAULTS, MISSES = Event("cycles", 0, 0), Event("page faults", 1, 2), Event("L1 load misses", 3, 0x10000)
+CYCLES, FAULTS, MISSES = (
+    CounterEvent("cycles", 0, 0),
+    CounterEvent("page faults", 1, 2),
+    CounterEvent("L1 load misses", 3, 0x10000),
+)
 
 
 class Faked:

@@ -11,12 +11,12 @@ from fusewise.bench.accuracy import relative_error
 from fusewise.bench.contest import contest
 from fusewise.bench.meters import footprint, load_feeds, peak_rss_mb, save_feeds
 from fusewise.bench.peers import PEERS, Peer, Subject, opener_of, peers_named
-from fusewise.bench.timing import Budget
+from fusewise.bench.timing import TimingBudget
 from fusewise.errors import FusewiseError, UsageError
 from fusewise.frontend.onnx_export import save
 from fusewise.ops.build import GraphBuilder
 
-SHORT = Budget(runs=2, seconds=0.0, block_seconds=0.001)
+SHORT = TimingBudget(runs=2, seconds=0.0, block_seconds=0.001)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fusewise.bench import ranking
 from fusewise.bench.ranking import difference, duel, fastest_first, lower_bound, settled, timed
-from fusewise.bench.timing import Budget, Timing
+from fusewise.bench.timing import Timing, TimingBudget
 from fusewise.errors import UnsupportedModel, UsageError
 from fusewise.ir.graph import Graph
 from fusewise.ops.build import GraphBuilder
@@ -91,7 +91,7 @@ def test_every_round_opens_both_graphs_anew_in_turn(monkeypatch: pytest.MonkeyPa
     def openers(*_: object) -> Iterator[list[Callable[[], Callable[..., str]]]]:
         yield [opener("before"), opener("after")]
 
-    def race(calls: list[Callable[[], str]], budget: Budget) -> tuple[Timing, ...]:
+    def race(calls: list[Callable[[], str]], budget: TimingBudget) -> tuple[Timing, ...]:
         assert [call() for call in calls] == ["before", "after"]
         return Timing((3.0, 3.0, 9.0)), Timing((2.0, 2.0, 2.0))
 
@@ -110,7 +110,7 @@ def test_the_shortest_median_comes_first(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_runtimes_that_are_not_there_or_refuse_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    budget = Budget(runs=1, seconds=0.0)
+    budget = TimingBudget(runs=1, seconds=0.0)
     with pytest.raises(UsageError, match="no runtime 'abacus'; there are fusewise, onnxruntime, openvino"):
         timed([scaled(1.0)], "abacus", 1, budget)
     monkeypatch.setattr(ranking, "find_spec", lambda name: None)
@@ -128,7 +128,7 @@ def test_runtimes_that_are_not_there_or_refuse_are_named(monkeypatch: pytest.Mon
 
 
 def test_whole_graphs_are_timed_here() -> None:
-    (found,) = timed([scaled(2.0)], "fusewise", 1, Budget(runs=2, seconds=0.0, warmup=1))
+    (found,) = timed([scaled(2.0)], "fusewise", 1, TimingBudget(runs=2, seconds=0.0, warmup=1))
     assert found.min_ms > 0
 
 

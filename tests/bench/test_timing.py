@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusewise.bench.timing import Budget, Clock, Timing, race, settle
+from fusewise.bench.timing import Clock, Timing, TimingBudget, race, settle
 
 
 class Machine:
@@ -64,7 +64,7 @@ def test_settle_gives_up_on_a_machine_that_is_never_quiet():
 def test_race_runs_in_blocks_that_no_other_runtime_disturbs():
     machine = Machine(spin=0.05)
     calls = [machine.call("a", 0.010), machine.call("b", 0.020)]
-    first, second = race(calls, Budget(runs=30, seconds=0.5, limit_seconds=60), machine.clock())
+    first, second = race(calls, TimingBudget(runs=30, seconds=0.5, limit_seconds=60), machine.clock())
     assert first.p50_ms == pytest.approx(10) and second.p50_ms == pytest.approx(20)
     assert min(len(first.samples_ms), len(second.samples_ms)) >= 30
     assert "disturbed" not in machine.log
@@ -72,17 +72,17 @@ def test_race_runs_in_blocks_that_no_other_runtime_disturbs():
     turns = [name for k, name in enumerate(machine.log) if k == 0 or machine.log[k - 1] != name]
     assert turns[:4] == ["a", "b", "a", "b"]
     uncounted = len(machine.log) - len(first.samples_ms) - len(second.samples_ms)
-    assert uncounted >= 2 * Budget().warmup
+    assert uncounted >= 2 * TimingBudget().warmup
 
 
 def test_race_stops_at_its_limit():
     machine = Machine()
-    (slow,) = race([machine.call("a", 5.0)], Budget(runs=1000, seconds=1000, limit_seconds=20), machine.clock())
+    (slow,) = race([machine.call("a", 5.0)], TimingBudget(runs=1000, seconds=1000, limit_seconds=20), machine.clock())
     assert 2 <= len(slow.samples_ms) <= 6
 
 
 def test_progress_grows_to_one():
     machine = Machine()
     shares: list[float] = []
-    race([machine.call("a", 0.01)], Budget(runs=40, seconds=0.1), machine.clock(), progress=shares.append)
+    race([machine.call("a", 0.01)], TimingBudget(runs=40, seconds=0.1), machine.clock(), progress=shares.append)
     assert shares == sorted(shares) and shares[-1] == 1.0

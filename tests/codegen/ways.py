@@ -8,21 +8,21 @@ from typing import Any
 
 from fusewise.codegen.kernel import Implementation, Kernel
 from fusewise.codegen.target import Target
-from fusewise.lower.task import Reason, Task
+from fusewise.lower.task import RefusalReason, Task
 
 __all__ = ["refusal", "scheduled", "way", "ways"]
 
 
-def refusal(kernel: Kernel[Any, Any], task: Task, target: Target) -> Reason | None:
+def refusal(kernel: Kernel[Any, Any], task: Task, target: Target) -> RefusalReason | None:
     """Why a kernel does not run a task; None where it does."""
     found = kernel.implementations(task, target)
-    return found if isinstance(found, Reason) else None
+    return found if isinstance(found, RefusalReason) else None
 
 
 def ways(kernel: Kernel[Any, Any], task: Task, target: Target, most: int | None = None) -> Sequence[Implementation]:
     """All ways that a kernel knows to run a task, or the first ones."""
     found = kernel.implementations(task, target)
-    assert not isinstance(found, Reason), found
+    assert not isinstance(found, RefusalReason), found
     return list(islice(found, most))
 
 
@@ -34,5 +34,5 @@ def way(kernel: Kernel[Any, Any], task: Task, target: Target) -> Implementation:
 def scheduled(kernel: Kernel[Any, Any], task: Task, target: Target, schedule: Any) -> Implementation:
     """The task by a schedule of one's own, which the kernel need not like; it has to understand the task."""
     understood = kernel.understand(task, target.instructions)
-    assert not isinstance(understood, Reason), understood
+    assert not isinstance(understood, RefusalReason), understood
     return Implementation(kernel, task, understood, schedule)

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from fusewise.errors import InvalidModel, ResourceLimit
-from fusewise.frontend.limits import Limits
+from fusewise.frontend.limits import ModelLimits
 from fusewise.frontend.onnx_import import load
 
 
@@ -167,4 +167,4 @@ def test_more_than_two_gib_stay_in_the_file(folder: Path) -> None:
 
 def test_the_limit_on_external_data_holds(folder: Path) -> None:
     with pytest.raises(ResourceLimit, match="4,096 bytes"):
-        load(_write(folder, location="w.bin"), Limits(external_bytes=4000))
+        load(_write(folder, location="w.bin"), ModelLimits(external_bytes=4000))

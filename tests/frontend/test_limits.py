@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 import fusewise
 from fusewise.errors import ResourceLimit
-from fusewise.frontend.limits import Limits
+from fusewise.frontend.limits import ModelLimits
 from fusewise.frontend.onnx_import import load
 
 OPSETS = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
@@ -91,9 +91,9 @@ def test_functions_are_counted_before_they_are_expanded(bomb: str) -> None:
 
 def test_what_is_within_the_limit_is_expanded() -> None:
     functions = [function("F0", chain("F1", 10, "own")), function("F1", chain("Relu", 9))]
-    assert len(load(model(call(), functions), Limits(nodes=101)).nodes) == 90
+    assert len(load(model(call(), functions), ModelLimits(nodes=101)).nodes) == 90
     with pytest.raises(ResourceLimit, match="101 nodes after its functions are inlined; the limit is 100"):
-        load(model(call(), functions), Limits(nodes=100))
+        load(model(call(), functions), ModelLimits(nodes=100))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from fusewise.errors import FusewiseError, InvalidModel, ResourceLimit, UnsupportedModel, UsageError
-from fusewise.frontend.limits import Limits
+from fusewise.frontend.limits import ModelLimits
 from fusewise.frontend.onnx_export import to_model
 from fusewise.frontend.onnx_import import PINNED_OPSET, bind, load
 
@@ -143,7 +143,7 @@ def test_exponential_functions_are_stopped_early() -> None:
     )
     model = parse("g (float[3] x) => (float[3] y) { y = loc.f30(x) }" + functions, imports=', "loc": 1')
     with pytest.raises(ResourceLimit, match="nodes after its functions are inlined; the limit is 500"):
-        load(model, Limits(nodes=500))
+        load(model, ModelLimits(nodes=500))
 
 
 # Control flow
@@ -425,7 +425,7 @@ def test_a_newer_model_that_needs_its_opset_keeps_it(text: str) -> None:
 def test_limits_hold() -> None:
     model = parse("g (float[3] x) => (float[3] y) { a = Relu(x)  b = Neg(a)  y = Exp(b) }")
     with pytest.raises(ResourceLimit, match="more than 2 nodes"):
-        load(model, Limits(nodes=2))
+        load(model, ModelLimits(nodes=2))
     with pytest.raises(ResourceLimit, match="dimensions"):
         load(parse(f"g (float[{','.join('1' * 40)}] x) => (float y) {{ y = ReduceSum(x) }}"))
     with pytest.raises(ResourceLimit, match="elements"):

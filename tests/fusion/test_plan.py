@@ -9,8 +9,8 @@ import pytest
 
 from fusewise import api
 from fusewise.errors import UsageError
-from fusewise.fusion.cost import Costs
-from fusewise.fusion.legal import Limits
+from fusewise.fusion.cost import CostSource
+from fusewise.fusion.legal import FusionLimits
 from fusewise.fusion.plan import PLANNERS, partition, plan
 from fusewise.fusion.verdicts import Reason
 from fusewise.ir.graph import Graph
@@ -18,7 +18,9 @@ from fusewise.ops.build import GraphBuilder
 from fusewise.trace import INTRA_BLOCK, Trace
 
 
-def groups(graph: Graph, how: str = "dnnfusion", trace: Trace | None = None, costs: Costs | None = None) -> list[str]:
+def groups(
+    graph: Graph, how: str = "dnnfusion", trace: Trace | None = None, costs: CostSource | None = None
+) -> list[str]:
     found = partition(graph, Trace() if trace is None else trace, how, costs=costs)
     return ["+".join(node.op for node in group.members(graph)) for group in found.groups]
 
@@ -120,7 +122,7 @@ def test_every_edge_has_a_verdict_that_fits_the_groups(model: Callable[[GraphBui
         assert inside == edge.fused == (owner[edge.producer] == owner[edge.consumer])
 
 
-def reasons(graph: Graph, trace: Trace | None = None, costs: Costs | None = None) -> set[Reason]:
+def reasons(graph: Graph, trace: Trace | None = None, costs: CostSource | None = None) -> set[Reason]:
     found = plan(graph, Trace() if trace is None else trace, costs=costs)
     return {edge.reason for edge in found.edges if not edge.fused}
 
@@ -197,7 +199,7 @@ def test_a_host_step_has_an_end() -> None:
     x = b.input("x", ("n", 3))
     for _ in range(5):
         x = b.op("Relu", x)
-    found = plan(b.finish(x), Trace(), limits=Limits(nodes=2)).partition.groups
+    found = plan(b.finish(x), Trace(), limits=FusionLimits(nodes=2)).partition.groups
     assert [len(group.nodes) for group in found] == [2, 2, 1]
 
 
@@ -217,9 +219,9 @@ def test_the_reader_widens_what_is_written_narrow() -> None:
 def test_costs_decide_where_the_table_asks() -> None:
     b = GraphBuilder()
     graph = b.finish(b.op("Transpose", b.op("MatMul", b.input("x", (8, 8)), weights(b, 8, 8))))
-    dear = Costs(profile=lambda graph, nodes: 10.0 ** len(nodes))
-    failing = Costs(measure=lambda graph, nodes: None)
-    unknown = Costs(profile=lambda graph, nodes: None)
+    dear = CostSource(profile=lambda graph, nodes: 10.0 ** len(nodes))
+    failing = CostSource(measure=lambda graph, nodes: None)
+    unknown = CostSource(profile=lambda graph, nodes: None)
     assert groups(graph, costs=unknown) == ["MatMul+Transpose"]
     assert reasons(graph, costs=dear) == {Reason.COSTLY}
     assert reasons(graph, costs=failing) == {Reason.UNMEASURED}

@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 
 from fusewise.ir.dtypes import FLOAT32
-from fusewise.ir.graph import Constant, Later
+from fusewise.ir.graph import Constant, LazyConstant
 from fusewise.ir.key import structural_key
 from fusewise.ir.types import TensorType
 from fusewise.ops.build import GraphBuilder
@@ -32,7 +32,7 @@ class Maker:
 
 def test_contents_are_computed_once_and_only_when_read() -> None:
     maker = Maker()
-    later = Later(KIND, maker, "recipe")
+    later = LazyConstant(KIND, maker, "recipe")
     assert (later.type, later.dtype, maker.asked) == (KIND, FLOAT32, 0)
     assert not later.array.flags.writeable
     np.testing.assert_array_equal(later.array, np.ones((2, 3)))
@@ -41,16 +41,16 @@ def test_contents_are_computed_once_and_only_when_read() -> None:
 
 def test_equal_recipes_are_equal_without_contents_and_others_by_contents() -> None:
     maker = Maker()
-    first, second = (Later(KIND, maker, "recipe") for _ in range(2))
+    first, second = (LazyConstant(KIND, maker, "recipe") for _ in range(2))
     assert first == second
     assert maker.asked == 0
-    assert first == Later(KIND, maker, "another") == Constant(np.ones((2, 3), np.float32))
+    assert first == LazyConstant(KIND, maker, "another") == Constant(np.ones((2, 3), np.float32))
     assert first != Constant(np.zeros((2, 3), np.float32))
     assert first.recipe is None, "contents tell, once they are there"
 
 
 def test_it_travels_as_what_it_holds() -> None:
-    found = pickle.loads(pickle.dumps(Later(KIND, lambda: np.ones((2, 3), np.float32), "recipe")))
+    found = pickle.loads(pickle.dumps(LazyConstant(KIND, lambda: np.ones((2, 3), np.float32), "recipe")))
     assert type(found) is Constant
     assert found == Constant(np.ones((2, 3), np.float32))
 
@@ -58,7 +58,7 @@ def test_it_travels_as_what_it_holds() -> None:
 def test_folding_and_merging_read_no_weights() -> None:
     graph = merge_equal(fold_batch_norm(scaled("resnet"), Trace()), Trace())
     structural_key(graph, with_weights=False)
-    folded = [constant for constant in graph.constants.values() if isinstance(constant, Later)]
+    folded = [constant for constant in graph.constants.values() if isinstance(constant, LazyConstant)]
     assert folded
     assert all(constant.recipe is not None for constant in folded)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fusewise.ir.graph import Graph
-from fusewise.passes.runner import Runner, Step
+from fusewise.passes.runner import PassStep, Runner
 from fusewise.trace import BY_NAME, Trace
 
 
@@ -13,12 +13,12 @@ def runner(trace: Trace, refusal: str = "") -> Runner:
     return Runner(trace, lambda: 0.0, {"idle": refusal})
 
 
-def counting(asked: list[str]) -> Step:
+def counting(asked: list[str]) -> PassStep:
     def idle(graph: Graph, trace: Trace) -> Graph:
         asked.append(graph.name)
         return graph
 
-    return Step("idle", idle, "", "exact")
+    return PassStep("idle", idle, "", "exact")
 
 
 def test_what_is_disabled_by_name_leaves_an_event(parse: Any) -> None:

@@ -6,7 +6,7 @@ import re
 from html.parser import HTMLParser
 
 import fusewise
-from fusewise.report.drawing import Edge, columns
+from fusewise.report.drawing import DrawnEdge, columns
 from fusewise.report.page import Markup, page, paragraph, section, table
 from fusewise.report.plan_page import plan_page
 
@@ -58,8 +58,8 @@ def test_names_cannot_break_the_page() -> None:
 
 
 def test_a_chain_is_straight_and_a_branch_stands_beside_it() -> None:
-    chain = [Edge(0, 1), Edge(1, 2)]
+    chain = [DrawnEdge(0, 1), DrawnEdge(1, 2)]
     assert columns(3, chain) == [0, 0, 0]
-    fork = [Edge(0, 1), Edge(0, 2), Edge(1, 3), Edge(2, 3), Edge(3, 4)]
+    fork = [DrawnEdge(0, 1), DrawnEdge(0, 2), DrawnEdge(1, 3), DrawnEdge(2, 3), DrawnEdge(3, 4)]
     found = columns(5, fork)
     assert found[0] == found[1] == found[3] == found[4] and found[2] != found[0]

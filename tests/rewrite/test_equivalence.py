@@ -9,7 +9,7 @@ import pytest
 
 from fusewise.rewrite.equivalence import problems
 from fusewise.rewrite.pattern import Computed
-from fusewise.rewrite.rule import NUMBERS, Sample, rule
+from fusewise.rewrite.rule import NUMBERS, RuleSample, rule
 
 
 def test_the_misprint_of_the_paper_is_found() -> None:
@@ -80,7 +80,7 @@ def test_a_product_does_not_leave_a_sum_along_its_own_axis() -> None:
         lambda g, x, c, axes: g.ReduceSum(x, axes, like="r") * g.ReduceMax(c, axes, like="r"),
         "distributive",
         "reassociating",
-        samples=(Sample({"x": (2, 3), "c": (2, 3)}, axes, {"r": {"keepdims": 1}}),),
+        samples=(RuleSample({"x": (2, 3), "c": (2, 3)}, axes, {"r": {"keepdims": 1}}),),
     )
     assert any("exact answers differ" in text for text in problems(careless))
 
@@ -95,7 +95,7 @@ def _convolutions(after: Any, **fields: Any) -> list[str]:
             "distributive",
             "reassociating",
             needs=(("v", "constant"), ("w", "constant")),
-            samples=(Sample(shapes, {}, {"c": {"pads": (1, 1, 1, 1)}}),),
+            samples=(RuleSample(shapes, {}, {"c": {"pads": (1, 1, 1, 1)}}),),
             **fields,
         )
     )
@@ -123,7 +123,7 @@ def test_a_kernel_is_not_enlarged_without_more_padding() -> None:
             "recognising",
             "reassociating",
             needs=(("w", "constant"),),
-            samples=(Sample({"x": (1, 2, 4, 4), "w": (2, 2, 1, 1)}),),
+            samples=(RuleSample({"x": (1, 2, 4, 4), "w": (2, 2, 1, 1)}),),
         )
     )
     assert found == ["enlarge: no example for float is matched and let pass"], "the shape would change"

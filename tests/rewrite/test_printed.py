@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from fusewise.rewrite.page import page
-from fusewise.rewrite.printed import PRINTED, Equation, counted, rewritten
+from fusewise.rewrite.printed import PRINTED, PrintedEquation, counted, rewritten
 
 M, N = 6, 10
 
 
 @pytest.mark.parametrize("equation", PRINTED[:3], ids=lambda equation: equation.before)
-def test_operations_are_those_that_are_printed(equation: Equation) -> None:
+def test_operations_are_those_that_are_printed(equation: PrintedEquation) -> None:
     for graph, text in zip(rewritten(equation, M, N), equation.printed, strict=True):
         assert counted(equation, graph) == eval(text, {"m": M, "n": N})
 
@@ -23,7 +23,7 @@ RIGHT = ("Abs(b) * a * c", "a * (c + b)", "Exp(ReduceSum(a, axes, keepdims=0))")
 
 
 @pytest.mark.parametrize("equation, expected", tuple(zip(PRINTED, RIGHT, strict=False)))
-def test_the_right_side_is_the_one_that_is_printed(shown: Any, equation: Equation, expected: str) -> None:
+def test_the_right_side_is_the_one_that_is_printed(shown: Any, equation: PrintedEquation, expected: str) -> None:
     assert shown(rewritten(equation, M, N)[1]) == expected
 
 

@@ -12,7 +12,7 @@ import pytest
 from fusewise.rewrite.equivalence import example_graphs, examples
 from fusewise.rewrite.exact import run_exactly
 from fusewise.rewrite.pattern import Computed
-from fusewise.rewrite.rule import Rule, Sample, rule
+from fusewise.rewrite.rule import Rule, RuleSample, rule
 from fusewise.rewrite.rules.table import SUBSTITUTIONS
 
 z3 = pytest.importorskip("z3")
@@ -67,7 +67,7 @@ def test_a_wrong_rule_is_refuted() -> None:
         lambda g, a, b: g.MatMul(b, a),
         "commutative",
         "reassociating",
-        samples=(Sample({"a": (2, 2), "b": (2, 2)}),),
+        samples=(RuleSample({"a": (2, 2), "b": (2, 2)}),),
     )
     assert set(counterexamples(wrong)) == {"sat"}
 
@@ -80,6 +80,6 @@ def test_a_wrong_weight_is_refuted() -> None:
         "distributive",
         "reassociating",
         needs=(("w", "constant"),),
-        samples=(Sample({"x": (1, 2, 3, 3), "w": (1, 2, 2, 2)}),),
+        samples=(RuleSample({"x": (1, 2, 3, 3), "w": (1, 2, 2, 2)}),),
     )
     assert set(counterexamples(wrong)) == {"sat"}

@@ -12,7 +12,7 @@ from tests.guarded import guarded
 
 from fusewise.codegen.llvm.pack import CHUNK, PACK_PANELS
 from fusewise.codegen.packing import packed, panels, panels_of
-from fusewise.codegen.view import View
+from fusewise.codegen.view import OperandView
 from fusewise.ir.dtypes import dtype_of
 from fusewise.ir.graph import Constant
 from fusewise.lower.program import Buffer, Packing
@@ -29,8 +29,8 @@ def library() -> Library:
     return load(compile_many([PACK_PANELS], host_target()), [PACK_PANELS.symbol])
 
 
-def view(array: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> View:
-    return View(Operand("w", dtype_of(array), shape, strides, constant=True), shape, strides, offset)
+def view(array: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> OperandView:
+    return OperandView(Operand("w", dtype_of(array), shape, strides, constant=True), shape, strides, offset)
 
 
 def natively(array: np.ndarray, packing: Packing, library: Library, workers: int) -> np.ndarray:

@@ -11,17 +11,17 @@ from fusewise.errors import ShapeContradicted
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.types import TensorType
 from fusewise.lower.program import Place
-from fusewise.runtime.arena import Memory, aligned_block
+from fusewise.runtime.arena import RunMemory, aligned_block
 from fusewise.runtime.operands import apart, reader, writing
 
 KIND = TensorType(FLOAT32, (2, 3))
 
 
-def memory(caller: np.ndarray | None = None) -> Memory:
+def memory(caller: np.ndarray | None = None) -> RunMemory:
     """Buffer 0 is the program's, buffer 1 the caller's."""
     own = aligned_block(48)
     own.view(np.float32)[:] = np.arange(12)
-    return Memory((own, None), {1: np.zeros((2, 3), np.float32) if caller is None else caller})
+    return RunMemory((own, None), {1: np.zeros((2, 3), np.float32) if caller is None else caller})
 
 
 @pytest.mark.parametrize("offset", [0, 24])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import fusewise
-from fusewise.lower.program import Place, Site
+from fusewise.lower.program import DataPosition, Place
 from fusewise.runtime.program_json import program_from_json, program_to_json
 from fusewise.runtime.sound import check_notes, check_program
 
@@ -142,7 +142,7 @@ UNSOUND: dict[str, Callable[[], Any]] = {
     "does not hold whole words": lambda: with_buffer("fault", nbytes=17),
     "has 0 places for what is wrong": lambda: with_sites(arguments=()),
     "has no place|has 0 places": lambda: with_buffer("fault", kind="host"),
-    "positions from data nowhere": lambda: with_sites(sites=(Site("n", "Gather", "i", "low", 4),)),
+    "positions from data nowhere": lambda: with_sites(sites=(DataPosition("n", "Gather", "i", "low", 4),)),
     "made by no step": lambda: replace(PROGRAM, steps=PROGRAM.steps[:-1]),
 }
 

@@ -13,7 +13,7 @@ from fusewise.ir.graph import Constant, Graph
 from fusewise.ops.build import GraphBuilder
 from fusewise.runtime import nested
 from fusewise.runtime.hoststep import HostCall
-from fusewise.runtime.stages import Stage
+from fusewise.runtime.stages import HostStage
 
 
 def chosen() -> Graph:
@@ -44,14 +44,14 @@ def test_stages(worth: float, saved: bool, tmp_path: Path, monkeypatch: pytest.M
         model.save(tmp_path / "m.fw")
         model = fusewise.open_compiled(tmp_path / "m.fw")
     stages = [part[1] for part in model.executable._machine.parts if isinstance(part, tuple)]
-    assert sum(isinstance(one, Stage) for one in stages) >= 2
+    assert sum(isinstance(one, HostStage) for one in stages) >= 2
     rng = np.random.default_rng(1)
     for count in (3, 3, 5, 0, 3, 5, 0, 8):
         x, keep = rng.random((8, 4), np.float32), np.arange(8) < count
         found = model.run(None, {"x": x, "keep": keep})
         for one, right in zip(found, answers(x, keep), strict=True):
             np.testing.assert_allclose(one, right, rtol=2e-6, atol=1e-6)
-    built = [len(one.nested._built) for one in stages if isinstance(one, Stage)]
+    built = [len(one.nested._built) for one in stages if isinstance(one, HostStage)]
     assert max(built) > 0 if worth == 0 else max(built) == 0
 
 
@@ -76,7 +76,7 @@ def test_stages_are_compiled_as_the_model_was(monkeypatch: pytest.MonkeyPatch) -
     built = [
         code
         for one in stages
-        if isinstance(one, Stage)
+        if isinstance(one, HostStage)
         for code in one.nested._built.values()
         if code.native is not None
     ]
@@ -98,6 +98,6 @@ def test_what_reads_memory_as_it_lies_is_no_part_of_a_stage() -> None:
     pooled = b.op("RoiAlign", image, b.op("Mul", rows, b.constant(np.array(0.5, np.float32))), images, sampling_ratio=2)
     model = fusewise.compile(b.finish(b.op("Exp", pooled)), cache=False, threads=1)
     parts = [part[1] for part in model.executable._machine.parts if isinstance(part, tuple)]
-    nodes = [one.nested._graph.nodes for one in parts if isinstance(one, Stage)]
+    nodes = [one.nested._graph.nodes for one in parts if isinstance(one, HostStage)]
     assert nodes and not any(node.op == "RoiAlign" for graph in nodes for node in graph)
     assert any(isinstance(one, HostCall) and one.stands_alone for one in parts)

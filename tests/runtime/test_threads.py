@@ -14,7 +14,7 @@ import pytest
 from fusewise.errors import UsageError
 from fusewise.runtime.host import host_target
 from fusewise.runtime.jit import compile_object, load
-from fusewise.runtime.threads import Pool, Row, shared_pool, step_table
+from fusewise.runtime.threads import CallRow, Pool, shared_pool, step_table
 
 # `count` adds one to a shared counter; `follow` writes one more than its neighbour's cell to its own cell of another array, so
 # that after n steps every cell is n only if nobody ever read a cell before the barrier let it; `nothing` returns. `mark` adds one
@@ -108,7 +108,7 @@ def marking(kernels, workers, pieces, steps, slow=0):
     cells = [np.zeros((workers * (1 if k % 2 else pieces), 2), np.int64) for k in range(steps)]
     arguments = [np.array([found.ctypes.data, slow], np.int64) for found in cells]
     rows = [
-        Row(kernels["mark"], given.ctypes.data, True, pieces=1 if k % 2 else pieces)
+        CallRow(kernels["mark"], given.ctypes.data, True, pieces=1 if k % 2 else pieces)
         for k, given in enumerate(arguments)
     ]
     return cells, arguments, step_table(rows)

@@ -13,7 +13,7 @@ import pytest
 from fusewise.errors import UsageError
 from fusewise.ir.graph import Graph
 from fusewise.select.objective import OBJECTIVES, objective_named
-from fusewise.select.order import Earlier, Ending, Price, Searched, Space, search_orders, tried_from
+from fusewise.select.order import Earlier, Ending, OrderSpace, Price, Searched, search_orders, tried_from
 from fusewise.select.pipeline import Pipeline
 from fusewise.select.sequence import Outcome, run_pipeline
 from fusewise.zoo.scaled import scaled
@@ -32,7 +32,7 @@ def nodes(outcome: Outcome) -> float:
 
 
 def found(graph: Graph, price: Price = nodes, budget: int = 12, ending: Ending | None = None, **given: Any) -> Searched:
-    space = Space(graph, (START,), NAMES)
+    space = OrderSpace(graph, (START,), NAMES)
     return search_orders(space, price, ending or Ending(1e9, budget), **{"seed": 1, **given})
 
 
@@ -65,14 +65,14 @@ def test_a_budget_is_one_of_different_graphs(graph: Graph, budget: int) -> None:
 def test_starts_are_in_the_budget(graph: Graph) -> None:
     starts = (START, Pipeline("other", ()), Pipeline("again", START.passes))
     for budget, tried in ((0, 1), (1, 1), (2, 2)):
-        space = Space(graph, starts, NAMES)
+        space = OrderSpace(graph, starts, NAMES)
         assert len(search_orders(space, nodes, Ending(1e9, budget)).tried) == tried
 
 
 def test_whatever_a_short_order_leads_to_is_found(graph: Graph) -> None:
     names = NAMES[:3]
     start = Pipeline("start", ())
-    every = search_orders(Space(graph, (start,), names, ("patterns",)), nodes, Ending(1e9, 10_000))
+    every = search_orders(OrderSpace(graph, (start,), names, ("patterns",)), nodes, Ending(1e9, 10_000))
     assert every.ended == "finished"
     keys = {one.key for one in every.tried}
     assert len(keys) == len(every.tried)
@@ -148,7 +148,7 @@ def test_it_ends_when_time_is_up(graph: Graph) -> None:
 
 def test_planners_are_moves_too(graph: Graph) -> None:
     start = replace(START, fusion="none")
-    tried = search_orders(Space(graph, (start,), (), ("dnnfusion", "patterns")), nodes, Ending(1e9, 20)).tried
+    tried = search_orders(OrderSpace(graph, (start,), (), ("dnnfusion", "patterns")), nodes, Ending(1e9, 20)).tried
     assert {one.fusion for one in tried} == {"none", "dnnfusion", "patterns"}
 
 

@@ -9,7 +9,7 @@ from collections import deque
 from typing import NamedTuple
 
 from fusewise.accel.network import Network, network_of
-from fusewise.accel.plan import Plan
+from fusewise.accel.plan import LayerFusionPlan
 from fusewise.errors import BrokenPlan
 from fusewise.ir.graph import Graph
 
@@ -28,14 +28,14 @@ class Violation(NamedTuple):
     text: str
 
 
-def check(plan: Plan, graph: Graph) -> None:
+def check(plan: LayerFusionPlan, graph: Graph) -> None:
     """`BrokenPlan` with the first violations when the plan breaks a rule on its prepared graph."""
     found = violations(plan, graph)
     if found:
         raise BrokenPlan("; ".join(f"{v.rule}: {v.text}" for v in found[:3]))
 
 
-def violations(plan: Plan, graph: Graph) -> tuple[Violation, ...]:
+def violations(plan: LayerFusionPlan, graph: Graph) -> tuple[Violation, ...]:
     """Every rule that the plan breaks on its prepared graph; empty for a valid plan."""
     parts = [set(group.operators) for group in plan.groups] + [{one.operator} for one in plan.excluded]
     found = _cover(graph, plan, parts)
@@ -50,7 +50,7 @@ def violations(plan: Plan, graph: Graph) -> tuple[Violation, ...]:
     return tuple(found + _sizes(plan, network_of(graph, bilinear_ahead=plan.network.bilinear_ahead)))
 
 
-def _cover(graph: Graph, plan: Plan, parts: list[set[int]]) -> list[Violation]:
+def _cover(graph: Graph, plan: LayerFusionPlan, parts: list[set[int]]) -> list[Violation]:
     found: list[Violation] = []
     times = dict.fromkeys(range(len(graph.nodes)), 0)
     for group in plan.groups:
@@ -117,7 +117,7 @@ def _acyclic(graph: Graph, parts: list[set[int]], groups: int) -> list[Violation
     return found
 
 
-def _sizes(plan: Plan, network: Network) -> list[Violation]:
+def _sizes(plan: LayerFusionPlan, network: Network) -> list[Violation]:
     found: list[Violation] = []
     capacity, scheme = plan.hardware.buffer_bytes, plan.scheme
     barred = sum(2**one.operator for one in plan.excluded)

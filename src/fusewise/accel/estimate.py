@@ -13,14 +13,14 @@ from functools import partial
 from fusewise.accel.bits import bits_of
 from fusewise.accel.hardware import Hardware
 from fusewise.accel.network import Network
-from fusewise.accel.problem import Costs
+from fusewise.accel.problem import GroupCosts
 from fusewise.accel.schemes.scheme import operator_traffic
 from fusewise.accel.words import nearest
 from fusewise.errors import UsageError
 
 __all__ = ["OBJECTIVES", "Objective", "energy_mj", "latency_ms", "objective_named"]
 
-Objective = Callable[[Costs, int], float]
+Objective = Callable[[GroupCosts, int], float]
 """A cost of one group; that of a plan is the sum."""
 
 
@@ -37,25 +37,29 @@ def energy_mj(hardware: Hardware, network: Network, group: int, dram_bytes: int,
     return (dram_bytes * hardware.dram_pj_per_byte + moved * hardware.buffer_pj_per_byte) * 1e-9
 
 
-def _dram(hardware: Hardware, costs: Costs, group: int) -> float:
+def _dram(hardware: Hardware, costs: GroupCosts, group: int) -> float:
     return costs.dram_bytes(group)
 
 
-def _energy(hardware: Hardware, costs: Costs, group: int) -> float:
+def _energy(hardware: Hardware, costs: GroupCosts, group: int) -> float:
     problem = costs.problem
     return energy_mj(hardware, problem.network, group, costs.dram_bytes(group), problem.scheme.bits)
 
 
-def _latency(hardware: Hardware, costs: Costs, group: int) -> float:
+def _latency(hardware: Hardware, costs: GroupCosts, group: int) -> float:
     return latency_ms(hardware, costs.problem.network, group, costs.dram_bytes(group))
 
 
-OBJECTIVES: dict[str, Callable[[Hardware, Costs, int], float]] = {"dram": _dram, "energy": _energy, "latency": _latency}
+OBJECTIVES: dict[str, Callable[[Hardware, GroupCosts, int], float]] = {
+    "dram": _dram,
+    "energy": _energy,
+    "latency": _latency,
+}
 """What can be minimised: bytes, millijoules, milliseconds."""
 
 
 def objective_named(name: str, hardware: Hardware) -> Objective:
-    """The objective called `name` on an accelerator, for `Costs`; `UsageError` with the nearest name when there is none."""
+    """The objective called `name` on an accelerator, for `GroupCosts`; `UsageError` with the nearest name when there is none."""
     if name not in OBJECTIVES:
         raise UsageError(f"there is no objective called {name!r}; {nearest(name, OBJECTIVES)}")
     return partial(OBJECTIVES[name], hardware)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fusewise.ir.dtypes import FLOAT32, FLOAT64
-from fusewise.ir.graph import Graph, Later, Node
+from fusewise.ir.graph import Graph, LazyConstant, Node
 from fusewise.passes.channels import Affine, per_channel, scaled
 from fusewise.passes.edit import Change, Edit, LocalRule, sweep
 from fusewise.trace import Trace
@@ -120,7 +120,7 @@ def _with_slope(edit: Edit, conv: Node, slope: np.ndarray) -> Node | None:
     if outputs != inputs * group:
         return None
     recipe = (id(weights), slope.tobytes(), "identity", group)
-    later = Later(weights.type, lambda: _with_identity(weights.read_once(), slope), recipe)
+    later = LazyConstant(weights.type, lambda: _with_identity(weights.read_once(), slope), recipe)
     return conv.with_inputs((conv.inputs[0], edit.later(later, f"{conv.inputs[1]}_folded"), *conv.inputs[2:]))
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from fusewise.accel.bits import bits_of, mask_of, union_over
 from fusewise.accel.lone_norms import fold_lone_norms
-from fusewise.accel.operators import Form, form_of, image_of
+from fusewise.accel.operators import OperatorForm, form_of, image_of
 from fusewise.errors import UnsupportedModel
 from fusewise.ir.graph import Graph
 from fusewise.ir.types import TensorType, ValueType
@@ -30,7 +30,8 @@ class Read(NamedTuple):
 
     `lag_rows`, `lag_columns`: by how much the operator trails the tensor, in the network's common units of height and width
     (`Network.row_pitch`). `back_rows`, `back_columns`: how far behind its centre it still looks, in the same units. `whole`: it
-    takes pixels as they come and answers after the last, so it needs no window. `edge_rows`, `edge_columns`: see `Window.edges`.
+    takes pixels as they come and answers after the last, so it needs no window. `edge_rows`, `edge_columns`: see
+    `AxisWindow.edges`.
     """
 
     tensor: int
@@ -73,7 +74,7 @@ class Operator:
 
     name: str
     op: str
-    form: Form
+    form: OperatorForm
     reads: tuple[Read, ...]
     writes: tuple[int, ...]
     origin: tuple[str, ...]
@@ -219,7 +220,7 @@ def _size(kind: ValueType) -> int:
 
 
 def _read(
-    number: int, tensor: Tensor, form: Form, result: Tensor, units: tuple[int, int], bilinear_ahead: int | None
+    number: int, tensor: Tensor, form: OperatorForm, result: Tensor, units: tuple[int, int], bilinear_ahead: int | None
 ) -> Read:
     rows, columns = units[0] // tensor.height, units[1] // tensor.width
     if form.kind in ("global_pool", "flatten"):

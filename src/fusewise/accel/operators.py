@@ -1,8 +1,8 @@
 """The table of operators as a streaming accelerator sees them: what kind each is and which window it reads.
 
-Takes a node of a prepared graph; gives its `Form`. The accelerator streams images row by row, so what matters of an operator
-is how many rows and columns it looks back and ahead, whether it must see a whole map before it can answer, how much weight it
-carries. An operator that cannot be said in these terms is `opaque`, with the reason: it runs alone, through DRAM.
+Takes a node of a prepared graph; gives its `OperatorForm`. The accelerator streams images row by row, so what matters of an
+operator is how many rows and columns it looks back and ahead, whether it must see a whole map before it can answer, how much
+weight it carries. An operator that cannot be said in these terms is `opaque`, with the reason: it runs alone, through DRAM.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fusewise.accel.windows import PIXEL, Window, centred, resized, spread
+from fusewise.accel.windows import PIXEL, AxisWindow, centred, resized, spread
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.spec import Call
 from fusewise.ops.table import spec_of
 from fusewise.ops.window import transposed_window_of, window_of
 
-__all__ = ["KINDS", "Form", "Image", "Window", "form_of", "image_of"]
+__all__ = ["KINDS", "AxisWindow", "Image", "OperatorForm", "form_of", "image_of"]
 
 KINDS = ("conv", "depthwise", "pool", "global_pool", "pointwise", "resize", "flatten", "opaque")
 """`conv`: every output channel reads every input channel of its group, Gemm included. `pointwise`: elementwise operators,
@@ -31,7 +31,7 @@ Image = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class OperatorForm:
     """One operator: its kind, its windows along rows and columns, its weights, its work.
 
     `weights` counts elements, bias included; `filter_weights` those of one output channel, without bias, over
@@ -39,8 +39,8 @@ class Form:
     """
 
     kind: str
-    rows: Window = PIXEL
-    columns: Window = PIXEL
+    rows: AxisWindow = PIXEL
+    columns: AxisWindow = PIXEL
     weights: int = 0
     filter_weights: int = 0
     macs: int = 0
@@ -65,25 +65,25 @@ def image_of(kind: ValueType) -> Image | None:
     return None
 
 
-def form_of(graph: Graph, node: Node) -> Form:
+def form_of(graph: Graph, node: Node) -> OperatorForm:
     """The row of the table for one node of a prepared graph."""
     weights = _weights(graph, node)
     if node.captured or not node.writes:
-        return Form("opaque", weights=weights, reason=f"{node.op} holds a subgraph")
+        return OperatorForm("opaque", weights=weights, reason=f"{node.op} holds a subgraph")
     reads = tuple(dict.fromkeys(v for v in node.reads if v not in graph.constants))
     for value in (*reads, *node.writes):
         if image_of(graph.types[value]) is None:
-            return Form("opaque", weights=weights, reason=f"{value} {graph.types[value]} is not one image")
+            return OperatorForm("opaque", weights=weights, reason=f"{value} {graph.types[value]} is not one image")
     if not reads:
-        return Form("opaque", weights=weights, reason=f"{node.op} reads no tensor")
+        return OperatorForm("opaque", weights=weights, reason=f"{node.op} reads no tensor")
     reader = _READERS.get(node.op) if node.domain in ("", "ai.onnx") else None
     if reader is None:
         spec = spec_of(node.op, node.domain)
         if spec is None or spec.scalar is None:
-            return Form("opaque", weights=weights, reason=f"{node.op} has no streaming form")
+            return OperatorForm("opaque", weights=weights, reason=f"{node.op} has no streaming form")
         reader = _elementwise
     found = reader(graph, node, weights)
-    return found if isinstance(found, Form) else Form("opaque", weights=weights, reason=found)
+    return found if isinstance(found, OperatorForm) else OperatorForm("opaque", weights=weights, reason=found)
 
 
 def _weights(graph: Graph, node: Node) -> int:
@@ -103,14 +103,14 @@ def _call(graph: Graph, node: Node) -> Call:
     return Call(node, inputs, outputs, tuple(graph.constants.get(v) for v in node.inputs))
 
 
-def _windows(graph: Graph, node: Node, kernel: tuple[int, ...]) -> tuple[Window, Window]:
+def _windows(graph: Graph, node: Node, kernel: tuple[int, ...]) -> tuple[AxisWindow, AxisWindow]:
     """Along rows and columns, of a convolution or a pool."""
     found = window_of(_call(graph, node), kernel)
     rows, columns = (centred(found.kernel[d], found.dilations[d], found.strides[d], found.begins[d]) for d in (0, 1))
     return rows, columns
 
 
-def _conv(graph: Graph, node: Node, weights: int) -> Form | str:
+def _conv(graph: Graph, node: Node, weights: int) -> OperatorForm | str:
     kernel = graph.array(node.inputs[1])
     if kernel is None:
         return "the weights are not constant"
@@ -123,10 +123,10 @@ def _conv(graph: Graph, node: Node, weights: int) -> Form | str:
     depthwise = kernel.shape[1] == 1 and node.attribute("group", 1) == inputs > 1
     kind = "depthwise" if depthwise else "conv"
     work = each * channels * height * width
-    return Form(kind, rows, columns, weights, each, work, filter_channels=kernel.shape[1])
+    return OperatorForm(kind, rows, columns, weights, each, work, filter_channels=kernel.shape[1])
 
 
-def _conv_transpose(graph: Graph, node: Node, weights: int) -> Form | str:
+def _conv_transpose(graph: Graph, node: Node, weights: int) -> OperatorForm | str:
     """An output pixel reads ceil(kernel / stride) input pixels along an axis."""
     kernel = graph.array(node.inputs[1])
     if kernel is None:
@@ -144,10 +144,10 @@ def _conv_transpose(graph: Graph, node: Node, weights: int) -> Form | str:
     )
     depth = kernel.shape[0] // node.attribute("group", 1)
     each, work = depth * math.prod(kernel.shape[2:]), math.prod(kernel.shape[1:]) * math.prod(before)
-    return Form("conv", rows, columns, weights, each, work, filter_channels=depth)
+    return OperatorForm("conv", rows, columns, weights, each, work, filter_channels=depth)
 
 
-def _product(graph: Graph, node: Node, weights: int) -> Form | str:
+def _product(graph: Graph, node: Node, weights: int) -> OperatorForm | str:
     """Gemm and MatMul with constant weights: a 1x1 convolution over the pixels."""
     matrix = graph.array(node.inputs[1])
     if matrix is None or node.inputs[0] in graph.constants:
@@ -158,10 +158,10 @@ def _product(graph: Graph, node: Node, weights: int) -> Form | str:
         return "the product runs along the width"
     channels, height, width = _image(graph, node.outputs[0])
     each = matrix.size // channels
-    return Form("conv", PIXEL, PIXEL, weights, each, each * channels * height * width, filter_channels=each)
+    return OperatorForm("conv", PIXEL, PIXEL, weights, each, each * channels * height * width, filter_channels=each)
 
 
-def _pool(graph: Graph, node: Node, weights: int) -> Form | str:
+def _pool(graph: Graph, node: Node, weights: int) -> OperatorForm | str:
     kernel, (_, height, width) = node.attribute("kernel_shape"), _image(graph, node.inputs[0])
     if len(kernel) != 2:
         return f"{len(kernel)} spatial axes instead of two"
@@ -169,16 +169,16 @@ def _pool(graph: Graph, node: Node, weights: int) -> Form | str:
         return "the positions of the maxima are asked for"
     pads = node.attribute("pads", (0, 0, 0, 0))
     if tuple(kernel) == (height, width) and (height, width) != (1, 1) and not any(pads):
-        return Form("global_pool")
+        return OperatorForm("global_pool")
     rows, columns = _windows(graph, node, tuple(kernel))
-    return Form("pool", rows, columns, macs=math.prod(kernel) * math.prod(_image(graph, node.outputs[0])))
+    return OperatorForm("pool", rows, columns, macs=math.prod(kernel) * math.prod(_image(graph, node.outputs[0])))
 
 
-def _global_pool(graph: Graph, node: Node, weights: int) -> Form | str:
-    return Form("global_pool", macs=math.prod(_image(graph, node.inputs[0])))
+def _global_pool(graph: Graph, node: Node, weights: int) -> OperatorForm | str:
+    return OperatorForm("global_pool", macs=math.prod(_image(graph, node.inputs[0])))
 
 
-def _reduce(graph: Graph, node: Node, weights: int) -> Form | str:
+def _reduce(graph: Graph, node: Node, weights: int) -> OperatorForm | str:
     axes = graph.array(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] else None
     kind = graph.tensor(node.inputs[0])
     if axes is None or kind.rank != 4 or {int(a) % 4 for a in np.ravel(axes)} != {2, 3}:
@@ -186,7 +186,7 @@ def _reduce(graph: Graph, node: Node, weights: int) -> Form | str:
     return _global_pool(graph, node, weights)
 
 
-def _elementwise(graph: Graph, node: Node, weights: int) -> Form | str:
+def _elementwise(graph: Graph, node: Node, weights: int) -> OperatorForm | str:
     _, height, width = _image(graph, node.outputs[0])
     kind = graph.tensor(node.outputs[0])
     for value in node.reads:
@@ -194,10 +194,10 @@ def _elementwise(graph: Graph, node: Node, weights: int) -> Form | str:
             one = _image(graph, value)[1:] == (1, 1)
             if graph.tensor(value).rank != kind.rank or not (one or _image(graph, value)[1:] == (height, width)):
                 return f"{value} is stretched along one axis"
-    return Form("pointwise", weights=weights, macs=kind.size)
+    return OperatorForm("pointwise", weights=weights, macs=kind.size)
 
 
-def _along_channels(graph: Graph, node: Node, weights: int) -> Form | str:
+def _along_channels(graph: Graph, node: Node, weights: int) -> OperatorForm | str:
     """Concat, Split, Softmax and normalisations: pointwise when they work within one pixel."""
     rank = graph.tensor(node.inputs[0]).rank
     axis = node.attribute("axis", 0 if node.op == "Split" else -1) % rank
@@ -205,18 +205,18 @@ def _along_channels(graph: Graph, node: Node, weights: int) -> Form | str:
         return f"{node.op} works along axis {axis}, across pixels"
     if any(value in graph.constants for value in node.reads[:1]):
         return "it reads a constant image"
-    return Form("pointwise", weights=weights, macs=graph.tensor(node.outputs[0]).size)
+    return OperatorForm("pointwise", weights=weights, macs=graph.tensor(node.outputs[0]).size)
 
 
-def _reshape(graph: Graph, node: Node, weights: int) -> Form | str:
+def _reshape(graph: Graph, node: Node, weights: int) -> OperatorForm | str:
     """Reshape and its kin: free when the pixels stay, `flatten` when a map becomes one pixel."""
     (channels, *extent), (after, *pixels) = _image(graph, node.inputs[0]), _image(graph, node.outputs[0])
     if extent == pixels and channels == after:
-        return Form("pointwise")
-    return Form("flatten") if pixels == [1, 1] else f"{node.op} moves pixels"
+        return OperatorForm("pointwise")
+    return OperatorForm("flatten") if pixels == [1, 1] else f"{node.op} moves pixels"
 
 
-def _resize(graph: Graph, node: Node, weights: int) -> Form | str:
+def _resize(graph: Graph, node: Node, weights: int) -> OperatorForm | str:
     """Nearest reads one pixel, linear the two on either side."""
     mode = _word(node, "mode", "nearest")
     if mode not in ("nearest", "linear"):
@@ -225,14 +225,14 @@ def _resize(graph: Graph, node: Node, weights: int) -> Form | str:
     if before[0] != after[0]:
         return "Resize changes the channels"
     rounding, coordinates = _word(node, "nearest_mode", "round_prefer_floor"), _coordinates(graph, node)
-    found: list[Window] = []
+    found: list[AxisWindow] = []
     for d in (0, 1):
         positions = coordinates(d, before[1 + d], after[1 + d])
         if positions is None:
             return f"Resize by {_word(node, 'coordinate_transformation_mode', '')} coordinates has no streaming form"
         found.append(resized(mode == "linear", rounding, positions, before[1 + d]))
     rows, columns = found
-    return Form("resize", rows, columns, macs=math.prod(after))
+    return OperatorForm("resize", rows, columns, macs=math.prod(after))
 
 
 def _word(node: Node, name: str, default: str) -> str:
@@ -265,17 +265,17 @@ def _coordinates(graph: Graph, node: Node) -> Callable[[int, int, int], list[flo
     return positions
 
 
-def _pad(graph: Graph, node: Node, weights: int) -> Form | str:
+def _pad(graph: Graph, node: Node, weights: int) -> OperatorForm | str:
     """Zeros around the image: the result comes that much before the input, and reads one pixel."""
     before, after = _image(graph, node.inputs[0]), _image(graph, node.outputs[0])
     pads = graph.array(node.inputs[1]) if len(node.inputs) > 1 else None
     if before[0] != after[0] or pads is None or pads.size != 8 or (pads < 0).any():
         return "Pad adds channels or cuts"
     top, left = int(pads[2]), int(pads[3])
-    return Form("pointwise", Window(top, -top, begin=top), Window(left, -left, begin=left))
+    return OperatorForm("pointwise", AxisWindow(top, -top, begin=top), AxisWindow(left, -left, begin=left))
 
 
-def _slice(graph: Graph, node: Node, weights: int) -> Form | str:
+def _slice(graph: Graph, node: Node, weights: int) -> OperatorForm | str:
     """A part of the image, cut out: the result comes that much after the input, and reads one pixel."""
     starts, ends, axes, steps = (graph.array(v) for v in (*node.inputs[1:5], *("",) * 4)[:4])
     if starts is None or ends is None or axes is None or (steps is not None and (steps != 1).any()):
@@ -284,10 +284,10 @@ def _slice(graph: Graph, node: Node, weights: int) -> Form | str:
     if graph.tensor(node.inputs[0]).rank != 4 or not set(begins) <= {2, 3} or min(begins.values()) < 0:
         return "Slice takes a part of the channels, or counts from the end"
     top, left = begins.get(2, 0), begins.get(3, 0)
-    return Form("pointwise", Window(-top, top, begin=-top), Window(-left, left, begin=-left))
+    return OperatorForm("pointwise", AxisWindow(-top, top, begin=-top), AxisWindow(-left, left, begin=-left))
 
 
-_READERS: dict[str, Callable[[Graph, Node, int], Form | str]] = {
+_READERS: dict[str, Callable[[Graph, Node, int], OperatorForm | str]] = {
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
     "Gemm": _product,

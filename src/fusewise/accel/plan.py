@@ -13,12 +13,12 @@ from fusewise.accel.bits import bits_of
 from fusewise.accel.estimate import energy_mj, latency_ms
 from fusewise.accel.hardware import Hardware
 from fusewise.accel.network import Network
-from fusewise.accel.problem import Costs
+from fusewise.accel.problem import GroupCosts
 from fusewise.accel.schemes.scheme import UNBOUNDED, Scheme, operator_traffic
 from fusewise.ir.graph import Graph
 from fusewise.ir.partition import Group, Partition
 
-__all__ = ["ExcludedOperator", "Plan", "PlannedGroup", "partition_of", "plan_of"]
+__all__ = ["ExcludedOperator", "LayerFusionPlan", "PlannedGroup", "partition_of", "plan_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class ExcludedOperator:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LayerFusionPlan:
     """All groups of a network, each reading only from those before it and from excluded operators.
 
     `dram_bytes` is the headline figure, over the groups; `dram_bytes_full` adds what the excluded operators move. Latency and
@@ -83,7 +83,7 @@ class Plan:
         return sum(group.energy_mj for group in self.groups) + sum(one.energy_mj for one in self.excluded)
 
 
-def plan_of(costs: Costs, groups: Iterable[int], hardware: Hardware) -> Plan:
+def plan_of(costs: GroupCosts, groups: Iterable[int], hardware: Hardware) -> LayerFusionPlan:
     """The plan with these groups (bits), in any order; `hardware` is that of the problem.
 
     `ValueError` when groups and excluded operators form a cycle. Whether the plan is right is for `accel.check` to say.
@@ -105,10 +105,12 @@ def plan_of(costs: Costs, groups: Iterable[int], hardware: Hardware) -> Plan:
         excluded.append(
             ExcludedOperator(node, problem.exclusion(node), None if need >= UNBOUNDED else need, moved, time, energy)
         )
-    return Plan(network, problem.scheme, hardware.with_buffer(problem.capacity), tuple(planned), tuple(excluded))
+    return LayerFusionPlan(
+        network, problem.scheme, hardware.with_buffer(problem.capacity), tuple(planned), tuple(excluded)
+    )
 
 
-def partition_of(plan: Plan, graph: Graph) -> Partition:
+def partition_of(plan: LayerFusionPlan, graph: Graph) -> Partition:
     """The plan as a partition of the prepared graph it was made for; excluded operators are groups of their own."""
     groups = [Group(group.operators) for group in plan.groups] + [Group((one.operator,)) for one in plan.excluded]
     return Partition.ordered(graph, groups)

@@ -15,7 +15,7 @@ from typing import Any
 from fusewise.accel.bits import bits_of, mask_of
 from fusewise.accel.hardware import Hardware
 from fusewise.accel.network import Network
-from fusewise.accel.plan import Plan
+from fusewise.accel.plan import LayerFusionPlan
 from fusewise.accel.reasons import Boundary, sentence
 from fusewise.accel.search.result import Result
 from fusewise.accel.split.splitter import Splitting
@@ -45,7 +45,7 @@ class Setting:
     edits: int | None = None
 
 
-def summary_of(plan: Plan, result: Result, *, explained: bool) -> dict[str, Any]:
+def summary_of(plan: LayerFusionPlan, result: Result, *, explained: bool) -> dict[str, Any]:
     """The figures of a plan, by the names users know; `explained`: an explainer took part, so there are rectify rates."""
     return {
         "dram_bytes": plan.dram_bytes,
@@ -71,7 +71,7 @@ def summary_of(plan: Plan, result: Result, *, explained: bool) -> dict[str, Any]
 
 
 def plan_json(
-    plan: Plan,
+    plan: LayerFusionPlan,
     result: Result,
     setting: Setting,
     boundaries: Sequence[Boundary],

@@ -15,7 +15,7 @@ from fusewise.accel.bits import bits_of, component, is_connected, mask_of, union
 from fusewise.accel.network import Network
 from fusewise.accel.schemes.scheme import UNBOUNDED, Scheme, operator_traffic
 
-__all__ = ["Costs", "GroupCost", "Problem"]
+__all__ = ["GroupCost", "GroupCosts", "Problem"]
 
 GroupCost = Callable[[int], float]
 """What a search minimises the sum of: a number for each group."""
@@ -94,7 +94,7 @@ class Problem:
         return f"alone it needs {need} bytes of buffer, {need - self.capacity + 1} more than would do"
 
     def is_group(self, group: int) -> bool:
-        """Is it a connected, convex set of fuseable operators? (Whether it fits is `Costs.fits`.)"""
+        """Is it a connected, convex set of fuseable operators? (Whether it fits is `GroupCosts.fits`.)"""
         network = self.network
         return not group & self.excluded and is_connected(network.neighbours, group) and network.is_convex(group)
 
@@ -132,7 +132,7 @@ class Problem:
         return tuple(part for part in order if not part & excluded)
 
 
-class Costs:
+class GroupCosts:
     """What the groups of one problem need and cost, each computed once; a memory that whoever searches owns and passes on.
 
     `objective` is what `cost` gives: a function of a group, by default its DRAM bytes (see `accel.estimate` for energy and
@@ -141,7 +141,7 @@ class Costs:
 
     __slots__ = ("_alike", "_objective", "buffer_calls", "buffer_known", "dram_calls", "dram_known", "problem")
 
-    def __init__(self, problem: Problem, objective: Callable[[Costs, int], float] | None = None) -> None:
+    def __init__(self, problem: Problem, objective: Callable[[GroupCosts, int], float] | None = None) -> None:
         self.problem = problem
         self.buffer_known: dict[int, int] = {}
         self.dram_known: dict[int, int] = {}
@@ -149,9 +149,9 @@ class Costs:
         self.buffer_calls = self.dram_calls = 0
         self._objective = objective
 
-    def empty(self) -> Costs:
+    def empty(self) -> GroupCosts:
         """An empty memory for the same problem and objective."""
-        return Costs(self.problem, self._objective)
+        return GroupCosts(self.problem, self._objective)
 
     @property
     def in_bytes(self) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fusewise.accel.bits import bits_of
 from fusewise.accel.network import Network
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.scheme import UNBOUNDED, bytes_for
 
 __all__ = ["REASONS", "Boundary", "boundaries", "sentence"]
@@ -41,7 +41,7 @@ class Boundary:
     saved_bytes: int = 0
 
 
-def boundaries(costs: Costs, groups: Sequence[int]) -> tuple[Boundary, ...]:
+def boundaries(costs: GroupCosts, groups: Sequence[int]) -> tuple[Boundary, ...]:
     """Every pair of neighbours in the order of their first edge; `groups` are bits, in the order they run."""
     problem = costs.problem
     network = problem.network
@@ -59,7 +59,7 @@ def boundaries(costs: Costs, groups: Sequence[int]) -> tuple[Boundary, ...]:
 
 
 def _boundary(
-    costs: Costs, groups: Sequence[int], ends: tuple[int, int], edge: tuple[int, int], before: int, after: int
+    costs: GroupCosts, groups: Sequence[int], ends: tuple[int, int], edge: tuple[int, int], before: int, after: int
 ) -> Boundary:
     problem = costs.problem
     reason, detail, over, saved = _judged(costs, groups, ends, before, after)
@@ -76,7 +76,7 @@ def _boundary(
 
 
 def _judged(
-    costs: Costs, groups: Sequence[int], ends: tuple[int, int], before: int, after: int
+    costs: GroupCosts, groups: Sequence[int], ends: tuple[int, int], before: int, after: int
 ) -> tuple[str, str, int, int]:
     """Reason, detail, bytes over the capacity, bytes saved."""
     problem = costs.problem

@@ -1,6 +1,6 @@
 """Windows: which pixels of its input an operator reads along one axis.
 
-Takes attributes of convolutions, pools and Resize; gives a `Window`. The planner's equations stand on these, the simulator
+Takes attributes of convolutions, pools and Resize; gives an `AxisWindow`. The planner's equations stand on these, the simulator
 does not: it works out for itself what an operator reads, so that it can contradict them.
 """
 
@@ -14,13 +14,13 @@ from functools import cache
 
 import numpy as np
 
-__all__ = ["PIXEL", "Window", "centred", "resized", "spread"]
+__all__ = ["PIXEL", "AxisWindow", "centred", "resized", "spread"]
 
 Position = int | Fraction
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class AxisWindow:
     """Output pixel y is centred at input pixel y * `stride`, and reads `back` before that to `ahead` after it.
 
     `stride` is (numerator, denominator), below one when the map grows; there `back` and `ahead` are fractions, the most of
@@ -71,18 +71,18 @@ def _ends(ranges: tuple[tuple[int, int], ...]) -> tuple[np.ndarray, np.ndarray]:
     return table[:, 0], table[:, 1]
 
 
-PIXEL = Window()
+PIXEL = AxisWindow()
 """One pixel for one pixel."""
 
 
-def centred(kernel: int, dilation: int, stride: int, begin: int) -> Window:
+def centred(kernel: int, dilation: int, stride: int, begin: int) -> AxisWindow:
     """The window of a convolution or a pool, aligned at its centre whatever the padding says: what is kept between two
     operators depends on distances alone."""
     reach = (kernel - 1) * dilation
-    return Window(reach // 2, reach - reach // 2, (stride, 1), begin)
+    return AxisWindow(reach // 2, reach - reach // 2, (stride, 1), begin)
 
 
-def spread(kernel: int, dilation: int, stride: int, begin: int, before: int, after: int) -> Window:
+def spread(kernel: int, dilation: int, stride: int, begin: int, before: int, after: int) -> AxisWindow:
     """The window of a ConvTranspose from `before` to `after` pixels: output y gathers the inputs i for which y + begin - i *
     stride lies in the kernel."""
     reach = (kernel - 1) * dilation
@@ -90,7 +90,7 @@ def spread(kernel: int, dilation: int, stride: int, begin: int, before: int, aft
     return _growing([(first, max(first, last)) for first, last in found], before, after)
 
 
-def resized(linear: bool, rounding: str, positions: Sequence[float], before: int) -> Window:
+def resized(linear: bool, rounding: str, positions: Sequence[float], before: int) -> AxisWindow:
     """The window of a Resize that reads at `positions`, one for each output pixel: the pixels on either side (`linear`), or the
     nearest one by ONNX's `nearest_mode`."""
     ranges = []
@@ -106,11 +106,11 @@ def resized(linear: bool, rounding: str, positions: Sequence[float], before: int
     return _growing(ranges, before, len(positions))
 
 
-def _growing(ranges: Sequence[tuple[int, int]], before: int, after: int) -> Window:
+def _growing(ranges: Sequence[tuple[int, int]], before: int, after: int) -> AxisWindow:
     stride = Fraction(before, after)
     back = max(y * stride - first for y, (first, _) in enumerate(ranges))
     ahead = max(last - y * stride for y, (_, last) in enumerate(ranges))
-    return Window(_whole(back), _whole(ahead), (before, after), 0, tuple(ranges))
+    return AxisWindow(_whole(back), _whole(ahead), (before, after), 0, tuple(ranges))
 
 
 def _whole(number: Fraction) -> Position:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fusewise.bench.caches import Caches, Counts, Level, counts_of
+from fusewise.bench.caches import CacheLevel, Caches, Counts, counts_of
 from fusewise.codegen.llvm.traced import traced
 from fusewise.codegen.target import Target
 from fusewise.lower.program import KernelCode, NativeStep, Program
@@ -30,14 +30,14 @@ __all__ = ["Accesses", "accesses_of"]
 class Accesses:
     """Counts of one run of a program, and of each native step, by the step's number; `answers` are what the run gave."""
 
-    levels: tuple[Level, ...]
+    levels: tuple[CacheLevel, ...]
     whole: Counts
     steps: Mapping[int, Counts]
     answers: Sequence[Any]
 
 
 def accesses_of(
-    program: Program, feeds: Mapping[str, Any], levels: Sequence[Level], target: Target | None = None
+    program: Program, feeds: Mapping[str, Any], levels: Sequence[CacheLevel], target: Target | None = None
 ) -> Accesses:
     """Count one run of a program, by as many workers as it was planned for, after a run that fills the caches.
 

@@ -24,7 +24,7 @@ from fusewise.errors import UsageError
 from fusewise.runtime.arena import address_of
 from fusewise.runtime.host import host_target
 
-__all__ = ["Caches", "Counts", "Level", "counts_of", "host_levels", "parsed_levels"]
+__all__ = ["CacheLevel", "Caches", "Counts", "counts_of", "host_levels", "parsed_levels"]
 
 _SYSTEM = Path("/")
 _COUNTERS, _LAST, _HEADER = 6, 6, 7
@@ -38,7 +38,7 @@ _FARTHEST = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class CacheLevel:
     """One level of the caches: its size and how many lines a set holds; `shared` by all workers, or one for each."""
 
     name: str
@@ -77,7 +77,7 @@ class Counts:
 class Caches:
     """The model's memory: `listener` is its function as text, `counts` what it has counted since `clear`."""
 
-    def __init__(self, levels: Sequence[Level], workers: int = 1) -> None:
+    def __init__(self, levels: Sequence[CacheLevel], workers: int = 1) -> None:
         """Empty caches for so many workers."""
         self.levels, self.workers = tuple(levels), workers
         sizes = [level.sets * level.ways for level in self.levels]
@@ -127,12 +127,12 @@ def counts_of(words: np.ndarray) -> Counts:
     return Counts(loads, stores, prefetches, loaded, stored, tuple(levels[::2]), tuple(levels[1::2]))
 
 
-def host_levels(root: Path = _SYSTEM) -> tuple[Level, ...]:
+def host_levels(root: Path = _SYSTEM) -> tuple[CacheLevel, ...]:
     """The data caches that cpu 0 sees, nearest first. Where the system does not describe them: of the sizes that the compiler plans
     with, 8 ways in each core and 16 in what all share."""
     cpu = root / "sys/devices/system/cpu/cpu0"
     siblings = len(_members(_text(cpu / "topology/thread_siblings_list"))) or 1
-    found: dict[int, Level] = {}
+    found: dict[int, CacheLevel] = {}
     for index in sorted((cpu / "cache").glob("index*")):
         size = re.fullmatch(r"(\d+)([KMG]?)", _text(index / "size"))
         level, ways = _text(index / "level"), _text(index / "ways_of_associativity")
@@ -141,26 +141,26 @@ def host_levels(root: Path = _SYSTEM) -> tuple[Level, ...]:
         nbytes = int(size[1]) << _SCALE[size[2]]
         shared = len(_members(_text(index / "shared_cpu_list"))) > siblings
         lines = max(1, nbytes // LINE_BYTES)
-        found[int(level)] = Level(f"L{level}", nbytes, min(int(ways) or lines, lines), shared)
+        found[int(level)] = CacheLevel(f"L{level}", nbytes, min(int(ways) or lines, lines), shared)
     if found:
         return tuple(found[level] for level in sorted(found))
     target = host_target()
     return (
-        Level("L1", target.l1_bytes, 8),
-        Level("L2", target.l2_bytes, 8),
-        Level("L3", target.l3_bytes, 16, shared=True),
+        CacheLevel("L1", target.l1_bytes, 8),
+        CacheLevel("L2", target.l2_bytes, 8),
+        CacheLevel("L3", target.l3_bytes, 16, shared=True),
     )
 
 
-def parsed_levels(text: str) -> tuple[Level, ...]:
+def parsed_levels(text: str) -> tuple[CacheLevel, ...]:
     """Caches that are written as sizes and ways, nearest first: `64K:4,512K:8,4M:16`. All workers share the third level and those
     beyond. `UsageError` for another text."""
-    found: list[Level] = []
+    found: list[CacheLevel] = []
     for number, part in enumerate(text.split(","), start=1):
         known = re.fullmatch(r"([1-9]\d*)([KM]?):([1-9]\d*)", part.strip())
         if known is None or len(part) > 20:
             raise UsageError(f"{part.strip()!r} is no cache: give a size and its ways, as in 64K:4,512K:8,4M:16")
-        level = Level(f"L{number}", int(known[1]) << _SCALE[known[2]], int(known[3]), number >= 3)
+        level = CacheLevel(f"L{number}", int(known[1]) << _SCALE[known[2]], int(known[3]), number >= 3)
         if not level.ways * LINE_BYTES <= level.nbytes <= _LARGEST:
             raise UsageError(f"{part.strip()!r} is no cache: it holds no set of {level.ways} lines, or more than 1024M")
         found.append(level)
@@ -189,7 +189,7 @@ def _text(path: Path) -> str:
 # --- the function -----------------------------------------------------------------------------------------------------
 
 
-def _listener(address: int, levels: Sequence[Level]) -> str:
+def _listener(address: int, levels: Sequence[CacheLevel]) -> str:
     starts = "".join(f" i64 {PREFETCH + k}, label %level{min(k, len(levels) - 1)}" for k in range(1, _FARTHEST))
     blocks = "".join(_level(k, level, k + 1 == len(levels)) for k, level in enumerate(levels))
     return _TEXT.format(words=f"inttoptr (i64 {address} to ptr)", last=_LAST, prefetch=PREFETCH) + (
@@ -214,7 +214,7 @@ look:
     )
 
 
-def _level(k: int, level: Level, is_last: bool) -> str:
+def _level(k: int, level: CacheLevel, is_last: bool) -> str:
     """Look for the line in one level, count it if it is not there, and go on to the next."""
     note = "  store i64 %line, ptr %last.at, align 8\n" if k == 0 else ""
     word = _HEADER + 3 * k

@@ -15,7 +15,7 @@ import numpy as np
 from fusewise.bench.accuracy import worst_error
 from fusewise.bench.meters import Footprint, footprint, save_feeds
 from fusewise.bench.peers import Peer, Session, Subject, opener_of
-from fusewise.bench.timing import Budget, Timing, race
+from fusewise.bench.timing import Timing, TimingBudget, race
 from fusewise.errors import FusewiseError
 
 __all__ = ["contest"]
@@ -31,7 +31,7 @@ def contest(
     feeds: Mapping[str, Any],
     *,
     threads: int,
-    budget: Budget | None = None,
+    budget: TimingBudget | None = None,
     weigh: bool = True,
     cold: Subject | None = None,
     progress: Progress = lambda what, share: None,
@@ -50,7 +50,7 @@ def contest(
     errors = {name: worst_error(answers[ours.name], found) for name, found in answers.items() if name != ours.name}
     timings = race(
         [lambda session=session: session.run(feeds) for session in sessions.values()],  # type: ignore[misc]
-        budget or Budget(),
+        budget or TimingBudget(),
         progress=lambda share: progress("timing", share),
     )
     running = dict(zip(sessions, timings, strict=True))

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-__all__ = ["EVENTS", "Counted", "Event", "System", "counted", "told"]
+__all__ = ["EVENTS", "Counted", "CounterEvent", "System", "counted", "told"]
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class CounterEvent:
     """One counter: `kind` and `config` as the system call's `type` and `config`."""
 
     name: str
@@ -36,22 +36,22 @@ _L1, _LAST, _PAGES = 0, 2, 3
 _READ, _WRITE = 0, 1
 
 
-def _cache(name: str, which: int, operation: int, missed: bool) -> Event:
-    return Event(name, _CACHE, which | operation << 8 | missed << 16)
+def _cache(name: str, which: int, operation: int, missed: bool) -> CounterEvent:
+    return CounterEvent(name, _CACHE, which | operation << 8 | missed << 16)
 
 
-EVENTS: tuple[Event, ...] = (
-    Event("cycles", _HARDWARE, 0),
-    Event("instructions", _HARDWARE, 1),
-    Event("cache references", _HARDWARE, 2),
-    Event("cache misses", _HARDWARE, 3),
+EVENTS: tuple[CounterEvent, ...] = (
+    CounterEvent("cycles", _HARDWARE, 0),
+    CounterEvent("instructions", _HARDWARE, 1),
+    CounterEvent("cache references", _HARDWARE, 2),
+    CounterEvent("cache misses", _HARDWARE, 3),
     _cache("L1 loads", _L1, _READ, False),
     _cache("L1 load misses", _L1, _READ, True),
     _cache("L1 stores", _L1, _WRITE, False),
     _cache("last level loads", _LAST, _READ, False),
     _cache("last level load misses", _LAST, _READ, True),
     _cache("address translation misses", _PAGES, _READ, True),
-    Event("page faults", _SOFTWARE, 2),
+    CounterEvent("page faults", _SOFTWARE, 2),
 )
 """What is asked for, by `linux/perf_event.h`."""
 
@@ -86,7 +86,9 @@ class Counted:
     missing: Mapping[str, str]
 
 
-def counted(work: Callable[[], object], events: Sequence[Event] = EVENTS, system: System | None = None) -> Counted:
+def counted(
+    work: Callable[[], object], events: Sequence[CounterEvent] = EVENTS, system: System | None = None
+) -> Counted:
     """Run `work` and count meanwhile, on all threads that exist now. It runs once whatever is missing."""
     asked = _Linux() if system is None else system
     values: dict[str, float] = {}
@@ -132,7 +134,7 @@ _CALLS = {"x86_64": 298, "AMD64": 298, "aarch64": 241, "riscv64": 241}
 _PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 
 
-def _opened(system: System, event: Event, ends: ExitStack) -> list[int]:
+def _opened(system: System, event: CounterEvent, ends: ExitStack) -> list[int]:
     """A descriptor for each thread; those that have ended meanwhile are left out."""
     flags = _DISABLED | _WITHOUT_KERNEL | _WITHOUT_HYPERVISOR
     attributes = _ATTRIBUTES.pack(event.kind, _ATTRIBUTES.size, event.config, 0, 0, _TIMES, flags, 0, 0, 0)

@@ -20,14 +20,14 @@ from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Constant, Graph, Node
 from fusewise.ir.key import structural_key
 from fusewise.ir.types import TensorType
-from fusewise.rewrite.cost import Kernel
+from fusewise.rewrite.cost import PricedNode
 from fusewise.runtime.cache import KernelCache
 from fusewise.runtime.measure import CannotMeasure, machine_name, measurement
 from fusewise.runtime.profile import ProfileDatabase
 
 __all__ = ["KernelTime", "in_fusewise", "in_onnxruntime", "kernel_graph"]
 
-KernelTime = Callable[[Kernel, Graph], float | None]
+KernelTime = Callable[[PricedNode, Graph], float | None]
 """Milliseconds of a kernel in a model with the opset of the graph; None when it cannot be measured."""
 
 _WARMUP, _LEAST, _MOST = 3, 7, 301
@@ -38,7 +38,7 @@ _NOTHING = Graph(
 )
 
 
-def kernel_graph(kernel: Kernel, opset: int, opsets: tuple[tuple[str, int], ...] = ()) -> Graph:
+def kernel_graph(kernel: PricedNode, opset: int, opsets: tuple[tuple[str, int], ...] = ()) -> Graph:
     """The kernel's node as a graph of its own, weights random. `CannotMeasure` when a shape is not known."""
     names = tuple("" if kind is None else f"i{k}" for k, kind in enumerate(kernel.inputs))
     outputs = tuple("" if kind is None else f"o{k}" for k, kind in enumerate(kernel.outputs))
@@ -64,7 +64,7 @@ def kernel_graph(kernel: Kernel, opset: int, opsets: tuple[tuple[str, int], ...]
 def in_fusewise(database: ProfileDatabase, threads: int, cache: KernelCache | None = None) -> KernelTime:
     """Times in our own runtime."""
 
-    def time_ms(kernel: Kernel, graph: Graph) -> float | None:
+    def time_ms(kernel: PricedNode, graph: Graph) -> float | None:
         try:
             small = kernel_graph(kernel, graph.opset, graph.opsets)
         except CannotMeasure:
@@ -92,7 +92,7 @@ def in_onnxruntime(database: ProfileDatabase, threads: int) -> KernelTime:
                 known = database.fail(key, str(error), what)
         return known.median_ns
 
-    def time_ms(kernel: Kernel, graph: Graph) -> float | None:
+    def time_ms(kernel: PricedNode, graph: Graph) -> float | None:
         try:
             small = kernel_graph(kernel, graph.opset, graph.opsets)
         except CannotMeasure:

@@ -22,7 +22,7 @@ from fusewise.bench.accuracy import worst_error
 from fusewise.bench.inputs import random_feeds
 from fusewise.bench.peers import Subject, open_onnxruntime, open_openvino
 from fusewise.bench.reference import answer
-from fusewise.bench.timing import Budget, Timing, race
+from fusewise.bench.timing import Timing, TimingBudget, race
 from fusewise.errors import UnsupportedModel, UsageError
 from fusewise.frontend import onnx_export
 from fusewise.frontend.lowest_opset import at_lowest_opset
@@ -32,7 +32,7 @@ from fusewise.lower.program import Program
 __all__ = [
     "CONFIDENCE",
     "RUNTIMES",
-    "Verdict",
+    "DuelResult",
     "contest",
     "difference",
     "duel",
@@ -48,15 +48,15 @@ RUNTIMES = ("fusewise", "onnxruntime", "openvino")
 
 CONFIDENCE = 0.95
 _ROUNDS = 11
-_RANKING = Budget(runs=10, seconds=0.2, limit_seconds=20.0, warmup=2)
-_ROUND = Budget(runs=20, seconds=0.05, limit_seconds=4.0, warmup=1)
+_RANKING = TimingBudget(runs=10, seconds=0.2, limit_seconds=20.0, warmup=2)
+_ROUND = TimingBudget(runs=20, seconds=0.05, limit_seconds=4.0, warmup=1)
 
 Run = Callable[[Mapping[str, Any]], object]
 Open = Callable[[], Run]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DuelResult:
     """How a duel ended: `speedup` is the median over rounds of the input's time over the other's, `at_least` a bound that
     its true median lies above with `CONFIDENCE`. The input is given up only where that bound is above 1.
     """
@@ -85,7 +85,7 @@ def lower_bound(values: Sequence[float], confidence: float = CONFIDENCE) -> floa
     return sorted(values)[k - 1] if k else 0.0
 
 
-def duel(pair: Callable[[], tuple[float, float]], runtime: str, rounds: int = _ROUNDS) -> Verdict:
+def duel(pair: Callable[[], tuple[float, float]], runtime: str, rounds: int = _ROUNDS) -> DuelResult:
     """The input against another graph; `pair` measures one round: the time of the input and that of the other, taken in turn.
 
     It ends early when the other cannot win any more, which is no reason to doubt the other outcome.
@@ -97,16 +97,16 @@ def duel(pair: Callable[[], tuple[float, float]], runtime: str, rounds: int = _R
         rest = [math.inf] * (rounds - len(ratios))
         if lower_bound([*ratios, *rest]) <= 1.0:
             break
-    return Verdict(runtime, median(ratios), lower_bound(ratios), len(ratios))
+    return DuelResult(runtime, median(ratios), lower_bound(ratios), len(ratios))
 
 
-def settled(before: Graph, after: Graph, runtime: str, threads: int) -> Verdict:
+def settled(before: Graph, after: Graph, runtime: str, threads: int) -> DuelResult:
     """The duel of two graphs of one model in a runtime. Raises `UnsupportedModel` when it runs one of them not."""
     with _openers([before, after], runtime, threads) as (first, second):
         return contest(first, second, random_feeds(before, 0), runtime)
 
 
-def contest(first: Open, second: Open, feeds: Mapping[str, Any], runtime: str) -> Verdict:
+def contest(first: Open, second: Open, feeds: Mapping[str, Any], runtime: str) -> DuelResult:
     """The duel of two models on the same feeds, both opened anew for every round, now the one and now the other before."""
     turned = False
 
@@ -126,7 +126,7 @@ def fastest_first(graphs: Sequence[Graph], runtime: str, threads: int) -> list[i
     return sorted(range(len(graphs)), key=lambda k: found[k].p50_ms)
 
 
-def timed(graphs: Sequence[Graph], runtime: str, threads: int, budget: Budget) -> tuple[Timing, ...]:
+def timed(graphs: Sequence[Graph], runtime: str, threads: int, budget: TimingBudget) -> tuple[Timing, ...]:
     """The time of each graph in one of `RUNTIMES`, runs taken in turn. Raises what `settled` raises."""
     feeds = random_feeds(graphs[-1], 0)
     with _openers(graphs, runtime, threads) as openers:

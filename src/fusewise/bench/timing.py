@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 from fusewise.runtime.collection import uncollected
 
-__all__ = ["Budget", "Clock", "Timing", "race", "settle"]
+__all__ = ["Clock", "Timing", "TimingBudget", "race", "settle"]
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class TimingBudget:
     """How long to measure: at least `runs` and `seconds` for each runtime, but no round begins after `limit_seconds`."""
 
     runs: int = 50
@@ -79,7 +79,7 @@ def settle(clock: Clock, quiet: float = 0.2, step: float = 0.005, limit: float =
 
 def race(
     calls: Sequence[Callable[[], object]],
-    budget: Budget,
+    budget: TimingBudget,
     clock: Clock | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> tuple[Timing, ...]:
@@ -108,7 +108,7 @@ def race(
     return tuple(Timing(tuple(found)) for found in samples)
 
 
-def _block_length(call: Callable[[], object], budget: Budget, clock: Clock) -> int:
+def _block_length(call: Callable[[], object], budget: TimingBudget, clock: Clock) -> int:
     """Warm up, and choose how many runs make a block of the budgeted length."""
     settle(clock)
     shortest = float("inf")
@@ -126,7 +126,7 @@ def _block(call: Callable[[], object], length: int, clock: Clock) -> Iterator[fl
         yield (clock.wall() - begin) * 1e3
 
 
-def _share(samples: Sequence[Sequence[float]], budget: Budget, elapsed: float) -> float:
+def _share(samples: Sequence[Sequence[float]], budget: TimingBudget, elapsed: float) -> float:
     """How much of the budget is spent: the runtime that is furthest behind decides, unless time is up."""
     runs = min(len(found) / budget.runs for found in samples) if budget.runs else 1.0
     seconds = min(sum(found) / 1e3 / budget.seconds for found in samples) if budget.seconds else 1.0

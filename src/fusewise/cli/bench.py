@@ -89,7 +89,7 @@ def bench(
     from fusewise import api
     from fusewise.bench.batch import batched
     from fusewise.bench.caches import parsed_levels
-    from fusewise.bench.timing import Budget
+    from fusewise.bench.timing import TimingBudget
     from fusewise.cli.show import print_json, progress
 
     options = options_of(context)
@@ -106,7 +106,7 @@ def bench(
             options,
             against=peers,
             seed=seed,
-            budget=Budget(runs=runs, seconds=seconds),
+            budget=TimingBudget(runs=runs, seconds=seconds),
             weigh=weigh,
             progress=report,
         )

@@ -27,7 +27,7 @@ from fusewise.cli.options import (
 from fusewise.errors import UsageError
 
 if TYPE_CHECKING:
-    from fusewise.bench.ranking import Verdict
+    from fusewise.bench.ranking import DuelResult
     from fusewise.optimizing import Optimization
 
 __all__ = ["optimize"]
@@ -222,7 +222,7 @@ def _ended(found: Optimization) -> str:
     return f"{found.search}, {found.explored} graphs, {found.duplicates} met again, {found.seconds:.1f} s, {how}"
 
 
-def _timed(verdict: Verdict) -> str:
+def _timed(verdict: DuelResult) -> str:
     from fusewise.bench.ranking import CONFIDENCE
 
     return (

@@ -20,7 +20,7 @@ from fusewise.codegen.steps.depth_first import joins, strips_of
 from fusewise.codegen.steps.extents import extents_of
 from fusewise.codegen.steps.overwrite import overwritable
 from fusewise.codegen.steps.prefetch import Fetch, Load, fetches, followers, next_bytes
-from fusewise.codegen.steps.samples import Stretch, stretches
+from fusewise.codegen.steps.samples import SampleRange, stretches
 from fusewise.codegen.target import Target
 from fusewise.errors import UnsupportedModel
 from fusewise.ir.graph import Constant, Graph
@@ -29,7 +29,7 @@ from fusewise.ir.types import TensorType, ValueType
 from fusewise.lower.account import accounts
 from fusewise.lower.memory import Lifetime, plan_arena
 from fusewise.lower.program import Buffer, HostStep, KernelCode, NativeStep, Packing, Place, Port, Program
-from fusewise.lower.task import Operand, Reason, Task
+from fusewise.lower.task import Operand, RefusalReason, Task
 from fusewise.lower.work import HostWork, Lowered, TaskWork, lower_partition
 from fusewise.records import record
 from fusewise.trace import Trace
@@ -69,7 +69,7 @@ def alternatives(task: Task, target: Target) -> Iterator[Implementation]:
     """Every way to run a task, the analytic favourite first: of each kernel that accepts it the first schedule, then of each the
     second."""
     found = (kernel.implementations(task, target) for kernel in candidates(task))
-    for row in zip_longest(*(ways for ways in found if not isinstance(ways, Reason))):
+    for row in zip_longest(*(ways for ways in found if not isinstance(ways, RefusalReason))):
         yield from (way for way in row if way is not None)
 
 
@@ -107,8 +107,8 @@ class _Assembler:
     numbers: dict[str, int] = field(default_factory=dict)
     steps: list[NativeStep | HostStep] = field(default_factory=list)
     objects: dict[str, np.ndarray] = field(default_factory=dict)
-    judged: dict[tuple[str, str], Implementation | Reason] = field(default_factory=dict)
-    stretches: list[Stretch] = field(default_factory=list)
+    judged: dict[tuple[str, str], Implementation | RefusalReason] = field(default_factory=dict)
+    stretches: list[SampleRange] = field(default_factory=list)
     apart: dict[int, tuple[int, ...]] = field(default_factory=dict)
     overwrites: list[tuple[int, int, str]] = field(default_factory=list)
     calls: dict[int, int] = field(default_factory=dict)
@@ -239,7 +239,7 @@ class _Assembler:
                 self.stretches.append(found)
         return work
 
-    def _stretch_of(self, number: int) -> Stretch | None:
+    def _stretch_of(self, number: int) -> SampleRange | None:
         """The stretch that a step belongs to."""
         return next((found for found in self.stretches if found.first <= number < found.end), None)
 
@@ -387,21 +387,21 @@ class _Assembler:
             found = self._judged(kernel, task)
             note = f"after {'; '.join(refused)}" if refused else "first candidate"
             last = work.plain is None and kernel is candidates(task)[-1]
-            if not isinstance(found, Reason):
+            if not isinstance(found, RefusalReason):
                 if self.trace.allows("kernel", kernel.name, (work.label,), note) or last:
                     return found, work
-                found = Reason("refused")
+                found = RefusalReason("refused")
             refused.append(f"{kernel.name}: {found}")
         if work.plain is None:
             raise UnsupportedModel(f"group {work.label}: no kernel accepts it ({'; '.join(refused)})")
         return self._choose(work.plain())
 
-    def _judged(self, kernel: Kernel[Any, Any], task: Task) -> Implementation | Reason:
+    def _judged(self, kernel: Kernel[Any, Any], task: Task) -> Implementation | RefusalReason:
         """By its first schedule, or why it does not accept; found out once for all tasks alike."""
         known = self.judged.get((kernel.name, task.key))
         if known is None:
             ways = kernel.implementations(task, self.target)
-            known = ways if isinstance(ways, Reason) else next(iter(ways))
+            known = ways if isinstance(ways, RefusalReason) else next(iter(ways))
             self.judged[kernel.name, task.key] = known
         return known
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from fusewise.codegen.target import LINE_BYTES, InstructionSet, Target, whole_lines
 from fusewise.lower.program import Packing
-from fusewise.lower.task import Reason, Task
+from fusewise.lower.task import RefusalReason, Task
 from fusewise.records import record
 
 __all__ = [
@@ -102,11 +102,11 @@ class Kernel(Generic[T, S]):
     """
 
     name: str
-    understand: Callable[[Task, InstructionSet], T | Reason]
+    understand: Callable[[Task, InstructionSet], T | RefusalReason]
     schedules: Callable[[T, Task, Target], Iterable[S]]
     arguments: Callable[[T, Task, S], tuple[Argument, ...]]
     build: Callable[[T, Task, InstructionSet, S, str], str]
-    declines: Callable[[T, Task, Target], Reason | None] = lambda understood, task, target: None
+    declines: Callable[[T, Task, Target], RefusalReason | None] = lambda understood, task, target: None
     cycles: Callable[[T, Target, S], int] = lambda understood, target, schedule: 0
     fetching: Callable[[S, Prefetch], S] = lambda schedule, prefetch: schedule
     sharing: Callable[[T, S], Sharing | None] = lambda understood, schedule: None
@@ -115,10 +115,10 @@ class Kernel(Generic[T, S]):
     effort: int = 1
     level: Callable[[S], str] = lambda schedule: "full"
 
-    def implementations(self, task: Task, target: Target) -> Iterable[Implementation] | Reason:
+    def implementations(self, task: Task, target: Target) -> Iterable[Implementation] | RefusalReason:
         """Ways to run a task, the favourite first, or why this kernel does not."""
         understood = self.understand(task, target.instructions)
-        if isinstance(understood, Reason):
+        if isinstance(understood, RefusalReason):
             return understood
         declined = self.declines(understood, task, target)
         if declined is not None:

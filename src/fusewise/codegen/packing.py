@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fusewise.codegen.view import View
+from fusewise.codegen.view import OperandView
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.program import Packing, Panels
 
@@ -36,7 +36,7 @@ def column_starts(columns: int, lanes: int, vectors: int, multiple: int = 1) -> 
     return tuple(max(0, min(k * lanes, columns - lanes)) for k in range(whole * vectors))
 
 
-def viewed(array: np.ndarray, view: View) -> np.ndarray:
+def viewed(array: np.ndarray, view: OperandView) -> np.ndarray:
     """The elements that a view of a constant names, in the anchor's dimensions."""
     flat = np.ascontiguousarray(array).reshape(-1)
     if 0 in view.shape:
@@ -69,7 +69,7 @@ def panels(matrix: np.ndarray, lanes: int, vectors: int, multiple: int = 1) -> n
 
 
 def panels_of(
-    view: View,
+    view: OperandView,
     outer: Axes,
     depth: Axes,
     columns: tuple[int, int],
@@ -91,7 +91,7 @@ def panels_of(
 
 
 def packed(
-    view: View, recipe: str, arrange: Callable[[np.ndarray], np.ndarray], panels: Panels | None = None
+    view: OperandView, recipe: str, arrange: Callable[[np.ndarray], np.ndarray], panels: Panels | None = None
 ) -> Packing:
     """A packing that views the constant as the anchor does and arranges it; `recipe` must say everything `arrange` does.
 

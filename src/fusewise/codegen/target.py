@@ -7,7 +7,16 @@ from __future__ import annotations
 
 from fusewise.records import record
 
-__all__ = ["FIRST_LEVEL", "LINE_BYTES", "SECOND_LEVEL", "TARGETS", "Beside", "InstructionSet", "Target", "whole_lines"]
+__all__ = [
+    "FIRST_LEVEL",
+    "LINE_BYTES",
+    "SECOND_LEVEL",
+    "TARGETS",
+    "InstructionSet",
+    "OverheadCycles",
+    "Target",
+    "whole_lines",
+]
 
 LINE_BYTES = 64
 """Bytes of a cache line, on every processor that code is generated for."""
@@ -26,7 +35,7 @@ FEW_REGISTERS = 16
 
 
 @record(frozen=True)
-class Beside:
+class OverheadCycles:
     """Cycles that a core loses beside its multiply-adds, measured.
 
     `load`: for each load. `line`: for each cache line of a panel that comes from the second level. `finish`: for each
@@ -92,7 +101,7 @@ class Target(InstructionSet):
     multiply_bits: int = 0
     adds_apart: bool = True
     workers: int = 2
-    beside: Beside = Beside()
+    beside: OverheadCycles = OverheadCycles()
 
     @property
     def instructions(self) -> InstructionSet:

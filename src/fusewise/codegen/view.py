@@ -7,15 +7,15 @@ dimensions, so that layouts, transposes and slices that lowering folded into the
 from __future__ import annotations
 
 from fusewise.ir.types import TensorType
-from fusewise.lower.task import Operand, Reason, Task
+from fusewise.lower.task import Operand, RefusalReason, Task
 from fusewise.ops.expr import Expr
 from fusewise.records import record
 
-__all__ = ["View", "strides_along", "view_of"]
+__all__ = ["OperandView", "strides_along", "view_of"]
 
 
 @record(frozen=True)
-class View:
+class OperandView:
     """Element (p0, p1, ...) lies `offset + sum(p * stride)` elements after the pointer of `operand`."""
 
     operand: Operand
@@ -46,18 +46,18 @@ def strides_along(operand: Operand, indices: tuple[Expr, ...]) -> tuple[dict[str
     return strides, offset
 
 
-def view_of(task: Task, position: int) -> View | Reason:
+def view_of(task: Task, position: int) -> OperandView | RefusalReason:
     """Operand `position` of the anchor when it is read directly, or why it is not."""
     anchor = task.anchor
     assert anchor is not None
     kind, element = anchor.inputs[position], anchor.prologue[position]
     if not isinstance(kind, TensorType) or element is None:
-        return Reason("operand is absent", str(position))
+        return RefusalReason("operand is absent", str(position))
     if element.op != "load":
-        return Reason("operand is computed on the way in", str(position))
+        return RefusalReason("operand is computed on the way in", str(position))
     operand = task.operand(element.value)
     found = strides_along(operand, element.args)
     if found is None:
-        return Reason("operand is read through a computed index", str(position))
+        return RefusalReason("operand is read through a computed index", str(position))
     strides, offset = found
-    return View(operand, kind.dims, tuple(strides.get(f"p{k}", 0) for k in range(kind.rank)), offset)
+    return OperandView(operand, kind.dims, tuple(strides.get(f"p{k}", 0) for k in range(kind.rank)), offset)

@@ -15,7 +15,7 @@ import onnx
 
 from fusewise.errors import InvalidModel, ResourceLimit, UnsupportedModel
 from fusewise.frontend.functions import FunctionKey, function_key
-from fusewise.frontend.limits import Limits
+from fusewise.frontend.limits import ModelLimits
 from fusewise.frontend.order import node_label
 from fusewise.frontend.upgrade import OLDEST_OPSET, PINNED_OPSET, UPGRADES
 from fusewise.frontend.upgrade_six import SIX
@@ -46,7 +46,7 @@ class _Findings:
     """What the pass over the nodes has found so far."""
 
     functions: Mapping[FunctionKey, onnx.FunctionProto]
-    limits: Limits
+    limits: ModelLimits
     names: set[str]
     reads: set[str]
     missing: dict[tuple[str, str, int], str]
@@ -57,7 +57,7 @@ class _Findings:
     fits_pinned: bool = True
 
 
-def survey(model: onnx.ModelProto, limits: Limits) -> Coverage:
+def survey(model: onnx.ModelProto, limits: ModelLimits) -> Coverage:
     """Look through a model. Raises `UnsupportedModel` that lists every unknown operator and every opset out of range."""
     for entry in (*model.opset_import, *(entry for function in model.functions for entry in function.opset_import)):
         limits.check_string("the name of an operator domain", entry.domain)

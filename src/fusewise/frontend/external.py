@@ -14,8 +14,8 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 import onnx
 
 from fusewise.errors import InvalidModel, ResourceLimit
-from fusewise.frontend.limits import Limits
-from fusewise.frontend.stored import Stored, Stretch
+from fusewise.frontend.limits import ModelLimits
+from fusewise.frontend.stored import Stored, StoredBytes
 
 __all__ = ["ExternalData"]
 
@@ -26,12 +26,12 @@ _IGNORED_PREFIX = "prepacked"  # ONNX Runtime keeps its own layouts beside the w
 class ExternalData:
     """The external files of one model, each opened once. `folder` is None for a model that is not a file."""
 
-    def __init__(self, folder: Path | None, limits: Limits) -> None:
+    def __init__(self, folder: Path | None, limits: ModelLimits) -> None:
         self._folder = folder
         self._limits = limits
         self._files: dict[str, Stored] = {}
 
-    def stretch(self, tensor: onnx.TensorProto, name: str) -> Stretch:
+    def stretch(self, tensor: onnx.TensorProto, name: str) -> StoredBytes:
         """Where the bytes of `tensor`, called `name` in errors, lie. Raises `InvalidModel` for a bad place, path or range."""
         place = _entries(tensor, name)
         location = place.get("location", "")
@@ -50,7 +50,7 @@ class ExternalData:
                 f"tensor {name!r}: bytes {offset:,} to {offset + length:,} were asked of {location!r}, which has only "
                 f"{len(file):,}; the file is too short or the model is not its own"
             )
-        return Stretch(file, offset, length)
+        return StoredBytes(file, offset, length)
 
     def _opened(self, name: str, location: str) -> Stored:
         assert self._folder is not None

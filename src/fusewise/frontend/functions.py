@@ -9,7 +9,7 @@ import onnx
 
 from fusewise.errors import ResourceLimit
 from fusewise.frontend.bodies import defined_names, rename_node
-from fusewise.frontend.limits import Limits
+from fusewise.frontend.limits import ModelLimits
 from fusewise.frontend.order import node_label
 
 __all__ = [
@@ -39,7 +39,7 @@ def function_key(item: onnx.FunctionProto | onnx.NodeProto) -> FunctionKey:
 
 
 def check_expansion(
-    nodes: Iterable[onnx.NodeProto], functions: Mapping[FunctionKey, onnx.FunctionProto], limits: Limits
+    nodes: Iterable[onnx.NodeProto], functions: Mapping[FunctionKey, onnx.FunctionProto], limits: ModelLimits
 ) -> None:
     """Refuse a model that would have too many nodes with all its calls replaced, before any is: ten functions that call the next
     ten times each make ten thousand million nodes of a hundred."""

@@ -18,7 +18,7 @@ from fusewise.errors import InvalidModel, UnsupportedModel
 from fusewise.frontend.bodies import goes_on, graph_of_body
 from fusewise.frontend.declared import contradicts, settled, without_shape
 from fusewise.frontend.infer_control import CONTROL_FLOW, control_outputs, known_branch
-from fusewise.frontend.limits import DEFAULT_LIMITS, Limits
+from fusewise.frontend.limits import DEFAULT_LIMITS, ModelLimits
 from fusewise.frontend.partial_shapes import partial_type
 from fusewise.frontend.shape_values import VALUE_LIMIT, is_complete, known_outputs
 from fusewise.ir.dtypes import FLOAT32
@@ -52,7 +52,7 @@ class Inference:
         opsets: tuple[tuple[str, int], ...] = (),
         declared: Mapping[str, ValueType] | None = None,
         outer: Inference | None = None,
-        limits: Limits = DEFAULT_LIMITS,
+        limits: ModelLimits = DEFAULT_LIMITS,
     ) -> None:
         self.opset = opset
         self.opsets = opsets

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from fusewise.errors import InvalidModel, ResourceLimit
 
-__all__ = ["DEFAULT_LIMITS", "Limits"]
+__all__ = ["DEFAULT_LIMITS", "ModelLimits"]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ModelLimits:
     """Bounds on a model. Sizes are bytes, depths and counts plain numbers."""
 
     proto_bytes: int = 2**31
@@ -55,4 +55,4 @@ class Limits:
             raise ResourceLimit(f"{what} is {len(text):,} characters long; the limit is {self.string_bytes:,}")
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = ModelLimits()

@@ -28,10 +28,10 @@ from fusewise.frontend.external import ExternalData
 from fusewise.frontend.functions import FunctionKey, check_expansion, expanded, function_key, noted, unused
 from fusewise.frontend.infer_control import body_inputs
 from fusewise.frontend.infer_types import Inference
-from fusewise.frontend.limits import DEFAULT_LIMITS, Limits
+from fusewise.frontend.limits import DEFAULT_LIMITS, ModelLimits
 from fusewise.frontend.onnx_export import ORIGIN_KEY, default_origin, graph_to_proto
 from fusewise.frontend.order import node_label, sorted_nodes
-from fusewise.frontend.stored import Stored, Stretch
+from fusewise.frontend.stored import Stored, StoredBytes
 from fusewise.frontend.upgrade import PINNED_OPSET
 from fusewise.frontend.upgrade_six import upgraded
 from fusewise.frontend.weights import Weights, tensors_of
@@ -43,7 +43,7 @@ from fusewise.ops.proto import attribute_from_proto, type_from_proto
 __all__ = ["PINNED_OPSET", "bind", "load", "stands_alone"]
 
 
-def load(source: str | os.PathLike[str] | bytes | onnx.ModelProto, limits: Limits = DEFAULT_LIMITS) -> Graph:
+def load(source: str | os.PathLike[str] | bytes | onnx.ModelProto, limits: ModelLimits = DEFAULT_LIMITS) -> Graph:
     """The model as a graph.
 
     Weights of a file are read when they are first needed, those of bytes are read-only views, possibly unaligned. Raises
@@ -85,8 +85,8 @@ def _name(source: object) -> str:
 
 
 def _read(
-    source: str | os.PathLike[str] | bytes | onnx.ModelProto, limits: Limits
-) -> tuple[onnx.ModelProto, dict[int, memoryview | Stretch], Path | None, bool]:
+    source: str | os.PathLike[str] | bytes | onnx.ModelProto, limits: ModelLimits
+) -> tuple[onnx.ModelProto, dict[int, memoryview | StoredBytes], Path | None, bool]:
     """The message, the data of big initializers by position, the folder external data may lie in, and whether there are none."""
     if isinstance(source, onnx.ModelProto):
         return source, {}, None, False
@@ -111,9 +111,9 @@ def _read(
     return model, {i: _part(data, blob) for i, blob in blobs.items()}, folder, _is_alone(rest)
 
 
-def _part(data: memoryview | Stored, blob: Blob) -> memoryview | Stretch:
+def _part(data: memoryview | Stored, blob: Blob) -> memoryview | StoredBytes:
     if isinstance(data, Stored):
-        return Stretch(data, blob.offset, blob.length)
+        return StoredBytes(data, blob.offset, blob.length)
     return data[blob.offset : blob.offset + blob.length]
 
 
@@ -179,11 +179,11 @@ class _Import:
     def __init__(
         self,
         model: onnx.ModelProto,
-        raw: Mapping[int, memoryview | Stretch],
+        raw: Mapping[int, memoryview | StoredBytes],
         weights: Weights,
         coverage: Coverage,
         opset: int,
-        limits: Limits,
+        limits: ModelLimits,
     ) -> None:
         self.model = model
         self.raw = raw

@@ -40,7 +40,7 @@ def node_reads(node: onnx.NodeProto) -> list[str]:
     return read
 
 
-class Surroundings(Protocol):
+class OuterScope(Protocol):
     """The graph around a body."""
 
     def type_of(self, name: str) -> object | None:
@@ -48,7 +48,7 @@ class Surroundings(Protocol):
 
 
 def sorted_nodes(
-    nodes: Sequence[onnx.NodeProto], known: Collection[str], where: str, outer: Surroundings | None = None
+    nodes: Sequence[onnx.NodeProto], known: Collection[str], where: str, outer: OuterScope | None = None
 ) -> list[onnx.NodeProto]:
     """`nodes` in topological order; already sorted ones keep theirs.
 

@@ -15,7 +15,7 @@ import numpy as np
 from fusewise.errors import InvalidModel, ResourceLimit
 from fusewise.records import record
 
-__all__ = ["Stored", "Stretch"]
+__all__ = ["Stored", "StoredBytes"]
 
 _WINDOW_BYTES = 64 * 1024
 _MOST_AT_ONCE = 1 << 30
@@ -78,7 +78,7 @@ class Stored:
 
 
 @record(frozen=True, slots=True)
-class Stretch:
+class StoredBytes:
     """Bytes of a file, not read yet."""
 
     file: Stored

@@ -19,13 +19,13 @@ from fusewise.ir.dtypes import FLOAT32, DType
 from fusewise.ir.graph import Node, attributes_of
 from fusewise.ir.types import TensorType, ValueType
 
-__all__ = ["OLDEST_OPSET", "PINNED_OPSET", "UPGRADES", "Site", "Upgrade", "upgraded"]
+__all__ = ["OLDEST_OPSET", "PINNED_OPSET", "UPGRADES", "Upgrade", "UpgradeSite", "upgraded"]
 
 PINNED_OPSET = 23
 OLDEST_OPSET = 7
 
 
-class Site(Protocol):
+class UpgradeSite(Protocol):
     """The graph under construction around a node."""
 
     def type_of(self, name: str) -> ValueType | None:
@@ -44,7 +44,7 @@ class Site(Protocol):
         """Does anything read the value?"""
 
 
-Adapt = Callable[[Node, int, Site], list[Node]]
+Adapt = Callable[[Node, int, UpgradeSite], list[Node]]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Upgrade:
     adapt: Adapt
 
 
-def upgraded(node: Node, version: int, site: Site) -> list[Node]:
+def upgraded(node: Node, version: int, site: UpgradeSite) -> list[Node]:
     """The nodes of the pinned opset that do what `node` does in opset `version`. Their origin is the node's."""
     row = UPGRADES.get(node.op) if not node.domain else None
     if row is None or (row.before is not None and version >= row.before):
@@ -63,13 +63,13 @@ def upgraded(node: Node, version: int, site: Site) -> list[Node]:
     return row.adapt(node, version, site)
 
 
-def dtype_of_operand(node: Node, site: Site, position: int = 0) -> DType:
+def dtype_of_operand(node: Node, site: UpgradeSite, position: int = 0) -> DType:
     """The element type of an operand; float32 when unknown."""
     kind = site.type_of(node.inputs[position])
     return kind.dtype if isinstance(kind, TensorType) else FLOAT32
 
 
-def step(node: Node, site: Site, op: str, *inputs: str, output: str = "", **attributes: Any) -> Node:
+def step(node: Node, site: UpgradeSite, op: str, *inputs: str, output: str = "", **attributes: Any) -> Node:
     """A further node that stands for part of `node`; it writes `output`, or a new value."""
     name = site.fresh(f"{node.label}_{op.lower()}")
     given = {key: value for key, value in attributes.items() if value is not None}
@@ -89,7 +89,7 @@ class Moved:
 def moved(*rows: Moved) -> Adapt:
     """Attributes that became operands."""
 
-    def adapt(node: Node, version: int, site: Site) -> list[Node]:
+    def adapt(node: Node, version: int, site: UpgradeSite) -> list[Node]:
         inputs = list(node.inputs)
         for row in rows:
             value = node.attribute(row.attribute, row.default)
@@ -107,7 +107,7 @@ def moved(*rows: Moved) -> Adapt:
     return adapt
 
 
-def split(node: Node, version: int, site: Site) -> list[Node]:
+def split(node: Node, version: int, site: UpgradeSite) -> list[Node]:
     """Split into equal parts: since opset 18 their number is written down, and only since then the last may be smaller."""
     if node.attribute("split") is not None:
         return moved(Moved("split", 1, "list"))(node, version, site)
@@ -123,7 +123,7 @@ def split(node: Node, version: int, site: Site) -> list[Node]:
     return [node.with_attributes(num_outputs=count)]
 
 
-def softmax(node: Node, version: int, site: Site) -> list[Node]:
+def softmax(node: Node, version: int, site: UpgradeSite) -> list[Node]:
     """Softmax, LogSoftmax and Hardmax over all dimensions from `axis` on; since opset 13 over `axis` alone.
 
     y = Softmax(x, axis=1)   ->   a = Flatten(x, axis=1); b = Softmax(a, axis=-1); y = Reshape(b, Shape(x))
@@ -164,7 +164,7 @@ def softmax(node: Node, version: int, site: Site) -> list[Node]:
     ]
 
 
-def batch_normalization(node: Node, version: int, site: Site) -> list[Node]:
+def batch_normalization(node: Node, version: int, site: UpgradeSite) -> list[Node]:
     """Drops outputs that only training had; statistics per element (`spatial=0`, before opset 9) are written out."""
     if any(site.is_read(name) for name in node.outputs[1:] if name):
         raise UnsupportedModel(
@@ -192,7 +192,7 @@ def batch_normalization(node: Node, version: int, site: Site) -> list[Node]:
     ]
 
 
-def dropout(node: Node, version: int, site: Site) -> list[Node]:
+def dropout(node: Node, version: int, site: UpgradeSite) -> list[Node]:
     """Inference only: the data pass through. The mask was of the data's type before opset 10, and empty, not full."""
     plain = node.with_attributes(ratio=None)
     mask = node.outputs[1] if len(node.outputs) > 1 else ""
@@ -210,7 +210,7 @@ def dropout(node: Node, version: int, site: Site) -> list[Node]:
     ]
 
 
-def resize_10(node: Node, version: int, site: Site) -> list[Node]:
+def resize_10(node: Node, version: int, site: UpgradeSite) -> list[Node]:
     """Upsample, and Resize of opset 10: pixel i reads i / scale. Nearest rounds down, but up where it shrinks.
 
     An axis that shrinks and one that grows need different rounding, so they are resized one after the other.
@@ -242,7 +242,7 @@ def resize_10(node: Node, version: int, site: Site) -> list[Node]:
     return [first, second]
 
 
-def resize(node: Node, version: int, site: Site) -> list[Node]:
+def resize(node: Node, version: int, site: UpgradeSite) -> list[Node]:
     """Opset 11 wanted an empty `scales` beside `sizes`, and had a coordinate rule that opset 13 dropped."""
     if version < 11:
         return resize_10(node, version, site)
@@ -262,7 +262,7 @@ def resize(node: Node, version: int, site: Site) -> list[Node]:
     return [node.with_attributes(coordinate_transformation_mode="half_pixel", nearest_mode="round_prefer_ceil")]
 
 
-def group_normalization(node: Node, version: int, site: Site) -> list[Node]:
+def group_normalization(node: Node, version: int, site: UpgradeSite) -> list[Node]:
     """Scale and bias were per group before opset 21, and are per channel since: each is repeated."""
     kind = site.type_of(node.inputs[0])
     channels = (
@@ -287,14 +287,14 @@ def group_normalization(node: Node, version: int, site: Site) -> list[Node]:
     return [*nodes, node.with_inputs([node.inputs[0], *operands])]
 
 
-def grid_sample(node: Node, version: int, site: Site) -> list[Node]:
+def grid_sample(node: Node, version: int, site: UpgradeSite) -> list[Node]:
     """Modes were called after the two-dimensional case before opset 20."""
     names = {"bilinear": "linear", "bicubic": "cubic"}
     mode = node.attribute("mode")
     return [node.with_attributes(mode=names[mode]) if mode in names else node]
 
 
-def stft(node: Node, version: int, site: Site) -> list[Node]:
+def stft(node: Node, version: int, site: UpgradeSite) -> list[Node]:
     """A signal [batch, length], which PyTorch's exporter writes for a real one, is [batch, length, 1]."""
     kind = site.type_of(node.inputs[0])
     if not isinstance(kind, TensorType) or kind.shape is None or len(kind.shape) != 2:
@@ -304,12 +304,12 @@ def stft(node: Node, version: int, site: Site) -> list[Node]:
     return [signal, node.with_inputs((*signal.outputs, *node.inputs[1:]))]
 
 
-def roi_align(node: Node, version: int, site: Site) -> list[Node]:
+def roi_align(node: Node, version: int, site: UpgradeSite) -> list[Node]:
     """Before opset 16 there was no half-pixel shift."""
     return [node.with_attributes(coordinate_transformation_mode="output_half_pixel")]
 
 
-def scatter(node: Node, version: int, site: Site) -> list[Node]:
+def scatter(node: Node, version: int, site: UpgradeSite) -> list[Node]:
     """Scatter is ScatterElements since opset 11."""
     return [replace(node, op="ScatterElements")]
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from fusewise.errors import InvalidModel, UnsupportedModel
-from fusewise.frontend.upgrade import OLDEST_OPSET, Site, step
+from fusewise.frontend.upgrade import OLDEST_OPSET, UpgradeSite, step
 from fusewise.frontend.upgrade import upgraded as upgraded_from_seven
 from fusewise.ir.graph import Node
 from fusewise.ir.types import TensorType
@@ -20,7 +20,7 @@ from fusewise.ir.types import TensorType
 __all__ = ["SIX", "upgraded"]
 
 
-def upgraded(node: Node, version: int, site: Site) -> list[Node]:
+def upgraded(node: Node, version: int, site: UpgradeSite) -> list[Node]:
     """The nodes of the pinned opset that do what `node` does in opset `version`. Their origin is the node's."""
     adapt = SIX.get(node.op) if version < OLDEST_OPSET and not node.domain else None
     if adapt is None:
@@ -29,7 +29,7 @@ def upgraded(node: Node, version: int, site: Site) -> list[Node]:
     return [*before, *upgraded_from_seven(last, OLDEST_OPSET, site)]
 
 
-def lined_up(node: Node, site: Site) -> list[Node]:
+def lined_up(node: Node, site: UpgradeSite) -> list[Node]:
     """The second operand starts at dimension `axis` of the first, by default so that both end together.
 
     y = Add(x, b, broadcast=1, axis=1)   ->   c = Unsqueeze(b, [1, 2]); y = Add(x, c)      for x [n, c, h, w], b [c]
@@ -46,7 +46,7 @@ def lined_up(node: Node, site: Site) -> list[Node]:
     return _with_trailing_ones(plain, site, small, large - (axis % large if large else 0) - small)
 
 
-def slope(node: Node, site: Site) -> list[Node]:
+def slope(node: Node, site: UpgradeSite) -> list[Node]:
     """A slope for each channel is along dimension 1, not the last."""
     small = _rank(node, site, 1)
     dims = _shape(node, site, 1)
@@ -55,7 +55,7 @@ def slope(node: Node, site: Site) -> list[Node]:
     return _with_trailing_ones(node, site, small, _rank(node, site, 0) - 2)
 
 
-def batch_normalization(node: Node, site: Site) -> list[Node]:
+def batch_normalization(node: Node, site: UpgradeSite) -> list[Node]:
     """`is_test` told inference from training."""
     if not node.attribute("is_test", 0):
         raise UnsupportedModel(
@@ -64,19 +64,19 @@ def batch_normalization(node: Node, site: Site) -> list[Node]:
     return [node.with_attributes(is_test=None)]
 
 
-def upsample(node: Node, site: Site) -> list[Node]:
+def upsample(node: Node, site: UpgradeSite) -> list[Node]:
     """Scales were given for height and width alone."""
     scales = [1.0, 1.0, float(node.attribute("height_scale")), float(node.attribute("width_scale"))]
     return [node.with_attributes(height_scale=None, width_scale=None, scales=scales)]
 
 
-def without(*names: str) -> Callable[[Node, Site], list[Node]]:
+def without(*names: str) -> Callable[[Node, UpgradeSite], list[Node]]:
     """Attributes that mean nothing to inference."""
     dropped: dict[str, None] = dict.fromkeys(names)
     return lambda node, site: [node.with_attributes(**dropped)]
 
 
-def _shape(node: Node, site: Site, position: int) -> tuple[object, ...]:
+def _shape(node: Node, site: UpgradeSite, position: int) -> tuple[object, ...]:
     kind = site.type_of(node.inputs[position])
     if not isinstance(kind, TensorType) or kind.shape is None:
         raise UnsupportedModel(
@@ -85,11 +85,11 @@ def _shape(node: Node, site: Site, position: int) -> tuple[object, ...]:
     return kind.shape
 
 
-def _rank(node: Node, site: Site, position: int) -> int:
+def _rank(node: Node, site: UpgradeSite, position: int) -> int:
     return len(_shape(node, site, position))
 
 
-def _with_trailing_ones(node: Node, site: Site, rank: int, count: int) -> list[Node]:
+def _with_trailing_ones(node: Node, site: UpgradeSite, rank: int, count: int) -> list[Node]:
     """The node with `count` dimensions of 1 appended to its second operand of rank `rank`."""
     if count <= 0:
         return [node]
@@ -98,7 +98,7 @@ def _with_trailing_ones(node: Node, site: Site, rank: int, count: int) -> list[N
     return [wide, replace(node, inputs=(node.inputs[0], wide.outputs[0]))]
 
 
-SIX: dict[str, Callable[[Node, Site], list[Node]]] = {
+SIX: dict[str, Callable[[Node, UpgradeSite], list[Node]]] = {
     "Add": lined_up,
     "And": lined_up,
     "AveragePool": without(),

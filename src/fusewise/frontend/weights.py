@@ -15,10 +15,10 @@ from google.protobuf.message import Message
 
 from fusewise.errors import InvalidModel, ResourceLimit
 from fusewise.frontend.external import ExternalData
-from fusewise.frontend.limits import Limits
-from fusewise.frontend.stored import Stretch
+from fusewise.frontend.limits import ModelLimits
+from fusewise.frontend.stored import StoredBytes
 from fusewise.ir.dtypes import STRING, DType, dtype_of_onnx
-from fusewise.ir.graph import Constant, Later
+from fusewise.ir.graph import Constant, LazyConstant
 from fusewise.ir.types import TensorType
 from fusewise.ops.proto import tensor_from_proto
 from fusewise.records import record
@@ -36,9 +36,11 @@ class Weights:
     """Makes constants of the tensors of one model, whose external data are `external`."""
 
     external: ExternalData
-    limits: Limits
+    limits: ModelLimits
 
-    def constant(self, tensor: onnx.TensorProto, raw: memoryview | Stretch | None = None, where: str = "") -> Constant:
+    def constant(
+        self, tensor: onnx.TensorProto, raw: memoryview | StoredBytes | None = None, where: str = ""
+    ) -> Constant:
         """The contents of `tensor`; `raw` are its bytes when they were cut out of the message, `where` names it if it has no
         name.
 
@@ -99,15 +101,15 @@ def _dtype(tensor: onnx.TensorProto, name: str) -> DType:
         raise InvalidModel(f"tensor {name!r} has the unknown element type {tensor.data_type}") from None
 
 
-def _of_bytes(name: str, dtype: DType, shape: tuple[int, ...], raw: memoryview | Stretch) -> Constant:
+def _of_bytes(name: str, dtype: DType, shape: tuple[int, ...], raw: memoryview | StoredBytes) -> Constant:
     if dtype == STRING:
         raise InvalidModel(f"tensor {name!r} holds strings as raw bytes, which ONNX does not allow")
     expected = -(-math.prod(shape) * dtype.bits // 8)
-    found = raw.length if isinstance(raw, Stretch) else len(raw)
+    found = raw.length if isinstance(raw, StoredBytes) else len(raw)
     if found != expected:
         raise InvalidModel(f"tensor {name!r} of type {dtype}{list(shape)} needs {expected:,} bytes but has {found:,}")
-    if isinstance(raw, Stretch):
-        return Later(TensorType(dtype, shape), lambda: _array(dtype, shape, raw.read()), None, again=True)
+    if isinstance(raw, StoredBytes):
+        return LazyConstant(TensorType(dtype, shape), lambda: _array(dtype, shape, raw.read()), None, again=True)
     return Constant(_array(dtype, shape, raw))
 
 

@@ -15,7 +15,7 @@ from fusewise.ir.graph import Graph
 from fusewise.ops.spec import Mapping
 from fusewise.records import record
 
-__all__ = ["Costs", "GroupCost", "estimate_ns"]
+__all__ = ["CostSource", "GroupCost", "estimate_ns"]
 
 GroupCost = Callable[[Graph, tuple[int, ...]], float | None]
 """Nanoseconds that a group (ascending node indexes) takes as one kernel; None when that is not known or cannot be measured."""
@@ -33,7 +33,7 @@ SLOW_NS, FAST_NS = 0.8, 0.06
 
 
 @record(frozen=True)
-class Costs:
+class CostSource:
     """Where costs come from: `profile` looks a group up among earlier measurements, `measure` runs it now, as long as
     `has_time`."""
 

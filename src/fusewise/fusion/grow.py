@@ -15,16 +15,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 
-from fusewise.fusion.cost import Costs
+from fusewise.fusion.cost import CostSource
 from fusewise.fusion.ecg import ExtendedGraph
-from fusewise.fusion.legal import Limits, constraint, host_constraint
+from fusewise.fusion.legal import FusionLimits, constraint, host_constraint
 from fusewise.fusion.verdicts import Reason, Verdict, combine
 from fusewise.ir.walk import predecessors, successors
 from fusewise.ops.spec import Mapping
 from fusewise.records import record
 from fusewise.trace import Trace
 
-__all__ = ["Blocks", "Judgement", "grow", "grow_as_published"]
+__all__ = ["FusionBlocks", "Judgement", "grow", "grow_as_published"]
 
 SEED_ORDER = (Mapping.ONE_TO_ONE, Mapping.REORGANIZE, Mapping.SHUFFLE, Mapping.ONE_TO_MANY, Mapping.MANY_TO_MANY)
 
@@ -45,7 +45,7 @@ class Judgement:
 
 
 @record
-class Blocks:
+class FusionBlocks:
     """Disjoint blocks of operators, at first one each. A block is named by one of its operators.
 
     `owner` tells an operator's block, `members` a block's operators in ascending order; `alone` are operators found to join
@@ -54,8 +54,8 @@ class Blocks:
 
     ecg: ExtendedGraph
     trace: Trace
-    costs: Costs
-    limits: Limits
+    costs: CostSource
+    limits: FusionLimits
     by_index: bool = True
     owner: list[int] = field(init=False)
     members: dict[int, tuple[int, ...]] = field(init=False)
@@ -199,7 +199,7 @@ class Blocks:
     def _priced(self, first: int, second: int, merged: tuple[int, ...], type_: Mapping, verdict: Verdict) -> Judgement:
         """A yellow pair must cost less fused by the best source there is, a green one by the estimate."""
         asked = verdict is Verdict.ASK and self.ecg.is_native(merged[0])
-        costs = self.costs if asked else Costs()
+        costs = self.costs if asked else CostSource()
         found = costs.of(self.ecg, merged, self.members[first], self.members[second])
         if found is None:
             return Judgement(Reason.UNMEASURED, type_, verdict)
@@ -242,7 +242,7 @@ class Blocks:
         return True
 
 
-def grow(blocks: Blocks) -> None:
+def grow(blocks: FusionBlocks) -> None:
     """Merge blocks from seeds, and then along every edge that is still open."""
     for seed in _seeds(blocks.ecg):
         while _one_merge(blocks, blocks.owner[seed]):
@@ -258,7 +258,7 @@ def grow(blocks: Blocks) -> None:
                     changed = True
 
 
-def grow_as_published(blocks: Blocks) -> None:
+def grow_as_published(blocks: FusionBlocks) -> None:
     """Merge operators that are in no block yet with a seed, in the order of the listing.
 
     Step I takes the One-to-One operator with the smallest result for a seed, step II goes along its successors and theirs as far
@@ -273,7 +273,7 @@ def grow_as_published(blocks: Blocks) -> None:
             unfused.difference_update(blocks.members[blocks.owner[seed]])
 
 
-def _propagate(blocks: Blocks, seed: int, unfused: set[int], onwards: Sequence[tuple[int, ...]]) -> None:
+def _propagate(blocks: FusionBlocks, seed: int, unfused: set[int], onwards: Sequence[tuple[int, ...]]) -> None:
     """Merge `seed` with what lies `onwards`, the successors or the predecessors of every operator; a refusal ends a branch."""
     waiting = list(reversed(onwards[seed]))
     while waiting:
@@ -297,7 +297,7 @@ def _seeds(ecg: ExtendedGraph) -> list[int]:
     return [n for _, _, n in sorted(found)]
 
 
-def _one_merge(blocks: Blocks, block: int, ahead: bool = False, late: bool = False) -> bool:
+def _one_merge(blocks: FusionBlocks, block: int, ahead: bool = False, late: bool = False) -> bool:
     """Merge a block with the first neighbour that fits: a single operator while growing, any block `ahead` afterwards.
 
     What a heavy operator reads joins it only afterwards, when its own producer has had its turn; what only makes more bytes of

@@ -22,14 +22,14 @@ from fusewise.fusion.verdicts import Reason
 from fusewise.ops.spec import Mapping
 from fusewise.records import record
 
-__all__ = ["LIMITS", "Limits", "constraint", "depth", "host_constraint"]
+__all__ = ["LIMITS", "FusionLimits", "constraint", "depth", "host_constraint"]
 
 ROW_FAMILIES = frozenset("softmax log_softmax layer_norm group_norm instance_norm rms_norm lp_norm".split())
 """Anchors whose kernels evaluate what they read where it stands."""
 
 
 @record(frozen=True)
-class Limits:
+class FusionLimits:
     """The empirical limits of the constraint check: operators that compute, inputs and results of a group, rows per reduction
     that is read back, and the bytes up to which a Concat may be computed element by element.
 
@@ -49,10 +49,10 @@ class Limits:
     inline_bytes: int = 16384
 
 
-LIMITS = Limits()
+LIMITS = FusionLimits()
 
 
-def constraint(ecg: ExtendedGraph, nodes: Sequence[int], limits: Limits = LIMITS) -> Reason | None:
+def constraint(ecg: ExtendedGraph, nodes: Sequence[int], limits: FusionLimits = LIMITS) -> Reason | None:
     """Why one kernel should not compute these operators (ascending), each of which has a loop nest; None when it can."""
     if len(nodes) > limits.members or sum(not ecg.is_view(n) for n in nodes) > limits.nodes:
         return Reason.SIZE
@@ -84,7 +84,7 @@ def depth(ecg: ExtendedGraph, nodes: Sequence[int]) -> int:
     return max(below.values(), default=0)
 
 
-def host_constraint(nodes: Sequence[int], limits: Limits = LIMITS) -> Reason | None:
+def host_constraint(nodes: Sequence[int], limits: FusionLimits = LIMITS) -> Reason | None:
     """Why one host step should not run these operators: it runs any, one after another, but not without an end."""
     return Reason.SIZE if len(nodes) > limits.nodes else None
 
@@ -248,7 +248,7 @@ def _is_pointwise(ecg: ExtendedGraph, conv: int) -> bool:
     return all(extent == 1 for extent in kernel) and node.attribute("group", 1) == 1
 
 
-def _without_anchor(shape: _Shape, limits: Limits) -> Reason | None:
+def _without_anchor(shape: _Shape, limits: FusionLimits) -> Reason | None:
     ecg = shape.ecg
     sources = shape.sources(shape.outputs)
     if not sources:

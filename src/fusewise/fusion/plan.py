@@ -14,10 +14,10 @@ from functools import partial
 from types import MappingProxyType
 
 from fusewise.errors import UsageError
-from fusewise.fusion.cost import Costs
+from fusewise.fusion.cost import CostSource
 from fusewise.fusion.ecg import ExtendedGraph
-from fusewise.fusion.grow import Blocks, Judgement, grow, grow_as_published
-from fusewise.fusion.legal import LIMITS, Limits
+from fusewise.fusion.grow import FusionBlocks, Judgement, grow, grow_as_published
+from fusewise.fusion.legal import LIMITS, FusionLimits
 from fusewise.fusion.patterns import pattern_groups
 from fusewise.fusion.verdicts import Reason, Verdict
 from fusewise.ir.graph import Graph
@@ -50,11 +50,16 @@ class Plan:
     edges: tuple[Edge, ...]
 
 
-Planner = Callable[[ExtendedGraph, Trace, Costs, Limits], Plan]
+Planner = Callable[[ExtendedGraph, Trace, CostSource, FusionLimits], Plan]
 
 
 def plan(
-    graph: Graph, trace: Trace, how: str = "dnnfusion", *, costs: Costs | None = None, limits: Limits = LIMITS
+    graph: Graph,
+    trace: Trace,
+    how: str = "dnnfusion",
+    *,
+    costs: CostSource | None = None,
+    limits: FusionLimits = LIMITS,
 ) -> Plan:
     """The fusion plan by the planner called `how`, a key of `PLANNERS`.
 
@@ -64,7 +69,7 @@ def plan(
     planner = PLANNERS.get(how)
     if planner is None:
         raise UsageError(f"there is no fusion planner {how!r}; there are {', '.join(PLANNERS)}")
-    found = planner(ExtendedGraph(graph), trace, Costs() if costs is None else costs, limits)
+    found = planner(ExtendedGraph(graph), trace, CostSource() if costs is None else costs, limits)
     for edge in found.edges:
         if not edge.fused:
             where = graph.nodes[edge.producer].label, graph.nodes[edge.consumer].label
@@ -73,7 +78,12 @@ def plan(
 
 
 def partition(
-    graph: Graph, trace: Trace, how: str = "dnnfusion", *, costs: Costs | None = None, limits: Limits = LIMITS
+    graph: Graph,
+    trace: Trace,
+    how: str = "dnnfusion",
+    *,
+    costs: CostSource | None = None,
+    limits: FusionLimits = LIMITS,
 ) -> Partition:
     """The groups alone; see `plan`."""
     return plan(graph, trace, how, costs=costs, limits=limits).partition
@@ -97,9 +107,9 @@ def given(graph: Graph, groups: Iterable[Sequence[int]], trace: Trace) -> Partit
 
 
 def _by_mapping_types(
-    ecg: ExtendedGraph, trace: Trace, costs: Costs, limits: Limits, growing: Callable[[Blocks], None]
+    ecg: ExtendedGraph, trace: Trace, costs: CostSource, limits: FusionLimits, growing: Callable[[FusionBlocks], None]
 ) -> Plan:
-    blocks = Blocks(ecg, trace, costs, limits, by_index=INTRA_BLOCK not in trace.disabled)
+    blocks = FusionBlocks(ecg, trace, costs, limits, by_index=INTRA_BLOCK not in trace.disabled)
     growing(blocks)
     known: dict[tuple[int, int], Judgement] = {}
 
@@ -120,12 +130,12 @@ def _by_mapping_types(
     return Plan(found, types, tuple(edges))
 
 
-def _by_patterns(ecg: ExtendedGraph, trace: Trace, costs: Costs, limits: Limits) -> Plan:
+def _by_patterns(ecg: ExtendedGraph, trace: Trace, costs: CostSource, limits: FusionLimits) -> Plan:
     groups = pattern_groups(ecg, trace)
     return _described(ecg, Partition.ordered(ecg.graph, groups), Reason.PATTERN, Reason.NO_PATTERN)
 
 
-def _not_at_all(ecg: ExtendedGraph, trace: Trace, costs: Costs, limits: Limits) -> Plan:
+def _not_at_all(ecg: ExtendedGraph, trace: Trace, costs: CostSource, limits: FusionLimits) -> Plan:
     return _described(ecg, singletons(ecg.graph), Reason.PATTERN, Reason.NO_FUSION)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from fusewise.ir.dtypes import DType, dtype_of
 from fusewise.ir.types import TensorType, ValueType
 
-__all__ = ["Attribute", "Constant", "Graph", "Later", "Node", "Subgraph", "attributes_of"]
+__all__ = ["Attribute", "Constant", "Graph", "LazyConstant", "Node", "Subgraph", "attributes_of"]
 
 
 class Constant:
@@ -77,7 +77,7 @@ class Constant:
         return f"Constant({self.type})"
 
 
-class Later(Constant):
+class LazyConstant(Constant):
     """A constant of known type whose contents are computed when they are first read: what nobody reads costs nothing.
 
     `recipe` is equal only for constants of equal contents, while neither was read; None for one that only its contents tell.
@@ -127,7 +127,7 @@ class Later(Constant):
         return None if self._make is None else self._recipe
 
     def __eq__(self, other: object) -> bool:
-        alike = isinstance(other, Later) and self.recipe is not None and self.recipe == other.recipe
+        alike = isinstance(other, LazyConstant) and self.recipe is not None and self.recipe == other.recipe
         return alike or super().__eq__(other)
 
     __hash__ = Constant.__hash__

@@ -14,7 +14,7 @@ from fusewise.ir.dtypes import INT64, DType
 from fusewise.ir.graph import Graph, Node
 from fusewise.lower.index import Simplifier
 from fusewise.lower.places import Place, hub_index, strides_at
-from fusewise.lower.program import Site
+from fusewise.lower.program import DataPosition
 from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
 from fusewise.ops.definition import call_of, definition
 from fusewise.ops.expr import Expr, const, index, load, substitute, walk
@@ -22,7 +22,7 @@ from fusewise.ops.spec import Call, NotDefined, OpSpec
 from fusewise.ops.table import spec_of
 from fusewise.records import record
 
-__all__ = ["OUTSIDE", "Bound", "NodeElements", "View", "compose"]
+__all__ = ["OUTSIDE", "BoundTask", "BufferView", "NodeElements", "compose"]
 
 OUTSIDE = "@"
 """Marks, until operands get their names, a load of a value made outside the group."""
@@ -33,7 +33,7 @@ Straight = tuple[tuple[int, ...], tuple[int, ...], int]
 
 
 @record(frozen=True, slots=True)
-class View:
+class BufferView:
     """How a value lies in its buffer: strides in elements, one per dimension."""
 
     strides: tuple[int, ...]
@@ -41,12 +41,12 @@ class View:
 
 
 @record(frozen=True)
-class Bound:
+class BoundTask:
     """A task, the value that each of its operands stands for, and where it reads positions from data, by number."""
 
     task: Task
     values: Mapping[str, str]
-    sites: tuple[Site, ...] = ()
+    sites: tuple[DataPosition, ...] = ()
 
 
 @record
@@ -158,7 +158,10 @@ def _sited(body: Expr, node: Node) -> Expr:
             return None
         low, high, (operand, wraps) = e.value
         return Expr(
-            e.op, e.dtype, e.args, (low, high, Site(node.label, node.op, node.inputs[operand], low, high, wraps))
+            e.op,
+            e.dtype,
+            e.args,
+            (low, high, DataPosition(node.label, node.op, node.inputs[operand], low, high, wraps)),
         )
 
     return substitute(body, one) if any(e.op == "bounded" for e in walk(body)) else body
@@ -192,13 +195,13 @@ def compose(
     graph: Graph,
     nodes: tuple[Node, ...],
     outputs: tuple[str, ...],
-    views: Mapping[str, View],
+    views: Mapping[str, BufferView],
     *,
     anchor: Node | None = None,
     places: Mapping[str, Place] | None = None,
     hub: str = "",
     exact: bool = False,
-) -> Bound:
+) -> BoundTask:
     """The task that computes `outputs` of a group.
 
     `views` tell how the outputs and every value read from outside lie in memory. `anchor` is the node whose result the
@@ -225,7 +228,7 @@ def compose(
         stores.append(Store(operand, index_there, names.rename(body, extents if anchored else None)))
     described = None if anchor is None else _anchor(graph, anchor, composer, names)
     operands = tuple(names.operands.values())
-    return Bound(Task(extents, operands, tuple(stores), described, exact), dict(names.values), tuple(names.sites))
+    return BoundTask(Task(extents, operands, tuple(stores), described, exact), dict(names.values), tuple(names.sites))
 
 
 def _check_written(graph: Graph, value: str, place: Place, simplifier: Simplifier) -> None:
@@ -276,7 +279,7 @@ def _anchor(graph: Graph, node: Node, composer: _Composer, names: _Names) -> Anc
     return Anchor(node.op, spec.family, node.attributes, kinds, tuple(prologue), call.output(0))
 
 
-def _choices(spec: OpSpec, call: Call, node: Node) -> dict[int, Site]:
+def _choices(spec: OpSpec, call: Call, node: Node) -> dict[int, DataPosition]:
     """The operands of an anchor that hold positions, which its definition bounds where it reads them."""
     at = tuple(index(f"i{d}") for d in range(call.output(0).rank))
     found = (e.value for e in walk(_sited(definition(spec, call, 0, at), node)) if e.op == "bounded")
@@ -294,12 +297,12 @@ class _Names:
     rearranged, and even scaled, for what they read by one of them.
     """
 
-    def __init__(self, graph: Graph, views: Mapping[str, View]) -> None:
+    def __init__(self, graph: Graph, views: Mapping[str, BufferView]) -> None:
         self.graph = graph
         self.views = views
         self.operands: dict[str, Operand] = {}
         self.values: dict[str, str] = {}
-        self.sites: dict[Site, int] = {}
+        self.sites: dict[DataPosition, int] = {}
         self._given: dict[object, str] = {}
 
     def _add(self, stem: str, value: str, straight: Straight | None = None) -> str:
@@ -335,7 +338,7 @@ class _Names:
             self._given[key] = self._add("const" if is_constant else "in", value, straight)
         return self._given[key]
 
-    def bounded(self, position: Expr, site: Site) -> Expr:
+    def bounded(self, position: Expr, site: DataPosition) -> Expr:
         """A position from data, by the number of its site."""
         number = self.sites.setdefault(site, len(self.sites))
         return Expr("bounded", INT64, (position,), (site.low, site.high, number))

@@ -13,7 +13,7 @@ import numpy as np
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import TensorType
-from fusewise.lower.compose import Bound, View
+from fusewise.lower.compose import BoundTask, BufferView
 from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
 from fusewise.ops.definition import call_of
 from fusewise.ops.expr import Expr, cast, index, load
@@ -42,7 +42,7 @@ def linear_reason(graph: Graph, node: Node) -> str:
     return ""
 
 
-def linear_task(graph: Graph, node: Node, views: Mapping[str, View], exact: bool) -> Bound:
+def linear_task(graph: Graph, node: Node, views: Mapping[str, BufferView], exact: bool) -> BoundTask:
     """The task of a node that `linear_reason` has nothing against; `views` has all that it reads, and what it is to write."""
     operands: list[Operand] = []
     values: dict[str, str] = {}
@@ -75,7 +75,7 @@ def linear_task(graph: Graph, node: Node, views: Mapping[str, View], exact: bool
             where = (at[0], at[1], at[2] * s.values + at[3]) if place == 0 else at
             stores.append(Store(one.name, where, cast(number, one.dtype)))
     anchor = Anchor(node.op, LINEAR, node.attributes, tuple(kinds), tuple(prologue), TensorType(FLOAT32, extents))
-    return Bound(Task(extents, tuple(operands), tuple(stores), anchor, exact), values)
+    return BoundTask(Task(extents, tuple(operands), tuple(stores), anchor, exact), values)
 
 
 def linear_operand(task: Task, place: int) -> Operand | None:

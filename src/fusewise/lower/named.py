@@ -8,8 +8,8 @@ from dataclasses import field
 
 from fusewise.ir.dtypes import INT64
 from fusewise.ir.graph import Graph, Node
-from fusewise.lower.compose import Bound, View
-from fusewise.lower.program import Site
+from fusewise.lower.compose import BoundTask, BufferView
+from fusewise.lower.program import DataPosition
 from fusewise.lower.task import Operand, Task
 from fusewise.ops.expr import Expr, load
 from fusewise.records import record
@@ -23,10 +23,10 @@ class Named:
 
     graph: Graph
     node: Node
-    views: Mapping[str, View]
+    views: Mapping[str, BufferView]
     operands: dict[str, Operand] = field(default_factory=dict)
     values: dict[str, str] = field(default_factory=dict)
-    sites: list[Site] = field(default_factory=list)
+    sites: list[DataPosition] = field(default_factory=list)
 
     def given(self, place: int, order: Sequence[int] | None = None) -> Operand:
         """What the node reads there."""
@@ -54,9 +54,9 @@ class Named:
 
     def bounded(self, position: Expr, place: int, least: int, most: int, wraps: bool = False) -> Expr:
         """A position from what the node reads there, kept within bounds; see `ops.expr.bounded`."""
-        self.sites.append(Site(self.node.label, self.node.op, self.node.inputs[place], least, most, wraps))
+        self.sites.append(DataPosition(self.node.label, self.node.op, self.node.inputs[place], least, most, wraps))
         return Expr("bounded", INT64, (position,), (least, most, len(self.sites) - 1))
 
-    def bind(self, task: Task) -> Bound:
+    def bind(self, task: Task) -> BoundTask:
         """The task, made of these operands."""
-        return Bound(task, dict(self.values), tuple(self.sites))
+        return BoundTask(task, dict(self.values), tuple(self.sites))

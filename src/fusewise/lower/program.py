@@ -18,6 +18,7 @@ from fusewise.records import record
 
 __all__ = [
     "Buffer",
+    "DataPosition",
     "Extent",
     "HostStep",
     "KernelCode",
@@ -27,7 +28,6 @@ __all__ = [
     "Place",
     "Port",
     "Program",
-    "Site",
 ]
 
 
@@ -112,7 +112,7 @@ class KernelCode:
 
 
 @record(frozen=True, slots=True)
-class Site:
+class DataPosition:
     """Where a node's definition reads a position from data: `operand` names the tensor that holds it, `low` and `high` are the
     least and the largest that its position may be. With `wraps`, negative ones in the data count from the end."""
 
@@ -166,7 +166,7 @@ class NativeStep:
     way: str = ""
     strips: int = 0
     pieces: int = 1
-    sites: tuple[Site, ...] = ()
+    sites: tuple[DataPosition, ...] = ()
     extents: tuple[Extent, ...] = ()
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT32, INT64
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import TensorType
-from fusewise.lower.compose import Bound, View
+from fusewise.lower.compose import BoundTask, BufferView
 from fusewise.lower.named import Named
 from fusewise.lower.task import ACC, Anchor, Store, Task
 from fusewise.ops.definition import call_of
@@ -67,7 +67,7 @@ def _fits(call: Call, directions: int) -> bool:
     return sizes and (not call.has(LENGTHS) or call.input(LENGTHS).dtype == INT32)
 
 
-def recurrent_task(graph: Graph, node: Node, views: Mapping[str, View], exact: bool) -> Bound:
+def recurrent_task(graph: Graph, node: Node, views: Mapping[str, BufferView], exact: bool) -> BoundTask:
     """The task of a node that `recurrent_reason` has nothing against; `views` has all that it reads, and what it is to write."""
     turned, named = bool(node.attribute("layout", 0)), Named(graph, node, views)
     kinds: list[TensorType | None] = []

@@ -14,7 +14,7 @@ import numpy as np
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT64
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import TensorType
-from fusewise.lower.compose import Bound, View
+from fusewise.lower.compose import BoundTask, BufferView
 from fusewise.lower.named import Named
 from fusewise.lower.task import ACC, Anchor, Store, Task
 from fusewise.ops.definition import call_of
@@ -38,7 +38,7 @@ def roi_pool_reason(graph: Graph, node: Node) -> str:
     return "" if call.output().dims == wanted else f"{node.op} with operands that do not fit each other"
 
 
-def roi_pool_task(graph: Graph, node: Node, views: Mapping[str, View], exact: bool) -> Bound:
+def roi_pool_task(graph: Graph, node: Node, views: Mapping[str, BufferView], exact: bool) -> BoundTask:
     """The task of a node that `roi_pool_reason` has nothing against."""
     named, image, out = Named(graph, node, views), graph.tensor(node.inputs[0]), graph.tensor(node.outputs[0])
     element = named.read(0, tuple(index(f"p{d}") for d in range(4)))

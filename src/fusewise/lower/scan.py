@@ -12,7 +12,7 @@ import numpy as np
 
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Graph, Node
-from fusewise.lower.compose import Bound, View
+from fusewise.lower.compose import BoundTask, BufferView
 from fusewise.lower.named import Named
 from fusewise.lower.task import ACC, Anchor, Store, Task
 from fusewise.ops.definition import call_of, narrowed
@@ -38,7 +38,7 @@ def scan_reason(graph: Graph, node: Node) -> str:
     )
 
 
-def scan_task(graph: Graph, node: Node, views: Mapping[str, View], exact: bool) -> Bound:
+def scan_task(graph: Graph, node: Node, views: Mapping[str, BufferView], exact: bool) -> BoundTask:
     """The task of a node that `scan_reason` has nothing against."""
     named, kind, axis = Named(graph, node, views), graph.tensor(node.inputs[0]), graph.constants.get(node.inputs[1])
     at = tuple(index(f"i{d}") for d in range(kind.rank))

@@ -23,7 +23,7 @@ import numpy as np
 from fusewise.ir.dtypes import BOOL, INT64
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import TensorType
-from fusewise.lower.compose import Bound, View
+from fusewise.lower.compose import BoundTask, BufferView
 from fusewise.lower.layout import row_major
 from fusewise.lower.named import Named
 from fusewise.lower.task import Anchor, Store, Task
@@ -57,7 +57,7 @@ def scatter_base(node: Node) -> str:
     return "" if node.op == "MaxUnpool" else node.inputs[0]
 
 
-def scatter_task(graph: Graph, node: Node, views: Mapping[str, View], exact: bool) -> Bound:
+def scatter_task(graph: Graph, node: Node, views: Mapping[str, BufferView], exact: bool) -> BoundTask:
     """The task of a node that `scatter_reason` has nothing against."""
     return _TASKS[node.op](Named(graph, node, views), exact)
 
@@ -69,7 +69,7 @@ def _bound(
     store: Store,
     owner: tuple[Expr, int],
     exact: bool,
-) -> Bound:
+) -> BoundTask:
     out, (position, positions) = named.operands["out0"], owner
     attributes = (("ordered", tuple(ordered)), ("positions", positions))
     result = TensorType(out.dtype, named.graph.tensor(named.values["out0"]).dims)
@@ -100,7 +100,7 @@ def _elements_fit(call: Call) -> bool:
     return all(d == axis or n <= most for d, (n, most) in enumerate(zip(places.dims, data.dims, strict=True)))
 
 
-def _elements(named: Named, exact: bool) -> Bound:
+def _elements(named: Named, exact: bool) -> BoundTask:
     out, at = named.result(0), _indices(len(named.graph.tensor(named.node.inputs[0]).dims))
     axis = named.node.attribute("axis", 0) % len(at)
     extent = out.shape[axis]
@@ -121,7 +121,7 @@ def _nd_fit(call: Call) -> bool:
     return updates.dims == (*places.dims[:-1], *data.dims[places.dims[-1] :])
 
 
-def _nd(named: Named, exact: bool) -> Bound:
+def _nd(named: Named, exact: bool) -> BoundTask:
     out, places = named.result(0), named.graph.tensor(named.node.inputs[1]).dims
     extents = named.graph.tensor(named.node.inputs[2]).dims
     at, depth, tuples = _indices(len(extents)), places[-1], len(places) - 1
@@ -150,7 +150,7 @@ def _tensor_fit(call: Call) -> bool:
     return same and axis > 0 and (not call.has(2) or call.input(2).dims == cache.dims[:1])
 
 
-def _tensor(named: Named, exact: bool) -> Bound:
+def _tensor(named: Named, exact: bool) -> BoundTask:
     out, extents = named.result(0), named.graph.tensor(named.node.inputs[1]).dims
     at = _indices(len(extents))
     axis = named.node.attribute("axis", -2) % len(at)
@@ -183,7 +183,7 @@ def _unpooled(node: Node, dims: tuple[int, ...]) -> tuple[int, ...]:
     return (*dims[:2], *((extent - 1) * stride - end + size for extent, stride, end, size in sized))
 
 
-def _unpool(named: Named, exact: bool) -> Bound:
+def _unpool(named: Named, exact: bool) -> BoundTask:
     """Positions count elements in ONNX's order; a larger result than they are counted in has zeros behind each axis."""
     out, extents = named.result(0), named.graph.tensor(named.node.inputs[0]).dims
     at, whole = _indices(len(extents)), _unpooled(named.node, extents)

@@ -19,13 +19,13 @@ from fusewise.ir.types import TensorType
 from fusewise.ops.expr import Expr, listing, walk
 from fusewise.records import record
 
-__all__ = ["ACC", "Anchor", "Operand", "Reason", "Store", "Task"]
+__all__ = ["ACC", "Anchor", "Operand", "RefusalReason", "Store", "Task"]
 
 ACC = "acc"
 
 
 @record(frozen=True)
-class Reason:
+class RefusalReason:
     """Why something was refused: a phrase from a closed list, and what it concerns."""
 
     text: str

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fusewise.ir.graph import Graph, Node
-from fusewise.lower.compose import Bound, View
+from fusewise.lower.compose import BoundTask, BufferView
 from fusewise.lower.named import Named
 from fusewise.lower.task import ACC, Anchor, Store, Task
 from fusewise.ops.definition import call_of
@@ -48,7 +48,7 @@ def _present(node: Node) -> list[int]:
     return [place for place, value in enumerate(node.outputs) if value]
 
 
-def top_k_task(graph: Graph, node: Node, views: Mapping[str, View], exact: bool) -> Bound:
+def top_k_task(graph: Graph, node: Node, views: Mapping[str, BufferView], exact: bool) -> BoundTask:
     """The task of a node that `top_k_reason` has nothing against."""
     named, kind = Named(graph, node, views), graph.tensor(node.inputs[0])
     at = tuple(index(f"i{d}") for d in range(kind.rank))

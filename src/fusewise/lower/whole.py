@@ -12,7 +12,7 @@ from types import MappingProxyType
 import numpy as np
 
 from fusewise.ir.graph import Graph, Node
-from fusewise.lower.compose import Bound, View
+from fusewise.lower.compose import BoundTask, BufferView
 from fusewise.lower.linear import interpret_linear, linear_reason, linear_task
 from fusewise.lower.recurrence import interpret_recurrence, recurrent_reason, recurrent_task
 from fusewise.lower.roi_pool import interpret_roi_pool, roi_pool_reason, roi_pool_task
@@ -24,11 +24,11 @@ from fusewise.ops.spec import WHOLE_FAMILIES
 from fusewise.ops.table import spec_of
 from fusewise.records import record
 
-__all__ = ["FAMILIES", "Family", "whole_family"]
+__all__ = ["FAMILIES", "WholeFamily", "whole_family"]
 
 
 @record(frozen=True)
-class Family:
+class WholeFamily:
     """How nodes of a family become tasks.
 
     - `reason(graph, node)`: why a node cannot run natively; empty when it can.
@@ -39,19 +39,19 @@ class Family:
     """
 
     reason: Callable[[Graph, Node], str]
-    task: Callable[[Graph, Node, Mapping[str, View], bool], Bound]
+    task: Callable[[Graph, Node, Mapping[str, BufferView], bool], BoundTask]
     interpret: Callable[[Task, Mapping[str, np.ndarray]], None]
     base: Callable[[Node], str] | None = None
 
 
-FAMILIES: Mapping[str, Family] = MappingProxyType(
+FAMILIES: Mapping[str, WholeFamily] = MappingProxyType(
     {
-        "linear_attention": Family(linear_reason, linear_task, interpret_linear),
-        "recurrence": Family(recurrent_reason, recurrent_task, interpret_recurrence),
-        "roi_pool": Family(roi_pool_reason, roi_pool_task, interpret_roi_pool),
-        "scan": Family(scan_reason, scan_task, interpret_scan),
-        "scatter": Family(scatter_reason, scatter_task, interpret_scatter, scatter_base),
-        "top_k": Family(top_k_reason, top_k_task, interpret_top_k),
+        "linear_attention": WholeFamily(linear_reason, linear_task, interpret_linear),
+        "recurrence": WholeFamily(recurrent_reason, recurrent_task, interpret_recurrence),
+        "roi_pool": WholeFamily(roi_pool_reason, roi_pool_task, interpret_roi_pool),
+        "scan": WholeFamily(scan_reason, scan_task, interpret_scan),
+        "scatter": WholeFamily(scatter_reason, scatter_task, interpret_scatter, scatter_base),
+        "top_k": WholeFamily(top_k_reason, top_k_task, interpret_top_k),
     }
 )
 """One for each of `WHOLE_FAMILIES`."""

@@ -13,7 +13,7 @@ from fusewise.ir.dtypes import UINT8
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.partition import Group, Partition
 from fusewise.ir.types import TensorType
-from fusewise.lower.compose import Bound, View, compose
+from fusewise.lower.compose import BoundTask, BufferView, compose
 from fusewise.lower.inside import Proofs
 from fusewise.lower.layout import Layout, Storage, channels_last, is_dense, plan_layout, row_major, strides_in_order
 from fusewise.lower.places import Place, hub_index, places, strides_at
@@ -37,7 +37,7 @@ class TaskWork:
     samples `between` has, for each operand that holds them all, how many elements apart they lie.
     """
 
-    bound: Bound
+    bound: BoundTask
     places: dict[str, tuple[str, int]]
     label: str
     group: int
@@ -300,15 +300,15 @@ class _Lowering:
         same.storage = storage
         return same._task(work, hub, direct, None)
 
-    def _views(self, nodes: tuple[Node, ...], outputs: tuple[str, ...]) -> dict[str, View]:
+    def _views(self, nodes: tuple[Node, ...], outputs: tuple[str, ...]) -> dict[str, BufferView]:
         inside = {v for node in nodes for v in node.writes}
         needed = [v for node in nodes for v in node.reads if v not in inside]
         return {v: self._view(v, self.storage[v]) for v in (*outputs, *needed) if v in self.storage}
 
-    def _view(self, value: str, storage: Storage) -> View:
+    def _view(self, value: str, storage: Storage) -> BufferView:
         itemsize = self.graph.tensor(value).dtype.itemsize
         aligned = storage.root not in self.graph.inputs and storage.offset * itemsize % 64 == 0
-        return View(storage.strides, 64 if aligned else itemsize)
+        return BufferView(storage.strides, 64 if aligned else itemsize)
 
     def _place(self, value: str) -> tuple[str, int]:
         storage = self.storage[value]
@@ -335,7 +335,7 @@ class _Lowering:
         out = Operand("out0", kind.dtype, kind.dims, view.strides, alignment=view.alignment)
         at = tuple(index(f"i{d}") for d in range(kind.rank))
         task = Task(kind.dims, (out,), (Store("out0", at, const(0, kind.dtype)),), exact=self.exact)
-        return [TaskWork(Bound(task, {"out0": value}), {"out0": self._place(value)}, node.op, position)]
+        return [TaskWork(BoundTask(task, {"out0": value}), {"out0": self._place(value)}, node.op, position)]
 
     def _concat(self, node: Node, position: int) -> list[TaskWork]:
         """A copy for each operand that was not written in place."""
@@ -391,5 +391,5 @@ class _Lowering:
         source = Operand("in0", dtype, kind.dims, here.strides, alignment=here.alignment)
         target = Operand("out0", dtype, kind.dims, there.strides, alignment=dtype.itemsize)
         task = Task(kind.dims, (target, source), (Store("out0", at, load("in0", dtype, at)),), exact=self.exact)
-        bound = Bound(task, {"in0": value, "out0": value})
+        bound = BoundTask(task, {"in0": value, "out0": value})
         return TaskWork(bound, {"in0": (lies.root, lies.offset), "out0": (there.root, there.offset)}, label, position)

@@ -15,7 +15,7 @@ from fusewise.ops.scalar import quantized
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
 from fusewise.records import record
 
-__all__ = ["CONTRACT", "Equation", "equation_of", "matmul_indices"]
+__all__ = ["CONTRACT", "EinsumEquation", "equation_of", "matmul_indices"]
 
 Index = tuple[Expr, ...]
 _MANY = Mapping.MANY_TO_MANY
@@ -84,7 +84,7 @@ def _gemm_mapping(call: Call) -> tuple[Mapping, ...]:
 
 
 @record(frozen=True)
-class Equation:
+class EinsumEquation:
     """An einsum with every dimension named: a label per dimension of each operand, and of the output.
 
     Dimensions an ellipsis stands for have labels `.0`, `.1`, ... counted from the last. `extents` gives each label's size.
@@ -100,7 +100,7 @@ class Equation:
         return tuple(dict.fromkeys(c for term in self.operands for c in term if c not in self.output))
 
 
-def equation_of(call: Call) -> Equation:
+def equation_of(call: Call) -> EinsumEquation:
     """The equation of an Einsum call, implicit outputs and ellipses spelled out."""
     text = str(call.attribute("equation")).replace(" ", "")
     left, arrow, right = text.partition("->")
@@ -123,7 +123,7 @@ def equation_of(call: Call) -> Equation:
     else:
         letters = "".join(terms).replace(".", "")
         output = (*ellipsis, *sorted(c for c in set(letters) if letters.count(c) == 1))
-    return Equation(tuple(operands), output, extents)
+    return EinsumEquation(tuple(operands), output, extents)
 
 
 def _labels(term: str, rank: int) -> tuple[str, ...]:

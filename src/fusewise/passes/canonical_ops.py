@@ -14,7 +14,7 @@ from fusewise.ops.spec import NotDefined
 from fusewise.passes.decompositions.row import Decomposition
 from fusewise.passes.decompositions.table import SPECIAL
 from fusewise.passes.edit import Change, Edit, LocalRule, sweep
-from fusewise.passes.notation import Notation, Value, call_of
+from fusewise.passes.notation import Notation, TensorValue, call_of
 from fusewise.trace import Trace
 
 __all__ = ["LOWEST_OPSET", "canonical_ops", "change_to", "rule_of", "written_out"]
@@ -55,7 +55,7 @@ def written_out(edit: Edit, node: Node, row: Decomposition) -> Change | None:
     return change_to(node, g, found, "written with basic operators")
 
 
-def change_to(node: Node, g: Notation, found: Sequence[Value], reason: str) -> Change:
+def change_to(node: Node, g: Notation, found: Sequence[TensorValue], reason: str) -> Change:
     """What was written in place of a node: `found` are its results."""
     made = {value for new in g.nodes for value in new.outputs}
     wanted = [(old, new.name) for old, new in zip(node.outputs, found, strict=False) if old]

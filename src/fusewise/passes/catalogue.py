@@ -19,18 +19,18 @@ from fusewise.passes.recognise_attention import recognise_attention
 from fusewise.passes.recognise_group_norm import recognise_group_norm
 from fusewise.passes.recognise_norms import recognise_norms
 from fusewise.passes.rewrite_algebra import rewrite_algebra, rewrite_exactly
-from fusewise.passes.runner import Pass, Step
+from fusewise.passes.runner import Pass, PassStep
 from fusewise.passes.simplify_arithmetic import simplify_arithmetic
 from fusewise.passes.simplify_movement import simplify_movement
 
 __all__ = ["CATALOGUE", "Pass", "pass_named"]
 
 
-def row(function: Pass, summary: str, numeric_class: str, late: bool = False) -> Step:
-    return Step(getattr(function, "__name__", ""), function, summary, numeric_class, late=late)
+def row(function: Pass, summary: str, numeric_class: str, late: bool = False) -> PassStep:
+    return PassStep(getattr(function, "__name__", ""), function, summary, numeric_class, late=late)
 
 
-CATALOGUE: tuple[Step, ...] = (
+CATALOGUE: tuple[PassStep, ...] = (
     row(write_gradients, "writes out the slopes that nodes Gradient ask for", "exact"),
     row(drop_dead, "removes nodes and outputs that nothing needs", "exact"),
     row(quantized_to_integer, "convolves the integers that a quantised model describes", "reassociating"),

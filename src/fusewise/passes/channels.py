@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from fusewise.ir.dtypes import FLOAT32, FLOAT64
-from fusewise.ir.graph import Later, Node
+from fusewise.ir.graph import LazyConstant, Node
 from fusewise.passes.edit import Edit, rebuilt
 from fusewise.records import record
 
@@ -53,7 +53,7 @@ def scaled(edit: Edit, node: Node, affine: Affine) -> Node | None:
     kind, new, slope = weights.type, node.inputs[1], affine.slope
     if slope is not None:
         recipe = (id(weights), slope.tobytes(), node.op, node.attribute("group", 1), node.attribute("transB", 0))
-        later = Later(kind, lambda: _scaled_weights(node, weights.read_once(), slope), recipe)
+        later = LazyConstant(kind, lambda: _scaled_weights(node, weights.read_once(), slope), recipe)
         new = edit.later(later, f"{node.inputs[1]}_folded")
     offset = _offset(node, bias, affine)
     operands = [node.inputs[0], new]

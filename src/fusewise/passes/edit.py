@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fusewise.errors import InvalidModel
-from fusewise.ir.graph import Constant, Graph, Later, Node, attributes_of
+from fusewise.ir.graph import Constant, Graph, LazyConstant, Node, attributes_of
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.infer import DATA_LIMIT, infer_outputs
 from fusewise.records import record
@@ -134,7 +134,7 @@ class Edit:
         self.types[name] = self.constants[name].type
         return name
 
-    def later(self, constant: Later, stem: str) -> str:
+    def later(self, constant: LazyConstant, stem: str) -> str:
         """A new constant whose contents are computed when they are first read."""
         name = self.value(stem, constant.type)
         self.constants[name] = constant

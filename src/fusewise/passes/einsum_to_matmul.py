@@ -14,7 +14,7 @@ import numpy as np
 
 from fusewise.ir.graph import Graph, Node, attributes_of
 from fusewise.ir.types import TensorType
-from fusewise.ops.contract import Equation, equation_of
+from fusewise.ops.contract import EinsumEquation, equation_of
 from fusewise.ops.spec import Call, NotDefined
 from fusewise.passes.edit import Change, Edit, LocalRule, rebuilt, sweep
 from fusewise.records import record
@@ -82,7 +82,7 @@ def _multiplies(kind: TensorType) -> bool:
     return kind.dtype.is_float or kind.dtype.name in ("int32", "int64", "uint32", "uint64")
 
 
-def _is_plain(equation: Equation, shapes: Sequence[Sequence[int]]) -> bool:
+def _is_plain(equation: EinsumEquation, shapes: Sequence[Sequence[int]]) -> bool:
     """Is every label in a term once, and of one size that is not zero?"""
     terms = (*equation.operands, equation.output)
     sizes = all(
@@ -102,14 +102,16 @@ def _kinds(output: _Labels, left: _Labels, right: _Labels) -> _Kinds:
     )
 
 
-def _turns(equation: Equation, order: tuple[int, int]) -> int:
+def _turns(equation: EinsumEquation, order: tuple[int, int]) -> int:
     """How many transpositions it takes with the operands in this order."""
     left, right = (equation.operands[k] for k in order)
     kinds = _kinds(equation.output, left, right)
     return (kinds.left != left) + (kinds.right != right) + (kinds.result != equation.output)
 
 
-def _written(edit: Edit, node: Node, equation: Equation, operands: tuple[int, int], kinds: _Kinds) -> tuple[Node, ...]:
+def _written(
+    edit: Edit, node: Node, equation: EinsumEquation, operands: tuple[int, int], kinds: _Kinds
+) -> tuple[Node, ...]:
     """Operands transposed, labels of one kind merged, multiplied, and all that taken back."""
     nodes: list[Node] = []
     extents, batch = equation.extents, [equation.extents[c] for c in kinds.batch]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Hashable
 from dataclasses import replace
 
-from fusewise.ir.graph import Constant, Graph, Later, Node, Subgraph
+from fusewise.ir.graph import Constant, Graph, LazyConstant, Node, Subgraph
 from fusewise.ops.table import spec_of
 from fusewise.passes.edit import Change, Edit, LocalRule, sweep
 from fusewise.trace import Trace
@@ -80,7 +80,7 @@ def _merge_constants(graph: Graph, trace: Trace) -> Graph:
 
 def _fingerprint(constant: Constant) -> Hashable:
     """Equal for equal constants, and mostly different for others; looks at a few elements only, and computes none."""
-    if isinstance(constant, Later) and constant.recipe is not None:
+    if isinstance(constant, LazyConstant) and constant.recipe is not None:
         return constant.type, constant.recipe
     array = constant.read_once()
     if array.dtype == object:

@@ -21,11 +21,11 @@ from fusewise.ops.spec import Call
 from fusewise.passes.edit import Edit
 from fusewise.records import record
 
-__all__ = ["Notation", "Operand", "Value", "call_of"]
+__all__ = ["Notation", "Operand", "TensorValue", "call_of"]
 
 
 @record(frozen=True, eq=False)
-class Value:
+class TensorValue:
     """A tensor of known shape in a graph that is being written."""
 
     name: str
@@ -48,35 +48,35 @@ class Value:
     def dtype(self) -> DType:
         return self.kind.dtype
 
-    def __add__(self, other: Operand) -> Value:
+    def __add__(self, other: Operand) -> TensorValue:
         return self.notation.Add(self, other)
 
-    def __radd__(self, other: Operand) -> Value:
+    def __radd__(self, other: Operand) -> TensorValue:
         return self.notation.Add(other, self)
 
-    def __sub__(self, other: Operand) -> Value:
+    def __sub__(self, other: Operand) -> TensorValue:
         return self.notation.Sub(self, other)
 
-    def __rsub__(self, other: Operand) -> Value:
+    def __rsub__(self, other: Operand) -> TensorValue:
         return self.notation.Sub(other, self)
 
-    def __mul__(self, other: Operand) -> Value:
+    def __mul__(self, other: Operand) -> TensorValue:
         return self.notation.Mul(self, other)
 
-    def __rmul__(self, other: Operand) -> Value:
+    def __rmul__(self, other: Operand) -> TensorValue:
         return self.notation.Mul(other, self)
 
-    def __truediv__(self, other: Operand) -> Value:
+    def __truediv__(self, other: Operand) -> TensorValue:
         return self.notation.Div(self, other)
 
-    def __rtruediv__(self, other: Operand) -> Value:
+    def __rtruediv__(self, other: Operand) -> TensorValue:
         return self.notation.Div(other, self)
 
-    def __neg__(self) -> Value:
+    def __neg__(self) -> TensorValue:
         return self.notation.Neg(self)
 
 
-Operand = Value | float | Sequence[int] | np.ndarray | None
+Operand = TensorValue | float | Sequence[int] | np.ndarray | None
 
 
 def call_of(edit: Edit, node: Node) -> Call:
@@ -100,64 +100,64 @@ class Notation:
         self.stem = stem
         self.folds = folds
         self.nodes: list[Node] = []
-        self._constants: dict[tuple[str, tuple[int, ...], bytes], Value] = {}
+        self._constants: dict[tuple[str, tuple[int, ...], bytes], TensorValue] = {}
 
-    def __getattr__(self, op: str) -> Callable[..., Value]:
+    def __getattr__(self, op: str) -> Callable[..., TensorValue]:
         if op.startswith("_"):
             raise AttributeError(op)
         return lambda *operands, **attributes: self.several(op, 1, *operands, **attributes)[0]
 
-    def several(self, op: str, outputs: int, *operands: Operand, **attributes: Any) -> tuple[Value, ...]:
+    def several(self, op: str, outputs: int, *operands: Operand, **attributes: Any) -> tuple[TensorValue, ...]:
         """The results of an operator that has more than one."""
         places = tuple(f"{self.stem} {k}" for k in range(outputs))
         node = self._applied(op, places, operands, attributes)
         kinds = self.edit.inferred(node)
         return self._made(node, tuple(kinds[place] for place in places))
 
-    def typed(self, op: str, kind: TensorType, *operands: Operand, **attributes: Any) -> Value:
+    def typed(self, op: str, kind: TensorType, *operands: Operand, **attributes: Any) -> TensorValue:
         """The result, of a type that is given, of an operator on types that ONNX does not have it for."""
         return self._made(self._applied(op, (self.stem,), operands, attributes), (kind,))[0]
 
     def _applied(
         self, op: str, places: tuple[str, ...], operands: Sequence[Operand], attributes: dict[str, Any]
     ) -> Node:
-        like = next((x.dtype for x in operands if isinstance(x, Value) and x.dtype != BOOL), None)
+        like = next((x.dtype for x in operands if isinstance(x, TensorValue) and x.dtype != BOOL), None)
         values = [None if x is None else self._operand(x, like) for x in operands]
         names = ["" if x is None else x.name for x in values]
         while names and not names[-1]:
             names.pop()
         return Node(op, tuple(names), places, attributes_of(**{k: v for k, v in attributes.items() if v is not None}))
 
-    def _made(self, node: Node, kinds: Sequence[ValueType]) -> tuple[Value, ...]:
+    def _made(self, node: Node, kinds: Sequence[ValueType]) -> tuple[TensorValue, ...]:
         made = tuple(self.edit.value(f"{self.stem}_{node.op.lower()}", kind) for kind in kinds)
         self.nodes.append(replace(node, outputs=made, name=made[0]))
         return tuple(self.value(name) for name in made)
 
-    def value(self, name: str) -> Value:
+    def value(self, name: str) -> TensorValue:
         """A value of the graph. `UnsupportedModel` for one that is no tensor of known shape."""
         kind = self.edit.static(name)
         if kind is None:
             raise UnsupportedModel(f"the value {name!r} is {self.edit.types[name]}, but its shape must be known here")
-        return Value(name, kind, self)
+        return TensorValue(name, kind, self)
 
-    def constant(self, array: np.ndarray) -> Value:
+    def constant(self, array: np.ndarray) -> TensorValue:
         """A constant; equal ones are one."""
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._constants:
             self._constants[key] = self.value(self.edit.constant(array, f"{self.stem}_number"))
         return self._constants[key]
 
-    def number(self, number: float, like: DType) -> Value:
+    def number(self, number: float, like: DType) -> TensorValue:
         """A scalar of a type."""
         return self.constant(np.array(number).astype(like.numpy))
 
     # what is often written
 
-    def cast(self, x: Value, dtype: DType) -> Value:
+    def cast(self, x: TensorValue, dtype: DType) -> TensorValue:
         """In another type."""
         return x if x.dtype == dtype else self.Cast(x, to=dtype.onnx)
 
-    def reshape(self, x: Value, dims: Sequence[int]) -> Value:
+    def reshape(self, x: TensorValue, dims: Sequence[int]) -> TensorValue:
         """The same elements in another shape."""
         if x.dims == tuple(dims):
             return x
@@ -166,30 +166,30 @@ class Notation:
             return self.value(self.edit.constant(known.array.reshape(tuple(dims)), f"{x.name}_reshaped"))
         return self.Reshape(x, list(dims), allowzero=int(0 in dims))
 
-    def permute(self, x: Value, order: Sequence[int]) -> Value:
+    def permute(self, x: TensorValue, order: Sequence[int]) -> TensorValue:
         """The axes in another order."""
         return x if list(order) == list(range(x.rank)) else self.Transpose(x, perm=list(order))
 
-    def expand(self, x: Value, dims: Sequence[int]) -> Value:
+    def expand(self, x: TensorValue, dims: Sequence[int]) -> TensorValue:
         """Repeated along axes of one element."""
         return x if x.dims == tuple(dims) else self.Expand(x, list(dims))
 
-    def sum(self, x: Value, axes: Sequence[int], keep: bool = True) -> Value:
+    def sum(self, x: TensorValue, axes: Sequence[int], keep: bool = True) -> TensorValue:
         """The sum along some axes; along none, the value itself."""
         return self.ReduceSum(x, list(axes), keepdims=int(keep)) if axes else x
 
-    def fill(self, number: float, dims: Sequence[int], dtype: DType) -> Value:
+    def fill(self, number: float, dims: Sequence[int], dtype: DType) -> TensorValue:
         """A tensor of one number."""
         value = Constant(np.array([number]).astype(dtype.numpy))
         return self.ConstantOfShape(list(dims), value=value)
 
-    def slice(self, x: Value, axis: int, start: int, end: int, step: int = 1) -> Value:
+    def slice(self, x: TensorValue, axis: int, start: int, end: int, step: int = 1) -> TensorValue:
         """A range along one axis, by ONNX's rules."""
         if (start, step) == (0, 1) and end >= x.dims[axis]:
             return x
         return self.Slice(x, [start], [end], [axis], [step])
 
-    def pad(self, x: Value, axis: int, before: int, after: int) -> Value:
+    def pad(self, x: TensorValue, axis: int, before: int, after: int) -> TensorValue:
         """Zeros around one axis; negative numbers cut off."""
         if not before and not after:
             return x
@@ -197,12 +197,12 @@ class Notation:
         pads[axis], pads[axis + x.rank] = before, after
         return self.Pad(x, pads)
 
-    def flat(self, x: Value, axis: int) -> Value:
+    def flat(self, x: TensorValue, axis: int) -> TensorValue:
         """As a matrix: axes before `axis` are one, and those from it on are the other."""
         return self.reshape(x, [math.prod(x.dims[:axis]), math.prod(x.dims[axis:])])
 
-    def _operand(self, operand: Operand, like: DType | None) -> Value:
-        if isinstance(operand, Value):
+    def _operand(self, operand: Operand, like: DType | None) -> TensorValue:
+        if isinstance(operand, TensorValue):
             return operand
         if isinstance(operand, np.ndarray):
             return self.constant(operand)

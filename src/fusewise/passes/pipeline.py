@@ -13,7 +13,7 @@ from fusewise.passes.fold_batch_norm import lower_batch_norm
 from fusewise.passes.mixed_precision import mixed_precision
 from fusewise.passes.recognise_attention import recognise_attention
 from fusewise.passes.recognise_group_norm import recognise_group_norm
-from fusewise.passes.runner import MOST_ROUNDS, Pass, Runner, Step
+from fusewise.passes.runner import MOST_ROUNDS, Pass, PassStep, Runner
 from fusewise.passes.scale_samples import scale_samples
 from fusewise.passes.split_wide import split_wide
 from fusewise.passes.unroll_recurrences import unroll_recurrences
@@ -42,7 +42,7 @@ PRECISIONS: Mapping[str, tuple[Pass, ...]] = MappingProxyType(
 
 Clock = Callable[[], float]
 
-_STEPS: Mapping[Pass, Step] = MappingProxyType({row.function: row for row in CATALOGUE})
+_STEPS: Mapping[Pass, PassStep] = MappingProxyType({row.function: row for row in CATALOGUE})
 
 
 def run(
@@ -61,6 +61,8 @@ def run(
     `trace.disabled` are left out too. Every pass leaves an event of kind `pass` with the number of nodes before and after
     and its time. With `verify` each new graph is checked; `BrokenGraph` names the pass that broke it.
     """
-    steps = [_STEPS.get(one) or Step(getattr(one, "__name__", str(one)), one, "", "reassociating") for one in passes]
+    steps = [
+        _STEPS.get(one) or PassStep(getattr(one, "__name__", str(one)), one, "", "reassociating") for one in passes
+    ]
     runner = Runner(Trace() if trace is None else trace, clock, check=verify)
     return runner.settled(graph, [step for step in steps if not exact or step.numeric_class == "exact"])

@@ -39,7 +39,7 @@ from fusewise.passes.reassociate import reassociate
 from fusewise.passes.recognise_activations import recognise_activations
 from fusewise.passes.recognise_attention import recognise_attention
 from fusewise.passes.recognise_norms import recognise_norms
-from fusewise.passes.runner import Pass, Step
+from fusewise.passes.runner import Pass, PassStep
 from fusewise.passes.simplify_arithmetic import simplify_arithmetic
 from fusewise.passes.simplify_movement import simplify_movement
 from fusewise.passes.transposed_weights import simplify_fc_transpose
@@ -70,36 +70,42 @@ _combine_all = _in_turn(combine_conv2d, combine_dense, combine_batch_matmul)
 _simplify = _in_turn(simplify_movement, simplify_arithmetic, drop_zeros, reassociate, rounds=_MOST_ROUNDS)
 _composites = _in_turn(recognise_norms, recognise_activations, recognise_attention)
 
-PUBLISHED: tuple[Step, ...] = (
-    Step(
+PUBLISHED: tuple[PassStep, ...] = (
+    PassStep(
         "AlterOpLayout",
         alter_op_layout,
         "lets heavy operators choose their layout and have weights packed for it",
         "exact",
         3,
     ),
-    Step("AnnotateSpans", annotate_spans, "notes where every node comes from", "exact", 0),
-    Step("BatchingOps", _combine_all, "combines parallel convolutions, dense and batched products", "exact", None),
-    Step("CanonicalizeCast", canonical_casts, "gives every reader of a widening cast its own", "exact", 3),
-    Step("CanonicalizeOps", canonical_ops, "writes special operators with basic ones", "reassociating", 3, version=2),
-    Step("CombineParallelConv2D", combine_conv2d, "combines convolutions of one image", "exact", 4),
-    Step("CombineParallelDense", combine_dense, "combines products of one tensor with constant matrices", "exact", 4),
-    Step(
+    PassStep("AnnotateSpans", annotate_spans, "notes where every node comes from", "exact", 0),
+    PassStep("BatchingOps", _combine_all, "combines parallel convolutions, dense and batched products", "exact", None),
+    PassStep("CanonicalizeCast", canonical_casts, "gives every reader of a widening cast its own", "exact", 3),
+    PassStep(
+        "CanonicalizeOps", canonical_ops, "writes special operators with basic ones", "reassociating", 3, version=2
+    ),
+    PassStep("CombineParallelConv2D", combine_conv2d, "combines convolutions of one image", "exact", 4),
+    PassStep(
+        "CombineParallelDense", combine_dense, "combines products of one tensor with constant matrices", "exact", 4
+    ),
+    PassStep(
         "ConvertLayout", convert_layout, "moves transpositions between layouts to where they cancel", "reassociating", 3
     ),
-    Step("DeadCodeElimination", drop_dead, "removes nodes and outputs that nothing needs", "exact", 1),
-    Step("DefuseOps", defuse_ops, "takes fused blocks apart", "exact", 3),
-    Step("DynamicToStatic", dynamic_to_static, "makes computed sizes numbers", "exact", 2),
-    Step("EliminateCommonSubexpr", merge_equal, "computes and stores once what is there twice", "exact", 3),
-    Step(
+    PassStep("DeadCodeElimination", drop_dead, "removes nodes and outputs that nothing needs", "exact", 1),
+    PassStep("DefuseOps", defuse_ops, "takes fused blocks apart", "exact", 3),
+    PassStep("DynamicToStatic", dynamic_to_static, "makes computed sizes numbers", "exact", 2),
+    PassStep("EliminateCommonSubexpr", merge_equal, "computes and stores once what is there twice", "exact", 3),
+    PassStep(
         "FakeQuantizationToInteger",
         quantized_to_integer,
         "computes convolutions between conversions on the integers themselves",
         "reassociating",
         0,
     ),
-    Step("FastMath", fast_math, "puts a cheaper function in place of the error function", "approximate", 4, asked=True),
-    Step(
+    PassStep(
+        "FastMath", fast_math, "puts a cheaper function in place of the error function", "approximate", 4, asked=True
+    ),
+    PassStep(
         "FirstOrderGradient",
         first_order_gradient,
         "adds the gradient of every floating output by every floating input",
@@ -108,24 +114,26 @@ PUBLISHED: tuple[Step, ...] = (
         version=2,
         adds_outputs=True,
     ),
-    Step("FoldConstant", fold_constants, "computes what does not depend on the inputs", "exact", 2),
-    Step("FoldExplicitPadding", absorb_padding, "takes padding into the convolution or pooling behind it", "exact", 0),
-    Step(
+    PassStep("FoldConstant", fold_constants, "computes what does not depend on the inputs", "exact", 2),
+    PassStep(
+        "FoldExplicitPadding", absorb_padding, "takes padding into the convolution or pooling behind it", "exact", 0
+    ),
+    PassStep(
         "ForwardFoldScaleAxis",
         fold_scale_forward,
         "takes a factor per channel into the weights behind it",
         "reassociating",
         3,
     ),
-    Step("FuseOps", fuse_ops, "fuses operators by fixed patterns", "exact", 0),
-    Step(
+    PassStep("FuseOps", fuse_ops, "fuses operators by fixed patterns", "exact", 0),
+    PassStep(
         "MergeComposite",
         _composites,
         "finds normalisations, activations and attention that were written out",
         "reassociating",
         0,
     ),
-    Step(
+    PassStep(
         "PartitionGraph",
         partition_graph,
         "parts the graph into regions for an accelerator, native code and the host",
@@ -133,7 +141,7 @@ PUBLISHED: tuple[Step, ...] = (
         0,
         version=2,
     ),
-    Step(
+    PassStep(
         "RemoveUnusedFunctions",
         remove_unused_functions,
         "removes functions of the model that nothing calls",
@@ -141,16 +149,20 @@ PUBLISHED: tuple[Step, ...] = (
         1,
         version=2,
     ),
-    Step("SimplifyExpr", _simplify, "removes what changes nothing and merges what stands in a row", "reassociating", 0),
-    Step("SimplifyFCTranspose", simplify_fc_transpose, "stores the weights of products as they are read", "exact", 4),
-    Step(
+    PassStep(
+        "SimplifyExpr", _simplify, "removes what changes nothing and merges what stands in a row", "reassociating", 0
+    ),
+    PassStep(
+        "SimplifyFCTranspose", simplify_fc_transpose, "stores the weights of products as they are read", "exact", 4
+    ),
+    PassStep(
         "SimplifyInference",
         simplify_inference,
         "writes normalisations out and drops what only training needs",
         "reassociating",
         0,
     ),
-    Step(
+    PassStep(
         "ToANormalForm",
         a_normal_form,
         "names every intermediate result",
@@ -158,7 +170,7 @@ PUBLISHED: tuple[Step, ...] = (
         1,
         "in static single assignment every value has a name of its own: a graph is in this form",
     ),
-    Step(
+    PassStep(
         "ToGraphNormalForm",
         graph_normal_form,
         "makes the program a graph",
@@ -166,7 +178,7 @@ PUBLISHED: tuple[Step, ...] = (
         1,
         "nodes are joined by the values that they read: a graph is in this form",
     ),
-    Step(
+    PassStep(
         "ToMixedPrecision",
         mixed_precision,
         "computes convolutions and products on bfloat16, adding up in float32",
@@ -178,20 +190,20 @@ PUBLISHED: tuple[Step, ...] = (
 )
 """The twenty-eight, in alphabetical order."""
 
-ADDED: tuple[Step, ...] = (
-    Step(
+ADDED: tuple[PassStep, ...] = (
+    PassStep(
         "BackwardFoldScaleAxis",
         absorb_scale,
         "takes a factor per channel into the weights before it",
         "reassociating",
         3,
     ),
-    Step("CombineParallelBatchMatmul", combine_batch_matmul, "combines products of one tensor", "exact", 4),
+    PassStep("CombineParallelBatchMatmul", combine_batch_matmul, "combines products of one tensor", "exact", 4),
 )
 """Two that its authors have in the same compiler: the 29th, and the third part of BatchingOps."""
 
 
-_STEPS: Mapping[str, Step] = MappingProxyType(
+_STEPS: Mapping[str, PassStep] = MappingProxyType(
     {
         **{row.name: row for row in CATALOGUE},
         **{row.name: row for row in (*PUBLISHED, *ADDED)},
@@ -199,7 +211,7 @@ _STEPS: Mapping[str, Step] = MappingProxyType(
 )
 
 
-def step_named(name: str) -> Step:
+def step_named(name: str) -> PassStep:
     """The pass called `name`; `UsageError` with the nearest names when there is none."""
     found = _STEPS.get(name)
     if found is None:

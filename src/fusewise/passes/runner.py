@@ -11,7 +11,7 @@ from fusewise.ir.verify import verify
 from fusewise.records import record
 from fusewise.trace import BY_NAME, SEALED, Trace
 
-__all__ = ["MOST_ROUNDS", "Pass", "PassRun", "Runner", "Step"]
+__all__ = ["MOST_ROUNDS", "Pass", "PassRun", "PassStep", "Runner"]
 
 Pass = Callable[[Graph, Trace], Graph]
 """A pure function: never in place, the same graph object when there is nothing to do."""
@@ -21,7 +21,7 @@ MOST_ROUNDS = 32
 
 
 @record(frozen=True, slots=True)
-class Step:
+class PassStep:
     """A pass as a list of passes names it: of the clean-up, or from the published tables.
 
     `numeric_class`: `exact` (the same bits, up to the sign of a zero that ONNX leaves open), `reassociating` (the same mathematics,
@@ -83,7 +83,7 @@ class Runner:
         self.runs: list[PassRun] = []
         self._settled: dict[tuple[str, Pass], Graph] = {}  # where each pass last had nothing to do
 
-    def settled(self, graph: Graph, steps: Sequence[Step]) -> Graph:
+    def settled(self, graph: Graph, steps: Sequence[PassStep]) -> Graph:
         """The graph after rounds until one changes nothing; late passes wait for a round in which the others changed nothing."""
         for _ in range(MOST_ROUNDS):
             start = graph
@@ -95,13 +95,13 @@ class Runner:
                 break
         return graph
 
-    def in_turn(self, graph: Graph, steps: Iterable[Step]) -> Graph:
+    def in_turn(self, graph: Graph, steps: Iterable[PassStep]) -> Graph:
         """The graph after each of the passes where it stands."""
         for step in steps:
             graph = self.once(graph, step)
         return graph
 
-    def once(self, graph: Graph, step: Step) -> Graph:
+    def once(self, graph: Graph, step: PassStep) -> Graph:
         """The graph after one pass."""
         by_name = step.name in self.trace.disabled
         why = BY_NAME if by_name else self.refused.get(step.name, "")
@@ -113,10 +113,10 @@ class Runner:
             return graph
         return self._run(graph, step)
 
-    def _is_settled(self, graph: Graph, step: Step) -> bool:
+    def _is_settled(self, graph: Graph, step: PassStep) -> bool:
         return self._settled.get((step.name, step.function)) is graph
 
-    def _run(self, graph: Graph, step: Step) -> Graph:
+    def _run(self, graph: Graph, step: PassStep) -> Graph:
         trace, events = self.trace, len(self.trace.events)
         if self.sealed is not None:
             trace.sealed = self.sealed(graph)
@@ -147,7 +147,7 @@ class Runner:
         return result
 
 
-def _verified(step: Step, graph: Graph) -> None:
+def _verified(step: PassStep, graph: Graph) -> None:
     try:
         verify(graph)
     except BrokenGraph as error:

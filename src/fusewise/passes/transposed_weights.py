@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusewise.ir.graph import Constant, Graph, Later, Node
+from fusewise.ir.graph import Constant, Graph, LazyConstant, Node
 from fusewise.passes.edit import Change, Edit, LocalRule, rebuilt, sweep
 from fusewise.passes.later import transposed
 from fusewise.trace import Trace
@@ -54,6 +54,6 @@ def _swaps(transpose: Node, rank: int) -> bool:
     return rank >= 2 and perm == (*range(rank - 2), rank - 1, rank - 2)
 
 
-def _turned(weights: Constant) -> Later:
+def _turned(weights: Constant) -> LazyConstant:
     *rest, rows, columns = range(weights.type.rank)
     return transposed(weights, (*rest, columns, rows))

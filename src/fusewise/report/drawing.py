@@ -12,7 +12,7 @@ from html import escape
 
 from fusewise.report.page import Markup
 
-__all__ = ["Box", "Edge", "columns", "network"]
+__all__ = ["Box", "DrawnEdge", "columns", "network"]
 
 _ROW, _COLUMN, _WIDTH, _HEIGHT, _MARGIN = 26, 172, 158, 19, 8
 _HUES = (211, 28, 135, 275, 4, 178, 48, 320, 90, 245)
@@ -28,7 +28,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class DrawnEdge:
     """From one box to a later one; drawn thick when `marked`."""
 
     before: int
@@ -37,7 +37,7 @@ class Edge:
     marked: bool = False
 
 
-def columns(count: int, edges: Sequence[Edge]) -> list[int]:
+def columns(count: int, edges: Sequence[DrawnEdge]) -> list[int]:
     """The column of each box: that of the first box it reads from when nobody has continued there, else the first free one."""
     before: dict[int, list[int]] = {}
     last: dict[int, int] = {}
@@ -62,7 +62,7 @@ def columns(count: int, edges: Sequence[Edge]) -> list[int]:
     return found
 
 
-def network(boxes: Sequence[Box], edges: Sequence[Edge]) -> Markup:
+def network(boxes: Sequence[Box], edges: Sequence[DrawnEdge]) -> Markup:
     """The drawing."""
     column = columns(len(boxes), edges)
     parts = [_edge(edge, boxes, column) for edge in edges]
@@ -80,7 +80,7 @@ def network(boxes: Sequence[Box], edges: Sequence[Edge]) -> Markup:
     return Markup(f'<div class="scroll"><svg width="{width}" height="{height}">{"".join(parts)}</svg></div>')
 
 
-def _edge(edge: Edge, boxes: Sequence[Box], column: Sequence[int]) -> str:
+def _edge(edge: DrawnEdge, boxes: Sequence[Box], column: Sequence[int]) -> str:
     x0 = _MARGIN + column[edge.before] * _COLUMN + _WIDTH / 2
     x1 = _MARGIN + column[edge.after] * _COLUMN + _WIDTH / 2
     y0 = _MARGIN + edge.before * _ROW + _HEIGHT

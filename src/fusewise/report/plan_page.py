@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusewise.accel.bits import mask_of
-from fusewise.accel.plan import Plan
+from fusewise.accel.plan import LayerFusionPlan
 from fusewise.accel.plan_file import summary_of
 from fusewise.accel.reasons import Boundary, sentence
 from fusewise.accel.schemes.scheme import bytes_for
@@ -14,7 +14,7 @@ from fusewise.accel.split.splitter import Splitting
 from fusewise.accel.words import size_text
 from fusewise.planning import Planning
 from fusewise.report.charts import bar, curve
-from fusewise.report.drawing import Box, Edge, network
+from fusewise.report.drawing import Box, DrawnEdge, network
 from fusewise.report.page import Markup, page, paragraph, section, table, tiles
 from fusewise.report.split_trees import split_tree
 
@@ -59,7 +59,7 @@ _SPLIT = (
 )
 
 
-def _figures(plan: Plan, result: Result) -> Markup:
+def _figures(plan: LayerFusionPlan, result: Result) -> Markup:
     found = summary_of(plan, result, explained=False)
     return tiles(
         [
@@ -84,7 +84,7 @@ def _proof(result: Result) -> str:
     return f"Within {result.gap:.2%} of the least cost possible."
 
 
-def _groups(plan: Plan) -> Markup:
+def _groups(plan: LayerFusionPlan) -> Markup:
     operators = plan.network.operators
     most_dram = max((group.dram_bytes for group in plan.groups), default=1)
     rows: list[list[object]] = []
@@ -106,7 +106,7 @@ def _groups(plan: Plan) -> Markup:
     return table(("group", "from … to", "operators", "buffer", "", "DRAM", ""), rows, words=2)
 
 
-def _drawing(plan: Plan, splittings: Sequence[Splitting]) -> Markup:
+def _drawing(plan: LayerFusionPlan, splittings: Sequence[Splitting]) -> Markup:
     blamed = {edge for splitting in splittings for edge in splitting.candidates}
     net, bits = plan.network, plan.scheme.bits
     owner = {v: number for number, group in enumerate(plan.groups) for v in group.operators}
@@ -123,11 +123,11 @@ def _drawing(plan: Plan, splittings: Sequence[Splitting]) -> Markup:
         crossing = sum(
             net.tensors[t].elements for t in net.operators[before].writes if net.tensors[t].consumers >> after & 1
         )
-        edges.append(Edge(before, after, size_text(bytes_for(crossing, bits)), (before, after) in blamed))
+        edges.append(DrawnEdge(before, after, size_text(bytes_for(crossing, bits)), (before, after) in blamed))
     return network(boxes, edges)
 
 
-def _reasons(plan: Plan, boundaries: Sequence[Boundary]) -> Markup:
+def _reasons(plan: LayerFusionPlan, boundaries: Sequence[Boundary]) -> Markup:
     rows = [
         [
             "-" if boundary.before is None else boundary.before,
@@ -140,7 +140,7 @@ def _reasons(plan: Plan, boundaries: Sequence[Boundary]) -> Markup:
     return table(("from", "to", "reason", "crossing"), rows, words=3)
 
 
-def _excluded(plan: Plan) -> Markup:
+def _excluded(plan: LayerFusionPlan) -> Markup:
     most = max((one.buffer_bytes or 0 for one in plan.excluded), default=1)
     rows: list[list[object]] = []
     for one in plan.excluded:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fusewise.accel.bits import bits_of
-from fusewise.accel.problem import Costs
+from fusewise.accel.problem import GroupCosts
 from fusewise.accel.schemes.scheme import UNBOUNDED
 from fusewise.accel.split.splitter import Splitting
-from fusewise.accel.split.tree import Part, parts_of
+from fusewise.accel.split.tree import SplitPart, parts_of
 from fusewise.accel.words import size_text
 from fusewise.report.charts import bar
 from fusewise.report.page import Markup, paragraph, table
@@ -18,7 +18,7 @@ __all__ = ["split_tree"]
 _VERDICTS = {1: "both halves fit", 2: "one half fits", 3: "neither half fits"}
 
 
-def split_tree(costs: Costs, splitting: Splitting, number: Mapping[int, int]) -> Markup:
+def split_tree(costs: GroupCosts, splitting: Splitting, number: Mapping[int, int]) -> Markup:
     """One tree; `number` gives the plan's number of a group."""
     names = [operator.name for operator in costs.problem.network.operators]
     parts = [*parts_of(costs.problem.network, splitting)]
@@ -43,7 +43,7 @@ def _sentence(splitting: Splitting, names: list[str]) -> str:
     return f"{start}. The explanation blames {len(splitting.candidates)} edges, {how}: {edges}."
 
 
-def _row(costs: Costs, part: Part, names: list[str], number: Mapping[int, int], most: int) -> list[object]:
+def _row(costs: GroupCosts, part: SplitPart, names: list[str], number: Mapping[int, int], most: int) -> list[object]:
     members, need = [*bits_of(part.group)], costs.buffer_bytes(part.group)
     first, last = names[members[0]], names[members[-1]]
     named = first if len(members) == 1 else f"{first} … {last}"

@@ -29,10 +29,10 @@ from fusewise.rewrite.work import work_of
 __all__ = [
     "MACHINES",
     "Cost",
-    "Kernel",
+    "CostMetric",
+    "GraphContext",
     "Machine",
-    "Metric",
-    "Surroundings",
+    "PricedNode",
     "WholeGraph",
     "analytic_metrics",
     "looks_around",
@@ -46,7 +46,7 @@ VIEWS = frozenset("Identity Dropout Reshape Flatten Squeeze Unsqueeze".split())
 """Operators that only call the same bytes by another shape."""
 
 
-class Surroundings(Protocol):
+class GraphContext(Protocol):
     """A graph, or one that is about to be, as prices see it."""
 
     @property
@@ -84,7 +84,7 @@ class WholeGraph:
 
 
 @record(frozen=True, slots=True)
-class Kernel:
+class PricedNode:
     """A node as prices see it: operands and results by type, without names; `again` are operands that were read before.
 
     `weights` says which operands are constant, `known` those of them that shapes may depend on, `into` which operand's kernel
@@ -138,7 +138,7 @@ def _nbytes(kind: ValueType | None) -> int:
     return kind.nbytes if isinstance(kind, TensorType) and kind.is_static else 0
 
 
-def kernel_of(node: Node, around: Surroundings) -> Kernel:
+def kernel_of(node: Node, around: GraphContext) -> PricedNode:
     """The node with what its price depends on."""
     inputs = tuple(around.types[x] if x else None for x in node.inputs)
     again = tuple(k for k, x in enumerate(node.inputs) if x in node.inputs[:k])
@@ -152,7 +152,9 @@ def kernel_of(node: Node, around: Surroundings) -> Kernel:
     weights = tuple(constant is not None for constant in constants)
     into = _taken_by(node, around, outputs)
     maker = None if into < 0 else around.maker(node.inputs[into])
-    return Kernel(bare, inputs, outputs, weights, known, into, maker.op if maker is not None else "", again, in_place)
+    return PricedNode(
+        bare, inputs, outputs, weights, known, into, maker.op if maker is not None else "", again, in_place
+    )
 
 
 def looks_around(node: Node) -> bool:
@@ -161,7 +163,7 @@ def looks_around(node: Node) -> bool:
     return node.op == "Concat" or (spec is not None and spec.scalar is not None)
 
 
-def _taken_by(node: Node, around: Surroundings, outputs: tuple[ValueType | None, ...]) -> int:
+def _taken_by(node: Node, around: GraphContext, outputs: tuple[ValueType | None, ...]) -> int:
     spec = spec_of(node.op, node.domain)
     if spec is None or spec.scalar is None or len(outputs) != 1:
         return -1
@@ -176,7 +178,7 @@ def _dims(kind: ValueType | None) -> object:
     return kind.shape if isinstance(kind, TensorType) else None
 
 
-def _is_own(around: Surroundings, value: str) -> bool:
+def _is_own(around: GraphContext, value: str) -> bool:
     """Is the value made by a kernel that can do more to it, and read nowhere else?"""
     maker = around.maker(value) if value else None
     if maker is None or around.readers(value) != 1 or len(maker.outputs) != 1:
@@ -209,7 +211,7 @@ class Machine:
     in_place: bool = False
     takes_in: frozenset[str] | None = None
 
-    def as_run(self, kernel: Kernel) -> Kernel:
+    def as_run(self, kernel: PricedNode) -> PricedNode:
         """The kernel by itself where no kernel of this machine takes it in."""
         if kernel.is_alone or self.takes_in is None:
             return kernel
@@ -217,7 +219,7 @@ class Machine:
         anchored = spec is not None and spec.family in ANCHOR_FAMILIES
         return kernel if anchored and kernel.node.op in self.takes_in else replace(kernel, into=-1, taker="")
 
-    def time_ms(self, kernel: Kernel) -> float:
+    def time_ms(self, kernel: PricedNode) -> float:
         """The estimate for one kernel, in milliseconds."""
         kernel = self.as_run(kernel)
         if kernel.node.op in VIEWS or kernel.node.op in self.free:
@@ -234,7 +236,7 @@ class Machine:
         return max(arithmetic, moved) + (self.start_us + (_groups(kernel) - 1) * self.group_us) / 1e3
 
 
-def _groups(kernel: Kernel) -> int:
+def _groups(kernel: PricedNode) -> int:
     """Small products that a grouped convolution is made of; 1 for a depthwise one, which is no product."""
     weights = kernel.inputs[1] if kernel.node.op == "Conv" else None
     if not isinstance(weights, TensorType) or not weights.is_static or weights.dims[1] == 1:
@@ -277,21 +279,21 @@ def machine_named(name: str) -> Machine:
 
 
 @record(frozen=True)
-class Metric:
+class CostMetric:
     """One figure of a kernel, and its unit."""
 
     name: str
     unit: str
-    of: Callable[[Kernel], float]
+    of: Callable[[PricedNode], float]
 
 
-def analytic_metrics(machine: Machine) -> tuple[Metric, ...]:
+def analytic_metrics(machine: Machine) -> tuple[CostMetric, ...]:
     """The metrics that need no measurement: time by roofline, arithmetic, memory traffic, number of kernels."""
     return (
-        Metric("time", "ms", machine.time_ms),
-        Metric("flops", "GFLOP", lambda kernel: kernel.flops / 1e9),
-        Metric("memory", "MB", lambda kernel: machine.as_run(kernel).moved_bytes() / 1e6),
-        Metric(
+        CostMetric("time", "ms", machine.time_ms),
+        CostMetric("flops", "GFLOP", lambda kernel: kernel.flops / 1e9),
+        CostMetric("memory", "MB", lambda kernel: machine.as_run(kernel).moved_bytes() / 1e6),
+        CostMetric(
             "kernels", "kernels", lambda kernel: float(machine.as_run(kernel).is_alone and kernel.node.op not in VIEWS)
         ),
     )
@@ -304,8 +306,8 @@ class Cost:
     Equal kernels are priced once. Nodes on constants alone cost nothing: they are computed before the model runs.
     """
 
-    terms: tuple[tuple[float, Metric], ...]
-    _known: dict[Kernel, float] = field(default_factory=dict, repr=False, compare=False)
+    terms: tuple[tuple[float, CostMetric], ...]
+    _known: dict[PricedNode, float] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def unit(self) -> str:
@@ -320,7 +322,7 @@ class Cost:
         around = WholeGraph(graph)
         return sum((self.of(node, around) for node in graph.nodes), 0.0)
 
-    def of(self, node: Node, around: Surroundings) -> float:
+    def of(self, node: Node, around: GraphContext) -> float:
         """The share of one node."""
         if not node.reads or all(around.constant(x) is not None for x in node.reads):
             return 0.0
@@ -334,12 +336,12 @@ class Cost:
 _TERM = re.compile(r"\s*(?:(?P<before>[0-9.eE-]+)\s*\*\s*)?(?P<name>[a-z_]\w*)(?:\s*\*\s*(?P<after>[0-9.eE-]+))?\s*$")
 
 
-def parsed_cost(text: str, metrics: Mapping[str, Metric]) -> Cost:
+def parsed_cost(text: str, metrics: Mapping[str, CostMetric]) -> Cost:
     """`time + 0.1*memory` as a cost over the given metrics. `UsageError` names what cannot be read."""
     return Cost(tuple(_terms(text, metrics)))
 
 
-def _terms(text: str, metrics: Mapping[str, Metric]) -> Iterator[tuple[float, Metric]]:
+def _terms(text: str, metrics: Mapping[str, CostMetric]) -> Iterator[tuple[float, CostMetric]]:
     known = ", ".join(metrics)
     for part in text.split("+"):
         found = _TERM.match(part)

@@ -24,7 +24,7 @@ from fusewise.ops.evaluate import evaluate
 from fusewise.rewrite.exact import UNDEFINED, run_exactly
 from fusewise.rewrite.match import Match, matches
 from fusewise.rewrite.pattern import Apply, Literal, Term, Variable
-from fusewise.rewrite.rule import Rule, Sample, numeric_class, refusal
+from fusewise.rewrite.rule import Rule, RuleSample, numeric_class, refusal
 from fusewise.rewrite.substitute import Refused, carried_out, draft_of, folded
 
 __all__ = ["TOLERANCE", "example_graphs", "examples", "problems"]
@@ -94,7 +94,7 @@ Shapes = dict[str, tuple[int, ...]]
 _CYCLE: tuple[tuple[int, ...], ...] = ((2, 3), (3,), (2, 1), ())
 
 
-def _samples(rule: Rule) -> tuple[Sample, ...]:
+def _samples(rule: Rule) -> tuple[RuleSample, ...]:
     """The rule's own; or all combinations in one row, broadcasts in every order, and empty tensors."""
     if rule.samples:
         return rule.samples
@@ -103,7 +103,7 @@ def _samples(rule: Rule) -> tuple[Sample, ...]:
     turned: list[Shapes] = [{name: _CYCLE[(k + turn) % 4] for k, name in enumerate(names)} for turn in range(4)]
     same: Shapes = dict.fromkeys(names, (2, 2))
     empty: Shapes = {name: (0, 3) if k % 2 == 0 else (1, 3) for k, name in enumerate(names)}
-    return tuple(map(Sample, (row, same, *turned, empty)))
+    return tuple(map(RuleSample, (row, same, *turned, empty)))
 
 
 def _combinations(count: int) -> list[tuple[Fraction, ...]]:
@@ -136,7 +136,7 @@ def _element_types(rule: Rule, kind: str) -> dict[str, DType]:
     return found
 
 
-def _written(rule: Rule, sample: Sample, kind: str) -> Graph:
+def _written(rule: Rule, sample: RuleSample, kind: str) -> Graph:
     """The rule's pattern as a graph whose inputs are the variables; facts the rule needs hold by what makes them."""
     build = GraphBuilder(rule.name)
     dtypes = _element_types(rule, kind)
@@ -171,7 +171,7 @@ def _operand(build: GraphBuilder, name: str, shape: tuple[int, ...], dtype: DTyp
     return value
 
 
-def _put(build: GraphBuilder, term: Term, values: dict[Term, str], sample: Sample) -> str:
+def _put(build: GraphBuilder, term: Term, values: dict[Term, str], sample: RuleSample) -> str:
     if term in values:
         return values[term]
     assert isinstance(term, Apply)

@@ -18,11 +18,11 @@ from fusewise.rewrite.rules.table import ALGEBRA
 from fusewise.rewrite.work import work_of
 from fusewise.trace import Trace
 
-__all__ = ["PRINTED", "Equation", "counted", "rewritten"]
+__all__ = ["PRINTED", "PrintedEquation", "counted", "rewritten"]
 
 
 @record(frozen=True)
-class Equation:
+class PrintedEquation:
     """One equation on matrices of m by n elements: its property, both sides as printed, and the operations printed for either,
     empty where none are.
 
@@ -60,8 +60,8 @@ def _reciprocals(build: GraphBuilder, m: int, n: int) -> str:
     return str(build.op("Mul", build.op("Reciprocal", product), scaled))
 
 
-PRINTED: tuple[Equation, ...] = (
-    Equation(
+PRINTED: tuple[PrintedEquation, ...] = (
+    PrintedEquation(
         "associative",
         "(A * Sqrt(B)) * (Sqrt(B) * C)",
         "A * B * C",
@@ -69,21 +69,21 @@ PRINTED: tuple[Equation, ...] = (
         _roots,
         ("Abs",),
     ),
-    Equation(
+    PrintedEquation(
         "distributive",
         "A * C + A * B",
         "(A + B) * C, a misprint for A * (B + C)",
         ("3 * m * n", "2 * m * n"),
         _factor,
     ),
-    Equation(
+    PrintedEquation(
         "commutative",
         "ReduceProd(Exp(A))",
         "Exp(ReduceSum(A))",
         ("2 * m * n", "m * n + m"),
         _exponentials,
     ),
-    Equation(
+    PrintedEquation(
         "associative",
         "Recip(A . B) * Recip((A . B) * C), C constant",
         "Square(Recip(A . B)) * Recip(C), Recip(C) computed before",
@@ -95,14 +95,14 @@ PRINTED: tuple[Equation, ...] = (
 
 
 @cache
-def rewritten(equation: Equation, m: int, n: int) -> tuple[Graph, Graph]:
+def rewritten(equation: PrintedEquation, m: int, n: int) -> tuple[Graph, Graph]:
     """The left side as a graph, and what the rules make of it."""
     build = GraphBuilder("equation")
     graph = build.finish(equation.write(build, m, n))
     return graph, rewrite(graph, ALGEBRA, Trace())
 
 
-def counted(equation: Equation, graph: Graph) -> int:
+def counted(equation: PrintedEquation, graph: Graph) -> int:
     """Arithmetic operations of the graph's output as an expression: those of a value once for each time it is written."""
 
     def of(value: str) -> int:

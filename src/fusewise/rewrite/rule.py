@@ -32,7 +32,7 @@ __all__ = [
     "SIGNED",
     "Guard",
     "Rule",
-    "Sample",
+    "RuleSample",
     "attributes_like",
     "numeric_class",
     "refusal",
@@ -48,7 +48,7 @@ NUMBERS = ("float", "int", "uint")
 
 
 @record(frozen=True)
-class Sample:
+class RuleSample:
     """One example a rule is checked on.
 
     `shapes` gives the shape of each variable that is an input; `values` contents of those that are constants, None for one
@@ -81,7 +81,7 @@ class Rule:
     needs: tuple[tuple[str, str], ...] = ()
     guard: Guard | None = None
     only: Mapping[str, Only] = field(default_factory=dict)
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[RuleSample, ...] = ()
     published: str = ""
     spreads: bool = False
 

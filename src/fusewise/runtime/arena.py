@@ -15,8 +15,8 @@ from fusewise.records import record
 __all__ = [
     "ALIGNMENT_BYTES",
     "LEAST_KEPT_BYTES",
-    "Memory",
     "Outputs",
+    "RunMemory",
     "address_of",
     "aligned_block",
     "counts_are_exact",
@@ -55,7 +55,7 @@ class Outputs:
 
 
 @record(frozen=True, slots=True)
-class Memory:
+class RunMemory:
     """The program's memory during one run: `own` blocks by buffer, and for the rest the `caller`'s arrays."""
 
     own: tuple[np.ndarray | None, ...]

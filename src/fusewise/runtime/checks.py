@@ -13,7 +13,7 @@ import numpy as np
 
 from fusewise.lower.program import Extent, NativeStep, Place, Program
 from fusewise.runtime.access import AccessTable, Range
-from fusewise.runtime.arena import Memory, address_of
+from fusewise.runtime.arena import RunMemory, address_of
 from fusewise.runtime.guarded import guarded_block
 
 __all__ = ["Checks", "guarded_memory"]
@@ -65,7 +65,7 @@ class Checks:
         for buffer, block in zip(self._program.buffers, self._memory, strict=True):
             if block is not None and buffer.kind in ("arena", "host", "output"):
                 block.fill(_POISON)
-        memory = Memory(tuple(self._memory), {})
+        memory = RunMemory(tuple(self._memory), {})
         for port, value in zip(self._program.inputs, values, strict=True):
             if port.buffer >= 0 and value.size:
                 memory.view(Place(port.buffer), port.type)[...] = value  # type: ignore[arg-type]  # buffers are tensors

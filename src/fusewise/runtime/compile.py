@@ -21,7 +21,7 @@ from dataclasses import asdict, field
 from types import TracebackType
 from typing import IO, TYPE_CHECKING
 
-from fusewise.codegen.target import Beside, Target
+from fusewise.codegen.target import OverheadCycles, Target
 from fusewise.records import record
 from fusewise.runtime.host import worker_count
 from fusewise.runtime.jit import compile_object, warm_up
@@ -242,7 +242,7 @@ def serve() -> None:
         described = json.loads(_read(source) or b"{}")
         if not described:
             return
-        target = Target(**{**described, "beside": Beside(**described["beside"])})
+        target = Target(**{**described, "beside": OverheadCycles(**described["beside"])})
         while level := _read(source):
             text = _read(source)
             try:

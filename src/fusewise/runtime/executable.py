@@ -23,7 +23,7 @@ from fusewise.errors import memory_full
 from fusewise.ir.types import TensorType
 from fusewise.lower.program import Buffer, HostStep, KernelCode, NativeStep, Program
 from fusewise.records import record
-from fusewise.runtime.arena import Memory, Outputs, address_of, aligned_block
+from fusewise.runtime.arena import Outputs, RunMemory, address_of, aligned_block
 from fusewise.runtime.aside import Aside
 from fusewise.runtime.crew import Crew
 from fusewise.runtime.faults import Faults, faults_of
@@ -31,7 +31,7 @@ from fusewise.runtime.feeds import Inputs, PortInfo, chosen_outputs, port_info
 from fusewise.runtime.host import check_memory, host_target, worker_count
 from fusewise.runtime.jit import Library, load
 from fusewise.runtime.results import Results
-from fusewise.runtime.threads import Row, StepTable, shared_pool, step_table
+from fusewise.runtime.threads import CallRow, StepTable, shared_pool, step_table
 from fusewise.runtime.turns import Turns
 
 if TYPE_CHECKING:  # a compiled model is opened without these
@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # a compiled model is opened without these
     from fusewise.runtime.compile import Helpers
     from fusewise.runtime.hoststep import HostCall
     from fusewise.runtime.resident import Resident
-    from fusewise.runtime.stages import Stage
+    from fusewise.runtime.stages import HostStage
 
 __all__ = ["BuildFigures", "Contents", "Executable", "StepTiming", "Walk", "build", "restored"]
 
@@ -104,7 +104,7 @@ class _Machine:
     arguments: np.ndarray
     patches: Mapping[int, tuple[tuple[int, int], ...]]
     fresh: tuple[tuple[int, Outputs], ...]
-    parts: tuple[_Stretch | tuple[int, HostCall | Stage], ...]
+    parts: tuple[_Stretch | tuple[int, HostCall | HostStage], ...]
     workers: int
     faults: Faults | None
     checks: Checks | None
@@ -271,13 +271,13 @@ def _machine(contents: Contents, library: Library, workers: int, resident: Resid
     for number, place in enumerate(places):
         if memory[place.buffer] is None:
             patches.setdefault(place.buffer, []).append((number, place.offset))
-    parts: list[_Stretch | tuple[int, HostCall | Stage]] = []
-    rows: list[tuple[int, Row]] = []
+    parts: list[_Stretch | tuple[int, HostCall | HostStage]] = []
+    rows: list[tuple[int, CallRow]] = []
     hosted: list[tuple[int, HostStep, HostCall]] = []
     for number, step in enumerate(program.steps):
         if isinstance(step, NativeStep):
             address = library.addresses[contents.symbols[step.kernel]]
-            rows.append((number, Row(address, next(at), step.barrier, pieces=step.pieces)))
+            rows.append((number, CallRow(address, next(at), step.barrier, pieces=step.pieces)))
             continue
         if rows:
             parts.append(_stretch(program, rows, workers))
@@ -337,9 +337,9 @@ def _pointers(
     return arguments, (end + 8 * len(first) for end, first in zip(ends, before, strict=False))
 
 
-def _stretch(program: Program, rows: Sequence[tuple[int, Row]], workers: int) -> _Stretch:
+def _stretch(program: Program, rows: Sequence[tuple[int, CallRow]], workers: int) -> _Stretch:
     """Consecutive calls; those of pairs that run strip by strip as `NativeStep.strips` says."""
-    found: list[tuple[int, Row]] = []
+    found: list[tuple[int, CallRow]] = []
     for number, row in rows:
         step = program.steps[number]
         assert isinstance(step, NativeStep)
@@ -448,7 +448,7 @@ class Executable:
             base = address_of(caller[buffer])
             for number, offset in patches:
                 words[number] = base + offset
-        moving = Memory(machine.memory, caller)
+        moving = RunMemory(machine.memory, caller)
         for part in machine.parts:
             if isinstance(part, _Stretch):
                 if walk is None:
@@ -486,7 +486,7 @@ class Executable:
 
 
 def _call(
-    part: tuple[int, HostCall | Stage], moving: Memory, objects: dict[str, Any], timings: list[StepTiming] | None
+    part: tuple[int, HostCall | HostStage], moving: RunMemory, objects: dict[str, Any], timings: list[StepTiming] | None
 ) -> None:
     number, call = part
     if timings is None:

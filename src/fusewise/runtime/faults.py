@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fusewise.errors import InvalidData
-from fusewise.lower.program import NativeStep, Program, Site
+from fusewise.lower.program import DataPosition, NativeStep, Program
 
 __all__ = ["Faults", "faults_of"]
 
@@ -13,7 +13,7 @@ __all__ = ["Faults", "faults_of"]
 class Faults:
     """The words that kernels write when a position from data is out of bounds: for each site whether, and which."""
 
-    def __init__(self, words: np.ndarray, sites: tuple[tuple[int, Site], ...]) -> None:
+    def __init__(self, words: np.ndarray, sites: tuple[tuple[int, DataPosition], ...]) -> None:
         self._words = words
         self._bytes = words.data
         self._clean = bytes(words.nbytes)
@@ -36,7 +36,7 @@ def faults_of(program: Program, memory: tuple[np.ndarray | None, ...]) -> Faults
     block = None if number is None else memory[number]
     if block is None:
         return None
-    sites: list[tuple[int, Site]] = []
+    sites: list[tuple[int, DataPosition]] = []
     for step in program.steps:
         if isinstance(step, NativeStep) and step.sites:
             (start,) = (place.offset // 8 for place in step.arguments if place.buffer == number)

@@ -15,7 +15,7 @@ from functools import cache
 from itertools import takewhile
 from pathlib import Path
 
-from fusewise.codegen.target import Beside, Target
+from fusewise.codegen.target import OverheadCycles, Target
 from fusewise.errors import ResourceLimit, UsageError
 
 __all__ = [
@@ -43,8 +43,8 @@ _SHARED = frozenset({"sapphirerapids", "emeraldrapids", "graniterapids"})
 machines there mostly is one; measured on the second."""
 
 _BESIDE = {
-    **dict.fromkeys(_SHARED, Beside(load=0.24, line=0.2, finish=0.0)),
-    "znver5": Beside(fourth=0.2),
+    **dict.fromkeys(_SHARED, OverheadCycles(load=0.24, line=0.2, finish=0.0)),
+    "znver5": OverheadCycles(fourth=0.2),
 }
 """What is known of CPUs for which the defaults, measured on a Zen 4, do not hold."""
 

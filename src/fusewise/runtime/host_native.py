@@ -25,7 +25,7 @@ from fusewise.ir.graph import Node
 from fusewise.ops.plain.row import Evaluator
 from fusewise.ops.rois import limits
 from fusewise.ops.selection import scatter
-from fusewise.runtime.routine import Bound, Routine
+from fusewise.runtime.routine import BoundRoutine, Routine
 
 __all__ = ["Suppressor", "Writer", "aligned", "native_evaluator", "writer_of"]
 
@@ -234,6 +234,6 @@ class _Suppression:
             **{name: np.empty(count, np.int32) for name in ("keys", "places", "other_keys", "other_places")},
         }
         header = np.array([images * classes, classes, count, most, room, centred, every], np.int64)
-        self.call = Bound(
+        self.call = BoundRoutine(
             routine, SUPPRESS_ARGUMENTS, {**written, "limits": self.limits, "header": header}, written.keys()
         )

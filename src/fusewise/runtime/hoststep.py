@@ -19,7 +19,7 @@ from fusewise.ops.allowed import check_work, is_limited, result_bytes
 from fusewise.ops.plain.row import Evaluator
 from fusewise.ops.plain.table import QUIET, plain_evaluator
 from fusewise.ops.positions import check_positions, holds_positions
-from fusewise.runtime.arena import Memory
+from fusewise.runtime.arena import RunMemory
 from fusewise.runtime.host import check_memory
 from fusewise.runtime.host_native import Writer, native_evaluator, writer_of
 from fusewise.runtime.nested import Build, Manner, Nested
@@ -115,7 +115,7 @@ class HostCall:
         in_place = self._writer is not None and self._into is not None
         return in_place or any(member.is_routine for member in self.members)
 
-    def run(self, memory: Memory, objects: dict[str, Any]) -> None:
+    def run(self, memory: RunMemory, objects: dict[str, Any]) -> None:
         """Evaluate the nodes on operands from `memory` and `objects`, and put there what is wanted of their results."""
         values = [read(memory, objects) for read in self._reads]
         if self._warns:
@@ -124,7 +124,7 @@ class HostCall:
         else:
             self._run(values, memory, objects)
 
-    def _run(self, values: list[Any], memory: Memory, objects: dict[str, Any]) -> None:
+    def _run(self, values: list[Any], memory: RunMemory, objects: dict[str, Any]) -> None:
         if self._writer is not None and self._into is not None:
             operands = [values[k] for k in self._operands]
             self.members[0].check(operands)

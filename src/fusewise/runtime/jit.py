@@ -21,7 +21,16 @@ from fusewise.records import record
 from fusewise.runtime import elf
 from fusewise.runtime.narrow_code import NARROW_IR, NARROW_SYMBOLS
 
-__all__ = ["LEVELS", "Level", "Library", "compile_assembly", "compile_object", "load", "optimized", "warm_up"]
+__all__ = [
+    "LEVELS",
+    "Library",
+    "OptimizationPipeline",
+    "compile_assembly",
+    "compile_object",
+    "load",
+    "optimized",
+    "warm_up",
+]
 
 
 def compile_object(ir_text: str, target: Target, level: str = "full") -> bytes:
@@ -103,7 +112,7 @@ def _linked(images: Sequence[bytes], symbols: Sequence[str], keep: bool) -> Libr
 
 
 @record(frozen=True)
-class Level:
+class OptimizationPipeline:
     """An optimisation pipeline: `passes` runs on a module for a machine, `codegen` is the effort of LLVM's back end (0 to 3)."""
 
     passes: Callable[[Any, Any], None]
@@ -154,12 +163,12 @@ def _run(manager: Any, module: Any, builder: Any) -> None:
             manager.run(function, builder)
 
 
-LEVELS: Mapping[str, Level] = MappingProxyType(
+LEVELS: Mapping[str, OptimizationPipeline] = MappingProxyType(
     {
-        "full": Level(_simplified, codegen=2),
-        "tidy": Level(_tidied, codegen=2),
-        "bare": Level(_inlined, codegen=2),
-        "quick": Level(_inlined, codegen=0),
+        "full": OptimizationPipeline(_simplified, codegen=2),
+        "tidy": OptimizationPipeline(_tidied, codegen=2),
+        "bare": OptimizationPipeline(_inlined, codegen=2),
+        "quick": OptimizationPipeline(_inlined, codegen=0),
     }
 )
 """Pipelines by name. `tidy` has four passes where `full` has some thirty, and `bare` none: for code that needs no more. `quick` is

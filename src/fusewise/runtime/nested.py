@@ -20,7 +20,7 @@ from fusewise.lower.program import NativeStep, Program
 from fusewise.ops.spec import NotDefined
 from fusewise.records import record
 from fusewise.runtime.feeds import PortInfo
-from fusewise.runtime.slots import Calls, Member
+from fusewise.runtime.slots import Calls, ReadyNode
 
 __all__ = ["Build", "Manner", "Nested", "Runnable"]
 
@@ -109,7 +109,7 @@ class Nested:
     that it is part of, so by one thread at a time.
     """
 
-    def __init__(self, graph: Graph, make: Callable[[Node], Member], manner: Manner) -> None:
+    def __init__(self, graph: Graph, make: Callable[[Node], ReadyNode], manner: Manner) -> None:
         self._graph = graph
         self._make = make
         self._manner = manner

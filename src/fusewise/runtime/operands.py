@@ -10,17 +10,17 @@ import numpy as np
 from fusewise.errors import ShapeContradicted
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.lower.program import Place
-from fusewise.runtime.arena import Memory
+from fusewise.runtime.arena import RunMemory
 
 __all__ = ["Reader", "Value", "Writing", "apart", "checked", "lies_in", "reader", "writing"]
 
 Value = tuple[str, Place | None, ValueType | None]
 """Name, and place and type of a static tensor in the program's memory; anything else is an object."""
 
-Reader = Callable[[Memory, Mapping[str, Any]], Any]
+Reader = Callable[[RunMemory, Mapping[str, Any]], Any]
 """Gives an array that may not be written to, or an object."""
 
-Writing = Callable[[Memory, dict[str, Any], Any, Sequence[Any]], None]
+Writing = Callable[[RunMemory, dict[str, Any], Any, Sequence[Any]], None]
 """Takes a result, and the operands that lie in the program's memory."""
 
 
@@ -39,7 +39,7 @@ def reader(value: Value) -> Reader:
     kept: np.ndarray | None = None  # where it lies in memory of the program's own
     whole: bool | None = None  # is it an array of the caller's? The same in every run
 
-    def read(memory: Memory, objects: Mapping[str, Any]) -> np.ndarray:
+    def read(memory: RunMemory, objects: Mapping[str, Any]) -> np.ndarray:
         nonlocal kept, whole
         if kept is not None:
             return kept
@@ -59,7 +59,7 @@ def writing(value: Value, who: str) -> Writing:
     name, found = value[0], lies_in(value)
     if found is None:
 
-        def keep(memory: Memory, objects: dict[str, Any], result: Any, views: Sequence[Any]) -> None:
+        def keep(memory: RunMemory, objects: dict[str, Any], result: Any, views: Sequence[Any]) -> None:
             objects[name] = apart(result, views)
 
         return keep
@@ -67,7 +67,7 @@ def writing(value: Value, who: str) -> Writing:
     kept: np.ndarray | None = None
     whole: bool | None = None
 
-    def put(memory: Memory, objects: dict[str, Any], result: Any, views: Sequence[Any]) -> None:
+    def put(memory: RunMemory, objects: dict[str, Any], result: Any, views: Sequence[Any]) -> None:
         nonlocal kept, whole
         into = kept
         if into is None:
@@ -81,7 +81,7 @@ def writing(value: Value, who: str) -> Writing:
     return put
 
 
-def _is_whole(place: Place, kind: TensorType, memory: Memory) -> bool:
+def _is_whole(place: Place, kind: TensorType, memory: RunMemory) -> bool:
     """Is what lies at a place an array of the caller's, all of it?"""
     if memory.own[place.buffer] is not None or place.offset or place.strides is not None:
         return False

@@ -12,7 +12,7 @@ import numpy as np
 
 from fusewise.ir.dtypes import dtype_named
 from fusewise.ir.types import MapType, OptionalType, SequenceType, TensorType, ValueType
-from fusewise.lower.program import Account, Buffer, Extent, HostStep, NativeStep, Place, Port, Program, Site
+from fusewise.lower.program import Account, Buffer, DataPosition, Extent, HostStep, NativeStep, Place, Port, Program
 
 __all__ = ["program_from_json", "program_to_json", "type_from_json", "type_to_json"]
 
@@ -122,7 +122,7 @@ def _native(step: NativeStep) -> Json:
 def _native_from(found: Json) -> NativeStep:
     places = tuple(Place(buffer, offset) for buffer, offset in found["arguments"])
     named = {name: found[name] for name in ("label", "group", "barrier", "way", "strips", "pieces")}
-    sites, extents = (Site(*site) for site in found["sites"]), (Extent(*extent) for extent in found["extents"])
+    sites, extents = (DataPosition(*site) for site in found["sites"]), (Extent(*extent) for extent in found["extents"])
     return NativeStep(found["kernel"], places, sites=tuple(sites), extents=tuple(extents), **named)
 
 

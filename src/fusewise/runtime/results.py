@@ -15,7 +15,7 @@ import numpy as np
 
 from fusewise.ir.types import TensorType
 from fusewise.lower.program import Place, Program
-from fusewise.runtime.arena import Memory, counts_are_exact
+from fusewise.runtime.arena import RunMemory, counts_are_exact
 
 __all__ = ["Results"]
 
@@ -29,7 +29,7 @@ class Results:
             (port, port.buffer >= 0 and program.buffers[port.buffer].kind == "output") for port in program.outputs
         ]
 
-    def taken(self, wanted: Sequence[int], memory: Memory, objects: Mapping[str, Any]) -> list[Any]:
+    def taken(self, wanted: Sequence[int], memory: RunMemory, objects: Mapping[str, Any]) -> list[Any]:
         """The `wanted` outputs after a run: of `memory` made for the caller as they are, everything else copied."""
         found: list[Any] = []
         given: set[int] = set()

@@ -11,7 +11,7 @@ from fusewise.records import record
 from fusewise.runtime.arena import address_of
 from fusewise.runtime.threads import shared_pool, step_table
 
-__all__ = ["Bound", "Routine"]
+__all__ = ["BoundRoutine", "Routine"]
 
 
 @record(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Routine:
         table.require(f"native code of {', '.join(sorted(writes))}")
 
 
-class Bound:
+class BoundRoutine:
     """A routine and the arrays that it is called on again and again; those of other names come with each call."""
 
     def __init__(

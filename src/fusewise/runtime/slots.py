@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-__all__ = ["Calls", "Member"]
+__all__ = ["Calls", "ReadyNode"]
 
 
-class Member(Protocol):
+class ReadyNode(Protocol):
     """A node ready to run: the names of its operands and outputs, absent operands left out."""
 
     reads: tuple[str, ...]
@@ -22,7 +22,7 @@ class Calls:
     """`run` takes the values called `inputs`, in order, and gives those called `outputs`; `known` are the same in every run."""
 
     def __init__(
-        self, members: Iterable[Member], inputs: Sequence[str], outputs: Sequence[str], known: Mapping[str, Any]
+        self, members: Iterable[ReadyNode], inputs: Sequence[str], outputs: Sequence[str], known: Mapping[str, Any]
     ) -> None:
         slots = {name: k for k, name in enumerate(inputs)}
         given = len(slots)

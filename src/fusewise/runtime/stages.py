@@ -13,18 +13,18 @@ import numpy as np
 from fusewise.ir.graph import Constant, Graph
 from fusewise.ir.types import ValueType
 from fusewise.lower.program import HostStep, Program
-from fusewise.runtime.arena import Memory
+from fusewise.runtime.arena import RunMemory
 from fusewise.runtime.hoststep import HostCall, manner_of
 from fusewise.runtime.nested import Build, Manner, Nested
 from fusewise.runtime.operands import Value, lies_in, reader, writing
 
-__all__ = ["NEVER_NATIVE", "Stage", "staged"]
+__all__ = ["NEVER_NATIVE", "HostStage", "staged"]
 
 NEVER_NATIVE = frozenset({"no element definition", "refused"})
 """Why a node is on the host that no shape would make native."""
 
 
-class Stage:
+class HostStage:
     """Host steps as one graph. It has the `label` and `group` of its first step; `makers` names the node that gives each result."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Stage:
         self._places = tuple(k for k, value in enumerate(reads) if lies_in(value) is not None)
         self._writes = tuple(writing(value, makers[value[0]]) for value in writes)
 
-    def run(self, memory: Memory, objects: dict[str, Any]) -> None:
+    def run(self, memory: RunMemory, objects: dict[str, Any]) -> None:
         """Evaluate the graph on operands from `memory` and `objects`, and put there what is wanted of its results."""
         values = [read(memory, objects) for read in self._reads]
         with np.errstate(all="ignore"):
@@ -52,7 +52,7 @@ class Stage:
 
 def staged(
     steps: Sequence[tuple[int, HostStep, HostCall]], program: Program, workers: int, build: Build
-) -> Iterator[tuple[int, HostCall | Stage]]:
+) -> Iterator[tuple[int, HostCall | HostStage]]:
     """Consecutive host steps with their numbers, those whose shapes data decide put together."""
     constants = dict(program.objects)
     wanted, manner = _read_by(program), manner_of(program, workers, build)
@@ -88,7 +88,7 @@ def _stages(
     constants: Mapping[str, np.ndarray],
     wanted: Mapping[str, set[int]],
     manner: Manner,
-) -> Iterator[tuple[int, HostCall | Stage]]:
+) -> Iterator[tuple[int, HostCall | HostStage]]:
     if not steps:
         return
     numbers = {number for number, _, _ in steps}
@@ -118,7 +118,7 @@ def _stages(
     number, first, _ = steps[0]
     makers = {name: maker for _, _, call in steps for name, maker in call.makers.items()}
     nested = Nested(graph, lambda node: members[node.outputs], manner)
-    yield number, Stage(first, nested, tuple(reads.values()), writes, makers)
+    yield number, HostStage(first, nested, tuple(reads.values()), writes, makers)
 
 
 def _types(values: Iterable[Value]) -> dict[str, ValueType]:

@@ -28,7 +28,7 @@ from fusewise.runtime.jit import Library, compile_object, load
 from fusewise.runtime.pool_code import SLOT_WORDS, pool_ir
 from fusewise.runtime.turns import Turns
 
-__all__ = ["STEP_WORDS", "Pool", "Row", "StepTable", "pool_image", "shared_pool", "step_table", "use_image"]
+__all__ = ["STEP_WORDS", "CallRow", "Pool", "StepTable", "pool_image", "shared_pool", "step_table", "use_image"]
 
 STEP_WORDS = 4
 """64-bit words per step: function address, address of the argument pointers, barrier flag and pieces, part and number of parts."""
@@ -47,7 +47,7 @@ class StepTable:
     count: int
 
 
-class Row(NamedTuple):
+class CallRow(NamedTuple):
     """A call: function address, address of its argument pointers, whether workers meet afterwards, which of how many parts of
     its share each worker does, and in how many pieces: whoever is done early takes some of the others'. Workers meet before and
     after a call in pieces."""
@@ -60,10 +60,10 @@ class Row(NamedTuple):
     pieces: int = 1
 
 
-def step_table(steps: Sequence[Row | tuple[int, int, bool]]) -> StepTable:
+def step_table(steps: Sequence[CallRow | tuple[int, int, bool]]) -> StepTable:
     """The calls in the order in which every worker makes them."""
     words = np.zeros((len(steps), STEP_WORDS), np.int64)
-    for line, row in zip(words, (Row(*step) for step in steps), strict=True):
+    for line, row in zip(words, (CallRow(*step) for step in steps), strict=True):
         line[:] = row.function, row.arguments, row.pieces << 32 | row.barrier, row.parts << 32 | row.part
     return StepTable(words, address_of(words), len(steps))
 

@@ -14,7 +14,7 @@ from math import inf
 from fusewise.errors import UsageError
 from fusewise.select.features import Features
 
-__all__ = ["FAMILIES", "UNKNOWN", "Ask", "Classification", "Family", "classify", "family_named"]
+__all__ = ["FAMILIES", "UNKNOWN", "Ask", "Classification", "ModelFamily", "classify", "family_named"]
 
 UNKNOWN = "unknown"
 _LEAST_SCORE = 0.85
@@ -32,7 +32,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class ModelFamily:
     """A family by its name, and what it asks."""
 
     name: str
@@ -52,8 +52,8 @@ _PLAIN = _none("attention_blocks", "tokens", "volumes", "regions", "recurrent", 
 _CLASSIFIER = (Ask("images", 1, 1, 2), Ask("convolutions", 2, weight=3), *_PLAIN, *_none("upsamplings", "dense_output"))
 _ONE_SIZE = Ask("pyramid_heads", 0, 1, 2)
 
-FAMILIES: tuple[Family, ...] = (
-    Family(
+FAMILIES: tuple[ModelFamily, ...] = (
+    ModelFamily(
         "ResNet",
         (
             *_CLASSIFIER,
@@ -62,7 +62,7 @@ FAMILIES: tuple[Family, ...] = (
             *_none("depthwise_share", "joined_maps", "gates", weight=3),
         ),
     ),
-    Family(
+    ModelFamily(
         "MobileNet",
         (
             *_CLASSIFIER,
@@ -72,7 +72,7 @@ FAMILIES: tuple[Family, ...] = (
             Ask("sigmoid_share", 0, 0.3, 3),
         ),
     ),
-    Family(
+    ModelFamily(
         "EfficientNet",
         (
             *_CLASSIFIER,
@@ -83,7 +83,7 @@ FAMILIES: tuple[Family, ...] = (
             *_none("joined_maps", weight=2),
         ),
     ),
-    Family(
+    ModelFamily(
         "NASNet",
         (
             *_CLASSIFIER,
@@ -93,7 +93,7 @@ FAMILIES: tuple[Family, ...] = (
             Ask("poolings", 4),
         ),
     ),
-    Family(
+    ModelFamily(
         "ConvNeXt",
         (
             *_CLASSIFIER,
@@ -104,7 +104,7 @@ FAMILIES: tuple[Family, ...] = (
             Ask("residuals", 2),
         ),
     ),
-    Family(
+    ModelFamily(
         "VGG",
         (
             *_CLASSIFIER,
@@ -115,7 +115,7 @@ FAMILIES: tuple[Family, ...] = (
             *_none("residuals", "joined_maps", "depthwise_share", weight=3),
         ),
     ),
-    Family(
+    ModelFamily(
         "SqueezeNet",
         (
             *_CLASSIFIER,
@@ -125,7 +125,7 @@ FAMILIES: tuple[Family, ...] = (
             *_none("residuals", "depthwise_share", "products", weight=2),
         ),
     ),
-    Family(
+    ModelFamily(
         "Inception",
         (
             *_CLASSIFIER,
@@ -135,7 +135,7 @@ FAMILIES: tuple[Family, ...] = (
             *_none("residuals", "depthwise_share", weight=2),
         ),
     ),
-    Family(
+    ModelFamily(
         "DenseNet",
         (
             *_CLASSIFIER,
@@ -145,7 +145,7 @@ FAMILIES: tuple[Family, ...] = (
             *_none("residuals", "depthwise_share", weight=2),
         ),
     ),
-    Family(
+    ModelFamily(
         "SSD",
         (
             Ask("images", 1, 1),
@@ -156,7 +156,7 @@ FAMILIES: tuple[Family, ...] = (
             *_none("dense_output", weight=2),
         ),
     ),
-    Family(
+    ModelFamily(
         "YOLO",
         (
             Ask("images", 1, 1),
@@ -168,7 +168,7 @@ FAMILIES: tuple[Family, ...] = (
             *_none("dense_output", weight=2),
         ),
     ),
-    Family(
+    ModelFamily(
         "R-CNN",
         (
             Ask("images", 1, 1),
@@ -178,7 +178,7 @@ FAMILIES: tuple[Family, ...] = (
             *_none("tokens"),
         ),
     ),
-    Family(
+    ModelFamily(
         "Segmentation",
         (
             Ask("images", 1, 1),
@@ -189,10 +189,10 @@ FAMILIES: tuple[Family, ...] = (
             Ask("dense_output", 0.01, weight=6),
         ),
     ),
-    Family(
+    ModelFamily(
         "Video", (Ask("volumes", 1, weight=8), *_none("attention_blocks", "tokens", "regions", "recurrent", weight=0.5))
     ),
-    Family(
+    ModelFamily(
         "BERT",
         (
             Ask("tokens", 1, weight=3),
@@ -202,7 +202,7 @@ FAMILIES: tuple[Family, ...] = (
             *_none("images", "convolutions", "recurrent"),
         ),
     ),
-    Family(
+    ModelFamily(
         "GPT",
         (
             Ask("tokens", 1, weight=3),
@@ -212,7 +212,7 @@ FAMILIES: tuple[Family, ...] = (
             *_none("images", "convolutions", "recurrent"),
         ),
     ),
-    Family(
+    ModelFamily(
         "ViT",
         (
             Ask("images", 1, 1, 3),
@@ -222,7 +222,7 @@ FAMILIES: tuple[Family, ...] = (
             *_none("tokens", "regions", "volumes", "upsamplings", weight=0.5),
         ),
     ),
-    Family(
+    ModelFamily(
         "Recurrent",
         (
             *_none("attention_blocks", "convolutions", "images", "regions"),

@@ -26,7 +26,7 @@ from fusewise.select.pipeline import Pipeline
 from fusewise.select.prior import Count, Move, Prior
 from fusewise.select.sequence import Outcome, graph_key, run_pipeline
 
-__all__ = ["Earlier", "Ending", "Price", "Searched", "Space", "Tried", "search_orders", "tried_from"]
+__all__ = ["Earlier", "Ending", "OrderSpace", "Price", "PricedOrder", "Searched", "search_orders", "tried_from"]
 
 Price = Callable[[Outcome], float]
 """What an outcome costs; infinite when that cannot be told. With an executor of processes it must be possible to send it there."""
@@ -41,7 +41,7 @@ _LONGEST = 64
 
 
 @dataclass(frozen=True)
-class Space:
+class OrderSpace:
     """Where to search: orders of `names`, from `starts`, the first of which is to be beaten. `fusions` are planners to try, `run`
     carries an order out."""
 
@@ -62,7 +62,7 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class PricedOrder:
     """A graph that was priced: the order that led to it, its key, and what it costs."""
 
     passes: tuple[str, ...]
@@ -75,7 +75,7 @@ class Tried:
 class Earlier:
     """What a search with the same arguments tried, to go on from, and what others learned."""
 
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[PricedOrder, ...] = ()
     moves: Mapping[Move, Count] = field(default_factory=dict)
 
 
@@ -86,7 +86,7 @@ class Searched:
 
     leaders: tuple[Pipeline, ...]
     cost: float
-    tried: tuple[Tried, ...]
+    tried: tuple[PricedOrder, ...]
     duplicates: int
     ended: str
     learned: Mapping[Move, Count]
@@ -97,14 +97,14 @@ class Searched:
 
 
 def search_orders(
-    space: Space,
+    space: OrderSpace,
     price: Price,
     ending: Ending,
     *,
     seed: int = 0,
     earlier: Earlier | None = None,
     executor: Executor | None = None,
-    progress: Callable[[Sequence[Tried], float], None] | None = None,
+    progress: Callable[[Sequence[PricedOrder], float], None] | None = None,
 ) -> Searched:
     """Orders that cost less than the first start. `progress` is told all graphs so far, and the share of the time spent."""
     search = _Search(space, price, random.Random(seed), earlier or Earlier(), executor)
@@ -169,7 +169,7 @@ class _Search:
     """Graphs by key, what passes make of them, and those that were priced."""
 
     def __init__(
-        self, space: Space, price: Price, rng: random.Random, earlier: Earlier, executor: Executor | None
+        self, space: OrderSpace, price: Price, rng: random.Random, earlier: Earlier, executor: Executor | None
     ) -> None:
         self.space, self.price, self.rng, self.executor = space, price, rng, executor
         self.known = {one.key: one.cost for one in earlier.tried}
@@ -182,7 +182,7 @@ class _Search:
         self.steps: dict[tuple[str, str], tuple[str, PassRun]] = {}
         self.outcomes: dict[tuple[str, str], tuple[str, Outcome]] = {}
         self.reached: dict[str, _Reached] = {}
-        self.tried: list[Tried] = []
+        self.tried: list[PricedOrder] = []
         self.duplicates = 0
 
     def begin(self, budget: int) -> None:
@@ -285,7 +285,7 @@ class _Search:
         for key, way in new.items():
             cost = self.known[key] if key in self.known else costs[key]
             self.reached[key] = _Reached(way, cost, list(self._edits(way)))
-            self.tried.append(Tried(way.pipeline.passes, way.pipeline.fusion, key, cost))
+            self.tried.append(PricedOrder(way.pipeline.passes, way.pipeline.fusion, key, cost))
 
     def _outcome(self, way: _Way) -> Outcome:
         """What a way leads to, with all its runs."""
@@ -321,8 +321,9 @@ class _Search:
             self.learned[look.edit.move] += count
 
 
-def tried_from(rows: Sequence[Mapping[str, Any]]) -> tuple[Tried, ...]:
+def tried_from(rows: Sequence[Mapping[str, Any]]) -> tuple[PricedOrder, ...]:
     """What an earlier search tried, from plain JSON values. Raises `KeyError`, `TypeError` or `ValueError` for others."""
     return tuple(
-        Tried(tuple(map(str, row["passes"])), str(row["fusion"]), str(row["key"]), float(row["cost"])) for row in rows
+        PricedOrder(tuple(map(str, row["passes"])), str(row["fusion"]), str(row["key"]), float(row["cost"]))
+        for row in rows
     )

@@ -17,7 +17,7 @@ from fusewise.ir.key import structural_key
 from fusewise.passes.hints import FUSION, LAYOUT, hint
 from fusewise.passes.partition_graph import REGIONS
 from fusewise.passes.published import step_named
-from fusewise.passes.runner import Pass, PassRun, Runner, Step
+from fusewise.passes.runner import Pass, PassRun, PassStep, Runner
 from fusewise.passes.unused_functions import unused_functions
 from fusewise.select.pipeline import BY_HINT, Pipeline
 from fusewise.trace import INTER_BLOCK, Trace
@@ -118,7 +118,7 @@ def run_pipeline(
     return Outcome(pipeline, graph, pipeline.fusion, True, tuple(runner.runs))
 
 
-def _refusal(step: Step, pipeline: Pipeline, exact: bool) -> str:
+def _refusal(step: PassStep, pipeline: Pipeline, exact: bool) -> str:
     """Why a pass must not run; empty when it may."""
     if step.asked and not pipeline.approximate:
         return step.idle or "approximate; runs only when asked for"

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 
 from fusewise.zoo.activations import activate
-from fusewise.zoo.extents import Extent, divide, extent, product, view
+from fusewise.zoo.extents import RuntimeExtent, divide, extent, product, view
 from fusewise.zoo.layers import linear, transpose
 from fusewise.zoo.net import Net
 
@@ -34,7 +34,7 @@ def attend(
     *,
     masked: Callable[[str], str] | None = None,
     scale_query: bool = False,
-    sizes: tuple[Extent, Extent] | None = None,
+    sizes: tuple[RuntimeExtent, RuntimeExtent] | None = None,
     reads_width: bool = False,
 ) -> str:
     """Scaled dot-product attention of projected [batch, tokens, width] values.
@@ -59,18 +59,18 @@ def attend(
         scores = net.op("Div", scores, root)
     weights = net.op("Softmax", scores if masked is None else masked(scores), axis=-1)
     context = transpose(net, net.op("MatMul", weights, v), 0, 2, 1, 3)
-    last: Extent | int = math.prod(net.shape(context)[2:])
+    last: RuntimeExtent | int = math.prod(net.shape(context)[2:])
     if reads_width:
         last = product(net, extent(net, context, 2), extent(net, context, 3))
     return view(net, context, *(sizes or _leading(net, context)), last)
 
 
-def _leading(net: Net, x: str) -> tuple[Extent, Extent]:
+def _leading(net: Net, x: str) -> tuple[RuntimeExtent, RuntimeExtent]:
     """`x.size()[:2]`."""
     return extent(net, x, 0), extent(net, x, 1)
 
 
-def _parted(net: Net, x: str, heads: int, sizes: tuple[Extent, Extent] | None, reads_width: bool) -> str:
+def _parted(net: Net, x: str, heads: int, sizes: tuple[RuntimeExtent, RuntimeExtent] | None, reads_width: bool) -> str:
     """[batch, tokens, width] to [batch, tokens, heads, width / heads]."""
     leading = sizes or _leading(net, x)
     if reads_width:
@@ -86,7 +86,7 @@ def self_attention(
     *,
     masked: Callable[[str], str] | None = None,
     scale_query: bool = False,
-    sizes: tuple[Extent, Extent] | None = None,
+    sizes: tuple[RuntimeExtent, RuntimeExtent] | None = None,
 ) -> str:
     """Query, key and value by three products, attention, and the output's product."""
     width = net.shape(x)[-1]

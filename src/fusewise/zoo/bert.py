@@ -15,7 +15,7 @@ from fusewise.ir.dtypes import INT64
 from fusewise.ir.graph import Graph
 from fusewise.zoo.activations import activate
 from fusewise.zoo.attention import LOWEST, additive_mask, feed_forward, self_attention
-from fusewise.zoo.extents import Extent, counted, extent, known, rest, row, view
+from fusewise.zoo.extents import RuntimeExtent, counted, extent, known, rest, row, view
 from fusewise.zoo.layers import add, gemm, layer_norm, linear
 from fusewise.zoo.net import Net, finish, weight
 
@@ -128,13 +128,13 @@ def _replaced(net: Net, mask: str, heads: int) -> Callable[[str], str]:
     """
     batch = net.shape(mask)[0]
 
-    def dropped(sizes: tuple[Extent, Extent]) -> str:
+    def dropped(sizes: tuple[RuntimeExtent, RuntimeExtent]) -> str:
         zero = net.constant(np.int64(0), "zero")
         if net.decomposed:
             return view(net, net.op("Equal", mask, zero), sizes[0], 1, 1, sizes[1])
         return net.op("Equal", view(net, mask, sizes[0], 1, 1, sizes[1]), zero)
 
-    shared = None if net.decomposed else dropped((Extent(batch), Extent(TOKENS)))
+    shared = None if net.decomposed else dropped((RuntimeExtent(batch), RuntimeExtent(TOKENS)))
     grid = "" if net.decomposed else net.constant([batch, heads, TOKENS, TOKENS], "shape")
 
     def masked(scores: str) -> str:

@@ -15,7 +15,7 @@ from fusewise.zoo.activations import activate
 from fusewise.zoo.anchors import anchors
 from fusewise.zoo.boxes import clip, decode, first, kept, large, picked, pool, suppress
 from fusewise.zoo.detections import select
-from fusewise.zoo.extents import Extent, divide, extent, known, plus, row, view
+from fusewise.zoo.extents import RuntimeExtent, divide, extent, known, plus, row, view
 from fusewise.zoo.layers import add, conv, conv_transpose, flatten, gemm, max_pool, transpose, upsample
 from fusewise.zoo.net import Net, finish, image
 from fusewise.zoo.norms import frozen_norms
@@ -144,7 +144,7 @@ def _propose(net: Net, x: str, maps: tuple[str, ...]) -> str:
 def _best(net: Net, scores: str, counts: list[int]) -> str:
     """Where [1, n] the best anchors of each map are among all, given all `scores` [1, anchors]."""
     parts = net.builder.op("Split", scores, net.constant(counts, "cuts"), outputs=len(counts), axis=1)
-    offset, found = Extent(0, net.constant(np.int64(0), "offset") if net.decomposed else ""), []
+    offset, found = RuntimeExtent(0, net.constant(np.int64(0), "offset") if net.decomposed else ""), []
     for part in parts:
         count = extent(net, part, 1)
         most = min(_CANDIDATES, count.figure)
@@ -155,7 +155,7 @@ def _best(net: Net, scores: str, counts: list[int]) -> str:
     return net.op("Concat", *found, axis=1)
 
 
-def _at_most(net: Net, count: Extent) -> str:
+def _at_most(net: Net, count: RuntimeExtent) -> str:
     """int64 [1]: a thousand, or as many as there are."""
     if not net.decomposed:
         return net.constant([min(_CANDIDATES, count.figure)], "most")

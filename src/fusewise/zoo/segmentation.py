@@ -12,7 +12,7 @@ import numpy as np
 
 from fusewise.ir.graph import Constant, Graph
 from fusewise.zoo.blocks import conv_bn
-from fusewise.zoo.extents import Extent, divide, extent, known, minus, row
+from fusewise.zoo.extents import RuntimeExtent, divide, extent, known, minus, row
 from fusewise.zoo.layers import (
     concat,
     conv,
@@ -76,7 +76,7 @@ def _padded_to(net: Net, x: str, like: str) -> str:
     """
     if not net.decomposed:
         return x
-    edges: list[Extent] = []
+    edges: list[RuntimeExtent] = []
     for axis in (3, 2):
         missing = minus(net, extent(net, like, axis), extent(net, x, axis))
         edges += [divide(net, missing, 2), minus(net, missing, divide(net, missing, 2))]

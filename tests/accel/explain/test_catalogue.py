@@ -10,12 +10,12 @@ from tests.accel.gnn.untrained import CAPACITY
 from tests.accel.pinned import pinned
 
 from fusewise.accel.bits import mask_of
-from fusewise.accel.explain.candidates import Share, candidates
+from fusewise.accel.explain.candidates import EdgeShare, candidates
 from fusewise.accel.explain.catalogue import EXPLAINERS, LEARNED, explainer_named
 from fusewise.accel.explain.explainer import edges_inside
 from fusewise.accel.gnn.model import read_tensors
 from fusewise.accel.gnn.regenerate import write
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.catalogue import scheme_named
 from fusewise.errors import UsageError
 
@@ -26,12 +26,12 @@ GROUPS = [mask_of(range(3, 12)), mask_of([30]), mask_of(range(20, 25))]
 @pytest.mark.parametrize("name", EXPLAINERS)
 def test_every_explainer_explains(name: str, scheme: str) -> None:
     network = pinned("squeezenet1_1")
-    costs = Costs(Problem(network, scheme_named(scheme), CAPACITY))
+    costs = GroupCosts(Problem(network, scheme_named(scheme), CAPACITY))
     found = explainer_named(name, scheme, seed=3)(costs, GROUPS)
     assert [one.group for one in found] == GROUPS
     for one in found:
         assert {edge for edge, _ in one.scores} <= set(edges_inside(network, one.group))
-        assert set(candidates(network, one, Share(0.3, 1))) <= set(edges_inside(network, one.group))
+        assert set(candidates(network, one, EdgeShare(0.3, 1))) <= set(edges_inside(network, one.group))
     assert found[0].scores and not found[1].scores
     assert tuple(explainer_named(name, scheme, seed=3)(costs, GROUPS)) == tuple(found)
 

@@ -11,14 +11,14 @@ from fusewise.accel.bits import mask_of
 from fusewise.accel.explain.explainer import edges_inside
 from fusewise.accel.explain.gnnexplainer import gnnexplainer
 from fusewise.accel.gnn.engine import at_work
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.lbdf import LBDF
 
 GROUPS = [mask_of(range(3, 12)), mask_of(range(20, 25)), mask_of([30]), mask_of(range(40, 52))]
 
 
-def costs() -> Costs:
-    return Costs(Problem(pinned("squeezenet1_1"), LBDF(), CAPACITY))
+def costs() -> GroupCosts:
+    return GroupCosts(Problem(pinned("squeezenet1_1"), LBDF(), CAPACITY))
 
 
 @at_work(0)

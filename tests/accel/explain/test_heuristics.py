@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.accel.pinned import pinned, random_group
 
-from fusewise.accel.explain.candidates import Share, candidates
+from fusewise.accel.explain.candidates import EdgeShare, candidates
 from fusewise.accel.explain.catalogue import explainer_named
 from fusewise.accel.explain.explainer import Edge, Explanation, edges_inside
 from fusewise.accel.explain.heuristics import CONTROLS, spread_order
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.brr import BRR
 from fusewise.accel.schemes.lbdf import LBDF
 from fusewise.errors import UsageError
 
 
-def costs_of(name: str, brr: bool = False) -> Costs:
-    return Costs(Problem(pinned(name), BRR() if brr else LBDF(), 128 << 10))
+def costs_of(name: str, brr: bool = False) -> GroupCosts:
+    return GroupCosts(Problem(pinned(name), BRR() if brr else LBDF(), 128 << 10))
 
 
 def groups_of(name: str, number: int = 12) -> list[int]:
@@ -90,13 +90,18 @@ def test_candidates_take_a_share_and_the_blamed_nodes() -> None:
     group = next(g for g in groups_of("mobilenet_v2", 40) if g.bit_count() > 10)
     inside = edges_inside(network, group)
     scored = Explanation(group, tuple((edge, float(k)) for k, edge in enumerate(inside)))
-    assert candidates(network, scored, Share(0.0, 1)) == inside[-1:]
-    assert candidates(network, scored, Share(0.3, 3)) == tuple(reversed(inside[-max(3, -(-3 * len(inside) // 10)) :]))
-    assert set(candidates(network, scored, Share(1.0))) == set(inside)
-    assert set(candidates(network, Explanation(group, (), group), Share())) == set(inside)
-    assert candidates(network, Explanation(group, ()), Share()) == ()
+    assert candidates(network, scored, EdgeShare(0.0, 1)) == inside[-1:]
+    assert candidates(network, scored, EdgeShare(0.3, 3)) == tuple(
+        reversed(inside[-max(3, -(-3 * len(inside) // 10)) :])
+    )
+    assert set(candidates(network, scored, EdgeShare(1.0))) == set(inside)
+    assert set(candidates(network, Explanation(group, (), group), EdgeShare())) == set(inside)
+    assert candidates(network, Explanation(group, ()), EdgeShare()) == ()
     first = (1 << inside[0][0]) | (1 << inside[0][1])
-    assert set(candidates(network, Explanation(group, scored.scores, first), Share(0.0, 1))) >= {inside[-1], inside[0]}
+    assert set(candidates(network, Explanation(group, scored.scores, first), EdgeShare(0.0, 1))) >= {
+        inside[-1],
+        inside[0],
+    }
 
 
 def test_unknown_control_names_the_nearest() -> None:

@@ -11,7 +11,7 @@ from fusewise.accel.bits import mask_of
 from fusewise.accel.explain.pgexplainer import pgexplainer, train_pg
 from fusewise.accel.gnn.engine import at_work
 from fusewise.accel.gnn.model import weights_of
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.lbdf import LBDF
 
 GROUPS = [mask_of(range(3, 12)), mask_of(range(20, 25)), mask_of(range(40, 52))]
@@ -30,7 +30,7 @@ def test_scores_are_the_logits_of_the_trained_network() -> None:
     other = train_pg(classifier, [block], epochs=3, seed=5)
     assert not np.array_equal(other["0.weight"], weights["0.weight"])
 
-    found = pgexplainer(classifier, weights)(Costs(Problem(network, LBDF(), CAPACITY)), GROUPS)
+    found = pgexplainer(classifier, weights)(GroupCosts(Problem(network, LBDF(), CAPACITY)), GROUPS)
     x = block.x
     with torch.no_grad():
         for layer in classifier.net.layers:

@@ -12,13 +12,13 @@ from tests.accel.pinned import pinned, random_group
 
 from fusewise.accel.explain.explainer import Edge, Explanation, edges_inside
 from fusewise.accel.explain.quality import fidelities, rank_correlation, truth
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.catalogue import scheme_named
 from fusewise.accel.split.cut import Cutter
 
 
-def costs_of(name: str, scheme: str = "lbdf") -> Costs:
-    return Costs(Problem(pinned(name), scheme_named(scheme), CAPACITY))
+def costs_of(name: str, scheme: str = "lbdf") -> GroupCosts:
+    return GroupCosts(Problem(pinned(name), scheme_named(scheme), CAPACITY))
 
 
 def groups_of(name: str) -> list[int]:
@@ -27,7 +27,7 @@ def groups_of(name: str) -> list[int]:
     return [group for group in found if len(edges_inside(pinned(name), group)) > 2]
 
 
-def cut(costs: Costs, group: int, edge: Edge) -> tuple[int, int]:
+def cut(costs: GroupCosts, group: int, edge: Edge) -> tuple[int, int]:
     return Cutter(costs.problem.network, group).cut(edge)
 
 

@@ -14,7 +14,7 @@ from tests.accel.gnn.untrained import CAPACITY, batch, literal, untrained
 from tests.accel.pinned import pinned, random_group
 
 from fusewise.accel.bits import bits_of, is_connected
-from fusewise.accel.explain.candidates import Share, candidates
+from fusewise.accel.explain.candidates import EdgeShare, candidates
 from fusewise.accel.explain.catalogue import explainer_named
 from fusewise.accel.explain.explainer import Edge, Explanation, edges_inside
 from fusewise.accel.explain.heuristics import random_edges
@@ -29,18 +29,18 @@ from fusewise.accel.explain.rgexplainer import (
     rgexplainer,
 )
 from fusewise.accel.explain.rgrewards import REWARDS, necessary, sufficient
-from fusewise.accel.explain.rgtraining import Plan, teach, train_rg
+from fusewise.accel.explain.rgtraining import TrainingPlan, teach, train_rg
 from fusewise.accel.gnn.engine import at_work
 from fusewise.accel.gnn.model import LAYERS, Tensors, weights_of
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.catalogue import scheme_named
 from fusewise.accel.schemes.lbdf import LBDF
 from fusewise.accel.search.local import local_search
 from fusewise.accel.search.repair import Repair
-from fusewise.accel.search.result import Budget
+from fusewise.accel.search.result import SearchBudget
 from fusewise.accel.split.cut import Cutter
 
-SHORT = Plan(sequences=2, sets=2, locator=3, epochs=1, updates=2, batch=8, rollouts=2)
+SHORT = TrainingPlan(sequences=2, sets=2, locator=3, epochs=1, updates=2, batch=8, rollouts=2)
 
 
 @cache
@@ -198,7 +198,7 @@ def test_training_repeats_itself_and_explains() -> None:
     weights = train_rg(classifier, given(), SHORT, seed=2)
     again = train_rg(classifier, given(), SHORT, seed=2)
     assert all(np.array_equal(array, again[name]) for name, array in weights.items())
-    explain, costs = rgexplainer(policy_of(classifier, weights)), Costs(Problem(network, LBDF(), CAPACITY))
+    explain, costs = rgexplainer(policy_of(classifier, weights)), GroupCosts(Problem(network, LBDF(), CAPACITY))
     found = explain(costs, groups())
     for group, one in zip(groups(), found, strict=True):
         assert is_connected(network.neighbours, one.nodes) and not one.nodes & ~group
@@ -211,11 +211,11 @@ def test_training_repeats_itself_and_explains() -> None:
 @pytest.mark.parametrize(("name", "scheme"), [("mobilenet_v2", "lbdf"), ("squeezenet1_1", "brr")])
 def test_what_ships_names_some_edges_and_better_ones_than_chance(name: str, scheme: str) -> None:
     """As many edges for each group, at random, part fewer groups into pieces that fit."""
-    costs = Costs(Problem(pinned(name), scheme_named(scheme), CAPACITY))
+    costs = GroupCosts(Problem(pinned(name), scheme_named(scheme), CAPACITY))
     network, repair = costs.problem.network, Repair(costs, seed=5)
-    local_search(costs, Budget(plans=300), np.random.default_rng(5), repair)
+    local_search(costs, SearchBudget(plans=300), np.random.default_rng(5), repair)
     found = explainer_named("rg", scheme)(costs, list(repair.splittings)[:150])
-    named = {one.group: candidates(network, one, Share(0.3, 1)) for one in found}
+    named = {one.group: candidates(network, one, EdgeShare(0.3, 1)) for one in found}
     assert 0.3 <= np.mean([len(edges) / len(edges_inside(network, group)) for group, edges in named.items()]) < 0.5
 
     def parted(one: Explanation, edges: Iterable[Edge]) -> bool:

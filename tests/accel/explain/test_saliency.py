@@ -10,7 +10,7 @@ from tests.accel.pinned import pinned
 from fusewise.accel.bits import mask_of
 from fusewise.accel.explain.saliency import saliency
 from fusewise.accel.gnn.engine import at_work
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.lbdf import LBDF
 
 
@@ -18,7 +18,7 @@ from fusewise.accel.schemes.lbdf import LBDF
 def test_scores_are_the_slopes_of_the_margin() -> None:
     classifier, network = untrained(), pinned("squeezenet1_1")
     groups = [mask_of(range(3, 12)), mask_of(range(20, 25))]
-    found = saliency(classifier)(Costs(Problem(network, LBDF(), CAPACITY)), groups)
+    found = saliency(classifier)(GroupCosts(Problem(network, LBDF(), CAPACITY)), groups)
     for group, explanation in zip(groups, found, strict=True):
         block, (inside,) = batch(network, [group])
         given = classifier.tensors(block)

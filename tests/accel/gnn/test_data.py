@@ -12,7 +12,7 @@ from tests.accel.pinned import pinned
 from fusewise.accel.bits import is_connected, mask_of
 from fusewise.accel.gnn.data import BUFFERS, TABLE, Corpus, collect, grown, names_for, split_by_group, too_large
 from fusewise.accel.gnn.features import batch_of, node_table
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.catalogue import scheme_named
 from fusewise.accel.search.local import local_search
 from fusewise.accel.search.random_search import random_search
@@ -58,7 +58,7 @@ def test_labels_are_what_the_scheme_says(scheme: str) -> None:
         labels = corpus.fits(everything, np.full(len(corpus), float(size)))
         for number in everything:
             name, group = group_of(corpus, number)
-            costs = Costs(Problem(pinned(name), scheme_named(scheme), size))
+            costs = GroupCosts(Problem(pinned(name), scheme_named(scheme), size))
             assert bool(labels[number]) == costs.fits(group), (name, group, size)
 
 

@@ -10,7 +10,7 @@ from tests.accel.pinned import pinned
 from fusewise.accel.gnn.data import BUFFERS, collect, corpus_of, met, split_by_group
 from fusewise.accel.gnn.features import BUFFER_COLUMNS, KINDS, OPERATORS, PUBLISHED, SHAPE_COLUMNS
 from fusewise.accel.gnn.model import load, read_tensors, weights_of
-from fusewise.accel.gnn.train import Settings, score, scores_of, train
+from fusewise.accel.gnn.train import TrainingSettings, score, scores_of, train
 from fusewise.accel.problem import Problem
 from fusewise.accel.schemes.catalogue import scheme_named
 from fusewise.accel.search.local import local_search
@@ -26,7 +26,7 @@ def test_a_small_data_set_is_learned_and_the_same_each_time() -> None:
         wanted={"squeezenet1_1": 120},
         searches=SEARCHES,
     )
-    split, settings, reports = split_by_group(corpus, 0), Settings(epochs=8, batch=64, seed=1), []
+    split, settings, reports = split_by_group(corpus, 0), TrainingSettings(epochs=8, batch=64, seed=1), []
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     classifier = train(corpus, split, settings, lambda what, share: reports.append(share))
     assert torch.get_num_threads() == threads and torch.equal(torch.get_rng_state(), state)
@@ -44,7 +44,7 @@ def test_what_was_never_seen_or_is_not_shown_says_nothing() -> None:
     split, names = split_by_group(corpus, 0), [*OPERATORS, *KINDS, *SHAPE_COLUMNS, *BUFFER_COLUMNS]
     some = corpus.batch(split.test, np.full(len(split.test), float(BUFFERS[0])))
     for published in (False, True):
-        classifier = train(corpus, split, Settings(epochs=1, published=published))
+        classifier = train(corpus, split, TrainingSettings(epochs=1, published=published))
         silent = np.isinf(classifier.scale)
         assert silent[names.index("HardSwish")] and not silent[names.index("Relu")]
         assert silent[~PUBLISHED].all() == published

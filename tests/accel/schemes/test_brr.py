@@ -13,7 +13,7 @@ from tests.accel.pinned import pinned, random_group
 
 from fusewise.accel.bits import bits_of, mask_of
 from fusewise.accel.network import network_of
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.brr import BRR
 from fusewise.accel.schemes.scheme import UNBOUNDED, weights_of
 from fusewise.ir.dtypes import FLOAT32
@@ -65,7 +65,7 @@ def test_one_operator_streams_its_input_or_its_weights() -> None:
 
 def test_single_operators_always_run() -> None:
     problem = Problem(pinned("vgg16"), PUBLISHED, 2 * KIB)
-    costs = Costs(problem)
+    costs = GroupCosts(problem)
     assert problem.excluded == 0
     assert all(costs.fits(one) and costs.dram_bytes(one) < UNBOUNDED for one in problem.singletons())
     assert any(costs.buffer_bytes(one) > problem.capacity for one in problem.singletons())
@@ -100,12 +100,12 @@ def test_branches_must_shrink_alike() -> None:
 def test_optimum_lies_between_its_bounds(name: str) -> None:
     """No fusion above, weights and the network's own inputs and outputs below."""
     problem = Problem(pinned(name), PUBLISHED, 128 * KIB)
-    costs = Costs(problem)
+    costs = GroupCosts(problem)
     network = problem.network
     best = optimum(costs)
     floor = 2 * (weights_of(network, network.everything) + 3 * 224 * 224 + 1000)
     assert floor < best < 0.75 * costs.total(problem.singletons())
-    more = optimum(Costs(Problem(network, BRR(partial_channels=32, accounting="published"), 128 * KIB)))
+    more = optimum(GroupCosts(Problem(network, BRR(partial_channels=32, accounting="published"), 128 * KIB)))
     assert best < more
 
 

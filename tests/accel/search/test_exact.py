@@ -17,7 +17,7 @@ from fusewise.accel.estimate import objective_named
 from fusewise.accel.hardware import hardware_named
 from fusewise.accel.network import Network, network_of
 from fusewise.accel.plan import plan_of
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.brr import BRR
 from fusewise.accel.schemes.lbdf import LBDF
 from fusewise.accel.schemes.scheme import Scheme, bytes_for
@@ -25,7 +25,7 @@ from fusewise.accel.search.exact import compulsory_bound, exact_search
 from fusewise.accel.search.exact_atoms import atoms_of, wake_of
 from fusewise.accel.search.exact_orders import cut_order, drawn_order
 from fusewise.accel.search.exact_path import Limit, LimitReached, Path, growth_of, shortest_path
-from fusewise.accel.search.result import Budget
+from fusewise.accel.search.result import SearchBudget
 from fusewise.errors import NoFeasiblePlan
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Constant, Graph, Node, attributes_of
@@ -44,7 +44,7 @@ def windows_of(graph: Graph, nodes: set[int]) -> Graph:
     return Graph(tuple(read), tuple(sorted(outputs)), kept, graph.types, graph.constants, graph.name).pruned()
 
 
-def brute_force(costs: Costs) -> float:
+def brute_force(costs: GroupCosts) -> float:
     """The least cost over all partitions of the fuseable operators into connected groups that fit and have an order."""
     problem = costs.problem
     network, best = problem.network, float("inf")
@@ -77,10 +77,10 @@ def check_against_brute_force(network: Network, scheme: Scheme, share: float) ->
     problem = Problem(network, scheme, max(1, int(share * top)))
     if not problem.fuseable:
         return
-    costs = Costs(problem)
+    costs = GroupCosts(problem)
     found = exact_search(costs)
     assert found.optimal and found.lower_bound == found.cost == costs.total(found.groups)
-    assert found.cost == brute_force(Costs(problem))
+    assert found.cost == brute_force(GroupCosts(problem))
     assert all(problem.is_group(group) and costs.fits(group) for group in found.groups)
     assert mask_of(v for group in found.groups for v in bits_of(group)) == problem.fuseable
     assert problem.ordered(found.groups) is not None
@@ -152,13 +152,13 @@ def test_equals_brute_force_on_windows(name: str, scheme: Scheme) -> None:
 def test_proves_the_known_optima(name: str) -> None:
     for i, kib in enumerate(OPTIMA["buffers_kib"]):
         problem = Problem(pinned(name), LBDF(waiting="ceiling"), kib << 10)
-        found = exact_search(Costs(problem))
+        found = exact_search(GroupCosts(problem))
         assert found.optimal and problem.excluded.bit_count() == OPTIMA["excluded_nodes"][name][i]
         assert abs(found.cost / 1024 - OPTIMA["optimum_kib"][name][i]) <= 0.051  # the table has one decimal
 
 
 def test_proves_a_network_of_wide_blocks() -> None:
-    costs = Costs(Problem(pinned("inception_v3"), LBDF(), 256 << 10))
+    costs = GroupCosts(Problem(pinned("inception_v3"), LBDF(), 256 << 10))
     found = exact_search(costs)
     assert found.optimal
     check(plan_of(costs, found.groups, hardware_named("edge-256k")), pinned_graph("inception_v3"))
@@ -169,7 +169,7 @@ def test_proves_a_network_of_wide_blocks() -> None:
 def test_plans_of_every_objective_pass_the_check(name: str, kib: int, objective: str) -> None:
     chip = hardware_named("edge-256k")
     for scheme in SCHEMES[:2]:
-        costs = Costs(Problem(pinned(name), scheme, kib << 10), objective_named(objective, chip))
+        costs = GroupCosts(Problem(pinned(name), scheme, kib << 10), objective_named(objective, chip))
         found = exact_search(costs)
         plan = plan_of(costs, found.groups, chip.with_buffer(kib << 10))
         check(plan, pinned_graph(name))
@@ -184,10 +184,10 @@ def test_equals_an_integer_programme(name: str, scheme: Scheme, kib: int) -> Non
     """A binary variable for every group that fits; each operator is covered once. That the groups have an order is left out,
     which gives a bound; the groups chosen have one, so it is the optimum."""
     problem = Problem(pinned(name), scheme, kib << 10)
-    costs = Costs(problem)
+    costs = GroupCosts(problem)
     least, chosen = cheapest_cover(costs)
     assert problem.ordered(chosen) is not None
-    assert exact_search(Costs(problem)).cost == costs.total(chosen) == round(least)
+    assert exact_search(GroupCosts(problem)).cost == costs.total(chosen) == round(least)
 
 
 @settings(max_examples=80, deadline=None)
@@ -219,11 +219,11 @@ WAKES += [(name, BRR()) for name in ("resnet18", "squeezenet1_1", "mobilenet_v2"
 @pytest.mark.parametrize("name, scheme", WAKES, ids=[f"{name}-{scheme.name}" for name, scheme in WAKES])
 def test_operators_in_the_wake_of_others_change_nothing_but_the_work(name: str, scheme: LBDF | BRR) -> None:
     problem = Problem(pinned(name), scheme, 512 << 10)
-    wake, paths = wake_of(Costs(problem)), []
+    wake, paths = wake_of(GroupCosts(problem)), []
     assert wake
     for atoms in (atoms_of(problem, wake), atoms_of(problem)):
         path = Path(atoms)
-        shortest_path(Costs(problem), Limit(), path)
+        shortest_path(GroupCosts(problem), Limit(), path)
         paths.append(path)
     assert paths[0].settled[paths[0].goal][0] == paths[1].settled[paths[1].goal][0]
     assert paths[0].transitions < paths[1].transitions
@@ -232,12 +232,15 @@ def test_operators_in_the_wake_of_others_change_nothing_but_the_work(name: str, 
 @pytest.mark.parametrize("name, scheme", WAKES, ids=[f"{name}-{scheme.name}" for name, scheme in WAKES])
 def test_a_plan_known_before_saves_groups_and_changes_nothing(name: str, scheme: LBDF | BRR) -> None:
     problem = Problem(pinned(name), scheme, 256 << 10)
-    atoms, paths = atoms_of(problem, wake_of(Costs(problem))), [Path(atoms_of(problem, wake_of(Costs(problem))))]
-    shortest_path(Costs(problem), Limit(), paths[0])
+    atoms, paths = (
+        atoms_of(problem, wake_of(GroupCosts(problem))),
+        [Path(atoms_of(problem, wake_of(GroupCosts(problem))))],
+    )
+    shortest_path(GroupCosts(problem), Limit(), paths[0])
     least = paths[0].settled[paths[0].goal][0]
     for at_most in (least, 1.1 * least):
         path = Path(atoms)
-        shortest_path(Costs(problem), Limit(), path, at_most)
+        shortest_path(GroupCosts(problem), Limit(), path, at_most)
         assert path.settled[path.goal][0] == least
         paths.append(path)
     assert len(paths[1].settled) <= len(paths[2].settled) <= len(paths[0].settled)
@@ -248,7 +251,7 @@ def test_a_plan_known_before_saves_groups_and_changes_nothing(name: str, scheme:
 @given(st.sampled_from(["resnet18", "inception_v3", "squeezenet1_1", "efficientnet_b0"]), st.integers(0, 1 << 30))
 def test_an_operator_costs_as_much_behind_the_group_that_it_runs_in_the_wake_of(name: str, seed: int) -> None:
     """Row tiles: moved from the group of its reader to that of what it reads."""
-    costs, rng = Costs(Problem(pinned(name), BRR(), 256 << 10)), random.Random(seed)
+    costs, rng = GroupCosts(Problem(pinned(name), BRR(), 256 << 10)), random.Random(seed)
     group = random_group(pinned(name), rng, 12)
     for v, before in wake_of(costs).items():
         if group >> before & 1 and not group >> v & 1:
@@ -275,11 +278,11 @@ def test_a_path_that_does_not_get_on_is_given_up() -> None:
 def test_bounds_of_groups_bound_the_plan_when_the_proof_is_given_up() -> None:
     network = network_of(windows_of(pinned_graph("mobilenet_v2"), set(range(30))))
     problem = Problem(network, BRR(), 128 << 10)
-    costs = Costs(problem)
+    costs = GroupCosts(problem)
     path = Path(atoms_of(problem, wake_of(costs)))
     shortest_path(costs, limit := Limit(), path)
     assert path.transitions < limit.taken, "no group was priced on the way back"
-    found = exact_search(Costs(problem), Budget(plans=1), steps=path.transitions + 1)
+    found = exact_search(GroupCosts(problem), SearchBudget(plans=1), steps=path.transitions + 1)
     assert "bounds of its groups" in found.notes[0]
     assert found.lower_bound is not None
     assert compulsory_bound(costs) < found.lower_bound <= path.settled[path.goal][0] <= found.cost
@@ -288,9 +291,9 @@ def test_bounds_of_groups_bound_the_plan_when_the_proof_is_given_up() -> None:
 
 def test_gives_up_with_a_plan_and_a_bound() -> None:
     problem = Problem(pinned("squeezenet1_1"), BRR(), 256 << 10)
-    proven = exact_search(Costs(problem))
-    costs = Costs(problem)
-    found = exact_search(costs, Budget(plans=40), steps=20)
+    proven = exact_search(GroupCosts(problem))
+    costs = GroupCosts(problem)
+    found = exact_search(costs, SearchBudget(plans=40), steps=20)
     assert not found.optimal and found.lower_bound is not None and found.gap is not None
     assert found.lower_bound <= proven.cost <= found.cost <= costs.total(problem.singletons())
     assert found.history[-1][1] == found.cost and "bound" in found.notes[0]
@@ -300,13 +303,13 @@ def test_gives_up_with_a_plan_and_a_bound() -> None:
 
 def test_what_follows_a_proof_that_was_given_up_is_the_same_every_time() -> None:
     problem = Problem(pinned("inception_v3"), LBDF(), 256 << 10)
-    found, again = (exact_search(Costs(problem), Budget(plans=40), steps=100) for _ in range(2))
+    found, again = (exact_search(GroupCosts(problem), SearchBudget(plans=40), steps=100) for _ in range(2))
     assert (again.groups, again.history, again.lower_bound) == (found.groups, found.history, found.lower_bound)
 
 
 @pytest.mark.parametrize("scheme", [LBDF(), BRR()], ids=["lbdf", "brr"])
 def test_interrupted_search_gives_the_best_so_far(scheme: Scheme) -> None:
-    costs = Costs(Problem(pinned("inception_v3"), scheme, 256 << 10))
+    costs = GroupCosts(Problem(pinned("inception_v3"), scheme, 256 << 10))
     told: list[float] = []
 
     def interrupt(evaluated: int, best: float) -> None:
@@ -322,7 +325,7 @@ def test_interrupted_search_gives_the_best_so_far(scheme: Scheme) -> None:
 
 @pytest.mark.parametrize("rounds", [2, 5, 9])
 def test_interrupted_while_it_looks_for_a_bound_it_keeps_what_it_has(rounds: int) -> None:
-    costs = Costs(Problem(pinned("inception_v3"), LBDF(), 256 << 10))
+    costs = GroupCosts(Problem(pinned("inception_v3"), LBDF(), 256 << 10))
     calls: list[float] = []
 
     def interrupt(evaluated: int, best: float) -> None:
@@ -338,7 +341,7 @@ def test_interrupted_while_it_looks_for_a_bound_it_keeps_what_it_has(rounds: int
 
 @pytest.mark.parametrize("name, kib", [("squeezenet1_1", 128), ("inception_v3", 512), ("resnet50", 256)])
 def test_orders_cut_where_it_is_best_are_plans(name: str, kib: int) -> None:
-    costs, rng = Costs(Problem(pinned(name), LBDF(), kib << 10)), np.random.default_rng(0)
+    costs, rng = GroupCosts(Problem(pinned(name), LBDF(), kib << 10)), np.random.default_rng(0)
     best = exact_search(costs).cost
     for _ in range(3):
         order = drawn_order(costs.problem, rng)
@@ -350,4 +353,4 @@ def test_orders_cut_where_it_is_best_are_plans(name: str, kib: int) -> None:
 
 def test_says_when_nothing_fits() -> None:
     with pytest.raises(NoFeasiblePlan, match="smallest buffer"):
-        exact_search(Costs(Problem(pinned("vgg16"), LBDF(), 16)))
+        exact_search(GroupCosts(Problem(pinned("vgg16"), LBDF(), 16)))

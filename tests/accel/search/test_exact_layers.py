@@ -10,7 +10,7 @@ from tests.accel.pinned import NAMES, pinned
 from tests.accel.search.test_exact import random_graphs
 from tests.accel.search.test_exact_memory import SCHEMES, by_scheme, problem_of, split_graph
 
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.brr import BRR
 from fusewise.accel.schemes.lbdf import LBDF
 from fusewise.accel.search.exact_layers import Layer, layered, layers_of
@@ -45,7 +45,7 @@ def test_paths_are_the_groups_that_fit(graph: Graph, scheme: LBDF, share: float)
     assert layers is not None
     paths = every_path(layers, problem.room)
     assert len({group for group, _, _ in paths}) == len(paths)
-    assert {group for group, _, _ in paths} == every_group(Costs(problem))
+    assert {group for group, _, _ in paths} == every_group(GroupCosts(problem))
     for group, need, moved in paths:
         assert (need * scheme.bits // 8, moved * scheme.bits // 8) == by_scheme(problem, group)
 
@@ -73,7 +73,7 @@ def test_paths_where_tensors_come_together(scheme: LBDF) -> None:
     problem = problem_of(split_graph(), scheme, 0.8)
     layers = layers_of(problem, 10**6)
     assert layers is not None
-    assert {group for group, _, _ in every_path(layers, problem.room)} == every_group(Costs(problem))
+    assert {group for group, _, _ in every_path(layers, problem.room)} == every_group(GroupCosts(problem))
 
 
 def test_row_tiles_have_none() -> None:

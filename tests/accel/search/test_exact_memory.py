@@ -14,9 +14,9 @@ from tests.accel.search.test_exact import random_graphs
 
 from fusewise.accel.bits import is_connected
 from fusewise.accel.network import network_of
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.lbdf import LBDF
-from fusewise.accel.search.exact_memory import Known, Memory
+from fusewise.accel.search.exact_memory import Known, MemorySteps
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Constant, Graph, Node, attributes_of
 from fusewise.ir.types import TensorType
@@ -33,7 +33,7 @@ def problem_of(graph: Graph, scheme: LBDF, share: float) -> Problem:
     return Problem(network, scheme, max(1, int(share * max(need for need in needs if need < 1 << 60))))
 
 
-def by_steps(memory: Memory, group: int) -> tuple[int, int] | None:
+def by_steps(memory: MemorySteps, group: int) -> tuple[int, int] | None:
     """Bytes that a group needs and moves; None when it is left and entered again."""
     known: dict[int, Known] = {}
     need = moved = 0
@@ -62,7 +62,7 @@ def by_scheme(problem: Problem, group: int) -> tuple[int, int]:
 @pytest.mark.parametrize("name", NAMES)
 def test_needs_and_moves_of_random_groups(name: str, scheme: LBDF) -> None:
     problem, rng = Problem(pinned(name), scheme, 256 << 10), random.Random(1)
-    memory = Memory(problem, scheme)
+    memory = MemorySteps(problem, scheme)
     groups = [group for _ in range(100) if not (group := random_group(problem.network, rng)) & problem.excluded]
     assert len(groups) > 5
     for group in groups:
@@ -73,8 +73,8 @@ def test_needs_and_moves_of_random_groups(name: str, scheme: LBDF) -> None:
 @given(random_graphs(), st.sampled_from(SCHEMES), st.floats(0.2, 1.2))
 def test_needs_and_moves_of_every_group_that_fits(graph: Graph, scheme: LBDF, share: float) -> None:
     problem = problem_of(graph, scheme, share)
-    memory = Memory(problem, scheme)
-    for group in every_group(Costs(problem)):
+    memory = MemorySteps(problem, scheme)
+    for group in every_group(GroupCosts(problem)):
         assert by_steps(memory, group) == by_scheme(problem, group)
 
 
@@ -108,10 +108,10 @@ def split_graph() -> Graph:
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_tensors_that_come_together_are_delayed_together(scheme: LBDF) -> None:
     problem = problem_of(split_graph(), scheme, 1.2)
-    groups = every_group(Costs(problem))
+    groups = every_group(GroupCosts(problem))
     assert len(groups) > 60
     for group in groups:
-        assert by_steps(Memory(problem, scheme), group) == by_scheme(problem, group)
+        assert by_steps(MemorySteps(problem, scheme), group) == by_scheme(problem, group)
 
 
 @settings(max_examples=60, deadline=None)
@@ -120,5 +120,5 @@ def test_a_group_that_is_left_and_entered_again_has_no_steps(graph: Graph, group
     problem = problem_of(graph, LBDF(), 1.2)
     group &= problem.fuseable
     if is_connected(problem.network.neighbours, group):
-        steps = by_steps(Memory(problem, LBDF()), group)
+        steps = by_steps(MemorySteps(problem, LBDF()), group)
         assert (steps is not None) == problem.network.is_convex(group)

@@ -13,7 +13,7 @@ from tests.accel.simulate.small import SHAPES, small
 
 from fusewise.accel.bits import bits_of, is_connected
 from fusewise.accel.network import Network, network_of, prepare
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.brr import BRR
 from fusewise.accel.search.exact import exact_search
 from fusewise.accel.search.exact_passes import PassGrowth
@@ -97,7 +97,7 @@ def test_never_above_the_scheme_where_layers_read_all_before_them(kib: int, most
 
 def test_proves_a_dense_network() -> None:
     """Takes 7,000 groups; 45,000 without knowing what must be whole and what is loaded again."""
-    found = exact_search(Costs(Problem(dense(), SCHEME, 128 << 10)), steps=15_000)
+    found = exact_search(GroupCosts(Problem(dense(), SCHEME, 128 << 10)), steps=15_000)
     assert found.optimal, found.notes
 
 
@@ -112,7 +112,7 @@ def test_counts_depth_as_the_scheme_does() -> None:
 
 
 def test_proves_a_network_with_a_resize() -> None:
-    costs = Costs(Problem(pinned("deeplabv3_mobilenet_v3_large"), SCHEME, 256 << 10))
+    costs = GroupCosts(Problem(pinned("deeplabv3_mobilenet_v3_large"), SCHEME, 256 << 10))
     found = exact_search(costs)
     assert found.optimal and found.cost == costs.total(found.groups)
     assert all(map(costs.fits, found.groups))
@@ -120,6 +120,6 @@ def test_proves_a_network_with_a_resize() -> None:
 
 def test_proves_the_optimum() -> None:
     for name in SHAPES:
-        costs = Costs(Problem(small(name)[1], BRR(3, accounting="executed"), 2000))
+        costs = GroupCosts(Problem(small(name)[1], BRR(3, accounting="executed"), 2000))
         found = exact_search(costs)
         assert found.optimal and found.cost == optimum(costs)

@@ -11,7 +11,7 @@ from tests.accel.search.test_exact import brute_force, random_graphs
 from tests.accel.search.test_exact_memory import SCHEMES, by_scheme, problem_of
 
 from fusewise.accel.bits import bits_of, lowest
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.lbdf import LBDF
 from fusewise.accel.search.exact_layers import layers_of
 from fusewise.accel.search.exact_pricing import Pricing
@@ -22,7 +22,7 @@ def priced_by_hand(problem: Problem, prices: np.ndarray) -> dict[int, float]:
     """What every group that fits moves less its prices, in elements."""
     return {
         group: by_scheme(problem, group)[1] * 8 / problem.scheme.bits - float(prices[list(bits_of(group))].sum())
-        for group in every_group(Costs(problem))
+        for group in every_group(GroupCosts(problem))
     }
 
 
@@ -66,7 +66,7 @@ def test_the_bound_holds_however_vaguely_groups_are_looked_for(
     pricing = pricing_of(problem, 1.0)
     found, exact = pricing.priced(prices, 3, vague), pricing.priced(prices, 3, 0)
     assert found.bound <= exact.bound + 1e-6
-    assert exact.bound * scheme.bits / 8 <= brute_force(Costs(problem)) + 1e-6
+    assert exact.bound * scheme.bits / 8 <= brute_force(GroupCosts(problem)) + 1e-6
     reduced = priced_by_hand(problem, prices)
     for saving in (*found.savings, *exact.savings):
         assert saving.reduced == pytest.approx(reduced[saving.group], abs=1e-6)

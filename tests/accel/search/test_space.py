@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from tests.accel.pinned import pinned
 
 from fusewise.accel.bits import is_connected
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.brr import BRR
 from fusewise.accel.schemes.lbdf import LBDF
 from fusewise.accel.search.repair import Repair
-from fusewise.accel.search.space import Grouping, Space
+from fusewise.accel.search.space import Grouping, GroupingSpace
 
 NETWORKS = ("mobilenet_v2", "squeezenet1_1", "efficientnet_b0", "inception_v3", "deeplabv3_mobilenet_v3_large")
 
@@ -35,7 +35,7 @@ def check_grouping(problem: Problem, groups: Grouping) -> None:
 @given(st.sampled_from(NETWORKS), st.sampled_from([64, 256, 1024]), st.integers(0, 10**6))
 def test_any_grouping_can_be_put_in_order(name: str, kib: int, seed: int) -> None:
     problem, rng = problem_of(name, kib), np.random.default_rng(seed)
-    space = Space(problem)
+    space = GroupingSpace(problem)
     groups: Grouping = space.random(rng)
     for _ in range(5):
         check_grouping(problem, groups)
@@ -56,7 +56,7 @@ def test_any_grouping_can_be_put_in_order(name: str, kib: int, seed: int) -> Non
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_edges_encode_a_grouping(name: str) -> None:
-    space, rng = Space(problem_of(name)), np.random.default_rng(1)
+    space, rng = GroupingSpace(problem_of(name)), np.random.default_rng(1)
     for _ in range(10):
         groups = space.random(rng)
         assert set(space.grouping(space.keys(groups))) == set(groups)
@@ -67,7 +67,7 @@ def test_edges_encode_a_grouping(name: str) -> None:
 
 
 def test_edits_reach_merges_splits_and_moves() -> None:
-    space, rng = Space(problem_of("squeezenet1_1")), np.random.default_rng(0)
+    space, rng = GroupingSpace(problem_of("squeezenet1_1")), np.random.default_rng(0)
     groups = space.ordered(space.random(rng))
     sizes = {len(space.edited(groups, rng)) - len(groups) for _ in range(200)}
     assert {-1, 0, 1} <= sizes
@@ -77,7 +77,7 @@ def test_edits_reach_merges_splits_and_moves() -> None:
 @pytest.mark.parametrize("brr", [False, True])
 def test_repaired_plans_fit_and_do_not_depend_on_the_batch(name: str, brr: bool) -> None:
     problem = Problem(pinned(name), BRR() if brr else LBDF(), 128 << 10)
-    costs, rng = Costs(problem), np.random.default_rng(2)
+    costs, rng = GroupCosts(problem), np.random.default_rng(2)
     repair = Repair(costs, seed=3)
     groupings = [repair.space.random(rng) for _ in range(6)]
     plans = repair(groupings)

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from tests.accel.pinned import random_group
 from tests.accel.simulate.small import SHAPES, outside, small
 
-from fusewise.accel.schemes.brr import BRR, Tiling, frame_of
+from fusewise.accel.schemes.brr import BRR, BrrTiling, frame_of
 from fusewise.accel.schemes.tiles import leaving
 from fusewise.accel.simulate.brr import TileExecution, run_brr
 
 SCHEME = BRR(partial_channels=3, accounting="executed")
 
 
-def execute(name: str, group: int, tiling: Tiling, scheme: BRR = SCHEME) -> TileExecution:
+def execute(name: str, group: int, tiling: BrrTiling, scheme: BRR = SCHEME) -> TileExecution:
     graph, network, maps = small(name)
     found = run_brr(graph, network, group, {t: maps[t] for t in outside(network, group)}, scheme, tiling)
     assert set(found.outputs) == set(leaving(network, group))
@@ -37,7 +37,7 @@ def check(name: str, group: int, capacity: int, scheme: BRR = SCHEME) -> int:
         found = execute(name, group, tiling, scheme)
         assert 2 * (found.read + found.written) == tiling.dram_bytes, tiling
         assert 2 * found.buffer <= capacity or group & (group - 1) == 0
-        low = Tiling(tiling.full_first, 1, frame_of(network, group).height, False, 0, 0)
+        low = BrrTiling(tiling.full_first, 1, frame_of(network, group).height, False, 0, 0)
         assert 2 * execute(name, group, low, scheme).buffer == tiling.buffer_bytes
     return len(ways)
 

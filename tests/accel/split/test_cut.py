@@ -13,7 +13,7 @@ from tests.accel.pinned import pinned, random_group
 from fusewise.accel.bits import bits_of, is_connected
 from fusewise.accel.explain.explainer import edges_inside
 from fusewise.accel.network import Network
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.lbdf import LBDF
 from fusewise.accel.split.cut import Cutter, crossing
 
@@ -63,7 +63,7 @@ def test_cuts_are_the_best_of_all(name: str, seed: int) -> None:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_split_never_lowers_the_traffic(name: str) -> None:
-    costs, rng = Costs(Problem(pinned(name), LBDF(), 128 << 10)), random.Random(3)
+    costs, rng = GroupCosts(Problem(pinned(name), LBDF(), 128 << 10)), random.Random(3)
     network = costs.problem.network
     for _ in range(15):
         group = random_group(network, rng)

@@ -13,16 +13,16 @@ from tests.accel.pinned import pinned, random_group
 
 from fusewise.accel.bits import is_connected
 from fusewise.accel.estimate import objective_named
-from fusewise.accel.explain.candidates import Share, candidates
+from fusewise.accel.explain.candidates import EdgeShare, candidates
 from fusewise.accel.explain.explainer import Edge, Explainer, Explanation, one_by_one
 from fusewise.accel.explain.heuristics import CONTROLS, all_edges
 from fusewise.accel.hardware import hardware_named
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.brr import BRR
 from fusewise.accel.schemes.lbdf import LBDF
 from fusewise.accel.schemes.scheme import Scheme
-from fusewise.accel.search.space import Space
-from fusewise.accel.split.bounds import Bounds
+from fusewise.accel.search.space import GroupingSpace
+from fusewise.accel.split.bounds import GroupBounds
 from fusewise.accel.split.cut import Cutter
 from fusewise.accel.split.random import random_splitter
 from fusewise.accel.split.recursive import ASKING, RecursiveSplitter
@@ -32,9 +32,9 @@ from fusewise.errors import UsageError
 NETWORKS = ("mobilenet_v2", "squeezenet1_1", "efficientnet_b0", "inception_v3")
 
 
-def setting(name: str, *, brr: bool = False, number: int = 25, most: int = 30) -> tuple[Costs, list[int]]:
+def setting(name: str, *, brr: bool = False, number: int = 25, most: int = 30) -> tuple[GroupCosts, list[int]]:
     """A problem and groups of it that do not fit."""
-    costs = Costs(Problem(pinned(name), BRR() if brr else LBDF(), 128 << 10))
+    costs = GroupCosts(Problem(pinned(name), BRR() if brr else LBDF(), 128 << 10))
     rng, found = random.Random(name), []
     while len(found) < number:
         group = random_group(costs.problem.network, rng, most, costs.problem.fuseable)
@@ -43,7 +43,7 @@ def setting(name: str, *, brr: bool = False, number: int = 25, most: int = 30) -
     return costs, found
 
 
-def check_parts(costs: Costs, splitting: Splitting) -> None:
+def check_parts(costs: GroupCosts, splitting: Splitting) -> None:
     """The parts make up the group, fit, hang together, and each reads only from those before it."""
     network, done = costs.problem.network, 0
     for part in splitting.parts:
@@ -60,7 +60,7 @@ def test_parts_are_legal_however_they_were_found(name: str, brr: bool) -> None:
     splitters = [random_splitter(costs, 1)]
     for asking in ASKING:
         splitters += [
-            RecursiveSplitter(costs, CONTROLS[control](1), Share(0.1, 1), asking=asking)
+            RecursiveSplitter(costs, CONTROLS[control](1), EdgeShare(0.1, 1), asking=asking)
             for control in ("random", "smallest", "all")
         ]
     for split in splitters:
@@ -73,7 +73,7 @@ def test_parts_are_legal_however_they_were_found(name: str, brr: bool) -> None:
 EdgesOf = Callable[[int], tuple[Edge, ...]]
 
 
-def literal(costs: Costs, group: int, edges_of: EdgesOf) -> list[int] | None:
+def literal(costs: GroupCosts, group: int, edges_of: EdgesOf) -> list[int] | None:
     """Algorithm 1 line by line, its recursion and all, without memory or bounds; None where a part has no edge left."""
     first, second, third = [], [], []
     for split in sorted(Cutter(costs.problem.network, group).cuts(edges_of(group))):
@@ -102,7 +102,7 @@ def literal(costs: Costs, group: int, edges_of: EdgesOf) -> list[int] | None:
 CASES = [("all", 1.0), ("smallest", 0.3), ("random", 0.1), ("spread", 0.2)]
 
 
-def edges_asked(costs: Costs, group: int, explain: Explainer, share: Share, asking: str) -> EdgesOf:
+def edges_asked(costs: GroupCosts, group: int, explain: Explainer, share: EdgeShare, asking: str) -> EdgesOf:
     """The edges of any part of a group: those of its own explanation, or what it holds of the group's."""
 
     def anew(part: int) -> tuple[Edge, ...]:
@@ -117,7 +117,7 @@ def edges_asked(costs: Costs, group: int, explain: Explainer, share: Share, aski
 @pytest.mark.parametrize("asking", ASKING)
 def test_the_algorithm_is_the_published_one(name: str, control: str, part: float, asking: str) -> None:
     costs, groups = setting(name, number=15, most=20)
-    share, explain = Share(part, 1), CONTROLS[control](5)
+    share, explain = EdgeShare(part, 1), CONTROLS[control](5)
     for splitting in RecursiveSplitter(costs, explain, share, asking=asking)(groups):
         expected = literal(costs, splitting.group, edges_asked(costs, splitting.group, explain, share, asking))
         once = literal(costs, splitting.group, edges_asked(costs, splitting.group, explain, share, "once"))
@@ -133,9 +133,9 @@ def test_no_split_costs_less_than_its_bound(name: str, seed: int, objective: str
     """Whatever the scheme and the objective, for splits at random and by every edge."""
     rng, chip = random.Random(seed), hardware_named("edge-128k")
     scheme: Scheme = BRR() if seed % 2 else LBDF(bits=rng.choice((4, 8, 16)))
-    costs = Costs(Problem(pinned(name), scheme, 64 << 10), objective_named(objective, chip))
+    costs = GroupCosts(Problem(pinned(name), scheme, 64 << 10), objective_named(objective, chip))
     group = random_group(costs.problem.network, rng, 25, costs.problem.fuseable)
-    bound = Bounds(costs)
+    bound = GroupBounds(costs)
     for splitter in (random_splitter(costs, seed), RecursiveSplitter(costs, all_edges())):
         (splitting,) = splitter([group])
         assert costs.fits(group) or len(splitting.parts) > 1
@@ -144,13 +144,13 @@ def test_no_split_costs_less_than_its_bound(name: str, seed: int, objective: str
 
 def test_the_third_category_is_followed_at_every_level() -> None:
     """Groups of random plans need several splits whose halves do not fit, one below the other; few parts are looked at."""
-    costs = Costs(Problem(pinned("mobilenet_v2"), LBDF(), 128 << 10))
-    space, rng, asked = Space(costs.problem), np.random.default_rng(1), list[int]()
+    costs = GroupCosts(Problem(pinned("mobilenet_v2"), LBDF(), 128 << 10))
+    space, rng, asked = GroupingSpace(costs.problem), np.random.default_rng(1), list[int]()
     plans = [space.ordered(space.random(rng)) for _ in range(40)]
     groups = list(dict.fromkeys(group for plan in plans for group in plan if not costs.fits(group)))
-    explain, share = CONTROLS["random"](1), Share(0.1, 1)
+    explain, share = CONTROLS["random"](1), EdgeShare(0.1, 1)
 
-    def recorded(costs: Costs, groups: Sequence[int]) -> Sequence[Explanation]:
+    def recorded(costs: GroupCosts, groups: Sequence[int]) -> Sequence[Explanation]:
         asked.extend(groups)
         return explain(costs, groups)
 
@@ -165,8 +165,8 @@ def test_the_third_category_is_followed_at_every_level() -> None:
 def test_explaining_every_part_anew_always_succeeds() -> None:
     """Any edge gives a legal split, so chance is needed only when there is no edge at all."""
     costs, groups = setting("mobilenet_v2", number=40)
-    once = RecursiveSplitter(costs, CONTROLS["random"](2), Share(0.1, 1), asking="once")(groups)
-    anew = RecursiveSplitter(costs, CONTROLS["random"](2), Share(0.1, 1))(groups)
+    once = RecursiveSplitter(costs, CONTROLS["random"](2), EdgeShare(0.1, 1), asking="once")(groups)
+    anew = RecursiveSplitter(costs, CONTROLS["random"](2), EdgeShare(0.1, 1))(groups)
     assert all(splitting.rectified for splitting in anew)
     assert [splitting.rectified for splitting in once] == [splitting.rectified_once for splitting in anew]
     assert 0 < sum(splitting.rectified for splitting in once) < len(groups)
@@ -185,7 +185,7 @@ def test_a_group_is_split_the_same_way_in_any_company() -> None:
     costs, groups = setting("efficientnet_b0", number=10)
     for make in (
         lambda: RecursiveSplitter(costs, all_edges()),
-        lambda: RecursiveSplitter(costs, CONTROLS["random"](3), Share(0.1, 1), seed=4, asking="once"),
+        lambda: RecursiveSplitter(costs, CONTROLS["random"](3), EdgeShare(0.1, 1), seed=4, asking="once"),
         lambda: random_splitter(costs, 4),
     ):
         together = make()(groups)
@@ -199,7 +199,7 @@ def test_another_way_to_ask_is_refused() -> None:
 
 def test_steps_form_the_tree_from_the_group_to_its_parts() -> None:
     costs, groups = setting("efficientnet_b0", number=10)
-    for splitting in RecursiveSplitter(costs, CONTROLS["smallest"](0), Share(0.2, 1))(groups):
+    for splitting in RecursiveSplitter(costs, CONTROLS["smallest"](0), EdgeShare(0.2, 1))(groups):
         open_ends = {splitting.group}
         for step in splitting.steps:
             open_ends.remove(step.group)

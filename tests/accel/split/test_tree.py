@@ -6,9 +6,9 @@ import random
 
 from tests.accel.pinned import pinned, random_group
 
-from fusewise.accel.explain.candidates import Share
+from fusewise.accel.explain.candidates import EdgeShare
 from fusewise.accel.explain.catalogue import explainer_named
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.lbdf import LBDF
 from fusewise.accel.split.random import random_splitter
 from fusewise.accel.split.recursive import RecursiveSplitter
@@ -18,10 +18,10 @@ from fusewise.accel.split.tree import kept, parts_of
 
 def test_leaves_are_the_parts_and_halves_make_up_what_was_split() -> None:
     network = pinned("mobilenet_v2")
-    costs, rng = Costs(Problem(network, LBDF(), 64 << 10)), random.Random(3)
+    costs, rng = GroupCosts(Problem(network, LBDF(), 64 << 10)), random.Random(3)
     groups = [group for group in (random_group(network, rng, 24) for _ in range(60)) if not costs.fits(group)]
     assert len(groups) > 10
-    by_edges = RecursiveSplitter(costs, explainer_named("smallest", "lbdf"), Share(0.3))
+    by_edges = RecursiveSplitter(costs, explainer_named("smallest", "lbdf"), EdgeShare(0.3))
     for splitting in (*by_edges(groups), *random_splitter(costs, 1)(groups)):
         parts = [*parts_of(network, splitting)]
         assert parts[0].depth == 0 and parts[0].group == splitting.group

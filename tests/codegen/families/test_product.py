@@ -16,12 +16,12 @@ from tests.codegen.ways import refusal, scheduled, way, ways
 from fusewise.codegen.candidates import PRODUCTS
 from fusewise.codegen.families.product.loops import column_at
 from fusewise.codegen.families.product.matrix import MatrixProduct, MatrixSchedule
-from fusewise.codegen.families.product.plan import Axis, Product, ProductSchedule, prefetched
+from fusewise.codegen.families.product.plan import Product, ProductSchedule, RowAxis, prefetched
 from fusewise.codegen.families.product.tile import Tile
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.llvm.emit import Module
 from fusewise.codegen.packing import column_starts, panels
-from fusewise.codegen.target import TARGETS, Beside, Target
+from fusewise.codegen.target import TARGETS, OverheadCycles, Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, DType
 from fusewise.ir.types import TensorType
 from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
@@ -315,7 +315,7 @@ def test_many_tiles_share_a_panel_where_few_panels_are_to_be_shared_out(rows: in
 
 
 def test_panels_that_fit_a_large_second_level_are_still_too_long() -> None:
-    large = replace(TARGETS[0], l1_bytes=48 << 10, l2_bytes=2 << 20, beside=Beside(0.24, 0.2, 0.0))
+    large = replace(TARGETS[0], l1_bytes=48 << 10, l2_bytes=2 << 20, beside=OverheadCycles(0.24, 0.2, 0.0))
     arrays = [np.zeros((197, 3072), np.float32), np.zeros((3072, 768), np.float32)]
     task = product("MatMul", arrays, (197, 768), {}, orders=((0, 1), (0, 1)), constant=True)
     assert way(PRODUCTS[-1], task, large).schedule.product.chunk == 512
@@ -389,7 +389,7 @@ def test_panels_hold_every_column_where_it_is_looked_for(
     matrix = np.arange(depth * columns, dtype=np.float32).reshape(depth, columns)
     starts = column_starts(columns, lanes, vectors, multiple)
     found = panels(matrix, lanes, vectors, multiple)
-    plain, tile = Product((), (Axis("i0", 1, depth),), "i1", columns, depth), Tile(1, vectors, lanes)
+    plain, tile = Product((), (RowAxis("i0", 1, depth),), "i1", columns, depth), Tile(1, vectors, lanes)
     f = Module().function("kernel", ())
     assert len(starts) % (vectors * multiple) == 0
     seen = set()

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from fusewise.codegen.families.product.plan import Axis, Product, plan_product, tiles_for
+from fusewise.codegen.families.product.plan import Product, RowAxis, plan_product, tiles_for
 from fusewise.codegen.families.product.tile import SLIM_ROWS, Tile, favourite_tiles, is_slim, widths
-from fusewise.codegen.target import TARGETS, Beside, Target
+from fusewise.codegen.target import TARGETS, OverheadCycles, Target
 
 AVX512 = next(target for target in TARGETS if target.name == "avx512")
 ONE_A_CYCLE = replace(AVX512, multiply_bits=512)
@@ -48,16 +48,16 @@ def test_half_vectors_where_whole_ones_multiply_half_as_often(columns: int, lane
 def test_dear_loads_ask_for_tiles_that_load_less() -> None:
     """Of 784 rows by 512 columns; where loads cost little, what is left over at edges and ends decides."""
 
-    def loads(beside: Beside) -> float:
+    def loads(beside: OverheadCycles) -> float:
         tile = favourite_tiles(replace(AVX512, beside=beside), 784, 512, 128, (16,))[0]
         return (tile.rows + tile.vectors) / (tile.rows * tile.vectors)
 
-    assert loads(Beside(load=0.24, line=0.2, finish=0.0)) < loads(Beside())
+    assert loads(OverheadCycles(load=0.24, line=0.2, finish=0.0)) < loads(OverheadCycles())
 
 
 def test_four_vectors_from_the_second_level_may_cost_more() -> None:
     """196 rows by 256 columns: of 1024 steps a panel leaves the first level, of 64 it does not."""
-    zen = replace(AVX512, beside=Beside(fourth=0.2))
+    zen = replace(AVX512, beside=OverheadCycles(fourth=0.2))
     deep, shallow = ([favourite_tiles(t, 196, 256, depth, (16,))[0] for t in (AVX512, zen)] for depth in (1024, 64))
     assert [tile.vectors for tile in deep] == [4, 2]
     assert shallow[0] == shallow[1]
@@ -90,7 +90,7 @@ def test_slim_tiles_are_for_one_multiply_add_a_cycle() -> None:
 @pytest.mark.parametrize("workers", [2, 3])
 def test_rows_are_cut_into_as_many_blocks_as_workers_or_a_multiple(workers: int) -> None:
     """1024 columns of 196 rows, which would all be one block."""
-    product = Product((), (Axis("i2", 196, 256),), "i1", 1024, 256)
+    product = Product((), (RowAxis("i2", 196, 256),), "i1", 1024, 256)
     schedule = plan_product(product, replace(AVX512, workers=workers), Tile(7, 2, 16), 1024, 1024 * 1024)
     assert not schedule.by_columns
     assert -(-28 // schedule.per_block) % workers == 0
@@ -101,7 +101,7 @@ def test_tiles_whose_panels_cannot_be_dealt_out_evenly_come_later() -> None:
         panels = -(-192 // tile.width)
         return -(-panels // 2) * 2 / panels
 
-    dear = replace(AVX512, beside=Beside(load=0.24, line=0.2, finish=0.0))
+    dear = replace(AVX512, beside=OverheadCycles(load=0.24, line=0.2, finish=0.0))
     alone, dealt = (favourite_tiles(dear, 49, 192, 32, (16,), **options)[0] for options in ({}, {"waiting": waiting}))
     assert waiting(alone) > 1
     assert waiting(dealt) == 1
@@ -114,7 +114,7 @@ def test_multiply_adds_in_a_cycle() -> None:
 
 def test_rows_of_one_set_of_the_cache_stay_within_its_places() -> None:
     def most_rows(stride: int) -> int:
-        product = Product((), (Axis("i0", 196, stride),), "i1", 16, 72, groups=4)
+        product = Product((), (RowAxis("i0", 196, stride),), "i1", 16, 72, groups=4)
         return max(tile.rows for tile in tiles_for(product, AVX512, (16,)))
 
     assert most_rows(1024) == most_rows(2048) == 8

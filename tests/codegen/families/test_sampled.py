@@ -17,7 +17,7 @@ from fusewise.codegen.target import TARGETS
 from fusewise.ir.dtypes import dtype_named
 from fusewise.ir.graph import attributes_of
 from fusewise.ir.types import TensorType
-from fusewise.lower.task import ACC, Anchor, Reason, Store, Task
+from fusewise.lower.task import ACC, Anchor, RefusalReason, Store, Task
 from fusewise.ops.expr import binary, index, load
 from fusewise.ops.grids import grid_sample
 
@@ -145,14 +145,14 @@ def test_few_positions_of_a_large_image(run_kernel: Any) -> None:
     grid = np.random.default_rng(5).uniform(-1.2, 1.2, few[1]).astype(np.float32)
     for orders in ((False, False), (False, True), (True, True)):
         run(run_kernel, few, orders, False, 2, grid)
-    assert isinstance(refusal(SAMPLED, sampled(few, (False, False), True), target), Reason)
+    assert isinstance(refusal(SAMPLED, sampled(few, (False, False), True), target), RefusalReason)
 
 
 def test_doubles_are_for_another_kernel() -> None:
     target = next(machine for machine in TARGETS if machine.name == "avx512")
     attributes = {"mode": "linear", "padding_mode": "zeros", "align_corners": 0}
     case: Case = ((1, 8, 4, 4), (1, 4, 4, 2), attributes)
-    assert isinstance(refusal(SAMPLED, sampled(case, (True, True), False, "float64"), target), Reason)
+    assert isinstance(refusal(SAMPLED, sampled(case, (True, True), False, "float64"), target), RefusalReason)
 
 
 def test_a_very_large_image_is_not_copied() -> None:

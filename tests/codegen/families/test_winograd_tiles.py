@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusewise.codegen.families.convolution.shape import Spatial
-from fusewise.codegen.families.winograd.tiles import Grid, Tiling
+from fusewise.codegen.families.winograd.tiles import AxisTiling, Grid
 from fusewise.codegen.llvm.emit import Module
 
 
-def tiling(out: int, size: int, dilation: int = 1, trimmed: bool = True) -> Tiling:
-    return Tiling(Spatial(out + 2 * dilation, out, 3, 1, dilation, 0), size, trimmed)
+def tiling(out: int, size: int, dilation: int = 1, trimmed: bool = True) -> AxisTiling:
+    return AxisTiling(Spatial(out + 2 * dilation, out, 3, 1, dilation, 0), size, trimmed)
 
 
 @given(out=st.integers(1, 70), size=st.integers(2, 6))

@@ -7,7 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from fusewise.bench.caches import Caches, Counts, Level
+from fusewise.bench.caches import CacheLevel, Caches, Counts
 from fusewise.codegen.llvm.emit import Module
 from fusewise.codegen.llvm.traced import traced
 from fusewise.errors import UnsupportedModel
@@ -21,7 +21,7 @@ REGISTER = 16
 
 def counts(text: str, symbol: str = "k") -> tuple[Counts, np.ndarray, np.ndarray]:
     """What a function of two arrays of 64 floats counts, and the arrays afterwards."""
-    target, caches = host_target(), Caches([Level("L1", 4096, 8)])
+    target, caches = host_target(), Caches([CacheLevel("L1", 4096, 8)])
     image = compile_object(traced(optimized(text, target), caches.listener, REGISTER), target, "bare")
     library = load([image], [symbol])
     out, source = (aligned_block(4 * ELEMENTS).view(np.float32) for _ in range(2))

@@ -11,16 +11,16 @@ from fusewise.ir.types import TensorType
 from fusewise.ir.verify import verify
 from fusewise.ops.build import GraphBuilder
 from fusewise.ops.evaluate import evaluate
-from fusewise.rewrite.cost import Cost, Metric, analytic_metrics, machine_named
+from fusewise.rewrite.cost import Cost, CostMetric, analytic_metrics, machine_named
 from fusewise.rewrite.rules.table import ALGEBRA, SUBSTITUTIONS, rule_named
-from fusewise.rewrite.saturate.extract import Choice, extracted
-from fusewise.rewrite.saturate.search import Bounds, expressible, saturate
+from fusewise.rewrite.saturate.extract import NodeCandidate, extracted
+from fusewise.rewrite.saturate.search import SaturationLimits, expressible, saturate
 
 pytest.importorskip("egglog")
 pytest.importorskip("scipy")
 
 GPU = Cost(((1.0, analytic_metrics(machine_named("gpu"))[0]),))
-NODES = Cost(((1.0, Metric("nodes", "nodes", lambda kernel: 1.0)),))
+NODES = Cost(((1.0, CostMetric("nodes", "nodes", lambda kernel: 1.0)),))
 
 
 def answer(graph: Graph) -> list[np.ndarray]:
@@ -88,9 +88,9 @@ def test_it_is_deterministic_and_keeps_the_input_when_nothing_is_cheaper() -> No
 
 
 def test_bounds() -> None:
-    assert saturate(module(), SUBSTITUTIONS, GPU, bounds=Bounds(nodes=6)).ended == "graphs"
+    assert saturate(module(), SUBSTITUTIONS, GPU, bounds=SaturationLimits(nodes=6)).ended == "graphs"
     ticks = iter(range(10_000))
-    found = saturate(module(), SUBSTITUTIONS, GPU, bounds=Bounds(seconds=2), clock=lambda: float(next(ticks)))
+    found = saturate(module(), SUBSTITUTIONS, GPU, bounds=SaturationLimits(seconds=2), clock=lambda: float(next(ticks)))
     assert found.ended == "seconds"
 
 
@@ -120,16 +120,16 @@ def test_what_is_read_twice_is_paid_once_and_nothing_is_made_of_itself() -> None
     """y = Add(a, b) of two nodes that share t, or Sub of two others; and a that would be made of y."""
     kind = TensorType(module().tensor("x").dtype, (1,))
     choices = [
-        Choice("Exp", ("x",), (), {0: "t"}),
-        Choice("Neg", ("t",), (), {0: "a"}),
-        Choice("Abs", ("y",), (), {0: "a"}),
-        Choice("Sqrt", ("t",), (), {0: "b"}),
-        Choice("Add", ("a", "b"), (), {0: "y"}),
-        Choice("Tanh", ("x",), (), {0: "c"}),
-        Choice("Erf", ("c",), (), {0: "d"}),
-        Choice("Cos", ("d",), (), {0: "e"}),
-        Choice("Sin", ("e",), (), {0: "f"}),
-        Choice("Sub", ("f", "x"), (), {0: "y"}),
+        NodeCandidate("Exp", ("x",), (), {0: "t"}),
+        NodeCandidate("Neg", ("t",), (), {0: "a"}),
+        NodeCandidate("Abs", ("y",), (), {0: "a"}),
+        NodeCandidate("Sqrt", ("t",), (), {0: "b"}),
+        NodeCandidate("Add", ("a", "b"), (), {0: "y"}),
+        NodeCandidate("Tanh", ("x",), (), {0: "c"}),
+        NodeCandidate("Erf", ("c",), (), {0: "d"}),
+        NodeCandidate("Cos", ("d",), (), {0: "e"}),
+        NodeCandidate("Sin", ("e",), (), {0: "f"}),
+        NodeCandidate("Sub", ("f", "x"), (), {0: "y"}),
     ]
     types = dict.fromkeys("xtabcdefy", kind)
     graph = Graph(("x",), ("y",), (Node("Relu", ("x",), ("y",)),), {"x": kind, "y": kind}, {}, "one", 21)

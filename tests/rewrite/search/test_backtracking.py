@@ -19,7 +19,7 @@ from fusewise.rewrite.engine import drafts_of
 from fusewise.rewrite.rule import Rule
 from fusewise.rewrite.rules.table import SUBSTITUTIONS, rule_named
 from fusewise.rewrite.search.backtracking import backtrack
-from fusewise.rewrite.search.found import Limits
+from fusewise.rewrite.search.found import SearchLimits
 from fusewise.rewrite.search.key import search_key
 from fusewise.rewrite.search.promise import Promises, deferred
 from fusewise.rewrite.search.relaxed import search
@@ -82,7 +82,7 @@ def test_it_finds_what_the_algorithm_finds_as_it_is_written_down(
         "concat-of-split",
     )
     rules = [rule for rule in SUBSTITUTIONS if rule.name in names]
-    found = backtrack(graph, rules, cost, alpha=alpha, limits=Limits(10_000))
+    found = backtrack(graph, rules, cost, alpha=alpha, limits=SearchLimits(10_000))
     least, built = written_down(graph, rules, cost, alpha)
     assert found.ended == "searched"
     assert found.cost == pytest.approx(least)
@@ -124,23 +124,26 @@ def _growths(graph: Graph, rule: Rule, cost: Cost) -> list[float]:
 
 def test_it_is_deterministic_and_never_worse_than_the_input() -> None:
     graph = branches((16, 16, 16), (1, 1, 3), channels=16, size=14)
-    runs = [backtrack(graph, SUBSTITUTIONS, cost_on(GPU), alpha=1.3, limits=Limits(40)) for _ in range(2)]
+    runs = [backtrack(graph, SUBSTITUTIONS, cost_on(GPU), alpha=1.3, limits=SearchLimits(40)) for _ in range(2)]
     assert runs[0].steps == runs[1].steps
     assert runs[0].cost < runs[0].cost_before
     assert [step.cost_before for step in runs[0].steps[1:]] == [step.cost_after for step in runs[0].steps[:-1]]
-    assert backtrack(branches((8,), (3,)), SUBSTITUTIONS, cost_on(machine_named("cpu")), limits=Limits(5)).steps == ()
+    assert (
+        backtrack(branches((8,), (3,)), SUBSTITUTIONS, cost_on(machine_named("cpu")), limits=SearchLimits(5)).steps
+        == ()
+    )
 
 
 @pytest.mark.parametrize("graphs", [1, 2, 3, 7])
 def test_graphs_that_take_the_place_of_others_count(graphs: int) -> None:
-    found = backtrack(published_module(), SUBSTITUTIONS, cost_on(GPU), alpha=1.6, limits=Limits(graphs))
+    found = backtrack(published_module(), SUBSTITUTIONS, cost_on(GPU), alpha=1.6, limits=SearchLimits(graphs))
     assert found.explored <= graphs
     assert found.ended == ("graphs" if found.explored == graphs else "searched")
 
 
 def test_time_runs_out() -> None:
     ticks = iter(range(1000))
-    limits = Limits(10_000, seconds=3)
+    limits = SearchLimits(10_000, seconds=3)
     found = backtrack(
         residual_module(), SUBSTITUTIONS, cost_on(GPU), alpha=1.5, limits=limits, clock=lambda: float(next(ticks))
     )

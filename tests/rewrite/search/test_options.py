@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from fusewise.ir.graph import Graph, Node
 from fusewise.ops.build import GraphBuilder
-from fusewise.rewrite.cost import Cost, Surroundings, analytic_metrics, machine_named
+from fusewise.rewrite.cost import Cost, GraphContext, analytic_metrics, machine_named
 from fusewise.rewrite.engine import released
 from fusewise.rewrite.rules.table import SUBSTITUTIONS
-from fusewise.rewrite.search.options import Option, Options, Priced
+from fusewise.rewrite.search.options import Option, OptionFinder, PricedGraph
 from fusewise.rewrite.search.stated import stated
 from fusewise.rewrite.substitute import Refused, carried_out
 
@@ -57,8 +57,8 @@ def places(options: tuple[Option, ...]) -> dict[tuple[str, frozenset[str]], list
 @settings(max_examples=25, deadline=None)
 @given(cells(), st.lists(st.integers(0, 1000), min_size=3, max_size=3))
 def test_options_after_a_step_are_those_found_from_scratch(graph: Graph, choices: list[int]) -> None:
-    finder = Options(SUBSTITUTIONS)
-    options = finder.everywhere(Priced(graph, COST))
+    finder = OptionFinder(SUBSTITUTIONS)
+    options = finder.everywhere(PricedGraph(graph, COST))
     for choice in choices:
         if not options:
             return
@@ -68,9 +68,9 @@ def test_options_after_a_step_are_those_found_from_scratch(graph: Graph, choices
         except Refused:  # a cycle
             continue
         shrunk = len(after.nodes) < len(graph.nodes) - len({graph.producer[x] for x in done.removed}) + len(done.nodes)
-        options = finder.after(Priced(after, COST), options, done, released(graph, after) if shrunk else set())
+        options = finder.after(PricedGraph(after, COST), options, done, released(graph, after) if shrunk else set())
         graph = after
-        assert places(options) == places(finder.everywhere(Priced(graph, COST)))
+        assert places(options) == places(finder.everywhere(PricedGraph(graph, COST)))
 
 
 def test_prices_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,11 +79,11 @@ def test_prices_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     of = Cost.of
 
-    def noted(cost: Cost, node: Node, around: Surroundings) -> float:
+    def noted(cost: Cost, node: Node, around: GraphContext) -> float:
         asked.append(node.op)
         return of(cost, node, around)
 
     monkeypatch.setattr(Cost, "of", noted)
-    priced = Priced(graph, COST)
+    priced = PricedGraph(graph, COST)
     assert sum(priced.of(i) for i in (0, 1, 1, 0)) == pytest.approx(2 * COST(graph))
     assert asked == ["Sigmoid", "Relu", "Sigmoid", "Relu"], "two by the prices, two by the cost of the graph"

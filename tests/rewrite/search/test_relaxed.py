@@ -15,8 +15,8 @@ from fusewise.ir.verify import verify
 from fusewise.rewrite.cost import machine_named
 from fusewise.rewrite.engine import drafts_of
 from fusewise.rewrite.rules.table import SUBSTITUTIONS
-from fusewise.rewrite.search.found import Limits
-from fusewise.rewrite.search.options import Priced, option_of
+from fusewise.rewrite.search.found import SearchLimits
+from fusewise.rewrite.search.options import PricedGraph, option_of
 from fusewise.rewrite.search.promise import Promise, Promises, deferred, kept
 from fusewise.rewrite.search.relaxed import search
 from fusewise.rewrite.substitute import carried_out, folded
@@ -60,7 +60,7 @@ def test_prices_of_substitutions_are_those_of_the_graphs(widths: list[int], kern
         for draft in drafts_of(graph, SUBSTITUTIONS, weigh=Promises()):
             ready = deferred(draft)
             after = carried_out(graph, [ready])
-            assert cost(after) - before == pytest.approx(option_of(Priced(graph, cost), ready).change, abs=1e-9)
+            assert cost(after) - before == pytest.approx(option_of(PricedGraph(graph, cost), ready).change, abs=1e-9)
             following = after
         graph = following
 
@@ -79,7 +79,7 @@ def test_promises_are_kept_as_if_computed_at_once() -> None:
 
 def test_the_search_is_deterministic_and_meets_graphs_again() -> None:
     graph = branches((16, 16, 16), (1, 1, 3), channels=16, size=14)
-    runs = [search(graph, SUBSTITUTIONS, cost_on(GPU), alpha=1.6, limits=Limits(40)) for _ in range(2)]
+    runs = [search(graph, SUBSTITUTIONS, cost_on(GPU), alpha=1.6, limits=SearchLimits(40)) for _ in range(2)]
     assert runs[0].steps == runs[1].steps
     assert (runs[0].explored, runs[0].duplicates) == (runs[1].explored, runs[1].duplicates)
     assert runs[0].duplicates > 0
@@ -87,21 +87,21 @@ def test_the_search_is_deterministic_and_meets_graphs_again() -> None:
 
 def test_the_best_graph_is_never_worse_than_the_input() -> None:
     graph = branches((8,), (3,))
-    found = search(graph, SUBSTITUTIONS, cost_on(machine_named("cpu")), alpha=1.6, limits=Limits(5))
+    found = search(graph, SUBSTITUTIONS, cost_on(machine_named("cpu")), alpha=1.6, limits=SearchLimits(5))
     assert found.graph is graph
     assert (found.cost, found.steps) == (found.cost_before, ())
 
 
 @pytest.mark.parametrize("graphs, ended", [(1, "graphs"), (2, "graphs"), (10_000, "searched")])
 def test_budget_in_graphs(graphs: int, ended: str) -> None:
-    found = search(residual_module(), SUBSTITUTIONS, cost_on(GPU), alpha=1.6, limits=Limits(graphs))
+    found = search(residual_module(), SUBSTITUTIONS, cost_on(GPU), alpha=1.6, limits=SearchLimits(graphs))
     assert found.ended == ended
     assert found.explored <= graphs
 
 
 def test_budget_in_seconds() -> None:
     ticks = iter(range(1000))
-    limits = Limits(10_000, seconds=3)
+    limits = SearchLimits(10_000, seconds=3)
     found = search(
         residual_module(), SUBSTITUTIONS, cost_on(GPU), alpha=1.5, limits=limits, clock=lambda: float(next(ticks))
     )
@@ -122,7 +122,7 @@ def test_few_graphs_wait_when_memory_is_short() -> None:
         SUBSTITUTIONS,
         cost_on(GPU),
         alpha=1.6,
-        limits=Limits(40, waiting=4),
+        limits=SearchLimits(40, waiting=4),
     )
     assert found.cost < found.cost_before
 
@@ -131,9 +131,9 @@ def test_wrong_limits_are_named() -> None:
     with pytest.raises(UsageError, match="alpha is 0.9"):
         search(residual_module(), SUBSTITUTIONS, cost_on(GPU), alpha=0.9)
     with pytest.raises(UsageError, match="0 graphs"):
-        Limits(0)
+        SearchLimits(0)
     with pytest.raises(UsageError, match="0 seconds"):
-        Limits(1, seconds=0)
+        SearchLimits(1, seconds=0)
 
 
 def test_a_wide_machine_is_needed_for_merging_to_pay() -> None:

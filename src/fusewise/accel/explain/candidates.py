@@ -12,22 +12,22 @@ from dataclasses import dataclass
 from fusewise.accel.explain.explainer import Edge, Explanation, edges_inside
 from fusewise.accel.network import Network
 
-__all__ = ["DEFAULT_SHARE", "Share", "candidates"]
+__all__ = ["DEFAULT_SHARE", "EdgeShare", "candidates"]
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class EdgeShare:
     """Take `part` of the edges inside a group, but at least `least`."""
 
     part: float = 0.3
     least: int = 3
 
 
-DEFAULT_SHARE = Share()
+DEFAULT_SHARE = EdgeShare()
 """Three edges of ten."""
 
 
-def candidates(network: Network, explanation: Explanation, share: Share) -> tuple[Edge, ...]:
+def candidates(network: Network, explanation: Explanation, share: EdgeShare) -> tuple[Edge, ...]:
     """The edges to try, the most to blame first: the best by score, then all others inside the explanation's node set."""
     inside = edges_inside(network, explanation.group)
     wanted = max(share.least, math.ceil(share.part * len(inside)))

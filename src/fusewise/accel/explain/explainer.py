@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fusewise.accel.bits import bits_of
 from fusewise.accel.network import Network
-from fusewise.accel.problem import Costs
+from fusewise.accel.problem import GroupCosts
 
 __all__ = ["Edge", "Explainer", "Explanation", "edges_inside", "one_by_one"]
 
@@ -36,7 +36,7 @@ class Explanation:
         return tuple(edge for edge, _ in sorted(self.scores, key=lambda entry: (-entry[1], entry[0])))
 
 
-Explainer = Callable[[Costs, Sequence[int]], Sequence[Explanation]]
+Explainer = Callable[[GroupCosts, Sequence[int]], Sequence[Explanation]]
 """Explains many groups at once, in order: `costs` knows network, scheme, buffer and what groups need; groups are operators as bits.
 
 An explanation depends on its own group only, never on the batch it came in, so that results do not depend on how a search
@@ -49,10 +49,10 @@ def edges_inside(network: Network, group: int) -> tuple[Edge, ...]:
     return tuple((u, v) for u in bits_of(group) for v in bits_of(network.successors[u] & group))
 
 
-def one_by_one(explain: Callable[[Costs, int], Explanation]) -> Explainer:
+def one_by_one(explain: Callable[[GroupCosts, int], Explanation]) -> Explainer:
     """An explainer from a function of one group."""
 
-    def explain_all(costs: Costs, groups: Sequence[int]) -> tuple[Explanation, ...]:
+    def explain_all(costs: GroupCosts, groups: Sequence[int]) -> tuple[Explanation, ...]:
         return tuple(explain(costs, group) for group in groups)
 
     return explain_all

@@ -11,7 +11,7 @@ import numpy as np
 
 from fusewise.accel.explain.explainer import Edge, Explainer, Explanation, edges_inside, one_by_one
 from fusewise.accel.network import Network
-from fusewise.accel.problem import Costs
+from fusewise.accel.problem import GroupCosts
 from fusewise.accel.schemes.lbdf import LBDF
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
 def random_edges(seed: int) -> Explainer:
     """Edges in random order: the lower bound. The order depends on the seed and the group alone."""
 
-    def explain(costs: Costs, group: int) -> Explanation:
+    def explain(costs: GroupCosts, group: int) -> Explanation:
         edges = edges_inside(costs.problem.network, group)
         scores = np.random.default_rng([seed, group]).random(len(edges))
         return Explanation(group, tuple(zip(edges, map(float, scores), strict=True)))
@@ -39,7 +39,7 @@ def random_edges(seed: int) -> Explainer:
 def spread_edges(seed: int = 0) -> Explainer:
     """Edges evenly spread along the topological order, however many are taken: first the middle, then the quarters, ..."""
 
-    def explain(costs: Costs, group: int) -> Explanation:
+    def explain(costs: GroupCosts, group: int) -> Explanation:
         edges = edges_inside(costs.problem.network, group)
         order = spread_order(len(edges))
         return Explanation(group, tuple((edges[at], -float(rank)) for rank, at in enumerate(order)))
@@ -50,7 +50,7 @@ def spread_edges(seed: int = 0) -> Explainer:
 def all_edges(seed: int = 0) -> Explainer:
     """Every edge, whatever share is asked for: the upper bound, where the explanation is irrelevant."""
 
-    def explain(costs: Costs, group: int) -> Explanation:
+    def explain(costs: GroupCosts, group: int) -> Explanation:
         return Explanation(
             group, tuple((edge, 0.0) for edge in edges_inside(costs.problem.network, group)), nodes=group
         )
@@ -61,7 +61,7 @@ def all_edges(seed: int = 0) -> Explainer:
 def smallest_tensor(seed: int = 0) -> Explainer:
     """The edge that carries the fewest elements first: the cheapest to cut."""
 
-    def explain(costs: Costs, group: int) -> Explanation:
+    def explain(costs: GroupCosts, group: int) -> Explanation:
         network = costs.problem.network
         edges = edges_inside(network, group)
         return Explanation(group, tuple((edge, -float(_carried(network, edge))) for edge in edges))
@@ -75,7 +75,7 @@ def largest_live(seed: int = 0) -> Explainer:
     Under a scheme without line buffers, whole rows stand in for the pixels that a line buffer holds.
     """
 
-    def explain(costs: Costs, group: int) -> Explanation:
+    def explain(costs: GroupCosts, group: int) -> Explanation:
         problem = costs.problem
         network, scheme = problem.network, problem.scheme
         lines = scheme if isinstance(scheme, LBDF) else LBDF("row", scheme.bits)

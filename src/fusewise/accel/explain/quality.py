@@ -20,19 +20,19 @@ from fusewise.accel.explain.reading import BLOCK
 from fusewise.accel.gnn.engine import at_work
 from fusewise.accel.gnn.features import batch_of, node_table
 from fusewise.accel.gnn.model import Classifier
-from fusewise.accel.problem import Costs
+from fusewise.accel.problem import GroupCosts
 from fusewise.accel.schemes.scheme import UNBOUNDED
 
 __all__ = ["fidelities", "rank_correlation", "truth"]
 
-Cut = Callable[[Costs, int, Edge], tuple[int, int]]
+Cut = Callable[[GroupCosts, int, Edge], tuple[int, int]]
 """The two halves of the legal split of a group that separates the ends of an edge (`accel.split.cut`)."""
 
 
 def truth(cut: Cut) -> Explainer:
     """Blames the edges whose split lowers the largest need most: no explanation, but what explanations are measured by."""
 
-    def explain(costs: Costs, group: int) -> Explanation:
+    def explain(costs: GroupCosts, group: int) -> Explanation:
         whole = min(costs.buffer_bytes(group), UNBOUNDED)
         scores = []
         for edge in edges_inside(costs.problem.network, group):
@@ -44,7 +44,7 @@ def truth(cut: Cut) -> Explainer:
 
 
 def fidelities(
-    classifier: Classifier, costs: Costs, named: Mapping[int, Sequence[Edge]]
+    classifier: Classifier, costs: GroupCosts, named: Mapping[int, Sequence[Edge]]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Fidelity plus and minus of the edges named in each group, float [groups] each."""
     import torch

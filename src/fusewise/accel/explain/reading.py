@@ -15,7 +15,7 @@ from fusewise.accel.gnn.engine import at_work
 from fusewise.accel.gnn.features import batch_of, node_table, spans
 from fusewise.accel.gnn.model import Classifier, Tensors
 from fusewise.accel.network import Network
-from fusewise.accel.problem import Costs
+from fusewise.accel.problem import GroupCosts
 
 __all__ = ["BLOCK", "Scorer", "by_blocks", "copies", "explanations"]
 
@@ -39,7 +39,7 @@ def by_blocks(classifier: Classifier, scorer: Scorer) -> Explainer:
             last[:] = [(network, node_table(network))]
         return last[0][1]
 
-    def explain(costs: Costs, groups: Sequence[int]) -> tuple[Explanation, ...]:
+    def explain(costs: GroupCosts, groups: Sequence[int]) -> tuple[Explanation, ...]:
         problem = costs.problem
         several = [group for group in dict.fromkeys(groups) if group & (group - 1)]
         found: dict[int, Explanation] = {}

@@ -27,13 +27,13 @@ from fusewise.accel.explain.rgrewards import Reward, necessary
 from fusewise.accel.gnn.engine import at_work
 from fusewise.accel.gnn.model import Classifier, Tensors
 
-__all__ = ["Plan", "Watch", "teach", "train_rg"]
+__all__ = ["TrainingPlan", "Watch", "teach", "train_rg"]
 
 Watch = Callable[[Policy, int], None]
 """Told the policy after imitation (epoch 0) and after each epoch of reinforcement."""
 
 
-class Plan(NamedTuple):
+class TrainingPlan(NamedTuple):
     """How long to train: epochs of imitation on sequences and on sets, of the locator before and of both in turn; `updates` of the
     locator in each of those; groups of one update; roll-outs; the learning rate."""
 
@@ -50,7 +50,7 @@ class Plan(NamedTuple):
 def train_rg(
     classifier: Classifier,
     given: Tensors,
-    plan: Plan | None = None,
+    plan: TrainingPlan | None = None,
     *,
     seed: int = 0,
     reward: Reward = necessary,
@@ -60,7 +60,7 @@ def train_rg(
     """The weights of generator and locator, from one block of groups that are too large."""
     import torch
 
-    plan, rng = plan or Plan(), np.random.default_rng(seed)
+    plan, rng = plan or TrainingPlan(), np.random.default_rng(seed)
     with at_work(seed):
         policy = new_policy(classifier)
         generator = torch.optim.Adam(policy.generator.parameters(), lr=plan.rate)

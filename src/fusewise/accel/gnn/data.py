@@ -18,18 +18,18 @@ from fusewise.accel.bits import bits_of, union_over
 from fusewise.accel.explain.explainer import edges_inside
 from fusewise.accel.gnn.features import Batch, node_table, spans, with_buffer
 from fusewise.accel.network import Network
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.scheme import UNBOUNDED, Scheme
 from fusewise.accel.search.local import local_search
 from fusewise.accel.search.random_search import random_search
-from fusewise.accel.search.result import Budget
+from fusewise.accel.search.result import SearchBudget
 
 __all__ = [
     "BUFFERS",
     "SEARCHES",
     "TABLE",
     "Corpus",
-    "Split",
+    "DatasetSplit",
     "collect",
     "corpus_of",
     "grown",
@@ -67,7 +67,7 @@ GROWN_MOST = 20
 
 _NEAR, _MOST = 4.0, 32
 
-Search = Callable[[Costs, Budget, np.random.Generator], object]
+Search = Callable[[GroupCosts, SearchBudget, np.random.Generator], object]
 
 Searches = Sequence[tuple[Search, int]]
 """Searches, and how many plans each evaluates."""
@@ -119,7 +119,7 @@ class Corpus:
 
 
 @dataclass(frozen=True)
-class Split:
+class DatasetSplit:
     """Groups to train on, to choose by, and to test with; all buffers of a group are on one side."""
 
     train: np.ndarray
@@ -127,11 +127,11 @@ class Split:
     test: np.ndarray
 
 
-def split_by_group(corpus: Corpus, seed: int) -> Split:
+def split_by_group(corpus: Corpus, seed: int) -> DatasetSplit:
     """80, 10 and 10 % of the groups, at random."""
     order = np.random.default_rng(seed).permutation(len(corpus))
     tenth = len(corpus) // 10
-    return Split(order[2 * tenth :], order[:tenth], order[tenth : 2 * tenth])
+    return DatasetSplit(order[2 * tenth :], order[:tenth], order[tenth : 2 * tenth])
 
 
 def too_large(corpus: Corpus, chosen: np.ndarray, most: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -210,8 +210,8 @@ def corpus_of(networks: Mapping[str, Network], scheme: Scheme, groups: Sequence[
 
 def met(problem: Problem, search: Search, plans: int, rng: np.random.Generator) -> list[int]:
     """The groups that a search asks about, ascending."""
-    costs = Costs(problem)
-    search(costs, Budget(plans=plans), rng)
+    costs = GroupCosts(problem)
+    search(costs, SearchBudget(plans=plans), rng)
     return sorted(group for group in costs.buffer_known if _labelled(problem.scheme, group))
 
 

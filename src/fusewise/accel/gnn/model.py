@@ -79,7 +79,7 @@ def new_classifier(mean: np.ndarray, scale: np.ndarray) -> Classifier:
     import torch
     from torch_geometric.nn import GraphConv, global_add_pool
 
-    class Network(torch.nn.Module):  # type: ignore[misc]
+    class GraphNetwork(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             sizes = [COLUMNS, *[WIDTH] * LAYERS]
@@ -96,7 +96,7 @@ def new_classifier(mean: np.ndarray, scale: np.ndarray) -> Classifier:
         def forward(self, x: Any, edges: Any, graph: Any, graphs: int, weight: Any = None) -> Any:
             return self.out(global_add_pool(self.nodes(x, edges, weight), graph, graphs))
 
-    return Classifier(Network(), mean, scale)
+    return Classifier(GraphNetwork(), mean, scale)
 
 
 def standard(x: np.ndarray, shown: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:

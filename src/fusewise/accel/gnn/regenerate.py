@@ -19,10 +19,10 @@ import numpy as np
 from fusewise.accel.explain.pgexplainer import train_pg
 from fusewise.accel.explain.rgrewards import REWARDS, Reward, necessary
 from fusewise.accel.explain.rgtraining import train_rg
-from fusewise.accel.gnn.data import TABLE, Corpus, Split, collect, names_for, split_by_group, too_large
+from fusewise.accel.gnn.data import TABLE, Corpus, DatasetSplit, collect, names_for, split_by_group, too_large
 from fusewise.accel.gnn.engine import at_work, require
 from fusewise.accel.gnn.model import SHIPPED, Classifier, Tensors, weights_of
-from fusewise.accel.gnn.train import Scores, Settings, score, train
+from fusewise.accel.gnn.train import Scores, TrainingSettings, score, train
 from fusewise.accel.network import Network, network_of, prepare
 from fusewise.accel.schemes.catalogue import scheme_named
 from fusewise.errors import FusewiseError
@@ -57,7 +57,7 @@ def regenerate(
     nets: Mapping[str, Network],
     *,
     seed: int = 0,
-    settings: Settings | None = None,
+    settings: TrainingSettings | None = None,
     reward: Reward = necessary,
     progress: Progress = lambda what, share: None,
 ) -> Trained:
@@ -65,7 +65,7 @@ def regenerate(
     progress("data set", 0.0)
     corpus = collect({name: nets[name] for name in names_for(scheme)}, scheme_named(scheme), seed=seed)
     split = split_by_group(corpus, seed)
-    classifier = train(corpus, split, settings or Settings(seed=seed), progress)
+    classifier = train(corpus, split, settings or TrainingSettings(seed=seed), progress)
     many, one = learning_blocks(classifier, corpus, split, seed)
     parts = {
         "classifier": weights_of(classifier),
@@ -76,7 +76,9 @@ def regenerate(
     return Trained(weights, score(classifier, corpus, split.test))
 
 
-def learning_blocks(classifier: Classifier, corpus: Corpus, split: Split, seed: int) -> tuple[list[Tensors], Tensors]:
+def learning_blocks(
+    classifier: Classifier, corpus: Corpus, split: DatasetSplit, seed: int
+) -> tuple[list[Tensors], Tensors]:
     """What PGExplainer and RG-Explainer learn from: groups that are too large, of those to train on."""
     blocks = []
     for most, size in ((PG_GROUPS, PG_BATCH), (RG_GROUPS, RG_GROUPS)):

@@ -11,19 +11,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fusewise.accel.gnn.data import BUFFERS, Corpus, Split
+from fusewise.accel.gnn.data import BUFFERS, Corpus, DatasetSplit
 from fusewise.accel.gnn.engine import at_work, require
 from fusewise.accel.gnn.features import PUBLISHED
 from fusewise.accel.gnn.model import Classifier, new_classifier, standard
 
-__all__ = ["Progress", "Scores", "Settings", "score", "train"]
+__all__ = ["Progress", "Scores", "TrainingSettings", "score", "train"]
 
 Progress = Callable[[str, float], None]
 """Told what is being done and which share of it is, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class TrainingSettings:
     """`rate` is the highest learning rate, `clip` the longest gradient, `batch` counts graphs; `published` shows the classifier no
     other features than the paper names, where it trains for 50 epochs."""
 
@@ -46,11 +46,14 @@ class Scores(NamedTuple):
 
 
 def train(
-    corpus: Corpus, split: Split, settings: Settings | None = None, progress: Progress = lambda what, share: None
+    corpus: Corpus,
+    split: DatasetSplit,
+    settings: TrainingSettings | None = None,
+    progress: Progress = lambda what, share: None,
 ) -> Classifier:
     """A classifier for the groups of `split.train`, each with every buffer of `BUFFERS`."""
     torch = require("training the classifier")
-    settings = settings or Settings()
+    settings = settings or TrainingSettings()
     rng = np.random.default_rng(settings.seed)
     groups, capacities = _samples(split.train)
     labels = corpus.fits(groups, capacities)

@@ -24,12 +24,12 @@ from fusewise.accel.schemes.brr_run import need_as_run, ways_as_run
 from fusewise.accel.schemes.scheme import UNBOUNDED, bytes_for, traffic, weights_of
 from fusewise.accel.schemes.tiles import Spread, layouts_of, leaving, rows_of
 
-__all__ = ["BRR", "RESHAPES", "Tiling", "rows_read"]
+__all__ = ["BRR", "RESHAPES", "BrrTiling", "rows_read"]
 
 Scale = int | Fraction
 
 
-class Tiling(NamedTuple):
+class BrrTiling(NamedTuple):
     """How a group runs: `full_first` is the phase of its first convolutions, `rows` how many rows of the coarsest result a
     tile has, `tiles` how many there are, `weights_once` whether all weights stay in the buffer.
 
@@ -87,7 +87,7 @@ class BRR:
         """Every operator with a streaming form is: alone it can be tiled as far as it takes."""
         return self.refusal(network, 1 << node) is None
 
-    def tilings(self, network: Network, group: int, capacity: int, excluded: int = 0) -> list[Tiling]:
+    def tilings(self, network: Network, group: int, capacity: int, excluded: int = 0) -> list[BrrTiling]:
         """The ways in which a group runs in a buffer of `capacity` bytes: one for each phase that fits.
 
         A single operator always runs; it may instead hold a part of its filters and read its input again for each part.
@@ -98,7 +98,7 @@ class BRR:
         if self.accounting == "executed":
             spread = cache(frame.spread)
             return [
-                Tiling(full, *found)
+                BrrTiling(full, *found)
                 for full, layout in zip((True, False), layouts_of(network, group), strict=True)
                 for found in ways_as_run(network, group, self, layout, full, spread, frame.height, capacity, excluded)
             ]
@@ -123,7 +123,7 @@ class BRR:
             if single and weights and free > 0:
                 parts = -(-bytes_for(weights, bits) // free)
                 moved = min(moved, parts * read + written + weights)
-            found.append(Tiling(full, rows, tiles, resident, need, bytes_for(moved, bits)))
+            found.append(BrrTiling(full, rows, tiles, resident, need, bytes_for(moved, bits)))
         return found
 
     def _held(self, frame: Frame, heights: dict[int, int], full_first: bool) -> int:
@@ -142,7 +142,7 @@ class BRR:
         return total
 
 
-class Member(NamedTuple):
+class GroupMember(NamedTuple):
     """One operator of a group: how many convolutions lie before it (`depth`), and whether it reads external tensors only."""
 
     node: int
@@ -162,7 +162,7 @@ class Frame(NamedTuple):
 
     network: Network
     group: int
-    members: tuple[Member, ...]
+    members: tuple[GroupMember, ...]
     sinks: tuple[tuple[int, Scale], ...]
     height: int
     largest_filter: int
@@ -207,7 +207,7 @@ def frame_of(network: Network, group: int) -> Frame | str:
                 return f"it needs the whole map before {operator.name!r} answers"
         depth = max((depths[v] for v in bits_of(before)), default=-1)
         depths[node] = depth + 1 if form.kind == "conv" else max(depth, 0)
-        members.append(Member(node, operator, network.tensors[operator.writes[0]], depths[node], not before))
+        members.append(GroupMember(node, operator, network.tensors[operator.writes[0]], depths[node], not before))
         largest = max(largest, form.filter_weights)
         if not after:
             lasts.append(node)

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from fusewise.accel.bits import bits_of
 from fusewise.accel.network import Network
 from fusewise.accel.schemes.scheme import bytes_for, traffic, weights_of
-from fusewise.accel.schemes.tiles import Layout, Spread
+from fusewise.accel.schemes.tiles import Spread, TileLayout
 
 __all__ = ["Way", "in_flight", "need_as_run", "ways_as_run"]
 
@@ -23,7 +23,7 @@ Spreads = Callable[[int], dict[int, Spread]]
 """The rows of every tensor that each tile needs, by the height of the tiles (see `rows_of`)."""
 
 
-class Options(Protocol):
+class BrrOptions(Protocol):
     """What of the scheme matters here."""
 
     @property
@@ -37,7 +37,7 @@ class Options(Protocol):
 
 
 class Way(NamedTuple):
-    """The fields of `Tiling` after the phase."""
+    """The fields of `BrrTiling` after the phase."""
 
     rows: int
     tiles: int
@@ -47,7 +47,7 @@ class Way(NamedTuple):
     parts: int = 1
 
 
-def need_as_run(network: Network, group: int, options: Options, layout: Layout, spread: Spreads) -> int:
+def need_as_run(network: Network, group: int, options: BrrOptions, layout: TileLayout, spread: Spreads) -> int:
     """Bytes of buffer for one-row tiles."""
     held = _held(network, layout, spread(1), options)
     return bytes_for(held + in_flight(network, group, layout, options.partial_channels), options.bits)
@@ -56,8 +56,8 @@ def need_as_run(network: Network, group: int, options: Options, layout: Layout, 
 def ways_as_run(
     network: Network,
     group: int,
-    options: Options,
-    layout: Layout,
+    options: BrrOptions,
+    layout: TileLayout,
     full_first: bool,
     spread: Spreads,
     height: int,
@@ -99,7 +99,7 @@ def ways_as_run(
             yield Way(1, height, True, need, bytes_for(parts * read(1) + written + weights, bits), parts)
 
 
-def in_flight(network: Network, group: int, layout: Layout, partial_channels: int) -> int:
+def in_flight(network: Network, group: int, layout: TileLayout, partial_channels: int) -> int:
     """Elements of the largest piece of a filter that is in the buffer at a time."""
     most = 0
     for v in bits_of(group):
@@ -127,7 +127,7 @@ def _highest(held: Callable[[int], int], most: int, height: int) -> int:
     return low
 
 
-def _held(network: Network, layout: Layout, rows: dict[int, Spread], options: Options) -> int:
+def _held(network: Network, layout: TileLayout, rows: dict[int, Spread], options: BrrOptions) -> int:
     total = 0
     most: dict[int, int] = {}  # maps read pixel by pixel have the same rows
     for t, whole in layout.regions:
@@ -141,7 +141,7 @@ def _held(network: Network, layout: Layout, rows: dict[int, Spread], options: Op
     return total
 
 
-def _read(network: Network, layout: Layout, rows: dict[int, Spread], options: Options, excluded: int) -> int:
+def _read(network: Network, layout: TileLayout, rows: dict[int, Spread], options: BrrOptions, excluded: int) -> int:
     """Elements of activations that come from DRAM. Rows between tiles that no window needs pass by with the others."""
     total = 0
     for t, times in layout.loads.items():

@@ -1,7 +1,7 @@
 """What a fusion scheme is: how many bytes of buffer a group needs, and how many bytes it moves to and from DRAM.
 
 A scheme is a frozen record of its options. Its functions are pure: they take the network and a group (operators as bits) and keep
-nothing; `accel.problem.Costs` remembers results.
+nothing; `accel.problem.GroupCosts` remembers results.
 """
 
 from __future__ import annotations

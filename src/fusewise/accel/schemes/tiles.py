@@ -1,7 +1,7 @@
 """What row tiles hold and read, exactly as running them does: which maps stay whole, which flow, which rows come twice.
 
-Takes a group, a phase and tile heights; gives a `Layout` and the rows of every map that each tile needs. The rules, all of which
-`accel.simulate.brr` runs on data:
+Takes a group, a phase and tile heights; gives a `TileLayout` and the rows of every map that each tile needs. The rules, all of
+which `accel.simulate.brr` runs on data:
 
 - Convolutions and operators with weights have a region of their own; everything else is computed on the way.
 - A region is *whole* (all channels of the tile's rows) or a *block* (a few channels at a time). A full convolution is whole: it
@@ -26,7 +26,7 @@ from fusewise.accel.bits import bits_of
 from fusewise.accel.network import Network, Operator
 from fusewise.accel.windows import PIXEL
 
-__all__ = ["Demand", "Layout", "Spread", "aligned", "layout_of", "layouts_of", "leaving", "mixes", "rows_of"]
+__all__ = ["Demand", "Spread", "TileLayout", "aligned", "layout_of", "layouts_of", "leaving", "mixes", "rows_of"]
 
 Spread = tuple[np.ndarray, np.ndarray]
 """First and last row of a map that each tile needs: int64[tiles] each."""
@@ -40,7 +40,7 @@ Key = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Layout:
+class TileLayout:
     """Where everything is while a group runs in tiles.
 
     `whole`: tensors held with all channels; `blocks`: those of which a few channels are at a time; `at`: the pass in which a
@@ -85,12 +85,12 @@ def leaving(network: Network, group: int) -> tuple[int, ...]:
     return tuple(t for t in made if network.tensors[t].is_output or network.tensors[t].consumers & ~group)
 
 
-def layout_of(network: Network, group: int, full_first: bool) -> Layout:
+def layout_of(network: Network, group: int, full_first: bool) -> TileLayout:
     """The layout for one phase: are the first convolutions full, or partial?"""
     return _Draft(network, group).layout(full_first)
 
 
-def layouts_of(network: Network, group: int) -> tuple[Layout, Layout]:
+def layouts_of(network: Network, group: int) -> tuple[TileLayout, TileLayout]:
     """The layouts for both phases: with the first convolutions full, and partial."""
     draft = _Draft(network, group)
     return draft.layout(True), draft.layout(False)
@@ -124,7 +124,7 @@ class _Draft:
         self.leaving = leaving(network, group)
         self.whole: set[int] = set()
 
-    def layout(self, full_first: bool) -> Layout:
+    def layout(self, full_first: bool) -> TileLayout:
         self.whole = {at.result for at in self.stored if at.is_conv and at.is_even == full_first}
         wanted, passes = self._wanted()
         while more := self._crowded(wanted):
@@ -133,7 +133,7 @@ class _Draft:
         blocks = (self.kept | self.outside) - self.whole
         loads = {t: 1 if t in self.whole else len(wanted[t]) for t in self.outside}
         places = {t: tuple(key[1] for key in wanted[t] if key) for t in blocks}
-        return Layout(frozenset(self.whole), frozenset(blocks), passes, loads, self._shares(), places)
+        return TileLayout(frozenset(self.whole), frozenset(blocks), passes, loads, self._shares(), places)
 
     def _through(self, op: Operator, result: int) -> tuple[Demand, ...]:
         """What a result that is computed on the way comes from."""

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from fusewise.accel.problem import Costs
+from fusewise.accel.problem import GroupCosts
 from fusewise.accel.search.repair import Repair
-from fusewise.accel.search.result import Budget, Result
+from fusewise.accel.search.result import Result, SearchBudget
 from fusewise.accel.search.run import Progress
 from fusewise.accel.words import nearest
 from fusewise.errors import UsageError
 
 __all__ = ["SEARCHES", "Search", "search_named"]
 
-Search = Callable[[Costs, Budget, np.random.Generator, Repair, Progress | None], Result]
+Search = Callable[[GroupCosts, SearchBudget, np.random.Generator, Repair, Progress | None], Result]
 
 SEARCHES: dict[str, tuple[str, str]] = {
     "exact": ("fusewise.accel.search.exact", "exact_search"),

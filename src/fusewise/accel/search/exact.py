@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from fusewise.accel.feasible import require_feasible
-from fusewise.accel.problem import Costs
+from fusewise.accel.problem import GroupCosts
 from fusewise.accel.schemes.scheme import bytes_for
 from fusewise.accel.search.exact_atoms import atoms_of, wake_of
 from fusewise.accel.search.exact_columns import composed
@@ -26,7 +26,7 @@ from fusewise.accel.search.exact_path import Limit, LimitReached, Path, shortest
 from fusewise.accel.search.exact_traffic import moved_once
 from fusewise.accel.search.exact_windows import improved
 from fusewise.accel.search.local import local_search
-from fusewise.accel.search.result import Budget, Result
+from fusewise.accel.search.result import Result, SearchBudget
 from fusewise.accel.search.run import Progress
 
 __all__ = ["STEPS", "compulsory_bound", "exact_search"]
@@ -61,7 +61,7 @@ _QUICK_PLANS = 300
 
 
 def exact_search(
-    costs: Costs, budget: Budget | None = None, progress: Progress | None = None, *, steps: int = STEPS
+    costs: GroupCosts, budget: SearchBudget | None = None, progress: Progress | None = None, *, steps: int = STEPS
 ) -> Result:
     """The optimal plan, or the best found and a lower bound when `steps` or the budget's seconds do not suffice.
 
@@ -71,7 +71,7 @@ def exact_search(
     gives the best so far.
     """
     require_feasible(costs.problem)
-    clock, limits, shown = _Clock(), budget or Budget(), _Shown(costs, progress)
+    clock, limits, shown = _Clock(), budget or SearchBudget(), _Shown(costs, progress)
     share = _PROOF_SHARE if layered(costs.problem) else _LONG_PROOF_SHARE
 
     def stop() -> bool:
@@ -101,7 +101,7 @@ def exact_search(
 
 
 def _composed(
-    costs: Costs, first: Result, limits: Budget, clock: _Clock, progress: Progress | None
+    costs: GroupCosts, first: Result, limits: SearchBudget, clock: _Clock, progress: Progress | None
 ) -> tuple[Result, int, str]:
     """A plan no worse, composed by column generation or sampled; elements that every plan moves at least, and how that is known."""
     starts, rng, how = list[tuple[int, ...]](), np.random.default_rng(0), _LEAST
@@ -133,7 +133,7 @@ def _composed(
 
 
 def _sampled(
-    costs: Costs, best: Result, begin: bool, limits: Budget, clock: _Clock, progress: Progress | None
+    costs: GroupCosts, best: Result, begin: bool, limits: SearchBudget, clock: _Clock, progress: Progress | None
 ) -> Result:
     """A plan no worse, by local search: from random plans first unless it is to `begin` with the best; then on from the best one,
     as long as that helps."""
@@ -141,7 +141,9 @@ def _sampled(
     for turn in range(_SAMPLES):
         if clock.past(limits, _COLUMNS_SHARE)():
             break
-        budget = Budget(_SAMPLED_PLANS, None if limits.seconds is None else clock.left(limits, _COLUMNS_SHARE, 0.0)())
+        budget = SearchBudget(
+            _SAMPLED_PLANS, None if limits.seconds is None else clock.left(limits, _COLUMNS_SHARE, 0.0)()
+        )
         starts = [best.groups] if turn or begin else []
         found = local_search(costs, budget, rng, progress=progress, starts=starts)
         helped, best = (
@@ -153,7 +155,7 @@ def _sampled(
     return best
 
 
-def _cheapest(best: Result, costs: Costs, plans: Sequence[tuple[int, ...]]) -> Result:
+def _cheapest(best: Result, costs: GroupCosts, plans: Sequence[tuple[int, ...]]) -> Result:
     """The cheapest of several plans."""
     groups = min([best.groups, *plans], key=costs.total)
     cost = costs.total(groups)
@@ -167,7 +169,7 @@ def _ended(found: Result, bound: float, seconds: float, note: str) -> Result:
     return replace(found, lower_bound=bound, optimal=found.cost == bound, seconds=seconds, notes=(note,))
 
 
-def _proven(costs: Costs, limit: Limit, shown: _Shown) -> tuple[Path | None, float]:
+def _proven(costs: GroupCosts, limit: Limit, shown: _Shown) -> tuple[Path | None, float]:
     """The path of the optimal plan, None when it takes too long; and what every plan costs at least, as far as that is known.
 
     Where groups are priced last, and there are many, it takes a good plan first, which bounds what is worth trying.
@@ -179,13 +181,13 @@ def _proven(costs: Costs, limit: Limit, shown: _Shown) -> tuple[Path | None, flo
     path, least = _proof(costs, limit)
     if path is not None or limit.taken <= _BLIND_STEPS or limit.hopeless:
         return path, least
-    shown.offer(local_search(costs, Budget(_SAMPLED_PLANS), np.random.default_rng(0), progress=shown.progress))
+    shown.offer(local_search(costs, SearchBudget(_SAMPLED_PLANS), np.random.default_rng(0), progress=shown.progress))
     limit.steps = steps
     path, more = _proof(costs, limit, shown.best().cost)
     return path, max(least, more)
 
 
-def _proof(costs: Costs, limit: Limit, at_most: float = math.inf) -> tuple[Path | None, float]:
+def _proof(costs: GroupCosts, limit: Limit, at_most: float = math.inf) -> tuple[Path | None, float]:
     """As `_proven`, among the plans that cost `at_most` so much.
 
     First with fewer atoms (`wake_of`). When a group of that path does not fit with what runs in its wake, those operators
@@ -209,7 +211,7 @@ def _proof(costs: Costs, limit: Limit, at_most: float = math.inf) -> tuple[Path 
         wake = {v: before for v, before in wake.items() if not loose >> v & 1}
 
 
-def compulsory_bound(costs: Costs, moved: int = 0) -> float:
+def compulsory_bound(costs: GroupCosts, moved: int = 0) -> float:
     """What any plan costs at least: everything as one group that fits, weights once and only unavoidable tensors; or `moved`
     elements, when every plan is known to move as many."""
     problem, floor = costs.problem, costs.empty()
@@ -226,11 +228,11 @@ class _Clock:
     def seconds(self) -> float:
         return time.perf_counter() - self._started
 
-    def past(self, budget: Budget, share: float) -> Callable[[], bool]:
+    def past(self, budget: SearchBudget, share: float) -> Callable[[], bool]:
         """Has this share of the budget's seconds gone?"""
         return lambda: budget.seconds is not None and self.seconds >= share * budget.seconds
 
-    def left(self, budget: Budget, share: float, without: float) -> Callable[[], float]:
+    def left(self, budget: SearchBudget, share: float, without: float) -> Callable[[], float]:
         """Seconds until this share of the budget's has gone; so many `without` any."""
         return lambda: without if budget.seconds is None else max(0.1, share * budget.seconds - self.seconds)
 
@@ -239,7 +241,7 @@ class _Shown:
     """The best plan known while the proof is under way: one order cut where it is best, or a quick sample, when somebody first
     asks."""
 
-    def __init__(self, costs: Costs, progress: Progress | None) -> None:
+    def __init__(self, costs: GroupCosts, progress: Progress | None) -> None:
         self._costs, self.progress = costs, progress
         self._found: Result | None = None
 
@@ -256,7 +258,7 @@ class _Shown:
             problem, rng = self._costs.problem, np.random.default_rng(0)
             groups = None if interrupted else cut_order(self._costs, drawn_order(problem, rng))
             if groups is None and not interrupted:
-                self._found = local_search(self._costs, Budget(_QUICK_PLANS), rng)
+                self._found = local_search(self._costs, SearchBudget(_QUICK_PLANS), rng)
                 return self._found
             groups = groups or problem.ordered(problem.singletons())
             assert groups is not None

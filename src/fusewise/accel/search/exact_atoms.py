@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from fusewise.accel.bits import bits_of, mask_of, union_over
 from fusewise.accel.network import Network, Operator, Read
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.brr import BRR
 from fusewise.accel.schemes.lbdf import LBDF
 
@@ -74,7 +74,7 @@ class Atoms:
         return done
 
 
-def wake_of(costs: Costs) -> dict[int, int]:
+def wake_of(costs: GroupCosts) -> dict[int, int]:
     """The operators that may as well run in the group of the one they read, each with that one.
 
     They take one pixel for one, of a tensor that nobody else reads, and one operator at most reads theirs, which is as large:

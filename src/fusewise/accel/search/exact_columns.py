@@ -20,9 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fusewise.accel.bits import bits_of
-from fusewise.accel.problem import Costs
+from fusewise.accel.problem import GroupCosts
 from fusewise.accel.search.exact_layers import layered, layers_of
-from fusewise.accel.search.exact_pricing import Priced, Pricing
+from fusewise.accel.search.exact_pricing import PricedGroups, Pricing
 from fusewise.accel.search.exact_programme import Programme
 
 __all__ = ["Composed", "composed"]
@@ -65,7 +65,7 @@ class Composed:
 
 
 def composed(
-    costs: Costs,
+    costs: GroupCosts,
     plans: Sequence[Sequence[int]],
     stop: Callable[[], bool],
     seconds: Callable[[], float],
@@ -98,12 +98,12 @@ def composed(
         return Composed(None, bound, True)
 
 
-def _first_shadow(costs: Costs, plan: Sequence[int]) -> float:
+def _first_shadow(costs: GroupCosts, plan: Sequence[int]) -> float:
     """What a plan moves for each element of room that its groups have."""
     return sum(map(costs.dram_bytes, plan)) / (len(plan) * costs.problem.capacity)
 
 
-def _shares(costs: Costs, programme: Programme, plan: Sequence[int]) -> np.ndarray:
+def _shares(costs: GroupCosts, programme: Programme, plan: Sequence[int]) -> np.ndarray:
     """(operators,): what each group of a plan moves, in equal parts for its operators."""
     prices = np.zeros(len(costs.problem.network))
     for group in plan:
@@ -151,7 +151,7 @@ class _Search:
                 break
 
 
-def _next_share(share: float, priced: Priced, failed: bool) -> float:
+def _next_share(share: float, priced: PricedGroups, failed: bool) -> float:
     """How vaguely to look for groups next: more so while labels are many and lead to many groups."""
     if priced.labels > _LABELS and len(priced.savings) > _FEW:
         return min(_SHARE_MOST, share + 0.1)
@@ -159,7 +159,7 @@ def _next_share(share: float, priced: Priced, failed: bool) -> float:
 
 
 def _chosen(
-    costs: Costs, programme: Programme, search: _Search, most: float, seconds: float, turns: int
+    costs: GroupCosts, programme: Programme, search: _Search, most: float, seconds: float, turns: int
 ) -> tuple[int, ...] | None:
     """The cheapest plan of the programme's groups: first of those near their prices, then, with more of these, of all that a better
     plan than that may have. `most`: elements that the best plan so far moves."""

@@ -22,7 +22,7 @@ import numpy as np
 
 from fusewise.accel.problem import Problem
 from fusewise.accel.schemes.lbdf import LBDF
-from fusewise.accel.search.exact_memory import Known, Memory, Step
+from fusewise.accel.search.exact_memory import Known, MemoryStep, MemorySteps
 
 __all__ = ["Layer", "Root", "layered", "layers_of"]
 
@@ -59,7 +59,7 @@ def layered(problem: Problem) -> bool:
 def layers_of(problem: Problem, most: int, stop: Callable[[], bool] = lambda: False) -> tuple[Layer, ...] | None:
     """A layer for each operator of a `layered` problem; None when they have more than so many states, or when `stop` says so."""
     assert isinstance(problem.scheme, LBDF)
-    builder, found, total = _Builder(Memory(problem, problem.scheme)), list[Layer](), 0
+    builder, found, total = _Builder(MemorySteps(problem, problem.scheme)), list[Layer](), 0
     for node in range(len(problem.network)):
         layer = builder.layer(node)
         if layer is None or (total := total + layer.following) > most or stop():
@@ -103,7 +103,7 @@ class _Side(NamedTuple):
 class _Builder:
     """Keeps the states of the last layer, and a number for everything that may be known of a tensor."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: MemorySteps) -> None:
         self._memory, self._problem = memory, memory.problem
         self._number: dict[Known | None, int] = {None: 0}
         self._meaning: list[Known | None] = [None]
@@ -142,7 +142,7 @@ class _Builder:
         node: int,
         around: tuple[int, ...],
         kinds: np.ndarray,
-        step: Callable[[int, dict[int, Known]], Step | None],
+        step: Callable[[int, dict[int, Known]], MemoryStep | None],
     ) -> _Steps:
         """The steps of an operator for all kinds of states."""
         number, meaning = self._number, self._meaning

@@ -21,7 +21,7 @@ from fusewise.accel.problem import Problem
 from fusewise.accel.schemes.lbdf import LBDF
 from fusewise.accel.search.exact_lines import own_of
 
-__all__ = ["Known", "Memory", "Step"]
+__all__ = ["Known", "MemoryStep", "MemorySteps"]
 
 Lag = tuple[int, int]
 """By how many units of height and of width an operator or a tensor trails the start of the group."""
@@ -49,9 +49,9 @@ class Known(NamedTuple):
 BEHIND = Known()
 
 
-class Step(NamedTuple):
-    """What an operator changes: what is known of the tensors around it (`Memory.around`), None where there is nothing to remember;
-    elements that are needed and moved more; and whether the operator reads from the group."""
+class MemoryStep(NamedTuple):
+    """What an operator changes: what is known of the tensors around it (`MemorySteps.around`), None where there is nothing to
+    remember; elements that are needed and moved more; and whether the operator reads from the group."""
 
     known: tuple[Known | None, ...]
     need: int
@@ -60,7 +60,7 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemorySteps:
     """The steps of one problem, whose scheme is `scheme`."""
 
     problem: Problem
@@ -95,7 +95,7 @@ class Memory:
             found.append(tuple(these))
         return tuple(found)
 
-    def left_out(self, node: int, known: dict[int, Known]) -> Step:
+    def left_out(self, node: int, known: dict[int, Known]) -> MemoryStep:
         """The operator is not in the group."""
         operator, moved, behind = self.problem.network.operators[node], 0, False
         for read in operator.reads:
@@ -109,9 +109,9 @@ class Memory:
         if behind:
             known |= dict.fromkeys(operator.writes, BEHIND)
         need = self._settle(node, known)
-        return Step(tuple(known.get(t) for t in self.around[node]), need, moved, False)
+        return MemoryStep(tuple(known.get(t) for t in self.around[node]), need, moved, False)
 
-    def taken_in(self, node: int, known: dict[int, Known]) -> Step | None:
+    def taken_in(self, node: int, known: dict[int, Known]) -> MemoryStep | None:
         """The operator is in the group; None when it may not be, as it is behind it."""
         operator = self.problem.network.operators[node]
         if BEHIND in (known.get(read.tensor) for read in operator.reads):
@@ -139,7 +139,7 @@ class Memory:
             moved += self._elements[number] if written else 0
             known[number] = Known(made=True, written=written, lag=lag, readers=None if inside else ())
         need += self._settle(node, known)
-        return Step(tuple(known.get(t) for t in self.around[node]), need, moved, inside)
+        return MemoryStep(tuple(known.get(t) for t in self.around[node]), need, moved, inside)
 
     def _lag(self, reads: tuple[Read, ...], known: dict[int, Known]) -> tuple[bool, Lag]:
         """Does an operator with these reads read from the group; and by how much it trails then."""

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from fusewise.accel.bits import bits_of
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.scheme import bytes_for
 from fusewise.accel.search.exact_path import growth_of
 
@@ -42,7 +42,7 @@ def drawn_order(problem: Problem, rng: np.random.Generator) -> list[int]:
     return order
 
 
-def cut_order(costs: Costs, order: list[int]) -> tuple[int, ...] | None:
+def cut_order(costs: GroupCosts, order: list[int]) -> tuple[int, ...] | None:
     """The best plan whose groups are runs of the order, excluded operators left out; None when the scheme gives no costs along
     the way, or some runs turn out too large too often."""
     growth = growth_of(costs.problem)
@@ -61,7 +61,7 @@ def cut_order(costs: Costs, order: list[int]) -> tuple[int, ...] | None:
     return None
 
 
-def _runs(costs: Costs, order: list[int]) -> list[list[int]]:
+def _runs(costs: GroupCosts, order: list[int]) -> list[list[int]]:
     """For each place among the fuseable operators of the order, the runs that begin there, hang together and may fit."""
     problem, growth = costs.problem, growth_of(costs.problem)
     neighbours, excluded, bits = problem.network.neighbours, problem.excluded, problem.scheme.bits
@@ -94,7 +94,7 @@ def _runs(costs: Costs, order: list[int]) -> list[list[int]]:
     return found
 
 
-def _cheapest(costs: Costs, runs: list[list[int]], places: int) -> list[tuple[int, int]]:
+def _cheapest(costs: GroupCosts, runs: list[list[int]], places: int) -> list[tuple[int, int]]:
     """The cheapest runs that together make up the whole order, each with the place where it begins."""
     best: list[tuple[float, int, int]] = [(0.0, 0, 0)] + [(math.inf, 0, 0)] * places
     for at in range(places):

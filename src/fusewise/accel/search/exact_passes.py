@@ -22,7 +22,7 @@ from fusewise.accel.problem import Problem
 from fusewise.accel.schemes.brr import BRR
 from fusewise.accel.schemes.scheme import UNBOUNDED, bytes_for
 from fusewise.accel.schemes.tiles import aligned, mixes
-from fusewise.accel.search.exact_regions import Extent, Slope, extents_of, held_by_higher, loads_of, regions_of
+from fusewise.accel.search.exact_regions import MapExtent, Slope, extents_of, held_by_higher, loads_of, regions_of
 from fusewise.accel.search.exact_steps import answers_to_all, rows_within, steps_of
 from fusewise.accel.search.exact_tiles import refuses
 from fusewise.accel.search.exact_traffic import TrafficGrowth
@@ -33,7 +33,7 @@ Pair = tuple[int, int]
 """Elements when convolutions at even depth are full, and when those at odd depth are."""
 
 
-class State(NamedTuple):
+class GroupState(NamedTuple):
     """What is known of a group. `held` for one-row tiles, but for what `_whole` adds; `whole`: convolutions whose result is held
     whole in either phase; `must`: tensors that must be whole in each phase, as bits; `may`: those that may have to in any, as what
     they are needed for mixes channels; `wide`: what is held, about, for each further row of the input; `last`: the last one of the
@@ -65,7 +65,7 @@ class Source(NamedTuple):
 
 
 class _Undo(NamedTuple):
-    state: State
+    state: GroupState
     high: list[tuple[int, int]]
     sources: list[tuple[int, Source | None]]
 
@@ -119,7 +119,7 @@ class PassGrowth:
         self._sources: dict[int, Source] = {}
         self._high = [0] * len(forms)  # rows of each result
         self._depth = [0] * len(forms)  # convolutions before
-        self._state = State()
+        self._state = GroupState()
         self._undo: list[_Undo] = []
         self._never = UNBOUNDED * 8 // scheme.bits
         self.group = 0
@@ -170,7 +170,7 @@ class PassGrowth:
         """How what is held grows with the rows of a tile."""
         return [self._slope(*region) for region in self._held_in(phase)]
 
-    def _held_in(self, phase: int) -> Iterator[tuple[int, Extent, int, int, int]]:
+    def _held_in(self, phase: int) -> Iterator[tuple[int, MapExtent, int, int, int]]:
         """What is held in a phase, convolutions' results and what must be whole of others: elements of a row, the map, its rows in
         one-row tiles, an operator that makes or reads it, and by how many rows windows go on for each row of its result."""
         state, tensors, operators = self._state, self._network.tensors, self._network.operators
@@ -186,7 +186,7 @@ class PassGrowth:
             rows, u, across = max(self._seen_by(t))
             yield tensors[t].channels * tensors[t].width, self._extents[u, t], rows, u, across
 
-    def _slope(self, row: int, extent: Extent, rows: int, node: int, across: int) -> Slope:
+    def _slope(self, row: int, extent: MapExtent, rows: int, node: int, across: int) -> Slope:
         """A region of which so many `rows` pass in one-row tiles, as an operator's result does or reads it."""
         if self._state.at_once:
             return Slope(row, extent.every, extent.every, 1, 0, 0)

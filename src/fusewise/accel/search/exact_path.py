@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fusewise.accel.bits import bits_of
-from fusewise.accel.problem import Costs, Problem
+from fusewise.accel.problem import GroupCosts, Problem
 from fusewise.accel.schemes.brr import BRR
 from fusewise.accel.schemes.lbdf import LBDF
 from fusewise.accel.schemes.scheme import UNBOUNDED, bytes_for
@@ -153,7 +153,7 @@ class Path:
         return max(self.settled, key=lambda ideal: (ideal.bit_count(), -self.settled[ideal][0]))
 
 
-def shortest_path(costs: Costs, limit: Limit, path: Path, at_most: float = math.inf) -> None:
+def shortest_path(costs: GroupCosts, limit: Limit, path: Path, at_most: float = math.inf) -> None:
     """Fill in a path until its goal is settled: the optimum over all plans whose groups are unions of its atoms.
 
     No plan that costs more than `at_most` is looked for: groups that cannot be in a cheaper one, by what must be moved after them,
@@ -174,7 +174,7 @@ Arrival = tuple[int, float, int]
 
 
 class _Search:
-    def __init__(self, costs: Costs, limit: Limit, path: Path, at_most: float) -> None:
+    def __init__(self, costs: GroupCosts, limit: Limit, path: Path, at_most: float) -> None:
         self.costs, self.atoms, self.limit, self.path, self.at_most = costs, path.atoms, limit, path, at_most
         self.barred = self.atoms.barred | ~path.goal
         self.growth = growth_of(costs.problem)

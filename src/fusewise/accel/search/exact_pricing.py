@@ -18,7 +18,7 @@ import numpy as np
 
 from fusewise.accel.search.exact_layers import Layer
 
-__all__ = ["Priced", "Pricing", "Saving"]
+__all__ = ["PricedGroups", "Pricing", "Saving"]
 
 _SHADOWS = 2.0 ** np.arange(-3, 4)
 """Shadows, besides none: multiples of the one that decided last time for most roots."""
@@ -35,7 +35,7 @@ class Saving(NamedTuple):
     root: int
 
 
-class Priced(NamedTuple):
+class PricedGroups(NamedTuple):
     """`bound`: elements that every plan moves at least; `savings`: groups that pay, of each root the best first; `labels`: how many
     it took."""
 
@@ -60,7 +60,7 @@ class Pricing:
     def __init__(self, layers: Sequence[Layer], room: int, shadow: float) -> None:
         self._layers, self._room, self._shadow = layers, room, shadow
 
-    def priced(self, prices: np.ndarray, each: int, share: float) -> Priced:
+    def priced(self, prices: np.ndarray, each: int, share: float) -> PricedGroups:
         """Groups that pay at these prices (operators,; 0 for those that no group may have), so many of each root at most: those
         that save at least this share of what the shadows promise for their root."""
         shadows = np.concatenate([[0.0], self._shadow * _SHADOWS])
@@ -69,7 +69,7 @@ class Pricing:
         savings, labels = self._savings(prices, shadows, rests, least, each)
         for saving in savings:
             least[saving.root] = min(least[saving.root], saving.reduced)
-        return Priced(float(prices.sum() + least.sum()), savings, labels)
+        return PricedGroups(float(prices.sum() + least.sum()), savings, labels)
 
     def near(self, prices: np.ndarray, slack: float, each: int) -> list[Saving]:
         """Groups that cost at most `slack` beyond their prices, so many of each root at most; not all that there are."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fusewise.accel.bits import bits_of
-from fusewise.accel.problem import Costs
+from fusewise.accel.problem import GroupCosts
 
 if TYPE_CHECKING:
     from highspy import Highs
@@ -36,7 +36,7 @@ class Solved(NamedTuple):
 class Programme:
     """Groups (operators as bits), and elements that each moves; single operators are never forgotten."""
 
-    def __init__(self, costs: Costs, groups: Iterable[int]) -> None:
+    def __init__(self, costs: GroupCosts, groups: Iterable[int]) -> None:
         self._problem, self._costs = costs.problem, costs
         self._rows = np.array(list(bits_of(costs.problem.fuseable)), np.int64)
         self._row = {node: k for k, node in enumerate(self._rows.tolist())}

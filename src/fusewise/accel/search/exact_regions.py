@@ -9,10 +9,10 @@ from fusewise.accel.problem import Problem
 from fusewise.accel.schemes.brr import BRR
 from fusewise.accel.search.exact_steps import Steps, moves_by
 
-__all__ = ["Extent", "Region", "Slope", "extents_of", "held_by_higher", "loads_of", "regions_of"]
+__all__ = ["HeldRegion", "MapExtent", "Slope", "extents_of", "held_by_higher", "loads_of", "regions_of"]
 
 
-class Extent(NamedTuple):
+class MapExtent(NamedTuple):
     """A map's height; the rows of it that some one-row tile sees at least, of a window larger than that (`most`), and those that
     are needed at all (`every`)."""
 
@@ -25,12 +25,12 @@ class Extent(NamedTuple):
         return min(rows, self.most)
 
 
-class Region(NamedTuple):
+class HeldRegion(NamedTuple):
     """What a convolution holds: elements of one row of its result with all channels (`full`) and in a half block (`partial`)."""
 
     full: int
     partial: int
-    result: Extent
+    result: MapExtent
 
 
 class Slope(NamedTuple):
@@ -50,26 +50,26 @@ def held_by_higher(slopes: list[Slope], more: int, coarsest: int) -> int:
     total = 0
     for row, rows, most, height, step, across in slopes:
         beyond = more // step * across
-        # as `Extent.seen`, for the windows of all rows of a tile
+        # as `MapExtent.seen`, for the windows of all rows of a tile
         seen = min(rows + beyond, height - 2 * (beyond + coarsest // step * across) + 2)
         total += row * max(seen, beyond + 1, min(rows, most))
     return total
 
 
-def regions_of(network: Network, scheme: BRR, steps: Steps) -> tuple[Region, ...]:
+def regions_of(network: Network, scheme: BRR, steps: Steps) -> tuple[HeldRegion, ...]:
     """What each convolution holds; nothing for other operators."""
     found = []
     for v, operator in enumerate(network.operators):
         if operator.form.kind != "conv":
-            found.append(Region(0, 0, Extent(1, 1, 1)))
+            found.append(HeldRegion(0, 0, MapExtent(1, 1, 1)))
             continue
         out = network.tensors[operator.writes[0]]
         block = -(-min(out.channels, scheme.partial_channels) // 2)
-        found.append(Region(out.channels * out.width, block * out.width, extent(out, steps.moves[v])))
+        found.append(HeldRegion(out.channels * out.width, block * out.width, extent(out, steps.moves[v])))
     return tuple(found)
 
 
-def extents_of(network: Network, steps: Steps) -> dict[tuple[int, int], Extent]:
+def extents_of(network: Network, steps: Steps) -> dict[tuple[int, int], MapExtent]:
     """What each operator sees of each tensor that it reads, and what is seen of each that it writes."""
     found = {}
     for v, operator in enumerate(network.operators):
@@ -93,6 +93,6 @@ def loads_of(problem: Problem, scheme: BRR) -> tuple[int, ...]:
     return tuple(found)
 
 
-def extent(tensor: Tensor, moves: int) -> Extent:
+def extent(tensor: Tensor, moves: int) -> MapExtent:
     """Of a map on which one-row tiles move on by so many rows at most."""
-    return Extent(tensor.height, max(1, tensor.height - 2 * moves + 2), max(1, tensor.height - moves + 1))
+    return MapExtent(tensor.height, max(1, tensor.height - 2 * moves + 2), max(1, tensor.height - moves + 1))

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from fusewise.accel.bits import bits_of, components, mask_of
 from fusewise.accel.network import Network, Operator
-from fusewise.accel.windows import Window
+from fusewise.accel.windows import AxisWindow
 
 __all__ = ["FAR", "Steps", "answers_to_all", "moves_by", "rows_within", "steps_of"]
 
@@ -128,7 +128,7 @@ def moves_by(network: Network, node: int, tensor: int, rows: int) -> int:
     return int(max(*steps, begins, height - highs[max(0, last + 1 - rows)], height - highs[wide[-1]]))
 
 
-def _widest(window: Window) -> list[int]:
+def _widest(window: AxisWindow) -> list[int]:
     """The pixels of the result of a map that grows which read the most."""
     spans = [last - first for first, last in window.ranges]
     return [y for y, span in enumerate(spans) if span == max(spans)]

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from fusewise.accel.bits import union_over
-from fusewise.accel.problem import Costs
+from fusewise.accel.problem import GroupCosts
 from fusewise.accel.search.exact_atoms import Atoms, atoms_of, wake_of
 from fusewise.accel.search.exact_path import Limit, LimitReached, Path, shortest_path
 from fusewise.accel.search.result import Result
@@ -28,7 +28,7 @@ _ATOMS = 40
 
 
 def improved(
-    costs: Costs, first: Result, windows: int | None, stop: Callable[[], bool], progress: Progress | None = None
+    costs: GroupCosts, first: Result, windows: int | None, stop: Callable[[], bool], progress: Progress | None = None
 ) -> Result:
     """A plan no worse than `first`: improved in `windows` windows or until `stop`."""
     rng = np.random.default_rng(0)
@@ -62,7 +62,7 @@ def improved(
     )
 
 
-def _aligned(costs: Costs, groups: Sequence[int]) -> tuple[list[int], dict[int, int]]:
+def _aligned(costs: GroupCosts, groups: Sequence[int]) -> tuple[list[int], dict[int, int]]:
     """The groups with operators moved to the one in whose wake they run, where they fit there; and those that now are there."""
     problem = costs.problem
     wake, found = wake_of(costs) if costs.in_bytes else {}, set(groups)
@@ -79,7 +79,7 @@ def _aligned(costs: Costs, groups: Sequence[int]) -> tuple[list[int], dict[int, 
     return list(ordered), together
 
 
-def _drawn(costs: Costs, atoms: Atoms, groups: list[int], rng: np.random.Generator) -> list[int]:
+def _drawn(costs: GroupCosts, atoms: Atoms, groups: list[int], rng: np.random.Generator) -> list[int]:
     """The groups in some order in which they can run, drawn so that neighbours in the network stay close."""
     network, excluded = costs.problem.network, costs.problem.excluded
     waiting = {group: union_over(network.predecessors, group) & ~group for group in groups}
@@ -115,7 +115,7 @@ def _window(atoms: Atoms, order: list[int], rng: np.random.Generator, most: int)
 
 
 def _solved(
-    costs: Costs, atoms: Atoms, order: list[int], at: int, end: int, stop: Callable[[], bool]
+    costs: GroupCosts, atoms: Atoms, order: list[int], at: int, end: int, stop: Callable[[], bool]
 ) -> list[int] | None:
     """The best groups for the window; None when it is too wide."""
     before = after = 0

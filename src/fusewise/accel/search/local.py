@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from fusewise.accel.problem import Costs
+from fusewise.accel.problem import GroupCosts
 from fusewise.accel.search.repair import Repair
-from fusewise.accel.search.result import Budget, Result
-from fusewise.accel.search.run import Progress, Run, Tried, conclude
-from fusewise.accel.search.space import Grouping, Space
+from fusewise.accel.search.result import Result, SearchBudget
+from fusewise.accel.search.run import EvaluatedPlan, Progress, Run, conclude
+from fusewise.accel.search.space import Grouping, GroupingSpace
 
 __all__ = ["local_search"]
 
@@ -22,8 +22,8 @@ _AGAIN = 0.35
 
 
 def local_search(
-    costs: Costs,
-    budget: Budget,
+    costs: GroupCosts,
+    budget: SearchBudget,
     rng: np.random.Generator,
     repair: Repair | None = None,
     progress: Progress | None = None,
@@ -52,7 +52,7 @@ def local_search(
     return conclude(run, steps())
 
 
-def _edited(space: Space, groups: Grouping, rng: np.random.Generator, edits: int | None) -> list[int]:
+def _edited(space: GroupingSpace, groups: Grouping, rng: np.random.Generator, edits: int | None) -> list[int]:
     """So many random edits; by default one, sometimes another on top, and so on: what only two edits together make better is
     found as well."""
     found, done = space.edited(groups, rng), 1
@@ -61,10 +61,10 @@ def _edited(space: Space, groups: Grouping, rng: np.random.Generator, edits: int
     return found
 
 
-def _best(tried: list[Tried], number: int) -> list[Tried]:
+def _best(tried: list[EvaluatedPlan], number: int) -> list[EvaluatedPlan]:
     """The cheapest different plans of a list from old to new, in the same order; among equals the newer ones, so that a search
     on a plateau wanders."""
-    kept: dict[frozenset[int], Tried] = {}
+    kept: dict[frozenset[int], EvaluatedPlan] = {}
     for _, _, one in sorted((one.cost, -age, one) for age, one in enumerate(tried)):
         kept.setdefault(frozenset(one.groups), one)
         if len(kept) == number:

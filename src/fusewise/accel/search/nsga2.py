@@ -2,7 +2,8 @@
 
 A plan is a bit per edge, cut or kept; groups are what hangs together by kept edges, repaired. Crossing takes the cuts before
 a place of the topological order from one parent and those after it from the other; mutation is one random edit of the
-plan (`Space.edited`). Objectives are the cost and the largest buffer need, the latter to be large; the cheapest plan is the result.
+plan (`GroupingSpace.edited`). Objectives are the cost and the largest buffer need, the latter to be large; the cheapest
+plan is the result.
 """
 
 from __future__ import annotations
@@ -12,19 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from fusewise.accel.problem import Costs
+from fusewise.accel.problem import GroupCosts
 from fusewise.accel.search.repair import Repair
-from fusewise.accel.search.result import Budget, Result
-from fusewise.accel.search.run import Progress, Run, Tried, conclude
-from fusewise.accel.search.space import Space
+from fusewise.accel.search.result import Result, SearchBudget
+from fusewise.accel.search.run import EvaluatedPlan, Progress, Run, conclude
+from fusewise.accel.search.space import GroupingSpace
 from fusewise.errors import UsageError
 
 __all__ = ["nsga2_search"]
 
 
 def nsga2_search(
-    costs: Costs,
-    budget: Budget,
+    costs: GroupCosts,
+    budget: SearchBudget,
     rng: np.random.Generator,
     repair: Repair | None = None,
     progress: Progress | None = None,
@@ -56,7 +57,7 @@ def nsga2_search(
     return conclude(run, steps())
 
 
-def _objectives(costs: Costs, tried: Tried) -> tuple[float, float]:
+def _objectives(costs: GroupCosts, tried: EvaluatedPlan) -> tuple[float, float]:
     return tried.cost, -float(max(map(costs.buffer_bytes, tried.groups)))
 
 
@@ -69,7 +70,7 @@ def _tell(algorithm: Any, asked: Any, values: np.ndarray) -> None:
     algorithm.tell(infills=asked)
 
 
-def _algorithm(space: Space, population: int, rng: np.random.Generator) -> Any:
+def _algorithm(space: GroupingSpace, population: int, rng: np.random.Generator) -> Any:
     """pymoo's NSGA-II with operators of ours, which draw from `rng` alone."""
     try:
         from pymoo.algorithms.moo.nsga2 import NSGA2
@@ -91,7 +92,7 @@ def _algorithm(space: Space, population: int, rng: np.random.Generator) -> Any:
                 children[:, pair, place:] = parents[::-1, pair, place:]
             return children
 
-    class Edit(Mutation):  # type: ignore[misc]
+    class PlanEdit(Mutation):  # type: ignore[misc]
         def _do(self, problem: Any, cuts: np.ndarray, *args: object, **options: object) -> np.ndarray:
             """(n, E) bool to the same."""
             return np.array([space.keys(space.edited(space.ordered(space.grouping(cut)), rng)) for cut in cuts])
@@ -101,7 +102,7 @@ def _algorithm(space: Space, population: int, rng: np.random.Generator) -> Any:
         pop_size=population,
         sampling=np.array(first),
         crossover=Crossing(2, 2),
-        mutation=Edit(),
+        mutation=PlanEdit(),
         eliminate_duplicates=True,
     )
     bits = Problem(n_var=len(space.edges), n_obj=2, xl=0, xu=1, vtype=bool)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fusewise.accel.problem import Costs
+from fusewise.accel.problem import GroupCosts
 from fusewise.accel.search.repair import Repair
-from fusewise.accel.search.result import Budget, Result
+from fusewise.accel.search.result import Result, SearchBudget
 from fusewise.accel.search.run import Progress, Run, conclude
 
 __all__ = ["random_search"]
@@ -17,8 +17,8 @@ _BATCH = 50
 
 
 def random_search(
-    costs: Costs,
-    budget: Budget,
+    costs: GroupCosts,
+    budget: SearchBudget,
     rng: np.random.Generator,
     repair: Repair | None = None,
     progress: Progress | None = None,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewise.accel.problem import Costs
-from fusewise.accel.search.space import Grouping, Space
+from fusewise.accel.problem import GroupCosts
+from fusewise.accel.search.space import Grouping, GroupingSpace
 from fusewise.accel.split.random import random_splitter
 from fusewise.accel.split.splitter import Splitter, Splitting
 
@@ -24,9 +24,9 @@ class Repair:
 
     __slots__ = ("_fitting", "costs", "space", "splitter", "splittings")
 
-    def __init__(self, costs: Costs, splitter: Splitter | None = None, *, seed: int = 0) -> None:
+    def __init__(self, costs: GroupCosts, splitter: Splitter | None = None, *, seed: int = 0) -> None:
         self.costs = costs
-        self.space = Space(costs.problem)
+        self.space = GroupingSpace(costs.problem)
         self.splitter = splitter or random_splitter(costs, seed)
         self.splittings: dict[int, Splitting] = {}
         self._fitting: set[int] = set()

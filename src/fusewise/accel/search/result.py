@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Budget", "Result"]
+__all__ = ["Result", "SearchBudget"]
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class SearchBudget:
     """When to stop: after so many evaluated plans, or seconds; None is no limit."""
 
     plans: int | None = None

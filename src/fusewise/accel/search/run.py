@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from fusewise.accel.feasible import require_feasible
-from fusewise.accel.problem import Costs
+from fusewise.accel.problem import GroupCosts
 from fusewise.accel.search.repair import Repair
-from fusewise.accel.search.result import Budget, Result
+from fusewise.accel.search.result import Result, SearchBudget
 from fusewise.accel.search.space import Grouping
 
-__all__ = ["Progress", "Run", "Tried", "conclude"]
+__all__ = ["EvaluatedPlan", "Progress", "Run", "conclude"]
 
 Progress = Callable[[int, float], None]
 """Called now and then with the number of plans evaluated and the best cost so far."""
@@ -21,7 +21,7 @@ DEFAULT_PLANS = 5000
 """Plans to evaluate when a budget has no limit at all: these searches have no end of their own."""
 
 
-class Tried(NamedTuple):
+class EvaluatedPlan(NamedTuple):
     """A plan that was evaluated."""
 
     cost: float
@@ -31,15 +31,17 @@ class Tried(NamedTuple):
 class Run:
     """The state of one search: what it may spend, what it spent, the best so far."""
 
-    def __init__(self, costs: Costs, budget: Budget, repair: Repair, progress: Progress | None = None) -> None:
+    def __init__(
+        self, costs: GroupCosts, budget: SearchBudget, repair: Repair, progress: Progress | None = None
+    ) -> None:
         require_feasible(costs.problem)
         self.costs, self.budget, self.repair, self.progress = costs, budget, repair, progress
         self.evaluated = 0
         self.history: list[tuple[int, float]] = []
-        self.best: Tried | None = None
+        self.best: EvaluatedPlan | None = None
         self._prices: dict[int, float] = {}
         self._started = time.perf_counter()
-        self._plans = budget.plans if budget != Budget() else DEFAULT_PLANS
+        self._plans = budget.plans if budget != SearchBudget() else DEFAULT_PLANS
 
     @property
     def seconds(self) -> float:
@@ -55,9 +57,9 @@ class Run:
         """How many of `wanted` plans may still be evaluated."""
         return wanted if self._plans is None else min(wanted, self._plans - self.evaluated)
 
-    def evaluate(self, groupings: Sequence[Grouping]) -> list[Tried]:
+    def evaluate(self, groupings: Sequence[Grouping]) -> list[EvaluatedPlan]:
         """Repair groupings into plans and price them; every one counts, a repeated one too."""
-        found = [Tried(self._total(plan), plan) for plan in self.repair(groupings)]
+        found = [EvaluatedPlan(self._total(plan), plan) for plan in self.repair(groupings)]
         for tried in found:
             self.evaluated += 1
             if self.best is None or tried.cost < self.best.cost:
@@ -68,7 +70,7 @@ class Run:
         return found
 
     def _total(self, plan: Sequence[int]) -> float:
-        """`Costs.total`, with prices at hand: neighbouring plans share nearly all groups."""
+        """`GroupCosts.total`, with prices at hand: neighbouring plans share nearly all groups."""
         prices = self._prices
         try:
             return sum(map(prices.__getitem__, plan))
@@ -81,7 +83,7 @@ class Run:
         repair = self.repair
         if self.best is None:
             plan = repair.space.ordered(self.costs.problem.singletons())
-            self.best = Tried(self.costs.total(plan), plan)
+            self.best = EvaluatedPlan(self.costs.total(plan), plan)
         return Result(
             groups=self.best.groups,
             cost=self.best.cost,

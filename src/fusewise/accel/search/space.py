@@ -1,7 +1,7 @@
 """The plans of a problem as searches see them: random ones, small edits, crossings, and how any grouping becomes one.
 
 A grouping is a list of disjoint, connected groups (operators as bits) that cover the fuseable operators. It becomes a plan when its
-groups can be put in an order (`Space.ordered`) and each fits the buffer (`accel.search.repair`).
+groups can be put in an order (`GroupingSpace.ordered`) and each fits the buffer (`accel.search.repair`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 from fusewise.accel.bits import bits_of, components, mask_of, union_over
 from fusewise.accel.problem import Problem
 
-__all__ = ["Grouping", "Space"]
+__all__ = ["Grouping", "GroupingSpace"]
 
 Grouping = Sequence[int]
 
 
-class Space:
+class GroupingSpace:
     """Groupings of one problem. It remembers what each group reads, so that ordering the hundredth child of a plan is cheap."""
 
     def __init__(self, problem: Problem) -> None:

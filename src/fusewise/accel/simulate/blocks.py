@@ -1,6 +1,6 @@
 """What some channels and rows of a result are, given some channels and rows of the operands: plain NumPy, operator by operator.
 
-Arrays are float64[channels, rows, columns]; a `Part` knows which row of the map its first one is. An operator that needs a row
+Arrays are float64[channels, rows, columns]; a `MapPart` knows which row of the map its first one is. An operator that needs a row
 which the part lacks is an error: the tile is too low.
 """
 
@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fusewise.accel.simulate.reach import Axis, Reach, transposed_begins
+from fusewise.accel.simulate.reach import AxisReach, Reach, transposed_begins
 from fusewise.ir.graph import Graph, Node
 from fusewise.ops.evaluate import evaluator
 
-__all__ = ["Part", "blank", "gathered", "moved", "pointwise", "pooled", "resized", "scattered"]
+__all__ = ["MapPart", "blank", "gathered", "moved", "pointwise", "pooled", "resized", "scattered"]
 
 
-class Part(NamedTuple):
+class MapPart(NamedTuple):
     """Some channels and rows of a map; row 0 is row `top` of the map."""
 
     pixels: np.ndarray
@@ -33,14 +33,14 @@ class Part(NamedTuple):
         return np.asarray(found)
 
 
-def blank(part: Part, reach: Reach, first: int, last: int) -> np.ndarray:
+def blank(part: MapPart, reach: Reach, first: int, last: int) -> np.ndarray:
     """Zeros in the shape of result rows `first` to `last`, once the rows that they need are known to be there."""
     rows, inside = _taps(reach.rows, first, last)
     part.rows(rows[inside])
     return np.zeros((len(part.pixels), last - first + 1, len(reach.columns.first)))
 
 
-def gathered(part: Part, reach: Reach, first: int, last: int, outside: float = 0.0) -> np.ndarray:
+def gathered(part: MapPart, reach: Reach, first: int, last: int, outside: float = 0.0) -> np.ndarray:
     """The windows of result rows `first` to `last`: float64[channels, rows, row taps, columns, column taps]."""
     rows, row_inside = _taps(reach.rows, first, last)
     columns, column_inside = _taps(reach.columns, 0, len(reach.columns.first) - 1)
@@ -50,7 +50,7 @@ def gathered(part: Part, reach: Reach, first: int, last: int, outside: float = 0
     return np.where(inside, found, outside)
 
 
-def _taps(axis: Axis, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+def _taps(axis: AxisReach, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
     """Input positions int64[results, taps], and which of them are inside."""
     taps = np.arange(int((axis.last - axis.first).max()) // axis.step + 1) * axis.step
     positions = axis.first[first : last + 1, None] + taps
@@ -58,7 +58,7 @@ def _taps(axis: Axis, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def scattered(
-    graph: Graph, node: Node, part: Part, reach: Reach, first: int, last: int, weights: np.ndarray
+    graph: Graph, node: Node, part: MapPart, reach: Reach, first: int, last: int, weights: np.ndarray
 ) -> np.ndarray:
     """Rows of a ConvTranspose; `weights` float64[outputs, inputs, row taps, column taps]."""
     begins, strides = transposed_begins(graph, node), node.attribute("strides", (1, 1))
@@ -78,7 +78,7 @@ def scattered(
     )
 
 
-def pooled(node: Node, part: Part, reach: Reach, first: int, last: int) -> np.ndarray:
+def pooled(node: Node, part: MapPart, reach: Reach, first: int, last: int) -> np.ndarray:
     """Rows of a MaxPool or AveragePool."""
     if node.op == "MaxPool":
         return np.asarray(gathered(part, reach, first, last, -np.inf).max(axis=(2, 4)))
@@ -97,10 +97,10 @@ def pooled(node: Node, part: Part, reach: Reach, first: int, last: int) -> np.nd
     return np.asarray(total / (counts[0][:, None] * counts[1]))
 
 
-def resized(part: Part, reach: Reach, first: int, last: int) -> np.ndarray:
+def resized(part: MapPart, reach: Reach, first: int, last: int) -> np.ndarray:
     """Rows of a Resize."""
 
-    def mixed(axis: Axis, low: int, high: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def mixed(axis: AxisReach, low: int, high: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         before, after = axis.first[low : high + 1], axis.last[low : high + 1]
         share = np.zeros(len(before)) if axis.exact is None else axis.exact[low : high + 1] - before
         return before, after, share
@@ -111,7 +111,7 @@ def resized(part: Part, reach: Reach, first: int, last: int) -> np.ndarray:
     return np.asarray(rows[:, :, left] * (1 - across) + rows[:, :, right] * across)
 
 
-def moved(part: Part, reach: Reach, first: int, last: int) -> np.ndarray:
+def moved(part: MapPart, reach: Reach, first: int, last: int) -> np.ndarray:
     """Rows read one for one, shifted, or the only one again and again; zeros outside."""
     return gathered(part, reach, first, last)[:, :, 0, :, 0]
 

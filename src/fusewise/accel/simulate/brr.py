@@ -14,9 +14,9 @@ import numpy as np
 
 from fusewise.accel.bits import bits_of
 from fusewise.accel.network import Network
-from fusewise.accel.schemes.brr import BRR, Tiling, frame_of
-from fusewise.accel.schemes.tiles import Layout, layout_of
-from fusewise.accel.simulate.blocks import Part, blank, gathered, moved, pointwise, pooled, resized, scattered
+from fusewise.accel.schemes.brr import BRR, BrrTiling, frame_of
+from fusewise.accel.schemes.tiles import TileLayout, layout_of
+from fusewise.accel.simulate.blocks import MapPart, blank, gathered, moved, pointwise, pooled, resized, scattered
 from fusewise.accel.simulate.reach import Reach, reach_of
 from fusewise.ir.graph import Graph, Node
 
@@ -45,7 +45,7 @@ def run_brr(
     group: int,
     maps: Mapping[int, np.ndarray],
     scheme: BRR,
-    tiling: Tiling,
+    tiling: BrrTiling,
     *,
     values: bool = True,
 ) -> TileExecution:
@@ -93,7 +93,7 @@ class _Run:
     network: Network
     group: int
     maps: Mapping[int, np.ndarray]
-    layout: Layout
+    layout: TileLayout
     block: int
     values: bool
     passed: dict[int, int] = field(default_factory=dict)
@@ -237,8 +237,8 @@ class _Run:
                 self._region(t, self.memo[key].size)
         return self.memo[key]
 
-    def _part(self, t: int, low: int, high: int) -> Part:
-        return Part(self.value(t, low, high), self.rows[t][0])
+    def _part(self, t: int, low: int, high: int) -> MapPart:
+        return MapPart(self.value(t, low, high), self.rows[t][0])
 
     def _add(self, t: int, sums: np.ndarray, low: int, high: int) -> None:
         """Take some channels of the operands into a whole result."""
@@ -346,7 +346,7 @@ class _Run:
         return self._elementwise(v, node, t, low, high)
 
     def _rows_of(
-        self, how: Callable[[Part, Reach, int, int], np.ndarray], part: Part, reach: Reach, first: int, last: int
+        self, how: Callable[[MapPart, Reach, int, int], np.ndarray], part: MapPart, reach: Reach, first: int, last: int
     ) -> np.ndarray:
         """Result rows `first` to `last` as `how` finds them, or zeros."""
         return (how if self.values else blank)(part, reach, first, last)
@@ -382,7 +382,7 @@ class _Run:
         return found[operator.writes.index(t)][wanted]
 
 
-def _depthwise(weights: np.ndarray, part: Part, reach: Reach, first: int, last: int) -> np.ndarray:
+def _depthwise(weights: np.ndarray, part: MapPart, reach: Reach, first: int, last: int) -> np.ndarray:
     """Rows of a convolution of every channel by itself; `weights` float64[channels, row taps, column taps]."""
     windows = gathered(part, reach, first, last)
     return np.asarray(np.einsum("cij,cyixj->cyx", weights, windows, optimize=True))

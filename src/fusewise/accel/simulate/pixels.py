@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fusewise.accel.operators import image_of
-from fusewise.accel.simulate.reach import Axis, Reach, transposed_begins
+from fusewise.accel.simulate.reach import AxisReach, Reach, transposed_begins
 from fusewise.ir.graph import Graph, Node
 from fusewise.ops.evaluate import evaluator
 
@@ -50,7 +50,7 @@ def fire_of(graph: Graph, node: Node, reaches: Mapping[str, Reach]) -> Fire:
     return _pointwise(graph, node, reaches)
 
 
-def _taps(axis: Axis, at: int) -> list[tuple[int, int]]:
+def _taps(axis: AxisReach, at: int) -> list[tuple[int, int]]:
     """(number of the tap, position) of the taps of a window that lie inside the input."""
     positions = range(int(axis.first[at]), int(axis.last[at]) + 1, axis.step)
     return [(k, position) for k, position in enumerate(positions) if 0 <= position < axis.extent]
@@ -98,7 +98,7 @@ def _pool(graph: Graph, node: Node, reach: Reach) -> Fire:
     pads = node.attribute("pads", (0, 0, 0, 0))
     counted = bool(node.attribute("count_include_pad", 0))
 
-    def padded(axis: Axis, at: int, begin: int, end: int) -> int:
+    def padded(axis: AxisReach, at: int, begin: int, end: int) -> int:
         """Taps that lie inside the input with its padding."""
         positions = range(int(axis.first[at]), int(axis.last[at]) + 1, axis.step)
         return sum(-begin <= position < axis.extent + end for position in positions)

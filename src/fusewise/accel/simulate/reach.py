@@ -16,11 +16,11 @@ from fusewise.ops.evaluate import evaluate
 from fusewise.ops.spec import Call
 from fusewise.ops.window import transposed_window_of, window_of
 
-__all__ = ["Axis", "Reach", "reach_of", "transposed_begins"]
+__all__ = ["AxisReach", "Reach", "reach_of", "transposed_begins"]
 
 
 @dataclass(frozen=True)
-class Axis:
+class AxisReach:
     """Along one axis, `first[y]` to `last[y]` in steps of `step` are the input positions that output position y reads.
 
     They may lie outside the input, where padding is: `extent` is the input's size. `exact` has the positions between two pixels
@@ -43,8 +43,8 @@ class Axis:
 class Reach:
     """How an operator reads one operand; `whole` when it takes pixels as they come and answers after the last."""
 
-    rows: Axis
-    columns: Axis
+    rows: AxisReach
+    columns: AxisReach
     whole: bool = False
 
 
@@ -105,27 +105,27 @@ def _call(graph: Graph, node: Node) -> Call:
     return Call(node, kinds[0], kinds[1], tuple(graph.constants.get(v) for v in node.inputs))
 
 
-def _window(outputs: int, stride: int, begin: int, kernel: int, dilation: int, extent: int) -> Axis:
+def _window(outputs: int, stride: int, begin: int, kernel: int, dilation: int, extent: int) -> AxisReach:
     first = np.arange(outputs) * stride - begin
-    return Axis(first, first + (kernel - 1) * dilation, dilation, extent)
+    return AxisReach(first, first + (kernel - 1) * dilation, dilation, extent)
 
 
-def _spread(outputs: int, stride: int, begin: int, kernel: int, dilation: int, extent: int) -> Axis:
+def _spread(outputs: int, stride: int, begin: int, kernel: int, dilation: int, extent: int) -> AxisReach:
     """Output y of a transposed window gathers the inputs i with 0 <= y + begin - i * stride <= (kernel - 1) * dilation."""
     at = np.arange(outputs) + begin
     first = -((-(at - (kernel - 1) * dilation)) // stride)
-    return Axis(first, np.maximum(first, at // stride), 1, extent)
+    return AxisReach(first, np.maximum(first, at // stride), 1, extent)
 
 
 def _all(before: tuple[int, int, int]) -> Reach:
-    rows, columns = (Axis(np.zeros(1, int), np.array([size - 1]), 1, size) for size in before[1:])
+    rows, columns = (AxisReach(np.zeros(1, int), np.array([size - 1]), 1, size) for size in before[1:])
     return Reach(rows, columns, whole=True)
 
 
-def _same(outputs: int, extent: int, shift: int) -> Axis:
+def _same(outputs: int, extent: int, shift: int) -> AxisReach:
     """Position for position, or the only one there is."""
     at = np.zeros(outputs, int) if extent == 1 and shift == 0 else np.arange(outputs) + shift
-    return Axis(at, at, 1, extent)
+    return AxisReach(at, at, 1, extent)
 
 
 def _slice_starts(graph: Graph, node: Node) -> tuple[int, int]:
@@ -135,7 +135,9 @@ def _slice_starts(graph: Graph, node: Node) -> tuple[int, int]:
     return begins.get(2, 0), begins.get(3, 0)
 
 
-def _resized(graph: Graph, node: Node, axis: int, before: tuple[int, int, int], after: tuple[int, int, int]) -> Axis:
+def _resized(
+    graph: Graph, node: Node, axis: int, before: tuple[int, int, int], after: tuple[int, int, int]
+) -> AxisReach:
     """Resizing the numbers 0, 1, 2, ... along an axis tells between which two pixels each result lies."""
     kind = graph.tensor(node.inputs[0])
     assert isinstance(kind, TensorType)
@@ -146,4 +148,4 @@ def _resized(graph: Graph, node: Node, axis: int, before: tuple[int, int, int], 
     (found,) = evaluate(node, feeds, graph.opset, graph.opsets)[:1]
     line = found[0, 0, :, 0] if axis == 0 else found[0, 0, 0, :]
     line = np.clip(np.round(line.astype(np.float64), 4), 0, before[1 + axis] - 1)
-    return Axis(np.floor(line).astype(int), np.ceil(line).astype(int), 1, before[1 + axis], line)
+    return AxisReach(np.floor(line).astype(int), np.ceil(line).astype(int), 1, before[1 + axis], line)

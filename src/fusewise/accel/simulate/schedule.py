@@ -13,7 +13,7 @@ import numpy as np
 
 from fusewise.accel.bits import bits_of
 from fusewise.accel.network import Network
-from fusewise.accel.simulate.reach import Axis, Reach, reach_of
+from fusewise.accel.simulate.reach import AxisReach, Reach, reach_of
 from fusewise.ir.graph import Graph
 
 __all__ = ["Schedule", "Track", "schedule_of", "spans"]
@@ -141,7 +141,7 @@ def _late(
     return Track(np.min(rows, axis=0), np.min(columns, axis=0))
 
 
-def _needed(made: np.ndarray, axis: Axis, pitch: int) -> np.ndarray:
+def _needed(made: np.ndarray, axis: AxisReach, pitch: int) -> np.ndarray:
     """When each position of an operand is first needed; those that no window ends at come evenly between those that one does."""
     need = np.full(axis.extent, np.iinfo(np.int64).max)
     # beyond the input time goes on in equal steps, so what lies inside was needed that much earlier or later

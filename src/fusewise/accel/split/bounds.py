@@ -9,19 +9,19 @@ moves as much as both.
 from __future__ import annotations
 
 from fusewise.accel.bits import bits_of
-from fusewise.accel.problem import Costs
+from fusewise.accel.problem import GroupCosts
 from fusewise.accel.search.exact_traffic import moved_once
 from fusewise.accel.split.cut import crossing_price
 
-__all__ = ["Bounds"]
+__all__ = ["GroupBounds"]
 
 
-class Bounds:
+class GroupBounds:
     """The bounds of groups, each computed once."""
 
     __slots__ = ("_floor", "_known", "costs")
 
-    def __init__(self, costs: Costs) -> None:
+    def __init__(self, costs: GroupCosts) -> None:
         self.costs = costs
         self._floor = costs.empty()
         self._known: dict[int, float] = {}

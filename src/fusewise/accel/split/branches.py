@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from fusewise.accel.explain.explainer import Edge
-from fusewise.accel.problem import Costs
-from fusewise.accel.split.bounds import Bounds
-from fusewise.accel.split.cut import Cutter, Split
+from fusewise.accel.problem import GroupCosts
+from fusewise.accel.split.bounds import GroupBounds
+from fusewise.accel.split.cut import Cutter, GroupSplit
 from fusewise.accel.split.random import split_at_random
-from fusewise.accel.split.splitter import Step
+from fusewise.accel.split.splitter import SplitStep
 
 __all__ = ["Branches", "Cuts"]
 
@@ -25,22 +25,22 @@ class Cuts:
 
     __slots__ = ("_known", "costs")
 
-    def __init__(self, costs: Costs) -> None:
+    def __init__(self, costs: GroupCosts) -> None:
         self.costs = costs
-        self._known: dict[tuple[int, Edge], Split] = {}
+        self._known: dict[tuple[int, Edge], GroupSplit] = {}
 
-    def steps(self, group: int, edges: tuple[Edge, ...]) -> list[Step]:
+    def steps(self, group: int, edges: tuple[Edge, ...]) -> list[SplitStep]:
         """The different splits, with their categories."""
         fits, known = self.costs.fits, self._known
         cutter: Cutter | None = None
-        found: dict[Split, Step] = {}
+        found: dict[GroupSplit, SplitStep] = {}
         for edge in edges:
             split = known.get((group, edge))
             if split is None:
                 cutter = cutter or Cutter(self.costs.problem.network, group)
                 split = known[group, edge] = cutter.cut(edge)
             if split not in found:
-                found[split] = Step(group, *split, edge, 3 - fits(split.before) - fits(split.after))
+                found[split] = SplitStep(group, *split, edge, 3 - fits(split.before) - fits(split.after))
         return list(found.values())
 
 
@@ -50,9 +50,9 @@ class _Result(NamedTuple):
 
     cost: float
     rectified: bool
-    step: Step | None = None
+    step: SplitStep | None = None
     parts: tuple[int, ...] = ()
-    cuts: tuple[Step, ...] = ()
+    cuts: tuple[SplitStep, ...] = ()
 
 
 class Branches:
@@ -60,11 +60,11 @@ class Branches:
 
     __slots__ = ("_results", "_steps", "bounds", "costs", "cuts", "edges", "seed")
 
-    def __init__(self, cuts: Cuts, bounds: Bounds, seed: int) -> None:
+    def __init__(self, cuts: Cuts, bounds: GroupBounds, seed: int) -> None:
         self.costs, self.cuts, self.bounds, self.seed = cuts.costs, cuts, bounds, seed
         self.edges: dict[int, tuple[Edge, ...]] = {}
         self._results: dict[int, _Result] = {}
-        self._steps: dict[int, list[Step]] = {}
+        self._steps: dict[int, list[SplitStep]] = {}
 
     def grown(self, root: int) -> Iterator[int]:
         """Grow the tree below a group; gives the parts whose edges it must be told before it goes on.
@@ -89,10 +89,10 @@ class Branches:
         """Did edges alone turn a group whose tree is grown into groups that fit?"""
         return self._results[group].rectified
 
-    def told(self, group: int) -> tuple[tuple[int, ...], tuple[Step, ...]]:
+    def told(self, group: int) -> tuple[tuple[int, ...], tuple[SplitStep, ...]]:
         """The parts of a group whose tree is grown, each reading only from those before it, and the splits from the root."""
         parts: list[int] = []
-        steps: list[Step] = []
+        steps: list[SplitStep] = []
         waiting = [group]
         while waiting:
             result = self._results[waiting.pop()]
@@ -124,7 +124,7 @@ class Branches:
         results[part] = best
         return None
 
-    def _followed(self, part: int) -> list[Step]:
+    def _followed(self, part: int) -> list[SplitStep]:
         """The splits that Algorithm 1 follows: the best of the first two categories, or all of the third."""
         known = self._steps.get(part)
         if known is None:
@@ -136,7 +136,7 @@ class Branches:
             self._steps[part] = known
         return known
 
-    def _rank(self, step: Step) -> tuple[int, float, int]:
+    def _rank(self, step: SplitStep) -> tuple[int, float, int]:
         """Least is best: by category, then by what the category looks at, then by the first half, so that ties are settled."""
         if step.category == 2:
             held = step.before if self.costs.fits(step.before) else step.after

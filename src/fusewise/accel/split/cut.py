@@ -16,10 +16,10 @@ from fusewise.accel.bits import bits_of, component, mask_of, union_over
 from fusewise.accel.explain.explainer import Edge
 from fusewise.accel.network import Network
 
-__all__ = ["Cutter", "Split", "crossing", "crossing_price"]
+__all__ = ["Cutter", "GroupSplit", "crossing", "crossing_price"]
 
 
-class Split(NamedTuple):
+class GroupSplit(NamedTuple):
     """Two halves of a group, as bits: the first reads nothing from the second."""
 
     before: int
@@ -43,17 +43,17 @@ class Cutter:
         self._targets: list[int] = []
         self._limits: list[int] = []
 
-    def cut(self, edge: Edge) -> Split:
+    def cut(self, edge: Edge) -> GroupSplit:
         """The cheapest split with the producer in the first half and the consumer in the second, both halves connected."""
         network, group = self.network, self.group
         before = self._least(edge[0]) or self._reached(edge)
         before = component(network.neighbours, before, edge[0])
         after = component(network.neighbours, group & ~before, edge[1])
-        return Split(group & ~after, after)
+        return GroupSplit(group & ~after, after)
 
-    def cuts(self, edges: Iterable[Edge]) -> dict[Split, Edge]:
+    def cuts(self, edges: Iterable[Edge]) -> dict[GroupSplit, Edge]:
         """The different splits that edges give, each with the first edge that gives it."""
-        found: dict[Split, Edge] = {}
+        found: dict[GroupSplit, Edge] = {}
         for edge in edges:
             found.setdefault(self.cut(edge), edge)
         return found

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewise.accel.explain.candidates import DEFAULT_SHARE, Share, candidates
+from fusewise.accel.explain.candidates import DEFAULT_SHARE, EdgeShare, candidates
 from fusewise.accel.explain.explainer import Edge, Explainer
-from fusewise.accel.problem import Costs
-from fusewise.accel.split.bounds import Bounds
+from fusewise.accel.problem import GroupCosts
+from fusewise.accel.split.bounds import GroupBounds
 from fusewise.accel.split.branches import Branches, Cuts
 from fusewise.accel.split.splitter import Splitting
 from fusewise.accel.words import nearest
@@ -40,11 +40,17 @@ class RecursiveSplitter:
     __slots__ = ("_anew", "asking", "costs", "explain", "share")
 
     def __init__(
-        self, costs: Costs, explain: Explainer, share: Share = DEFAULT_SHARE, *, seed: int = 0, asking: str = "anew"
+        self,
+        costs: GroupCosts,
+        explain: Explainer,
+        share: EdgeShare = DEFAULT_SHARE,
+        *,
+        seed: int = 0,
+        asking: str = "anew",
     ) -> None:
         require_asking(asking)
         self.costs, self.explain, self.share, self.asking = costs, explain, share, asking
-        self._anew = Branches(Cuts(costs), Bounds(costs), seed)
+        self._anew = Branches(Cuts(costs), GroupBounds(costs), seed)
 
     def __call__(self, groups: Sequence[int]) -> tuple[Splitting, ...]:
         """Split groups that do not fit, connected and convex; what is explained at the same time is explained in one batch."""

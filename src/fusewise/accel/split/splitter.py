@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from fusewise.accel.explain.explainer import Edge
 
-__all__ = ["Splitter", "Splitting", "Step"]
+__all__ = ["SplitStep", "Splitter", "Splitting"]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SplitStep:
     """One split on the way: a group into two halves, of which `category` 1, 2 or 3 says that both, one or none fit.
 
     `edge` gave the split; it is None where the group was split at random.
@@ -37,7 +37,7 @@ class Splitting:
     rectified: bool
     rectified_once: bool
     candidates: tuple[Edge, ...] = ()
-    steps: tuple[Step, ...] = ()
+    steps: tuple[SplitStep, ...] = ()
 
 
 Splitter = Callable[[Sequence[int]], Sequence[Splitting]]

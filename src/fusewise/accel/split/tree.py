@@ -7,27 +7,27 @@ from typing import NamedTuple
 
 from fusewise.accel.bits import components
 from fusewise.accel.network import Network
-from fusewise.accel.split.splitter import Splitting, Step
+from fusewise.accel.split.splitter import SplitStep, Splitting
 
-__all__ = ["Part", "kept", "parts_of"]
+__all__ = ["SplitPart", "kept", "parts_of"]
 
 
-class Part(NamedTuple):
+class SplitPart(NamedTuple):
     """`group` at `depth` below the group that did not fit; `step` is its own split, None for a part that stays whole."""
 
     depth: int
     group: int
-    step: Step | None
+    step: SplitStep | None
 
 
-def parts_of(network: Network, splitting: Splitting) -> Iterator[Part]:
+def parts_of(network: Network, splitting: Splitting) -> Iterator[SplitPart]:
     """The tree from its root, halves in the order they run."""
     steps = {step.group: step for step in splitting.steps}
     waiting = [(0, splitting.group)]
     while waiting:
         depth, group = waiting.pop()
         step = steps.get(group)
-        yield Part(depth, group, step)
+        yield SplitPart(depth, group, step)
         if step is not None:
             halves = (half for side in (step.before, step.after) for half in components(network.neighbours, side))
             waiting += [(depth + 1, half) for half in reversed([*halves])]

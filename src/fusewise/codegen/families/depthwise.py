@@ -31,7 +31,7 @@ from fusewise.codegen.llvm.stores import Finish, finisher, is_heavy
 from fusewise.codegen.packing import packed
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT8
-from fusewise.lower.task import Reason, Task
+from fusewise.lower.task import RefusalReason, Task
 from fusewise.ops.expr import Expr, cast
 from fusewise.records import record
 
@@ -78,26 +78,26 @@ class DepthwiseSchedule:
     by_channels: bool
 
 
-def understand(task: Task, instructions: InstructionSet) -> Depthwise | Reason:
+def understand(task: Task, instructions: InstructionSet) -> Depthwise | RefusalReason:
     """The task as a depthwise convolution, or why it is none."""
     integer = task.anchor is not None and task.anchor.op == "ConvInteger"
     shape = integer_convolution_of(task) if integer else convolution_of(task)
-    if isinstance(shape, Reason):
+    if isinstance(shape, RefusalReason):
         return shape
     if shape.computed is not None:
-        return Reason("operand is computed on the way in", "0")
+        return RefusalReason("operand is computed on the way in", "0")
     if integer and shape.taps > (MOST_TAPS if shape.weight.operand.dtype == INT8 else MOST_WIDE_TAPS):
-        return Reason("too many taps for exact sums", str(shape.taps))
+        return RefusalReason("too many taps for exact sums", str(shape.taps))
     if shape.groups == 1 or shape.inputs != 1 or shape.outputs != 1:
-        return Reason("not depthwise: a group has several channels")
+        return RefusalReason("not depthwise: a group has several channels")
     if shape.data.strides[1] != 1:
-        return Reason("channels are not the fastest axis")
+        return RefusalReason("channels are not the fastest axis")
     # a last vector is moved back to end at the last channel, so the first must be full
     lanes = min(
         lanes_for(instructions, shape.groups, 64 if shape.dtype == FLOAT64 else 32), 1 << shape.groups.bit_length() - 1
     )
     if lanes < LEAST_LANES:
-        return Reason("too few channels for a vector")
+        return RefusalReason("too few channels for a vector")
     absent = Spatial(1, 1, 1, 1, 1, 0)
     missing = 3 - len(shape.spatial)
     axes = (*(absent,) * missing, *shape.spatial)
@@ -107,7 +107,7 @@ def understand(task: Task, instructions: InstructionSet) -> Depthwise | Reason:
     d = Depthwise(shape, (axes[0], axes[1], axes[2]), (names[0], names[1], str(names[2])), strides, lanes, zero)  # type: ignore[arg-type]
     span = _span(d, instructions)
     if len(runs(d.columns, span)) > MAX_BORDERS:
-        return Reason("too many different borders")
+        return RefusalReason("too many different borders")
     return d
 
 

@@ -31,7 +31,7 @@ from fusewise.codegen.llvm.loops import loop_ranges
 from fusewise.codegen.llvm.plain import anchor_call, plain_task
 from fusewise.codegen.target import InstructionSet
 from fusewise.lower.index import Simplifier
-from fusewise.lower.task import Reason, Store, Task
+from fusewise.lower.task import RefusalReason, Store, Task
 from fusewise.ops.expr import Expr, index, substitute_indices
 from fusewise.ops.pool import pool_window
 from fusewise.ops.window import Window
@@ -43,12 +43,12 @@ _FAMILIES = frozenset("max_pool average_pool lp_pool global_pool".split())
 Box = tuple[tuple[int, int], ...]
 
 
-def _understand(task: Task, instructions: InstructionSet) -> Task | Reason:
+def _understand(task: Task, instructions: InstructionSet) -> Task | RefusalReason:
     if task.anchor is None or task.anchor.family not in _FAMILIES:
-        return Reason("the anchor is not a pooling", "" if task.anchor is None else task.anchor.op)
+        return RefusalReason("the anchor is not a pooling", "" if task.anchor is None else task.anchor.op)
     plain = plain_task(task)
     if plain is None:
-        return Reason("the operator's definition does not cover the case", task.anchor.op)
+        return RefusalReason("the operator's definition does not cover the case", task.anchor.op)
     return unsupported(task) or plain
 
 

@@ -26,7 +26,7 @@ from fusewise.codegen.llvm.registers import register_type
 from fusewise.codegen.llvm.share import Share
 from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import DType
-from fusewise.lower.task import Reason, Task
+from fusewise.lower.task import RefusalReason, Task
 from fusewise.ops.expr import Expr
 from fusewise.records import record
 
@@ -39,7 +39,7 @@ SERIAL_ELEMENTS = 8192
 """Up to which one worker does all."""
 
 
-def _understand(task: Task, instructions: InstructionSet) -> Task | Reason:
+def _understand(task: Task, instructions: InstructionSet) -> Task | RefusalReason:
     return unsupported(task) or task
 
 

@@ -26,7 +26,7 @@ from fusewise.codegen.llvm.loops import free_axes
 from fusewise.codegen.llvm.memory import access_of
 from fusewise.codegen.llvm.reduction import lanes_for
 from fusewise.codegen.target import InstructionSet, Target
-from fusewise.lower.task import Reason, Task
+from fusewise.lower.task import RefusalReason, Task
 from fusewise.ops.expr import Expr, walk
 from fusewise.records import record
 
@@ -49,7 +49,7 @@ class ScatterSchedule:
     by_units: bool
 
 
-def _understand(task: Task, instructions: InstructionSet) -> Task | Reason:
+def _understand(task: Task, instructions: InstructionSet) -> Task | RefusalReason:
     return unsupported(task) or task
 
 

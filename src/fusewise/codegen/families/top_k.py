@@ -19,7 +19,7 @@ from fusewise.codegen.llvm.radix_sort import LEAST_BITS, digit_bytes, key_of, so
 from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.target import InstructionSet, whole_lines
 from fusewise.ir.dtypes import DType
-from fusewise.lower.task import Operand, Reason, Task
+from fusewise.lower.task import Operand, RefusalReason, Task
 from fusewise.records import record
 
 __all__ = ["TOP_K"]
@@ -98,7 +98,7 @@ def _plan(task: Task, instructions: InstructionSet) -> _Plan:
     return _Plan(axis, extent, count, bool(anchor.attribute("largest", 1)), dtype, bits, lanes, room, rank)
 
 
-def _understand(task: Task, instructions: InstructionSet) -> _Plan | Reason:
+def _understand(task: Task, instructions: InstructionSet) -> _Plan | RefusalReason:
     return unsupported(task) or _plan(task, instructions)
 
 

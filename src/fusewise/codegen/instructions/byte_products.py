@@ -19,7 +19,7 @@ from fusewise.codegen.llvm.emit import Function, Value, vector
 from fusewise.codegen.target import InstructionSet
 from fusewise.records import record
 
-__all__ = ["HEADER", "Split", "add_quads", "bytes_of", "has_quads", "split", "stream", "sums_in_one"]
+__all__ = ["HEADER", "SplitWeights", "add_quads", "bytes_of", "has_quads", "split", "stream", "sums_in_one"]
 
 _PRODUCTS = {
     4: ("llvm.x86.ssse3.pmadd.ub.sw.128", "llvm.x86.sse2.pmadd.wd"),
@@ -71,7 +71,7 @@ def add_quads(f: Function, instructions: InstructionSet, a: Value, w: Value, tot
 
 
 @record(frozen=True)
-class Split:
+class SplitWeights:
     """Weights [..., step, lane, 4], int8, as what is reduced: `main` with `mask` over the bytes, and `rest` besides, all of that
     shape. They stand for the weights but for 255 * `taken` [..., lane]; `rest` is zero but for pairs of two -128."""
 
@@ -81,7 +81,7 @@ class Split:
     taken: np.ndarray
 
 
-def split(weights: np.ndarray) -> Split:
+def split(weights: np.ndarray) -> SplitWeights:
     """Weights whose sums of two products fit 16 bits. Masks are the same in all lanes where that is enough."""
     pairs = weights.astype(np.int16)
     first, second = pairs[..., ::2], pairs[..., 1::2]
@@ -98,7 +98,7 @@ def split(weights: np.ndarray) -> Split:
     # -128 has no opposite among bytes, but not both of a pair are -128
     turned[..., ::2], turned[..., 1::2] = each & (second == -MOST), (each & (second != -MOST)) | (needed & ~hurt)
     taken = _by_lane(np.where(turned, pairs, 0))
-    return Split(np.where(turned, -pairs, pairs).astype(np.int8), -turned.view(np.int8), rest, taken)
+    return SplitWeights(np.where(turned, -pairs, pairs).astype(np.int8), -turned.view(np.int8), rest, taken)
 
 
 def bytes_of(weights: np.ndarray) -> list[np.ndarray]:
@@ -127,7 +127,7 @@ def stream(panels: np.ndarray, places: np.ndarray, lanes: int, products: int, wh
     every = panels.reshape(-1, *panels.shape[-2:])
     quads = np.ascontiguousarray(every).view(np.int8).reshape(*every.shape, 4)
     nothing, totals = np.zeros_like(quads), _by_lane(quads)
-    found = Split(quads, nothing, nothing, np.zeros_like(totals)) if whole else split(quads)
+    found = SplitWeights(quads, nothing, nothing, np.zeros_like(totals)) if whole else split(quads)
     header = np.zeros((len(every), HEADER), np.int32)
     parts, at = [header.reshape(-1), np.zeros(-header.size % 16, np.int32)], -(-header.size // 16) * 16
     arrays = (_lanes(array) for array in (found.main, found.mask, found.rest))

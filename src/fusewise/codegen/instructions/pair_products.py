@@ -12,9 +12,9 @@ from dataclasses import replace
 from fusewise.codegen.llvm.emit import Function, Value, vector
 from fusewise.codegen.llvm.registers import splat
 from fusewise.codegen.target import InstructionSet, Target
-from fusewise.codegen.view import View
+from fusewise.codegen.view import OperandView
 from fusewise.ir.dtypes import BFLOAT16, DType
-from fusewise.lower.task import Reason
+from fusewise.lower.task import RefusalReason
 
 __all__ = [
     "BFLOAT_PAIR",
@@ -42,17 +42,17 @@ def with_room_for_pairs(target: Target) -> Target:
     return target if has_bfloat_products(target) else replace(target, registers=target.registers - 4)
 
 
-def paired_view(view: View, axis: int) -> View | Reason:
+def paired_view(view: OperandView, axis: int) -> OperandView | RefusalReason:
     """A view of bfloat16 as one of pairs along an axis, or why its neighbours along it are none."""
     operand, strides = view.operand, view.strides
     if operand.dtype != BFLOAT16:
-        return Reason("not a product of bfloat16", operand.dtype.name)
+        return RefusalReason("not a product of bfloat16", operand.dtype.name)
     others = (view.offset, *strides[:axis], *strides[axis + 1 :])
     if view.shape[axis] % 2 or strides[axis] != 1 or any(step % 2 for step in others):
-        return Reason("neighbours of the reduction do not lie in pairs", operand.name)
+        return RefusalReason("neighbours of the reduction do not lie in pairs", operand.name)
     shape = (*view.shape[:axis], view.shape[axis] // 2, *view.shape[axis + 1 :])
     halved = (*(s // 2 for s in strides[:axis]), 1, *(s // 2 for s in strides[axis + 1 :]))
-    return View(replace(operand, dtype=BFLOAT_PAIR), shape, halved, view.offset // 2)
+    return OperandView(replace(operand, dtype=BFLOAT_PAIR), shape, halved, view.offset // 2)
 
 
 def add_bfloat_products(f: Function, instructions: InstructionSet, a: Value, b: Value, total: Value) -> Value:

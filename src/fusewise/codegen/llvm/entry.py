@@ -14,7 +14,7 @@ from fusewise.codegen.llvm.emit import Function, Int, Module, Value, vector
 from fusewise.codegen.llvm.registers import memory_type, widen
 from fusewise.codegen.llvm.share import PARAMETERS, Share
 from fusewise.codegen.target import LINE_BYTES, InstructionSet
-from fusewise.codegen.view import View
+from fusewise.codegen.view import OperandView
 from fusewise.ir.dtypes import DType
 from fusewise.lower.task import Task
 
@@ -70,7 +70,7 @@ def initial(
     f: Function,
     instructions: InstructionSet,
     pointers: Mapping[str, Value],
-    bias: View | None,
+    bias: OperandView | None,
     columns: Sequence[Int],
     lanes: int,
     count: int,

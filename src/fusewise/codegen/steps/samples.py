@@ -16,7 +16,7 @@ from fusewise.lower.samples import of_one_sample
 from fusewise.lower.work import HostWork, TaskWork
 from fusewise.records import record
 
-__all__ = ["Stretch", "stretches"]
+__all__ = ["SampleRange", "stretches"]
 
 MOST_SAMPLES = 64
 """Every sample has steps of its own in the program."""
@@ -43,7 +43,7 @@ STEP_CYCLES = 14_000
 
 
 @record(frozen=True)
-class Stretch:
+class SampleRange:
     """The work from number `first` up to `end`, each as for one of `samples`, and the roots that hold one sample at a time."""
 
     first: int
@@ -55,7 +55,7 @@ class Stretch:
 
 def stretches(
     work: Sequence[TaskWork | HostWork], sizes: Callable[[TaskWork, str], int], kept: frozenset[str], target: Target
-) -> list[Stretch]:
+) -> list[SampleRange]:
     """The stretches that pay, in order.
 
     `sizes` has the bytes of the root that an operand lies in; roots that are `kept` are read or written from outside.
@@ -65,7 +65,7 @@ def stretches(
         one.places[store.operand][0] for one in work if isinstance(one, TaskWork) for store in one.bound.task.stores
     }
     small = [_apart(one, n, written, sizes) for one, n in zip(work, samples, strict=True)]
-    found: list[Stretch] = []
+    found: list[SampleRange] = []
     uses, begin = _uses_of(work), 0
     while begin < len(work):
         end = begin
@@ -128,7 +128,7 @@ class _Run:
     kept: frozenset[str]
     target: Target
 
-    def stretches(self) -> list[Stretch]:
+    def stretches(self) -> list[SampleRange]:
         """Those that save the most together."""
         count = len(self.work)
         lost = [self._lost(one) for one in self.work]
@@ -150,7 +150,7 @@ class _Run:
                 saved += sum(gain for reader, gain in gains[first] if reader < end) - lost[first]
                 if end - first > 1 and best[first] + saved > best[end]:
                     best[end], cut[end] = best[first] + saved, first
-        found: list[Stretch] = []
+        found: list[SampleRange] = []
         end = count
         while end:
             if cut[end] < 0:
@@ -199,12 +199,12 @@ class _Run:
         """The operands of a work that are stored into a root."""
         return [store.operand for store in one.bound.task.stores if one.places[store.operand][0] == root]
 
-    def _stretch(self, first: int, end: int) -> Stretch:
+    def _stretch(self, first: int, end: int) -> SampleRange:
         work = tuple(self.work[first:end])
         inside = (self.begin + first, self.begin + end)
         roots = {one.places[o.name][0] for one in work for o in one.bound.task.operands if not o.constant}
         single = frozenset(root for root in roots if root not in self.kept and self._is_single(root, work, inside))
-        return Stretch(*inside, self.samples, work, single)
+        return SampleRange(*inside, self.samples, work, single)
 
     def _is_single(self, root: str, work: Sequence[TaskWork], inside: tuple[int, int]) -> bool:
         """Is a root touched by these alone, and first written?"""

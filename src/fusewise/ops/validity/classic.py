@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusewise.ops.validity.rules import at_least, between, counted, flag, one_of
-from fusewise.ops.validity.use import Row, Rule, Use
+from fusewise.ops.validity.use import Rule, Use, ValidityRow
 
 __all__ = ["CLASSIC"]
 
@@ -78,11 +78,11 @@ def _coefficients(use: Use) -> str:
     return ""
 
 
-def _row(op: str, *rules: Rule) -> Row:
-    return Row(op, rules=rules, domain=_DOMAIN)
+def _row(op: str, *rules: Rule) -> ValidityRow:
+    return ValidityRow(op, rules=rules, domain=_DOMAIN)
 
 
-CLASSIC: tuple[Row, ...] = (
+CLASSIC: tuple[ValidityRow, ...] = (
     _row("LabelEncoder", _keys_and_values),
     _row("CategoryMapper", _together("cats_")),
     _row("Normalizer", one_of("norm", "MAX", "L1", "L2")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusewise.ops.validity.rules import between, counted, needs, one_of
-from fusewise.ops.validity.use import Row, Use, shown
+from fusewise.ops.validity.use import Use, ValidityRow, shown
 
 __all__ = ["CONTROL"]
 
@@ -42,10 +42,10 @@ def _slices(use: Use) -> str:
 
 _OUTPUTS = "it has fewer outputs than values that it carries from one run of its body to the next"
 
-CONTROL: tuple[Row, ...] = (
-    Row("If", "one"),
-    Row("Loop", "one, one", (needs(lambda use: len(use.node.outputs) >= len(use.node.inputs) - 2, _OUTPUTS),)),
-    Row(
+CONTROL: tuple[ValidityRow, ...] = (
+    ValidityRow("If", "one"),
+    ValidityRow("Loop", "one, one", (needs(lambda use: len(use.node.outputs) >= len(use.node.inputs) - 2, _OUTPUTS),)),
+    ValidityRow(
         "Scan",
         rules=(
             between("num_scan_inputs", 1),

@@ -17,7 +17,7 @@ from fusewise.ops.validity.rules import (
     one_of,
     values_within,
 )
-from fusewise.ops.validity.use import Row, Rule, Use, shown
+from fusewise.ops.validity.use import Rule, Use, ValidityRow, shown
 
 __all__ = ["PLAIN"]
 
@@ -128,8 +128,8 @@ def _stft(use: Use) -> str:
     return ""
 
 
-def _seeded(op: str, *rules: Rule) -> Row:
-    return Row(op, rules=(element_type("dtype"), *rules))
+def _seeded(op: str, *rules: Rule) -> ValidityRow:
+    return ValidityRow(op, rules=(element_type("dtype"), *rules))
 
 
 def _ngrams(use: Use) -> str:
@@ -157,30 +157,32 @@ _LOSS = "N C *S, N *S, C"
 _CHOSEN = one_of("reduction", "none", "mean", "sum")
 _WINDOW: tuple[Rule, ...] = (flag("periodic"), element_type("output_datatype"), values_within(0, 0))
 
-PLAIN: tuple[Row, ...] = (
-    *(Row(op, rules=(_broadcast,)) for op in _BINARY),
-    Row("Mod", rules=(flag("fmod"), _mod, _broadcast)),
-    Row("BitShift", rules=(one_of("direction", "LEFT", "RIGHT"), _broadcast)),
-    Row("PRelu", "*X, <X"),
-    Row("Clip", "_, one, one"),
-    Row("Gelu", rules=(one_of("approximate", "none", "tanh"),)),
-    Row("IsInf", rules=(flag("detect_negative", "detect_positive"),)),
-    Row("Cast", rules=(element_type("to"), flag("saturate"), one_of("round_mode", "up", "down", "nearest"))),
-    Row("CastLike", rules=(flag("saturate"),)),
-    Row("BitCast", rules=(element_type("to"),)),
-    Row("Dropout", "_, one, one"),
+PLAIN: tuple[ValidityRow, ...] = (
+    *(ValidityRow(op, rules=(_broadcast,)) for op in _BINARY),
+    ValidityRow("Mod", rules=(flag("fmod"), _mod, _broadcast)),
+    ValidityRow("BitShift", rules=(one_of("direction", "LEFT", "RIGHT"), _broadcast)),
+    ValidityRow("PRelu", "*X, <X"),
+    ValidityRow("Clip", "_, one, one"),
+    ValidityRow("Gelu", rules=(one_of("approximate", "none", "tanh"),)),
+    ValidityRow("IsInf", rules=(flag("detect_negative", "detect_positive"),)),
+    ValidityRow("Cast", rules=(element_type("to"), flag("saturate"), one_of("round_mode", "up", "down", "nearest"))),
+    ValidityRow("CastLike", rules=(flag("saturate"),)),
+    ValidityRow("BitCast", rules=(element_type("to"),)),
+    ValidityRow("Dropout", "_, one, one"),
     *(
-        Row(f"Reduce{kind}", "_, R", (flag("keepdims", "noop_with_empty_axes"), axes_of_operand(1, distinct=False)))
+        ValidityRow(
+            f"Reduce{kind}", "_, R", (flag("keepdims", "noop_with_empty_axes"), axes_of_operand(1, distinct=False))
+        )
         for kind in _REDUCTIONS
     ),
-    *(Row(op, rules=(flag("keepdims", "select_last_index"), axis(), _some)) for op in ("ArgMax", "ArgMin")),
-    *(Row(op, rules=(axis(),)) for op in ("Softmax", "LogSoftmax", "Hardmax")),
-    Row("LpNormalization", rules=(axis(), one_of("p", 1, 2))),
-    Row("LRN", "N C ...", (between("size", 1),)),
-    Row("MeanVarianceNormalization", rules=(axes(),)),
-    Row("BatchNormalization", "N C ... | N, C, C, C, C", (flag("training_mode"),)),
-    Row("InstanceNormalization", "N C ..., C, C"),
-    Row(
+    *(ValidityRow(op, rules=(flag("keepdims", "select_last_index"), axis(), _some)) for op in ("ArgMax", "ArgMin")),
+    *(ValidityRow(op, rules=(axis(),)) for op in ("Softmax", "LogSoftmax", "Hardmax")),
+    ValidityRow("LpNormalization", rules=(axis(), one_of("p", 1, 2))),
+    ValidityRow("LRN", "N C ...", (between("size", 1),)),
+    ValidityRow("MeanVarianceNormalization", rules=(axes(),)),
+    ValidityRow("BatchNormalization", "N C ... | N, C, C, C, C", (flag("training_mode"),)),
+    ValidityRow("InstanceNormalization", "N C ..., C, C"),
+    ValidityRow(
         "GroupNormalization",
         "N C ..., C, C",
         (
@@ -192,34 +194,34 @@ PLAIN: tuple[Row, ...] = (
         ),
     ),
     *(
-        Row(op, rules=(axis(), element_type("stash_type", floats=True), _normalised))
+        ValidityRow(op, rules=(axis(), element_type("stash_type", floats=True), _normalised))
         for op in ("LayerNormalization", "RMSNormalization")
     ),
-    Row("Det", "... M M"),
-    Row("DFT", "_, one, one", (flag("inverse", "onesided"), axis_of_operand(2, last=1), _dft)),
-    Row("STFT", "N L ., one, W, one", (flag("onesided"), _stft)),
-    *(Row(op, "one", _WINDOW) for op in ("HannWindow", "HammingWindow", "BlackmanWindow")),
-    Row(
+    ValidityRow("Det", "... M M"),
+    ValidityRow("DFT", "_, one, one", (flag("inverse", "onesided"), axis_of_operand(2, last=1), _dft)),
+    ValidityRow("STFT", "N L ., one, W, one", (flag("onesided"), _stft)),
+    *(ValidityRow(op, "one", _WINDOW) for op in ("HannWindow", "HammingWindow", "BlackmanWindow")),
+    ValidityRow(
         "MelWeightMatrix",
         "one, one, one, one, one",
         (element_type("output_datatype"), *(values_within(i, 0) for i in range(5))),
     ),
-    *(Row(op, _LOSS, (_CHOSEN,)) for op in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")),
+    *(ValidityRow(op, _LOSS, (_CHOSEN,)) for op in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")),
     _seeded("Bernoulli"),
     _seeded("RandomNormal", between("shape", 0)),
     _seeded("RandomUniform", between("shape", 0)),
     _seeded("RandomNormalLike"),
     _seeded("RandomUniformLike"),
-    Row("Multinomial", "N C", (element_type("dtype"), between("sample_size", 0))),
-    Row(
+    ValidityRow("Multinomial", "N C", (element_type("dtype"), between("sample_size", 0))),
+    ValidityRow(
         "StringNormalizer",
         "C | 1 C",
         (one_of("case_change_action", "NONE", "LOWER", "UPPER"), flag("is_case_sensitive")),
     ),
-    Row(
+    ValidityRow(
         "TfIdfVectorizer",
         "C | N C",
         (one_of("mode", "TF", "IDF", "TFIDF"), at_least(0, "ngram_counts", "ngram_indexes", "max_skip_count"), _ngrams),
     ),
-    Row("ImageDecoder", "L", (one_of("pixel_format", "RGB", "BGR", "Grayscale"),)),
+    ValidityRow("ImageDecoder", "L", (one_of("pixel_format", "RGB", "BGR", "Grayscale"),)),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fusewise.ir.types import Dim
 from fusewise.ops.validity.rules import between, counted, element_type, flag, given, needs, one_of
-from fusewise.ops.validity.use import Row, Rule, Use, alike, shown
+from fusewise.ops.validity.use import Rule, Use, ValidityRow, alike, shown
 
 __all__ = ["PRODUCTS"]
 
@@ -194,7 +194,7 @@ def _known_activations(use: Use) -> str:
     )
 
 
-def _recurrence(op: str, gates: int, functions: int, states: int, *rules: Rule) -> Row:
+def _recurrence(op: str, gates: int, functions: int, states: int, *rules: Rule) -> ValidityRow:
     """LSTM, GRU or RNN, with so many gates, activation functions and states; an LSTM's peepholes come last."""
 
     def shapes(use: Use) -> str:
@@ -221,7 +221,7 @@ def _recurrence(op: str, gates: int, functions: int, states: int, *rules: Rule) 
         _known_activations,
         *rules,
     )
-    return Row(op, shapes, every, (("D", _directions), ("H", given("hidden_size"))))
+    return ValidityRow(op, shapes, every, (("D", _directions), ("H", given("hidden_size"))))
 
 
 def _attention(use: Use) -> str:
@@ -303,10 +303,10 @@ def _rotary_shapes(use: Use) -> str:
     return f"{data}, P W, P W, N T" if use.has(3) else f"{data}, N T W, N T W"
 
 
-PRODUCTS: tuple[Row, ...] = (
-    Row("MatMul", rules=(_matrices(0, 1),)),
-    Row("MatMulInteger", rules=(_matrices(0, 1), _rows_of(2, 0), _columns_of(3, 1))),
-    Row(
+PRODUCTS: tuple[ValidityRow, ...] = (
+    ValidityRow("MatMul", rules=(_matrices(0, 1),)),
+    ValidityRow("MatMulInteger", rules=(_matrices(0, 1), _rows_of(2, 0), _columns_of(3, 1))),
+    ValidityRow(
         "QLinearMatMul",
         "_, _, _, _, _, _, one, one",
         (
@@ -314,14 +314,14 @@ PRODUCTS: tuple[Row, ...] = (
             *(_same_shape(1, 2), _same_shape(4, 5)),
         ),
     ),
-    Row("Gemm", _gemm, (flag("transA", "transB"),)),
-    Row("Einsum", rules=(_letters,)),
-    Row("QuantizeLinear", rules=_QUANTISATION),
-    Row("DequantizeLinear", rules=_QUANTISATION),
+    ValidityRow("Gemm", _gemm, (flag("transA", "transB"),)),
+    ValidityRow("Einsum", rules=(_letters,)),
+    ValidityRow("QuantizeLinear", rules=_QUANTISATION),
+    ValidityRow("DequantizeLinear", rules=_QUANTISATION),
     _recurrence("LSTM", 4, 3, 2, flag("input_forget")),
     _recurrence("GRU", 3, 2, 1),
     _recurrence("RNN", 1, 1, 1),
-    Row(
+    ValidityRow(
         "Attention",
         _attention,
         (
@@ -336,7 +336,7 @@ PRODUCTS: tuple[Row, ...] = (
             _mask,
         ),
     ),
-    Row(
+    ValidityRow(
         "RotaryEmbedding",
         _rotary_shapes,
         (

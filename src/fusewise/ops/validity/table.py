@@ -17,14 +17,14 @@ from fusewise.ops.validity.movement import MOVEMENT
 from fusewise.ops.validity.plain import PLAIN
 from fusewise.ops.validity.products import PRODUCTS
 from fusewise.ops.validity.signature import misfit
-from fusewise.ops.validity.use import Row, Use
+from fusewise.ops.validity.use import Use, ValidityRow
 from fusewise.ops.validity.windows import WINDOWS
 
 __all__ = ["ROWS", "fault", "fault_of_operands"]
 
-ROWS: tuple[Row, ...] = (*PLAIN, *MOVEMENT, *WINDOWS, *PRODUCTS, *CLASSIC, *CONTROL)
+ROWS: tuple[ValidityRow, ...] = (*PLAIN, *MOVEMENT, *WINDOWS, *PRODUCTS, *CLASSIC, *CONTROL)
 
-_BY_NAME: Mapping[tuple[str, str], Row] = MappingProxyType({(row.domain, row.op): row for row in ROWS})
+_BY_NAME: Mapping[tuple[str, str], ValidityRow] = MappingProxyType({(row.domain, row.op): row for row in ROWS})
 
 
 def fault(use: Use) -> str:

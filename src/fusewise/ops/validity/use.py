@@ -16,7 +16,7 @@ from fusewise.ir.types import Dim, TensorType, ValueType
 from fusewise.ops.proto import attribute_from_proto
 from fusewise.records import record
 
-__all__ = ["Row", "Rule", "Size", "Use", "alike", "shown"]
+__all__ = ["Rule", "Size", "Use", "ValidityRow", "alike", "shown"]
 
 
 @record(frozen=True)
@@ -94,7 +94,7 @@ Size = Callable[[Use], int | None]
 
 
 @record(frozen=True)
-class Row:
+class ValidityRow:
     """What ONNX's text asks of one operator.
 
     - `shapes`: signatures of the operands (see `signature`), or a function that chooses one.

@@ -19,7 +19,7 @@ from fusewise.ops.validity.rules import (
     rank,
     values_within,
 )
-from fusewise.ops.validity.use import Row, Rule, Size, Use, alike, shown
+from fusewise.ops.validity.use import Rule, Size, Use, ValidityRow, alike, shown
 
 __all__ = ["WINDOWS"]
 
@@ -123,7 +123,7 @@ def _groups(channels: Size, outputs: Size) -> tuple[Rule, ...]:
     )
 
 
-def _convolution(op: str, shapes: str, weight: int = 1) -> Row:
+def _convolution(op: str, shapes: str, weight: int = 1) -> ValidityRow:
     """A convolution whose filter is operand `weight`."""
     rules = (
         *_per_axis(0),
@@ -131,11 +131,11 @@ def _convolution(op: str, shapes: str, weight: int = 1) -> Row:
         _kernel_is(weight),
         _fits(_filter(weight)),
     )
-    return Row(op, shapes, rules)
+    return ValidityRow(op, shapes, rules)
 
 
-def _pool(op: str, *rules: Rule) -> Row:
-    return Row(op, "N C ...", (*_per_axis(0), flag("ceil_mode"), *rules, _pads_below_kernel, _fits(_stated)))
+def _pool(op: str, *rules: Rule) -> ValidityRow:
+    return ValidityRow(op, "N C ...", (*_per_axis(0), flag("ceil_mode"), *rules, _pads_below_kernel, _fits(_stated)))
 
 
 def _transposed_sizes(use: Use) -> str:
@@ -272,11 +272,11 @@ def _image_rank(times: int) -> Size:
     return size
 
 
-WINDOWS: tuple[Row, ...] = (
+WINDOWS: tuple[ValidityRow, ...] = (
     _convolution("Conv", "N C *S, M C/group *K, M"),
     _convolution("ConvInteger", "N C *S, M C/group *K, one, one | M"),
     _convolution("QLinearConv", "N C *S, one, one, M C/group *K, one | M, one | M, one, one, M", weight=3),
-    Row(
+    ValidityRow(
         "ConvTranspose",
         "N C *S, C Q *K, group*Q",
         (
@@ -291,7 +291,7 @@ WINDOWS: tuple[Row, ...] = (
             _cut,
         ),
     ),
-    Row(
+    ValidityRow(
         "DeformConv",
         _deformed,
         (
@@ -309,11 +309,11 @@ WINDOWS: tuple[Row, ...] = (
     _pool("MaxPool", flag("storage_order")),
     _pool("AveragePool", flag("count_include_pad")),
     _pool("LpPool", between("p", 1)),
-    Row("GlobalMaxPool", "N C ..."),
-    Row("GlobalAveragePool", "N C ..."),
-    Row("GlobalLpPool", "N C ...", (between("p", 1),)),
-    Row("MaxUnpool", "N C *S, N C *S, .", (*_per_axis(0), _unpooled)),
-    Row(
+    ValidityRow("GlobalMaxPool", "N C ..."),
+    ValidityRow("GlobalAveragePool", "N C ..."),
+    ValidityRow("GlobalLpPool", "N C ...", (between("p", 1),)),
+    ValidityRow("MaxUnpool", "N C *S, N C *S, .", (*_per_axis(0), _unpooled)),
+    ValidityRow(
         "Col2Im",
         "N . ., R, R",
         (
@@ -328,12 +328,12 @@ WINDOWS: tuple[Row, ...] = (
             _blocks,
         ),
     ),
-    Row(
+    ValidityRow(
         "MaxRoiPool",
         "N C . ., . 5",
         (between("pooled_shape", 1), counted("pooled_shape", lambda use: 2, "height and width")),
     ),
-    Row(
+    ValidityRow(
         "RoiAlign",
         "N C . ., R 4, R",
         (
@@ -343,7 +343,7 @@ WINDOWS: tuple[Row, ...] = (
             at_least(0, "sampling_ratio"),
         ),
     ),
-    Row(
+    ValidityRow(
         "GridSample",
         _sampling_shapes,
         (
@@ -353,7 +353,7 @@ WINDOWS: tuple[Row, ...] = (
             _sampled,
         ),
     ),
-    Row(
+    ValidityRow(
         "AffineGrid",
         lambda use: "N 2 3, 4" if use.extent(0, 1) == 2 or use.count(1) == 4 else "N 3 4, 5",
         (flag("align_corners"), values_within(1, 0), _grid_batch),

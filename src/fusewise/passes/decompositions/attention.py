@@ -8,14 +8,20 @@ import numpy as np
 
 from fusewise.ops.spec import Call
 from fusewise.passes.decompositions.row import Decomposition, row
-from fusewise.passes.notation import Notation, Value
+from fusewise.passes.notation import Notation, TensorValue
 
 __all__ = ["ATTENTION", "by_heads"]
 
 
 def _attention(
-    g: Notation, call: Call, q: Value, k: Value, v: Value, mask: Value | None = None, *others: Value | None
-) -> Value | None:
+    g: Notation,
+    call: Call,
+    q: TensorValue,
+    k: TensorValue,
+    v: TensorValue,
+    mask: TensorValue | None = None,
+    *others: TensorValue | None,
+) -> TensorValue | None:
     """Without keys and values of the past, and with nothing asked for but the result. Rows with a key to attend to, that is: one
     that is masked as a whole is zeros for the operator, and the mean of the values here."""
     softcap, causal = call.attribute("softcap", 0.0), call.attribute("is_causal", 0)
@@ -40,13 +46,13 @@ def _attention(
     return g.reshape(g.permute(y, (0, 2, 1, 3)), [y.dims[0], y.dims[2], y.dims[1] * y.dims[3]])
 
 
-def by_heads(g: Notation, x: Value, heads: int) -> Value:
+def by_heads(g: Notation, x: TensorValue, heads: int) -> TensorValue:
     """[b, s, heads * d] -> [b, heads, s, d]"""
     samples, length, width = x.dims
     return g.permute(g.reshape(x, [samples, length, heads, width // heads]), (0, 2, 1, 3))
 
 
-def _repeated(g: Notation, x: Value, times: int) -> Value:
+def _repeated(g: Notation, x: TensorValue, times: int) -> TensorValue:
     """Every head `times` times, one after the other."""
     if times == 1:
         return x

@@ -16,7 +16,7 @@ from fusewise.ops.positions import holds_positions
 from fusewise.ops.spec import Call
 from fusewise.ops.table import spec_of
 from fusewise.passes.decompositions.row import Decomposition, row
-from fusewise.passes.notation import Notation, Value, call_of
+from fusewise.passes.notation import Notation, TensorValue, call_of
 
 __all__ = ["BODIES"]
 
@@ -28,7 +28,7 @@ MOST_BRANCH, MOST_CHOSEN = 32, 1 << 14
 than choosing does."""
 
 
-def _scan(g: Notation, call: Call, *operands: Value | None) -> tuple[Value, ...] | None:
+def _scan(g: Notation, call: Call, *operands: TensorValue | None) -> tuple[TensorValue, ...] | None:
     """States go from step to step; a step reads its elements of the other operands, and adds one to each further result."""
     ((_, subgraph, captured),) = bodies_of(call.node)
     body = graph_of_body(subgraph, g.edit.opset, g.edit.opsets)
@@ -43,7 +43,7 @@ def _scan(g: Notation, call: Call, *operands: Value | None) -> tuple[Value, ...]
         return None
     backward = _each(call, "scan_input_directions", count)
     outer = _outer(g, subgraph, captured)
-    rows: list[tuple[Value, ...]] = []
+    rows: list[tuple[TensorValue, ...]] = []
     for step in range(steps):
         places = [steps - 1 - step if back else step for back in backward]
         parts = [_part(g, x, axis, place) for x, axis, place in zip(sequences, axes, places, strict=True)]
@@ -55,7 +55,7 @@ def _scan(g: Notation, call: Call, *operands: Value | None) -> tuple[Value, ...]
     return (*_different(g, states), *_stacked(g, call, rows))
 
 
-def _loop(g: Notation, call: Call, *operands: Value | None) -> tuple[Value, ...] | None:
+def _loop(g: Notation, call: Call, *operands: TensorValue | None) -> tuple[TensorValue, ...] | None:
     """A number of rounds that is known, which nothing in the body can end sooner."""
     ((_, subgraph, captured),) = bodies_of(call.node)
     body = graph_of_body(subgraph, g.edit.opset, g.edit.opsets)
@@ -68,7 +68,7 @@ def _loop(g: Notation, call: Call, *operands: Value | None) -> tuple[Value, ...]
     if len(states) + 2 != len(body.inputs):
         return None
     outer, going = _outer(g, subgraph, captured), g.constant(np.array(True))
-    rows: list[tuple[Value, ...]] = []
+    rows: list[tuple[TensorValue, ...]] = []
     for step in range(steps):
         given = (g.constant(np.array(step, np.int64)), going, *states)
         found = _inlined(g, body, dict(outer) | dict(zip(body.inputs, given, strict=True)))
@@ -79,7 +79,7 @@ def _loop(g: Notation, call: Call, *operands: Value | None) -> tuple[Value, ...]
     return (*_different(g, states), *_stacked(g, call, rows))
 
 
-def _if(g: Notation, call: Call, condition: Value) -> tuple[Value, ...] | None:
+def _if(g: Notation, call: Call, condition: TensorValue) -> tuple[TensorValue, ...] | None:
     """Both branches, and of each result the one that is wanted. What may find fault with its data is in neither."""
     if condition.size != 1:
         return None
@@ -107,12 +107,12 @@ def _cost(g: Notation, node: Node) -> int | None:
     return spec.flops(call) + sum(kind.size for kind in call.outputs if isinstance(kind, TensorType))
 
 
-def _outer(g: Notation, subgraph: Subgraph, captured: Sequence[str]) -> dict[str, Value]:
+def _outer(g: Notation, subgraph: Subgraph, captured: Sequence[str]) -> dict[str, TensorValue]:
     """What a body reads from outside, by the names that it has for it."""
     return {name: g.value(value) for name, value in zip(subgraph.captures, captured, strict=True)}
 
 
-def _different(g: Notation, values: Sequence[Value]) -> list[Value]:
+def _different(g: Notation, values: Sequence[TensorValue]) -> list[TensorValue]:
     """The values, each result one of its own."""
     return [g.Identity(x) if x in values[:k] else x for k, x in enumerate(values)]
 
@@ -123,13 +123,13 @@ def _each(call: Call, name: str, count: int) -> Sequence[int]:
     return found
 
 
-def _part(g: Notation, x: Value, axis: int, place: int) -> Value:
+def _part(g: Notation, x: TensorValue, axis: int, place: int) -> TensorValue:
     """The element of a sequence at a place, without its axis."""
     one = g.slice(x, axis, place, place + 1)
     return g.reshape(one, [n for d, n in enumerate(one.dims) if d != axis])
 
 
-def _stacked(g: Notation, call: Call, rows: Sequence[tuple[Value, ...]]) -> list[Value]:
+def _stacked(g: Notation, call: Call, rows: Sequence[tuple[TensorValue, ...]]) -> list[TensorValue]:
     """What the steps give, side by side along a new axis."""
     columns = list(zip(*rows, strict=True))
     axes = _each(call, "scan_output_axes", len(columns))
@@ -142,7 +142,7 @@ def _stacked(g: Notation, call: Call, rows: Sequence[tuple[Value, ...]]) -> list
     return found
 
 
-def _inlined(g: Notation, body: Graph, values: dict[str, Value]) -> tuple[Value, ...] | None:
+def _inlined(g: Notation, body: Graph, values: dict[str, TensorValue]) -> tuple[TensorValue, ...] | None:
     """The results of a body for its inputs and what it captures; None where a size is not known."""
     values |= {name: g.constant(constant.array) for name, constant in body.constants.items()}
     for node in body.nodes:

@@ -13,7 +13,7 @@ import numpy as np
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT64
 from fusewise.ops.spec import Call
 from fusewise.passes.decompositions.row import Decomposition, row
-from fusewise.passes.notation import Notation, Value
+from fusewise.passes.notation import Notation, TensorValue
 
 __all__ = ["CLASSIC", "CLASSIC_DOMAIN"]
 
@@ -32,23 +32,23 @@ def _text(call: Call, name: str, default: str) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def _fits(numbers: np.ndarray, x: Value) -> bool:
+def _fits(numbers: np.ndarray, x: TensorValue) -> bool:
     """One number, or one for each feature?"""
     return x.rank > 0 and numbers.size in (1, x.dims[-1])
 
 
-def _scaler(g: Notation, call: Call, x: Value) -> Value | None:
+def _scaler(g: Notation, call: Call, x: TensorValue) -> TensorValue | None:
     offset, scale = _floats(call, "offset"), _floats(call, "scale")
     return (g.cast(x, FLOAT32) - offset) * scale if _fits(offset, x) and _fits(scale, x) else None
 
 
-def _binarizer(g: Notation, call: Call, x: Value) -> Value:
+def _binarizer(g: Notation, call: Call, x: TensorValue) -> TensorValue:
     threshold = float(call.attribute("threshold", 0.0))
     wide = x if x.dtype.is_float else g.cast(x, FLOAT64)
     return g.cast(g.Greater(wide, threshold), x.dtype)
 
 
-def _normalizer(g: Notation, call: Call, x: Value) -> Value | None:
+def _normalizer(g: Notation, call: Call, x: TensorValue) -> TensorValue | None:
     """A row of zeros stays one."""
     norm, data = _text(call, "norm", "MAX"), g.cast(x, FLOAT32)
     if norm not in ("L1", "L2") or not 0 < x.rank < 3:
@@ -57,7 +57,7 @@ def _normalizer(g: Notation, call: Call, x: Value) -> Value | None:
     return data / g.Max(reduce(data, [-1], keepdims=1), 1e-30)
 
 
-def _imputer(g: Notation, call: Call, x: Value) -> Value | None:
+def _imputer(g: Notation, call: Call, x: TensorValue) -> TensorValue | None:
     integers = call.attribute("imputed_value_int64s")
     if x.dtype == INT64 and integers:
         found = np.array(integers, np.int64)
@@ -70,18 +70,18 @@ def _imputer(g: Notation, call: Call, x: Value) -> Value | None:
     return g.Where(missing, imputed, x)
 
 
-def _extractor(g: Notation, call: Call, x: Value, places: Value) -> Value:
+def _extractor(g: Notation, call: Call, x: TensorValue, places: TensorValue) -> TensorValue:
     return g.reshape(g.Gather(x, g.reshape(places, [places.size]), axis=-1), call.output().dims)
 
 
-def _vectorizer(g: Notation, call: Call, *parts: Value) -> Value | None:
+def _vectorizer(g: Notation, call: Call, *parts: TensorValue) -> TensorValue | None:
     widths = list(call.attribute("inputdimensions") or ())
     if [part.dims[-1] if part.rank == 2 else None for part in parts] != widths:
         return None
     return g.Concat(*(g.cast(part, FLOAT32) for part in parts), axis=1)
 
 
-def _one_hot(g: Notation, call: Call, x: Value) -> Value | None:
+def _one_hot(g: Notation, call: Call, x: TensorValue) -> TensorValue | None:
     categories = call.attribute("cats_int64s")
     if not categories or not call.attribute("zeros", 1):
         return None
@@ -89,7 +89,7 @@ def _one_hot(g: Notation, call: Call, x: Value) -> Value | None:
     return g.cast(g.Equal(g.Unsqueeze(whole, [-1]), np.array(categories, np.int64)), FLOAT32)
 
 
-def _encoder(g: Notation, call: Call, x: Value) -> Value | None:
+def _encoder(g: Notation, call: Call, x: TensorValue) -> TensorValue | None:
     """A table from the least key to the largest, with the default between them and at both ends."""
     keys, values, default = (
         call.attribute("keys_int64s"),
@@ -109,7 +109,7 @@ def _encoder(g: Notation, call: Call, x: Value) -> Value | None:
     return g.Gather(g.constant(table), g.Clip(x, low - 1, high + 1) - (low - 1))
 
 
-def _scores(g: Notation, call: Call, x: Value, targets: int) -> Value | None:
+def _scores(g: Notation, call: Call, x: TensorValue, targets: int) -> TensorValue | None:
     """x [rows, features] by the coefficients of each target, with its intercept."""
     weights, intercepts = _floats(call, "coefficients"), _floats(call, "intercepts")
     if x.rank != 2 or weights.size != targets * x.dims[1] or intercepts.size not in (0, targets):
@@ -118,13 +118,13 @@ def _scores(g: Notation, call: Call, x: Value, targets: int) -> Value | None:
     return found + intercepts if intercepts.size else found
 
 
-def _linear_regressor(g: Notation, call: Call, x: Value) -> Value | None:
+def _linear_regressor(g: Notation, call: Call, x: TensorValue) -> TensorValue | None:
     if _text(call, "post_transform", "NONE") != "NONE":
         return None
     return _scores(g, call, x, call.attribute("targets", 1))
 
 
-def _linear_classifier(g: Notation, call: Call, x: Value) -> tuple[Value, ...] | None:
+def _linear_classifier(g: Notation, call: Call, x: TensorValue) -> tuple[TensorValue, ...] | None:
     classes, how = call.attribute("classlabels_ints"), _text(call, "post_transform", "NONE")
     if not classes or len(classes) < 2 or how not in ("NONE", "SOFTMAX", "LOGISTIC"):
         return None
@@ -136,7 +136,7 @@ def _linear_classifier(g: Notation, call: Call, x: Value) -> tuple[Value, ...] |
     return labels, found
 
 
-def _kernel(g: Notation, call: Call, x: Value, vectors: np.ndarray) -> Value | None:
+def _kernel(g: Notation, call: Call, x: TensorValue, vectors: np.ndarray) -> TensorValue | None:
     """How alike each row of x [rows, features] and each of `vectors` are: [rows, vectors]."""
     gamma, coefficient, degree = (*(call.attribute("kernel_params") or ()), 0.0, 0.0, 0.0)[:3]
     kind = _text(call, "kernel_type", "LINEAR")
@@ -149,7 +149,7 @@ def _kernel(g: Notation, call: Call, x: Value, vectors: np.ndarray) -> Value | N
     return g.Pow(moved, degree) if kind == "POLY" else g.Tanh(moved) if kind == "SIGMOID" else None
 
 
-def _support_regressor(g: Notation, call: Call, x: Value) -> Value | None:
+def _support_regressor(g: Notation, call: Call, x: TensorValue) -> TensorValue | None:
     vectors, weights, rho = (_floats(call, name) for name in ("support_vectors", "coefficients", "rho"))
     count = call.attribute("n_supports", 0)
     whole = x.rank == 2 and count > 0 and vectors.size == count * x.dims[1] and weights.size == count and rho.size == 1
@@ -159,7 +159,7 @@ def _support_regressor(g: Notation, call: Call, x: Value) -> Value | None:
     return None if alike is None else g.MatMul(alike, weights.reshape(-1, 1)) + rho
 
 
-def _support_classifier(g: Notation, call: Call, x: Value) -> tuple[Value, ...] | None:
+def _support_classifier(g: Notation, call: Call, x: TensorValue) -> tuple[TensorValue, ...] | None:
     """Every two classes vote by the sign of their score; two classes alone have the score and its opposite."""
     classes, sizes = call.attribute("classlabels_ints"), call.attribute("vectors_per_class") or ()
     vectors, weights, rho = (_floats(call, name) for name in ("support_vectors", "coefficients", "rho"))

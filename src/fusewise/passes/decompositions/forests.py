@@ -14,7 +14,7 @@ from fusewise.ops.plain.classic import Forest, ensemble_of, forest_of, listed, w
 from fusewise.ops.plain.row import Other
 from fusewise.ops.spec import Call
 from fusewise.passes.decompositions.row import Decomposition, row
-from fusewise.passes.notation import Notation, Value
+from fusewise.passes.notation import Notation, TensorValue
 
 __all__ = ["FORESTS"]
 
@@ -30,7 +30,7 @@ _BRANCHES = {
 }
 
 
-def _leaves(g: Notation, forest: Forest, x: Value) -> Value | None:
+def _leaves(g: Notation, forest: Forest, x: TensorValue) -> TensorValue | None:
     """The leaf that each row of x [rows, features] ends at in each tree: [rows, trees]."""
     if len(forest.modes) > 1 or forest.modes[0] not in _BRANCHES or forest.depth > _DEEPEST:
         return None
@@ -49,7 +49,7 @@ def _leaves(g: Notation, forest: Forest, x: Value) -> Value | None:
     return state
 
 
-def _summed(g: Notation, forest: Forest, table: np.ndarray, x: Value) -> Value | None:
+def _summed(g: Notation, forest: Forest, table: np.ndarray, x: TensorValue) -> TensorValue | None:
     """What the leaves of all trees add to each target: [rows, targets]."""
     if x.rank != 2 or x.dtype != FLOAT32 or 0 in x.dims:
         return None
@@ -57,7 +57,7 @@ def _summed(g: Notation, forest: Forest, table: np.ndarray, x: Value) -> Value |
     return None if leaves is None else g.ReduceSum(g.Gather(g.constant(table), leaves), [1], keepdims=0)
 
 
-def _ensemble(g: Notation, call: Call, x: Value) -> Value | None:
+def _ensemble(g: Notation, call: Call, x: TensorValue) -> TensorValue | None:
     how = call.attribute("aggregate_function", 1)
     if call.attribute("post_transform", 0) or how > 1:
         return None
@@ -74,7 +74,7 @@ def _named(node: Node, name: str, default: str) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def _regressor(g: Notation, call: Call, x: Value) -> Value | None:
+def _regressor(g: Notation, call: Call, x: TensorValue) -> TensorValue | None:
     node, targets = call.node, call.attribute("n_targets", 1)
     how = _named(node, "aggregate_function", "SUM")
     if how not in ("SUM", "AVERAGE") or _named(node, "post_transform", "NONE") != "NONE":
@@ -91,7 +91,7 @@ def _regressor(g: Notation, call: Call, x: Value) -> Value | None:
     return found if base is None else found + np.array(base, np.float32)
 
 
-def _classifier(g: Notation, call: Call, x: Value) -> tuple[Value, ...] | None:
+def _classifier(g: Notation, call: Call, x: TensorValue) -> tuple[TensorValue, ...] | None:
     node, classes = call.node, list(call.attribute("classlabels_int64s") or ())
     ids, how = list(call.attribute("class_ids") or ()), _named(node, "post_transform", "NONE")
     if len(classes) < 2 or how not in ("NONE", "SOFTMAX", "LOGISTIC"):

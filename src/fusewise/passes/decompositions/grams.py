@@ -10,7 +10,7 @@ import numpy as np
 from fusewise.ir.dtypes import FLOAT32, INT64
 from fusewise.ops.spec import Call
 from fusewise.passes.decompositions.row import Decomposition, row
-from fusewise.passes.notation import Notation, Value
+from fusewise.passes.notation import Notation, TensorValue
 
 __all__ = ["GRAMS"]
 
@@ -18,7 +18,7 @@ _MOST_COMPARISONS = 1 << 22
 """Beyond so many a table of what is looked for is faster."""
 
 
-def _counted(g: Notation, call: Call, x: Value) -> Value | None:
+def _counted(g: Notation, call: Call, x: TensorValue) -> TensorValue | None:
     pool, starts = call.attribute("pool_int64s") or (), call.attribute("ngram_counts") or ()
     places, weights = call.attribute("ngram_indexes") or (), call.attribute("weights")
     shortest, longest = call.attribute("min_gram_length"), call.attribute("max_gram_length")
@@ -57,9 +57,9 @@ def _counted(g: Notation, call: Call, x: Value) -> Value | None:
     return g.reshape(g.Gather(found, g.constant(column), axis=1), call.output().dims)
 
 
-def _found(g: Notation, texts: Value, grams: np.ndarray, places: int) -> Value:
+def _found(g: Notation, texts: TensorValue, grams: np.ndarray, places: int) -> TensorValue:
     """How often each of the grams [count, size] stands in each text: [texts, count]."""
-    same: Value | None = None
+    same: TensorValue | None = None
     for k in range(grams.shape[1]):
         word = g.Unsqueeze(g.slice(texts, 1, k, k + places), [2])
         here = g.Equal(word, grams[None, None, :, k])

@@ -12,7 +12,7 @@ from fusewise.ir.dtypes import INT8, INT32, UINT8
 from fusewise.ir.types import TensorType
 from fusewise.ops.spec import Call
 from fusewise.passes.decompositions.row import Decomposition, row
-from fusewise.passes.notation import Notation, Value
+from fusewise.passes.notation import Notation, TensorValue
 
 __all__ = ["INTEGERS"]
 
@@ -35,7 +35,9 @@ def _centred(call: Call, weight: int, zero: int, axis: int) -> np.ndarray | None
     return narrow if np.array_equal(narrow, array) else array.astype(np.int16)
 
 
-def _convolution(g: Notation, call: Call, x: Value, w: Value, *zeros: Value | None) -> Value | None:
+def _convolution(
+    g: Notation, call: Call, x: TensorValue, w: TensorValue, *zeros: TensorValue | None
+) -> TensorValue | None:
     x_zero, w_zero = (*zeros, None, None)[:2]
     if w_zero is None and w.dtype != UINT8:
         return None
@@ -45,7 +47,7 @@ def _convolution(g: Notation, call: Call, x: Value, w: Value, *zeros: Value | No
     return g.typed("ConvInteger", call.output(), x, weights, x_zero, **dict(call.node.attributes))
 
 
-def _product(g: Notation, call: Call, a: Value, b: Value, *zeros: Value | None) -> Value | None:
+def _product(g: Notation, call: Call, a: TensorValue, b: TensorValue, *zeros: TensorValue | None) -> TensorValue | None:
     """Rows of the product are the pixels of an image, one behind the other."""
     a_zero, _ = (*zeros, None, None)[:2]
     if b.rank != 2 or a.rank < 2 or 0 in (*a.dims, *b.dims) or b.size < LEAST_ELEMENTS or a.dtype not in (INT8, UINT8):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ops.spec import Call
 from fusewise.passes.decompositions.row import Decomposition, row
-from fusewise.passes.notation import Notation, Value
+from fusewise.passes.notation import Notation, TensorValue
 
 __all__ = ["LOSSES"]
 
 
-def _cross_entropy(g: Notation, call: Call, x: Value, target: Value, weight: Value | None = None) -> tuple[Value, ...]:
+def _cross_entropy(
+    g: Notation, call: Call, x: TensorValue, target: TensorValue, weight: TensorValue | None = None
+) -> tuple[TensorValue, ...]:
     wide = FLOAT32 if x.dtype.bits < 32 else x.dtype
     x_wide = g.cast(x, wide)
     asked = len(call.outputs) > 1 and call.outputs[1] is not None

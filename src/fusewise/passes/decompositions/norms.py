@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from fusewise.ir.dtypes import FLOAT32, DType
 from fusewise.ops.spec import Call
 from fusewise.passes.decompositions.row import Decomposition, row
-from fusewise.passes.notation import Notation, Value
+from fusewise.passes.notation import Notation, TensorValue
 
 __all__ = ["NORMS"]
 
 
-def _mean(g: Notation, x: Value, axes: Sequence[int]) -> Value:
+def _mean(g: Notation, x: TensorValue, axes: Sequence[int]) -> TensorValue:
     return g.ReduceMean(x, list(axes), keepdims=1)
 
 
@@ -21,18 +21,20 @@ def _wide(dtype: DType) -> DType:
     return FLOAT32 if dtype.bits < 32 else dtype
 
 
-def _over_root(g: Notation, x: Value, axes: Sequence[int], epsilon: float) -> tuple[Value, Value]:
+def _over_root(g: Notation, x: TensorValue, axes: Sequence[int], epsilon: float) -> tuple[TensorValue, TensorValue]:
     """x / sqrt(mean(x * x) + epsilon), and the root."""
     root = g.Sqrt(_mean(g, x * x, axes) + epsilon)
     return x / root, root
 
 
-def _per_channel(g: Notation, value: Value, rank: int) -> Value:
+def _per_channel(g: Notation, value: TensorValue, rank: int) -> TensorValue:
     """A vector along axis 1 of a tensor of `rank` axes."""
     return g.reshape(value, [value.dims[0], *[1] * (rank - 2)])
 
 
-def _layer(g: Notation, call: Call, x: Value, scale: Value, bias: Value | None = None) -> tuple[Value, ...]:
+def _layer(
+    g: Notation, call: Call, x: TensorValue, scale: TensorValue, bias: TensorValue | None = None
+) -> tuple[TensorValue, ...]:
     wide, axes = _wide(x.dtype), range(call.attribute("axis", -1) % x.rank, x.rank)
     mean = _mean(g, first := g.cast(x, wide), axes)
     y, root = _over_root(g, first - mean, axes, call.attribute("epsilon", 1e-5))
@@ -49,13 +51,13 @@ def _dtype_of(call: Call, output: int) -> DType:
     return call.output(output).dtype if asked else FLOAT32
 
 
-def _root_mean_square(g: Notation, call: Call, x: Value, scale: Value) -> Value:
+def _root_mean_square(g: Notation, call: Call, x: TensorValue, scale: TensorValue) -> TensorValue:
     axes = range(call.attribute("axis", -1) % x.rank, x.rank)
     y, _ = _over_root(g, g.cast(x, _wide(x.dtype)), axes, call.attribute("epsilon", 1e-5))
     return g.cast(y, x.dtype) * scale
 
 
-def _instance(g: Notation, call: Call, x: Value, scale: Value, bias: Value) -> Value | None:
+def _instance(g: Notation, call: Call, x: TensorValue, scale: TensorValue, bias: TensorValue) -> TensorValue | None:
     axes = range(2, x.rank)
     if not axes:
         return None
@@ -63,7 +65,7 @@ def _instance(g: Notation, call: Call, x: Value, scale: Value, bias: Value) -> V
     return y * _per_channel(g, scale, x.rank) + _per_channel(g, bias, x.rank)
 
 
-def _group(g: Notation, call: Call, x: Value, scale: Value, bias: Value) -> Value | None:
+def _group(g: Notation, call: Call, x: TensorValue, scale: TensorValue, bias: TensorValue) -> TensorValue | None:
     """Since opset 21 there is a scale and a bias for each channel."""
     groups, channels = call.attribute("num_groups"), x.dims[1]
     if scale.dims != (channels,):
@@ -74,7 +76,9 @@ def _group(g: Notation, call: Call, x: Value, scale: Value, bias: Value) -> Valu
     return y * _per_channel(g, scale, x.rank) + _per_channel(g, bias, x.rank)
 
 
-def _batch(g: Notation, call: Call, x: Value, scale: Value, bias: Value, mean: Value, var: Value) -> Value | None:
+def _batch(
+    g: Notation, call: Call, x: TensorValue, scale: TensorValue, bias: TensorValue, mean: TensorValue, var: TensorValue
+) -> TensorValue | None:
     if call.attribute("training_mode", 0) or x.rank < 2:
         return None
     centre = _per_channel(g, mean, x.rank)
@@ -83,13 +87,13 @@ def _batch(g: Notation, call: Call, x: Value, scale: Value, bias: Value, mean: V
     return y + g.cast(_per_channel(g, bias, x.rank), x.dtype)
 
 
-def _mean_variance(g: Notation, call: Call, x: Value) -> Value:
+def _mean_variance(g: Notation, call: Call, x: TensorValue) -> TensorValue:
     axes = [axis % x.rank for axis in call.attribute("axes", (0, 2, 3))]
     centred = x - _mean(g, x, axes)
     return centred / (g.Sqrt(_mean(g, centred * centred, axes)) + 1e-9)
 
 
-def _unit(g: Notation, call: Call, x: Value) -> Value | None:
+def _unit(g: Notation, call: Call, x: TensorValue) -> TensorValue | None:
     """Divided by its norm, and 0 where that is 0."""
     axes, p = [call.attribute("axis", -1) % x.rank], call.attribute("p", 2)
     if p not in (1, 2):
@@ -98,7 +102,7 @@ def _unit(g: Notation, call: Call, x: Value) -> Value | None:
     return x / g.Where(g.Equal(size, 0), 1, size)
 
 
-def _local_response(g: Notation, call: Call, x: Value) -> Value:
+def _local_response(g: Notation, call: Call, x: TensorValue) -> TensorValue:
     """Divided by a power of the squares of neighbouring channels."""
     size, channels = call.attribute("size"), x.dims[1]
     before, after = (size - 1) // 2, size - 1 - (size - 1) // 2

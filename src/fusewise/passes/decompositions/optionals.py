@@ -6,16 +6,16 @@ import numpy as np
 
 from fusewise.ops.spec import Call
 from fusewise.passes.decompositions.row import Decomposition, row
-from fusewise.passes.notation import Notation, Value
+from fusewise.passes.notation import Notation, TensorValue
 
 __all__ = ["OPTIONALS"]
 
 
-def _has_element(g: Notation, call: Call, x: Value | None = None) -> Value:
+def _has_element(g: Notation, call: Call, x: TensorValue | None = None) -> TensorValue:
     return g.constant(np.array(x is not None))
 
 
-def _element(g: Notation, call: Call, x: Value) -> Value:
+def _element(g: Notation, call: Call, x: TensorValue) -> TensorValue:
     return g.Identity(x)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from fusewise.ops.spec import Call
 from fusewise.passes.decompositions.row import Decomposition, row
-from fusewise.passes.notation import Notation, Value
+from fusewise.passes.notation import Notation, TensorValue
 
 __all__ = ["PRODUCTS"]
 
 
-def _gemm(g: Notation, call: Call, a: Value, b: Value, c: Value | None = None) -> Value:
+def _gemm(g: Notation, call: Call, a: TensorValue, b: TensorValue, c: TensorValue | None = None) -> TensorValue:
     first = g.permute(a, (1, 0)) if call.attribute("transA", 0) else a
     second = g.permute(b, (1, 0)) if call.attribute("transB", 0) else b
     alpha, beta = call.attribute("alpha", 1.0), call.attribute("beta", 1.0)
@@ -20,11 +20,13 @@ def _gemm(g: Notation, call: Call, a: Value, b: Value, c: Value | None = None) -
     return product + (c if beta == 1 else c * beta)
 
 
-def _bare(g: Notation, call: Call, x: Value, w: Value, bias: Value | None = None) -> Value | None:
+def _bare(
+    g: Notation, call: Call, x: TensorValue, w: TensorValue, bias: TensorValue | None = None
+) -> TensorValue | None:
     """The convolution without its bias, and a sum per channel."""
     if bias is None:
         return None
-    bare: Value = getattr(g, call.node.op)(x, w, **dict(call.node.attributes))
+    bare: TensorValue = getattr(g, call.node.op)(x, w, **dict(call.node.attributes))
     return bare + g.reshape(bias, [bias.dims[0], *[1] * (x.rank - 2)])
 
 

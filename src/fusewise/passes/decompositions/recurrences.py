@@ -6,7 +6,7 @@ from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.types import TensorType
 from fusewise.ops.spec import Call
 from fusewise.passes.decompositions.row import Decomposition, row
-from fusewise.passes.notation import Notation, Value
+from fusewise.passes.notation import Notation, TensorValue
 
 __all__ = ["RECURRENCES"]
 
@@ -14,7 +14,7 @@ LENGTHS = 4
 """Which operand says how long samples are."""
 
 
-def _recurrence(g: Notation, call: Call, *operands: Value | None) -> tuple[Value, ...] | None:
+def _recurrence(g: Notation, call: Call, *operands: TensorValue | None) -> tuple[TensorValue, ...] | None:
     x = operands[0]
     assert x is not None
     if 0 in x.dims[:2]:

@@ -8,17 +8,17 @@ from typing import Any
 
 from fusewise.ops.spec import Call
 from fusewise.passes.decompositions.row import Decomposition, axes_of, row
-from fusewise.passes.notation import Notation, Value
+from fusewise.passes.notation import Notation, TensorValue
 
 __all__ = ["REDUCTIONS"]
 
 
 def _summed(
-    before: Callable[[Notation, Value], Value], after: Callable[[Notation, Value], Value]
+    before: Callable[[Notation, TensorValue], TensorValue], after: Callable[[Notation, TensorValue], TensorValue]
 ) -> Callable[..., Any]:
     """A function of a sum of functions, along the operator's axes."""
 
-    def write(g: Notation, call: Call, x: Value, axes: Value | None = None) -> Value | None:
+    def write(g: Notation, call: Call, x: TensorValue, axes: TensorValue | None = None) -> TensorValue | None:
         found = axes_of(call)
         if not found or not x.dtype.is_float:
             return None
@@ -27,7 +27,7 @@ def _summed(
     return write
 
 
-def _log_sum_exp(g: Notation, call: Call, x: Value, axes: Value | None = None) -> Value | None:
+def _log_sum_exp(g: Notation, call: Call, x: TensorValue, axes: TensorValue | None = None) -> TensorValue | None:
     """The largest element is taken out of the sum, unless it is infinite."""
     found = axes_of(call)
     if not found or not x.dtype.is_float:
@@ -43,26 +43,26 @@ def _log_sum_exp(g: Notation, call: Call, x: Value, axes: Value | None = None) -
 def _chain(op: str) -> Callable[..., Any]:
     """Operands two by two."""
 
-    def write(g: Notation, call: Call, *operands: Value) -> Value | None:
+    def write(g: Notation, call: Call, *operands: TensorValue) -> TensorValue | None:
         return reduce(lambda a, b: g.several(op, 1, a, b)[0], operands) if len(operands) != 2 or op == "Add" else None
 
     return write
 
 
-def _mean(g: Notation, call: Call, *operands: Value) -> Value:
+def _mean(g: Notation, call: Call, *operands: TensorValue) -> TensorValue:
     return reduce(lambda a, b: a + b, operands) / len(operands)
 
 
 def _over_map(op: str) -> Callable[..., Any]:
     """A reduction over all axes behind the channels."""
 
-    def write(g: Notation, call: Call, x: Value) -> Value:
+    def write(g: Notation, call: Call, x: TensorValue) -> TensorValue:
         return g.several(op, 1, x, list(range(2, x.rank)), keepdims=1)[0]
 
     return write
 
 
-def _same(g: Notation, x: Value) -> Value:
+def _same(g: Notation, x: TensorValue) -> TensorValue:
     return x
 
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from fusewise.ops.spec import Call
-from fusewise.passes.notation import Notation, Value
+from fusewise.passes.notation import Notation, TensorValue
 from fusewise.records import record
 
 __all__ = ["Decomposition", "axes_of", "row"]
 
-Written = Value | tuple[Value, ...] | None
+Written = TensorValue | tuple[TensorValue, ...] | None
 
 
 @record(frozen=True)
@@ -25,11 +25,11 @@ class Decomposition:
     op: str
     write: Callable[..., Written]
 
-    def results(self, g: Notation, call: Call) -> tuple[Value, ...] | None:
+    def results(self, g: Notation, call: Call) -> tuple[TensorValue, ...] | None:
         """The results of one application, its operands being values of the graph; None where it stays as it is."""
         operands = [g.value(name) if name else None for name in call.node.inputs]
         found = self.write(g, call, *operands)
-        results = (found,) if isinstance(found, Value) else found
+        results = (found,) if isinstance(found, TensorValue) else found
         return results if results is not None and len(results) >= len(call.node.outputs) else None
 
 

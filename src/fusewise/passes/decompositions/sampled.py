@@ -14,7 +14,7 @@ from fusewise.ops.grids import tap_positions, unmoved_grid
 from fusewise.ops.indexing import compute_type
 from fusewise.ops.spec import Call
 from fusewise.passes.decompositions.row import Decomposition, row
-from fusewise.passes.notation import Notation, Value
+from fusewise.passes.notation import Notation, TensorValue
 
 __all__ = ["SAMPLED"]
 
@@ -22,12 +22,12 @@ __all__ = ["SAMPLED"]
 def _deform_conv(
     g: Notation,
     call: Call,
-    image: Value,
-    weight: Value,
-    offset: Value,
-    bias: Value | None = None,
-    mask: Value | None = None,
-) -> Value | None:
+    image: TensorValue,
+    weight: TensorValue,
+    offset: TensorValue,
+    bias: TensorValue | None = None,
+    mask: TensorValue | None = None,
+) -> TensorValue | None:
     """Positions are doubles: to state them as parts of the image then costs no accuracy."""
     (n, channels, *extents), (made, *_) = image.dims, weight.dims
     out, rank = call.output(0).dims[2:], len(extents)
@@ -47,7 +47,7 @@ def _deform_conv(
     return g.cast(found, image.dtype)
 
 
-def _product(g: Notation, read: Value, weight: Value, n: int, groups: int, places: int) -> Value:
+def _product(g: Notation, read: TensorValue, weight: TensorValue, n: int, groups: int, places: int) -> TensorValue:
     """Filters times what their taps read, [n, groups, filters, places].
 
     One group's columns have the channels side by side, as they are read, and the filters, mostly constant, are on the right.
@@ -65,7 +65,9 @@ def _product(g: Notation, read: Value, weight: Value, n: int, groups: int, place
     return g.permute(g.MatMul(left, right), [0, 2, 1])
 
 
-def _grid(g: Notation, call: Call, offset: Value, samples: int, extents: list[int], out: tuple[int, ...]) -> Value:
+def _grid(
+    g: Notation, call: Call, offset: TensorValue, samples: int, extents: list[int], out: tuple[int, ...]
+) -> TensorValue:
     """Where taps read, from -1 to 1 between the edges of the image, the last axis first: [samples, taps, places, 1.., rank]."""
     rank, places = len(extents), math.prod(out)
     at_taps, at_places = tap_positions(call.attribute, call.input(1).dims[2:], out)
@@ -81,7 +83,7 @@ def _grid(g: Notation, call: Call, offset: Value, samples: int, extents: list[in
     return g.reshape(last, [samples, taps, places, *(1,) * (rank - 2), rank])
 
 
-def _affine_grid(g: Notation, call: Call, theta: Value, size: Value) -> Value | None:
+def _affine_grid(g: Notation, call: Call, theta: TensorValue, size: TensorValue) -> TensorValue | None:
     """The positions of an image that is not moved, constant, times the matrices."""
     (n, *extents, rank), wide = call.output(0).dims, compute_type(theta.dtype)
     if not call.is_known(1) or not 0 < math.prod(extents) <= _MOST_PLACES or not n:

@@ -5,14 +5,19 @@ from __future__ import annotations
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ops.spec import Call
 from fusewise.passes.decompositions.row import Decomposition, row
-from fusewise.passes.notation import Notation, Value
+from fusewise.passes.notation import Notation, TensorValue
 
 __all__ = ["STATEFUL"]
 
 
 def _causal_convolution(
-    g: Notation, call: Call, x: Value, w: Value, bias: Value | None = None, past: Value | None = None
-) -> tuple[Value, Value]:
+    g: Notation,
+    call: Call,
+    x: TensorValue,
+    w: TensorValue,
+    bias: TensorValue | None = None,
+    past: TensorValue | None = None,
+) -> tuple[TensorValue, TensorValue]:
     """A convolution of every channel by itself that sees its own and earlier places; before the first are those of the last call.
     The new state is the last places, one less than the filter is long."""
     before, length = w.dims[2] - 1, x.dims[2]

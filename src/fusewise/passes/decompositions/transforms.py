@@ -20,7 +20,7 @@ import numpy as np
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ops.spec import Call
 from fusewise.passes.decompositions.row import Decomposition, row
-from fusewise.passes.notation import Notation, Value
+from fusewise.passes.notation import Notation, TensorValue
 from fusewise.records import record
 
 __all__ = ["TRANSFORMS"]
@@ -69,18 +69,18 @@ def _matrix(f: _Transform, taken: int, channels: int) -> np.ndarray:
     return np.stack(rows[:channels], 1)
 
 
-def _number(x: Value, array: np.ndarray) -> np.ndarray:
+def _number(x: TensorValue, array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array, x.dtype.numpy)
 
 
-def _product(g: Notation, x: Value, f: _Transform) -> Value:
+def _product(g: Notation, x: TensorValue, f: _Transform) -> TensorValue:
     """[rows, t, channels] -> [rows, bins, 2], in one product."""
     rows, taken, channels = x.dims
     matrix = _matrix(f, taken, channels).reshape(taken * channels, f.bins * 2)
     return g.reshape(g.MatMul(g.reshape(x, [rows, taken * channels]), _number(x, matrix)), [rows, f.bins, 2])
 
 
-def _planes(g: Notation, x: Value, f: _Transform) -> Value:
+def _planes(g: Notation, x: TensorValue, f: _Transform) -> TensorValue:
     """[rows, t, channels] -> [rows, 2, bins]: real and imaginary parts apart."""
     if not _is_short(f.length):
         return g.permute(_transformed(g, x, f), (0, 2, 1))
@@ -89,7 +89,7 @@ def _planes(g: Notation, x: Value, f: _Transform) -> Value:
     return g.reshape(g.MatMul(g.reshape(x, [rows, taken * channels]), _number(x, matrix)), [rows, 2, f.bins])
 
 
-def _times(g: Notation, x: Value, w: np.ndarray, axis: int) -> Value:
+def _times(g: Notation, x: TensorValue, w: np.ndarray, axis: int) -> TensorValue:
     """A complex product with constants of as many axes, without `axis`, along which the parts of `x` are."""
     if x.dims[axis] == 1:
         return x * _number(x, np.stack([w.real, w.imag], axis))
@@ -109,7 +109,7 @@ def _factor(length: int) -> int:
     return next((a for a in range(2, math.isqrt(length) + 1) if length % a == 0), length)
 
 
-def _transformed(g: Notation, x: Value, f: _Transform) -> Value:
+def _transformed(g: Notation, x: TensorValue, f: _Transform) -> TensorValue:
     """[rows, t, channels] -> [rows, bins, 2]; what is beyond the length is left out, and what is missing is zero."""
     x = g.slice(x, 1, 0, f.length)
     if _is_short(f.length):
@@ -118,7 +118,7 @@ def _transformed(g: Notation, x: Value, f: _Transform) -> Value:
     return _convolved(g, x, f) if a == f.length else _in_parts(g, x, f, a)
 
 
-def _in_parts(g: Notation, x: Value, f: _Transform, a: int) -> Value:
+def _in_parts(g: Notation, x: TensorValue, f: _Transform, a: int) -> TensorValue:
     x = g.pad(x, 1, 0, f.length - x.dims[1])
     (rows, _, channels), b = x.dims, f.length // a
     first = g.reshape(g.permute(g.reshape(x, [rows, a, b, channels]), (0, 2, 1, 3)), [rows * b, a, channels])
@@ -131,7 +131,7 @@ def _in_parts(g: Notation, x: Value, f: _Transform, a: int) -> Value:
     return g.slice(every, 1, 0, f.bins)
 
 
-def _convolved(g: Notation, x: Value, f: _Transform) -> Value:
+def _convolved(g: Notation, x: TensorValue, f: _Transform) -> TensorValue:
     """Bluestein's: t k = (t^2 + k^2 - (k - t)^2) / 2."""
     n, taken = f.length, x.dims[1]
     longest = max(taken, f.bins)
@@ -151,7 +151,7 @@ def _smooth(least: int) -> int:
     return min(m << max(0, math.ceil(math.log2(least / m))) for m in (1, 3, 5, 9))
 
 
-def _real(g: Notation, x: Value, f: _Transform) -> Value:
+def _real(g: Notation, x: TensorValue, f: _Transform) -> TensorValue:
     """[rows, bins, 2] -> [rows, length, 1], the real signal whose first `bins` numbers these are."""
     bins, n = f.length // 2 + 1, f.length
     x = g.slice(x, 1, 0, bins)
@@ -179,10 +179,10 @@ def _whole(call: Call, operand: int, otherwise: int) -> int:
     return int(call.known(operand).reshape(-1)[0]) if call.has(operand) else otherwise
 
 
-def _narrow(write: Callable[..., Value | None]) -> Callable[..., Value | None]:
+def _narrow(write: Callable[..., TensorValue | None]) -> Callable[..., TensorValue | None]:
     """Floats of 16 bits are transformed in 32."""
 
-    def wide(g: Notation, call: Call, x: Value, *operands: Value | None) -> Value | None:
+    def wide(g: Notation, call: Call, x: TensorValue, *operands: TensorValue | None) -> TensorValue | None:
         kind = x.dtype
         if 0 in x.dims:
             return None
@@ -192,7 +192,7 @@ def _narrow(write: Callable[..., Value | None]) -> Callable[..., Value | None]:
     return wide
 
 
-def _dft(g: Notation, call: Call, x: Value, *operands: Value | None) -> Value | None:
+def _dft(g: Notation, call: Call, x: TensorValue, *operands: TensorValue | None) -> TensorValue | None:
     axis = _whole(call, 2, -2) % x.rank
     real, inverse = bool(call.attribute("onesided", 0)), bool(call.attribute("inverse", 0))
     extent = x.dims[axis]
@@ -211,7 +211,9 @@ def _dft(g: Notation, call: Call, x: Value, *operands: Value | None) -> Value | 
     return g.permute(g.reshape(y, [*lead, *y.dims[1:]]), [order.index(d) for d in range(x.rank)])
 
 
-def _stft(g: Notation, call: Call, x: Value, step: Value, *operands: Value | None) -> Value | None:
+def _stft(
+    g: Notation, call: Call, x: TensorValue, step: TensorValue, *operands: TensorValue | None
+) -> TensorValue | None:
     window = operands[0] if operands else None
     hop, length = _whole(call, 1, 0), _whole(call, 3, x.dims[1] if window is None else window.dims[0])
     samples, extent, channels = x.dims
@@ -235,14 +237,14 @@ def _stft(g: Notation, call: Call, x: Value, step: Value, *operands: Value | Non
     return g.reshape(y, [samples, count, f.bins, 2])
 
 
-def _frames(g: Notation, x: Value, count: int, hop: int, length: int) -> Value:
+def _frames(g: Notation, x: TensorValue, count: int, hop: int, length: int) -> TensorValue:
     """[samples, extent, channels] -> [samples, frames, length, channels]"""
     samples, extent, channels = x.dims
     pieces = -(-length // hop)
     if length > MOST_PIECES * hop:
         return g.Gather(x, hop * np.arange(count)[:, None] + np.arange(length), axis=1)
     x = g.pad(x, 1, 0, (count + pieces - 1) * hop - extent)
-    parts: list[Value] = []
+    parts: list[TensorValue] = []
     for k in range(pieces):
         part = g.reshape(g.slice(x, 1, k * hop, (k + count) * hop), [samples, count, hop, channels])
         parts.append(g.slice(part, 2, 0, length - k * hop))

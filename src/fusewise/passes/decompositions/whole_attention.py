@@ -16,7 +16,7 @@ from fusewise.ir.dtypes import BOOL, FLOAT32, FLOAT64, INT64, DType, dtype_of_on
 from fusewise.ops.spec import Call
 from fusewise.passes.decompositions.attention import by_heads
 from fusewise.passes.decompositions.row import Decomposition, row
-from fusewise.passes.notation import Notation, Value
+from fusewise.passes.notation import Notation, TensorValue
 from fusewise.records import record
 
 __all__ = ["WHOLE_ATTENTION"]
@@ -30,9 +30,9 @@ class _Heads:
     """Queries, keys and values as (batch, heads, tokens, size), keys and values of the past before the new ones; `flat` where the
     operands had three axes. `past` is how many keys come before the first query."""
 
-    q: Value
-    k: Value
-    v: Value
+    q: TensorValue
+    k: TensorValue
+    v: TensorValue
     flat: bool
     past: int
 
@@ -49,8 +49,8 @@ class _Mask:
     what is added to them. None for all, or nothing."""
 
     known: np.ndarray | None = None
-    allowed: Value | None = None
-    added: Value | None = None
+    allowed: TensorValue | None = None
+    added: TensorValue | None = None
 
     @property
     def always_some(self) -> bool:
@@ -61,11 +61,11 @@ class _Mask:
 def _attention(
     g: Notation,
     call: Call,
-    q: Value,
-    k: Value,
-    v: Value,
-    *others: Value | None,
-) -> tuple[Value, ...] | None:
+    q: TensorValue,
+    k: TensorValue,
+    v: TensorValue,
+    *others: TensorValue | None,
+) -> tuple[TensorValue, ...] | None:
     """`others`: a mask, past keys, past values, and how many keys of each sample are no padding; None or left out where absent."""
     mask, past_key, past_value, lengths = (*others, *(None,) * 4)[:4]
     if mask is not None and mask.dtype != BOOL and not mask.dtype.is_float:
@@ -93,7 +93,7 @@ def _is_fused(call: Call) -> bool:
     return not wide and precision == FLOAT32.onnx and not asked
 
 
-def _shaped(g: Notation, given: _Heads, y: Value, dtype: DType) -> Value:
+def _shaped(g: Notation, given: _Heads, y: TensorValue, dtype: DType) -> TensorValue:
     y = g.cast(y, dtype)
     if not given.flat:
         return y
@@ -103,7 +103,7 @@ def _shaped(g: Notation, given: _Heads, y: Value, dtype: DType) -> Value:
 # -- which keys take part ---------------------------------------------------------------------------------------------------
 
 
-def _masks(g: Notation, call: Call, given: _Heads, mask: Value | None, lengths: Value | None) -> _Mask:
+def _masks(g: Notation, call: Call, given: _Heads, mask: TensorValue | None, lengths: TensorValue | None) -> _Mask:
     """All that keeps keys out. Query i is at position `past` + i; among padded keys, the last one is at the last that is none."""
     samples, _, queries, keys = given.scores
     j = np.arange(keys, dtype=np.int64)
@@ -138,11 +138,11 @@ _MOST_KNOWN = 1 << 24
 """Elements of a constant mask that is looked into."""
 
 
-def _both(g: Notation, mask: _Mask, allowed: Value) -> _Mask:
+def _both(g: Notation, mask: _Mask, allowed: TensorValue) -> _Mask:
     return replace(mask, allowed=allowed if mask.allowed is None else g.And(mask.allowed, allowed))
 
 
-def _padded(g: Notation, mask: Value, keys: int) -> Value:
+def _padded(g: Notation, mask: TensorValue, keys: int) -> TensorValue:
     """A mask for all keys: those that it does not reach take no part. One element along the keys is for all of them."""
     have = mask.dims[-1] if mask.rank else 1
     if have in (1, keys):
@@ -152,7 +152,7 @@ def _padded(g: Notation, mask: Value, keys: int) -> Value:
     return g.Concat(mask, rest, axis=mask.rank - 1)
 
 
-def _allowed(g: Notation, masks: _Mask) -> Value | None:
+def _allowed(g: Notation, masks: _Mask) -> TensorValue | None:
     """Which keys take part, but for what is added."""
     known = None if masks.known is None or masks.known.all() else g.constant(masks.known)
     if known is None or masks.allowed is None:
@@ -160,7 +160,7 @@ def _allowed(g: Notation, masks: _Mask) -> Value | None:
     return g.And(masks.allowed, known)
 
 
-def _bias(g: Notation, masks: _Mask, dtype: DType) -> Value | None:
+def _bias(g: Notation, masks: _Mask, dtype: DType) -> TensorValue | None:
     """What is added to the scores: minus infinity for keys that take no part."""
     allowed = _allowed(g, masks)
     added = None if masks.added is None else g.cast(masks.added, dtype)
@@ -178,14 +178,14 @@ def _scale(call: Call, given: _Heads) -> float:
     return 1 / math.sqrt(max(1, given.q.dims[-1])) if scale is None else float(scale)
 
 
-def _fused(g: Notation, call: Call, given: _Heads, masks: _Mask) -> Value:
+def _fused(g: Notation, call: Call, given: _Heads, masks: _Mask) -> TensorValue:
     """By the operator that has a kernel, in float32."""
     q, k, v = (g.cast(x, FLOAT32) for x in (given.q, given.k, given.v))
     mask = _allowed(g, masks) if masks.added is None else _bias(g, masks, FLOAT32)
     return g.Attention(q, k, v, mask, scale=_scale(call, given), softcap=call.attribute("softcap") or None)
 
 
-def _products(g: Notation, call: Call, given: _Heads, masks: _Mask) -> tuple[Value, Value | None]:
+def _products(g: Notation, call: Call, given: _Heads, masks: _Mask) -> tuple[TensorValue, TensorValue | None]:
     """By a product, a softmax and a product; and the scores as far as they are asked for."""
     q, k, v = given.q, given.k, given.v
     dtype, out = q.dtype, given.scores
@@ -215,7 +215,7 @@ def _asks_for_scores(call: Call) -> bool:
     return len(call.node.outputs) > 3 and bool(call.node.outputs[3])
 
 
-def _together(g: Notation, a: Value, b: Value, out: tuple[int, ...]) -> Value:
+def _together(g: Notation, a: TensorValue, b: TensorValue, out: tuple[int, ...]) -> TensorValue:
     """The product of (batch, heads, ...) with (batch, fewer heads, ...): heads that share a factor are rows of one matrix."""
     if a.dims[1] == b.dims[1]:
         return g.MatMul(a, b)

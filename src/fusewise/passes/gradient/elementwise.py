@@ -8,27 +8,27 @@ from collections.abc import Callable
 import numpy as np
 
 from fusewise.passes.gradient.row import Gradient, Reverse, pulled, row
-from fusewise.passes.notation import Notation, Value
+from fusewise.passes.notation import Notation, TensorValue
 
 __all__ = ["ELEMENTWISE"]
 
 _FLAT = ("Floor", "Ceil", "Round", "Sign")
 
 
-def _exponent(g: Notation, d: Value, a: Value, b: Value, y: Value) -> Value:
+def _exponent(g: Notation, d: TensorValue, a: TensorValue, b: TensorValue, y: TensorValue) -> TensorValue:
     """y * log(a), which is 0 where 0 is raised to a power from 0 on."""
     base = g.cast(a, y.dtype)
     zero = g.And(g.Equal(base, 0), g.GreaterOrEqual(g.cast(b, y.dtype), 0))
     return g.cast(d * g.Where(zero, 0, y * g.Log(base)), b.dtype)
 
 
-def _base(g: Notation, d: Value, a: Value, b: Value, y: Value) -> Value:
+def _base(g: Notation, d: TensorValue, a: TensorValue, b: TensorValue, y: TensorValue) -> TensorValue:
     """b * a ** (b - 1), which is 0 for an exponent of 0."""
     power = g.cast(b, a.dtype)
     return d * g.Where(g.Equal(power, 0), 0, power * g.Pow(a, power - 1))
 
 
-def _clip(g: Notation, at: Reverse) -> list[Value | None]:
+def _clip(g: Notation, at: Reverse) -> list[TensorValue | None]:
     """Min(Max(x, low), high): an element passes `d` on to the one of the three that it is."""
     x, d = at.operand(), at.first
     low, high = (*at.x[1:], None, None)[:2]
@@ -52,7 +52,7 @@ def _in_order(at: Reverse) -> bool:
     return low is not None and high is not None and bool(np.all(low <= high))
 
 
-def _extreme(g: Notation, at: Reverse) -> list[Value | None]:
+def _extreme(g: Notation, at: Reverse) -> list[TensorValue | None]:
     """Every operand that is the largest gets an equal share."""
     (y,) = at.y
     shares = [g.cast(g.Equal(x, y), at.first.dtype) for x in at.x]
@@ -63,15 +63,15 @@ def _extreme(g: Notation, at: Reverse) -> list[Value | None]:
     return [each * share for share in shares]
 
 
-def _where(g: Notation, at: Reverse) -> list[Value | None]:
+def _where(g: Notation, at: Reverse) -> list[TensorValue | None]:
     return [None, g.Where(at.x[0], at.first, 0), g.Where(at.x[0], 0, at.first)]
 
 
-def _cast(g: Notation, at: Reverse) -> list[Value | None]:
+def _cast(g: Notation, at: Reverse) -> list[TensorValue | None]:
     return [g.cast(at.first, at.operand().dtype), *[None] * (len(at.x) - 1)]
 
 
-def _modulo(g: Notation, at: Reverse) -> list[Value | None] | None:
+def _modulo(g: Notation, at: Reverse) -> list[TensorValue | None] | None:
     """a - b * trunc(a / b), as C's fmod."""
     if not at.call.attribute("fmod", 0):
         return None
@@ -80,22 +80,22 @@ def _modulo(g: Notation, at: Reverse) -> list[Value | None] | None:
     return [at.first, -at.first * whole]
 
 
-def _dropout(g: Notation, at: Reverse) -> list[Value | None] | None:
+def _dropout(g: Notation, at: Reverse) -> list[TensorValue | None] | None:
     """At inference nothing is dropped."""
     training = at.call.constant(2) if at.call.has(2) else np.array(False)
     return None if training is None or training.any() else [at.first, *[None] * (len(at.x) - 1)]
 
 
-def _nothing(g: Notation, at: Reverse) -> list[Value | None]:
+def _nothing(g: Notation, at: Reverse) -> list[TensorValue | None]:
     return [None] * len(at.x)
 
 
-def _root(slope: Callable[[Notation, Value], Value]) -> Callable[..., Value]:
+def _root(slope: Callable[[Notation, TensorValue], TensorValue]) -> Callable[..., TensorValue]:
     """One over the root of a function of x."""
     return lambda g, d, x, y: d / g.Sqrt(slope(g, x))
 
 
-def _softplus(g: Notation, d: Value, x: Value, y: Value) -> Value:
+def _softplus(g: Notation, d: TensorValue, x: TensorValue, y: TensorValue) -> TensorValue:
     return d * g.Sigmoid(x)
 
 

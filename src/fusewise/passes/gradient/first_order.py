@@ -15,7 +15,7 @@ from fusewise.passes.canonical_ops import LOWEST_OPSET
 from fusewise.passes.edit import Edit
 from fusewise.passes.gradient.reverse import Sweep
 from fusewise.passes.hints import hint, with_hint
-from fusewise.passes.notation import Notation, Value
+from fusewise.passes.notation import Notation, TensorValue
 from fusewise.trace import Trace
 
 __all__ = ["GRADIENT", "first_order_gradient", "floating_inputs", "weights_of", "with_gradients"]
@@ -98,7 +98,7 @@ def _checked(graph: Graph, names: Sequence[str] | None, known: Sequence[str], wh
     return tuple(dict.fromkeys(known if names is None else names))
 
 
-def _named(g: Notation, name: str, slope: Value | None, like: Value) -> str:
+def _named(g: Notation, name: str, slope: TensorValue | None, like: TensorValue) -> str:
     """The slope under its name; zeros where there is none."""
     found = g.fill(0, like.dims, like.dtype) if slope is None else slope
     result = g.edit.value(name, found.kind)

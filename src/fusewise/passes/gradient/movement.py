@@ -8,26 +8,26 @@ import numpy as np
 
 from fusewise.ir.dtypes import INT64
 from fusewise.passes.gradient.row import Gradient, Reverse, row
-from fusewise.passes.notation import Notation, Value
+from fusewise.passes.notation import Notation, TensorValue
 
 __all__ = ["MOVEMENT"]
 
 
-def _back(g: Notation, at: Reverse) -> list[Value | None]:
+def _back(g: Notation, at: Reverse) -> list[TensorValue | None]:
     """Another shape: the shape it had."""
     return [g.reshape(at.first, at.operand().dims), *[None] * (len(at.x) - 1)]
 
 
-def _transpose(g: Notation, at: Reverse) -> list[Value | None]:
+def _transpose(g: Notation, at: Reverse) -> list[TensorValue | None]:
     order = at.call.attribute("perm", tuple(range(at.operand().rank))[::-1])
     return [g.permute(at.first, [order.index(axis) for axis in range(len(order))])]
 
 
-def _expand(g: Notation, at: Reverse) -> list[Value | None]:
+def _expand(g: Notation, at: Reverse) -> list[TensorValue | None]:
     return [at.first, None]
 
 
-def _concat(g: Notation, at: Reverse) -> list[Value | None]:
+def _concat(g: Notation, at: Reverse) -> list[TensorValue | None]:
     axis = at.call.attribute("axis") % at.operand().rank
     ends = list(accumulate(x.dims[axis] for x in at.x if x is not None))
     return [
@@ -35,7 +35,7 @@ def _concat(g: Notation, at: Reverse) -> list[Value | None]:
     ]
 
 
-def _split(g: Notation, at: Reverse) -> list[Value | None]:
+def _split(g: Notation, at: Reverse) -> list[TensorValue | None]:
     axis = at.call.attribute("axis", 0) % at.operand().rank
     parts = [
         d if d is not None else g.fill(0, at.call.output(k).dims, at.operand().dtype)
@@ -45,7 +45,7 @@ def _split(g: Notation, at: Reverse) -> list[Value | None]:
     return [g.Concat(*parts, axis=axis), *[None] * (len(at.x) - 1)]
 
 
-def _slice(g: Notation, at: Reverse) -> list[Value | None] | None:
+def _slice(g: Notation, at: Reverse) -> list[TensorValue | None] | None:
     """Back to where it was cut out, zeros elsewhere."""
     if not all(at.call.is_known(i) for i in range(1, len(at.x)) if at.call.has(i)):
         return None
@@ -66,7 +66,7 @@ def _stop(end: int, step: int, size: int) -> int | None:
     return None if step < 0 and end < -size else end
 
 
-def _placed(g: Notation, d: Value, axis: int, places: range, size: int) -> Value:
+def _placed(g: Notation, d: TensorValue, axis: int, places: range, size: int) -> TensorValue:
     """Slices along one axis put where `places` says, among zeros."""
     if not places:
         return g.fill(0, [*d.dims[:axis], size, *d.dims[axis + 1 :]], d.dtype)
@@ -81,7 +81,7 @@ def _placed(g: Notation, d: Value, axis: int, places: range, size: int) -> Value
     return g.pad(d, axis, places[0], size - 1 - places[-1])
 
 
-def _pad(g: Notation, at: Reverse) -> list[Value | None] | None:
+def _pad(g: Notation, at: Reverse) -> list[TensorValue | None] | None:
     """What was added is cut off, and goes where it was copied from."""
     x = at.operand()
     mode, others = at.call.attribute("mode", "constant"), [None] * (len(at.x) - 1)
@@ -101,7 +101,7 @@ def _pad(g: Notation, at: Reverse) -> list[Value | None] | None:
     return [part, *others]
 
 
-def _added(g: Notation, d: Value, axis: int, places: Value, size: int) -> Value:
+def _added(g: Notation, d: TensorValue, axis: int, places: TensorValue, size: int) -> TensorValue:
     """Slices along one axis added up where `places` says; several may go to one place."""
     dims, order = d.dims, [axis, *(k for k in range(d.rank) if k != axis)]
     rows = g.permute(d, order)
@@ -110,27 +110,27 @@ def _added(g: Notation, d: Value, axis: int, places: Value, size: int) -> Value:
     return g.permute(total, [order.index(k) for k in range(d.rank)])
 
 
-def _gather(g: Notation, at: Reverse) -> list[Value | None]:
+def _gather(g: Notation, at: Reverse) -> list[TensorValue | None]:
     x, places = at.operand(0), at.operand(1)
     axis = at.call.attribute("axis", 0) % x.rank
     flat = g.reshape(at.first, [*x.dims[:axis], int(np.prod(places.dims, dtype=int)), *x.dims[axis + 1 :]])
     return [_added(g, flat, axis, places, x.dims[axis]), None]
 
 
-def _gather_elements(g: Notation, at: Reverse) -> list[Value | None]:
+def _gather_elements(g: Notation, at: Reverse) -> list[TensorValue | None]:
     x = at.operand()
     axis = at.call.attribute("axis", 0)
     return [g.ScatterElements(g.fill(0, x.dims, x.dtype), at.x[1], at.first, axis=axis, reduction="add"), None]
 
 
-def _gather_nd(g: Notation, at: Reverse) -> list[Value | None] | None:
+def _gather_nd(g: Notation, at: Reverse) -> list[TensorValue | None] | None:
     x = at.operand()
     if at.call.attribute("batch_dims", 0):
         return None
     return [g.ScatterND(g.fill(0, x.dims, x.dtype), at.x[1], at.first, reduction="add"), None]
 
 
-def _scatter_elements(g: Notation, at: Reverse) -> list[Value | None] | None:
+def _scatter_elements(g: Notation, at: Reverse) -> list[TensorValue | None] | None:
     """What was written over gets nothing."""
     mode, axis, places = at.call.attribute("reduction", "none"), at.call.attribute("axis", 0), at.operand(1)
     if mode not in ("none", "add"):
@@ -141,7 +141,7 @@ def _scatter_elements(g: Notation, at: Reverse) -> list[Value | None] | None:
     return [kept, None, g.GatherElements(at.first, places, axis=axis)]
 
 
-def _scatter_nd(g: Notation, at: Reverse) -> list[Value | None] | None:
+def _scatter_nd(g: Notation, at: Reverse) -> list[TensorValue | None] | None:
     mode, places, updates = at.call.attribute("reduction", "none"), at.operand(1), at.operand(2)
     if mode not in ("none", "add"):
         return None
@@ -149,7 +149,7 @@ def _scatter_nd(g: Notation, at: Reverse) -> list[Value | None] | None:
     return [kept, None, g.GatherND(at.first, places)]
 
 
-def _tile(g: Notation, at: Reverse) -> list[Value | None] | None:
+def _tile(g: Notation, at: Reverse) -> list[TensorValue | None] | None:
     if not at.call.is_known(1):
         return None
     repeats, dims = at.call.known(1).tolist(), at.operand().dims
@@ -157,7 +157,7 @@ def _tile(g: Notation, at: Reverse) -> list[Value | None] | None:
     return [g.sum(apart, list(range(0, 2 * len(dims), 2)), keep=False), None]
 
 
-def _largest(g: Notation, at: Reverse) -> list[Value | None]:
+def _largest(g: Notation, at: Reverse) -> list[TensorValue | None]:
     """TopK: the elements that were chosen."""
     x = at.operand()
     axis = at.call.attribute("axis", -1)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 
 from fusewise.passes.gradient.row import Gradient, Reverse, row
-from fusewise.passes.notation import Notation, Value
+from fusewise.passes.notation import Notation, TensorValue
 
 __all__ = ["PRODUCTS"]
 
 
-def _turned(g: Notation, x: Value) -> Value:
+def _turned(g: Notation, x: TensorValue) -> TensorValue:
     """The last two axes the other way round."""
     return g.permute(x, [*range(x.rank - 2), x.rank - 1, x.rank - 2])
 
 
-def _matmul(g: Notation, at: Reverse) -> list[Value | None]:
+def _matmul(g: Notation, at: Reverse) -> list[TensorValue | None]:
     """d @ b' and a' @ d; vectors are matrices of one row or column for as long."""
     a, b = at.operand(0), at.operand(1)
     rows = g.reshape(a, [1, *a.dims]) if a.rank == 1 else a
@@ -31,14 +31,14 @@ def _matmul(g: Notation, at: Reverse) -> list[Value | None]:
     return [first, second]
 
 
-def _by_columns(g: Notation, rows: Value, d: Value, rank: int) -> Value:
+def _by_columns(g: Notation, rows: TensorValue, d: TensorValue, rank: int) -> TensorValue:
     """a' @ d. Where one matrix is multiplied with many, their rows are those of one, so that nothing is left to add up."""
     if rank == 2 and rows.rank > 2:
         rows, d = (g.reshape(x, [math.prod(x.dims[:-1]), x.dims[-1]]) for x in (rows, d))
     return g.MatMul(_turned(g, rows), d)
 
 
-def _einsum(g: Notation, at: Reverse) -> list[Value | None] | None:
+def _einsum(g: Notation, at: Reverse) -> list[TensorValue | None] | None:
     """For each operand the sum over the letters that it has not, of `d` and the other operands."""
     equation = at.call.attribute("equation").replace(" ", "")
     left, arrow, result = equation.partition("->")
@@ -47,7 +47,7 @@ def _einsum(g: Notation, at: Reverse) -> list[Value | None] | None:
         result = "".join(sorted(letter for letter in set(left) - {","} if left.count(letter) == 1))
     if "." in equation or any(len(set(term)) < len(term) for term in terms):
         return None
-    found: list[Value | None] = []
+    found: list[TensorValue | None] = []
     for i, term in enumerate(terms):
         others = [(other, at.operand(k)) for k, other in enumerate(terms) if k != i]
         there = set(result).union(*(other for other, _ in others))

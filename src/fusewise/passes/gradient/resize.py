@@ -8,14 +8,14 @@ from fusewise.ir.graph import Node, attributes_of
 from fusewise.ops.evaluate import evaluate
 from fusewise.ops.spec import Call
 from fusewise.passes.gradient.row import Gradient, Reverse, row
-from fusewise.passes.notation import Notation, Value
+from fusewise.passes.notation import Notation, TensorValue
 
 __all__ = ["RESIZE"]
 
 _OPSET = 19
 
 
-def _resize(g: Notation, at: Reverse) -> list[Value | None] | None:
+def _resize(g: Notation, at: Reverse) -> list[TensorValue | None] | None:
     x, part = at.operand(), at.first
     for axis, (before, after) in enumerate(zip(x.dims, part.dims, strict=True)):
         matrix = _matrix(at.call, axis, before, after)

@@ -16,7 +16,7 @@ from fusewise.passes.decompositions.table import decomposition_of
 from fusewise.passes.edit import Edit
 from fusewise.passes.gradient.row import Reverse
 from fusewise.passes.gradient.table import GRADIENTS
-from fusewise.passes.notation import Notation, Value, call_of
+from fusewise.passes.notation import Notation, TensorValue, call_of
 
 __all__ = ["Sweep"]
 
@@ -27,10 +27,10 @@ class Sweep:
     def __init__(self, edit: Edit, g: Notation, nodes: Sequence[Node], by: Iterable[str]) -> None:
         self.edit, self.g, self.nodes = edit, g, nodes
         self._moving = set(by)  # values that depend on those, by way of floats
-        self._written: dict[str, tuple[list[Node], tuple[Value, ...]] | None] = {}
+        self._written: dict[str, tuple[list[Node], tuple[TensorValue, ...]] | None] = {}
         self._follow(nodes)
 
-    def slopes(self, output: str, by: Sequence[str]) -> list[Value | None]:
+    def slopes(self, output: str, by: Sequence[str]) -> list[TensorValue | None]:
         """The slope of the sum of `output` by each value of `by`; None where it does not depend on it."""
         whole = self.g.value(output)
         arrived = {output: [self.g.fill(1, whole.dims, whole.dtype)]}
@@ -48,7 +48,7 @@ class Sweep:
             kind = kind.element
         return kind is not None and kind.dtype.kind in ("float", "complex")
 
-    def _back(self, nodes: Sequence[Node], arrived: dict[str, list[Value]]) -> None:
+    def _back(self, nodes: Sequence[Node], arrived: dict[str, list[TensorValue]]) -> None:
         for node in reversed(nodes):
             if not any(value in arrived for value in node.writes):
                 continue
@@ -56,7 +56,7 @@ class Sweep:
             if any(wanted) or not self._moving.isdisjoint(node.captured):
                 self._through(node, wanted, arrived)
 
-    def _through(self, node: Node, wanted: Sequence[bool], arrived: dict[str, list[Value]]) -> None:
+    def _through(self, node: Node, wanted: Sequence[bool], arrived: dict[str, list[TensorValue]]) -> None:
         """What the operands of one node get of what arrived at its results."""
         d = tuple(self._total(value, arrived) if value else None for value in node.outputs)
         found = None if node.domain else GRADIENTS.get(node.op)
@@ -80,15 +80,15 @@ class Sweep:
                 arrived.setdefault(result.name, []).append(part)
         self._back(nodes, arrived)
 
-    def _reverse(self, node: Node, d: tuple[Value | None, ...], wanted: Sequence[bool]) -> Reverse:
+    def _reverse(self, node: Node, d: tuple[TensorValue | None, ...], wanted: Sequence[bool]) -> Reverse:
         x = tuple(self._tensor(value) for value in node.inputs)
         y = tuple(self._tensor(value) for value in node.outputs)
         return Reverse(call_of(self.edit, node), x, y, d, tuple(wanted))
 
-    def _tensor(self, value: str) -> Value | None:
+    def _tensor(self, value: str) -> TensorValue | None:
         return self.g.value(value) if value else None
 
-    def _decomposed(self, node: Node) -> tuple[list[Node], tuple[Value, ...]] | None:
+    def _decomposed(self, node: Node) -> tuple[list[Node], tuple[TensorValue, ...]] | None:
         """The node written with others, once however many outputs are swept from."""
         if node.outputs[0] not in self._written:
             row, begin = decomposition_of(node), len(self.g.nodes)
@@ -98,7 +98,7 @@ class Sweep:
             self._written[node.outputs[0]] = None if results is None else (nodes, results)
         return self._written[node.outputs[0]]
 
-    def _total(self, value: str, arrived: dict[str, list[Value]]) -> Value | None:
+    def _total(self, value: str, arrived: dict[str, list[TensorValue]]) -> TensorValue | None:
         """All that arrived at a value, added up once."""
         parts = arrived.get(value)
         if not parts:
@@ -107,7 +107,7 @@ class Sweep:
             parts.append(parts.pop(0) + parts.pop(0))
         return parts[0]
 
-    def _unbroadcast(self, part: Value, operand: Value) -> Value:
+    def _unbroadcast(self, part: TensorValue, operand: TensorValue) -> TensorValue:
         """The part in the shape of the operand: added up along axes that the operand was repeated along."""
         lead = part.rank - operand.rank
         axes = [k for k in range(part.rank) if k < lead or (operand.dims[k - lead] == 1 and part.dims[k] != 1)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fusewise.ops.spec import Call
-from fusewise.passes.notation import Notation, Value
+from fusewise.passes.notation import Notation, TensorValue
 from fusewise.records import record
 
 __all__ = ["Gradient", "Pull", "Reverse", "pulled", "row"]
@@ -24,28 +24,28 @@ class Reverse:
     """
 
     call: Call
-    x: tuple[Value | None, ...]
-    y: tuple[Value | None, ...]
-    d: tuple[Value | None, ...]
+    x: tuple[TensorValue | None, ...]
+    y: tuple[TensorValue | None, ...]
+    d: tuple[TensorValue | None, ...]
     wanted: tuple[bool, ...]
 
-    def operand(self, i: int = 0) -> Value:
+    def operand(self, i: int = 0) -> TensorValue:
         """Operand `i`, which is there."""
         found = self.x[i]
         assert found is not None
         return found
 
     @property
-    def first(self) -> Value:
+    def first(self) -> TensorValue:
         """What arrived at the only result that has a slope."""
         assert self.d[0] is not None
         return self.d[0]
 
 
-Rule = Callable[[Notation, Reverse], Sequence[Value | None] | None]
+Rule = Callable[[Notation, Reverse], Sequence[TensorValue | None] | None]
 """For each operand what it gets, None for nothing; None for a form of the operator that has no rule."""
 
-Pull = Callable[..., Value]
+Pull = Callable[..., TensorValue]
 """What one operand gets: a function of `g`, `d`, the operands and the result."""
 
 
@@ -65,7 +65,7 @@ def row(op: str, rule: Rule) -> Gradient:
 def pulled(op: str, *pulls: Pull) -> Gradient:
     """A row from one function in graph notation for each operand: `lambda g, d, a, b, y: d * b`."""
 
-    def rule(g: Notation, at: Reverse) -> list[Value | None]:
+    def rule(g: Notation, at: Reverse) -> list[TensorValue | None]:
         (y,) = at.y
         return [pull(g, at.first, *at.x, y) if want else None for pull, want in zip(pulls, at.wanted, strict=True)]
 

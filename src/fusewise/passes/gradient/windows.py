@@ -10,12 +10,12 @@ import numpy as np
 from fusewise.ops.spec import Call
 from fusewise.ops.window import Window, transposed_window_of, window_of
 from fusewise.passes.gradient.row import Gradient, Reverse, row
-from fusewise.passes.notation import Notation, Value
+from fusewise.passes.notation import Notation, TensorValue
 
 __all__ = ["WINDOWS"]
 
 
-def _spread(g: Notation, d: Value, filters: Value, window: Window, groups: int) -> Value:
+def _spread(g: Notation, d: TensorValue, filters: TensorValue, window: Window, groups: int) -> TensorValue:
     """What every tap gave goes back to where it read: the transposed convolution, of the image's extents."""
     reached = [
         (size - 1) * stride + (k - 1) * dilation + 1 - begin - end
@@ -40,7 +40,7 @@ def _spread(g: Notation, d: Value, filters: Value, window: Window, groups: int) 
     return image
 
 
-def _filters(g: Notation, image: Value, d: Value, window: Window, groups: int) -> Value:
+def _filters(g: Notation, image: TensorValue, d: TensorValue, window: Window, groups: int) -> TensorValue:
     """The image correlated with `d`, over samples: strides and dilations change places, and so do samples and channels.
 
     image [n, c, ...], d [n, m, ...] -> filters [m, c / groups, ...]
@@ -64,12 +64,12 @@ def _filters(g: Notation, image: Value, d: Value, window: Window, groups: int) -
     return g.permute(found, [1, 0, *range(2, found.rank)])
 
 
-def _over_samples(g: Notation, d: Value) -> Value:
+def _over_samples(g: Notation, d: TensorValue) -> TensorValue:
     """A bias is added to every sample and place."""
     return g.sum(d, [0, *range(2, d.rank)], keep=False)
 
 
-def _convolution(g: Notation, at: Reverse) -> list[Value | None]:
+def _convolution(g: Notation, at: Reverse) -> list[TensorValue | None]:
     x, w = at.operand(0), at.operand(1)
     window, groups = window_of(at.call, w.dims[2:]), at.call.attribute("group", 1)
     return [
@@ -79,7 +79,7 @@ def _convolution(g: Notation, at: Reverse) -> list[Value | None]:
     ]
 
 
-def _transposed(g: Notation, at: Reverse) -> list[Value | None]:
+def _transposed(g: Notation, at: Reverse) -> list[TensorValue | None]:
     """As a convolution with image and result in each other's place."""
     x, w = at.operand(0), at.operand(1)
     window, groups = transposed_window_of(at.call, w.dims[2:]), at.call.attribute("group", 1)
@@ -114,7 +114,7 @@ def _counts(call: Call, window: Window, outputs: Sequence[int]) -> np.ndarray:
     return counts[None, None]
 
 
-def _average(g: Notation, at: Reverse) -> list[Value | None]:
+def _average(g: Notation, at: Reverse) -> list[TensorValue | None]:
     """A convolution of every map with ones, divided by how many there were."""
     x = at.operand()
     window = window_of(at.call, at.call.attribute("kernel_shape"))
@@ -125,7 +125,7 @@ def _average(g: Notation, at: Reverse) -> list[Value | None]:
     return [g.reshape(_spread(g, maps, ones, window, 1), x.dims)]
 
 
-def _largest(g: Notation, at: Reverse) -> list[Value | None]:
+def _largest(g: Notation, at: Reverse) -> list[TensorValue | None]:
     """Every maximum gives back to where it stood: the first of equal ones."""
     x, stated = at.operand(), dict(at.call.node.attributes) | {"storage_order": 0}
     _, places = g.several("MaxPool", 2, x, **stated)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusewise.rewrite.match import Match
-from fusewise.rewrite.rule import NUMBERS, Guard, Rule, Sample, rule
+from fusewise.rewrite.rule import NUMBERS, Guard, Rule, RuleSample, rule
 
 __all__ = ["COMPOSITIONS"]
 
@@ -134,9 +134,9 @@ EXPONENTIALS: tuple[Rule, ...] = (
         "recognising",
         "reassociating",
         samples=(
-            Sample({"a": (2, 10)}, {}, {"s": {"axis": 0}}),
-            Sample({"a": (2, 3, 1)}, {}, {"s": {"axis": -1}}),
-            Sample({"a": (3, 4)}),
+            RuleSample({"a": (2, 10)}, {}, {"s": {"axis": 0}}),
+            RuleSample({"a": (2, 3, 1)}, {}, {"s": {"axis": -1}}),
+            RuleSample({"a": (3, 4)}),
         ),
     ),
     rule("cosine-of-negative", lambda g, a: g.Cos(-a), lambda g, a: g.Cos(a), "commutative", "reassociating"),

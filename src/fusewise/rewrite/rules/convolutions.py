@@ -12,7 +12,7 @@ import numpy as np
 
 from fusewise.rewrite.match import Match
 from fusewise.rewrite.pattern import Computed
-from fusewise.rewrite.rule import Guard, Rule, Sample, rule
+from fusewise.rewrite.rule import Guard, Rule, RuleSample, rule
 from fusewise.rewrite.rules.guards import all_of, is_constant, one_number
 
 __all__ = ["CONVOLUTIONS", "TARGET_KERNEL", "explicit", "keeps_position", "ungrouped", "weights_of"]
@@ -240,13 +240,13 @@ CONVOLUTIONS: tuple[Rule, ...] = (
         needs=(("w", "constant"),),
         guard=all_of(explicit, _small),
         samples=(
-            Sample(_SHAPES),
-            Sample(
+            RuleSample(_SHAPES),
+            RuleSample(
                 {**_SHAPES, "w": (2, 1, 1, 3)},
                 {"b": None},
                 {"c": {"group": 2, "strides": (2, 1), "pads": (0, 1, 0, 1)}},
             ),
-            Sample({**_SHAPES, "x": (1, 2, 5, 6)}, {}, {"c": {"dilations": (2, 2), "strides": (1, 2)}}),
+            RuleSample({**_SHAPES, "x": (1, 2, 5, 6)}, {}, {"c": {"dilations": (2, 2), "strides": (1, 2)}}),
         ),
     ),
     rule(
@@ -259,12 +259,12 @@ CONVOLUTIONS: tuple[Rule, ...] = (
         needs=(("w", "constant"),),
         guard=all_of(explicit, _large_beside, _small),
         samples=(
-            Sample(
+            RuleSample(
                 {"x": (1, 2, 4, 5), "w": (2, 2, 1, 3), "v": (3, 2, 5, 5)},
                 _NONE,
                 {"c": {"pads": (0, 1, 0, 1)}, "n": {"pads": (2, 2, 2, 2)}},
             ),
-            Sample(
+            RuleSample(
                 {"x": (1, 2, 4, 5), "w": (2, 1, 3, 1), "v": (2, 1, 1, 5), "b": (2,), "d": (2,)},
                 {},
                 {"c": {"group": 2, "pads": (1, 0, 1, 0)}, "n": {"group": 2, "pads": (0, 2, 0, 2)}},
@@ -282,9 +282,9 @@ CONVOLUTIONS: tuple[Rule, ...] = (
         needs=(("v", "constant"), ("w", "constant")),
         guard=all_of(ungrouped, _same_kernel, _known("b", "d")),
         samples=(
-            Sample(_PAIR, {"b": np.array([1, 2], np.float32), "d": np.array([3, 4, 5, 6], np.float32)}, _SAME3),
-            Sample(_PAIR, _NONE, {"c": {"strides": (2, 1)}}),
-            Sample(_PAIR, {"b": np.array([1, 2], np.float32), "d": None}, {"c": {"pads": (0, 1, 2, 1)}}),
+            RuleSample(_PAIR, {"b": np.array([1, 2], np.float32), "d": np.array([3, 4, 5, 6], np.float32)}, _SAME3),
+            RuleSample(_PAIR, _NONE, {"c": {"strides": (2, 1)}}),
+            RuleSample(_PAIR, {"b": np.array([1, 2], np.float32), "d": None}, {"c": {"pads": (0, 1, 2, 1)}}),
         ),
     ),
     rule(
@@ -296,8 +296,10 @@ CONVOLUTIONS: tuple[Rule, ...] = (
         needs=(("w", "constant"),),
         guard=one_number("s"),
         samples=(
-            Sample({**_SHAPES, "s": ()}, {"s": np.array(2, np.float32)}, _SAME3),
-            Sample({**_SHAPES, "s": (1,)}, {"b": None, "s": np.array([-3], np.float32)}, {"c": {"strides": (2, 1)}}),
+            RuleSample({**_SHAPES, "s": ()}, {"s": np.array(2, np.float32)}, _SAME3),
+            RuleSample(
+                {**_SHAPES, "s": (1,)}, {"b": None, "s": np.array([-3], np.float32)}, {"c": {"strides": (2, 1)}}
+            ),
         ),
     ),
     rule(
@@ -309,9 +311,9 @@ CONVOLUTIONS: tuple[Rule, ...] = (
         needs=(("w", "constant"),),
         guard=all_of(explicit, keeps_position, _keeps_channels),
         samples=(
-            Sample({**_SHAPES, "w": (2, 2, 3, 3)}, {}, _SAME3),
-            Sample({**_SHAPES, "w": (2, 1, 3, 3)}, {"b": None}, {"c": {"group": 2, "pads": (1, 1, 1, 1)}}),
-            Sample(
+            RuleSample({**_SHAPES, "w": (2, 2, 3, 3)}, {}, _SAME3),
+            RuleSample({**_SHAPES, "w": (2, 1, 3, 3)}, {"b": None}, {"c": {"group": 2, "pads": (1, 1, 1, 1)}}),
+            RuleSample(
                 {**_SHAPES, "x": (1, 4, 3, 3), "w": (4, 2, 1, 3)},
                 {"b": None},
                 {"c": {"group": 2, "pads": (0, 2, 0, 2), "dilations": (1, 2)}},
@@ -327,12 +329,12 @@ CONVOLUTIONS: tuple[Rule, ...] = (
         needs=(("w", "constant"),),
         guard=all_of(_known("b"), _halves),
         samples=(
-            Sample(
+            RuleSample(
                 {"x": (1, 2, 3, 3), "w": (4, 2, 3, 3)},
                 {"b": None, "sizes": np.array([2, 2])},
                 {**_SAME3, "s": {"axis": 1}},
             ),
-            Sample(
+            RuleSample(
                 {"x": (1, 2, 3, 3), "w": (2, 2, 1, 1)},
                 {"b": np.array([1, 2], np.float32), "sizes": None},
                 {"s": {"axis": 1, "num_outputs": 2}},
@@ -348,8 +350,8 @@ CONVOLUTIONS: tuple[Rule, ...] = (
         needs=(("v", "constant"), ("w", "constant")),
         guard=all_of(_same_weights, _known("b", "d")),
         samples=(
-            Sample(_SUM, _NONE, _SAME3),
-            Sample(
+            RuleSample(_SUM, _NONE, _SAME3),
+            RuleSample(
                 {**_SUM, "v": (2, 1, 3, 3), "w": (2, 1, 3, 3)},
                 {"b": np.array([1, 2], np.float32), "d": None},
                 {"c": {"group": 2}},
@@ -367,8 +369,8 @@ CONVOLUTIONS: tuple[Rule, ...] = (
         needs=(("v", "constant"), ("w", "constant")),
         guard=all_of(ungrouped, _same_kernel, _known("b", "d")),
         samples=(
-            Sample(_SUM, {"b": np.array([1, 2], np.float32), "d": np.array([3, 4], np.float32)}, _SAME3),
-            Sample({**_SUM, "y": (1, 3, 4, 3), "w": (2, 3, 3, 3)}, _NONE, {"c": {"strides": (2, 1)}}),
+            RuleSample(_SUM, {"b": np.array([1, 2], np.float32), "d": np.array([3, 4], np.float32)}, _SAME3),
+            RuleSample({**_SUM, "y": (1, 3, 4, 3), "w": (2, 3, 3, 3)}, _NONE, {"c": {"strides": (2, 1)}}),
         ),
     ),
     rule(
@@ -378,7 +380,7 @@ CONVOLUTIONS: tuple[Rule, ...] = (
         "distributive",
         "reassociating",
         guard=lambda m: None if m.type("x").dims == m.type("y").dims else "the images differ in shape",
-        samples=(Sample({"x": (1, 2, 3, 3), "y": (1, 2, 3, 3), "w": (2, 2, 3, 3)}, {}, _SAME3),),
+        samples=(RuleSample({"x": (1, 2, 3, 3), "y": (1, 2, 3, 3), "w": (2, 2, 3, 3)}, {}, _SAME3),),
     ),
     rule(
         "halve-groups",
@@ -396,8 +398,8 @@ CONVOLUTIONS: tuple[Rule, ...] = (
         needs=(("w", "constant"),),
         guard=_even_groups,
         samples=(
-            Sample({"x": (1, 4, 3, 3), "w": (8, 1, 1, 1), "b": (8,)}, {}, {"c": {"group": 4}}),
-            Sample({"x": (1, 4, 3, 3), "w": (2, 2, 3, 3)}, {"b": None}, {"c": {"group": 2, "pads": (1, 1, 1, 1)}}),
+            RuleSample({"x": (1, 4, 3, 3), "w": (8, 1, 1, 1), "b": (8,)}, {}, {"c": {"group": 4}}),
+            RuleSample({"x": (1, 4, 3, 3), "w": (2, 2, 3, 3)}, {"b": None}, {"c": {"group": 2, "pads": (1, 1, 1, 1)}}),
         ),
     ),
     rule(
@@ -411,8 +413,8 @@ CONVOLUTIONS: tuple[Rule, ...] = (
         needs=(("v", "constant"), ("w", "constant")),
         guard=all_of(ungrouped, _like_sides, _known("b", "d")),
         samples=(
-            Sample(_SUM, _NONE, _SAME3),
-            Sample(_SUM, {"b": None, "d": np.array([3, 4], np.float32)}, {"c": {"strides": (2, 1)}}),
+            RuleSample(_SUM, _NONE, _SAME3),
+            RuleSample(_SUM, {"b": None, "d": np.array([3, 4], np.float32)}, {"c": {"strides": (2, 1)}}),
         ),
     ),
     rule(
@@ -423,8 +425,10 @@ CONVOLUTIONS: tuple[Rule, ...] = (
         "exact",
         guard=_two_groups,
         samples=(
-            Sample({**_SHAPES, "w": (4, 2, 3, 3), "b": (4,)}, {}, {"c": {"group": 2, **_SAME3["c"]}, "k": {"axis": 1}}),
-            Sample(
+            RuleSample(
+                {**_SHAPES, "w": (4, 2, 3, 3), "b": (4,)}, {}, {"c": {"group": 2, **_SAME3["c"]}, "k": {"axis": 1}}
+            ),
+            RuleSample(
                 {**_SHAPES, "w": (2, 2, 1, 1)}, {"b": None}, {"c": {"group": 2, "strides": (2, 1)}, "k": {"axis": -3}}
             ),
         ),
@@ -444,8 +448,10 @@ CONVOLUTIONS: tuple[Rule, ...] = (
         needs=(("w", "constant"),),
         guard=all_of(_even_groups, _dense_groups, _known("b")),
         samples=(
-            Sample({"x": (1, 4, 3, 3), "w": (4, 2, 3, 3), "b": (4,)}, {}, {"c": {"group": 2, "pads": (1, 1, 1, 1)}}),
-            Sample({"x": (1, 8, 3, 3), "w": (8, 2, 1, 1)}, {"b": None}, {"c": {"group": 4, "strides": (2, 1)}}),
+            RuleSample(
+                {"x": (1, 4, 3, 3), "w": (4, 2, 3, 3), "b": (4,)}, {}, {"c": {"group": 2, "pads": (1, 1, 1, 1)}}
+            ),
+            RuleSample({"x": (1, 8, 3, 3), "w": (8, 2, 1, 1)}, {"b": None}, {"c": {"group": 4, "strides": (2, 1)}}),
         ),
     ),
 )

@@ -14,7 +14,7 @@ import numpy as np
 
 from fusewise.rewrite.match import Match
 from fusewise.rewrite.pattern import Computed
-from fusewise.rewrite.rule import Rule, Sample, rule
+from fusewise.rewrite.rule import Rule, RuleSample, rule
 from fusewise.rewrite.rules.convolutions import explicit, keeps_position, ungrouped, weights_of
 from fusewise.rewrite.rules.guards import all_of
 
@@ -74,12 +74,12 @@ def _other_part(name: str, part: int, rectified: bool) -> Rule:
         needs=(("w", "constant"),),
         guard=all_of(_cuts_channels, ungrouped, explicit, keeps_position, _fits_the_other),
         samples=(
-            Sample(
+            RuleSample(
                 {"x": (1, 4, 4, 3), "w": (2, 2, 3, 3), "b": (2,)},
                 {"sizes": None},
                 {"c": {"pads": (1, 1, 1, 1)}, "s": {"axis": 1, "num_outputs": 2}},
             ),
-            Sample(
+            RuleSample(
                 {"x": (2, 3, 3), "w": (sizes[1 - part], sizes[part], 3)},
                 {"b": None, "sizes": np.array(sizes)},
                 {"c": {"pads": (2, 2), "dilations": (2,)}, "s": {"axis": -2}},

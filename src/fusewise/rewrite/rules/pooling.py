@@ -15,7 +15,7 @@ from fusewise.ops.spec import ANCHOR_FAMILIES
 from fusewise.ops.table import spec_of
 from fusewise.rewrite.match import Match
 from fusewise.rewrite.pattern import Computed
-from fusewise.rewrite.rule import Rule, Sample, rule
+from fusewise.rewrite.rule import Rule, RuleSample, rule
 from fusewise.rewrite.rules.guards import all_of
 from fusewise.rewrite.rules.order import RISING
 from fusewise.rewrite.rules.structure import of_parts
@@ -161,7 +161,7 @@ def _after_concat(op: str, count: int, window: bool) -> Rule:
         "commutative",
         "exact",
         guard=_along_channels,
-        samples=(Sample({name: _JOINED[name] for name in names}, {}, attributes),),
+        samples=(RuleSample({name: _JOINED[name] for name in names}, {}, attributes),),
     )
 
 
@@ -180,7 +180,7 @@ def _past_maximum(op: str, numeric: str, fact: str) -> Rule:
     )
 
 
-_WINDOWS = (Sample(_IMAGE, {}, {"p": _WINDOW}), Sample({"x": (2, 1, 6)}, {}, {"p": {"kernel_shape": (2,)}}))
+_WINDOWS = (RuleSample(_IMAGE, {}, {"p": _WINDOW}), RuleSample({"x": (2, 1, 6)}, {}, {"p": {"kernel_shape": (2,)}}))
 
 POOLING: tuple[Rule, ...] = (
     rule(
@@ -192,8 +192,8 @@ POOLING: tuple[Rule, ...] = (
         spreads=True,  # ONNX's reference leaves NaN out of averages
         guard=all_of(_stated, _even),
         samples=(
-            Sample(_IMAGE, {}, _POOL),
-            Sample(
+            RuleSample(_IMAGE, {}, _POOL),
+            RuleSample(
                 _IMAGE,
                 {},
                 {"p": {"kernel_shape": (2, 1), "strides": (2, 2), "pads": (1, 0, 1, 0), "count_include_pad": 1}},
@@ -209,9 +209,11 @@ POOLING: tuple[Rule, ...] = (
         spreads=True,
         guard=all_of(_stated, _uneven),  # examples with shares that are exact in floats
         samples=(
-            Sample(_IMAGE, {}, {"p": {"kernel_shape": (2, 2), "pads": (1, 1, 1, 1)}}),
-            Sample({"x": (1, 2, 5, 4)}, {}, {"p": {"kernel_shape": (2, 2), "strides": (2, 1), "pads": (1, 0, 0, 1)}}),
-            Sample({"x": (2, 1, 6)}, {}, {"p": {"kernel_shape": (4,), "strides": (2,), "pads": (2, 2)}}),
+            RuleSample(_IMAGE, {}, {"p": {"kernel_shape": (2, 2), "pads": (1, 1, 1, 1)}}),
+            RuleSample(
+                {"x": (1, 2, 5, 4)}, {}, {"p": {"kernel_shape": (2, 2), "strides": (2, 1), "pads": (1, 0, 0, 1)}}
+            ),
+            RuleSample({"x": (2, 1, 6)}, {}, {"p": {"kernel_shape": (4,), "strides": (2,), "pads": (2, 2)}}),
         ),
     ),
     rule(
@@ -223,8 +225,8 @@ POOLING: tuple[Rule, ...] = (
         spreads=True,
         guard=all_of(_pointwise, _stated, _unpadded),
         samples=(
-            Sample({**_IMAGE, "w": (3, 2, 1, 1), "b": (3,)}, {}, _POOL),
-            Sample(
+            RuleSample({**_IMAGE, "w": (3, 2, 1, 1), "b": (3,)}, {}, _POOL),
+            RuleSample(
                 {**_IMAGE, "w": (2, 1, 1, 1)},
                 {"b": None},
                 {"c": {"group": 2}, "p": {"kernel_shape": (3, 2), "strides": (1, 2)}},
@@ -240,8 +242,8 @@ POOLING: tuple[Rule, ...] = (
         spreads=True,
         guard=all_of(_pointwise, _stated),
         samples=(
-            Sample({**_IMAGE, "w": (3, 2, 1, 1)}, {}, _POOL),
-            Sample({**_IMAGE, "w": (1, 2, 1, 1)}, {}, {"p": {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}}),
+            RuleSample({**_IMAGE, "w": (3, 2, 1, 1)}, {}, _POOL),
+            RuleSample({**_IMAGE, "w": (1, 2, 1, 1)}, {}, {"p": {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}}),
         ),
     ),
     rule(
@@ -252,7 +254,10 @@ POOLING: tuple[Rule, ...] = (
         "reassociating",
         spreads=True,
         guard=_pointwise,
-        samples=(Sample({**_IMAGE, "w": (3, 2, 1, 1), "b": (3,)}), Sample({**_IMAGE, "w": (3, 2, 1, 1)}, {"b": None})),
+        samples=(
+            RuleSample({**_IMAGE, "w": (3, 2, 1, 1), "b": (3,)}),
+            RuleSample({**_IMAGE, "w": (3, 2, 1, 1)}, {"b": None}),
+        ),
     ),
     rule(
         "skipping-into-convolution",
@@ -263,7 +268,9 @@ POOLING: tuple[Rule, ...] = (
         spreads=True,
         guard=all_of(_pointwise, _stated, _skips),
         samples=(
-            Sample({**_IMAGE, "w": (3, 2, 1, 1), "b": (3,)}, {}, {"p": {"kernel_shape": (1, 1), "strides": (2, 3)}}),
+            RuleSample(
+                {**_IMAGE, "w": (3, 2, 1, 1), "b": (3,)}, {}, {"p": {"kernel_shape": (1, 1), "strides": (2, 3)}}
+            ),
         ),
     ),
     *(_past_maximum(*row) for row in RISING),
@@ -275,8 +282,8 @@ POOLING: tuple[Rule, ...] = (
         "exact",
         guard=all_of(_stated, _met),
         samples=(
-            Sample({**_IMAGE, "w": (3, 2, 1, 1), "b": (3,)}, {}, {"p": _WINDOW}),
-            Sample({**_IMAGE, "w": (2, 2, 3, 3)}, {"b": None}, {"c": {"pads": (1, 1, 1, 1)}, "p": _WINDOW}),
+            RuleSample({**_IMAGE, "w": (3, 2, 1, 1), "b": (3,)}, {}, {"p": _WINDOW}),
+            RuleSample({**_IMAGE, "w": (2, 2, 3, 3)}, {"b": None}, {"c": {"pads": (1, 1, 1, 1)}, "p": _WINDOW}),
         ),
         spreads=True,
     ),

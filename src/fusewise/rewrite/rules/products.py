@@ -8,7 +8,7 @@ import numpy as np
 
 from fusewise.rewrite.match import Match
 from fusewise.rewrite.pattern import Computed
-from fusewise.rewrite.rule import Guard, Rule, Sample, rule
+from fusewise.rewrite.rule import Guard, Rule, RuleSample, rule
 from fusewise.rewrite.rules.guards import all_of, one_number
 
 __all__ = ["PRODUCTS"]
@@ -106,7 +106,10 @@ PRODUCTS: tuple[Rule, ...] = (
         "reassociating",
         needs=(("v", "constant"), ("w", "constant")),
         guard=_matrices("v", "w"),
-        samples=(Sample({"x": (2, 2, 3), "v": (3, 2), "w": (3, 4)}), Sample({"x": (4, 3), "v": (3, 1), "w": (3, 1)})),
+        samples=(
+            RuleSample({"x": (2, 2, 3), "v": (3, 2), "w": (3, 4)}),
+            RuleSample({"x": (4, 3), "v": (3, 1), "w": (3, 1)}),
+        ),
     ),
     rule(
         "merge-parallel-gemms",
@@ -122,8 +125,8 @@ PRODUCTS: tuple[Rule, ...] = (
         needs=tuple((name, "constant") for name in "vbwd"),
         guard=all_of(_matrices("v", "w"), _plain_gemm),
         samples=(
-            Sample({"x": (2, 3), "v": (3, 2), "b": (2,), "w": (3, 4), "d": (4,)}),
-            Sample({"x": (2, 3), "v": (2, 3), "b": (2,), "w": (1, 3), "d": (1,)}, {}, {"p": {"transB": 1}}),
+            RuleSample({"x": (2, 3), "v": (3, 2), "b": (2,), "w": (3, 4), "d": (4,)}),
+            RuleSample({"x": (2, 3), "v": (2, 3), "b": (2,), "w": (1, 3), "d": (1,)}, {}, {"p": {"transB": 1}}),
         ),
     ),
     rule(
@@ -134,7 +137,10 @@ PRODUCTS: tuple[Rule, ...] = (
         "exact",
         needs=(("w", "constant"),),
         guard=all_of(_matrices("x", "y", "w"), _apart),
-        samples=(Sample({"x": (1, 3), "y": (2, 3), "w": (3, 2)}), Sample({"x": (2, 1), "y": (2, 1), "w": (1, 3)})),
+        samples=(
+            RuleSample({"x": (1, 3), "y": (2, 3), "w": (3, 2)}),
+            RuleSample({"x": (2, 1), "y": (2, 1), "w": (1, 3)}),
+        ),
     ),
     rule(
         "sum-of-halves-into-product",
@@ -145,8 +151,8 @@ PRODUCTS: tuple[Rule, ...] = (
         needs=(("w", "constant"),),
         guard=all_of(_matrices("w"), _halved_product),
         samples=(
-            Sample({"x": (2, 3), "w": (3, 4)}, {"sizes": np.array([2, 2])}, {"s": {"axis": -1}}),
-            Sample({"x": (1, 2, 3), "w": (3, 2)}, {"sizes": None}, {"s": {"axis": 2, "num_outputs": 2}}),
+            RuleSample({"x": (2, 3), "w": (3, 4)}, {"sizes": np.array([2, 2])}, {"s": {"axis": -1}}),
+            RuleSample({"x": (1, 2, 3), "w": (3, 2)}, {"sizes": None}, {"s": {"axis": 2, "num_outputs": 2}}),
         ),
     ),
     rule(
@@ -156,7 +162,10 @@ PRODUCTS: tuple[Rule, ...] = (
         "distributive",
         "reassociating",
         guard=_one_shape,
-        samples=(Sample({"a": (2, 3), "b": (3, 2), "c": (3, 2)}), Sample({"a": (2, 2, 3), "b": (3, 1), "c": (3, 1)})),
+        samples=(
+            RuleSample({"a": (2, 3), "b": (3, 2), "c": (3, 2)}),
+            RuleSample({"a": (2, 2, 3), "b": (3, 1), "c": (3, 1)}),
+        ),
     ),
     rule(
         "right-factor-out-of-products",
@@ -166,8 +175,8 @@ PRODUCTS: tuple[Rule, ...] = (
         "reassociating",
         guard=_one_shape,
         samples=(
-            Sample({"a": (3, 2), "b": (2, 3), "c": (2, 3)}),
-            Sample({"a": (3, 1), "b": (2, 1, 3), "c": (2, 1, 3)}),
+            RuleSample({"a": (3, 2), "b": (2, 3), "c": (2, 3)}),
+            RuleSample({"a": (3, 1), "b": (2, 1, 3), "c": (2, 1, 3)}),
         ),
     ),
     rule(
@@ -178,8 +187,8 @@ PRODUCTS: tuple[Rule, ...] = (
         "reassociating",
         guard=all_of(_matrices("v", "w"), lambda m: _same_but_last(m, "x", "y")),
         samples=(
-            Sample({"x": (2, 3), "v": (3, 2), "y": (2, 1), "w": (1, 2)}),
-            Sample({"x": (2, 2, 3), "v": (3, 4), "y": (2, 2, 3), "w": (3, 4)}),
+            RuleSample({"x": (2, 3), "v": (3, 2), "y": (2, 1), "w": (1, 2)}),
+            RuleSample({"x": (2, 2, 3), "v": (3, 4), "y": (2, 2, 3), "w": (3, 4)}),
         ),
     ),
     rule(
@@ -189,7 +198,10 @@ PRODUCTS: tuple[Rule, ...] = (
         "associative",
         "reassociating",
         guard=_matrices("b", "c"),
-        samples=(Sample({"a": (4, 2), "b": (2, 3), "c": (3, 1)}), Sample({"a": (2, 1, 3), "b": (3, 3), "c": (3, 2)})),
+        samples=(
+            RuleSample({"a": (4, 2), "b": (2, 3), "c": (3, 1)}),
+            RuleSample({"a": (2, 1, 3), "b": (3, 3), "c": (3, 2)}),
+        ),
     ),
     rule(
         "product-from-the-left",
@@ -198,7 +210,10 @@ PRODUCTS: tuple[Rule, ...] = (
         "associative",
         "reassociating",
         guard=_matrices("a", "b", "c"),
-        samples=(Sample({"a": (1, 2), "b": (2, 3), "c": (3, 4)}), Sample({"a": (2, 3), "b": (3, 1), "c": (1, 2)})),
+        samples=(
+            RuleSample({"a": (1, 2), "b": (2, 3), "c": (3, 4)}),
+            RuleSample({"a": (2, 3), "b": (3, 1), "c": (1, 2)}),
+        ),
     ),
     rule(
         "scale-into-weights",
@@ -208,7 +223,7 @@ PRODUCTS: tuple[Rule, ...] = (
         "reassociating",
         needs=(("w", "constant"),),
         guard=one_number("s"),
-        samples=(Sample({"x": (2, 3), "w": (3, 2), "s": ()}, {"s": np.array(2, np.float32)}),),
+        samples=(RuleSample({"x": (2, 3), "w": (3, 2), "s": ()}, {"s": np.array(2, np.float32)}),),
     ),
     rule(
         "transposition-into-gemm-on-the-left",
@@ -218,8 +233,8 @@ PRODUCTS: tuple[Rule, ...] = (
         "exact",
         guard=_turns,
         samples=(
-            Sample({"a": (3, 2), "b": (3, 4)}, {"c": None}),
-            Sample({"a": (2, 3), "b": (4, 3), "c": (4,)}, {}, {"p": {"transA": 1, "transB": 1, "alpha": 2.0}}),
+            RuleSample({"a": (3, 2), "b": (3, 4)}, {"c": None}),
+            RuleSample({"a": (2, 3), "b": (4, 3), "c": (4,)}, {}, {"p": {"transA": 1, "transB": 1, "alpha": 2.0}}),
         ),
     ),
     rule(
@@ -230,8 +245,8 @@ PRODUCTS: tuple[Rule, ...] = (
         "exact",
         guard=_turns,
         samples=(
-            Sample({"a": (2, 3), "b": (4, 3)}, {"c": None}, {"t": {"perm": (1, 0)}}),
-            Sample({"a": (3, 2), "b": (3, 4), "c": (2, 4)}, {}, {"p": {"transA": 1, "transB": 1, "beta": 0.5}}),
+            RuleSample({"a": (2, 3), "b": (4, 3)}, {"c": None}, {"t": {"perm": (1, 0)}}),
+            RuleSample({"a": (3, 2), "b": (3, 4), "c": (2, 4)}, {}, {"p": {"transA": 1, "transB": 1, "beta": 0.5}}),
         ),
     ),
     rule(
@@ -241,7 +256,10 @@ PRODUCTS: tuple[Rule, ...] = (
         "recognising",
         "exact",
         guard=all_of(_turns, _matrices("a", "b")),
-        samples=(Sample({"a": (3, 2), "b": (3, 4)}), Sample({"a": (1, 2), "b": (1, 3)}, {}, {"t": {"perm": (1, 0)}})),
+        samples=(
+            RuleSample({"a": (3, 2), "b": (3, 4)}),
+            RuleSample({"a": (1, 2), "b": (1, 3)}, {}, {"t": {"perm": (1, 0)}}),
+        ),
     ),
     rule(
         "transposition-into-product-on-the-right",
@@ -250,7 +268,10 @@ PRODUCTS: tuple[Rule, ...] = (
         "recognising",
         "exact",
         guard=all_of(_turns, _matrices("a", "b")),
-        samples=(Sample({"a": (2, 3), "b": (4, 3)}), Sample({"a": (2, 1), "b": (3, 1)}, {}, {"t": {"perm": (1, 0)}})),
+        samples=(
+            RuleSample({"a": (2, 3), "b": (4, 3)}),
+            RuleSample({"a": (2, 1), "b": (3, 1)}, {}, {"t": {"perm": (1, 0)}}),
+        ),
     ),
     rule(
         "product-of-transposed",
@@ -258,7 +279,7 @@ PRODUCTS: tuple[Rule, ...] = (
         lambda g, a, b: g.Transpose(g.MatMul(b, a), perm=(1, 0)),
         "commutative",
         "reassociating",
-        samples=(Sample({"a": (3, 2), "b": (4, 3)}),),
+        samples=(RuleSample({"a": (3, 2), "b": (4, 3)}),),
     ),
 )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fusewise.rewrite.rule import Sample
+from fusewise.rewrite.rule import RuleSample
 
 __all__ = ["REDUCTIONS", "REDUCTIONS_BESIDE", "REDUCTIONS_PAIR"]
 
@@ -16,12 +16,12 @@ def _axes(*values: int) -> np.ndarray:
     return np.array(values, np.int64)
 
 
-def _reduced(axes: np.ndarray | None, keep: int, **shapes: tuple[int, ...]) -> Sample:
+def _reduced(axes: np.ndarray | None, keep: int, **shapes: tuple[int, ...]) -> RuleSample:
     attributes: Mapping[str, Mapping[str, Any]] = {"r": {"keepdims": keep}}
-    return Sample(shapes, {"axes": axes}, attributes)
+    return RuleSample(shapes, {"axes": axes}, attributes)
 
 
-REDUCTIONS: tuple[Sample, ...] = (
+REDUCTIONS: tuple[RuleSample, ...] = (
     _reduced(_axes(1), 1, x=(2, 3)),
     _reduced(_axes(-1, 0), 0, x=(2, 2, 3)),
     _reduced(None, 0, x=(2, 2)),
@@ -29,7 +29,7 @@ REDUCTIONS: tuple[Sample, ...] = (
 )
 """One operand `x`, along the last axis, several axes, all axes, an axis of one element."""
 
-REDUCTIONS_BESIDE: tuple[Sample, ...] = (
+REDUCTIONS_BESIDE: tuple[RuleSample, ...] = (
     _reduced(_axes(1), 1, x=(2, 3), c=(2, 1)),
     _reduced(_axes(1), 0, x=(2, 3), c=()),
     _reduced(_axes(0), 0, x=(3, 2), c=(2,)),
@@ -38,7 +38,7 @@ REDUCTIONS_BESIDE: tuple[Sample, ...] = (
 )
 """An operand `c` beside it that does not vary along the axes."""
 
-REDUCTIONS_PAIR: tuple[Sample, ...] = (
+REDUCTIONS_PAIR: tuple[RuleSample, ...] = (
     _reduced(_axes(1), 1, a=(2, 3), b=(2, 3)),
     _reduced(_axes(0, 2), 0, a=(2, 2, 2), b=(2, 2, 2)),
     _reduced(None, 0, a=(3,), b=(3,)),

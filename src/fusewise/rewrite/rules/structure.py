@@ -9,7 +9,7 @@ import numpy as np
 
 from fusewise.rewrite.match import Match
 from fusewise.rewrite.pattern import Computed, operators
-from fusewise.rewrite.rule import NUMBERS, Rule, Sample, rule
+from fusewise.rewrite.rule import NUMBERS, Rule, RuleSample, rule
 from fusewise.rewrite.rules.guards import same_shape
 from fusewise.rewrite.rules.order import RISING
 
@@ -35,8 +35,8 @@ _ELEMENTWISE = tuple(dict.fromkeys([*(name for name, _, _ in RISING), "Neg", "Ab
 _COMMON = ("Relu", "Exp", "Sigmoid", "Tanh")
 """Those that stand on three or four parts as well."""
 
-_ROWS = Sample({"a": (2, 3), "b": (2, 1)}, {}, {"k": {"axis": 1}})
-_COLUMNS = Sample({"a": (1, 3), "b": (2, 3)}, {}, {"k": {"axis": 0}})
+_ROWS = RuleSample({"a": (2, 3), "b": (2, 1)}, {}, {"k": {"axis": 1}})
+_COLUMNS = RuleSample({"a": (1, 3), "b": (2, 3)}, {}, {"k": {"axis": 0}})
 
 
 def _axis(match: Match, like: str, rank: int, default: int) -> int:
@@ -73,7 +73,9 @@ def _axis_before(match: Match) -> int:
 def _sunk(op: str, count: int = 2) -> Rule:
     """An elementwise operator once after joining, instead of on every part."""
     samples = (
-        (_ROWS, _COLUMNS) if count == 2 else (Sample(dict.fromkeys("abcd"[:count], (2, 1)), {}, {"k": {"axis": 1}}),)
+        (_ROWS, _COLUMNS)
+        if count == 2
+        else (RuleSample(dict.fromkeys("abcd"[:count], (2, 1)), {}, {"k": {"axis": 1}}),)
     )
     return rule(
         f"{op.lower()}-after-concat" + ("" if count == 2 else f"-of-{count}"),
@@ -94,7 +96,7 @@ def _joined(op: str) -> Rule:
         "commutative",
         "exact",
         guard=lambda m: None if _paired(m) else "the operands differ in shape",
-        samples=(Sample({"a": (2, 3), "b": (2, 3), "c": (2, 1), "d": (2, 1)}, {}, {"k": {"axis": 1}}),),
+        samples=(RuleSample({"a": (2, 3), "b": (2, 3), "c": (2, 1), "d": (2, 1)}, {}, {"k": {"axis": 1}}),),
     )
 
 
@@ -111,7 +113,7 @@ def _raised(op: str, count: int = 2) -> Rule:
         lambda g, x, sizes=None: g.Split(getattr(g, op)(x), sizes, like="s", outputs=count),
         "commutative",
         "exact",
-        samples=(Sample({"x": (2, int(sizes.sum()))}, {"sizes": sizes}, {"s": {"axis": 1}}),),
+        samples=(RuleSample({"x": (2, int(sizes.sum()))}, {"sizes": sizes}, {"s": {"axis": 1}}),),
     )
 
 
@@ -125,7 +127,7 @@ def _transposed(op: str) -> Rule:
         "exact",
         on=NUMBERS,
         guard=same_shape("a", "b"),
-        samples=(Sample({"a": (2, 1, 3), "b": (2, 1, 3)}, {}, {"t": {"perm": (2, 0, 1)}}),),
+        samples=(RuleSample({"a": (2, 1, 3), "b": (2, 1, 3)}, {}, {"t": {"perm": (2, 0, 1)}}),),
     )
 
 
@@ -150,9 +152,9 @@ def _past_constant(op: str) -> Rule:
         needs=(("c", "constant"),),
         guard=lambda m: None if m.type("c").rank <= m.type("a").rank else "the constant has more axes",
         samples=(
-            Sample({"a": (2, 1, 3), "c": (2,)}, {}, {"t": {"perm": (2, 1, 0)}}),
-            Sample({"a": (2, 1, 3), "c": (3, 1, 1)}, {}, {"t": {"perm": (2, 0, 1)}}),
-            Sample({"a": (2, 3), "c": ()}, {}, {"t": {"perm": (1, 0)}}),
+            RuleSample({"a": (2, 1, 3), "c": (2,)}, {}, {"t": {"perm": (2, 1, 0)}}),
+            RuleSample({"a": (2, 1, 3), "c": (3, 1, 1)}, {}, {"t": {"perm": (2, 0, 1)}}),
+            RuleSample({"a": (2, 3), "c": ()}, {}, {"t": {"perm": (1, 0)}}),
         ),
     )
 
@@ -165,7 +167,7 @@ def _lowered(op: str) -> Rule:
         lambda g, a: g.Transpose(getattr(g, op)(a), like="t"),
         "commutative",
         "exact",
-        samples=(Sample({"a": (2, 3)}, {}, {"t": {"perm": (1, 0)}}),),
+        samples=(RuleSample({"a": (2, 3)}, {}, {"t": {"perm": (1, 0)}}),),
     )
 
 
@@ -194,7 +196,7 @@ STRUCTURE: tuple[Rule, ...] = (
         "recognising",
         "exact",
         guard=_undoes,
-        samples=(Sample({"x": (2, 4)}, {"sizes": np.array([1, 3])}, {"s": {"axis": 1}, "k": {"axis": -1}}),),
+        samples=(RuleSample({"x": (2, 4)}, {"sizes": np.array([1, 3])}, {"s": {"axis": 1}, "k": {"axis": -1}}),),
     ),
     rule(
         "concat-of-split-in-three",
@@ -203,7 +205,7 @@ STRUCTURE: tuple[Rule, ...] = (
         "recognising",
         "exact",
         guard=_undoes,
-        samples=(Sample({"x": (2, 4)}, {"sizes": np.array([1, 2, 1])}, {"s": {"axis": 1}, "k": {"axis": 1}}),),
+        samples=(RuleSample({"x": (2, 4)}, {"sizes": np.array([1, 2, 1])}, {"s": {"axis": 1}, "k": {"axis": 1}}),),
     ),
     rule(
         "split-of-concat",
@@ -213,8 +215,10 @@ STRUCTURE: tuple[Rule, ...] = (
         "exact",
         guard=_undone,
         samples=(
-            Sample({"a": (2, 1), "b": (2, 3)}, {"sizes": np.array([1, 3])}, {"s": {"axis": 1}, "k": {"axis": 1}}),
-            Sample({"a": (2, 2), "b": (2, 2)}, {"sizes": None}, {"s": {"axis": 1, "num_outputs": 2}, "k": {"axis": 1}}),
+            RuleSample({"a": (2, 1), "b": (2, 3)}, {"sizes": np.array([1, 3])}, {"s": {"axis": 1}, "k": {"axis": 1}}),
+            RuleSample(
+                {"a": (2, 2), "b": (2, 2)}, {"sizes": None}, {"s": {"axis": 1, "num_outputs": 2}, "k": {"axis": 1}}
+            ),
         ),
     ),
     *(_sunk(op) for op in _ELEMENTWISE),
@@ -231,8 +235,8 @@ STRUCTURE: tuple[Rule, ...] = (
         needs=(("b", "constant"), ("c", "constant")),
         guard=_one_a_column,
         samples=(
-            Sample({"x": (2, 4), "b": (1,), "c": (3,)}, {"sizes": np.array([1, 3])}, {"s": {"axis": -1}}),
-            Sample({"x": (1, 2, 4), "b": (2,), "c": (2,)}, {"sizes": None}, {"s": {"axis": 2, "num_outputs": 2}}),
+            RuleSample({"x": (2, 4), "b": (1,), "c": (3,)}, {"sizes": np.array([1, 3])}, {"s": {"axis": -1}}),
+            RuleSample({"x": (1, 2, 4), "b": (2,), "c": (2,)}, {"sizes": None}, {"s": {"axis": 2, "num_outputs": 2}}),
         ),
     ),
     *(_transposed(op) for op in ("Add", "Sub", "Mul", "Max", "Min")),
@@ -245,6 +249,6 @@ STRUCTURE: tuple[Rule, ...] = (
         "commutative",
         "exact",
         on=NUMBERS,
-        samples=(Sample({"a": (2, 1, 3), "b": (2, 2, 3)}, {}, {"t": {"perm": (2, 0, 1)}, "k": {"axis": 2}}),),
+        samples=(RuleSample({"a": (2, 1, 3), "b": (2, 2, 3)}, {}, {"t": {"perm": (2, 0, 1)}, "k": {"axis": 2}}),),
     ),
 )

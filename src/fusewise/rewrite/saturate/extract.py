@@ -19,13 +19,13 @@ from fusewise.ir.types import ValueType
 from fusewise.records import record
 from fusewise.rewrite.cost import Cost
 
-__all__ = ["Choice", "extracted"]
+__all__ = ["NodeCandidate", "extracted"]
 
 _SECONDS = 20.0
 
 
 @record(eq=False)
-class Choice:
+class NodeCandidate:
     """A node that may be picked: its operands are classes, `results` the class of each of its outputs."""
 
     op: str
@@ -61,7 +61,7 @@ class _Surroundings:
 
 def extracted(
     graph: Graph,
-    choices: Sequence[Choice],
+    choices: Sequence[NodeCandidate],
     outputs: Mapping[str, str],
     given: Mapping[str, str],
     types: Mapping[str, ValueType],
@@ -85,10 +85,10 @@ def extracted(
     return None if picked is None else _built(graph, [usable[k] for k in picked], outputs, given, types, constants)
 
 
-def _usable(choices: Sequence[Choice], leaves: set[str]) -> list[Choice]:
+def _usable(choices: Sequence[NodeCandidate], leaves: set[str]) -> list[NodeCandidate]:
     """The nodes whose operands can all be made, and that make something which is not given anyway."""
     made = set(leaves)
-    usable: list[Choice] = []
+    usable: list[NodeCandidate] = []
     waiting = [choice for choice in choices if not leaves.issuperset(choice.results.values())]
     while True:
         ready = [choice for choice in waiting if all(x in made for x in choice.operands if x)]
@@ -99,7 +99,9 @@ def _usable(choices: Sequence[Choice], leaves: set[str]) -> list[Choice]:
         waiting = [choice for choice in waiting if choice not in set(ready)]
 
 
-def _picked(choices: Sequence[Choice], prices: Sequence[float], wanted: set[str], leaves: set[str]) -> list[int] | None:
+def _picked(
+    choices: Sequence[NodeCandidate], prices: Sequence[float], wanted: set[str], leaves: set[str]
+) -> list[int] | None:
     """The numbers of the nodes that make what is wanted at the least price together."""
     try:
         from scipy.optimize import Bounds, LinearConstraint, milp
@@ -149,7 +151,7 @@ def _picked(choices: Sequence[Choice], prices: Sequence[float], wanted: set[str]
     return None if found.x is None else [k for k in range(len(choices)) if found.x[k] > 0.5]
 
 
-def _knots(choices: Sequence[Choice], place: Mapping[str, int]) -> dict[str, int]:
+def _knots(choices: Sequence[NodeCandidate], place: Mapping[str, int]) -> dict[str, int]:
     """Classes by the cycle they may be on: levels are only needed where a value could be made of itself."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -169,7 +171,7 @@ def _knots(choices: Sequence[Choice], place: Mapping[str, int]) -> dict[str, int
 
 def _built(
     graph: Graph,
-    choices: Sequence[Choice],
+    choices: Sequence[NodeCandidate],
     outputs: Mapping[str, str],
     given: Mapping[str, str],
     types: Mapping[str, ValueType],
@@ -199,10 +201,10 @@ def _built(
     return graph.replace(nodes=tuple(nodes), types=kinds, constants=kept).pruned()
 
 
-def _ordered(maker: Mapping[str, Choice], outputs: Iterable[str]) -> list[Choice]:
+def _ordered(maker: Mapping[str, NodeCandidate], outputs: Iterable[str]) -> list[NodeCandidate]:
     """The nodes that are needed, each after those that make its operands."""
-    found: list[Choice] = []
-    done: set[Choice] = set()
+    found: list[NodeCandidate] = []
+    done: set[NodeCandidate] = set()
     waiting = [(value, False) for value in outputs]
     while waiting:
         value, ready = waiting.pop()

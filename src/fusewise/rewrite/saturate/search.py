@@ -21,7 +21,7 @@ from fusewise.rewrite.cost import Cost
 from fusewise.rewrite.match import Match
 from fusewise.rewrite.pattern import Apply, Term
 from fusewise.rewrite.rule import Rule, refusal
-from fusewise.rewrite.saturate.extract import Choice, extracted
+from fusewise.rewrite.saturate.extract import NodeCandidate, extracted
 from fusewise.rewrite.saturate.language import (
     MOST_OPERANDS,
     PRELUDE,
@@ -31,18 +31,18 @@ from fusewise.rewrite.saturate.language import (
     query_of,
     row_rules,
 )
-from fusewise.rewrite.search.found import Found, Step
+from fusewise.rewrite.search.found import Found, SubstitutionStep
 from fusewise.rewrite.search.promise import Promises, deferred, kept, recipe_of
 from fusewise.rewrite.search.stated import stated
 from fusewise.rewrite.substitute import Draft, Refused, draft_of, is_static
 
-__all__ = ["Bounds", "expressible", "saturate"]
+__all__ = ["SaturationLimits", "expressible", "saturate"]
 
 _WORD = re.compile(r'"[^"]*"|-?\d+')
 
 
 @record(frozen=True)
-class Bounds:
+class SaturationLimits:
     """How far to go: rounds, nodes of all classes together, seconds, and rounds in which rules of several roots are used."""
 
     rounds: int = 8
@@ -125,7 +125,7 @@ def saturate(
     rules: Sequence[Rule],
     cost: Cost,
     *,
-    bounds: Bounds | None = None,
+    bounds: SaturationLimits | None = None,
     progress: Callable[[float], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Found:
@@ -134,7 +134,7 @@ def saturate(
     Steps name the rules whose nodes are in it; they have no order, so each states the costs of both graphs. `explored` counts
     the nodes of all classes. `UsageError` when egglog or SciPy is not installed.
     """
-    bounds = Bounds() if bounds is None else bounds
+    bounds = SaturationLimits() if bounds is None else bounds
     begin, before = clock(), cost(graph)
     classes = _Classes(graph.opset, graph.opsets, _engine())
     names = _written(classes, stated(graph))
@@ -276,20 +276,20 @@ def _joined(classes: _Classes, draft: Draft, rule: str) -> None:
 
 def _cheapest(
     graph: Graph, classes: _Classes, names: dict[str, str], cost: Cost, before: float
-) -> tuple[tuple[Graph, float, tuple[Step, ...]], ...]:
+) -> tuple[tuple[Graph, float, tuple[SubstitutionStep, ...]], ...]:
     """The extracted graph when it is cheaper as a whole, with its rules as steps."""
     classes.flush()
     classes.run(row_rules())
     classes.run("(run-schedule (seq (run rows) (run now)))")
     now = {f"v{row[1]}": f"v{row[2]}" for row in _table(classes, "Now")} | {"": "", "(Absent)": ""}
     tables = list(classes.attributes)
-    choices: dict[tuple[object, ...], Choice] = {}
+    choices: dict[tuple[object, ...], NodeCandidate] = {}
     for n in range(1, MOST_OPERANDS + 1):
         for row in _table(classes, f"Row{n}"):
             number, output, op, key, *operands = row[1:]
             inputs = tuple(f"v{x}" if x != "0" else "" for x in operands)
             label = (op.strip('"'), int(key), inputs)
-            choice = choices.setdefault(label, Choice(op.strip('"'), inputs, tables[int(key)], {}))
+            choice = choices.setdefault(label, NodeCandidate(op.strip('"'), inputs, tables[int(key)], {}))
             choice.results[max(0, int(output))] = f"v{number}"
     given = {now[names[name]]: name for name in (*graph.inputs, *graph.constants)}
     wanted = {name: now[names[name]] for name in graph.outputs}
@@ -307,7 +307,7 @@ def _cheapest(
             if (op, tuple(back.get(now[x], now[x]) for x in operands)) in there
         }
     )
-    steps = tuple(Step(k + 1, rule, (), before, price) for k, rule in enumerate(used))
+    steps = tuple(SubstitutionStep(k + 1, rule, (), before, price) for k, rule in enumerate(used))
     with suppress(Refused):
         return ((kept(found), price, steps),)
     return ()

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Sequence
 from fusewise.ir.graph import Graph
 from fusewise.rewrite.cost import Cost
 from fusewise.rewrite.rule import Rule
-from fusewise.rewrite.search.found import Found, Limits, State
+from fusewise.rewrite.search.found import Found, SearchLimits, SearchState
 from fusewise.rewrite.search.frontier import Frontier, explored_by
 from fusewise.rewrite.search.key import names_key
 from fusewise.rewrite.search.options import Option
@@ -33,14 +33,14 @@ def backtrack(
     cost: Cost,
     *,
     alpha: float = 1.05,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     keep: int = 1,
     progress: Callable[[float], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Found:
     """What `relaxed.search` gives, found by backtracking. Graphs that take another's place count in the budget, too."""
 
-    def expand(run: Frontier, state: State) -> None:
+    def expand(run: Frontier, state: SearchState) -> None:
         tried: set[object] = set()
         for rule in rules:
             state = _transformed(run, state, rule, alpha, tried)
@@ -53,7 +53,7 @@ def backtrack(
     )
 
 
-def _transformed(run: Frontier, state: State, rule: Rule, alpha: float, tried: set[object]) -> State:
+def _transformed(run: Frontier, state: SearchState, rule: Rule, alpha: float, tried: set[object]) -> SearchState:
     """Try a rule at each of its places; the graph that there is then."""
     key = names_key(state.graph)
     places = _places(state, rule, tried)
@@ -72,7 +72,7 @@ def _transformed(run: Frontier, state: State, rule: Rule, alpha: float, tried: s
     return state
 
 
-def _places(state: State, rule: Rule, tried: Collection[object]) -> list[Option]:
+def _places(state: SearchState, rule: Rule, tried: Collection[object]) -> list[Option]:
     """Where the rule fits and was not tried yet, in the order of the graph, the first place last."""
     found = [each for each in state.options if each.draft.rule is rule and each.key not in tried]
     return sorted(found, key=lambda each: -state.graph.producer[each.draft.match.roots[0]])

@@ -11,11 +11,11 @@ from fusewise.rewrite.search.options import Option
 from fusewise.rewrite.search.promise import kept
 from fusewise.rewrite.substitute import Draft, Refused
 
-__all__ = ["Found", "Limits", "State", "Step", "evenly", "the_best"]
+__all__ = ["Found", "SearchLimits", "SearchState", "SubstitutionStep", "evenly", "the_best"]
 
 
 @record(frozen=True)
-class Limits:
+class SearchLimits:
     """How long to search: graphs expanded, seconds (None: no limit), and graphs that wait at most."""
 
     graphs: int = 300
@@ -30,7 +30,7 @@ class Limits:
 
 
 @record(frozen=True, slots=True)
-class Step:
+class SubstitutionStep:
     """One substitution on the way: its number, rule, the nodes it replaced, and the cost of the graph before and after."""
 
     serial: int
@@ -48,7 +48,7 @@ class Found:
     `searched` (nothing was left within alpha), `graphs`, `seconds` or `interrupted`.
     """
 
-    best: tuple[tuple[Graph, float, tuple[Step, ...]], ...]
+    best: tuple[tuple[Graph, float, tuple[SubstitutionStep, ...]], ...]
     cost_before: float
     explored: int
     duplicates: int
@@ -64,47 +64,49 @@ class Found:
         return self.best[0][1]
 
     @property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[SubstitutionStep, ...]:
         return self.best[0][2]
 
 
 @record(frozen=True, eq=False)
-class State:
+class SearchState:
     """A graph that was built, how it came about, and what may be done to it next."""
 
     graph: Graph
     cost: float
-    parent: State | None = None
+    parent: SearchState | None = None
     draft: Draft | None = None
     options: tuple[Option, ...] = ()
 
-    def steps(self) -> tuple[Step, ...]:
-        way: list[State] = []
-        state: State | None = self
+    def steps(self) -> tuple[SubstitutionStep, ...]:
+        way: list[SearchState] = []
+        state: SearchState | None = self
         while state is not None and state.parent is not None:
             way.append(state)
             state = state.parent
         return tuple(_step(serial, state) for serial, state in enumerate(reversed(way), start=1))
 
 
-def _step(serial: int, state: State) -> Step:
+def _step(serial: int, state: SearchState) -> SubstitutionStep:
     assert state.parent is not None and state.draft is not None
     match = state.draft.match
-    return Step(serial, state.draft.rule.name, match.labels, state.parent.cost, state.cost)
+    return SubstitutionStep(serial, state.draft.rule.name, match.labels, state.parent.cost, state.cost)
 
 
-def the_best(best: State, start: State, keep: int) -> tuple[tuple[Graph, float, tuple[Step, ...]], ...]:
+def the_best(
+    best: SearchState, start: SearchState, keep: int
+) -> tuple[tuple[Graph, float, tuple[SubstitutionStep, ...]], ...]:
     """The best state, cheaper ones than the input on the way there, evenly spread, and the input; weights computed.
 
     What gains most comes first on the way, so the graphs differ in how far they trust the costs.
     """
-    way: list[State] = []
-    state: State | None = best
+    way: list[SearchState] = []
+    state: SearchState | None = best
     while state is not None and state.parent is not None:
         if state.cost < start.cost:
             way.append(state)
         state = state.parent
-    found: list[tuple[Graph, float, tuple[Step, ...]]] = []
+    found: list[tuple[Graph, float, tuple[SubstitutionStep, ...]]] = []
     for state in sorted((way[k] for k in evenly(len(way), keep)), key=lambda state: state.cost):
         with suppress(Refused):  # a weight overflows
             found.append((kept(state.graph), state.cost, state.steps()))

@@ -18,9 +18,9 @@ from fusewise.records import record
 from fusewise.rewrite.cost import Cost
 from fusewise.rewrite.engine import released
 from fusewise.rewrite.rule import Rule
-from fusewise.rewrite.search.found import Found, Limits, State, the_best
+from fusewise.rewrite.search.found import Found, SearchLimits, SearchState, the_best
 from fusewise.rewrite.search.key import edited_names, search_key
-from fusewise.rewrite.search.options import Option, Options, Priced, gone
+from fusewise.rewrite.search.options import Option, OptionFinder, PricedGraph, gone
 from fusewise.rewrite.search.stated import stated
 from fusewise.rewrite.substitute import Refused, carried_out
 
@@ -34,16 +34,16 @@ class Frontier:
     """The queue and what has been seen; lives for one search. `ceiling` is the cost from which on a waiting graph is not worth
     building, `unit` the cost of the first graph, `ended` why nothing more may be built."""
 
-    options: Options
+    options: OptionFinder
     cost: Cost
-    limits: Limits
-    best: State
+    limits: SearchLimits
+    best: SearchState
     tell: Callable[[float], None] | None = None
     clock: Callable[[], float] = time.perf_counter
     begin: float = 0.0
     unit: float = 1.0
     ceiling: float = float("inf")
-    queue: list[tuple[float, int, float, State, Option]] = field(default_factory=list)
+    queue: list[tuple[float, int, float, SearchState, Option]] = field(default_factory=list)
     serial: Iterator[int] = field(default_factory=itertools.count)
     seen: set[object] = field(default_factory=set)
     constants: dict[str, tuple[Constant, int]] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Frontier:
     duplicates: int = 0
     ended: str = ""
 
-    def enter(self, state: State) -> None:
+    def enter(self, state: SearchState) -> None:
         """Count a graph that was built, and see whether another one may be."""
         self.explored += 1
         if state.cost < self.best.cost:
@@ -63,7 +63,7 @@ class Frontier:
         elif self.limits.seconds is not None and self.clock() - self.begin >= self.limits.seconds:
             self.ended = "seconds"
 
-    def let_wait(self, state: State, option: Option, key: int) -> None:
+    def let_wait(self, state: SearchState, option: Option, key: int) -> None:
         """Queue what an option makes of a state whose `names_key` is `key`, unless it was met before."""
         name = edited_names(state.graph, key, option.draft, state.graph.producer)
         if name is not None and name in self.seen:
@@ -82,7 +82,7 @@ class Frontier:
         """A price by which graphs are ordered, in parts of the first graph's."""
         return round(price / self.unit, _DIGITS)
 
-    def next(self) -> State | None:
+    def next(self) -> SearchState | None:
         """The cheapest graph that waits, built; None when nothing worth it is left."""
         while self.queue:
             _, _, price, parent, option = heapq.heappop(self.queue)
@@ -93,7 +93,7 @@ class Frontier:
                 return state
         return None
 
-    def built(self, parent: State, option: Option, again: bool = False) -> State | None:
+    def built(self, parent: SearchState, option: Option, again: bool = False) -> SearchState | None:
         """The graph that an option makes of its parent; None where that is a cycle or, unless `again`, was built before."""
         draft = option.draft
         try:
@@ -109,11 +109,11 @@ class Frontier:
         shrunk = len(graph.nodes) < len(parent.graph.nodes) - len(gone(parent.graph, draft)) + len(draft.nodes)
         cost = self.cost(graph) if shrunk else parent.cost + option.change
         lost = released(parent.graph, graph) if shrunk else set[str]()
-        options = self.options.after(Priced(graph, self.cost), parent.options, draft, lost)
-        return State(graph, cost, parent, draft, options)
+        options = self.options.after(PricedGraph(graph, self.cost), parent.options, draft, lost)
+        return SearchState(graph, cost, parent, draft, options)
 
 
-Expand = Callable[[Frontier, State], None]
+Expand = Callable[[Frontier, SearchState], None]
 """What a search does to a graph whose turn it is: lets others wait that come of it."""
 
 
@@ -124,7 +124,7 @@ def explored_by(
     cost: Cost,
     *,
     alpha: float,
-    limits: Limits | None,
+    limits: SearchLimits | None,
     keep: int,
     progress: Callable[[float], None] | None,
     clock: Callable[[], float],
@@ -132,14 +132,16 @@ def explored_by(
     """Expand the input, and then whatever is cheapest of what waits, until nothing does or the limits are reached."""
     if not alpha >= 1:
         raise UsageError(f"alpha is {alpha:g}; it must be at least 1 (1 follows improvements only)")
-    limits = Limits() if limits is None else limits
+    limits = SearchLimits() if limits is None else limits
     begin = clock()
-    start = State(graph, cost(graph))
-    run = Frontier(Options(rules), cost, limits, start, progress, clock, begin, start.cost or 1.0)
+    start = SearchState(graph, cost(graph))
+    run = Frontier(OptionFinder(rules), cost, limits, start, progress, clock, begin, start.cost or 1.0)
     try:
         first = stated(graph)
         run.seen.add(search_key(first, run.constants))
-        state: State | None = State(first, start.cost, options=run.options.everywhere(Priced(first, cost)))
+        state: SearchState | None = SearchState(
+            first, start.cost, options=run.options.everywhere(PricedGraph(first, cost))
+        )
         while state is not None:
             run.enter(state)
             expand(run, state)

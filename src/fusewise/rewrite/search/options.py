@@ -20,11 +20,11 @@ from fusewise.rewrite.rule import Rule
 from fusewise.rewrite.search.promise import Promises, deferred
 from fusewise.rewrite.substitute import Draft, Refused
 
-__all__ = ["Option", "Options", "Priced", "gone", "option_of", "survives"]
+__all__ = ["Option", "OptionFinder", "PricedGraph", "gone", "option_of", "survives"]
 
 
 @record(frozen=True, eq=False)
-class Priced:
+class PricedGraph:
     """A graph and the prices of its nodes, each found when it is first asked for."""
 
     graph: Graph
@@ -102,7 +102,7 @@ class Option:
         return self.draft.rule.name, self.draft.match.key
 
 
-def option_of(priced: Priced, draft: Draft) -> Option:
+def option_of(priced: PricedGraph, draft: Draft) -> Option:
     """What a deferred draft adds to the cost of a graph: only nodes around the change are priced."""
     graph, cost = priced.graph, priced.cost
     dead = gone(graph, draft)
@@ -131,7 +131,7 @@ def survives(draft: Draft, done: Draft) -> bool:
     return not done.same or draft.touched.isdisjoint(done.same)
 
 
-class Options:
+class OptionFinder:
     """Finds the options of graphs with the rules of one search."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
@@ -140,11 +140,11 @@ class Options:
         self._place = {rule.name: k for k, rule in enumerate(rules)}
         self._promises = Promises()
 
-    def everywhere(self, priced: Priced) -> tuple[Option, ...]:
+    def everywhere(self, priced: PricedGraph) -> tuple[Option, ...]:
         """All options of a graph."""
         return tuple(_options(priced, drafts_of(priced.graph, self._rules, weigh=self._promises)))
 
-    def after(self, priced: Priced, options: Iterable[Option], done: Draft, lost: Set[str]) -> tuple[Option, ...]:
+    def after(self, priced: PricedGraph, options: Iterable[Option], done: Draft, lost: Set[str]) -> tuple[Option, ...]:
         """The options of a graph: those of the graph before `done`, as far as they survive it, and new ones around it, last.
 
         `lost` are values that nodes read which went though `done` does not name them, because nobody read these any more.
@@ -171,7 +171,7 @@ class Options:
         return (*far, *sorted([*kept.values(), *new], key=place))
 
 
-def _options(priced: Priced, drafts: Iterable[Draft]) -> Iterator[Option]:
+def _options(priced: PricedGraph, drafts: Iterable[Draft]) -> Iterator[Option]:
     for draft in drafts:
         with suppress(Refused):
             yield option_of(priced, deferred(draft))

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fusewise.ir.graph import Constant, Graph, Later, Node
+from fusewise.ir.graph import Constant, Graph, LazyConstant, Node
 from fusewise.ir.types import TensorType
 from fusewise.rewrite.match import Match
 from fusewise.rewrite.pattern import Computed
@@ -24,7 +24,7 @@ _SMALL = 256
 """Constants of so few elements are computed at once, and so are all that are not floats: shapes may depend on them."""
 
 
-class Promise(Later):
+class Promise(LazyConstant):
     """A constant of known type whose contents are computed when somebody asks for `array`, which may raise `Refused`.
 
     `recipe` says what it is made of: promises of one recipe are one constant, also once the contents are there.

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from fusewise.ir.graph import Graph
 from fusewise.rewrite.cost import Cost
 from fusewise.rewrite.rule import Rule
-from fusewise.rewrite.search.found import Found, Limits, State
+from fusewise.rewrite.search.found import Found, SearchLimits, SearchState
 from fusewise.rewrite.search.frontier import Frontier, explored_by
 from fusewise.rewrite.search.key import names_key
 
@@ -27,7 +27,7 @@ def search(
     cost: Cost,
     *,
     alpha: float = 1.05,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     keep: int = 1,
     progress: Callable[[float], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
@@ -38,7 +38,7 @@ def search(
     Whoever interrupts it (Ctrl-C) gets the best so far. `UsageError` when alpha is below 1.
     """
 
-    def expand(run: Frontier, state: State) -> None:
+    def expand(run: Frontier, state: SearchState) -> None:
         run.ceiling = alpha * run.best.cost
         if run.ended:
             return

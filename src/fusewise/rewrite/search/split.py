@@ -21,11 +21,11 @@ from fusewise.records import record
 from fusewise.rewrite.cost import Cost, WholeGraph, kernel_of
 from fusewise.rewrite.engine import drafts_of
 from fusewise.rewrite.rule import Rule
-from fusewise.rewrite.search.found import Found, Limits, Step, evenly
+from fusewise.rewrite.search.found import Found, SearchLimits, SubstitutionStep, evenly
 from fusewise.rewrite.search.promise import Promises
 from fusewise.rewrite.search.relaxed import search
 
-__all__ = ["Each", "Task", "piece_of", "pieces", "replaced", "search_in_pieces"]
+__all__ = ["Each", "SearchTask", "piece_of", "pieces", "replaced", "search_in_pieces"]
 
 _DATA, _COVERED, _FUSED, _NEVER = 1, 8, 64, 1 << 28
 _SHORTEST_BUDGET, _STEEPEST = 10, 6.0
@@ -178,15 +178,15 @@ def _around(others: Sequence[Node], new: Sequence[Node], needed: set[str]) -> li
 
 
 @record(frozen=True)
-class Task:
+class SearchTask:
     """A piece to search, with what it may cost on the way and how long it may take."""
 
     graph: Graph
     alpha: float
-    limits: Limits
+    limits: SearchLimits
 
 
-Each = Callable[[Iterable[Task]], Iterable[Found]]
+Each = Callable[[Iterable[SearchTask]], Iterable[Found]]
 """Searches tasks, on as many workers as it likes; gives what was found in the order of the tasks."""
 
 
@@ -196,7 +196,7 @@ def search_in_pieces(
     cost: Cost,
     *,
     alpha: float = 1.05,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     largest: int = 40,
     whole: bool = False,
     keep: int = 1,
@@ -212,9 +212,9 @@ def search_in_pieces(
     share half of the budget, and what is left goes to the graph as a whole in the end: that finds what no piece holds, such as
     products far apart that share a matrix. `keep` is as for `search`. Raises what `pieces` and `search` raise.
     """
-    limits = Limits() if limits is None else limits
+    limits = SearchLimits() if limits is None else limits
 
-    def in_turn(tasks: Iterable[Task]) -> Iterator[Found]:
+    def in_turn(tasks: Iterable[SearchTask]) -> Iterator[Found]:
         return (search(task.graph, rules, cost, alpha=task.alpha, limits=task.limits, clock=clock) for task in tasks)
 
     begin = clock()
@@ -252,7 +252,7 @@ class _Pieces:
         graph: Graph,
         cost: Cost,
         alpha: float,
-        limits: Limits,
+        limits: SearchLimits,
         each: Each,
         begin: float,
         clock: Callable[[], float],
@@ -263,8 +263,8 @@ class _Pieces:
         self.cost, self.alpha, self.limits, self.each = cost, alpha, limits, each
         self.begin, self.clock = begin, clock
         self.first = self.now = cost(graph)
-        self.steps: list[Step] = []
-        self.way: list[tuple[Graph, float, tuple[Step, ...]]] = []
+        self.steps: list[SubstitutionStep] = []
+        self.way: list[tuple[Graph, float, tuple[SubstitutionStep, ...]]] = []
         self.explored = self.duplicates = 0
         self.ended = "searched"
 
@@ -292,7 +292,7 @@ class _Pieces:
         graph, now = self.graph, self.now
         waiting: list[Sequence[str]] = []
 
-        def tasks() -> Iterator[Task]:
+        def tasks() -> Iterator[SearchTask]:
             for values in places:
                 nodes = sorted({i for x in values if (i := graph.producer.get(x)) is not None})
                 left = None if self.limits.seconds is None else self.limits.seconds - (self.clock() - self.begin)
@@ -304,7 +304,7 @@ class _Pieces:
                 share = self.cost(piece) / now if now else 1.0
                 alpha = 1 + (self.alpha - 1) * min(_STEEPEST, 1 / share if share else 1.0)
                 waiting.append(values)
-                yield Task(piece, alpha, replace(self.limits, seconds=left))
+                yield SearchTask(piece, alpha, replace(self.limits, seconds=left))
 
         try:
             for k, found in enumerate(self.each(tasks())):

@@ -20,7 +20,7 @@ from fusewise.records import record
 from fusewise.rewrite.equivalence import problems
 from fusewise.rewrite.match import Match
 from fusewise.rewrite.pattern import Apply, Computed, Pattern, Term, Variable
-from fusewise.rewrite.rule import Rule, Sample
+from fusewise.rewrite.rule import Rule, RuleSample
 from fusewise.rewrite.rules.table import SUBSTITUTIONS
 from fusewise.rewrite.taso.file import BrokenRule, Operation, WrittenRule, written_rules
 
@@ -221,7 +221,7 @@ _IMAGES: tuple[Shape, ...] = ((1, 2, 3, 3), (2, 2, 3, 3), (1, 1, 3, 3))
 _WEIGHTS: tuple[Shape, ...] = ((2, 2, 3, 3), (1, 2, 3, 3), (3, 1, 3, 3), (2, 1, 3, 3))
 
 
-def _examples(written: WrittenRule, reading: _Reading) -> Iterator[Sample]:
+def _examples(written: WrittenRule, reading: _Reading) -> Iterator[RuleSample]:
     """Shapes of the operands that fit both sides, with "same" padding and a stride of one."""
     ranks = {op.parameters[_RANK] for op in (*written.source, *written.target) if _RANK in op.parameters}
     images = 4 in ranks or any(op.type == 3 for op in written.source)
@@ -233,7 +233,7 @@ def _examples(written: WrittenRule, reading: _Reading) -> Iterator[Sample]:
     for shapes in itertools.product(*choices):
         given = dict(zip(reading.names, shapes, strict=True))
         if _fits(written.source, given) and _fits(written.target, given):
-            yield Sample(dict(zip(reading.variables, shapes, strict=True)), {}, attributes)
+            yield RuleSample(dict(zip(reading.variables, shapes, strict=True)), {}, attributes)
 
 
 def _fits(operations: Sequence[Operation], given: Mapping[int, Shape]) -> bool:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fusewise.codegen.families.attention.rows import Strip, exponentials, masked
+from fusewise.codegen.families.attention.rows import ScoreRows, exponentials, masked
 from fusewise.codegen.families.attention.shape import AttentionShape, Heads, understand
 from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled, working_memory
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of
 from fusewise.codegen.llvm.stores import Finish, finisher
 from fusewise.codegen.target import InstructionSet
-from fusewise.lower.task import Reason, Task
+from fusewise.lower.task import RefusalReason, Task
 from fusewise.records import record
 
 __all__ = ["FEW_QUERIES"]
@@ -32,17 +32,17 @@ WRITTEN_OUT = 8
 """Vectors of a key that are written out one after the other."""
 
 
-def _understand(task: Task, instructions: InstructionSet) -> AttentionShape | Reason:
+def _understand(task: Task, instructions: InstructionSet) -> AttentionShape | RefusalReason:
     s = understand(task)
-    if isinstance(s, Reason):
+    if isinstance(s, RefusalReason):
         return s
     lanes = instructions.lanes
     if s.sharing * s.queries > MOST_ROWS:
-        return Reason("many queries", str(s.sharing * s.queries))
+        return RefusalReason("many queries", str(s.sharing * s.queries))
     if s.key.element != 1 or s.value.element != 1 or s.query.element != 1:
-        return Reason("numbers of a head do not lie side by side")
+        return RefusalReason("numbers of a head do not lie side by side")
     if lanes > WHOLE or s.size % lanes or s.width % lanes or s.keys < lanes:
-        return Reason("no whole vectors", f"{s.keys} keys of {s.size} and {s.width}")
+        return RefusalReason("no whole vectors", f"{s.keys} keys of {s.size} and {s.width}")
     return s
 
 
@@ -101,7 +101,7 @@ def _build(s: AttentionShape, task: Task, instructions: InstructionSet, schedule
     def unit(number: Value, _: Sequence[Value]) -> None:
         batch, head = f.udiv(number, shared), f.urem(number, shared)
         _scores(e, batch, head)
-        exponentials(f, instructions, Strip(e.scores, e.sums, e.rows, e.pitch, s.keys, s.keys), e.lanes)
+        exponentials(f, instructions, ScoreRows(e.scores, e.sums, e.rows, e.pitch, s.keys, s.keys), e.lanes)
         _context(e, batch, head)
 
     f.loop(low, high, 1, unit, rolled=True)

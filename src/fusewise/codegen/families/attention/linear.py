@@ -22,7 +22,7 @@ from fusewise.codegen.llvm.math import functions as mathfn
 from fusewise.codegen.llvm.registers import memory_type, narrow
 from fusewise.codegen.target import InstructionSet
 from fusewise.lower.linear import LINEAR, linear_operand, linear_sizes
-from fusewise.lower.task import Operand, Reason, Task
+from fusewise.lower.task import Operand, RefusalReason, Task
 from fusewise.ops.linear_attention import LinearAttention
 from fusewise.records import record
 
@@ -57,9 +57,9 @@ class _Room:
         return self.place(4)
 
 
-def _understand(task: Task, instructions: InstructionSet) -> _Room | Reason:
+def _understand(task: Task, instructions: InstructionSet) -> _Room | RefusalReason:
     if task.anchor is None or task.anchor.family != LINEAR:
-        return Reason("no linear attention")
+        return RefusalReason("no linear attention")
     return _Room(linear_sizes(task), instructions.lanes)
 
 

@@ -17,20 +17,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from fusewise.codegen.families.attention.few import FEW_QUERIES
-from fusewise.codegen.families.attention.rows import Strip, exponentials, masked
+from fusewise.codegen.families.attention.rows import ScoreRows, exponentials, masked
 from fusewise.codegen.families.attention.shape import AttentionShape, understand
 from fusewise.codegen.families.product.dealing import ceiling
 from fusewise.codegen.families.product.loops import column_at
-from fusewise.codegen.families.product.plan import Axis, Product
+from fusewise.codegen.families.product.plan import Product, RowAxis
 from fusewise.codegen.families.product.repack import repack, repacked_elements
-from fusewise.codegen.families.product.tile import Level, Panel, Tile, accumulate, favourite_tiles, lanes_for
+from fusewise.codegen.families.product.tile import Panel, ReductionLoop, Tile, accumulate, favourite_tiles, lanes_for
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of, tag_of
 from fusewise.codegen.llvm.share import pieces_of, prepared
 from fusewise.codegen.llvm.stores import Finish, finisher
 from fusewise.codegen.target import InstructionSet, Target
-from fusewise.lower.task import Reason, Task
+from fusewise.lower.task import RefusalReason, Task
 from fusewise.records import record
 
 __all__ = ["ATTENTION"]
@@ -51,7 +51,7 @@ class AttentionSchedule:
     context: Tile
 
 
-def _understand(task: Task, instructions: InstructionSet) -> AttentionShape | Reason:
+def _understand(task: Task, instructions: InstructionSet) -> AttentionShape | RefusalReason:
     return understand(task)
 
 
@@ -97,7 +97,7 @@ class _Plan:
 
 
 def _plan(s: AttentionShape, schedule: AttentionSchedule) -> _Plan:
-    rows = (Axis("row", s.queries, 1),)
+    rows = (RowAxis("row", s.queries, 1),)
     return _Plan(
         Product((), rows, "column", s.keys, s.size),
         schedule.scores,
@@ -184,7 +184,7 @@ def _strip(e: _Emission, batch: Int, head: Int, number: Int) -> None:
         seen = f.minimum(last, s.keys)
     _scores(e, batch, head, first, seen)
     lanes = e.plan.score_tile.lanes
-    exponentials(f, e.instructions, Strip(e.scores, e.sums, rows, e.plan.pitch, s.keys, seen), lanes)
+    exponentials(f, e.instructions, ScoreRows(e.scores, e.sums, rows, e.plan.pitch, s.keys, seen), lanes)
     _context(e, batch, head, first, seen)
 
 
@@ -212,7 +212,7 @@ def _scores(e: _Emission, batch: Int, head: Int, first: Int, seen: Int) -> None:
             query = f.add(first, row)
             origin = f.at(e.pointers[s.query.operand], s.query.at(f, batch, head, query))
             rows = [f.at(origin, r * s.query.row) for r in range(tile.rows)]
-            sums = accumulate(f, e.instructions, tile, rows, strip, (Level(s.size, s.query.element),), zero)
+            sums = accumulate(f, e.instructions, tile, rows, strip, (ReductionLoop(s.size, s.query.element),), zero)
             for r in range(tile.rows):
                 for v, column in enumerate(columns):
                     score = f.fmul(sums[r * tile.vectors + v], f.constant(s.scale, tile.kind))
@@ -228,9 +228,9 @@ def _context(e: _Emission, batch: Int, head: Int, first: Int, seen: Int) -> None
     """out[row, element] = sum of exponential * value over the keys that are seen, over the row's sum."""
     f, s, plan, tile = e.f, e.shape, e.plan, e.plan.context_tile
     zero = [f.constant(0.0, tile.kind)] * (tile.rows * tile.vectors)
-    levels: tuple[Level, ...] = (Level(s.keys, 1),)
+    levels: tuple[ReductionLoop, ...] = (ReductionLoop(s.keys, 1),)
     if isinstance(seen, Value):
-        levels = (Level(s.keys // TRIM, TRIM, 0, f.udiv(seen, TRIM)), Level(TRIM, 1))
+        levels = (ReductionLoop(s.keys // TRIM, TRIM, 0, f.udiv(seen, TRIM)), ReductionLoop(TRIM, 1))
     count = min(tile.lanes, s.width)
 
     def panel(p: Value, _: Sequence[Value]) -> None:

@@ -14,7 +14,7 @@ from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import BOOL, FLOAT32
 from fusewise.records import record
 
-__all__ = ["Strip", "exponentials", "masked"]
+__all__ = ["ScoreRows", "exponentials", "masked"]
 
 TOGETHER = (4, 2, 1)
 """Rows at a time, if they divide a strip: one alone waits for each of its sums."""
@@ -23,7 +23,7 @@ LOWEST = -3.4028234663852886e38  # the lowest finite float32
 
 
 @record(frozen=True)
-class Strip:
+class ScoreRows:
     """Rows of scores in scratch memory, `pitch` elements apart, and a place for one number per row.
 
     A row has `keys` scores; the first `seen` of them are computed, a whole number of vectors or all.
@@ -68,7 +68,7 @@ def masked(
     return score
 
 
-def exponentials(f: Function, instructions: InstructionSet, strip: Strip, lanes: int) -> None:
+def exponentials(f: Function, instructions: InstructionSet, strip: ScoreRows, lanes: int) -> None:
     """Every score becomes exp(score - the row's largest), in place; the row's number becomes one over their sum.
 
     A row whose keys all take no part gives zeros, as ONNX wants it.

@@ -9,9 +9,9 @@ import math
 from collections.abc import Sequence
 
 from fusewise.codegen.llvm.emit import Function, Int
-from fusewise.codegen.view import View, view_of
+from fusewise.codegen.view import OperandView, view_of
 from fusewise.ir.dtypes import BOOL, FLOAT32
-from fusewise.lower.task import Anchor, Reason, Task
+from fusewise.lower.task import Anchor, RefusalReason, Task
 from fusewise.ops.attention import ATTENTION_EXTRAS
 from fusewise.records import record
 
@@ -69,23 +69,23 @@ class AttentionShape:
         return {"i0": batch, "i1": head, "i2": query, "i3": element}, "i3"
 
 
-def understand(task: Task) -> AttentionShape | Reason:
+def understand(task: Task) -> AttentionShape | RefusalReason:
     """The task as an attention this kernel computes, or why it is none."""
     anchor = task.anchor
     if anchor is None or anchor.op != "Attention":
-        return Reason("no attention at the anchor")
+        return RefusalReason("no attention at the anchor")
     extras = [name for name, off in ATTENTION_EXTRAS if anchor.attribute(name, off) != off]
     if 0 in task.extents or extras:
-        return Reason("a case that the attention kernel leaves out", ", ".join(extras))
+        return RefusalReason("a case that the attention kernel leaves out", ", ".join(extras))
     if any(kind is not None for kind in anchor.inputs[4:]):
-        return Reason("past keys and values")
-    views: list[View] = []
+        return RefusalReason("past keys and values")
+    views: list[OperandView] = []
     for position in range(3):
         view = view_of(task, position)
-        if isinstance(view, Reason):
+        if isinstance(view, RefusalReason):
             return view
         if view.operand.dtype != FLOAT32 or 0 in view.shape:
-            return Reason("element type has no attention kernel", view.operand.dtype.name)
+            return RefusalReason("element type has no attention kernel", view.operand.dtype.name)
         views.append(view)
     heads = _head_counts(anchor, views)
     q, k, v = (_heads(view, count) for view, count in zip(views, (heads[0], heads[1], heads[1]), strict=True))
@@ -94,7 +94,7 @@ def understand(task: Task) -> AttentionShape | Reason:
     _, width = _rows(views[2], heads[1])
     whole = (views[0].shape[0], heads[0], query_rows, key_rows)
     mask = _mask(task, anchor, whole)
-    if isinstance(mask, Reason):
+    if isinstance(mask, RefusalReason):
         return mask
     scale = anchor.attribute("scale")
     return AttentionShape(
@@ -117,36 +117,36 @@ def understand(task: Task) -> AttentionShape | Reason:
     )
 
 
-def _head_counts(anchor: Anchor, views: Sequence[View]) -> tuple[int, int]:
+def _head_counts(anchor: Anchor, views: Sequence[OperandView]) -> tuple[int, int]:
     """Heads of queries, and of keys and values."""
     if len(views[0].shape) == 4:
         return views[0].shape[1], views[1].shape[1]
     return int(anchor.attribute("q_num_heads", 1)), int(anchor.attribute("kv_num_heads", 1))
 
 
-def _rows(view: View, heads: int) -> tuple[int, int]:
+def _rows(view: OperandView, heads: int) -> tuple[int, int]:
     """Tokens, and elements of a head."""
     return view.shape[-2], view.shape[-1] if len(view.shape) == 4 else view.shape[-1] // heads
 
 
-def _heads(view: View, heads: int) -> Heads:
+def _heads(view: OperandView, heads: int) -> Heads:
     if len(view.shape) == 4:
         return Heads(view.operand.name, view.offset, *view.strides)
     batch, row, element = view.strides
     return Heads(view.operand.name, view.offset, batch, view.shape[-1] // heads * element, row, element)
 
 
-def _mask(task: Task, anchor: Anchor, whole: Sequence[int]) -> tuple[Heads, bool] | Reason | None:
+def _mask(task: Task, anchor: Anchor, whole: Sequence[int]) -> tuple[Heads, bool] | RefusalReason | None:
     """The mask, broadcast, and whether it is of booleans."""
     if len(anchor.inputs) < 4 or anchor.inputs[3] is None:
         return None
     view = view_of(task, 3)
-    if isinstance(view, Reason):
+    if isinstance(view, RefusalReason):
         return view
     if view.operand.dtype not in (FLOAT32, BOOL):
-        return Reason("element type has no attention kernel", view.operand.dtype.name)
+        return RefusalReason("element type has no attention kernel", view.operand.dtype.name)
     if len(view.shape) > 4 or any(n not in (1, m) for n, m in zip(view.shape[::-1], whole[::-1], strict=False)):
-        return Reason("the mask covers a part of the keys only")
+        return RefusalReason("the mask covers a part of the keys only")
     strides = [0 if n == 1 else stride for n, stride in zip(view.shape, view.strides, strict=True)]
     full = [0] * (4 - len(strides)) + strides
     return Heads(view.operand.name, view.offset, *full), view.operand.dtype == BOOL

@@ -30,28 +30,28 @@ from fusewise.codegen.llvm.stores import finisher
 from fusewise.codegen.packing import paired
 from fusewise.codegen.steps.overwrite import shared_pointers
 from fusewise.codegen.target import InstructionSet, Target
-from fusewise.lower.task import Reason, Task
+from fusewise.lower.task import RefusalReason, Task
 
 __all__ = ["DIRECT", "DIRECT_PAIRS"]
 
 
-def _direct(task: Task, instructions: InstructionSet) -> Directs | Reason:
+def _direct(task: Task, instructions: InstructionSet) -> Directs | RefusalReason:
     """The convolution as a product."""
     shape = convolution_of(task)
-    return shape if isinstance(shape, Reason) else directs_of(shape, task, instructions)
+    return shape if isinstance(shape, RefusalReason) else directs_of(shape, task, instructions)
 
 
-def _direct_of_pairs(task: Task, instructions: InstructionSet) -> Directs | Reason:
+def _direct_of_pairs(task: Task, instructions: InstructionSet) -> Directs | RefusalReason:
     """The convolution over pairs of channels as a product, or why there are none."""
     shape = convolution_of(task)
-    if isinstance(shape, Reason):
+    if isinstance(shape, RefusalReason):
         return shape
     if shape.computed is not None or shape.inputs % 2:
-        return Reason("channels do not come in pairs")
+        return RefusalReason("channels do not come in pairs")
     if shape.groups > 1 and shape.outputs < instructions.lanes:
-        return Reason("groups of few channels")
+        return RefusalReason("groups of few channels")
     data = paired_view(shape.data, 1)
-    if isinstance(data, Reason):
+    if isinstance(data, RefusalReason):
         return data
     return directs_of(replace(shape, inputs=shape.inputs // 2, data=data), task, instructions)
 

@@ -24,7 +24,7 @@ from fusewise.codegen.families.convolution.plan import Direct, DirectSchedule, d
 from fusewise.codegen.families.convolution.shape import Convolution, integer_convolution_of
 from fusewise.codegen.families.product.loops import Left, Parts, row_pointers
 from fusewise.codegen.families.product.plan import merged, plan_product, prefetched
-from fusewise.codegen.families.product.tile import Ahead, Level, Panel, Tile, lanes_for
+from fusewise.codegen.families.product.tile import Ahead, Panel, ReductionLoop, Tile, lanes_for
 from fusewise.codegen.instructions.byte_products import HEADER, add_quads, bytes_of, has_quads, stream, sums_in_one
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.elements import Elements
@@ -33,9 +33,9 @@ from fusewise.codegen.llvm.entry import enter, operand_arguments
 from fusewise.codegen.llvm.stores import finisher
 from fusewise.codegen.packing import packed, panels
 from fusewise.codegen.target import InstructionSet, Target
-from fusewise.codegen.view import View
+from fusewise.codegen.view import OperandView
 from fusewise.ir.dtypes import INT8, INT16, INT32, UINT8
-from fusewise.lower.task import Reason, Task
+from fusewise.lower.task import RefusalReason, Task
 from fusewise.ops.expr import Expr, cast, const
 from fusewise.records import record
 
@@ -51,17 +51,17 @@ FINISH_CYCLES = 12
 """Cycles that requantising one vector of sums takes, or two or four that are neighbours; measured."""
 
 
-def convolution(task: Task) -> Convolution | Reason:
+def convolution(task: Task) -> Convolution | RefusalReason:
     """The task's ConvInteger as a convolution of quads: a quarter of the input channels, of INT32."""
     given = integer_convolution_of(task)
-    if isinstance(given, Reason):
+    if isinstance(given, RefusalReason):
         return given
     if given.groups > 1 and given.inputs % 4:
-        return Reason("groups whose channels do not fill lanes of four")
+        return RefusalReason("groups whose channels do not fill lanes of four")
     if len(given.spatial) > 2:
-        return Reason("more than two spatial axes")
+        return RefusalReason("more than two spatial axes")
     if given.weight.operand.dtype not in (INT8, INT16):
-        return Reason("weights are not signed", given.weight.operand.dtype.name)
+        return RefusalReason("weights are not signed", given.weight.operand.dtype.name)
     if _is_in_place(given):
         return _in_place(given)
     anchor = task.anchor
@@ -90,7 +90,7 @@ def _in_place(given: Convolution) -> Convolution:
     data, inputs = given.data, given.inputs // 4
     batch, _, *strides = (step // 4 for step in data.strides)
     shape = (data.shape[0], data.shape[1] // 4, *data.shape[2:])
-    view = View(replace(data.operand, dtype=INT32), shape, (batch, 1, *strides), data.offset // 4)
+    view = OperandView(replace(data.operand, dtype=INT32), shape, (batch, 1, *strides), data.offset // 4)
     return replace(given, inputs=inputs, data=view)
 
 
@@ -107,24 +107,24 @@ class Quads:
         return self.rows.directs[0]
 
 
-def _understand(task: Task, instructions: InstructionSet) -> Quads | Reason:
+def _understand(task: Task, instructions: InstructionSet) -> Quads | RefusalReason:
     if not has_quads(instructions):
-        return Reason("the machine has no products of unsigned and signed bytes")
+        return RefusalReason("the machine has no products of unsigned and signed bytes")
     shape = convolution(task)
-    if isinstance(shape, Reason):
+    if isinstance(shape, RefusalReason):
         return shape
     if shape.computed is None:
         rows = Rows(directs_of(shape, task, instructions), shape.channels * 4, (), ())
     else:
         rows = rows_of(shape, task, instructions)
     if lanes_for(instructions, rows.shape.outputs) < LEAST_LANES:
-        return Reason("too few output channels for a vector")
+        return RefusalReason("too few output channels for a vector")
     return Quads(rows, sums_in_one(instructions))
 
 
-def _declines(found: Quads, task: Task, target: Target) -> Reason | None:
+def _declines(found: Quads, task: Task, target: Target) -> RefusalReason | None:
     beside = favourite(found.rows.directs, target).side_by_side > 1
-    return Reason("groups are narrow enough to share a vector") if beside else None
+    return RefusalReason("groups are narrow enough to share a vector") if beside else None
 
 
 def _tiles(d: Direct, target: Target) -> list[Tile]:
@@ -166,8 +166,11 @@ def _places(d: Direct) -> np.ndarray:
     """Where a row has the elements of each step of the reduction, from its first one."""
     if d.strip is None:
         strides = d.shape.data.strides[2:]
-        taps = [Level(axis.kernel, axis.dilation * step) for axis, step in zip(d.shape.spatial, strides, strict=True)]
-        levels: Sequence[Level] = (*taps, Level(d.shape.inputs, 1))
+        taps = [
+            ReductionLoop(axis.kernel, axis.dilation * step)
+            for axis, step in zip(d.shape.spatial, strides, strict=True)
+        ]
+        levels: Sequence[ReductionLoop] = (*taps, ReductionLoop(d.shape.inputs, 1))
     else:
         levels = d.strip.levels(d.shape.inputs, 0)
     found = np.zeros(1, np.int32)

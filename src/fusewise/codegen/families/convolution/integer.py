@@ -26,22 +26,22 @@ from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.llvm.stores import finisher, joined_axis
 from fusewise.codegen.packing import packed, paired, panels
 from fusewise.codegen.target import InstructionSet, Target
-from fusewise.codegen.view import View
+from fusewise.codegen.view import OperandView
 from fusewise.ir.dtypes import INT16, INT32
-from fusewise.lower.task import Operand, Reason, Task
+from fusewise.lower.task import Operand, RefusalReason, Task
 from fusewise.ops.expr import Expr, cast
 from fusewise.records import record
 
 __all__ = ["INTEGER_CONV", "Rows", "in_lanes", "line_of", "rows_of"]
 
 
-def convolution(task: Task) -> Convolution | Reason:
+def convolution(task: Task) -> Convolution | RefusalReason:
     """The task's ConvInteger as a convolution of pairs: half as many input channels, of INT32."""
     given = integer_convolution_of(task)
-    if isinstance(given, Reason):
+    if isinstance(given, RefusalReason):
         return given
     if given.groups > 1 and given.inputs % 2:
-        return Reason("groups of an odd number of channels")
+        return RefusalReason("groups of an odd number of channels")
     anchor = task.anchor
     assert anchor is not None and anchor.prologue[0] is not None
     zero = anchor.prologue[2] if len(anchor.prologue) > 2 else None
@@ -55,7 +55,7 @@ def in_lanes(given: Convolution, element: Expr) -> Convolution:
     """The convolution over 32-bit lanes that hold as many channels, each computed as `element`, as there is room for."""
     inputs = -(-given.inputs * element.dtype.bits // 32)
     dims = (given.batch, given.groups * inputs, *given.data.shape[2:])
-    data = View(Operand("computed", INT32, dims, (0,) * len(dims)), dims, (0,) * len(dims), 0)
+    data = OperandView(Operand("computed", INT32, dims, (0,) * len(dims)), dims, (0,) * len(dims), 0)
     return replace(given, inputs=inputs, spatial=_taken(given.spatial), data=data, computed=element)
 
 
@@ -98,16 +98,16 @@ def rows_of(shape: Convolution, task: Task, instructions: InstructionSet) -> Row
     anchor = task.anchor
     assert anchor is not None
     given = geometry_of(anchor)
-    assert not isinstance(given, Reason), given
+    assert not isinstance(given, RefusalReason), given
     steps = tuple(axis.stride // taken.stride for axis, taken in zip(given, shape.spatial, strict=True))
     directs = directs_of(_flattened(shape, task), task, instructions)
     extents = tuple(axis.extent for axis in shape.spatial)
     return Rows(directs, shape.weight.shape[1] * shape.groups, extents, steps)
 
 
-def _understand(task: Task, instructions: InstructionSet) -> Rows | Reason:
+def _understand(task: Task, instructions: InstructionSet) -> Rows | RefusalReason:
     shape = convolution(task)
-    return shape if isinstance(shape, Reason) else rows_of(shape, task, instructions)
+    return shape if isinstance(shape, RefusalReason) else rows_of(shape, task, instructions)
 
 
 def _schedules(found: Rows, task: Task, target: Target) -> Iterable[DirectSchedule]:

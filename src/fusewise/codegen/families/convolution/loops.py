@@ -11,10 +11,10 @@ import numpy as np
 
 from fusewise.codegen.families.convolution.plan import Direct, DirectSchedule
 from fusewise.codegen.families.convolution.shape import Convolution
-from fusewise.codegen.families.convolution.strip import Strip, emit_strip, existing_taps, joined_levels
+from fusewise.codegen.families.convolution.strip import BlockCopy, emit_strip, existing_taps, joined_levels
 from fusewise.codegen.families.convolution.taps import sliding, tap_by_tap
 from fusewise.codegen.families.product.loops import Left, Parts, Taps, emit_product, flat_index
-from fusewise.codegen.families.product.tile import Level, Panel, lanes_for
+from fusewise.codegen.families.product.tile import Panel, ReductionLoop, lanes_for
 from fusewise.codegen.instructions.pair_products import BFLOAT_PAIR
 from fusewise.codegen.kernel import Argument, working_memory
 from fusewise.codegen.llvm.elements import Elements
@@ -77,7 +77,7 @@ def direct_arguments(
     return operand_arguments(task, extra)
 
 
-def _strip_bytes(d: Direct, strip: Strip, schedule: DirectSchedule) -> int:
+def _strip_bytes(d: Direct, strip: BlockCopy, schedule: DirectSchedule) -> int:
     """What the rows of a block take."""
     return whole_lines(strip.elements(schedule.rows) * d.shape.dtype.itemsize)
 
@@ -186,32 +186,33 @@ def _taps(f: Function, d: Direct, instructions: InstructionSet, slides: bool) ->
     return tap_by_tap(f, d, instructions) if d.by_tap else None
 
 
-def _levels_in_place(d: Direct, low: Int, high: Int | None) -> tuple[Level, ...]:
+def _levels_in_place(d: Direct, low: Int, high: Int | None) -> tuple[ReductionLoop, ...]:
     """The reduction when taps and channels are read where the input lies."""
     strides = d.shape.data.strides
     taps = [
-        Level(axis.kernel, axis.dilation * stride) for axis, stride in zip(d.shape.spatial, strides[2:], strict=True)
+        ReductionLoop(axis.kernel, axis.dilation * stride)
+        for axis, stride in zip(d.shape.spatial, strides[2:], strict=True)
     ]
-    taps[0] = Level(taps[0].extent, taps[0].stride, low, high)
-    channel = Level(d.shape.inputs, strides[1])
+    taps[0] = ReductionLoop(taps[0].extent, taps[0].stride, low, high)
+    channel = ReductionLoop(d.shape.inputs, strides[1])
     order = [*taps[:-1], channel, *taps[-1:]] if d.shape.planar else [*taps, channel]
     return _kept_inner(joined_levels(order), channel, d.side_by_side)
 
 
-def _kept_inner(levels: tuple[Level, ...], channel: Level, together: int) -> tuple[Level, ...]:
+def _kept_inner(levels: tuple[ReductionLoop, ...], channel: ReductionLoop, together: int) -> tuple[ReductionLoop, ...]:
     """With groups side by side the channels of a group stay a level of their own, the innermost."""
     if together == 1 or levels[-1].extent == channel.extent:
         return levels
     if channel.extent == 1:
         return (*levels, channel)
     assert levels[-1].extent % channel.extent == 0
-    return (*levels[:-1], Level(levels[-1].extent // channel.extent, channel.extent * channel.stride), channel)
+    return (*levels[:-1], ReductionLoop(levels[-1].extent // channel.extent, channel.extent * channel.stride), channel)
 
 
 def _strip_block(
     f: Function,
     d: Direct,
-    strip: Strip,
+    strip: BlockCopy,
     schedule: DirectSchedule,
     pointers: Mapping[str, Value],
     fill: Fill | None,
@@ -240,12 +241,12 @@ def _strip_block(
     low, high = existing_taps(f, strip.slices, slice_at)
     whole = strip.slices.kernel == 1 and strip.slices.is_inside
     levels = strip.levels(shape.inputs, slice_pitch, 0 if whole else low, None if whole else high)
-    channel = Level(shape.inputs, strip.channel_pitch)
+    channel = ReductionLoop(shape.inputs, strip.channel_pitch)
     offset = f.mul(top, -strip.rows.stride * strip.row_pitch)
     return Left(scratch, offset, _kept_inner(levels, channel, d.side_by_side))
 
 
-def _computed_rows(f: Function, shape: Convolution, strip: Strip, elements: Elements) -> Fill:
+def _computed_rows(f: Function, shape: Convolution, strip: BlockCopy, elements: Elements) -> Fill:
     """Writes padded rows of the strip by evaluating what was fused in front of the convolution."""
     element = shape.computed
     assert element is not None
@@ -268,7 +269,7 @@ def _computed_rows(f: Function, shape: Convolution, strip: Strip, elements: Elem
     return padded_rows(f, shape, strip, line)
 
 
-def padded_rows(f: Function, shape: Convolution, strip: Strip, line: Line, pad: Value | None = None) -> Fill:
+def padded_rows(f: Function, shape: Convolution, strip: BlockCopy, line: Line, pad: Value | None = None) -> Fill:
     """Writes rows of the strip with their padding; `line(indices, at, width)` writes all channels of `width` input pixels.
 
     The pixels run along the last of p0, p2, ..., which is missing from the indices where it is the width. Padding is bytes of 0

@@ -13,13 +13,13 @@ from dataclasses import replace
 from itertools import product as pairs
 
 from fusewise.codegen.families.convolution.shape import Convolution
-from fusewise.codegen.families.convolution.strip import Strip, strip_of
-from fusewise.codegen.families.product.dealing import Blocks
+from fusewise.codegen.families.convolution.strip import BlockCopy, strip_of
+from fusewise.codegen.families.product.dealing import TileBlocks
 from fusewise.codegen.families.product.plan import (
     LEAST_SHARING,
-    Axis,
     Product,
     ProductSchedule,
+    RowAxis,
     is_long,
     plan_product,
     prefetched,
@@ -60,7 +60,7 @@ class Direct:
 
     shape: Convolution
     product: Product
-    strip: Strip | None
+    strip: BlockCopy | None
     side_by_side: int
     clipped: bool = False
     by_tap: bool = False
@@ -136,14 +136,14 @@ def _direct(shape: Convolution, task: Task, phases: int, together: int) -> Direc
     outer = [("i0", shape.batch), *((name, 1) for name in shape.fixed)]
     if strip is None:
         axes = [
-            Axis(name, axis.out, axis.stride * stride)
+            RowAxis(name, axis.out, axis.stride * stride)
             for name, axis, stride in zip(shape.out_axes, shape.spatial, shape.data.strides[2:], strict=True)
         ]
         if clipped:
             outer.append((axes[0].name, axes[0].extent))
             axes = axes[1:]
         elif shape.batch > 1 and not by_tap:
-            outer, axes = [], [Axis("i0", shape.batch, shape.data.strides[0]), *axes]
+            outer, axes = [], [RowAxis("i0", shape.batch, shape.data.strides[0]), *axes]
     else:
         axes = list(strip.axes())
         if strip.slice_name is not None:
@@ -231,7 +231,7 @@ def _sliding_tile(d: Direct, plain: Tile, target: Target) -> Tile | None:
     return best
 
 
-def readers(strip: Strip, rows: int) -> dict[int, list[tuple[int, int]]]:
+def readers(strip: BlockCopy, rows: int) -> dict[int, list[tuple[int, int]]]:
     """Inputs along a row, from the first of a tile on, and which (row of the tile, tap) read each."""
     axis, found = strip.columns, dict[int, list[tuple[int, int]]]()
     for row, tap in pairs(range(rows), range(axis.kernel)):
@@ -257,7 +257,7 @@ def direct_sharing(directs: Directs, schedule: DirectSchedule) -> Sharing | None
     if d.strip is not None or d.clipped or d.by_tap or len(shape.spatial) != 2 or shape.batch > 1:
         return None
     tiles = -(-product.height // tile.rows)
-    cut = Blocks(tiles, schedule.product.per_block)
+    cut = TileBlocks(tiles, schedule.product.per_block)
     if schedule.product.by_columns or cut.blocks == 1 or product.repeats > 1 or product.groups > 1:
         return None
     panels, (down, along) = -(-product.columns // tile.width), shape.spatial
@@ -281,7 +281,7 @@ def direct_sharing(directs: Directs, schedule: DirectSchedule) -> Sharing | None
     return Sharing(product.written, done, begun, reads)
 
 
-def within_cache(strip: Strip, schedule: ProductSchedule, target: Target) -> ProductSchedule:
+def within_cache(strip: BlockCopy, schedule: ProductSchedule, target: Target) -> ProductSchedule:
     """Fewer tiles to a block when the strip, with the rows it spans at its ends, would not fit the cache it should."""
     rows, tiles = schedule.tile.rows, schedule.per_block
     room = target.l3_bytes // 8 if schedule.by_columns else target.l2_bytes * 5 // 8

@@ -22,9 +22,9 @@ from fusewise.codegen.llvm.entry import enter, scratch_of, tag_of
 from fusewise.codegen.llvm.share import prepared
 from fusewise.codegen.llvm.stores import finisher
 from fusewise.codegen.target import InstructionSet, Target
-from fusewise.codegen.view import View, strides_along
+from fusewise.codegen.view import OperandView, strides_along
 from fusewise.ir.dtypes import FLOAT32
-from fusewise.lower.task import Reason, Task
+from fusewise.lower.task import RefusalReason, Task
 from fusewise.ops.expr import Expr, walk
 from fusewise.records import record
 
@@ -47,28 +47,28 @@ class Scaled:
         return self.directs[0]
 
 
-def understand(task: Task, instructions: InstructionSet) -> Scaled | Reason:
+def understand(task: Task, instructions: InstructionSet) -> Scaled | RefusalReason:
     """The convolution as one with scaled weights, or why it is none."""
     shape = convolution_of(task)
-    if isinstance(shape, Reason):
+    if isinstance(shape, RefusalReason):
         return shape
     if shape.computed is None or shape.computed.op != "mul" or shape.computed.dtype != FLOAT32:
-        return Reason("no map times a number for each channel")
+        return RefusalReason("no map times a number for each channel")
     if task.exact:
-        return Reason("scaling weights may change a rounding")
+        return RefusalReason("scaling weights may change a rounding")
     if shape.batch > 1 or shape.groups > 1 or shape.taps > 1 or not all(axis.is_inside for axis in shape.spatial):
-        return Reason("not a 1x1 convolution of one sample")
+        return RefusalReason("not a 1x1 convolution of one sample")
     if shape.out_pixels < LEAST_PIXELS * shape.outputs:
-        return Reason("more weights than map")
+        return RefusalReason("more weights than map")
     first, second = shape.computed.args
     for given, scale in ((first, second), (second, first)):
         data = _map(task, shape.data, given)
         if data is not None and _is_per_channel(scale):
             return Scaled(directs_of(replace(shape, data=data, computed=None), task, instructions), scale)
-    return Reason("no map times a number for each channel")
+    return RefusalReason("no map times a number for each channel")
 
 
-def _map(task: Task, like: View, given: Expr) -> View | None:
+def _map(task: Task, like: OperandView, given: Expr) -> OperandView | None:
     """A map in memory, channels side by side, of the shape of `like`."""
     if given.op != "load":
         return None
@@ -76,7 +76,7 @@ def _map(task: Task, like: View, given: Expr) -> View | None:
     found = strides_along(operand, given.args)
     if found is None or found[0].get("p1", 0) != 1:
         return None
-    return View(operand, like.shape, tuple(found[0].get(f"p{k}", 0) for k in range(len(like.shape))), found[1])
+    return OperandView(operand, like.shape, tuple(found[0].get(f"p{k}", 0) for k in range(len(like.shape))), found[1])
 
 
 def _is_per_channel(scale: Expr) -> bool:

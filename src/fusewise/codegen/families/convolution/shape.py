@@ -11,11 +11,11 @@ import math
 from collections.abc import Callable
 
 from fusewise.codegen.llvm.stores import reads
-from fusewise.codegen.view import View, view_of
+from fusewise.codegen.view import OperandView, view_of
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT8, UINT8, DType
 from fusewise.ir.graph import Node
 from fusewise.ir.types import TensorType
-from fusewise.lower.task import Anchor, Operand, Reason, Task
+from fusewise.lower.task import Anchor, Operand, RefusalReason, Task
 from fusewise.ops.expr import Expr
 from fusewise.ops.spec import Call
 from fusewise.ops.window import Window, transposed_window_of, window_of
@@ -89,9 +89,9 @@ class Convolution:
     inputs: int
     outputs: int
     spatial: tuple[Spatial, ...]
-    data: View
-    weight: View
-    bias: View | None
+    data: OperandView
+    weight: OperandView
+    bias: OperandView | None
     computed: Expr | None = None
     names: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
@@ -152,49 +152,49 @@ class Transposed:
 
 @record(frozen=True)
 class _Operands:
-    data: View
-    weight: View
-    bias: View | None
+    data: OperandView
+    weight: OperandView
+    bias: OperandView | None
     computed: Expr | None
 
 
-def _operands(task: Task, op: str) -> _Operands | Reason:
+def _operands(task: Task, op: str) -> _Operands | RefusalReason:
     """The operands of a convolution-like anchor, or why its kernels cannot take them."""
     anchor = task.anchor
     if anchor is None or anchor.op != op:
-        return Reason(f"no {op} at the anchor")
+        return RefusalReason(f"no {op} at the anchor")
     data, computed = view_of(task, 0), None
-    if isinstance(data, Reason):
+    if isinstance(data, RefusalReason):
         kind, computed = anchor.inputs[0], anchor.prologue[0]
         if not isinstance(kind, TensorType) or computed is None or computed.dtype != FLOAT32:
             return data
-        data = View(Operand("computed", kind.dtype, kind.dims, (0,) * kind.rank), kind.dims, (0,) * kind.rank, 0)
+        data = OperandView(Operand("computed", kind.dtype, kind.dims, (0,) * kind.rank), kind.dims, (0,) * kind.rank, 0)
     weight = view_of(task, 1)
-    if isinstance(weight, Reason):
+    if isinstance(weight, RefusalReason):
         return weight
     bias = view_of(task, 2) if len(anchor.inputs) > 2 and anchor.inputs[2] is not None else None
-    if isinstance(bias, Reason):
+    if isinstance(bias, RefusalReason):
         return bias
     if not weight.operand.constant:
-        return Reason("weights are not constant", weight.operand.name)
+        return RefusalReason("weights are not constant", weight.operand.name)
     if reads(task, weight.operand.name) or weight.operand.name == data.operand.name:
-        return Reason("the packed operand is also read otherwise", weight.operand.name)
+        return RefusalReason("the packed operand is also read otherwise", weight.operand.name)
     if data.operand.dtype not in FLOATS or weight.operand.dtype != data.operand.dtype:
-        return Reason("element type has no convolution kernel", data.operand.dtype.name)
+        return RefusalReason("element type has no convolution kernel", data.operand.dtype.name)
     return _Operands(data, weight, bias, computed)
 
 
-def convolution_of(task: Task) -> Convolution | Reason:
+def convolution_of(task: Task) -> Convolution | RefusalReason:
     """The geometry of the task's Conv, or why its kernels cannot take it."""
     found = _operands(task, "Conv")
-    if isinstance(found, Reason):
+    if isinstance(found, RefusalReason):
         return found
     anchor = task.anchor
     assert anchor is not None
     groups = int(anchor.attribute("group", 1))
     out = anchor.output.dims
     spatial = geometry_of(anchor)
-    if isinstance(spatial, Reason):
+    if isinstance(spatial, RefusalReason):
         return spatial
     return Convolution(
         batch=out[0],
@@ -209,42 +209,42 @@ def convolution_of(task: Task) -> Convolution | Reason:
     )
 
 
-def integer_convolution_of(task: Task) -> Convolution | Reason:
+def integer_convolution_of(task: Task) -> Convolution | RefusalReason:
     """The geometry of the task's ConvInteger, or why its kernels cannot take it.
 
     When its data are not read directly, `computed` is their element, as for other convolutions.
     """
     anchor = task.anchor
     if anchor is None or anchor.op != "ConvInteger":
-        return Reason("no ConvInteger at the anchor")
+        return RefusalReason("no ConvInteger at the anchor")
     kind, element, weight, data = anchor.inputs[0], anchor.prologue[0], view_of(task, 1), view_of(task, 0)
-    if isinstance(weight, Reason):
+    if isinstance(weight, RefusalReason):
         return weight
     if not isinstance(kind, TensorType) or element is None or kind.dtype not in (INT8, UINT8):
-        return Reason("element type has no integer convolution kernel", str(kind))
+        return RefusalReason("element type has no integer convolution kernel", str(kind))
     if len(anchor.inputs) > 3 and anchor.inputs[3] is not None:
-        return Reason("weights have a zero point")
+        return RefusalReason("weights have a zero point")
     if not weight.operand.constant:
-        return Reason("weights are not constant", weight.operand.name)
+        return RefusalReason("weights are not constant", weight.operand.name)
     if reads(task, weight.operand.name):
-        return Reason("the packed operand is also read otherwise", weight.operand.name)
+        return RefusalReason("the packed operand is also read otherwise", weight.operand.name)
     spatial = geometry_of(anchor)
-    if isinstance(spatial, Reason):
+    if isinstance(spatial, RefusalReason):
         return spatial
     computed = None
-    if isinstance(data, Reason):
+    if isinstance(data, RefusalReason):
         computed = element
-        data = View(Operand("computed", kind.dtype, kind.dims, (0,) * kind.rank), kind.dims, (0,) * kind.rank, 0)
+        data = OperandView(Operand("computed", kind.dtype, kind.dims, (0,) * kind.rank), kind.dims, (0,) * kind.rank, 0)
     groups = int(anchor.attribute("group", 1))
     outputs = weight.shape[0] // groups
     return Convolution(anchor.output.dims[0], groups, weight.shape[1], outputs, spatial, data, weight, None, computed)
 
 
-def geometry_of(anchor: Anchor) -> tuple[Spatial, ...] | Reason:
+def geometry_of(anchor: Anchor) -> tuple[Spatial, ...] | RefusalReason:
     """The spatial axes of a convolution."""
     window = _window(anchor, window_of)
     if any(begin < 0 for begin in window.begins):
-        return Reason("negative padding")
+        return RefusalReason("negative padding")
     return tuple(
         Spatial(e, o, k, s, d, b)
         for e, o, k, s, d, b in zip(
@@ -267,10 +267,10 @@ def _window(anchor: Anchor, find: Callable[[Call, tuple[int, ...]], Window]) -> 
     return find(Call(node, anchor.inputs, (anchor.output,)), weights.dims[2:])
 
 
-def transposed_of(task: Task) -> Transposed | Reason:
+def transposed_of(task: Task) -> Transposed | RefusalReason:
     """The geometry of the task's ConvTranspose, or why its kernels cannot take it."""
     found = _operands(task, "ConvTranspose")
-    if isinstance(found, Reason):
+    if isinstance(found, RefusalReason):
         return found
     anchor = task.anchor
     assert anchor is not None
@@ -278,7 +278,7 @@ def transposed_of(task: Task) -> Transposed | Reason:
     window = _window(anchor, transposed_window_of)
     strides, out = window.strides, anchor.output.dims[2:]
     if any(s > 1 and d > 1 and k > 1 for s, d, k in zip(strides, window.dilations, window.kernel, strict=True)):
-        return Reason("transposed convolution with both stride and dilation")
+        return RefusalReason("transposed convolution with both stride and dilation")
     spatial, shifts = [], []
     for extent, k, s, d, o, b in zip(
         window.extents, window.kernel, strides, window.dilations, out, window.begins, strict=True
@@ -287,7 +287,7 @@ def transposed_of(task: Task) -> Transposed | Reason:
         first, last = b // s, (b + o - 1) // s
         padding = (taps - 1) * d - first
         if padding < 0 or b < 0:
-            return Reason("transposed convolution with more padding than kernel")
+            return RefusalReason("transposed convolution with more padding than kernel")
         spatial.append(Spatial(extent, max(0, last - first + 1), taps, 1, d, padding))
         shifts.append(b - first * s)
     shape = Convolution(

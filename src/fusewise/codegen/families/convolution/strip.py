@@ -17,18 +17,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fusewise.codegen.families.convolution.shape import Convolution, Spatial
-from fusewise.codegen.families.product.plan import Axis
-from fusewise.codegen.families.product.tile import Level
+from fusewise.codegen.families.product.plan import RowAxis
+from fusewise.codegen.families.product.tile import ReductionLoop
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.registers import memory_type
 from fusewise.ir.dtypes import DType
 from fusewise.records import record
 
-__all__ = ["Strip", "emit_strip", "existing_taps", "joined_levels", "strip_of"]
+__all__ = ["BlockCopy", "emit_strip", "existing_taps", "joined_levels", "strip_of"]
 
 
 @record(frozen=True)
-class Strip:
+class BlockCopy:
     """The copy of one block: geometry in three axes (absent ones have extent 1) and strides in elements.
 
     `together` channels lie side by side: all of them, those of a group or of some groups, or one (planar). `row_names` are the
@@ -65,14 +65,14 @@ class Strip:
     def row_pitch(self) -> int:
         return self.columns.covered * self.channels
 
-    def axes(self) -> tuple[Axis, ...]:
+    def axes(self) -> tuple[RowAxis, ...]:
         """The row axes of the product, as they lie in the strip."""
         found = []
         for name, spatial, pitch in zip(
             self.row_names, (self.rows, self.columns), (self.row_pitch, self.pixel_pitch), strict=True
         ):
             if name is not None:
-                found.append(Axis(name, spatial.out, spatial.stride * pitch))
+                found.append(RowAxis(name, spatial.out, spatial.stride * pitch))
         return tuple(found)
 
     def height(self, pixels: int) -> int:
@@ -84,33 +84,33 @@ class Strip:
         """Size of the strip for blocks of `pixels` outputs."""
         return self.slices.kernel * self.height(pixels) * self.row_pitch
 
-    def levels(self, inputs: int, slice_pitch: int, low: Int = 0, high: Int | None = None) -> tuple[Level, ...]:
+    def levels(self, inputs: int, slice_pitch: int, low: Int = 0, high: Int | None = None) -> tuple[ReductionLoop, ...]:
         """The reduction over taps and the `inputs` channels of a group, outermost first."""
-        channel = Level(inputs, self.channel_pitch)
-        tap = Level(self.columns.kernel, self.columns.dilation * self.pixel_pitch)
+        channel = ReductionLoop(inputs, self.channel_pitch)
+        tap = ReductionLoop(self.columns.kernel, self.columns.dilation * self.pixel_pitch)
         found = [
-            Level(self.slices.kernel, slice_pitch, low, high),
-            Level(self.rows.kernel, self.rows.dilation * self.row_pitch),
+            ReductionLoop(self.slices.kernel, slice_pitch, low, high),
+            ReductionLoop(self.rows.kernel, self.rows.dilation * self.row_pitch),
             *((channel, tap) if self.planar else (tap, channel)),
         ]
         return joined_levels(found)
 
 
-def joined_levels(levels: Sequence[Level]) -> tuple[Level, ...]:
+def joined_levels(levels: Sequence[ReductionLoop]) -> tuple[ReductionLoop, ...]:
     """Loops of one step dropped, and neighbours joined where their strides continue each other."""
-    found: list[Level] = []
+    found: list[ReductionLoop] = []
     for level in levels:
         if level.extent == 1 and level.high is None:
             continue
         last = found[-1] if found else None
         if last is not None and last.high is None and last.stride == level.extent * level.stride:
-            found[-1] = Level(last.extent * level.extent, level.stride)
+            found[-1] = ReductionLoop(last.extent * level.extent, level.stride)
         else:
             found.append(level)
-    return tuple(found) if found else (Level(1, 0),)
+    return tuple(found) if found else (ReductionLoop(1, 0),)
 
 
-def strip_of(shape: Convolution, groups: int | None = None) -> Strip:
+def strip_of(shape: Convolution, groups: int | None = None) -> BlockCopy:
     """The layout of the strip that suits how the input is stored; by so many groups each, if given."""
     strides = shape.data.strides
     planar = shape.planar
@@ -122,7 +122,7 @@ def strip_of(shape: Convolution, groups: int | None = None) -> Strip:
     while len(axes) < 3:
         axes.insert(0, (absent, "", 0))
     (slices, slice_name, s), (rows, row_name, r), (columns, column_name, c) = axes
-    return Strip(
+    return BlockCopy(
         shape.dtype,
         shape.channels,
         1 if planar else shape.channels if groups is None else groups * shape.inputs,
@@ -139,7 +139,7 @@ def strip_of(shape: Convolution, groups: int | None = None) -> Strip:
 
 def emit_strip(
     f: Function,
-    strip: Strip,
+    strip: BlockCopy,
     source: Value,
     offset: Int,
     target: Value,
@@ -198,7 +198,7 @@ def existing_taps(f: Function, axis: Spatial, at: Int) -> tuple[Int, Int]:
     return low, high
 
 
-def _copy_row(f: Function, strip: Strip, source: Value, from_row: Int, at: Value) -> None:
+def _copy_row(f: Function, strip: BlockCopy, source: Value, from_row: Int, at: Value) -> None:
     """One input row with its left and right padding."""
     stored, size = memory_type(strip.dtype), strip.dtype.itemsize
     columns = strip.columns

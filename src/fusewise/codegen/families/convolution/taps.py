@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from fusewise.codegen.families.convolution.plan import Direct, readers
 from fusewise.codegen.families.product.loops import Left, Taps, unravel
-from fusewise.codegen.families.product.tile import Ahead, Level, Panel, Tile, accumulate, fetch, multiply_add
+from fusewise.codegen.families.product.tile import Ahead, Panel, ReductionLoop, Tile, accumulate, fetch, multiply_add
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.target import InstructionSet
@@ -88,7 +88,7 @@ def tap_by_tap(f: Function, d: Direct, instructions: InstructionSet) -> Taps:
     shape, together = d.shape, d.side_by_side
     stored = memory_type(shape.dtype)
     zeros = f.module.zeros(f"{f.name}_zeros", shape.inputs * together * shape.dtype.itemsize)
-    channel = Level(shape.inputs, shape.data.strides[1])
+    channel = ReductionLoop(shape.inputs, shape.data.strides[1])
     extents = [axis.kernel for axis in shape.spatial]
 
     def taps(

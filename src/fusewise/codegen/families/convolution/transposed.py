@@ -29,7 +29,7 @@ from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.entry import enter
 from fusewise.codegen.llvm.stores import Finish, finisher
 from fusewise.codegen.target import InstructionSet, Target
-from fusewise.lower.task import Reason, Task
+from fusewise.lower.task import RefusalReason, Task
 
 __all__ = ["CONV_TRANSPOSE"]
 
@@ -40,12 +40,12 @@ MAX_PHASES = 64
 Understood = tuple[Transposed, Directs]
 
 
-def _understand(task: Task, instructions: InstructionSet) -> Understood | Reason:
+def _understand(task: Task, instructions: InstructionSet) -> Understood | RefusalReason:
     found = transposed_of(task)
-    if isinstance(found, Reason):
+    if isinstance(found, RefusalReason):
         return found
     if found.phases > MAX_PHASES:
-        return Reason("transposed convolution with a very long stride")
+        return RefusalReason("transposed convolution with a very long stride")
     return found, directs_of(found.shape, task, instructions, found.phases)
 
 

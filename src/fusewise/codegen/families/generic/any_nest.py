@@ -24,7 +24,7 @@ from fusewise.codegen.llvm.registers import is_representable
 from fusewise.codegen.llvm.share import Share
 from fusewise.codegen.llvm.tables import tabulated
 from fusewise.codegen.target import InstructionSet, Target
-from fusewise.lower.task import ACC, Reason, Store, Task
+from fusewise.lower.task import ACC, RefusalReason, Store, Task
 from fusewise.ops.expr import Expr, walk
 from fusewise.records import record
 
@@ -62,17 +62,17 @@ def nest_arguments(understood: object, task: Task, schedule: object) -> tuple[Ar
     return operand_arguments(task, ())
 
 
-def _understand(task: Task, instructions: InstructionSet) -> Task | Reason:
+def _understand(task: Task, instructions: InstructionSet) -> Task | RefusalReason:
     if task.anchor is not None:
-        return Reason("the anchor needs a kernel of its own", task.anchor.op)
+        return RefusalReason("the anchor needs a kernel of its own", task.anchor.op)
     return unsupported(task) or task
 
 
-def unsupported(task: Task) -> Reason | None:
+def unsupported(task: Task) -> RefusalReason | None:
     """A dtype generated code cannot compute on, if there is one."""
     for operand in task.operands:
         if not is_representable(operand.dtype):
-            return Reason("dtype is not supported by generated code", f"{operand.name}: {operand.dtype}")
+            return RefusalReason("dtype is not supported by generated code", f"{operand.name}: {operand.dtype}")
     return None
 
 

@@ -31,7 +31,7 @@ from fusewise.codegen.llvm.share import Share
 from fusewise.codegen.target import InstructionSet, Target, whole_lines
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, DType
 from fusewise.lower.index import Linear, Simplifier
-from fusewise.lower.task import ACC, Operand, Reason, Store, Task
+from fusewise.lower.task import ACC, Operand, RefusalReason, Store, Task
 from fusewise.ops.expr import Expr, index, load, substitute, substitute_indices, walk
 from fusewise.ops.interpret import evaluate_expression
 from fusewise.records import record
@@ -72,12 +72,12 @@ class BlendSchedule:
     nest: NestSchedule
 
 
-def _understand(task: Task, instructions: InstructionSet) -> tuple[_Blend, ...] | Reason:
+def _understand(task: Task, instructions: InstructionSet) -> tuple[_Blend, ...] | RefusalReason:
     """All sums that may be blended."""
     if task.anchor is not None:
-        return Reason("the anchor needs a kernel of its own", task.anchor.op)
+        return RefusalReason("the anchor needs a kernel of its own", task.anchor.op)
     found = tuple(_found(task, instructions))
-    return unsupported(task) or found if found else Reason("nothing is blended row by row")
+    return unsupported(task) or found if found else RefusalReason("nothing is blended row by row")
 
 
 def _schedules(found: tuple[_Blend, ...], task: Task, target: Target) -> Iterable[BlendSchedule]:
@@ -87,8 +87,12 @@ def _schedules(found: tuple[_Blend, ...], task: Task, target: Target) -> Iterabl
         yield from (BlendSchedule(number, nest) for nest in nest_schedules(found, task, target))
 
 
-def _declines(found: tuple[_Blend, ...], task: Task, target: Target) -> Reason | None:
-    return None if any(True for _ in _schedules(found, task, target)) else Reason("prepared rows do not fit the cache")
+def _declines(found: tuple[_Blend, ...], task: Task, target: Target) -> RefusalReason | None:
+    return (
+        None
+        if any(True for _ in _schedules(found, task, target))
+        else RefusalReason("prepared rows do not fit the cache")
+    )
 
 
 def _arguments(found: tuple[_Blend, ...], task: Task, schedule: BlendSchedule) -> tuple[Argument, ...]:

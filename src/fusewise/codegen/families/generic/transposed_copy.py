@@ -17,7 +17,7 @@ from fusewise.codegen.llvm.loops import simplified
 from fusewise.codegen.llvm.square import turn
 from fusewise.codegen.target import InstructionSet
 from fusewise.lower.index import Linear, Simplifier
-from fusewise.lower.task import ACC, Operand, Reason, Task
+from fusewise.lower.task import ACC, Operand, RefusalReason, Task
 from fusewise.ops.expr import Expr
 from fusewise.records import record
 
@@ -46,8 +46,8 @@ class _Turned:
     column: int
 
 
-def _found(task: Task) -> _Turned | Reason:
-    no = Reason("no copy that exchanges the innermost axes")
+def _found(task: Task) -> _Turned | RefusalReason:
+    no = RefusalReason("no copy that exchanges the innermost axes")
     if task.anchor is not None or task.sites or len(task.stores) != 1 or 0 in task.extents:
         return no
     value = task.stores[0].value
@@ -82,7 +82,7 @@ def _steps(simplifier: Simplifier, offset: Expr) -> tuple[int, dict[str, int]] |
     return form.constant, {atom.value: step for atom, step in form.terms}
 
 
-def _understand(task: Task, instructions: InstructionSet) -> _Turned | Reason:
+def _understand(task: Task, instructions: InstructionSet) -> _Turned | RefusalReason:
     return unsupported(task) or _found(task)
 
 

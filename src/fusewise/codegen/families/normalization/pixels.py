@@ -24,7 +24,7 @@ from fusewise.codegen.llvm.point import Point
 from fusewise.codegen.llvm.reduction import across_lanes
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.ir.dtypes import FLOAT32
-from fusewise.lower.task import Reason, Task
+from fusewise.lower.task import RefusalReason, Task
 from fusewise.ops.expr import Expr, index, walk
 from fusewise.records import record
 
@@ -77,30 +77,32 @@ class ChannelNormSchedule:
     pieces: int
 
 
-def understand(task: Task, instructions: InstructionSet) -> ChannelNorm | Reason:
+def understand(task: Task, instructions: InstructionSet) -> ChannelNorm | RefusalReason:
     """The task as a normalisation over pixels, or why it is none."""
     anchor = task.anchor
     if anchor is None or anchor.family not in ("instance_norm", "group_norm"):
-        return Reason("the anchor is not an instance or group normalisation", "" if anchor is None else anchor.op)
+        return RefusalReason(
+            "the anchor is not an instance or group normalisation", "" if anchor is None else anchor.op
+        )
     if len(task.extents) < 3 or 0 in task.extents or anchor.output.dtype != FLOAT32:
-        return Reason("not float32 of three or more axes", anchor.op)
+        return RefusalReason("not float32 of three or more axes", anchor.op)
     (samples, channels), pixels = task.extents[:2], task.extents[2:]
     scales = anchor.inputs[1]
     if scales is None or scales.dims != (channels,):
-        return Reason("its scales are not per channel", anchor.op)
+        return RefusalReason("its scales are not per channel", anchor.op)
     size = channels // int(anchor.attribute("num_groups", channels))
     at = tuple(index(f"i{k}") for k in range(len(task.extents)))
     x, scale, bias = (read_operand(anchor, k, place) for k, place in enumerate((at, at[1:2], at[1:2])))
     if any(node.op == "reduce" for node in walk(x)):
-        return Reason("what is read is itself a reduction", anchor.op)
+        return RefusalReason("what is read is itself a reduction", anchor.op)
     lanes = next((n for n in _powers(instructions.lanes) if channels % math.lcm(size, n) == 0), 0)
     if lanes < LEAST_LANES:
-        return Reason("too few channels for a vector", str(channels))
+        return RefusalReason("too few channels for a vector", str(channels))
     f = enter("analysis", operand_arguments(task, ()))[1]
     point = Elements(f, task, instructions, {}).at({f"i{k}": 0 for k in range(len(task.extents))}, "i1", 2)
     steps = [access_of(point, task.operand(n.value), n.args).step for n in walk(x) if n.op == "load"]
     if 1 not in steps or any(step not in (0, 1) for step in steps):
-        return Reason("channels are not the fastest axis", anchor.op)
+        return RefusalReason("channels are not the fastest axis", anchor.op)
     epsilon = float(anchor.attribute("epsilon", 1e-5))
     unit = math.lcm(size, lanes)
     reason = unsupported(task)

@@ -30,7 +30,7 @@ from fusewise.codegen.llvm.reduction import across_lanes
 from fusewise.codegen.llvm.registers import register_type
 from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import FLOAT32, FLOAT64
-from fusewise.lower.task import Reason, Task
+from fusewise.lower.task import RefusalReason, Task
 from fusewise.ops.expr import Expr, cast, index, reduce, walk
 
 __all__ = ["ROWS", "SOFTMAX"]
@@ -40,12 +40,12 @@ _FAMILIES = frozenset(
 )
 
 
-def _understand(task: Task, instructions: InstructionSet) -> Task | Reason:
+def _understand(task: Task, instructions: InstructionSet) -> Task | RefusalReason:
     if task.anchor is None or task.anchor.family not in _FAMILIES:
-        return Reason("the anchor is not a normalisation", "" if task.anchor is None else task.anchor.op)
+        return RefusalReason("the anchor is not a normalisation", "" if task.anchor is None else task.anchor.op)
     plain = plain_task(task)
     if plain is None:
-        return Reason("the operator's definition does not cover the case", task.anchor.op)
+        return RefusalReason("the operator's definition does not cover the case", task.anchor.op)
     return unsupported(task) or plain
 
 
@@ -79,23 +79,23 @@ def _element(task: Task) -> Expr:
     return x if x.dtype == FLOAT64 else cast(x, FLOAT32)
 
 
-def _understand_softmax(task: Task, instructions: InstructionSet) -> Expr | Reason:
+def _understand_softmax(task: Task, instructions: InstructionSet) -> Expr | RefusalReason:
     """What is read, see `_element`."""
     if task.anchor is None or task.anchor.family != "softmax":
-        return Reason("the anchor is not a softmax", "" if task.anchor is None else task.anchor.op)
+        return RefusalReason("the anchor is not a softmax", "" if task.anchor is None else task.anchor.op)
     if not task.extents or 0 in task.extents:
-        return Reason("there is nothing to compute", task.anchor.op)
+        return RefusalReason("there is nothing to compute", task.anchor.op)
     extent = task.extents[_axis(task)]
     if extent < 8 or extent > 1 << 16:
-        return Reason("the row is too short or too long", str(extent))
+        return RefusalReason("the row is too short or too long", str(extent))
     f = enter("analysis", operand_arguments(task, ()))[1]
     x = _element(task)
     if any(node.op == "reduce" for node in walk(x)):
-        return Reason("what is read is itself a reduction", task.anchor.op)
+        return RefusalReason("what is read is itself a reduction", task.anchor.op)
     point = Elements(f, task, instructions, {}).at({f"i{k}": 0 for k in range(len(task.extents))} | {_ROW: 0}, _ROW, 2)
     for node in walk(x):
         if node.op == "load" and access_of(point, task.operand(node.value), node.args).step not in (0, 1):
-            return Reason("the axis is not contiguous", node.value)
+            return RefusalReason("the axis is not contiguous", node.value)
     return unsupported(task) or x
 
 

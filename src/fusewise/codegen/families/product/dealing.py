@@ -12,14 +12,14 @@ from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.share import Share
 from fusewise.records import record
 
-__all__ = ["Blocks", "ceiling", "deal", "deal_tiles", "deal_weighted"]
+__all__ = ["TileBlocks", "ceiling", "deal", "deal_tiles", "deal_weighted"]
 
 Block = Callable[[Int, Int, Int], None]
 """`block(unit, low, high)` does the pairs low..high of a unit; they count panel by panel."""
 
 
 @record(frozen=True)
-class Blocks:
+class TileBlocks:
     """`tiles` cut into blocks of at most `most` tiles, whose sizes differ by one at most."""
 
     tiles: int
@@ -41,7 +41,7 @@ class Blocks:
         return f.udiv(f.mul(block, self.tiles), self.blocks)
 
 
-def deal_tiles(f: Function, share: Share, repeats: int, cut: Blocks, panels: int, block: Block) -> None:
+def deal_tiles(f: Function, share: Share, repeats: int, cut: TileBlocks, panels: int, block: Block) -> None:
     """Do the share's run of tiles, counted block by block and panel by panel; a run may begin within a panel."""
     whole = cut.tiles * panels
 

@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from fusewise.codegen.families.product.dealing import Blocks, ceiling, deal, deal_tiles
-from fusewise.codegen.families.product.plan import Axis, Product, ProductSchedule, merged
-from fusewise.codegen.families.product.prefetch import Later, later_of, next_panel
-from fusewise.codegen.families.product.tile import Ahead, Level, Panel, Tile, accumulate
+from fusewise.codegen.families.product.dealing import TileBlocks, ceiling, deal, deal_tiles
+from fusewise.codegen.families.product.plan import Product, ProductSchedule, RowAxis, merged
+from fusewise.codegen.families.product.prefetch import StepPrefetch, later_of, next_panel
+from fusewise.codegen.families.product.tile import Ahead, Panel, ReductionLoop, Tile, accumulate
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.llvm.share import Share
@@ -51,7 +51,7 @@ class Left:
 
     pointer: Value
     offset: Int
-    levels: tuple[Level, ...]
+    levels: tuple[ReductionLoop, ...]
 
 
 Taps = Callable[[Tile, Int, Left, Panel, Sequence[Value], Sequence[Ahead]], Sequence[Value]]
@@ -126,7 +126,7 @@ class _Emission:
     parts: Parts
     schedule: ProductSchedule
     scratch: Value | None
-    later: Later | None = None
+    later: StepPrefetch | None = None
     whole: Left | None = None
 
     @property
@@ -153,8 +153,8 @@ class _Emission:
         return -(-self.product.height // self.tile.rows)
 
     @property
-    def cut(self) -> Blocks:
-        return Blocks(self.tiles, self.per_block)
+    def cut(self) -> TileBlocks:
+        return TileBlocks(self.tiles, self.per_block)
 
     @property
     def in_group(self) -> int:
@@ -227,7 +227,7 @@ def _chunk_of(e: _Emission, left: Left, chunk: Int) -> Left:
     outermost, *inner = left.levels
     steps = outermost.extent // e.chunks
     offset = e.f.add(left.offset, e.f.mul(chunk, steps * outermost.stride))
-    return Left(left.pointer, offset, (Level(steps, outermost.stride), *inner))
+    return Left(left.pointer, offset, (ReductionLoop(steps, outermost.stride), *inner))
 
 
 def _panel(
@@ -346,7 +346,7 @@ def row_pointers(f: Function, product: Product, tile: Tile, left: Left, row: Int
     ]
 
 
-def row_address(f: Function, axes: Sequence[Axis], flat: Int) -> Int:
+def row_address(f: Function, axes: Sequence[RowAxis], flat: Int) -> Int:
     """Where row number `flat` begins, counted in elements from the first."""
     total: Int = 0
     for axis, index in zip(axes, unravel(f, flat, [axis.extent for axis in axes]), strict=True):

@@ -15,9 +15,9 @@ import numpy as np
 from fusewise.codegen.families.product.loops import Left, Parts, emit_product, flat_index
 from fusewise.codegen.families.product.plan import (
     LEAST_SHARING,
-    Axis,
     Product,
     ProductSchedule,
+    RowAxis,
     cycles_of,
     is_long,
     plan_product,
@@ -26,7 +26,7 @@ from fusewise.codegen.families.product.plan import (
     tiles_for,
 )
 from fusewise.codegen.families.product.repack import repack, repacked_elements
-from fusewise.codegen.families.product.tile import Level, Panel, Tile, multiply_add, widths
+from fusewise.codegen.families.product.tile import Panel, ReductionLoop, Tile, multiply_add, widths
 from fusewise.codegen.instructions.pair_products import BFLOAT_PAIR, with_room_for_pairs
 from fusewise.codegen.kernel import Argument, Kernel, Prefetch, working_memory
 from fusewise.codegen.llvm.emit import Function, Int, Value
@@ -37,10 +37,10 @@ from fusewise.codegen.llvm.stores import Finish, fetcher, finisher, is_heavy, jo
 from fusewise.codegen.packing import packed, paired, panels, panels_of
 from fusewise.codegen.steps.overwrite import shared_pointers
 from fusewise.codegen.target import FIRST_LEVEL, InstructionSet, Target
-from fusewise.codegen.view import View, view_of
+from fusewise.codegen.view import OperandView, view_of
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
 from fusewise.lower.program import Packing, Panels
-from fusewise.lower.task import Reason, Task
+from fusewise.lower.task import RefusalReason, Task
 from fusewise.records import record
 
 __all__ = ["PAIRS", "PRODUCT", "MatrixProduct", "packing", "understand"]
@@ -56,15 +56,15 @@ class MatrixProduct:
     """
 
     product: Product
-    left: View
+    left: OperandView
     left_outer: tuple[int, ...]
     depth_stride: int
-    right: View
+    right: OperandView
     right_outer: tuple[int, ...]
     right_depth: int
     right_column: int
-    bias: View | None = None
-    addend: tuple[View, Mapping[str, int]] | None = None
+    bias: OperandView | None = None
+    addend: tuple[OperandView, Mapping[str, int]] | None = None
     alpha: float = 1.0
     beta: float = 1.0
 
@@ -78,24 +78,24 @@ class MatrixProduct:
         return self.product.depth * (2 if self.dtype == BFLOAT_PAIR else 1)
 
 
-def understand(task: Task, instructions: InstructionSet) -> MatrixProduct | Reason:
+def understand(task: Task, instructions: InstructionSet) -> MatrixProduct | RefusalReason:
     """The task as a matrix product, or why it is none."""
     anchor = task.anchor
     if anchor is None or anchor.op not in ("MatMul", "Gemm"):
-        return Reason("no matrix product at the anchor")
+        return RefusalReason("no matrix product at the anchor")
     left, right = view_of(task, 0), view_of(task, 1)
-    if isinstance(left, Reason):
+    if isinstance(left, RefusalReason):
         return left
-    if isinstance(right, Reason):
+    if isinstance(right, RefusalReason):
         return right
     if left.operand.dtype not in FLOATS or right.operand.dtype != left.operand.dtype:
-        return Reason("element type has no matrix product kernel", left.operand.dtype.name)
+        return RefusalReason("element type has no matrix product kernel", left.operand.dtype.name)
     if right.operand.constant and (reads(task, right.operand.name) or left.operand.name == right.operand.name):
-        return Reason("the packed operand is also read otherwise", right.operand.name)
+        return RefusalReason("the packed operand is also read otherwise", right.operand.name)
     return _matmul(task, left, right) if anchor.op == "MatMul" else _gemm(task, left, right)
 
 
-def _matmul(task: Task, left: View, right: View) -> MatrixProduct:
+def _matmul(task: Task, left: OperandView, right: OperandView) -> MatrixProduct:
     """NumPy's rules: one-dimensional operands lose their axis, leading axes are broadcast."""
     assert task.anchor is not None
     shape = task.anchor.output.dims
@@ -105,11 +105,11 @@ def _matmul(task: Task, left: View, right: View) -> MatrixProduct:
     right_strides = _leading(right, 2 if has_columns else 1, lead)
     shared = [k for k in range(lead) if right_strides[k] == 0 or shape[k] == 1]
     apart = [k for k in range(lead) if k not in shared]
-    rows = [Axis(f"i{k}", shape[k], left_strides[k]) for k in shared]
+    rows = [RowAxis(f"i{k}", shape[k], left_strides[k]) for k in shared]
     if has_rows:
-        rows.append(Axis(f"i{lead}", left.shape[-2], left.strides[-2]))
+        rows.append(RowAxis(f"i{lead}", left.shape[-2], left.strides[-2]))
     if not rows:
-        rows.append(Axis("row", 1, 0))
+        rows.append(RowAxis("row", 1, 0))
     product = Product(
         outer=tuple((f"i{k}", shape[k]) for k in apart),
         rows=tuple(rows),
@@ -131,13 +131,13 @@ def _matmul(task: Task, left: View, right: View) -> MatrixProduct:
     )
 
 
-def _leading(view: View, own: int, lead: int) -> list[int]:
+def _leading(view: OperandView, own: int, lead: int) -> list[int]:
     """Strides along the broadcast leading axes; 0 where the operand is broadcast."""
     strides = [0 if extent == 1 else stride for extent, stride in zip(view.shape[:-own], view.strides, strict=False)]
     return [0] * (lead - len(strides)) + strides
 
 
-def _gemm(task: Task, left: View, right: View) -> MatrixProduct | Reason:
+def _gemm(task: Task, left: OperandView, right: OperandView) -> MatrixProduct | RefusalReason:
     anchor = task.anchor
     assert anchor is not None
     row, depth = (1, 0) if anchor.attribute("transA", 0) else (0, 1)
@@ -146,7 +146,7 @@ def _gemm(task: Task, left: View, right: View) -> MatrixProduct | Reason:
     bias, addend = None, None
     if len(anchor.inputs) > 2 and anchor.inputs[2] is not None:
         third = view_of(task, 2)
-        if isinstance(third, Reason):
+        if isinstance(third, RefusalReason):
             return third
         by_row = len(third.shape) > 1 and third.shape[-2] != 1
         if not by_row and beta == 1.0 and (alpha == 1.0 or right.operand.constant):
@@ -160,7 +160,7 @@ def _gemm(task: Task, left: View, right: View) -> MatrixProduct | Reason:
             addend = (third, strides)
     product = Product(
         outer=(),
-        rows=(Axis("i0", left.shape[row], left.strides[row]),),
+        rows=(RowAxis("i0", left.shape[row], left.strides[row]),),
         column="i1",
         columns=right.shape[column],
         depth=left.shape[depth],
@@ -189,16 +189,16 @@ FAR_BYTES = 1024
 """Rows of an operand used in place that lie farther apart than this soon crowd each other out of the first cache level."""
 
 
-def of_pairs(task: Task, instructions: InstructionSet) -> MatrixProduct | Reason:
+def of_pairs(task: Task, instructions: InstructionSet) -> MatrixProduct | RefusalReason:
     """The product of bfloat16 over pairs of neighbours along the depth, or why there are none."""
     m = understand(task, instructions)
-    if isinstance(m, Reason):
+    if isinstance(m, RefusalReason):
         return m
     if not m.right.operand.constant or m.alpha != 1.0 or m.left.operand.dtype != BFLOAT16:
-        return Reason("not a product of bfloat16 with a constant matrix")
+        return RefusalReason("not a product of bfloat16 with a constant matrix")
     steps = (m.left.offset, *m.left_outer, *(axis.stride for axis in m.product.rows))
     if m.product.depth % 2 or m.depth_stride != 1 or any(step % 2 for step in steps):
-        return Reason("neighbours of the reduction do not lie in pairs", m.left.operand.name)
+        return RefusalReason("neighbours of the reduction do not lie in pairs", m.left.operand.name)
     rows = tuple(replace(axis, stride=axis.stride // 2) for axis in m.product.rows)
     return replace(
         m,
@@ -291,10 +291,10 @@ def packing(m: MatrixProduct, tile: Tile, multiple: int = 1) -> Packing:
     return packed(_matrices(m), recipe, arrange, _panels(m, tile, multiple))
 
 
-def _matrices(m: MatrixProduct) -> View:
+def _matrices(m: MatrixProduct) -> OperandView:
     """The right operand as [outer..., depth, columns]."""
     extents = tuple(extent for _, extent in m.product.outer)
-    return View(
+    return OperandView(
         m.right.operand,
         (*extents, m.depth, m.product.columns),
         (*m.right_outer, m.right_depth, m.right_column),
@@ -341,7 +341,7 @@ def _build(m: MatrixProduct, task: Task, instructions: InstructionSet, schedule:
                 number,
                 lambda: repack(f, instructions, product, tile, source, m.right_depth, m.right_column, scratch),
             )
-        return Left(pointers[m.left.operand.name], offset, (Level(product.depth, m.depth_stride),))
+        return Left(pointers[m.left.operand.name], offset, (ReductionLoop(product.depth, m.depth_stride),))
 
     def right(outer: Sequence[Int], group: Int, panel: Int, columns: Sequence[Int]) -> Panel:
         if schedule.right == "inplace":

@@ -21,9 +21,9 @@ __all__ = [
     "COLUMNS_SHARE",
     "LEAST_SHARING",
     "SAME_SET_BYTES",
-    "Axis",
     "Product",
     "ProductSchedule",
+    "RowAxis",
     "cycles_of",
     "is_long",
     "merged",
@@ -64,7 +64,7 @@ ROWS_SHARE = 8
 
 
 @record(frozen=True)
-class Axis:
+class RowAxis:
     """A row axis: the index variable it is in the stores, and its stride in the left operand."""
 
     name: str
@@ -82,7 +82,7 @@ class Product:
     """
 
     outer: tuple[tuple[str, int], ...]
-    rows: tuple[Axis, ...]
+    rows: tuple[RowAxis, ...]
     column: str
     columns: int
     depth: int
@@ -217,14 +217,14 @@ def tiles_for(product: Product, target: Target, lanes: Sequence[int], reserved: 
     )
 
 
-def merged(axes: Sequence[Axis]) -> list[Axis]:
+def merged(axes: Sequence[RowAxis]) -> list[RowAxis]:
     """Row axes with neighbours joined where the left operand's strides continue each other."""
-    found: list[Axis] = []
+    found: list[RowAxis] = []
     for axis in axes:
         if axis.extent == 1 and len(axes) > 1:
             continue
         if found and found[-1].stride == axis.extent * axis.stride:
-            found[-1] = Axis(axis.name, found[-1].extent * axis.extent, axis.stride)
+            found[-1] = RowAxis(axis.name, found[-1].extent * axis.extent, axis.stride)
         else:
             found.append(axis)
-    return found or [Axis("", 1, 0)]
+    return found or [RowAxis("", 1, 0)]

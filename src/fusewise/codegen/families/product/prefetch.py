@@ -11,7 +11,7 @@ from fusewise.codegen.llvm.share import Share
 from fusewise.codegen.target import FIRST_LEVEL, LINE_BYTES, SECOND_LEVEL, Target
 from fusewise.records import record
 
-__all__ = ["Later", "later_of", "next_panel", "panel_level"]
+__all__ = ["StepPrefetch", "later_of", "next_panel", "panel_level"]
 
 LEAST_FETCHING, MOST_FETCHING = 4, 64
 """Tiles that share a panel for it to be worth fetching ahead: with fewer, memory is the limit and the processor's own fetching
@@ -39,7 +39,7 @@ def _width(tile: Tile) -> int:
 
 
 @record(frozen=True)
-class Later:
+class StepPrefetch:
     """What a worker fetches for a later step: the same number of cache lines with each tile, from `start` on, beginning with tile
     number `first`."""
 
@@ -53,8 +53,8 @@ class Later:
         return Ahead(start, 2 ** max(2, math.ceil(math.log2(self.lines * LINE_BYTES / depth))), 2)
 
 
-def later_of(f: Function, share: Share, start: Value, prefetch: Prefetch, tiles: int) -> Later:
+def later_of(f: Function, share: Share, start: Value, prefetch: Prefetch, tiles: int) -> StepPrefetch:
     """A share's part of what all tiles together are to fetch from `start` on, see `Kernel.cycles`."""
     first, _ = share.run(f, tiles)
     begin, _ = share.run(f, prefetch.of)
-    return Later(f.at(start, begin, "i8"), first, -(-prefetch.nbytes // (LINE_BYTES * tiles)))
+    return StepPrefetch(f.at(start, begin, "i8"), first, -(-prefetch.nbytes // (LINE_BYTES * tiles)))

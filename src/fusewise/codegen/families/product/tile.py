@@ -27,9 +27,9 @@ __all__ = [
     "SLIM_SHARE",
     "Ahead",
     "Difference",
-    "Level",
     "Meanwhile",
     "Panel",
+    "ReductionLoop",
     "Tile",
     "accumulate",
     "accumulate_in_runs",
@@ -83,7 +83,7 @@ MAX_VECTORS = 8
 
 
 @record(frozen=True)
-class Level:
+class ReductionLoop:
     """One loop of the reduction: `extent` steps, `stride` elements apart in the left operand.
 
     `low` and `high` narrow it at run time; the panel is still counted from 0.
@@ -270,7 +270,7 @@ def accumulate(
     tile: Tile,
     rows: Sequence[Value],
     panel: Panel,
-    levels: Sequence[Level],
+    levels: Sequence[ReductionLoop],
     start: Sequence[Value],
     dtype: DType = FLOAT32,
     together: int = 1,
@@ -286,7 +286,7 @@ def accumulate(
     if meanwhile is not None:
         (level,) = levels
         part = level.extent // meanwhile.parts
-        levels = (Level(meanwhile.parts, part * level.stride), Level(part, level.stride))
+        levels = (ReductionLoop(meanwhile.parts, part * level.stride), ReductionLoop(part, level.stride))
     if together > 1:
         assert len(panel.columns) == 1, "groups side by side are one vector wide"
     columns = tuple(f.hidden(column) for column in panel.columns)
@@ -331,12 +331,12 @@ def accumulate_in_runs(
         columns = replace(panel, columns=tuple(f.at(column, skip * panel.pitch) for column in panel.columns))
         coming = [replace(one, start=f.at(one.start, skip * one.step, "i8")) for one in ahead]
         begin = [f.constant(0.0, tile.kind)] * (tile.rows * tile.vectors)
-        sums = accumulate(f, instructions, tile, places, columns, (Level(run, 1),), begin, ahead=coming)
+        sums = accumulate(f, instructions, tile, places, columns, (ReductionLoop(run, 1),), begin, ahead=coming)
         found = [f.fadd(a, b) for a, b in zip(found, sums, strict=True)] if found else sums
     return found
 
 
-def _cut(levels: Sequence[Level]) -> tuple[tuple[Level, ...], int]:
+def _cut(levels: Sequence[ReductionLoop]) -> tuple[tuple[ReductionLoop, ...], int]:
     """The levels with a long one split in two, and the depth below which a run starts anew (-1: one run does it all)."""
     if math.prod(level.extent for level in levels) <= CHAIN * 3 // 2:
         return tuple(levels), -1
@@ -348,8 +348,8 @@ def _cut(levels: Sequence[Level]) -> tuple[tuple[Level, ...], int]:
             inner = max(parts, default=1)
             if inner == 1 or level.high is not None:
                 return tuple(levels), depth if below >= CHAIN // 8 else -1
-            outer = Level(level.extent // inner, level.stride * inner)
-            split = (*levels[:depth], outer, Level(inner, level.stride), *levels[depth + 1 :])
+            outer = ReductionLoop(level.extent // inner, level.stride * inner)
+            split = (*levels[:depth], outer, ReductionLoop(inner, level.stride), *levels[depth + 1 :])
             return split, depth if below * inner >= CHAIN // 8 else -1
         below *= level.extent
     return tuple(levels), -1
@@ -364,7 +364,7 @@ class _Reduction:
     tile: Tile
     rows: tuple[Value, ...]
     panel: Panel
-    levels: tuple[Level, ...]
+    levels: tuple[ReductionLoop, ...]
     dtype: DType
     together: int
     fresh: int = -1
@@ -481,7 +481,7 @@ def _side_by_side(n: _Reduction, at: Int, position: Int, sums: Sequence[Value]) 
     return result
 
 
-def _unroll(n: _Reduction, level: Level, accumulators: int) -> int:
+def _unroll(n: _Reduction, level: ReductionLoop, accumulators: int) -> int:
     """Steps written out per iteration: all of a short level, else a few that divide it. Where other things are done between its
     parts there are two iterations at least: LLVM spills accumulators in the middle of steps that are not a loop of their own."""
     if n.together > 1:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewise.codegen.families.recurrent.product import Product, product_of, reduce
-from fusewise.codegen.families.recurrent.unit import Beside, Unit, panel_of, sums_of_step
+from fusewise.codegen.families.recurrent.product import TileProduct, product_of, reduce
+from fusewise.codegen.families.recurrent.unit import CompanionProduct, Unit, panel_of, sums_of_step
 from fusewise.codegen.llvm.emit import Int, Value
 
 __all__ = ["inputs_ahead", "inputs_of_group", "sums_ahead"]
@@ -55,7 +55,7 @@ def sums_ahead(e: Unit, run: Int, origin: Int, step: Value) -> Value:
     return sums_of_step(e, f.add(half, f.sub(e.time(step), _earliest(e, origin))))
 
 
-def inputs_ahead(e: Unit, run: Int, origin: Int, number: Int) -> Beside:
+def inputs_ahead(e: Unit, run: Int, origin: Int, number: Int) -> CompanionProduct:
     """A vector of sums, of this number, for the steps of the run of another number, which begins at `origin`."""
     f, plan, x = e.f, e.plan, e.shape.views["x"]
     stage, kept = plan.inputs[0], e.shape.gates * plan.width
@@ -71,4 +71,4 @@ def inputs_ahead(e: Unit, run: Int, origin: Int, number: Int) -> Beside:
         for k, value in enumerate(sums):
             e.store(value, to, k * kept)
 
-    return Beside(Product(rows, x.strides[2], f.hidden(panel), stage.depth, start), keep)
+    return CompanionProduct(TileProduct(rows, x.strides[2], f.hidden(panel), stage.depth, start), keep)

@@ -22,9 +22,9 @@ from dataclasses import replace
 from fusewise.codegen.families.recurrent.inputs import inputs_ahead, inputs_of_group, sums_ahead
 from fusewise.codegen.families.recurrent.product import reduce, weights
 from fusewise.codegen.families.recurrent.shape import (
+    GateProduct,
     RecurrentPlan,
     RecurrentShape,
-    Stage,
     cut_of,
     plan_of,
     steps_ahead,
@@ -46,7 +46,7 @@ from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of
 from fusewise.codegen.steps.calls import CALL_BYTES
 from fusewise.codegen.target import InstructionSet, Target
-from fusewise.lower.task import Reason, Task
+from fusewise.lower.task import RefusalReason, Task
 from fusewise.records import record
 
 __all__ = ["RECURRENT", "RecurrentSchedule"]
@@ -87,7 +87,7 @@ class RecurrentSchedule:
 
 
 @record(frozen=True)
-class Recurrence:
+class RecurrentTask:
     """What is computed, and by what instructions: these say how wide vectors are and which tiles fit."""
 
     shape: RecurrentShape
@@ -97,23 +97,23 @@ class Recurrence:
         return plan_of(self.shape, self.instructions, schedule.units, schedule.chunk, schedule.ahead)
 
 
-def _understand(task: Task, instructions: InstructionSet) -> Recurrence | Reason:
+def _understand(task: Task, instructions: InstructionSet) -> RecurrentTask | RefusalReason:
     found = understand(task)
-    return found if isinstance(found, Reason) else Recurrence(found, instructions)
+    return found if isinstance(found, RefusalReason) else RecurrentTask(found, instructions)
 
 
-def _schedules(r: Recurrence, task: Task, target: Target) -> Iterable[RecurrentSchedule]:
+def _schedules(r: RecurrentTask, task: Task, target: Target) -> Iterable[RecurrentSchedule]:
     units, chunk = cut_of(r.shape, target)
     ahead = steps_ahead(r.shape, target, units)
     yield RecurrentSchedule(units, ahead, ahead=True) if ahead else RecurrentSchedule(units, chunk)
 
 
-def _arguments(r: Recurrence, task: Task, schedule: RecurrentSchedule) -> tuple[Argument, ...]:
+def _arguments(r: RecurrentTask, task: Task, schedule: RecurrentSchedule) -> tuple[Argument, ...]:
     s, plan = r.shape, r.plan(schedule)
     return _operands(s, plan, task, [working_memory(plan.size * s.nbytes)])
 
 
-def _build(r: Recurrence, task: Task, instructions: InstructionSet, schedule: RecurrentSchedule, symbol: str) -> str:
+def _build(r: RecurrentTask, task: Task, instructions: InstructionSet, schedule: RecurrentSchedule, symbol: str) -> str:
     s, plan = r.shape, r.plan(schedule)
     arguments = _arguments(r, task, schedule)
     module, f, pointers, share = enter(symbol, arguments)
@@ -153,7 +153,7 @@ def _through_time(e: Unit) -> None:
     f.loop(0, -(-s.steps // chunk), 1, run, rolled=True)
 
 
-def _each_group(e: Unit, step: Int, stage: Stage, body: Callable[[Int, Int], None]) -> None:
+def _each_group(e: Unit, step: Int, stage: GateProduct, body: Callable[[Int, Int], None]) -> None:
     """`body(group, its place)` of a stage's groups of blocks, from the last one on in every other step."""
     f, groups = e.f, e.plan.blocks // stage.together
     odd = is_odd(e, step)
@@ -197,26 +197,26 @@ def _ahead(e: Unit) -> None:
 # --- by steps -----------------------------------------------------------------------------------------------------
 
 
-def _declines_steps(r: Recurrence, task: Task, target: Target) -> Reason | None:
+def _declines_steps(r: RecurrentTask, task: Task, target: Target) -> RefusalReason | None:
     s = r.shape
     plan = r.plan(_by_steps(r))
     least = LEAST_WEIGHTS * target.workers * len(plan.states)
     if cut_of(s, target)[0] * s.directions >= target.workers or s.gates * s.hidden**2 * s.nbytes < least:
-        return Reason("a loop is as fast")
+        return RefusalReason("a loop is as fast")
     if plan.size * s.directions * s.nbytes > MOST_SUMS:
-        return Reason("the inputs' products take too much memory")
+        return RefusalReason("the inputs' products take too much memory")
     return None
 
 
-def _by_steps(r: Recurrence) -> RecurrentSchedule:
+def _by_steps(r: RecurrentTask) -> RecurrentSchedule:
     return RecurrentSchedule(1, r.shape.steps)
 
 
-def _schedules_steps(r: Recurrence, task: Task, target: Target) -> Iterable[RecurrentSchedule]:
+def _schedules_steps(r: RecurrentTask, task: Task, target: Target) -> Iterable[RecurrentSchedule]:
     yield _by_steps(r)
 
 
-def _arguments_steps(r: Recurrence, task: Task, schedule: RecurrentSchedule) -> tuple[Argument, ...]:
+def _arguments_steps(r: RecurrentTask, task: Task, schedule: RecurrentSchedule) -> tuple[Argument, ...]:
     s, plan = r.shape, r.plan(schedule)
     scratch = Argument("scratch", nbytes=s.directions * plan.size * s.nbytes)
     calls = BEFORE + s.steps * len(plan.states)
@@ -224,7 +224,7 @@ def _arguments_steps(r: Recurrence, task: Task, schedule: RecurrentSchedule) -> 
 
 
 def _build_steps(
-    r: Recurrence, task: Task, instructions: InstructionSet, schedule: RecurrentSchedule, symbol: str
+    r: RecurrentTask, task: Task, instructions: InstructionSet, schedule: RecurrentSchedule, symbol: str
 ) -> str:
     s, plan = r.shape, r.plan(schedule)
     module, f, pointers, share = enter(symbol, _arguments_steps(r, task, schedule))
@@ -244,7 +244,7 @@ def _build_steps(
 
         f.loop(low, high, 1, one, rolled=True)
 
-    def stepped(stage: Stage) -> None:
+    def stepped(stage: GateProduct) -> None:
         step = f.i64(f.udiv(f.sub(call, BEFORE), len(stages)))
         dealt(
             plan.blocks // stage.together,
@@ -272,7 +272,7 @@ def _build_steps(
     return module.text()
 
 
-def _group(e: Unit, stage: Stage, step: Value, group: Int) -> None:
+def _group(e: Unit, stage: GateProduct, step: Value, group: Int) -> None:
     """A group of blocks in a step, and its results behind the last stage."""
     f, s, plan = e.f, e.shape, e.plan
     gates_of_group(e, stage, step, sums_of_step(e, step), group)

@@ -11,23 +11,23 @@ from collections.abc import Sequence
 import numpy as np
 
 from fusewise.codegen.families.product.tile import multiply_add
-from fusewise.codegen.families.recurrent.shape import RecurrentPlan, RecurrentShape, Stage
+from fusewise.codegen.families.recurrent.shape import GateProduct, RecurrentPlan, RecurrentShape
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.packing import packed
 from fusewise.codegen.target import InstructionSet
-from fusewise.codegen.view import View
+from fusewise.codegen.view import OperandView
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.program import Packing, Panels
 from fusewise.records import record
 
-__all__ = ["Product", "product_of", "reduce", "repack", "weights"]
+__all__ = ["TileProduct", "product_of", "reduce", "repack", "weights"]
 
 MOST_UNROLLED = 32
 """Multiply-adds that an iteration of a product's loop has."""
 
 
 @record(frozen=True)
-class Product:
+class TileProduct:
     """Sums of a tile, row by row: what they start with, and the numbers of every row of `sources`, `step` apart, times a panel.
 
     LLVM should not see how the panel and the sources were computed (`Function.hidden`)."""
@@ -44,20 +44,20 @@ class Product:
 
 
 def product_of(
-    f: Function, stage: Stage, rows: Sequence[Value], step: int, panel: Value, start: Sequence[Value]
-) -> Product:
+    f: Function, stage: GateProduct, rows: Sequence[Value], step: int, panel: Value, start: Sequence[Value]
+) -> TileProduct:
     """A tile of a stage."""
-    return Product([f.hidden(row) for row in rows], step, f.hidden(panel), stage.depth, start)
+    return TileProduct([f.hidden(row) for row in rows], step, f.hidden(panel), stage.depth, start)
 
 
 def reduce(
     f: Function,
     instructions: InstructionSet,
-    product: Product,
+    product: TileProduct,
     chains: int,
     none: Value | None = None,
     backwards: Value | None = None,
-    beside: Product | None = None,
+    beside: TileProduct | None = None,
 ) -> list[Value]:
     """The sums of a product, each made of so many that do not wait for each other, and those of another one `beside` it.
 
@@ -101,7 +101,7 @@ def reduce(
 
 
 def _rest(
-    f: Function, instructions: InstructionSet, product: Product, begin: int, sums: Sequence[Value]
+    f: Function, instructions: InstructionSet, product: TileProduct, begin: int, sums: Sequence[Value]
 ) -> tuple[Value, ...]:
     """The sums of a product whose steps before `begin` are in them already."""
 
@@ -114,7 +114,7 @@ def _rest(
 
 
 def _add(
-    f: Function, instructions: InstructionSet, product: Product, k: Int, sums: list[Value], place: int = 0
+    f: Function, instructions: InstructionSet, product: TileProduct, k: Int, sums: list[Value], place: int = 0
 ) -> None:
     """The step `k` of a product added to its sums, which begin at a place among those given."""
     kind, vectors = product.start[0].type, product.vectors
@@ -128,14 +128,14 @@ def _add(
             sums[at] = multiply_add(f, instructions, value, column, sums[at])
 
 
-def weights(s: RecurrentShape, plan: RecurrentPlan, view: View, stages: Sequence[Stage]) -> Packing:
+def weights(s: RecurrentShape, plan: RecurrentPlan, view: OperandView, stages: Sequence[GateProduct]) -> Packing:
     """Constant weights [directions, gates * hidden, depth] as the stages read them, one stage behind the other."""
     said = tuple((stage.gates, stage.together) for stage in stages)
     recipe = f"recurrent weights of {s.gates} gates by {plan.lanes}, {said}"
     return packed(view, recipe, lambda array: _arranged(s, plan, stages, array), _panels(s, plan, view, stages))
 
 
-def _arranged(s: RecurrentShape, plan: RecurrentPlan, stages: Sequence[Stage], array: np.ndarray) -> np.ndarray:
+def _arranged(s: RecurrentShape, plan: RecurrentPlan, stages: Sequence[GateProduct], array: np.ndarray) -> np.ndarray:
     directions, _, depth = array.shape
     whole = np.zeros((directions, s.gates, plan.width, depth), array.dtype)
     whole[:, :, : s.hidden] = array.reshape(directions, s.gates, s.hidden, depth)
@@ -148,7 +148,7 @@ def _arranged(s: RecurrentShape, plan: RecurrentPlan, stages: Sequence[Stage], a
     return np.concatenate(cut, axis=1)
 
 
-def _panels(s: RecurrentShape, plan: RecurrentPlan, view: View, stages: Sequence[Stage]) -> Panels | None:
+def _panels(s: RecurrentShape, plan: RecurrentPlan, view: OperandView, stages: Sequence[GateProduct]) -> Panels | None:
     """The same as data; None for what is left to NumPy: other types, stages that differ, vectors that are not full."""
     if view.operand.dtype != FLOAT32 or len({stage.vectors for stage in stages}) > 1 or s.hidden % plan.lanes:
         return None
@@ -163,7 +163,7 @@ def repack(
     f: Function,
     s: RecurrentShape,
     plan: RecurrentPlan,
-    stages: Sequence[Stage],
+    stages: Sequence[GateProduct],
     source: Value,
     strides: Sequence[int],
     to: Value,
@@ -182,7 +182,7 @@ def _repack_gate(
     f: Function,
     s: RecurrentShape,
     plan: RecurrentPlan,
-    stage: Stage,
+    stage: GateProduct,
     number: int,
     source: Value,
     strides: Sequence[int],

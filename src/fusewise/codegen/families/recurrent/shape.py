@@ -8,14 +8,14 @@ from types import MappingProxyType
 
 from fusewise.codegen.families.product.tile import FMA_LATENCY, LOAD_CYCLES, lanes_for
 from fusewise.codegen.target import InstructionSet, Target, whole_lines
-from fusewise.codegen.view import View, view_of
+from fusewise.codegen.view import OperandView, view_of
 from fusewise.ir.dtypes import FLOAT64
 from fusewise.lower.recurrence import recurrent_operand
-from fusewise.lower.task import Reason, Task
+from fusewise.lower.task import RefusalReason, Task
 from fusewise.ops.recurrence import Recurrence, recurrence_of
 from fusewise.records import record
 
-__all__ = ["RecurrentPlan", "RecurrentShape", "Stage", "cut_of", "plan_of", "steps_ahead", "understand"]
+__all__ = ["GateProduct", "RecurrentPlan", "RecurrentShape", "cut_of", "plan_of", "steps_ahead", "understand"]
 
 PLACES = ("x", "w", "r", "b", "lengths", "h", "c", "p")
 """Operands in ONNX's order."""
@@ -43,7 +43,7 @@ class RecurrentShape:
     samples: int
     inputs: int
     hidden: int
-    views: Mapping[str, View]
+    views: Mapping[str, OperandView]
 
     @property
     def directions(self) -> int:
@@ -65,7 +65,7 @@ class RecurrentShape:
 
 
 @record(frozen=True)
-class Stage:
+class GateProduct:
     """One product: of `gates` (their numbers in ONNX's order), `together` blocks of them at a time, for tiles of `rows` rows.
 
     A block is as many hidden numbers as a vector has lanes. Each sum is made of `chains` sums that do not wait for each other.
@@ -97,8 +97,8 @@ class RecurrentPlan:
     rows: int
     chunk: int
     ahead: bool
-    inputs: tuple[Stage, ...]
-    states: tuple[Stage, ...]
+    inputs: tuple[GateProduct, ...]
+    states: tuple[GateProduct, ...]
     parts: Mapping[str, int]
     size: int
 
@@ -107,30 +107,30 @@ class RecurrentPlan:
         """A state in whole vectors."""
         return self.blocks * self.lanes
 
-    def panel(self, stage: Stage) -> int:
+    def panel(self, stage: GateProduct) -> int:
         """Elements of the weights that a stage reads for one run of blocks."""
         return stage.depth * stage.vectors * self.lanes
 
-    def packed(self, *stages: Stage) -> int:
+    def packed(self, *stages: GateProduct) -> int:
         """Elements of one direction's weights of these stages."""
         return sum(self.panel(stage) * (self.blocks // stage.together) for stage in stages)
 
 
-def understand(task: Task) -> RecurrentShape | Reason:
+def understand(task: Task) -> RecurrentShape | RefusalReason:
     """The recurrence at the anchor of a task (`lower.recurrence`), or why it has no such kernel."""
     anchor = task.anchor
     if anchor is None:
-        return Reason("no anchor")
+        return RefusalReason("no anchor")
     bare = replace(task, anchor=replace(anchor, prologue=tuple(e and recurrent_operand(e) for e in anchor.prologue)))
-    views: dict[str, View] = {}
+    views: dict[str, OperandView] = {}
     for place, name in enumerate(PLACES[: len(anchor.inputs)]):
         if anchor.inputs[place] is None:
             continue
         view = view_of(bare, place)
-        if isinstance(view, Reason):
+        if isinstance(view, RefusalReason):
             return view
         if 0 in view.shape:
-            return Reason("an operand is empty", name)
+            return RefusalReason("an operand is empty", name)
         views[name] = view
     steps, samples, inputs = views["x"].shape
     settings = recurrence_of(anchor.op, dict(anchor.attributes))
@@ -171,7 +171,7 @@ def plan_of(
     split = s.settings.op == "GRU" and not s.settings.resets_after
     states = tuple(_stage(instructions, g, s.hidden, rows, blocks) for g in (((0, 1), (2,)) if split else (every,)))
     if ahead:
-        inputs = tuple(Stage((gate,), s.inputs, chunk, 1, 1) for gate in every)
+        inputs = tuple(GateProduct((gate,), s.inputs, chunk, 1, 1) for gate in every)
     else:
         inputs = (_stage(instructions, every, s.inputs, rows * chunk, blocks),)
     parts, size = {}, 0
@@ -201,16 +201,16 @@ def _parts(s: RecurrentShape, rows: int, chunk: int, width: int) -> Iterator[tup
             yield name, depth * s.gates * width
 
 
-def _stage(instructions: InstructionSet, gates: tuple[int, ...], depth: int, rows: int, blocks: int) -> Stage:
+def _stage(instructions: InstructionSet, gates: tuple[int, ...], depth: int, rows: int, blocks: int) -> GateProduct:
     """The tile that takes the fewest cycles, by what its multiply-adds, its loads and their latency take."""
     room = instructions.registers - (0 if instructions.fma else 4)
 
-    def cycles(stage: Stage) -> float:
+    def cycles(stage: GateProduct) -> float:
         sums = stage.rows * stage.vectors
         step = max(sums / 2, (stage.rows + stage.vectors) * LOAD_CYCLES, FMA_LATENCY / stage.chains)
         return step * -(-rows // stage.rows) * (blocks // stage.together)
 
-    def stages() -> Iterator[Stage]:
+    def stages() -> Iterator[GateProduct]:
         for together in (n for n in range(1, blocks + 1) if blocks % n == 0):
             vectors = together * len(gates)
             if vectors > max(MOST_VECTORS, len(gates)):
@@ -219,6 +219,6 @@ def _stage(instructions: InstructionSet, gates: tuple[int, ...], depth: int, row
             tiles = -(-rows // most)
             each = -(-rows // tiles)
             chains = (n for n in (1, 2, 4) if n == 1 or each * vectors * n + vectors < room)
-            yield from (Stage(gates, depth, each, together, n) for n in chains)
+            yield from (GateProduct(gates, depth, each, together, n) for n in chains)
 
     return min(stages(), key=cycles)

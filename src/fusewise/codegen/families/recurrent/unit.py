@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from fusewise.codegen.families.recurrent.cell import Cell
-from fusewise.codegen.families.recurrent.product import Product, product_of, reduce, repack
-from fusewise.codegen.families.recurrent.shape import RecurrentPlan, RecurrentShape, Stage
+from fusewise.codegen.families.recurrent.product import TileProduct, product_of, reduce, repack
+from fusewise.codegen.families.recurrent.shape import GateProduct, RecurrentPlan, RecurrentShape
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.entry import widened
 from fusewise.codegen.llvm.stores import Finish, finisher
@@ -23,7 +23,7 @@ from fusewise.lower.task import Task
 from fusewise.records import record
 
 __all__ = [
-    "Beside",
+    "CompanionProduct",
     "Unit",
     "by_direction",
     "gates_of_group",
@@ -222,7 +222,7 @@ def _length(e: Unit, row: Value) -> None:
     f.store(f.i64(f.maximum(f.minimum(given, steps), 0)), f.at(e.part("lengths"), row, "i64"))
 
 
-def panel_of(e: Unit, name: str, stages: Sequence[Stage], stage: Stage, group: Int) -> Value:
+def panel_of(e: Unit, name: str, stages: Sequence[GateProduct], stage: GateProduct, group: Int) -> Value:
     """The panel of a stage for a group of blocks."""
     f, plan, operand = e.f, e.plan, e.shape.views[name].operand
     before = plan.packed(*stages[: stages.index(stage)])
@@ -243,10 +243,10 @@ class _Gates:
 
 
 @record(frozen=True)
-class Beside:
+class CompanionProduct:
     """A product to be made beside another one, and what is done with its sums."""
 
-    product: Product
+    product: TileProduct
     keep: Callable[[Sequence[Value]], None]
 
 
@@ -255,7 +255,9 @@ def sums_of_step(e: Unit, place: Int) -> Value:
     return e.part("sums", e.f.mul(place, e.plan.rows * e.shape.gates * e.plan.width))
 
 
-def gates_of_group(e: Unit, stage: Stage, step: Value, sums: Value, number: Int, beside: Beside | None = None) -> None:
+def gates_of_group(
+    e: Unit, stage: GateProduct, step: Value, sums: Value, number: Int, beside: CompanionProduct | None = None
+) -> None:
     """What a stage makes of a group of blocks in a step, for all rows; the step's inputs' sums are at `sums`.
 
     Weights are read forwards in one step and backwards in the next, so that the last of them are still near."""

@@ -11,7 +11,7 @@ from fusewise.codegen.llvm.plain import read_operand
 from fusewise.codegen.llvm.share import Share
 from fusewise.codegen.llvm.square import turn
 from fusewise.codegen.target import InstructionSet, Target
-from fusewise.codegen.view import View, view_of
+from fusewise.codegen.view import OperandView, view_of
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.index import Simplifier
 from fusewise.lower.task import Operand, Store, Task
@@ -55,7 +55,7 @@ def copy_channels(
     kind, channels = task.anchor.inputs[0], schedule.channels
     assert kind is not None
     extents, view = kind.dims[2:], view_of(task, 0)
-    if isinstance(view, View) and view.operand.dtype == FLOAT32 and _is_row_major(view):
+    if isinstance(view, OperandView) and view.operand.dtype == FLOAT32 and _is_row_major(view):
         start = f.add(f.mul(place[0], view.strides[0]), f.add(f.mul(place[1], view.strides[1]), view.offset))
         source = f.at(pointers[view.operand.name], start)
         turn(f, source, view.strides[1], there, channels, (channels, math.prod(extents)), instructions.lanes)
@@ -70,7 +70,7 @@ def copy_channels(
     emit_nest(f, copying, instructions, schedule.nest, {**pointers, "copied": there}, Share.whole(), given=given)
 
 
-def _is_row_major(view: View) -> bool:
+def _is_row_major(view: OperandView) -> bool:
     """Do the spatial axes of an image lie in ONNX's own order, without gaps?"""
     size = 1
     for extent, stride in zip(reversed(view.shape[2:]), reversed(view.strides[2:]), strict=True):

@@ -34,10 +34,10 @@ from fusewise.codegen.llvm.plain import anchor_call, read_operand
 from fusewise.codegen.llvm.share import Share, prepared
 from fusewise.codegen.llvm.square import turn
 from fusewise.codegen.target import InstructionSet, Target, whole_lines
-from fusewise.codegen.view import View, view_of
+from fusewise.codegen.view import OperandView, view_of
 from fusewise.ir.dtypes import FLOAT32, INT64
 from fusewise.lower.index import Linear, Simplifier
-from fusewise.lower.task import ACC, Operand, Reason, Store, Task
+from fusewise.lower.task import ACC, Operand, RefusalReason, Store, Task
 from fusewise.ops.expr import Expr, cast, const, index, load, substitute, substitute_indices
 from fusewise.ops.indexing import compute_type, unlinear
 from fusewise.ops.sampled import TAPS
@@ -69,7 +69,7 @@ class _Sampled:
 
     task: Task
     taps: tuple[Tap, ...]
-    view: View | None
+    view: OperandView | None
     channels: int
     block: int
 
@@ -126,22 +126,22 @@ class _Sampled:
         return found
 
 
-def _understand(task: Task, instructions: InstructionSet) -> _Sampled | Reason:
+def _understand(task: Task, instructions: InstructionSet) -> _Sampled | RefusalReason:
     if task.anchor is None or task.anchor.op not in TAPS:
-        return Reason("the anchor reads no places from data", "" if task.anchor is None else task.anchor.op)
+        return RefusalReason("the anchor reads no places from data", "" if task.anchor is None else task.anchor.op)
     if (reason := unsupported(task)) is not None:
         return reason
     if compute_type(task.anchor.output.dtype) != FLOAT32 or 0 in task.extents:
-        return Reason("only floats of 32 bits and less are read by vectors")
+        return RefusalReason("only floats of 32 bits and less are read by vectors")
     at = (index("i0"), const(0), *(index(f"i{k}") for k in range(2, len(task.extents))))
     try:
         taps = tuple(_bound(task, tap) for tap in TAPS[task.anchor.op](anchor_call(task.anchor), at))
     except NotDefined as uncovered:
-        return Reason("the operator's definition does not cover the case", str(uncovered))
+        return RefusalReason("the operator's definition does not cover the case", str(uncovered))
     found = _Sampled(task, taps, None, min(task.extents[1], _MOST_CHANNELS), 1)
     found = replace(found, block=min(found.positions, _BLOCK))
     if 0 in found.image:
-        return Reason("nothing is read")
+        return RefusalReason("nothing is read")
     view = _in_place(task)
     if view is not None and (view.strides[1] == 1 or view.shape[1] == 1):
         return replace(found, view=view)
@@ -151,20 +151,24 @@ def _understand(task: Task, instructions: InstructionSet) -> _Sampled | Reason:
     return found
 
 
-def _in_place(task: Task) -> View | None:
+def _in_place(task: Task) -> OperandView | None:
     view = view_of(task, 0)
-    return None if isinstance(view, Reason) or view.operand.dtype != FLOAT32 else view
+    return None if isinstance(view, RefusalReason) or view.operand.dtype != FLOAT32 else view
 
 
-def _not_copied(found: _Sampled) -> Reason | None:
+def _not_copied(found: _Sampled) -> RefusalReason | None:
     """Why the image is not copied, where to read elements of it one by one is less work, or all there is."""
     if not found.is_straight and found.image[0] > 1:
-        return Reason("which sample is read comes from data")
+        return RefusalReason("which sample is read comes from data")
     reads = found.positions * (1 if found.is_straight else found.task.extents[0])
     if math.prod(found.image[2:]) > _COPIED_PER_POSITION * reads:
-        return Reason("few positions are read of a large image")
+        return RefusalReason("few positions are read of a large image")
     least = min(found.task.extents[1], LEAST_CHANNELS)
-    return Reason("the image is too large to copy") if 4 * math.prod(found.image[2:]) * least > _MOST_COPIED else None
+    return (
+        RefusalReason("the image is too large to copy")
+        if 4 * math.prod(found.image[2:]) * least > _MOST_COPIED
+        else None
+    )
 
 
 _COPIED_PER_POSITION = 8

@@ -20,9 +20,9 @@ from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of, ta
 from fusewise.codegen.llvm.share import Share, prepared
 from fusewise.codegen.llvm.square import turn
 from fusewise.codegen.target import InstructionSet, Target, whole_lines
-from fusewise.codegen.view import View, view_of
+from fusewise.codegen.view import OperandView, view_of
 from fusewise.ir.dtypes import FLOAT32
-from fusewise.lower.task import ACC, Operand, Reason, Store, Task
+from fusewise.lower.task import ACC, Operand, RefusalReason, Store, Task
 from fusewise.ops.expr import Expr, cast, index, load, substitute, substitute_indices
 from fusewise.records import record
 
@@ -38,7 +38,7 @@ class _Pool:
 
     task: Task
     image: tuple[int, ...]
-    view: View | None
+    view: OperandView | None
     channels: int
 
     @property
@@ -64,14 +64,14 @@ class _Pool:
         return whole_lines(copied), *(whole_lines(4 * self.cells * self.channels),) * 2
 
 
-def _understand(task: Task, instructions: InstructionSet) -> _Pool | Reason:
+def _understand(task: Task, instructions: InstructionSet) -> _Pool | RefusalReason:
     reason = unsupported(task)
     if reason is not None:
         return reason
     assert task.anchor is not None and task.anchor.inputs[0] is not None
     image, view = task.anchor.inputs[0].dims, view_of(task, 0)
     channels = min(image[1], _MOST_CHANNELS)
-    if isinstance(view, View) and view.operand.dtype == FLOAT32 and (view.strides[1] == 1 or image[1] == 1):
+    if isinstance(view, OperandView) and view.operand.dtype == FLOAT32 and (view.strides[1] == 1 or image[1] == 1):
         return _Pool(task, image, view, channels)
     return _Pool(task, image, None, channels)
 

@@ -13,7 +13,7 @@ from fusewise.codegen.families.convolution.plan import Direct, DirectSchedule, d
 from fusewise.codegen.families.convolution.shape import Convolution, convolution_of
 from fusewise.codegen.families.product.loops import row_address
 from fusewise.codegen.families.product.matrix import MatrixProduct, packing, understand
-from fusewise.codegen.families.product.plan import Axis, ProductSchedule
+from fusewise.codegen.families.product.plan import ProductSchedule, RowAxis
 from fusewise.codegen.families.strassen.loops import emit_strassen
 from fusewise.codegen.families.strassen.plan import (
     PAIR,
@@ -26,7 +26,7 @@ from fusewise.codegen.families.strassen.plan import (
     strassen_cycles,
     strassen_space,
 )
-from fusewise.codegen.families.strassen.room import Ends, Room, Row, Rows, strassen_bytes
+from fusewise.codegen.families.strassen.room import Ends, OperandRow, Room, Rows, strassen_bytes
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
@@ -36,9 +36,9 @@ from fusewise.codegen.llvm.share import pieces_of
 from fusewise.codegen.llvm.stores import fetcher, finisher
 from fusewise.codegen.steps.overwrite import shared_pointers
 from fusewise.codegen.target import SECOND_LEVEL, InstructionSet, Target
-from fusewise.codegen.view import View
+from fusewise.codegen.view import OperandView
 from fusewise.ir.dtypes import FLOAT32
-from fusewise.lower.task import Reason, Task
+from fusewise.lower.task import RefusalReason, Task
 from fusewise.ops.expr import walk
 from fusewise.records import record
 
@@ -52,41 +52,41 @@ class Understood:
 
     halves: Halves
     whole: MatrixProduct | Direct
-    left: View | Convolution
+    left: OperandView | Convolution
     right: str
-    bias: View | None
+    bias: OperandView | None
 
 
-def _product(task: Task, instructions: InstructionSet) -> Understood | Reason:
+def _product(task: Task, instructions: InstructionSet) -> Understood | RefusalReason:
     """A matrix product in halves, or why it is none."""
     m = understand(task, instructions)
-    if isinstance(m, Reason):
+    if isinstance(m, RefusalReason):
         return m
     if task.exact or m.dtype != FLOAT32 or not m.right.operand.constant:
-        return Reason("exact, not of float32, or of a right operand that changes")
+        return RefusalReason("exact, not of float32, or of a right operand that changes")
     if m.product.outer or m.depth_stride != 1 or m.addend is not None:
-        return Reason("not one product of two plain matrices")
+        return RefusalReason("not one product of two plain matrices")
     halves = halves_of(m.product, instructions)
-    return halves if isinstance(halves, Reason) else Understood(halves, m, m.left, m.right.operand.name, m.bias)
+    return halves if isinstance(halves, RefusalReason) else Understood(halves, m, m.left, m.right.operand.name, m.bias)
 
 
-def _convolution(task: Task, instructions: InstructionSet) -> Understood | Reason:
+def _convolution(task: Task, instructions: InstructionSet) -> Understood | RefusalReason:
     """A 1x1 convolution in halves, or why it is none."""
     shape = convolution_of(task)
-    if isinstance(shape, Reason):
+    if isinstance(shape, RefusalReason):
         return shape
     if task.exact or shape.dtype != FLOAT32:
-        return Reason("exact, or not of float32")
+        return RefusalReason("exact, or not of float32")
     if shape.taps > 1 or shape.groups > 1 or shape.planar or not all(axis.is_inside for axis in shape.spatial):
-        return Reason("not one product of pixels and channels")
+        return RefusalReason("not one product of pixels and channels")
     (d,), is_computed = directs_of(replace(shape, computed=None), task, instructions), shape.computed is not None
     halves = halves_of(d.product, instructions, convolves=True, computed=is_computed)
-    if isinstance(halves, Reason):
+    if isinstance(halves, RefusalReason):
         return halves
     return Understood(halves, d, shape if is_computed else shape.data, shape.weight.operand.name, shape.bias)
 
 
-def _declines(u: Understood, task: Task, target: Target) -> Reason | None:
+def _declines(u: Understood, task: Task, target: Target) -> RefusalReason | None:
     return declined(u.halves, target)
 
 
@@ -122,7 +122,7 @@ def _build(u: Understood, task: Task, instructions: InstructionSet, schedule: St
     def start(columns: Sequence[Int]) -> list[Value]:
         return initial(f, instructions, pointers, u.bias, columns, lanes, lanes, "float")
 
-    if isinstance(u.left, View):
+    if isinstance(u.left, OperandView):
         first = f.at(pointers[u.left.operand.name], u.left.offset)
         left, rows = first, _in_place(f, first, u.halves.rows, lanes)
     else:
@@ -144,16 +144,16 @@ def _build(u: Understood, task: Task, instructions: InstructionSet, schedule: St
     return module.text()
 
 
-def _in_place(f: Function, left: Value, axes: Sequence[Axis], lanes: int) -> Rows:
+def _in_place(f: Function, left: Value, axes: Sequence[RowAxis], lanes: int) -> Rows:
     """Rows that lie in memory, along some axes from the first element of the `left` operand on."""
 
-    def row(number: Int) -> Row:
+    def row(number: Int) -> OperandRow:
         start = f.at(left, row_address(f, axes, number))
 
         def fetch(k: Int) -> None:
             f.prefetch(f.at(start, k), SECOND_LEVEL)
 
-        return Row(lambda k: f.load(vector("float", lanes), f.at(start, k)), fetch)
+        return OperandRow(lambda k: f.load(vector("float", lanes), f.at(start, k)), fetch)
 
     return row
 
@@ -164,7 +164,7 @@ def _computed(f: Function, shape: Convolution, elements: Elements, lanes: int) -
     assert element is not None
     maps = [e for e in walk(element) if e.op == "load" and any(i.op == "index" and i.value in names for i in walk(e))]
 
-    def row(number: Int) -> Row:
+    def row(number: Int) -> OperandRow:
         pixel: dict[str, Int] = {}
         for name, axis in zip(reversed(names), reversed(shape.spatial), strict=True):
             pixel[name], number = f.mul(f.urem(number, axis.out), axis.stride), f.udiv(number, axis.out)
@@ -176,7 +176,7 @@ def _computed(f: Function, shape: Convolution, elements: Elements, lanes: int) -
             for e in maps:
                 at(k).fetch(str(e.value), e.args, SECOND_LEVEL)
 
-        return Row(lambda k: at(k).value(element), fetch)
+        return OperandRow(lambda k: at(k).value(element), fetch)
 
     return row
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from fusewise.codegen.families.product.dealing import ceiling, deal, deal_tiles
 from fusewise.codegen.families.product.loops import column_at, fetch_row, finish_row, row_address
 from fusewise.codegen.families.product.prefetch import later_of, next_panel
-from fusewise.codegen.families.product.tile import Difference, Level, Meanwhile, Panel, accumulate
+from fusewise.codegen.families.product.tile import Difference, Meanwhile, Panel, ReductionLoop, accumulate
 from fusewise.codegen.families.strassen.form import (
     LEFT,
     LEFT_STEPS,
@@ -30,7 +30,7 @@ from fusewise.codegen.families.strassen.form import (
     extend,
 )
 from fusewise.codegen.families.strassen.plan import PAIR
-from fusewise.codegen.families.strassen.room import Emission, Ends, Room
+from fusewise.codegen.families.strassen.room import Ends, Room, StrassenEmission
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.share import Share, prepared
 from fusewise.codegen.llvm.stores import NEAR_BYTES
@@ -54,7 +54,7 @@ ROWS_FETCHED = 2
 
 def emit_strassen(f: Function, instructions: InstructionSet, room: Room, share: Share, ends: Ends) -> None:
     """Emit the loops."""
-    e = Emission(f, instructions, room, ends)
+    e = StrassenEmission(f, instructions, room, ends)
     per_block, prefetch = e.schedule.per_block, e.schedule.prefetch
     if ends.later is not None and prefetch is not None:
         times = e.cut.blocks * e.panels * per_block * e.chunks * PRODUCTS
@@ -69,7 +69,7 @@ def emit_strassen(f: Function, instructions: InstructionSet, room: Room, share: 
         deal_tiles(f, share, 1, e.cut, e.panels, block)
 
 
-def _block(e: Emission, unit: Int, pair_low: Int, pair_high: Int) -> None:
+def _block(e: StrassenEmission, unit: Int, pair_low: Int, pair_high: Int) -> None:
     """Some (panel, tile) pairs of a block of rows, panel by panel."""
     f, per_block = e.f, e.schedule.per_block
     low, end = e.cut.begin(f, unit), e.cut.begin(f, f.add(unit, 1))
@@ -90,7 +90,7 @@ def _block(e: Emission, unit: Int, pair_low: Int, pair_high: Int) -> None:
     f.loop(*panels, 1, panel, rolled=True)
 
 
-def _left_sums(e: Emission, first: Int, count: Int, panel: Value) -> None:
+def _left_sums(e: StrassenEmission, first: Int, count: Int, panel: Value) -> None:
     """Write the left sums of `count` pairs of rows from `first` on, and the rows themselves if they are computed; a row that the
     last pair lacks is its first over again, and a last vector that the depth does not fill is moved back.
 
@@ -171,7 +171,7 @@ class _Factors:
     turn: Int
 
 
-def _panel(e: Emission, run: _Run, before: Int) -> None:
+def _panel(e: StrassenEmission, run: _Run, before: Int) -> None:
     """Some tiles of a block, against one panel of each half of the columns; `before` is how many tiles of all panels and blocks
     before there are."""
     f, room, per_block = e.f, e.room, e.schedule.per_block
@@ -220,7 +220,7 @@ class _Tables:
     columns: Mapping[str, Value]
 
     @classmethod
-    def written(cls, e: Emission) -> _Tables:
+    def written(cls, e: StrassenEmission) -> _Tables:
         h, room, quarters = e.h, e.room, (*e.quarters, 0)
         in_place = [factor < 4 for factor in LEFT]
         upper = h.product.height - h.product.height // 2
@@ -243,7 +243,7 @@ class _Tables:
         }
         return cls({name: e.f.module.table(name, "i64", numbers) for name, numbers in columns.items()})
 
-    def factors(self, e: Emission, number: Value, block: Int, p: Int, chunk: Int) -> _Factors:
+    def factors(self, e: StrassenEmission, number: Value, block: Int, p: Int, chunk: Int) -> _Factors:
         """The factors of product `number`, a block of rows that begins with tile `block` and panel `p`, of one chunk."""
         f, h, room, first = e.f, e.h, e.room, e.first_row(block)
         entry = {name: f.load("i64", f.at(table, number, "i64")) for name, table in self.columns.items()}
@@ -275,7 +275,7 @@ class _Tables:
             turn=0,
         )
 
-    def _following(self, e: Emission, number: Value, p: Int, chunk: Int, panel: Value) -> Value:
+    def _following(self, e: StrassenEmission, number: Value, p: Int, chunk: Int, panel: Value) -> Value:
         """What is fetched while product `number` is computed: of the next panel, or in the end of the next step's weights."""
         f, step = e.f, e.ends.following
         if step is None:
@@ -286,7 +286,7 @@ class _Tables:
 
 
 def _tile(
-    e: Emission,
+    e: StrassenEmission,
     given: _Factors,
     t: Int,
     chunk: Int,
@@ -310,7 +310,15 @@ def _tile(
     if e.later is not None:
         ahead.append(e.later.ahead(f, f.add(given.turn, turn), schedule.chunk))
     found = accumulate(
-        f, e.instructions, tile, rows, panel, (Level(schedule.chunk, 1),), start, ahead=ahead, meanwhile=meanwhile
+        f,
+        e.instructions,
+        tile,
+        rows,
+        panel,
+        (ReductionLoop(schedule.chunk, 1),),
+        start,
+        ahead=ahead,
+        meanwhile=meanwhile,
     )
 
     def keep() -> None:
@@ -330,7 +338,7 @@ def _tile(
         f.when(meanwhile.reduces, keep)
 
 
-def _row(e: Emission, given: _Factors, number: Int) -> Int:
+def _row(e: StrassenEmission, given: _Factors, number: Int) -> Int:
     """Where a row of the left factor begins, in elements from its first."""
     f, evenly = e.f, e.f.mul(number, given.pitch)
     if len(e.h.rows) == 1:
@@ -339,7 +347,9 @@ def _row(e: Emission, given: _Factors, number: Int) -> Int:
     return f.select(given.whole, f.i64(apart), f.i64(evenly))
 
 
-def _finished_alone(e: Emission, run: _Run, sums: Value, order: Int, first: Int, reduce: Callable[[Int], None]) -> None:
+def _finished_alone(
+    e: StrassenEmission, run: _Run, sums: Value, order: Int, first: Int, reduce: Callable[[Int], None]
+) -> None:
     """The tiles from `first` on of product number `order` of all chunks, each finished after its last product."""
     f = e.f
     is_last = f.compare("icmp eq", order, e.chunks * PRODUCTS - 1)
@@ -356,7 +366,7 @@ def _finished_alone(e: Emission, run: _Run, sums: Value, order: Int, first: Int,
 
 
 def _finished_beside(
-    e: Emission, run: _Run, sums: Value, order: Int, first: Int, reduce: Callable[[Int, Meanwhile], None]
+    e: StrassenEmission, run: _Run, sums: Value, order: Int, first: Int, reduce: Callable[[Int, Meanwhile], None]
 ) -> None:
     """The same, each finished while the last product of the next one is reduced, the last of a panel while the first product of
     the next panel's first is. Behind the very last comes one that is not reduced."""
@@ -381,13 +391,13 @@ def _finished_beside(
     f.loop(first, f.select(is_over, f.i64(f.add(run.high, 1)), f.i64(run.high)), 1, one, rolled=True)
 
 
-def _columns(e: Emission, p: Int) -> list[list[Int]]:
+def _columns(e: StrassenEmission, p: Int) -> list[list[Int]]:
     """The columns of a pair of panels."""
     panels = [e.f.add(e.f.mul(p, PAIR), half) for half in range(PAIR)]
     return [[column_at(e.h.product, e.tile, panel, v, e.f, PAIR) for v in range(e.tile.vectors)] for panel in panels]
 
 
-def _fetch_results(e: Emission, t: Int, p: Int, chunk: Int, number: Value) -> None:
+def _fetch_results(e: StrassenEmission, t: Int, p: Int, chunk: Int, number: Value) -> None:
     """Fetch, while product `number` of its last chunk is computed, what some rows of a tile will read and write at the end."""
     f, fetch, height = e.f, e.ends.fetch, e.h.product.height
     if fetch is None:
@@ -407,7 +417,7 @@ def _fetch_results(e: Emission, t: Int, p: Int, chunk: Int, number: Value) -> No
     f.when(f.binary("and", has_rows, is_last), rows)
 
 
-def _finish(e: Emission, sums: Value, block: Int, t: Int, p: Int) -> Callable[[Int], None]:
+def _finish(e: StrassenEmission, sums: Value, block: Int, t: Int, p: Int) -> Callable[[Int], None]:
     """What adds the products of a pair of rows of a tile up and runs the stores; those of a tile that is moved back leave what the
     one before stores alone, so that results may lie on what they are added to."""
     f, h, tile, room = e.f, e.h, e.tile, e.room

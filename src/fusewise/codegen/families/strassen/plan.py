@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 
-from fusewise.codegen.families.product.plan import SAME_SET_BYTES, Axis, Product, merged
+from fusewise.codegen.families.product.plan import SAME_SET_BYTES, Product, RowAxis, merged
 from fusewise.codegen.families.product.tile import (
     FMA_LATENCY,
     LOAD_CYCLES,
@@ -28,7 +28,7 @@ from fusewise.codegen.llvm.stores import Far, far_of, is_simple
 from fusewise.codegen.steps.prefetch import next_bytes
 from fusewise.codegen.target import LINE_BYTES, InstructionSet, Target
 from fusewise.ir.dtypes import FLOAT32
-from fusewise.lower.task import Reason, Task
+from fusewise.lower.task import RefusalReason, Task
 from fusewise.records import record
 
 __all__ = [
@@ -144,11 +144,11 @@ class Halves:
     computed: bool = False
 
     @property
-    def rows(self) -> list[Axis]:
+    def rows(self) -> list[RowAxis]:
         """The axes that rows of the left operand lie along: one where they are at equal distances. A worker's own lie a line
         further apart than they take, or many would share a set of the cache."""
         if self.computed:
-            return [Axis("row", self.product.height, 2 * self.apart + LINE)]
+            return [RowAxis("row", self.product.height, 2 * self.apart + LINE)]
         return merged(self.product.rows)
 
     @property
@@ -204,24 +204,24 @@ class StrassenSchedule:
 
 def halves_of(
     product: Product, instructions: InstructionSet, convolves: bool = False, computed: bool = False
-) -> Halves | Reason:
+) -> Halves | RefusalReason:
     """A product in halves, or why it has none; it may be what a convolution comes to, and its left operand `computed`."""
     if product.depth % 2 or product.depth < 2 * lanes_for(instructions, product.columns):
-        return Reason("the depth has no halves, or they fill no vector")
+        return RefusalReason("the depth has no halves, or they fill no vector")
     if product.depth > LONGEST_SUM:
-        return Reason(f"sums of more than {LONGEST_SUM} terms would round too often")
+        return RefusalReason(f"sums of more than {LONGEST_SUM} terms would round too often")
     return Halves(product, convolves, computed)
 
 
-def declined(h: Halves, target: Target) -> Reason | None:
+def declined(h: Halves, target: Target) -> RefusalReason | None:
     """Why a product is better whole, if it is."""
     if not target.adds_apart:
-        return Reason("additions take the units that multiply, as long as what they save")
+        return RefusalReason("additions take the units that multiply, as long as what they save")
     if _chunk(h, target, Tile(1, 1, lanes_for(target, h.product.columns))) < _shortest(h, target):
-        return Reason("the depth is short, or has no divisor of a good length")
+        return RefusalReason("the depth is short, or has no divisor of a good length")
     if h.height < LEAST_ROWS:
-        return Reason("too few rows to halve")
-    return None if strassen_space(h, target) else Reason("no tile saves more than it costs")
+        return RefusalReason("too few rows to halve")
+    return None if strassen_space(h, target) else RefusalReason("no tile saves more than it costs")
 
 
 @lru_cache(maxsize=64)  # asked whether it is worth it, for schedules, and for each step of many alike

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fusewise.codegen.families.product.dealing import Blocks
-from fusewise.codegen.families.product.prefetch import Later
+from fusewise.codegen.families.product.dealing import TileBlocks
+from fusewise.codegen.families.product.prefetch import StepPrefetch
 from fusewise.codegen.families.product.tile import Tile
 from fusewise.codegen.families.strassen.form import LEFT_SUMS, PRODUCTS
 from fusewise.codegen.families.strassen.plan import LINE, Halves, StrassenSchedule, panels_of
@@ -14,18 +14,18 @@ from fusewise.codegen.llvm.stores import Fetch, Finish
 from fusewise.codegen.target import InstructionSet
 from fusewise.records import record
 
-__all__ = ["Emission", "Ends", "Room", "Row", "Rows", "strassen_bytes"]
+__all__ = ["Ends", "OperandRow", "Room", "Rows", "StrassenEmission", "strassen_bytes"]
 
 
 @record(frozen=True)
-class Row:
+class OperandRow:
     """A row of the left operand: `value(k)` is a vector of its elements from k on, `fetch(k)` fetches the memory it comes from."""
 
     value: Callable[[Int], Value]
     fetch: Callable[[Int], None]
 
 
-Rows = Callable[[Int], Row]
+Rows = Callable[[Int], OperandRow]
 """The row of a number; to fetch from, there need be none."""
 
 
@@ -105,12 +105,12 @@ class Ends:
 
 
 @record(frozen=True)
-class Emission:
+class StrassenEmission:
     f: Function
     instructions: InstructionSet
     room: Room
     ends: Ends
-    later: Later | None = None
+    later: StepPrefetch | None = None
 
     @property
     def h(self) -> Halves:
@@ -148,8 +148,8 @@ class Emission:
         return self.f.at(self.ends.own, self.room.elements - self.room.written)
 
     @property
-    def cut(self) -> Blocks:
-        return Blocks(self.h.tiles(self.tile), self.schedule.per_block)
+    def cut(self) -> TileBlocks:
+        return TileBlocks(self.h.tiles(self.tile), self.schedule.per_block)
 
     def first_row(self, number: Int) -> Int:
         """The first row of a tile; the last tile is moved back to end at the last row."""

@@ -15,8 +15,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from fusewise.codegen.families.product.tile import FMA_LATENCY, LOAD_CYCLES, SLIM_ROWS, Tile, favourite_tiles
-from fusewise.codegen.families.winograd.plan import Plan, Planes, WinogradSchedule, plan_of
-from fusewise.codegen.families.winograd.transform import LONG_FORM, Form
+from fusewise.codegen.families.winograd.plan import Planes, WinogradPlan, WinogradSchedule, plan_of
+from fusewise.codegen.families.winograd.transform import LONG_FORM, PlaneForm
 from fusewise.codegen.instructions.pair_products import has_bfloat_products
 from fusewise.codegen.llvm.stores import far_of
 from fusewise.codegen.steps.prefetch import FETCHED_BYTES
@@ -25,7 +25,7 @@ from fusewise.ir.dtypes import BFLOAT16
 from fusewise.lower.task import Task
 from fusewise.records import record
 
-__all__ = ["Choice", "choices", "direct_cycles", "schedules"]
+__all__ = ["WinogradChoice", "choices", "direct_cycles", "schedules"]
 
 LEAST_TILES, MOST_TILES = 16, 112
 """Tiles of a strip: with more, its transformed inputs leave the caches; with fewer, filters are transformed too often."""
@@ -116,11 +116,11 @@ two positions are slower than they should be."""
 
 
 @record(frozen=True)
-class Choice:
+class WinogradChoice:
     """A form; where its filters are, `short` and `abreast` as `WinogradSchedule` has them; estimated cycles of a core; and, unless
     filters are in memory, how many tiles share one in registers, and the register tiles of a strip."""
 
-    form: Form
+    form: PlaneForm
     filters: str
     cycles: float
     rows: int = 0
@@ -130,7 +130,7 @@ class Choice:
 
 
 @lru_cache(maxsize=16)  # asked whether it is worth it, and then for schedules
-def choices(planes: Planes, target: Target) -> tuple[Choice, ...]:
+def choices(planes: Planes, target: Target) -> tuple[WinogradChoice, ...]:
     """Forms with filters in memory and, where there are registers for them, in lines and in registers; best first."""
     found = []
     for form in _forms(planes, target):
@@ -141,29 +141,29 @@ def choices(planes: Planes, target: Target) -> tuple[Choice, ...]:
             products, short = _few_cycles(planes, form, rows, target)
             per_strip = TOGETHER if _filter_bytes(planes, target) > LARGE_SHARE * target.l2_bytes else 1
             spent = _in_registers(planes, form, -(-tiles // (rows * per_strip)), products, target)
-            found.append(Choice(form, "registers", spent, rows, per_strip, short=short))
-        found.append(Choice(form, "memory", _cycles(planes, form, target)))
+            found.append(WinogradChoice(form, "registers", spent, rows, per_strip, short=short))
+        found.append(WinogradChoice(form, "memory", _cycles(planes, form, target)))
         if tiles and _has_lines(planes, form, target):
             found.append(_in_lines(planes, form, target))
     odd, even = (1.0 if target.beside.load > DEAR_LOAD else ODD_MARGIN), 1.0
     if planes.is_phased:
         odd, even = 1.0, PHASED_MARGIN
 
-    def cycles(choice: Choice) -> float:
+    def cycles(choice: WinogradChoice) -> float:
         margin = LINE_MARGIN if choice.filters == "lines" else 1.0
         return choice.cycles * margin * (odd if choice.form.is_odd and not choice.form.is_long else even)
 
     return tuple(sorted(found, key=cycles))
 
 
-def _forms(planes: Planes, target: Target) -> list[Form]:
+def _forms(planes: Planes, target: Target) -> list[PlaneForm]:
     """Forms worth an estimate. For two multiply-adds of the widest vectors in a cycle long ones of 3 taps were not measured; for a
     single one F(6, 3) alone is of 3x3: F(5, 3) took 0.94 to 1.1 times as long as F(4, 3) in five models."""
     if not (target.has_few_registers or target.multiplies_once):
         return [form for form in planes.forms if 3 not in (form.rows.taps, form.columns.taps) or form.tile < LONG_FORM]
     is_narrow = planes.shape.outputs <= NARROW
 
-    def is_left_out(form: Form) -> bool:
+    def is_left_out(form: PlaneForm) -> bool:
         return is_narrow or (form.is_odd and target.multiplies_once)
 
     return [form for form in planes.forms if not (form.is_long and is_left_out(form))]
@@ -189,7 +189,7 @@ def schedules(planes: Planes, task: Task, target: Target) -> Iterable[WinogradSc
             yield replace(schedule, fetches_inputs=_fetches_inputs(planes, schedule, target), far=far)
 
 
-def _cut(planes: Planes, choice: Choice, target: Target) -> Iterator[WinogradSchedule]:
+def _cut(planes: Planes, choice: WinogradChoice, target: Target) -> Iterator[WinogradSchedule]:
     """Schedules of a choice."""
     form = choice.form
     if choice.filters != "memory":
@@ -227,7 +227,7 @@ def _fetches_inputs(planes: Planes, schedule: WinogradSchedule, target: Target) 
     return planes.is_staged or plan_of(planes, schedule).strips <= target.workers
 
 
-def _tiles(planes: Planes, form: Form, depth: int, target: Target) -> list[tuple[Tile, int]]:
+def _tiles(planes: Planes, form: PlaneForm, depth: int, target: Target) -> list[tuple[Tile, int]]:
     """Register tiles for filters in memory, the favourite first, and how many of each make a strip."""
     tiles, outputs = planes.grid(form).tiles, planes.shape.outputs
     if _tiles_tried(planes, target):
@@ -255,7 +255,7 @@ class _Strips(NamedTuple):
 
 
 def _in_strips(
-    planes: Planes, form: Form, rows: int, panels: int, products: float, filters: float, target: Target
+    planes: Planes, form: PlaneForm, rows: int, panels: int, products: float, filters: float, target: Target
 ) -> _Strips:
     """One strip for all workers, each of which transforms all inputs, or one for each, which transform all filters; or more, where
     the caches want it. `products` and `filters` are the cycles of all products and of transforming all filters once."""
@@ -273,7 +273,7 @@ def _in_strips(
     return min(found)
 
 
-def _depth(planes: Planes, form: Form, target: Target, most: int = MOST_DEPTH) -> int:
+def _depth(planes: Planes, form: PlaneForm, target: Target, most: int = MOST_DEPTH) -> int:
     """Input channels of a block."""
     if planes.is_phased:  # a block belongs to one phase
         fitting = range(target.lanes, most + 1, target.lanes)
@@ -288,14 +288,14 @@ def _multiplies(target: Target) -> int:
     return target.multiplies(target.vector_bits)
 
 
-def _cycles(planes: Planes, form: Form, target: Target) -> float:
+def _cycles(planes: Planes, form: PlaneForm, target: Target) -> float:
     """With filters in memory: products, and per vector of channels the transforms."""
     outputs = -(-planes.shape.outputs // target.lanes)
     tried = (_in_memory(planes, form, tile, target).cycles for tile in _tried(planes, form, target))
     return _output_cycles(planes, form, outputs) + min(tried)
 
 
-def _output_cycles(planes: Planes, form: Form, vectors: int) -> float:
+def _output_cycles(planes: Planes, form: PlaneForm, vectors: int) -> float:
     """Cycles to transform so many vectors of outputs of all tiles."""
     return form.positions * planes.grid(form).tiles * vectors * OUTPUT_CYCLES
 
@@ -305,7 +305,7 @@ def _filter_bytes(planes: Planes, target: Target) -> int:
     return -(-planes.shape.outputs // target.lanes) * planes.taps * target.vector_bits // 8
 
 
-def _in_registers(planes: Planes, form: Form, strips: int, each: float, target: Target) -> float:
+def _in_registers(planes: Planes, form: PlaneForm, strips: int, each: float, target: Target) -> float:
     """With filters in registers and so many strips, if the products of a vector of filters take `each` cycles."""
     outputs, filters = -(-planes.shape.outputs // target.lanes), _filter_bytes(planes, target)
     again = AGAIN_CYCLES[filters > target.l3_bytes] if filters > target.l2_bytes else 0.0
@@ -323,7 +323,7 @@ def _tiles_tried(planes: Planes, target: Target) -> tuple[tuple[int, int], ...]:
     return SMALL_TILES if is_small else ()
 
 
-def _tried(planes: Planes, form: Form, target: Target) -> list[Tile]:
+def _tried(planes: Planes, form: PlaneForm, target: Target) -> list[Tile]:
     """Register tiles worth an estimate."""
     tiles, vectors = planes.grid(form).tiles, -(-planes.shape.outputs // target.lanes)
     tried = _tiles_tried(planes, target)
@@ -339,11 +339,11 @@ def _paced(tile: Tile, target: Target) -> float:
     return max(sums, FMA_LATENCY, (tile.rows + tile.vectors) * LOAD_CYCLES) / sums
 
 
-def _few_cycles(planes: Planes, form: Form, rows: int, target: Target) -> tuple[float, bool]:
+def _few_cycles(planes: Planes, form: PlaneForm, rows: int, target: Target) -> tuple[float, bool]:
     """Cycles of the products of all tiles with one vector of filters in registers; and whether tiles are shorter for it, if there
     are several strips."""
     (high, wide), grid = (form.rows.span, form.columns.span), planes.grid(form)
-    short = wide if planes.is_phased else wide - 1  # see `Plan.skips_columns`
+    short = wide if planes.is_phased else wide - 1  # see `WinogradPlan.skips_columns`
     whole, without = (_row_cycles(planes, form, columns * rows, target) for columns in (wide, short))
     strips = -(-grid.tiles // rows)
     if strips == 1:
@@ -353,7 +353,7 @@ def _few_cycles(planes: Planes, form: Form, rows: int, target: Target) -> tuple[
     return min((strips * high * whole, False), (shorter, True))
 
 
-def _in_memory(planes: Planes, form: Form, tile: Tile, target: Target) -> _Strips:
+def _in_memory(planes: Planes, form: PlaneForm, tile: Tile, target: Target) -> _Strips:
     """The strips of register tiles with filters in memory."""
     panels = -(-planes.shape.outputs // tile.width)
     pairs = planes.channels * panels * tile.vectors
@@ -367,7 +367,7 @@ def _in_memory(planes: Planes, form: Form, tile: Tile, target: Target) -> _Strip
     return _in_strips(planes, form, tile.rows, panels, products, pairs * _filter_cycles(form, target) * deep, target)
 
 
-def _filter_cycles(form: Form, target: Target) -> float:
+def _filter_cycles(form: PlaneForm, target: Target) -> float:
     """Cycles to transform a vector of filters: to write its positions, or where that is more, for arithmetic."""
     (down, sums_down), (along, sums_along) = form.rows.filter_steps, form.columns.filter_steps
     lines, rows = form.columns.taps, form.rows.span
@@ -380,26 +380,26 @@ def _fetched(planes: Planes, vectors: int, target: Target) -> float:
     return vectors * planes.taps * target.vector_bits // 8 / FETCHED_BYTES
 
 
-def _has_lines(planes: Planes, form: Form, target: Target) -> bool:
+def _has_lines(planes: Planes, form: PlaneForm, target: Target) -> bool:
     """Are filters in lines worth an estimate? Additions want units of their own; with longer filters, shorter vectors or a single
     multiply-add a cycle it was not measured."""
     room = target.vector_bits >= 512 and target.adds_apart and _multiplies(target) > 1
     return room and all(1 < side <= 3 for side in planes.sides) and planes.shape.outputs > target.lanes
 
 
-def _in_lines(planes: Planes, form: Form, target: Target) -> Choice:
+def _in_lines(planes: Planes, form: PlaneForm, target: Target) -> WinogradChoice:
     """The best register tile for filters in lines, and its strips."""
     tiles, panels = planes.grid(form).tiles, -(-planes.shape.outputs // (LINE_VECTORS * target.lanes))
     fetched = _fetched(planes, panels * LINE_VECTORS, target)
     outputs = form.positions * tiles * panels * LINE_VECTORS * OUTPUT_CYCLES
-    found: list[Choice] = []
+    found: list[WinogradChoice] = []
     plans = [_line_plan(planes, form, min(rows, tiles), abreast, target) for rows, abreast in LINE_TILES]
     vectors = panels * LINE_VECTORS * planes.channels // len(_phases(planes))
     lines = sum(len(plans[0].line_rows(phase)) * planes.taps_of(phase)[1] for phase in _phases(planes)) * vectors
     for plan in plans:
         products, rows = max(_line_cycles(plan, target) * vectors / PRODUCT_SHARE, fetched), plan.tile.rows
         best = _in_strips(planes, form, rows, panels, products, lines * LINE_CYCLES, target)
-        found.append(Choice(form, "lines", best.cycles + outputs, rows, best.each, plan.schedule.abreast))
+        found.append(WinogradChoice(form, "lines", best.cycles + outputs, rows, best.each, plan.schedule.abreast))
     return min(found, key=lambda choice: choice.cycles)
 
 
@@ -408,12 +408,12 @@ def _phases(planes: Planes) -> range:
     return range(planes.phases if planes.is_phased else 1)
 
 
-def _line_plan(planes: Planes, form: Form, rows: int, abreast: int, target: Target) -> Plan:
+def _line_plan(planes: Planes, form: PlaneForm, rows: int, abreast: int, target: Target) -> WinogradPlan:
     tile = Tile(rows, LINE_VECTORS, target.lanes)
     return plan_of(planes, WinogradSchedule(form.tile, tile, 1, MOST_DEPTH, filters="lines", abreast=abreast))
 
 
-def _line_cycles(plan: Plan, target: Target) -> float:
+def _line_cycles(plan: WinogradPlan, target: Target) -> float:
     """Cycles of the products of all tiles with one vector of filters in lines, of a channel of every phase."""
     cycles, grid, rows, planes = 0.0, plan.grid, plan.tile.rows, plan.planes
     with_row, whole = ([len(grid.with_values(last, column)) for column in (False, True)] for last in (True, False))
@@ -429,7 +429,7 @@ def _line_cycles(plan: Plan, target: Target) -> float:
     return cycles
 
 
-def _covered(planes: Planes, form: Form, rows: int) -> int:
+def _covered(planes: Planes, form: PlaneForm, rows: int) -> int:
     """Products of a filter and register tiles of so many rows, some of which are for nothing at the end of a run."""
     grid, (high, wide) = planes.grid(form), (form.rows.span, form.columns.span)
     (a, b) = (1 if tiling.short else 0 for tiling in (grid.rows, grid.columns))
@@ -445,14 +445,14 @@ def _covered(planes: Planes, form: Form, rows: int) -> int:
     return sum(number * math.ceil(tiles / rows) * rows for number, tiles in runs)
 
 
-def _multiplied(planes: Planes, form: Form) -> float:
+def _multiplied(planes: Planes, form: PlaneForm) -> float:
     """The share of products that is not zero for want of a tap."""
     missing = [[a - b for a, b in zip(planes.sides, planes.taps_of(k), strict=True)] for k in range(planes.phases)]
     kept = sum((form.rows.span - high) * (form.columns.span - wide) for high, wide in missing)
     return kept / (planes.phases * form.positions)
 
 
-def _row_cycles(planes: Planes, form: Form, products: int, target: Target) -> float:
+def _row_cycles(planes: Planes, form: PlaneForm, products: int, target: Target) -> float:
     """Cycles for so many products of a row of positions with a filter in registers: multiply-adds, loads or sums, which overlap."""
     # a row of positions takes both halves of a pair of points again
     down, along = form.rows.filter_steps, form.columns.filter_steps
@@ -462,7 +462,7 @@ def _row_cycles(planes: Planes, form: Form, products: int, target: Target) -> fl
     return max(arithmetic / rate, loads / LOADS, LEAST_ROW)
 
 
-def _input_cycles(planes: Planes, form: Form, strips: int, target: Target) -> float:
+def _input_cycles(planes: Planes, form: PlaneForm, strips: int, target: Target) -> float:
     """Cycles to transform all inputs by every worker that shares a strip, and to read what the others have written of them."""
     grid, shape = planes.grid(form), planes.shape
     vectors = form.positions * grid.tiles * planes.channels / target.lanes
@@ -471,7 +471,7 @@ def _input_cycles(planes: Planes, form: Form, strips: int, target: Target) -> fl
     return vectors * INPUT_CYCLES * sharing + lines * CROSSED_CYCLES * (sharing - 1)
 
 
-def _spilled_cycles(planes: Planes, form: Form, strips: int, tiles: int, target: Target) -> float:
+def _spilled_cycles(planes: Planes, form: PlaneForm, strips: int, tiles: int, target: Target) -> float:
     """Cycles lost for transformed inputs of so many tiles to a strip that the second level does not hold, of all strips; none of
     phases, where more strips gained nothing, as their filters take longer."""
     if planes.is_phased:
@@ -480,7 +480,7 @@ def _spilled_cycles(planes: Planes, form: Form, strips: int, tiles: int, target:
     return spilled / LINE_BYTES * SPILLED_CYCLES * max(strips, target.workers)
 
 
-def _strips(planes: Planes, form: Form, target: Target) -> int:
+def _strips(planes: Planes, form: PlaneForm, target: Target) -> int:
     """As few strips as the caches allow: in each, all filters are transformed."""
     each, products = form.positions * planes.channels * 4, form.positions * 2 * target.lanes * 4
     most = max(LEAST_TILES, min(MOST_TILES, target.l3_bytes // 4 // each, target.l2_bytes // 2 // products))

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from fusewise.codegen.families.product.tile import multiply_add
-from fusewise.codegen.families.winograd.plan import Block, Plan
+from fusewise.codegen.families.winograd.plan import Block, WinogradPlan
 from fusewise.codegen.families.winograd.transform import Arithmetic
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.target import SECOND_LEVEL
@@ -29,7 +29,7 @@ __all__ = ["emit_few_products", "keep_products"]
 
 def emit_few_products(
     a: Arithmetic,
-    plan: Plan,
+    plan: WinogradPlan,
     inputs: Value,
     products: Value,
     taps: Callable[[Int], Value],
@@ -75,7 +75,7 @@ def emit_few_products(
     f.loop(0, plan.tile.vectors, 1, vector, rolled=True)
 
 
-def _is_long(f: Function, plan: Plan, tile: Int) -> tuple[Value | None, Value | None]:
+def _is_long(f: Function, plan: WinogradPlan, tile: Int) -> tuple[Value | None, Value | None]:
     """Whether any tile of the register tile that begins with `tile` has a value at the last finite point of rows, and of columns;
     None where all have, or there is but one."""
     regions = plan.grid.regions if plan.steps > 1 else ()
@@ -97,7 +97,7 @@ def _is_long(f: Function, plan: Plan, tile: Int) -> tuple[Value | None, Value | 
     return along(0), along(1) if plan.skips_columns else None
 
 
-def _taken(plan: Plan, row: int, positions: Sequence[int]) -> list[tuple[int, int]]:
+def _taken(plan: WinogradPlan, row: int, positions: Sequence[int]) -> list[tuple[int, int]]:
     """Of these positions of a row, each with the tiles that have a value there; with all of them where there are more."""
     rows, columns = plan.form
     if len(plan.grid.regions) <= 1 or plan.steps > 1:
@@ -110,7 +110,7 @@ def _taken(plan: Plan, row: int, positions: Sequence[int]) -> list[tuple[int, in
 
 def _row(
     a: Arithmetic,
-    plan: Plan,
+    plan: WinogradPlan,
     block: Block,
     row: int,
     operands: tuple[Value, Value],
@@ -146,7 +146,9 @@ def _row(
     return f.loop(0, block.extent, 1, channel, [f.constant(0.0, tile.kind)] * len(taken), rolled=True)
 
 
-def keep_products(f: Function, plan: Plan, places: Sequence[Value], sums: Sequence[Value], block: Block) -> None:
+def keep_products(
+    f: Function, plan: WinogradPlan, places: Sequence[Value], sums: Sequence[Value], block: Block
+) -> None:
     """Store the sums of the first block of channels of the first phase, add those of the others."""
     kind = plan.tile.kind
 

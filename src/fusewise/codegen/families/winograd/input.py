@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fusewise.codegen.families.winograd.plan import Plan
+from fusewise.codegen.families.winograd.plan import WinogradPlan
 from fusewise.codegen.families.winograd.tiles import Short, for_scheme, unless_missing
-from fusewise.codegen.families.winograd.transform import Arithmetic, Scheme
+from fusewise.codegen.families.winograd.transform import Arithmetic, WinogradScheme
 from fusewise.codegen.llvm.emit import Int, Value, vector
 from fusewise.codegen.llvm.registers import memory_type, widen
 from fusewise.codegen.target import SECOND_LEVEL
@@ -30,7 +30,7 @@ class Transform:
     stands for the inputs outside."""
 
     a: Arithmetic
-    plan: Plan
+    plan: WinogradPlan
     between: Value
     source: Value
     zeros: Value
@@ -59,7 +59,7 @@ class Transform:
         def column(j: Value, _: Sequence[Value]) -> None:
             places, begin = lines(j), f.at(self.between, f.mul(j, BLOCK))
 
-            def along(scheme: Scheme, positions: list[int]) -> None:
+            def along(scheme: WinogradScheme, positions: list[int]) -> None:
                 def each(c: Int) -> None:
                     given = [f.load(vector(stored, lanes), f.at(at, c, stored)) for at in places[: scheme.span]]
                     values = scheme.inputs(self.a, [widen(f, self.a.instructions, value, dtype) for value in given])
@@ -78,7 +78,7 @@ class Transform:
         def row(i: Value, _: Sequence[Value]) -> None:
             here, begin = f.at(self.between, f.mul(i, wide * BLOCK)), f.at(target, f.mul(i, wide * pitch))
 
-            def along(scheme: Scheme, positions: list[int]) -> None:
+            def along(scheme: WinogradScheme, positions: list[int]) -> None:
                 def each(c: Int) -> None:
                     start, end = f.at(here, c), f.at(begin, there(c))
                     given = [f.load(kind, f.at(start, j * BLOCK)) for j in range(scheme.span)]

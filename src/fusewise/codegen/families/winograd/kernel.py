@@ -40,7 +40,7 @@ from fusewise.codegen.families.winograd.choice import choices, direct_cycles, sc
 from fusewise.codegen.families.winograd.few import emit_few_products, keep_products
 from fusewise.codegen.families.winograd.input import BLOCK, Transform, emit_input_tile
 from fusewise.codegen.families.winograd.lines import FETCHED_AHEAD, emit_line_products
-from fusewise.codegen.families.winograd.output import OUTPUT_LEVEL, Strip, emit_outputs
+from fusewise.codegen.families.winograd.output import OUTPUT_LEVEL, OutputStrip, emit_outputs
 from fusewise.codegen.families.winograd.plan import Block, Planes, WinogradSchedule, plan_of, planes_of
 from fusewise.codegen.families.winograd.stage import emit_staged_tile
 from fusewise.codegen.families.winograd.transform import emit_filter
@@ -53,7 +53,7 @@ from fusewise.codegen.packing import packed, panels, panels_of
 from fusewise.codegen.steps.overwrite import shared_pointers
 from fusewise.codegen.target import FIRST_LEVEL, LINE_BYTES, InstructionSet, Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
-from fusewise.lower.task import Reason, Task
+from fusewise.lower.task import RefusalReason, Task
 
 __all__ = ["WINOGRAD"]
 
@@ -61,20 +61,20 @@ LEAST_CHANNELS = 8
 """Fewer channels on either side, and the transforms cost more than the products save."""
 
 
-def understand(task: Task, instructions: InstructionSet) -> Planes | Reason:
+def understand(task: Task, instructions: InstructionSet) -> Planes | RefusalReason:
     """The planes of a task that the kernel computes, whether or not that is fast; else the reason why not."""
     shape = convolution_of(task)
-    if isinstance(shape, Reason):
+    if isinstance(shape, RefusalReason):
         return shape
     if task.exact:
-        return Reason("the order of operations must be kept")
+        return RefusalReason("the order of operations must be kept")
     if shape.dtype not in (FLOAT32, FLOAT16, BFLOAT16):
-        return Reason("Winograd convolution is in float32", shape.dtype.name)
+        return RefusalReason("Winograd convolution is in float32", shape.dtype.name)
     if shape.computed is not None:
-        return Reason("operand is computed on the way in", "0")
+        return RefusalReason("operand is computed on the way in", "0")
     planes = planes_of(shape)
     if planes is None:
-        return Reason(
+        return RefusalReason(
             "not an ungrouped convolution with 3 or 5 taps a side, or 1 beside 3, 5 or 7; "
             "or of stride 2 with 3 taps a side, or 5 or 7 beside 1, of many channels, or 5 or 7 a side of few"
         )
@@ -82,45 +82,45 @@ def understand(task: Task, instructions: InstructionSet) -> Planes | Reason:
     if reason is not None:
         return reason
     if shape.outputs < instructions.lanes:
-        return Reason("too few channels for a transform", f"{shape.inputs} to {shape.outputs}")
+        return RefusalReason("too few channels for a transform", f"{shape.inputs} to {shape.outputs}")
     if 0 in (shape.batch, *(axis.out for axis in shape.spatial)):
-        return Reason("no outputs")
+        return RefusalReason("no outputs")
     return planes
 
 
-def _unsuitable(planes: Planes, instructions: InstructionSet) -> Reason | None:
+def _unsuitable(planes: Planes, instructions: InstructionSet) -> RefusalReason | None:
     """Why inputs cannot be transformed from where they are."""
     shape = planes.shape
     if shape.data.strides[1] != 1:
-        return Reason("input channels are not side by side")
+        return RefusalReason("input channels are not side by side")
     if shape.inputs < max(LEAST_CHANNELS, instructions.lanes):
-        return Reason("too few channels for a transform", f"{shape.inputs} to {shape.outputs}")
+        return RefusalReason("too few channels for a transform", f"{shape.inputs} to {shape.outputs}")
     if planes.is_phased and (shape.inputs % instructions.lanes or not planes.forms):
-        return Reason("phases of these channels do not fill vectors, or filters no registers", str(shape.inputs))
+        return RefusalReason("phases of these channels do not fill vectors, or filters no registers", str(shape.inputs))
     return None
 
 
-def _unstageable(planes: Planes, instructions: InstructionSet) -> Reason | None:
+def _unstageable(planes: Planes, instructions: InstructionSet) -> RefusalReason | None:
     """Why the phases of inputs cannot be set side by side."""
     shape, channels = planes.shape, planes.phases * planes.shape.inputs
     if planes.slices.kernel > 1 or not planes.slices.is_inside:
-        return Reason("a stride of 2 is for planes alone")
+        return RefusalReason("a stride of 2 is for planes alone")
     if planes.strides[2] < 1:
-        return Reason("input columns do not lie one after the other")
+        return RefusalReason("input columns do not lie one after the other")
     if not LEAST_CHANNELS <= channels < 4 * instructions.lanes:
-        return Reason("too few or too many channels for a stride of 2", str(shape.inputs))
+        return RefusalReason("too few or too many channels for a stride of 2", str(shape.inputs))
     return None
 
 
-def _declines(planes: Planes, task: Task, target: Target) -> Reason | None:
+def _declines(planes: Planes, task: Task, target: Target) -> RefusalReason | None:
     """Why the direct convolution does better, if it does."""
     if planes.is_phased and not planes.is_in_line and not target.adds_apart:
-        return Reason(
+        return RefusalReason(
             "where additions take the units that multiply, the phases of many channels take longer than they save"
         )
     direct, least = direct_cycles(planes, target), choices(planes, target)[0].cycles
     if direct <= least:
-        return Reason("direct convolution is estimated faster", f"{direct:.0f} cycles to {least:.0f}")
+        return RefusalReason("direct convolution is estimated faster", f"{direct:.0f} cycles to {least:.0f}")
     return None
 
 
@@ -172,7 +172,7 @@ def _build(planes: Planes, task: Task, instructions: InstructionSet, schedule: W
     zeros = module.zeros(f"{symbol}_zeros", longest * 4)
     if planes.is_staged:
         f.clear(stage, plan.stage * 4)
-    strip = Strip(
+    strip = OutputStrip(
         f,
         instructions,
         plan,
@@ -193,7 +193,7 @@ def _build(planes: Planes, task: Task, instructions: InstructionSet, schedule: W
     return module.text()
 
 
-def _emit_strip(s: Strip, strip: Int, low: Int, high: Int) -> None:
+def _emit_strip(s: OutputStrip, strip: Int, low: Int, high: Int) -> None:
     """Panels low..high of one strip."""
     f, plan = s.f, s.plan
     rows, tiles, together = plan.tile.rows, plan.tiles, plan.schedule.together
@@ -228,7 +228,7 @@ def _emit_strip(s: Strip, strip: Int, low: Int, high: Int) -> None:
     f.loop(low, high, together, group, rolled=True)
 
 
-def _reduce(s: Strip, first: Int, count: Int, low: Int, high: Int) -> None:
+def _reduce(s: OutputStrip, first: Int, count: Int, low: Int, high: Int) -> None:
     """The products of the strip's tiles, `count` from `first` on, and some panels, all positions."""
     f, plan = s.f, s.plan
     depth, inputs = plan.depth, plan.planes.channels
@@ -266,7 +266,7 @@ def _reduce(s: Strip, first: Int, count: Int, low: Int, high: Int) -> None:
         blocks(phase, inputs // parts * phase, inputs // parts * (phase + 1))
 
 
-def _reduce_in_memory(s: Strip, block: Block, first: Int, count: Int, low: Int, high: Int) -> None:
+def _reduce_in_memory(s: OutputStrip, block: Block, first: Int, count: Int, low: Int, high: Int) -> None:
     """The same of one block, its filters transformed in memory: all at once, or two rows of positions at a time."""
     f, plan = s.f, s.plan
     beside, across = f.sub(high, low), plan.form.columns.span
@@ -302,7 +302,7 @@ def _reduce_in_memory(s: Strip, block: Block, first: Int, count: Int, low: Int, 
         products(0, rows)
 
 
-def _taps(s: Strip, panel: Int, channel: Int, phase: int) -> Value:
+def _taps(s: OutputStrip, panel: Int, channel: Int, phase: int) -> Value:
     """Where a panel's taps of an input channel of a phase lie; those of later channels and panels follow."""
     f, planes, width = s.f, s.plan.planes, s.plan.tile.width
     each, first = math.prod(planes.taps_of(phase)), planes.channels // planes.phases * phase if planes.is_phased else 0
@@ -311,13 +311,13 @@ def _taps(s: Strip, panel: Int, channel: Int, phase: int) -> Value:
     return f.at(s.pointers[planes.shape.weight.operand.name], f.mul(f.add(f.mul(panel, planes.taps), here), width))
 
 
-def _fetch(s: Strip, first: Value, lines: int) -> None:
+def _fetch(s: OutputStrip, first: Value, lines: int) -> None:
     """Fetch so many cache lines."""
     for line in range(lines):
         s.f.prefetch(s.f.at(first, line * LINE_BYTES // 4))
 
 
-def _filters(s: Strip, block: Block, panel: Int, beside: Int) -> None:
+def _filters(s: OutputStrip, block: Block, panel: Int, beside: Int) -> None:
     """Transform a block of a panel's filters."""
     plan, tile = s.plan, s.plan.tile
 
@@ -329,7 +329,7 @@ def _filters(s: Strip, block: Block, panel: Int, beside: Int) -> None:
     _each_filter(s, block, panel, beside, True, transform)
 
 
-def _filters_of_rows(s: Strip, block: Block, panel: Int, places: Sequence[int]) -> None:
+def _filters_of_rows(s: OutputStrip, block: Block, panel: Int, places: Sequence[int]) -> None:
     """The same for some rows of positions of one panel; taps come from memory for the first of them."""
     f, plan, tile = s.f, s.plan, s.plan.tile
     (high, wide), (rows, columns) = plan.planes.taps_of(block.phase), plan.form
@@ -347,7 +347,7 @@ def _filters_of_rows(s: Strip, block: Block, panel: Int, places: Sequence[int]) 
 
 
 def _each_filter(
-    s: Strip, block: Block, panel: Int, beside: Int, fetched: bool, transform: Callable[[Value, Value], None]
+    s: OutputStrip, block: Block, panel: Int, beside: Int, fetched: bool, transform: Callable[[Value, Value], None]
 ) -> None:
     """`transform(given, made)` for every channel of a block and vector of a panel: where its taps lie and its values go, behind
     those of `beside` panels. Taps of later channels are `fetched` meanwhile."""
@@ -369,7 +369,7 @@ def _each_filter(
     f.loop(0, block.extent, 1, channel, rolled=True)
 
 
-def _run(s: Strip, position: Value, first: Int, count: Int) -> tuple[Int, Int]:
+def _run(s: OutputStrip, position: Value, first: Int, count: Int) -> tuple[Int, Int]:
     """First and last of the strip's tiles that have a value at a position."""
     f, grid, (rows, columns) = s.f, s.plan.grid, s.plan.form
     if len(grid.regions) <= 1:
@@ -392,7 +392,7 @@ def _run(s: Strip, position: Value, first: Int, count: Int) -> tuple[Int, Int]:
 
 
 def _products(
-    s: Strip, block: Block, position: Value, among: Int, run: tuple[Int, Int], panels: tuple[Int, Int]
+    s: OutputStrip, block: Block, position: Value, among: Int, run: tuple[Int, Int], panels: tuple[Int, Int]
 ) -> None:
     """One position's product of a run of the strip's tiles and the columns of some panels (the first, and how many), over a block.
     `among` is the position's number among those whose filters are there.

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 
 from fusewise.codegen.families.product.tile import multiply_add
 from fusewise.codegen.families.winograd.few import keep_products
-from fusewise.codegen.families.winograd.plan import Block, Plan
+from fusewise.codegen.families.winograd.plan import Block, WinogradPlan
 from fusewise.codegen.families.winograd.transform import Arithmetic
 from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.target import LINE_BYTES, SECOND_LEVEL
@@ -41,7 +41,7 @@ class _Lines:
     tiles."""
 
     a: Arithmetic
-    plan: Plan
+    plan: WinogradPlan
     block: Block
     taps: Value
     inputs: Value
@@ -66,7 +66,7 @@ class _Lines:
 
 def emit_line_products(
     a: Arithmetic,
-    plan: Plan,
+    plan: WinogradPlan,
     scratch: tuple[Value, Value, Value],
     taps: Value,
     tiles: tuple[Int, Int],

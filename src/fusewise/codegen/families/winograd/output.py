@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fusewise.codegen.families.winograd.plan import Plan
-from fusewise.codegen.families.winograd.tiles import Place, for_scheme, unless_missing
-from fusewise.codegen.families.winograd.transform import Arithmetic, Scheme
+from fusewise.codegen.families.winograd.plan import WinogradPlan
+from fusewise.codegen.families.winograd.tiles import TilePlace, for_scheme, unless_missing
+from fusewise.codegen.families.winograd.transform import Arithmetic, WinogradScheme
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.entry import initial
 from fusewise.codegen.llvm.stores import Fetch, Finish
 from fusewise.codegen.target import InstructionSet
 from fusewise.records import record
 
-__all__ = ["OUTPUT_LEVEL", "Strip", "emit_outputs"]
+__all__ = ["OUTPUT_LEVEL", "OutputStrip", "emit_outputs"]
 
 AHEAD, OUTPUT_LEVEL = 4, 2
 """How many tiles before they are written outputs are fetched, and where to: two tiles and the first level do as well."""
 
 
 @record(frozen=True)
-class Strip:
+class OutputStrip:
     """The code of one strip being written. Outputs are fetched before they are written if there is a `fetch`; `tag` says
     whose inputs lie there."""
 
     f: Function
     instructions: InstructionSet
-    plan: Plan
+    plan: WinogradPlan
     pointers: Mapping[str, Value]
     inputs: Value
     filters: Value
@@ -44,14 +44,14 @@ class Strip:
         return Arithmetic(self.f, self.instructions)
 
 
-def emit_outputs(s: Strip, first: Int, count: Int, low: Int, high: Int) -> None:
+def emit_outputs(s: OutputStrip, first: Int, count: Int, low: Int, high: Int) -> None:
     """Transform the products of the strip's tiles, `count` from `first` on, and panels low..high back, add the bias and run the
     stores."""
     f, plan, tile = s.f, s.plan, s.plan.tile
     vectors = f.mul(f.sub(high, low), tile.vectors)
     kept = f.alloca(tile.kind, plan.form.columns.tile) if s.heavy else None
 
-    def located(number: Int) -> tuple[Place, tuple[Int, Int]]:
+    def located(number: Int) -> tuple[TilePlace, tuple[Int, Int]]:
         place = plan.grid.locate(f, number)
         return place, (plan.grid.rows.first(f, place.row), plan.grid.columns.first(f, place.column))
 
@@ -83,8 +83,8 @@ class _Tile:
     """A vector of channels of one tile, from `column` on: its first row and column of outputs, its `bias`, where its `products`
     begin, memory for a row of it."""
 
-    s: Strip
-    place: Place
+    s: OutputStrip
+    place: TilePlace
     corner: tuple[Int, Int]
     column: Int
     bias: Value | None
@@ -118,13 +118,13 @@ class _Tile:
         step = f.mul(f.add(j, i * plan.form.columns.span), plan.product_pitch)
         return f.load(plan.tile.kind, f.at(self.products, step))
 
-    def _down(self, j: Int, scheme: Scheme, positions: Sequence[int]) -> None:
+    def _down(self, j: Int, scheme: WinogradScheme, positions: Sequence[int]) -> None:
         f, kind, across = self.s.f, self.s.plan.tile.kind, self.s.plan.form.columns.span
         there = f.at(self.s.between, j, kind)
         for i, value in enumerate(scheme.outputs(self.s.arithmetic, [self._product(i, j) for i in positions])):
             f.store(value, f.at(there, i * across, kind))
 
-    def _along(self, i: Int, scheme: Scheme, positions: Sequence[int]) -> None:
+    def _along(self, i: Int, scheme: WinogradScheme, positions: Sequence[int]) -> None:
         f, kind, across = self.s.f, self.s.plan.tile.kind, self.s.plan.form.columns.span
         start = f.at(self.s.between, f.mul(i, across), kind)
         self._row(i, scheme.outputs(self.s.arithmetic, [f.load(kind, f.at(start, j, kind)) for j in positions]))

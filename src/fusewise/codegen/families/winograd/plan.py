@@ -1,8 +1,8 @@
 """What Winograd's convolutions work on, and in which sizes.
 
-Takes the geometry of a convolution with two or three spatial axes, and a schedule; gives `Planes` and a `Plan`. Of three axes the
-first, the slices, is reduced over as the channels are: taps and channels of a slice lie side by side, and each transform sees
-planes only. Where the first axis alone has taps, it is the rows of a plane, and the second counts slices.
+Takes the geometry of a convolution with two or three spatial axes, and a schedule; gives `Planes` and a `WinogradPlan`. Of three
+axes the first, the slices, is reduced over as the channels are: taps and channels of a slice lie side by side, and each
+transform sees planes only. Where the first axis alone has taps, it is the rows of a plane, and the second counts slices.
 
 A convolution of stride 2 is one of stride 1 over its phases: every second row and column of the input is an input channel of
 its own, with every second tap. Phases of few channels are set side by side to fill a vector (`winograd.stage`), those of many
@@ -21,14 +21,14 @@ from typing import NamedTuple
 
 from fusewise.codegen.families.convolution.shape import Convolution, Spatial
 from fusewise.codegen.families.product.tile import Tile
-from fusewise.codegen.families.winograd.tiles import Grid, Tiling
-from fusewise.codegen.families.winograd.transform import Form, forms_of
+from fusewise.codegen.families.winograd.tiles import AxisTiling, Grid
+from fusewise.codegen.families.winograd.transform import PlaneForm, forms_of
 from fusewise.codegen.llvm.emit import Int
 from fusewise.codegen.llvm.stores import Far
 from fusewise.codegen.target import LINE_BYTES
 from fusewise.records import record
 
-__all__ = ["Block", "Plan", "Planes", "WinogradSchedule", "plan_of", "planes_of"]
+__all__ = ["Block", "Planes", "WinogradPlan", "WinogradSchedule", "plan_of", "planes_of"]
 
 LINE_ELEMENTS = LINE_BYTES // 4
 """float32 elements of a cache line."""
@@ -105,10 +105,10 @@ class Planes:
         """Are phases transformed one after the other?"""
         return self.phases > 1 and not self.is_staged
 
-    def grid(self, form: Form, trimmed: bool = True) -> Grid:
+    def grid(self, form: PlaneForm, trimmed: bool = True) -> Grid:
         """Its tiles; `trimmed`, the last ones of an axis may be shorter. The rows of a stage are those of one row of tiles."""
         rows, columns = (
-            Tiling(axis, scheme.tile, trimmed and not self.is_staged and scheme.shorter is not None)
+            AxisTiling(axis, scheme.tile, trimmed and not self.is_staged and scheme.shorter is not None)
             for axis, scheme in ((self.rows, form.rows), (self.columns, form.columns))
         )
         return Grid(self.shape.batch, self.slices.out, rows, columns)
@@ -119,7 +119,7 @@ class Planes:
         return 1 in (self.rows.kernel, self.columns.kernel)
 
     @property
-    def forms(self) -> tuple[Form, ...]:
+    def forms(self) -> tuple[PlaneForm, ...]:
         """Winograd's forms for it."""
         return forms_of(*self.sides)
 
@@ -196,11 +196,11 @@ class Block(NamedTuple):
 
 
 @record(frozen=True)
-class Plan:
+class WinogradPlan:
     """Sizes of one convolution by a schedule with no more rows, strips, panels and channels than there are."""
 
     planes: Planes
-    form: Form
+    form: PlaneForm
     schedule: WinogradSchedule
 
     @property
@@ -383,7 +383,7 @@ def _spread(elements: int) -> int:
     return (-(-elements // LINE_ELEMENTS) | 1) * LINE_ELEMENTS
 
 
-def plan_of(planes: Planes, schedule: WinogradSchedule) -> Plan:
+def plan_of(planes: Planes, schedule: WinogradSchedule) -> WinogradPlan:
     """The sizes that a schedule gives a convolution."""
     form = next(form for form in planes.forms if form.tile == schedule.outputs)
     tiles = planes.grid(form).tiles
@@ -396,4 +396,4 @@ def plan_of(planes: Planes, schedule: WinogradSchedule) -> Plan:
         depth=min(schedule.depth, planes.channels),
         together=min(schedule.together if in_memory else 1, -(-planes.shape.outputs // tile.width)),
     )
-    return Plan(planes, form, fitting)
+    return WinogradPlan(planes, form, fitting)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import product
 
 from fusewise.codegen.families.winograd.input import Transform
-from fusewise.codegen.families.winograd.plan import Plan
+from fusewise.codegen.families.winograd.plan import WinogradPlan
 from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.registers import memory_type, widen
 from fusewise.ir.dtypes import FLOAT32
@@ -77,7 +77,7 @@ def _fill(transform: Transform, stage: Value, n: Int, depth: Int, tile_row: Int)
     f.loop(0, plan.form.rows.span, 1, row, rolled=True)
 
 
-def _columns(plan: Plan) -> tuple[range, list[tuple[int, int]]]:
+def _columns(plan: WinogradPlan) -> tuple[range, list[tuple[int, int]]]:
     """The columns of the stage whose phases are all in the input; and column and phase of the others that are."""
     axis = plan.planes.columns
     low = -(-axis.before // axis.stride)

@@ -1,9 +1,9 @@
 """Which tiles the outputs of Winograd's convolutions are cut into.
 
 Tiles of one size seldom fit: four of 4 outputs cover 16 where a map has 14. So the last tiles of an axis are one output shorter,
-as many as it takes: 4 + 4 + 3 + 3. They have a value less, that of the last finite point (`Scheme.shorter`), and share all other
-values of the filters with the long ones: a map of 14 x 14 takes 484 products for 576, one of 7 x 7 121 for 144, one of 13 x 13 441
-for 576.
+as many as it takes: 4 + 4 + 3 + 3. They have a value less, that of the last finite point (`WinogradScheme.shorter`), and share
+all other values of the filters with the long ones: a map of 14 x 14 takes 484 products for 576, one of 7 x 7 121 for 144, one
+of 13 x 13 441 for 576.
 
 Tiles are numbered by regions, so that those with a value at a position are always one run of numbers:
 
@@ -21,18 +21,18 @@ from typing import NamedTuple
 
 from fusewise.codegen.families.convolution.shape import Spatial
 from fusewise.codegen.families.product.loops import unravel
-from fusewise.codegen.families.winograd.transform import Scheme
+from fusewise.codegen.families.winograd.transform import WinogradScheme
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.records import record
 
-__all__ = ["Grid", "Place", "Region", "Short", "Tiling", "for_scheme", "unless_missing"]
+__all__ = ["AxisTiling", "Grid", "Short", "TilePlace", "TileRegion", "for_scheme", "unless_missing"]
 
 Short = tuple[Value | None, Value | None]
 """Whether the rows of a tile are short, and its columns; None where those of no tile are."""
 
 
 @record(frozen=True)
-class Tiling:
+class AxisTiling:
     """Tiles of `size` outputs along an axis; of one less at its end, where that fits and it is `trimmed`.
 
     Outputs whose distance is a multiple of the dilation make up a lattice, which reads a lattice of the inputs as an axis without
@@ -78,7 +78,7 @@ class Tiling:
         return not self.short and (self.each - 1) * self.size + place >= self.axis.out // self.lattices
 
 
-class Region(NamedTuple):
+class TileRegion(NamedTuple):
     """Tiles of one kind, `begin` to `end` in their order: which axes are short, the first row and column, and how many of each."""
 
     short: tuple[bool, bool]
@@ -88,7 +88,7 @@ class Region(NamedTuple):
     end: int
 
 
-class Place(NamedTuple):
+class TilePlace(NamedTuple):
     """Where a tile is: batch, slice, row and column of the grid; and whether rows and columns are short, None where none are."""
 
     batch: Int
@@ -104,8 +104,8 @@ class Grid:
 
     batch: int
     slices: int
-    rows: Tiling
-    columns: Tiling
+    rows: AxisTiling
+    columns: AxisTiling
 
     @property
     def counts(self) -> tuple[int, int, int, int]:
@@ -117,9 +117,9 @@ class Grid:
         return math.prod(self.counts)
 
     @cached_property
-    def regions(self) -> tuple[Region, ...]:
+    def regions(self) -> tuple[TileRegion, ...]:
         """In the order of their numbers, those that have tiles."""
-        found: list[Region] = []
+        found: list[TileRegion] = []
         sides = [(t.count - t.short, t.short) for t in (self.rows, self.columns)]
         for short in ((False, True), (False, False), (True, False), (True, True)):
             (long_rows, _), (long_columns, _) = sides
@@ -127,7 +127,9 @@ class Grid:
             counts = (sides[0][short[0]], sides[1][short[1]])
             begin = found[-1].end if found else 0
             if math.prod(counts):
-                found.append(Region(short, first, counts, begin, begin + self.batch * self.slices * math.prod(counts)))
+                found.append(
+                    TileRegion(short, first, counts, begin, begin + self.batch * self.slices * math.prod(counts))
+                )
         return tuple(found)
 
     def with_values(self, row: bool, column: bool) -> range:
@@ -141,12 +143,12 @@ class Grid:
         rows, columns = (any(not short[axis] for short in some) for axis in range(2))
         return rows, columns
 
-    def locate(self, f: Function, number: Int) -> Place:
+    def locate(self, f: Function, number: Int) -> TilePlace:
         """Where the tile of this number is."""
         regions = self.regions
         if len(regions) <= 1:
             batch, slice_at, row, column = unravel(f, number, self.counts)
-            return Place(batch, slice_at, row, column, (None, None))
+            return TilePlace(batch, slice_at, row, column, (None, None))
         later = [f.compare("icmp sge", number, region.begin) for region in regions[1:]]
 
         def chosen(values: Sequence[int]) -> Int:
@@ -165,7 +167,7 @@ class Grid:
         first = (chosen([region.first[k] for region in regions]) for k in range(2))
         row, column = (f.add(at, start) for at, start in zip((down, along), first, strict=True))
         short = (self._is_short(f, 0, chosen), self._is_short(f, 1, chosen))
-        return Place(batch, slice_at, row, column, short)
+        return TilePlace(batch, slice_at, row, column, short)
 
     def _is_short(self, f: Function, axis: int, chosen: Callable[[Sequence[int]], Int]) -> Value | None:
         kinds = [region.short[axis] for region in self.regions]
@@ -174,7 +176,9 @@ class Grid:
         return f.compare("icmp ne", chosen([int(kind) for kind in kinds]), 0)
 
 
-def for_scheme(f: Function, scheme: Scheme, short: Value | None, body: Callable[[Scheme, list[int]], None]) -> None:
+def for_scheme(
+    f: Function, scheme: WinogradScheme, short: Value | None, body: Callable[[WinogradScheme, list[int]], None]
+) -> None:
     """Run `body` with the scheme of a tile and the places of its values, those of the long tiles' scheme."""
     every, shorter = list(range(scheme.span)), scheme.shorter
     if short is None or shorter is None:
@@ -183,7 +187,9 @@ def for_scheme(f: Function, scheme: Scheme, short: Value | None, body: Callable[
     f.when(short, lambda: body(shorter, [*every[:-2], every[-1]]), lambda: body(scheme, every))
 
 
-def unless_missing(f: Function, scheme: Scheme, short: Value | None, place: Int, body: Callable[[], None]) -> None:
+def unless_missing(
+    f: Function, scheme: WinogradScheme, short: Value | None, place: Int, body: Callable[[], None]
+) -> None:
     """Run `body` if the tile has a value at this place."""
     if short is None:
         body()

@@ -28,7 +28,7 @@ from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.target import InstructionSet
 from fusewise.records import record
 
-__all__ = ["LONG_FORM", "Arithmetic", "Form", "Scheme", "emit_filter", "emit_sides", "forms_of"]
+__all__ = ["LONG_FORM", "Arithmetic", "PlaneForm", "WinogradScheme", "emit_filter", "emit_sides", "forms_of"]
 
 
 @record(frozen=True)
@@ -57,7 +57,7 @@ class Arithmetic:
 
 
 @record(frozen=True)
-class Scheme:
+class WinogradScheme:
     """F(tile, taps) along an axis: `tile` outputs at once, from values at 0, infinity, `points` and their opposites, and
     `alone` where their number has to be odd.
 
@@ -80,7 +80,7 @@ class Scheme:
         return self.span - 2
 
     @property
-    def shorter(self) -> Scheme | None:
+    def shorter(self) -> WinogradScheme | None:
         """The scheme of one output less, of the same filter's values but the last finite one; None where there is none."""
         if self.alone is not None:
             return replace(self, tile=self.tile - 1, alone=None)
@@ -247,22 +247,22 @@ NEAR = math.sqrt(0.5)
 """A point of the schemes with two pairs; the other is one over it."""
 
 SCHEMES = (
-    Scheme(1, 1, ()),
-    Scheme(3, 2, (1.0,)),
-    Scheme(4, 2, (1.0,), -0.5),
-    Scheme(5, 2, (NEAR, 1 / NEAR)),
-    Scheme(2, 3, (1.0,)),
-    Scheme(3, 3, (1.0,), -0.5),
-    Scheme(4, 3, (NEAR, 1 / NEAR)),
-    Scheme(5, 3, (0.55, 1.0), -2.5),
-    Scheme(6, 3, (0.55, 1.0, 1 / 0.55)),
-    Scheme(3, 4, (NEAR, 1 / NEAR)),
-    Scheme(5, 4, (0.55, 1.0, 1 / 0.55)),
-    Scheme(2, 5, (NEAR, 1 / NEAR)),
-    Scheme(4, 5, (0.55, 1.0, 1 / 0.55)),
-    Scheme(2, 7, (0.55, 1.0, 1 / 0.55)),
-    Scheme(4, 7, (0.4, 0.75, 1 / 0.75, 2.5)),
-    Scheme(6, 7, (0.45, 0.75, 1.0, 1 / 0.75, 1 / 0.45)),
+    WinogradScheme(1, 1, ()),
+    WinogradScheme(3, 2, (1.0,)),
+    WinogradScheme(4, 2, (1.0,), -0.5),
+    WinogradScheme(5, 2, (NEAR, 1 / NEAR)),
+    WinogradScheme(2, 3, (1.0,)),
+    WinogradScheme(3, 3, (1.0,), -0.5),
+    WinogradScheme(4, 3, (NEAR, 1 / NEAR)),
+    WinogradScheme(5, 3, (0.55, 1.0), -2.5),
+    WinogradScheme(6, 3, (0.55, 1.0, 1 / 0.55)),
+    WinogradScheme(3, 4, (NEAR, 1 / NEAR)),
+    WinogradScheme(5, 4, (0.55, 1.0, 1 / 0.55)),
+    WinogradScheme(2, 5, (NEAR, 1 / NEAR)),
+    WinogradScheme(4, 5, (0.55, 1.0, 1 / 0.55)),
+    WinogradScheme(2, 7, (0.55, 1.0, 1 / 0.55)),
+    WinogradScheme(4, 7, (0.4, 0.75, 1 / 0.75, 2.5)),
+    WinogradScheme(6, 7, (0.45, 0.75, 1.0, 1 / 0.75, 1 / 0.45)),
 )
 """What there is: for filters of odd length, and of 2 and 4 taps, which are those of 3 and 7 at stride 2. F(3, 3) is for the short
 lattices of strong dilations."""
@@ -273,11 +273,11 @@ LONG_FORM = 5
 into blocks even where one would do: of 64 channels 4e-6 in place of 7e-6."""
 
 
-class Form(NamedTuple):
+class PlaneForm(NamedTuple):
     """The schemes of a plane's rows and columns."""
 
-    rows: Scheme
-    columns: Scheme
+    rows: WinogradScheme
+    columns: WinogradScheme
 
     @property
     def packed_factors(self) -> tuple[float, ...]:
@@ -305,9 +305,9 @@ class Form(NamedTuple):
         return self.rows.span * self.columns.span
 
 
-def forms_of(rows: int, columns: int) -> tuple[Form, ...]:
+def forms_of(rows: int, columns: int) -> tuple[PlaneForm, ...]:
     """The forms for filters of so many rows and columns: tiles are as long on both axes, unless one has a single tap."""
-    found = (Form(r, c) for r in SCHEMES if r.taps == rows for c in SCHEMES if c.taps == columns)
+    found = (PlaneForm(r, c) for r in SCHEMES if r.taps == rows for c in SCHEMES if c.taps == columns)
     return tuple(form for form in found if form.rows.tile == form.columns.tile or 1 in (rows, columns))
 
 
@@ -350,7 +350,7 @@ def emit_sides(
 
 def emit_filter(
     a: Arithmetic,
-    form: Form,
+    form: PlaneForm,
     taps: tuple[int, int],
     kind: str,
     between: Value,
