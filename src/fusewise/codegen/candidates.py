@@ -15,7 +15,7 @@ from fusewise.codegen.families.convolution.scaled import SCALED
 from fusewise.codegen.families.convolution.transposed import CONV_TRANSPOSE
 from fusewise.codegen.families.depthwise import DEPTHWISE
 from fusewise.codegen.families.generic.any_nest import ANY_NEST
-from fusewise.codegen.families.generic.resampling import BLEND
+from fusewise.codegen.families.generic.resampling import SEPARABLE_RESAMPLING
 from fusewise.codegen.families.generic.transposed_copy import TURNED
 from fusewise.codegen.families.normalization.pixels import CHANNEL_NORM
 from fusewise.codegen.families.normalization.rows import ROWS, SOFTMAX
@@ -69,7 +69,7 @@ KERNELS: Mapping[str, tuple[Kernel[Any, Any], ...]] = MappingProxyType(
 )
 """Kernels for each anchor family, best first."""
 
-PLAIN_KERNELS: tuple[Kernel[Any, Any], ...] = (BLEND, TURNED, ANY_NEST)
+PLAIN_KERNELS: tuple[Kernel[Any, Any], ...] = (SEPARABLE_RESAMPLING, TURNED, ANY_NEST)
 """Kernels for tasks without an anchor."""
 
 

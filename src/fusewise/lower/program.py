@@ -150,12 +150,12 @@ class Extent:
 class NativeStep:
     """Call kernel number `kernel` with pointers to `arguments`. Workers meet at a barrier afterwards when `barrier`.
 
-    With `strips`, a number of at least 4, this step and the next go together: each worker does so many parts of its share of
-    both, a part of the next one when the following part of this one is done; its first and its last part of the next, which read
-    what other workers make, after all have done the rest. With more `pieces` than one, which each share has, workers that are
-    done early take pieces of the others' shares. `way` names the kernel and its parameters, for people. Of a task that reads
-    positions from data, `sites` says where, by number; its argument `fault`, of two int64 to a site, then is 1 and the position
-    where one was out of bounds. In a checked build `extents` has what it may touch of each argument.
+    With `strips`, a number of at least 4, this step and the next are tiled depth-first: each worker does so many parts of its
+    share of both, a part of the next one when the following part of this one is done; its first and its last part of the next,
+    which read what other workers make, after all have done the rest. With more `pieces` than one, which each share has, workers
+    that are done early take pieces of the others' shares. `way` names the kernel and its parameters, for people. Of a task that
+    reads positions from data, `sites` says where, by number; its argument `fault`, of two int64 to a site, then is 1 and the
+    position where one was out of bounds. In a checked build `extents` has what it may touch of each argument.
     """
 
     kernel: int

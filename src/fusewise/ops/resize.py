@@ -221,22 +221,22 @@ def _resize(call: Call, output: int, at: Index) -> Expr:
 
 
 def _interpolated(call: Call, lines: tuple[Coordinate, ...], at: Index) -> Expr:
-    """Axis by axis, the last one innermost: what is blended along it is the same for every index of the axes before."""
+    """Axis by axis, the last one innermost: what is interpolated along it is the same for every index of the axes before."""
     dtype = value(call, 0, *at).dtype
     taps = [_taps(call, line, i, dtype) for line, i in zip(lines, at, strict=True)]
 
-    def blended(places: Index) -> Expr:
+    def interpolated(places: Index) -> Expr:
         if len(places) == len(taps):
             return value(call, 0, *places)
         total: Expr | None = None
         for place, weight in taps[len(places)]:
-            term = blended((*places, place))
+            term = interpolated((*places, place))
             term = term if weight is None else term * weight
             total = term if total is None else total + term
         assert total is not None
         return total
 
-    return blended(())
+    return interpolated(())
 
 
 def _smoothed(call: Call, lines: tuple[Coordinate, ...], at: Index) -> Expr:

@@ -338,7 +338,7 @@ def _pointers(
 
 
 def _stretch(program: Program, rows: Sequence[tuple[int, CallRow]], workers: int) -> _Stretch:
-    """Consecutive calls; those of pairs that run strip by strip as `NativeStep.strips` says."""
+    """Consecutive calls; those of two steps that are tiled depth-first as `NativeStep.strips` says."""
     found: list[tuple[int, CallRow]] = []
     for number, row in rows:
         step = program.steps[number]

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 from tests.codegen.ways import refusal, way
 
 from fusewise.codegen.candidates import candidates
-from fusewise.codegen.families.generic.resampling import BLEND
+from fusewise.codegen.families.generic.resampling import SEPARABLE_RESAMPLING
 from fusewise.codegen.target import TARGETS
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.types import TensorType
@@ -133,7 +133,7 @@ def test_any_size_and_layout(run_kernel, target, case, last, fused, workers):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", ["linear", "cubic"])
 @pytest.mark.parametrize("last", [(False, False), (True, False), (True, True)], ids=str)
-def test_growing_images_are_blended_by_rows(run_kernel, target, mode, kind, last):
+def test_growing_images_are_resampled_by_rows(run_kernel, target, mode, kind, last):
     attributes = {"mode": kind, "coordinate_transformation_mode": mode}
     task = resize_task((1, 5, 9, 9), (1, 5, 41, 65), attributes, last, fused=True)
     assert check(run_kernel, target, task, attributes, last, 3) == "blend-rows"
@@ -164,13 +164,13 @@ def test_volumes(run_kernel, target):
 )
 def test_refuses_what_gains_nothing(target, source, out, kind, last):
     task = resize_task(source, out, {"mode": kind}, (last, last))
-    assert "row by row" in str(refusal(BLEND, task, target))
+    assert "row by row" in str(refusal(SEPARABLE_RESAMPLING, task, target))
 
 
 def test_refuses_rows_that_do_not_fit_the_cache(target):
     task = resize_task((1, 5, 9, 9), (1, 5, 41, 65), {"mode": "linear"})
-    assert refusal(BLEND, task, target) is None
-    assert "do not fit" in str(refusal(BLEND, task, replace(target, l2_bytes=1024)))
+    assert refusal(SEPARABLE_RESAMPLING, task, target) is None
+    assert "do not fit" in str(refusal(SEPARABLE_RESAMPLING, task, replace(target, l2_bytes=1024)))
 
 
 def test_refuses_what_is_not_its_own(target):
@@ -178,14 +178,14 @@ def test_refuses_what_is_not_its_own(target):
     for _ in range(40):  # a sum of more terms than can be counted
         doubled = binary("add", doubled, doubled)
     sums = Task((4,), (Operand("out0", FLOAT32, (4,), (1,)),), (Store("out0", (index("i0"),), doubled),))
-    assert "row by row" in str(refusal(BLEND, sums, target))
+    assert "row by row" in str(refusal(SEPARABLE_RESAMPLING, sums, target))
     anchor = Anchor("Softmax", "softmax", (), (), (), TensorType(FLOAT32, (4,)))
-    assert "Softmax" in str(refusal(BLEND, replace(sums, anchor=anchor), target))
+    assert "Softmax" in str(refusal(SEPARABLE_RESAMPLING, replace(sums, anchor=anchor), target))
 
 
 @pytest.mark.parametrize("generic", TARGETS, ids=lambda t: t.name)
 def test_every_target_gets_valid_code(generic):
     for last in ((False, False), (True, False), (True, True)):
         task = resize_task((1, 5, 9, 9), (1, 5, 41, 65), {"mode": "linear"}, last, fused=True)
-        text = way(BLEND, task, generic).build(generic.instructions, "kernel")
+        text = way(SEPARABLE_RESAMPLING, task, generic).build(generic.instructions, "kernel")
         assert "kernel" in compile_assembly(text, generic)

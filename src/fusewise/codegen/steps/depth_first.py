@@ -1,4 +1,4 @@
-"""Which pairs of steps run strip by strip, so that what the first writes is still in a core's own cache when the other reads it.
+"""Depth-first tiling of two steps: a strip of rows at a time, so that what the first writes is read from a core's own cache.
 
 Kernels share rows out in runs, known before they begin. Asked for one share of many times as many workers, a kernel does a strip of
 what a worker would do; so strips need no code of their own. A strip of the second step may run once the strips of the first are
@@ -57,7 +57,7 @@ def _element(operand: Operand) -> Expr:
 
 
 def strips_of(first: Sharing, second: Sharing, workers: int, target: Target) -> int:
-    """How many strips each worker runs a pair of steps in; 0 where all of it at once is as well or must be."""
+    """How many strips each worker runs two steps in, depth first; 0 where all of it at once is as well or must be."""
     each = first.nbytes // workers
     if each <= target.l2_bytes:
         return 0

@@ -1,7 +1,7 @@
-"""Interpolation along an axis outside the innermost ones: rows of the source are prepared once and blended.
+"""Separable resampling along an axis outside the innermost ones: rows of the source are prepared once and interpolated.
 
-Linear and cubic Resize blend along one axis after the other, so an output row is a weighted sum of a few prepared rows, and the
-next output row needs mostly the same ones:
+Linear and cubic Resize interpolate along one axis after the other, so an output row is a weighted sum of a few prepared rows, and
+the next output row needs mostly the same ones:
 
     out[y, x] = row[a(y)][x] * u(y) + row[b(y)][x] * v(y)        row[j][x] = in[j, c(x)] * s(x) + in[j, d(x)] * t(x)
 
@@ -36,16 +36,16 @@ from fusewise.ops.expr import Expr, index, load, substitute, substitute_indices,
 from fusewise.ops.interpret import evaluate_expression
 from fusewise.records import record
 
-__all__ = ["BLEND"]
+__all__ = ["SEPARABLE_RESAMPLING"]
 
 _ROW = "row"  # the loop variable of a prepared row in the source
 
 _MOST_TERMS = 4
-"""Rows that are blended at once: those of the cubic kernel."""
+"""Rows that are interpolated at once: those of the cubic kernel."""
 
 
 @record(frozen=True)
-class _Blend:
+class _Resampling:
     """A sum of `reads[k]` times weights along loop variable `i<axis>`; `reads[k]` is `template` at row `places[k]`.
 
     `outer` and `inner` are the loops outside and inside the axis by strides of the output, from the slowest to the fastest.
@@ -65,29 +65,29 @@ class _Blend:
 
 
 @record(frozen=True)
-class BlendSchedule:
-    """Which of the sums is blended, and how the nests of a row are written."""
+class ResamplingSchedule:
+    """Which of the sums is interpolated, and how the nests of a row are written."""
 
     number: int
     nest: NestSchedule
 
 
-def _understand(task: Task, instructions: InstructionSet) -> tuple[_Blend, ...] | RefusalReason:
-    """All sums that may be blended."""
+def _understand(task: Task, instructions: InstructionSet) -> tuple[_Resampling, ...] | RefusalReason:
+    """All sums that may be interpolated."""
     if task.anchor is not None:
         return RefusalReason("the anchor needs a kernel of its own", task.anchor.op)
     found = tuple(_found(task, instructions))
     return unsupported(task) or found if found else RefusalReason("nothing is blended row by row")
 
 
-def _schedules(found: tuple[_Blend, ...], task: Task, target: Target) -> Iterable[BlendSchedule]:
+def _schedules(found: tuple[_Resampling, ...], task: Task, target: Target) -> Iterable[ResamplingSchedule]:
     """The outermost sum whose prepared rows stay in the second-level cache."""
     fitting = (k for k, one in enumerate(found) if one.slots * _row_bytes(task, one) <= target.l2_bytes // 2)
     for number in islice(fitting, 1):
-        yield from (BlendSchedule(number, nest) for nest in nest_schedules(found, task, target))
+        yield from (ResamplingSchedule(number, nest) for nest in nest_schedules(found, task, target))
 
 
-def _declines(found: tuple[_Blend, ...], task: Task, target: Target) -> RefusalReason | None:
+def _declines(found: tuple[_Resampling, ...], task: Task, target: Target) -> RefusalReason | None:
     return (
         None
         if any(True for _ in _schedules(found, task, target))
@@ -95,29 +95,29 @@ def _declines(found: tuple[_Blend, ...], task: Task, target: Target) -> RefusalR
     )
 
 
-def _arguments(found: tuple[_Blend, ...], task: Task, schedule: BlendSchedule) -> tuple[Argument, ...]:
-    blend = found[schedule.number]
-    return operand_arguments(task, (working_memory(blend.slots * _row_bytes(task, blend)),))
+def _arguments(found: tuple[_Resampling, ...], task: Task, schedule: ResamplingSchedule) -> tuple[Argument, ...]:
+    resampling = found[schedule.number]
+    return operand_arguments(task, (working_memory(resampling.slots * _row_bytes(task, resampling)),))
 
 
-def _row_bytes(task: Task, blend: _Blend) -> int:
+def _row_bytes(task: Task, resampling: _Resampling) -> int:
     """Bytes from slot to slot: whole cache lines."""
-    return whole_lines(math.prod(task.extents[k] for k in blend.inner) * blend.dtype.itemsize)
+    return whole_lines(math.prod(task.extents[k] for k in resampling.inner) * resampling.dtype.itemsize)
 
 
-# --- what is blended ------------------------------------------------------------------------------------------------------
+# --- what is interpolated -------------------------------------------------------------------------------------------------
 
 
-def _found(task: Task, instructions: InstructionSet) -> Iterator[_Blend]:
-    """Sums in the stores that may be blended, the outermost first; those that a condition may skip are left alone."""
+def _found(task: Task, instructions: InstructionSet) -> Iterator[_Resampling]:
+    """Sums in the stores that may be interpolated, the outermost first; those that a condition may skip are left alone."""
     order = _axes_by_stride(task)
     if order is None:
         return
     for node in _certain(task):
         if node.op == "add" and node.dtype in (FLOAT32, FLOAT64):
-            blend = _blend_of(task, instructions, node, order)
-            if blend is not None:
-                yield blend
+            resampling = _resampling_of(task, instructions, node, order)
+            if resampling is not None:
+                yield resampling
 
 
 def _certain(task: Task) -> Iterator[Expr]:
@@ -153,7 +153,7 @@ def _terms(node: Expr) -> list[Expr]:
     return terms
 
 
-def _blend_of(task: Task, instructions: InstructionSet, node: Expr, order: tuple[int, ...]) -> _Blend | None:
+def _resampling_of(task: Task, instructions: InstructionSet, node: Expr, order: tuple[int, ...]) -> _Resampling | None:
     terms = _terms(node)
     if len(terms) > _MOST_TERMS or any(term.op != "mul" for term in terms):
         return None
@@ -179,9 +179,9 @@ def _blend_of(task: Task, instructions: InstructionSet, node: Expr, order: tuple
     innermost = next(k for k in reversed(inner) if task.extents[k] > 1)
     least = 3.0 if _is_contiguous(task, instructions, template, innermost) else 2 / 3
     slots = _slots(known, name, task.extents[axis], least)
-    blend = _Blend(axis, reads, known, template, slots, order[:position], inner)
+    resampling = _Resampling(axis, reads, known, template, slots, order[:position], inner)
     own = {f"i{k}" for k in order if k != axis} | {_ROW}
-    return blend if slots and free_axes(template) <= own else None
+    return resampling if slots and free_axes(template) <= own else None
 
 
 def _place(task: Task, read: Expr, name: str) -> Expr | None:
@@ -237,28 +237,28 @@ def _slots(places: tuple[Expr, ...], name: str, extent: int, least: float) -> in
 
 
 def _build(
-    found: tuple[_Blend, ...], task: Task, instructions: InstructionSet, schedule: BlendSchedule, symbol: str
+    found: tuple[_Resampling, ...], task: Task, instructions: InstructionSet, schedule: ResamplingSchedule, symbol: str
 ) -> str:
-    blend, nest = found[schedule.number], schedule.nest
+    resampling, nest = found[schedule.number], schedule.nest
     arguments = _arguments(found, task, schedule)
     module, f, pointers, share = enter(symbol, arguments)
     scratch = scratch_of(f, pointers, arguments, share)
-    extent, nbytes = task.extents[blend.axis], _row_bytes(task, blend)
-    prepared = _row_task(task, blend)
-    blended = _blended_task(task, blend)
+    extent, nbytes = task.extents[resampling.axis], _row_bytes(task, resampling)
+    prepared = _row_task(task, resampling)
+    interpolated = _interpolated_task(task, resampling)
     elements = Elements(f, task, instructions, pointers)
-    total = math.prod(task.extents[k] for k in blend.outer) * extent
+    total = math.prod(task.extents[k] for k in resampling.outer) * extent
     low, high = run_of(f, total, share, total * nbytes < 1 << 16)
 
     def slot(row: Int) -> Value:
-        return f.at(scratch, f.mul(f.urem(row, blend.slots), nbytes), "i8")
+        return f.at(scratch, f.mul(f.urem(row, resampling.slots), nbytes), "i8")
 
     def output_row(r: Int, carried: tuple[Value, ...]) -> tuple[Value, ...]:
-        indices = _unraveled(f, r, [(k, task.extents[k]) for k in (*blend.outer, blend.axis)])
+        indices = _unraveled(f, r, [(k, task.extents[k]) for k in (*resampling.outer, resampling.axis)])
         given = {_outside(k): at for k, at in indices.items()}
-        y = indices[blend.axis]
+        y = indices[resampling.axis]
         point = elements.at({f"i{k}": indices.get(k, 0) for k in range(len(task.extents))})
-        rows = [point.integer(place) for place in blend.places]
+        rows = [point.integer(place) for place in resampling.places]
         first, last = rows[0], rows[0]
         for row in rows[1:]:
             first, last = f.minimum(first, row), f.maximum(last, row)
@@ -270,7 +270,7 @@ def _build(
 
         f.loop(f.maximum(ready, first), f.add(last, 1), 1, prepare, rolled=True)
         kept = {f"rows{k}": slot(row) for k, row in enumerate(rows)}
-        emit_nest(f, blended, instructions, nest, {**pointers, **kept}, Share.whole(), given=given)
+        emit_nest(f, interpolated, instructions, nest, {**pointers, **kept}, Share.whole(), given=given)
         return (f.i64(f.add(last, 1)),)
 
     f.loop(low, high, 1, output_row, (Value("0", "i64"),), rolled=True)
@@ -292,37 +292,37 @@ def _outside(axis: int) -> str:
     return f"outside{axis}"
 
 
-def _renamed(task: Task, blend: _Blend) -> dict[str, Expr]:
+def _renamed(task: Task, resampling: _Resampling) -> dict[str, Expr]:
     """Loop variables as the tasks of one row know them: `i0`, `i1`, ... are those of the row."""
-    names = {f"i{k}": index(_outside(k)) for k in (*blend.outer, blend.axis)}
-    return names | {f"i{k}": index(f"i{position}") for position, k in enumerate(blend.inner)}
+    names = {f"i{k}": index(_outside(k)) for k in (*resampling.outer, resampling.axis)}
+    return names | {f"i{k}": index(f"i{position}") for position, k in enumerate(resampling.inner)}
 
 
-def _row_operand(task: Task, blend: _Blend, name: str) -> Operand:
-    shape = tuple(task.extents[k] for k in blend.inner)
+def _row_operand(task: Task, resampling: _Resampling, name: str) -> Operand:
+    shape = tuple(task.extents[k] for k in resampling.inner)
     strides = tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
-    return Operand(name, blend.dtype, shape, strides)
+    return Operand(name, resampling.dtype, shape, strides)
 
 
-def _along(blend: _Blend) -> tuple[Expr, ...]:
-    return tuple(index(f"i{k}") for k in range(len(blend.inner)))
+def _along(resampling: _Resampling) -> tuple[Expr, ...]:
+    return tuple(index(f"i{k}") for k in range(len(resampling.inner)))
 
 
-def _row_task(task: Task, blend: _Blend) -> Task:
+def _row_task(task: Task, resampling: _Resampling) -> Task:
     """Write one prepared row to operand `rows`."""
-    rows = _row_operand(task, blend, "rows")
-    value = substitute_indices(blend.template, _renamed(task, blend))
+    rows = _row_operand(task, resampling, "rows")
+    value = substitute_indices(resampling.template, _renamed(task, resampling))
     return replace(
-        task, extents=rows.shape, operands=(*task.operands, rows), stores=(Store("rows", _along(blend), value),)
+        task, extents=rows.shape, operands=(*task.operands, rows), stores=(Store("rows", _along(resampling), value),)
     )
 
 
-def _blended_task(task: Task, blend: _Blend) -> Task:
+def _interpolated_task(task: Task, resampling: _Resampling) -> Task:
     """The stores of one output row; the prepared rows are operands `rows0`, `rows1`, ..."""
-    kept = tuple(_row_operand(task, blend, f"rows{k}") for k in range(len(blend.reads)))
-    at = tuple(index(f"i{k}") for k in blend.inner)
-    loads = {read: load(f"rows{k}", blend.dtype, at) for k, read in enumerate(blend.reads)}
-    names = _renamed(task, blend)
+    kept = tuple(_row_operand(task, resampling, f"rows{k}") for k in range(len(resampling.reads)))
+    at = tuple(index(f"i{k}") for k in resampling.inner)
+    loads = {read: load(f"rows{k}", resampling.dtype, at) for k, read in enumerate(resampling.reads)}
+    names = _renamed(task, resampling)
 
     def one(root: Expr) -> Expr:
         return substitute_indices(substitute(root, loads.get), names)
@@ -331,4 +331,4 @@ def _blended_task(task: Task, blend: _Blend) -> Task:
     return replace(task, extents=kept[0].shape, operands=(*task.operands, *kept), stores=stores)
 
 
-BLEND = Kernel("blend-rows", _understand, _schedules, _arguments, _build, _declines)
+SEPARABLE_RESAMPLING = Kernel("blend-rows", _understand, _schedules, _arguments, _build, _declines)
