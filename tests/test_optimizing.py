@@ -18,6 +18,7 @@ from fusewise.rewrite.cost import Cost
 from fusewise.rewrite.rule import Rule, RuleSample, rule
 from fusewise.rewrite.search.found import Found
 from fusewise.rewrite.search.relaxed import search
+from fusewise.rewrite.search.split import Division, SearchTask
 from fusewise.trace import Trace
 
 
@@ -178,9 +179,9 @@ def test_medium_graphs_are_searched_in_pieces_where_scipy_is(
     cut: list[int] = []
     monkeypatch.setattr(optimizing, "find_spec", lambda name: scipy or None)
 
-    def in_pieces(graph: Graph, rules: Sequence[Rule], cost: Cost, *, largest: int, **_: object) -> Found:
-        cut.append(largest)
-        return search(graph, rules, cost)
+    def in_pieces(task: SearchTask, rules: Sequence[Rule], cost: Cost, division: Division, **_: object) -> Found:
+        cut.append(division.largest)
+        return search(task.graph, rules, cost)
 
     monkeypatch.setattr(optimizing, "search_in_pieces", in_pieces)
     row = build.finish(x)

@@ -25,7 +25,7 @@ from fusewise.rewrite.saturate.search import SaturationLimits, saturate
 from fusewise.rewrite.search.backtracking import backtrack
 from fusewise.rewrite.search.found import Found, SearchLimits, SubstitutionStep
 from fusewise.rewrite.search.relaxed import search
-from fusewise.rewrite.search.split import Each, SearchTask, search_in_pieces
+from fusewise.rewrite.search.split import Division, Each, SearchTask, search_in_pieces
 from fusewise.rewrite.taso.rules import imported_rules
 from fusewise.runtime.cache import KernelCache
 from fusewise.runtime.host import worker_count
@@ -240,18 +240,8 @@ def _searched(
     if largest:
         whole = chosen.pieces is None and len(graph.nodes) <= _LARGE
         with _workers(rules, cost, chosen) as each:
-            return search_in_pieces(
-                graph,
-                rules,
-                cost,
-                alpha=alpha,
-                limits=limits,
-                largest=largest,
-                whole=whole,
-                keep=keep,
-                each=each,
-                progress=told,
-            )
+            task, division = SearchTask(graph, alpha, limits), Division(largest, whole, each)
+            return search_in_pieces(task, rules, cost, division, keep=keep, progress=told)
     return _engine(chosen)(graph, rules, cost, alpha=alpha, limits=limits, keep=keep, progress=told)
 
 

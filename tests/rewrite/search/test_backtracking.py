@@ -143,10 +143,8 @@ def test_graphs_that_take_the_place_of_others_count(graphs: int) -> None:
 
 def test_time_runs_out() -> None:
     ticks = iter(range(1000))
-    limits = SearchLimits(10_000, seconds=3)
-    found = backtrack(
-        residual_module(), SUBSTITUTIONS, cost_on(GPU), alpha=1.5, limits=limits, clock=lambda: float(next(ticks))
-    )
+    limits = SearchLimits(10_000, seconds=3, clock=lambda: float(next(ticks)))
+    found = backtrack(residual_module(), SUBSTITUTIONS, cost_on(GPU), alpha=1.5, limits=limits)
     assert (found.ended, found.explored) == ("seconds", 3)
 
 

@@ -101,10 +101,8 @@ def test_budget_in_graphs(graphs: int, ended: str) -> None:
 
 def test_budget_in_seconds() -> None:
     ticks = iter(range(1000))
-    limits = SearchLimits(10_000, seconds=3)
-    found = search(
-        residual_module(), SUBSTITUTIONS, cost_on(GPU), alpha=1.5, limits=limits, clock=lambda: float(next(ticks))
-    )
+    limits = SearchLimits(10_000, seconds=3, clock=lambda: float(next(ticks)))
+    found = search(residual_module(), SUBSTITUTIONS, cost_on(GPU), alpha=1.5, limits=limits)
     assert (found.ended, found.explored) == ("seconds", 3)
 
 

@@ -15,7 +15,7 @@ from fusewise.ops.evaluate import evaluate
 from fusewise.rewrite.cost import Cost, analytic_metrics, machine_named
 from fusewise.rewrite.rules.table import SUBSTITUTIONS
 from fusewise.rewrite.search.found import SearchLimits
-from fusewise.rewrite.search.split import piece_of, pieces, replaced, search_in_pieces
+from fusewise.rewrite.search.split import Division, SearchTask, piece_of, pieces, replaced, search_in_pieces
 
 COST = Cost(((1.0, analytic_metrics(machine_named("gpu"))[0]),))
 pytest.importorskip("scipy")
@@ -100,7 +100,7 @@ def test_names_of_a_piece_do_not_meet_those_outside() -> None:
 
 def test_the_search_in_pieces_finds_a_better_graph_of_the_same_answers() -> None:
     graph = cells(3)
-    found = search_in_pieces(graph, SUBSTITUTIONS, COST, alpha=1.1, limits=SearchLimits(60), largest=10)
+    found = search_in_pieces(SearchTask(graph, 1.1, SearchLimits(60)), SUBSTITUTIONS, COST, Division(10))
     verify(found.graph)
     assert found.cost < found.cost_before
     assert found.cost == pytest.approx(COST(found.graph))
@@ -109,13 +109,13 @@ def test_the_search_in_pieces_finds_a_better_graph_of_the_same_answers() -> None
     assert found.steps[-1].cost_after == found.cost
     a, b = answer(graph), answer(found.graph)
     assert np.abs(a - b).max() <= 1e-5 * np.abs(a).max()
-    again = search_in_pieces(graph, SUBSTITUTIONS, COST, alpha=1.1, limits=SearchLimits(60), largest=10)
+    again = search_in_pieces(SearchTask(graph, 1.1, SearchLimits(60)), SUBSTITUTIONS, COST, Division(10))
     assert again.steps == found.steps
 
 
 def test_graphs_on_the_way_are_kept_the_best_first() -> None:
     graph = cells(4)
-    found = search_in_pieces(graph, SUBSTITUTIONS, COST, alpha=1.1, limits=SearchLimits(60), largest=10, keep=3)
+    found = search_in_pieces(SearchTask(graph, 1.1, SearchLimits(60)), SUBSTITUTIONS, COST, Division(10), keep=3)
     *kept, (first, _, steps) = found.best
     assert (len(kept), steps) == (3, ())
     assert first is graph
@@ -140,7 +140,7 @@ def test_the_whole_graph_comes_last_for_what_no_piece_holds() -> None:
     told: list[float] = []
     pieces_only, whole = (
         search_in_pieces(
-            graph, SUBSTITUTIONS, cost, alpha=1.0, limits=SearchLimits(40), largest=4, whole=whole, progress=told.append
+            SearchTask(graph, 1.0, SearchLimits(40)), SUBSTITUTIONS, cost, Division(4, whole), progress=told.append
         )
         for whole in (False, True)
     )
@@ -153,12 +153,11 @@ def test_the_whole_graph_comes_last_for_what_no_piece_holds() -> None:
 
 def test_time_runs_out_between_pieces() -> None:
     ticks = iter(range(10_000))
-    found = search_in_pieces(
-        cells(4), SUBSTITUTIONS, COST, limits=SearchLimits(300, seconds=8), largest=10, clock=lambda: float(next(ticks))
-    )
+    limits = SearchLimits(300, seconds=8, clock=lambda: float(next(ticks)))
+    found = search_in_pieces(SearchTask(cells(4), limits=limits), SUBSTITUTIONS, COST, Division(10))
     assert found.ended == "seconds"
 
 
 def test_wrong_alpha_is_named() -> None:
     with pytest.raises(UsageError, match="alpha"):
-        search_in_pieces(cells(1), SUBSTITUTIONS, COST, alpha=0.5)
+        search_in_pieces(SearchTask(cells(1), 0.5), SUBSTITUTIONS, COST)

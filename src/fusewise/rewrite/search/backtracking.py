@@ -13,14 +13,13 @@ the cheapest graph met is the result.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Sequence
 
 from fusewise.ir.graph import Graph
 from fusewise.rewrite.cost import Cost
 from fusewise.rewrite.rule import Rule
 from fusewise.rewrite.search.found import Found, SearchLimits, SearchState
-from fusewise.rewrite.search.frontier import Frontier, explored_by
+from fusewise.rewrite.search.frontier import Frontier, explored, started, unless_below_one
 from fusewise.rewrite.search.key import names_key
 from fusewise.rewrite.search.options import Option
 
@@ -36,9 +35,10 @@ def backtrack(
     limits: SearchLimits | None = None,
     keep: int = 1,
     progress: Callable[[float], None] | None = None,
-    clock: Callable[[], float] = time.perf_counter,
 ) -> Found:
     """What `relaxed.search` gives, found by backtracking. Graphs that take another's place count in the budget, too."""
+
+    unless_below_one(alpha)
 
     def expand(run: Frontier, state: SearchState) -> None:
         tried: set[object] = set()
@@ -48,9 +48,7 @@ def backtrack(
                 return
         run.shorten()
 
-    return explored_by(
-        expand, graph, rules, cost, alpha=alpha, limits=limits, keep=keep, progress=progress, clock=clock
-    )
+    return explored(started(graph, rules, cost, limits, progress), expand, keep)
 
 
 def _transformed(run: Frontier, state: SearchState, rule: Rule, alpha: float, tried: set[object]) -> SearchState:

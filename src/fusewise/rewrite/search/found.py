@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from fusewise.errors import UsageError
@@ -16,11 +18,12 @@ __all__ = ["Found", "SearchLimits", "SearchState", "SubstitutionStep", "evenly",
 
 @record(frozen=True)
 class SearchLimits:
-    """How long to search: graphs expanded, seconds (None: no limit), and graphs that wait at most."""
+    """How long to search: graphs expanded, seconds by the `clock` (None: no limit), and graphs that wait at most."""
 
     graphs: int = 300
     seconds: float | None = None
     waiting: int = 50_000
+    clock: Callable[[], float] = time.perf_counter
 
     def __post_init__(self) -> None:
         if self.graphs < 1:

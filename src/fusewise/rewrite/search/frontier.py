@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 
@@ -24,7 +23,7 @@ from fusewise.rewrite.search.options import Option, OptionFinder, PricedGraph, g
 from fusewise.rewrite.search.stated import stated
 from fusewise.rewrite.substitute import Refused, carried_out
 
-__all__ = ["Expand", "Frontier", "explored_by"]
+__all__ = ["Expand", "Frontier", "explored", "started", "unless_below_one"]
 
 _DIGITS = 9  # prices that differ by less are the same, summed up in another order
 
@@ -39,7 +38,6 @@ class Frontier:
     limits: SearchLimits
     best: SearchState
     tell: Callable[[float], None] | None = None
-    clock: Callable[[], float] = time.perf_counter
     begin: float = 0.0
     unit: float = 1.0
     ceiling: float = float("inf")
@@ -60,7 +58,7 @@ class Frontier:
             self.tell(min(1.0, self.explored / self.limits.graphs))
         if self.explored >= self.limits.graphs:
             self.ended = "graphs"
-        elif self.limits.seconds is not None and self.clock() - self.begin >= self.limits.seconds:
+        elif self.limits.seconds is not None and self.limits.clock() - self.begin >= self.limits.seconds:
             self.ended = "seconds"
 
     def let_wait(self, state: SearchState, option: Option, key: int) -> None:
@@ -117,30 +115,34 @@ Expand = Callable[[Frontier, SearchState], None]
 """What a search does to a graph whose turn it is: lets others wait that come of it."""
 
 
-def explored_by(
-    expand: Expand,
+def unless_below_one(alpha: float) -> None:
+    """`UsageError` for an alpha that would refuse improvements."""
+    if not alpha >= 1:
+        raise UsageError(f"alpha is {alpha:g}; it must be at least 1 (1 follows improvements only)")
+
+
+def started(
     graph: Graph,
     rules: Sequence[Rule],
     cost: Cost,
-    *,
-    alpha: float,
-    limits: SearchLimits | None,
-    keep: int,
-    progress: Callable[[float], None] | None,
-    clock: Callable[[], float],
-) -> Found:
-    """Expand the input, and then whatever is cheapest of what waits, until nothing does or the limits are reached."""
-    if not alpha >= 1:
-        raise UsageError(f"alpha is {alpha:g}; it must be at least 1 (1 follows improvements only)")
+    limits: SearchLimits | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Frontier:
+    """The frontier of a search that begins now, at `graph`."""
     limits = SearchLimits() if limits is None else limits
-    begin = clock()
+    begin = limits.clock()
     start = SearchState(graph, cost(graph))
-    run = Frontier(OptionFinder(rules), cost, limits, start, progress, clock, begin, start.cost or 1.0)
+    return Frontier(OptionFinder(rules), cost, limits, start, progress, begin, start.cost or 1.0)
+
+
+def explored(run: Frontier, expand: Expand, keep: int) -> Found:
+    """Expand the input, and then whatever is cheapest of what waits, until nothing does or the limits are reached."""
+    start = run.best
     try:
-        first = stated(graph)
+        first = stated(start.graph)
         run.seen.add(search_key(first, run.constants))
         state: SearchState | None = SearchState(
-            first, start.cost, options=run.options.everywhere(PricedGraph(first, cost))
+            first, start.cost, options=run.options.everywhere(PricedGraph(first, run.cost))
         )
         while state is not None:
             run.enter(state)
@@ -150,5 +152,5 @@ def explored_by(
             state = run.next()
     except KeyboardInterrupt:
         run.ended = "interrupted"
-    best = the_best(run.best, start, keep)
-    return Found(best, start.cost, run.explored, run.duplicates, clock() - begin, run.ended or "searched")
+    best, seconds = the_best(run.best, start, keep), run.limits.clock() - run.begin
+    return Found(best, start.cost, run.explored, run.duplicates, seconds, run.ended or "searched")

@@ -8,14 +8,13 @@ cost the same the newest goes first, so that steps which only pay together are t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
 from fusewise.ir.graph import Graph
 from fusewise.rewrite.cost import Cost
 from fusewise.rewrite.rule import Rule
 from fusewise.rewrite.search.found import Found, SearchLimits, SearchState
-from fusewise.rewrite.search.frontier import Frontier, explored_by
+from fusewise.rewrite.search.frontier import Frontier, explored, started, unless_below_one
 from fusewise.rewrite.search.key import names_key
 
 __all__ = ["search"]
@@ -30,13 +29,14 @@ def search(
     limits: SearchLimits | None = None,
     keep: int = 1,
     progress: Callable[[float], None] | None = None,
-    clock: Callable[[], float] = time.perf_counter,
 ) -> Found:
     """The cheapest graph that `rules` lead to, others on the way there, `keep` in all, and the input; the same for the same
     cost table.
 
     Whoever interrupts it (Ctrl-C) gets the best so far. `UsageError` when alpha is below 1.
     """
+
+    unless_below_one(alpha)
 
     def expand(run: Frontier, state: SearchState) -> None:
         run.ceiling = alpha * run.best.cost
@@ -48,6 +48,4 @@ def search(
                 run.let_wait(state, option, key)
         run.shorten()
 
-    return explored_by(
-        expand, graph, rules, cost, alpha=alpha, limits=limits, keep=keep, progress=progress, clock=clock
-    )
+    return explored(started(graph, rules, cost, limits, progress), expand, keep)

@@ -9,7 +9,6 @@ all others.
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -22,10 +21,11 @@ from fusewise.rewrite.cost import Cost, WholeGraph, kernel_of
 from fusewise.rewrite.engine import drafts_of
 from fusewise.rewrite.rule import Rule
 from fusewise.rewrite.search.found import Found, SearchLimits, SubstitutionStep, evenly
+from fusewise.rewrite.search.frontier import unless_below_one
 from fusewise.rewrite.search.promise import Promises
 from fusewise.rewrite.search.relaxed import search
 
-__all__ = ["Each", "SearchTask", "piece_of", "pieces", "replaced", "search_in_pieces"]
+__all__ = ["Division", "Each", "SearchTask", "piece_of", "pieces", "replaced", "search_in_pieces"]
 
 _DATA, _COVERED, _FUSED, _NEVER = 1, 8, 64, 1 << 28
 _SHORTEST_BUDGET, _STEEPEST = 10, 6.0
@@ -179,51 +179,58 @@ def _around(others: Sequence[Node], new: Sequence[Node], needed: set[str]) -> li
 
 @record(frozen=True)
 class SearchTask:
-    """A piece to search, with what it may cost on the way and how long it may take."""
+    """A graph or a piece of one to search, with what it may cost on the way and how long it may take."""
 
     graph: Graph
-    alpha: float
-    limits: SearchLimits
+    alpha: float = 1.05
+    limits: SearchLimits = SearchLimits()
 
 
 Each = Callable[[Iterable[SearchTask]], Iterable[Found]]
 """Searches tasks, on as many workers as it likes; gives what was found in the order of the tasks."""
 
 
+@record(frozen=True)
+class Division:
+    """How a graph is searched in pieces: of at most so many nodes, the graph as a `whole` in the end, too, if told; `each` carries
+    the searches out, one after another by default, and the result does not depend on it."""
+
+    largest: int = 40
+    whole: bool = False
+    each: Each | None = None
+
+
 def search_in_pieces(
-    graph: Graph,
+    task: SearchTask,
     rules: Sequence[Rule],
     cost: Cost,
+    division: Division | None = None,
     *,
-    alpha: float = 1.05,
-    limits: SearchLimits | None = None,
-    largest: int = 40,
-    whole: bool = False,
     keep: int = 1,
-    each: Each | None = None,
     progress: Callable[[float], None] | None = None,
-    clock: Callable[[], float] = time.perf_counter,
 ) -> Found:
     """Search the pieces of a graph, then windows of their size across the seams, those side by side that share no node.
 
-    `each` carries the searches out, one after another unless told; the result does not depend on it. Each search has its
-    share of the budget, at least 10 graphs, and may rise as far as `alpha` allows the whole graph to, but at most six times
-    that part of its own cost; costs of steps are those of the whole graph as the pieces add up. With `whole` pieces and windows
-    share half of the budget, and what is left goes to the graph as a whole in the end: that finds what no piece holds, such as
-    products far apart that share a matrix. `keep` is as for `search`. Raises what `pieces` and `search` raise.
+    Each search has its share of the budget, at least 10 graphs, and may rise as far as `alpha` allows the whole graph to, but
+    at most six times that part of its own cost; costs of steps are those of the whole graph as the pieces add up. With `whole`
+    pieces and windows share half of the budget, and what is left goes to the graph as a whole in the end: that finds what no
+    piece holds, such as products far apart that share a matrix. `keep` is as for `search`. Raises what `pieces` and `search`
+    raise.
     """
-    limits = SearchLimits() if limits is None else limits
+    unless_below_one(task.alpha)
+    division = Division() if division is None else division
+    graph, limits, largest, whole = task.graph, task.limits, division.largest, division.whole
 
     def in_turn(tasks: Iterable[SearchTask]) -> Iterator[Found]:
-        return (search(task.graph, rules, cost, alpha=task.alpha, limits=task.limits, clock=clock) for task in tasks)
+        return (search(one.graph, rules, cost, alpha=one.alpha, limits=one.limits) for one in tasks)
 
-    begin = clock()
+    begin = limits.clock()
     parts = pieces(graph, rules, largest)
     if whole:
         share, told = max(1, limits.graphs // 4 // len(parts)), _part(progress, 0.0, 0.5)
     else:
         share, told = max(_SHORTEST_BUDGET, limits.graphs // 2 // len(parts)), _part(progress, 0.0, 1.0)
-    run = _Pieces(graph, cost, alpha, replace(limits, graphs=share), each or in_turn, begin, clock)
+    run = _Pieces(replace(task, limits=replace(limits, graphs=share)), cost, division.each or in_turn, begin)
     run.improve([_named(graph, nodes) for nodes in parts], _part(told, 0.0, 0.5))
     seams = [_named(graph, nodes)[-1] for nodes in parts[:-1]]
     while seams and run.ended == "searched":
@@ -247,22 +254,11 @@ def _named(graph: Graph, nodes: Sequence[int]) -> tuple[str, ...]:
 class _Pieces:
     """The graph as it gets better, piece by piece."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        cost: Cost,
-        alpha: float,
-        limits: SearchLimits,
-        each: Each,
-        begin: float,
-        clock: Callable[[], float],
-    ) -> None:
-        if not alpha >= 1:
-            raise UsageError(f"alpha is {alpha:g}; it must be at least 1 (1 follows improvements only)")
-        self.start = self.graph = graph
-        self.cost, self.alpha, self.limits, self.each = cost, alpha, limits, each
-        self.begin, self.clock = begin, clock
-        self.first = self.now = cost(graph)
+    def __init__(self, task: SearchTask, cost: Cost, each: Each, begin: float) -> None:
+        self.start = self.graph = task.graph
+        self.cost, self.alpha, self.limits, self.each = cost, task.alpha, task.limits, each
+        self.begin = begin
+        self.first = self.now = cost(task.graph)
         self.steps: list[SubstitutionStep] = []
         self.way: list[tuple[Graph, float, tuple[SubstitutionStep, ...]]] = []
         self.explored = self.duplicates = 0
@@ -295,7 +291,7 @@ class _Pieces:
         def tasks() -> Iterator[SearchTask]:
             for values in places:
                 nodes = sorted({i for x in values if (i := graph.producer.get(x)) is not None})
-                left = None if self.limits.seconds is None else self.limits.seconds - (self.clock() - self.begin)
+                left = None if self.limits.seconds is None else self.limits.seconds - (self.limits.clock() - self.begin)
                 if left is not None and left <= 0:
                     self.ended = "seconds"
                     return
@@ -336,6 +332,6 @@ class _Pieces:
 
     def found(self, keep: int) -> Found:
         best = [self.way[-1 - k] for k in evenly(len(self.way), keep)]
-        seconds = self.clock() - self.begin
+        seconds = self.limits.clock() - self.begin
         start = (self.start, self.first, ())
         return Found((*best, start), self.first, self.explored, self.duplicates, seconds, self.ended)
