@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fusewise.codegen.families.product.tile import multiply_add
+from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.llvm.emit import Module, vector
 from fusewise.codegen.target import Target
 from fusewise.runtime.arena import address_of, aligned_block

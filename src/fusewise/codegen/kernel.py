@@ -184,10 +184,10 @@ def unscheduled(understood: object, task: Task, target: Target) -> tuple[Unsched
 
 def _told(schedule: Any, before: str = "") -> Iterator[str]:
     """Fields that are not at their defaults; those of a record that is a field by their own names, of one that may be absent behind
-    its name."""
+    its name; of one that has a name of its own, that."""
     for one in dataclasses.fields(schedule):
         value = getattr(schedule, one.name)
-        if dataclasses.is_dataclass(value):
+        if dataclasses.is_dataclass(value) and not hasattr(value, "name"):
             yield from _told(value, f"{one.name}." if one.default is None else before)
         elif value != one.default:
             yield f"{before}{one.name}={value}"

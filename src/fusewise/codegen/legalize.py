@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from fusewise.codegen.instructions.byte_products import sums_in_one
+from fusewise.codegen.instructions.table import VPDPBUSD
 from fusewise.codegen.llvm.share import SHARED_BY_ROWS
 from fusewise.codegen.target import Target
 from fusewise.errors import UsageError
@@ -68,7 +68,7 @@ def stand_ins(target: Target | None) -> Mapping[Pass, Pass]:
 
     Where one instruction adds four products of bytes up, integers beat Winograd's convolution of floats.
     """
-    return _ALWAYS if target is not None and sums_in_one(target) else _BESIDE_WINOGRAD
+    return _ALWAYS if target is not None and VPDPBUSD.is_native(target) else _BESIDE_WINOGRAD
 
 
 def _suits_winograd(node: Node, weights: TensorType, result: TensorType) -> bool:

@@ -20,7 +20,7 @@ from fusewise.codegen.view import OperandView
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.program import Packing, Panels
 
-__all__ = ["Axes", "column_starts", "packed", "paired", "panels", "panels_of", "viewed"]
+__all__ = ["Axes", "column_starts", "packed", "panels", "panels_of", "viewed"]
 
 Axes = tuple[tuple[int, int], ...]
 """(extent, stride) of each."""
@@ -43,14 +43,6 @@ def viewed(array: np.ndarray, view: OperandView) -> np.ndarray:
         return np.empty(view.shape, array.dtype)
     step = flat.itemsize
     return np.lib.stride_tricks.as_strided(flat[view.offset :], view.shape, tuple(s * step for s in view.strides))
-
-
-def paired(array: np.ndarray, axis: int) -> np.ndarray:
-    """Neighbours along an axis of 16-bit elements as one int32, the first in the lower half; an odd one gets a zero beside it."""
-    moved = np.moveaxis(array, axis, -1)
-    if moved.shape[-1] % 2:
-        moved = np.pad(moved, ((0, 0),) * (moved.ndim - 1) + ((0, 1),))
-    return np.moveaxis(np.ascontiguousarray(moved).view(np.int32), -1, axis)
 
 
 def panels(matrix: np.ndarray, lanes: int, vectors: int, multiple: int = 1) -> np.ndarray:

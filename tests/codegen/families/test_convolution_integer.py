@@ -14,7 +14,7 @@ from tests.machines import compiled
 
 from fusewise import api
 from fusewise.codegen.assemble import generate
-from fusewise.codegen.instructions.byte_products import has_quads
+from fusewise.codegen.instructions.table import for_bytes
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.fusion.plan import partition
 from fusewise.runtime.jit import compile_assembly
@@ -125,7 +125,7 @@ def test_weights_whose_products_do_not_fit_16_bits(target: Target, value: int | 
     graph, trace = api.load(model(x.shape, weights, np.array(9, np.uint8), attributes, after=True)), Trace()
     _, kernel = compiled(graph, target, 1, trace)
     names = {event.what for event in trace if event.kind == "kernel" and event.applied}
-    assert ("byte-convolution" in names) == has_quads(target)
+    assert ("byte-convolution" in names) == (for_bytes(target) is not None)
     (found,) = kernel.run(None, {graph.inputs[0]: x})
     expected = convolved(x.astype(np.int64) - 9, weights, [1, 2], [1, 0, 1, 2], [1, 1], 1)
     np.testing.assert_array_equal(found, expected)

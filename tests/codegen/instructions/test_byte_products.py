@@ -12,13 +12,11 @@ from hypothesis.extra import numpy as arrays
 
 from fusewise.codegen.instructions.byte_products import (
     HEADER,
-    add_quads,
     bytes_of,
-    has_quads,
     split,
     stream,
-    sums_in_one,
 )
+from fusewise.codegen.instructions.table import MADDUBS, VPDPBUSD, for_bytes
 from fusewise.codegen.llvm.emit import Module
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.runtime.jit import compile_assembly
@@ -91,15 +89,17 @@ def test_the_instruction(target: Target, name: str) -> None:
     module, kind = Module(), f"<{target.lanes} x i32>"
     f = module.function("f", ("ptr", "ptr"))
     a, w = (f.load(kind, pointer) for pointer in f.arguments)
-    f.store(add_quads(f, target, a, w, a), f.arguments[0])
+    row = for_bytes(target)
+    assert row is not None
+    f.store(row.add(f, target, a, w, a), f.arguments[0])
     f.give_back()
     code = compile_assembly(module.text(), target)
-    assert name in code and sums_in_one(target) == ("vpmaddubsw" not in code)
+    assert name in code and (row == VPDPBUSD) == ("vpmaddubsw" not in code)
 
 
 def test_machines_without() -> None:
-    assert [target.name for target in TARGETS if has_quads(target)] == ["avx512", "avx2"]
-    assert not any(sums_in_one(target) for target in TARGETS)
+    assert [target.name for target in TARGETS if MADDUBS.is_native(target)] == ["avx512", "avx2"]
+    assert not any(VPDPBUSD.is_native(target) for target in TARGETS)
 
 
 @given(st.lists(st.integers(-256, 255), min_size=1))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.machines import compiled
 
 from fusewise.codegen.assemble import generate
-from fusewise.codegen.packing import paired
+from fusewise.codegen.instructions.table import neighbours
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.fusion.plan import partition
 from fusewise.ir.dtypes import BFLOAT16, FLOAT32
@@ -142,7 +142,7 @@ def test_pairs_are_taken_where_channels_come_in_pairs() -> None:
 @given(st.integers(1, 4), st.integers(0, 7), st.integers(1, 3), st.integers(0, 2))
 def test_pairs_hold_neighbours(a: int, b: int, c: int, axis: int) -> None:
     array = np.random.default_rng(0).integers(-(2**15), 2**15, (a, b, c)).astype(np.int16)
-    found = np.moveaxis(paired(array, axis), axis, -1)
+    found = np.moveaxis(neighbours(array, axis, 2), axis, -1)
     moved = np.moveaxis(array, axis, -1).astype(np.int64)
     if moved.shape[-1] % 2:
         moved = np.concatenate([moved, np.zeros((*moved.shape[:-1], 1), np.int64)], axis=-1)

@@ -19,7 +19,17 @@ from fusewise.codegen.llvm.emit import Function, Value, vector
 from fusewise.codegen.target import InstructionSet
 from fusewise.records import record
 
-__all__ = ["HEADER", "SplitWeights", "add_quads", "bytes_of", "has_quads", "split", "stream", "sums_in_one"]
+__all__ = [
+    "HEADER",
+    "SplitWeights",
+    "add_quads",
+    "add_quads_by_pairs",
+    "bytes_of",
+    "has_quads",
+    "split",
+    "stream",
+    "sums_in_one",
+]
 
 _PRODUCTS = {
     4: ("llvm.x86.ssse3.pmadd.ub.sw.128", "llvm.x86.sse2.pmadd.wd"),
@@ -42,26 +52,29 @@ LOOP_CYCLES = 20
 """Cycles that ending one loop and beginning another takes, since nobody foresees it."""
 
 
-def has_quads(instructions: InstructionSet) -> bool:
-    """Does the machine multiply unsigned by signed bytes?"""
-    return instructions.triple.startswith("x86_64") and instructions.vector_bits in (256, 512)
+def has_quads(instructions: InstructionSet, lanes: int) -> bool:
+    """Does the machine multiply so many quads of unsigned by signed bytes?"""
+    fits = lanes in _PRODUCTS and instructions.vector_bits in (256, 512)
+    return instructions.triple.startswith("x86_64") and fits
 
 
-def sums_in_one(instructions: InstructionSet) -> bool:
+def sums_in_one(instructions: InstructionSet, lanes: int) -> bool:
     """Does one instruction add four products up in 32 bits?"""
     wanted = ("+avxvnni", "+avx512vnni") if instructions.vector_bits == 256 else ("+avx512vnni",)
-    return has_quads(instructions) and any(name in instructions.features.split(",") for name in wanted)
+    return has_quads(instructions, lanes) and any(name in instructions.features.split(",") for name in wanted)
 
 
 def add_quads(f: Function, instructions: InstructionSet, a: Value, w: Value, total: Value) -> Value:
     """total + the four products of the unsigned bytes of `a` and the signed ones of `w`, in every i32 lane."""
-    lanes = a.lanes
-    if sums_in_one(instructions):
-        name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
-        f.module.declare(name, total.type, [total.type] * 3)
-        return f.emit(total.type, f"call {total.type} @{name}({total}, {a}, {w})")
-    by_bytes, by_pairs = _PRODUCTS[lanes]
-    quarters, halves = vector("i8", 4 * lanes), vector("i16", 2 * lanes)
+    name = f"llvm.x86.avx512.vpdpbusd.{32 * a.lanes}"
+    f.module.declare(name, total.type, [total.type] * 3)
+    return f.emit(total.type, f"call {total.type} @{name}({total}, {a}, {w})")
+
+
+def add_quads_by_pairs(f: Function, instructions: InstructionSet, a: Value, w: Value, total: Value) -> Value:
+    """The same two by two, where sums of two products fit 16 bits."""
+    by_bytes, by_pairs = _PRODUCTS[a.lanes]
+    quarters, halves = vector("i8", 4 * a.lanes), vector("i16", 2 * a.lanes)
     f.module.declare(by_bytes, halves, [quarters, quarters])
     f.module.declare(by_pairs, total.type, [halves, halves])
     x, y = (f.emit(quarters, f"bitcast {value} to {quarters}") for value in (a, w))

@@ -23,7 +23,15 @@ from fusewise.codegen.families.product.dealing import ceiling
 from fusewise.codegen.families.product.loops import column_at
 from fusewise.codegen.families.product.plan import Product, RowAxis
 from fusewise.codegen.families.product.repack import repack, repacked_elements
-from fusewise.codegen.families.product.tile import Panel, ReductionLoop, Tile, accumulate, favourite_tiles, lanes_for
+from fusewise.codegen.families.product.tile import (
+    Panel,
+    Reduction,
+    ReductionLoop,
+    Tile,
+    accumulate,
+    favourite_tiles,
+    lanes_for,
+)
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of, tag_of
@@ -212,7 +220,9 @@ def _scores(e: _Emission, batch: Int, head: Int, first: Int, seen: Int) -> None:
             query = f.add(first, row)
             origin = f.at(e.pointers[s.query.operand], s.query.at(f, batch, head, query))
             rows = [f.at(origin, r * s.query.row) for r in range(tile.rows)]
-            sums = accumulate(f, e.instructions, tile, rows, strip, (ReductionLoop(s.size, s.query.element),), zero)
+            sums = accumulate(
+                f, e.instructions, tile, Reduction(rows, strip, (ReductionLoop(s.size, s.query.element),)), zero
+            )
             for r in range(tile.rows):
                 for v, column in enumerate(columns):
                     score = f.fmul(sums[r * tile.vectors + v], f.constant(s.scale, tile.kind))
@@ -240,7 +250,7 @@ def _context(e: _Emission, batch: Int, head: Int, first: Int, seen: Int) -> None
 
         def one(row: Int) -> None:
             rows = [f.at(e.scores, f.mul(f.add(row, r), plan.pitch)) for r in range(tile.rows)]
-            sums = accumulate(f, e.instructions, tile, rows, strip, levels, zero)
+            sums = accumulate(f, e.instructions, tile, Reduction(rows, strip, levels), zero)
             for r in range(tile.rows):
                 factor = f.splat(f.load("float", f.at(e.sums, f.add(row, r))), tile.lanes)
                 for v, column in enumerate(columns):

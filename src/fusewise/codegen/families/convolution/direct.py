@@ -1,13 +1,14 @@
 """The direct convolution kernels, for tasks whose anchor is Conv: any rank, stride, dilation, padding and number of groups.
 
-That of bfloat16 reduces two neighbouring channels at a time (`pairs`), where they lie side by side: it is the convolution with
-half as many channels, each element a pair. What it refuses is widened element by element by the general one.
+By an instruction of several terms, that many neighbouring channels are reduced at a time, where they lie side by side: it is the
+convolution with fewer channels, each element several, of bfloat16 two. What it refuses is widened element by element by the
+general one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -23,16 +24,15 @@ from fusewise.codegen.families.convolution.plan import (
 )
 from fusewise.codegen.families.convolution.shape import convolution_of
 from fusewise.codegen.families.product.plan import cycles_of, product_pieces
-from fusewise.codegen.instructions.pair_products import BFLOAT_PAIR, paired_view, with_room_for_pairs
+from fusewise.codegen.instructions.table import DPBF16, Instruction, lanes_of
 from fusewise.codegen.kernel import Argument, Kernel
 from fusewise.codegen.llvm.entry import enter
 from fusewise.codegen.llvm.stores import finisher
-from fusewise.codegen.packing import paired
 from fusewise.codegen.steps.overwrite import shared_pointers
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.lower.task import RefusalReason, Task
 
-__all__ = ["DIRECT", "DIRECT_PAIRS"]
+__all__ = ["DIRECT", "DIRECT_PAIRS", "direct_by"]
 
 
 def _direct(task: Task, instructions: InstructionSet) -> Directs | RefusalReason:
@@ -41,29 +41,28 @@ def _direct(task: Task, instructions: InstructionSet) -> Directs | RefusalReason
     return shape if isinstance(shape, RefusalReason) else directs_of(shape, task, instructions)
 
 
-def _direct_of_pairs(task: Task, instructions: InstructionSet) -> Directs | RefusalReason:
-    """The convolution over pairs of channels as a product, or why there are none."""
+def _direct_of_terms(instruction: Instruction, task: Task, instructions: InstructionSet) -> Directs | RefusalReason:
+    """The convolution by an instruction of several terms, which are channels, as a product, or why there are none."""
     shape = convolution_of(task)
     if isinstance(shape, RefusalReason):
         return shape
-    if shape.computed is not None or shape.inputs % 2:
-        return RefusalReason("channels do not come in pairs")
+    if shape.computed is not None or shape.inputs % instruction.terms:
+        return RefusalReason(f"channels do not come in {instruction.layout}")
     if shape.groups > 1 and shape.outputs < instructions.lanes:
         return RefusalReason("groups of few channels")
-    data = paired_view(shape.data, 1)
+    data = lanes_of(shape.data, 1, instruction)
     if isinstance(data, RefusalReason):
         return data
-    return directs_of(replace(shape, inputs=shape.inputs // 2, data=data), task, instructions)
-
-
-def _schedules_of_pairs(directs: Directs, task: Task, target: Target) -> Iterable[DirectSchedule]:
-    return direct_schedules(directs, task, with_room_for_pairs(target))
+    fewer = replace(shape, inputs=shape.inputs // instruction.terms, data=data, instruction=instruction)
+    return directs_of(fewer, task, instructions)
 
 
 def _arguments(directs: Directs, task: Task, schedule: DirectSchedule) -> tuple[Argument, ...]:
     d = scheduled(directs, schedule)
-    if d.shape.dtype == BFLOAT_PAIR:
-        return direct_arguments(d, task, schedule, lambda w: _arranged(paired(w, 1), d), "pairs of channels")
+    instruction = d.shape.instruction
+    if instruction.terms > 1:
+        recipe = f"{instruction.layout} of channels"
+        return direct_arguments(d, task, schedule, lambda w: _arranged(instruction.pack(w, 1), d), recipe)
     axes = matrix_axes(d.shape, d.side_by_side)
     return direct_arguments(d, task, schedule, lambda weight: _arranged(weight, d), "convolution", axes)
 
@@ -107,4 +106,11 @@ DIRECT = Kernel(
     writes_once=_writes_once,
     level=lambda schedule: "tidy",
 )
-DIRECT_PAIRS = replace(DIRECT, name="bfloat16-convolution", understand=_direct_of_pairs, schedules=_schedules_of_pairs)
+
+
+def direct_by(name: str, instruction: Instruction) -> Kernel[Directs, DirectSchedule]:
+    """The same of operands that an instruction of several terms takes."""
+    return replace(DIRECT, name=name, understand=partial(_direct_of_terms, instruction))
+
+
+DIRECT_PAIRS = direct_by("bfloat16-convolution", DPBF16)

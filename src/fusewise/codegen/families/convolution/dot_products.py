@@ -25,7 +25,8 @@ from fusewise.codegen.families.convolution.shape import Convolution, integer_con
 from fusewise.codegen.families.product.loops import Left, Parts, row_pointers
 from fusewise.codegen.families.product.plan import merged, plan_product, prefetched
 from fusewise.codegen.families.product.tile import Ahead, Panel, ReductionLoop, Tile, lanes_for
-from fusewise.codegen.instructions.byte_products import HEADER, add_quads, bytes_of, has_quads, stream, sums_in_one
+from fusewise.codegen.instructions.byte_products import HEADER, bytes_of, stream
+from fusewise.codegen.instructions.table import Instruction, for_bytes
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value
@@ -37,7 +38,6 @@ from fusewise.codegen.view import OperandView
 from fusewise.ir.dtypes import INT8, INT16, INT32, UINT8
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.ops.expr import Expr, cast, const
-from fusewise.records import record
 
 __all__ = ["QUAD_CONV"]
 
@@ -51,7 +51,7 @@ FINISH_CYCLES = 12
 """Cycles that requantising one vector of sums takes, or two or four that are neighbours; measured."""
 
 
-def convolution(task: Task) -> Convolution | RefusalReason:
+def convolution(task: Task, instruction: Instruction) -> Convolution | RefusalReason:
     """The task's ConvInteger as a convolution of quads: a quarter of the input channels, of INT32."""
     given = integer_convolution_of(task)
     if isinstance(given, RefusalReason):
@@ -63,13 +63,13 @@ def convolution(task: Task) -> Convolution | RefusalReason:
     if given.weight.operand.dtype not in (INT8, INT16):
         return RefusalReason("weights are not signed", given.weight.operand.dtype.name)
     if _is_in_place(given):
-        return _in_place(given)
+        return _in_place(given, instruction)
     anchor = task.anchor
     assert anchor is not None and anchor.prologue[0] is not None
     element = anchor.prologue[0]
     if element.dtype == INT8:
         element = cast(cast(element, INT16) + const(128, INT16), UINT8)
-    return in_lanes(given, element)
+    return in_lanes(given, element, instruction)
 
 
 def _is_in_place(given: Convolution) -> bool:
@@ -86,31 +86,19 @@ def _is_in_place(given: Convolution) -> bool:
     )
 
 
-def _in_place(given: Convolution) -> Convolution:
+def _in_place(given: Convolution, instruction: Instruction) -> Convolution:
     data, inputs = given.data, given.inputs // 4
     batch, _, *strides = (step // 4 for step in data.strides)
     shape = (data.shape[0], data.shape[1] // 4, *data.shape[2:])
-    view = OperandView(replace(data.operand, dtype=INT32), shape, (batch, 1, *strides), data.offset // 4)
-    return replace(given, inputs=inputs, data=view)
+    view = OperandView(replace(data.operand, dtype=instruction.lane), shape, (batch, 1, *strides), data.offset // 4)
+    return replace(given, inputs=inputs, data=view, instruction=instruction)
 
 
-@record(frozen=True)
-class Quads:
-    """What is read, and whether one instruction adds up four products."""
-
-    rows: Rows
-    whole: bool
-
-    @property
-    def direct(self) -> Direct:
-        """Group by group."""
-        return self.rows.directs[0]
-
-
-def _understand(task: Task, instructions: InstructionSet) -> Quads | RefusalReason:
-    if not has_quads(instructions):
+def _understand(task: Task, instructions: InstructionSet) -> Rows | RefusalReason:
+    instruction = for_bytes(instructions)
+    if instruction is None:
         return RefusalReason("the machine has no products of unsigned and signed bytes")
-    shape = convolution(task)
+    shape = convolution(task, instruction)
     if isinstance(shape, RefusalReason):
         return shape
     if shape.computed is None:
@@ -119,11 +107,11 @@ def _understand(task: Task, instructions: InstructionSet) -> Quads | RefusalReas
         rows = rows_of(shape, task, instructions)
     if lanes_for(instructions, rows.shape.outputs) < LEAST_LANES:
         return RefusalReason("too few output channels for a vector")
-    return Quads(rows, sums_in_one(instructions))
+    return rows
 
 
-def _declines(found: Quads, task: Task, target: Target) -> RefusalReason | None:
-    beside = favourite(found.rows.directs, target).side_by_side > 1
+def _declines(found: Rows, task: Task, target: Target) -> RefusalReason | None:
+    beside = favourite(found.directs, target).side_by_side > 1
     return RefusalReason("groups are narrow enough to share a vector") if beside else None
 
 
@@ -147,11 +135,11 @@ def _tiles(d: Direct, target: Target) -> list[Tile]:
 
     most = target.registers - 2
     sizes = [(r, v) for v in range(1, 5) for r in range(1, 9) if v <= vectors and r <= height and r * v + 2 * v <= most]
-    return sorted((Tile(r, v, lanes, "i32") for r, v in sizes), key=cycles)
+    return sorted((Tile(r, v, lanes, d.product.instruction) for r, v in sizes), key=cycles)
 
 
-def _schedules(found: Quads, task: Task, target: Target) -> Iterable[DirectSchedule]:
-    d = found.direct
+def _schedules(found: Rows, task: Task, target: Target) -> Iterable[DirectSchedule]:
+    d = found.directs[0]
     right_bytes = d.product.groups * d.product.depth * d.product.columns * 6
     row_bytes = d.shape.channels * 4
     if d.strip is not None:
@@ -179,8 +167,9 @@ def _places(d: Direct) -> np.ndarray:
     return found
 
 
-def _arguments(found: Quads, task: Task, schedule: DirectSchedule) -> tuple[Argument, ...]:
-    d, tile, whole = found.direct, schedule.product.tile, found.whole
+def _arguments(found: Rows, task: Task, schedule: DirectSchedule) -> tuple[Argument, ...]:
+    d, tile = found.directs[0], schedule.product.tile
+    whole = not tile.instruction.saturates
     places = _places(d)
 
     def pack(weight: np.ndarray) -> np.ndarray:
@@ -201,21 +190,19 @@ def _arguments(found: Quads, task: Task, schedule: DirectSchedule) -> tuple[Argu
 
 def _joined(weight: np.ndarray, shape: Convolution) -> np.ndarray:
     """Signed bytes with four input channels as one int32 each."""
-    padded = np.pad(weight, ((0, 0), (0, -weight.shape[1] % 4), *((0, 0),) * (weight.ndim - 2)))
-    quads = np.moveaxis(padded.reshape(len(weight), shape.inputs, 4, *weight.shape[2:]), 2, -1)
-    joined = np.ascontiguousarray(quads).view(np.int32)[..., 0]
+    joined = shape.instruction.pack(weight, 1)
     return joined.reshape(*joined.shape[:2], *(axis.kernel for axis in shape.spatial))
 
 
-def _build(found: Quads, task: Task, instructions: InstructionSet, schedule: DirectSchedule, symbol: str) -> str:
-    d, arguments = found.direct, _arguments(found, task, schedule)
+def _build(found: Rows, task: Task, instructions: InstructionSet, schedule: DirectSchedule, symbol: str) -> str:
+    d, arguments = found.directs[0], _arguments(found, task, schedule)
     module, f, pointers, share = enter(symbol, arguments)
     elements, tile = Elements(f, task, instructions, pointers), schedule.product.tile
     zero = _zero(f, task, elements)
     fill = pad = None
     if d.strip is not None:
         pad = f.convert("trunc", zero, "i8")
-        fill = padded_rows(f, d.shape, d.strip, line_of(f, found.rows, elements), pad)
+        fill = padded_rows(f, d.shape, d.strip, line_of(f, found, elements), pad)
     weights = pointers[d.shape.weight.operand.name]
     in_group = -(-d.product.columns // tile.width)
 
@@ -280,13 +267,14 @@ def _reduce(
                 left = [f.binary("xor", value, mask) for mask in vectors[:masks]] or [value]
                 for v, column in enumerate(vectors[masks:]):
                     number = r * tile.vectors + v
-                    result[number] = add_quads(f, instructions, left[v % len(left)], column, result[number])
+                    x = left[v % len(left)]
+                    result[number] = tile.instruction.add(f, instructions, x, column, result[number])
             return result
 
         return f.loop(low, high, 1, step, tuple(sums), rolled=True)
 
     sums = some(0, unmasked, panel, 0, [begin(v) for v in range(tile.vectors)] * tile.rows)
-    if sums_in_one(instructions):
+    if not tile.instruction.saturates:
         return sums
     second = f.at(panel, f.mul(unmasked, tile.width), "i32")
     sums = some(unmasked, same, second, 1, sums)

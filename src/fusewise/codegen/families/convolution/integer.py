@@ -2,8 +2,7 @@
 
 Takes a task whose anchor is a ConvInteger; gives LLVM IR. Rows of the input are copied into the strip with the zero point
 subtracted, as 16-bit numbers, so that padding is zero; two channels are one 32-bit element of the strip, and of the packed
-weights. What follows is the direct convolution with half as many channels, whose multiply-add takes two at a time
-(`pairs`).
+weights. What follows is the direct convolution with half as many channels, by an instruction that takes two at a time.
 """
 
 from __future__ import annotations
@@ -18,16 +17,17 @@ from fusewise.codegen.families.convolution.loops import Line, emit_direct, matri
 from fusewise.codegen.families.convolution.plan import Directs, DirectSchedule, direct_schedules, directs_of, scheduled
 from fusewise.codegen.families.convolution.shape import Convolution, Spatial, geometry_of, integer_convolution_of
 from fusewise.codegen.families.product.loops import unravel
+from fusewise.codegen.instructions.table import PMADDWD, Instruction
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.entry import enter, operand_arguments
 from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.llvm.stores import finisher, joined_axis
-from fusewise.codegen.packing import packed, paired, panels
+from fusewise.codegen.packing import packed, panels
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.codegen.view import OperandView
-from fusewise.ir.dtypes import INT16, INT32
+from fusewise.ir.dtypes import INT16
 from fusewise.lower.task import Operand, RefusalReason, Task
 from fusewise.ops.expr import Expr, cast
 from fusewise.records import record
@@ -48,15 +48,17 @@ def convolution(task: Task) -> Convolution | RefusalReason:
     centred = cast(anchor.prologue[0], INT16)
     if zero is not None:
         centred = centred - cast(zero, INT16)
-    return in_lanes(given, centred)
+    return in_lanes(given, centred, PMADDWD)
 
 
-def in_lanes(given: Convolution, element: Expr) -> Convolution:
-    """The convolution over 32-bit lanes that hold as many channels, each computed as `element`, as there is room for."""
-    inputs = -(-given.inputs * element.dtype.bits // 32)
+def in_lanes(given: Convolution, element: Expr, instruction: Instruction) -> Convolution:
+    """The convolution by an instruction, over lanes of as many channels, each computed as `element`, as it has terms."""
+    inputs = -(-given.inputs // instruction.terms)
     dims = (given.batch, given.groups * inputs, *given.data.shape[2:])
-    data = OperandView(Operand("computed", INT32, dims, (0,) * len(dims)), dims, (0,) * len(dims), 0)
-    return replace(given, inputs=inputs, spatial=_taken(given.spatial), data=data, computed=element)
+    data = OperandView(Operand("computed", instruction.lane, dims, (0,) * len(dims)), dims, (0,) * len(dims), 0)
+    return replace(
+        given, inputs=inputs, spatial=_taken(given.spatial), data=data, computed=element, instruction=instruction
+    )
 
 
 def _flattened(shape: Convolution, task: Task) -> Convolution:
@@ -118,7 +120,7 @@ def _arguments(found: Rows, task: Task, schedule: DirectSchedule) -> tuple[Argum
     d, tile = scheduled(found.directs, schedule), schedule.product.tile
 
     def pack(weight: np.ndarray) -> np.ndarray:
-        joined = paired(weight.astype(np.int16), 1)
+        joined = d.shape.instruction.pack(weight.astype(np.int16), 1)
         joined = joined.reshape(*joined.shape[:2], *(axis.kernel for axis in d.shape.spatial))
         return panels(matrices(joined, d.shape, d.side_by_side), tile.lanes, tile.vectors)
 

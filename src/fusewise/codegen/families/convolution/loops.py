@@ -15,7 +15,6 @@ from fusewise.codegen.families.convolution.strip import BlockCopy, emit_strip, e
 from fusewise.codegen.families.convolution.taps import sliding, tap_by_tap
 from fusewise.codegen.families.product.loops import Left, Parts, Taps, emit_product, flat_index
 from fusewise.codegen.families.product.tile import Panel, ReductionLoop, lanes_for
-from fusewise.codegen.instructions.pair_products import BFLOAT_PAIR
 from fusewise.codegen.kernel import Argument, working_memory
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value
@@ -61,7 +60,7 @@ def direct_arguments(
     element = np.float64 if tile.element == "double" else np.float32
 
     def pack(weight: np.ndarray) -> np.ndarray:
-        wide = weight if d.shape.dtype == BFLOAT_PAIR else weight.astype(element, copy=False)
+        wide = weight if d.shape.instruction.terms > 1 else weight.astype(element, copy=False)
         return panels(arrange(wide), tile.lanes, tile.vectors, multiple)
 
     order = "planar" if d.shape.planar else "channels last"
@@ -128,7 +127,7 @@ def emit_direct(
     shape, product, strip = d.shape, d.product, d.strip
     tile = schedule.product.tile
     in_group = -(-product.columns // tile.width)
-    stored = BFLOAT_PAIR if shape.dtype == BFLOAT_PAIR else None
+    element = tile.instruction.panel_element
     weights = pointers[shape.weight.operand.name]
     if fill is None and strip is not None and shape.computed is not None:
         fill = _computed_rows(f, shape, strip, Elements(f, task, instructions, pointers))
@@ -148,9 +147,10 @@ def emit_direct(
 
     def right(outer: Sequence[Int], group: Int, panel: Int, columns: Sequence[Int]) -> Panel:
         number = f.add(f.mul(group, in_group), panel)
-        first = f.at(weights, f.mul(number, product.depth * tile.width), tile.element)
-        columns_at = tuple(f.at(first, v * tile.lanes, tile.element) for v in range(tile.vectors))
-        return Panel(columns_at, tile.width, stored, f.at(first, product.depth * tile.width, tile.element))
+        first = f.at(weights, f.mul(number, product.depth * tile.width), element)
+        columns_at = tuple(f.at(first, v * tile.lanes, element) for v in range(tile.vectors))
+        following = f.at(first, product.depth * tile.width, element)
+        return Panel(columns_at, tile.width, tile.instruction.stored, following)
 
     def start(outer: Sequence[Int], columns: Sequence[Int]) -> list[Value]:
         count = min(tile.lanes, product.columns)

@@ -25,11 +25,12 @@ from fusewise.codegen.families.product.plan import (
     prefetched,
     tiles_for,
 )
-from fusewise.codegen.families.product.tile import CHAIN, FMA_LATENCY, LOAD_CYCLES, Tile, widths
+from fusewise.codegen.families.product.tile import CHAIN, LOAD_CYCLES, Tile, widths
+from fusewise.codegen.instructions.table import FMA_LATENCY
 from fusewise.codegen.kernel import Prefetch, Sharing
 from fusewise.codegen.llvm.stores import joined_axis
 from fusewise.codegen.target import LINE_BYTES, InstructionSet, Target
-from fusewise.ir.dtypes import FLOAT32, FLOAT64
+from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.task import Task
 from fusewise.records import record
 
@@ -124,7 +125,7 @@ def favourite(directs: Directs, target: Target) -> Direct:
 
 def _bits(shape: Convolution) -> int:
     """Of an accumulator."""
-    return 64 if shape.dtype == FLOAT64 else 32
+    return shape.instruction.sum.bits
 
 
 def _direct(shape: Convolution, task: Task, phases: int, together: int) -> Direct:
@@ -157,6 +158,7 @@ def _direct(shape: Convolution, task: Task, phases: int, together: int) -> Direc
         groups=phases * (shape.groups // together),
         joined=joined_axis(task, [(axis.name, axis.extent) for axis in axes]) if phases == 1 else None,
         dtype=shape.dtype,
+        instruction=shape.instruction,
     )
     return Direct(shape, product, strip, together, clipped, by_tap)
 
@@ -178,7 +180,7 @@ def _side_by_side(shape: Convolution, lanes: int) -> int:
 
 def direct_schedules(directs: Directs, task: Task, target: Target) -> Iterable[DirectSchedule]:
     """Schedules worth trying, the analytic favourite first."""
-    d = favourite(directs, target)
+    d, target = favourite(directs, target), directs[0].shape.instruction.room(target)
     size, bits = d.shape.dtype.itemsize, _bits(d.shape)
     lanes = widths(target, d.shape.outputs, bits) if d.side_by_side == 1 else (max(1, target.vector_bits // bits),)
     right_bytes = d.product.groups * d.product.depth * d.product.columns * max(4, size)

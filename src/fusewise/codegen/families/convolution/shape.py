@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from fusewise.codegen.instructions.table import FUSED, Instruction, fused_of
 from fusewise.codegen.llvm.stores import reads
 from fusewise.codegen.view import OperandView, view_of
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT8, UINT8, DType
@@ -81,7 +82,7 @@ class Convolution:
 
     When something was fused in front of the data, `computed` is its element as an expression in p0, p1, ..., and the
     strides of `data` mean nothing. `names` are the output indices of the spatial axes where they are not i2, i3, ...;
-    `fixed` are output indices that are always 0.
+    `fixed` are output indices that are always 0. Of an `instruction` of several terms, as many channels are one element.
     """
 
     batch: int
@@ -95,6 +96,7 @@ class Convolution:
     computed: Expr | None = None
     names: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
+    instruction: Instruction = FUSED
 
     @property
     def dtype(self) -> DType:
@@ -206,6 +208,7 @@ def convolution_of(task: Task) -> Convolution | RefusalReason:
         weight=found.weight,
         bias=found.bias,
         computed=found.computed,
+        instruction=fused_of(found.weight.operand.dtype),
     )
 
 
@@ -300,5 +303,6 @@ def transposed_of(task: Task) -> Transposed | RefusalReason:
         weight=found.weight,
         bias=found.bias,
         computed=found.computed,
+        instruction=fused_of(found.weight.operand.dtype),
     )
     return Transposed(shape, strides, tuple(shifts), out)

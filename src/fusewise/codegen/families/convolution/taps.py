@@ -16,7 +16,8 @@ from collections.abc import Sequence
 
 from fusewise.codegen.families.convolution.plan import Direct, readers
 from fusewise.codegen.families.product.loops import Left, Taps, unravel
-from fusewise.codegen.families.product.tile import Ahead, Panel, ReductionLoop, Tile, accumulate, fetch, multiply_add
+from fusewise.codegen.families.product.tile import Ahead, Panel, Reduction, ReductionLoop, Tile, accumulate, fetch
+from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.target import InstructionSet
@@ -116,11 +117,12 @@ def tap_by_tap(f: Function, d: Direct, instructions: InstructionSet) -> Taps:
             for test in present[1:]:
                 some = f.binary("or", some, test)
             skip = f.mul(f.mul(tap, shape.inputs), panel.pitch)
-            columns = tuple(f.at(column, skip, tile.element) for column in panel.columns)
+            columns = tuple(f.at(column, skip, tile.instruction.panel_element) for column in panel.columns)
             here_panel = Panel(columns, panel.pitch, panel.dtype)
+            reduction = Reduction(rows, here_panel, (channel,), shape.dtype, together)
             return f.when(
                 some,
-                lambda: accumulate(f, instructions, tile, rows, here_panel, (channel,), carried, shape.dtype, together),
+                lambda: accumulate(f, instructions, tile, reduction, carried),
                 lambda: carried,
             )
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from fusewise.codegen.families.generic.any_nest import unsupported
 from fusewise.codegen.families.product.loops import unravel
-from fusewise.codegen.families.product.tile import multiply_add
+from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector

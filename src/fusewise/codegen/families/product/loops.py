@@ -22,7 +22,7 @@ from dataclasses import replace
 from fusewise.codegen.families.product.dealing import TileBlocks, ceiling, deal, deal_tiles
 from fusewise.codegen.families.product.plan import Product, ProductSchedule, RowAxis, merged
 from fusewise.codegen.families.product.prefetch import StepPrefetch, later_of, next_panel
-from fusewise.codegen.families.product.tile import Ahead, Panel, ReductionLoop, Tile, accumulate
+from fusewise.codegen.families.product.tile import Ahead, Panel, Reduction, ReductionLoop, Tile, accumulate
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.llvm.share import Share
@@ -34,6 +34,7 @@ from fusewise.records import record
 __all__ = [
     "Left",
     "Parts",
+    "ResultPlace",
     "Taps",
     "column_at",
     "emit_product",
@@ -207,7 +208,8 @@ def _block(e: _Emission, chunk: Int, unit: Int, pair_low: Int, pair_high: Int) -
     number = f.urem(unit, e.cut.blocks)
     low, end = e.begin(number), e.begin(f.add(number, 1))
     last = f.add(e.first_row(f.sub(end, 1)), e.tile.rows - 1)
-    where = _chunk_of(e, e.whole or e.parts.left(outer, e.first_row(low), last), chunk)
+    left = _chunk_of(e, e.whole or e.parts.left(outer, e.first_row(low), last), chunk)
+    block = _BlockOf(left, outer, chunk, unit, low)
 
     def panel(p: Value, _: Sequence[Value]) -> None:
         before = f.mul(p, e.per_block)
@@ -215,7 +217,7 @@ def _block(e: _Emission, chunk: Int, unit: Int, pair_low: Int, pair_high: Int) -
         high = f.add(low, f.minimum(f.sub(pair_high, before), e.per_block))
         if e.tiles % e.per_block:
             high = f.minimum(high, end)
-        _panel(e, where, outer, chunk, unit, low, first, high, p)
+        _panel(e, block, first, high, p)
 
     f.loop(f.udiv(pair_low, e.per_block), ceiling(f, pair_high, e.per_block), 1, panel, rolled=True)
 
@@ -230,15 +232,35 @@ def _chunk_of(e: _Emission, left: Left, chunk: Int) -> Left:
     return Left(left.pointer, offset, (ReductionLoop(steps, outermost.stride), *inner))
 
 
-def _panel(
-    e: _Emission, where: Left, outer: Sequence[Int], chunk: Int, unit: Int, begin: Int, low: Int, high: Int, p: Int
-) -> None:
-    """The tiles low..high of the block that begins at tile `begin`, against one panel."""
+@record(frozen=True)
+class _BlockOf:
+    """The block that begins at tile `begin`, as one unit of work: its rows at the steps of a chunk, and its outer index."""
+
+    left: Left
+    outer: Sequence[Int]
+    chunk: Int
+    unit: Int
+    begin: Int
+
+
+@record(frozen=True)
+class ResultPlace:
+    """Where the results of a panel lie: outer index, number of the group, and the first column of every vector."""
+
+    outer: Sequence[Int]
+    group: Int
+    columns: Sequence[Int]
+
+
+def _panel(e: _Emission, block: _BlockOf, low: Int, high: Int, p: Int) -> None:
+    """The tiles low..high of a block against one panel."""
     f, parts, product, tile = e.f, e.parts, e.product, e.tile
+    where, outer, chunk = block.left, block.outer, block.chunk
     group, q = (0, p) if product.groups == 1 else (f.udiv(p, e.in_group), f.urem(p, e.in_group))
     inside = [column_at(product, tile, q, v, f) for v in range(tile.vectors)]
     offset, first = (0, f.mul(group, product.columns)) if parts.group_at is None else parts.group_at(group)
     columns = [f.add(first, c) for c in inside]
+    results = ResultPlace(outer, group, columns)
     strip = _chunk_of_panel(e, parts.right(outer, group, q, inside), chunk)
     initial = parts.start(outer, columns)
     origin = Left(where.pointer, f.add(where.offset, offset), where.levels)
@@ -246,22 +268,21 @@ def _panel(
     def one(t: Value, _: Sequence[Value]) -> None:
         row = e.first_row(t)
         sums: Sequence[Value] = [initial[v] for _ in range(tile.rows) for v in range(tile.vectors)]
-        ahead = [*_ahead(e, strip.following, unit, p, f.sub(t, begin)), *_next_rows(e, origin, row)]
+        ahead = [*_ahead(e, strip.following, block.unit, p, f.sub(t, block.begin)), *_next_rows(e, origin, row)]
         if parts.reading is not None and e.chunks == 1:
             for r in range(tile.rows):
-                fetch_row(f, product, tile, outer, group, f.add(row, r), columns, parts.reading)
+                fetch_row(f, product, tile, results, f.add(row, r), parts.reading)
         if parts.taps is not None:
             sums = parts.taps(tile, row, origin, strip, sums, ahead)
         else:
             rows = row_pointers(f, product, tile, origin, row)
             begun = sums if e.chunks == 1 else [f.constant(0.0, tile.kind)] * len(sums)
-            found = accumulate(
-                f, e.instructions, tile, rows, strip, where.levels, begun, product.dtype, parts.together, ahead
-            )
+            reduction = Reduction(rows, strip, origin.levels, product.dtype, parts.together, ahead)
+            found = accumulate(f, e.instructions, tile, reduction, begun)
             sums = found if e.chunks == 1 else _with_kept(e, chunk, f.add(f.mul(p, e.tiles), t), sums, found)
 
         def finish() -> None:
-            _finish_tile(f, product, tile, outer, group, row, columns, sums, parts.finish, e.scratch)
+            _finish_tile(e, results, row, sums)
 
         if e.chunks == 1:
             finish()
@@ -354,23 +375,13 @@ def row_address(f: Function, axes: Sequence[RowAxis], flat: Int) -> Int:
     return total
 
 
-def _finish_tile(
-    f: Function,
-    product: Product,
-    tile: Tile,
-    outer: Sequence[Int],
-    group: Int,
-    row: Int,
-    columns: Sequence[Int],
-    sums: Sequence[Value],
-    finish: Finish,
-    scratch: Value | None,
-) -> None:
+def _finish_tile(e: _Emission, results: ResultPlace, row: Int, sums: Sequence[Value]) -> None:
     """Run the stores for every row of a tile, in a loop over rows when there is scratch memory for it."""
+    f, tile, scratch = e.f, e.tile, e.scratch
     if scratch is None:
         for r in range(tile.rows):
             values = sums[r * tile.vectors : (r + 1) * tile.vectors]
-            finish_row(f, product, tile, outer, group, f.add(row, r), columns, values, finish)
+            finish_row(f, e.product, tile, results, f.add(row, r), values, e.parts.finish)
         return
     for k, value in enumerate(sums):
         f.store(value, f.at(scratch, k * tile.lanes, tile.element))
@@ -378,48 +389,32 @@ def _finish_tile(
     def later(r: Value, _: Sequence[Value]) -> None:
         at = [f.at(scratch, f.add(f.mul(r, tile.width), v * tile.lanes), tile.element) for v in range(tile.vectors)]
         values = [f.load(tile.kind, place) for place in at]
-        finish_row(f, product, tile, outer, group, f.add(row, r), columns, values, finish)
+        finish_row(f, e.product, tile, results, f.add(row, r), values, e.parts.finish)
 
     f.loop(0, tile.rows, 1, later, rolled=True)
 
 
 def finish_row(
-    f: Function,
-    product: Product,
-    tile: Tile,
-    outer: Sequence[Int],
-    group: Int,
-    row: Int,
-    columns: Sequence[Int],
-    values: Sequence[Value],
-    finish: Finish,
+    f: Function, product: Product, tile: Tile, results: ResultPlace, row: Int, values: Sequence[Value], finish: Finish
 ) -> None:
     """Run the stores for one row of a tile.
 
     The vectors of a row go together where they are neighbours: what takes many steps, such as an exponential, then has
     several to overlap.
     """
-    together, at = _together(product, tile), _indices(f, product, outer, group, row)
+    together, at = _together(product, tile), _indices(f, product, results, row)
     for v in range(0, tile.vectors, together):
         joined = f.joined(values[v : v + together])
-        finish({**at, product.column: columns[v]}, product.column, joined, min(joined.lanes, product.columns))
+        where = {**at, product.column: results.columns[v]}
+        finish(where, product.column, joined, min(joined.lanes, product.columns))
 
 
-def fetch_row(
-    f: Function,
-    product: Product,
-    tile: Tile,
-    outer: Sequence[Int],
-    group: Int,
-    row: Int,
-    columns: Sequence[Int],
-    fetch: Fetch,
-) -> None:
+def fetch_row(f: Function, product: Product, tile: Tile, results: ResultPlace, row: Int, fetch: Fetch) -> None:
     """Fetch what the stores of one row of a tile will read and write."""
-    together, at = _together(product, tile), _indices(f, product, outer, group, row)
+    together, at = _together(product, tile), _indices(f, product, results, row)
     for v in range(0, tile.vectors, together):
         lanes = min(together * tile.lanes, product.columns)
-        fetch({**at, product.column: columns[v]}, product.column, lanes)
+        fetch({**at, product.column: results.columns[v]}, product.column, lanes)
 
 
 def _together(product: Product, tile: Tile) -> int:
@@ -427,10 +422,10 @@ def _together(product: Product, tile: Tile) -> int:
     return tile.vectors & -tile.vectors if product.columns % tile.width == 0 else 1
 
 
-def _indices(f: Function, product: Product, outer: Sequence[Int], group: Int, row: Int) -> dict[str, Int]:
+def _indices(f: Function, product: Product, results: ResultPlace, row: Int) -> dict[str, Int]:
     """Where a row lies, along all axes but the columns."""
-    at: dict[str, Int] = {name: index for (name, _), index in zip(product.outer, outer, strict=True)}
-    at["group"] = group
+    at: dict[str, Int] = {name: index for (name, _), index in zip(product.outer, results.outer, strict=True)}
+    at["group"] = results.group
     if product.joined is not None:
         at.update({axis.name: 0 for axis in product.rows})
         at[product.joined] = row

@@ -1,14 +1,15 @@
 """Matrix products: MatMul and Gemm with every broadcast, transpose and layout, as kernels.
 
 Takes a task whose anchor is MatMul or Gemm; gives LLVM IR. Constant right operands are packed into panels at compile time;
-others are used in place when their columns are neighbours in memory, or packed by each worker (`product.repack`). Of bfloat16, two
-steps of the reduction are taken at once where the left operand has them side by side (`pairs`).
+others are used in place when their columns are neighbours in memory, or packed by each worker (`product.repack`). An instruction of
+several terms takes as many steps of the reduction at once, where the left operand has them side by side: of bfloat16 two.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -26,15 +27,15 @@ from fusewise.codegen.families.product.plan import (
     tiles_for,
 )
 from fusewise.codegen.families.product.repack import repack, repacked_elements
-from fusewise.codegen.families.product.tile import Panel, ReductionLoop, Tile, multiply_add, widths
-from fusewise.codegen.instructions.pair_products import BFLOAT_PAIR, with_room_for_pairs
+from fusewise.codegen.families.product.tile import Panel, ReductionLoop, Tile, widths
+from fusewise.codegen.instructions.table import DPBF16, Instruction, fused_of, multiply_add
 from fusewise.codegen.kernel import Argument, Kernel, Prefetch, working_memory
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.entry import enter, initial, operand_arguments, scratch_of, tag_of, widened
 from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.llvm.share import prepared
 from fusewise.codegen.llvm.stores import Finish, fetcher, finisher, is_heavy, joined_axis, reads
-from fusewise.codegen.packing import packed, paired, panels, panels_of
+from fusewise.codegen.packing import packed, panels, panels_of
 from fusewise.codegen.steps.overwrite import shared_pointers
 from fusewise.codegen.target import FIRST_LEVEL, InstructionSet, Target
 from fusewise.codegen.view import OperandView, view_of
@@ -43,7 +44,7 @@ from fusewise.lower.program import Packing, Panels
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.records import record
 
-__all__ = ["PAIRS", "PRODUCT", "MatrixProduct", "packing", "understand"]
+__all__ = ["PAIRS", "PRODUCT", "MatrixProduct", "packing", "product_by", "understand"]
 
 FLOATS = (FLOAT32, FLOAT64, FLOAT16, BFLOAT16)
 
@@ -74,8 +75,8 @@ class MatrixProduct:
 
     @property
     def depth(self) -> int:
-        """Rows of the right operand, two for every step over pairs."""
-        return self.product.depth * (2 if self.dtype == BFLOAT_PAIR else 1)
+        """Rows of the right operand, as many for every step as the instruction has terms."""
+        return self.product.depth * self.product.instruction.terms
 
 
 def understand(task: Task, instructions: InstructionSet) -> MatrixProduct | RefusalReason:
@@ -118,6 +119,7 @@ def _matmul(task: Task, left: OperandView, right: OperandView) -> MatrixProduct:
         depth=left.shape[-1],
         joined=joined_axis(task, [(axis.name, axis.extent) for axis in rows]),
         dtype=left.operand.dtype,
+        instruction=fused_of(left.operand.dtype),
     )
     return MatrixProduct(
         product,
@@ -165,6 +167,7 @@ def _gemm(task: Task, left: OperandView, right: OperandView) -> MatrixProduct | 
         columns=right.shape[column],
         depth=left.shape[depth],
         dtype=left.operand.dtype,
+        instruction=fused_of(left.operand.dtype),
     )
     return MatrixProduct(
         product,
@@ -189,22 +192,23 @@ FAR_BYTES = 1024
 """Rows of an operand used in place that lie farther apart than this soon crowd each other out of the first cache level."""
 
 
-def of_pairs(task: Task, instructions: InstructionSet) -> MatrixProduct | RefusalReason:
-    """The product of bfloat16 over pairs of neighbours along the depth, or why there are none."""
-    m = understand(task, instructions)
+def of_terms(instruction: Instruction, task: Task, instructions: InstructionSet) -> MatrixProduct | RefusalReason:
+    """The product by an instruction of several terms, neighbours along the depth, or why there are none."""
+    m, terms = understand(task, instructions), instruction.terms
     if isinstance(m, RefusalReason):
         return m
-    if not m.right.operand.constant or m.alpha != 1.0 or m.left.operand.dtype != BFLOAT16:
-        return RefusalReason("not a product of bfloat16 with a constant matrix")
+    if not m.right.operand.constant or m.alpha != 1.0 or m.left.operand.dtype != instruction.left:
+        return RefusalReason(f"not a product of {instruction.left.name} with a constant matrix")
     steps = (m.left.offset, *m.left_outer, *(axis.stride for axis in m.product.rows))
-    if m.product.depth % 2 or m.depth_stride != 1 or any(step % 2 for step in steps):
-        return RefusalReason("neighbours of the reduction do not lie in pairs", m.left.operand.name)
-    rows = tuple(replace(axis, stride=axis.stride // 2) for axis in m.product.rows)
+    if m.product.depth % terms or m.depth_stride != 1 or any(step % terms for step in steps):
+        return RefusalReason(f"neighbours of the reduction do not lie in {instruction.layout}", m.left.operand.name)
+    rows = tuple(replace(axis, stride=axis.stride // terms) for axis in m.product.rows)
+    depth = m.product.depth // terms
     return replace(
         m,
-        product=replace(m.product, rows=rows, depth=m.product.depth // 2, dtype=BFLOAT_PAIR),
-        left=replace(m.left, offset=m.left.offset // 2),
-        left_outer=tuple(step // 2 for step in m.left_outer),
+        product=replace(m.product, rows=rows, depth=depth, dtype=instruction.lane, instruction=instruction),
+        left=replace(m.left, offset=m.left.offset // terms),
+        left_outer=tuple(step // terms for step in m.left_outer),
     )
 
 
@@ -242,11 +246,10 @@ class MatrixSchedule:
 
 
 def _schedules(m: MatrixProduct, task: Task, target: Target) -> Iterable[MatrixSchedule]:
-    size = 8 if m.dtype == FLOAT64 else 4
-    lanes = widths(target, m.product.columns, size * 8)
+    instruction = m.product.instruction
+    size, lanes = instruction.panel_bytes, widths(target, m.product.columns, instruction.sum.bits)
     how = _how_right(m, target, lanes[0])
-    room = with_room_for_pairs(target) if m.dtype == BFLOAT_PAIR else target
-    for tile in tiles_for(m.product, room, lanes)[:6]:
+    for tile in tiles_for(m.product, instruction.room(target), lanes)[:6]:
         chunk = _chunk(m, target, tile.rows, tile.width * size) if how == "packed" else m.product.depth
         row, right = chunk * m.dtype.itemsize, chunk * m.product.columns * size
         schedule = plan_product(m.product, target, tile, row, right)
@@ -263,11 +266,10 @@ def _arguments(m: MatrixProduct, task: Task, schedule: MatrixSchedule) -> tuple[
     extra = []
     if schedule.right == "packed":
         extra.append(Argument(m.right.operand.name, packing(m, tile)))
+    size = tile.instruction.sum.itemsize
     if schedule.product.chunk:
-        size = 8 if tile.element == "double" else 4
         extra.append(Argument("scratch", nbytes=m.product.kept(tile) * size))
     if schedule.right == "repacked":
-        size = 8 if tile.element == "double" else 4
         extra.append(working_memory(repacked_elements(m.product, tile) * size))
     if schedule.product.prefetch is not None:
         extra.append(Argument("later"))
@@ -275,18 +277,20 @@ def _arguments(m: MatrixProduct, task: Task, schedule: MatrixSchedule) -> tuple[
 
 
 def packing(m: MatrixProduct, tile: Tile, multiple: int = 1) -> Packing:
-    """The constant right operand in panels, a multiple of so many, scaled by alpha; of bfloat16, in pairs."""
+    """The constant right operand in panels, a multiple of so many, scaled by alpha; for an instruction of several
+    terms, as many of its rows in one."""
+    instruction = m.product.instruction
     element = np.float64 if tile.element == "double" else np.float32
 
     def arrange(matrix: np.ndarray) -> np.ndarray:
         matrix = matrix.astype(element, copy=False)
         return panels(matrix if m.alpha == 1.0 else matrix * element(m.alpha), tile.lanes, tile.vectors, multiple)
 
-    def arrange_pairs(matrix: np.ndarray) -> np.ndarray:
-        return panels(paired(matrix, -2), tile.lanes, tile.vectors)
+    def arrange_terms(matrix: np.ndarray) -> np.ndarray:
+        return panels(instruction.pack(matrix, -2), tile.lanes, tile.vectors)
 
-    if m.dtype == BFLOAT_PAIR:
-        return packed(_matrices(m), f"gemm pairs {tile.vectors}x{tile.lanes}", arrange_pairs)
+    if instruction.terms > 1:
+        return packed(_matrices(m), f"gemm {instruction.layout} {tile.vectors}x{tile.lanes}", arrange_terms)
     recipe = f"gemm panels {multiple}x{tile.vectors}x{tile.lanes} {tile.element} alpha {m.alpha!r}"
     return packed(_matrices(m), recipe, arrange, _panels(m, tile, multiple))
 
@@ -353,10 +357,11 @@ def _build(m: MatrixProduct, task: Task, instructions: InstructionSet, schedule:
             flat = flat_index(f, outer, [extent for _, extent in product.outer])
             start = f.add(start, f.mul(flat, in_group * product.depth * tile.width))
         where = right_pointer if scratch is None else scratch
-        first = f.at(where, start, tile.element)
-        following = f.at(first, product.depth * tile.width, tile.element) if scratch is None else None
-        columns_at = tuple(f.at(first, v * tile.lanes, tile.element) for v in range(tile.vectors))
-        return Panel(columns_at, tile.width, BFLOAT_PAIR if m.dtype == BFLOAT_PAIR else None, following)
+        element = tile.instruction.panel_element
+        first = f.at(where, start, element)
+        following = f.at(first, product.depth * tile.width, element) if scratch is None else None
+        columns_at = tuple(f.at(first, v * tile.lanes, element) for v in range(tile.vectors))
+        return Panel(columns_at, tile.width, tile.instruction.stored, following)
 
     def start(outer: Sequence[Int], columns: Sequence[Int]) -> list[Value]:
         return initial(f, instructions, pointers, m.bias, columns, tile.lanes, count, tile.element)
@@ -422,4 +427,11 @@ PRODUCT = Kernel(
     pieces=lambda m, target, schedule: product_pieces(m.product, target, schedule.product),
     writes_once=lambda m, schedule: m.product.is_written_once(schedule.product.tile),
 )
-PAIRS = replace(PRODUCT, name="bfloat16-product", understand=of_pairs)
+
+
+def product_by(name: str, instruction: Instruction) -> Kernel[MatrixProduct, MatrixSchedule]:
+    """The same of operands that an instruction of several terms takes."""
+    return replace(PRODUCT, name=name, understand=partial(of_terms, instruction))
+
+
+PAIRS = product_by("bfloat16-product", DPBF16)

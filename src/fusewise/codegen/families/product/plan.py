@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from fusewise.codegen.families.product.prefetch import panel_level
 from fusewise.codegen.families.product.tile import Tile, favourite_tiles
+from fusewise.codegen.instructions.table import FUSED, Instruction
 from fusewise.codegen.kernel import Prefetch
-from fusewise.codegen.llvm.registers import computed
 from fusewise.codegen.llvm.share import pieces_of
 from fusewise.codegen.llvm.stores import Far, far_of
 from fusewise.codegen.target import Target
-from fusewise.ir.dtypes import FLOAT32, FLOAT64, DType
+from fusewise.ir.dtypes import FLOAT32, DType
 from fusewise.lower.task import Task
 from fusewise.records import record
 
@@ -78,7 +78,7 @@ class Product:
 
     `outer` are axes (index variable, extent) that nothing is shared across; `column` is the index variable of the columns,
     which run over groups * columns. `joined` names the row axis that the stores take the flat row index for, if they do.
-    `dtype` is what the left operand is stored as.
+    `dtype` is what the left operand is stored as; a step of the reduction is one of `instruction`'s, of all its terms.
     """
 
     outer: tuple[tuple[str, int], ...]
@@ -89,6 +89,7 @@ class Product:
     groups: int = 1
     joined: str | None = None
     dtype: DType = FLOAT32
+    instruction: Instruction = FUSED
 
     @property
     def height(self) -> int:
@@ -163,7 +164,7 @@ def plan_product(product: Product, target: Target, tile: Tile, row_bytes: int, r
         if target.workers <= tiles:  # else one block for all, of which each worker takes some panels
             blocks = -(-blocks // target.workers) * target.workers
     per_block = max(1, -(-tiles // blocks))
-    return ProductSchedule(replace(tile, element=computed(product.dtype)), per_block, by_columns)
+    return ProductSchedule(replace(tile, instruction=product.instruction), per_block, by_columns)
 
 
 def prefetched(schedule: ProductSchedule, product: Product, task: Task, target: Target) -> ProductSchedule:
@@ -181,7 +182,7 @@ def is_long(panel_bytes: int, target: Target) -> bool:
 def cycles_of(product: Product, target: Target, tile: Tile) -> int:
     """Cycles that the multiply-adds take a core at least."""
     tiles = product.tiles(tile)
-    size = 64 if tile.element == "double" else 32
+    size = tile.instruction.sum.bits
     return tiles * product.depth * tile.rows * tile.vectors // target.multiplies(tile.lanes * size)
 
 
@@ -213,7 +214,7 @@ def tiles_for(product: Product, target: Target, lanes: Sequence[int], reserved: 
         max_rows=min(16, most),
         row_extent=axes[-1].extent if len(axes) > 1 else None,
         written=product.repeats * product.written,
-        element_bits=64 if product.dtype == FLOAT64 else 32,
+        instruction=product.instruction,
     )
 
 

@@ -35,7 +35,7 @@ def next_panel(f: Function, tile: Tile, depth: int, tiles: int, following: Value
 
 def _width(tile: Tile) -> int:
     """Bytes of a panel at one step."""
-    return tile.width * (8 if tile.element == "double" else 4)
+    return tile.width * tile.instruction.panel_bytes
 
 
 @record(frozen=True)

@@ -2,8 +2,8 @@
 
 Every product-like kernel (matrix products, convolutions, transposed convolutions) is this tile under different addresses.
 Per step of the reduction a panel gives `vectors` vectors of columns, each row gives one scalar that is broadcast, and every
-accumulator takes one fused multiply-add. The reduction may be a nest of loops, for example over kernel rows and over the
-channels of a kernel row; only the row addresses know, the panel is always read forwards.
+accumulator takes one fused multiply-add, or another instruction (`instructions.table`). The reduction may be a nest of loops, for
+example over kernel rows and over the channels of a kernel row; only the row addresses know, the panel is always read forwards.
 
 The tile is chosen by counting: multiply-adds, loads and latency bound the cycles of a step, the registers bound the tile, and
 rows or columns that a tile computes twice at the edge count as work.
@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from fusewise.codegen.instructions.pair_products import add_bfloat_products, pair_products
+from fusewise.codegen.instructions.table import FUSED, Instruction
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.registers import memory_type, widen
 from fusewise.codegen.target import LINE_BYTES, InstructionSet, Target
@@ -29,7 +29,7 @@ __all__ = [
     "Difference",
     "Meanwhile",
     "Panel",
-    "ReductionLoop",
+    "Reduction",
     "Tile",
     "accumulate",
     "accumulate_in_runs",
@@ -37,13 +37,8 @@ __all__ = [
     "fetch",
     "is_slim",
     "lanes_for",
-    "multiply_add",
     "widths",
 ]
-
-FMA_LATENCY = 4.3
-"""Cycles until a fused multiply-add can be added to again, on current x86-64 and AArch64 cores: 4, and a little, since no
-schedule hits it exactly."""
 
 LOAD_CYCLES = 0.6
 """Cycles that a load, or a scalar load into all lanes, takes of a core's throughput; measured, a little above one half."""
@@ -97,12 +92,17 @@ class ReductionLoop:
 
 @record(frozen=True)
 class Tile:
-    """`rows` x (`vectors` * `lanes`) accumulators of LLVM type `element`."""
+    """`rows` x (`vectors` * `lanes`) accumulators, and the instruction that adds to them."""
 
     rows: int
     vectors: int
     lanes: int
-    element: str = "float"
+    instruction: Instruction = FUSED
+
+    @property
+    def element(self) -> str:
+        """The LLVM type of an accumulator's lane."""
+        return self.instruction.element
 
     @property
     def width(self) -> int:
@@ -188,7 +188,7 @@ def favourite_tiles(
     max_rows: int = 16,
     row_extent: int | None = None,
     written: int = 0,
-    element_bits: int = 32,
+    instruction: Instruction = FUSED,
     waiting: Callable[[Tile], float] = lambda tile: 1.0,
 ) -> list[Tile]:
     """Every tile of one of these `lanes` that fits the registers, the one with the fewest estimated cycles first.
@@ -197,16 +197,16 @@ def favourite_tiles(
     None: all rows are at equal distances. `written` is how many bytes all results take in memory. `waiting(tile)` is how many
     times as long the busiest worker takes as all do on average.
     """
-    is_far = written > target.l2_bytes
+    is_far, element_bits = written > target.l2_bytes, instruction.sum.bits
     is_near = max(written, rows * depth * element_bits // 8) <= target.l2_bytes and written and depth >= NEAR_DEPTH
 
     def cycles(tile: Tile) -> float:
         r, v, each = tile.rows, tile.vectors, tile.lanes
         vectors, pace = -(-columns // each), 2 / target.multiplies(each * element_bits)
         multiplying = r * v * pace / 2 + (ODD_CYCLES * (r * v % 2) if pace == 1 else 0)
-        step = max(multiplying, (r + v) * LOAD_CYCLES, FMA_LATENCY)
+        step = max(multiplying, (r + v) * LOAD_CYCLES, instruction.latency)
         # a tile that needs (nearly) every register is scheduled worse
-        tight = _registers(target, r, v) > target.registers - target.registers // 16
+        tight = _registers(target, instruction, r, v) > target.registers - target.registers // 16
         step = step * (1.01 if tight else 1.0) + target.beside.load * (r + v)
         crossing = row_extent is not None and (row_extent % r != 0 or rows % r != 0)
         if is_near and is_slim(target, tile) and r in NEAR_ROWS and rows % r == 0 and not crossing:
@@ -224,7 +224,7 @@ def favourite_tiles(
     useful = [
         Tile(r, v, each)
         for each in lanes
-        for r, v in _fitting(target)
+        for r, v in _fitting(target, instruction)
         if r <= min(rows, max_rows) and v <= min(MAX_VECTORS, -(-columns // each))
     ]
     return sorted(useful or [Tile(1, 1, lanes[0])], key=cycles)
@@ -236,102 +236,85 @@ def is_slim(target: Target, tile: Tile) -> bool:
     return target.multiplies_once and is_widest and tile.vectors == 1 and tile.rows in SLIM_ROWS
 
 
-def _registers(instructions: InstructionSet, r: int, v: int) -> int:
-    """Vector registers of a tile: accumulators, a step's columns, a broadcast. One row takes its columns from memory.
-
-    Machines without a fused multiply-add need places for the products on their way to be added.
-    """
-    return (v + 2 if r == 1 else r * v + v + 1) + (0 if instructions.fma else 4)
+def _registers(instructions: InstructionSet, instruction: Instruction, r: int, v: int) -> int:
+    """Vector registers of a tile: accumulators, a step's columns, a broadcast, and what products take on their way to be added.
+    One row takes its columns from memory."""
+    return (v + 2 if r == 1 else r * v + v + 1) + instruction.in_flight(instructions)
 
 
-def _fitting(instructions: InstructionSet) -> Iterator[tuple[int, int]]:
+def _fitting(instructions: InstructionSet, instruction: Instruction) -> Iterator[tuple[int, int]]:
     """Tiles that fit the registers."""
     for r in range(1, instructions.registers):
         for v in range(1, instructions.registers):
-            if _registers(instructions, r, v) <= instructions.registers:
+            if _registers(instructions, instruction, r, v) <= instructions.registers:
                 yield r, v
 
 
-def multiply_add(f: Function, instructions: InstructionSet, a: Value, b: Value, c: Value) -> Value:
-    """a * b + c, fused where the machine can; of i32 lanes, each a pair of 16-bit numbers, both products are added.
-
-    Pairs are of integers when `c` is, else of bfloat16.
-    """
-    if c.element == "i32":
-        return f.binary("add", c, pair_products(f, instructions, a, b))
-    if a.element == "i32":
-        return add_bfloat_products(f, instructions, a, b, c)
-    return f.fma(a, b, c) if instructions.fma else f.fadd(f.fmul(a, b), c)
-
-
-def accumulate(
-    f: Function,
-    instructions: InstructionSet,
-    tile: Tile,
-    rows: Sequence[Value],
-    panel: Panel,
-    levels: Sequence[ReductionLoop],
-    start: Sequence[Value],
-    dtype: DType = FLOAT32,
-    together: int = 1,
-    ahead: Sequence[Ahead] = (),
-    meanwhile: Meanwhile | None = None,
-) -> tuple[Value, ...]:
-    """Emit the reduction of one tile; accumulators are row-major, `rows[r]` points to the first element of row r, a `dtype`.
+@record(frozen=True)
+class Reduction:
+    """What one tile is reduced over: `rows[r]` points to the first element of row r, a `dtype`, `panel` to the columns.
 
     Normally a row gives one scalar per step, to all lanes. With `together` > 1, the lanes of the one vector belong to that many
     groups side by side, and each group's lanes take its own channel: one load brings the innermost level of all groups, and
     every step shuffles it. What `ahead` names is fetched along the way, and what `meanwhile` says done.
     """
+
+    rows: Sequence[Value]
+    panel: Panel
+    levels: tuple[ReductionLoop, ...]
+    dtype: DType = FLOAT32
+    together: int = 1
+    ahead: Sequence[Ahead] = ()
+    meanwhile: Meanwhile | None = None
+
+
+def accumulate(
+    f: Function, instructions: InstructionSet, tile: Tile, reduction: Reduction, start: Sequence[Value]
+) -> tuple[Value, ...]:
+    """Emit the reduction of one tile; accumulators are row-major."""
+    levels, panel, meanwhile = reduction.levels, reduction.panel, reduction.meanwhile
     if meanwhile is not None:
         (level,) = levels
         part = level.extent // meanwhile.parts
         levels = (ReductionLoop(meanwhile.parts, part * level.stride), ReductionLoop(part, level.stride))
-    if together > 1:
+    if reduction.together > 1:
         assert len(panel.columns) == 1, "groups side by side are one vector wide"
     columns = tuple(f.hidden(column) for column in panel.columns)
-    cut, fresh = (tuple(levels), -1) if together > 1 or tile.element == "i32" else _cut(levels)
-    reduction = _Reduction(
-        f,
-        instructions,
-        tile,
-        tuple(f.hidden(row) for row in rows),
-        Panel(columns, panel.pitch, panel.dtype, minus=panel.minus),
-        cut,
-        dtype,
-        together,
-        fresh,
-        tuple(replace(one, start=f.hidden(one.start)) for one in ahead),
-        meanwhile=meanwhile,
+    cut, fresh = (levels, -1) if reduction.together > 1 or tile.instruction.is_exact else _cut(levels)
+    hidden = replace(
+        reduction,
+        rows=tuple(f.hidden(row) for row in reduction.rows),
+        panel=replace(panel, columns=columns, following=None),
+        levels=cut,
+        ahead=tuple(replace(one, start=f.hidden(one.start)) for one in reduction.ahead),
     )
+    written = _Written(f, instructions, tile, hidden, fresh)
     if fresh < 0:
-        return tuple(_nest(reduction, 0, 0, 0, start))
+        return tuple(_nest(written, 0, 0, 0, start))
     kept = f.alloca(tile.kind, len(start))
     places = [f.at(kept, k, tile.kind) for k in range(len(start))]
     for place, value in zip(places, start, strict=True):
         f.store(value, place)
-    _nest(replace(reduction, places=tuple(places)), 0, 0, 0, ())
+    _nest(replace(written, places=tuple(places)), 0, 0, 0, ())
     return tuple(f.load(tile.kind, place) for place in places)
 
 
 def accumulate_in_runs(
-    f: Function,
-    instructions: InstructionSet,
-    tile: Tile,
-    rows: Sequence[Value],
-    panel: Panel,
-    run: int,
-    runs: int,
-    ahead: Sequence[Ahead],
+    f: Function, instructions: InstructionSet, tile: Tile, reduction: Reduction, runs: int
 ) -> Sequence[Value]:
-    """The same of `runs` times `run` adjacent steps, from nothing on: the sums of all runs, which round less than one run would."""
+    """The same of so many runs of adjacent steps, from nothing on: the sums of all of them, which round less than one run would.
+    What is reduced is one run, the first."""
     found: Sequence[Value] = ()
-    for skip in range(0, run * runs, run):
-        places = [f.at(row, skip) for row in rows]
-        columns = replace(panel, columns=tuple(f.at(column, skip * panel.pitch) for column in panel.columns))
-        coming = [replace(one, start=f.at(one.start, skip * one.step, "i8")) for one in ahead]
+    panel, (level,) = reduction.panel, reduction.levels
+    for skip in range(0, level.extent * runs, level.extent):
+        one = replace(
+            reduction,
+            rows=[f.at(row, skip) for row in reduction.rows],
+            panel=replace(panel, columns=tuple(f.at(column, skip * panel.pitch) for column in panel.columns)),
+            ahead=[replace(each, start=f.at(each.start, skip * each.step, "i8")) for each in reduction.ahead],
+        )
         begin = [f.constant(0.0, tile.kind)] * (tile.rows * tile.vectors)
-        sums = accumulate(f, instructions, tile, places, columns, (ReductionLoop(run, 1),), begin, ahead=coming)
+        sums = accumulate(f, instructions, tile, one, begin)
         found = [f.fadd(a, b) for a, b in zip(found, sums, strict=True)] if found else sums
     return found
 
@@ -356,31 +339,25 @@ def _cut(levels: Sequence[ReductionLoop]) -> tuple[tuple[ReductionLoop, ...], in
 
 
 @record(frozen=True)
-class _Reduction:
+class _Written:
     """One tile's reduction being written."""
 
     f: Function
     instructions: InstructionSet
     tile: Tile
-    rows: tuple[Value, ...]
-    panel: Panel
-    levels: tuple[ReductionLoop, ...]
-    dtype: DType
-    together: int
+    of: Reduction
     fresh: int = -1
-    ahead: tuple[Ahead, ...] = ()
     places: tuple[Value, ...] = ()
-    meanwhile: Meanwhile | None = None
 
     def row(self, r: int, at: Int, lanes: int = 1) -> Value:
         """Elements of row r, widened."""
-        stored = memory_type(self.dtype)
-        raw = self.f.load(vector(stored, lanes), self.f.at(self.rows[r], at, stored))
-        return widen(self.f, self.instructions, raw, self.dtype)
+        stored = memory_type(self.of.dtype)
+        raw = self.f.load(vector(stored, lanes), self.f.at(self.of.rows[r], at, stored))
+        return widen(self.f, self.instructions, raw, self.of.dtype)
 
     def columns(self, position: Int) -> list[Value]:
         """The columns at one step."""
-        f, panel = self.f, self.panel
+        f, panel = self.f, self.of.panel
         stored = self.tile.element if panel.dtype is None else memory_type(panel.dtype)
         offset = f.mul(position, panel.pitch)
         raw = [f.load(vector(stored, self.tile.lanes), f.at(column, offset, stored)) for column in panel.columns]
@@ -395,11 +372,11 @@ class _Reduction:
         return left
 
 
-def _nest(n: _Reduction, depth: int, at: Int, position: Int, sums: Sequence[Value]) -> Sequence[Value]:
+def _nest(n: _Written, depth: int, at: Int, position: Int, sums: Sequence[Value]) -> Sequence[Value]:
     """The loops from level `depth` inwards, `at` in the rows and at step `position` of the panel."""
-    f, level = n.f, n.levels[depth]
-    below = math.prod(deeper.extent for deeper in n.levels[depth + 1 :])
-    innermost = depth == len(n.levels) - 1
+    f, level = n.f, n.of.levels[depth]
+    below = math.prod(deeper.extent for deeper in n.of.levels[depth + 1 :])
+    innermost = depth == len(n.of.levels) - 1
     unroll = _unroll(n, level, len(sums)) if innermost else 1
 
     def body(i: Int, carried: Sequence[Value]) -> Sequence[Value]:
@@ -407,14 +384,14 @@ def _nest(n: _Reduction, depth: int, at: Int, position: Int, sums: Sequence[Valu
         here = f.add(position, f.mul(i, below))
         if depth == n.fresh:
             return _run(n, depth + 1, inside, here)
-        if n.meanwhile is not None and depth == 0:
-            found = f.when(n.meanwhile.reduces, lambda: _nest(n, 1, inside, here, carried), lambda: carried)
-            n.meanwhile.emit(i)
+        if n.of.meanwhile is not None and depth == 0:
+            found = f.when(n.of.meanwhile.reduces, lambda: _nest(n, 1, inside, here, carried), lambda: carried)
+            n.of.meanwhile.emit(i)
             return found
         if not innermost:
             return _nest(n, depth + 1, inside, here, carried)
-        fetch(n.f, n.ahead, here, unroll)
-        if n.together > 1:
+        fetch(n.f, n.of.ahead, here, unroll)
+        if n.of.together > 1:
             return _side_by_side(n, inside, here, carried)
         for number in range(unroll):
             carried = _step(n, f.add(inside, number * level.stride), f.add(here, number), carried)
@@ -426,7 +403,7 @@ def _nest(n: _Reduction, depth: int, at: Int, position: Int, sums: Sequence[Valu
     return f.loop(level.low, high, unroll, body, tuple(sums), rolled=True)
 
 
-def _run(n: _Reduction, depth: int, at: Int, position: Int) -> tuple[Value, ...]:
+def _run(n: _Written, depth: int, at: Int, position: Int) -> tuple[Value, ...]:
     """The levels from `depth` inwards into accumulators of their own, added to the sums in memory."""
     f = n.f
     zero = f.constant(0.0, n.tile.kind)
@@ -443,16 +420,16 @@ def fetch(f: Function, ahead: Sequence[Ahead], position: Int, steps: int) -> Non
             f.prefetch(f.at(start, line, "i8"), one.locality)
 
 
-def _step(n: _Reduction, at: Int, position: Int, sums: Sequence[Value]) -> list[Value]:
+def _step(n: _Written, at: Int, position: Int, sums: Sequence[Value]) -> list[Value]:
     """One step: every row's scalar times every column."""
-    columns, rows, result = n.columns(position), range(len(n.rows)), list(sums)
+    columns, rows, result = n.columns(position), range(len(n.of.rows)), list(sums)
 
     def scalar(r: int) -> Value:
         return n.f.splat(n.row(r, at), n.tile.lanes)
 
     def add(r: int, value: Value, v: int) -> None:
         index = r * len(columns) + v
-        result[index] = multiply_add(n.f, n.instructions, value, columns[v], result[index])
+        result[index] = n.tile.instruction.add(n.f, n.instructions, value, columns[v], result[index])
 
     if len(rows) * len(columns) + len(columns) >= n.instructions.registers:
         # all columns beside the sums leave no register for a row: the rows stay, and columns come one by one
@@ -468,27 +445,27 @@ def _step(n: _Reduction, at: Int, position: Int, sums: Sequence[Value]) -> list[
     return result
 
 
-def _side_by_side(n: _Reduction, at: Int, position: Int, sums: Sequence[Value]) -> list[Value]:
+def _side_by_side(n: _Written, at: Int, position: Int, sums: Sequence[Value]) -> list[Value]:
     """All steps of the innermost level: each row's channels of all groups are one vector, shuffled for every step."""
-    group, result = n.levels[-1].extent, list(sums)
+    group, result = n.of.levels[-1].extent, list(sums)
     columns = [n.columns(n.f.add(position, k))[0] for k in range(group)]
-    for r in range(len(n.rows)):
-        every = n.row(r, at, n.together * group)
+    for r in range(len(n.of.rows)):
+        every = n.row(r, at, n.of.together * group)
         for k, column in enumerate(columns):
-            own = [lane // (n.tile.lanes // n.together) * group + k for lane in range(n.tile.lanes)]
+            own = [lane // (n.tile.lanes // n.of.together) * group + k for lane in range(n.tile.lanes)]
             value = n.f.shuffle(every, Value("poison", every.type), own)
-            result[r] = multiply_add(n.f, n.instructions, value, column, result[r])
+            result[r] = n.tile.instruction.add(n.f, n.instructions, value, column, result[r])
     return result
 
 
-def _unroll(n: _Reduction, level: ReductionLoop, accumulators: int) -> int:
+def _unroll(n: _Written, level: ReductionLoop, accumulators: int) -> int:
     """Steps written out per iteration: all of a short level, else a few that divide it. Where other things are done between its
     parts there are two iterations at least: LLVM spills accumulators in the middle of steps that are not a loop of their own."""
-    if n.together > 1:
+    if n.of.together > 1:
         return level.extent
-    if n.tile.element == "i32" or level.high is not None:
+    if n.tile.instruction.is_exact or level.high is not None:
         return 1
-    if n.meanwhile is None and level.extent * accumulators <= 96:
+    if n.of.meanwhile is None and level.extent * accumulators <= 96:
         return level.extent
-    most = level.extent if n.meanwhile is None else level.extent // 2
+    most = level.extent if n.of.meanwhile is None else level.extent // 2
     return next(u for u in (4, 3, 2, 1) if level.extent % u == 0 and ((u * accumulators <= 56 and u <= most) or u == 1))

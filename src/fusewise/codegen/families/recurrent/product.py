@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fusewise.codegen.families.product.tile import multiply_add
 from fusewise.codegen.families.recurrent.shape import GateProduct, RecurrentPlan, RecurrentShape
+from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.packing import packed
 from fusewise.codegen.target import InstructionSet

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from fusewise.codegen.families.product.tile import FMA_LATENCY, LOAD_CYCLES, lanes_for
+from fusewise.codegen.families.product.tile import LOAD_CYCLES, lanes_for
+from fusewise.codegen.instructions.table import FMA_LATENCY
 from fusewise.codegen.target import InstructionSet, Target, whole_lines
 from fusewise.codegen.view import OperandView, view_of
 from fusewise.ir.dtypes import FLOAT64

@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from fusewise.codegen.families.product.dealing import ceiling, deal, deal_tiles
-from fusewise.codegen.families.product.loops import column_at, fetch_row, finish_row, row_address
+from fusewise.codegen.families.product.loops import ResultPlace, column_at, fetch_row, finish_row, row_address
 from fusewise.codegen.families.product.prefetch import later_of, next_panel
-from fusewise.codegen.families.product.tile import Difference, Meanwhile, Panel, ReductionLoop, accumulate
+from fusewise.codegen.families.product.tile import Difference, Meanwhile, Panel, Reduction, ReductionLoop, accumulate
 from fusewise.codegen.families.strassen.form import (
     LEFT,
     LEFT_STEPS,
@@ -309,17 +309,8 @@ def _tile(
     ahead = [next_panel(f, tile, schedule.chunk, schedule.per_block, given.following, turn, SECOND_LEVEL)]
     if e.later is not None:
         ahead.append(e.later.ahead(f, f.add(given.turn, turn), schedule.chunk))
-    found = accumulate(
-        f,
-        e.instructions,
-        tile,
-        rows,
-        panel,
-        (ReductionLoop(schedule.chunk, 1),),
-        start,
-        ahead=ahead,
-        meanwhile=meanwhile,
-    )
+    reduction = Reduction(rows, panel, (ReductionLoop(schedule.chunk, 1),), ahead=ahead, meanwhile=meanwhile)
+    found = accumulate(f, e.instructions, tile, reduction, start)
 
     def keep() -> None:
         values = found
@@ -410,7 +401,7 @@ def _fetch_results(e: StrassenEmission, t: Int, p: Int, chunk: Int, number: Valu
             upper = f.mul(f.add(e.first_row(t), r), 2)
             for row in (upper, f.minimum(f.add(upper, 1), height - 1)):
                 for half in columns:
-                    fetch_row(f, e.h.product, e.tile, outer, 0, row, half, fetch)
+                    fetch_row(f, e.h.product, e.tile, ResultPlace(outer, 0, half), row, fetch)
 
     has_rows = f.compare("icmp slt", f.mul(number, ROWS_FETCHED), e.tile.rows)
     is_last = f.compare("icmp eq", f.i64(chunk), e.chunks - 1)
@@ -438,7 +429,7 @@ def _finish(e: StrassenEmission, sums: Value, block: Int, t: Int, p: Int) -> Cal
                 totals = [each[2 * below + beside] for each in quarters]
                 values = [f.fadd(a, b) for a, b in zip(totals, initial[beside], strict=True)]
                 row = f.add(f.mul(number, 2), below)
-                finish_row(f, h.product, tile, outer, 0, row, columns[beside], values, e.ends.finish)
+                finish_row(f, h.product, tile, ResultPlace(outer, 0, columns[beside]), row, values, e.ends.finish)
 
         half(0)
         if h.product.height % 2 == 0:

@@ -13,7 +13,6 @@ from functools import lru_cache
 
 from fusewise.codegen.families.product.plan import SAME_SET_BYTES, Product, RowAxis, merged
 from fusewise.codegen.families.product.tile import (
-    FMA_LATENCY,
     LOAD_CYCLES,
     SLIM_SHARE,
     Tile,
@@ -23,6 +22,7 @@ from fusewise.codegen.families.product.tile import (
     widths,
 )
 from fusewise.codegen.families.strassen.form import PRODUCTS
+from fusewise.codegen.instructions.table import FMA_LATENCY
 from fusewise.codegen.kernel import Prefetch
 from fusewise.codegen.llvm.stores import Far, far_of, is_simple
 from fusewise.codegen.steps.prefetch import next_bytes

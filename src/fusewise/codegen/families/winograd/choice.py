@@ -14,10 +14,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from fusewise.codegen.families.product.tile import FMA_LATENCY, LOAD_CYCLES, SLIM_ROWS, Tile, favourite_tiles
+from fusewise.codegen.families.product.tile import LOAD_CYCLES, SLIM_ROWS, Tile, favourite_tiles
 from fusewise.codegen.families.winograd.plan import Planes, WinogradPlan, WinogradSchedule, plan_of
 from fusewise.codegen.families.winograd.transform import LONG_FORM, PlaneForm
-from fusewise.codegen.instructions.pair_products import has_bfloat_products
+from fusewise.codegen.instructions.table import DPBF16, FMA_LATENCY
 from fusewise.codegen.llvm.stores import far_of
 from fusewise.codegen.steps.prefetch import FETCHED_BYTES
 from fusewise.codegen.target import LINE_BYTES, Target
@@ -172,7 +172,7 @@ def _forms(planes: Planes, target: Target) -> list[PlaneForm]:
 def direct_cycles(planes: Planes, target: Target) -> float:
     """Estimated cycles of the direct form on one core."""
     shape = planes.shape
-    in_pairs = shape.dtype == BFLOAT16 and shape.inputs % 2 == 0 and has_bfloat_products(target)
+    in_pairs = shape.dtype == BFLOAT16 and shape.inputs % 2 == 0 and DPBF16.is_native(target)
     share = PAIRS_SHARE if in_pairs else DIRECT_SHARE
     pixels = shape.batch * math.prod(axis.out for axis in shape.spatial)
     cycles = pixels * shape.taps * shape.inputs * shape.outputs / target.lanes / _multiplies(target) / share

@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from fusewise.codegen.families.product.tile import multiply_add
 from fusewise.codegen.families.winograd.plan import Block, WinogradPlan
 from fusewise.codegen.families.winograd.transform import Arithmetic
+from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.target import SECOND_LEVEL
 

@@ -35,7 +35,7 @@ import numpy as np
 
 from fusewise.codegen.families.convolution.shape import convolution_of
 from fusewise.codegen.families.product.dealing import deal_weighted
-from fusewise.codegen.families.product.tile import Ahead, Panel, accumulate_in_runs
+from fusewise.codegen.families.product.tile import Ahead, Panel, Reduction, ReductionLoop, accumulate_in_runs
 from fusewise.codegen.families.winograd.choice import choices, direct_cycles, schedules
 from fusewise.codegen.families.winograd.few import emit_few_products, keep_products
 from fusewise.codegen.families.winograd.input import BLOCK, Transform, emit_input_tile
@@ -423,9 +423,8 @@ def _products(
             rows = [f.at(origin, r * plan.row_pitch) for r in range(tile.rows)]
             there = f.at(result, f.add(f.mul(t, plan.group_width), f.mul(p, tile.width)))
             coming = [Ahead(f.at(origin, plan.input_pitch), tile.rows * 4, FIRST_LEVEL)] if fetching else []
-            sums = accumulate_in_runs(
-                f, s.instructions, tile, rows, Panel(columns, tile.width), extent // runs, runs, coming
-            )
+            reduction = Reduction(rows, Panel(columns, tile.width), (ReductionLoop(extent // runs, 1),), ahead=coming)
+            sums = accumulate_in_runs(f, s.instructions, tile, reduction, runs)
             places = [
                 f.at(there, r * plan.group_width + v * tile.lanes)
                 for r in range(tile.rows)
