@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fusewise.codegen.assemble import alternatives
+from fusewise.codegen.choose import alternatives
 from fusewise.codegen.families.product.tile import multiply_add
 from fusewise.codegen.kernel import Implementation
 from fusewise.codegen.llvm.emit import Module, vector

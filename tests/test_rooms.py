@@ -39,6 +39,7 @@ LINES: tuple[tuple[str, ...], ...] = (
 
 CODEGEN: tuple[tuple[str, ...], ...] = (
     ("assemble",),
+    ("choose",),
     ("candidates", "legalize"),
     ("families",),
     ("instructions",),

@@ -23,7 +23,8 @@ from benchmarks.operators.row import model_of
 from benchmarks.operators.table import ROWS
 
 from fusewise import api
-from fusewise.codegen.assemble import alternatives, generate
+from fusewise.codegen.assemble import generate
+from fusewise.codegen.choose import alternatives
 from fusewise.codegen.legalize import legalized
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.fusion.plan import partition

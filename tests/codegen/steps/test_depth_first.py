@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from fusewise import api
-from fusewise.codegen import assemble
 from fusewise.codegen.kernel import Sharing
+from fusewise.codegen.steps import depth_first
 from fusewise.codegen.steps.depth_first import LEAST_STRIPS, strips_of
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.compiled import open_compiled
@@ -89,7 +89,7 @@ def test_no_row_is_read_before_it_is_written(
     def often(first: Sharing, second: Sharing, workers: int, target: Target) -> int:
         return strips_of(first, second, workers, replace(target, l2_bytes=16 * 1024))
 
-    with patch.object(assemble, "strips_of", often):
+    with patch.object(depth_first, "strips_of", often):
         model = api.compile(graph, threads=workers, cache=False)
     program = model.executable.contents.program
     assume(any(getattr(step, "strips", 0) for step in program.steps))
@@ -131,7 +131,7 @@ def test_as_many_strips_as_the_cache_wants_and_the_rows_allow() -> None:
 
 def test_steps_in_strips_are_timed_and_may_be_refused() -> None:
     graph = block(np.random.default_rng(0), 112, 112, (16, 96), 3, 2, "plain")
-    with patch.object(assemble, "strips_of", lambda *_: LEAST_STRIPS):
+    with patch.object(depth_first, "strips_of", lambda *_: LEAST_STRIPS):
         model = api.compile(graph, threads=2, cache=False)
         refused = api.compile(graph, threads=2, cache=False, disable=("strips",))
     assert not any(getattr(step, "strips", 0) for step in refused.executable.contents.program.steps)
@@ -145,7 +145,7 @@ def test_steps_in_strips_are_timed_and_may_be_refused() -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_artefact_keeps_its_strips(tmp_path: Any, threads: int) -> None:
     graph = block(np.random.default_rng(0), 112, 112, (16, 96), 3, 1, "plain")
-    with patch.object(assemble, "strips_of", lambda *_: LEAST_STRIPS):
+    with patch.object(depth_first, "strips_of", lambda *_: LEAST_STRIPS):
         model = api.compile(graph, threads=threads, cache=False)
     model.save(tmp_path / "m.fw")
     opened = open_compiled(tmp_path / "m.fw")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from fusewise.lower.program import HostStep, NativeStep
+from fusewise.codegen.steps.draft import ProgramDraft, TaskDraft, Visit
+from fusewise.codegen.target import Target
+from fusewise.trace import Trace
 
-__all__ = ["CALL_BYTES", "call_numbers", "called"]
+__all__ = ["CALL_BYTES", "by_calls", "call_numbers", "calls_of"]
 
 CALL_BYTES = 8
 """Of the number of a call, an int64."""
@@ -20,15 +22,17 @@ def call_numbers(nbytes: int) -> np.ndarray:
     return np.arange(nbytes // CALL_BYTES, dtype=np.int64)
 
 
-def called(steps: Iterable[NativeStep | HostStep], numbers: Mapping[int, int]) -> Iterator[NativeStep | HostStep]:
-    """Every step once for each call of its kernel. `numbers` has the buffers of numbers of calls, and how many bytes they are: a
-    step that is given one is called so often, each time with the next number."""
-    for step in steps:
-        places = step.arguments if isinstance(step, NativeStep) else ()
-        buffer = next((place.buffer for place in places if place.buffer in numbers), None)
-        if buffer is None or isinstance(step, HostStep):
-            yield step
-            continue
-        for offset in range(0, numbers[buffer], CALL_BYTES):
-            moved = (replace(place, offset=offset) if place.buffer == buffer else place for place in places)
-            yield replace(step, arguments=tuple(moved))
+def by_calls(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
+    """The pass that runs a step once for each call of its kernel."""
+    counts = [calls_of(step) if isinstance(step, TaskDraft) else 1 for step in draft.steps]
+
+    def called() -> Iterator[Visit]:
+        for visit in draft.visits:
+            yield from (replace(visit, call=call) for call in range(counts[visit.step]))
+
+    return draft if all(count == 1 for count in counts) else replace(draft, visits=tuple(called()))
+
+
+def calls_of(step: TaskDraft) -> int:
+    """How often a step's kernel is called: as often as it is given a number."""
+    return next((argument.nbytes // CALL_BYTES for argument in step.arguments if argument.name == "call"), 1)

@@ -7,13 +7,18 @@ done that hold the rows which it reads, which is looked up here, share by share.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from fusewise.codegen.kernel import Sharing
+from fusewise.codegen.steps.draft import HostDraft, ProgramDraft, TaskDraft
 from fusewise.codegen.target import Target
 from fusewise.lower.task import Operand, Store, Task
 from fusewise.lower.work import TaskWork
 from fusewise.ops.expr import Expr, index, load
+from fusewise.trace import Trace
 
-__all__ = ["LEAST_STRIPS", "joins", "strips_of"]
+__all__ = ["LEAST_STRIPS", "by_strips", "joins", "strips_of"]
 
 LEAST_STRIPS = 4
 """With fewer, the first and the last, which wait for the others, are half of all."""
@@ -23,6 +28,33 @@ MOST_STRIPS = 32
 
 STRIP_SHARE = 4
 """The part of the second cache level that a strip may fill: two of them and what is read and written beside lie there."""
+
+
+def by_strips(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
+    """The pass that says which steps run strip by strip with the next. Both are then one piece of work."""
+    steps = list(draft.steps)
+    for number in range(len(steps) - 1):
+        pair = _pair(steps, number)
+        if pair is None or draft.stretch_of(number) is not draft.stretch_of(number + 1):
+            continue
+        above, below = pair
+        sharing = above.way.sharing, below.way.sharing
+        if sharing[0] is None or sharing[1] is None:
+            continue
+        strips = strips_of(sharing[0], sharing[1], target.workers, target)
+        labels = above.work.label, below.work.label
+        if strips and trace.allows("kernel", "strips", labels, f"{strips} to a worker"):
+            steps[number : number + 2] = replace(above, strips=strips, pieces=1), replace(below, pieces=1)
+    return replace(draft, steps=tuple(steps))
+
+
+def _pair(steps: Sequence[TaskDraft | HostDraft], number: int) -> tuple[TaskDraft, TaskDraft] | None:
+    """A step and the next, if they join; not where the first runs with the one before."""
+    above, below = steps[number : number + 2]
+    if isinstance(above, HostDraft) or isinstance(below, HostDraft) or not joins(above.work, below.work):
+        return None
+    before = steps[number - 1] if number else None
+    return None if isinstance(before, TaskDraft) and before.strips else (above, below)
 
 
 def joins(first: TaskWork, second: TaskWork) -> bool:

@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from fusewise.codegen.kernel import Argument
 from fusewise.codegen.steps.calls import CALL_BYTES
+from fusewise.codegen.steps.draft import HostDraft, ProgramDraft, TaskDraft
+from fusewise.codegen.target import Target
 from fusewise.lower.program import Extent
 from fusewise.lower.task import Operand, Task
+from fusewise.trace import Trace
 
-__all__ = ["extents_of"]
+__all__ = ["extents_of", "with_extents"]
+
+
+def with_extents(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
+    """The pass of a checked build."""
+    if not target.sanitize:
+        return draft
+
+    def told(step: TaskDraft | HostDraft) -> TaskDraft | HostDraft:
+        if isinstance(step, HostDraft):
+            return step
+        bound = step.work.bound
+        return replace(step, extents=extents_of(bound.task, bound.values, step.arguments, target.workers))
+
+    return replace(draft, steps=tuple(map(told, draft.steps)))
 
 
 def extents_of(

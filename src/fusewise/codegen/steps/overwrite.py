@@ -8,11 +8,47 @@ else.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from fusewise.codegen.steps.draft import Area, Pointer, ProgramDraft, TaskDraft
+from fusewise.codegen.target import Target
 from fusewise.lower.task import ACC, Operand, Store, Task
 from fusewise.ops.expr import Expr, walk
+from fusewise.trace import Trace
 
-__all__ = ["overwritable", "shared_pointers"]
+__all__ = ["overwritable", "overwriting", "shared_pointers"]
+
+
+def overwriting(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
+    """The pass that lets the result of a step have the memory of something that it reads, if that is read no more later."""
+    found: dict[Area, Area] = {}  # by what takes over
+    for step in draft.steps:
+        if isinstance(step, TaskDraft) and step.way.writes_once:
+            for old, new in _alike(step):
+                before, after = draft.lifetimes[old], draft.lifetimes[new]
+                reason = f"{old.buffer.nbytes:,} bytes that nobody reads later"
+                if before.last != after.first or new in found:
+                    continue
+                if trace.allows("kernel", "overwrite", (step.work.label,), reason):
+                    found[new] = old
+    return replace(draft, overwrites=tuple((old, new) for new, old in found.items()))
+
+
+def _alike(step: TaskDraft) -> Iterator[tuple[Area, Area]]:
+    """Areas that a step reads as a whole, by one pointer, with that of its result, which may lie on top."""
+    task = step.work.bound.task
+    at = dict(zip((argument.name for argument in step.arguments), step.pointers, strict=True))
+    for name in overwritable(task):
+        old, new = (_whole(at[each], task.operand(each)) for each in (name, task.stores[0].operand))
+        if old is not None and new is not None and sum(pointer.area == old for pointer in step.pointers) == 1:
+            yield old, new
+
+
+def _whole(pointer: Pointer, operand: Operand) -> Area | None:
+    """The planned memory that an operand fills."""
+    buffer = pointer.area.buffer
+    fills = buffer.kind == "arena" and pointer.offset == operand.offset == 0 and buffer.nbytes == operand.nbytes
+    return pointer.area if fills else None
 
 
 def overwritable(task: Task) -> tuple[str, ...]:

@@ -11,11 +11,15 @@ instructions to spare that fetch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from fusewise.codegen.kernel import Prefetch
+from fusewise.codegen.steps.draft import HostDraft, ProgramDraft, TaskDraft, Upcoming
 from fusewise.codegen.target import Target
 from fusewise.records import record
+from fusewise.trace import Trace
 
-__all__ = ["FETCHED_BYTES", "Fetch", "Load", "fetches", "followers", "next_bytes"]
+__all__ = ["FETCHED_BYTES", "Fetch", "Load", "fetches", "fetching_ahead", "followers", "next_bytes"]
 
 FETCHED_BYTES = 4
 """Bytes of weights that memory gives a core in a cycle: on a Zen 4, 3 measured beside products, 4 to 5 with nothing else to do."""
@@ -67,6 +71,34 @@ class Fetch:
     offset: int
     nbytes: int
     of: int
+
+
+def fetching_ahead(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
+    """The pass that has steps fetch weights of later ones."""
+    loads = [_load(step, draft, target) for step in draft.steps]
+    ahead, following = fetches(loads, target.l3_bytes // 4), followers(loads, next_bytes(target))
+
+    def fetching(number: int, step: TaskDraft | HostDraft) -> TaskDraft | HostDraft:
+        if isinstance(step, HostDraft):
+            return step
+        step = replace(step, next=Upcoming(following[number]))
+        fetch = ahead.get(number)
+        if fetch is None:
+            return step
+        way = step.way.fetching(Prefetch(fetch.nbytes, fetch.of))
+        later = Upcoming(fetch.step, fetch.offset // target.workers)
+        return replace(step, way=way, arguments=way.arguments, later=later)
+
+    return replace(draft, steps=tuple(fetching(*each) for each in enumerate(draft.steps)))
+
+
+def _load(step: TaskDraft | HostDraft, draft: ProgramDraft, target: Target) -> Load:
+    """What a step computes and reads."""
+    if isinstance(step, HostDraft) or step.work.between:
+        return Load(0, 0)
+    cycles = step.way.cycles(target)
+    values = [step.work.bound.values[packed.name] for packed in step.weights] if cycles else []
+    return Load(cycles, sum(draft.graph.constants[value].type.nbytes for value in values))
 
 
 def fetches(loads: Sequence[Load], room: int) -> Mapping[int, Fetch]:

@@ -8,15 +8,18 @@ either comes to is summed up here from sizes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
+from fusewise.codegen.steps.draft import ProgramDraft, SampleRange, Visit
 from fusewise.codegen.target import Target
 from fusewise.lower.samples import of_one_sample
 from fusewise.lower.work import HostWork, TaskWork
 from fusewise.records import record
+from fusewise.trace import Trace
 
-__all__ = ["SampleRange", "stretches"]
+__all__ = ["by_samples", "in_turn", "stretches"]
 
 MOST_SAMPLES = 64
 """Every sample has steps of its own in the program."""
@@ -42,15 +45,30 @@ STEP_CYCLES = 14_000
 """Cycles of all workers to begin a step and to wait for the last of them."""
 
 
-@record(frozen=True)
-class SampleRange:
-    """The work from number `first` up to `end`, each as for one of `samples`, and the roots that hold one sample at a time."""
+def by_samples(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
+    """The pass that has stretches of work done sample by sample, where that pays."""
 
-    first: int
-    end: int
-    samples: int
-    work: tuple[TaskWork, ...]
-    single: frozenset[str]
+    def nbytes(one: TaskWork, name: str) -> int:
+        return draft.root_bytes(one.places[name][0], one.bound.values[name])
+
+    work, found = list(draft.work), list[SampleRange]()
+    for one in stretches(draft.work, nbytes, frozenset(draft.ports), target):
+        labels = tuple(each.label for each in one.work)
+        if trace.allows("kernel", "samples", labels, f"{one.samples} one after another"):
+            work[one.first : one.end] = one.work
+            found.append(one)
+    return replace(draft, work=tuple(work), stretches=tuple(found), visits=tuple(in_turn(len(work), found)))
+
+
+def in_turn(steps: int, stretches: Iterable[SampleRange]) -> Iterator[Visit]:
+    """The steps in order, those of a stretch once for each sample."""
+    at = 0
+    for found in stretches:
+        yield from map(Visit, range(at, found.first))
+        for sample in range(found.samples):
+            yield from (Visit(number, sample) for number in range(found.first, found.end))
+        at = found.end
+    yield from map(Visit, range(at, steps))
 
 
 def stretches(

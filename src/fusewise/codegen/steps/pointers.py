@@ -1,0 +1,118 @@
+"""Where every argument lies: values where lowering put them, packed constants, and memory that kernels ask for themselves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import accumulate
+
+from fusewise.codegen.kernel import Argument
+from fusewise.codegen.steps.calls import CALL_BYTES, call_numbers
+from fusewise.codegen.steps.draft import Area, HostDraft, Pointer, ProgramDraft, TaskDraft, Upcoming
+from fusewise.codegen.target import Target
+from fusewise.ir.graph import Constant
+from fusewise.ir.types import TensorType, ValueType
+from fusewise.lower.program import Buffer, Packing
+from fusewise.lower.work import HostWork, TaskWork
+from fusewise.trace import Trace
+
+__all__ = ["with_pointers"]
+
+SITE_BYTES = 16
+"""Of what a kernel says of a site: two int64."""
+
+
+def with_pointers(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
+    """The pass that says where arguments lie, and in how many pieces each share of a step is."""
+    told = [_fault_bytes(step) for step in draft.steps]
+    faults = Area(("fault",), Buffer("fault", sum(told)))
+    before = accumulate(told, initial=0)
+
+    def placed(number: int, fault: int, step: TaskDraft | HostDraft) -> TaskDraft | HostDraft:
+        if isinstance(step, HostDraft):
+            reads = tuple(_host_read(draft, step.work, value) for value in step.work.reads)
+            return replace(step, reads=reads, writes=tuple(_host_write(draft, value) for value in step.work.writes))
+        pointers = tuple(
+            Pointer(faults, fault) if argument.name == "fault" else _pointer(draft, number, argument, target.workers)
+            for argument in step.arguments
+        )
+        return replace(step, pointers=pointers, pieces=step.way.pieces(target))
+
+    steps = (placed(number, fault, step) for number, (fault, step) in enumerate(zip(before, draft.steps, strict=False)))
+    return replace(draft, steps=tuple(steps))
+
+
+def _fault_bytes(step: TaskDraft | HostDraft) -> int:
+    """How much a step may say of its data."""
+    if isinstance(step, HostDraft) or not any(argument.name == "fault" for argument in step.arguments):
+        return 0
+    return SITE_BYTES * len(step.work.bound.sites)
+
+
+def _pointer(draft: ProgramDraft, number: int, argument: Argument, workers: int) -> Pointer:
+    """Where an argument of a step lies."""
+    step = draft.steps[number]
+    assert isinstance(step, TaskDraft)
+    ahead = {"next": step.next, "later": step.later}.get(argument.name)
+    if ahead is not None:
+        return _weights(draft, ahead)
+    if argument.name == "call":
+        numbers = Buffer("constant", argument.nbytes, data=Constant(call_numbers(argument.nbytes)))
+        return Pointer(Area(("calls", argument.nbytes), numbers), per_call=CALL_BYTES)
+    if argument.name == "scratch":
+        nbytes = argument.nbytes * (workers if argument.per_worker else 1)
+        return Pointer(Area(("scratch", number), Buffer("arena", nbytes)))
+    return _operand(draft, step.work, argument)
+
+
+def _weights(draft: ProgramDraft, ahead: Upcoming) -> Pointer:
+    """Into the weights of a step."""
+    step = draft.steps[ahead.step]
+    assert isinstance(step, TaskDraft)
+    return replace(_operand(draft, step.work, step.weights[0]), offset=ahead.offset)
+
+
+def _operand(draft: ProgramDraft, work: TaskWork, argument: Argument) -> Pointer:
+    """To an operand of the task."""
+    operand = work.bound.task.operand(argument.name)
+    value = work.bound.values[argument.name]
+    if operand.constant:
+        return Pointer(_constant(draft, value, argument.packing))
+    root, offset = work.places[argument.name]
+    itemsize = operand.dtype.itemsize
+    apart = 0 if any(root in found.single for found in draft.stretches) else work.between.get(argument.name, 0)
+    return Pointer(_value(draft, root, value), offset * itemsize, per_sample=apart * itemsize)
+
+
+def _value(draft: ProgramDraft, root: str, value: str) -> Area:
+    """The memory of a root: the caller's, a constant's, or planned."""
+    port = draft.ports.get(root)
+    if port is not None:
+        return port
+    if root in draft.graph.constants:
+        return _constant(draft, root, None)
+    return Area(("value", root), Buffer("arena", draft.root_bytes(root, value)))
+
+
+def _constant(draft: ProgramDraft, value: str, packing: Packing | None) -> Area:
+    constant = draft.graph.constants[value]
+    name = ("constant", value, packing.recipe if packing is not None else "")
+    return Area(name, Buffer("constant", constant.type.nbytes, 0, value, constant, packing))
+
+
+def _host_read(draft: ProgramDraft, work: HostWork, value: str) -> tuple[str, Pointer | None, ValueType | None]:
+    found = work.reads[value]
+    if found is None:
+        return value, None, None
+    kind = draft.graph.tensor(value)
+    root, offset, strides = found
+    return value, Pointer(_value(draft, root, value), offset * kind.dtype.itemsize, strides=strides), kind
+
+
+def _host_write(draft: ProgramDraft, value: str) -> tuple[str, Pointer | None, ValueType | None]:
+    kind = draft.graph.types.get(value)
+    if not isinstance(kind, TensorType) or not kind.is_static or kind.dtype.kind in ("string", "complex"):
+        return value, None, None
+    if value not in draft.lowered.layout.storage:
+        return value, None, None
+    storage = draft.lowered.layout.storage[value]
+    return value, Pointer(_value(draft, storage.root, value), storage.offset * kind.dtype.itemsize), kind
