@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fusewise.codegen.families.product.plan import Product, RowAxis, plan_product, tiles_for
-from fusewise.codegen.families.product.tile import SLIM_ROWS, Tile, favourite_tiles, is_slim, widths
+from fusewise.codegen.families.product.tile import SLIM_ROWS, Tile, TiledProduct, favourite_tiles, is_slim, widths
 from fusewise.codegen.target import TARGETS, OverheadCycles, Target
 
 AVX512 = next(target for target in TARGETS if target.name == "avx512")
@@ -15,7 +15,7 @@ ONE_A_CYCLE = replace(AVX512, multiply_bits=512)
 def test_tiles_fit_the_registers_and_the_product() -> None:
     for target in TARGETS:
         for rows, columns in ((1, 1000), (3, 40), (196, 256)):
-            found = favourite_tiles(target, rows, columns, 64, (target.lanes,))
+            found = favourite_tiles(target, TiledProduct(rows, columns, 64), (target.lanes,))
             assert found
             for tile in found:
                 assert tile.rows <= rows
@@ -25,31 +25,37 @@ def test_tiles_fit_the_registers_and_the_product() -> None:
 def test_far_results_of_few_steps_are_written_by_whole_rows() -> None:
     """Six vectors are a row of 96 channels; a reduction of 16 steps is over before the rest of a row has come."""
     rows, columns, depth = 112 * 112, 96, 16
-    near = favourite_tiles(AVX512, rows, columns, depth, (16,))[0]
-    far = favourite_tiles(AVX512, rows, columns, depth, (16,), written=4 * rows * columns)[0]
+    near = favourite_tiles(AVX512, TiledProduct(rows, columns, depth), (16,))[0]
+    far = favourite_tiles(AVX512, TiledProduct(rows, columns, depth, written=4 * rows * columns), (16,))[0]
     assert near.vectors < 6
     assert far.vectors == 6
 
 
 def test_where_results_go_does_not_matter_to_long_reductions() -> None:
     rows, columns, depth = 56 * 56, 256, 256
-    near, far = (favourite_tiles(AVX512, rows, columns, depth, (16,), written=n)[0] for n in (0, 4 * rows * columns))
+    near, far = (
+        favourite_tiles(AVX512, TiledProduct(rows, columns, depth, written=n), (16,))[0]
+        for n in (0, 4 * rows * columns)
+    )
     assert near == far
 
 
 @pytest.mark.parametrize(("columns", "lanes"), [(24, 8), (40, 8), (8, 8), (32, 16), (96, 16), (5, 8), (1, 1)])
 def test_half_vectors_where_whole_ones_multiply_half_as_often(columns: int, lanes: int) -> None:
     """24 columns are two vectors of 16, of which a quarter is computed twice, or three of 8."""
-    assert favourite_tiles(ONE_A_CYCLE, 784, columns, 144, widths(ONE_A_CYCLE, columns))[0].lanes == lanes
+    assert favourite_tiles(ONE_A_CYCLE, TiledProduct(784, columns, 144), widths(ONE_A_CYCLE, columns))[0].lanes == lanes
     assert len(widths(AVX512, columns)) == 1
-    assert favourite_tiles(AVX512, 784, columns, 144, widths(AVX512, columns))[0].lanes == widths(AVX512, columns)[0]
+    assert (
+        favourite_tiles(AVX512, TiledProduct(784, columns, 144), widths(AVX512, columns))[0].lanes
+        == widths(AVX512, columns)[0]
+    )
 
 
 def test_dear_loads_ask_for_tiles_that_load_less() -> None:
     """Of 784 rows by 512 columns; where loads cost little, what is left over at edges and ends decides."""
 
     def loads(beside: OverheadCycles) -> float:
-        tile = favourite_tiles(replace(AVX512, beside=beside), 784, 512, 128, (16,))[0]
+        tile = favourite_tiles(replace(AVX512, beside=beside), TiledProduct(784, 512, 128), (16,))[0]
         return (tile.rows + tile.vectors) / (tile.rows * tile.vectors)
 
     assert loads(OverheadCycles(load=0.24, line=0.2, finish=0.0)) < loads(OverheadCycles())
@@ -58,7 +64,9 @@ def test_dear_loads_ask_for_tiles_that_load_less() -> None:
 def test_four_vectors_from_the_second_level_may_cost_more() -> None:
     """196 rows by 256 columns: of 1024 steps a panel leaves the first level, of 64 it does not."""
     zen = replace(AVX512, beside=OverheadCycles(fourth=0.2))
-    deep, shallow = ([favourite_tiles(t, 196, 256, depth, (16,))[0] for t in (AVX512, zen)] for depth in (1024, 64))
+    deep, shallow = (
+        [favourite_tiles(t, TiledProduct(196, 256, depth), (16,))[0] for t in (AVX512, zen)] for depth in (1024, 64)
+    )
     assert [tile.vectors for tile in deep] == [4, 2]
     assert shallow[0] == shallow[1]
 
@@ -67,7 +75,7 @@ def test_one_multiply_add_a_cycle_takes_tiles_of_one_vector_for_products_that_st
     """Of whole tiles that divide a run of rows, a depth worth beginning for, and a left operand that the second level holds."""
 
     def vectors(rows: int, depth: int, target: Target = ONE_A_CYCLE, written: int = 1 << 18, **given: int) -> int:
-        return favourite_tiles(target, rows, 256, depth, (16,), written=written, **given)[0].vectors
+        return favourite_tiles(target, TiledProduct(rows, 256, depth, written=written, **given), (16,))[0].vectors
 
     assert vectors(196, 384) == 1
     assert vectors(196, 384, AVX512) > 1
@@ -102,7 +110,9 @@ def test_tiles_whose_panels_cannot_be_dealt_out_evenly_come_later() -> None:
         return -(-panels // 2) * 2 / panels
 
     dear = replace(AVX512, beside=OverheadCycles(load=0.24, line=0.2, finish=0.0))
-    alone, dealt = (favourite_tiles(dear, 49, 192, 32, (16,), **options)[0] for options in ({}, {"waiting": waiting}))
+    alone, dealt = (
+        favourite_tiles(dear, TiledProduct(49, 192, 32), (16,), **options)[0] for options in ({}, {"waiting": waiting})
+    )
     assert waiting(alone) > 1
     assert waiting(dealt) == 1
 

@@ -197,7 +197,7 @@ def _build(d: Depthwise, task: Task, instructions: InstructionSet, schedule: Dep
                 if d.columns.out % span:
                     start = f.minimum(start, d.columns.out - span)
                 left = f.sub(f.mul(start, d.columns.stride), d.columns.before)
-                origin = f.add(base, f.mul(left, d.strides[2]))
+                pixels = _PixelRun(border, f.add(base, f.mul(left, d.strides[2])), slices, rows, zero)
 
                 def channels(v: Value, _: Sequence[Value]) -> None:
                     channel: Int = f.mul(v, d.lanes)
@@ -206,9 +206,7 @@ def _build(d: Depthwise, task: Task, instructions: InstructionSet, schedule: Dep
                     bias = initial(
                         f, instructions, pointers, shape.bias, [channel], d.lanes, d.lanes, kind_element(kind)
                     )[0]
-                    sums = _reduce(
-                        f, instructions, d, pointers, span, border, origin, channel, slices, rows, [bias] * span, zero
-                    )
+                    sums = _reduce(f, instructions, d, pointers, pixels, channel, [bias] * span)
                     _finish(f, d, finish, {**at, "i1": channel}, start, sums, buffer)
 
                 f.loop(low, high, 1, channels, rolled=True)
@@ -227,28 +225,35 @@ def kind_element(kind: str) -> str:
     return kind.split(" x ", 1)[1][:-1] if kind.startswith("<") else kind
 
 
+@record(frozen=True)
+class _PixelRun:
+    """A run of outputs: its inputs lie from `origin` on, of which those of the border exist, and only these slices and rows of
+    taps. `zero` is taken from integers."""
+
+    border: Border
+    origin: Int
+    slices: tuple[Int, Int]
+    rows: tuple[Int, Int]
+    zero: Value | None
+
+
 def _reduce(
     f: Function,
     instructions: InstructionSet,
     d: Depthwise,
     pointers: Mapping[str, Value],
-    span: int,
-    border: Border,
-    origin: Int,
+    run: _PixelRun,
     channel: Int,
-    slices: tuple[Int, Int],
-    rows: tuple[Int, Int],
     start: Sequence[Value],
-    zero: Value | None,
 ) -> tuple[Value, ...]:
     """Sums of a run over the kernel rows that exist; the columns of a kernel row are written out."""
-    shape, columns = d.shape, d.columns
+    shape, columns, zero = d.shape, d.columns, run.zero
     stored, element = memory_type(shape.dtype), d.element
     data, weights = pointers[shape.data.operand.name], pointers[shape.weight.operand.name]
 
     def kernel_row(z: Int, y: Int, sums: Sequence[Value]) -> list[Value]:
         result = list(sums)
-        row = f.add(origin, channel)
+        row = f.add(run.origin, channel)
         for axis, tap, stride in zip(d.axes, (z, y), d.strides, strict=False):
             row = f.add(row, f.mul(tap, axis.dilation * stride))
         first = f.at(data, row, stored)
@@ -257,7 +262,7 @@ def _reduce(
         factors = [
             f.load(vector(element, d.lanes), f.at(panel, k * shape.groups, element)) for k in range(columns.kernel)
         ]
-        for offset in border:
+        for offset in run.border:
             value = f.load(vector(stored, d.lanes), f.at(first, offset * d.strides[2], stored))
             value = widen(f, instructions, value, shape.dtype)
             if shape.dtype.is_integer:
@@ -265,18 +270,20 @@ def _reduce(
                 value = value if zero is None else f.fsub(value, f.splat(zero, d.lanes))
             for k, factor in enumerate(factors):
                 u, rest = divmod(offset - k * columns.dilation, columns.stride)
-                if rest == 0 and 0 <= u < span:
+                if rest == 0 and 0 <= u < len(start):
                     result[u] = multiply_add(f, instructions, value, factor, result[u])
         return result
 
     def kernel_slice(z: Int, sums: Sequence[Value]) -> Sequence[Value]:
         if d.axes[1].kernel == 1 and d.axes[1].is_inside:
             return kernel_row(z, 0, sums)
-        return f.loop(rows[0], rows[1], 1, lambda y, carried: kernel_row(z, y, carried), tuple(sums), rolled=True)
+        return f.loop(
+            run.rows[0], run.rows[1], 1, lambda y, carried: kernel_row(z, y, carried), tuple(sums), rolled=True
+        )
 
     if d.axes[0].kernel == 1 and d.axes[0].is_inside:
         return tuple(kernel_slice(0, start))
-    return f.loop(slices[0], slices[1], 1, kernel_slice, tuple(start), rolled=True)
+    return f.loop(run.slices[0], run.slices[1], 1, kernel_slice, tuple(start), rolled=True)
 
 
 def _whole(f: Function, finish: Finish) -> Finish:

@@ -28,6 +28,7 @@ from fusewise.codegen.families.product.tile import (
     Reduction,
     ReductionLoop,
     Tile,
+    TiledProduct,
     accumulate,
     favourite_tiles,
     lanes_for,
@@ -68,8 +69,8 @@ def _schedules(s: AttentionShape, task: Task, target: Target) -> Iterable[Attent
     strips = max(-(-s.queries // fitting), -(-MIN_UNITS // max(1, s.batch * s.heads)))
     rows = -(-s.queries // max(1, min(strips, -(-s.queries // 16))))
     wanted = min(s.queries, -(-rows // 4) * 4)
-    scores = favourite_tiles(target, wanted, s.keys, s.size, (lanes_for(target, s.keys),))
-    context = favourite_tiles(target, wanted, s.width, s.keys, (lanes_for(target, s.width),))
+    scores = favourite_tiles(target, TiledProduct(wanted, s.keys, s.size), (lanes_for(target, s.keys),))
+    context = favourite_tiles(target, TiledProduct(wanted, s.width, s.keys), (lanes_for(target, s.width),))
     for pair in zip(scores[:3], context[:3], strict=False):
         yield AttentionSchedule(wanted, *pair)
 

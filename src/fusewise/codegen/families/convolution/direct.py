@@ -12,7 +12,13 @@ from functools import partial
 
 import numpy as np
 
-from fusewise.codegen.families.convolution.loops import direct_arguments, emit_direct, matrices, matrix_axes
+from fusewise.codegen.families.convolution.loops import (
+    OpenFunction,
+    direct_arguments,
+    emit_direct,
+    matrices,
+    matrix_axes,
+)
 from fusewise.codegen.families.convolution.plan import (
     Direct,
     Directs,
@@ -75,7 +81,9 @@ def _build(directs: Directs, task: Task, instructions: InstructionSet, schedule:
     given = _arguments(directs, task, schedule)
     module, f, pointers, share = enter(symbol, given, shared=shared_pointers(task))
     finish = finisher(f, task, instructions, pointers)
-    emit_direct(f, scheduled(directs, schedule), task, instructions, schedule, given, pointers, share, finish)
+    emit_direct(
+        OpenFunction(f, task, instructions, given, pointers, share), scheduled(directs, schedule), schedule, finish
+    )
     f.give_back()
     return module.text()
 

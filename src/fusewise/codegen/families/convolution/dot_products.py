@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from fusewise.codegen.families.convolution.integer import Rows, in_lanes, line_of, rows_of
-from fusewise.codegen.families.convolution.loops import emit_direct, matrices, padded_rows
+from fusewise.codegen.families.convolution.loops import OpenFunction, RowFill, emit_direct, matrices, padded_rows
 from fusewise.codegen.families.convolution.plan import Direct, DirectSchedule, directs_of, favourite, within_cache
 from fusewise.codegen.families.convolution.shape import Convolution, integer_convolution_of
 from fusewise.codegen.families.product.loops import Left, Parts, row_pointers
@@ -220,7 +220,9 @@ def _build(found: Rows, task: Task, instructions: InstructionSet, schedule: Dire
         return replace(parts, right=right, taps=reduced)
 
     finish = finisher(f, task, instructions, pointers)
-    emit_direct(f, d, task, instructions, schedule, arguments, pointers, share, finish, fill, pad, adapt)
+    emit_direct(
+        OpenFunction(f, task, instructions, arguments, pointers, share), d, schedule, finish, RowFill(fill, pad), adapt
+    )
     f.give_back()
     return module.text()
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fusewise.codegen.families.convolution.loops import Line, emit_direct, matrices, padded_rows
+from fusewise.codegen.families.convolution.loops import Line, OpenFunction, RowFill, emit_direct, matrices, padded_rows
 from fusewise.codegen.families.convolution.plan import Directs, DirectSchedule, direct_schedules, directs_of, scheduled
 from fusewise.codegen.families.convolution.shape import Convolution, Spatial, geometry_of, integer_convolution_of
 from fusewise.codegen.families.product.loops import unravel
@@ -137,7 +137,7 @@ def _build(found: Rows, task: Task, instructions: InstructionSet, schedule: Dire
     assert d.strip is not None
     fill = padded_rows(f, d.shape, d.strip, line_of(f, found, Elements(f, task, instructions, pointers)))
     finish = finisher(f, task, instructions, pointers)
-    emit_direct(f, d, task, instructions, schedule, arguments, pointers, share, finish, fill)
+    emit_direct(OpenFunction(f, task, instructions, arguments, pointers, share), d, schedule, finish, RowFill(fill))
     f.give_back()
     return module.text()
 

@@ -6,12 +6,13 @@ A transposed convolution is the same with several `phases`: sets of output chann
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from fusewise.codegen.families.convolution.plan import Direct, DirectSchedule
 from fusewise.codegen.families.convolution.shape import Convolution
-from fusewise.codegen.families.convolution.strip import BlockCopy, emit_strip, existing_taps, joined_levels
+from fusewise.codegen.families.convolution.strip import BlockCopy, CopiedRows, emit_strip, existing_taps, joined_levels
 from fusewise.codegen.families.convolution.taps import sliding, tap_by_tap
 from fusewise.codegen.families.product.loops import Left, Parts, Taps, emit_product, flat_index
 from fusewise.codegen.families.product.tile import Panel, ReductionLoop, lanes_for
@@ -24,10 +25,13 @@ from fusewise.codegen.llvm.stores import Finish, fetcher, is_heavy
 from fusewise.codegen.packing import Axes, packed, panels, panels_of
 from fusewise.codegen.target import FIRST_LEVEL, InstructionSet, whole_lines
 from fusewise.lower.task import Task
+from fusewise.records import record
 
 __all__ = [
     "Fill",
     "Line",
+    "OpenFunction",
+    "RowFill",
     "direct_arguments",
     "emit_direct",
     "matrices",
@@ -106,32 +110,48 @@ def matrix_axes(shape: Convolution, together: int) -> tuple[Axes, Axes, tuple[in
     return ((shape.groups // together, columns * first),), depth, (columns, first)
 
 
+@record(frozen=True)
+class OpenFunction:
+    """The function of a task that is being written: its arguments, where they point, and its share of the work."""
+
+    f: Function
+    task: Task
+    instructions: InstructionSet
+    arguments: Sequence[Argument]
+    pointers: Mapping[str, Value]
+    share: Share
+
+
+@record(frozen=True)
+class RowFill:
+    """What is in the strip: `row` writes its rows, by default what the input or its element says; bytes of it outside the input are
+    `pad`, by default 0."""
+
+    row: Fill | None = None
+    pad: Value | None = None
+
+
+_AS_IS = RowFill()
+
+
 def emit_direct(
-    f: Function,
+    o: OpenFunction,
     d: Direct,
-    task: Task,
-    instructions: InstructionSet,
     schedule: DirectSchedule,
-    arguments: Sequence[Argument],
-    pointers: Mapping[str, Value],
-    share: Share,
     finish: Finish,
-    fill: Fill | None = None,
-    pad: Value | None = None,
+    fill: RowFill = _AS_IS,
     adapt: Callable[[Parts], Parts] = lambda parts: parts,
 ) -> None:
-    """The loops of a direct convolution; `fill` writes the rows of the strip, by default what the input or its element says.
-
-    Bytes of the strip outside the input are `pad`, by default 0. `adapt` may replace what the loops do, such as the reduction.
-    """
+    """The loops of a direct convolution. `adapt` may replace what the loops do, such as the reduction."""
+    f, task, instructions, pointers = o.f, o.task, o.instructions, o.pointers
     shape, product, strip = d.shape, d.product, d.strip
     tile = schedule.product.tile
     in_group = -(-product.columns // tile.width)
     element = tile.instruction.panel_element
     weights = pointers[shape.weight.operand.name]
-    if fill is None and strip is not None and shape.computed is not None:
-        fill = _computed_rows(f, shape, strip, Elements(f, task, instructions, pointers))
-    scratch, tag = (None if strip is None else find(f, pointers, arguments, share) for find in (scratch_of, tag_of))
+    if fill.row is None and strip is not None and shape.computed is not None:
+        fill = replace(fill, row=_computed_rows(f, shape, strip, Elements(f, task, instructions, pointers)))
+    scratch, tag = (None if strip is None else find(f, pointers, o.arguments, o.share) for find in (scratch_of, tag_of))
 
     def left(outer: Sequence[Int], first: Int, last: Int) -> Left:
         if strip is None or scratch is None or tag is None:
@@ -143,7 +163,8 @@ def emit_direct(
                 low, high = existing_taps(f, slices, outer[1])
                 base = f.add(base, f.mul(f.sub(f.mul(outer[1], slices.stride), slices.before), stride))
             return Left(pointers[shape.data.operand.name], base, _levels_in_place(d, low, high))
-        return _strip_block(f, d, strip, schedule, pointers, fill, outer, first, last, scratch, pad, tag)
+        own = _KeptStrip(strip, strip.height(schedule.rows) * strip.row_pitch, scratch, tag, fill)
+        return _strip_block(o, d, own, outer, first, last)
 
     def right(outer: Sequence[Int], group: Int, panel: Int, columns: Sequence[Int]) -> Panel:
         number = f.add(f.mul(group, in_group), panel)
@@ -176,7 +197,7 @@ def emit_direct(
         kept=kept,
         later=pointers.get("later"),
     )
-    emit_product(f, instructions, product, schedule.product, share, adapt(parts))
+    emit_product(f, instructions, product, schedule.product, o.share, adapt(parts))
 
 
 def _taps(f: Function, d: Direct, instructions: InstructionSet, slides: bool) -> Taps | None:
@@ -209,35 +230,33 @@ def _kept_inner(levels: tuple[ReductionLoop, ...], channel: ReductionLoop, toget
     return (*levels[:-1], ReductionLoop(levels[-1].extent // channel.extent, channel.extent * channel.stride), channel)
 
 
-def _strip_block(
-    f: Function,
-    d: Direct,
-    strip: BlockCopy,
-    schedule: DirectSchedule,
-    pointers: Mapping[str, Value],
-    fill: Fill | None,
-    outer: Sequence[Int],
-    first: Int,
-    last: Int,
-    scratch: Value,
-    pad: Value | None,
-    tag: Value,
-) -> Left:
+@record(frozen=True)
+class _KeptStrip:
+    """The strip of a worker, whose tap slices lie `slice_pitch` apart; `tag` says which rows it holds (`share.prepared`)."""
+
+    strip: BlockCopy
+    slice_pitch: int
+    scratch: Value
+    tag: Value
+    fill: RowFill
+
+
+def _strip_block(o: OpenFunction, d: Direct, kept: _KeptStrip, outer: Sequence[Int], first: Int, last: Int) -> Left:
     """Copy the rows of a block, unless they are there, and say where its outputs find them."""
-    shape = d.shape
-    slice_pitch = strip.height(schedule.rows) * strip.row_pitch
+    f, shape, strip, scratch, slice_pitch = o.f, d.shape, kept.strip, kept.scratch, kept.slice_pitch
     slice_at: Int = outer[1] if len(outer) > 1 else 0
     width = strip.columns.out
     top, bottom = f.udiv(first, width), f.udiv(last, width)
     base = f.add(shape.data.offset, f.mul(outer[0], shape.data.strides[0]))
 
     def copy() -> None:
-        row = None if fill is None else fill(outer[0])
-        source = scratch if row is not None else pointers[shape.data.operand.name]
-        emit_strip(f, strip, source, base, scratch, slice_pitch, slice_at, top, bottom, row, pad)
+        row = None if kept.fill.row is None else kept.fill.row(outer[0])
+        source = scratch if row is not None else o.pointers[shape.data.operand.name]
+        copied = CopiedRows(source, base, scratch, slice_pitch, row, kept.fill.pad)
+        emit_strip(f, strip, copied, slice_at, top, bottom)
 
     before = flat_index(f, outer, [extent for _, extent in d.product.outer])
-    prepared(f, tag, f.add(f.mul(before, d.product.height), first), copy)
+    prepared(f, kept.tag, f.add(f.mul(before, d.product.height), first), copy)
     low, high = existing_taps(f, strip.slices, slice_at)
     whole = strip.slices.kernel == 1 and strip.slices.is_inside
     levels = strip.levels(shape.inputs, slice_pitch, 0 if whole else low, None if whole else high)

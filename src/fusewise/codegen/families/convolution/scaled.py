@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from fusewise.codegen.families.convolution.loops import direct_arguments, emit_direct, matrices, matrix_axes
+from fusewise.codegen.families.convolution.loops import (
+    OpenFunction,
+    direct_arguments,
+    emit_direct,
+    matrices,
+    matrix_axes,
+)
 from fusewise.codegen.families.convolution.plan import Direct, Directs, DirectSchedule, direct_schedules, directs_of
 from fusewise.codegen.families.convolution.shape import convolution_of
 from fusewise.codegen.families.product.plan import cycles_of
@@ -105,7 +111,7 @@ def _build(found: Scaled, task: Task, instructions: InstructionSet, schedule: Di
     prepared(f, tag, 0, lambda: _scale(f, found, elements, schedule.product.tile, pointers[weight], own))
     finish = finisher(f, task, instructions, pointers)
     scaled: Mapping[str, Value] = {**pointers, weight: own}
-    emit_direct(f, found.direct, task, instructions, schedule, given, scaled, share, finish)
+    emit_direct(OpenFunction(f, task, instructions, given, scaled, share), found.direct, schedule, finish)
     f.give_back()
     return module.text()
 

@@ -24,7 +24,7 @@ from fusewise.codegen.llvm.registers import memory_type
 from fusewise.ir.dtypes import DType
 from fusewise.records import record
 
-__all__ = ["BlockCopy", "emit_strip", "existing_taps", "joined_levels", "strip_of"]
+__all__ = ["BlockCopy", "CopiedRows", "emit_strip", "existing_taps", "joined_levels", "strip_of"]
 
 
 @record(frozen=True)
@@ -137,24 +137,25 @@ def strip_of(shape: Convolution, groups: int | None = None) -> BlockCopy:
     )
 
 
-def emit_strip(
-    f: Function,
-    strip: BlockCopy,
-    source: Value,
-    offset: Int,
-    target: Value,
-    slice_pitch: int,
-    slice_at: Int,
-    first: Int,
-    last: Int,
-    fill: Callable[[Value, Int, Int], None] | None = None,
-    pad: Value | None = None,
-) -> None:
-    """Copy what output rows first..last of one output slice need.
+@record(frozen=True)
+class CopiedRows:
+    """Where rows of a strip come from and go to: a batch element begins `offset` elements after `source`, tap slices lie
+    `slice_pitch` apart after `target`.
 
-    `offset` is where the batch element begins in the source. `fill(target, slice, row)` writes one row when it must be
-    computed; by default it is copied. Rows that do not exist are bytes of 0, or `pad`.
+    `fill(target, slice, row)` writes one row when it must be computed; by default it is copied. Rows that do not exist are bytes
+    of 0, or `pad`.
     """
+
+    source: Value
+    offset: Int
+    target: Value
+    slice_pitch: int
+    fill: Callable[[Value, Int, Int], None] | None = None
+    pad: Value | None = None
+
+
+def emit_strip(f: Function, strip: BlockCopy, copied: CopiedRows, slice_at: Int, first: Int, last: Int) -> None:
+    """Copy what output rows first..last of one output slice need."""
     size = strip.dtype.itemsize
     stored = memory_type(strip.dtype)
     low, high = existing_taps(f, strip.slices, slice_at)
@@ -162,21 +163,23 @@ def emit_strip(
     count = f.add(f.mul(f.sub(last, first), strip.rows.stride), strip.rows.reach)
 
     def row(tap: Int, r: Int) -> None:
-        at = f.at(target, f.add(f.mul(tap, slice_pitch), f.mul(r, strip.row_pitch)), stored)
+        at = f.at(copied.target, f.add(f.mul(tap, copied.slice_pitch), f.mul(r, strip.row_pitch)), stored)
         height = f.add(top, r)
         depth = f.sub(
             f.add(f.mul(slice_at, strip.slices.stride), f.mul(tap, strip.slices.dilation)), strip.slices.before
         )
-        from_row = f.add(offset, f.add(f.mul(depth, strip.source_strides[0]), f.mul(height, strip.source_strides[1])))
+        from_row = f.add(
+            copied.offset, f.add(f.mul(depth, strip.source_strides[0]), f.mul(height, strip.source_strides[1]))
+        )
 
         def present() -> None:
-            if fill is None:
-                _copy_row(f, strip, source, from_row, at)
+            if copied.fill is None:
+                _copy_row(f, strip, copied.source, from_row, at)
             else:
-                fill(at, depth, height)
+                copied.fill(at, depth, height)
 
         inside = f.compare("icmp ult", height, strip.rows.extent)
-        f.when(inside, present, lambda: f.clear(at, strip.row_pitch * size, byte=pad))
+        f.when(inside, present, lambda: f.clear(at, strip.row_pitch * size, byte=copied.pad))
 
     def slice_rows(tap: Int) -> None:
         f.loop(0, count, 1, lambda r, _: row(tap, r), rolled=True)

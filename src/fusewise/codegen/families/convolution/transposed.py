@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fusewise.codegen.families.convolution.loops import direct_arguments, emit_direct
+from fusewise.codegen.families.convolution.loops import OpenFunction, direct_arguments, emit_direct
 from fusewise.codegen.families.convolution.plan import (
     Direct,
     Directs,
@@ -90,7 +90,7 @@ def _build(u: Understood, task: Task, instructions: InstructionSet, schedule: Di
     arguments = _arguments(u, task, schedule)
     module, f, pointers, share = enter(symbol, arguments)
     finish = _placed(f, t, d, finisher(f, task, instructions, pointers))
-    emit_direct(f, d, task, instructions, schedule, arguments, pointers, share, finish)
+    emit_direct(OpenFunction(f, task, instructions, arguments, pointers, share), d, schedule, finish)
     f.give_back()
     return module.text()
 

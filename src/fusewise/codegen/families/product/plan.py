@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fusewise.codegen.families.product.prefetch import panel_level
-from fusewise.codegen.families.product.tile import Tile, favourite_tiles
+from fusewise.codegen.families.product.tile import Tile, TiledProduct, favourite_tiles
 from fusewise.codegen.instructions.table import FUSED, Instruction
 from fusewise.codegen.kernel import Prefetch
 from fusewise.codegen.llvm.share import pieces_of
@@ -207,14 +207,16 @@ def tiles_for(product: Product, target: Target, lanes: Sequence[int], reserved: 
         most = min(most, WAYS)
     return favourite_tiles(
         target,
-        product.height,
-        product.columns,
-        product.depth,
+        TiledProduct(
+            product.height,
+            product.columns,
+            product.depth,
+            max_rows=min(16, most),
+            row_extent=axes[-1].extent if len(axes) > 1 else None,
+            written=product.repeats * product.written,
+            instruction=product.instruction,
+        ),
         lanes,
-        max_rows=min(16, most),
-        row_extent=axes[-1].extent if len(axes) > 1 else None,
-        written=product.repeats * product.written,
-        instruction=product.instruction,
     )
 
 

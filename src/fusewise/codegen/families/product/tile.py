@@ -31,6 +31,7 @@ __all__ = [
     "Panel",
     "Reduction",
     "Tile",
+    "TiledProduct",
     "accumulate",
     "accumulate_in_runs",
     "favourite_tiles",
@@ -179,53 +180,63 @@ def widths(target: Target, columns: int, element_bits: int = 32) -> tuple[int, .
     return (lanes, half) if is_free else (lanes,)
 
 
+@record(frozen=True)
+class TiledProduct:
+    """A product as tiles see it: rows x columns, reduced over `depth` steps of an instruction, by tiles of at most `max_rows`.
+
+    `row_extent` is the length of a run of rows at equal distances; a tile that does not divide it addresses every row anew.
+    None: all rows are at equal distances. `written` is how many bytes all results take in memory.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    max_rows: int = 16
+    row_extent: int | None = None
+    written: int = 0
+    instruction: Instruction = FUSED
+
+
 def favourite_tiles(
     target: Target,
-    rows: int,
-    columns: int,
-    depth: int,
+    product: TiledProduct,
     lanes: Sequence[int],
-    max_rows: int = 16,
-    row_extent: int | None = None,
-    written: int = 0,
-    instruction: Instruction = FUSED,
     waiting: Callable[[Tile], float] = lambda tile: 1.0,
 ) -> list[Tile]:
     """Every tile of one of these `lanes` that fits the registers, the one with the fewest estimated cycles first.
 
-    `row_extent` is the length of a run of rows at equal distances; a tile that does not divide it addresses every row anew.
-    None: all rows are at equal distances. `written` is how many bytes all results take in memory. `waiting(tile)` is how many
-    times as long the busiest worker takes as all do on average.
+    `waiting(tile)` is how many times as long the busiest worker takes as all do on average.
     """
-    is_far, element_bits = written > target.l2_bytes, instruction.sum.bits
-    is_near = max(written, rows * depth * element_bits // 8) <= target.l2_bytes and written and depth >= NEAR_DEPTH
+    written, element_bits = product.written, product.instruction.sum.bits
+    is_far, operand_bytes = written > target.l2_bytes, product.rows * product.depth * element_bits // 8
+    is_near = max(written, operand_bytes) <= target.l2_bytes and written and product.depth >= NEAR_DEPTH
 
     def cycles(tile: Tile) -> float:
         r, v, each = tile.rows, tile.vectors, tile.lanes
-        vectors, pace = -(-columns // each), 2 / target.multiplies(each * element_bits)
+        vectors, pace = -(-product.columns // each), 2 / target.multiplies(each * element_bits)
         multiplying = r * v * pace / 2 + (ODD_CYCLES * (r * v % 2) if pace == 1 else 0)
-        step = max(multiplying, (r + v) * LOAD_CYCLES, instruction.latency)
+        step = max(multiplying, (r + v) * LOAD_CYCLES, product.instruction.latency)
         # a tile that needs (nearly) every register is scheduled worse
-        tight = _registers(target, instruction, r, v) > target.registers - target.registers // 16
+        tight = _registers(target, product.instruction, r, v) > target.registers - target.registers // 16
         step = step * (1.01 if tight else 1.0) + target.beside.load * (r + v)
-        crossing = row_extent is not None and (row_extent % r != 0 or rows % r != 0)
-        if is_near and is_slim(target, tile) and r in NEAR_ROWS and rows % r == 0 and not crossing:
+        crossing = product.row_extent is not None and (product.row_extent % r != 0 or product.rows % r != 0)
+        if is_near and is_slim(target, tile) and r in NEAR_ROWS and product.rows % r == 0 and not crossing:
             step = r * SLIM_SHARE
         if each < lanes[0]:
             step *= NARROW_SHARE
-        if depth * tile.width * 4 > target.l1_bytes // 2:
+        if product.depth * tile.width * 4 > target.l1_bytes // 2:
             lines = tile.width * 4 / LINE_BYTES  # panels come from the second cache level
             step += target.beside.line * lines + target.beside.fourth * max(0.0, lines - 3)
         # small tiles finish while the next one has begun
         once = 4 + target.beside.finish * max(0, r * v - target.registers // 2) + (2 * r if crossing else 0)
         run = RUN_CYCLES * pace * r if is_far and v < vectors else 0
-        return max(step * depth + once, run) * -(-rows // r) * -(-vectors // v) * waiting(tile)
+        return max(step * product.depth + once, run) * -(-product.rows // r) * -(-vectors // v) * waiting(tile)
 
     useful = [
         Tile(r, v, each)
         for each in lanes
-        for r, v in _fitting(target, instruction)
-        if r <= min(rows, max_rows) and v <= min(MAX_VECTORS, -(-columns // each))
+        for r, v in _fitting(target, product.instruction)
+        if r <= min(product.rows, product.max_rows) and v <= min(MAX_VECTORS, -(-product.columns // each))
     ]
     return sorted(useful or [Tile(1, 1, lanes[0])], key=cycles)
 

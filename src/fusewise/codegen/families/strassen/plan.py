@@ -16,6 +16,7 @@ from fusewise.codegen.families.product.tile import (
     LOAD_CYCLES,
     SLIM_SHARE,
     Tile,
+    TiledProduct,
     favourite_tiles,
     is_slim,
     lanes_for,
@@ -228,8 +229,8 @@ def declined(h: Halves, target: Target) -> RefusalReason | None:
 def strassen_space(h: Halves, target: Target) -> tuple[StrassenSchedule, ...]:
     """Schedules that save more than they cost, the analytic favourite first, to be `completed` for a task."""
     lanes = widths(target, h.product.columns)[:1]
-    tiles = favourite_tiles(target, h.height, math.ceil(h.columns), h.depth, lanes)
-    whole = favourite_tiles(target, h.product.height, h.product.columns, h.product.depth, lanes)
+    tiles = favourite_tiles(target, TiledProduct(h.height, math.ceil(h.columns), h.depth), lanes)
+    whole = favourite_tiles(target, TiledProduct(h.product.height, h.product.columns, h.product.depth), lanes)
     plain = min(_reduced(target, tile, h.product.height, h.product.depth, h.product.columns) for tile in whole)
     fit = [tile for tile in tiles if _is_fit(h, target, tile)]
     slim = [tile for tile in fit if is_slim(target, tile)]

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from fusewise.codegen.families.product.tile import LOAD_CYCLES, SLIM_ROWS, Tile, favourite_tiles
+from fusewise.codegen.families.product.tile import LOAD_CYCLES, SLIM_ROWS, Tile, TiledProduct, favourite_tiles
 from fusewise.codegen.families.winograd.plan import Planes, WinogradPlan, WinogradSchedule, plan_of
 from fusewise.codegen.families.winograd.transform import LONG_FORM, PlaneForm
 from fusewise.codegen.instructions.table import DPBF16, FMA_LATENCY
@@ -239,7 +239,7 @@ def _tiles(planes: Planes, form: PlaneForm, depth: int, target: Target) -> list[
         taken = _covered(planes, form, tile.rows) / (form.positions * -(-tiles // tile.rows) * tile.rows)
         return taken * _in_memory(planes, form, tile, target).waiting
 
-    found = favourite_tiles(target, tiles, outputs, depth, (target.lanes,), waiting=waiting)
+    found = favourite_tiles(target, TiledProduct(tiles, outputs, depth), (target.lanes,), waiting)
     # an even number of vectors fills whole cache lines, so that transformed filters are written line by line
     widest = 4 if target.beside.load > DEAR_LOAD else 2
     even = [tile for tile in found if tile.vectors in (2, widest)] or found
