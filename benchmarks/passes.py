@@ -39,7 +39,7 @@ from fusewise.runtime.executable import Executable
 from fusewise.select.enabling import derived, enabling, enabling_toml
 from fusewise.select.pipeline import BL, DEFAULT, FAMILY_SETS, NONE, PAPER, Pipeline
 from fusewise.select.sequence import Outcome, run_pipeline
-from fusewise.selecting import Selection, searched, selection
+from fusewise.selecting import OrderSearch, Selection, searched, selection
 from fusewise.zoo.catalogue import MODELS, build
 from fusewise.zoo.scaled import SCALED, scaled
 from fusewise.zoo.styles import STYLES, styled
@@ -76,7 +76,7 @@ def outcomes_of(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, Ou
     pipelines = as_printed() if options.lists else compared_lists(found)
     if options.search:
         allowed = {"threads": options.threads, "approximate": options.approximate}
-        outcome, record = searched(graph, found, "latency", seconds=options.search, **allowed)
+        outcome, record = searched(graph, found, OrderSearch("latency", options.search, **allowed))
         pipelines["searched"] = outcome.effective if record["chosen"] == "searched" else DEFAULT
     made: dict[str, Outcome] = {}
     for _ in range(5):  # in turn; the quickest counts

@@ -89,7 +89,7 @@ def test_regions_are_functions_of_the_file(family: str, tmp_path: Path) -> None:
 def test_a_published_list_tells_its_regions() -> None:
     graph = scaled("resnet")
     lists = [Pipeline("parted", ("PartitionGraph",)), Pipeline("whole", ("FuseOps",))]
-    parted, whole = experiment(graph, lists, measure=False)
+    parted, whole = experiment(graph, lists, budget=None)
     assert parted["regions"] == regions_for(graph).summary["back_ends"]
     assert not parted["unchanged"]
     assert whole["regions"] == {}

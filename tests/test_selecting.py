@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +24,7 @@ from fusewise.runtime.profile import ProfileDatabase
 from fusewise.select.pipeline import BL, DEFAULT, NONE, Pipeline
 from fusewise.select.pipeline_file import write_pipeline
 from fusewise.select.sequence import run_pipeline
-from fusewise.selecting import experiment, searched, selection, with_search
+from fusewise.selecting import OrderSearch, experiment, searched, selection, with_search
 from fusewise.zoo.scaled import Scale, scaled
 from fusewise.zoo.styles import styled
 
@@ -135,12 +134,12 @@ def test_the_record_of_a_selection(graph: Graph) -> None:
 
 
 def test_an_experiment_says_what_is_the_same(graph: Graph) -> None:
-    rows = {row["pipeline"]: row for row in experiment(graph, measure=False)}
+    rows = {row["pipeline"]: row for row in experiment(graph, budget=None)}
     assert rows["none"]["nodes"] == len(graph.nodes)
     assert rows["PO-3"]["same_as"] == "PO-0", "what they do not share has nothing to do here"
     assert rows["AS-0"]["held"]
     assert not rows["AS-1"]["held"]
-    looked = {row["pipeline"]: row for row in experiment(graph, measure=False, look_inside=True)}
+    looked = {row["pipeline"]: row for row in experiment(graph, budget=None, look_inside=True)}
     assert looked["AS-0"]["same_as"] or looked["AS-0"]["nodes"] < rows["AS-0"]["nodes"]
     assert not looked["AS-0"]["held"]
 
@@ -155,38 +154,38 @@ def test_an_experiment_measures_equal_graphs_once(small: Graph) -> None:
 def test_a_search_by_estimate_goes_on_from_its_state(graph: Graph, tmp_path: Path) -> None:
     found, state = selection(graph), tmp_path / "state.json"
     told: list[float] = []
-    settings: dict[str, Any] = {"seconds": 1e6, "state": state, "progress": lambda what, share: told.append(share)}
-    outcome, record = searched(graph, found, "estimate", budget=9, **settings)
+    how = OrderSearch("estimate", 1e6, 9, state=state)
+    outcome, record = searched(graph, found, how, progress=lambda what, share: told.append(share))
     assert record["tried"] == 9
     assert record["cost_best"] <= record["cost_default"]
     assert told
-    again = with_search(found, graph, "estimate", budget=14, **settings)
+    again = with_search(found, graph, replace(how, budget=14))
     assert again.search["tried"] == 14
     assert len(json.loads(state.read_text())["tried"]) == 14
     assert outcome.key == run_pipeline(DEFAULT, graph).key or record["chosen"] == "searched"
     state.write_text("{}")
     with pytest.raises(UsageError, match="is not the state of a search"):
-        searched(graph, found, "estimate", budget=9, state=state)
+        searched(graph, found, how)
 
 
 def test_a_search_teaches_the_next(graph: Graph, tmp_path: Path) -> None:
     found = selection(graph)
-    settings: dict[str, Any] = {"seconds": 1e6, "cache": tmp_path, "budget": 6}
-    _, record = searched(graph, found, "estimate", **settings)
+    how = OrderSearch("estimate", 1e6, 6, cache=tmp_path)
+    _, record = searched(graph, found, how)
     database = ProfileDatabase(tmp_path, machine_name())
     learned = database.moves("estimate")
     assert len(learned) == record["learned"] > 0
     state = tmp_path / "state.json"
-    searched(graph, found, "estimate", state=state, **settings)
+    searched(graph, found, replace(how, state=state))
     assert json.loads(state.read_text())["moves"] == [list(row) for row in learned], "what it began with"
     assert sum(row[3] for row in database.moves("estimate")) > sum(row[3] for row in learned)
     now = database.moves("estimate")
-    searched(graph, found, "estimate", state=state, **settings)
+    searched(graph, found, replace(how, state=state))
     assert database.moves("estimate") == now, "going on from what was found before teaches nothing twice"
 
 
 def test_a_measured_search_keeps_the_default_unless_another_is_better(small: Graph) -> None:
-    outcome, record = searched(small, selection(small), "latency", budget=5, threads=1)
+    outcome, record = searched(small, selection(small), OrderSearch(budget=5, threads=1))
     if record["chosen"] == "default":
         assert outcome.key == run_pipeline(DEFAULT, small).key
     else:
@@ -199,8 +198,8 @@ def test_an_order_with_approximations_says_how_far_its_answers_are() -> None:
     for step in range(4):  # reading the weights is all the work, and half of it in bfloat16
         x = b.op("MatMul", x, b.constant(rng.normal(size=(512, 512)).astype(np.float32), f"w{step}"))
     graph = b.finish(x)
-    settings: dict[str, Any] = {"seconds": 1e6, "budget": 12, "threads": 1}
-    outcome, record = searched(graph, selection(graph), "estimate", approximate=True, **settings)
+    how = OrderSearch("estimate", 1e6, 12, threads=1)
+    outcome, record = searched(graph, selection(graph), replace(how, approximate=True))
     assert "ToMixedPrecision" in outcome.effective.passes, record
     feeds = random_feeds(graph)
     kept = api.compile(graph, threads=1, cache=False).run(None, feeds)[0]
@@ -208,6 +207,6 @@ def test_an_order_with_approximations_says_how_far_its_answers_are() -> None:
     apart = np.abs(found - kept).max() / np.abs(kept).max()
     assert 1e-5 < apart < 0.02
     np.testing.assert_allclose(record["difference"], apart, rtol=1e-3)
-    _, exact = searched(graph, selection(graph), "estimate", **settings)
+    _, exact = searched(graph, selection(graph), how)
     assert exact["chosen"] == "default"
     assert "difference" not in exact

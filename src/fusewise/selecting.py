@@ -44,6 +44,7 @@ from fusewise.select.relevance import Agreement, agreement, distinct_names, matc
 from fusewise.select.sequence import Outcome
 
 __all__ = [
+    "OrderSearch",
     "Selection",
     "experiment",
     "price_of",
@@ -145,28 +146,25 @@ def experiment(
     graph: Graph,
     pipelines: Sequence[Pipeline] = PAPER,
     *,
-    approximate: bool = False,
     look_inside: bool = False,
-    measure: bool = True,
     threads: int | None = None,
     seed: int = 0,
-    budget: TimingBudget = _FINAL,
+    budget: TimingBudget | None = _FINAL,
     progress: Progress = lambda what, share: None,
 ) -> list[dict[str, Any]]:
     """A row for each pipeline: its figures, what changed nothing, the time of each pass, and which earlier ones give the same.
 
-    Pipelines that lead to the same graph and fusion are measured once. `look_inside` lets passes behind FuseOps rewrite nodes
-    inside fused blocks.
+    Pipelines that lead to the same graph and fusion are measured once, and none without a `budget`. `look_inside` lets passes
+    behind FuseOps rewrite nodes inside fused blocks.
     """
     rows: list[dict[str, Any]] = []
     known: dict[str, tuple[str, Figures | None]] = {}
     for k, pipeline in enumerate(pipelines):
         progress(pipeline.name, k / len(pipelines))
-        chosen = replace(pipeline, approximate=approximate or pipeline.approximate)
-        outcome = run_here(chosen, graph, blocks=None if look_inside else blocks_of)
+        outcome = run_here(pipeline, graph, blocks=None if look_inside else blocks_of)
         same, figures = known.get(outcome.key, ("", None))
         if not same:
-            figures = figures_of(outcome, threads=threads, seed=seed, budget=budget) if measure else None
+            figures = None if budget is None else figures_of(outcome, threads=threads, seed=seed, budget=budget)
             known[outcome.key] = pipeline.name, figures
         rows.append(
             {
@@ -193,9 +191,11 @@ def with_figures(found: Selection, *, threads: int | None = None, seed: int = 0)
     return replace(found, metrics=figures_of(found.outcome, threads=threads, seed=seed, budget=_FINAL))
 
 
-def with_search(found: Selection, graph: Graph, objective: str = "latency", **settings: Any) -> Selection:
-    """The selection with a better order, if the search finds one. `settings` are those of `searched`."""
-    outcome, record = searched(graph, found, objective, **settings)
+def with_search(
+    found: Selection, graph: Graph, how: OrderSearch, *, progress: Progress = lambda what, share: None
+) -> Selection:
+    """The selection with a better order, if the search finds one."""
+    outcome, record = searched(graph, found, how, progress=progress)
     return replace(found, outcome=outcome, search=record)
 
 
@@ -234,19 +234,30 @@ class _Price:
         return self.objective.cost(figures)
 
 
+@dataclass(frozen=True)
+class OrderSearch:
+    """What to search an order for, and how: for so many seconds or different graphs, timed on so many threads (None: all cores).
+
+    `state` is a JSON file that keeps what was tried, to go on from. `cache` keeps kernels, and beside measurements what searches
+    learned of passes.
+    """
+
+    objective: str = "latency"
+    seconds: float = 60.0
+    budget: int = 200
+    seed: int = 0
+    threads: int | None = None
+    exact: bool = False
+    approximate: bool = False
+    state: Path | None = None
+    cache: Path | None = None
+
+
 def searched(
     graph: Graph,
     start: Selection,
-    objective: str = "latency",
+    how: OrderSearch,
     *,
-    seconds: float = 60.0,
-    budget: int = 200,
-    seed: int = 0,
-    threads: int | None = None,
-    exact: bool = False,
-    approximate: bool = False,
-    state: Path | None = None,
-    cache: Path | None = None,
     executor: Executor | None = None,
     progress: Progress = lambda what, share: None,
 ) -> tuple[Outcome, dict[str, Any]]:
@@ -254,27 +265,26 @@ def searched(
 
     The graphs that orders of the relevant passes lead to are tried; what the default does is the one to beat, and stays unless
     another wins a duel (`bench.ranking`), or is better by 3 % where nothing is timed. Of one that takes approximations the record
-    has the `difference` of its answers: to the largest value of the default's, on one random input. `state` is a JSON file that
-    keeps what was tried, to go on from. `cache` keeps kernels, and beside measurements what searches learned of passes.
+    has the `difference` of its answers: to the largest value of the default's, on one random input.
     """
-    wanted = objective_named(objective)
-    default = run_here(replace(DEFAULT, approximate=approximate), graph, exact=exact)
-    space = space_of(graph, start, exact=exact, approximate=approximate)
-    database = None if cache is None else ProfileDatabase(cache, machine_name())
-    header = {"objective": str(wanted), "seed": seed, "starts": [list(one.passes) for one in space.starts]}
-    tried, rows = _known(state, header, [] if database is None else database.moves(str(wanted)))
+    wanted = objective_named(how.objective)
+    default = run_here(replace(DEFAULT, approximate=how.approximate), graph, exact=how.exact)
+    space = space_of(graph, start, exact=how.exact, approximate=how.approximate)
+    database = None if how.cache is None else ProfileDatabase(how.cache, machine_name())
+    header = {"objective": str(wanted), "seed": how.seed, "starts": [list(one.passes) for one in space.starts]}
+    tried, rows = _known(how.state, header, [] if database is None else database.moves(str(wanted)))
 
     def told(tried: Sequence[PricedOrder], share: float) -> None:
         progress("searching", share)
-        if state is not None:
+        if how.state is not None:
             kept = {**header, "moves": rows, "tried": [_plain(one) for one in tried]}
-            write_text(state, json.dumps(kept))
+            write_text(how.state, json.dumps(kept))
 
     found = search_orders(
         space,
-        price_of(objective, threads=threads, seed=seed, cache=cache),
-        Ending(seconds, budget),
-        seed=seed,
+        price_of(how.objective, threads=how.threads, seed=how.seed, cache=how.cache),
+        Ending(how.seconds, how.budget),
+        seed=how.seed,
         earlier=Earlier(tried, _moves(rows)),
         executor=executor,
         progress=told,
@@ -282,8 +292,8 @@ def searched(
     if database is not None:
         database.add_moves(str(wanted), [(*astuple(move), *astuple(count)) for move, count in found.learned.items()])
         database.close()
-    leaders = [run_here(one, graph, exact=exact, blocks=blocks_of) for one in found.leaders]
-    return _chosen(default, leaders, found, wanted, threads, seed)
+    leaders = [run_here(one, graph, exact=how.exact, blocks=blocks_of) for one in found.leaders]
+    return _chosen(default, leaders, found, wanted, how.threads, how.seed)
 
 
 def price_of(objective: str, *, threads: int | None = None, seed: int = 0, cache: Path | None = None) -> Price:

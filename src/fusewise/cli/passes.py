@@ -102,16 +102,14 @@ def passes(
     how: dict[str, Any] = {"threads": threads_of(threads), "seed": seed}
     with progress() as report:
         if experiment is not None:
-            given = {"approximate": approximate, "look_inside": look_inside, "measure": measure}
-            _compare(graph, model, experiment, json, {**how, **given, "progress": report})
+            given = {"look_inside": look_inside, "progress": report, **({} if measure else {"budget": None})}
+            _compare(graph, model, (experiment, approximate), json, {**how, **given})
             return
         found = selecting.selection(graph, family=family, exact=exact)
         if search is not None:
-            allowed = {"exact": exact, "approximate": approximate, "state": state}
-            folder = api.cache_folder(cache)
-            found = selecting.with_search(
-                found, graph, objective, seconds=search, cache=folder, progress=report, **allowed, **how
-            )
+            allowed: dict[str, Any] = {"exact": exact, "approximate": approximate, "state": state}
+            wanted = selecting.OrderSearch(objective, search, cache=api.cache_folder(cache), **allowed, **how)
+            found = selecting.with_search(found, graph, wanted, progress=report)
         if measure:
             report("measuring", 1.0)
             found = selecting.with_figures(found, **how)
@@ -137,13 +135,15 @@ def _check(output: Path | None, experiment: str | None, objective: str) -> None:
     objective_named(objective)
 
 
-def _compare(graph: Graph, model: str, experiment: str, json: bool, how: Mapping[str, Any]) -> None:
-    """Run the lists of an experiment and show a row for each."""
+def _compare(graph: Graph, model: str, which: tuple[str, bool], json: bool, how: Mapping[str, Any]) -> None:
+    """Run the lists of an experiment, with approximations where allowed, and show a row for each."""
     from fusewise import selecting
     from fusewise.cli.show import print_json
     from fusewise.select.pipeline import EXPERIMENTS
 
-    rows = selecting.experiment(graph, EXPERIMENTS[experiment], **how)
+    experiment, approximate = which
+    lists = [replace(one, approximate=approximate or one.approximate) for one in EXPERIMENTS[experiment]]
+    rows = selecting.experiment(graph, lists, **how)
     print_json({"model": model, "experiment": experiment, "rows": rows}) if json else _show_rows(model, rows)
 
 
