@@ -13,16 +13,18 @@ import onnxruntime
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from tests.codegen.steps.drafts import MACHINE, draft_before, native
 
 from fusewise import api
 from fusewise.codegen.kernel import Sharing
 from fusewise.codegen.steps import depth_first
-from fusewise.codegen.steps.depth_first import LEAST_STRIPS, strips_of
+from fusewise.codegen.steps.depth_first import LEAST_STRIPS, by_strips, strips_of
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.compiled import open_compiled
 from fusewise.ir.graph import Graph
 from fusewise.ops.build import GraphBuilder
 from fusewise.runtime.threads import Pool, StepTable
+from fusewise.trace import Trace
 
 AVX512 = TARGETS[0]
 
@@ -127,6 +129,20 @@ def test_as_many_strips_as_the_cache_wants_and_the_rows_allow() -> None:
     assert strips_of(evenly(40, large), evenly(40, large, 3), 2, AVX512) == 6
     assert strips_of(evenly(40, large), evenly(40, large, 9), 2, AVX512) == 0
     assert strips_of(evenly(1000, AVX512.l2_bytes), evenly(1000, large, 1), 2, AVX512) == 0
+
+
+def test_the_pass_pairs_steps_and_no_step_twice() -> None:
+    graph = block(np.random.default_rng(0), 112, 112, (16, 96), 3, 2, "plain")
+    draft, trace = draft_before(by_strips, graph), Trace()
+    with patch.object(depth_first, "strips_of", lambda *_: LEAST_STRIPS):
+        found = native(by_strips(draft, MACHINE, trace))
+        limited = by_strips(draft, MACHINE, Trace(limit=0))
+    above = [number for number, step in enumerate(found) if step.strips]
+    labels = [step.work.label for step in found]
+    assert [event.where for event in trace.events] == [(labels[at], labels[at + 1]) for at in above] != []
+    assert not {at + 1 for at in above} & set(above)
+    assert all(found[at].pieces == found[at + 1].pieces == 1 and found[at].strips == LEAST_STRIPS for at in above)
+    assert not any(step.strips for step in native(limited))
 
 
 def test_steps_in_strips_are_timed_and_may_be_refused() -> None:

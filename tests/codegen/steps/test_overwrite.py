@@ -9,15 +9,17 @@ import onnxruntime
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.codegen.steps.drafts import MACHINE, draft_before
 
 from fusewise import api
-from fusewise.codegen.steps.overwrite import overwritable, shared_pointers
+from fusewise.codegen.steps.overwrite import overwritable, overwriting, shared_pointers
 from fusewise.ir.dtypes import BFLOAT16, FLOAT32
 from fusewise.ir.graph import Graph
 from fusewise.lower.program import NativeStep
 from fusewise.lower.task import Operand, Store, Task
 from fusewise.ops.build import GraphBuilder
 from fusewise.ops.expr import Expr, binary, const, index, load
+from fusewise.trace import Trace
 
 SHAPE = (4, 6)
 AT = (index("i0"), index("i1"))
@@ -127,6 +129,18 @@ def test_answers_are_the_same_bits(
     session = onnxruntime.InferenceSession(api.to_onnx(graph).SerializeToString(), providers=["CPUExecutionProvider"])
     for found, expected in zip(wanted, session.run(None, feeds), strict=True):
         np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5 * np.abs(expected).max())
+
+
+def test_the_pass_pairs_what_is_read_last_with_what_is_written_there() -> None:
+    draft = draft_before(overwriting, residuals(np.random.default_rng(0), 64, 16, 3, 3, False))
+    found = overwriting(draft, MACHINE, Trace()).overwrites
+    assert len(found) == 3 and len({new for _, new in found}) == 3
+    for old, new in found:
+        assert old.buffer.nbytes == new.buffer.nbytes
+        assert draft.lifetimes[old].last == draft.lifetimes[new].first
+    assert overwriting(draft, MACHINE, Trace(limit=1)).overwrites == found[:1]
+    longer = {area: replace(used, last=used.last + 1) for area, used in draft.lifetimes.items()}
+    assert overwriting(replace(draft, lifetimes=longer), MACHINE, Trace()).overwrites == ()
 
 
 def test_a_chain_of_residuals_has_one_place() -> None:

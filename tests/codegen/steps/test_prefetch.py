@@ -11,16 +11,30 @@ import onnxruntime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.codegen.steps.drafts import MACHINE, chain, draft_before, native
 from tests.machines import compiled
 
 from fusewise import api
 from fusewise.codegen.families.strassen import kernel as strassen
 from fusewise.codegen.families.strassen import plan as strassen_plan
-from fusewise.codegen.steps.prefetch import LEAST_BYTES, NEAR, Load, fetches, followers, next_bytes
+from fusewise.codegen.kernel import Prefetch
+from fusewise.codegen.steps import prefetch
+from fusewise.codegen.steps.draft import Upcoming
+from fusewise.codegen.steps.prefetch import (
+    LEAST_BYTES,
+    NEAR,
+    Fetch,
+    Load,
+    fetches,
+    fetching_ahead,
+    followers,
+    next_bytes,
+)
 from fusewise.codegen.target import Target
 from fusewise.ir.graph import Graph
 from fusewise.lower.program import NativeStep
 from fusewise.ops.build import GraphBuilder
+from fusewise.trace import Trace
 
 MB = 1 << 20
 CONVOLUTION, CLASSIFIER, UNKNOWN = Load(1_000_000, MB), Load(20_000, 4 * MB), Load(0, MB)
@@ -61,6 +75,18 @@ def test_the_next_weights_of_few_bytes_follow():
     assert followers([few, *[none] * NEAR, few], MB)[0] == 0, "too far"
     assert followers([few, many, few], MB)[0] == 0, "others come between"
     assert followers([], MB) == []
+
+
+def test_the_pass_tells_steps_whose_weights_they_fetch(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(prefetch, "fetches", lambda loads, room: {0: Fetch(2, 128, 64, 256)})
+    monkeypatch.setattr(prefetch, "followers", lambda loads, room: [1, 2, 2])
+    draft = draft_before(fetching_ahead, chain(3))
+    found = native(fetching_ahead(draft, MACHINE, Trace()))
+    assert [step.next for step in found] == [Upcoming(1), Upcoming(2), Upcoming(2)]
+    assert [step.later for step in found] == [Upcoming(2, 128 // MACHINE.workers), None, None], "each of its share"
+    assert found[0].way == native(draft)[0].way.fetching(Prefetch(64, 256))
+    assert [argument.name for argument in found[0].arguments] == [argument.name for argument in found[0].way.arguments]
+    assert all(step.next is step.later is None for step in native(draft))
 
 
 def wanted_of(graph: Graph, feeds: dict[str, np.ndarray]) -> np.ndarray:

@@ -10,9 +10,11 @@ import onnxruntime
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.codegen.steps.drafts import MACHINE, draft_before
 
 from fusewise import api
 from fusewise.codegen.steps import samples
+from fusewise.codegen.steps.draft import SampleRange
 from fusewise.compiled import Model, open_compiled
 from fusewise.fusion.plan import partition
 from fusewise.ir.graph import Graph
@@ -167,6 +169,25 @@ def test_without_the_anchor_as_well(kind: str) -> None:
         assert one.bound.task.extents[0] == 1
         plain = one.plain() if one.plain is not None else one
         assert plain.between.keys() == one.between.keys()
+
+
+def test_steps_of_a_stretch_take_turns() -> None:
+    found = samples.in_turn(6, [SampleRange(1, 3, 2, (), frozenset()), SampleRange(4, 5, 3, (), frozenset())])
+    turns = [(visit.step, visit.sample) for visit in found]
+    assert turns == [(0, 0), (1, 0), (2, 0), (1, 1), (2, 1), (3, 0), (4, 0), (4, 1), (4, 2), (5, 0)]
+
+
+def test_the_pass_puts_work_of_one_sample_in_the_place_of_all_or_is_refused() -> None:
+    network = Network(3)
+    for _ in range(2):
+        network.maps.append(network.layer("pool", network.maps[-1], network.maps[-1]))
+    with patch.object(samples._Run, "_saved", lambda self, nbytes, one: 1e9):
+        draft = draft_before(samples.by_samples, network.b.finish(network.maps[-1]))
+        small = samples.by_samples(draft, MACHINE, Trace())
+        refused = samples.by_samples(draft, MACHINE, Trace(disabled=frozenset(("samples",))))
+    assert [one.bound.task.extents[0] for one in small.work if isinstance(one, TaskWork)] == [1, 1]
+    assert len(small.visits) == 6 and len(small.stretches) == 1
+    assert (refused.work, refused.visits, refused.stretches) == (draft.work, draft.visits, ())
 
 
 def test_by_sizes() -> None:
