@@ -13,8 +13,8 @@ from fusewise.codegen.choose import choose_kernels, task_digest
 from fusewise.codegen.families.boxes import routine_for
 from fusewise.codegen.kernel import Implementation
 from fusewise.codegen.llvm.checked import checked
-from fusewise.codegen.steps.calls import by_calls
-from fusewise.codegen.steps.depth_first import by_strips
+from fusewise.codegen.steps.calls import repeat_calls
+from fusewise.codegen.steps.depth_first import tile_depth_first
 from fusewise.codegen.steps.draft import (
     Area,
     DraftPass,
@@ -26,12 +26,12 @@ from fusewise.codegen.steps.draft import (
     Visit,
     first_draft,
 )
-from fusewise.codegen.steps.extents import with_extents
-from fusewise.codegen.steps.lifetimes import with_lifetimes
-from fusewise.codegen.steps.overwrite import overwriting
-from fusewise.codegen.steps.pointers import with_pointers
-from fusewise.codegen.steps.prefetch import fetching_ahead
-from fusewise.codegen.steps.samples import by_samples
+from fusewise.codegen.steps.extents import state_extents
+from fusewise.codegen.steps.lifetimes import find_lifetimes
+from fusewise.codegen.steps.overwrite import overwrite_results
+from fusewise.codegen.steps.pointers import place_arguments
+from fusewise.codegen.steps.prefetch import fetch_ahead
+from fusewise.codegen.steps.samples import run_by_samples
 from fusewise.codegen.target import Target
 from fusewise.errors import UnsupportedModel
 from fusewise.ir.partition import Partition
@@ -45,15 +45,15 @@ from fusewise.trace import Trace
 __all__ = ["PASSES", "generate"]
 
 PASSES: tuple[DraftPass, ...] = (
-    by_samples,
+    run_by_samples,
     choose_kernels,
-    fetching_ahead,
-    with_pointers,
-    by_strips,
-    with_lifetimes,
-    overwriting,
-    by_calls,
-    with_extents,
+    fetch_ahead,
+    place_arguments,
+    tile_depth_first,
+    find_lifetimes,
+    overwrite_results,
+    repeat_calls,
+    state_extents,
 )
 """What is decided about a program, in order. Each pass reads what those before it have decided."""
 

@@ -18,7 +18,7 @@ from tests.codegen.steps.drafts import MACHINE, draft_before, native
 from fusewise import api
 from fusewise.codegen.kernel import Sharing
 from fusewise.codegen.steps import depth_first
-from fusewise.codegen.steps.depth_first import LEAST_STRIPS, by_strips, strips_of
+from fusewise.codegen.steps.depth_first import LEAST_STRIPS, strips_of, tile_depth_first
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.compiled import open_compiled
 from fusewise.ir.graph import Graph
@@ -133,10 +133,10 @@ def test_as_many_strips_as_the_cache_wants_and_the_rows_allow() -> None:
 
 def test_the_pass_pairs_steps_and_no_step_twice() -> None:
     graph = block(np.random.default_rng(0), 112, 112, (16, 96), 3, 2, "plain")
-    draft, trace = draft_before(by_strips, graph), Trace()
+    draft, trace = draft_before(tile_depth_first, graph), Trace()
     with patch.object(depth_first, "strips_of", lambda *_: LEAST_STRIPS):
-        found = native(by_strips(draft, MACHINE, trace))
-        limited = by_strips(draft, MACHINE, Trace(limit=0))
+        found = native(tile_depth_first(draft, MACHINE, trace))
+        limited = tile_depth_first(draft, MACHINE, Trace(limit=0))
     above = [number for number, step in enumerate(found) if step.strips]
     labels = [step.work.label for step in found]
     assert [event.where for event in trace.events] == [(labels[at], labels[at + 1]) for at in above] != []

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from tests.codegen.steps.drafts import MACHINE, chain, draft_before, native
 
-from fusewise.codegen.steps.extents import with_extents
+from fusewise.codegen.steps.extents import state_extents
 from fusewise.trace import Trace
 
 
 def test_only_a_checked_build_says_what_may_be_touched() -> None:
-    draft = draft_before(with_extents, chain(2))
-    assert with_extents(draft, MACHINE, Trace()) is draft
-    for step in native(with_extents(draft, replace(MACHINE, sanitize=True), Trace())):
+    draft = draft_before(state_extents, chain(2))
+    assert state_extents(draft, MACHINE, Trace()) is draft
+    for step in native(state_extents(draft, replace(MACHINE, sanitize=True), Trace())):
         told = {extent.argument: extent for extent in step.extents}
         assert [extent.argument for extent in step.extents] == [argument.name for argument in step.arguments]
         assert told["out0"].writes and not told["in0"].writes

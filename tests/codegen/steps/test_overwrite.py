@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.codegen.steps.drafts import MACHINE, draft_before
 
 from fusewise import api
-from fusewise.codegen.steps.overwrite import overwritable, overwriting, shared_pointers
+from fusewise.codegen.steps.overwrite import overwritable, overwrite_results, shared_pointers
 from fusewise.ir.dtypes import BFLOAT16, FLOAT32
 from fusewise.ir.graph import Graph
 from fusewise.lower.program import NativeStep
@@ -132,15 +132,15 @@ def test_answers_are_the_same_bits(
 
 
 def test_the_pass_pairs_what_is_read_last_with_what_is_written_there() -> None:
-    draft = draft_before(overwriting, residuals(np.random.default_rng(0), 64, 16, 3, 3, False))
-    found = overwriting(draft, MACHINE, Trace()).overwrites
+    draft = draft_before(overwrite_results, residuals(np.random.default_rng(0), 64, 16, 3, 3, False))
+    found = overwrite_results(draft, MACHINE, Trace()).overwrites
     assert len(found) == 3 and len({new for _, new in found}) == 3
     for old, new in found:
         assert old.buffer.nbytes == new.buffer.nbytes
         assert draft.lifetimes[old].last == draft.lifetimes[new].first
-    assert overwriting(draft, MACHINE, Trace(limit=1)).overwrites == found[:1]
+    assert overwrite_results(draft, MACHINE, Trace(limit=1)).overwrites == found[:1]
     longer = {area: replace(used, last=used.last + 1) for area, used in draft.lifetimes.items()}
-    assert overwriting(replace(draft, lifetimes=longer), MACHINE, Trace()).overwrites == ()
+    assert overwrite_results(replace(draft, lifetimes=longer), MACHINE, Trace()).overwrites == ()
 
 
 def test_a_chain_of_residuals_has_one_place() -> None:

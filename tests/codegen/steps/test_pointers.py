@@ -11,7 +11,7 @@ from tests.codegen.steps.drafts import MACHINE, chain, draft_before, native
 from fusewise.codegen.kernel import Argument
 from fusewise.codegen.steps.calls import CALL_BYTES
 from fusewise.codegen.steps.draft import Pointer, TaskDraft, Upcoming, Visit
-from fusewise.codegen.steps.pointers import SITE_BYTES, with_pointers
+from fusewise.codegen.steps.pointers import SITE_BYTES, place_arguments
 from fusewise.ir.dtypes import INT64
 from fusewise.ops.build import GraphBuilder
 from fusewise.trace import Trace
@@ -22,7 +22,7 @@ def named(step: TaskDraft) -> dict[str, Pointer]:
 
 
 def test_a_step_reads_where_the_one_before_wrote_and_equal_weights_are_one() -> None:
-    draft = with_pointers(draft_before(with_pointers, chain(3)), MACHINE, Trace())
+    draft = place_arguments(draft_before(place_arguments, chain(3)), MACHINE, Trace())
     steps = [named(step) for step in native(draft)]
     for above, below in itertools.pairwise(steps):
         assert above["out0"] == below["in0"]
@@ -32,7 +32,7 @@ def test_a_step_reads_where_the_one_before_wrote_and_equal_weights_are_one() -> 
 
 
 def test_kernels_get_what_they_ask_for_themselves() -> None:
-    draft = draft_before(with_pointers, chain(3))
+    draft = draft_before(place_arguments, chain(3))
     steps = native(draft)
     call, scratch = Argument("call", nbytes=3 * CALL_BYTES), Argument("scratch", nbytes=100, per_worker=True)
     weights = Argument("next"), Argument("later")
@@ -40,7 +40,7 @@ def test_kernels_get_what_they_ask_for_themselves() -> None:
         replace(step, arguments=(*step.arguments, call, scratch, *weights), next=Upcoming(2), later=Upcoming(2, 64))
         for step in steps[:2]
     ]
-    found = native(with_pointers(replace(draft, steps=(*asking, steps[2])), MACHINE, Trace()))
+    found = native(place_arguments(replace(draft, steps=(*asking, steps[2])), MACHINE, Trace()))
     first, second, last = map(named, found)
     assert first["scratch"].area != second["scratch"].area and first["scratch"].area.buffer.nbytes == 200
     assert first["call"] == second["call"] and first["call"].at(Visit(0, call=2)) == 2 * CALL_BYTES
@@ -52,7 +52,7 @@ def test_each_step_tells_of_its_data_behind_those_before() -> None:
     x, places = b.input("x", (5, 6)), b.input("places", (3,), INT64)
     product = b.op("MatMul", b.op("Gather", x, places), b.constant(np.eye(6, dtype=np.float32)))
     graph = b.finish(b.op("Gather", product, places))
-    draft = with_pointers(draft_before(with_pointers, graph), MACHINE, Trace())
+    draft = place_arguments(draft_before(place_arguments, graph), MACHINE, Trace())
     told = [(named(step)["fault"], len(step.work.bound.sites)) for step in native(draft) if "fault" in named(step)]
     assert len(told) > 1
     assert [pointer.offset for pointer, _ in told] == [

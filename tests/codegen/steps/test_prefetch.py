@@ -25,8 +25,8 @@ from fusewise.codegen.steps.prefetch import (
     NEAR,
     Fetch,
     Load,
+    fetch_ahead,
     fetches,
-    fetching_ahead,
     followers,
     next_bytes,
 )
@@ -80,8 +80,8 @@ def test_the_next_weights_of_few_bytes_follow():
 def test_the_pass_tells_steps_whose_weights_they_fetch(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(prefetch, "fetches", lambda loads, room: {0: Fetch(2, 128, 64, 256)})
     monkeypatch.setattr(prefetch, "followers", lambda loads, room: [1, 2, 2])
-    draft = draft_before(fetching_ahead, chain(3))
-    found = native(fetching_ahead(draft, MACHINE, Trace()))
+    draft = draft_before(fetch_ahead, chain(3))
+    found = native(fetch_ahead(draft, MACHINE, Trace()))
     assert [step.next for step in found] == [Upcoming(1), Upcoming(2), Upcoming(2)]
     assert [step.later for step in found] == [Upcoming(2, 128 // MACHINE.workers), None, None], "each of its share"
     assert found[0].way == native(draft)[0].way.fetching(Prefetch(64, 256))

@@ -182,9 +182,9 @@ def test_the_pass_puts_work_of_one_sample_in_the_place_of_all_or_is_refused() ->
     for _ in range(2):
         network.maps.append(network.layer("pool", network.maps[-1], network.maps[-1]))
     with patch.object(samples._Run, "_saved", lambda self, nbytes, one: 1e9):
-        draft = draft_before(samples.by_samples, network.b.finish(network.maps[-1]))
-        small = samples.by_samples(draft, MACHINE, Trace())
-        refused = samples.by_samples(draft, MACHINE, Trace(disabled=frozenset(("samples",))))
+        draft = draft_before(samples.run_by_samples, network.b.finish(network.maps[-1]))
+        small = samples.run_by_samples(draft, MACHINE, Trace())
+        refused = samples.run_by_samples(draft, MACHINE, Trace(disabled=frozenset(("samples",))))
     assert [one.bound.task.extents[0] for one in small.work if isinstance(one, TaskWork)] == [1, 1]
     assert len(small.visits) == 6 and len(small.stretches) == 1
     assert (refused.work, refused.visits, refused.stretches) == (draft.work, draft.visits, ())

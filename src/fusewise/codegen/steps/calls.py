@@ -11,7 +11,7 @@ from fusewise.codegen.steps.draft import ProgramDraft, TaskDraft, Visit
 from fusewise.codegen.target import Target
 from fusewise.trace import Trace
 
-__all__ = ["CALL_BYTES", "by_calls", "call_numbers", "calls_of"]
+__all__ = ["CALL_BYTES", "call_numbers", "calls_of", "repeat_calls"]
 
 CALL_BYTES = 8
 """Of the number of a call, an int64."""
@@ -22,7 +22,7 @@ def call_numbers(nbytes: int) -> np.ndarray:
     return np.arange(nbytes // CALL_BYTES, dtype=np.int64)
 
 
-def by_calls(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
+def repeat_calls(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
     """The pass that runs a step once for each call of its kernel."""
     counts = [calls_of(step) if isinstance(step, TaskDraft) else 1 for step in draft.steps]
 

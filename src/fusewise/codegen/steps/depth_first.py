@@ -18,7 +18,7 @@ from fusewise.lower.work import TaskWork
 from fusewise.ops.expr import Expr, index, load
 from fusewise.trace import Trace
 
-__all__ = ["LEAST_STRIPS", "by_strips", "joins", "strips_of"]
+__all__ = ["LEAST_STRIPS", "joins", "strips_of", "tile_depth_first"]
 
 LEAST_STRIPS = 4
 """With fewer, the first and the last, which wait for the others, are half of all."""
@@ -30,7 +30,7 @@ STRIP_SHARE = 4
 """The part of the second cache level that a strip may fill: two of them and what is read and written beside lie there."""
 
 
-def by_strips(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
+def tile_depth_first(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
     """The pass that says which steps run strip by strip with the next. Both are then one piece of work."""
     steps = list(draft.steps)
     for number in range(len(steps) - 1):

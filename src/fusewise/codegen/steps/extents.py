@@ -13,10 +13,10 @@ from fusewise.lower.program import Extent
 from fusewise.lower.task import Operand, Task
 from fusewise.trace import Trace
 
-__all__ = ["extents_of", "with_extents"]
+__all__ = ["extents_of", "state_extents"]
 
 
-def with_extents(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
+def state_extents(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
     """The pass of a checked build."""
     if not target.sanitize:
         return draft

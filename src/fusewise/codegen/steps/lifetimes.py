@@ -9,10 +9,10 @@ from fusewise.codegen.target import Target
 from fusewise.lower.memory import Lifetime
 from fusewise.trace import Trace
 
-__all__ = ["with_lifetimes"]
+__all__ = ["find_lifetimes"]
 
 
-def with_lifetimes(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
+def find_lifetimes(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
     """The pass that looks at which steps name an area. Two that run strip by strip are one moment; what holds all samples is used
     during all of the stretch."""
     found: dict[Area, Lifetime] = {}

@@ -16,10 +16,10 @@ from fusewise.lower.task import ACC, Operand, Store, Task
 from fusewise.ops.expr import Expr, walk
 from fusewise.trace import Trace
 
-__all__ = ["overwritable", "overwriting", "shared_pointers"]
+__all__ = ["overwritable", "overwrite_results", "shared_pointers"]
 
 
-def overwriting(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
+def overwrite_results(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
     """The pass that lets the result of a step have the memory of something that it reads, if that is read no more later."""
     found: dict[Area, Area] = {}  # by what takes over
     for step in draft.steps:

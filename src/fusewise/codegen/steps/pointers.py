@@ -15,13 +15,13 @@ from fusewise.lower.program import Buffer, Packing
 from fusewise.lower.work import HostWork, TaskWork
 from fusewise.trace import Trace
 
-__all__ = ["with_pointers"]
+__all__ = ["place_arguments"]
 
 SITE_BYTES = 16
 """Of what a kernel says of a site: two int64."""
 
 
-def with_pointers(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
+def place_arguments(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
     """The pass that says where arguments lie, and in how many pieces each share of a step is."""
     told = [_fault_bytes(step) for step in draft.steps]
     faults = Area(("fault",), Buffer("fault", sum(told)))

@@ -19,7 +19,7 @@ from fusewise.codegen.target import Target
 from fusewise.records import record
 from fusewise.trace import Trace
 
-__all__ = ["FETCHED_BYTES", "Fetch", "Load", "fetches", "fetching_ahead", "followers", "next_bytes"]
+__all__ = ["FETCHED_BYTES", "Fetch", "Load", "fetch_ahead", "fetches", "followers", "next_bytes"]
 
 FETCHED_BYTES = 4
 """Bytes of weights that memory gives a core in a cycle: on a Zen 4, 3 measured beside products, 4 to 5 with nothing else to do."""
@@ -73,7 +73,7 @@ class Fetch:
     of: int
 
 
-def fetching_ahead(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
+def fetch_ahead(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
     """The pass that has steps fetch weights of later ones."""
     loads = [_load(step, draft, target) for step in draft.steps]
     ahead, following = fetches(loads, target.l3_bytes // 4), followers(loads, next_bytes(target))

@@ -19,7 +19,7 @@ from fusewise.lower.work import HostWork, TaskWork
 from fusewise.records import record
 from fusewise.trace import Trace
 
-__all__ = ["by_samples", "in_turn", "stretches"]
+__all__ = ["in_turn", "run_by_samples", "stretches"]
 
 MOST_SAMPLES = 64
 """Every sample has steps of its own in the program."""
@@ -45,7 +45,7 @@ STEP_CYCLES = 14_000
 """Cycles of all workers to begin a step and to wait for the last of them."""
 
 
-def by_samples(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
+def run_by_samples(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
     """The pass that has stretches of work done sample by sample, where that pays."""
 
     def nbytes(one: TaskWork, name: str) -> int:
