@@ -174,6 +174,7 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
         planned = partial(_planned_anew, model, chosen, decisions, warn)
         return opened(kept, planned, begin, partial(_without_declared, partial(_bound, model, chosen), chosen))
     from fusewise.runtime import executable
+    from fusewise.runtime.cache import KernelCache
     from fusewise.runtime.collection import uncollected
     from fusewise.runtime.compile import Helpers
     from fusewise.runtime.expected import expected_bytes
@@ -188,8 +189,7 @@ def compile(  # noqa: A001 - the verb of the trade; reached as fusewise.compile
         built = executable.build(
             program,
             threads=chosen.threads,
-            cache=folder,
-            warn=warn,
+            cache=None if folder is None else KernelCache(folder, warn),
             helpers=helpers,
             resident=resident,
             progress=None if progress is None else lambda done, total: progress("compiling", done / max(1, total)),

@@ -477,7 +477,7 @@ def test_cache_saves_building(tmp_path):
 def test_unusable_cache_is_told_once(tmp_path):
     (tmp_path / "file").write_text("in the way")
     told = []
-    executable = build(chain(), cache=tmp_path / "file", warn=told.append)
+    executable = build(chain(), cache=KernelCache(tmp_path / "file", told.append))
     np.testing.assert_array_equal(executable.run(None, {"x": X})[0], ((X + W) + X) + W)
     assert len(told) == 1
 

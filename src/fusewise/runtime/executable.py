@@ -133,12 +133,11 @@ def build(
     helpers: Helpers | None = None,
     resident: Resident | None = None,
     progress: Callable[[int, int], None] | None = None,
-    warn: Callable[[str], None] | None = None,
 ) -> Executable:
     """Make `program` runnable on this machine.
 
-    `threads` may lower the number of workers the program was sized for, not raise it. `cache` is a folder for compiled kernels,
-    `warn` receives a sentence when it cannot be used. `helpers` compile kernels, where they have been started or there are many.
+    `threads` may lower the number of workers the program was sized for, not raise it. `cache` keeps compiled kernels, in a
+    folder if that is given. `helpers` compile kernels, where they have been started or there are many.
     Constants and the arena lie in what is `resident`, or memory of their own beyond that. `progress(done, total)` is called as
     kernels are compiled. Raises `ResourceLimit` when the memory planned is more than this process may use.
     """
@@ -149,7 +148,7 @@ def build(
     workers = min(worker_count(threads), program.workers)
     own = [buffer for buffer in program.buffers if buffer.kind in ("host", "output")]
     check_memory(program.arena_bytes + sum(buffer.nbytes for buffer in own), "the model's intermediate results")
-    store = KernelCache(cache, warn) if isinstance(cache, Path) else cache
+    store = KernelCache(cache) if isinstance(cache, Path) else cache
     begin = time.perf_counter()
     packers = packers_for(program.buffers, program.is_checked)
     kernels = (*program.kernels, *packers)

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 
 from fusewise.accel.bits import bits_of
 from fusewise.accel.network import Network, Operator, Tensor
-from fusewise.accel.schemes.brr_run import need_as_run, ways_as_run
+from fusewise.accel.schemes.brr_run import GroupPhase, need_as_run, ways_as_run
 from fusewise.accel.schemes.scheme import UNBOUNDED, bytes_for, traffic, weights_of
 from fusewise.accel.schemes.tiles import Spread, layouts_of, leaving, rows_of
 
@@ -97,10 +97,12 @@ class BRR:
             return []
         if self.accounting == "executed":
             spread = cache(frame.spread)
+            layouts = zip((True, False), layouts_of(network, group), strict=True)
+            phases = [GroupPhase(full, layout, spread, frame.height) for full, layout in layouts]
             return [
-                BrrTiling(full, *found)
-                for full, layout in zip((True, False), layouts_of(network, group), strict=True)
-                for found in ways_as_run(network, group, self, layout, full, spread, frame.height, capacity, excluded)
+                BrrTiling(phase.full_first, *found)
+                for phase in phases
+                for found in ways_as_run(network, group, self, phase, capacity, excluded)
             ]
         read, written = traffic(
             network, group, excluded, network_io=self.network_io, excluded_traffic=self.excluded_traffic

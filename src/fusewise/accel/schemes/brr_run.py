@@ -17,7 +17,7 @@ from fusewise.accel.network import Network
 from fusewise.accel.schemes.scheme import bytes_for, traffic, weights_of
 from fusewise.accel.schemes.tiles import Spread, TileLayout
 
-__all__ = ["Way", "in_flight", "need_as_run", "ways_as_run"]
+__all__ = ["GroupPhase", "Way", "in_flight", "need_as_run", "ways_as_run"]
 
 Spreads = Callable[[int], dict[int, Spread]]
 """The rows of every tensor that each tile needs, by the height of the tiles (see `rows_of`)."""
@@ -53,19 +53,20 @@ def need_as_run(network: Network, group: int, options: BrrOptions, layout: TileL
     return bytes_for(held + in_flight(network, group, layout, options.partial_channels), options.bits)
 
 
+class GroupPhase(NamedTuple):
+    """A group whose first convolutions are in one phase: how it lies, its rows, and the height of its coarsest result."""
+
+    full_first: bool
+    layout: TileLayout
+    spread: Spreads
+    height: int
+
+
 def ways_as_run(
-    network: Network,
-    group: int,
-    options: BrrOptions,
-    layout: TileLayout,
-    full_first: bool,
-    spread: Spreads,
-    height: int,
-    capacity: int,
-    excluded: int,
+    network: Network, group: int, options: BrrOptions, phase: GroupPhase, capacity: int, excluded: int
 ) -> Iterator[Way]:
-    """How the group runs in one phase, with its `layout`, in a buffer of `capacity` bytes; none when it does not fit and has
-    several operators."""
+    """How the group runs in one phase in a buffer of `capacity` bytes; none when it does not fit and has several operators."""
+    full_first, layout, spread, height = phase
     bits = options.bits
     weights, flight = weights_of(network, group), in_flight(network, group, layout, options.partial_channels)
     single = not group & (group - 1)
