@@ -22,7 +22,7 @@ from fusewise.ops.spec import Call, NotDefined, OpSpec
 from fusewise.ops.table import spec_of
 from fusewise.records import record
 
-__all__ = ["OUTSIDE", "BoundTask", "BufferView", "NodeElements", "compose"]
+__all__ = ["OUTSIDE", "BoundTask", "BufferView", "IndexSpace", "NodeElements", "compose"]
 
 OUTSIDE = "@"
 """Marks, until operands get their names, a load of a value made outside the group."""
@@ -47,6 +47,14 @@ class BoundTask:
     task: Task
     values: Mapping[str, str]
     sites: tuple[DataPosition, ...] = ()
+
+
+@record(frozen=True, slots=True)
+class IndexSpace:
+    """What a task counts over: the indices of the value `hub`; `places` has the index of every output in terms of them."""
+
+    hub: str
+    places: Mapping[str, Place]
 
 
 @record
@@ -194,36 +202,32 @@ class NodeElements:
 def compose(
     graph: Graph,
     nodes: tuple[Node, ...],
-    outputs: tuple[str, ...],
+    space: IndexSpace,
     views: Mapping[str, BufferView],
     *,
     anchor: Node | None = None,
-    places: Mapping[str, Place] | None = None,
-    hub: str = "",
     exact: bool = False,
 ) -> BoundTask:
-    """The task that computes `outputs` of a group.
+    """The task that computes the outputs of a group that have a place in the index space.
 
     `views` tell how the outputs and every value read from outside lie in memory. `anchor` is the node whose result the
-    stores read as `acc`; without it every node is composed from its definition. The index space is that of `hub`, by
-    default the anchor's result, else the first output; `places` gives the index of every output in it, unless all have its
-    shape. Raises `NotDefined` when a definition is missing, or when an output needs another element of the anchor's result.
+    stores read as `acc`; without it every node is composed from its definition. Raises `NotDefined` when a definition
+    is missing, or when an output needs another element of the anchor's result.
     """
     anchored = anchor.outputs[0] if anchor is not None else ""
     composer = _Composer(graph, {v: n for n in nodes if n is not anchor for v in n.writes}, anchored)
-    extents = graph.tensor(hub or anchored or outputs[0]).dims
+    extents = graph.tensor(space.hub).dims
     at = hub_index(len(extents))
     simplifier = Simplifier({f"i{d}": extent for d, extent in enumerate(extents)})
-    where = [at if places is None else places[value] for value in outputs]
-    for value, place in zip(outputs, where, strict=True):
+    for value, place in space.places.items():
         _check_written(graph, value, place, simplifier)
-    bodies = [simplifier.simplify(composer.element(value, place)) for value, place in zip(outputs, where, strict=True)]
+    bodies = [simplifier.simplify(composer.element(value, place)) for value, place in space.places.items()]
     if anchored:
         _check_aligned(bodies, tuple(simplifier.simplify(e) for e in at), anchored)
         bodies = [substitute(body, _acc_first) for body in bodies]
     names = _Names(graph, views)
     stores = []
-    for value, place, body in zip(outputs, where, bodies, strict=True):
+    for (value, place), body in zip(space.places.items(), bodies, strict=True):
         operand, index_there = names.output(value, place, extents)
         stores.append(Store(operand, index_there, names.rename(body, extents if anchored else None)))
     described = None if anchor is None else _anchor(graph, anchor, composer, names)

@@ -13,7 +13,7 @@ from fusewise.ir.dtypes import UINT8
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.partition import Group, Partition
 from fusewise.ir.types import TensorType
-from fusewise.lower.compose import BoundTask, BufferView, compose
+from fusewise.lower.compose import BoundTask, BufferView, IndexSpace, compose
 from fusewise.lower.inside import Proofs
 from fusewise.lower.layout import Layout, Storage, channels_last, is_dense, plan_layout, row_major, strides_in_order
 from fusewise.lower.places import Place, hub_index, places, strides_at
@@ -285,9 +285,8 @@ class _Lowering:
         return found[0] if len(found) == 1 and len(found[0].writes) == 1 else None
 
     def _task(self, work: _Group, hub: str, direct: Mapping[str, Place], anchor: Node | None) -> TaskWork:
-        outputs, nodes = tuple(direct), work.nodes
-        views = self._views(nodes, outputs)
-        bound = compose(self.graph, nodes, outputs, views, anchor=anchor, places=direct, hub=hub, exact=self.exact)
+        space, views = IndexSpace(hub, direct), self._views(work.nodes, tuple(direct))
+        bound = compose(self.graph, work.nodes, space, views, anchor=anchor, exact=self.exact)
         values = {name: self._place(value) for name, value in bound.values.items()}
         plain = None
         if anchor is not None:
