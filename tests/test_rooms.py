@@ -52,7 +52,7 @@ CODEGEN: tuple[tuple[str, ...], ...] = (
 )
 """The same within code generation, whose rooms are many."""
 
-LONGEST_FILE, LONGEST_FUNCTION = 500, 80
+LONGEST_FILE, LONGEST_FUNCTION, MOST_PARAMETERS = 500, 80, 7
 
 HEAVY = (
     *("torch", "onnxruntime", "openvino", "llvmlite", "onnx.reference", "transformers", "onnxscript"),
@@ -201,6 +201,19 @@ def test_functions_are_short() -> None:
                 if length > LONGEST_FUNCTION:
                     long.append(f"{path.relative_to(PACKAGE)}:{node.lineno} {node.name}: {length} lines")
     assert not long, "\n".join(long)
+
+
+def test_code_generation_takes_few_parameters() -> None:
+    """What goes together is a record."""
+    many = []
+    for path in sorted((PACKAGE / "codegen").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                count = len([one for one in given if one.arg != "self"])
+                if count > MOST_PARAMETERS:
+                    many.append(f"{path.relative_to(PACKAGE)}:{node.lineno} {node.name}: {count} parameters")
+    assert not many, "\n".join(many)
 
 
 def test_a_class_name_has_one_meaning() -> None:

@@ -20,10 +20,13 @@ from fusewise.codegen.view import OperandView
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.program import Packing, Panels
 
-__all__ = ["Axes", "column_starts", "packed", "panels", "panels_of", "viewed"]
+__all__ = ["Axes", "MatrixAxes", "column_starts", "packed", "panels", "panels_of", "viewed"]
 
 Axes = tuple[tuple[int, int], ...]
 """(extent, stride) of each."""
+
+MatrixAxes = tuple[Axes, Axes, tuple[int, int]]
+"""Those of [outer..., depth..., columns]."""
 
 
 def column_starts(columns: int, lanes: int, vectors: int, multiple: int = 1) -> tuple[int, ...]:
@@ -62,9 +65,7 @@ def panels(matrix: np.ndarray, lanes: int, vectors: int, multiple: int = 1) -> n
 
 def panels_of(
     view: OperandView,
-    outer: Axes,
-    depth: Axes,
-    columns: tuple[int, int],
+    axes: MatrixAxes,
     lanes: int,
     vectors: int,
     factors: tuple[float, ...] = (1.0,),
@@ -74,7 +75,7 @@ def panels_of(
 
     `factors` scale the steps of the depth, as in `Panels`; panels are a `multiple` of so many.
     """
-    extent, stride = columns
+    outer, depth, (extent, stride) = axes
     if view.operand.dtype != FLOAT32 or extent < lanes or 0 in view.shape:
         return None
     return Panels(

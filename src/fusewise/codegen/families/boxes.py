@@ -66,7 +66,7 @@ def align_boxes(instructions: InstructionSet) -> KernelCode:
                 end = f.mul(f.udiv(words["channels"], width), width)
 
                 def chunk(channel: Value, _: object, width: int = width) -> None:
-                    _cells(f, instructions, at, words, number, f.at(source, channel), scratch, width)
+                    _cells(f, instructions, {**at, **words}, number, f.at(source, channel), scratch, width)
                     _turned(f, scratch, f.at(there, f.mul(channel, cells)), cells, width)
 
                 f.loop(done, end, width, chunk, rolled=True)
@@ -84,13 +84,13 @@ def _cells(
     f: Function,
     instructions: InstructionSet,
     at: Pointers,
-    words: Pointers,
     box: Value,
     source: Value,
     scratch: Value,
     width: int,
 ) -> None:
-    """`width` channels from `source` on of all cells of a box: scratch[row, column, channel]."""
+    """`width` channels from `source` on of all cells of a box: scratch[row, column, channel]. `at` has the words of the header,
+    too."""
     lanes = min(width, LANES)
     kind = vector("float", lanes)
     row_taps, row_start = _entry(f, at["row_taps"], box), _entry(f, at["row_starts"], box)
@@ -114,14 +114,14 @@ def _cells(
         lower, right = f.add(upper, row_taps), f.add(left, column_taps)
         zeros = [f.constant(0.0, kind)] * (width // lanes)
         sums = f.loop(upper, lower, 1, lambda k, sums: row_tap(left, right, k, sums), zeros, rolled=True)
-        there = f.at(scratch, f.mul(f.add(f.mul(row, words["columns"]), column), width))
+        there = f.at(scratch, f.mul(f.add(f.mul(row, at["columns"]), column), width))
         for number, total in enumerate(sums):
             f.store(total, f.at(there, number * lanes))
 
     def row(number: Value, _: object) -> None:
-        f.loop(0, words["columns"], 1, lambda column, _: cell(number, column), rolled=True)
+        f.loop(0, at["columns"], 1, lambda column, _: cell(number, column), rolled=True)
 
-    f.loop(0, words["rows"], 1, row, rolled=True)
+    f.loop(0, at["rows"], 1, row, rolled=True)
 
 
 def _turned(f: Function, scratch: Value, there: Value, cells: Int, width: int) -> None:

@@ -203,9 +203,7 @@ def _build(d: Depthwise, task: Task, instructions: InstructionSet, schedule: Dep
                     channel: Int = f.mul(v, d.lanes)
                     if shape.groups % d.lanes:
                         channel = f.minimum(channel, shape.groups - d.lanes)
-                    bias = initial(
-                        f, instructions, pointers, shape.bias, [channel], d.lanes, d.lanes, kind_element(kind)
-                    )[0]
+                    bias = initial(f, instructions, pointers, shape.bias, [channel], kind, d.lanes)[0]
                     sums = _reduce(f, instructions, d, pointers, pixels, channel, [bias] * span)
                     _finish(f, d, finish, {**at, "i1": channel}, start, sums, buffer)
 
@@ -218,11 +216,6 @@ def _build(d: Depthwise, task: Task, instructions: InstructionSet, schedule: Dep
         f.loop(low, high, 1, unit, rolled=True)
     f.give_back()
     return module.text()
-
-
-def kind_element(kind: str) -> str:
-    """The element type of a vector type, or the type itself."""
-    return kind.split(" x ", 1)[1][:-1] if kind.startswith("<") else kind
 
 
 @record(frozen=True)

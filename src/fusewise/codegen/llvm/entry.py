@@ -72,34 +72,33 @@ def initial(
     pointers: Mapping[str, Value],
     bias: OperandView | None,
     columns: Sequence[Int],
-    lanes: int,
+    kind: str,
     count: int,
-    element: str,
 ) -> list[Value]:
-    """Start values of the accumulators, one vector per column position: the bias along its last axis, or zero."""
+    """Start values of the accumulators, a vector of the type `kind` per column position: the bias along its last axis, or zero."""
+    zero = f.constant(0.0, kind)
     if bias is None:
-        return [f.constant(0.0, vector(element, lanes)) for _ in columns]
+        return [zero for _ in columns]
     stride = bias.strides[-1] if bias.shape and bias.shape[-1] != 1 else 0
-    pointer, dtype = pointers[bias.operand.name], bias.operand.dtype
-    return [
-        widened(f, instructions, pointer, f.add(f.mul(column, stride), bias.offset), stride, dtype, lanes, count)
-        for column in columns
-    ]
+    dtype, found = bias.operand.dtype, []
+    for column in columns:
+        offset = f.add(f.mul(column, stride), bias.offset)
+        start = f.at(pointers[bias.operand.name], offset, memory_type(dtype))
+        found.append(widened(f, instructions, start, stride, dtype, zero.lanes, count))
+    return found
 
 
 def widened(
     f: Function,
     instructions: InstructionSet,
-    pointer: Value,
-    offset: Int,
+    start: Value,
     stride: int,
     dtype: DType,
     lanes: int,
     count: int,
 ) -> Value:
-    """`count` elements `stride` apart, in the type arithmetic is done in; the lanes past `count` are zero."""
+    """`count` elements from `start` on, `stride` apart, in the type arithmetic is done in; the lanes past `count` are zero."""
     stored = memory_type(dtype)
-    start = f.at(pointer, offset, stored)
     if stride == 0:
         return f.splat(widen(f, instructions, f.load(stored, start), dtype), lanes)
     if stride == 1 and count == lanes:

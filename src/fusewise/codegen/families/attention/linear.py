@@ -97,9 +97,8 @@ class _Head:
         offset: Int = operand.offset
         for place, stride in zip(at, operand.strides, strict=True):
             offset = f.add(offset, f.mul(place, stride))
-        lanes = self.room.lanes
-        pointer = self.pointers[operand.name]
-        return widened(f, self.instructions, pointer, offset, operand.strides[-1], operand.dtype, lanes, count)
+        start = f.at(self.pointers[operand.name], offset, memory_type(operand.dtype))
+        return widened(f, self.instructions, start, operand.strides[-1], operand.dtype, self.room.lanes, count)
 
     def stored(self, operand: Operand, at: Sequence[Int], count: int, value: Value) -> None:
         """The first `count` numbers of a vector, along the last axis from an index on."""

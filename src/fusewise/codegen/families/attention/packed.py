@@ -178,9 +178,9 @@ def _pack(e: _Emission, batch: Int, head: Int) -> None:
     f, s = e.f, e.shape
     shared = f.udiv(head, s.sharing)
     key = f.at(e.pointers[s.key.operand], s.key.at(f, batch, shared, 0))
-    repack(f, e.instructions, e.plan.scores, e.plan.score_tile, key, s.key.element, s.key.row, e.keys)
+    repack(f, e.instructions, e.plan.scores, e.plan.score_tile, key, (s.key.element, s.key.row), e.keys)
     value = f.at(e.pointers[s.value.operand], s.value.at(f, batch, shared, 0))
-    repack(f, e.instructions, e.plan.context, e.plan.context_tile, value, s.value.row, s.value.element, e.values)
+    repack(f, e.instructions, e.plan.context, e.plan.context_tile, value, (s.value.row, s.value.element), e.values)
 
 
 def _strip(e: _Emission, batch: Int, head: Int, number: Int) -> None:

@@ -10,6 +10,7 @@ from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.entry import widened
 from fusewise.codegen.llvm.math import functions as mathfn
 from fusewise.codegen.llvm.reduction import across_lanes
+from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import BOOL, FLOAT32
 from fusewise.records import record
@@ -54,8 +55,8 @@ def masked(
     if s.mask is not None:
         offset = f.add(s.mask.at(f, batch, head, query), f.mul(key, s.mask.element))
         dtype = BOOL if s.mask_is_bool else FLOAT32
-        pointer = pointers[s.mask.operand]
-        given = widened(f, instructions, pointer, offset, s.mask.element, dtype, lanes, min(lanes, s.keys))
+        start = f.at(pointers[s.mask.operand], offset, memory_type(dtype))
+        given = widened(f, instructions, start, s.mask.element, dtype, lanes, min(lanes, s.keys))
         if s.mask_is_bool:
             score = f.select(f.compare("icmp ne", given, f.constant(0, given.type)), score, never)
         else:

@@ -22,7 +22,7 @@ from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.entry import initial, operand_arguments, scratch_of, tag_of
 from fusewise.codegen.llvm.share import Share, prepared
 from fusewise.codegen.llvm.stores import Finish, fetcher, is_heavy
-from fusewise.codegen.packing import Axes, packed, panels, panels_of
+from fusewise.codegen.packing import MatrixAxes, packed, panels, panels_of
 from fusewise.codegen.target import FIRST_LEVEL, InstructionSet, whole_lines
 from fusewise.lower.task import Task
 from fusewise.records import record
@@ -53,7 +53,7 @@ def direct_arguments(
     schedule: DirectSchedule,
     arrange: Callable[[np.ndarray], np.ndarray],
     recipe: str,
-    axes: tuple[Axes, Axes, tuple[int, int]] | None = None,
+    axes: MatrixAxes | None = None,
     multiple: int = 1,
 ) -> tuple[Argument, ...]:
     """Operands, packed weights and scratch; `arrange` gives the weights as [product group, depth, columns].
@@ -70,7 +70,7 @@ def direct_arguments(
     order = "planar" if d.shape.planar else "channels last"
     panel = f"{multiple}x{tile.vectors}x{tile.lanes} {tile.element}"
     name = f"{recipe} panels {panel} groups {d.shape.groups}/{d.side_by_side} {order}"
-    data = None if axes is None else panels_of(d.shape.weight, *axes, tile.lanes, tile.vectors, multiple=multiple)
+    data = None if axes is None else panels_of(d.shape.weight, axes, tile.lanes, tile.vectors, multiple=multiple)
     extra = [Argument(d.shape.weight.operand.name, packed(d.shape.weight, name, pack, data))]
     if d.strip is not None:
         kept = d.product.kept(tile) * 4 if schedule.product.chunk else 0
@@ -100,7 +100,7 @@ def matrices(weight: np.ndarray, shape: Convolution, together: int) -> np.ndarra
     return ordered.reshape(turns, shape.taps * shape.inputs, together * shape.outputs)
 
 
-def matrix_axes(shape: Convolution, together: int) -> tuple[Axes, Axes, tuple[int, int]]:
+def matrix_axes(shape: Convolution, together: int) -> MatrixAxes:
     """The axes of what `matrices` gives, (extent, stride) in the constant: product groups, depth, columns."""
     first, inputs, *taps = shape.weight.strides
     columns = together * shape.outputs
@@ -175,7 +175,7 @@ def emit_direct(
 
     def start(outer: Sequence[Int], columns: Sequence[Int]) -> list[Value]:
         count = min(tile.lanes, product.columns)
-        return initial(f, instructions, pointers, shape.bias, columns, tile.lanes, count, tile.element)
+        return initial(f, instructions, pointers, shape.bias, columns, tile.kind, count)
 
     def group_at(group: Int) -> tuple[Int, Int]:
         turn = 0 if d.turns == 1 else f.urem(group, d.turns) if d.turns < product.groups else group

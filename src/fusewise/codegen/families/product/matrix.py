@@ -313,7 +313,7 @@ def _panels(m: MatrixProduct, tile: Tile, multiple: int) -> Panels | None:
     outer = tuple((extent, stride) for (_, extent), stride in zip(m.product.outer, m.right_outer, strict=True))
     columns = (m.product.columns, m.right_column)
     depth = ((m.product.depth, m.right_depth),)
-    return panels_of(_matrices(m), outer, depth, columns, tile.lanes, tile.vectors, (m.alpha,), multiple)
+    return panels_of(_matrices(m), (outer, depth, columns), tile.lanes, tile.vectors, (m.alpha,), multiple)
 
 
 def _build(m: MatrixProduct, task: Task, instructions: InstructionSet, schedule: MatrixSchedule, symbol: str) -> str:
@@ -343,7 +343,7 @@ def _build(m: MatrixProduct, task: Task, instructions: InstructionSet, schedule:
                 f,
                 tag,
                 number,
-                lambda: repack(f, instructions, product, tile, source, m.right_depth, m.right_column, scratch),
+                lambda: repack(f, instructions, product, tile, source, (m.right_depth, m.right_column), scratch),
             )
         return Left(pointers[m.left.operand.name], offset, (ReductionLoop(product.depth, m.depth_stride),))
 
@@ -364,7 +364,7 @@ def _build(m: MatrixProduct, task: Task, instructions: InstructionSet, schedule:
         return Panel(columns_at, tile.width, tile.instruction.stored, following)
 
     def start(outer: Sequence[Int], columns: Sequence[Int]) -> list[Value]:
-        return initial(f, instructions, pointers, m.bias, columns, tile.lanes, count, tile.element)
+        return initial(f, instructions, pointers, m.bias, columns, tile.kind, count)
 
     finish = _scaled(f, instructions, m, pointers, finisher(f, task, instructions, pointers), schedule.right)
     kept = pointers["scratch"] if schedule.product.chunk else None
@@ -404,8 +404,9 @@ def _scaled(
             offset: Int = view.offset
             for name, stride in strides.items():
                 offset = f.add(offset, f.mul(indices[name], stride))
-            pointer, stride = pointers[view.operand.name], strides.get(lane, 0)
-            other = widened(f, instructions, pointer, offset, stride, view.operand.dtype, value.lanes, count)
+            dtype, stride = view.operand.dtype, strides.get(lane, 0)
+            first = f.at(pointers[view.operand.name], offset, memory_type(dtype))
+            other = widened(f, instructions, first, stride, dtype, value.lanes, count)
             value = multiply_add(f, instructions, f.constant(m.beta, value.type), other, value)
         finish(indices, lane, value, count)
 

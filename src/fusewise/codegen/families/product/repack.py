@@ -29,12 +29,11 @@ def repack(
     product: Product,
     tile: Tile,
     source: Value,
-    depth_stride: int,
-    column_stride: int,
+    strides: tuple[int, int],
     scratch: Value,
 ) -> None:
-    """Copy the operand at `source` to `scratch` as [panel][depth][vector][lane]."""
-    panel_elements = product.depth * tile.width
+    """Copy the operand at `source`, [depth, columns] with these strides, to `scratch` as [panel][depth][vector][lane]."""
+    panel_elements, (depth_stride, column_stride) = product.depth * tile.width, strides
     in_blocks = depth_stride == 1 and 1 < tile.lanes <= min(product.depth, product.columns)
 
     def one_panel(p: Value, _: Sequence[Value]) -> None:
@@ -47,7 +46,7 @@ def repack(
             elif column_stride == 1 and tile.lanes <= product.columns:
                 _vectors(f, instructions, product, tile, start, depth_stride, to)
             else:
-                _elements(f, instructions, product, tile, start, depth_stride, column_stride, to)
+                _elements(f, instructions, product, tile, start, strides, to)
 
     f.loop(0, -(-product.columns // tile.width), 1, one_panel, rolled=True)
 
@@ -70,11 +69,10 @@ def _elements(
     product: Product,
     tile: Tile,
     start: Value,
-    depth_stride: int,
-    column_stride: int,
+    strides: tuple[int, int],
     to: Value,
 ) -> None:
-    stored = memory_type(product.dtype)
+    stored, (depth_stride, column_stride) = memory_type(product.dtype), strides
     count = min(tile.lanes, product.columns)
 
     def step(k: Value, _: Sequence[Value]) -> None:

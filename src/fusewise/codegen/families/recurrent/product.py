@@ -172,36 +172,26 @@ def repack(
     element, lanes = s.element, plan.lanes
     if s.hidden % lanes:
         f.clear(to, plan.packed(*stages) * s.nbytes)
+
+    def gate(stage: GateProduct, number: int, source: Value, begin: Value) -> None:
+        """The weights of a stage's gate of this number, from [hidden, depth]."""
+
+        def hidden(n: Value, _: object) -> None:
+            block = f.udiv(n, lanes)
+            group, within = f.udiv(block, stage.together), f.urem(block, stage.together)
+            first = f.mul(f.add(f.mul(within, len(stage.gates)), number), lanes)
+            place = f.at(begin, f.add(f.add(f.mul(group, plan.panel(stage)), first), f.urem(n, lanes)), element)
+            row = f.at(source, f.mul(n, strides[0]), element)
+
+            def copy(k: Value, _: object) -> None:
+                value = f.load(element, f.at(row, f.mul(k, strides[1]), element))
+                f.store(value, f.at(place, f.mul(k, stage.vectors * lanes), element))
+
+            f.loop(0, stage.depth, 1, copy, rolled=True)
+
+        f.loop(0, s.hidden, 1, hidden, rolled=True)
+
     for stage in stages:
         begin = f.at(to, plan.packed(*stages[: stages.index(stage)]), element)
-        for number, gate in enumerate(stage.gates):
-            _repack_gate(f, s, plan, stage, number, f.at(source, gate * s.hidden * strides[0], element), strides, begin)
-
-
-def _repack_gate(
-    f: Function,
-    s: RecurrentShape,
-    plan: RecurrentPlan,
-    stage: GateProduct,
-    number: int,
-    source: Value,
-    strides: Sequence[int],
-    to: Value,
-) -> None:
-    """The weights of a stage's gate of this number, from [hidden, depth]."""
-    element, lanes = s.element, plan.lanes
-
-    def hidden(n: Value, _: object) -> None:
-        block = f.udiv(n, lanes)
-        group, within = f.udiv(block, stage.together), f.urem(block, stage.together)
-        first = f.mul(f.add(f.mul(within, len(stage.gates)), number), lanes)
-        place = f.at(to, f.add(f.add(f.mul(group, plan.panel(stage)), first), f.urem(n, lanes)), element)
-        row = f.at(source, f.mul(n, strides[0]), element)
-
-        def copy(k: Value, _: object) -> None:
-            value = f.load(element, f.at(row, f.mul(k, strides[1]), element))
-            f.store(value, f.at(place, f.mul(k, stage.vectors * lanes), element))
-
-        f.loop(0, stage.depth, 1, copy, rolled=True)
-
-    f.loop(0, s.hidden, 1, hidden, rolled=True)
+        for number, which in enumerate(stage.gates):
+            gate(stage, number, f.at(source, which * s.hidden * strides[0], element), begin)

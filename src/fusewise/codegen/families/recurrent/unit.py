@@ -17,6 +17,7 @@ from fusewise.codegen.families.recurrent.product import TileProduct, product_of,
 from fusewise.codegen.families.recurrent.shape import GateProduct, RecurrentPlan, RecurrentShape
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.entry import widened
+from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.llvm.stores import Finish, finisher
 from fusewise.codegen.target import InstructionSet
 from fusewise.lower.task import Task
@@ -98,8 +99,9 @@ class Unit:
         offset: Int = view.offset
         for index, stride in zip(indices, view.strides, strict=True):
             offset = f.add(offset, f.mul(index, stride))
-        pointer, lanes = self.pointers[view.operand.name], self.plan.lanes
-        return widened(f, self.instructions, pointer, offset, view.strides[-1], view.operand.dtype, lanes, count)
+        dtype = view.operand.dtype
+        start = f.at(self.pointers[view.operand.name], offset, memory_type(dtype))
+        return widened(f, self.instructions, start, view.strides[-1], dtype, self.plan.lanes, count)
 
     def time(self, step: Int) -> Int:
         """Where in the sequence a step is."""

@@ -120,7 +120,7 @@ def _build(u: Understood, task: Task, instructions: InstructionSet, schedule: St
     lanes = schedule.tile.lanes
 
     def start(columns: Sequence[Int]) -> list[Value]:
-        return initial(f, instructions, pointers, u.bias, columns, lanes, lanes, "float")
+        return initial(f, instructions, pointers, u.bias, columns, vector("float", lanes), lanes)
 
     if isinstance(u.left, OperandView):
         first = f.at(pointers[u.left.operand.name], u.left.offset)

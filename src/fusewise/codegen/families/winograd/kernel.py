@@ -148,7 +148,7 @@ def _arguments(planes: Planes, task: Task, schedule: WinogradSchedule) -> tuple[
     slices = (planes.slices.kernel, between[0] if between else 0)
     depth = (slices, (inputs, channel), (planes.rows.kernel, row), (planes.columns.kernel, column))
     native = planes.shape.dtype == FLOAT32 and planes.phases == 1
-    data = panels_of(weight, (), depth, (outputs, first), tile.lanes, tile.vectors, factors) if native else None
+    data = panels_of(weight, ((), depth, (outputs, first)), tile.lanes, tile.vectors, factors) if native else None
     phases = f"{planes.rows.stride}x{planes.columns.stride}"
     recipe = f"winograd panels {tile.vectors}x{tile.lanes} phases {phases} factors {factors}"
     return operand_arguments(
