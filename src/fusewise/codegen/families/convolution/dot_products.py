@@ -1,8 +1,9 @@
 """Convolutions of 8-bit integers as they are: the direct convolution over lanes of four channels, summed exactly in 32 bits.
 
-Takes a task whose anchor is a ConvInteger; gives LLVM IR for machines that multiply unsigned by signed bytes (`instructions.table`). Unsigned
-inputs that lie with their channels side by side are read in place where no tap leaves them; others are copied into a strip,
-signed ones with 128 added, and padded with the zero point z. It is taken out of the sums, which are then exactly
+Takes a task whose anchor is a ConvInteger; gives LLVM IR for machines that multiply unsigned by signed bytes
+(`instructions.table`). Unsigned inputs that lie with their channels side by side are read in place where no tap leaves them;
+others are copied into a strip, signed ones with 128 added, and padded with the zero point z. It is taken out of the sums, which are
+then exactly
 
     sum (x - z) * w  =  sum x * w  -  z * sum w
 
