@@ -39,6 +39,7 @@ class Case:
     attributes: dict[str, Any] = field(default_factory=dict)
     constant: tuple[int, ...] = ()
     opset: int = 26
+    domain: str = ""
 
     @property
     def feeds(self) -> dict[str, np.ndarray]:
@@ -54,9 +55,10 @@ class Case:
         constants = [numpy_helper.from_array(self.operands[k], f"x{k}") for k in self.constant]  # type: ignore[arg-type]
         names = [f"x{k}" if x is not None else "" for k, x in enumerate(self.operands)]
         outputs = [f"y{k}" for k in range(len(self.wanted))]
-        node = helper.make_node(self.op, names, outputs, **self.attributes)
+        node = helper.make_node(self.op, names, outputs, domain=self.domain, **self.attributes)
         graph = helper.make_graph([node], "g", inputs, [onnx.ValueInfoProto(name=y) for y in outputs], constants)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)
+        versions = [helper.make_opsetid("", self.opset), helper.make_opsetid("ai.onnx.ml", 3)]
+        return helper.make_model(graph, opset_imports=versions, ir_version=10)
 
 
 def numbers(rng: np.random.Generator, shape: tuple[int, ...], kind: str, spread: int = 9) -> np.ndarray:

@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT32, INT64, UINT8
-from fusewise.ir.graph import Graph
+from fusewise.ir.graph import Graph, Node, attributes_of
 from fusewise.ir.types import TensorType
 from fusewise.ops.build import GraphBuilder
 
@@ -183,6 +184,33 @@ def boxes(d: Draft) -> tuple[str, ...]:
     return aligned, pooled, chosen
 
 
+def trees(d: Draft) -> tuple[str, ...]:
+    """Six of three nodes, for rows that fill two blocks and some of a third, and for one row."""
+    numbers = list(range(6))
+    settings: dict[str, Any] = {
+        "nodes_treeids": [tree for tree in numbers for _ in range(3)],
+        "nodes_nodeids": [0, 1, 2] * 6,
+        "nodes_featureids": [node for tree in numbers for node in (tree, 0, 0)],
+        "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"] * 6,
+        "nodes_values": d.rng.standard_normal(18).tolist(),
+        "nodes_truenodeids": [1, 0, 0] * 6,
+        "nodes_falsenodeids": [2, 0, 0] * 6,
+        "nodes_missing_value_tracks_true": [1, 0, 0, 0, 0, 0] * 3,
+        "target_treeids": [tree for tree in numbers for _ in range(2)],
+        "target_nodeids": [1, 2] * 6,
+        "target_ids": [0, 1, 2] * 4,
+        "target_weights": d.rng.standard_normal(12).tolist(),
+        "n_targets": 3,
+    }
+    for name, rows in (("x", 19), ("one", 1)):
+        given, made = d.b.input(name, (rows, 6)), f"{name}_scores"
+        d.b.types[made] = TensorType(FLOAT32, (rows, 3))
+        d.b.nodes.append(
+            Node("TreeEnsembleRegressor", (given,), (made,), attributes_of(**settings), "ai.onnx.ml", made)
+        )
+    return "x_scores", "one_scores"
+
+
 def recurrences(d: Draft) -> tuple[str, ...]:
     x, w, r = d.b.input("x", (5, 2, 9)), d.weights(1, 28, 9), d.weights(1, 28, 7)
     tokens = d.b.op("Gather", d.weights(9, 6), d.b.input("tokens", (4,), INT64))
@@ -211,6 +239,7 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "attention": Case(("attention", "attention-few"), attentions),
         "linear attention": Case(("linear-attention",), linear_attentions),
         "selections": Case(("scan", "scatter", "top_k"), selections),
+        "trees": Case(("forest",), trees),
         "maps": Case(("any-nest",), maps),
         "images": Case(("blend-rows",), images),
         "turned": Case(("turned-copy",), turned),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
+from tests.forests import forests
 from tests.whole import Case, alike, max_unpool, roi_pools, scans, scatter_elements, scatter_nd, tensor_scatter, tops
 
 import fusewise
@@ -20,7 +21,9 @@ from fusewise.lower.work import TaskWork, lower_partition
 from fusewise.ops.spec import WHOLE_FAMILIES
 from fusewise.trace import Trace
 
-ANY = st.one_of(scatter_elements(), scatter_nd(), tensor_scatter(), max_unpool(), roi_pools(), scans(), tops())
+ANY = st.one_of(
+    scatter_elements(), scatter_nd(), tensor_scatter(), max_unpool(), roi_pools(), scans(), tops(), forests()
+)
 
 
 def test_every_family_has_a_row_and_kernels():

@@ -14,6 +14,7 @@ from fusewise.codegen.families.convolution.integer import INTEGER_CONV
 from fusewise.codegen.families.convolution.scaled import SCALED
 from fusewise.codegen.families.convolution.transposed import CONV_TRANSPOSE
 from fusewise.codegen.families.depthwise import DEPTHWISE
+from fusewise.codegen.families.forest import FOREST
 from fusewise.codegen.families.generic.any_nest import ANY_NEST
 from fusewise.codegen.families.generic.resampling import SEPARABLE_RESAMPLING
 from fusewise.codegen.families.generic.transposed_copy import TURNED
@@ -47,6 +48,7 @@ KERNELS: Mapping[str, tuple[Kernel[Any, Any], ...]] = MappingProxyType(
         "conv": CONV,
         "conv_integer": CONV_INTEGER,
         "conv_transpose": CONV_TRANSPOSE,
+        "forest": (FOREST,),
         "gemm": PRODUCTS,
         "group_norm": (CHANNEL_NORM, ROWS),
         "instance_norm": (CHANNEL_NORM, ROWS),

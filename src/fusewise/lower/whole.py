@@ -13,6 +13,7 @@ import numpy as np
 
 from fusewise.ir.graph import Graph, Node
 from fusewise.lower.compose import BoundTask, BufferView
+from fusewise.lower.forest import forest_reason, forest_task, interpret_forest
 from fusewise.lower.linear import interpret_linear, linear_reason, linear_task
 from fusewise.lower.recurrence import interpret_recurrence, recurrent_reason, recurrent_task
 from fusewise.lower.roi_pool import interpret_roi_pool, roi_pool_reason, roi_pool_task
@@ -46,6 +47,7 @@ class WholeFamily:
 
 FAMILIES: Mapping[str, WholeFamily] = MappingProxyType(
     {
+        "forest": WholeFamily(forest_reason, forest_task, interpret_forest),
         "linear_attention": WholeFamily(linear_reason, linear_task, interpret_linear),
         "recurrence": WholeFamily(recurrent_reason, recurrent_task, interpret_recurrence),
         "roi_pool": WholeFamily(roi_pool_reason, roi_pool_task, interpret_roi_pool),

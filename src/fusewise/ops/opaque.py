@@ -17,9 +17,9 @@ from fusewise.ops.spec import Call, Mapping, OpSpec
 __all__ = ["MANY_TO_MANY", "OPAQUE"]
 
 
-def _many(name: str, cost: Callable[[Call], int], family: str = "") -> OpSpec:
+def _many(name: str, cost: Callable[[Call], int], family: str = "", domain: str = "") -> OpSpec:
     """Many-to-Many without an element definition."""
-    return OpSpec(name, mapping=every(Mapping.MANY_TO_MANY), flops=cost, family=family)
+    return OpSpec(name, mapping=every(Mapping.MANY_TO_MANY), flops=cost, family=family, domain=domain)
 
 
 def _opaque(name: str, domain: str = "", family: str = "") -> OpSpec:
@@ -43,6 +43,14 @@ def _transform(call: Call) -> int:
     return 5 * size * max(1, math.ceil(math.log2(max(2, *dims(call)))))
 
 
+def _forest_flops(call: Call) -> int:
+    """A comparison on each level of trees that branch evenly, and what their leaves add."""
+    trees = len(set(call.attribute("nodes_treeids", ()))) or len(call.attribute("tree_roots", ()))
+    nodes = len(call.attribute("nodes_featureids", ()))
+    levels = max(1, math.ceil(math.log2(max(2, nodes // max(1, trees)))))
+    return trees * (dims(call)[0] * levels + call.output().size)
+
+
 def _deform_flops(call: Call) -> int:
     return call.output().size * (2 * math.prod(dims(call, 1)[1:]) * 4 + int(call.has(3)))
 
@@ -53,6 +61,8 @@ MANY_TO_MANY: tuple[OpSpec, ...] = (
     _many("RNN", _recurrent(1), "recurrence"),
     _many("TopK", per_input(1), "top_k"),
     _many("MaxRoiPool", per_input(1), "roi_pool"),
+    _many("TreeEnsemble", _forest_flops, "forest", "ai.onnx.ml"),
+    _many("TreeEnsembleRegressor", _forest_flops, "forest", "ai.onnx.ml"),
     _many("DeformConv", _deform_flops),
     _many("DFT", _transform),
     _many("STFT", _transform),

@@ -28,7 +28,7 @@ ANCHOR_FAMILIES = frozenset(
 )
 """Kernel families that have something better than their element definition; one such node anchors a group."""
 
-WHOLE_FAMILIES = frozenset("linear_attention recurrence roi_pool scan scatter top_k".split())
+WHOLE_FAMILIES = frozenset("forest linear_attention recurrence roi_pool scan scatter top_k".split())
 """Kernel families of nodes that are one task each, whether they have a definition or not: they join no group."""
 
 

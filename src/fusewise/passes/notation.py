@@ -1,7 +1,8 @@
 """Graph notation that writes nodes: what stands in a rule as `d * g.Exp(x)` is nodes with inferred types at once.
 
-`+ - * /` and unary `-` are ONNX's Add, Sub, Mul, Div and Neg; `g.Name(...)` is any operator. Numbers are constants of the type of
-the values beside them, lists of whole numbers are int64. A pattern (`rewrite.pattern`) is looked for; this is put there.
+`+ - * /` and unary `-` are ONNX's Add, Sub, Mul, Div and Neg; `g.Name(...)` is any operator, `domain.Name` where a text names one
+of another domain. Numbers are constants of the type of the values beside them, lists of whole numbers are int64. A pattern
+(`rewrite.pattern`) is looked for; this is put there.
 """
 
 from __future__ import annotations
@@ -126,7 +127,9 @@ class Notation:
         names = ["" if x is None else x.name for x in values]
         while names and not names[-1]:
             names.pop()
-        return Node(op, tuple(names), places, attributes_of(**{k: v for k, v in attributes.items() if v is not None}))
+        domain, _, name = op.rpartition(".")
+        given = {key: value for key, value in attributes.items() if value is not None}
+        return Node(name, tuple(names), places, attributes_of(**given), domain)
 
     def _made(self, node: Node, kinds: Sequence[ValueType]) -> tuple[TensorValue, ...]:
         made = tuple(self.edit.value(f"{self.stem}_{node.op.lower()}", kind) for kind in kinds)
