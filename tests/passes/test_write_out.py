@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
-from tests.codegen.llvm.test_conv_integer import convolved
+from tests.codegen.families.test_convolution_integer import convolved
 from tests.machines import compiled, runnable
 
 from fusewise import api

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.codegen.llvm.test_operators import last, operand, stored
+from tests.codegen.families.test_operators import last, operand, stored
 from tests.codegen.ways import refusal, way
 
 from fusewise.codegen.families.sampled.kernel import SAMPLED

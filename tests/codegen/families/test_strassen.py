@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.codegen.llvm.test_convolutions import check as check_convolution
-from tests.codegen.llvm.test_convolutions import convolution, correlate
-from tests.codegen.llvm.test_products import FEW, check, numbers, product
+from tests.codegen.families.test_convolution import check as check_convolution
+from tests.codegen.families.test_convolution import convolution, correlate
+from tests.codegen.families.test_product import FEW, check, numbers, product
 from tests.codegen.ways import refusal, scheduled, way, ways
 from tests.machines import runnable
 
