@@ -8,6 +8,7 @@ from dataclasses import replace
 from fusewise.codegen.kernel import Argument
 from fusewise.codegen.steps.calls import CALL_BYTES
 from fusewise.codegen.steps.draft import HostDraft, ProgramDraft, TaskDraft
+from fusewise.codegen.steps.pointers import SITE_BYTES
 from fusewise.codegen.target import Target
 from fusewise.lower.program import Extent
 from fusewise.lower.task import Operand, Task
@@ -41,7 +42,7 @@ def extents_of(
         if name == "scratch":
             return Extent(name, "", 0, argument.nbytes * (workers if argument.per_worker else 1), True)
         if name == "fault":
-            return Extent(name, "", 0, 16 * task.sites, True)
+            return Extent(name, "", 0, SITE_BYTES * task.sites, True)
         if name == "call":
             return Extent(name, "", 0, CALL_BYTES, False)
         if name in ("later", "next"):  # which is fetched only

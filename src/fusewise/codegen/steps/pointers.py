@@ -15,7 +15,7 @@ from fusewise.lower.program import Buffer, Packing
 from fusewise.lower.work import HostWork, TaskWork
 from fusewise.trace import Trace
 
-__all__ = ["place_arguments"]
+__all__ = ["SITE_BYTES", "place_arguments"]
 
 SITE_BYTES = 16
 """Of what a kernel says of a site: two int64."""

@@ -134,7 +134,7 @@ def _uses_of(work: Sequence[TaskWork | HostWork]) -> Mapping[str, tuple[int, int
     return found
 
 
-@record
+@record(frozen=True)
 class _Run:
     """Work one after the other that could all run sample by sample."""
 
