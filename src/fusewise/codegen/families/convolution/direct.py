@@ -18,6 +18,7 @@ from fusewise.codegen.families.convolution.loops import (
     emit_direct,
     matrices,
     matrix_axes,
+    weight_packing,
 )
 from fusewise.codegen.families.convolution.plan import (
     Direct,
@@ -65,12 +66,14 @@ def _direct_of_terms(instruction: Instruction, task: Task, instructions: Instruc
 
 def _arguments(directs: Directs, task: Task, schedule: DirectSchedule) -> tuple[Argument, ...]:
     d = scheduled(directs, schedule)
-    instruction = d.shape.instruction
+    instruction, tile = d.shape.instruction, schedule.product.tile
     if instruction.terms > 1:
         recipe = f"{instruction.layout} of channels"
-        return direct_arguments(d, task, schedule, lambda w: _arranged(instruction.pack(w, 1), d), recipe)
-    axes = matrix_axes(d.shape, d.side_by_side)
-    return direct_arguments(d, task, schedule, lambda weight: _arranged(weight, d), "convolution", axes)
+        packing = weight_packing(d, tile, lambda w: _arranged(instruction.pack(w, 1), d), recipe)
+    else:
+        axes = matrix_axes(d.shape, d.side_by_side)
+        packing = weight_packing(d, tile, lambda weight: _arranged(weight, d), "convolution", axes)
+    return direct_arguments(d, task, schedule, packing)
 
 
 def _arranged(weight: np.ndarray, d: Direct) -> np.ndarray:

@@ -20,7 +20,14 @@ from dataclasses import replace
 import numpy as np
 
 from fusewise.codegen.families.convolution.integer import Rows, in_lanes, line_of, rows_of
-from fusewise.codegen.families.convolution.loops import OpenFunction, RowFill, emit_direct, matrices, padded_rows
+from fusewise.codegen.families.convolution.loops import (
+    OpenFunction,
+    RowFill,
+    direct_arguments,
+    emit_direct,
+    matrices,
+    padded_rows,
+)
 from fusewise.codegen.families.convolution.plan import Direct, DirectSchedule, directs_of, favourite, within_cache
 from fusewise.codegen.families.convolution.shape import Convolution, integer_convolution_of
 from fusewise.codegen.families.product.loops import Left, Parts, row_pointers
@@ -28,10 +35,10 @@ from fusewise.codegen.families.product.plan import merged, plan_product, prefetc
 from fusewise.codegen.families.product.tile import Ahead, Panel, ReductionLoop, Tile, lanes_for
 from fusewise.codegen.instructions.byte_products import HEADER, bytes_of, stream
 from fusewise.codegen.instructions.table import Instruction, for_bytes
-from fusewise.codegen.kernel import Argument, Kernel, working_memory
+from fusewise.codegen.kernel import Argument, Kernel
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value
-from fusewise.codegen.llvm.entry import enter, operand_arguments
+from fusewise.codegen.llvm.entry import enter
 from fusewise.codegen.llvm.stores import finisher
 from fusewise.codegen.packing import packed, panels
 from fusewise.codegen.target import InstructionSet, Target
@@ -182,11 +189,7 @@ def _arguments(found: Rows, task: Task, schedule: DirectSchedule) -> tuple[Argum
 
     panel = f"{tile.rows}x{tile.vectors}x{tile.lanes} groups {d.shape.groups}"
     name = f"quads of channels in panels {panel} at {places.tolist()}{' whole' if whole else ''}"
-    extra = [Argument(d.shape.weight.operand.name, packed(d.shape.weight, name, pack))]
-    if d.strip is not None:
-        nbytes = d.strip.elements(schedule.rows) * 4
-        extra.append(working_memory(nbytes))
-    return operand_arguments(task, extra)
+    return direct_arguments(d, task, schedule, packed(d.shape.weight, name, pack))
 
 
 def _joined(weight: np.ndarray, shape: Convolution) -> np.ndarray:

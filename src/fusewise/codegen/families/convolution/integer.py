@@ -13,15 +13,23 @@ from dataclasses import replace
 
 import numpy as np
 
-from fusewise.codegen.families.convolution.loops import Line, OpenFunction, RowFill, emit_direct, matrices, padded_rows
+from fusewise.codegen.families.convolution.loops import (
+    Line,
+    OpenFunction,
+    RowFill,
+    direct_arguments,
+    emit_direct,
+    matrices,
+    padded_rows,
+)
 from fusewise.codegen.families.convolution.plan import Directs, DirectSchedule, direct_schedules, directs_of, scheduled
 from fusewise.codegen.families.convolution.shape import Convolution, Spatial, geometry_of, integer_convolution_of
 from fusewise.codegen.families.product.loops import unravel
 from fusewise.codegen.instructions.table import PMADDWD, Instruction
-from fusewise.codegen.kernel import Argument, Kernel, working_memory
+from fusewise.codegen.kernel import Argument, Kernel
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value, vector
-from fusewise.codegen.llvm.entry import enter, operand_arguments
+from fusewise.codegen.llvm.entry import enter
 from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.llvm.stores import finisher, joined_axis
 from fusewise.codegen.packing import packed, panels
@@ -125,10 +133,7 @@ def _arguments(found: Rows, task: Task, schedule: DirectSchedule) -> tuple[Argum
         return panels(matrices(joined, d.shape, d.side_by_side), tile.lanes, tile.vectors)
 
     name = f"pairs of channels in panels {tile.vectors}x{tile.lanes} groups {d.shape.groups}/{d.side_by_side}"
-    assert d.strip is not None
-    nbytes = d.strip.elements(schedule.rows) * 4
-    weight = Argument(d.shape.weight.operand.name, packed(d.shape.weight, name, pack))
-    return operand_arguments(task, [weight, working_memory(nbytes)])
+    return direct_arguments(d, task, schedule, packed(d.shape.weight, name, pack))
 
 
 def _build(found: Rows, task: Task, instructions: InstructionSet, schedule: DirectSchedule, symbol: str) -> str:

@@ -15,7 +15,7 @@ from fusewise.codegen.families.convolution.shape import Convolution
 from fusewise.codegen.families.convolution.strip import BlockCopy, CopiedRows, emit_strip, existing_taps, joined_levels
 from fusewise.codegen.families.convolution.taps import sliding, tap_by_tap
 from fusewise.codegen.families.product.loops import Left, Parts, Taps, emit_product, flat_index
-from fusewise.codegen.families.product.tile import Panel, ReductionLoop, lanes_for
+from fusewise.codegen.families.product.tile import Panel, ReductionLoop, Tile, lanes_for
 from fusewise.codegen.kernel import Argument, working_memory
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.emit import Function, Int, Value
@@ -24,6 +24,7 @@ from fusewise.codegen.llvm.share import Share, prepared
 from fusewise.codegen.llvm.stores import Finish, fetcher, is_heavy
 from fusewise.codegen.packing import MatrixAxes, packed, panels, panels_of
 from fusewise.codegen.target import FIRST_LEVEL, InstructionSet, whole_lines
+from fusewise.lower.program import Packing
 from fusewise.lower.task import Task
 from fusewise.records import record
 
@@ -37,6 +38,7 @@ __all__ = [
     "matrices",
     "matrix_axes",
     "padded_rows",
+    "weight_packing",
 ]
 
 
@@ -47,20 +49,18 @@ Line = Callable[[Mapping[str, Int], Value, int], None]
 """`line(indices, target, width)` writes the pixels of a row."""
 
 
-def direct_arguments(
+def weight_packing(
     d: Direct,
-    task: Task,
-    schedule: DirectSchedule,
+    tile: Tile,
     arrange: Callable[[np.ndarray], np.ndarray],
     recipe: str,
     axes: MatrixAxes | None = None,
     multiple: int = 1,
-) -> tuple[Argument, ...]:
-    """Operands, packed weights and scratch; `arrange` gives the weights as [product group, depth, columns].
+) -> Packing:
+    """Weights in panels; `arrange` gives them as [product group, depth, columns].
 
     `axes` are those of the weights in that order, where they have strides. Panels are a `multiple` of so many.
     """
-    tile = schedule.product.tile
     element = np.float64 if tile.element == "double" else np.float32
 
     def pack(weight: np.ndarray) -> np.ndarray:
@@ -71,7 +71,12 @@ def direct_arguments(
     panel = f"{multiple}x{tile.vectors}x{tile.lanes} {tile.element}"
     name = f"{recipe} panels {panel} groups {d.shape.groups}/{d.side_by_side} {order}"
     data = None if axes is None else panels_of(d.shape.weight, axes, tile.lanes, tile.vectors, multiple=multiple)
-    extra = [Argument(d.shape.weight.operand.name, packed(d.shape.weight, name, pack, data))]
+    return packed(d.shape.weight, name, pack, data)
+
+
+def direct_arguments(d: Direct, task: Task, schedule: DirectSchedule, packing: Packing) -> tuple[Argument, ...]:
+    """Operands, packed weights and scratch."""
+    tile, extra = schedule.product.tile, [Argument(d.shape.weight.operand.name, packing)]
     if d.strip is not None:
         kept = d.product.kept(tile) * 4 if schedule.product.chunk else 0
         extra.append(working_memory(_strip_bytes(d, d.strip, schedule) + kept))

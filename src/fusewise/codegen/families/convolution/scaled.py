@@ -15,6 +15,7 @@ from fusewise.codegen.families.convolution.loops import (
     emit_direct,
     matrices,
     matrix_axes,
+    weight_packing,
 )
 from fusewise.codegen.families.convolution.plan import Direct, Directs, DirectSchedule, direct_schedules, directs_of
 from fusewise.codegen.families.convolution.shape import convolution_of
@@ -96,11 +97,10 @@ def _schedules(found: Scaled, task: Task, target: Target) -> Iterable[DirectSche
 def _arguments(found: Scaled, task: Task, schedule: DirectSchedule) -> tuple[Argument, ...]:
     d = found.direct
     axes = matrix_axes(d.shape, d.side_by_side)
-    given = direct_arguments(
-        d, task, schedule, lambda weight: matrices(weight, d.shape, d.side_by_side), "convolution", axes
-    )
-    nbytes = repacked_elements(d.product, schedule.product.tile) * 4
-    return (*given, working_memory(nbytes))
+    tile = schedule.product.tile
+    packing = weight_packing(d, tile, lambda weight: matrices(weight, d.shape, d.side_by_side), "convolution", axes)
+    nbytes = repacked_elements(d.product, tile) * 4
+    return (*direct_arguments(d, task, schedule, packing), working_memory(nbytes))
 
 
 def _build(found: Scaled, task: Task, instructions: InstructionSet, schedule: DirectSchedule, symbol: str) -> str:

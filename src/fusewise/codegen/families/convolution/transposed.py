@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fusewise.codegen.families.convolution.loops import OpenFunction, direct_arguments, emit_direct
+from fusewise.codegen.families.convolution.loops import OpenFunction, direct_arguments, emit_direct, weight_packing
 from fusewise.codegen.families.convolution.plan import (
     Direct,
     Directs,
@@ -59,7 +59,8 @@ def _arguments(u: Understood, task: Task, schedule: DirectSchedule) -> tuple[Arg
     def arrange(weight: np.ndarray) -> np.ndarray:
         return phase_matrices(weight, t, d.side_by_side)
 
-    return direct_arguments(d, task, schedule, arrange, f"transposed by {t.strides}")
+    packing = weight_packing(d, schedule.product.tile, arrange, f"transposed by {t.strides}")
+    return direct_arguments(d, task, schedule, packing)
 
 
 def phase_matrices(weight: np.ndarray, t: Transposed, together: int) -> np.ndarray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from fusewise.codegen.families.convolution.loops import direct_arguments, matrices, matrix_axes
+from fusewise.codegen.families.convolution.loops import direct_arguments, matrices, matrix_axes, weight_packing
 from fusewise.codegen.families.convolution.plan import Direct, DirectSchedule, directs_of
 from fusewise.codegen.families.convolution.shape import Convolution, convolution_of
 from fusewise.codegen.families.product.loops import row_address
@@ -109,9 +109,8 @@ def _operands(whole: MatrixProduct | Direct, task: Task, schedule: StrassenSched
     shape = whole.shape
     product = ProductSchedule(schedule.tile, schedule.per_block, by_columns=False, prefetch=schedule.prefetch)
     recipe, axes = "convolution", matrix_axes(shape, 1)
-    return direct_arguments(
-        whole, task, DirectSchedule(product), lambda weight: matrices(weight, shape, 1), recipe, axes, PAIR
-    )
+    weights = weight_packing(whole, product.tile, lambda weight: matrices(weight, shape, 1), recipe, axes, PAIR)
+    return direct_arguments(whole, task, DirectSchedule(product), weights)
 
 
 def _build(u: Understood, task: Task, instructions: InstructionSet, schedule: StrassenSchedule, symbol: str) -> str:
