@@ -25,8 +25,9 @@ from fusewise.records import record
 
 __all__ = ["FOREST"]
 
-WALKS = 8
-"""Side by side: a place in the tables each, in a register of its own."""
+WALKS = 16
+"""Side by side. A step waits for three loads, one for another; on a Zen 4, 1,000 rows of 100 trees of ten levels took 1.16 ms with
+16 walks, 1.78 with 8, 2.46 with 4."""
 
 MOST_VECTORS = 2
 """Of targets that are added up at once."""
