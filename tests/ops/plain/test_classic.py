@@ -230,6 +230,18 @@ def test_maps(words: bool, tmp_path: Path) -> None:
     assert parse_graph(print_graph(graph)).types["y"] == graph.types["y"]
 
 
+@pytest.mark.parametrize("classes", [[3], [4, 2], [4, 2, 9], [1, 5, 1], list(range(9, 0, -1))])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 30])
+def test_maps_of_few_rows_and_many(rows: int, classes: list[int]) -> None:
+    """The keys are in the order of the classes; of a class that stands twice the last counts."""
+    run = plain_evaluator(Node("ZipMap", ("x",), ("y",), attributes_of(classlabels_int64s=classes), DOMAIN), 1, nobody)
+    assert run is not None
+    data = np.random.default_rng(0).standard_normal((rows, len(classes))).astype(np.float32)
+    wanted = [dict(zip(classes, row, strict=True)) for row in data.tolist()]
+    (found,) = run(data)
+    assert [list(row.items()) for row in found] == [list(row.items()) for row in wanted]
+
+
 @pytest.mark.parametrize("modes", [(0,), (1,), (2, 3), (0, 1, 2, 3, 4, 5)])
 @pytest.mark.parametrize("aggregate", [0, 1])
 def test_an_ensemble_of_inner_nodes_and_leaves(modes: tuple[int, ...], aggregate: int) -> None:
