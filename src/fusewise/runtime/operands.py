@@ -104,7 +104,10 @@ def apart(value: Any, views: Sequence[Any]) -> Any:
     if type(value) is np.ndarray:
         return _apart(value, views)
     if isinstance(value, list):
-        return [_apart(item, views) if type(item) is np.ndarray else apart(item, views) for item in value]
+        return [
+            _apart(item, views) if type(item) is np.ndarray else apart(item, views) if isinstance(item, list) else item
+            for item in value
+        ]
     return value
 
 

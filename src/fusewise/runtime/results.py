@@ -57,12 +57,13 @@ class Results:
 
 def _alone_or_copied(items: list[Any]) -> list[Any]:
     """A list that nobody else has: arrays and maps that nobody but the list has are the caller's as they are."""
-    found = []
-    for item in items:
-        # three references: the list, `item` and the call's argument
-        own = type(item) is dict or (type(item) is np.ndarray and item.base is None)
-        found.append(item if own and sys.getrefcount(item) == 3 else _copied(item))
-    return found
+    references = sys.getrefcount
+    return [  # three references: the list, `item` and the call's argument
+        item
+        if (type(item) is dict or (type(item) is np.ndarray and item.base is None)) and references(item) == 3
+        else _copied(item)
+        for item in items
+    ]
 
 
 def _copied(value: Any) -> Any:
