@@ -20,6 +20,10 @@ MOST_FEATURES = 1 << MODE_BIT
 
 _MOST_NODES = 1 << 20
 """Of a forest whose tables become part of the code."""
+_MOST_WEIGHTS = 1 << 22
+"""Nodes times targets of one."""
+_MOST_LEVELS = 1 << 28
+"""Nodes times levels of one, all of which are looked at to tell how deep each tree is."""
 
 
 @record(frozen=True)
@@ -105,6 +109,8 @@ def _packed(forest: Forest, weights: np.ndarray, base: np.ndarray | None, mean: 
     children, features = forest.children.reshape(count, 2), forest.features
     numbers = (features.min(initial=0), children.min(initial=0), forest.roots.min(initial=0))
     if not len(forest.roots) or count > _MOST_NODES or weights.shape[1] < 1 or min(numbers) < 0:
+        raise Other
+    if weights.size > _MOST_WEIGHTS or count * forest.depth > _MOST_LEVELS:
         raise Other
     if features.max() >= MOST_FEATURES or max(children.max(), forest.roots.max()) >= count:
         raise Other

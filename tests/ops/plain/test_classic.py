@@ -19,6 +19,8 @@ from fusewise import api
 from fusewise.ir.graph import Node, attributes_of
 from fusewise.ir.parse import parse_graph
 from fusewise.ir.text import print_graph
+from fusewise.ops import forests
+from fusewise.ops.forests import tables_of
 from fusewise.ops.plain.classic import CLASSIC
 from fusewise.ops.plain.table import plain_evaluator
 
@@ -323,3 +325,19 @@ def test_a_forest_that_classifies_is_native(how: str, classes: int) -> None:
         model.run(None, {"x": data}), by_onnx_runtime("TreeEnsembleClassifier", data, 2, **attributes), strict=True
     ):
         np.testing.assert_allclose(one, right, rtol=1e-5, atol=1e-6)
+
+
+def test_a_forest_of_too_many_numbers_for_code_is_plain_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, leaves = forest(np.random.default_rng(0), 3, 3, 2, MODES[:1], False)
+    attributes = found | {
+        "target_treeids": [tree for tree, _ in leaves],
+        "target_nodeids": [node for _, node in leaves],
+        "target_ids": [0] * len(leaves),
+        "target_weights": [1.0] * len(leaves),
+    }
+    node = Node("TreeEnsembleRegressor", ("x",), ("y",), attributes_of(**attributes), DOMAIN)
+    assert tables_of(node) is not None
+    for limit in ("_MOST_NODES", "_MOST_WEIGHTS", "_MOST_LEVELS"):
+        with monkeypatch.context() as patched:
+            patched.setattr(forests, limit, len(leaves) - 1)
+            assert tables_of(node) is None
