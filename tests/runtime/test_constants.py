@@ -77,7 +77,7 @@ def test_matrices(
     inner = (1, depth) if transposed else (columns, 1)
     seen = view(array, (outer, depth, columns), (depth * columns, *inner), skip)
     axes = ((outer, depth * columns),), ((depth, inner[0]),), (columns, inner[1])
-    data = panels_of(seen, *axes, lanes, vectors, factors)
+    data = panels_of(seen, axes, lanes, vectors, factors)
     scales = np.resize(np.array(factors, np.float32), (depth, 1))
     packing = packed(seen, "test", lambda matrix: panels(matrix * scales, lanes, vectors), data)
     np.testing.assert_array_equal(natively(array, packing, library, workers), packing.pack(array).reshape(-1))
@@ -87,7 +87,7 @@ def test_a_file_that_aligns_nothing(library: Library) -> None:
     raw = np.random.default_rng(0).random(16 * 8 + 1, np.float32).tobytes()
     array = np.frombuffer(raw, np.float32, 16 * 8, offset=3)
     seen = view(array, (16, 8), (8, 1))
-    packing = packed(seen, "test", lambda m: panels(m, 8, 1), panels_of(seen, (), ((16, 8),), (8, 1), 8, 1))
+    packing = packed(seen, "test", lambda m: panels(m, 8, 1), panels_of(seen, ((), ((16, 8),), (8, 1)), 8, 1))
     np.testing.assert_array_equal(natively(array, packing, library, 2), array.reshape(-1))
 
 
@@ -95,7 +95,7 @@ def test_a_file_that_aligns_nothing(library: Library) -> None:
 def test_the_rest_is_left_to_numpy(dtype: type, columns: int, lanes: int) -> None:
     array = np.arange(7 * columns, dtype=dtype)
     seen = view(array, (7, columns), (columns, 1))
-    data = panels_of(seen, (), ((7, columns),), (columns, 1), lanes, 1)
+    data = panels_of(seen, ((), ((7, columns),), (columns, 1)), lanes, 1)
     packing = packed(seen, "test", lambda matrix: panels(matrix, lanes, 1), data)
     buffer = Buffer("constant", array.nbytes, data=Constant(array), packing=packing)
     assert lanes % CHUNK or columns < lanes or dtype is np.float64
