@@ -20,15 +20,15 @@ from dataclasses import replace
 
 from fusewise.codegen.families.generic.any_nest import (
     NestSchedule,
+    by_definition,
     emit_nest,
     nest_arguments,
     nest_schedules,
-    unsupported,
 )
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.llvm.entry import enter
 from fusewise.codegen.llvm.loops import loop_ranges
-from fusewise.codegen.llvm.plain import anchor_call, plain_task
+from fusewise.codegen.llvm.plain import anchor_call
 from fusewise.codegen.target import InstructionSet
 from fusewise.lower.index import Simplifier
 from fusewise.lower.task import RefusalReason, Store, Task
@@ -46,10 +46,7 @@ Box = tuple[tuple[int, int], ...]
 def _understand(task: Task, instructions: InstructionSet) -> Task | RefusalReason:
     if task.anchor is None or task.anchor.family not in _FAMILIES:
         return RefusalReason("the anchor is not a pooling", "" if task.anchor is None else task.anchor.op)
-    plain = plain_task(task)
-    if plain is None:
-        return RefusalReason("the operator's definition does not cover the case", task.anchor.op)
-    return unsupported(task) or plain
+    return by_definition(task)
 
 
 def _build(plain: Task, task: Task, instructions: InstructionSet, schedule: NestSchedule, symbol: str) -> str:

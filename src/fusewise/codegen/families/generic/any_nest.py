@@ -18,6 +18,7 @@ from fusewise.codegen.llvm.emit import Function, Int, Module, Value
 from fusewise.codegen.llvm.entry import enter, operand_arguments
 from fusewise.codegen.llvm.loops import free_axes, simplified
 from fusewise.codegen.llvm.memory import access_of, is_combed
+from fusewise.codegen.llvm.plain import plain_task
 from fusewise.codegen.llvm.point import Point
 from fusewise.codegen.llvm.reduction import lanes_for
 from fusewise.codegen.llvm.registers import is_representable
@@ -28,7 +29,16 @@ from fusewise.lower.task import ACC, RefusalReason, Store, Task
 from fusewise.ops.expr import Expr, walk
 from fusewise.records import record
 
-__all__ = ["ANY_NEST", "NestSchedule", "emit_nest", "nest_arguments", "nest_schedules", "run_of", "unsupported"]
+__all__ = [
+    "ANY_NEST",
+    "NestSchedule",
+    "by_definition",
+    "emit_nest",
+    "nest_arguments",
+    "nest_schedules",
+    "run_of",
+    "unsupported",
+]
 
 _LONG = ("exp", "expm1", "log", "log1p", "pow", "erf", "tanh", "sigmoid")
 """Functions that take tens of instructions, which LLVM leaves where they stand."""
@@ -50,6 +60,15 @@ class NestSchedule:
     1 MiB."""
 
     same_set_bytes: int = (1 << 20) // _WAYS
+
+
+def by_definition(task: Task) -> Task | RefusalReason:
+    """A task with an anchor as one without, by the operator's definition, or why it is none that code can be made of."""
+    assert task.anchor is not None
+    plain = plain_task(task)
+    if plain is None:
+        return RefusalReason("the operator's definition does not cover the case", task.anchor.op)
+    return unsupported(task) or plain
 
 
 def nest_schedules(understood: object, task: Task, target: Target) -> tuple[NestSchedule]:

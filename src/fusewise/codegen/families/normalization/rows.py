@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from fusewise.codegen.families.generic.any_nest import (
     NestSchedule,
+    by_definition,
     emit_nest,
     nest_arguments,
     nest_schedules,
@@ -25,7 +26,7 @@ from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of
 from fusewise.codegen.llvm.math import functions as mathfn
 from fusewise.codegen.llvm.memory import access_of
-from fusewise.codegen.llvm.plain import plain_task, read_operand
+from fusewise.codegen.llvm.plain import read_operand
 from fusewise.codegen.llvm.reduction import across_lanes
 from fusewise.codegen.llvm.registers import register_type
 from fusewise.codegen.target import InstructionSet
@@ -43,10 +44,7 @@ _FAMILIES = frozenset(
 def _understand(task: Task, instructions: InstructionSet) -> Task | RefusalReason:
     if task.anchor is None or task.anchor.family not in _FAMILIES:
         return RefusalReason("the anchor is not a normalisation", "" if task.anchor is None else task.anchor.op)
-    plain = plain_task(task)
-    if plain is None:
-        return RefusalReason("the operator's definition does not cover the case", task.anchor.op)
-    return unsupported(task) or plain
+    return by_definition(task)
 
 
 def _build(plain: Task, task: Task, instructions: InstructionSet, schedule: NestSchedule, symbol: str) -> str:
