@@ -144,3 +144,23 @@ def test_known_contents_are_looked_at() -> None:
     types = (TensorType(FLOAT32, (2, 6)), TensorType(INT64, (2,)))
     assert fault(Use(node, types, (None, np.array([3, -1])), OPSET)) == ""
     assert "12 elements" in fault(Use(node, types, (None, np.array([5, 2])), OPSET))
+
+
+TEXTS = [
+    (schema.domain, schema.name, schema.since_version, name, attribute.type == onnx.defs.OpSchema.AttrType.STRINGS)
+    for schema in onnx.defs.get_all_schemas()
+    for name, attribute in schema.attributes.items()
+    if attribute.type in (onnx.defs.OpSchema.AttrType.STRING, onnx.defs.OpSchema.AttrType.STRINGS)
+]
+
+
+@pytest.mark.parametrize("domain, op, version, name, several", TEXTS)
+def test_text_is_utf8(domain: str, op: str, version: int, name: str, several: bool) -> None:
+    value = ("word", b"\xff") if several else b"\xa4"
+    found = fault(Use(Node(op, (), ("y",), ((name, value),), domain), (), (), version))
+    assert name in found and "UTF-8" in found
+
+
+def test_a_type_is_no_text() -> None:
+    node = Node("Optional", (), ("y",), (("type", b"\xff"),))
+    assert "UTF-8" not in fault(Use(node, (), (), 23))

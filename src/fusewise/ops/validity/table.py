@@ -17,7 +17,7 @@ from fusewise.ops.validity.movement import MOVEMENT
 from fusewise.ops.validity.plain import PLAIN
 from fusewise.ops.validity.products import PRODUCTS
 from fusewise.ops.validity.signature import misfit
-from fusewise.ops.validity.use import Use, ValidityRow
+from fusewise.ops.validity.use import Use, ValidityRow, shown
 from fusewise.ops.validity.windows import WINDOWS
 
 __all__ = ["ROWS", "fault", "fault_of_operands"]
@@ -32,6 +32,9 @@ def fault(use: Use) -> str:
 
     Attributes are looked at before shapes, so that a rule may rely on those before it in its row.
     """
+    found = _no_text(use)
+    if found:
+        return found
     row = _BY_NAME.get((use.node.domain, use.node.op))
     if row is None:
         return ""
@@ -44,6 +47,15 @@ def fault(use: Use) -> str:
     text = row.shapes if isinstance(row.shapes, str) else row.shapes(use)
     sizes = {name: size for name, of in row.sizes if (size := of(use)) is not None}
     return misfit(text, use, sizes)
+
+
+def _no_text(use: Use) -> str:
+    """Bytes are what is left of a string that is no UTF-8, as ONNX wants it; or a type, which is another kind of attribute."""
+    for name, value in use.node.attributes:
+        for part in value if isinstance(value, tuple) else (value,):
+            if isinstance(part, bytes) and use.is_text(name):
+                return f"its attribute {name} is {shown(part)}; text must be UTF-8"
+    return ""
 
 
 _FEW = 64

@@ -40,6 +40,16 @@ class Use:
         """What ONNX takes for an attribute that is absent; None where it says nothing."""
         return _defaults(self.node.op, self.node.domain, self.opset).get(name)
 
+    def is_text(self, name: str) -> bool:
+        """Is an attribute a string, or several?"""
+        schema = _schema(self.node.op, self.node.domain, self.opset)
+        kinds = onnx.defs.OpSchema.AttrType
+        return (
+            schema is not None
+            and name in schema.attributes
+            and schema.attributes[name].type in (kinds.STRING, kinds.STRINGS)
+        )
+
     def shape(self, i: int) -> tuple[Dim, ...] | None:
         """The shape of operand `i`; None when it is absent, no tensor, or of unknown rank."""
         kind = self.types[i] if i < len(self.types) else None
