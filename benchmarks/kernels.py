@@ -23,7 +23,8 @@ import numpy as np
 from fusewise.codegen.choose import alternatives
 from fusewise.codegen.families.product.tile import multiply_add
 from fusewise.codegen.kernel import Implementation
-from fusewise.codegen.llvm.emit import Module, vector
+from fusewise.codegen.nest.build import Module
+from fusewise.codegen.nest.tree import vector
 from fusewise.codegen.steps.prefetch import next_bytes
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32

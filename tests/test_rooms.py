@@ -44,6 +44,7 @@ CODEGEN: tuple[tuple[str, ...], ...] = (
     ("families",),
     ("instructions",),
     ("llvm",),
+    ("nest",),
     ("steps",),
     ("kernel",),
     ("packing", "box_routines"),

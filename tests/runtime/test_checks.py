@@ -13,7 +13,8 @@ from onnx import TensorProto, helper
 
 import fusewise
 from fusewise.codegen.llvm.checked import checked
-from fusewise.codegen.llvm.emit import Module, Value
+from fusewise.codegen.nest.build import Module
+from fusewise.codegen.nest.tree import Value
 from fusewise.errors import AccessOutside
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.types import TensorType

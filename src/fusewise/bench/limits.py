@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fusewise.codegen.instructions.table import multiply_add
-from fusewise.codegen.llvm.emit import Module, vector
+from fusewise.codegen.nest.build import Module
+from fusewise.codegen.nest.tree import vector
 from fusewise.codegen.target import Target
 from fusewise.runtime.arena import address_of, aligned_block
 from fusewise.runtime.host import host_target

@@ -19,7 +19,7 @@ from fusewise.codegen.families.product.matrix import MatrixProduct, MatrixSchedu
 from fusewise.codegen.families.product.plan import Product, ProductSchedule, RowAxis, prefetched
 from fusewise.codegen.families.product.tile import Tile
 from fusewise.codegen.kernel import Kernel
-from fusewise.codegen.llvm.emit import Module
+from fusewise.codegen.nest.build import Module
 from fusewise.codegen.packing import column_starts, panels
 from fusewise.codegen.target import TARGETS, OverheadCycles, Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, DType

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fusewise.codegen.families.convolution.shape import Spatial
 from fusewise.codegen.families.winograd.tiles import AxisTiling, Grid
-from fusewise.codegen.llvm.emit import Module
+from fusewise.codegen.nest.build import Module
 
 
 def tiling(out: int, size: int, dilation: int = 1, trimmed: bool = True) -> AxisTiling:

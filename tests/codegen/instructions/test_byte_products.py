@@ -17,7 +17,7 @@ from fusewise.codegen.instructions.byte_products import (
     stream,
 )
 from fusewise.codegen.instructions.table import MADDUBS, VPDPBUSD, for_bytes
-from fusewise.codegen.llvm.emit import Module
+from fusewise.codegen.nest.build import Module
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.runtime.jit import compile_assembly
 

@@ -23,8 +23,9 @@ from fusewise.codegen.instructions.table import (
     multiply_add,
     neighbours,
 )
-from fusewise.codegen.llvm.emit import Function, Module, Value, vector
 from fusewise.codegen.llvm.registers import memory_type, splat, widen
+from fusewise.codegen.nest.build import Function, Module
+from fusewise.codegen.nest.tree import Value, vector
 from fusewise.codegen.target import TARGETS, InstructionSet, Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
 from fusewise.runtime.jit import compile_object, load

@@ -9,8 +9,8 @@ import pytest
 from tests.guarded import within
 
 from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.emit import Module
 from fusewise.codegen.llvm.registers import memory_type, register_type
+from fusewise.codegen.nest.build import Module
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32, dtype_named
 from fusewise.lower.task import ACC, Operand, Store, Task

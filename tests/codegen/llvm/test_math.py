@@ -12,8 +12,9 @@ import pytest
 from tests.guarded import within
 from tests.machines import runnable
 
-from fusewise.codegen.llvm.emit import Module, vector
 from fusewise.codegen.llvm.math import functions as mathfn
+from fusewise.codegen.nest.build import Module
+from fusewise.codegen.nest.tree import vector
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.runtime.jit import compile_assembly, compile_object, load
 

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusewise.codegen.llvm.emit import Module
 from fusewise.codegen.llvm.tables import tabulated
+from fusewise.codegen.nest.build import Module
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.task import Operand, Store, Task
 from fusewise.ops.expr import Expr, binary, cast, compare, const, index, load, reduce, select

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fusewise.bench.caches import CacheLevel, Caches, Counts
-from fusewise.codegen.llvm.emit import Module
 from fusewise.codegen.llvm.traced import traced
+from fusewise.codegen.nest.build import Module
 from fusewise.errors import UnsupportedModel
 from fusewise.runtime.arena import address_of, aligned_block
 from fusewise.runtime.host import host_target

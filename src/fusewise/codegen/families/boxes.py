@@ -22,10 +22,11 @@ from fusewise.codegen.box_routines import (
 )
 from fusewise.codegen.kernel import Argument
 from fusewise.codegen.llvm.checked import checked_code
-from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.entry import enter
 from fusewise.codegen.llvm.radix_sort import key_of, sort_keys, while_
 from fusewise.codegen.llvm.square import transposed
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Node

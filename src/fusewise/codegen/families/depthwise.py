@@ -24,11 +24,12 @@ from fusewise.codegen.families.product.tile import lanes_for
 from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.kernel import Argument, Kernel, Sharing
 from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.entry import enter, initial, operand_arguments
 from fusewise.codegen.llvm.registers import computed, memory_type, widen
 from fusewise.codegen.llvm.share import SHARED_BY_ROWS, pieces_of
 from fusewise.codegen.llvm.stores import Finish, finisher, is_heavy
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.packing import packed
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT8

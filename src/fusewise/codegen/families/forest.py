@@ -14,9 +14,10 @@ import numpy as np
 
 from fusewise.codegen.families.generic.any_nest import run_of, unsupported
 from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled
-from fusewise.codegen.llvm.emit import Function, Int, Module, Value, vector
 from fusewise.codegen.llvm.entry import enter, operand_arguments
 from fusewise.codegen.llvm.share import Share
+from fusewise.codegen.nest.build import Function, Module
+from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet
 from fusewise.lower.forest import forest_tables
 from fusewise.lower.task import RefusalReason, Task

@@ -19,11 +19,12 @@ from fusewise.codegen.families.generic.any_nest import run_of, unsupported
 from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled
 from fusewise.codegen.llvm.arithmetic import apply_binary
 from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.entry import enter, operand_arguments
 from fusewise.codegen.llvm.reduction import lanes_for
 from fusewise.codegen.llvm.registers import register_type
 from fusewise.codegen.llvm.share import Share
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import DType
 from fusewise.lower.task import RefusalReason, Task

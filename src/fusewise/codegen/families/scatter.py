@@ -20,11 +20,12 @@ from dataclasses import field
 from fusewise.codegen.families.generic.any_nest import unsupported
 from fusewise.codegen.kernel import Argument, Kernel
 from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.entry import enter, operand_arguments
 from fusewise.codegen.llvm.loops import free_axes
 from fusewise.codegen.llvm.memory import access_of
 from fusewise.codegen.llvm.reduction import lanes_for
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.ops.expr import Expr, walk

@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from fusewise.codegen.families.generic.any_nest import run_of, unsupported
 from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled, working_memory
-from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of
 from fusewise.codegen.llvm.radix_sort import LEAST_BITS, digit_bytes, key_of, sort_keys, while_
 from fusewise.codegen.llvm.registers import memory_type
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet, whole_lines
 from fusewise.ir.dtypes import DType
 from fusewise.lower.task import Operand, RefusalReason, Task

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fusewise.codegen.llvm.emit import Function, Value, vector
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Value, vector
 from fusewise.codegen.target import InstructionSet
 from fusewise.records import record
 

@@ -7,8 +7,9 @@ shifts, since a bfloat16 is the upper half of a float32.
 
 from __future__ import annotations
 
-from fusewise.codegen.llvm.emit import Function, Value, vector
 from fusewise.codegen.llvm.registers import splat
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Value, vector
 from fusewise.codegen.target import InstructionSet
 
 __all__ = [

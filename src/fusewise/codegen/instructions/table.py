@@ -25,8 +25,9 @@ from fusewise.codegen.instructions.pair_products import (
     has_bfloat_products,
     has_pair_products,
 )
-from fusewise.codegen.llvm.emit import Function, Value
 from fusewise.codegen.llvm.registers import computed, memory_type
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Value
 from fusewise.codegen.target import InstructionSet
 from fusewise.codegen.view import OperandView
 from fusewise.ir.dtypes import BFLOAT16, FLOAT32, FLOAT64, INT8, INT16, INT32, UINT8, DType

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 
-from fusewise.codegen.llvm.emit import Function, Value
 from fusewise.codegen.llvm.math import functions as mathfn
 from fusewise.codegen.llvm.registers import computed, narrow, register_type, splat, widen, wrapped
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Value
 from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import DType
 

@@ -5,8 +5,9 @@ A comparison, and a branch that is never taken, for each vector of them; no addr
 
 from __future__ import annotations
 
-from fusewise.codegen.llvm.emit import Function, Value
 from fusewise.codegen.llvm.point import Point
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Value
 from fusewise.ops.expr import Expr
 
 __all__ = ["bounded_element"]

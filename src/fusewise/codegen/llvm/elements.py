@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 
 from fusewise.codegen.llvm.arithmetic import apply_binary, apply_compare, apply_unary
 from fusewise.codegen.llvm.bounded import bounded_element
-from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.math import functions as mathfn
 from fusewise.codegen.llvm.memory import fetch_element, load_element, store_element
 from fusewise.codegen.llvm.point import Emission, Point
@@ -32,6 +31,7 @@ from fusewise.codegen.llvm.registers import (
     splat,
     wrapped,
 )
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT64, DType
 from fusewise.lower.task import ACC, Store
 from fusewise.ops.expr import BINARY, COMPARE, UNARY, Expr, walk

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from fusewise.codegen.kernel import Argument
-from fusewise.codegen.llvm.emit import Function, Int, Module, Value, vector
 from fusewise.codegen.llvm.registers import memory_type, widen
 from fusewise.codegen.llvm.share import PARAMETERS, Share
+from fusewise.codegen.nest.build import Function, Module
+from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import LINE_BYTES, InstructionSet
 from fusewise.codegen.view import OperandView
 from fusewise.ir.dtypes import DType

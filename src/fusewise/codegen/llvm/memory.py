@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.point import Point
 from fusewise.codegen.llvm.registers import convert, has_masked_memory, memory_type, register_type
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import LINE_BYTES
 from fusewise.ir.dtypes import BOOL
 from fusewise.lower.index import Linear

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from fusewise.codegen.kernel import Argument
-from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.entry import enter
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.lower.program import KernelCode
 
 __all__ = ["ARGUMENTS", "CHUNK", "HEADER", "PACK_PANELS"]

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Self
 
-from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.loops import loop_ranges
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import INT64
 from fusewise.lower.index import Simplifier

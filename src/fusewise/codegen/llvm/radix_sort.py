@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fusewise.codegen.llvm.emit import Function, Int, Value, vector
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.ir.dtypes import DType
 
 __all__ = ["LEAST_BITS", "digit_bytes", "key_of", "sort_keys", "while_"]

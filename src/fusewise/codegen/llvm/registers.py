@@ -7,7 +7,8 @@ expressions take apart (`ops.narrow`).
 
 from __future__ import annotations
 
-from fusewise.codegen.llvm.emit import Function, Value, vector
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Value, vector
 from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import BOOL, FLOAT16, FLOAT32, FLOAT64, DType
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewise.codegen.llvm.emit import Function, Int, Value, vector
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value, vector
 
 __all__ = ["transposed", "turn"]
 

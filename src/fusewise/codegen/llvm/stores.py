@@ -9,7 +9,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.codegen.view import strides_along
 from fusewise.lower.task import ACC, Task

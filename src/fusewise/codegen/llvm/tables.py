@@ -11,9 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from fusewise.codegen.llvm.emit import Module, Value
 from fusewise.codegen.llvm.loops import free_axes
 from fusewise.codegen.llvm.registers import memory_type
+from fusewise.codegen.nest.build import Module
+from fusewise.codegen.nest.tree import Value
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT64
 from fusewise.lower.task import Operand, Store, Task
 from fusewise.ops.expr import Expr, index, load, substitute, walk

@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from fusewise.codegen.families.attention.rows import ScoreRows, exponentials, masked
 from fusewise.codegen.families.attention.shape import AttentionShape, Heads, understand
 from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled, working_memory
-from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of
 from fusewise.codegen.llvm.stores import Finish, finisher
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.records import record

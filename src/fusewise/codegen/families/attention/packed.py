@@ -34,10 +34,11 @@ from fusewise.codegen.families.product.tile import (
     lanes_for,
 )
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
-from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of, tag_of
 from fusewise.codegen.llvm.share import pieces_of, prepared
 from fusewise.codegen.llvm.stores import Finish, finisher
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.records import record

@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 
 from fusewise.codegen.families.attention.shape import AttentionShape
-from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.entry import widened
 from fusewise.codegen.llvm.math import functions as mathfn
 from fusewise.codegen.llvm.reduction import across_lanes
 from fusewise.codegen.llvm.registers import memory_type
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import BOOL, FLOAT32
 from fusewise.records import record

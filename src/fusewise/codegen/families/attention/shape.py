@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fusewise.codegen.llvm.emit import Function, Int
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int
 from fusewise.codegen.view import OperandView, view_of
 from fusewise.ir.dtypes import BOOL, FLOAT32
 from fusewise.lower.task import Anchor, RefusalReason, Task

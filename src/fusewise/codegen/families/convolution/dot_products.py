@@ -37,9 +37,10 @@ from fusewise.codegen.instructions.byte_products import HEADER, bytes_of, stream
 from fusewise.codegen.instructions.table import Instruction, for_bytes
 from fusewise.codegen.kernel import Argument, Kernel
 from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.entry import enter
 from fusewise.codegen.llvm.stores import finisher
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.packing import packed, panels
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.codegen.view import OperandView

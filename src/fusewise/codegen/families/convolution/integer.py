@@ -28,10 +28,11 @@ from fusewise.codegen.families.product.loops import unravel
 from fusewise.codegen.instructions.table import PMADDWD, Instruction
 from fusewise.codegen.kernel import Argument, Kernel
 from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.entry import enter
 from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.llvm.stores import finisher, joined_axis
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.packing import packed, panels
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.codegen.view import OperandView

@@ -18,10 +18,11 @@ from fusewise.codegen.families.product.loops import Left, Parts, Taps, emit_prod
 from fusewise.codegen.families.product.tile import Panel, ReductionLoop, Tile, lanes_for
 from fusewise.codegen.kernel import Argument, working_memory
 from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.entry import initial, operand_arguments, scratch_of, tag_of
 from fusewise.codegen.llvm.share import Share, prepared
 from fusewise.codegen.llvm.stores import Finish, fetcher, is_heavy
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.packing import MatrixAxes, packed, panels, panels_of
 from fusewise.codegen.target import FIRST_LEVEL, InstructionSet, whole_lines
 from fusewise.lower.program import Packing

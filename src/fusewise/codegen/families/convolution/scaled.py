@@ -24,10 +24,11 @@ from fusewise.codegen.families.product.repack import repacked_elements
 from fusewise.codegen.families.product.tile import Tile
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.entry import enter, scratch_of, tag_of
 from fusewise.codegen.llvm.share import prepared
 from fusewise.codegen.llvm.stores import finisher
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.codegen.view import OperandView, strides_along
 from fusewise.ir.dtypes import FLOAT32

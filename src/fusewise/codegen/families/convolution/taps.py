@@ -18,8 +18,9 @@ from fusewise.codegen.families.convolution.plan import Direct, readers
 from fusewise.codegen.families.product.loops import Left, Taps, unravel
 from fusewise.codegen.families.product.tile import Ahead, Panel, Reduction, ReductionLoop, Tile, accumulate, fetch
 from fusewise.codegen.instructions.table import multiply_add
-from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.registers import memory_type
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet
 
 __all__ = ["sliding", "tap_by_tap"]

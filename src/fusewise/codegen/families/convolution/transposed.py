@@ -25,9 +25,10 @@ from fusewise.codegen.families.convolution.plan import (
 from fusewise.codegen.families.convolution.shape import Transposed, transposed_of
 from fusewise.codegen.families.product.loops import unravel
 from fusewise.codegen.kernel import Argument, Kernel
-from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.entry import enter
 from fusewise.codegen.llvm.stores import Finish, finisher
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.lower.task import RefusalReason, Task
 

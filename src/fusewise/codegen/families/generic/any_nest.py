@@ -14,7 +14,6 @@ from dataclasses import field, replace
 from fusewise.codegen.families.generic.pieces import straight_pieces
 from fusewise.codegen.kernel import Argument, Kernel
 from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.emit import Function, Int, Module, Value
 from fusewise.codegen.llvm.entry import enter, operand_arguments
 from fusewise.codegen.llvm.loops import free_axes, simplified
 from fusewise.codegen.llvm.memory import access_of, is_combed
@@ -24,6 +23,8 @@ from fusewise.codegen.llvm.reduction import lanes_for
 from fusewise.codegen.llvm.registers import is_representable
 from fusewise.codegen.llvm.share import Share
 from fusewise.codegen.llvm.tables import tabulated
+from fusewise.codegen.nest.build import Function, Module
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.lower.task import ACC, RefusalReason, Store, Task
 from fusewise.ops.expr import Expr, walk

@@ -23,11 +23,12 @@ import numpy as np
 from fusewise.codegen.families.generic.any_nest import NestSchedule, emit_nest, nest_schedules, run_of, unsupported
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.emit import Function, Int, Module, Value
 from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of
 from fusewise.codegen.llvm.loops import free_axes
 from fusewise.codegen.llvm.memory import access_of
 from fusewise.codegen.llvm.share import Share
+from fusewise.codegen.nest.build import Function, Module
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet, Target, whole_lines
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, DType
 from fusewise.lower.index import Linear, Simplifier

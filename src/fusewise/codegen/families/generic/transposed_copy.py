@@ -11,10 +11,10 @@ import math
 
 from fusewise.codegen.families.generic.any_nest import run_of, unsupported
 from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled
-from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.entry import enter, operand_arguments
 from fusewise.codegen.llvm.loops import simplified
 from fusewise.codegen.llvm.square import turn
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet
 from fusewise.lower.index import Linear, Simplifier
 from fusewise.lower.task import ACC, Operand, RefusalReason, Task

@@ -16,12 +16,13 @@ from fusewise.codegen.families.product.loops import unravel
 from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of
 from fusewise.codegen.llvm.memory import access_of
 from fusewise.codegen.llvm.plain import read_operand
 from fusewise.codegen.llvm.point import Point
 from fusewise.codegen.llvm.reduction import across_lanes
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.task import RefusalReason, Task

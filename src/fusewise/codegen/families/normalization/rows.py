@@ -22,13 +22,14 @@ from fusewise.codegen.families.generic.any_nest import (
 )
 from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled, working_memory
 from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of
 from fusewise.codegen.llvm.math import functions as mathfn
 from fusewise.codegen.llvm.memory import access_of
 from fusewise.codegen.llvm.plain import read_operand
 from fusewise.codegen.llvm.reduction import across_lanes
 from fusewise.codegen.llvm.registers import register_type
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import FLOAT32, FLOAT64
 from fusewise.lower.task import RefusalReason, Task

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.share import Share
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.records import record
 
 __all__ = ["TileBlocks", "ceiling", "deal", "deal_tiles", "deal_weighted"]

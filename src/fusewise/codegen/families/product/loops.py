@@ -23,10 +23,11 @@ from fusewise.codegen.families.product.dealing import TileBlocks, ceiling, deal,
 from fusewise.codegen.families.product.plan import Product, ProductSchedule, RowAxis, merged
 from fusewise.codegen.families.product.prefetch import StepPrefetch, later_of, next_panel
 from fusewise.codegen.families.product.tile import Ahead, Panel, Reduction, ReductionLoop, Tile, accumulate
-from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.llvm.share import Share
 from fusewise.codegen.llvm.stores import Fetch, Finish
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import SECOND_LEVEL, InstructionSet
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.records import record

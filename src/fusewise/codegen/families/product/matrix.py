@@ -30,11 +30,12 @@ from fusewise.codegen.families.product.repack import repack, repacked_elements
 from fusewise.codegen.families.product.tile import Panel, ReductionLoop, Tile, widths
 from fusewise.codegen.instructions.table import DPBF16, Instruction, fused_of, multiply_add
 from fusewise.codegen.kernel import Argument, Kernel, Prefetch, working_memory
-from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.entry import enter, initial, operand_arguments, scratch_of, tag_of, widened
 from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.llvm.share import prepared
 from fusewise.codegen.llvm.stores import Finish, fetcher, finisher, is_heavy, joined_axis, reads
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.packing import packed, panels, panels_of
 from fusewise.codegen.steps.overwrite import shared_pointers
 from fusewise.codegen.target import FIRST_LEVEL, InstructionSet, Target

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from fusewise.codegen.families.product.loops import column_at
 from fusewise.codegen.families.product.plan import Product
 from fusewise.codegen.families.product.tile import Tile
-from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.registers import memory_type, widen
 from fusewise.codegen.llvm.square import transposed
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet
 
 __all__ = ["repack", "repacked_elements"]

@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from fusewise.codegen.instructions.table import FUSED, Instruction
-from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.registers import memory_type, widen
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import LINE_BYTES, InstructionSet, Target
 from fusewise.ir.dtypes import FLOAT32, DType
 from fusewise.records import record

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fusewise.codegen.llvm.arithmetic import apply_binary, apply_unary
-from fusewise.codegen.llvm.emit import Function, Value
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Value
 from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, DType
 from fusewise.ops.recurrence import Activation

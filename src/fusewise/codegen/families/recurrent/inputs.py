@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from fusewise.codegen.families.recurrent.product import TileProduct, product_of, reduce
 from fusewise.codegen.families.recurrent.unit import CompanionProduct, Unit, panel_of, sums_of_step
-from fusewise.codegen.llvm.emit import Int, Value
+from fusewise.codegen.nest.tree import Int, Value
 
 __all__ = ["inputs_ahead", "inputs_of_group", "sums_ahead"]
 

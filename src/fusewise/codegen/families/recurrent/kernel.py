@@ -42,8 +42,8 @@ from fusewise.codegen.families.recurrent.unit import (
     sums_of_step,
 )
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
-from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.steps.calls import CALL_BYTES
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.lower.task import RefusalReason, Task

@@ -12,7 +12,8 @@ import numpy as np
 
 from fusewise.codegen.families.recurrent.shape import GateProduct, RecurrentPlan, RecurrentShape
 from fusewise.codegen.instructions.table import multiply_add
-from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.packing import packed
 from fusewise.codegen.target import InstructionSet
 from fusewise.codegen.view import OperandView

@@ -15,10 +15,11 @@ from dataclasses import replace
 from fusewise.codegen.families.recurrent.cell import Cell
 from fusewise.codegen.families.recurrent.product import TileProduct, product_of, reduce, repack
 from fusewise.codegen.families.recurrent.shape import GateProduct, RecurrentPlan, RecurrentShape
-from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.entry import widened
 from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.llvm.stores import Finish, finisher
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet
 from fusewise.lower.task import Task
 from fusewise.records import record

@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping
 
 from fusewise.codegen.families.generic.any_nest import NestSchedule, emit_nest
-from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.plain import read_operand
 from fusewise.codegen.llvm.share import Share
 from fusewise.codegen.llvm.square import turn
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.codegen.view import OperandView, view_of
 from fusewise.ir.dtypes import FLOAT32

@@ -27,12 +27,13 @@ from fusewise.codegen.families.sampled.channels import (
 )
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.arithmetic import apply_binary
-from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of, tag_of
 from fusewise.codegen.llvm.loops import free_axes
 from fusewise.codegen.llvm.plain import anchor_call, read_operand
 from fusewise.codegen.llvm.share import Share, prepared
 from fusewise.codegen.llvm.square import turn
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet, Target, whole_lines
 from fusewise.codegen.view import OperandView, view_of
 from fusewise.ir.dtypes import FLOAT32, INT64

@@ -29,11 +29,12 @@ from fusewise.codegen.families.strassen.plan import (
 from fusewise.codegen.families.strassen.room import Ends, OperandRow, Room, Rows, strassen_bytes
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.emit import Function, Int, Value, vector
 from fusewise.codegen.llvm.entry import enter, initial, operand_arguments, scratch_of, tag_of
 from fusewise.codegen.llvm.point import Point
 from fusewise.codegen.llvm.share import pieces_of
 from fusewise.codegen.llvm.stores import fetcher, finisher
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.steps.overwrite import shared_pointers
 from fusewise.codegen.target import SECOND_LEVEL, InstructionSet, Target
 from fusewise.codegen.view import OperandView

@@ -31,9 +31,10 @@ from fusewise.codegen.families.strassen.form import (
 )
 from fusewise.codegen.families.strassen.plan import PAIR
 from fusewise.codegen.families.strassen.room import Ends, Room, StrassenEmission
-from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.share import Share, prepared
 from fusewise.codegen.llvm.stores import NEAR_BYTES
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import LINE_BYTES, SECOND_LEVEL, InstructionSet
 from fusewise.records import record
 

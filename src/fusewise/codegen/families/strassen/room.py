@@ -9,8 +9,9 @@ from fusewise.codegen.families.product.prefetch import StepPrefetch
 from fusewise.codegen.families.product.tile import Tile
 from fusewise.codegen.families.strassen.form import LEFT_SUMS, PRODUCTS
 from fusewise.codegen.families.strassen.plan import LINE, Halves, StrassenSchedule, panels_of
-from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.stores import Fetch, Finish
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet
 from fusewise.records import record
 

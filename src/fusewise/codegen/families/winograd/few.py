@@ -21,7 +21,8 @@ from functools import partial
 from fusewise.codegen.families.winograd.plan import Block, WinogradPlan
 from fusewise.codegen.families.winograd.transform import Arithmetic
 from fusewise.codegen.instructions.table import multiply_add
-from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import SECOND_LEVEL
 
 __all__ = ["emit_few_products", "keep_products"]

@@ -45,10 +45,10 @@ from fusewise.codegen.families.winograd.plan import Block, Planes, WinogradSched
 from fusewise.codegen.families.winograd.stage import emit_staged_tile
 from fusewise.codegen.families.winograd.transform import emit_filter
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
-from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of, tag_of
 from fusewise.codegen.llvm.share import pieces_of, prepared
 from fusewise.codegen.llvm.stores import finisher, is_heavy, output_fetcher
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.packing import packed, panels, panels_of
 from fusewise.codegen.steps.overwrite import shared_pointers
 from fusewise.codegen.target import FIRST_LEVEL, LINE_BYTES, InstructionSet, Target

@@ -22,7 +22,7 @@ from fusewise.codegen.families.winograd.few import keep_products
 from fusewise.codegen.families.winograd.plan import Block, WinogradPlan
 from fusewise.codegen.families.winograd.transform import Arithmetic
 from fusewise.codegen.instructions.table import multiply_add
-from fusewise.codegen.llvm.emit import Int, Value
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import LINE_BYTES, SECOND_LEVEL
 from fusewise.records import record
 

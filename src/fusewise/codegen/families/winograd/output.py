@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from fusewise.codegen.families.winograd.plan import WinogradPlan
 from fusewise.codegen.families.winograd.tiles import TilePlace, for_scheme, unless_missing
 from fusewise.codegen.families.winograd.transform import Arithmetic, WinogradScheme
-from fusewise.codegen.llvm.emit import Function, Int, Value
 from fusewise.codegen.llvm.entry import initial
 from fusewise.codegen.llvm.stores import Fetch, Finish
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet
 from fusewise.records import record
 

@@ -12,8 +12,8 @@ from itertools import product
 
 from fusewise.codegen.families.winograd.input import Transform
 from fusewise.codegen.families.winograd.plan import WinogradPlan
-from fusewise.codegen.llvm.emit import Int, Value
 from fusewise.codegen.llvm.registers import memory_type, widen
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.ir.dtypes import FLOAT32
 
 __all__ = ["emit_staged_tile"]

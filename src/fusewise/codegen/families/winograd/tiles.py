@@ -22,7 +22,8 @@ from typing import NamedTuple
 from fusewise.codegen.families.convolution.shape import Spatial
 from fusewise.codegen.families.product.loops import unravel
 from fusewise.codegen.families.winograd.transform import WinogradScheme
-from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.records import record
 
 __all__ = ["AxisTiling", "Grid", "Short", "TilePlace", "TileRegion", "for_scheme", "unless_missing"]

@@ -24,7 +24,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from fusewise.codegen.llvm.emit import Function, Int, Value
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet
 from fusewise.records import record
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-from fusewise.codegen.llvm.emit import Value
 from fusewise.codegen.llvm.math.floating import Floats
+from fusewise.codegen.nest.tree import Value
 
 __all__ = ["EXP_FLOAT", "LN2_FLOAT", "exp", "expm1", "log", "log1p", "log_parts", "reduced"]
 

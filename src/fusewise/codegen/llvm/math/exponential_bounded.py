@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 import struct
 
-from fusewise.codegen.llvm.emit import Value
 from fusewise.codegen.llvm.math.exponential import EXP_FLOAT, LN2_FLOAT
 from fusewise.codegen.llvm.math.floating import Floats
+from fusewise.codegen.nest.tree import Value
 
 __all__ = ["exp_below", "exp_factors"]
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewise.codegen.llvm.emit import Function, Value, vector
 from fusewise.codegen.llvm.registers import has_rounding
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Value, vector
 from fusewise.codegen.target import InstructionSet
 from fusewise.records import record
 

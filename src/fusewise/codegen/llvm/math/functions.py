@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from fusewise.codegen.llvm.emit import Function, Value
 from fusewise.codegen.llvm.math.exponential import exp, expm1, log, log1p
 from fusewise.codegen.llvm.math.exponential_bounded import exp_below, exp_factors
 from fusewise.codegen.llvm.math.floating import Floats, floats_of
 from fusewise.codegen.llvm.math.power import general_power
 from fusewise.codegen.llvm.math.trigonometric import acos, asin, atan, cos, sin, tan
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Value
 from fusewise.codegen.target import InstructionSet
 
 __all__ = ["call", "gated", "power", "remainder"]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 
-from fusewise.codegen.llvm.emit import Value
 from fusewise.codegen.llvm.math.exponential import exp, log, log_parts
 from fusewise.codegen.llvm.math.floating import Floats
+from fusewise.codegen.nest.tree import Value
 
 __all__ = ["general_power"]
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 
-from fusewise.codegen.llvm.emit import Module, Value
 from fusewise.codegen.llvm.math.floating import Floats
+from fusewise.codegen.nest.build import Module
+from fusewise.codegen.nest.tree import Value
 
 __all__ = ["acos", "asin", "atan", "cos", "sin", "tan"]
 

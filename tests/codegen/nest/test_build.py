@@ -5,7 +5,8 @@ import ctypes
 import numpy as np
 import pytest
 
-from fusewise.codegen.llvm.emit import Int, Module, Value
+from fusewise.codegen.nest.build import Module
+from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import Target
 from fusewise.runtime.arena import address_of
 from fusewise.runtime.jit import compile_object, load
