@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from tests.codegen.ways import refusal, scheduled, way, ways
 
 from fusewise.codegen.families.convolution.shape import convolution_of
-from fusewise.codegen.families.product.tile import SLIM_ROWS, Tile
+from fusewise.codegen.families.product.tile import Tile
+from fusewise.codegen.families.product.tiles import SLIM_ROWS
 from fusewise.codegen.families.winograd import choice as winograd_choice
 from fusewise.codegen.families.winograd.kernel import WINOGRAD
 from fusewise.codegen.families.winograd.plan import Planes, WinogradSchedule, planes_of

@@ -20,7 +20,7 @@ from fusewise.codegen.families.convolution.shape import Convolution, Spatial, co
 from fusewise.codegen.families.convolution.strip import existing_taps
 from fusewise.codegen.families.product.loops import unravel
 from fusewise.codegen.families.product.plan import MIN_UNITS
-from fusewise.codegen.families.product.tile import lanes_for
+from fusewise.codegen.families.product.tiles import lanes_for
 from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.kernel import Argument, Kernel, Sharing
 from fusewise.codegen.llvm.elements import Elements

@@ -23,16 +23,8 @@ from fusewise.codegen.families.product.dealing import ceiling
 from fusewise.codegen.families.product.loops import column_at
 from fusewise.codegen.families.product.plan import Product, RowAxis
 from fusewise.codegen.families.product.repack import repack, repacked_elements
-from fusewise.codegen.families.product.tile import (
-    Panel,
-    Reduction,
-    ReductionLoop,
-    Tile,
-    TiledProduct,
-    accumulate,
-    favourite_tiles,
-    lanes_for,
-)
+from fusewise.codegen.families.product.tile import Panel, Reduction, ReductionLoop, Tile, accumulate
+from fusewise.codegen.families.product.tiles import TiledProduct, favourite_tiles, lanes_for
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of, tag_of
 from fusewise.codegen.llvm.share import pieces_of, prepared

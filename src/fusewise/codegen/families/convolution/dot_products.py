@@ -32,7 +32,8 @@ from fusewise.codegen.families.convolution.plan import Direct, DirectSchedule, d
 from fusewise.codegen.families.convolution.shape import Convolution, integer_convolution_of
 from fusewise.codegen.families.product.loops import Left, Parts, row_pointers
 from fusewise.codegen.families.product.plan import merged, plan_product, prefetched
-from fusewise.codegen.families.product.tile import Ahead, Panel, ReductionLoop, Tile, lanes_for
+from fusewise.codegen.families.product.tile import Ahead, Panel, ReductionLoop, Tile
+from fusewise.codegen.families.product.tiles import lanes_for
 from fusewise.codegen.instructions.byte_products import HEADER, bytes_of, stream
 from fusewise.codegen.instructions.table import Instruction, for_bytes
 from fusewise.codegen.kernel import Argument, Kernel

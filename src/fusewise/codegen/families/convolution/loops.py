@@ -15,7 +15,8 @@ from fusewise.codegen.families.convolution.shape import Convolution
 from fusewise.codegen.families.convolution.strip import BlockCopy, CopiedRows, emit_strip, existing_taps, joined_levels
 from fusewise.codegen.families.convolution.taps import sliding, tap_by_tap
 from fusewise.codegen.families.product.loops import Left, Parts, Taps, emit_product, flat_index
-from fusewise.codegen.families.product.tile import Panel, ReductionLoop, Tile, lanes_for
+from fusewise.codegen.families.product.tile import Panel, ReductionLoop, Tile
+from fusewise.codegen.families.product.tiles import lanes_for
 from fusewise.codegen.kernel import Argument, working_memory
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.entry import initial, operand_arguments, scratch_of, tag_of

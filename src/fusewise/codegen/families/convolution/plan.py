@@ -25,7 +25,8 @@ from fusewise.codegen.families.product.plan import (
     prefetched,
     tiles_for,
 )
-from fusewise.codegen.families.product.tile import CHAIN, LOAD_CYCLES, Tile, widths
+from fusewise.codegen.families.product.tile import CHAIN, Tile
+from fusewise.codegen.families.product.tiles import LOAD_CYCLES, widths
 from fusewise.codegen.instructions.table import FMA_LATENCY
 from fusewise.codegen.kernel import Prefetch, Sharing
 from fusewise.codegen.llvm.stores import joined_axis

@@ -27,7 +27,8 @@ from fusewise.codegen.families.product.plan import (
     tiles_for,
 )
 from fusewise.codegen.families.product.repack import repack, repacked_elements
-from fusewise.codegen.families.product.tile import Panel, ReductionLoop, Tile, widths
+from fusewise.codegen.families.product.tile import Panel, ReductionLoop, Tile
+from fusewise.codegen.families.product.tiles import widths
 from fusewise.codegen.instructions.table import DPBF16, Instruction, fused_of, multiply_add
 from fusewise.codegen.kernel import Argument, Kernel, Prefetch, working_memory
 from fusewise.codegen.llvm.entry import enter, initial, operand_arguments, scratch_of, tag_of, widened

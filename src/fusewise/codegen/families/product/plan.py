@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fusewise.codegen.families.product.prefetch import panel_level
-from fusewise.codegen.families.product.tile import Tile, TiledProduct, favourite_tiles
+from fusewise.codegen.families.product.tile import Tile
+from fusewise.codegen.families.product.tiles import TiledProduct, favourite_tiles
 from fusewise.codegen.instructions.table import FUSED, Instruction
 from fusewise.codegen.kernel import Prefetch
 from fusewise.codegen.llvm.share import pieces_of

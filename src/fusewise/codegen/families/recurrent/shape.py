@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from fusewise.codegen.families.product.tile import LOAD_CYCLES, lanes_for
+from fusewise.codegen.families.product.tiles import LOAD_CYCLES, lanes_for
 from fusewise.codegen.instructions.table import FMA_LATENCY
 from fusewise.codegen.target import InstructionSet, Target, whole_lines
 from fusewise.codegen.view import OperandView, view_of

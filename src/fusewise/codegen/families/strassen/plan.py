@@ -12,10 +12,10 @@ from dataclasses import replace
 from functools import lru_cache
 
 from fusewise.codegen.families.product.plan import SAME_SET_BYTES, Product, RowAxis, merged
-from fusewise.codegen.families.product.tile import (
+from fusewise.codegen.families.product.tile import Tile
+from fusewise.codegen.families.product.tiles import (
     LOAD_CYCLES,
     SLIM_SHARE,
-    Tile,
     TiledProduct,
     favourite_tiles,
     is_slim,
@@ -122,7 +122,7 @@ longer than plain ones, those of 512 up to 6 % less."""
 
 LEAST_SUMS = 10
 """Fewest accumulators of a tile: a few more than multiply-adds are under way at any time on a core of two in a cycle; of one, see
-`product.tile.SLIM_ROWS`."""
+`product.tiles.SLIM_ROWS`."""
 
 SPARE = 4
 """Registers that a tile leaves for making its factors."""

@@ -14,7 +14,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from fusewise.codegen.families.product.tile import LOAD_CYCLES, SLIM_ROWS, Tile, TiledProduct, favourite_tiles
+from fusewise.codegen.families.product.tile import Tile
+from fusewise.codegen.families.product.tiles import LOAD_CYCLES, SLIM_ROWS, TiledProduct, favourite_tiles
 from fusewise.codegen.families.winograd.plan import Planes, WinogradPlan, WinogradSchedule, plan_of
 from fusewise.codegen.families.winograd.transform import LONG_FORM, PlaneForm
 from fusewise.codegen.instructions.table import DPBF16, FMA_LATENCY

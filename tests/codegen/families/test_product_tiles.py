@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from fusewise.codegen.families.product.plan import Product, RowAxis, plan_product, tiles_for
-from fusewise.codegen.families.product.tile import SLIM_ROWS, Tile, TiledProduct, favourite_tiles, is_slim, widths
+from fusewise.codegen.families.product.tile import Tile
+from fusewise.codegen.families.product.tiles import SLIM_ROWS, TiledProduct, favourite_tiles, is_slim, widths
 from fusewise.codegen.target import TARGETS, OverheadCycles, Target
 
 AVX512 = next(target for target in TARGETS if target.name == "avx512")
