@@ -23,7 +23,7 @@ from fusewise.codegen.box_routines import (
 from fusewise.codegen.kernel import Argument
 from fusewise.codegen.llvm.checked import checked_code
 from fusewise.codegen.llvm.entry import enter
-from fusewise.codegen.llvm.radix_sort import key_of, sort_keys, while_
+from fusewise.codegen.llvm.radix_sort import key_of, sort_keys
 from fusewise.codegen.llvm.square import transposed
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
@@ -240,7 +240,7 @@ def _suppressed(
         f.store(f.i64(f.add(position, 1)), looked)
 
     f.loop(0, words["room"], LANES, emptied, rolled=True)
-    while_(f, goes_on, box)
+    f.repeat(goes_on, box)
     return f.i64(f.add(begin, f.load("i64", count)))
 
 
@@ -260,25 +260,16 @@ def _bounds(f: Function, box: Value, centred: Value) -> list[Value]:
 
 def _beaten(f: Function, chosen: Value, room: Value, count: Value, ours: list[Value], limit: Value) -> Value:
     """Does one of the first `count` chosen boxes overlap ours too much? Looks no further than the first that does."""
-    position, answer = f.alloca("i64"), f.alloca("i1")
-    f.store(f.i64(0), position)
-    f.store(f.constant(False, "i1"), answer, align=1)
-    head, body, step, done = (f.label(stem) for stem in ("more", "compare", "next", "known"))
-    f.branch(head)
-    f.start(head)
-    at = f.load("i64", position)
-    f.branch_if(f.compare("icmp slt", at, count), body, done)
-    f.start(body)
-    theirs = [f.load(_FLOATS, f.at(chosen, f.add(f.mul(room, k), at))) for k in range(5)]
-    over = _overlap(f, theirs, ours, limit)
-    found = f.compare("icmp ne", f.emit(f"i{LANES}", f"bitcast {over} to i{LANES}"), Value("0", f"i{LANES}"))
-    f.store(found, answer, align=1)
-    f.branch_if(found, done, step)
-    f.start(step)
-    f.store(f.i64(f.add(at, LANES)), position)
-    f.branch(head)
-    f.start(done)
-    return f.load("i1", answer, align=1)
+
+    def clear(at: Value) -> list[Value]:
+        theirs = [f.load(_FLOATS, f.at(chosen, f.add(f.mul(room, k), at))) for k in range(5)]
+        return [f.compare("icmp eq", f.any(_overlap(f, theirs, ours, limit)), f.constant(False, "i1"))]
+
+    def goes_on(at: Value) -> Value:
+        return f.when(f.compare("icmp slt", at, count), lambda: clear(at), lambda: [f.constant(False, "i1")])[0]
+
+    (at,) = f.repeat(goes_on, lambda at: [f.i64(f.add(at, LANES))], [f.i64(0)])
+    return f.compare("icmp slt", at, count)
 
 
 def _overlap(f: Function, theirs: list[Value], ours: list[Value], limit: Value) -> Value:

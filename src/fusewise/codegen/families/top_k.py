@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fusewise.codegen.families.generic.any_nest import run_of, unsupported
 from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled, working_memory
 from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of
-from fusewise.codegen.llvm.radix_sort import LEAST_BITS, digit_bytes, key_of, sort_keys, while_
+from fusewise.codegen.llvm.radix_sort import LEAST_BITS, digit_bytes, key_of, sort_keys
 from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
@@ -172,13 +172,13 @@ class _Selection:
             at = self.number(self.seen)
             keys = f.load(kind, self.key_at("line", at))
             better = f.compare("icmp ult", keys, f.splat(f.load(plan.key, self.worst), plan.lanes))
-            bits = f.emit(mask, f"bitcast {better} to {mask}")
+            bits = f.bitcast(better, mask)
             f.when(f.compare("icmp ne", bits, f.constant(0, mask)), lambda: each(at, bits), rarely=True)
             f.store(f.i64(f.add(at, plan.lanes)), self.seen)
 
         def each(at: Value, bits: Value) -> None:
             f.store(bits, left, align=8)
-            while_(f, lambda: f.compare("icmp ne", f.load(mask, left, align=8), f.constant(0, mask)), lambda: one(at))
+            f.repeat(lambda: f.compare("icmp ne", f.load(mask, left, align=8), f.constant(0, mask)), lambda: one(at))
 
         def one(at: Value) -> None:
             bits = f.load(mask, left, align=8)
@@ -189,7 +189,7 @@ class _Selection:
 
         left = f.alloca(mask)
         f.store(f.i64(low), self.seen)
-        while_(self.function, goes_on, block)
+        f.repeat(goes_on, block)
 
     # --- a few ------------------------------------------------------------------------------------------------------
 
@@ -212,7 +212,7 @@ class _Selection:
 
         hole = f.alloca("i64")
         f.store(kept, hole)
-        while_(self.function, before, shift)
+        f.repeat(before, shift)
         f.store(key, self.key_at("keys", self.number(hole)))
         f.store(f.convert("trunc", place, "i32"), self.place_at("places", self.number(hole)))
 
@@ -281,7 +281,7 @@ class _Selection:
             self.sort()
             f.when(is_in(_SAMPLE), lambda: go_on(0, 0, plan.rank), behind)
 
-        while_(f, lambda: f.compare("icmp ne", self.number(mode), _DONE), round_)
+        f.repeat(lambda: f.compare("icmp ne", self.number(mode), _DONE), round_)
 
     def _sampled(self, i: Value, _: object) -> None:
         """A key of the sample, from all over the line."""

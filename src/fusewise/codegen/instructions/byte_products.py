@@ -68,20 +68,16 @@ def sums_in_one(instructions: InstructionSet, lanes: int) -> bool:
 def add_quads(f: Function, instructions: InstructionSet, a: Value, w: Value, total: Value) -> Value:
     """total + the four products of the unsigned bytes of `a` and the signed ones of `w`, in every i32 lane."""
     name = f"llvm.x86.avx512.vpdpbusd.{32 * a.lanes}"
-    f.module.declare(name, total.type, [total.type] * 3)
-    return f.emit(total.type, f"call {total.type} @{name}({total}, {a}, {w})")
+    return f.call_intrinsic(name, total.type, total, a, w)
 
 
 def add_quads_by_pairs(f: Function, instructions: InstructionSet, a: Value, w: Value, total: Value) -> Value:
     """The same two by two, where sums of two products fit 16 bits."""
     by_bytes, by_pairs = _PRODUCTS[a.lanes]
     quarters, halves = vector("i8", 4 * a.lanes), vector("i16", 2 * a.lanes)
-    f.module.declare(by_bytes, halves, [quarters, quarters])
-    f.module.declare(by_pairs, total.type, [halves, halves])
-    x, y = (f.emit(quarters, f"bitcast {value} to {quarters}") for value in (a, w))
-    pairs = f.emit(halves, f"call {halves} @{by_bytes}({x}, {y})")
-    ones = f.constant(1, halves)
-    return f.binary("add", total, f.emit(total.type, f"call {total.type} @{by_pairs}({pairs}, {ones})"))
+    x, y = (f.bitcast(value, quarters) for value in (a, w))
+    pairs = f.call_intrinsic(by_bytes, halves, x, y)
+    return f.binary("add", total, f.call_intrinsic(by_pairs, total.type, pairs, f.constant(1, halves)))
 
 
 @record(frozen=True)

@@ -34,9 +34,7 @@ def has_bfloat_products(instructions: InstructionSet, lanes: int) -> bool:
 def add_bfloat_products(f: Function, instructions: InstructionSet, a: Value, b: Value, total: Value) -> Value:
     """total + low(a) * low(b) + high(a) * high(b) of the bfloat16 halves of every i32 lane, in float32, by the instruction."""
     name, halves = _BFLOAT_INSTRUCTION[a.lanes], vector("bfloat", 2 * a.lanes)
-    f.module.declare(name, total.type, [total.type, halves, halves])
-    x, y = (f.emit(halves, f"bitcast {value} to {halves}") for value in (a, b))
-    return f.emit(total.type, f"call {total.type} @{name}({total}, {x}, {y})")
+    return f.call_intrinsic(name, total.type, total, f.bitcast(a, halves), f.bitcast(b, halves))
 
 
 def add_bfloats_apart(f: Function, instructions: InstructionSet, a: Value, b: Value, total: Value) -> Value:
@@ -57,9 +55,7 @@ def has_pair_products(instructions: InstructionSet, lanes: int) -> bool:
 def add_pairs(f: Function, instructions: InstructionSet, a: Value, b: Value, total: Value) -> Value:
     """total + low(a) * low(b) + high(a) * high(b) of the signed 16-bit halves of every i32 lane, by the instruction."""
     halves, name = vector("i16", 2 * a.lanes), _INSTRUCTION[a.lanes]
-    f.module.declare(name, a.type, [halves, halves])
-    x, y = (f.emit(halves, f"bitcast {value} to {halves}") for value in (a, b))
-    return f.binary("add", total, f.emit(a.type, f"call {a.type} @{name}({x}, {y})"))
+    return f.binary("add", total, f.call_intrinsic(name, a.type, f.bitcast(a, halves), f.bitcast(b, halves)))
 
 
 def add_pairs_apart(f: Function, instructions: InstructionSet, a: Value, b: Value, total: Value) -> Value:

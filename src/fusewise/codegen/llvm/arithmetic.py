@@ -57,7 +57,7 @@ def _unary_integer(f: Function, op: str, x: Value, dtype: DType) -> Value:
 
 def _unary_float(f: Function, instructions: InstructionSet, op: str, x: Value) -> Value:
     if op == "neg":
-        return f.emit(x.type, f"fneg {x}")
+        return f.negated(x)
     if op == "abs":
         return f.intrinsic("fabs", x)
     if op == "sqrt":

@@ -40,7 +40,7 @@ def bounded_element(point: Point, expr: Expr) -> Value:
 def _report(f: Function, words: Value, wrong: Value, position: Value) -> None:
     """The first of the positions that are wrong."""
     if wrong.lanes > 1:
-        bits = f.emit(f"i{wrong.lanes}", f"bitcast {wrong} to i{wrong.lanes}")
+        bits = f.bitcast(wrong, f"i{wrong.lanes}")
         lane = f.convert("zext", f.intrinsic("cttz", bits), "i64")
         position = f.extract(position, lane)
     f.store(position, f.at(words, 1, "i64"))

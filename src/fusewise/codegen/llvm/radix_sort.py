@@ -6,13 +6,11 @@ that it finds, so that equal ones stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.ir.dtypes import DType
 
-__all__ = ["LEAST_BITS", "digit_bytes", "key_of", "sort_keys", "while_"]
+__all__ = ["LEAST_BITS", "digit_bytes", "key_of", "sort_keys"]
 
 DIGIT, DIGITS = 8, 256
 """Bits by which a pass sorts, and how many different digits that makes."""
@@ -27,18 +25,6 @@ LEAST_BITS = 2 * DIGIT
 def digit_bytes(bits: int) -> int:
     """Memory for how often each digit occurs in keys of so many bits."""
     return bits // DIGIT * DIGITS * 4
-
-
-def while_(f: Function, condition: Callable[[], Value], body: Callable[[], object]) -> None:
-    """Do the body as long as the condition holds, which may be never."""
-    head, inside, done = (f.label(stem) for stem in ("again", "inside", "done"))
-    f.branch(head)
-    f.start(head)
-    f.branch_if(condition(), inside, done)
-    f.start(inside)
-    body()
-    f.branch(head)
-    f.start(done)
 
 
 def key_of(f: Function, raw: Value, dtype: DType, largest: bool, bits: int) -> Value:

@@ -200,8 +200,7 @@ def rounded(f: Function, x: Value, zero: int, low: float, high: float) -> Value:
     kept = f.select(f.compare("fcmp olt", above, most), above, most)
     kind, lanes = vector("i32", x.lanes), f"v{x.lanes}" if x.lanes > 1 else ""
     name = f"llvm.lrint.{lanes}i32.{lanes}f32"
-    f.module.declare(name, kind, [x.type])
-    whole = f.emit(kind, f"call {kind} @{name}({kept})")
+    whole = f.call_intrinsic(name, kind, kept)
     return f.binary("add", whole, splat(f, zero, x, "i32")) if zero else whole
 
 
@@ -248,8 +247,7 @@ def _saturated(f: Function, x: Value, element: str, sign: str) -> Value:
     short = {"float": "f32", "double": "f64"}[x.element]
     lanes = f"v{x.lanes}" if x.lanes > 1 else ""
     name = f"llvm.fpto{sign}i.sat.{lanes}{element}.{lanes}{short}"
-    f.module.declare(name, kind, [x.type])
-    return f.emit(kind, f"call {kind} @{name}({x})")
+    return f.call_intrinsic(name, kind, x)
 
 
 def resized(f: Function, x: Value, element: str, signed: bool) -> Value:

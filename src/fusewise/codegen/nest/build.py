@@ -244,6 +244,10 @@ class Function:
         """a * b + c, rounded once."""
         return self.intrinsic("fma", a, b, c)
 
+    def negated(self, a: Value) -> Value:
+        """A float with its sign turned."""
+        return self.emit(a.type, f"fneg {a}")
+
     def intrinsic(self, stem: str, *operands: Value, result: str | None = None) -> Value:
         """Call `llvm.<stem>.<type>`; the overload suffix comes from the first operand."""
         first = operands[0]
@@ -251,19 +255,21 @@ class Function:
         short = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16"}.get(first.element, first.element)
         suffix = f"v{lanes}{short}" if first.type.startswith("<") else short
         kind = first.type if result is None else result
-        name = f"llvm.{stem}.{suffix}"
-        extra = {"ctlz": ["i1"], "cttz": ["i1"], "abs": ["i1"]}.get(stem, [])
-        self.module.declare(name, kind, [*(o.type for o in operands), *extra])
-        given = ", ".join([*(str(o) for o in operands), *(f"{e} false" for e in extra)])
-        return self.emit(kind, f"call {kind} @{name}({given})")
+        extra = [Value("false", "i1")] if stem in ("ctlz", "cttz", "abs") else []
+        return self.call_intrinsic(f"llvm.{stem}.{suffix}", kind, *operands, *extra)
 
-    def call(self, name: str, result: str, *operands: Value) -> Value | None:
-        """Call a function of this module or of the process."""
-        given = ", ".join(str(o) for o in operands)
+    def call_intrinsic(self, name: str, result: str, *operands: Value) -> Value:
+        """Call an intrinsic by its whole name; it is made known to the module."""
+        self.module.declare(name, result, [operand.type for operand in operands])
+        return self.call(name, result, *operands)
+
+    def call(self, name: str, result: str, *operands: Value) -> Value:
+        """Call a function of this module or of the process; what comes of `void` is no value."""
+        call = f"call {result} @{name}({', '.join(str(o) for o in operands)})"
         if result == "void":
-            self.do(f"call void @{name}({given})")
-            return None
-        return self.emit(result, f"call {result} @{name}({given})")
+            self.do(call)
+            return Value("", result)
+        return self.emit(result, call)
 
     def compare(self, predicate: str, a: Int, b: Int) -> Value:
         """`predicate` with its family: `icmp slt`, `fcmp olt`, ..."""
@@ -277,6 +283,17 @@ class Function:
         """`sitofp`, `fptosi`, `sext`, `bitcast`, ... to `element`, lane by lane."""
         kind = vector(element, value.lanes)
         return self.emit(kind, f"{op} {value} to {kind}")
+
+    def bitcast(self, value: Value, kind: str) -> Value:
+        """The same bits as another type of as many, whatever its lanes."""
+        return self.emit(kind, f"bitcast {value} to {kind}")
+
+    def any(self, mask: Value) -> Value:
+        """Is any lane of a mask set?"""
+        if mask.lanes == 1:
+            return mask
+        bits = self.bitcast(mask, f"i{mask.lanes}")
+        return self.compare("icmp ne", bits, self.constant(0, bits.type))
 
     def splat(self, value: Value, lanes: int) -> Value:
         """A scalar in every lane."""
@@ -306,11 +323,12 @@ class Function:
 
     # --- memory ---------------------------------------------------------------------------------------------------
 
-    def at(self, pointer: Value, offset: Int, element: str = "float") -> Value:
-        """The address `offset` elements after `pointer`."""
+    def at(self, pointer: Value, offset: Int, element: str = "float", inside: bool = True) -> Value:
+        """The address `offset` elements after `pointer`; if not `inside` what that points into, nobody may read there."""
         if isinstance(offset, int) and offset == 0:
             return pointer
-        return self.emit("ptr", f"getelementptr inbounds {element}, ptr {pointer.text}, {self.i64(offset)}")
+        step = "getelementptr inbounds" if inside else "getelementptr"
+        return self.emit("ptr", f"{step} {element}, ptr {pointer.text}, {self.i64(offset)}")
 
     def load(self, kind: str, pointer: Value, align: int | None = None) -> Value:
         """Load a scalar or vector; a vector is only assumed aligned to its element."""
@@ -343,21 +361,19 @@ class Function:
         short = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16"}
         lanes, element = int(kind[1:].split(" ", 1)[0]), kind.split(" x ", 1)[1][:-1]
         name = f"llvm.masked.load.v{lanes}{short.get(element, element)}.p0"
-        self.module.declare(name, kind, ["ptr", "i32", mask.type, kind])
         other = Value("zeroinitializer", kind) if fill is None else fill
-        return self.emit(kind, f"call {kind} @{name}(ptr {pointer.text}, i32 {_element_bytes(kind)}, {mask}, {other})")
+        return self.call_intrinsic(name, kind, pointer, self.constant(_element_bytes(kind), "i32"), mask, other)
 
     def masked_store(self, value: Value, pointer: Value, mask: Value) -> None:
         """Store the lanes that `mask` sets."""
         short = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16"}
         name = f"llvm.masked.store.v{value.lanes}{short.get(value.element, value.element)}.p0"
-        self.module.declare(name, "void", [value.type, "ptr", "i32", mask.type])
-        self.do(f"call void @{name}({value}, ptr {pointer.text}, i32 {_element_bytes(value.type)}, {mask})")
+        self.call_intrinsic(name, "void", value, pointer, self.constant(_element_bytes(value.type), "i32"), mask)
 
     def prefetch(self, pointer: Value, locality: int = 3) -> None:
         """Hint that memory will be read soon."""
-        self.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
-        self.do(f"call void @llvm.prefetch.p0(ptr {pointer.text}, i32 0, i32 {locality}, i32 1)")
+        read, data = self.constant(0, "i32"), self.constant(1, "i32")
+        self.call_intrinsic("llvm.prefetch.p0", "void", pointer, read, self.constant(locality, "i32"), data)
 
     # --- control flow ---------------------------------------------------------------------------------------------
 
@@ -397,15 +413,10 @@ class Function:
             inside.append(Value(f"%v{self._next}", value.type))
         seen = self.hidden(i) if self.hides_counters and not (tight or carried) else i
         after = tuple(body(seen, tuple(inside)) or ())
-        assert len(after) == len(carried), "a loop body must return one value per carried value"
         following = self.i64(self.add(i, step))
         tail = self.block
-        phis = [f"  {i.text} = phi i64 [ {self.i64(low).text}, %{before} ], [ {following.text}, %{tail} ]"]
-        phis += [
-            f"  {phi.text} = phi {phi.type} [ {first.text}, %{before} ], [ {last.text}, %{tail} ]"
-            for phi, first, last in zip(inside, carried, after, strict=True)
-        ]
-        self.lines[hole:hole] = phis
+        first, last = (self.i64(low), *carried), (following, *after)
+        self.lines[hole:hole] = self._phis([i, *inside], (first, before), (last, tail))
         self.branch_if(self.compare("icmp slt", following, high), head, done)
         if rolled:
             self.lines[-1] += self.module.rolled()
@@ -416,6 +427,41 @@ class Function:
             self.phi(first.type, [(first, before), (last, tail)]) for first, last in zip(carried, after, strict=True)
         )
 
+    def repeat(
+        self,
+        goes_on: Callable[..., Value],
+        body: Callable[..., Sequence[Value] | None],
+        carried: Sequence[Value] = (),
+    ) -> tuple[Value, ...]:
+        """`while (goes_on(*carried)) carried = body(*carried)`, which may be never; gives the carried values in the end."""
+        head, inside, done = (self.label(stem) for stem in ("again", "inside", "done"))
+        before, hole = self.block, len(self.lines) + 2
+        self.branch(head)
+        self.start(head)
+        kept = []
+        for value in carried:
+            self._next += 1
+            kept.append(Value(f"%v{self._next}", value.type))
+        self.branch_if(goes_on(*kept), inside, done)
+        self.start(inside)
+        after = tuple(body(*kept) or ())
+        self.lines[hole:hole] = self._phis(kept, (carried, before), (after, self.block))
+        self.branch(head)
+        self.start(done)
+        return tuple(kept)
+
+    @staticmethod
+    def _phis(
+        names: Sequence[Value], first: tuple[Sequence[Value], str], after: tuple[Sequence[Value], str]
+    ) -> list[str]:
+        """What begins the block of a loop: each value by name is one of `first`, and then one of `after`, with their blocks."""
+        (starts, before), (ends, tail) = first, after
+        assert len(starts) == len(ends), "a loop body must return one value per carried value"
+        return [
+            f"  {name.text} = phi {name.type} [ {start.text}, %{before} ], [ {end.text}, %{tail} ]"
+            for name, start, end in zip(names, starts, ends, strict=True)
+        ]
+
     def hidden(self, value: Value) -> Value:
         """The same number or pointer, but LLVM cannot see how it was computed.
 
@@ -423,8 +469,7 @@ class Function:
         takes longer than all other passes together.
         """
         if value.type == "ptr":
-            self.module.declare("llvm.launder.invariant.group.p0", "ptr", ["ptr"])
-            return self.emit("ptr", f"call ptr @llvm.launder.invariant.group.p0(ptr {value.text})")
+            return self.call_intrinsic("llvm.launder.invariant.group.p0", "ptr", value)
         return self.emit(value.type, f'call {value.type} asm "", "=r,0"({value})')
 
     def when(

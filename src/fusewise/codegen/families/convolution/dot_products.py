@@ -292,7 +292,7 @@ def _reduce(
 
 def _index(f: Function, at: Value) -> Value:
     """The number that lies there."""
-    return f.emit("i64", f"sext {f.load('i32', at)} to i64")
+    return f.convert("sext", f.load("i32", at), "i64")
 
 
 QUAD_CONV = Kernel("byte-convolution", _understand, _schedules, _arguments, _build, _declines)

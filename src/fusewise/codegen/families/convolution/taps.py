@@ -112,7 +112,7 @@ def tap_by_tap(f: Function, d: Direct, instructions: InstructionSet) -> Taps:
                     offset = f.add(offset, f.mul(here, stride))
                 assert inside is not None
                 present.append(inside)
-                address = f.emit("ptr", f"getelementptr {stored}, ptr {left.pointer.text}, {f.i64(offset)}")
+                address = f.at(left.pointer, offset, stored, inside=False)
                 rows.append(f.select(inside, address, zeros))
             some = present[0]
             for test in present[1:]:

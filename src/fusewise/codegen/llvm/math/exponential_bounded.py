@@ -76,7 +76,4 @@ def _picked(m: Floats, numbers: list[int], index: Value) -> Value:
     if len(tables) == 2:
         name = "llvm.x86.avx512.vpermi2var.d.256"
     operands = (tables[0], index, *tables[1:])
-    m.function.module.declare(name, kind, [kind] * len(operands))
-    picked = m.function.call(name, kind, *operands)
-    assert picked is not None
-    return picked
+    return m.function.call_intrinsic(name, kind, *operands)

@@ -72,7 +72,7 @@ class Floats:
         return self.add(self.mul(a, b), c)
 
     def neg(self, a: Value) -> Value:
-        return self.function.emit(a.type, f"fneg {a}")
+        return self.function.negated(a)
 
     def abs(self, a: Value) -> Value:
         return self.function.intrinsic("fabs", a)

@@ -168,9 +168,7 @@ def _shared(
         kinds = [operand.type for operand in operands]
         inner = f.module.function(symbol, kinds, first.type, attributes, linkage="internal")
         inner.give_back(body(floats_of(inner, instructions, first), inner.arguments))
-    result = f.call(symbol, first.type, *operands)
-    assert result is not None
-    return result
+    return f.call(symbol, first.type, *operands)
 
 
 def gated(f: Function, instructions: InstructionSet, x: Value, gate: Value) -> Value:
@@ -221,39 +219,22 @@ def _remainder(m: Floats, x: Value, y: Value) -> Value:
     high = wide.from_bits(f.binary("and", wide.bits(b), wide.whole(~((1 << 27) - 1))))
     low = wide.sub(b, high)
 
-    def step(rest: Value) -> tuple[Value, Value]:
+    def is_long(rest: Value) -> Value:
+        size = wide.abs(rest)
+        known = wide.both(wide.compare("oge", size, b), wide.compare("olt", size, math.inf))
+        return wide.both(known, wide.compare("ogt", b, 0.0))
+
+    def shortened(rest: Value) -> tuple[Value]:
         size = wide.abs(rest)
         quotient = wide.round("floor", wide.div(size, b))
         short = wide.from_bits(f.binary("and", wide.bits(quotient), wide.whole(~((1 << 29) - 1))))
         less = wide.sub(wide.sub(size, wide.mul(short, high)), wide.mul(short, low))
-        go_on = wide.both(wide.compare("oge", size, b), wide.compare("olt", size, math.inf))
-        go_on = wide.both(go_on, wide.compare("ogt", b, 0.0))
-        rest = wide.select(go_on, wide.mul(less, wide.copysign(wide.number(1.0), rest)), rest)
-        return wide.both(go_on, wide.compare("oge", wide.abs(rest), b)), rest
+        return (wide.select(is_long(rest), wide.mul(less, wide.copysign(wide.number(1.0), rest)), rest),)
 
-    rest = _repeat(f, step, a)
+    (rest,) = f.repeat(lambda rest: f.any(is_long(rest)), shortened, (a,))
     rest = wide.select(wide.compare("olt", rest, 0.0), wide.add(rest, b), rest)
     if not m.double:
         rest = f.convert("fptrunc", rest, "float")
     invalid = m.either(m.compare("oeq", y, 0.0), m.compare("oeq", m.abs(x), math.inf))
     invalid = m.either(invalid, m.compare("uno", x, y))
     return m.select(invalid, math.nan, m.copysign(rest, x))
-
-
-def _repeat(f: Function, step: Callable[[Value], tuple[Value, Value]], start: Value) -> Value:
-    """Apply `step`, which says lane by lane whether to go on, until no lane does."""
-    head, done, before = f.label("loop"), f.label("done"), f.block
-    f.branch(head)
-    f.start(head)
-    hole = len(f.lines)
-    inside = Value(f"%{f.label('carried')}", start.type)
-    go_on, following = step(inside)
-    f.lines.insert(
-        hole, f"  {inside.text} = phi {start.type} [ {start.text}, %{before} ], [ {following.text}, %{f.block} ]"
-    )
-    if go_on.lanes > 1:
-        packed = f.emit(f"i{go_on.lanes}", f"bitcast {go_on} to i{go_on.lanes}")
-        go_on = f.emit("i1", f"icmp ne {packed}, 0")
-    f.branch_if(go_on, head, done)
-    f.start(done)
-    return following

@@ -55,10 +55,7 @@ def _mend_large(m: Floats, x: Value, r: Value, rest: Value, turns: Value) -> tup
     f = m.function
     size = m.abs(x)
     large = m.both(m.compare("ogt", size, _LARGE), m.compare("olt", size, math.inf))
-    found = large
-    if m.lanes > 1:
-        packed = f.emit(f"i{m.lanes}", f"bitcast {large} to i{m.lanes}")
-        found = f.emit("i1", f"icmp ne {packed}, 0")
+    found = f.any(large)
 
     def mended() -> tuple[Value, Value, Value]:
         exact, quarter = r, turns
@@ -66,9 +63,8 @@ def _mend_large(m: Floats, x: Value, r: Value, rest: Value, turns: Value) -> tup
             one = f.extract(x, lane) if m.lanes > 1 else x
             safe = f.select(f.extract(large, lane) if m.lanes > 1 else large, one, f.constant(_LARGE * 2, "double"))
             pair = f.call(_reduction(f.module), "<2 x double>", safe)
-            assert pair is not None
             part = f.extract(pair, 0)
-            count = f.emit("i64", f"bitcast double {f.extract(pair, 1).text} to i64")
+            count = f.convert("bitcast", f.extract(pair, 1), "i64")
             exact = f.insert(exact, part, lane) if m.lanes > 1 else part
             quarter = f.insert(quarter, count, lane) if m.lanes > 1 else count
         return (
@@ -145,7 +141,7 @@ def _reduction(module: Module) -> str:
     r = f.fadd(f.fmul(first, f.constant(scale, "double")), tail)
     turns = f.convert("trunc", quarter, "i64")
     negative = f.compare("fcmp olt", x, f.constant(0.0, "double"))
-    r = f.select(negative, f.emit("double", f"fneg {r}"), r)
+    r = f.select(negative, f.negated(r), r)
     turns = f.select(negative, f.binary("sub", f.i64(0), turns), turns)
     pair = f.insert(Value("poison", "<2 x double>"), r, 0)
     f.give_back(f.insert(pair, f.convert("bitcast", turns, "double"), 1))
