@@ -6,10 +6,9 @@ they go, so address arithmetic with constant strides disappears before LLVM sees
 
 from __future__ import annotations
 
-import math
-import struct
 from collections.abc import Callable, Sequence
 
+from fusewise.codegen.nest.spelling import bare, element_bytes, literal, overload
 from fusewise.codegen.nest.tree import Int, Value, vector
 
 __all__ = ["Function", "Module"]
@@ -69,31 +68,6 @@ class Module:
         return "\n".join(parts) + "\n"
 
 
-def literal(value: int | float | bool, element: str) -> str:
-    """A number as LLVM spells it; floats as exact hexadecimal bits."""
-    if element == "i1":
-        return "true" if value else "false"
-    if element.startswith("i"):
-        bits = int(element[1:])
-        wrapped = int(value) & ((1 << bits) - 1)
-        return str(wrapped - (1 << bits) if wrapped >> (bits - 1) else wrapped)
-    if element == "float":
-        try:
-            value = struct.unpack("f", struct.pack("f", value))[0]
-        except OverflowError:
-            value = math.copysign(math.inf, value)
-    if element == "half":
-        try:
-            return f"0xH{struct.unpack('<H', struct.pack('<e', value))[0]:04X}"
-        except OverflowError:
-            return "0xH7C00" if value > 0 else "0xHFC00"
-    if element == "bfloat":
-        bits32 = struct.unpack("<I", struct.pack("<f", value))[0]
-        rounded = bits32 if value != value else bits32 + 0x7FFF + ((bits32 >> 16) & 1)
-        return f"0xR{(rounded >> 16) & 0xFFFF:04X}"
-    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
-
-
 class Function:
     """A function under construction, with a current block that instructions are appended to."""
 
@@ -106,7 +80,7 @@ class Function:
         self.attributes = attributes
         self.linkage = f"{linkage} " if linkage else ""
         self._signature = ", ".join(f"{kind} %a{k}" for k, kind in enumerate(arguments))
-        self.arguments = tuple(Value(f"%a{k}", _bare(kind)) for k, kind in enumerate(arguments))
+        self.arguments = tuple(Value(f"%a{k}", bare(kind)) for k, kind in enumerate(arguments))
         self.hides_counters = False
         self.lines: list[str] = []
         self._entry: list[str] = []
@@ -251,12 +225,9 @@ class Function:
     def intrinsic(self, stem: str, *operands: Value, result: str | None = None) -> Value:
         """Call `llvm.<stem>.<type>`; the overload suffix comes from the first operand."""
         first = operands[0]
-        lanes = first.lanes
-        short = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16"}.get(first.element, first.element)
-        suffix = f"v{lanes}{short}" if first.type.startswith("<") else short
         kind = first.type if result is None else result
         extra = [Value("false", "i1")] if stem in ("ctlz", "cttz", "abs") else []
-        return self.call_intrinsic(f"llvm.{stem}.{suffix}", kind, *operands, *extra)
+        return self.call_intrinsic(f"llvm.{stem}.{overload(first.type)}", kind, *operands, *extra)
 
     def call_intrinsic(self, name: str, result: str, *operands: Value) -> Value:
         """Call an intrinsic by its whole name; it is made known to the module."""
@@ -332,10 +303,10 @@ class Function:
 
     def load(self, kind: str, pointer: Value, align: int | None = None) -> Value:
         """Load a scalar or vector; a vector is only assumed aligned to its element."""
-        return self.emit(kind, f"load {kind}, ptr {pointer.text}, align {align or _element_bytes(kind)}")
+        return self.emit(kind, f"load {kind}, ptr {pointer.text}, align {align or element_bytes(kind)}")
 
     def store(self, value: Value, pointer: Value, align: int | None = None) -> None:
-        self.do(f"store {value}, ptr {pointer.text}, align {align or _element_bytes(value.type)}")
+        self.do(f"store {value}, ptr {pointer.text}, align {align or element_bytes(value.type)}")
 
     def copy(self, target: Value, source: Value, nbytes: Int, align: int = 4) -> None:
         """Copy memory that does not overlap."""
@@ -358,17 +329,14 @@ class Function:
 
     def masked_load(self, kind: str, pointer: Value, mask: Value, fill: Value | None = None) -> Value:
         """Load the lanes that `mask` sets; the others take `fill` (default zero) and memory there is not touched."""
-        short = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16"}
-        lanes, element = int(kind[1:].split(" ", 1)[0]), kind.split(" x ", 1)[1][:-1]
-        name = f"llvm.masked.load.v{lanes}{short.get(element, element)}.p0"
+        name, align = f"llvm.masked.load.{overload(kind)}.p0", self.constant(element_bytes(kind), "i32")
         other = Value("zeroinitializer", kind) if fill is None else fill
-        return self.call_intrinsic(name, kind, pointer, self.constant(_element_bytes(kind), "i32"), mask, other)
+        return self.call_intrinsic(name, kind, pointer, align, mask, other)
 
     def masked_store(self, value: Value, pointer: Value, mask: Value) -> None:
         """Store the lanes that `mask` sets."""
-        short = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16"}
-        name = f"llvm.masked.store.v{value.lanes}{short.get(value.element, value.element)}.p0"
-        self.call_intrinsic(name, "void", value, pointer, self.constant(_element_bytes(value.type), "i32"), mask)
+        name, align = f"llvm.masked.store.{overload(value.type)}.p0", self.constant(element_bytes(value.type), "i32")
+        self.call_intrinsic(name, "void", value, pointer, align, mask)
 
     def prefetch(self, pointer: Value, locality: int = 3) -> None:
         """Hint that memory will be read soon."""
@@ -405,12 +373,7 @@ class Function:
             before = self.block
         self.start(head)
         hole = len(self.lines)
-        self._next += 1
-        i = Value(f"%v{self._next}", "i64")
-        inside = []
-        for value in carried:
-            self._next += 1
-            inside.append(Value(f"%v{self._next}", value.type))
+        i, *inside = self._names((self.i64(low), *carried))
         seen = self.hidden(i) if self.hides_counters and not (tight or carried) else i
         after = tuple(body(seen, tuple(inside)) or ())
         following = self.i64(self.add(i, step))
@@ -438,10 +401,7 @@ class Function:
         before, hole = self.block, len(self.lines) + 2
         self.branch(head)
         self.start(head)
-        kept = []
-        for value in carried:
-            self._next += 1
-            kept.append(Value(f"%v{self._next}", value.type))
+        kept = self._names(carried)
         self.branch_if(goes_on(*kept), inside, done)
         self.start(inside)
         after = tuple(body(*kept) or ())
@@ -449,6 +409,12 @@ class Function:
         self.branch(head)
         self.start(done)
         return tuple(kept)
+
+    def _names(self, values: Sequence[Value]) -> list[Value]:
+        """New names for values of the same types."""
+        self._next += len(values)
+        first = self._next - len(values) + 1
+        return [Value(f"%v{k}", value.type) for k, value in enumerate(values, first)]
 
     @staticmethod
     def _phis(
@@ -498,15 +464,3 @@ class Function:
     def give_back(self, value: Value | None = None) -> None:
         """Return from the function."""
         self.do("ret void" if value is None else f"ret {value}")
-
-
-def _bare(argument: str) -> str:
-    """The type of an argument without its attributes."""
-    return argument[: argument.index(">") + 1] if argument.startswith("<") else argument.split()[0]
-
-
-def _element_bytes(kind: str) -> int:
-    element = kind.split(" x ", 1)[1][:-1] if kind.startswith("<") else kind
-    if element.startswith("i"):
-        return max(1, int(element[1:]) // 8)
-    return {"float": 4, "double": 8, "half": 2, "bfloat": 2, "ptr": 8}[element]
