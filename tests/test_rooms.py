@@ -50,6 +50,7 @@ CODEGEN: tuple[tuple[str, ...], ...] = (
     ("packing", "box_routines"),
     ("view",),
     ("target",),
+    ("machine",),
 )
 """The same within code generation, whose rooms are many."""
 

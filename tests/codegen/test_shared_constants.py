@@ -15,6 +15,7 @@ from fusewise.codegen.candidates import KERNELS
 from fusewise.codegen.families.strassen import kernel as strassen
 from fusewise.codegen.families.strassen import plan as strassen_plan
 from fusewise.codegen.families.winograd import kernel as winograd
+from fusewise.codegen.machine.figures import MeasuredFigures
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT32, INT32, UINT8, DType
 from fusewise.ir.graph import Graph
@@ -84,8 +85,9 @@ CASES = (
 @pytest.fixture
 def worth(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small products are halved and small convolutions transformed, too."""
-    for name, value in {"WORTH": -math.inf, "FEW_WORTH": -math.inf, "FEW_SHORTEST": 1, "LEAST_SUMS": 1}.items():
-        monkeypatch.setattr(strassen_plan, name, value)
+    for name, value in {"worth": -math.inf, "few_worth": -math.inf, "shortest": 0}.items():
+        monkeypatch.setattr(MeasuredFigures().strassen, name, value)
+    monkeypatch.setattr(strassen_plan, "LEAST_SUMS", 1)
     for module in (strassen, strassen_plan):
         monkeypatch.setattr(module, "strassen_space", strassen_plan.strassen_space.__wrapped__)
     monkeypatch.setattr(winograd, "direct_cycles", lambda *given: math.inf)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fusewise.codegen.legalize import for_native, pool_by_rows
-from fusewise.codegen.llvm.share import SHARED_BY_ROWS
+from fusewise.codegen.machine.figures import MeasuredFigures
 from fusewise.ir.parse import parse_graph
 from fusewise.trace import Trace
 
@@ -35,7 +35,7 @@ def test_a_whole_map(rewrites: Any, head: str, pool: str, kept: int) -> None:
     [
         ("[1,8,16,12]", "GlobalAveragePool(x)"),  # small
         ("[1,9000,1,32]", "GlobalAveragePool(x)"),  # one row
-        (f"[1,{SHARED_BY_ROWS * 49 + 1},7,7]", "GlobalAveragePool(x)"),  # many channels
+        (f"[1,{MeasuredFigures().sharing.shared_by_rows * 49 + 1},7,7]", "GlobalAveragePool(x)"),  # many channels
         ("[2,96,16,12,3]", "GlobalAveragePool(x)"),
         ("[2,96,16,12]", "GlobalMaxPool(x)"),
         ("[2,96,16,12]", "ReduceMean(x, a)"),

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from fusewise.codegen.instructions.table import VPDPBUSD
-from fusewise.codegen.llvm.share import SHARED_BY_ROWS
+from fusewise.codegen.machine.figures import MeasuredFigures
 from fusewise.codegen.target import Target
 from fusewise.errors import UsageError
 from fusewise.ir.graph import Graph, Node
@@ -86,7 +86,7 @@ def _suits_winograd(node: Node, weights: TensorType, result: TensorType) -> bool
 def _pays_by_rows(image: TensorType) -> bool:
     """Not a small map, and not one of so many channels that workers share those out."""
     _, channels, height, width = image.dims
-    return channels <= SHARED_BY_ROWS * height * width and image.nbytes >= LEAST_POOLED_BYTES
+    return channels <= MeasuredFigures().sharing.shared_by_rows * height * width and image.nbytes >= LEAST_POOLED_BYTES
 
 
 pool_by_rows = pooled_by_rows(_pays_by_rows)

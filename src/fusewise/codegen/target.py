@@ -5,6 +5,7 @@ Kernels read this and never ask the host, so code for another machine can be gen
 
 from __future__ import annotations
 
+from fusewise.codegen.machine.figures import MeasuredFigures
 from fusewise.records import record
 
 __all__ = [
@@ -102,6 +103,7 @@ class Target(InstructionSet):
     adds_apart: bool = True
     workers: int = 2
     beside: OverheadCycles = OverheadCycles()
+    figures: MeasuredFigures = MeasuredFigures()
 
     @property
     def instructions(self) -> InstructionSet:

@@ -21,7 +21,7 @@ from dataclasses import asdict, field
 from types import TracebackType
 from typing import IO, TYPE_CHECKING
 
-from fusewise.codegen.target import OverheadCycles, Target
+from fusewise.codegen.target import InstructionSet, Target
 from fusewise.records import record
 from fusewise.runtime.host import worker_count
 from fusewise.runtime.jit import compile_object, warm_up
@@ -209,7 +209,7 @@ def _feed(process: subprocess.Popen[bytes], queue: _Queue) -> None:
     assert process.stdout is not None
     number: int | None = None
     try:
-        _write(process.stdin, json.dumps(asdict(queue.target)).encode())
+        _write(process.stdin, json.dumps(asdict(queue.target.instructions)).encode())
         while (number := queue.take()) is not None:
             kernel = queue.kernels[number]
             _write(process.stdin, kernel.level.encode())
@@ -234,7 +234,7 @@ def _feed(process: subprocess.Popen[bytes], queue: _Queue) -> None:
 def serve() -> None:
     """Be a helper: compile what comes on standard input and answer on standard output, until the input ends.
 
-    The first message is JSON, the target; then come two for each kernel, its level and its text. An empty answer means that
+    The first message is JSON, the instructions; then come two for each kernel, its level and its text. An empty answer means that
     compilation failed.
     """
     with os.fdopen(os.dup(0), "rb") as source, os.fdopen(os.dup(1), "wb") as sink:
@@ -242,11 +242,11 @@ def serve() -> None:
         described = json.loads(_read(source) or b"{}")
         if not described:
             return
-        target = Target(**{**described, "beside": OverheadCycles(**described["beside"])})
+        instructions = InstructionSet(**described)
         while level := _read(source):
             text = _read(source)
             try:
-                image = compile_object(text.decode(), target, level.decode())
+                image = compile_object(text.decode(), instructions, level.decode())
             except Exception:
                 image = b""
             _write(sink, image)

@@ -15,7 +15,7 @@ from itertools import count
 from types import MappingProxyType
 from typing import Any
 
-from fusewise.codegen.target import Target
+from fusewise.codegen.target import InstructionSet
 from fusewise.errors import FusewiseError
 from fusewise.records import record
 from fusewise.runtime import elf
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-def compile_object(ir_text: str, target: Target, level: str = "full") -> bytes:
+def compile_object(ir_text: str, target: InstructionSet, level: str = "full") -> bytes:
     """Compile one module of LLVM IR for `target` into an object file.
 
     `level` is a key of `LEVELS`. Raises `FusewiseError` when the text is not valid IR, which is a fault of the generator.
@@ -41,12 +41,12 @@ def compile_object(ir_text: str, target: Target, level: str = "full") -> bytes:
     return bytes(_machine(target, LEVELS[level].codegen).emit_object(_optimized(ir_text, target, level)))
 
 
-def compile_assembly(ir_text: str, target: Target, level: str = "full") -> str:
+def compile_assembly(ir_text: str, target: InstructionSet, level: str = "full") -> str:
     """The assembly of what `compile_object` gives, to be read."""
     return str(_machine(target, LEVELS[level].codegen).emit_assembly(_optimized(ir_text, target, level)))
 
 
-def optimized(ir_text: str, target: Target, level: str = "full") -> str:
+def optimized(ir_text: str, target: InstructionSet, level: str = "full") -> str:
     """One module of LLVM IR as the passes of a level leave it; of that, the level `bare` makes the code that this level would."""
     return str(_optimized(ir_text, target, level))
 
@@ -175,7 +175,7 @@ LEVELS: Mapping[str, OptimizationPipeline] = MappingProxyType(
 for code that waits, not computes."""
 
 
-def _optimized(ir_text: str, target: Target, level: str) -> Any:
+def _optimized(ir_text: str, target: InstructionSet, level: str) -> Any:
     import llvmlite.binding as llvm
 
     machine = _machine(target, LEVELS[level].codegen)
@@ -204,7 +204,7 @@ def _initialize() -> None:
 
 
 @cache
-def _machine(target: Target, codegen: int) -> Any:
+def _machine(target: InstructionSet, codegen: int) -> Any:
     import llvmlite.binding as llvm
 
     _initialize()
@@ -218,7 +218,9 @@ def _narrow_conversions() -> bytes:
     """The support routines for float16 and bfloat16, for any processor of this family."""
     import llvmlite.binding as llvm
 
-    return compile_object(NARROW_IR, Target("generic", llvm.get_process_triple(), "", "", 128, 16, fma=False), "tidy")
+    return compile_object(
+        NARROW_IR, InstructionSet("generic", llvm.get_process_triple(), "", "", 128, 16, fma=False), "tidy"
+    )
 
 
 @cache

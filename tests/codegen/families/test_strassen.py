@@ -20,13 +20,13 @@ from tests.machines import runnable
 
 from fusewise.codegen.candidates import PRODUCTS
 from fusewise.codegen.families.product.tile import Tile
-from fusewise.codegen.families.strassen import loops as strassen_loops
 from fusewise.codegen.families.strassen import plan as strassen_plan
 from fusewise.codegen.families.strassen.form import LEFT, LEFT_STEPS, MADE, RESULT_STEPS, RIGHT, extend
 from fusewise.codegen.families.strassen.kernel import STRASSEN, STRASSEN_CONV
 from fusewise.codegen.families.strassen.plan import StrassenSchedule, strassen_space
 from fusewise.codegen.kernel import Implementation
 from fusewise.codegen.llvm.stores import far_of
+from fusewise.codegen.machine.figures import MeasuredFigures
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.ir.dtypes import FLOAT64
 from fusewise.lower.task import Task
@@ -48,12 +48,9 @@ def target(request: pytest.FixtureRequest) -> Target:
 def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every product that can be halved is."""
     strassen_space.cache_clear()
-    for worth in ("WORTH", "FEW_WORTH"):
-        monkeypatch.setattr(strassen_plan, worth, -math.inf)
-    monkeypatch.setattr(strassen_plan, "LEAST_ROWS", 1)
+    for name, value in {"worth": -math.inf, "few_worth": -math.inf, "rows": 1, "shortest": 0}.items():
+        monkeypatch.setattr(MeasuredFigures().strassen, name, value)
     monkeypatch.setattr(strassen_plan, "LEAST_SUMS", 1)
-    monkeypatch.setattr(strassen_plan, "SHORTEST_CHUNK", 1)
-    monkeypatch.setattr(strassen_plan, "FEW_SHORTEST", 1)
     yield
     strassen_space.cache_clear()
 
@@ -173,8 +170,7 @@ def test_chunks_are_added_up_by_themselves(
 ) -> None:
     """Beside 2 ** 24 a one is lost, but only in the sum of its own chunk; rows and columns are alike, so differences are zero."""
     half, chunk, large = 512, 64, 2.0**24
-    for longest in ("LONGEST_CHUNK", "FEW_LONGEST_CHUNK"):
-        monkeypatch.setattr(strassen_plan, longest, chunk)
+    monkeypatch.setattr(strassen_plan, "LONGEST_CHUNK", chunk // 2 if target.has_few_registers else chunk)
     left = np.ones((56, 2 * half), np.float32)
     left[:, 0], left[:, half] = large, 0.0
     arrays = [left, np.ones((2 * half, 64), np.float32)]
@@ -229,7 +225,7 @@ def test_what_is_fused_in_front_is_computed_on_the_way_in(
 ) -> None:
     """Of a map so large that it is fetched ahead; and a residual lies under the result where tiles are moved back, too."""
     target = replace(target, multiply_bits=target.vector_bits, l2_bytes=1 << 18)
-    rank, channels = len(pixels), 2 * (strassen_loops.NEAR_BYTES // 4 // math.prod(pixels) // 2 + target.lanes)
+    rank, channels = len(pixels), 2 * (target.figures.caches.near_bytes // 4 // math.prod(pixels) // 2 + target.lanes)
     attributes = {"strides": [stride] * rank, "dilations": [1] * rank, "pads": [0] * 2 * rank, "group": 1}
     x, w = (1, channels, *(stride * (out - 1) + 1 for out in pixels)), (96, channels, *(1,) * rank)
     options: dict[str, Any] = {"epilogue": "residual", "prologue": prologue, "tolerance": 5e-6}
@@ -344,10 +340,12 @@ def test_residuals_and_results_that_are_far_are_fetched() -> None:
 
 def test_rows_of_a_large_left_operand_are_fetched_ahead(always: None) -> None:
     """But not where they lie at unequal distances."""
-    schedule = favourite(matmul(256, 1024, 128), ONE_A_CYCLE)
-    tasks = (matmul(rows, 1024, 128) for rows in (256, 128))
-    long, short = (fetches(scheduled(STRASSEN, task, ONE_A_CYCLE, schedule)) for task in tasks)
-    assert long - short == len(LEFT_STEPS)
+    long, short = (matmul(rows, 1024, 128) for rows in (256, 128))
+    schedule = favourite(long, ONE_A_CYCLE)
+    assert schedule.is_far and not favourite(short, ONE_A_CYCLE).is_far
+    ways = (scheduled(STRASSEN, long, ONE_A_CYCLE, replace(schedule, is_far=is_far)) for is_far in (True, False))
+    far, near = map(fetches, ways)
+    assert far - near == len(LEFT_STEPS)
 
 
 @pytest.mark.parametrize("rows", [98, 99])

@@ -6,15 +6,18 @@ import numpy as np
 import pytest
 
 import fusewise
-from fusewise.codegen.llvm.share import LEAST_PIECES, MOST_PIECES, PIECE_CYCLES, pieces_of
+from fusewise.codegen.llvm.share import LEAST_PIECES, MOST_PIECES, pieces_of
+from fusewise.codegen.machine.figures import MeasuredFigures
 from fusewise.codegen.target import Target
 from fusewise.lower.program import NativeStep
+
+CYCLES = MeasuredFigures().sharing.piece_cycles
 
 
 @pytest.mark.parametrize("workers", [2, 3, 64])
 def test_pieces_are_few_enough_to_be_long(target: Target, workers: int) -> None:
     several = replace(target, workers=workers)
-    each = 10 * PIECE_CYCLES * workers
+    each = 10 * CYCLES * workers
     assert pieces_of(10**6, each, several) == 10
     assert pieces_of(10**6, 100 * each, several) == MOST_PIECES
     assert pieces_of(7 * workers + 1, 100 * each, several) == 7, "a piece of less than a unit is nothing"
@@ -22,7 +25,7 @@ def test_pieces_are_few_enough_to_be_long(target: Target, workers: int) -> None:
 
 def test_short_steps_and_one_worker_have_no_pieces(target: Target) -> None:
     two = replace(target, workers=2)
-    assert pieces_of(10**6, 2 * (LEAST_PIECES * PIECE_CYCLES) - 1, two) == 1
+    assert pieces_of(10**6, 2 * (LEAST_PIECES * CYCLES) - 1, two) == 1
     assert pieces_of(2 * LEAST_PIECES - 1, 10**9, two) == 1
     assert pieces_of(10**6, 10**9, replace(target, workers=1)) == 1
 

@@ -18,10 +18,10 @@ from fusewise import api
 from fusewise.codegen.families.strassen import kernel as strassen
 from fusewise.codegen.families.strassen import plan as strassen_plan
 from fusewise.codegen.kernel import Prefetch
+from fusewise.codegen.machine.figures import PrefetchFigures
 from fusewise.codegen.steps import prefetch
 from fusewise.codegen.steps.draft import Upcoming
 from fusewise.codegen.steps.prefetch import (
-    LEAST_BYTES,
     NEAR,
     Fetch,
     Load,
@@ -37,31 +37,34 @@ from fusewise.ops.build import GraphBuilder
 from fusewise.trace import Trace
 
 MB = 1 << 20
+FIGURES = PrefetchFigures()
 CONVOLUTION, CLASSIFIER, UNKNOWN = Load(1_000_000, MB), Load(20_000, 4 * MB), Load(0, MB)
 ROOM = 8 * MB
 
 
 def test_the_nearest_convolutions_fetch_what_comes_beside_their_own_weights():
-    found = fetches([CONVOLUTION, CONVOLUTION, UNKNOWN, CLASSIFIER], ROOM)
+    found = fetches([CONVOLUTION, CONVOLUTION, UNKNOWN, CLASSIFIER], ROOM, FIGURES)
     assert sorted(found) == [0, 1]
     near, far = found[1], found[0]
-    assert near.nbytes == CONVOLUTION.spare and near.offset + near.nbytes == near.of == 4 * MB
+    assert near.nbytes == CONVOLUTION.spare(FIGURES) and near.offset + near.nbytes == near.of == 4 * MB
     assert (far.offset, far.nbytes) == (0, near.offset)
 
 
 def test_what_is_too_large_too_small_or_too_far_is_left():
-    assert not fetches([CONVOLUTION, Load(20_000, 2 * ROOM)], ROOM)
-    assert not fetches([CONVOLUTION, Load(10, LEAST_BYTES)], ROOM)
+    assert not fetches([CONVOLUTION, Load(20_000, 2 * ROOM)], ROOM, FIGURES)
+    assert not fetches([CONVOLUTION, Load(10, FIGURES.least_bytes)], ROOM, FIGURES)
     busy = Load(3_000_000, 12_000_000)
-    assert not fetches([CONVOLUTION, busy, CLASSIFIER], ROOM)
+    assert not fetches([CONVOLUTION, busy, CLASSIFIER], ROOM, FIGURES)
 
 
 @given(st.lists(st.builds(Load, st.integers(0, 3_000_000), st.integers(0, 12 * MB)), max_size=12))
 def test_parts_of_one_step_do_not_overlap_and_come_before_it(loads: list[Load]):
     parts: dict[int, list[tuple[int, int]]] = {}
-    for number, fetch in fetches(loads, ROOM).items():
-        assert number < fetch.step and loads[fetch.step].waits and fetch.of == loads[fetch.step].weights <= ROOM
-        assert 0 < fetch.nbytes <= loads[number].spare
+    for number, fetch in fetches(loads, ROOM, FIGURES).items():
+        assert (
+            number < fetch.step and loads[fetch.step].waits(FIGURES) and fetch.of == loads[fetch.step].weights <= ROOM
+        )
+        assert 0 < fetch.nbytes <= loads[number].spare(FIGURES)
         parts.setdefault(fetch.step, []).append((fetch.offset, fetch.offset + fetch.nbytes))
     for number, ranges in parts.items():
         ends = sorted(ranges)
@@ -78,7 +81,7 @@ def test_the_next_weights_of_few_bytes_follow():
 
 
 def test_the_pass_tells_steps_whose_weights_they_fetch(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(prefetch, "fetches", lambda loads, room: {0: Fetch(2, 128, 64, 256)})
+    monkeypatch.setattr(prefetch, "fetches", lambda loads, room, figures: {0: Fetch(2, 128, 64, 256)})
     monkeypatch.setattr(prefetch, "followers", lambda loads, room: [1, 2, 2])
     draft = draft_before(fetch_ahead, chain(3))
     found = native(fetch_ahead(draft, MACHINE, Trace()))
@@ -95,19 +98,19 @@ def wanted_of(graph: Graph, feeds: dict[str, np.ndarray]) -> np.ndarray:
     return np.asarray(found)
 
 
-def halving(target: Target, monkeypatch: pytest.MonkeyPatch, worth: float) -> Target:
+def halving(target: Target, monkeypatch: pytest.MonkeyPatch, worth: float, shortest: int = 48) -> Target:
     """The machine if it added with units of their own, had large caches, and Strassen's algorithm had to be worth so much."""
-    for name, value in {"WORTH": worth, "FEW_WORTH": worth, "LEAST_SUMS": 1}.items():
-        monkeypatch.setattr(strassen_plan, name, value)
+    monkeypatch.setattr(strassen_plan, "LEAST_SUMS", 1)
     uncached = strassen_plan.strassen_space.__wrapped__  # nothing kept from other tests, nor for them
     for module in (strassen, strassen_plan):
         monkeypatch.setattr(module, "strassen_space", uncached)
-    return replace(target, adds_apart=True, l2_bytes=1 << 20, l3_bytes=1 << 25)
+    halved = replace(target.figures.strassen, worth=worth, few_worth=worth, shortest=shortest)
+    figures = replace(target.figures, strassen=halved)
+    return replace(target, adds_apart=True, l2_bytes=1 << 20, l3_bytes=1 << 25, figures=figures)
 
 
 def test_a_product_in_halves_is_given_the_next_weights(target: Target, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(strassen_plan, "FEW_SHORTEST", 1)  # short depths pay, too
-    machine = halving(target, monkeypatch, -math.inf)
+    machine = halving(target, monkeypatch, -math.inf, shortest=0)  # short depths pay, too
     rng = np.random.default_rng(0)
     b = GraphBuilder("chain")
     value = b.input("x", (128, 128))

@@ -19,14 +19,13 @@ import numpy as np
 from fusewise.codegen.families.convolution.shape import Convolution, Spatial, convolution_of, integer_convolution_of
 from fusewise.codegen.families.convolution.strip import existing_taps
 from fusewise.codegen.families.product.loops import unravel
-from fusewise.codegen.families.product.plan import MIN_UNITS
 from fusewise.codegen.families.product.tiles import lanes_for
 from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.kernel import Argument, Kernel, Sharing
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.entry import enter, initial, operand_arguments
 from fusewise.codegen.llvm.registers import computed, memory_type, widen
-from fusewise.codegen.llvm.share import SHARED_BY_ROWS, pieces_of
+from fusewise.codegen.llvm.share import pieces_of
 from fusewise.codegen.llvm.stores import Finish, finisher, is_heavy
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
@@ -123,8 +122,8 @@ def _span(d: Depthwise, instructions: InstructionSet) -> int:
 def _schedules(d: Depthwise, task: Task, target: Target) -> Iterable[DepthwiseSchedule]:
     rows = d.shape.batch * d.axes[0].out * d.axes[1].out
     vectors = -(-d.shape.groups // d.lanes)
-    chunks = max(1, min(vectors, MIN_UNITS // max(1, rows)))
-    by_channels = d.shape.groups > SHARED_BY_ROWS * math.prod(axis.out for axis in d.axes)
+    chunks = max(1, min(vectors, target.figures.sharing.units // max(1, rows)))
+    by_channels = d.shape.groups > target.figures.sharing.shared_by_rows * math.prod(axis.out for axis in d.axes)
     best = _span(d, target)
     for span in dict.fromkeys((best, max(1, best - 1), min(4, best))):
         if len(runs(d.columns, span)) <= MAX_BORDERS:

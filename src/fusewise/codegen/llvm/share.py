@@ -14,7 +14,7 @@ from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import Target
 from fusewise.records import record
 
-__all__ = ["PARAMETERS", "SHARED_BY_ROWS", "Share", "pieces_of", "prepared"]
+__all__ = ["PARAMETERS", "Share", "pieces_of", "prepared"]
 
 PARAMETERS = ("i64", "i64", "i64", "i64", "i64")
 """Of the function, after its pointers: the values of `Share`, in order."""
@@ -24,15 +24,6 @@ MOST_PIECES = 64
 
 LEAST_PIECES = 4
 """With fewer, little is left to deal out once a worker has begun."""
-
-PIECE_CYCLES = 4000
-"""What a piece takes at least: to claim one and to begin with it takes 100 to 500."""
-
-
-SHARED_BY_ROWS = 14
-"""Most channels to a pixel of a map for its rows, not its channels, to be shared out among workers. Not measured but derived: a
-1x1 convolution from C / 6 channels to C, the usual expansion, has twice as many weights as inputs and outputs together, so that its
-columns are shared out (`product.plan.COLUMNS_SHARE`), where C is 14 times the pixels."""
 
 
 @record(frozen=True)
@@ -87,7 +78,7 @@ def pieces_of(units: float, cycles: float, target: Target, whole: int = 0) -> in
     all and takes one core at least so many cycles; pieces are so many of `whole` units, which go together, each, if any number of
     them is."""
     workers = target.workers
-    most = int(min(MOST_PIECES, units // workers, cycles // (workers * PIECE_CYCLES)))
+    most = int(min(MOST_PIECES, units // workers, cycles // (workers * target.figures.sharing.piece_cycles)))
     if workers == 1 or most < LEAST_PIECES:
         return 1
     even = (n for n in range(most, LEAST_PIECES - 1, -1) if whole and whole % (workers * n) == 0)

@@ -18,7 +18,6 @@ from fusewise.ops.expr import COMPARE, Expr, walk
 from fusewise.records import record
 
 __all__ = [
-    "NEAR_BYTES",
     "Far",
     "Fetch",
     "Finish",
@@ -37,10 +36,6 @@ Finish = Callable[[Mapping[str, Int], str, Value, int], None]
 
 Fetch = Callable[[Mapping[str, Int], str, int], None]
 """`fetch(indices, lane axis, lanes)` fetches memory that the stores of the task will read or write."""
-
-NEAR_BYTES = 1 << 19
-"""Bytes of a tensor up to which it is taken to be in the second cache level still when a later step reads it, even if that is
-larger: of the steps that add a residual those gain by fetching it whose residual has 0.6 MB or more."""
 
 HEAVY = 24
 """Expression nodes beyond which the stores are emitted once per tile, in a loop, and not once per accumulator."""
@@ -132,7 +127,7 @@ def _is_large(task: Task, read: Expr, target: Target) -> bool:
     """Is it from a tensor that has left the second level, at a place known without reading another?"""
     operand = task.operand(str(read.value))
     is_known = not any(e.op == "load" for index in read.args for e in walk(index))
-    return not operand.constant and operand.nbytes > min(target.l2_bytes, NEAR_BYTES) and is_known
+    return not operand.constant and operand.nbytes > min(target.l2_bytes, target.figures.caches.near_bytes) and is_known
 
 
 def is_heavy(task: Task) -> bool:

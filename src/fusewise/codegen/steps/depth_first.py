@@ -26,9 +26,6 @@ LEAST_STRIPS = 4
 MOST_STRIPS = 32
 """More than that, and the pieces that kernels are made of no longer fit a strip."""
 
-STRIP_SHARE = 4
-"""The part of the second cache level that a strip may fill: two of them and what is read and written beside lie there."""
-
 
 def tile_depth_first(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
     """The pass that says which steps run strip by strip with the next. Both are then one piece of work."""
@@ -93,7 +90,7 @@ def strips_of(first: Sharing, second: Sharing, workers: int, target: Target) -> 
     each = first.nbytes // workers
     if each <= target.l2_bytes:
         return 0
-    wanted = min(MOST_STRIPS, max(LEAST_STRIPS, -(-each * STRIP_SHARE // target.l2_bytes)))
+    wanted = min(MOST_STRIPS, max(LEAST_STRIPS, -(-each * target.figures.caches.part // target.l2_bytes)))
     fitting = (
         n
         for n in range(wanted, LEAST_STRIPS - 1, -1)

@@ -14,32 +14,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fusewise.codegen.kernel import Prefetch
+from fusewise.codegen.machine.figures import PrefetchFigures
 from fusewise.codegen.steps.draft import HostDraft, ProgramDraft, TaskDraft, Upcoming
 from fusewise.codegen.target import Target
 from fusewise.records import record
 from fusewise.trace import Trace
 
-__all__ = ["FETCHED_BYTES", "Fetch", "Load", "fetch_ahead", "fetches", "followers", "next_bytes"]
-
-FETCHED_BYTES = 4
-"""Bytes of weights that memory gives a core in a cycle: on a Zen 4, 3 measured beside products, 4 to 5 with nothing else to do."""
-
-HORIZON = 2_000_000
-"""Cycles of one core, as estimated, from a step to what it fetches: on a shared machine others empty the third cache level within a
-millisecond."""
-
-LEAST_BYTES = 256 * 1024
-"""Fewer are not worth a kernel of its own: with 64 KB, MobileNetV3-Small had twenty more and nothing from it."""
+__all__ = ["Fetch", "Load", "fetch_ahead", "fetches", "followers", "next_bytes"]
 
 NEAR = 2
 """How many steps further the weights are looked for that a step fetches to the second level."""
-
-NEXT_SHARE = 4
-"""What part of the second level the weights of a step take at most for it to fetch those of the next, as large at most: its
-operands lie beside them. Where every step did BERT-base, with 2.3 MB of weights or more to a step, was 1 % slower."""
-
-LEAST_WAIT = 1.5
-"""How many times as long as multiplying a step takes to read its weights for it to wait for them; chosen."""
 
 
 @record(frozen=True, slots=True)
@@ -49,15 +33,14 @@ class Load:
     cycles: int
     weights: int
 
-    @property
-    def waits(self) -> bool:
+    def waits(self, figures: PrefetchFigures) -> bool:
         """Does it read its weights for longer than it computes?"""
-        return self.cycles > 0 and self.weights > max(LEAST_BYTES, LEAST_WAIT * FETCHED_BYTES * self.cycles)
+        least = max(figures.least_bytes, figures.wait * figures.rate * self.cycles)
+        return self.cycles > 0 and self.weights > least
 
-    @property
-    def spare(self) -> int:
+    def spare(self, figures: PrefetchFigures) -> int:
         """Bytes that it can fetch beside its own."""
-        return max(0, FETCHED_BYTES * self.cycles - self.weights)
+        return max(0, figures.rate * self.cycles - self.weights)
 
 
 @record(frozen=True, slots=True)
@@ -76,7 +59,10 @@ class Fetch:
 def fetch_ahead(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
     """The pass that has steps fetch weights of later ones."""
     loads = [_load(step, draft, target) for step in draft.steps]
-    ahead, following = fetches(loads, target.l3_bytes // 4), followers(loads, next_bytes(target))
+    ahead, following = (
+        fetches(loads, target.l3_bytes // 4, target.figures.prefetch),
+        followers(loads, next_bytes(target)),
+    )
 
     def fetching(number: int, step: TaskDraft | HostDraft) -> TaskDraft | HostDraft:
         if isinstance(step, HostDraft):
@@ -101,7 +87,7 @@ def _load(step: TaskDraft | HostDraft, draft: ProgramDraft, target: Target) -> L
     return Load(cycles, sum(draft.graph.constants[value].type.nbytes for value in values))
 
 
-def fetches(loads: Sequence[Load], room: int) -> Mapping[int, Fetch]:
+def fetches(loads: Sequence[Load], room: int, figures: PrefetchFigures) -> Mapping[int, Fetch]:
     """What each step fetches, by its number: the weights of every step that waits, by the nearest before it that can.
 
     Steps with more than `room` bytes of weights are left as they are.
@@ -109,22 +95,22 @@ def fetches(loads: Sequence[Load], room: int) -> Mapping[int, Fetch]:
     found: dict[int, Fetch] = {}
     for number in reversed(range(len(loads))):
         rest = loads[number].weights
-        if not loads[number].waits or rest > room:
+        if not loads[number].waits(figures) or rest > room:
             continue
-        for before in _within_sight(loads, number):
-            if before in found or loads[before].spare < LEAST_BYTES:
+        for before in _within_sight(loads, number, figures):
+            if before in found or loads[before].spare(figures) < figures.least_bytes:
                 continue
-            nbytes = min(rest, loads[before].spare)
+            nbytes = min(rest, loads[before].spare(figures))
             rest -= nbytes
             found[before] = Fetch(number, rest, nbytes, loads[number].weights)
-            if rest < LEAST_BYTES:
+            if rest < figures.least_bytes:
                 break
     return found
 
 
 def next_bytes(target: Target) -> int:
     """The most bytes of weights with which a step fetches those of the next, and is fetched for."""
-    return target.l2_bytes // NEXT_SHARE
+    return target.l2_bytes // target.figures.caches.part
 
 
 def followers(loads: Sequence[Load], room: int) -> list[int]:
@@ -139,11 +125,11 @@ def followers(loads: Sequence[Load], room: int) -> list[int]:
     return found
 
 
-def _within_sight(loads: Sequence[Load], number: int) -> Iterator[int]:
+def _within_sight(loads: Sequence[Load], number: int, figures: PrefetchFigures) -> Iterator[int]:
     """Steps before this one, the nearest first, as far back as memory is kept."""
     passed = 0
     for before in reversed(range(number)):
-        if passed > HORIZON:
+        if passed > figures.horizon:
             return
         yield before
-        passed += max(loads[before].cycles, loads[before].weights // FETCHED_BYTES)
+        passed += max(loads[before].cycles, loads[before].weights // figures.rate)

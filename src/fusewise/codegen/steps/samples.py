@@ -27,22 +27,8 @@ MOST_SAMPLES = 64
 LONGEST = 512
 """Steps of one stretch. Longer ones are not looked for."""
 
-NEAR_CYCLES, MAP_CYCLES, FAR_CYCLES = 0.05, 0.2, 0.3
-"""Cycles of a core that it costs more to write or to read a byte of a map where it fills more than half of the second cache levels;
-where the maps of all samples fill an eighth of the third, or that of one a quarter, since other maps are in between; and where they
-fill half of it, or three quarters: not beside dense convolutions of several taps, which have enough to compute meanwhile."""
-
-WEIGHT_CYCLES, FILTER_CYCLES = 0.17, 0.3
-"""Cycles of a core to read a byte of weights once more, and of filters that may be transformed anew."""
-
-APART_SHARE = 0.04
-"""Of the time of a direct convolution, a tenth of one by Winograd's algorithm: what is lost where shares are smaller."""
-
 FEW_CHANNELS = 4
 """Up to so many input channels of an output a convolution computes little, as depthwise ones do."""
-
-STEP_CYCLES = 14_000
-"""Cycles of all workers to begin a step and to wait for the last of them."""
 
 
 def run_by_samples(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
@@ -182,15 +168,16 @@ class _Run:
         """Cycles of all workers that each further sample costs."""
         task = one.bound.task
         weights = sum(o.nbytes for o in task.operands if o.constant)
-        rate, apart = (FILTER_CYCLES, self._apart(one)) if _is_dense(one) else (WEIGHT_CYCLES, 0.0)
-        return (rate * weights + STEP_CYCLES + apart) * (self.samples - 1) / self.samples
+        figures = self.target.figures.samples
+        rate, apart = (figures.far, self._apart(one)) if _is_dense(one) else (figures.weight, 0.0)
+        return (rate * weights + figures.step + apart) * (self.samples - 1) / self.samples
 
     def _apart(self, one: TaskWork) -> float:
         """What a dense convolution loses by smaller shares."""
         anchor = one.bound.task.anchor
         assert anchor is not None and anchor.inputs[1] is not None
         multiplies = anchor.output.size * math.prod(anchor.inputs[1].dims[1:])
-        return APART_SHARE * multiplies / (2 * self.target.lanes)
+        return self.target.figures.samples.apart * multiplies / (2 * self.target.lanes)
 
     def _gains(self, one: TaskWork, writers: Mapping[str, int]) -> list[tuple[int, float]]:
         """Of each root that a work reads, the work of this run that writes it last (`writers`), and cycles saved by having it
@@ -208,9 +195,10 @@ class _Run:
         """Cycles that a work needs less for a sample of a map that has so many bytes for all; a little in any case, so that
         stretches that touch are one."""
         own, shared, each = self.target.l2_bytes * self.target.workers, self.target.l3_bytes, nbytes // self.samples
-        far = MAP_CYCLES if _is_dense(one) else FAR_CYCLES
-        together = _rate(nbytes, (own // 2, min(shared // 8, 4 * own), shared // 2), far)
-        apart = _rate(each, (own // 2, shared // 4, shared // 4 * 3), far)
+        figures = self.target.figures.samples
+        rates = (0.0, figures.near, figures.middle, figures.middle if _is_dense(one) else figures.far)
+        together = _rate(nbytes, (own // 2, min(shared // 8, 4 * own), shared // 2), rates)
+        apart = _rate(each, (own // 2, shared // 4, shared // 4 * 3), rates)
         return max(1.0, each * (together - apart))
 
     def _writes(self, one: TaskWork, root: str) -> list[str]:
@@ -230,9 +218,9 @@ class _Run:
         return low >= inside[0] and high < inside[1] and bool(self._writes(work[low - inside[0]], root))
 
 
-def _rate(nbytes: int, sizes: tuple[int, int, int], far: float) -> float:
+def _rate(nbytes: int, sizes: tuple[int, int, int], rates: Sequence[float]) -> float:
     """What a byte of a map costs that is larger than one of the sizes, or none."""
-    return (0.0, NEAR_CYCLES, MAP_CYCLES, far)[sum(nbytes > size for size in sizes)]
+    return rates[sum(nbytes > size for size in sizes)]
 
 
 def _is_dense(one: TaskWork) -> bool:

@@ -37,9 +37,6 @@ from fusewise.records import record
 
 __all__ = ["ATTENTION"]
 
-MIN_UNITS = 32
-"""Strips to aim for over all heads, so that any usual number of workers is balanced."""
-
 TRIM = 16
 """Keys are left out under a causal mask in runs of this many."""
 
@@ -58,8 +55,8 @@ def _understand(task: Task, instructions: InstructionSet) -> AttentionShape | Re
 
 
 def _schedules(s: AttentionShape, task: Task, target: Target) -> Iterable[AttentionSchedule]:
-    fitting = max(1, target.l2_bytes // 4 // (4 * s.keys))
-    strips = max(-(-s.queries // fitting), -(-MIN_UNITS // max(1, s.batch * s.heads)))
+    fitting = max(1, target.l2_bytes // target.figures.caches.part // (4 * s.keys))
+    strips = max(-(-s.queries // fitting), -(-target.figures.sharing.units // max(1, s.batch * s.heads)))
     rows = -(-s.queries // max(1, min(strips, -(-s.queries // 16))))
     wanted = min(s.queries, -(-rows // 4) * 4)
     scores = favourite_tiles(target, TiledProduct(wanted, s.keys, s.size), (lanes_for(target, s.keys),))

@@ -51,14 +51,8 @@ from fusewise.ops.expr import Expr, cast, const
 
 __all__ = ["QUAD_CONV"]
 
-TILE_CYCLES = 40
-"""Cycles that a tile takes besides its steps and its ends; measured."""
-
 LEAST_LANES = 4
 """Fewest output channels to a vector."""
-
-FINISH_CYCLES = 12
-"""Cycles that requantising one vector of sums takes, or two or four that are neighbours; measured."""
 
 
 def convolution(task: Task, instruction: Instruction) -> Convolution | RefusalReason:
@@ -132,7 +126,7 @@ def _tiles(d: Direct, target: Target) -> list[Tile]:
     """
     height, lanes = d.product.height, lanes_for(target, d.shape.outputs)
     vectors = -(-d.product.columns // lanes)
-    axes = merged(d.product.rows)
+    axes, figures = merged(d.product.rows), target.figures.integer
 
     def cycles(tile: Tile) -> float:
         r, v = tile.rows, tile.vectors
@@ -140,7 +134,7 @@ def _tiles(d: Direct, target: Target) -> list[Tile]:
         # loads cost beside products, and so do registers that are all in use and masks for a single vector
         step = max(r * v, 0.55 * (r + 2 * v)) + 0.2 * (r + v)
         step *= (1.04 if r * v + 2 * v > target.registers - 3 else 1.0) * (1.08 if v == 1 else 1.0)
-        once = TILE_CYCLES + FINISH_CYCLES * r * v / (v & -v) + (2 * r if crossing else 0)
+        once = figures.tile + figures.finish * r * v / (v & -v) + (2 * r if crossing else 0)
         return (step * d.product.depth + once) * -(-height // r) * -(-vectors // v)
 
     most = target.registers - 2

@@ -16,7 +16,6 @@ from fusewise.codegen.families.convolution.shape import Convolution
 from fusewise.codegen.families.convolution.strip import BlockCopy, strip_of
 from fusewise.codegen.families.product.dealing import TileBlocks
 from fusewise.codegen.families.product.plan import (
-    LEAST_SHARING,
     Product,
     ProductSchedule,
     RowAxis,
@@ -26,7 +25,7 @@ from fusewise.codegen.families.product.plan import (
     tiles_for,
 )
 from fusewise.codegen.families.product.tile import CHAIN, Tile
-from fusewise.codegen.families.product.tiles import LOAD_CYCLES, widths
+from fusewise.codegen.families.product.tiles import widths
 from fusewise.codegen.instructions.table import FMA_LATENCY
 from fusewise.codegen.kernel import Prefetch, Sharing
 from fusewise.codegen.llvm.stores import joined_axis
@@ -218,7 +217,7 @@ def _sliding_tile(d: Direct, plain: Tile, target: Target) -> Tile | None:
         """Of a tap and a channel of all tiles, where a step does `taps` of them."""
         adds, loads = taps * tile.rows * tile.vectors, reads + taps * tile.vectors
         busy = (adds + (reads if d.side_by_side > 1 else 0)) / target.multiplies(lanes * 32)
-        step = max(busy, loads * LOAD_CYCLES, taps * FMA_LATENCY) + target.beside.load * loads
+        step = max(busy, loads * target.figures.tile.load, taps * FMA_LATENCY) + target.beside.load * loads
         panels = -(-product.columns // tile.width)
         return step * panels * -(-product.height // tile.rows) / taps
 
@@ -248,7 +247,11 @@ def _chunk(d: Direct, schedule: ProductSchedule, target: Target) -> int:
     if strip is None or shape.planar or shape.dtype != FLOAT32 or (shape.batch, d.product.groups) != (1, 1):
         return 0
     tiles = -(-d.product.height // tile.rows)
-    if tiles < LEAST_SHARING or schedule.per_block < tiles or not is_long(d.product.depth * tile.width * 4, target):
+    if (
+        tiles < target.figures.sharing.least_tiles
+        or schedule.per_block < tiles
+        or not is_long(d.product.depth * tile.width * 4, target)
+    ):
         return 0
     return d.product.depth // strip.rows.kernel if len(shape.spatial) == 2 < strip.rows.kernel else 0
 

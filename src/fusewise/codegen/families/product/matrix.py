@@ -15,7 +15,6 @@ import numpy as np
 
 from fusewise.codegen.families.product.loops import Left, Parts, emit_product, flat_index
 from fusewise.codegen.families.product.plan import (
-    LEAST_SHARING,
     Product,
     ProductSchedule,
     RowAxis,
@@ -190,9 +189,6 @@ def _gemm(task: Task, left: OperandView, right: OperandView) -> MatrixProduct | 
 LONGEST_CHUNK = 512
 """The most steps of a chunk."""
 
-FAR_BYTES = 1024
-"""Rows of an operand used in place that lie farther apart than this soon crowd each other out of the first cache level."""
-
 
 def of_terms(instruction: Instruction, task: Task, instructions: InstructionSet) -> MatrixProduct | RefusalReason:
     """The product by an instruction of several terms, neighbours along the depth, or why there are none."""
@@ -221,7 +217,7 @@ def _how_right(m: MatrixProduct, target: Target, lanes: int) -> str:
     if m.right_column != 1 or m.product.columns < lanes:
         return "repacked"
     size = m.dtype.itemsize
-    is_far = m.right_depth * size > FAR_BYTES and m.product.height >= 32
+    is_far = m.right_depth * size > target.figures.caches.far_row and m.product.height >= 32
     fits = m.product.depth * m.product.columns * size <= target.l2_bytes // 2
     return "repacked" if is_far and fits else "inplace"
 
@@ -230,7 +226,11 @@ def _chunk(m: MatrixProduct, target: Target, rows: int, step_bytes: int) -> int:
     """Steps of a chunk of the reduction, of which each reads `step_bytes` of a panel: all of them, unless panels that many tiles
     of `rows` share are too long for the caches."""
     depth = m.product.depth
-    if m.product.outer or m.product.height < LEAST_SHARING * rows or not is_long(depth * step_bytes, target):
+    if (
+        m.product.outer
+        or m.product.height < target.figures.sharing.least_tiles * rows
+        or not is_long(depth * step_bytes, target)
+    ):
         return depth
     return next((n for n in range(LONGEST_CHUNK, LONGEST_CHUNK // 4, -1) if depth % n == 0), depth)
 

@@ -19,8 +19,6 @@ from fusewise.lower.task import Task
 from fusewise.records import record
 
 __all__ = [
-    "COLUMNS_SHARE",
-    "LEAST_SHARING",
     "SAME_SET_BYTES",
     "Product",
     "ProductSchedule",
@@ -34,34 +32,8 @@ __all__ = [
     "tiles_for",
 ]
 
-MIN_UNITS = 32
-"""Pieces of work to aim for, so that any usual number of workers is balanced."""
-
-SHARING_TILES = 8
-"""Tiles of a block, and so those that share a panel, are not made fewer than this for the sake of balance: a panel from the third
-level is fetched while the tiles before work, which fewer of them leave no time for. Tiles are dealt out one by one where there are
-two blocks or more. Measured."""
-
-LEAST_SHARING, PANEL_SHARE = 4, 2
-"""Tiles that share a panel, and the part of the second cache level that it must exceed, for a reduction to be done in chunks."""
-
-LONGEST_PANEL = 512 * 1024
-"""Bytes of a panel from which on a reduction is done in chunks however large the second cache level is."""
-
-CHUNKED_PIECES = 8
-"""Of a worker's share of a product that is done in chunks."""
-
-COLUMNS_SHARE = 2
-"""How many times the bytes of rows and results those of the right operand are for workers to share out columns. They then read
-rows that others have written, and the next operator results that others have; a right operand only has to be read by more of them.
-Measured; it matters most among cores without a common third level."""
-
 SAME_SET_BYTES, WAYS = 4096, 8
 """Rows of the left operand that lie a multiple of this apart share one set of the first cache level, which has so many places."""
-
-
-ROWS_SHARE = 8
-"""The part of the second cache level from which on a left operand is large: a tile's rows are fetched by the tile before."""
 
 
 @record(frozen=True)
@@ -148,20 +120,22 @@ def plan_product(product: Product, target: Target, tile: Tile, row_bytes: int, r
 
     `row_bytes` is what one row of the left operand occupies in cache, `right_bytes` the size of the right operand.
     """
-    rows = tile.rows
+    rows, figures = tile.rows, target.figures.sharing
     tiles = -(-product.height // rows)
     panels = product.groups * -(-product.columns // tile.width)
     left_bytes = product.height * row_bytes
     if left_bytes <= target.l2_bytes * 3 // 4:
-        by_columns = panels * tiles >= MIN_UNITS // 2 and right_bytes > COLUMNS_SHARE * (left_bytes + product.written)
+        by_columns = panels * tiles >= figures.units // 2 and right_bytes > figures.columns * (
+            left_bytes + product.written
+        )
     else:
-        by_columns = panels >= MIN_UNITS and right_bytes > left_bytes
+        by_columns = panels >= figures.units and right_bytes > left_bytes
     # a large right operand comes from memory: use each panel for all rows, as long as these stay in the third level
     room = target.l3_bytes // 8 if by_columns else target.l2_bytes // 2
     blocks = max(1, -(-tiles // max(1, room // max(1, rows * row_bytes))))
     if not by_columns:
-        wanted = -(-MIN_UNITS // max(1, panels * product.repeats))
-        blocks = max(blocks, min(max(1, tiles), wanted, max(2, tiles // SHARING_TILES)))
+        wanted = -(-figures.units // max(1, panels * product.repeats))
+        blocks = max(blocks, min(max(1, tiles), wanted, max(2, tiles // figures.tiles)))
         if target.workers <= tiles:  # else one block for all, of which each worker takes some panels
             blocks = -(-blocks // target.workers) * target.workers
     per_block = max(1, -(-tiles // blocks))
@@ -171,13 +145,13 @@ def plan_product(product: Product, target: Target, tile: Tile, row_bytes: int, r
 def prefetched(schedule: ProductSchedule, product: Product, task: Task, target: Target) -> ProductSchedule:
     """A schedule that is otherwise complete, with what is worth fetching ahead."""
     level = panel_level(target, schedule.tile, schedule.chunk or product.depth, schedule.per_block)
-    next_rows = product.height * product.depth * FLOAT32.itemsize > target.l2_bytes // ROWS_SHARE
+    next_rows = product.height * product.depth * FLOAT32.itemsize > target.l2_bytes // target.figures.caches.rows
     return replace(schedule, panel_level=level, next_rows=next_rows, far=far_of(task, target))
 
 
 def is_long(panel_bytes: int, target: Target) -> bool:
     """Is a panel too long for the caches, so that tiles that share it had better be reduced in chunks?"""
-    return panel_bytes > min(target.l2_bytes // PANEL_SHARE, LONGEST_PANEL)
+    return panel_bytes > min(target.l2_bytes // target.figures.caches.panel, target.figures.caches.near_bytes)
 
 
 def cycles_of(product: Product, target: Target, tile: Tile) -> int:
@@ -195,7 +169,7 @@ def product_pieces(product: Product, target: Target, schedule: ProductSchedule) 
     panels = product.groups * -(-product.columns // tile.width)
     units = product.tiles(tile)
     if schedule.chunk:
-        units = min(units, CHUNKED_PIECES * target.workers)
+        units = min(units, target.figures.sharing.chunked_pieces * target.workers)
     blocks = 1 if schedule.by_columns else product.repeats * -(-tiles // schedule.per_block)
     return pieces_of(units, cycles_of(product, target, tile), target, blocks * panels)
 

@@ -14,15 +14,11 @@ from fusewise.records import record
 
 __all__ = ["StepPrefetch", "later_of", "next_panel", "panel_level"]
 
-LEAST_FETCHING, MOST_FETCHING = 4, 64
-"""Tiles that share a panel for it to be worth fetching ahead: with fewer, memory is the limit and the processor's own fetching
-does as well; with more, the first one's wait is lost among the others."""
-
 
 def panel_level(target: Target, tile: Tile, depth: int, tiles: int) -> int:
     """The cache level that a panel of so many steps is fetched to ahead of its use, where so many tiles share one; 0: it is not."""
-    nbytes = _width(tile) * depth
-    if not LEAST_FETCHING <= tiles <= MOST_FETCHING or nbytes > target.l2_bytes:
+    nbytes, figures = _width(tile) * depth, target.figures.sharing
+    if not figures.least_tiles <= tiles <= figures.most_tiles or nbytes > target.l2_bytes:
         return 0
     return FIRST_LEVEL if nbytes <= target.l1_bytes // 2 else SECOND_LEVEL
 

@@ -14,9 +14,7 @@ from fusewise.codegen.target import LINE_BYTES, InstructionSet, Target
 from fusewise.records import record
 
 __all__ = [
-    "LOAD_CYCLES",
     "SLIM_ROWS",
-    "SLIM_SHARE",
     "TiledProduct",
     "favourite_tiles",
     "is_slim",
@@ -24,34 +22,9 @@ __all__ = [
     "widths",
 ]
 
-LOAD_CYCLES = 0.6
-"""Cycles that a load, or a scalar load into all lanes, takes of a core's throughput; measured, a little above one half."""
-
-ODD_CYCLES = 0.25
-"""Cycles lost where an odd number of multiply-adds is shared by two pipes; measured."""
-
-RUN_CYCLES = 32
-"""Cycles that a tile takes at least for each of its rows when results do not fit the second cache level and other tiles write the
-rest of the row. Measured, of 16 to 96 channels, as twice that on a machine of one multiply-add in a cycle; half of it for two is a
-guess, and so is why: that memory is fetched ahead of writing only along a row."""
-
-NARROW_SHARE = 1.08
-"""How much longer a tile is taken to last with vectors of half the width, where they multiply as fast: it has more instructions.
-Measured without columns to save: 10 to 17 % for tiles of one whole vector, up to 2 % for wider ones."""
-
 SLIM_ROWS = range(5, 11)
 """Rows of a tile that has one vector where a core begins one multiply-add of it in a cycle: it waits for none with so many sums,
 each takes its row's scalar from memory itself, and what is made of the right operand for it takes half the room or less."""
-
-SLIM_SHARE = 1.02
-"""How many times as long as its multiply-adds a step of a slim tile takes, whatever its rows: 420 x 128 x 256 in halves of 210 rows
-by tiles of 5, 6, 7 and 10 took 229 to 233 us."""
-
-NEAR_ROWS, NEAR_DEPTH = (7, 8), 64
-"""Rows of slim tiles, and the least depth, of products in general that do better by them: of whole tiles, with operands and results
-that stay in the second level. In ten models such steps took 1.02 to 1.06 times less; with tiles of 5 rows 1.02 times more, of 9 and
-10 that do not divide a row of pixels 1.1 to 1.4, over 32 steps up to 1.4, from beyond the second level 1.01 to 1.03. Not of
-attention's, which write nothing: MobileBERT's took 1.04 times more."""
 
 MAX_VECTORS = 8
 """Widest tile, in vectors: beyond this a single row gains nothing."""
@@ -100,29 +73,29 @@ def favourite_tiles(
 
     `waiting(tile)` is how many times as long the busiest worker takes as all do on average.
     """
-    written, element_bits = product.written, product.instruction.sum.bits
+    figures, written, element_bits = target.figures.tile, product.written, product.instruction.sum.bits
     is_far, operand_bytes = written > target.l2_bytes, product.rows * product.depth * element_bits // 8
-    is_near = max(written, operand_bytes) <= target.l2_bytes and written and product.depth >= NEAR_DEPTH
+    is_near = max(written, operand_bytes) <= target.l2_bytes and written and product.depth >= figures.near_depth
 
     def cycles(tile: Tile) -> float:
         r, v, each = tile.rows, tile.vectors, tile.lanes
         vectors, pace = -(-product.columns // each), 2 / target.multiplies(each * element_bits)
-        multiplying = r * v * pace / 2 + (ODD_CYCLES * (r * v % 2) if pace == 1 else 0)
-        step = max(multiplying, (r + v) * LOAD_CYCLES, product.instruction.latency)
+        multiplying = r * v * pace / 2 + (figures.odd * (r * v % 2) if pace == 1 else 0)
+        step = max(multiplying, (r + v) * figures.load, product.instruction.latency)
         # a tile that needs (nearly) every register is scheduled worse
         tight = _registers(target, product.instruction, r, v) > target.registers - target.registers // 16
-        step = step * (1.01 if tight else 1.0) + target.beside.load * (r + v)
+        step = step * (figures.tight if tight else 1.0) + target.beside.load * (r + v)
         crossing = product.row_extent is not None and (product.row_extent % r != 0 or product.rows % r != 0)
-        if is_near and is_slim(target, tile) and r in NEAR_ROWS and product.rows % r == 0 and not crossing:
-            step = r * SLIM_SHARE
+        if is_near and is_slim(target, tile) and r in figures.near_rows and product.rows % r == 0 and not crossing:
+            step = r * figures.slim
         if each < lanes[0]:
-            step *= NARROW_SHARE
+            step *= figures.narrow
         if product.depth * tile.width * 4 > target.l1_bytes // 2:
             lines = tile.width * 4 / LINE_BYTES  # panels come from the second cache level
             step += target.beside.line * lines + target.beside.fourth * max(0.0, lines - 3)
         # small tiles finish while the next one has begun
         once = 4 + target.beside.finish * max(0, r * v - target.registers // 2) + (2 * r if crossing else 0)
-        run = RUN_CYCLES * pace * r if is_far and v < vectors else 0
+        run = figures.run * pace * r if is_far and v < vectors else 0
         return max(step * product.depth + once, run) * -(-product.rows // r) * -(-vectors // v) * waiting(tile)
 
     useful = [

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from fusewise.codegen.families.product.tiles import LOAD_CYCLES, lanes_for
+from fusewise.codegen.families.product.tiles import lanes_for
 from fusewise.codegen.instructions.table import FMA_LATENCY
+from fusewise.codegen.machine.figures import TileFigures
 from fusewise.codegen.target import InstructionSet, Target, whole_lines
 from fusewise.codegen.view import OperandView, view_of
 from fusewise.ir.dtypes import FLOAT64
@@ -29,9 +30,6 @@ LEFT = 6
 
 MOST_INPUTS = 4
 """Times the hidden size, up to which the inputs' product may be made beside that of the states."""
-
-SUMS_SHARE = 4
-"""The part of the second cache level that the inputs' products of a run of steps may fill; weights lie there too."""
 
 
 @record(frozen=True)
@@ -144,7 +142,7 @@ def cut_of(s: RecurrentShape, target: Target) -> tuple[int, int]:
     rows = -(-s.samples // units)
     lanes = lanes_for(target, s.hidden, 8 * s.nbytes)
     step_bytes = rows * s.gates * -(-s.hidden // lanes) * lanes * s.nbytes
-    runs = -(-s.steps // max(1, target.l2_bytes // SUMS_SHARE // step_bytes))
+    runs = -(-s.steps // max(1, target.l2_bytes // target.figures.caches.part // step_bytes))
     return -(-s.samples // rows), -(-s.steps // runs)
 
 
@@ -204,11 +202,11 @@ def _parts(s: RecurrentShape, rows: int, chunk: int, width: int) -> Iterator[tup
 
 def _stage(instructions: InstructionSet, gates: tuple[int, ...], depth: int, rows: int, blocks: int) -> GateProduct:
     """The tile that takes the fewest cycles, by what its multiply-adds, its loads and their latency take."""
-    room = instructions.registers - (0 if instructions.fma else 4)
+    room, load = instructions.registers - (0 if instructions.fma else 4), TileFigures().load
 
     def cycles(stage: GateProduct) -> float:
         sums = stage.rows * stage.vectors
-        step = max(sums / 2, (stage.rows + stage.vectors) * LOAD_CYCLES, FMA_LATENCY / stage.chains)
+        step = max(sums / 2, (stage.rows + stage.vectors) * load, FMA_LATENCY / stage.chains)
         return step * -(-rows // stage.rows) * (blocks // stage.together)
 
     def stages() -> Iterator[GateProduct]:

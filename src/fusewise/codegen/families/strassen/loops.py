@@ -32,7 +32,6 @@ from fusewise.codegen.families.strassen.form import (
 from fusewise.codegen.families.strassen.plan import PAIR
 from fusewise.codegen.families.strassen.room import Ends, Room, StrassenEmission
 from fusewise.codegen.llvm.share import Share, prepared
-from fusewise.codegen.llvm.stores import NEAR_BYTES
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import LINE_BYTES, SECOND_LEVEL, InstructionSet
@@ -101,7 +100,7 @@ def _left_sums(e: StrassenEmission, first: Int, count: Int, panel: Value) -> Non
     steps = -(-h.depth // tile.lanes)
     lines = -(-e.room.made * 4 // (LINE_BYTES * e.schedule.per_block * tile.rows * steps))
     needed = [f.at(panel, e.quarters[k]) for k in FETCHED[:2]]
-    is_far = len(h.rows) == 1 and h.product.height * h.product.depth * 4 > NEAR_BYTES
+    is_far = len(h.rows) == 1 and e.schedule.is_far
 
     def row(r: Value, _: Sequence[Value]) -> None:
         upper = f.mul(f.add(first, r), 2)

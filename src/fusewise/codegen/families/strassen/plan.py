@@ -12,10 +12,8 @@ from dataclasses import replace
 from functools import lru_cache
 
 from fusewise.codegen.families.product.plan import SAME_SET_BYTES, Product, RowAxis, merged
-from fusewise.codegen.families.product.tile import Tile
+from fusewise.codegen.families.product.tile import CHAIN, Tile
 from fusewise.codegen.families.product.tiles import (
-    LOAD_CYCLES,
-    SLIM_SHARE,
     TiledProduct,
     favourite_tiles,
     is_slim,
@@ -65,70 +63,21 @@ class Sums:
     result: int
 
 
-SUM_CYCLES = {False: Sums(16, 250, 16, 10, 10), True: Sums(14, 150, 150, 3, 16)}
-"""Measured on a core of one multiply-add in a cycle, and on one of two."""
-
-AGAIN_SHARE = 2.0
-"""How many times as much a worker loses by what others make too, where registers are few."""
-
-FAR_SHARE = 2.0
-"""How many times as long sums of the left operand take there when a worker's part of it does not fit the second level: 512
-channels at 28 x 28 to 256 then took 1.03 to 1.07 times as long as whole, and 0.97 to 0.99 at 14 x 14."""
-
-UNEVEN_SHARE = 2.0
-"""How many times as long they take where halves of the depth are not whole vectors, which then lie across cache lines: chosen. 528
-channels to 88 at 14 x 14 and 264 to 88 at 28 x 28, which stay whole by it, took 0.98 to 1.01 times as fast, in busy spells 0.90."""
-
-COMPUTED_SHARE = 1.25
-"""How many times as long they take where a worker writes rows of the left operand, too: chosen. 576 channels to 96 at 19 x 19,
-which stay whole by it, were 1.06 times as fast, in busy spells 0.83 to 0.95."""
-
-WORTH, FEW_WORTH = 1.5, 1.7
-"""How many times the cycles of all sums those saved of the products must be: inside a model, operands are further away. And where
-registers are few: what was estimated at 1.6 times, 768 to 192 channels at 17 x 17, took 1.03 to 1.11 times as long as whole
-there."""
-
-LEAST_ROWS = 24
-"""Rows of a half from which on a tile fills the registers."""
-
 LONGEST_SUM = 8192
 """Terms of a sum beyond which it is not taken apart: with 12544 a detector's scores were 9.5e-6 of their largest value from
 another runtime's, where 1e-5 is what a model may differ by, and 8.0e-6 with plain products."""
 
-SHARING, LEAST_SHARING = 7, 4
-"""Tiles that share a right factor: so many do best, and `LEAST_SHARING` at least are worth one."""
+LONGEST_CHUNK, CONVOLUTION_CHUNK = CHAIN // 2, CHAIN // 4
+"""Most steps of the depth that are added up in one go, and of a convolution: rounding grows with the run, and networks of many
+convolutions add it up. MobileNetV1-SSD's scores were up to 1.17e-5 from another runtime's with 256 steps (12 inputs), 9.2e-6 with
+128, and no slower. Where registers are few twice as many, in fewer sums."""
 
-SHARING_ROWS = 56
-"""Rows of a half that do best where tiles are lower than these are: `SHARING` tiles of 8."""
-
-STORE_CYCLES = 3
-"""Cycles that a vector of a product takes to be written at the end of its tile."""
-
-LONGEST_CHUNK, FEW_LONGEST_CHUNK, SHORTEST_CHUNK = 256, 512, 48
-"""Most steps of the depth that are added up in one go, also where registers are few, and fewest, if the depth has them."""
-
-CONVOLUTION_CHUNK, FEW_CONVOLUTION_CHUNK = 128, 256
-"""Most of a convolution, and where registers are few: rounding grows with the run, and networks of many convolutions add it up.
-MobileNetV1-SSD's scores were up to 1.17e-5 from another runtime's with 256 steps (12 inputs), 9.2e-6 with 128, and no slower."""
-
-CHUNK_SHARE, FEW_CHUNK_SHARE = {False: 1.3, True: 0.6}, 1.0
-"""Of the first cache level, what a chunk of a right factor takes at most: it is written there once and read by every tile. A core
-of one multiply-add in a cycle has the time to read it from the second level, which one of two has not. More, too, where registers
-are few: a tile's steps are soon done, and a chunk begins and ends with all of its sums in memory."""
-
-FEW_SHORTEST = 192
-"""Where registers are few, the fewest steps of a chunk, however short the depth is: products of a depth of 256 took up to 7 %
-longer than plain ones, those of 512 up to 6 % less."""
-
-LEAST_SUMS = 10
+LEAST_SUMS = 2 * math.ceil(FMA_LATENCY)
 """Fewest accumulators of a tile: a few more than multiply-adds are under way at any time on a core of two in a cycle; of one, see
 `product.tiles.SLIM_ROWS`."""
 
 SPARE = 4
 """Registers that a tile leaves for making its factors."""
-
-FINISHED_DEPTH = 512
-"""The largest depth of a product whose tiles are finished beside others: of deeper ones it is a hundredth of the time or less."""
 
 FREE_REGISTERS = 12
 """Registers that a tile leaves for finishing another one meanwhile: of 11 rows by two vectors, which leave 8, sums spilled."""
@@ -187,6 +136,7 @@ class StrassenSchedule:
     - `chunk`: steps of a half of the depth that are done at once, a divisor of it.
     - `parts`: in how many parts a chunk's steps are done, for a row of the tile before to be finished after each; 0: tiles are
       finished by themselves.
+    - `is_far`: is the left operand likely to be, so that its rows are fetched?
     - `far`: what the stores touch that is fetched. `fetches_next`: are the weights of the next step (`steps.prefetch`)?
     - `prefetch`: what is for a later step.
     """
@@ -195,6 +145,7 @@ class StrassenSchedule:
     per_block: int
     chunk: int
     parts: int = 0
+    is_far: bool = False
     far: Far = Far()
     fetches_next: bool = False
     prefetch: Prefetch | None = None
@@ -220,7 +171,7 @@ def declined(h: Halves, target: Target) -> RefusalReason | None:
         return RefusalReason("additions take the units that multiply, as long as what they save")
     if _chunk(h, target, Tile(1, 1, lanes_for(target, h.product.columns))) < _shortest(h, target):
         return RefusalReason("the depth is short, or has no divisor of a good length")
-    if h.height < LEAST_ROWS:
+    if h.height < target.figures.strassen.rows:
         return RefusalReason("too few rows to halve")
     return None if strassen_space(h, target) else RefusalReason("no tile saves more than it costs")
 
@@ -228,7 +179,7 @@ def declined(h: Halves, target: Target) -> RefusalReason | None:
 @lru_cache(maxsize=64)  # asked whether it is worth it, for schedules, and for each step of many alike
 def strassen_space(h: Halves, target: Target) -> tuple[StrassenSchedule, ...]:
     """Schedules that save more than they cost, the analytic favourite first, to be `completed` for a task."""
-    lanes = widths(target, h.product.columns)[:1]
+    lanes, figures = widths(target, h.product.columns)[:1], target.figures.strassen
     tiles = favourite_tiles(target, TiledProduct(h.height, math.ceil(h.columns), h.depth), lanes)
     whole = favourite_tiles(target, TiledProduct(h.product.height, h.product.columns, h.product.depth), lanes)
     plain = min(_reduced(target, tile, h.product.height, h.product.depth, h.product.columns) for tile in whole)
@@ -236,7 +187,7 @@ def strassen_space(h: Halves, target: Target) -> tuple[StrassenSchedule, ...]:
     slim = [tile for tile in fit if is_slim(target, tile)]
     plans = [_Plan(h, target, tile, blocks) for tile in slim or fit for blocks in _cuts(h, target, tile)]
     best = sorted(plans, key=lambda plan: plan.products + plan.sums)[:4]
-    worth = FEW_WORTH if target.has_few_registers else WORTH
+    worth = figures.few_worth if target.has_few_registers else figures.worth
     return tuple(plan.schedule for plan in best if plain - plan.products > worth * plan.sums)
 
 
@@ -244,8 +195,9 @@ def completed(schedule: StrassenSchedule, h: Halves, task: Task, target: Target)
     """A schedule with what depends on the task's stores, and what is worth fetching ahead: weights of the next step are where
     its own are so few that they find room beside them."""
     parts = _parts(h, schedule, target) if is_simple(task) else 0
+    is_far = h.product.height * h.product.depth * FLOAT32.itemsize > target.figures.caches.near_bytes
     is_small = h.product.depth * h.product.columns * FLOAT32.itemsize <= next_bytes(target)
-    return replace(schedule, parts=parts, far=far_of(task, target), fetches_next=is_small)
+    return replace(schedule, parts=parts, is_far=is_far, far=far_of(task, target), fetches_next=is_small)
 
 
 def _parts(h: Halves, schedule: StrassenSchedule, target: Target) -> int:
@@ -253,7 +205,7 @@ def _parts(h: Halves, schedule: StrassenSchedule, target: Target) -> int:
     their own."""
     tile = schedule.tile
     free = target.registers - (tile.rows + 1) * tile.vectors
-    if h.product.depth > FINISHED_DEPTH or _is_wide(target, tile) or free < FREE_REGISTERS:
+    if h.product.depth > target.figures.strassen.finished or _is_wide(target, tile) or free < FREE_REGISTERS:
         return 0
     return next((n for n in range(tile.rows, schedule.chunk + 1) if schedule.chunk % n == 0), 0)
 
@@ -275,10 +227,10 @@ def _is_fit(h: Halves, target: Target, tile: Tile) -> bool:
 
 def _chunk(h: Halves, target: Target, tile: Tile) -> int:
     """Steps of the depth that are taken at once: as many as their share of the first cache level holds and divide the depth."""
-    wide, few = (CONVOLUTION_CHUNK, FEW_CONVOLUTION_CHUNK) if h.convolves else (LONGEST_CHUNK, FEW_LONGEST_CHUNK)
-    share = FEW_CHUNK_SHARE if target.has_few_registers else CHUNK_SHARE[_is_wide(target, tile)]
+    longest = (CONVOLUTION_CHUNK if h.convolves else LONGEST_CHUNK) * (2 if target.has_few_registers else 1)
+    share = target.figures.strassen.chunk[2 if target.has_few_registers else _is_wide(target, tile)]
     room = int(target.l1_bytes * share)
-    most = min(h.depth, few if target.has_few_registers else wide, room // (tile.width * 4))
+    most = min(h.depth, longest, room // (tile.width * 4))
     return next(n for n in range(most, 0, -1) if h.depth % n == 0)
 
 
@@ -290,7 +242,8 @@ def _share_a_set(h: Halves) -> bool:
 
 def _shortest(h: Halves, target: Target) -> int:
     """Steps that a chunk of the depth has at least."""
-    return FEW_SHORTEST if target.has_few_registers else min(h.depth, SHORTEST_CHUNK)
+    shortest = target.figures.strassen.shortest
+    return 4 * shortest if target.has_few_registers else min(h.depth, shortest)
 
 
 def _is_wide(target: Target, tile: Tile) -> bool:
@@ -301,10 +254,11 @@ def _is_wide(target: Target, tile: Tile) -> bool:
 def _reduced(target: Target, tile: Tile, height: int, depth: int, columns: int) -> float:
     """Cycles of all tiles of a product."""
     (r, v), multiplies = (tile.rows, tile.vectors), target.multiplies(tile.lanes * 32)
-    step = max(r * v / multiplies, (r + v) * LOAD_CYCLES, FMA_LATENCY) + target.beside.load * (r + v)
+    figures = target.figures.tile
+    step = max(r * v / multiplies, (r + v) * figures.load, FMA_LATENCY) + target.beside.load * (r + v)
     if is_slim(target, tile):
-        step = r / multiplies * SLIM_SHARE
-    return (step * depth + STORE_CYCLES * r * v) * -(-height // r) * -(-columns // tile.width)
+        step = r / multiplies * figures.slim
+    return (step * depth + target.figures.strassen.store * r * v) * -(-height // r) * -(-columns // tile.width)
 
 
 def panels_of(h: Halves, tile: Tile) -> int:
@@ -320,9 +274,10 @@ def _is_paired(h: Halves, tile: Tile) -> bool:
 def _cuts(h: Halves, target: Target, tile: Tile) -> Iterable[int]:
     """Numbers of blocks worth trying: as many for every worker, or a single one that all share, who deal out panels."""
     tiles = h.tiles(tile)
-    each, best = tiles / target.workers, max(SHARING, -(-SHARING_ROWS // tile.rows))
-    found = [1] if tiles <= 2 * best or each < LEAST_SHARING else []
-    return found if each < LEAST_SHARING else [target.workers * max(1, round(each / best)), *found]
+    sharing, least = target.figures.strassen.sharing, target.figures.sharing.least_tiles
+    each, best = tiles / target.workers, max(sharing, -(-8 * sharing // tile.rows))
+    found = [1] if tiles <= 2 * best or each < least else []
+    return found if each < least else [target.workers * max(1, round(each / best)), *found]
 
 
 @record(frozen=True)
@@ -354,12 +309,15 @@ class _Plan:
     @property
     def sums(self) -> float:
         """Cycles of all additions; workers that share a block make its left sums each for itself."""
-        h, cycles = self.h, SUM_CYCLES[_is_wide(self.target, self.tile)]
+        h, figures = self.h, self.target.figures.strassen
+        cycles = figures.twice if _is_wide(self.target, self.tile) else figures.once
         others = max(0.0, self.target.workers / self.blocks - 1)
-        is_few = h.tiles(self.tile) < LEAST_SHARING * self.target.workers
-        lost = (cycles.few_again if is_few else cycles.again) * (AGAIN_SHARE if self.target.has_few_registers else 1.0)
+        is_few = h.tiles(self.tile) < self.target.figures.sharing.least_tiles * self.target.workers
+        lost = (cycles.few_again if is_few else cycles.again) * (
+            figures.apart if self.target.has_few_registers else 1.0
+        )
         is_far = h.product.height * h.product.depth * 4 > self.target.workers * self.target.l2_bytes
-        left = cycles.left * (FAR_SHARE if is_far and self.target.has_few_registers else 1.0)
-        left *= UNEVEN_SHARE if h.depth % self.tile.lanes else COMPUTED_SHARE if h.computed else 1.0
+        left = cycles.left * (figures.apart if is_far and self.target.has_few_registers else 1.0)
+        left *= figures.apart if h.depth % self.tile.lanes else figures.computed if h.computed else 1.0
         rows = h.height * h.depth * (left + lost * others) + h.height * h.columns * cycles.result
         return (rows + h.depth * h.columns * self.blocks * cycles.right) / self.tile.lanes

@@ -15,12 +15,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from fusewise.codegen.families.product.tile import Tile
-from fusewise.codegen.families.product.tiles import LOAD_CYCLES, SLIM_ROWS, TiledProduct, favourite_tiles
+from fusewise.codegen.families.product.tiles import SLIM_ROWS, TiledProduct, favourite_tiles
 from fusewise.codegen.families.winograd.plan import Planes, WinogradPlan, WinogradSchedule, plan_of
 from fusewise.codegen.families.winograd.transform import LONG_FORM, PlaneForm
 from fusewise.codegen.instructions.table import DPBF16, FMA_LATENCY
 from fusewise.codegen.llvm.stores import far_of
-from fusewise.codegen.steps.prefetch import FETCHED_BYTES
 from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.ir.dtypes import BFLOAT16
 from fusewise.lower.task import Task
@@ -28,88 +27,30 @@ from fusewise.records import record
 
 __all__ = ["WinogradChoice", "choices", "direct_cycles", "schedules"]
 
-LEAST_TILES, MOST_TILES = 16, 112
-"""Tiles of a strip: with more, its transformed inputs leave the caches; with fewer, filters are transformed too often."""
-
-MOST_DEPTH, PHASE_DEPTH = 32, 64
-"""Input channels of a block, at most: more, and the transformed filters crowd the second cache level. And those of a phase whose
-filters stay in registers: it has a few taps of each."""
-
-DIRECT_SHARE, PAIRS_SHARE, PRODUCT_SHARE, TAPS_SHARE = 0.87, 1.75, 0.85, 0.7
-"""Share of a core's multiply-adds that the direct form, the direct form on pairs and the products here reach, and what of its share
-the direct form keeps where it goes tap by tap; measured, as are the next."""
-
-INPUT_CYCLES, OUTPUT_CYCLES, FILTER_CYCLES = 4.8, 4.4, 3.0
-"""Cycles to transform a vector of channels, and a cache line of filters, per position: mostly stores beyond the first level."""
-
-FACTOR_CYCLES, SUM_CYCLES = 2.0, 0.75
-"""Cycles of a multiplication and of a sum of a filter's transform: from a convolution of 3x3 and one of 1x7, on AVX2."""
-
-CROSSED_CYCLES = 20.0
-"""Cycles to read a cache line that another core has written just before: 8 to 70, the more the further apart the cores are."""
-
-SPILLED_CYCLES, MOST_ROUNDS = 10.0, 4
-"""Cycles lost for a cache line of transformed inputs beyond what the second level holds, which is written to and read from memory
-that other steps have used since; and up to how many strips for each worker are tried so that they fit. Of 128 channels at 28 x 28
-two strips for one take 1.06 to 1.2 times less on a Zen 3 with 512 KB, in ResNet-18 and 50, and by themselves nothing."""
-
-LOADS, LEAST_ROW = 2, 11
-"""Loads that a core begins in a cycle, as taken; and cycles that a row of positions takes of a filter in registers with one tile,
-measured on a Zen 4."""
-
-AGAIN_CYCLES = (0.5, 2.0)
-"""Cycles lost for a cache line of filters that another strip reads again from the third cache level, and from memory: derived from
-one convolution each on a Zen 4, of 512 channels and of 1024."""
-
-LARGE_SHARE, TOGETHER = 4, 4
-"""How many times the second cache level filters in registers are for several register tiles to make a strip, and how many: they
-share a block's taps. 512 channels at 14 x 14 gain 3 %, 1024 15; 256 channels, of a quarter of the taps, gain nothing."""
-
-DEAR_LOAD = 0.1
-"""Cycles that a load costs beside the multiply-adds from which on panels may be four vectors wide, whose tiles load less; that they
-pay was measured there alone."""
-
-ODD_MARGIN = 1.06
-"""By what F(3, 3) has to be estimated better than another form where loads are cheap. Estimates know nothing of the rows of
-register tiles, of which 5 for its 25 tiles of a map of 14 x 14 do better than 4 for 16 tiles where loads are dear: there it was
-measured, before the last of 16 tiles could be shorter."""
-
 NARROW = 64
 """Up to how many output channels the long forms of 3x3, which err most, are left alone: such convolutions stand next to a model's
 pixels, where nothing averages their error. On a Zen 4 held to AVX2 YOLO-V4 differs from ONNX Runtime by 6.9 to 10.2e-6 with F(5, 3)
 there, by 7.0 to 8.8e-6 so (six inputs), and takes 1.01 to 1.02 times as long, U-Net 1.01 to 1.03. U-Net errs by 7 to 11e-6 with
 F(6, 3) everywhere, by 5 to 8e-6 without it there."""
 
+MOST_ROUNDS = 4
+"""Up to how many strips for each worker are tried so that transformed inputs fit the second level."""
+
+LOADS = 2
+"""Loads that a core begins in a cycle, as taken."""
+
 SMALL_TILES = ((3, 4), (5, 2), (6, 2), (4, 2), (3, 2), (2, 2))
 """Register tiles tried where registers are few: rows and vectors. The first is for 9 and 36 tiles, of which 5 rows waste some."""
 
-SLIM_TILES, TILE_CYCLES = tuple((rows, 1) for rows in SLIM_ROWS), 11
-"""And where a single multiply-add begins in a cycle; and the cycles of beginning and ending one, at each position and block."""
+SLIM_TILES = tuple((rows, 1) for rows in SLIM_ROWS)
+"""And where a single multiply-add begins in a cycle."""
 
 RUNS = 4
 """In how many runs a block of channels is added up there for long forms: YOLO-V4 differs from ONNX Runtime by 5.7 to 7.5e-6 for 6.9
 to 9.7e-6 (six inputs, one thread and two), U-Net by 4.6 to 5.9e-6 for 5.1 to 6.8, and takes 1.01 to 1.02 times as long."""
 
-PHASED_MARGIN = 1.03
-"""By what F(5, 2) has to be estimated better than F(4, 2): estimated the same, 128 channels at 56 x 56 took a tenth longer in
-ResNet-50 on two threads, and 1 to 3 % less time by themselves on one."""
-
-DEEPEST = 64
-"""Up to so many channels are one block where registers are few: it has no sums to add to."""
-
-DEEP_FILTERS = 2.0
-"""How many times as long the filters of such a block take, of which two rows of positions, 48 KB, leave the first level: of 64
-channels at 56 x 56 each further strip costs 12 us."""
-
 BESIDE_SUMS = 8
 """Registers that a filter being transformed takes, beside the sums of a row of positions."""
-
-LINE_CYCLES = 2.6
-"""Cycles to transform the columns of a vector of filters, for each value: its taps come from the second cache level."""
-
-LINE_MARGIN = 1.06
-"""By what filters in lines have to be estimated better: their estimates agree with what was measured, those of filters in memory
-are up to as much too high where register tiles fit the strip."""
 
 LINE_VECTORS, LINE_TILES = 2, ((4, 3), (5, 2), (3, 4))
 """Vectors of outputs, and tiles and positions of a row, that are reduced at once with filters in lines: 18 to 24 sums. Six tiles by
@@ -133,25 +74,25 @@ class WinogradChoice:
 @lru_cache(maxsize=16)  # asked whether it is worth it, and then for schedules
 def choices(planes: Planes, target: Target) -> tuple[WinogradChoice, ...]:
     """Forms with filters in memory and, where there are registers for them, in lines and in registers; best first."""
-    found = []
+    found, figures = [], target.figures.winograd
     for form in _forms(planes, target):
         most = (target.registers - BESIDE_SUMS) // form.columns.span
         tiles = planes.grid(form).tiles
         if most and tiles:
             rows = -(-tiles // -(-tiles // most))
             products, short = _few_cycles(planes, form, rows, target)
-            per_strip = TOGETHER if _filter_bytes(planes, target) > LARGE_SHARE * target.l2_bytes else 1
+            per_strip = _together(planes, target)
             spent = _in_registers(planes, form, -(-tiles // (rows * per_strip)), products, target)
             found.append(WinogradChoice(form, "registers", spent, rows, per_strip, short=short))
         found.append(WinogradChoice(form, "memory", _cycles(planes, form, target)))
         if tiles and _has_lines(planes, form, target):
             found.append(_in_lines(planes, form, target))
-    odd, even = (1.0 if target.beside.load > DEAR_LOAD else ODD_MARGIN), 1.0
+    odd, even = (1.0 if target.beside.load > figures.dear else figures.margin), 1.0
     if planes.is_phased:
-        odd, even = 1.0, PHASED_MARGIN
+        odd, even = 1.0, figures.phased
 
     def cycles(choice: WinogradChoice) -> float:
-        margin = LINE_MARGIN if choice.filters == "lines" else 1.0
+        margin = figures.margin if choice.filters == "lines" else 1.0
         return choice.cycles * margin * (odd if choice.form.is_odd and not choice.form.is_long else even)
 
     return tuple(sorted(found, key=cycles))
@@ -174,11 +115,12 @@ def direct_cycles(planes: Planes, target: Target) -> float:
     """Estimated cycles of the direct form on one core."""
     shape = planes.shape
     in_pairs = shape.dtype == BFLOAT16 and shape.inputs % 2 == 0 and DPBF16.is_native(target)
-    share = PAIRS_SHARE if in_pairs else DIRECT_SHARE
+    figures = target.figures.winograd
+    share = 2 * figures.direct if in_pairs else figures.direct
     pixels = shape.batch * math.prod(axis.out for axis in shape.spatial)
     cycles = pixels * shape.taps * shape.inputs * shape.outputs / target.lanes / _multiplies(target) / share
     if shape.is_sparse:  # tap by tap, those outside left out as far as whole tiles lack them
-        cycles *= math.prod(axis.present for axis in shape.spatial) / TAPS_SHARE
+        cycles *= math.prod(axis.present for axis in shape.spatial) / figures.taps
     return cycles
 
 
@@ -194,13 +136,14 @@ def _cut(planes: Planes, choice: WinogradChoice, target: Target) -> Iterator[Win
     """Schedules of a choice."""
     form = choice.form
     if choice.filters != "memory":
-        most = PHASE_DEPTH if choice.filters == "registers" and planes.is_phased else MOST_DEPTH
+        # a phase has a few taps of each
+        widened = 2 if choice.filters == "registers" and planes.is_phased else 1
         tile = Tile(choice.rows, LINE_VECTORS if choice.abreast else 1, target.lanes)
         yield WinogradSchedule(
             form.tile,
             tile,
             choice.per_strip,
-            _depth(planes, form, target, most),
+            _depth(planes, form, target, widened),
             filters=choice.filters,
             abreast=choice.abreast,
             short=choice.short,
@@ -242,7 +185,7 @@ def _tiles(planes: Planes, form: PlaneForm, depth: int, target: Target) -> list[
 
     found = favourite_tiles(target, TiledProduct(tiles, outputs, depth), (target.lanes,), waiting)
     # an even number of vectors fills whole cache lines, so that transformed filters are written line by line
-    widest = 4 if target.beside.load > DEAR_LOAD else 2
+    widest = 4 if target.beside.load > target.figures.winograd.dear else 2
     even = [tile for tile in found if tile.vectors in (2, widest)] or found
     return [(tile, _in_memory(planes, form, tile, target).each) for tile in even]
 
@@ -274,12 +217,14 @@ def _in_strips(
     return min(found)
 
 
-def _depth(planes: Planes, form: PlaneForm, target: Target, most: int = MOST_DEPTH) -> int:
-    """Input channels of a block."""
+def _depth(planes: Planes, form: PlaneForm, target: Target, widened: int = 1) -> int:
+    """Input channels of a block. Where registers are few twice as many are one block: it has no sums to add to."""
+    usual = target.figures.winograd.depth
+    most = usual * widened
     if planes.is_phased:  # a block belongs to one phase
         fitting = range(target.lanes, most + 1, target.lanes)
         return max(depth for depth in fitting if planes.shape.inputs % depth == 0)
-    if planes.channels <= DEEPEST and target.has_few_registers and not form.is_long:
+    if planes.channels <= 2 * usual and target.has_few_registers and not form.is_long:
         return planes.channels
     depth = -(-planes.channels // -(-planes.channels // most))
     return min(planes.channels, -(-depth // target.lanes) * target.lanes)
@@ -293,12 +238,12 @@ def _cycles(planes: Planes, form: PlaneForm, target: Target) -> float:
     """With filters in memory: products, and per vector of channels the transforms."""
     outputs = -(-planes.shape.outputs // target.lanes)
     tried = (_in_memory(planes, form, tile, target).cycles for tile in _tried(planes, form, target))
-    return _output_cycles(planes, form, outputs) + min(tried)
+    return _output_cycles(planes, form, outputs, target) + min(tried)
 
 
-def _output_cycles(planes: Planes, form: PlaneForm, vectors: int) -> float:
+def _output_cycles(planes: Planes, form: PlaneForm, vectors: int, target: Target) -> float:
     """Cycles to transform so many vectors of outputs of all tiles."""
-    return form.positions * planes.grid(form).tiles * vectors * OUTPUT_CYCLES
+    return form.positions * planes.grid(form).tiles * vectors * target.figures.winograd.outputs
 
 
 def _filter_bytes(planes: Planes, target: Target) -> int:
@@ -306,13 +251,20 @@ def _filter_bytes(planes: Planes, target: Target) -> int:
     return -(-planes.shape.outputs // target.lanes) * planes.taps * target.vector_bits // 8
 
 
+def _together(planes: Planes, target: Target) -> int:
+    """How many register tiles make a strip, with filters in registers."""
+    together = target.figures.winograd.together
+    return together if _filter_bytes(planes, target) > together * target.l2_bytes else 1
+
+
 def _in_registers(planes: Planes, form: PlaneForm, strips: int, each: float, target: Target) -> float:
     """With filters in registers and so many strips, if the products of a vector of filters take `each` cycles."""
     outputs, filters = -(-planes.shape.outputs // target.lanes), _filter_bytes(planes, target)
-    again = AGAIN_CYCLES[filters > target.l3_bytes] if filters > target.l2_bytes else 0.0
-    products = each * planes.channels * outputs * _multiplied(planes, form) / PRODUCT_SHARE
+    figures = target.figures.winograd
+    again = figures.again[filters > target.l3_bytes] if filters > target.l2_bytes else 0.0
+    products = each * planes.channels * outputs * _multiplied(planes, form) / figures.product
     transforms = _input_cycles(planes, form, strips, target) + (strips - 1) * filters / LINE_BYTES * again
-    return _output_cycles(planes, form, outputs) + transforms + max(products, _fetched(planes, outputs, target))
+    return _output_cycles(planes, form, outputs, target) + transforms + max(products, _fetched(planes, outputs, target))
 
 
 def _tiles_tried(planes: Planes, target: Target) -> tuple[tuple[int, int], ...]:
@@ -337,7 +289,7 @@ def _tried(planes: Planes, form: PlaneForm, target: Target) -> list[Tile]:
 def _paced(tile: Tile, target: Target) -> float:
     """How many times as long as its multiply-adds a step of a register tile takes."""
     sums = tile.rows * tile.vectors / _multiplies(target)
-    return max(sums, FMA_LATENCY, (tile.rows + tile.vectors) * LOAD_CYCLES) / sums
+    return max(sums, FMA_LATENCY, (tile.rows + tile.vectors) * target.figures.tile.load) / sums
 
 
 def _few_cycles(planes: Planes, form: PlaneForm, rows: int, target: Target) -> tuple[float, bool]:
@@ -356,29 +308,29 @@ def _few_cycles(planes: Planes, form: PlaneForm, rows: int, target: Target) -> t
 
 def _in_memory(planes: Planes, form: PlaneForm, tile: Tile, target: Target) -> _Strips:
     """The strips of register tiles with filters in memory."""
-    panels = -(-planes.shape.outputs // tile.width)
+    panels, figures = -(-planes.shape.outputs // tile.width), target.figures.winograd
     pairs = planes.channels * panels * tile.vectors
-    share = _multiplied(planes, form) / _multiplies(target) / PRODUCT_SHARE
+    share = _multiplied(planes, form) / _multiplies(target) / figures.product
     if _tiles_tried(planes, target):
         share *= _paced(tile, target)
     if target.multiplies_once:
-        share *= 1 + TILE_CYCLES / (tile.rows * _depth(planes, form, target))
+        share *= 1 + figures.turn / (tile.rows * _depth(planes, form, target))
     products = max(_covered(planes, form, tile.rows) * pairs * share, _fetched(planes, panels * tile.vectors, target))
-    deep = DEEP_FILTERS if _depth(planes, form, target) > MOST_DEPTH else 1.0
+    deep = figures.deep if _depth(planes, form, target) > figures.depth else 1.0
     return _in_strips(planes, form, tile.rows, panels, products, pairs * _filter_cycles(form, target) * deep, target)
 
 
 def _filter_cycles(form: PlaneForm, target: Target) -> float:
     """Cycles to transform a vector of filters: to write its positions, or where that is more, for arithmetic."""
     (down, sums_down), (along, sums_along) = form.rows.filter_steps, form.columns.filter_steps
-    lines, rows = form.columns.taps, form.rows.span
-    arithmetic = FACTOR_CYCLES * (down * lines + along * rows) + SUM_CYCLES * (sums_down * lines + sums_along * rows)
-    return max(form.positions * FILTER_CYCLES * target.vector_bits / 8 / LINE_BYTES, arithmetic)
+    lines, rows, figures = form.columns.taps, form.rows.span, target.figures.winograd
+    arithmetic = figures.factor * (down * lines + along * rows) + figures.sum * (sums_down * lines + sums_along * rows)
+    return max(form.positions * figures.filters * target.vector_bits / 8 / LINE_BYTES, arithmetic)
 
 
 def _fetched(planes: Planes, vectors: int, target: Target) -> float:
     """Cycles that the filters of so many vectors of outputs take to come from memory."""
-    return vectors * planes.taps * target.vector_bits // 8 / FETCHED_BYTES
+    return vectors * planes.taps * target.vector_bits // 8 / target.figures.prefetch.rate
 
 
 def _has_lines(planes: Planes, form: PlaneForm, target: Target) -> bool:
@@ -391,15 +343,15 @@ def _has_lines(planes: Planes, form: PlaneForm, target: Target) -> bool:
 def _in_lines(planes: Planes, form: PlaneForm, target: Target) -> WinogradChoice:
     """The best register tile for filters in lines, and its strips."""
     tiles, panels = planes.grid(form).tiles, -(-planes.shape.outputs // (LINE_VECTORS * target.lanes))
-    fetched = _fetched(planes, panels * LINE_VECTORS, target)
-    outputs = form.positions * tiles * panels * LINE_VECTORS * OUTPUT_CYCLES
+    fetched, figures = _fetched(planes, panels * LINE_VECTORS, target), target.figures.winograd
+    outputs = _output_cycles(planes, form, panels * LINE_VECTORS, target)
     found: list[WinogradChoice] = []
     plans = [_line_plan(planes, form, min(rows, tiles), abreast, target) for rows, abreast in LINE_TILES]
     vectors = panels * LINE_VECTORS * planes.channels // len(_phases(planes))
     lines = sum(len(plans[0].line_rows(phase)) * planes.taps_of(phase)[1] for phase in _phases(planes)) * vectors
     for plan in plans:
-        products, rows = max(_line_cycles(plan, target) * vectors / PRODUCT_SHARE, fetched), plan.tile.rows
-        best = _in_strips(planes, form, rows, panels, products, lines * LINE_CYCLES, target)
+        products, rows = max(_line_cycles(plan, target) * vectors / figures.product, fetched), plan.tile.rows
+        best = _in_strips(planes, form, rows, panels, products, lines * figures.line, target)
         found.append(WinogradChoice(form, "lines", best.cycles + outputs, rows, best.each, plan.schedule.abreast))
     return min(found, key=lambda choice: choice.cycles)
 
@@ -411,7 +363,9 @@ def _phases(planes: Planes) -> range:
 
 def _line_plan(planes: Planes, form: PlaneForm, rows: int, abreast: int, target: Target) -> WinogradPlan:
     tile = Tile(rows, LINE_VECTORS, target.lanes)
-    return plan_of(planes, WinogradSchedule(form.tile, tile, 1, MOST_DEPTH, filters="lines", abreast=abreast))
+    return plan_of(
+        planes, WinogradSchedule(form.tile, tile, 1, target.figures.winograd.depth, filters="lines", abreast=abreast)
+    )
 
 
 def _line_cycles(plan: WinogradPlan, target: Target) -> float:
@@ -460,16 +414,16 @@ def _row_cycles(planes: Planes, form: PlaneForm, products: int, target: Target) 
     multiplies, sums = (form.columns.taps * 2 * a / form.rows.span + b for a, b in zip(down, along, strict=True))
     rate, loads = _multiplies(target), products + planes.taps / planes.channels
     arithmetic = max(products + multiplies, sums) if target.adds_apart else products + multiplies + sums
-    return max(arithmetic / rate, loads / LOADS, LEAST_ROW)
+    return max(arithmetic / rate, loads / LOADS, target.figures.winograd.turn)
 
 
 def _input_cycles(planes: Planes, form: PlaneForm, strips: int, target: Target) -> float:
     """Cycles to transform all inputs by every worker that shares a strip, and to read what the others have written of them."""
-    grid, shape = planes.grid(form), planes.shape
+    grid, shape, figures = planes.grid(form), planes.shape, target.figures.winograd
     vectors = form.positions * grid.tiles * planes.channels / target.lanes
     sharing = max(1.0, target.workers / strips)
     lines = shape.batch * math.prod(axis.extent for axis in shape.spatial) * shape.inputs * 4 / LINE_BYTES
-    return vectors * INPUT_CYCLES * sharing + lines * CROSSED_CYCLES * (sharing - 1)
+    return vectors * figures.inputs * sharing + lines * figures.crossed * (sharing - 1)
 
 
 def _spilled_cycles(planes: Planes, form: PlaneForm, strips: int, tiles: int, target: Target) -> float:
@@ -478,11 +432,14 @@ def _spilled_cycles(planes: Planes, form: PlaneForm, strips: int, tiles: int, ta
     if planes.is_phased:
         return 0.0
     spilled = max(0, form.positions * tiles * planes.channels * 4 - target.l2_bytes)
-    return spilled / LINE_BYTES * SPILLED_CYCLES * max(strips, target.workers)
+    return spilled / LINE_BYTES * target.figures.winograd.spilled * max(strips, target.workers)
 
 
 def _strips(planes: Planes, form: PlaneForm, target: Target) -> int:
     """As few strips as the caches allow: in each, all filters are transformed."""
     each, products = form.positions * planes.channels * 4, form.positions * 2 * target.lanes * 4
-    most = max(LEAST_TILES, min(MOST_TILES, target.l3_bytes // 4 // each, target.l2_bytes // 2 // products))
+    figures = target.figures.winograd
+    most = max(
+        figures.least_tiles, min(figures.most_tiles, target.l3_bytes // 4 // each, target.l2_bytes // 2 // products)
+    )
     return -(-planes.grid(form).tiles // most)
