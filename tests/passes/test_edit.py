@@ -9,7 +9,8 @@ import numpy as np
 
 from fusewise.ir.graph import Node
 from fusewise.ir.verify import verify
-from fusewise.passes.edit import Change, Edit, LocalRule, rebuilt, sweep
+from fusewise.passes.edit import Change, Edit, LocalRule, looking_for, rebuilt, sweep
+from fusewise.rewrite.match import Occurrence
 from fusewise.trace import Trace
 
 CHAIN = "input x: float32[2]\na = Relu(x)\nb = Exp(a)\nc = Exp(a)\ny = Add(b, c)\nreturn y"
@@ -100,3 +101,23 @@ def test_other_domains_are_left_alone(parse: Any) -> None:
     graph = graph.replace(nodes=tuple(replace(node, domain="com.example") for node in graph.nodes))
     rule = LocalRule("test", (), lambda edit, node: Change((node,), "test", (rebuilt(node, "Neg", node.inputs[:1]),)))
     assert sweep(graph, Trace(), (rule,)) is graph
+
+
+def test_a_pattern_is_looked_for_in_the_graph_of_now(parse: Any, shown: Any) -> None:
+    """Every place is offered until one is taken; what has been rewritten is seen as it is by now."""
+    offered = []
+
+    def change(edit: Edit, node: Node, found: Occurrence) -> Change | None:
+        offered.append((found.value("a"), found.value("b"), [part.op for part in edit.covered(found, node)]))
+        if found.value("a") != "c":
+            return None
+        return Change(edit.covered(found, node), "test", (rebuilt(node, "Sub", ("a", "a")),))
+
+    drop = LocalRule(
+        "drop", ("Relu",), lambda edit, node: Change((node,), "test", (rebuilt(node, "Abs", node.inputs),))
+    )
+    rule = looking_for("test", lambda g, a, b, x: (g.Exp(x) | a) + b, change, {"a": lambda edit, value, root: True})
+    trace = Trace()
+    after = sweep(parse(CHAIN), trace, (drop, rule))
+    assert shown(after) == "a = Abs(x)\ny = Sub(a, a)\nreturn y"
+    assert offered == [("", "c", ["Exp", "Add"]), ("b", "c", ["Add"]), ("", "b", ["Exp", "Add"]), ("c", "b", ["Add"])]

@@ -20,7 +20,7 @@ NAMED = re.compile(r"`([^`]+)`")
 LOCAL = {
     name
     for path in (ROOT / "src/fusewise/passes").glob("*.py")
-    for name in re.findall(r'LocalRule\(\s*"([\w-]+)"', path.read_text())
+    for name in re.findall(r'(?:LocalRule|looking_for|_takes)\(\s*"([\w-]+)"', path.read_text())
 }
 """Rules of the passes by their names."""
 

@@ -20,6 +20,8 @@ from fusewise.rewrite.pattern import Apply, Literal, Variable, pattern_of, regro
         (lambda g, a, b: -(a + b) * -a, "-(a + b) * -a"),
         (lambda g, a: 1 - g.Exp(2 * a), "1 - Exp(2 * a)"),
         (lambda g, a, s: g.BitShift(a, s, direction="LEFT"), "BitShift(a, s, direction='LEFT')"),
+        (lambda g, a, b: (a + b | g.Exp(a)) * 2, "(a + b | Exp(a)) * 2"),
+        (lambda g, a, b: g.monomial(0.5, a, a + b), "0.5 * a * (a + b)"),
         (lambda g, x: g.Split(x, outputs=2, axis=1), "Split(x, axis=1)[0], Split(x, axis=1)[1]"),
     ],
 )

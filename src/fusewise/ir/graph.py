@@ -263,6 +263,10 @@ class Graph:
         index = self.producer.get(value)
         return None if index is None else self.nodes[index]
 
+    def is_inner(self, value: str, reads: int = 1) -> bool:
+        """Is the value just so many operands of nodes, and no output?"""
+        return self.read_counts.get(value, 0) == reads and value not in self.output_set
+
     def tensor(self, value: str) -> TensorType:
         """The type of a tensor value; `TypeError` when it is a sequence or an optional."""
         found = self.types[value]

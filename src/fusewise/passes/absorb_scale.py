@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from fusewise.ir.graph import Graph, Node
 from fusewise.passes.channels import Affine, channel_axis, per_channel, scaled
-from fusewise.passes.edit import Change, Edit, LocalRule, sweep
+from fusewise.passes.edit import Change, Edit, looking_for, sweep
+from fusewise.rewrite.match import Occurrence
 from fusewise.trace import Trace
 
 __all__ = ["absorb_scale"]
@@ -24,19 +26,18 @@ def absorb_scale(graph: Graph, trace: Trace) -> Graph:
 
     Refused: someone else reads the product, or the factor varies along another axis, or is not finite.
     """
-    return sweep(graph, trace, (LocalRule("absorb_scale", ("Mul", "Div"), _absorb),))
+    return sweep(graph, trace, _RULES)
 
 
-def _absorb(edit: Edit, node: Node) -> Change | None:
-    for i in (0, 1) if node.op == "Mul" else (0,):
-        value = node.inputs[i]
-        if edit.same_type(value, node.outputs[0]):
-            change = _into_product(edit, node, value, node.inputs[1 - i]) or _through_sum(
-                edit, node, value, node.inputs[1 - i]
-            )
-            if change is not None:
-                return change
-    return None
+def _product(g: Any, factor: Any) -> Any:
+    product = g.one_of(_PRODUCTS, ..., like="product")
+    return product * factor | product / factor
+
+
+def _sum(g: Any, bias: Any, factor: Any) -> Any:
+    """A MatMul with the bias added behind it."""
+    total = g.MatMul(..., like="product") + bias
+    return total * factor | total / factor
 
 
 def _slope(edit: Edit, node: Node, before: Node, factor: str) -> np.ndarray | None:
@@ -53,29 +54,31 @@ def _slope(edit: Edit, node: Node, before: Node, factor: str) -> np.ndarray | No
     return slope if np.all(np.isfinite(slope)) else None
 
 
-def _into_product(edit: Edit, node: Node, value: str, factor: str) -> Change | None:
-    before = edit.sole(value, *_PRODUCTS)
-    slope = None if before is None else _slope(edit, node, before, factor)
-    merged = None if before is None or slope is None else scaled(edit, before, Affine(slope=slope))
-    if before is None or merged is None:
+def _into_product(edit: Edit, node: Node, found: Occurrence) -> Change | None:
+    before = found.like["product"]
+    if not edit.same_type(before.outputs[0], node.outputs[0]):
+        return None
+    slope = _slope(edit, node, before, found.value("factor"))
+    merged = None if slope is None else scaled(edit, before, Affine(slope=slope))
+    if merged is None:
         return None
     return Change((before, node), "one factor per channel", (replace(merged, outputs=node.outputs),))
 
 
-def _through_sum(edit: Edit, node: Node, value: str, factor: str) -> Change | None:
-    """A MatMul with the bias added behind it: both are scaled."""
-    total = edit.sole(value, "Add")
-    for i in (0, 1) if total is not None else ():
-        assert total is not None
-        before, bias = edit.sole(total.inputs[i], "MatMul"), edit.operand(total, 1 - i)
-        if before is None or bias is None or not edit.same_type(total.inputs[i], node.outputs[0]):
-            continue
-        slope = _slope(edit, node, before, factor)
-        merged = None if slope is None else scaled(edit, before, Affine(slope=slope))
-        if merged is None or slope is None or bias.dtype not in (np.float32, np.float64):
-            continue
-        product = edit.value(f"{before.outputs[0]}_scaled", edit.types[before.outputs[0]])
-        shifted = edit.constant((bias * slope).astype(bias.dtype), f"{total.inputs[1 - i]}_folded")
-        nodes = (replace(merged, outputs=(product,)), replace(total, inputs=(product, shifted), outputs=node.outputs))
-        return Change((before, total, node), "one factor per channel", nodes)
-    return None
+def _through_sum(edit: Edit, node: Node, found: Occurrence) -> Change | None:
+    """Both the product and the bias are scaled."""
+    before, total, _ = covered = edit.covered(found, node)
+    bias, same = edit.array(found.value("bias")), (before.outputs[0], total.outputs[0])
+    if bias is None or not all(edit.same_type(value, node.outputs[0]) for value in same):
+        return None
+    slope = _slope(edit, node, before, found.value("factor"))
+    merged = None if slope is None else scaled(edit, before, Affine(slope=slope))
+    if merged is None or slope is None or bias.dtype not in (np.float32, np.float64):
+        return None
+    product = edit.value(f"{before.outputs[0]}_scaled", edit.types[before.outputs[0]])
+    shifted = edit.constant((bias * slope).astype(bias.dtype), f"{found.value('bias')}_folded")
+    nodes = (replace(merged, outputs=(product,)), replace(total, inputs=(product, shifted), outputs=node.outputs))
+    return Change(covered, "one factor per channel", nodes)
+
+
+_RULES = (looking_for("absorb_scale", _product, _into_product), looking_for("absorb_scale", _sum, _through_sum))

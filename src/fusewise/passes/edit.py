@@ -1,7 +1,8 @@
 """Rewrite a graph locally: one sweep in topological order, rules that look backwards, a new graph at the end.
 
-A rule sees one node with its operands as they are by now, looks at the nodes that made them, and answers with a `Change`
-or with None. What a change makes is looked at again at once, so chains collapse in one sweep; nodes that lose their last
+A rule sees one node with its operands as they are by now, and answers with a `Change` or with None. What stands before the node is
+looked for as a pattern (`rewrite.pattern`), of which nobody else reads an inner value; whoever asks about one operand alone asks
+who made it. What a change makes is looked at again at once, so chains collapse in one sweep; nodes that lose their last
 reader go at once too, so "has only this reader" is always true to the graph as it is by now. Cost: linear in nodes.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,9 +21,11 @@ from fusewise.ir.graph import Constant, Graph, LazyConstant, Node, attributes_of
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.infer import DATA_LIMIT, infer_outputs
 from fusewise.records import record
+from fusewise.rewrite.match import Occurrence, Only, occurrences
+from fusewise.rewrite.pattern import Pattern, pattern_of
 from fusewise.trace import Trace
 
-__all__ = ["Change", "Edit", "Find", "LocalRule", "rebuilt", "sweep"]
+__all__ = ["Change", "Edit", "LocalRule", "looking_for", "rebuilt", "sweep"]
 
 _MOST_CHANGES = 64  # of one node of the old graph; only a pair of rules that undo each other gets there
 
@@ -41,17 +45,36 @@ class Change:
     known: Mapping[str, np.ndarray | Constant] = field(default_factory=dict)
 
 
-Find = Callable[["Edit", Node], Change | None]
-
-
 @record(frozen=True)
 class LocalRule:
-    """A rewrite under its name: `find` is asked about nodes whose operator is one of `roots` (empty: about all of the
+    """A rewrite under its name: `change` is asked about nodes whose operator is one of `roots` (empty: about all of the
     domain of ONNX's own); one of another domain is a root as `domain.Name`."""
 
     name: str
     roots: tuple[str, ...]
-    find: Find
+    change: Callable[[Edit, Node], Change | None]
+
+
+def looking_for(
+    name: str,
+    before: Callable[..., Any],
+    change: Callable[[Edit, Node, Occurrence], Change | None],
+    only: Mapping[str, Only] = MappingProxyType({}),
+) -> LocalRule:
+    """A rule whose `change` is asked about every occurrence of a pattern, in graph notation, until it has an answer.
+
+    `only` narrows what single variables may stand for.
+    """
+    pattern = pattern_of(before, closed=True)
+
+    def changed(edit: Edit, node: Node) -> Change | None:
+        for found in edit.occurrences(pattern, node, only):
+            answer = change(edit, node, found)
+            if answer is not None:
+                return answer
+        return None
+
+    return LocalRule(name, tuple(pattern.starts), changed)
 
 
 class Edit:
@@ -64,9 +87,12 @@ class Edit:
         self.types: dict[str, ValueType] = dict(graph.types)
         self.constants: dict[str, Constant] = dict(graph.constants)
         self.changed = False
+        self.nodes: list[Node] = []  # also those that are gone
+        self.producer: dict[str, int] = {}
         self._graph = graph
-        self._nodes: list[Node | None] = []
-        self._maker: dict[str, int] = {}
+        self._gone: set[int] = set()
+        self._asked: Node | None = None
+        self._made_by: set[str] = set()  # the operators that made the operands of the node that was asked about last
         self._alias: dict[str, str] = {}
         self._named: dict[str, str] = {}  # value to the output of the graph it will be called in the end
         self._counts: dict[str, int] = {}
@@ -76,8 +102,26 @@ class Edit:
 
     def maker(self, value: str) -> Node | None:
         """The node that writes `value` by now; None for inputs, constants and absent operands."""
-        position = self._maker.get(value)
-        return None if position is None else self._nodes[position]
+        position = self.producer.get(value)
+        return None if position is None or position in self._gone else self.nodes[position]
+
+    def occurrences(
+        self, pattern: Pattern, node: Node, only: Mapping[str, Only] = MappingProxyType({})
+    ) -> Sequence[Occurrence]:
+        """Where a pattern ends in a node that has not been kept yet."""
+        if self._asked is not node:
+            self._asked = node
+            self._made_by = {self.nodes[i].op for x in node.inputs if (i := self.producer.get(x)) is not None}
+        if not pattern.may_end(node.op, self._made_by):
+            return ()
+        self.nodes.append(node)
+        found = tuple(occurrences(pattern, self, len(self.nodes) - 1, only))
+        self.nodes.pop()
+        return found
+
+    def covered(self, found: Occurrence, node: Node) -> tuple[Node, ...]:
+        """The nodes of an occurrence that ends in `node`."""
+        return (*(self.nodes[i] for i in found.nodes if i < len(self.nodes)), node)
 
     def made_by(self, value: str, *kinds: str) -> Node | None:
         """The node that writes `value`, if it is of one of these ONNX operators."""
@@ -87,7 +131,11 @@ class Edit:
     def sole(self, value: str, *kinds: str) -> Node | None:
         """Like `made_by`, if nothing but one operand of one node reads `value`."""
         node = self.made_by(value, *kinds)
-        return node if node is not None and self.reads(value) == 1 and not self.is_output(value) else None
+        return node if node is not None and self.is_inner(value) else None
+
+    def is_inner(self, value: str, reads: int = 1) -> bool:
+        """Is the value just so many operands of nodes, and no output?"""
+        return self.reads(value) == reads and not self.is_output(value)
 
     def reads(self, value: str) -> int:
         """How many operands `value` is."""
@@ -168,8 +216,8 @@ class Edit:
         if self.changed:
             self._refine(node)
         for value in node.writes:
-            self._maker[value] = len(self._nodes)
-        self._nodes.append(node)
+            self.producer[value] = len(self.nodes)
+        self.nodes.append(node)
 
     def landed(self, node: Node, change: Change) -> Change | None:
         """The change with every output of the graph under its own name; None where that leaves nothing to change.
@@ -181,7 +229,7 @@ class Edit:
         for old, new in change.same.items():
             if old not in self.outputs:
                 continue
-            if new in self._maker and not self.is_output(new) and new not in targets:
+            if new in self.producer and not self.is_output(new) and new not in targets:
                 targets.append(new)
             else:
                 copies[old] = new
@@ -219,7 +267,7 @@ class Edit:
         """The new graph; the old one itself when nothing was changed."""
         if not self.changed:
             return self._graph
-        nodes: Iterable[Node] = (node for node in self._nodes if node is not None)
+        nodes: Iterable[Node] = (node for i, node in enumerate(self.nodes) if i not in self._gone)
         if self._named:
             nodes = (_renamed(node, self._named) for node in nodes)
         return self._graph.replace(nodes=tuple(nodes), types=self.types, constants=self.constants).pruned()
@@ -234,10 +282,12 @@ class Edit:
         while waiting:
             value = waiting.pop()
             self._reads[value] -= 1
-            position = self._maker.get(value)
-            node = None if position is None else self._nodes[position]
-            if position is not None and node is not None and all(self.is_unused(v) for v in node.writes):
-                self._nodes[position] = None
+            position = self.producer.get(value)
+            if position is None or position in self._gone:
+                continue
+            node = self.nodes[position]
+            if all(self.is_unused(v) for v in node.writes):
+                self._gone.add(position)
                 waiting.extend(node.reads)
 
     def _infer(self, node: Node) -> None:
@@ -310,7 +360,7 @@ def _settle(edit: Edit, first: Node, by_root: Mapping[str, list[LocalRule]], tra
 
 def _first_change(edit: Edit, node: Node, rules: Iterable[LocalRule], trace: Trace) -> Change | None:
     for rule in rules:
-        found = rule.find(edit, node)
+        found = rule.change(edit, node)
         change = None if found is None else edit.landed(node, found)
         if change is not None:
             where = tuple(part.label for part in change.matched)

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Graph, Node, attributes_of
 from fusewise.ir.types import TensorType
-from fusewise.passes.edit import Change, Edit, LocalRule, rebuilt, sweep
+from fusewise.passes.edit import Change, Edit, looking_for, rebuilt, sweep
 from fusewise.records import record
+from fusewise.rewrite.match import Occurrence
 from fusewise.trace import Trace
 
 __all__ = ["recognise_attention"]
@@ -58,14 +60,20 @@ class _Scores:
         return bool(self.mask) or self.causal
 
 
-def _attention(edit: Edit, node: Node) -> Change | None:
-    softmax, guard = _weights(edit, node.inputs[0])
-    kind = None if softmax is None else edit.static(softmax.inputs[0])
-    if softmax is None or kind is None or kind.dtype != FLOAT32 or kind.rank not in (3, 4) or kind.size == 0:
+def _weighted(g: Any, scores: Any, values: Any) -> Any:
+    """Weights times values; Where(IsNaN(w), 0, w) around the weights gives zeros to empty rows."""
+    weights = g.Softmax(scores, like="softmax")
+    return g.MatMul(g.Where(g.IsNaN(weights), 0, weights) | weights, values)
+
+
+def _attention(edit: Edit, node: Node, occurrence: Occurrence) -> Change | None:
+    softmax = occurrence.like["softmax"]
+    kind = edit.static(softmax.inputs[0])
+    if kind is None or kind.dtype != FLOAT32 or kind.rank not in (3, 4) or kind.size == 0:
         return None
     if softmax.attribute("axis", -1) not in (-1, kind.rank - 1):
         return None
-    found = _Scores((softmax, *guard, node))
+    found = _Scores(edit.covered(occurrence, node))
     value = softmax.inputs[0]
     while (product := edit.sole(value, "MatMul")) is None:
         step = _step(edit, value, found, kind)
@@ -79,18 +87,6 @@ def _attention(edit: Edit, node: Node) -> Change | None:
     if queries.rank != kind.rank or values.dtype != FLOAT32:
         return None
     return _written(edit, node, product, replace(found, nodes=(product, *found.nodes)))
-
-
-def _weights(edit: Edit, value: str) -> tuple[Node | None, tuple[Node, ...]]:
-    """The Softmax that makes the weights, and the nodes of Where(IsNaN(w), 0, w) around it, which give zeros to empty rows."""
-    where = edit.sole(value, "Where")
-    test = None if where is None else edit.sole(where.inputs[0], "IsNaN")
-    if where is None or test is None:
-        return edit.sole(value, "Softmax"), ()
-    weights = where.inputs[2]
-    if test.inputs[0] != weights or edit.scalar(where.inputs[1]) != 0 or edit.reads(weights) != 2:
-        return None, ()
-    return (None if edit.is_output(weights) else edit.made_by(weights, "Softmax")), (test, where)
 
 
 def _step(edit: Edit, value: str, found: _Scores, kind: TensorType) -> tuple[str, _Scores] | None:
@@ -210,4 +206,4 @@ def _unsqueezed(edit: Edit, value: str, axis: str, before: list[Node]) -> str:
     return made
 
 
-_RULE = LocalRule("recognise-attention", ("MatMul",), _attention)
+_RULE = looking_for("recognise-attention", _weighted, _attention)

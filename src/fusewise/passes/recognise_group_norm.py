@@ -7,11 +7,13 @@ of elements in memory: as one operator the normalisation takes any layout, and s
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from fusewise.ir.graph import Graph, Node
-from fusewise.passes.edit import Change, Edit, Find, LocalRule, rebuilt, sweep
+from fusewise.passes.edit import Change, Edit, LocalRule, looking_for, rebuilt, sweep
+from fusewise.rewrite.match import Occurrence
 from fusewise.trace import Trace
 
 __all__ = ["recognise_group_norm"]
@@ -32,10 +34,14 @@ def recognise_group_norm(graph: Graph, trace: Trace) -> Graph:
     return sweep(graph, trace, RULES) if graph.opset >= _FIRST_OPSET else graph
 
 
-def _between_reshapes(edit: Edit, node: Node) -> Change | None:
-    norm = edit.sole(node.inputs[0], "InstanceNormalization")
-    grouping = None if norm is None else edit.sole(norm.inputs[0], "Reshape")
-    if norm is None or grouping is None or not edit.same_type(grouping.inputs[0], node.outputs[0]):
+def _reshaped(g: Any, x: Any, groups: Any, scale: Any, bias: Any, shape: Any) -> Any:
+    norm = g.InstanceNormalization(g.Reshape(x, groups, like="grouping"), scale, bias, like="norm")
+    return g.Reshape(norm, shape, like="back")
+
+
+def _between_reshapes(edit: Edit, node: Node, found: Occurrence) -> Change | None:
+    norm, x = found.like["norm"], found.value("x")
+    if not edit.same_type(x, node.outputs[0]):
         return None
     kind, grouped = edit.static(node.outputs[0]), edit.static(norm.inputs[0])
     scale, bias = edit.operand(norm, 1), edit.operand(norm, 2)
@@ -49,36 +55,39 @@ def _between_reshapes(edit: Edit, node: Node) -> Change | None:
         for per_group, what in ((scale, "scale"), (bias, "bias"))
     ]
     epsilon = norm.attribute("epsilon", 1e-5)
-    new = rebuilt(node, "GroupNormalization", (grouping.inputs[0], *names), num_groups=groups, epsilon=epsilon)
-    return Change((grouping, norm, node), "written out", (new,))
+    new = rebuilt(node, "GroupNormalization", (x, *names), num_groups=groups, epsilon=epsilon)
+    return Change(edit.covered(found, node), "written out", (new,))
 
 
-def _takes(change: Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]) -> Find:
+def _takes(
+    name: str, op: str, change: Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+) -> LocalRule:
     """A constant per channel behind a group normalisation; `change(scale, bias, constant)` gives its new scale and bias."""
 
-    def find(edit: Edit, node: Node) -> Change | None:
-        for value, other in (node.inputs, node.inputs[::-1]):
-            norm = edit.sole(value, "GroupNormalization")
-            kind, per_channel = edit.static(value), edit.array(other)
-            if norm is None or kind is None or per_channel is None or not edit.same_type(value, node.outputs[0]):
-                continue
-            scale, bias = edit.operand(norm, 1), edit.operand(norm, 2)
-            spread = (1,) * (kind.rank - per_channel.ndim) + per_channel.shape
-            if scale is None or bias is None or any(size != 1 for k, size in enumerate(spread) if k != 1):
-                continue
-            new = change(scale, bias, per_channel.reshape(-1))
-            names = [
-                edit.constant(array, f"{node.label}_{what}") for array, what in zip(new, ("scale", "bias"), strict=True)
-            ]
-            merged = Node(norm.op, (norm.inputs[0], *names), node.outputs, norm.attributes, name=node.name)
-            return Change((norm, node), "constant per channel", (merged,))
-        return None
+    def before(g: Any, x: Any, scale: Any, bias: Any, constant: Any) -> Any:
+        return getattr(g, op)(g.GroupNormalization(x, scale, bias, like="norm"), constant)
 
-    return find
+    def taken(edit: Edit, node: Node, found: Occurrence) -> Change | None:
+        norm = found.like["norm"]
+        kind, per_channel = edit.static(norm.outputs[0]), edit.array(found.value("constant"))
+        if kind is None or per_channel is None or not edit.same_type(norm.outputs[0], node.outputs[0]):
+            return None
+        scale, bias = edit.operand(norm, 1), edit.operand(norm, 2)
+        spread = (1,) * (kind.rank - per_channel.ndim) + per_channel.shape
+        if scale is None or bias is None or any(size != 1 for k, size in enumerate(spread) if k != 1):
+            return None
+        new = change(scale, bias, per_channel.reshape(-1))
+        names = [
+            edit.constant(array, f"{node.label}_{what}") for array, what in zip(new, ("scale", "bias"), strict=True)
+        ]
+        merged = Node(norm.op, (norm.inputs[0], *names), node.outputs, norm.attributes, name=node.name)
+        return Change((norm, node), "constant per channel", (merged,))
+
+    return looking_for(name, before, taken)
 
 
 RULES: tuple[LocalRule, ...] = (
-    LocalRule("recognise-group-norm", ("Reshape",), _between_reshapes),
-    LocalRule("group-norm-takes-scale", ("Mul",), _takes(lambda scale, bias, c: (scale * c, bias * c))),
-    LocalRule("group-norm-takes-bias", ("Add",), _takes(lambda scale, bias, c: (scale, bias + c))),
+    looking_for("recognise-group-norm", _reshaped, _between_reshapes),
+    _takes("group-norm-takes-scale", "Mul", lambda scale, bias, c: (scale * c, bias * c)),
+    _takes("group-norm-takes-bias", "Add", lambda scale, bias, c: (scale, bias + c)),
 )

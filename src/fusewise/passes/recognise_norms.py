@@ -12,12 +12,15 @@ Layer normalisation: Ba et al., 2016. RMS normalisation: Zhang and Sennrich, Neu
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.graph import Graph, Node
-from fusewise.passes.edit import Change, Edit, LocalRule, rebuilt, sweep
-from fusewise.records import record
+from fusewise.passes.edit import Change, Edit, LocalRule, looking_for, rebuilt, sweep
+from fusewise.rewrite.match import Occurrence
+from fusewise.rewrite.pattern import Term
 from fusewise.trace import Trace
 
 __all__ = ["RULES", "recognise_norms"]
@@ -34,46 +37,35 @@ def recognise_norms(graph: Graph, trace: Trace) -> Graph:
     return sweep(graph, trace, tuple(rule for since, rule in RULES if graph.opset >= since))
 
 
-@record(frozen=True)
-class _Root:
-    """1 / sqrt(mean(squared^2) + epsilon) over the last `axes` axes, and the nodes it is written with."""
-
-    squared: str
-    epsilon: float
-    axes: int
-    nodes: tuple[Node, ...]
+def _root_mean_square(g: Any, x: Term, epsilon: Term, axes: Term) -> Any:
+    return g.Sqrt(g.ReduceMean(g.Pow(x, 2) | x * x, axes, like="squares") + epsilon)
 
 
-def _divided(edit: Edit, node: Node) -> tuple[str, Node, tuple[Node, ...]] | None:
-    """What `node` divides, the Sqrt it divides by, and the nodes between: a / sqrt(b), or a * (1 / sqrt(b))."""
-    if node.op == "Div":
-        root = edit.sole(node.inputs[1], "Sqrt")
-        return None if root is None else (node.inputs[0], root, ())
-    for value, other in (node.inputs, node.inputs[::-1]):
-        inverse = edit.sole(other, "Reciprocal", "Div")
-        if inverse is None or (inverse.op == "Div" and edit.scalar(inverse.inputs[0]) != 1):
-            continue
-        root = edit.sole(inverse.inputs[-1], "Sqrt")
-        if root is not None:
-            return value, root, (inverse,)
-    return None
+def _over(g: Any, x: Term, root: Any) -> Any:
+    return x / root | x * (g.Reciprocal(root) | 1 / root)
 
 
-def _root_mean_square(edit: Edit, root: Node) -> _Root | None:
-    total = edit.sole(root.inputs[0], "Add")
-    for i in (0, 1) if total is not None else ():
-        assert total is not None
-        epsilon, mean = edit.scalar(total.inputs[1 - i]), edit.sole(total.inputs[i], "ReduceMean")
-        axes = None if mean is None else _last_axes(edit, mean)
-        if epsilon is None or epsilon < 0 or mean is None or axes is None:
-            continue
-        square = edit.sole(mean.inputs[0], "Pow", "Mul")
-        if square is None:
-            continue
-        by_power = square.op == "Pow" and edit.scalar(square.inputs[1]) == 2
-        if by_power or (square.op == "Mul" and square.inputs[0] == square.inputs[1]):
-            return _Root(square.inputs[0], epsilon, axes, (square, mean, total, root))
-    return None
+def _layer(g: Any, x: Any, axes: Term, epsilon: Term, again: Term) -> Any:
+    """The division of the centred by its deviation."""
+    centred = x - g.ReduceMean(x, axes, like="mean", shared=True)
+    return _over(g, centred, _root_mean_square(g, centred, epsilon, again))
+
+
+def _rms(g: Any, x: Any, axes: Term, epsilon: Term) -> Any:
+    """The division of x by its root mean square."""
+    return _over(g, x, _root_mean_square(g, x, epsilon, axes))
+
+
+def _scaled(g: Any, x: Any, scale: Any, bias: Any, axes: Term, epsilon: Term, again: Term) -> Any:
+    """x * slope + (bias - mean * slope), slope = scale / deviation: batch normalisation's formula, as TensorFlow has it."""
+    mean = g.ReduceMean(x, axes, like="mean", shared=True)
+    slope = scale * g.Reciprocal(_root_mean_square(g, x - mean, epsilon, again))
+    return x * slope + (bias - mean * slope)
+
+
+def _epsilon(edit: Edit, found: Occurrence) -> float | None:
+    epsilon = edit.scalar(found.value("epsilon"))
+    return None if epsilon is None or epsilon < 0 else epsilon
 
 
 def _last_axes(edit: Edit, mean: Node) -> int | None:
@@ -85,59 +77,29 @@ def _last_axes(edit: Edit, mean: Node) -> int | None:
     return len(found) if found == list(range(kind.rank - len(found), kind.rank)) else None
 
 
-def _layer_core(edit: Edit, node: Node) -> Change | None:
-    """The division of the centred by its deviation."""
-    parts = _divided(edit, node)
-    found = None if parts is None else _root_mean_square(edit, parts[1])
-    if parts is None or found is None or found.squared != parts[0]:
-        return None
-    centred = edit.made_by(parts[0], "Sub")
-    mean = None if centred is None else edit.made_by(centred.inputs[1], "ReduceMean")
-    if centred is None or mean is None or mean.inputs[0] != centred.inputs[0] or _last_axes(edit, mean) != found.axes:
-        return None
-    if edit.is_output(parts[0]) or edit.reads(parts[0]) != 1 + _reads_of_square(found):
-        return None
-    x = centred.inputs[0]
-    return _normalised(edit, node, "LayerNormalization", x, found, (mean, centred, *found.nodes, *parts[2]))
+def _axes_of_both(edit: Edit, found: Occurrence) -> int | None:
+    """Over how many axes both means of a layer normalisation go; None when they differ."""
+    axes = _last_axes(edit, found.like["squares"])
+    return axes if _last_axes(edit, found.like["mean"]) == axes else None
 
 
-def _scaled_norm(edit: Edit, node: Node) -> Change | None:
-    """x * slope + (bias - mean * slope), slope = scale / deviation: batch normalisation's formula, as TensorFlow has it."""
-    for first, second in (node.inputs, node.inputs[::-1]):
-        product, shift = edit.sole(first, "Mul"), edit.sole(second, "Sub")
-        back = None if shift is None else edit.sole(shift.inputs[1], "Mul")
-        if product is None or shift is None or back is None:
-            continue
-        for x, slope in (product.inputs, product.inputs[::-1]):
-            change = _from_slope(edit, node, (product, back, shift), x, slope)
-            if change is not None:
-                return change
-    return None
+def _layer_norm(edit: Edit, node: Node, found: Occurrence) -> Change | None:
+    return _normalised(edit, node, "LayerNormalization", found, _axes_of_both(edit, found))
 
 
-def _from_slope(edit: Edit, node: Node, around: tuple[Node, Node, Node], x: str, slope: str) -> Change | None:
-    product, back, shift = around
-    scaled = edit.made_by(slope, "Mul")
-    if scaled is None or back.inputs.count(slope) != 1 or edit.reads(slope) != 2 or edit.is_output(slope):
+def _rms_norm(edit: Edit, node: Node, found: Occurrence) -> Change | None:
+    return _normalised(edit, node, "RMSNormalization", found, _last_axes(edit, found.like["squares"]))
+
+
+def _scaled_norm(edit: Edit, node: Node, found: Occurrence) -> Change | None:
+    axes, epsilon = _axes_of_both(edit, found), _epsilon(edit, found)
+    x, scale, bias = map(found.value, ("x", "scale", "bias"))
+    if axes is None or epsilon is None or not edit.same_type(x, node.outputs[0]):
         return None
-    mean = edit.made_by(next(value for value in back.inputs if value != slope), "ReduceMean")
-    for inverse, scale in (scaled.inputs, scaled.inputs[::-1]):
-        reciprocal = edit.sole(inverse, "Reciprocal")
-        root = None if reciprocal is None else edit.sole(reciprocal.inputs[0], "Sqrt")
-        found = None if root is None else _root_mean_square(edit, root)
-        centred = None if found is None else edit.made_by(found.squared, "Sub")
-        if mean is None or reciprocal is None or found is None or centred is None:
-            continue
-        if centred.inputs != (x, mean.outputs[0]) or mean.inputs[0] != x or _last_axes(edit, mean) != found.axes:
-            continue
-        if edit.is_output(found.squared) or edit.reads(found.squared) != _reads_of_square(found):
-            continue
-        bias = shift.inputs[0]
-        if _fits_norm(edit, x, found.axes, scale) and _fits_norm(edit, x, found.axes, bias):
-            matched = (mean, centred, *found.nodes, reciprocal, scaled, product, back, shift, node)
-            new = rebuilt(node, "LayerNormalization", (x, scale, bias), axis=-found.axes, epsilon=found.epsilon)
-            return Change(matched, "written out", (new,)) if edit.same_type(x, node.outputs[0]) else None
-    return None
+    if not (_fits_norm(edit, x, axes, scale) and _fits_norm(edit, x, axes, bias)):
+        return None
+    new = rebuilt(node, "LayerNormalization", (x, scale, bias), axis=-axes, epsilon=epsilon)
+    return Change(edit.covered(found, node), "written out", (new,))
 
 
 def _fits_norm(edit: Edit, x: str, axes: int, operand: str) -> bool:
@@ -148,26 +110,16 @@ def _fits_norm(edit: Edit, x: str, axes: int, operand: str) -> bool:
     return kind.dtype == own.dtype == FLOAT32 and own.dims == kind.dims[kind.rank - axes :]
 
 
-def _rms_core(edit: Edit, node: Node) -> Change | None:
-    """The division of x by its root mean square."""
-    parts = _divided(edit, node)
-    found = None if parts is None else _root_mean_square(edit, parts[1])
-    if parts is None or found is None or found.squared != parts[0]:
-        return None
-    return _normalised(edit, node, "RMSNormalization", parts[0], found, (*found.nodes, *parts[2]))
-
-
-def _reads_of_square(found: _Root) -> int:
-    return 2 if found.nodes[0].op == "Mul" else 1
-
-
-def _normalised(edit: Edit, node: Node, op: str, x: str, found: _Root, matched: tuple[Node, ...]) -> Change | None:
+def _normalised(edit: Edit, node: Node, op: str, found: Occurrence, axes: int | None) -> Change | None:
+    x, epsilon = found.value("x"), _epsilon(edit, found)
     kind = edit.static(x)
-    if kind is None or kind.dtype != FLOAT32 or not edit.same_type(x, node.outputs[0]):
+    if axes is None or epsilon is None or kind is None or kind.dtype != FLOAT32:
         return None
-    ones = edit.constant(np.ones(kind.dims[kind.rank - found.axes :], dtype=np.float32), f"{node.label}_scale")
-    new = rebuilt(node, op, (x, ones), axis=-found.axes, epsilon=found.epsilon)
-    return Change((*matched, node), "written out", (new,))
+    if not edit.same_type(x, node.outputs[0]):
+        return None
+    ones = edit.constant(np.ones(kind.dims[kind.rank - axes :], dtype=np.float32), f"{node.label}_scale")
+    new = rebuilt(node, op, (x, ones), axis=-axes, epsilon=epsilon)
+    return Change(edit.covered(found, node), "written out", (new,))
 
 
 def _normalised_shape(edit: Edit, norm: Node) -> tuple[int, ...]:
@@ -175,39 +127,47 @@ def _normalised_shape(edit: Edit, norm: Node) -> tuple[int, ...]:
     return () if kind is None else kind.dims[norm.attribute("axis", -1) % kind.rank :]
 
 
-def _take_scale(edit: Edit, node: Node) -> Change | None:
+def _take_scale(edit: Edit, node: Node, found: Occurrence) -> Change | None:
     """A factor behind a normalisation whose own scale is one."""
-    for value, factor in (node.inputs, node.inputs[::-1]):
-        norm = edit.sole(value, "LayerNormalization", "RMSNormalization")
-        if norm is None or len(norm.inputs) != 2 or len(norm.writes) != 1:
-            continue
-        own, kind = edit.operand(norm, 1), edit.static(factor)
-        if own is None or not np.all(own == 1) or kind is None or not edit.same_type(value, node.outputs[0]):
-            continue
-        if kind.dims == _normalised_shape(edit, norm) and kind.dtype == FLOAT32:
-            new = Node(norm.op, (norm.inputs[0], factor), node.outputs, norm.attributes, name=node.name)
-            return Change((norm, node), "its scale was one", (new,))
-    return None
+    norm, factor = found.like["norm"], found.value("factor")
+    kind = edit.static(factor)
+    if kind is None or not edit.same_type(norm.outputs[0], node.outputs[0]):
+        return None
+    if kind.dims != _normalised_shape(edit, norm) or kind.dtype != FLOAT32:
+        return None
+    new = Node(norm.op, (norm.inputs[0], factor), node.outputs, norm.attributes, name=node.name)
+    return Change((norm, node), "its scale was one", (new,))
 
 
-def _take_bias(edit: Edit, node: Node) -> Change | None:
+def _take_bias(edit: Edit, node: Node, found: Occurrence) -> Change | None:
     """A sum behind a layer normalisation without a bias."""
-    for value, term in (node.inputs, node.inputs[::-1]):
-        norm, kind = edit.sole(value, "LayerNormalization"), edit.static(term)
-        if norm is None or kind is None or len(norm.inputs) != 2 or len(norm.writes) != 1:
-            continue
-        fits = kind.dims == _normalised_shape(edit, norm) and kind.dtype == FLOAT32
-        if fits and term in edit.constants and edit.same_type(value, node.outputs[0]):
-            new = Node(norm.op, (*norm.inputs, term), node.outputs, norm.attributes, name=node.name)
-            return Change((norm, node), "it had no bias", (new,))
-    return None
+    norm, bias = found.like["norm"], found.value("bias")
+    kind = edit.static(bias)
+    if kind is None or kind.dims != _normalised_shape(edit, norm) or kind.dtype != FLOAT32:
+        return None
+    if bias not in edit.constants or not edit.same_type(norm.outputs[0], node.outputs[0]):
+        return None
+    new = Node(norm.op, (*norm.inputs, bias), node.outputs, norm.attributes, name=node.name)
+    return Change((norm, node), "it had no bias", (new,))
 
+
+_NORMS = ("LayerNormalization", "RMSNormalization")
 
 RULES: tuple[tuple[int, LocalRule], ...] = (
-    (17, LocalRule("recognise-layer-norm", ("Div", "Mul"), _layer_core)),
-    (17, LocalRule("recognise-scaled-norm", ("Add",), _scaled_norm)),
-    (23, LocalRule("recognise-rms-norm", ("Div", "Mul"), _rms_core)),
-    (17, LocalRule("norm-takes-scale", ("Mul",), _take_scale)),
-    (17, LocalRule("norm-takes-bias", ("Add",), _take_bias)),
+    (17, looking_for("recognise-layer-norm", _layer, _layer_norm)),
+    (17, looking_for("recognise-scaled-norm", _scaled, _scaled_norm)),
+    (23, looking_for("recognise-rms-norm", _rms, _rms_norm)),
+    (
+        17,
+        looking_for("norm-takes-scale", lambda g, x, factor: g.one_of(_NORMS, x, 1, like="norm") * factor, _take_scale),
+    ),
+    (
+        17,
+        looking_for(
+            "norm-takes-bias",
+            lambda g, x, scale, bias: g.LayerNormalization(x, scale, like="norm") + bias,
+            _take_bias,
+        ),
+    ),
 )
 """Each rule with the first opset that has the operator it writes; a layer normalisation is tried before an RMS one."""

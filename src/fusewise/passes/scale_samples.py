@@ -6,10 +6,13 @@ read again before it is added up.
 
 from __future__ import annotations
 
+from typing import Any
+
 from fusewise.ir.graph import Graph, Node
 from fusewise.passes.canonical_ops import LOWEST_OPSET, change_to
-from fusewise.passes.edit import Change, Edit, LocalRule, sweep
+from fusewise.passes.edit import Change, Edit, looking_for, sweep
 from fusewise.passes.notation import Notation
+from fusewise.rewrite.match import Occurrence
 from fusewise.trace import Trace
 
 __all__ = ["scale_samples"]
@@ -25,22 +28,14 @@ def scale_samples(graph: Graph, trace: Trace) -> Graph:
     return sweep(graph, trace, _RULES) if graph.opset >= LOWEST_OPSET else graph
 
 
-def _scaled(edit: Edit, node: Node) -> Change | None:
-    for joined, factor in (node.inputs, node.inputs[::-1]):
-        found = _of(edit, node, joined, factor)
-        if found is not None:
-            return found
-    return None
+def _before(g: Any, shape: Any, factor: Any) -> Any:
+    joined = g.Concat(..., like="joined")
+    return (g.Reshape(joined, shape, like="reshape") | joined) * factor
 
 
-def _of(edit: Edit, node: Node, joined: str, factor: str) -> Change | None:
-    reshape = edit.sole(joined, "Reshape")
-    concat = edit.sole(joined if reshape is None else reshape.inputs[0], "Concat")
-    if (
-        concat is None
-        or len(set(concat.inputs)) < len(concat.inputs)
-        or not all(_is_read(edit, v) for v in concat.inputs)
-    ):
+def _scaled(edit: Edit, node: Node, found: Occurrence) -> Change | None:
+    concat, factor = found.like["joined"], found.value("factor")
+    if len(set(concat.inputs)) < len(concat.inputs) or not all(_is_read(edit, v) for v in concat.inputs):
         return None
     kinds = [edit.static(value) for value in (*concat.outputs, *node.outputs, factor)]
     if any(kind is None for kind in kinds):
@@ -74,4 +69,4 @@ def _is_read(edit: Edit, value: str) -> bool:
     return maker is not None
 
 
-_RULES = (LocalRule("scale_samples", ("Mul",), _scaled),)
+_RULES = (looking_for("scale_samples", _before, _scaled),)

@@ -5,12 +5,15 @@ A rule is written with plain functions over terms, and read off once:
     lambda g, a, b, c: a * b + a * c          lambda g, x, axes: g.ReduceSum(-x, axes, like="r")
 
 `+ - * /` and unary `-` are ONNX's Add, Sub, Mul, Div and Neg, numbers are constants, and `g.Name(...)` is any operator.
-The parameters are the pattern's variables: the same variable twice is the same value twice.
+The parameters are the pattern's variables: the same variable twice is the same value twice. What is only looked for may say more:
+`|` is one term or another, `...` any operands that are left, `g.one_of` any of several operators and `g.monomial` a product
+with a constant coefficient, however it is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from types import FunctionType
 from typing import Any, cast
@@ -20,9 +23,12 @@ from fusewise.ops.table import spec_of
 from fusewise.records import record
 
 __all__ = [
+    "MONOMIALS",
     "Apply",
     "Computed",
+    "Either",
     "Literal",
+    "Monomial",
     "Pattern",
     "Term",
     "Variable",
@@ -45,7 +51,7 @@ def _commutes(op: str) -> bool:
 
 
 class Term:
-    """A variable, a literal or an application; all of them take the signs of arithmetic."""
+    """A variable, a literal, an application or what is made of them; all of them take the signs of arithmetic."""
 
     __slots__ = ()
 
@@ -75,6 +81,9 @@ class Term:
 
     def __neg__(self) -> Apply:
         return Apply("Neg", (self,))
+
+    def __or__(self, other: Operand) -> Either:
+        return Either(tuple(way for x in (self, _term(other)) for way in (x.terms if isinstance(x, Either) else (x,))))
 
 
 @record(frozen=True, slots=True)
@@ -121,6 +130,7 @@ class Apply(Term):
 
     `attributes` must be there with these values. Without `like` there may be no others; with it all attributes go by that
     name: nodes of one name have equal attributes, and what the rule puts in place carries them on.
+    One that is `open` may have more operands than these. In a pattern that is closed, a `shared` one may have other readers.
     """
 
     op: str
@@ -129,6 +139,8 @@ class Apply(Term):
     like: str = ""
     outputs: int = 1
     index: int = 0
+    open: bool = False
+    shared: bool = False
 
     @cached_property
     def regroups(self) -> bool:
@@ -141,7 +153,7 @@ class Apply(Term):
     @cached_property
     def node(self) -> Apply:
         """The same application, whichever output is meant."""
-        return Apply(self.op, self.operands, self.attributes, self.like, self.outputs)
+        return replace(self, index=0)
 
     @cached_property
     def _hash(self) -> int:
@@ -162,6 +174,34 @@ class Apply(Term):
         return f"{self.op}({arguments})" + (f"[{self.index}]" if self.outputs > 1 else "")
 
 
+@record(frozen=True)
+class Either(Term):
+    """One of several terms; they are tried in this order."""
+
+    terms: tuple[Term, ...]
+
+    def __str__(self) -> str:
+        return f"({' | '.join(map(str, self.terms))})"
+
+
+@record(frozen=True)
+class Monomial(Term):
+    """A constant coefficient, up to float32's rounding, times factors: through Mul, Div by a number, and Pow with 2 or 3.
+
+    `shared`: as of an `Apply`, for the last of its nodes.
+    """
+
+    coefficient: float
+    factors: tuple[Term, ...]
+    shared: bool = False
+
+    def __str__(self) -> str:
+        return " * ".join([f"{self.coefficient:g}", *(_inside(factor, "Mul", True) for factor in self.factors)])
+
+
+MONOMIALS = ("Mul", "Div", "Pow")
+"""The operators a monomial is written with; one at the root of a pattern ends in one of the first two."""
+
 Operand = Term | float
 _SIGNS = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/"}
 _RANK = {"Add": 1, "Sub": 1, "Mul": 2, "Div": 2, "Neg": 3}
@@ -180,17 +220,32 @@ def _term(value: Any) -> Term:
     return value if isinstance(value, Term) else Literal(float(value))
 
 
+def _below(term: Term) -> tuple[Term, ...]:
+    """The terms a term is made of."""
+    if isinstance(term, Apply):
+        return term.operands
+    return term.terms if isinstance(term, Either) else term.factors if isinstance(term, Monomial) else ()
+
+
 class _Operators:
-    """`g` in the functions of a rule: every attribute is an ONNX operator."""
+    """`g` in the functions of a rule: every other attribute is an ONNX operator."""
+
+    def one_of(self, operators: Iterable[str], *operands: Any, **stated: Any) -> Term:
+        """Any of several operators on these operands."""
+        return Either(tuple(getattr(self, op)(*operands, **stated) for op in operators))
+
+    def monomial(self, coefficient: float, *factors: Operand, shared: bool = False) -> Term:
+        """A constant coefficient times factors, see `Monomial`."""
+        return Monomial(coefficient, tuple(map(_term, factors)), shared)
 
     def __getattr__(self, op: str) -> Callable[..., Any]:
         if op.startswith("_"):
             raise AttributeError(op)
 
-        def apply(*operands: Operand, like: str = "", outputs: int = 1, **attributes: Any) -> Any:
-            terms = tuple(_term(x) for x in operands)
-            stated = attributes_of(**attributes)
-            found = tuple(Apply(op, terms, stated, like, outputs, k) for k in range(outputs))
+        def apply(*operands: Any, like: str = "", outputs: int = 1, shared: bool = False, **attributes: Any) -> Any:
+            terms = tuple(_term(x) for x in operands if x is not ...)
+            stated, more = attributes_of(**attributes), ... in operands
+            found = tuple(Apply(op, terms, stated, like, outputs, k, more, shared) for k in range(outputs))
             return found[0] if outputs == 1 else found
 
         return apply
@@ -201,10 +256,16 @@ operators = _Operators()
 
 @record(frozen=True)
 class Pattern:
-    """One term for each value that is looked for, over named variables."""
+    """One term for each value that is looked for, over named variables.
+
+    One that `regroups` takes a tree of an associative and commutative operator for one operator on a set of operands; without,
+    only the two operands of a commutative one may change places. Nobody else reads an inner value of one that is `closed`.
+    """
 
     roots: tuple[Term, ...]
     variables: tuple[str, ...]
+    regroups: bool = False
+    closed: bool = False
 
     def terms(self) -> Iterator[Term]:
         """Every term in it, operands first, each once."""
@@ -213,9 +274,8 @@ class Pattern:
         def walk(term: Term) -> Iterator[Term]:
             if term not in seen:
                 seen.add(term)
-                if isinstance(term, Apply):
-                    for operand in term.operands:
-                        yield from walk(operand)
+                for operand in _below(term):
+                    yield from walk(operand)
                 yield term
 
         for root in self.roots:
@@ -225,9 +285,7 @@ class Pattern:
         """How many operands the variable is."""
 
         def count(term: Term) -> int:
-            if isinstance(term, Apply):
-                return sum(map(count, term.operands))
-            return isinstance(term, Variable) and term.name == variable
+            return sum(map(count, _below(term))) + (isinstance(term, Variable) and term.name == variable)
 
         return sum(map(count, self.roots))
 
@@ -246,9 +304,31 @@ class Pattern:
         """The names of the operators in it."""
         return frozenset(term.op for term in self.terms() if isinstance(term, Apply))
 
+    @cached_property
+    def starts(self) -> Mapping[str, tuple[tuple[frozenset[str], ...], ...]]:
+        """The operators of nodes that may be the first root; of each, for every way to write it, what must have made operands."""
+        found: dict[str, list[tuple[frozenset[str], ...]]] = {}
+        root = self.roots[0]
+        for way in root.terms if isinstance(root, Either) else (root,):
+            inside = frozenset(MONOMIALS) if isinstance(way, Monomial) else frozenset()
+            makers = tuple(made | inside for x in _below(way) if (made := _makers(x)))
+            for op in (way.op,) if isinstance(way, Apply) else MONOMIALS[:2]:
+                found.setdefault(op, []).append(makers)
+        return {op: tuple(ways) for op, ways in found.items()}
+
+    def may_end(self, op: str, made: set[str]) -> bool:
+        """May a node of operator `op`, whose operands are made by operators `made`, be the first root?"""
+        for makers in self.starts.get(op, ()):
+            for needed in makers:
+                if needed.isdisjoint(made):
+                    break
+            else:
+                return True
+        return False
+
     def flat(self) -> Pattern:
         """Trees of one associative and commutative operator as one application to all their operands."""
-        return Pattern(tuple(map(_flat, self.roots)), self.variables)
+        return Pattern(tuple(map(_flat, self.roots)), self.variables, True, self.closed)
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.roots))
@@ -263,7 +343,17 @@ def _flat(term: Term) -> Term:
             operands.extend(operand.operands)
         else:
             operands.append(operand)
-    return Apply(term.op, tuple(operands), term.attributes, term.like, term.outputs, term.index)
+    return replace(term, operands=tuple(operands))
+
+
+def _makers(term: Term) -> frozenset[str]:
+    """The operators one of which must have made what the term stands for; none when it may be no result at all."""
+    if isinstance(term, Apply):
+        return frozenset((term.op,))
+    if isinstance(term, Monomial):
+        return frozenset(MONOMIALS)
+    ways = list(map(_makers, term.terms)) if isinstance(term, Either) else []
+    return frozenset().union(*ways) if all(ways) else frozenset()
 
 
 def renamed(roots: Iterable[Term]) -> tuple[str, ...]:
@@ -280,11 +370,11 @@ def renamed(roots: Iterable[Term]) -> tuple[str, ...]:
     return tuple(map(text, roots))
 
 
-def pattern_of(function: Callable[..., Any]) -> Pattern:
+def pattern_of(function: Callable[..., Any], *, closed: bool = False) -> Pattern:
     """The pattern that a function over terms writes; a parameter that defaults to None may be an absent operand."""
     plain = cast(FunctionType, function)  # `inspect.signature` takes 19 ms for all rules, this 3
     names = plain.__code__.co_varnames[1 : plain.__code__.co_argcount]
     required = len(names) - len(plain.__defaults__ or ())
     written = function(operators, *(Variable(name, number >= required) for number, name in enumerate(names)))
     roots = written if isinstance(written, tuple) else (written,)
-    return Pattern(tuple(map(_term, roots)), names)
+    return Pattern(tuple(map(_term, roots)), names, closed=closed)

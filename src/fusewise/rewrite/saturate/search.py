@@ -251,7 +251,7 @@ def _match(classes: _Classes, query: Query, row: Sequence[str]) -> Match | None:
     graph = Graph(data, (), tuple(ordered), types, known, "match", classes.opset, classes.opsets)
     first = {term.like: ordered[k] for k, term in reversed(list(enumerate(nodes))) if term.like}
     roots = tuple(bound[root] for root in query.rule.before.roots)
-    return Match(graph, roots, tuple(range(len(ordered))), bound, first)
+    return Match(roots, tuple(range(len(ordered))), bound, first, None, frozenset(), graph)
 
 
 def _output(term: Apply, index: int) -> Apply:
