@@ -14,6 +14,7 @@ from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import TensorType
 from fusewise.lower.compose import BoundTask, BufferView
+from fusewise.lower.named import Named
 from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
 from fusewise.ops.definition import call_of
 from fusewise.ops.expr import Expr, cast, index, load
@@ -44,26 +45,10 @@ def linear_reason(graph: Graph, node: Node) -> str:
 
 def linear_task(graph: Graph, node: Node, views: Mapping[str, BufferView], exact: bool) -> BoundTask:
     """The task of a node that `linear_reason` has nothing against; `views` has all that it reads, and what it is to write."""
-    operands: list[Operand] = []
-    values: dict[str, str] = {}
-
-    def operand(name: str, value: str, constant: bool = False) -> Operand:
-        kind, view = graph.tensor(value), views[value]
-        operands.append(Operand(name, kind.dtype, kind.dims, view.strides, constant=constant, alignment=view.alignment))
-        values[name] = value
-        return operands[-1]
-
-    kinds: list[TensorType | None] = []
-    prologue: list[Expr | None] = []
-    for place, value in enumerate(node.inputs):
-        if not value:
-            kinds.append(None)
-            prologue.append(None)
-            continue
-        constant = value in graph.constants
-        one = operand(f"{'const' if constant else 'in'}{place}", value, constant)
-        kinds.append(TensorType(one.dtype, one.shape))
-        prologue.append(load(one.name, one.dtype, tuple(index(f"p{d}") for d in range(len(one.shape)))))
+    named = Named(graph, node, views)
+    given = [named.given(place) if value else None for place, value in enumerate(node.inputs)]
+    kinds = tuple(None if one is None else TensorType(one.dtype, one.shape) for one in given)
+    prologue = tuple(None if one is None else _whole(one) for one in given)
     s = sizes_of(dict(node.attributes), tuple(None if kind is None else kind.dims for kind in kinds))
     extents = (s.samples, s.steps, s.heads, s.values)
     at = tuple(index(f"i{d}") for d in range(4))
@@ -71,11 +56,16 @@ def linear_task(graph: Graph, node: Node, views: Mapping[str, BufferView], exact
     stores = []
     for place, value in enumerate(node.outputs):
         if value and value in views:
-            one = operand(f"out{place}", value)
+            one = named.result(place)
             where = (at[0], at[1], at[2] * s.values + at[3]) if place == 0 else at
             stores.append(Store(one.name, where, cast(number, one.dtype)))
-    anchor = Anchor(node.op, LINEAR, node.attributes, tuple(kinds), tuple(prologue), TensorType(FLOAT32, extents))
-    return BoundTask(Task(extents, tuple(operands), tuple(stores), anchor, exact), values)
+    anchor = Anchor(node.op, LINEAR, node.attributes, kinds, prologue, TensorType(FLOAT32, extents))
+    return named.bind(Task(extents, tuple(named.operands.values()), tuple(stores), anchor, exact))
+
+
+def _whole(operand: Operand) -> Expr:
+    """The element of an operand at the index that a prologue is asked for."""
+    return load(operand.name, operand.dtype, tuple(index(f"p{d}") for d in range(len(operand.shape))))
 
 
 def linear_operand(task: Task, place: int) -> Operand | None:
