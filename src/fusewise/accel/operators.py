@@ -218,31 +218,26 @@ def _reshape(graph: Graph, node: Node, weights: int) -> OperatorForm | str:
 
 def _resize(graph: Graph, node: Node, weights: int) -> OperatorForm | str:
     """Nearest reads one pixel, linear the two on either side."""
-    mode = _word(node, "mode", "nearest")
+    mode = node.attribute("mode", "nearest")
     if mode not in ("nearest", "linear"):
         return f"Resize by {mode} has no streaming form"
     before, after = _image(graph, node.inputs[0]), _image(graph, node.outputs[0])
     if before[0] != after[0]:
         return "Resize changes the channels"
-    rounding, coordinates = _word(node, "nearest_mode", "round_prefer_floor"), _coordinates(graph, node)
+    rounding, coordinates = node.attribute("nearest_mode", "round_prefer_floor"), _coordinates(graph, node)
     found: list[AxisWindow] = []
     for d in (0, 1):
         positions = coordinates(d, before[1 + d], after[1 + d])
         if positions is None:
-            return f"Resize by {_word(node, 'coordinate_transformation_mode', '')} coordinates has no streaming form"
+            return f"Resize by {node.attribute('coordinate_transformation_mode', '')} coordinates has no streaming form"
         found.append(resized(mode == "linear", rounding, positions, before[1 + d]))
     rows, columns = found
     return OperatorForm("resize", rows, columns, macs=math.prod(after))
 
 
-def _word(node: Node, name: str, default: str) -> str:
-    found = node.attribute(name, default)
-    return found.decode() if isinstance(found, bytes) else str(found)
-
-
 def _coordinates(graph: Graph, node: Node) -> Callable[[int, int, int], list[float] | None]:
     """Of a Resize: where every output pixel reads along an axis (0 rows, 1 columns) of so many pixels before and after."""
-    mode = _word(node, "coordinate_transformation_mode", "half_pixel")
+    mode = node.attribute("coordinate_transformation_mode", "half_pixel")
     scales = graph.array(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
     axes = node.attribute("axes", (0, 1, 2, 3))
 

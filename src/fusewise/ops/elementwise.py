@@ -141,14 +141,8 @@ def _cast_to(call: Call, x: Expr, source: DType, target: DType) -> Expr:
     if target == source:
         return x
     if is_narrow(target):
-        return to_narrow(x, target, bool(call.attribute("saturate", 1)), _rounding(call))
+        return to_narrow(x, target, bool(call.attribute("saturate", 1)), call.attribute("round_mode", "up"))
     return cast(from_narrow(x) if is_narrow(source) else x, target)
-
-
-def _rounding(call: Call) -> str:
-    """How powers of two are rounded."""
-    found = call.attribute("round_mode", "up")
-    return found.decode() if isinstance(found, bytes) else str(found)
 
 
 def _cast(call: Call, x: Expr, like: Expr | None = None) -> Expr:

@@ -84,14 +84,9 @@ def tables_of(node: Node) -> ForestTables | None:
         return None
 
 
-def _named(node: Node, name: str, default: str) -> str:
-    value = node.attribute(name, default)
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
 def _regressor(node: Node) -> tuple[Forest, np.ndarray, bool]:
-    how = _named(node, "aggregate_function", "SUM")
-    if how not in ("SUM", "AVERAGE") or _named(node, "post_transform", "NONE") != "NONE":
+    how = node.attribute("aggregate_function", "SUM")
+    if how not in ("SUM", "AVERAGE") or node.attribute("post_transform", "NONE") != "NONE":
         raise Other
     forest, number = forest_of(node)
     return forest, weights_of(node, "target", len(number), number, node.attribute("n_targets", 1)), how == "AVERAGE"

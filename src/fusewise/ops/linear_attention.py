@@ -49,8 +49,7 @@ class LinearAttention:
 def sizes_of(attributes: dict[str, object], shapes: tuple[tuple[int, ...] | None, ...]) -> LinearAttention:
     """The sizes, from a node's attributes and the shapes of its operands (None: absent). `ValueError` where they do not fit."""
     heads, shared = (int(str(attributes.get(name, 0))) for name in ("q_num_heads", "kv_num_heads"))
-    given = attributes.get("update_rule", "gated_delta")
-    rule = given.decode() if isinstance(given, bytes) else str(given)
+    rule = str(attributes.get("update_rule", "gated_delta"))
     q, k, v, past, decay, beta = (*shapes, *(None,) * 6)[:6]
     if heads < 1 or shared < 1 or heads % shared or rule not in RULES:
         raise ValueError(f"LinearAttention with {heads} heads over {shared}, and the rule {rule!r}")

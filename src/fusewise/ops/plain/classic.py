@@ -44,10 +44,6 @@ _MOST_WEIGHTS = 1 << 24
 """Leaves times targets, of which a table is made."""
 
 
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
 def listed(node: Node, name: str) -> list[Any] | None:
     """A list of numbers, as an attribute or, with `_as_tensor`, as a tensor in one."""
     found = node.attribute(name)
@@ -95,7 +91,7 @@ class Forest:
 def forest_of(node: Node) -> tuple[Forest, dict[tuple[int, int], int]]:
     """The trees of a node in the form of lists, and the number of each (tree, node)."""
     trees, nodes = node.attribute("nodes_treeids"), node.attribute("nodes_nodeids")
-    modes = [_text(mode) for mode in node.attribute("nodes_modes")]
+    modes = list(node.attribute("nodes_modes"))
     number = {key: k for k, key in enumerate(zip(trees, nodes, strict=True))}
     if len(number) != len(trees):
         raise Other
@@ -170,7 +166,7 @@ def classes_of(node: Node, integers: str, words: str) -> np.ndarray:
     labels = node.attribute(integers)
     if labels is not None:
         return np.array(labels, np.int64)
-    return np.array([_text(word) for word in node.attribute(words)], object)
+    return np.array(list(node.attribute(words)), object)
 
 
 def _transformed(scores: Any, how: str) -> Any:
@@ -185,7 +181,7 @@ def _transformed(scores: Any, how: str) -> Any:
 
 
 def _how(node: Node) -> str:
-    return _text(node.attribute("post_transform", "NONE"))
+    return str(node.attribute("post_transform", "NONE"))
 
 
 def _tree_classifier(node: Node) -> Function:
@@ -216,7 +212,7 @@ def _tree_classifier(node: Node) -> Function:
 
 
 def _tree_regressor(node: Node) -> Function:
-    targets, how = node.attribute("n_targets", 1), _text(node.attribute("aggregate_function", "SUM"))
+    targets, how = node.attribute("n_targets", 1), node.attribute("aggregate_function", "SUM")
 
     def make() -> tuple[Forest, np.ndarray]:
         forest, number = forest_of(node)
@@ -332,7 +328,7 @@ def _scaler(node: Node) -> Function:
 
 
 def _normalizer(node: Node) -> Function:
-    norm = _text(node.attribute("norm", "MAX"))
+    norm = node.attribute("norm", "MAX")
 
     def run(data: Any) -> Any:
         if data.dtype != np.float32 or data.ndim != 2:

@@ -21,10 +21,6 @@ _DEFAULTS = {"int64s": -1, "floats": -0.0, "strings": "_Unused"}
 _KINDS: Mapping[str, Any] = {"int64s": np.int64, "floats": np.float32, "strings": object}
 
 
-def _texts(values: Any) -> list[Any]:
-    return [value.decode() if isinstance(value, bytes) else value for value in values]
-
-
 def _looked_up(data: Any, table: Mapping[Any, Any], default: Any, kind: Any) -> np.ndarray:
     find = table.get
     return np.array([find(key, default) for key in data.reshape(-1).tolist()], kind).reshape(data.shape)
@@ -33,11 +29,7 @@ def _looked_up(data: Any, table: Mapping[Any, Any], default: Any, kind: Any) -> 
 def _label_encoder(node: Node) -> Callable[..., Any]:
     keys, values = (
         next(
-            (
-                (kind, _texts(listed(node, f"{side}_{kind}") or ()))
-                for kind in _KINDS
-                if node.attribute(f"{side}_{kind}")
-            ),
+            ((kind, list(listed(node, f"{side}_{kind}") or ())) for kind in _KINDS if node.attribute(f"{side}_{kind}")),
             None,
         )
         for side in ("keys", "values")
@@ -47,7 +39,7 @@ def _label_encoder(node: Node) -> Callable[..., Any]:
         if keys is None or values is None or keys[0] == "floats":
             raise Other
         kind = values[0]
-        (default,) = _texts([node.attribute(f"default_{kind[:-1]}", _DEFAULTS[kind])])
+        default = node.attribute(f"default_{kind[:-1]}", _DEFAULTS[kind])
         return dict(zip(reversed(keys[1]), reversed(values[1]), strict=True)), default, _KINDS[kind]
 
     ready = made_once(make)
@@ -55,12 +47,12 @@ def _label_encoder(node: Node) -> Callable[..., Any]:
 
 
 def _category_mapper(node: Node) -> Callable[..., Any]:
-    words, numbers = _texts(node.attribute("cats_strings") or ()), list(node.attribute("cats_int64s") or ())
+    words, numbers = list(node.attribute("cats_strings") or ()), list(node.attribute("cats_int64s") or ())
 
     by_word = made_once(lambda: dict(zip(words, numbers, strict=True)))
     by_number = made_once(lambda: dict(zip(numbers, words, strict=True)))
     number = node.attribute("default_int64", -1)
-    (word,) = _texts([node.attribute("default_string", "_Unused")])
+    word = node.attribute("default_string", "_Unused")
 
     def run(data: Any) -> Any:
         if data.dtype == object:

@@ -209,7 +209,6 @@ def _global_mean(data: Any) -> Any:
 
 def _einsum(node: Node) -> Function:
     rule = node.attribute("equation")
-    rule = rule.decode() if isinstance(rule, bytes) else rule
 
     def run(*operands: Any) -> Any:
         if operands[0].dtype not in (np.float32, np.float64):

@@ -24,19 +24,19 @@ def _concatenated(a: Any, b: Any) -> Any:
 
 
 def _normalizer(node: Node) -> Function:
-    action = _text(node.attribute("case_change_action", "NONE"))
-    stops = tuple(_text(word) for word in node.attribute("stopwords") or ())
+    action = node.attribute("case_change_action", "NONE")
+    stops = tuple(node.attribute("stopwords") or ())
     sensitive = bool(node.attribute("is_case_sensitive", 0))
     return lambda words: normalized(words, action, stops, sensitive)
 
 
 def _splitter(node: Node) -> Function:
-    delimiter, most = _text(node.attribute("delimiter", "")), node.attribute("maxsplit")
+    delimiter, most = node.attribute("delimiter", ""), node.attribute("maxsplit")
     return lambda words: split_strings(words, delimiter or None, -1 if most is None else most)
 
 
 def _matcher(node: Node) -> Function:
-    match = re.compile(_text(node.attribute("pattern"))).fullmatch
+    match = re.compile(node.attribute("pattern")).fullmatch
 
     def run(words: Any) -> Any:
         texts, places = distinct(words)
@@ -44,10 +44,6 @@ def _matcher(node: Node) -> Function:
         return found.reshape(words.shape) if places is None else found.take(places)
 
     return run
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 @record(frozen=True, slots=True)
@@ -62,7 +58,7 @@ class _Grams:
 def _grams(node: Node) -> tuple[np.ndarray, list[_Grams]]:
     """The distinct words of the pool, sorted, and the n-grams of every length that is asked for."""
     words = node.attribute("pool_strings")
-    pool = np.array([_text(word) for word in words]) if words else np.array(node.attribute("pool_int64s"), np.int64)
+    pool = np.array(words) if words else np.array(node.attribute("pool_int64s"), np.int64)
     known, numbers = np.unique(pool, return_inverse=True)
     starts, places = list(node.attribute("ngram_counts")), np.array(node.attribute("ngram_indexes"), np.int64)
     found, before = [], 0
@@ -106,7 +102,7 @@ def _counted(numbers: np.ndarray, grams: _Grams, skips: int, most: int, found: n
 
 def _vectorizer(node: Node) -> Function:
     """Counts of n-grams, or whether they are there at all, times weights; a word that is in none has the number 0."""
-    mode, skips = _text(node.attribute("mode")), node.attribute("max_skip_count")
+    mode, skips = node.attribute("mode"), node.attribute("max_skip_count")
     size = max(node.attribute("ngram_indexes"), default=-1) + 1
     weights = node.attribute("weights")
     ready: list[tuple[np.ndarray, list[_Grams]]] = []

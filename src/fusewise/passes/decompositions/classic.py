@@ -27,11 +27,6 @@ def _floats(call: Call, name: str) -> np.ndarray:
     return np.array(call.attribute(name) or (), np.float32)
 
 
-def _text(call: Call, name: str, default: str) -> str:
-    value = call.attribute(name, default)
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
 def _fits(numbers: np.ndarray, x: TensorValue) -> bool:
     """One number, or one for each feature?"""
     return x.rank > 0 and numbers.size in (1, x.dims[-1])
@@ -50,7 +45,7 @@ def _binarizer(g: Notation, call: Call, x: TensorValue) -> TensorValue:
 
 def _normalizer(g: Notation, call: Call, x: TensorValue) -> TensorValue | None:
     """A row of zeros stays one."""
-    norm, data = _text(call, "norm", "MAX"), g.cast(x, FLOAT32)
+    norm, data = call.attribute("norm", "MAX"), g.cast(x, FLOAT32)
     if norm not in ("L1", "L2") or not 0 < x.rank < 3:
         return None
     reduce = g.ReduceL1 if norm == "L1" else g.ReduceL2
@@ -119,13 +114,13 @@ def _scores(g: Notation, call: Call, x: TensorValue, targets: int) -> TensorValu
 
 
 def _linear_regressor(g: Notation, call: Call, x: TensorValue) -> TensorValue | None:
-    if _text(call, "post_transform", "NONE") != "NONE":
+    if call.attribute("post_transform", "NONE") != "NONE":
         return None
     return _scores(g, call, x, call.attribute("targets", 1))
 
 
 def _linear_classifier(g: Notation, call: Call, x: TensorValue) -> tuple[TensorValue, ...] | None:
-    classes, how = call.attribute("classlabels_ints"), _text(call, "post_transform", "NONE")
+    classes, how = call.attribute("classlabels_ints"), call.attribute("post_transform", "NONE")
     if not classes or len(classes) < 2 or how not in ("NONE", "SOFTMAX", "LOGISTIC"):
         return None
     scores = _scores(g, call, x, len(classes))
@@ -139,7 +134,7 @@ def _linear_classifier(g: Notation, call: Call, x: TensorValue) -> tuple[TensorV
 def _kernel(g: Notation, call: Call, x: TensorValue, vectors: np.ndarray) -> TensorValue | None:
     """How alike each row of x [rows, features] and each of `vectors` are: [rows, vectors]."""
     gamma, coefficient, degree = (*(call.attribute("kernel_params") or ()), 0.0, 0.0, 0.0)[:3]
-    kind = _text(call, "kernel_type", "LINEAR")
+    kind = call.attribute("kernel_type", "LINEAR")
     if kind == "RBF":
         return g.Exp(g.ReduceSumSquare(g.Unsqueeze(x, [1]) - vectors[None], [2], keepdims=0) * -gamma)
     product = g.MatMul(x, np.ascontiguousarray(vectors.T))
@@ -153,7 +148,7 @@ def _support_regressor(g: Notation, call: Call, x: TensorValue) -> TensorValue |
     vectors, weights, rho = (_floats(call, name) for name in ("support_vectors", "coefficients", "rho"))
     count = call.attribute("n_supports", 0)
     whole = x.rank == 2 and count > 0 and vectors.size == count * x.dims[1] and weights.size == count and rho.size == 1
-    if not whole or call.attribute("one_class", 0) or _text(call, "post_transform", "NONE") != "NONE":
+    if not whole or call.attribute("one_class", 0) or call.attribute("post_transform", "NONE") != "NONE":
         return None
     alike = _kernel(g, call, g.cast(x, FLOAT32), vectors.reshape(count, -1))
     return None if alike is None else g.MatMul(alike, weights.reshape(-1, 1)) + rho
@@ -163,7 +158,7 @@ def _support_classifier(g: Notation, call: Call, x: TensorValue) -> tuple[Tensor
     """Every two classes vote by the sign of their score; two classes alone have the score and its opposite."""
     classes, sizes = call.attribute("classlabels_ints"), call.attribute("vectors_per_class") or ()
     vectors, weights, rho = (_floats(call, name) for name in ("support_vectors", "coefficients", "rho"))
-    asked = call.attribute("prob_a") or call.attribute("prob_b") or _text(call, "post_transform", "NONE") != "NONE"
+    asked = call.attribute("prob_a") or call.attribute("prob_b") or call.attribute("post_transform", "NONE") != "NONE"
     count, total = len(classes or ()), sum(sizes)
     pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
     fits = len(sizes) == count and weights.size == (count - 1) * total and rho.size == len(pairs)

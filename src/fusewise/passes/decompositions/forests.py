@@ -26,7 +26,6 @@ _REGRESSOR = "ai.onnx.ml.TreeEnsembleRegressor"
 def _classifier(g: Notation, call: Call, x: TensorValue) -> tuple[TensorValue, ...] | None:
     node, classes = call.node, list(call.attribute("classlabels_int64s") or ())
     how = node.attribute("post_transform", "NONE")
-    how = how.decode() if isinstance(how, bytes) else str(how)
     if len(classes) < 2 or how not in ("NONE", "SOFTMAX", "LOGISTIC") or x.rank != 2 or x.dtype != FLOAT32:
         return None
     settings = _scores(node, len(classes), how)

@@ -23,7 +23,6 @@ def _counted(g: Notation, call: Call, x: TensorValue) -> TensorValue | None:
     places, weights = call.attribute("ngram_indexes") or (), call.attribute("weights")
     shortest, longest = call.attribute("min_gram_length"), call.attribute("max_gram_length")
     mode = call.attribute("mode")
-    mode = mode.decode() if isinstance(mode, bytes) else mode
     length, rows = (x.dims[-1] if x.rank else 0), x.size // max(1, x.dims[-1] if x.rank else 1)
     if (
         not pool
