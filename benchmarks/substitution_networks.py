@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from fusewise.ir.graph import Graph
 from fusewise.zoo.activations import activate
-from fusewise.zoo.layers import add, concat, conv, flatten, global_average, max_pool
+from fusewise.zoo.layers import ConvWindow, add, concat, conv, flatten, global_average, max_pool
 from fusewise.zoo.net import Net, finish, start, weight
 
 __all__ = ["NETWORKS", "built", "resnet_module"]
@@ -26,7 +26,7 @@ _TOKENS, _WIDTH, _HEADS, _LAYERS = 64, 1024, 16, 8
 
 def _conv_relu(net: Net, x: str, name: str, channels: int, kernel: int, stride: int = 1) -> str:
     padding = 0 if stride == 2 else None
-    return activate(net, conv(net, x, name, channels, kernel, stride=stride, padding=padding), "relu")
+    return activate(net, conv(net, x, name, channels, ConvWindow(kernel, stride=stride, padding=padding)), "relu")
 
 
 def _squeezenet(net: Net, complex_bypass: bool) -> Graph:

@@ -372,11 +372,11 @@ def explain(
     The model is read again from where the plan says. Raises what `load` raises, and `UsageError` for unknown names and numbers.
     """
     from fusewise.accel.plan_file import read_plan
-    from fusewise.planning import explain_saved
+    from fusewise.planning import CutSettings, explain_saved
 
     found = read_plan(Path(path))
     graph = load(found.setting.model, shapes=found.setting.shapes, symbols=found.setting.symbols)
-    return explain_saved(found, graph, str(path), group, neighbour, explainer, share, seed)
+    return explain_saved(found, graph, str(path), (group, neighbour), CutSettings(explainer, share, seed))
 
 
 @within_memory("the model is verified")
@@ -429,7 +429,7 @@ def bench(
     """
     import tempfile
 
-    from fusewise.bench.contest import contest
+    from fusewise.bench.contest import ContestRules, contest
     from fusewise.bench.inputs import random_feeds
     from fusewise.bench.peers import Peer, Subject, peers_named
     from fusewise.frontend.onnx_export import as_file
@@ -451,9 +451,7 @@ def bench(
         stated = {name: list(graph.tensor(name).dims) for name in graph.inputs}
         subject = Subject(path, graph.inputs, None if program is None else Path(program), portable(chosen, stated))
         cold = replace(subject, options={**subject.options, "cache": False})
-        found = contest(
-            ours, peers, subject, feeds, threads=threads, budget=budget, weigh=weigh, cold=cold, progress=progress
-        )
+        found = contest(ours, peers, subject, feeds, ContestRules(threads, budget, weigh, cold), progress)
     return {"model": _name(model, graph), "threads": threads, "precision": chosen.precision, **found}
 
 

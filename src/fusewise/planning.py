@@ -38,11 +38,12 @@ from fusewise.errors import UnsupportedModel, UsageError
 from fusewise.files import write_text, written_whole
 from fusewise.ir.graph import Graph
 from fusewise.ir.types import TensorType
+from fusewise.records import record
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["PlanOptions", "Planning", "explain_group", "explain_saved", "plan_graph", "require_sizes"]
+__all__ = ["CutSettings", "PlanOptions", "Planning", "explain_group", "explain_saved", "plan_graph", "require_sizes"]
 
 Progress = Callable[[str, float], None]
 
@@ -215,25 +216,26 @@ def _told(progress: Progress, budget: SearchBudget) -> Callable[[int, float], No
     return tell
 
 
+@record(frozen=True)
+class CutSettings:
+    """Where to cut two groups that do not fit as one: by this explainer, at such a share of its edges, with this seed."""
+
+    explainer: str
+    share: float
+    seed: int
+
+
 def explain_saved(
-    saved: SavedPlan,
-    graph: Graph,
-    where: str,
-    number: int,
-    neighbour: int | None,
-    explainer: str,
-    share: float,
-    seed: int,
+    saved: SavedPlan, graph: Graph, where: str, pair: tuple[int, int | None], cuts: CutSettings
 ) -> dict[str, Any]:
-    """`explain_group` for a plan read from the file `where`, given its model's graph."""
+    """`explain_group` for a group, and its neighbour where one is named, of a plan read from the file `where`, given its model's
+    graph."""
     setting, chip = saved.setting, saved.hardware
     network = network_of(prepare(graph))
     scheme = chip.scheme(setting.scheme, setting.scheme_options)
     costs = GroupCosts(Problem(network, scheme, chip.buffer_bytes), objective_named(setting.objective, chip))
-    groups = saved.masks(network, where)
-    return explain_group(
-        costs, groups, number, neighbour, explainer_named(explainer, setting.scheme, seed=seed), share, seed
-    )
+    explainer = explainer_named(cuts.explainer, setting.scheme, seed=cuts.seed)
+    return explain_group(costs, saved.masks(network, where), *pair, explainer, cuts.share, cuts.seed)
 
 
 def explain_group(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fusewise.bench.accuracy import relative_error
-from fusewise.bench.contest import contest
+from fusewise.bench.contest import ContestRules, contest
 from fusewise.bench.meters import footprint, load_feeds, peak_rss_mb, save_feeds
 from fusewise.bench.peers import PEERS, Peer, Subject, opener_of, peers_named
 from fusewise.bench.timing import TimingBudget
@@ -150,7 +150,7 @@ def test_a_child_that_fails_says_why(tmp_path, subject, feeds):
 
 @pytest.mark.usefixtures("importable")
 def test_a_contest_has_its_keys_and_goes_on_without_a_peer_that_cannot(subject, feeds):
-    found = contest(here("small"), [here("large"), here("broken")], subject, feeds, threads=1, budget=SHORT)
+    found = contest(here("small"), [here("large"), here("broken")], subject, feeds, ContestRules(1, SHORT))
     assert set(found) == {"runtimes", "best_peer", "ratio", "max_rel_error"}
     assert found["runtimes"]["broken"] == {"error": "no kernel for Relu"}
     row = found["runtimes"]["large"]
@@ -163,15 +163,15 @@ def test_a_contest_has_its_keys_and_goes_on_without_a_peer_that_cannot(subject, 
 @pytest.mark.usefixtures("importable")
 def test_a_peer_that_fails_when_it_first_runs_is_left_out_too(subject, feeds):
     peers = [here("failing"), here("large")]
-    found = contest(here("small"), peers, subject, feeds, threads=1, budget=SHORT, weigh=False)
+    found = contest(here("small"), peers, subject, feeds, ContestRules(1, SHORT, weigh=False))
     assert found["runtimes"]["failing"] == {"error": "no compiler was found"}
     assert found["best_peer"] == "large"
     with pytest.raises(ValueError, match="no compiler"):
-        contest(here("failing"), [here("large")], subject, feeds, threads=1, budget=SHORT, weigh=False)
+        contest(here("failing"), [here("large")], subject, feeds, ContestRules(1, SHORT, weigh=False))
 
 
 @pytest.mark.usefixtures("importable")
 def test_a_contest_without_peers_still_times(subject, feeds):
-    found = contest(here("small"), [], subject, feeds, threads=1, budget=SHORT, weigh=False)
+    found = contest(here("small"), [], subject, feeds, ContestRules(1, SHORT, weigh=False))
     assert found["ratio"] is None and found["best_peer"] is None and found["max_rel_error"] is None
     assert found["runtimes"]["small"]["peak_rss_mb"] is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ from fusewise.ir.dtypes import INT64
 from fusewise.ir.graph import Graph
 from fusewise.lower.program import HostStep
 from fusewise.ops.build import GraphBuilder
-from fusewise.ops.rois import non_max_suppression, roi_align
+from fusewise.ops.rois import BoxSampling, non_max_suppression, roi_align
 from fusewise.runtime.cache import KernelCache
 from fusewise.runtime.compile import compile_many
 from fusewise.runtime.host import host_target
@@ -85,25 +84,17 @@ def test_roi_align(
     empty = rng.random(count) < 0.2
     boxes[empty, 2:] = boxes[empty, :2]
     images = rng.integers(0, 2, count)
-    how: dict[str, Any] = {"size": size, "sampling_ratio": ratio, "spatial_scale": scale, "half_pixel": half_pixel}
-    found = aligned(features, boxes, images, **how, routine=routine(library, ALIGN_BOXES, workers))
-    np.testing.assert_allclose(found, roi_align(features, boxes, images, **how), rtol=0, atol=1e-5)
+    sampling = BoxSampling(size, ratio, scale, half_pixel)
+    found = aligned(features, boxes, images, sampling, routine(library, ALIGN_BOXES, workers))
+    np.testing.assert_allclose(found, roi_align(features, boxes, images, sampling), rtol=0, atol=1e-5)
 
 
 def test_boxes_that_are_no_numbers_read_nothing(library: Library) -> None:
     features = np.ones((1, 4, 5, 6), np.float32)
     boxes = np.array([[np.nan, 0, 2, 2], [0, 0, np.inf, 2], [1, 1, 3, 3]], np.float32)
     for ratio in (0, 2):
-        found = aligned(
-            features,
-            boxes,
-            np.zeros(3, np.int64),
-            size=(2, 2),
-            sampling_ratio=ratio,
-            spatial_scale=1.0,
-            half_pixel=True,
-            routine=routine(library, ALIGN_BOXES),
-        )
+        images, sampling = np.zeros(3, np.int64), BoxSampling((2, 2), ratio)
+        found = aligned(features, boxes, images, sampling, routine(library, ALIGN_BOXES))
         assert not found[:2].any()
         np.testing.assert_allclose(found[2], 1, rtol=0, atol=1e-6)
 

@@ -17,11 +17,26 @@ from fusewise.bench.meters import Footprint, footprint, save_feeds
 from fusewise.bench.peers import Peer, Session, Subject, opener_of
 from fusewise.bench.timing import Timing, TimingBudget, race
 from fusewise.errors import FusewiseError
+from fusewise.records import record
 
-__all__ = ["contest"]
+__all__ = ["ContestRules", "contest"]
 
 Progress = Callable[[str, float], None]
 """Told what is being done and the finished share of it, 0 to 1."""
+
+
+@record(frozen=True)
+class ContestRules:
+    """How runtimes are compared: on so many threads, timed within a budget.
+
+    With `weigh` off, load time and memory are not measured. `cold` is the subject with options that keep ours from using what it
+    compiled before: our row then has `compile_ms`, the time to open that, and its peak memory is the larger of the two.
+    """
+
+    threads: int
+    budget: TimingBudget | None = None
+    weigh: bool = True
+    cold: Subject | None = None
 
 
 def contest(
@@ -29,40 +44,33 @@ def contest(
     peers: Sequence[Peer],
     subject: Subject,
     feeds: Mapping[str, Any],
-    *,
-    threads: int,
-    budget: TimingBudget | None = None,
-    weigh: bool = True,
-    cold: Subject | None = None,
+    rules: ContestRules,
     progress: Progress = lambda what, share: None,
 ) -> dict[str, Any]:
     """Compare `ours` with `peers` on one model.
 
     The result has `runtimes` (name to `p50_ms p90_ms min_ms runs load_ms first_run_ms peak_rss_mb max_rel_error`, or to
     `error` for a peer that cannot run the model), `best_peer` (lowest p50), `ratio` (best peer's p50 over ours) and
-    `max_rel_error` (the worst over all peers). With `weigh` off, load time and memory are None.
-
-    `cold` is the subject with options that keep `ours` from using what it compiled before: our row then has `compile_ms`,
-    the time to open that, and its peak memory is the larger of the two.
+    `max_rel_error` (the worst over all peers). What is not measured is None.
     """
+    threads = rules.threads
     sessions, failures = _opened((ours, *peers), subject, threads, progress)
     answers = _answers(sessions, feeds, ours.name, failures)
     errors = {name: worst_error(answers[ours.name], found) for name, found in answers.items() if name != ours.name}
     timings = race(
         [lambda session=session: session.run(feeds) for session in sessions.values()],  # type: ignore[misc]
-        budget or TimingBudget(),
+        rules.budget or TimingBudget(),
         progress=lambda share: progress("timing", share),
     )
     running = dict(zip(sessions, timings, strict=True))
     sessions.clear()
-    weights = (
-        _weighed([p for p in (ours, *peers) if p.name in running], subject, threads, feeds, progress) if weigh else {}
-    )
+    weighed = [peer for peer in (ours, *peers) if peer.name in running and rules.weigh]
+    weights = _weighed(weighed, subject, threads, feeds, progress)
     runtimes: dict[str, dict[str, Any]] = {
         name: _row(timing, weights.get(name), errors.get(name)) for name, timing in running.items()
     }
-    if weigh and cold is not None:
-        fresh = _weighed([ours], cold, threads, feeds, progress)[ours.name]
+    if rules.weigh and rules.cold is not None:
+        fresh = _weighed([ours], rules.cold, threads, feeds, progress)[ours.name]
         row = runtimes[ours.name]
         row |= {"compile_ms": fresh.load_ms, "peak_rss_mb": max(row["peak_rss_mb"], fresh.peak_rss_mb)}
     runtimes |= {name: {"error": reason} for name, reason in failures.items()}

@@ -6,12 +6,14 @@ ONNX's own take minutes on a detector of usual size. These do the same arithmeti
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-__all__ = ["chosen_boxes", "detection_operators", "non_max_suppression", "roi_align"]
+from fusewise.records import record
+
+__all__ = ["BoxSampling", "chosen_boxes", "detection_operators", "non_max_suppression", "roi_align"]
 
 LOOKED_AT = 4
 """How many times as many boxes as may be chosen are sorted and looked at first; all the others where these are not enough."""
@@ -29,10 +31,7 @@ def detection_operators() -> tuple[type[Any], ...]:
                 features,
                 boxes,
                 images,
-                size=(settings["output_height"], settings["output_width"]),
-                sampling_ratio=settings["sampling_ratio"],
-                spatial_scale=settings["spatial_scale"],
-                half_pixel=settings["coordinate_transformation_mode"] == "half_pixel",
+                BoxSampling.of(settings),
                 largest=settings.get("mode", "avg") == "max",
             )
             return (found,)
@@ -56,18 +55,47 @@ def detection_operators() -> tuple[type[Any], ...]:
     return (RoiAlign, NonMaxSuppression)
 
 
+@record(frozen=True)
+class BoxSampling:
+    """How RoiAlign samples a box: the cells of a grid by height and width, samples in each along an axis (0: as many as it has
+    pixels), pixels in each unit of a box's corners, and whether a corner is the middle of a pixel."""
+
+    size: tuple[int, int] = (1, 1)
+    ratio: int = 0
+    spatial_scale: float = 1.0
+    half_pixel: bool = True
+
+    @classmethod
+    def of(cls, attributes: Mapping[str, Any]) -> BoxSampling:
+        """As the attributes of the operator say."""
+        mode = attributes.get("coordinate_transformation_mode", "half_pixel")
+        return cls(
+            (attributes.get("output_height", 1), attributes.get("output_width", 1)),
+            attributes.get("sampling_ratio", 0),
+            attributes.get("spatial_scale", 1.0),
+            mode == "half_pixel",
+        )
+
+    @property
+    def offset(self) -> float:
+        """How far a corner is from where the pixels are counted from."""
+        return 0.5 if self.half_pixel else 0.0
+
+    @property
+    def is_one_at_least(self) -> bool:
+        """Is a box taken for one pixel high and wide at least?"""
+        return not self.half_pixel
+
+
 def roi_align(
     features: np.ndarray,
     boxes: np.ndarray,
     images: np.ndarray,
+    sampling: BoxSampling,
     *,
-    size: tuple[int, int],
-    sampling_ratio: int,
-    spatial_scale: float,
-    half_pixel: bool,
     largest: bool = False,
 ) -> np.ndarray:
-    """Mean of bilinear samples in each cell of a grid of `size` cells over each box: [n, channels, *size].
+    """Mean of bilinear samples in each cell of a grid over each box: [n, channels, *size].
 
     `largest`: the largest share of an element in a sample instead, which is what ONNX Runtime and ONNX's own tests have.
 
@@ -75,13 +103,13 @@ def roi_align(
     cell takes from a pixel is a product of what its row and its column do, so a box is two small products of matrices.
     """
     _, channels, height, width = features.shape
-    found = np.zeros((len(boxes), *size, channels), features.dtype)
+    found = np.zeros((len(boxes), *sampling.size, channels), features.dtype)
     last = np.ascontiguousarray(features.transpose(0, 2, 3, 1))  # channels side by side, for products over them all
-    offset = 0.5 if half_pixel else 0.0
+    size = sampling.size
     for k, (box, image) in enumerate(zip(boxes, images, strict=True)):
-        corners = box * features.dtype.type(spatial_scale) - features.dtype.type(offset)
-        x = _samples(corners[0], corners[2], size[1], width, sampling_ratio, not half_pixel)
-        y = _samples(corners[1], corners[3], size[0], height, sampling_ratio, not half_pixel)
+        corners = box * features.dtype.type(sampling.spatial_scale) - features.dtype.type(sampling.offset)
+        x = _samples(corners[0], corners[2], size[1], width, sampling)
+        y = _samples(corners[1], corners[3], size[0], height, sampling)
         if x is not None and y is not None and largest:
             found[k] = _largest(last[image], y, x, size)
         elif x is not None and y is not None:
@@ -93,12 +121,12 @@ def roi_align(
 
 
 def _samples(
-    begin: Any, end: Any, cells: int, length: int, sampling_ratio: int, at_least_one: bool
+    begin: Any, end: Any, cells: int, length: int, sampling: BoxSampling
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """The pixels of an axis that samples read [2, cells * samples], and their shares; None when there are no samples."""
     kind = np.asarray(begin).dtype
-    extent = max(end - begin, kind.type(1)) if at_least_one else end - begin
-    samples = sampling_ratio if sampling_ratio > 0 else int(np.ceil(extent / cells))
+    extent = max(end - begin, kind.type(1)) if sampling.is_one_at_least else end - begin
+    samples = sampling.ratio if sampling.ratio > 0 else int(np.ceil(extent / cells))
     if samples <= 0:
         return None
     steps = np.arange(cells)[:, None] + (np.arange(samples) + 0.5)[None] / samples

@@ -23,7 +23,7 @@ from fusewise.codegen.box_routines import (
 )
 from fusewise.ir.graph import Node
 from fusewise.ops.plain.row import Evaluator
-from fusewise.ops.rois import limits
+from fusewise.ops.rois import BoxSampling, limits
 from fusewise.ops.selection import scatter
 from fusewise.runtime.routine import BoundRoutine, Routine
 
@@ -61,8 +61,7 @@ def native_evaluator(node: Node, opset: int, routines: Mapping[str, Routine], re
 
 
 def _roi_align(node: Node, routine: Routine, reference: Evaluator) -> Evaluator:
-    size = (node.attribute("output_height", 1), node.attribute("output_width", 1))
-    half_pixel = node.attribute("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    sampling = BoxSampling.of(dict(node.attributes))
     mean = node.attribute("mode", "avg") == "avg"
 
     def run(*operands: Any) -> list[Any]:
@@ -70,31 +69,14 @@ def _roi_align(node: Node, routine: Routine, reference: Evaluator) -> Evaluator:
         fit = features.dtype == boxes.dtype == np.float32 and features.size and boxes.shape == (len(images), 4)
         if not mean or not fit or (len(images) and not 0 <= images.min() <= images.max() < len(features)):
             return reference(*operands)
-        found = aligned(
-            features,
-            boxes,
-            images,
-            size=size,
-            sampling_ratio=node.attribute("sampling_ratio", 0),
-            spatial_scale=node.attribute("spatial_scale", 1.0),
-            half_pixel=half_pixel,
-            routine=routine,
-        )
+        found = aligned(features, boxes, images, sampling, routine)
         return [found]
 
     return run
 
 
 def aligned(
-    features: np.ndarray,
-    boxes: np.ndarray,
-    images: np.ndarray,
-    *,
-    size: tuple[int, int],
-    sampling_ratio: int,
-    spatial_scale: float,
-    half_pixel: bool,
-    routine: Routine,
+    features: np.ndarray, boxes: np.ndarray, images: np.ndarray, sampling: BoxSampling, routine: Routine
 ) -> np.ndarray:
     """`ops.rois.roi_align` by native code, for float32 features that are not empty and images that exist.
 
@@ -102,11 +84,11 @@ def aligned(
     """
     if features.strides[1] != features.itemsize or any(stride % features.itemsize for stride in features.strides):
         features = np.ascontiguousarray(features.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
-    count, channels = len(boxes), features.shape[1]
+    count, channels, size = len(boxes), features.shape[1], sampling.size
     found = np.empty((count, channels, *size), np.float32)
     per_image, _, per_row, per_column = (stride // features.itemsize for stride in features.strides)
-    left, top, right, bottom = boxes.T * np.float32(spatial_scale) - np.float32(0.5 if half_pixel else 0.0)
-    axis = partial(_taps, sampling_ratio=sampling_ratio, at_least_one=not half_pixel)
+    left, top, right, bottom = boxes.T * np.float32(sampling.spatial_scale) - np.float32(sampling.offset)
+    axis = partial(_taps, sampling=sampling)
     tables: dict[str, np.ndarray] = {
         "target": found,
         "source": features,
@@ -133,17 +115,16 @@ def _taps(
     length: int,
     stride: int,
     *,
-    sampling_ratio: int,
-    at_least_one: bool,
+    sampling: BoxSampling,
 ) -> tuple[np.ndarray, ...]:
     """What the cells of each box read along an axis of `length` pixels, `stride` elements apart.
 
     By box, where its taps begin and how many each of its cells has; by tap (box, cell, sample, lower or upper pixel), its
     offset in elements and its share. `begin` and `end` [boxes] are float32.
     """
-    extent = np.maximum(end - begin, np.float32(1)) if at_least_one else end - begin
-    if sampling_ratio > 0:
-        samples = np.full(len(begin), sampling_ratio, np.int64)
+    extent = np.maximum(end - begin, np.float32(1)) if sampling.is_one_at_least else end - begin
+    if sampling.ratio > 0:
+        samples = np.full(len(begin), sampling.ratio, np.int64)
     else:
         wanted = np.ceil(extent / np.float32(cells))
         samples = np.where(np.isfinite(wanted), np.maximum(wanted, 0), 0).astype(np.int64)

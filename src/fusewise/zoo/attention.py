@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from fusewise.records import record
 from fusewise.zoo.activations import activate
 from fusewise.zoo.extents import RuntimeExtent, divide, extent, product, view
 from fusewise.zoo.layers import linear, transpose
 from fusewise.zoo.net import Net
 
-__all__ = ["LOWEST", "additive_mask", "attend", "feed_forward", "self_attention"]
+__all__ = ["LOWEST", "AttentionStyle", "additive_mask", "attend", "feed_forward", "self_attention"]
 
 LOWEST = -3.4028234663852886e38  # the lowest finite float32
 
@@ -25,6 +26,23 @@ def additive_mask(net: Net, mask: str) -> str:
     return net.op("Mul", dropped, net.constant(LOWEST, "lowest"))
 
 
+@record(frozen=True)
+class AttentionStyle:
+    """How a model's code writes attention.
+
+    `scale_query` divides the query instead of the scores by the root of the head's size. Of the form with sizes read at run
+    time: `sizes` are batch and tokens where the code reads them once, and not again for every value it takes apart; with
+    `reads_width` it reads the width too, works out the size of a head and its root, and is exported without folding constants.
+    """
+
+    scale_query: bool = False
+    sizes: tuple[RuntimeExtent, RuntimeExtent] | None = None
+    reads_width: bool = False
+
+
+_PLAIN = AttentionStyle()
+
+
 def attend(
     net: Net,
     query: str,
@@ -33,36 +51,31 @@ def attend(
     heads: int,
     *,
     masked: Callable[[str], str] | None = None,
-    scale_query: bool = False,
-    sizes: tuple[RuntimeExtent, RuntimeExtent] | None = None,
-    reads_width: bool = False,
+    style: AttentionStyle = _PLAIN,
 ) -> str:
     """Scaled dot-product attention of projected [batch, tokens, width] values.
 
-    `masked` turns scores [batch, heads, tokens, tokens] into masked ones. `scale_query` divides the query instead of
-    the scores by the root of the head's size. Of the form with sizes read at run time: `sizes` are batch and tokens
-    where the model's code reads them once, and not again for every value it takes apart; with `reads_width` it reads
-    the width too, works out the size of a head and its root, and is exported without folding constants.
+    `masked` turns scores [batch, heads, tokens, tokens] into masked ones.
     """
     width = net.shape(query)[2]
-    reads_root = reads_width and net.decomposed
+    reads_root = style.reads_width and net.decomposed
     root = "" if reads_root else net.constant(math.sqrt(width // heads), "root")
-    if scale_query:
+    if style.scale_query:
         query = net.op("Div", query, root)
-    q = transpose(net, _parted(net, query, heads, sizes, reads_width), 0, 2, 1, 3)
-    k = transpose(net, _parted(net, key, heads, sizes, reads_width), 0, 2, 3, 1)
-    v = transpose(net, _parted(net, value, heads, sizes, reads_width), 0, 2, 1, 3)
+    q = transpose(net, _parted(net, query, heads, style), 0, 2, 1, 3)
+    k = transpose(net, _parted(net, key, heads, style), 0, 2, 3, 1)
+    v = transpose(net, _parted(net, value, heads, style), 0, 2, 1, 3)
     scores = net.op("MatMul", q, k)
     if reads_root:
         root = net.op("Sqrt", net.op("Cast", extent(net, v, 3).value, to=1))
-    if not scale_query:
+    if not style.scale_query:
         scores = net.op("Div", scores, root)
     weights = net.op("Softmax", scores if masked is None else masked(scores), axis=-1)
     context = transpose(net, net.op("MatMul", weights, v), 0, 2, 1, 3)
     last: RuntimeExtent | int = math.prod(net.shape(context)[2:])
-    if reads_width:
+    if style.reads_width:
         last = product(net, extent(net, context, 2), extent(net, context, 3))
-    return view(net, context, *(sizes or _leading(net, context)), last)
+    return view(net, context, *(style.sizes or _leading(net, context)), last)
 
 
 def _leading(net: Net, x: str) -> tuple[RuntimeExtent, RuntimeExtent]:
@@ -70,10 +83,10 @@ def _leading(net: Net, x: str) -> tuple[RuntimeExtent, RuntimeExtent]:
     return extent(net, x, 0), extent(net, x, 1)
 
 
-def _parted(net: Net, x: str, heads: int, sizes: tuple[RuntimeExtent, RuntimeExtent] | None, reads_width: bool) -> str:
+def _parted(net: Net, x: str, heads: int, style: AttentionStyle) -> str:
     """[batch, tokens, width] to [batch, tokens, heads, width / heads]."""
-    leading = sizes or _leading(net, x)
-    if reads_width:
+    leading = style.sizes or _leading(net, x)
+    if style.reads_width:
         return view(net, x, *leading, heads, divide(net, extent(net, x, 2), heads), folded=False)
     return view(net, x, *leading, heads, net.shape(x)[2] // heads)
 
@@ -91,7 +104,7 @@ def self_attention(
     """Query, key and value by three products, attention, and the output's product."""
     width = net.shape(x)[-1]
     query, key, value = (linear(net, x, f"{name}.{part}", width) for part in ("query", "key", "value"))
-    context = attend(net, query, key, value, heads, masked=masked, scale_query=scale_query, sizes=sizes)
+    context = attend(net, query, key, value, heads, masked=masked, style=AttentionStyle(scale_query, sizes))
     return linear(net, context, f"{name}.output", width)
 
 

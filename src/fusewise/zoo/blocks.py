@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusewise.zoo.activations import activate
-from fusewise.zoo.layers import Size, batch_norm, conv, flatten, gemm, global_average, mul
+from fusewise.zoo.layers import ConvWindow, Size, batch_norm, conv, flatten, gemm, global_average, mul
 from fusewise.zoo.net import Net
 
 __all__ = ["classify", "conv_bn", "round_channels", "squeeze_excite"]
@@ -14,30 +14,14 @@ def conv_bn(
     x: str,
     name: str,
     channels: int,
-    kernel: Size = 1,
+    window: Size | ConvWindow = 1,
     *,
     activation: str | None = "relu",
-    stride: Size = 1,
-    padding: Size | None = None,
-    dilation: int = 1,
-    groups: int = 1,
     epsilon: float = 1e-5,
-    scale: float = 1.0,
 ) -> str:
     """Convolution without bias, batch normalisation, activation: three nodes, none folded."""
-    y = conv(
-        net,
-        x,
-        f"{name}.conv",
-        channels,
-        kernel,
-        stride=stride,
-        padding=padding,
-        dilation=dilation,
-        groups=groups,
-        bias=False,
-    )
-    return activate(net, batch_norm(net, y, f"{name}.bn", epsilon=epsilon, scale=scale), activation)
+    y = batch_norm(net, conv(net, x, f"{name}.conv", channels, window, bias=False), f"{name}.bn", epsilon=epsilon)
+    return activate(net, y, activation)
 
 
 def squeeze_excite(net: Net, x: str, name: str, squeezed: int, *, inner: str, gate: str) -> str:

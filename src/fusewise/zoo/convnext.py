@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fusewise.ir.graph import Graph
 from fusewise.zoo.activations import activate
-from fusewise.zoo.layers import add, conv, flatten, gemm, global_average, layer_norm, linear, mul, transpose
+from fusewise.zoo.layers import ConvWindow, add, conv, flatten, gemm, global_average, layer_norm, linear, mul, transpose
 from fusewise.zoo.net import Net, finish, weight
 
 __all__ = ["convnext_tiny"]
@@ -20,11 +20,11 @@ def convnext_tiny(net: Net, batch: int) -> Graph:
     x = net.builder.input("x", (batch, 3, 224, 224))
     for stage, (channels, blocks) in enumerate(_STAGES):
         if stage == 0:
-            x = conv(net, x, "stem", channels, 4, stride=4, padding=0)
+            x = conv(net, x, "stem", channels, ConvWindow(4, stride=4, padding=0))
             x = _norm_channels(net, x, "stem.norm")
         else:
             x = _norm_channels(net, x, f"downsample.{stage}.norm")
-            x = conv(net, x, f"downsample.{stage}", channels, 2, stride=2, padding=0)
+            x = conv(net, x, f"downsample.{stage}", channels, ConvWindow(2, stride=2, padding=0))
         for block in range(blocks):
             x = _block(net, x, f"features.{stage}.{block}")
     x = _norm_channels(net, global_average(net, x), "head.norm")
@@ -38,7 +38,7 @@ def _norm_channels(net: Net, x: str, name: str) -> str:
 
 def _block(net: Net, x: str, name: str) -> str:
     channels = net.shape(x)[1]
-    y = transpose(net, conv(net, x, f"{name}.depthwise", channels, 7, groups=channels), 0, 2, 3, 1)
+    y = transpose(net, conv(net, x, f"{name}.depthwise", channels, ConvWindow(7, groups=channels)), 0, 2, 3, 1)
     y = layer_norm(net, y, f"{name}.norm", epsilon=_EPSILON)
     y = activate(net, linear(net, y, f"{name}.expand", 4 * channels), "gelu")
     y = transpose(net, linear(net, y, f"{name}.project", channels), 0, 3, 1, 2)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from fusewise.ir.graph import Graph
 from fusewise.zoo.activations import activate
 from fusewise.zoo.blocks import classify, conv_bn
-from fusewise.zoo.layers import average_pool, batch_norm, concat, conv, max_pool
+from fusewise.zoo.layers import ConvWindow, average_pool, batch_norm, concat, conv, max_pool
 from fusewise.zoo.net import Net, finish, image
 
 __all__ = ["densenet121"]
@@ -18,7 +18,7 @@ _GROWTH, _BOTTLENECK = 32, 4
 
 def densenet121(net: Net, batch: int) -> Graph:
     x = image(net, (batch, 3, 224, 224))
-    x = max_pool(net, conv_bn(net, x, "stem", 64, 7, stride=2), 3, stride=2, padding=1)
+    x = max_pool(net, conv_bn(net, x, "stem", 64, ConvWindow(7, stride=2)), 3, stride=2, padding=1)
     for block, layers in enumerate((6, 12, 24, 16), 1):
         if block > 1:
             name = f"transition{block - 1}"

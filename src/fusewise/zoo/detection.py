@@ -10,7 +10,7 @@ import numpy as np
 from fusewise.ir.graph import Graph
 from fusewise.zoo.blocks import conv_bn
 from fusewise.zoo.extents import extent, view
-from fusewise.zoo.layers import add, concat, conv, max_pool, mul, reshape, transpose, upsample
+from fusewise.zoo.layers import ConvWindow, add, concat, conv, max_pool, mul, reshape, transpose, upsample
 from fusewise.zoo.mobilenet import v1_features
 from fusewise.zoo.net import Net, finish, image
 from fusewise.zoo.norms import folded_norms
@@ -24,7 +24,7 @@ def mobilenet_v1_ssd(net: Net, batch: int) -> Graph:
     maps = list(v1_features(net, image(net, (batch, 3, 300, 300))))
     for k, (narrow, wide) in enumerate(((256, 512), (128, 256), (128, 256), (64, 128))):
         y = conv_bn(net, maps[-1], f"extra.{k}.0", narrow, 1, activation="relu6")
-        maps.append(conv_bn(net, y, f"extra.{k}.1", wide, 3, stride=2, activation="relu6"))
+        maps.append(conv_bn(net, y, f"extra.{k}.1", wide, ConvWindow(3, stride=2), activation="relu6"))
     anchors = (3, 6, 6, 6, 6, 6)
     boxes = [_predict(net, x, f"boxes.{k}", n, 4, 1) for k, (x, n) in enumerate(zip(maps, anchors, strict=True))]
     classes = [_predict(net, x, f"classes.{k}", n, 91, 1) for k, (x, n) in enumerate(zip(maps, anchors, strict=True))]
@@ -51,7 +51,7 @@ def ssd_resnet50(net: Net, batch: int) -> Graph:
     extras = ((256, 512, 2, 1), (256, 512, 2, 1), (128, 256, 2, 1), (128, 256, 1, 0), (128, 256, 1, 0))
     for k, (narrow, wide, stride, padding) in enumerate(extras):
         y = conv_bn(net, maps[-1], f"extra.{k}.0", narrow, 1)
-        maps.append(conv_bn(net, y, f"extra.{k}.1", wide, 3, stride=stride, padding=padding))
+        maps.append(conv_bn(net, y, f"extra.{k}.1", wide, ConvWindow(3, stride=stride, padding=padding)))
     boxes: list[str] = []
     classes: list[str] = []
     for k, (x, anchors) in enumerate(zip(maps, (4, 6, 6, 6, 4, 4), strict=True)):
@@ -86,11 +86,11 @@ def yolo_v4(net: Net, batch: int) -> Graph:
 
 
 def _mish(net: Net, x: str, name: str, channels: int, kernel: int = 1, stride: int = 1) -> str:
-    return conv_bn(net, x, name, channels, kernel, stride=stride, activation="mish")
+    return conv_bn(net, x, name, channels, ConvWindow(kernel, stride=stride), activation="mish")
 
 
 def _leaky(net: Net, x: str, name: str, channels: int, kernel: int = 1, stride: int = 1) -> str:
-    return conv_bn(net, x, name, channels, kernel, stride=stride, activation="leaky_relu")
+    return conv_bn(net, x, name, channels, ConvWindow(kernel, stride=stride), activation="leaky_relu")
 
 
 def _chain(net: Net, x: str, name: str, channels: int, count: int) -> str:

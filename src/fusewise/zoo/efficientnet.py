@@ -9,7 +9,7 @@ import math
 
 from fusewise.ir.graph import Graph
 from fusewise.zoo.blocks import classify, conv_bn, round_channels, squeeze_excite
-from fusewise.zoo.layers import add
+from fusewise.zoo.layers import ConvWindow, add, batch_norm, conv
 from fusewise.zoo.net import Net, finish, image
 
 __all__ = ["efficientnet_b0", "efficientnet_b3"]
@@ -28,7 +28,7 @@ _STEM, _BRANCH_SCALE = 32, 0.5
 
 def _efficientnet(net: Net, batch: int, size: int, width: float, depth: float) -> Graph:
     x = image(net, (batch, 3, size, size))
-    x = conv_bn(net, x, "features.0", round_channels(_STEM * width), 3, stride=2, activation="silu")
+    x = conv_bn(net, x, "features.0", round_channels(_STEM * width), ConvWindow(3, stride=2), activation="silu")
     for stage, (expansion, kernel, first, channels, blocks) in enumerate(_B0):
         for block in range(math.ceil(blocks * depth)):
             stride, name = 1 if block else first, f"features.{stage + 1}.{block}"
@@ -42,10 +42,11 @@ def _block(net: Net, x: str, name: str, expansion: int, kernel: int, stride: int
     wide, y = narrow * expansion, x
     if expansion > 1:
         y = conv_bn(net, y, f"{name}.expand", wide, 1, activation="silu")
-    y = conv_bn(net, y, f"{name}.depthwise", wide, kernel, stride=stride, groups=wide, activation="silu")
+    y = conv_bn(net, y, f"{name}.depthwise", wide, ConvWindow(kernel, stride=stride, groups=wide), activation="silu")
     y = squeeze_excite(net, y, f"{name}.se", max(1, narrow // 4), inner="silu", gate="sigmoid")
     joins = stride == 1 and channels == narrow
-    y = conv_bn(net, y, f"{name}.project", channels, 1, activation=None, scale=_BRANCH_SCALE if joins else 1.0)
+    y = conv(net, y, f"{name}.project.conv", channels, bias=False)
+    y = batch_norm(net, y, f"{name}.project.bn", scale=_BRANCH_SCALE if joins else 1.0)
     return add(net, y, x) if joins else y
 
 

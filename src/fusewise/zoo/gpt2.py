@@ -12,7 +12,7 @@ import numpy as np
 from fusewise.ir.dtypes import INT64
 from fusewise.ir.graph import Graph
 from fusewise.zoo.activations import activate
-from fusewise.zoo.attention import LOWEST, attend
+from fusewise.zoo.attention import LOWEST, AttentionStyle, attend
 from fusewise.zoo.extents import counted, extent, known, minus, row, view
 from fusewise.zoo.layers import add, layer_norm, transpose
 from fusewise.zoo.net import Net, finish, weight
@@ -91,7 +91,15 @@ def _masked(net: Net, scores: str, causal: str) -> str:
 def _layer(net: Net, x: str, name: str, causal: str) -> str:
     packed = _product(net, layer_norm(net, x, f"{name}.ln_1"), f"{name}.attn.c_attn", 3 * _WIDTH)
     query, key, value = net.builder.op("Split", packed, outputs=3, axis=2, num_outputs=3)
-    y = attend(net, query, key, value, _HEADS, masked=lambda scores: _masked(net, scores, causal), reads_width=True)
+    y = attend(
+        net,
+        query,
+        key,
+        value,
+        _HEADS,
+        masked=lambda scores: _masked(net, scores, causal),
+        style=AttentionStyle(reads_width=True),
+    )
     x = add(net, _product(net, y, f"{name}.attn.c_proj", _WIDTH), x)
     y = activate(net, _product(net, layer_norm(net, x, f"{name}.ln_2"), f"{name}.mlp.c_fc", 4 * _WIDTH), "gelu_tanh")
     return add(net, x, _product(net, y, f"{name}.mlp.c_proj", _WIDTH))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fusewise.ir.graph import Graph
 from fusewise.zoo.blocks import classify, conv_bn
-from fusewise.zoo.layers import Size, average_pool, concat, max_pool
+from fusewise.zoo.layers import ConvWindow, Size, average_pool, concat, max_pool
 from fusewise.zoo.net import Net, finish, image
 
 __all__ = ["inception_v3"]
@@ -38,7 +38,7 @@ def inception_v3(net: Net, batch: int) -> Graph:
 def _unit(
     net: Net, x: str, name: str, channels: int, kernel: Size, *, stride: int = 1, padding: Size | None = None
 ) -> str:
-    return conv_bn(net, x, name, channels, kernel, stride=stride, padding=padding, epsilon=_EPSILON)
+    return conv_bn(net, x, name, channels, ConvWindow(kernel, stride=stride, padding=padding), epsilon=_EPSILON)
 
 
 def _pooled(net: Net, x: str, name: str, channels: int) -> str:

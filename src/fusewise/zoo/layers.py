@@ -10,9 +10,11 @@ import math
 
 import numpy as np
 
+from fusewise.records import record
 from fusewise.zoo.net import Net, spread_out, weight
 
 __all__ = [
+    "ConvWindow",
     "Size",
     "add",
     "average_pool",
@@ -36,6 +38,17 @@ Size = int | tuple[int, ...]
 """A kernel, stride or padding: one figure for every spatial axis, or one for each."""
 
 
+@record(frozen=True)
+class ConvWindow:
+    """What a convolution reads for an element of its result; the padding is "same" when None."""
+
+    kernel: Size = 1
+    stride: Size = 1
+    padding: Size | None = None
+    dilation: Size = 1
+    groups: int = 1
+
+
 def _each(size: Size, rank: int) -> tuple[int, ...]:
     return (size,) * rank if isinstance(size, int) else size
 
@@ -50,12 +63,8 @@ def conv(
     x: str,
     name: str,
     channels: int,
-    kernel: Size = 1,
+    window: Size | ConvWindow = 1,
     *,
-    stride: Size = 1,
-    padding: Size | None = None,
-    dilation: Size = 1,
-    groups: int = 1,
     bias: bool = True,
     gain: float = 2.0,
 ) -> str:
@@ -65,9 +74,10 @@ def conv(
     Deep into Rectifiers", ICCV 2015.
     """
     in_channels, rank = net.shape(x)[1], len(net.shape(x)) - 2
-    kernels, dilations = _each(kernel, rank), _each(dilation, rank)
+    window = window if isinstance(window, ConvWindow) else ConvWindow(window)
+    kernels, dilations, groups = _each(window.kernel, rank), _each(window.dilation, rank), window.groups
     same = tuple((k - 1) * d // 2 for k, d in zip(kernels, dilations, strict=True))
-    pads = same if padding is None else _each(padding, rank)
+    pads = same if window.padding is None else _each(window.padding, rank)
     taps = math.prod(kernels)
     deviation = math.sqrt(gain / (in_channels // groups * taps))
     filters = weight(net, f"{name}.weight", (channels, in_channels // groups, *kernels), deviation)
@@ -79,7 +89,7 @@ def conv(
         offset,
         name=name,
         kernel_shape=kernels,
-        strides=_each(stride, rank),
+        strides=_each(window.stride, rank),
         pads=pads + pads,
         dilations=dilations,
         group=groups,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fusewise.ir.graph import Graph
 from fusewise.zoo.activations import activate
 from fusewise.zoo.blocks import classify, conv_bn, round_channels, squeeze_excite
-from fusewise.zoo.layers import add, flatten, gemm, global_average
+from fusewise.zoo.layers import ConvWindow, add, flatten, gemm, global_average
 from fusewise.zoo.net import Net, finish, image
 
 __all__ = [
@@ -34,12 +34,14 @@ _V1 = (
 
 def v1_features(net: Net, x: str) -> tuple[str, str]:
     """MobileNetV1 up to its last map; gives that of stride 16 and that of stride 32."""
-    x = middle = conv_bn(net, x, "stem", 32, 3, stride=2, activation="relu6")
+    x = middle = conv_bn(net, x, "stem", 32, ConvWindow(3, stride=2), activation="relu6")
     for k, (channels, stride) in enumerate(_V1):
         if stride == 2:
             middle = x
         width = net.shape(x)[1]
-        x = conv_bn(net, x, f"features.{k}.depthwise", width, 3, stride=stride, groups=width, activation="relu6")
+        x = conv_bn(
+            net, x, f"features.{k}.depthwise", width, ConvWindow(3, stride=stride, groups=width), activation="relu6"
+        )
         x = conv_bn(net, x, f"features.{k}.pointwise", channels, 1, activation="relu6")
     return middle, x
 
@@ -55,7 +57,7 @@ _V2 = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1)
 
 def mobilenet_v2(net: Net, batch: int) -> Graph:
     x = image(net, (batch, 3, 224, 224))
-    x = conv_bn(net, x, "features.0", 32, 3, stride=2, activation="relu6")
+    x = conv_bn(net, x, "features.0", 32, ConvWindow(3, stride=2), activation="relu6")
     index = 1
     for expansion, channels, blocks, first in _V2:
         for block in range(blocks):
@@ -70,7 +72,7 @@ def _inverted_residual(net: Net, x: str, name: str, expansion: int, channels: in
     wide, y = narrow * expansion, x
     if expansion > 1:
         y = conv_bn(net, y, f"{name}.expand", wide, 1, activation="relu6")
-    y = conv_bn(net, y, f"{name}.depthwise", wide, 3, stride=stride, groups=wide, activation="relu6")
+    y = conv_bn(net, y, f"{name}.depthwise", wide, ConvWindow(3, stride=stride, groups=wide), activation="relu6")
     y = conv_bn(net, y, f"{name}.project", channels, 1, activation=None)
     return add(net, x, y) if stride == 1 and channels == narrow else y
 
@@ -127,7 +129,7 @@ _EPSILON = 1e-3  # of MobileNetV3's batch normalisation
 
 def v3_features(net: Net, x: str, rows: tuple[Bneck, ...]) -> str:
     """Stem, the blocks of `rows`, and a last pointwise convolution to six times the channels."""
-    x = conv_bn(net, x, "features.0", 16, 3, stride=2, activation=_HS, epsilon=_EPSILON)
+    x = conv_bn(net, x, "features.0", 16, ConvWindow(3, stride=2), activation=_HS, epsilon=_EPSILON)
     for k, row in enumerate(rows):
         x = _bneck(net, x, f"features.{k + 1}", row)
     last = 6 * rows[-1].channels
@@ -138,10 +140,8 @@ def _bneck(net: Net, x: str, name: str, row: Bneck) -> str:
     narrow, wide, y = net.shape(x)[1], row.expanded, x
     if wide != narrow:
         y = conv_bn(net, y, f"{name}.expand", wide, 1, activation=row.activation, epsilon=_EPSILON)
-    y = conv_bn(
-        net, y, f"{name}.depthwise", wide, row.kernel, stride=row.stride, dilation=row.dilation, groups=wide,
-        activation=row.activation, epsilon=_EPSILON,
-    )  # fmt: skip
+    window = ConvWindow(row.kernel, stride=row.stride, dilation=row.dilation, groups=wide)
+    y = conv_bn(net, y, f"{name}.depthwise", wide, window, activation=row.activation, epsilon=_EPSILON)
     if row.excite:
         y = squeeze_excite(net, y, f"{name}.se", round_channels(wide / 4), inner="relu", gate="hard_sigmoid")
     y = conv_bn(net, y, f"{name}.project", row.channels, 1, activation=None, epsilon=_EPSILON)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from fusewise.ir.graph import Graph
 from fusewise.zoo.activations import activate
 from fusewise.zoo.blocks import classify, conv_bn
-from fusewise.zoo.layers import add, average_pool, batch_norm, concat, conv, max_pool
+from fusewise.zoo.layers import ConvWindow, add, average_pool, batch_norm, concat, conv, max_pool
 from fusewise.zoo.net import Net, finish, image
 
 __all__ = ["nasnet_a_mobile"]
@@ -19,7 +19,7 @@ _EPSILON, _FILTERS, _REPEATS = 1e-3, 44, 3
 
 def nasnet_a_mobile(net: Net, batch: int) -> Graph:
     x = image(net, (batch, 3, 224, 224))
-    stem = conv_bn(net, x, "conv0", 32, 3, stride=2, padding=0, activation=None, epsilon=_EPSILON)
+    stem = conv_bn(net, x, "conv0", 32, ConvWindow(3, stride=2, padding=0), activation=None, epsilon=_EPSILON)
     first = _shrink(net, _squeeze(net, stem, "stem0.1x1", _FILTERS // 4), stem, "stem0", _FILTERS // 4)
     left = _squeeze(net, first, "stem1.1x1", _FILTERS // 2)
     right = _halve(net, stem, "stem1.halve", _FILTERS // 2)
@@ -62,7 +62,15 @@ def _separable(net: Net, x: str, name: str, width: int, kernel: int, stride: int
         channels = net.shape(x)[1]
         # The stem's branches widen in their first half, all others keep their width anyhow.
         x = activate(net, x, "relu")
-        x = conv(net, x, f"{name}.{turn}.depth", channels, kernel, stride=step, groups=channels, bias=False, gain=1.0)
+        x = conv(
+            net,
+            x,
+            f"{name}.{turn}.depth",
+            channels,
+            ConvWindow(kernel, stride=step, groups=channels),
+            bias=False,
+            gain=1.0,
+        )
         x = conv_bn(net, x, f"{name}.{turn}.point", width, 1, activation=None, epsilon=_EPSILON)
     return x
 

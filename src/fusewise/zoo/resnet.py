@@ -9,7 +9,7 @@ from __future__ import annotations
 from fusewise.ir.graph import Graph
 from fusewise.zoo.activations import activate
 from fusewise.zoo.blocks import classify, conv_bn
-from fusewise.zoo.layers import add, max_pool
+from fusewise.zoo.layers import ConvWindow, add, batch_norm, conv, max_pool
 from fusewise.zoo.net import Net, finish, image
 
 __all__ = [
@@ -35,19 +35,19 @@ def stem(net: Net, batch: int, size: int) -> str:
 
 def stem_of(net: Net, x: str) -> str:
     """A 7x7 convolution and a pooling: a quarter of the size, 64 channels."""
-    return max_pool(net, conv_bn(net, x, "stem", 64, 7, stride=2), 3, stride=2, padding=1)
+    return max_pool(net, conv_bn(net, x, "stem", 64, ConvWindow(7, stride=2)), 3, stride=2, padding=1)
 
 
 def _shortcut(net: Net, x: str, name: str, channels: int, stride: int) -> str:
     if stride == 1 and net.shape(x)[1] == channels:
         return x
-    return conv_bn(net, x, f"{name}.downsample", channels, 1, stride=stride, activation=None)
+    return conv_bn(net, x, f"{name}.downsample", channels, ConvWindow(1, stride=stride), activation=None)
 
 
 def basic_block(net: Net, x: str, name: str, width: int, stride: int) -> str:
     """Two 3x3 convolutions beside a shortcut."""
-    y = conv_bn(net, x, f"{name}.1", width, 3, stride=stride)
-    y = conv_bn(net, y, f"{name}.2", width, 3, activation=None, scale=_BRANCH_SCALE)
+    y = conv_bn(net, x, f"{name}.1", width, ConvWindow(3, stride=stride))
+    y = batch_norm(net, conv(net, y, f"{name}.2.conv", width, 3, bias=False), f"{name}.2.bn", scale=_BRANCH_SCALE)
     return activate(net, add(net, y, _shortcut(net, x, name, width, stride)), "relu")
 
 
@@ -57,8 +57,8 @@ def bottleneck(
     """1x1, 3x3, 1x1 to `4 * width` channels beside a shortcut; `inner` channels in the middle (`width` when None)."""
     middle = width if inner is None else inner
     y = conv_bn(net, x, f"{name}.1", middle, 1)
-    y = conv_bn(net, y, f"{name}.2", middle, 3, stride=stride, groups=groups)
-    y = conv_bn(net, y, f"{name}.3", 4 * width, 1, activation=None, scale=_BRANCH_SCALE)
+    y = conv_bn(net, y, f"{name}.2", middle, ConvWindow(3, stride=stride, groups=groups))
+    y = batch_norm(net, conv(net, y, f"{name}.3.conv", 4 * width, bias=False), f"{name}.3.bn", scale=_BRANCH_SCALE)
     return activate(net, add(net, y, _shortcut(net, x, name, 4 * width, stride)), "relu")
 
 

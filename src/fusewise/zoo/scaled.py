@@ -20,6 +20,7 @@ from fusewise.zoo.activations import activate
 from fusewise.zoo.attention import LOWEST, additive_mask, feed_forward, self_attention
 from fusewise.zoo.blocks import classify, conv_bn, squeeze_excite
 from fusewise.zoo.layers import (
+    ConvWindow,
     add,
     concat,
     conv,
@@ -74,7 +75,7 @@ def _resnet(net: Net, scale: Scale) -> Graph:
 
 
 def _bottlenecks(net: Net, scale: Scale) -> Graph:
-    x = conv_bn(net, _picture(net, scale), "stem", scale.width, 3, stride=2)
+    x = conv_bn(net, _picture(net, scale), "stem", scale.width, ConvWindow(3, stride=2))
     x = max_pool(net, x, 3, stride=2, padding=1)
     for stage in range(3):
         for block in range(scale.depth):
@@ -85,14 +86,16 @@ def _bottlenecks(net: Net, scale: Scale) -> Graph:
 def _mobile_features(net: Net, x: str, scale: Scale, *, excite: bool, activation: str) -> list[str]:
     """Inverted residuals in three stages; the map behind each."""
     maps = []
-    x = conv_bn(net, x, "stem", scale.width, 3, stride=2, activation=activation)
+    x = conv_bn(net, x, "stem", scale.width, ConvWindow(3, stride=2), activation=activation)
     for stage in range(3):
         channels = scale.width << stage
         for block in range(scale.depth + 1):
             name, stride = f"stage{stage}.{block}", 2 if stage and not block else 1
             wide = 4 * net.shape(x)[1]
             y = conv_bn(net, x, f"{name}.expand", wide, 1, activation=activation)
-            y = conv_bn(net, y, f"{name}.depthwise", wide, 3, stride=stride, groups=wide, activation=activation)
+            y = conv_bn(
+                net, y, f"{name}.depthwise", wide, ConvWindow(3, stride=stride, groups=wide), activation=activation
+            )
             if excite:
                 y = squeeze_excite(net, y, f"{name}.se", max(1, wide // 8), inner=activation, gate="sigmoid")
             y = conv_bn(net, y, f"{name}.project", channels, 1, activation=None)
@@ -114,7 +117,7 @@ def _efficientnet(net: Net, scale: Scale) -> Graph:
 def _ssd(net: Net, scale: Scale) -> Graph:
     """Boxes and scores from four maps of falling size."""
     maps = _mobile_features(net, _picture(net, scale), scale, excite=False, activation="relu6")
-    maps.append(conv_bn(net, maps[-1], "extra", 2 * scale.width, 3, stride=2))
+    maps.append(conv_bn(net, maps[-1], "extra", 2 * scale.width, ConvWindow(3, stride=2)))
     boxes: list[str] = []
     classes: list[str] = []
     for k, x in enumerate(maps):
@@ -142,7 +145,7 @@ def _fire(net: Net, x: str, name: str, squeezed: int, branch: int) -> str:
 
 
 def _squeezenet(net: Net, scale: Scale) -> Graph:
-    x = activate(net, conv(net, _picture(net, scale), "stem", scale.width, 3, stride=2), "relu")
+    x = activate(net, conv(net, _picture(net, scale), "stem", scale.width, ConvWindow(3, stride=2)), "relu")
     for stage in range(3):
         for block in range(scale.depth):
             x = _fire(net, x, f"fire{stage}.{block}", scale.width, (2 * scale.width) << stage)
@@ -152,7 +155,7 @@ def _squeezenet(net: Net, scale: Scale) -> Graph:
 
 
 def _inception(net: Net, scale: Scale) -> Graph:
-    x = conv_bn(net, _picture(net, scale), "stem", scale.width, 3, stride=2)
+    x = conv_bn(net, _picture(net, scale), "stem", scale.width, ConvWindow(3, stride=2))
     for stage in range(2):
         for block in range(scale.depth):
             name, channels = f"mixed{stage}.{block}", scale.width << stage
@@ -196,7 +199,9 @@ def _yolo(net: Net, scale: Scale) -> Graph:
     x = _picture(net, scale)
     maps = []
     for stage in range(3):
-        x = conv_bn(net, x, f"stage{stage}.down", scale.width << stage, 3, stride=2, activation="leaky_relu")
+        x = conv_bn(
+            net, x, f"stage{stage}.down", scale.width << stage, ConvWindow(3, stride=2), activation="leaky_relu"
+        )
         for block in range(scale.depth):
             y = conv_bn(net, x, f"stage{stage}.{block}", net.shape(x)[1], 3, activation="leaky_relu")
             x = add(net, x, y)
@@ -249,7 +254,7 @@ def _gpt(net: Net, scale: Scale) -> Graph:
 
 def _vit(net: Net, scale: Scale) -> Graph:
     x = net.builder.input("x", (1, 3, scale.size, scale.size))
-    x = conv(net, x, "patches", scale.width, 8, stride=8, padding=0)
+    x = conv(net, x, "patches", scale.width, ConvWindow(8, stride=8, padding=0))
     x = transpose(net, reshape(net, x, 1, scale.width, -1), 0, 2, 1)
     x = _encoded(net, add(net, x, weight(net, "places", net.shape(x), 0.5)), scale, None)
     first = net.op("Gather", x, net.constant(np.int64(0), "first"), axis=1)

@@ -14,6 +14,7 @@ from fusewise.ir.graph import Constant, Graph
 from fusewise.zoo.blocks import conv_bn
 from fusewise.zoo.extents import RuntimeExtent, divide, extent, known, minus, row
 from fusewise.zoo.layers import (
+    ConvWindow,
     concat,
     conv,
     conv_transpose,
@@ -45,7 +46,7 @@ def _pyramid(net: Net, x: str) -> str:
     """Atrous spatial pyramid pooling: one point, three dilated kernels, the mean of the whole map."""
     name, (_, _, height, width) = "classifier.0", net.shape(x)
     branches = [conv_bn(net, x, f"{name}.0", 256, 1)]
-    branches += [conv_bn(net, x, f"{name}.{k + 1}", 256, 3, dilation=rate) for k, rate in enumerate(_RATES)]
+    branches += [conv_bn(net, x, f"{name}.{k + 1}", 256, ConvWindow(3, dilation=rate)) for k, rate in enumerate(_RATES)]
     pooled = conv_bn(net, global_average(net, x), f"{name}.4", 256, 1)
     branches.append(upsample(net, pooled, (height, width), "linear"))
     return conv_bn(net, concat(net, *branches), f"{name}.project", 256, 1)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fusewise.ir.graph import Graph
 from fusewise.zoo.activations import activate
-from fusewise.zoo.layers import Size, concat, conv, flatten, global_average, max_pool
+from fusewise.zoo.layers import ConvWindow, Size, concat, conv, flatten, global_average, max_pool
 from fusewise.zoo.net import Net, finish
 
 __all__ = ["squeezenet1_1"]
@@ -41,4 +41,4 @@ def _fire(net: Net, x: str, name: str, squeezed: int, branch: int) -> str:
 def _conv_relu(
     net: Net, x: str, name: str, channels: int, kernel: int, *, stride: int = 1, padding: Size | None = None
 ) -> str:
-    return activate(net, conv(net, x, name, channels, kernel, stride=stride, padding=padding), "relu")
+    return activate(net, conv(net, x, name, channels, ConvWindow(kernel, stride=stride, padding=padding)), "relu")

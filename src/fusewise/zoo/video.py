@@ -9,7 +9,7 @@ from __future__ import annotations
 from fusewise.ir.graph import Graph
 from fusewise.zoo.activations import activate
 from fusewise.zoo.blocks import conv_bn
-from fusewise.zoo.layers import Size, average_pool, concat, conv, flatten, gemm, max_pool
+from fusewise.zoo.layers import ConvWindow, Size, average_pool, concat, conv, flatten, gemm, max_pool
 from fusewise.zoo.net import Net, finish, image
 
 __all__ = ["c3d", "s3d"]
@@ -67,8 +67,12 @@ def _unit(net: Net, x: str, name: str, channels: int) -> str:
 
 def _separable(net: Net, x: str, name: str, channels: int, kernel: int, *, stride: int = 1) -> str:
     """A convolution over space, then one over time."""
-    x = conv_bn(net, x, f"{name}.space", channels, (1, kernel, kernel), stride=(1, stride, stride), epsilon=_EPSILON)
-    return conv_bn(net, x, f"{name}.time", channels, (kernel, 1, 1), stride=(stride, 1, 1), epsilon=_EPSILON)
+    x = conv_bn(
+        net, x, f"{name}.space", channels, ConvWindow((1, kernel, kernel), stride=(1, stride, stride)), epsilon=_EPSILON
+    )
+    return conv_bn(
+        net, x, f"{name}.time", channels, ConvWindow((kernel, 1, 1), stride=(stride, 1, 1)), epsilon=_EPSILON
+    )
 
 
 def _inception(net: Net, x: str, name: str, widths: tuple[int, ...]) -> str:

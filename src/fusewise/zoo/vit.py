@@ -9,7 +9,7 @@ from fusewise.ir.graph import Graph
 from fusewise.zoo.attention import attend, feed_forward
 from fusewise.zoo.bert import first_token
 from fusewise.zoo.extents import extent, view
-from fusewise.zoo.layers import add, conv, gemm, layer_norm, linear, transpose
+from fusewise.zoo.layers import ConvWindow, add, conv, gemm, layer_norm, linear, transpose
 from fusewise.zoo.net import Net, finish, weight
 
 __all__ = ["vit_b_16"]
@@ -21,7 +21,7 @@ _EPSILON = 1e-6
 def vit_b_16(net: Net, batch: int) -> Graph:
     x = net.builder.input("x", (batch, 3, _SIZE, _SIZE))
     patches = (_SIZE // _PATCH) ** 2
-    x = conv(net, x, "patches", _WIDTH, _PATCH, stride=_PATCH, padding=0)
+    x = conv(net, x, "patches", _WIDTH, ConvWindow(_PATCH, stride=_PATCH, padding=0))
     x = transpose(net, view(net, x, extent(net, x, 0), _WIDTH, patches), 0, 2, 1)
     token = weight(net, "class_token", (1, 1, _WIDTH), 0.5)
     token = net.op("Expand", token, net.constant([batch, 1, _WIDTH], "shape"))

@@ -21,7 +21,7 @@ from fusewise.accel.schemes.brr import BRR
 from fusewise.accel.schemes.lbdf import LBDF
 from fusewise.accel.schemes.scheme import Scheme
 from fusewise.accel.search.catalogue import search_named
-from fusewise.accel.search.local import local_search
+from fusewise.accel.search.local import LocalMoves, local_search
 from fusewise.accel.search.nsga2 import nsga2_search
 from fusewise.accel.search.random_search import random_search
 from fusewise.accel.search.repair import Repair
@@ -182,7 +182,7 @@ def test_without_pymoo_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_more_parents_and_other_populations_are_allowed() -> None:
-    for search in (partial(local_search, parents=4), partial(nsga2_search, population=6)):
+    for search in (partial(local_search, moves=LocalMoves(parents=4)), partial(nsga2_search, population=6)):
         assert search(costs_of("resnet18"), SearchBudget(40), np.random.default_rng(0)).plans_evaluated == 40
 
 

@@ -45,5 +45,9 @@ def search_named(name: str, *, edits: int | None = None) -> Search:
     made: Any = getattr(import_module(module), function)
     if name == "exact":
         return lambda costs, budget, rng, repair, progress: made(costs, budget, progress)
-    search: Search = made if edits is None else partial(made, edits=edits)
+    if edits is not None:
+        from fusewise.accel.search.local import LocalMoves
+
+        made = partial(made, moves=LocalMoves(edits=edits))
+    search: Search = made
     return search

@@ -14,11 +14,21 @@ from fusewise.accel.search.repair import Repair
 from fusewise.accel.search.result import Result, SearchBudget
 from fusewise.accel.search.run import EvaluatedPlan, Progress, Run, conclude
 from fusewise.accel.search.space import Grouping, GroupingSpace
+from fusewise.records import record
 
-__all__ = ["local_search"]
+__all__ = ["LocalMoves", "local_search"]
 
 _AGAIN = 0.35
 """How often an edited plan is edited once more before it is evaluated."""
+
+
+@record(frozen=True)
+class LocalMoves:
+    """How local search moves: as many plans kept as there are `parents` (K), and each changed by so many `edits` before it is
+    evaluated; by default one, and now and then a few."""
+
+    parents: int = 10
+    edits: int | None = None
 
 
 def local_search(
@@ -28,16 +38,15 @@ def local_search(
     repair: Repair | None = None,
     progress: Progress | None = None,
     *,
-    parents: int = 10,
-    edits: int | None = None,
+    moves: LocalMoves | None = None,
     starts: Sequence[Grouping] = (),
 ) -> Result:
-    """The best plan found from `parents` (K) random ones, or from `starts`. `repair` splits what does not fit, by default at
-    random. A plan is changed by so many `edits` before it is evaluated; by default one, and now and then a few.
+    """The best plan found from random ones, or from `starts`. `repair` splits what does not fit, by default at random.
 
     `NoFeasiblePlan` when there is no operator to plan.
     """
     repair = repair or Repair(costs, seed=int(rng.integers(1 << 62)))
+    parents, edits = (moves or LocalMoves()).parents, (moves or LocalMoves()).edits
     space, run = repair.space, Run(costs, budget, repair, progress)
 
     def steps() -> Iterator[None]:
