@@ -41,11 +41,15 @@ class Case:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     dtype: DType = FLOAT32
 
+    @property
+    def of_integers(self) -> bool:
+        return self.op in ("ConvInteger", "MatMulInteger")
+
     def graph(self, shared: bool) -> Graph:
         """With the weights as one value, or as two that are equal."""
         b, rng = GraphBuilder(self.kernel), np.random.default_rng(5)
         x = b.input("x", self.x)
-        if self.op == "ConvInteger":
+        if self.of_integers:
             array, data = rng.integers(-9, 9, self.w).astype(np.int8), b.op("Cast", x, to=UINT8.onnx)
         else:
             array = (rng.standard_normal(self.w) / math.sqrt(self.w[0])).astype(self.dtype.numpy)
@@ -58,7 +62,7 @@ class Case:
         operands = (first, weights, other) if self.again == "bias" else (first, weights)
         y = b.op(self.op, *operands, **self.attributes)
         if self.again != "bias":
-            y = b.op("Add", y, b.op("Cast", other, to=INT32.onnx) if self.op == "ConvInteger" else other)
+            y = b.op("Add", y, b.op("Cast", other, to=INT32.onnx) if self.of_integers else other)
         if self.again == "left":
             y = b.op("Add", y, data)
         return b.finish(y if self.dtype == FLOAT32 else b.op("Cast", y, to=FLOAT32.onnx))
@@ -79,6 +83,8 @@ CASES = (
     Case("transposed-convolution", "ConvTranspose", (16, 16, 1, 1), (16, 16, 3, 3)),
     Case("integer-convolution", "ConvInteger", (8, 8, 5, 5), (8, 8, 3, 3)),
     Case("byte-convolution", "ConvInteger", (8, 8, 5, 5), (8, 8, 3, 3)),
+    Case("integer-product", "MatMulInteger", SQUARE, SQUARE),
+    Case("byte-product", "MatMulInteger", SQUARE, SQUARE),
 )
 
 
@@ -106,7 +112,7 @@ def answers(case: Case, target: Target, shared: bool) -> np.ndarray:
 
 
 def has_kernel(case: Case, target: Target) -> bool:
-    return case.kernel != "byte-convolution" or target.name != "sse2"
+    return not case.kernel.startswith("byte-") or target.name != "sse2"
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kernel} {case.again}")
@@ -122,5 +128,5 @@ def test_equal_constants_may_be_one(case: Case, target: Target, worth: None) -> 
 def test_every_kernel_that_packs_is_here() -> None:
     """By their names; weights scaled at run time are of one sample, whose result has not their shape."""
     anchored = {kernel.name for name, family in KERNELS.items() if "conv" in name for kernel in family}
-    anchored |= {kernel.name for name in ("gemm", "matmul") for kernel in KERNELS[name]}
+    anchored |= {kernel.name for name in ("gemm", "matmul", "matmul_integer") for kernel in KERNELS[name]}
     assert anchored - {"scaled-convolution"} == {case.kernel for case in CASES}

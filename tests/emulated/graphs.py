@@ -114,7 +114,11 @@ def integers(d: Draft) -> tuple[str, ...]:
     x = d.b.op("MaxPool", d.b.op("Cast", d.b.input("x", (1, 16, 9, 9), INT32), to=UINT8.onnx), kernel_shape=[2, 2])
     w, own = (d.b.constant(d.rng.integers(-99, 99, shape).astype(np.int8)) for shape in ((12, 16, 3, 3), (16, 1, 3, 3)))
     zero = d.b.constant(np.uint8(3))
-    return d.b.op("ConvInteger", x, w, zero), d.b.op("ConvInteger", x, own, zero, group=16)
+    a, b = (d.b.op("Cast", d.b.input(name, (13, 37), INT32), to=UINT8.onnx) for name in ("a", "b"))
+    constant = d.b.constant(d.rng.integers(-99, 99, (37, 45)).astype(np.int8))
+    varying = d.b.op("MatMulInteger", a, d.b.op("Transpose", b, perm=[1, 0]), zero, zero)
+    convolved = d.b.op("ConvInteger", x, w, zero), d.b.op("ConvInteger", x, own, zero, group=16)
+    return *convolved, d.b.op("MatMulInteger", a, constant, zero), varying
 
 
 def norms_and_pools(d: Draft) -> tuple[str, ...]:
@@ -234,7 +238,7 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "transforms": Case(("winograd-convolution",), transforms),
         "scaled": Case(("scaled-convolution",), scaled),
         "short floats": Case(("bfloat16-product", "bfloat16-convolution"), short_floats),
-        "integers": Case(("integer-convolution", "depthwise-convolution"), integers),
+        "integers": Case(("integer-convolution", "integer-product", "depthwise-convolution"), integers),
         "norms and pools": Case(("rows", "softmax-rows", "channel-norm", "pool"), norms_and_pools),
         "attention": Case(("attention", "attention-few"), attentions),
         "linear attention": Case(("linear-attention",), linear_attentions),

@@ -185,42 +185,60 @@ def test_linear_convolution() -> None:
     assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
 
 
-def product(**attributes: object) -> onnx.ModelProto:
-    """q -> DQ -> Gemm with quantised weights and bias -> Q."""
+def product(op: str = "Gemm", shape: tuple[int, ...] = (3, 14), **attributes: object) -> onnx.ModelProto:
+    """q -> DQ -> Gemm or MatMul with quantised weights, the Gemm with a bias -> Q."""
     rng = np.random.default_rng(3)
     scales = rng.uniform(0.002, 0.02, 9).astype(np.float32)
+    weights = rng.integers(-127, 128, (9, 14)).astype(np.int8)
+    by_rows = bool(attributes.get("transB", 0))
     constants = {
         "xs": f32(0.05),
         "xz": np.array(117, np.uint8),
-        "w": rng.integers(-127, 128, (9, 14)).astype(np.int8),
+        "w": weights if by_rows else np.ascontiguousarray(weights.T),
         "ws": scales,
-        "b": rng.integers(-900, 900, 9).astype(np.int32),
-        "bs": scales * f32(0.05),
+        **({"b": rng.integers(-900, 900, 9).astype(np.int32), "bs": scales * f32(0.05)} if op == "Gemm" else {}),
         "ys": f32(0.4),
         "yz": np.array(90, np.uint8),
     }
     nodes = [
         helper.make_node("DequantizeLinear", ["q", "xs", "xz"], ["d"]),
-        helper.make_node("DequantizeLinear", ["w", "ws"], ["dw"], axis=0),
-        helper.make_node("DequantizeLinear", ["b", "bs"], ["db"], axis=0),
-        helper.make_node("Gemm", ["d", "dw", "db"], ["p"], **{"transB": 1} | attributes),
+        helper.make_node("DequantizeLinear", ["w", "ws"], ["dw"], axis=0 if by_rows else 1),
+        *([helper.make_node("DequantizeLinear", ["b", "bs"], ["db"], axis=0)] if op == "Gemm" else []),
+        helper.make_node(op, ["d", "dw", "db"][: 3 if op == "Gemm" else 2], ["p"], **attributes),
         helper.make_node("QuantizeLinear", ["p", "ys", "yz"], ["y"]),
     ]
     graph = helper.make_graph(
         nodes,
         "product",
-        [helper.make_tensor_value_info("q", TensorProto.UINT8, (3, 14))],
+        [helper.make_tensor_value_info("q", TensorProto.UINT8, shape)],
         [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
         [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
-def test_a_product_of_matrices() -> None:
-    model = product()
-    assert "ConvInteger" in operators(run(api.load(model), CLEAN, Trace()))
-    x = RNG.integers(0, 256, (3, 14)).astype(np.uint8)
+@pytest.mark.parametrize(
+    "model",
+    [product(transB=1), product(), product("MatMul"), product("MatMul", (2, 3, 14)), product("MatMul", (2, 1, 3, 14))],
+    ids=["Gemm by rows", "Gemm", "MatMul", "a stack", "stacks"],
+)
+def test_a_product_of_matrices(model: onnx.ModelProto) -> None:
+    found = operators(run(api.load(model), CLEAN, Trace()))
+    assert "MatMulInteger" in found and "DequantizeLinear" not in found
+    shape = tuple(dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim)
+    x = RNG.integers(0, 256, shape).astype(np.uint8)
     (expected,) = ReferenceEvaluator(model).run(None, {"q": x})
-    (found,) = fusewise.compile(model).run(None, {"q": x})
-    assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1 and expected.std() > 10
-    assert "ConvInteger" not in operators(quantized_to_integer(api.load(product(alpha=0.5)), Trace()))
+    compiled = fusewise.compile(model)
+    (answer,) = compiled.run(None, {"q": x})
+    assert np.abs(answer.astype(int) - expected.astype(int)).max() <= 1 and expected.std() > 10
+    kernels = {event.what for event in compiled.trace if event.kind == "kernel" and event.applied}
+    assert kernels <= {"byte-product", "integer-product"}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [product(alpha=0.5, transB=1), product(shape=(14, 3), transA=1), product("MatMul", (14,))],
+    ids=["scaled", "by columns", "a vector"],
+)
+def test_products_that_stay_floats(model: onnx.ModelProto) -> None:
+    assert "MatMulInteger" not in operators(quantized_to_integer(api.load(model), Trace()))

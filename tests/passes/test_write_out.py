@@ -117,9 +117,14 @@ def test_products_by_constant_matrices(target: Target, data: st.DataObject) -> N
 
 
 def test_products_that_stay() -> None:
-    """By a matrix that is not constant, and by one of so few elements that it does not matter."""
-    a, b = np.ones((2, 3), np.uint8), np.ones((3, 4), np.uint8)
-    for feeds, constants in (({"a": a, "b": b}, {}), ({"a": a}, {"b": b})):
+    """By a matrix that is not constant, one of signed bytes around zero, and a vector, whose zero point is not of columns."""
+    a, b, v = np.ones((2, 3), np.uint8), np.ones((3, 4), np.uint8), np.ones(3, np.uint8)
+    cases: list[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]] = [
+        ({"a": a, "b": b}, {}),
+        ({"a": a}, {"b": b.astype(np.int8)}),
+        ({"a": a}, {"b": v}),
+    ]
+    for feeds, constants in cases:
         graph = api.load(model("MatMulInteger", feeds, constants, ["a", "b"], 1))
         assert write_out(graph, Trace()) is graph
 

@@ -21,6 +21,7 @@ from fusewise.codegen.families.generic.transposed_copy import TURNED
 from fusewise.codegen.families.normalization.pixels import CHANNEL_NORM
 from fusewise.codegen.families.normalization.rows import ROWS, SOFTMAX
 from fusewise.codegen.families.pool import POOL
+from fusewise.codegen.families.product.integer import BYTE_PRODUCT, INTEGER_PRODUCT
 from fusewise.codegen.families.product.matrix import PAIRS, PRODUCT
 from fusewise.codegen.families.recurrent.kernel import RECURRENT
 from fusewise.codegen.families.sampled.kernel import SAMPLED
@@ -33,13 +34,15 @@ from fusewise.codegen.families.winograd.kernel import WINOGRAD
 from fusewise.codegen.kernel import Kernel
 from fusewise.lower.task import Task
 
-__all__ = ["CONV", "CONV_INTEGER", "KERNELS", "PLAIN_KERNELS", "PRODUCTS", "candidates"]
+__all__ = ["CONV", "CONV_INTEGER", "KERNELS", "MATMUL_INTEGER", "PLAIN_KERNELS", "PRODUCTS", "candidates"]
 
 CONV: tuple[Kernel[Any, Any], ...] = (WINOGRAD, DEPTHWISE, DIRECT_PAIRS, SCALED, STRASSEN_CONV, DIRECT)
 CONV_INTEGER: tuple[Kernel[Any, Any], ...] = (DEPTHWISE, QUAD_CONV, INTEGER_CONV)
 
 PRODUCTS: tuple[Kernel[Any, Any], ...] = (PAIRS, STRASSEN, PRODUCT)
-"""None accepts integers or computed operands: those tasks run from the operator's definition."""
+"""None accepts other types than floats, or computed operands: those tasks run from the operator's definition."""
+
+MATMUL_INTEGER: tuple[Kernel[Any, Any], ...] = (BYTE_PRODUCT, INTEGER_PRODUCT)
 
 KERNELS: Mapping[str, tuple[Kernel[Any, Any], ...]] = MappingProxyType(
     {
@@ -58,6 +61,7 @@ KERNELS: Mapping[str, tuple[Kernel[Any, Any], ...]] = MappingProxyType(
         "lp_norm": (ROWS,),
         "lp_pool": (POOL,),
         "matmul": PRODUCTS,
+        "matmul_integer": MATMUL_INTEGER,
         "max_pool": (POOL,),
         "recurrence": RECURRENT,
         "rms_norm": (ROWS,),

@@ -278,7 +278,7 @@ class _Planner:
             order = _reshaped(self.orders.get(source), self.graph.types[source], kind)
             known = self.graph.array(node.inputs[1]) if node.op == "Unsqueeze" and order != plain else None
             return order if known is None else _beside(order, [int(axis) % kind.rank for axis in known.reshape(-1)])
-        if family in ("matmul", "gemm"):
+        if family in ("matmul", "matmul_integer", "gemm"):
             return plain
         for source in node.inputs:
             found = self.orders.get(source)

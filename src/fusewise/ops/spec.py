@@ -23,8 +23,8 @@ __all__ = ["ANCHOR_FAMILIES", "WHOLE_FAMILIES", "Call", "Mapping", "NotDefined",
 
 
 ANCHOR_FAMILIES = frozenset(
-    "matmul gemm conv conv_integer conv_transpose max_pool average_pool lp_pool softmax log_softmax layer_norm group_norm"
-    " instance_norm rms_norm lp_norm attention sampled".split()
+    "matmul matmul_integer gemm conv conv_integer conv_transpose max_pool average_pool lp_pool softmax log_softmax layer_norm"
+    " group_norm instance_norm rms_norm lp_norm attention sampled".split()
 )
 """Kernel families that have something better than their element definition; one such node anchors a group."""
 

@@ -1,6 +1,6 @@
-"""Run convolutions between Dequantize and Quantize on the integers themselves. Numeric class reassociating.
+"""Run convolutions and products between Dequantize and Quantize on the integers themselves. Numeric class reassociating.
 
-A quantised model describes a convolution of 8-bit numbers as one of floats: both operands are dequantised first. The products and
+A quantised model describes a convolution or a product of 8-bit numbers as one of floats: both operands are dequantised first. The
 sums of the integers are exact, and the scales are constant factors per output channel, so they can be taken out of the sum.
 (The published pass is TVM's FakeQuantizationToInteger.)
 """
@@ -28,20 +28,20 @@ Unless = Callable[[Node, TensorType, TensorType], bool]
 
 
 def quantized_to_integer(graph: Graph, trace: Trace) -> Graph:
-    """Integer convolutions for dequantised ones.
+    """Integer convolutions and products for dequantised ones.
 
     y = Conv(DequantizeLinear(x, s, z), DequantizeLinear(w, t), b)  ->  y = Cast(ConvInteger(x, w, z)) * (s * t) + b
     y = QLinearConv(x, s, z, w, t, 0, u, v, b)  ->  y = QuantizeLinear(Cast(ConvInteger(x, w, z)) * (s * t) + b * (s * t), u, v)
 
-    y = Gemm(DequantizeLinear(x, s, z), DequantizeLinear(w, t), b), the weights transposed, as a convolution of one pixel
+    y = Gemm(DequantizeLinear(x, s, z), DequantizeLinear(w, t), b)  ->  y = Cast(MatMulInteger(x, w, z)) * (s * t) + b
 
     y = QuantizeLinear(Cast(ConvInteger(...)) * a + b, u, v)  ->  y = QuantizeLinear(Cast(ConvInteger(...)) * (a / u) + b / u, 1, v)
 
     y = QuantizeLinear(DequantizeLinear(p, s, k) + DequantizeLinear(q, t, l), u, v)
       ->  y = QuantizeLinear(DequantizeLinear(p, s / u, k) + DequantizeLinear(q, t / u, l), 1, v)
 
-    with constant 8-bit weights and scales, and one zero point of the weights at most, which goes along where it is not 0. Refused:
-    groups of an odd number of channels, other than depthwise ones.
+    and MatMul as Gemm, with constant 8-bit weights and scales, and one zero point of the weights at most, which goes along where it
+    is not 0. Refused: groups of an odd number of channels, other than depthwise ones.
     """
     return _with_integers(graph, trace, lambda node, weights, result: False)
 
@@ -59,7 +59,7 @@ def _with_integers(graph: Graph, trace: Trace, unless: Unless) -> Graph:
     rules = (
         LocalRule("integer_convolution", ("Conv",), partial(_convolution, unless=unless)),
         LocalRule("integer_convolution", ("QLinearConv",), _linear_convolution),
-        LocalRule("integer_product", ("Gemm",), _product),
+        LocalRule("integer_product", ("Gemm", "MatMul"), _product),
         LocalRule("integer_scale", ("QuantizeLinear",), _scale),
         LocalRule("integer_sum_scale", ("QuantizeLinear",), _sum_scale),
     )
@@ -88,7 +88,7 @@ def _convolution(edit: Edit, node: Node, unless: Unless) -> Change | None:
     if weights is None or result is None or result.dtype != FLOAT32 or unless(node, weights, result):
         return None
     factor = x.scale.astype(np.float64) * w.scale
-    nodes = _integer_nodes(edit, node, x, w, factor, bias, node.outputs[0])
+    nodes = _integer_nodes(edit, node, "ConvInteger", (x, w), (factor, bias), node.outputs[0])
     return None if nodes is None else Change((data, weight, node), "exact sums of integers", nodes)
 
 
@@ -102,7 +102,7 @@ def _linear_convolution(edit: Edit, node: Node) -> Change | None:
         return None
     factor = x.scale.astype(np.float64) * w.scale
     middle = edit.value(f"{node.outputs[0]}_wide", TensorType(FLOAT32, result.shape))
-    nodes = _integer_nodes(edit, node, x, w, factor, given * factor, middle)
+    nodes = _integer_nodes(edit, node, "ConvInteger", (x, w), (factor, given * factor), middle)
     if nodes is None:
         return None
     last = replace(rebuilt(node, "QuantizeLinear", (middle, node.inputs[6], node.inputs[7])), name="")
@@ -110,40 +110,29 @@ def _linear_convolution(edit: Edit, node: Node) -> Change | None:
 
 
 def _product(edit: Edit, node: Node) -> Change | None:
-    """A row of the product is a pixel, of a signal of length one."""
     data = edit.made_by(node.inputs[0], "DequantizeLinear")
     weight = edit.made_by(node.inputs[1], "DequantizeLinear")
-    result, plain = edit.static(node.outputs[0]), {"transA": 0, "transB": 1, "alpha": 1.0, "beta": 1.0}
-    usual = {"transA": 0, "transB": 0, "alpha": 1.0, "beta": 1.0}
-    if data is None or weight is None or result is None or any(node.attribute(k, usual[k]) != plain[k] for k in plain):
+    usual, turned = {"transA": 0, "alpha": 1.0, "beta": 1.0}, bool(node.attribute("transB", 0))
+    if data is None or weight is None or any(node.attribute(k, usual[k]) != usual[k] for k in usual):
         return None
-    x, w, bias = _quantized(edit, data, 0), _quantized(edit, weight, 0), _bias(edit, node)
-    if x is None or w is None or bias is None or x.scale.size > 1:
-        return None
-    if bias.size not in (1, result.dims[1]) or (bias.ndim > 1 and bias.shape[0] > 1):
+    x, w, bias = _quantized(edit, data, 0), _quantized(edit, weight, 0 if turned else 1), _bias(edit, node)
+    if x is None or w is None or bias is None or x.scale.size > 1 or not _is_plain(edit, w, node):
         return None
     array, kind = edit.array(w.value), edit.static(x.value)
-    if array is None or kind is None or not _is_plain(edit, w, node):
+    if array is None or array.ndim != 2 or kind is None or kind.rank < 2:
         return None
-    rows, columns = result.dims
-    pixels = edit.value(f"{node.label}_pixels", TensorType(kind.dtype, (*kind.dims, 1)))
-    middle = edit.value(f"{node.label}_signal", TensorType(FLOAT32, (rows, columns, 1)))
-    point = replace(node, op="Conv", attributes=attributes_of(kernel_shape=(1,)))
-    folded = replace(w, value=edit.constant(array[..., None], f"{node.label}_weight"))
-    bias = bias.reshape(-1)
-    nodes = _integer_nodes(
-        edit, point, replace(x, value=pixels), folded, x.scale.astype(np.float64) * w.scale, bias, middle
-    )
-    if nodes is None:
+    columns = array.shape[0 if turned else 1]
+    if bias.size not in (1, columns) or (bias.ndim > 1 and bias.shape[0] > 1):
         return None
-    shapes = [edit.constant(np.array(dims, np.int64), f"{node.label}_shape") for dims in ((*kind.dims, 1), result.dims)]
-    first = Node("Reshape", (x.value, shapes[0]), (pixels,))
-    last = Node("Reshape", (middle, shapes[1]), node.outputs)
-    return Change((data, weight, node), "exact sums of integers", (first, *nodes, last))
+    if turned:
+        w = replace(w, value=edit.constant(np.ascontiguousarray(array.T), f"{node.label}_weight"))
+    factors = x.scale.astype(np.float64) * w.scale, bias
+    nodes = _integer_nodes(edit, node, "MatMulInteger", (x, w), factors, node.outputs[0])
+    return None if nodes is None else Change((data, weight, node), "exact sums of integers", nodes)
 
 
 def _scale(edit: Edit, node: Node) -> Change | None:
-    """The scale of what follows an integer convolution, taken into the factors that are there already."""
+    """The scale of what follows a convolution or product of integers, taken into the factors that are there already."""
     scale = edit.operand(node, 1)
     kind = edit.static(node.outputs[0])
     if scale is None or scale.size != 1 or scale.dtype != np.float32 or scale.reshape(-1)[0] == 1 or kind is None:
@@ -151,7 +140,7 @@ def _scale(edit: Edit, node: Node) -> Change | None:
     add = edit.sole(node.inputs[0], "Add")
     multiply = edit.sole(node.inputs[0] if add is None else add.inputs[0], "Mul")
     wide = None if multiply is None else edit.sole(multiply.inputs[0], "Cast")
-    if multiply is None or wide is None or edit.sole(wide.inputs[0], "ConvInteger") is None:
+    if multiply is None or wide is None or edit.sole(wide.inputs[0], "ConvInteger", "MatMulInteger") is None:
         return None
     factor, bias = edit.operand(multiply, 1), None if add is None else edit.operand(add, 1)
     if factor is None or (add is not None and bias is None):
@@ -250,26 +239,34 @@ def _bias(edit: Edit, node: Node) -> np.ndarray | None:
 
 
 def _integer_nodes(
-    edit: Edit, node: Node, x: _Quantized, w: _Quantized, factor: np.ndarray, bias: np.ndarray, output: str
+    edit: Edit,
+    node: Node,
+    op: str,
+    operands: tuple[_Quantized, _Quantized],
+    factors: tuple[np.ndarray, np.ndarray],
+    output: str,
 ) -> tuple[Node, ...] | None:
-    """ConvInteger, Cast, Mul and, where there is a bias, Add; the last writes `output`."""
-    kind = edit.static(output)
-    if kind is None:
+    """A sum of integers, Cast, Mul by the first factor and, where there is a bias, Add of the second; the last writes `output`.
+
+    Of a factor there is one, or one for each output channel or column.
+    """
+    (x, w), (factor, bias), kind, label = operands, factors, edit.static(output), node.label
+    if kind is None or kind.dtype != FLOAT32:
         return None
-    label = node.label
+    behind = kind.rank - 2 if op == "ConvInteger" else 0
 
     def along(array: np.ndarray, stem: str) -> str:
-        shape = (array.size, *(1,) * (kind.rank - 2)) if array.size > 1 else ()
+        shape = (array.size, *(1,) * behind) if array.size > 1 else ()
         return edit.constant(array.astype(np.float32).reshape(shape), f"{label}_{stem}")
 
     total = edit.value(f"{label}_sum", TensorType(INT32, kind.shape))
     wide = edit.value(f"{label}_cast", TensorType(FLOAT32, kind.shape))
-    attributes = tuple((key, value) for key, value in node.attributes)
+    attributes = tuple((key, value) for key, value in node.attributes) if op == "ConvInteger" else ()
     zero = edit.array(w.zero) if w.zero else None
     around = () if zero is None or not zero.any() else (w.zero,)
-    operands = (x.value, w.value, *((x.zero,) if x.zero or around else ()), *around)
+    reads = (x.value, w.value, *((x.zero,) if x.zero or around else ()), *around)
     nodes = [
-        Node("ConvInteger", operands, (total,), attributes, name=node.name),
+        Node(op, reads, (total,), attributes, name=node.name),
         Node("Cast", (total,), (wide,), attributes_of(to=1)),
     ]
     if not bias.any():

@@ -14,7 +14,7 @@ __all__ = ["write_out"]
 def write_out(graph: Graph, trace: Trace) -> Graph:
     """Every operator with a row in `decompositions.table.NATIVE` as the row writes it.
 
-    y = DFT(x)   ->   a few products with constant matrices          y = MatMulInteger(a, w, z, v)   ->   ConvInteger(a, w - v, z)
+    y = DFT(x)   ->   a few products with constant matrices          y = MatMulInteger(a, w, z, v)   ->   MatMulInteger(a, w - v, z)
 
     What the operators compute is not rounded otherwise than their definitions may be, so that this is done under `exact`, too.
     Refused: forms of an operator that its row does not cover.

@@ -80,14 +80,14 @@ def test_sums_are_exact(target: Target, data: st.DataObject) -> None:
     x = rng.choice(
         [low, high - 1, *rng.integers(low, high, 5)], (draw(st.integers(1, 2)), group * inputs, *extents)
     ).astype(kind)
-    zero = np.array(rng.integers(low, high), kind)
+    zero = np.array(rng.integers(low, high), kind).reshape(draw(st.sampled_from(((), (1,)))))
     attributes = {"strides": strides, "dilations": dilations, "pads": pads, "group": group, "kernel_shape": taps}
     asked = model(x.shape, weights, zero, attributes, draw(st.booleans()))
     graph, disabled = api.load(asked), draw(st.sampled_from(((), (), (), ("byte-convolution",))))
     _, kernel = compiled(graph, target, draw(st.integers(1, 3)), Trace(disabled=frozenset(disabled)))
     (found,) = kernel.run(None, {graph.inputs[0]: x})
     np.testing.assert_array_equal(
-        found, convolved(x.astype(np.int64) - int(zero), weights, strides, pads, dilations, group)
+        found, convolved(x.astype(np.int64) - zero.astype(np.int64), weights, strides, pads, dilations, group)
     )
 
 

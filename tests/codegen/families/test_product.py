@@ -15,8 +15,9 @@ from tests.codegen.ways import refusal, scheduled, way, ways
 
 from fusewise.codegen.candidates import PRODUCTS
 from fusewise.codegen.families.product.loops import column_at
-from fusewise.codegen.families.product.matrix import MatrixProduct, MatrixSchedule
+from fusewise.codegen.families.product.matrix import MatrixSchedule
 from fusewise.codegen.families.product.plan import Product, ProductSchedule, RowAxis, prefetched
+from fusewise.codegen.families.product.shape import MatrixProduct
 from fusewise.codegen.families.product.tile import Tile
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.nest.build import Module

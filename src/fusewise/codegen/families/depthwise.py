@@ -24,6 +24,7 @@ from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.kernel import Argument, Kernel, Sharing
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.entry import enter, initial, operand_arguments
+from fusewise.codegen.llvm.plain import zero_point
 from fusewise.codegen.llvm.registers import computed, memory_type, widen
 from fusewise.codegen.llvm.share import pieces_of
 from fusewise.codegen.llvm.stores import Finish, finisher, is_heavy
@@ -104,7 +105,7 @@ def understand(task: Task, instructions: InstructionSet) -> Depthwise | RefusalR
     axes = (*(absent,) * missing, *shape.spatial)
     names = (*(None,) * missing, *shape.out_axes)
     strides = (*(0,) * missing, *shape.data.strides[2:])
-    zero = task.anchor.prologue[2] if integer and task.anchor is not None and len(task.anchor.prologue) > 2 else None
+    zero = zero_point(task.anchor) if integer and task.anchor is not None else None
     d = Depthwise(shape, (axes[0], axes[1], axes[2]), (names[0], names[1], str(names[2])), strides, lanes, zero)  # type: ignore[arg-type]
     span = _span(d, instructions)
     if len(runs(d.columns, span)) > MAX_BORDERS:

@@ -13,11 +13,11 @@ from fusewise.ir.graph import Node
 from fusewise.lower.index import Simplifier
 from fusewise.lower.task import ACC, Anchor, Store, Task
 from fusewise.ops.definition import definition
-from fusewise.ops.expr import Expr, index, substitute, substitute_indices
+from fusewise.ops.expr import Expr, const, index, substitute, substitute_indices
 from fusewise.ops.spec import Call, NotDefined
 from fusewise.ops.table import spec_of
 
-__all__ = ["anchor_call", "element_of_anchor", "plain_task", "read_operand"]
+__all__ = ["anchor_call", "element_of_anchor", "plain_task", "read_operand", "zero_point"]
 
 
 def anchor_call(anchor: Anchor) -> Call:
@@ -32,6 +32,12 @@ def read_operand(anchor: Anchor, position: int, at: tuple[Expr, ...]) -> Expr:
     element = anchor.prologue[position]
     assert element is not None
     return substitute_indices(element, {f"p{k}": place for k, place in enumerate(at)})
+
+
+def zero_point(anchor: Anchor) -> Expr | None:
+    """The zero point of the first operand, of which there is one, of a product or convolution of integers; None without."""
+    kind = anchor.inputs[2] if len(anchor.inputs) > 2 else None
+    return None if kind is None else read_operand(anchor, 2, (const(0),) * kind.rank)
 
 
 def element_of_anchor(anchor: Anchor, at: tuple[Expr, ...]) -> Expr | None:

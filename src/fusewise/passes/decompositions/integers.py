@@ -1,4 +1,4 @@
-"""Products of 8-bit integers as the kernels take them: convolutions by constant weights without a zero point.
+"""Products and convolutions of 8-bit integers as the kernels take them: by constants without a zero point.
 
 Weights lose their zero point once, when a model is compiled: bytes where the differences are, else 16-bit numbers, which only
 our own definition and kernels know (ONNX has no such operands).
@@ -8,29 +8,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from fusewise.ir.dtypes import INT8, INT32, UINT8
-from fusewise.ir.types import TensorType
 from fusewise.ops.spec import Call
 from fusewise.passes.decompositions.row import Decomposition, row
 from fusewise.passes.notation import Notation, TensorValue
 
 __all__ = ["INTEGERS"]
 
-LEAST_ELEMENTS = 1 << 12
-"""Weights of a product from which it is worth being a convolution; not measured."""
 
-
-def _centred(call: Call, weight: int, zero: int, axis: int) -> np.ndarray | None:
-    """Constant weights less their zero point, which is one number or one for each index of `axis`; None for others."""
-    if not call.is_known(weight) or (call.has(zero) and not call.is_known(zero)):
+def _centred(call: Call, along: tuple[int, ...]) -> np.ndarray | None:
+    """Constant weights, operand 1, less their zero point, operand 3, which is one number or fits them, its one axis as `along` has
+    it; None for others, and where there is nothing to take away."""
+    if not call.is_known(1) or (call.has(3) and not call.is_known(3)):
         return None
-    array = call.known(weight)
-    if call.has(zero):
-        taken = call.known(zero)
-        if taken.size > 1 and taken.shape != (array.shape[axis],):
-            return None
-        along = [-1 if d == axis % array.ndim else 1 for d in range(array.ndim)] if taken.size > 1 else [1] * array.ndim
-        array = array.astype(np.int16) - taken.astype(np.int16).reshape(along)
+    array = call.known(1)
+    if array.ndim < 2 or (not call.has(3) and array.dtype != np.uint8):
+        return None
+    if call.has(3):
+        zero = call.known(3)
+        zero = zero.reshape(()) if zero.size == 1 else zero.reshape(along) if zero.ndim == 1 else zero
+        array = array.astype(np.int16) - zero.astype(np.int16)
     narrow = array.astype(np.int8)
     return narrow if np.array_equal(narrow, array) else array.astype(np.int16)
 
@@ -38,30 +34,15 @@ def _centred(call: Call, weight: int, zero: int, axis: int) -> np.ndarray | None
 def _convolution(
     g: Notation, call: Call, x: TensorValue, w: TensorValue, *zeros: TensorValue | None
 ) -> TensorValue | None:
-    x_zero, w_zero = (*zeros, None, None)[:2]
-    if w_zero is None and w.dtype != UINT8:
-        return None
-    weights = _centred(call, 1, 3, 0)
+    weights = _centred(call, (-1, *(1,) * (w.rank - 1)))
     if weights is None:
         return None
-    return g.typed("ConvInteger", call.output(), x, weights, x_zero, **dict(call.node.attributes))
+    return g.typed("ConvInteger", call.output(), x, weights, (*zeros, None)[0], **dict(call.node.attributes))
 
 
 def _product(g: Notation, call: Call, a: TensorValue, b: TensorValue, *zeros: TensorValue | None) -> TensorValue | None:
-    """Rows of the product are the pixels of an image, one behind the other."""
-    a_zero, _ = (*zeros, None, None)[:2]
-    if b.rank != 2 or a.rank < 2 or 0 in (*a.dims, *b.dims) or b.size < LEAST_ELEMENTS or a.dtype not in (INT8, UINT8):
-        return None
-    weights = _centred(call, 1, 3, 1)
-    if weights is None or (a_zero is not None and a_zero.size > 1):
-        return None
-    if a_zero is not None:
-        a_zero = g.reshape(a_zero, ())
-    rows, (depth, columns) = a.size // a.dims[-1], b.dims
-    pixels = g.permute(g.reshape(a, [1, rows, depth]), (0, 2, 1))
-    kind = TensorType(INT32, (1, columns, rows))
-    image = g.typed("ConvInteger", kind, pixels, np.ascontiguousarray(weights.T)[..., None], a_zero)
-    return g.reshape(g.permute(image, (0, 2, 1)), [*a.dims[:-1], columns])
+    weights = _centred(call, (-1,))
+    return None if weights is None else g.typed("MatMulInteger", call.output(), a, weights, (*zeros, None)[0])
 
 
 INTEGERS: tuple[Decomposition, ...] = (row("ConvInteger", _convolution), row("MatMulInteger", _product))

@@ -24,11 +24,13 @@ from fusewise.codegen.families.convolution.loops import (
 )
 from fusewise.codegen.families.convolution.plan import Directs, DirectSchedule, direct_schedules, directs_of, scheduled
 from fusewise.codegen.families.convolution.shape import Convolution, Spatial, geometry_of, integer_convolution_of
+from fusewise.codegen.families.product.bytes import centred
 from fusewise.codegen.families.product.loops import unravel
 from fusewise.codegen.instructions.table import PMADDWD, Instruction
 from fusewise.codegen.kernel import Argument, Kernel
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.entry import enter
+from fusewise.codegen.llvm.plain import zero_point
 from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.llvm.stores import finisher, joined_axis
 from fusewise.codegen.nest.build import Function
@@ -36,9 +38,8 @@ from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.packing import packed, panels
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.codegen.view import OperandView
-from fusewise.ir.dtypes import INT16
 from fusewise.lower.task import Operand, RefusalReason, Task
-from fusewise.ops.expr import Expr, cast
+from fusewise.ops.expr import Expr
 from fusewise.records import record
 
 __all__ = ["INTEGER_CONV", "Rows", "in_lanes", "line_of", "rows_of"]
@@ -53,11 +54,7 @@ def convolution(task: Task) -> Convolution | RefusalReason:
         return RefusalReason("groups of an odd number of channels")
     anchor = task.anchor
     assert anchor is not None and anchor.prologue[0] is not None
-    zero = anchor.prologue[2] if len(anchor.prologue) > 2 else None
-    centred = cast(anchor.prologue[0], INT16)
-    if zero is not None:
-        centred = centred - cast(zero, INT16)
-    return in_lanes(given, centred, PMADDWD)
+    return in_lanes(given, centred(anchor.prologue[0], zero_point(anchor)), PMADDWD)
 
 
 def in_lanes(given: Convolution, element: Expr, instruction: Instruction) -> Convolution:

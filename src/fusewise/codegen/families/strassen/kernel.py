@@ -12,8 +12,9 @@ from fusewise.codegen.families.convolution.loops import direct_arguments, matric
 from fusewise.codegen.families.convolution.plan import Direct, DirectSchedule, directs_of
 from fusewise.codegen.families.convolution.shape import Convolution, convolution_of
 from fusewise.codegen.families.product.loops import row_address
-from fusewise.codegen.families.product.matrix import MatrixProduct, packing, understand
+from fusewise.codegen.families.product.matrix import packing
 from fusewise.codegen.families.product.plan import ProductSchedule, RowAxis
+from fusewise.codegen.families.product.shape import MatrixProduct, understand
 from fusewise.codegen.families.strassen.loops import emit_strassen
 from fusewise.codegen.families.strassen.plan import (
     PAIR,
