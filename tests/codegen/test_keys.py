@@ -17,7 +17,8 @@ from fusewise import api
 from fusewise.codegen.assemble import generate
 from fusewise.codegen.choose import alternatives
 from fusewise.codegen.legalize import legalized
-from fusewise.codegen.target import TARGETS, OverheadCycles, Target
+from fusewise.codegen.machine.figures import MeasuredFigures, OverheadFigures
+from fusewise.codegen.target import TARGETS, Target
 from fusewise.fusion.plan import partition
 from fusewise.ir.dtypes import BFLOAT16, FLOAT32, DType
 from fusewise.ir.graph import Graph
@@ -36,7 +37,7 @@ FIGURES: Mapping[str, Mapping[str, Any]] = {
     "many workers": {"workers": 12},
     "more multiply-adds": {"multiply_bits": 0},
     "additions where it multiplies": {"adds_apart": False},
-    "dear loads": {"beside": OverheadCycles(0.24, 0.2, 0.0, 0.2)},
+    "dear loads": {"figures": MeasuredFigures(overhead=OverheadFigures(0.24, 0.2, 0.0, 0.2))},
 }
 """What a machine of the same instructions may have otherwise."""
 

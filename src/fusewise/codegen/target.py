@@ -5,6 +5,9 @@ Kernels read this and never ask the host, so code for another machine can be gen
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from fusewise.codegen.machine.figures import MeasuredFigures
 from fusewise.records import record
 
@@ -14,7 +17,6 @@ __all__ = [
     "SECOND_LEVEL",
     "TARGETS",
     "InstructionSet",
-    "OverheadCycles",
     "Target",
     "whole_lines",
 ]
@@ -33,21 +35,6 @@ def whole_lines(nbytes: int) -> int:
 
 FEW_REGISTERS = 16
 """What x86 has up to AVX2. What is done for few was measured on a Zen 3."""
-
-
-@record(frozen=True)
-class OverheadCycles:
-    """Cycles that a core loses beside its multiply-adds, measured.
-
-    `load`: for each load. `line`: for each cache line of a panel that comes from the second level. `finish`: for each
-    accumulator past half of the registers at the end of a tile, which the next one cannot overlap. `fourth`: for each line
-    of a panel from the second level beyond three at a step.
-    """
-
-    load: float = 0.05
-    line: float = 0.06
-    finish: float = 16.0
-    fourth: float = 0.0
 
 
 @record(frozen=True)
@@ -102,8 +89,11 @@ class Target(InstructionSet):
     multiply_bits: int = 0
     adds_apart: bool = True
     workers: int = 2
-    beside: OverheadCycles = OverheadCycles()
     figures: MeasuredFigures = MeasuredFigures()
+
+    def with_figures(self, **groups: Any) -> Target:
+        """The same with other `figures`, by the names of their groups."""
+        return replace(self, figures=replace(self.figures, **groups))
 
     @property
     def instructions(self) -> InstructionSet:

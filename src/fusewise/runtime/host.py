@@ -15,7 +15,8 @@ from functools import cache
 from itertools import takewhile
 from pathlib import Path
 
-from fusewise.codegen.target import OverheadCycles, Target
+from fusewise.codegen.machine.processors import PROCESSORS, Processor
+from fusewise.codegen.target import Target
 from fusewise.errors import ResourceLimit, UsageError
 
 __all__ = [
@@ -34,19 +35,6 @@ MAXIMUM_WORKERS = 256
 
 MEMORY_SHARE = 0.8
 """The part of the memory limit that a program's planned buffers may take."""
-
-_ONE_A_CYCLE = frozenset({"znver4"})
-"""CPUs, by LLVM's names, that take two cycles' worth of a 256-bit unit for a multiply-add of 512 bits."""
-
-_SHARED = frozenset({"sapphirerapids", "emeraldrapids", "graniterapids"})
-"""CPUs that add with the units that multiply, and whose cores lose by loads what another thread on the same one takes, as on rented
-machines there mostly is one; measured on the second."""
-
-_BESIDE = {
-    **dict.fromkeys(_SHARED, OverheadCycles(load=0.24, line=0.2, finish=0.0)),
-    "znver5": OverheadCycles(fourth=0.2),
-}
-"""What is known of CPUs for which the defaults, measured on a Zen 4, do not hold."""
 
 _SYSTEM = Path("/")
 
@@ -79,9 +67,10 @@ def target_of(triple: str, cpu: str, flags: set[str]) -> Target:
     if machine in ("aarch64", "arm64"):
         return Target("host", triple, cpu, "", vector_bits=128, registers=32, fma=True)
     if flags >= {"avx512f", "avx512vl", "avx512dq", "avx512bw"}:
-        multiply_bits = 512 if cpu in _ONE_A_CYCLE else 1024
-        wide = Target("host", triple, cpu, "", vector_bits=512, registers=32, fma=True, multiply_bits=multiply_bits)
-        return replace(wide, adds_apart=cpu not in _SHARED, beside=_BESIDE.get(cpu, wide.beside))
+        known = PROCESSORS.get(cpu, Processor())
+        wide = Target("host", triple, cpu, "", vector_bits=512, registers=32, fma=True)
+        wide = replace(wide, multiply_bits=known.multiply_bits or 1024, adds_apart=known.adds_apart)
+        return wide.with_figures(overhead=known.overhead)
     if flags >= {"avx2", "fma"}:
         return Target("host", triple, cpu, "", vector_bits=256, registers=16, fma=True)
     registers = 16 if machine in ("x86_64", "amd64") else 8

@@ -21,7 +21,8 @@ from fusewise.codegen.families.convolution.transposed import CONV_TRANSPOSE
 from fusewise.codegen.families.product.plan import ProductSchedule, prefetched
 from fusewise.codegen.families.product.tile import Tile
 from fusewise.codegen.kernel import Kernel
-from fusewise.codegen.target import TARGETS, OverheadCycles, Target
+from fusewise.codegen.machine.figures import OverheadFigures
+from fusewise.codegen.target import TARGETS, Target
 from fusewise.ir.dtypes import FLOAT16, FLOAT32, FLOAT64, INT64, DType
 from fusewise.ir.types import TensorType
 from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
@@ -330,7 +331,7 @@ def test_maps_times_a_number_for_each_channel(
 
 
 ONE_A_CYCLE = [
-    replace(machine, multiply_bits=machine.vector_bits, beside=OverheadCycles())
+    replace(machine, multiply_bits=machine.vector_bits).with_figures(overhead=OverheadFigures())
     for machine in runnable()
     if machine.fma
 ]
@@ -612,7 +613,8 @@ def test_narrow_convolutions_slide(name: str, inputs: int, outputs: int, groups:
 
 @pytest.mark.parametrize("outputs, depth", [(512, 1536), (128, 0)])
 def test_long_panels_that_all_tiles_share_are_reduced_in_chunks(outputs: int, depth: int) -> None:
-    wide = replace(next(other for other in TARGETS if other.name == "avx512"), beside=OverheadCycles(0.24, 0.2, 0.0))
+    wide = next(other for other in TARGETS if other.name == "avx512")
+    wide = wide.with_figures(overhead=OverheadFigures(0.24, 0.2, 0.0))
     attributes = {"strides": (2, 2), "dilations": (1, 1), "pads": (1, 1, 1, 1), "group": 1}
     task = convolution("Conv", (1, outputs, 14, 14), (outputs, outputs, 3, 3), (1, outputs, 7, 7), attributes)
     assert way(DIRECT, task, wide).schedule.product.chunk == depth

@@ -20,9 +20,10 @@ from fusewise.codegen.families.product.plan import Product, ProductSchedule, Row
 from fusewise.codegen.families.product.shape import MatrixProduct
 from fusewise.codegen.families.product.tile import Tile
 from fusewise.codegen.kernel import Kernel
+from fusewise.codegen.machine.figures import OverheadFigures
 from fusewise.codegen.nest.build import Module
 from fusewise.codegen.packing import column_starts, panels
-from fusewise.codegen.target import TARGETS, OverheadCycles, Target
+from fusewise.codegen.target import TARGETS, Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, DType
 from fusewise.ir.types import TensorType
 from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
@@ -316,7 +317,8 @@ def test_many_tiles_share_a_panel_where_few_panels_are_to_be_shared_out(rows: in
 
 
 def test_panels_that_fit_a_large_second_level_are_still_too_long() -> None:
-    large = replace(TARGETS[0], l1_bytes=48 << 10, l2_bytes=2 << 20, beside=OverheadCycles(0.24, 0.2, 0.0))
+    large = replace(TARGETS[0], l1_bytes=48 << 10, l2_bytes=2 << 20)
+    large = large.with_figures(overhead=OverheadFigures(0.24, 0.2, 0.0))
     arrays = [np.zeros((197, 3072), np.float32), np.zeros((3072, 768), np.float32)]
     task = product("MatMul", arrays, (197, 768), {}, orders=((0, 1), (0, 1)), constant=True)
     assert way(PRODUCTS[-1], task, large).schedule.product.chunk == 512

@@ -7,7 +7,8 @@ import pytest
 from fusewise.codegen.families.product.plan import Product, RowAxis, plan_product, tiles_for
 from fusewise.codegen.families.product.tile import Tile
 from fusewise.codegen.families.product.tiles import SLIM_ROWS, TiledProduct, favourite_tiles, is_slim, widths
-from fusewise.codegen.target import TARGETS, OverheadCycles, Target
+from fusewise.codegen.machine.figures import OverheadFigures
+from fusewise.codegen.target import TARGETS, Target
 
 AVX512 = next(target for target in TARGETS if target.name == "avx512")
 ONE_A_CYCLE = replace(AVX512, multiply_bits=512)
@@ -55,16 +56,16 @@ def test_half_vectors_where_whole_ones_multiply_half_as_often(columns: int, lane
 def test_dear_loads_ask_for_tiles_that_load_less() -> None:
     """Of 784 rows by 512 columns; where loads cost little, what is left over at edges and ends decides."""
 
-    def loads(beside: OverheadCycles) -> float:
-        tile = favourite_tiles(replace(AVX512, beside=beside), TiledProduct(784, 512, 128), (16,))[0]
+    def loads(overhead: OverheadFigures) -> float:
+        tile = favourite_tiles(AVX512.with_figures(overhead=overhead), TiledProduct(784, 512, 128), (16,))[0]
         return (tile.rows + tile.vectors) / (tile.rows * tile.vectors)
 
-    assert loads(OverheadCycles(load=0.24, line=0.2, finish=0.0)) < loads(OverheadCycles())
+    assert loads(OverheadFigures(load=0.24, line=0.2, finish=0.0)) < loads(OverheadFigures())
 
 
 def test_four_vectors_from_the_second_level_may_cost_more() -> None:
     """196 rows by 256 columns: of 1024 steps a panel leaves the first level, of 64 it does not."""
-    zen = replace(AVX512, beside=OverheadCycles(fourth=0.2))
+    zen = AVX512.with_figures(overhead=OverheadFigures(fourth=0.2))
     deep, shallow = (
         [favourite_tiles(t, TiledProduct(196, 256, depth), (16,))[0] for t in (AVX512, zen)] for depth in (1024, 64)
     )
@@ -110,7 +111,7 @@ def test_tiles_whose_panels_cannot_be_dealt_out_evenly_come_later() -> None:
         panels = -(-192 // tile.width)
         return -(-panels // 2) * 2 / panels
 
-    dear = replace(AVX512, beside=OverheadCycles(load=0.24, line=0.2, finish=0.0))
+    dear = AVX512.with_figures(overhead=OverheadFigures(load=0.24, line=0.2, finish=0.0))
     alone, dealt = (
         favourite_tiles(dear, TiledProduct(49, 192, 32), (16,), **options)[0] for options in ({}, {"waiting": waiting})
     )

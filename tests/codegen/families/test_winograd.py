@@ -21,7 +21,8 @@ from fusewise.codegen.families.winograd.kernel import WINOGRAD
 from fusewise.codegen.families.winograd.plan import Planes, WinogradSchedule, planes_of
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.llvm.stores import Far
-from fusewise.codegen.target import TARGETS, OverheadCycles, Target
+from fusewise.codegen.machine.figures import OverheadFigures
+from fusewise.codegen.target import TARGETS, Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
 from fusewise.ir.types import TensorType
 from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
@@ -757,7 +758,8 @@ def test_padding_alone_is_left_to_the_direct_kernel(run_kernel: Any, target: Tar
 
 def test_dear_loads_take_wide_panels() -> None:
     plain = next(other for other in TARGETS if other.name == "avx512")
-    dear = replace(plain, beside=OverheadCycles(load=0.24, line=0.2, finish=0.0), adds_apart=False)
+    dear = replace(plain, adds_apart=False)
+    dear = dear.with_figures(overhead=OverheadFigures(load=0.24, line=0.2, finish=0.0))
     task = convolution((1, 64, 56, 56), 64)
     assert [schedules_of(task, target)[0].tile.vectors for target in (plain, dear)] == [2, 4]
 

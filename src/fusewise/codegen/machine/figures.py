@@ -21,6 +21,7 @@ __all__ = [
     "CacheFigures",
     "IntegerFigures",
     "MeasuredFigures",
+    "OverheadFigures",
     "PrefetchFigures",
     "SampleFigures",
     "SharingFigures",
@@ -76,6 +77,23 @@ class TileFigures:
 
     near_depth: int = figure(64, "resnet50")
     """The least depth of these: over 32 steps they took up to 1.4 times more."""
+
+
+@record(frozen=True)
+class OverheadFigures:
+    """Cycles that a core loses beside its multiply-adds; they differ by processor (`codegen.machine.processors`)."""
+
+    load: float = figure(0.05, "resnet50")
+    """For each load."""
+
+    line: float = figure(0.06, "resnet50")
+    """For each cache line of a panel that comes from the second level."""
+
+    finish: float = figure(16.0, "resnet50")
+    """For each accumulator past half of the registers at the end of a tile, which the next one cannot overlap."""
+
+    fourth: float = figure(0.0, "resnet50")
+    """For each line of a panel from the second level beyond three at a step."""
 
 
 @record(frozen=True)
@@ -347,6 +365,7 @@ class MeasuredFigures:
     """All of them, by subject."""
 
     tile: TileFigures = TileFigures()
+    overhead: OverheadFigures = OverheadFigures()
     sharing: SharingFigures = SharingFigures()
     caches: CacheFigures = CacheFigures()
     prefetch: PrefetchFigures = PrefetchFigures()

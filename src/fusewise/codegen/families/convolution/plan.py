@@ -217,7 +217,7 @@ def _sliding_tile(d: Direct, plain: Tile, target: Target) -> Tile | None:
         """Of a tap and a channel of all tiles, where a step does `taps` of them."""
         adds, loads = taps * tile.rows * tile.vectors, reads + taps * tile.vectors
         busy = (adds + (reads if d.side_by_side > 1 else 0)) / target.multiplies(lanes * 32)
-        step = max(busy, loads * target.figures.tile.load, taps * FMA_LATENCY) + target.beside.load * loads
+        step = max(busy, loads * target.figures.tile.load, taps * FMA_LATENCY) + target.figures.overhead.load * loads
         panels = -(-product.columns // tile.width)
         return step * panels * -(-product.height // tile.rows) / taps
 

@@ -84,7 +84,7 @@ def favourite_tiles(
         step = max(multiplying, (r + v) * figures.load, product.instruction.latency)
         # a tile that needs (nearly) every register is scheduled worse
         tight = _registers(target, product.instruction, r, v) > target.registers - target.registers // 16
-        step = step * (figures.tight if tight else 1.0) + target.beside.load * (r + v)
+        step = step * (figures.tight if tight else 1.0) + target.figures.overhead.load * (r + v)
         crossing = product.row_extent is not None and (product.row_extent % r != 0 or product.rows % r != 0)
         if is_near and is_slim(target, tile) and r in figures.near_rows and product.rows % r == 0 and not crossing:
             step = r * figures.slim
@@ -92,9 +92,9 @@ def favourite_tiles(
             step *= figures.narrow
         if product.depth * tile.width * 4 > target.l1_bytes // 2:
             lines = tile.width * 4 / LINE_BYTES  # panels come from the second cache level
-            step += target.beside.line * lines + target.beside.fourth * max(0.0, lines - 3)
+            step += target.figures.overhead.line * lines + target.figures.overhead.fourth * max(0.0, lines - 3)
         # small tiles finish while the next one has begun
-        once = 4 + target.beside.finish * max(0, r * v - target.registers // 2) + (2 * r if crossing else 0)
+        once = 4 + target.figures.overhead.finish * max(0, r * v - target.registers // 2) + (2 * r if crossing else 0)
         run = figures.run * pace * r if is_far and v < vectors else 0
         return max(step * product.depth + once, run) * -(-product.rows // r) * -(-vectors // v) * waiting(tile)
 

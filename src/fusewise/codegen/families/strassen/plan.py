@@ -255,7 +255,7 @@ def _reduced(target: Target, tile: Tile, height: int, depth: int, columns: int) 
     """Cycles of all tiles of a product."""
     (r, v), multiplies = (tile.rows, tile.vectors), target.multiplies(tile.lanes * 32)
     figures = target.figures.tile
-    step = max(r * v / multiplies, (r + v) * figures.load, FMA_LATENCY) + target.beside.load * (r + v)
+    step = max(r * v / multiplies, (r + v) * figures.load, FMA_LATENCY) + target.figures.overhead.load * (r + v)
     if is_slim(target, tile):
         step = r / multiplies * figures.slim
     return (step * depth + target.figures.strassen.store * r * v) * -(-height // r) * -(-columns // tile.width)

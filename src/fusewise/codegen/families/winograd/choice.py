@@ -87,7 +87,7 @@ def choices(planes: Planes, target: Target) -> tuple[WinogradChoice, ...]:
         found.append(WinogradChoice(form, "memory", _cycles(planes, form, target)))
         if tiles and _has_lines(planes, form, target):
             found.append(_in_lines(planes, form, target))
-    odd, even = (1.0 if target.beside.load > figures.dear else figures.margin), 1.0
+    odd, even = (1.0 if target.figures.overhead.load > figures.dear else figures.margin), 1.0
     if planes.is_phased:
         odd, even = 1.0, figures.phased
 
@@ -185,7 +185,7 @@ def _tiles(planes: Planes, form: PlaneForm, depth: int, target: Target) -> list[
 
     found = favourite_tiles(target, TiledProduct(tiles, outputs, depth), (target.lanes,), waiting)
     # an even number of vectors fills whole cache lines, so that transformed filters are written line by line
-    widest = 4 if target.beside.load > target.figures.winograd.dear else 2
+    widest = 4 if target.figures.overhead.load > target.figures.winograd.dear else 2
     even = [tile for tile in found if tile.vectors in (2, widest)] or found
     return [(tile, _in_memory(planes, form, tile, target).each) for tile in even]
 
