@@ -3,10 +3,11 @@
     python -m benchmarks.figures                                         all figures: values and subjects
     python -m benchmarks.figures NAME [--values a,b,c] [--on SUBJECT,...] [--threads N] [--seconds S]
 
-A figure is named by its group and its field in `codegen.machine.figures`, as `tile.load`; by default it is halved and doubled. A
-subject is an architecture of the zoo, or an operator, which stands for all its rows in `benchmarks/operators`. Values by which one
-program is made are one line. Runs are interleaved; a line has the median run, the tenths of the runs that are faster and slower than
-all others, and how many times as long as with the value in use it took.
+A figure is named by its group and its field in `codegen.machine.figures`, as `tile.load`; by default it is halved and doubled.
+A subject is an architecture of the zoo, of one sample or as `resnet50*16` says, in 8 bits as `resnet50:int8`, or an operator,
+which stands for all its rows in `benchmarks/operators`. Values by which one program is made are one line. Runs are interleaved;
+a line has the median run, the tenths of the runs that are faster and slower than all others, and how many times as long as with
+the value in use it took.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ import argparse
 import ast
 import hashlib
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from benchmarks.operators.row import model_of
 from benchmarks.operators.table import ROWS
+from benchmarks.quantized import quantized
 from benchmarks.zoo import machine
 
 from fusewise import api
@@ -41,6 +45,9 @@ from fusewise.zoo.catalogue import MODELS
 from fusewise.zoo.catalogue import build as build_model
 
 __all__ = ["FIGURES", "digest", "graphs", "scaled", "value_of", "with_value"]
+
+QUANTIZED = ":int8"
+"""Behind the name of a model that is quantised first."""
 
 FIGURES: Mapping[str, tuple[str, ...]] = {
     f"{group.name}.{one.name}": one.metadata[SUBJECTS]
@@ -73,8 +80,12 @@ def scaled(value: Any, factor: float) -> Any:
 
 def graphs(subject: str, target: Target) -> Iterator[tuple[str, Partition]]:
     """What a subject compiles to, by name. Raises `UsageError` where it is neither a model of the zoo nor an operator."""
-    if subject in {row.name for row in MODELS}:
-        found = [(subject, build_model(subject))]
+    name, _, batch = subject.partition("*")
+    if name.endswith(QUANTIZED):
+        with tempfile.TemporaryDirectory() as folder:
+            found = [(subject, api.load(quantized(name.removesuffix(QUANTIZED), Path(folder))))]
+    elif name in {row.name for row in MODELS}:
+        found = [(subject, build_model(name, batch=int(batch or 1)))]
     else:
         found = [(row.label, api.load(model_of(row, 1)[0])) for row in ROWS if row.op == subject]
     if not found:

@@ -42,6 +42,7 @@ CODEGEN: tuple[tuple[str, ...], ...] = (
     ("choose",),
     ("candidates", "legalize"),
     ("families",),
+    ("cost",),
     ("instructions",),
     ("llvm",),
     ("nest",),

@@ -1,7 +1,8 @@
 """What a step of a register tile takes a core: the one price by which kernels choose among tiles.
 
-A step multiplies, loads, and cannot add to a sum before what was added last has come; the longest of the three bounds it. On top come
-what loads cost beside multiply-adds, and cache lines of a panel that the first level does not hold. All figures are the target's.
+A step multiplies, loads, and cannot add to a sum before what was added last has come; the longest of the three bounds it. On
+top come what loads cost beside multiply-adds, and cache lines of a panel that the first level does not hold. All figures are the
+target's.
 """
 
 from __future__ import annotations
@@ -9,46 +10,44 @@ from __future__ import annotations
 from fusewise.codegen.instructions.table import FMA_LATENCY
 from fusewise.codegen.machine.figures import TileFigures
 from fusewise.codegen.target import LINE_BYTES, Target
-from fusewise.records import record
 
-__all__ = ["TileStep", "bound", "finish_cycles", "line_cycles", "step_cycles"]
-
-
-@record(frozen=True)
-class TileStep:
-    """`adds` multiply-adds of vectors of `bits`, and `loads` of vectors, or of scalars into all lanes. `latency` is how many cycles
-    pass until a sum can be added to again; `is_tight` says that nearly all registers are needed, `is_slim` that it is a step of one
-    vector at a time where a core begins one multiply-add in a cycle."""
-
-    adds: float
-    loads: float
-    bits: int
-    latency: float = FMA_LATENCY
-    is_tight: bool = False
-    is_slim: bool = False
+__all__ = ["bound", "finish_cycles", "line_cycles", "slim_cycles", "step_cycles"]
 
 
-def bound(adding: float, loads: float, latency: float, figures: TileFigures) -> float:
+def bound(adding: float, loads: float, figures: TileFigures, latency: float = FMA_LATENCY) -> float:
     """Cycles that a step takes at least which adds for so many, and loads so often."""
     return max(adding, loads * figures.load, latency)
 
 
-def step_cycles(step: TileStep, target: Target) -> float:
-    """Cycles of a step whose panel lies in the first cache level."""
-    figures, rate = target.figures.tile, target.multiplies(step.bits)
-    if step.is_slim:
-        return step.adds / rate * figures.slim
-    odd = figures.odd * (step.adds % 2) if rate == 2 else 0
-    cycles = bound(step.adds / rate + odd, step.loads, step.latency, figures)
-    return cycles * (figures.tight if step.is_tight else 1.0) + target.figures.overhead.load * step.loads
+def step_cycles(
+    target: Target,
+    adds: float,
+    loads: float,
+    bits: int,
+    latency: float = FMA_LATENCY,
+    is_tight: bool = False,
+    is_filled: bool = False,
+) -> float:
+    """Cycles of a step whose panel lies in the first cache level: of so many multiply-adds of vectors of `bits`, and loads of
+    vectors, or of scalars into all lanes. A sum can be added to again after `latency` cycles. `is_tight`: nearly all registers are
+    needed; `is_filled`: other work takes what an odd number of multiply-adds leaves."""
+    figures, rate = target.figures.tile, target.multiplies(bits)
+    odd = figures.odd * (adds % 2) if rate == 2 and not is_filled else 0
+    cycles = bound(adds / rate + odd, loads, figures, latency) * (figures.tight if is_tight else 1.0)
+    return cycles + target.figures.overhead.load * loads
 
 
-def line_cycles(nbytes: float, target: Target) -> float:
+def slim_cycles(target: Target, adds: float, bits: int) -> float:
+    """The same of a slim tile, which takes scalars from memory where a core begins one multiply-add in a cycle."""
+    return adds / target.multiplies(bits) * target.figures.tile.slim
+
+
+def line_cycles(target: Target, nbytes: float) -> float:
     """Cycles lost in a step to so many bytes of a panel that come from the second cache level."""
     lines, figures = nbytes / LINE_BYTES, target.figures.overhead
     return figures.line * lines + figures.fourth * max(0.0, lines - 3)
 
 
-def finish_cycles(sums: int, target: Target) -> float:
+def finish_cycles(target: Target, sums: int) -> float:
     """Cycles of beginning and ending a tile of so many sums: small ones finish while the next one has begun."""
     return 4 + target.figures.overhead.finish * max(0, sums - target.registers // 2)

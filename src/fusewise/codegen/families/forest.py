@@ -15,7 +15,7 @@ import numpy as np
 from fusewise.codegen.families.generic.any_nest import run_of, unsupported
 from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled
 from fusewise.codegen.llvm.entry import enter, operand_arguments
-from fusewise.codegen.llvm.share import Share
+from fusewise.codegen.llvm.share import SERIAL_WORK, Share
 from fusewise.codegen.nest.build import Function, Module
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet
@@ -32,9 +32,6 @@ WALKS = 16
 
 MOST_VECTORS = 2
 """Of targets that are added up at once."""
-
-SERIAL_STEPS = 4096
-"""Up to which one worker does all."""
 
 _PREDICATES = {
     "BRANCH_LEQ": "ole",
@@ -144,7 +141,7 @@ class _Walks:
             target = f.minimum(f.mul(part, plan.width), max(0, self.task.extents[1] - plan.width))
             self._write(first, target, weights, added(first, weights))
 
-        f.loop(*run_of(f, blocks * len(starts), share, steps <= SERIAL_STEPS), 1, unit, rolled=True)
+        f.loop(*run_of(f, blocks * len(starts), share, 4 * steps <= SERIAL_WORK), 1, unit, rolled=True)
 
     def _rows(self, first: Int) -> Value:
         operand = self.task.operands[0]

@@ -22,7 +22,7 @@ from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.entry import enter, operand_arguments
 from fusewise.codegen.llvm.reduction import lanes_for
 from fusewise.codegen.llvm.registers import register_type
-from fusewise.codegen.llvm.share import Share
+from fusewise.codegen.llvm.share import SERIAL_WORK, Share
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet
@@ -35,9 +35,6 @@ __all__ = ["SCAN"]
 
 MOST_VECTORS = 4
 """That are carried at once, beside each other."""
-
-SERIAL_ELEMENTS = 8192
-"""Up to which one worker does all."""
 
 
 def _understand(task: Task, instructions: InstructionSet) -> Task | RefusalReason:
@@ -108,7 +105,7 @@ class _Scan:
         f, extents = self.function, self.task.extents
         others = [d for d in range(len(extents)) if d != self.axis]
         counts = [-(-extents[d] // width) if d == across else extents[d] for d in others]
-        low, high = run_of(f, math.prod(counts), self.share, math.prod(extents) <= SERIAL_ELEMENTS)
+        low, high = run_of(f, math.prod(counts), self.share, 2 * math.prod(extents) <= SERIAL_WORK)
 
         def line(number: Int, _: Sequence[Value]) -> None:
             at: dict[str, Int] = {}

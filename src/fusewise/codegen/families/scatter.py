@@ -24,6 +24,7 @@ from fusewise.codegen.llvm.entry import enter, operand_arguments
 from fusewise.codegen.llvm.loops import free_axes
 from fusewise.codegen.llvm.memory import access_of
 from fusewise.codegen.llvm.reduction import lanes_for
+from fusewise.codegen.llvm.share import SERIAL_WORK
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet, Target
@@ -38,9 +39,6 @@ LONG_SLICE = 128
 
 SHORT_SLICE = 16
 """Elements of a slice up to which one worker does all: to write it takes no longer than to see whose it is."""
-
-SERIAL_UPDATES = 4096
-"""Updates up to which one worker does all."""
 
 
 @record(frozen=True)
@@ -114,7 +112,7 @@ def _plan(task: Task, instructions: InstructionSet, schedule: ScatterSchedule) -
         by_position,
         lane,
         lanes,
-        math.prod(task.extents) <= SERIAL_UPDATES or not (by_units or is_cut or by_position),
+        4 * math.prod(task.extents) <= SERIAL_WORK or not (by_units or is_cut or by_position),
     )
 
 

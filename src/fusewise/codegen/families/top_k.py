@@ -16,6 +16,7 @@ from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled, 
 from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of
 from fusewise.codegen.llvm.radix_sort import LEAST_BITS, digit_bytes, key_of, sort_keys
 from fusewise.codegen.llvm.registers import memory_type
+from fusewise.codegen.llvm.share import SERIAL_WORK
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet, whole_lines
@@ -41,9 +42,6 @@ LONG = 8
 
 _SAMPLE, _BETTER, _WINDOW, _DONE = range(4)
 """What is to be done next where many are wanted."""
-
-SERIAL_ELEMENTS = 4096
-"""Up to which one worker does all."""
 
 
 @record(frozen=True)
@@ -352,7 +350,7 @@ def _build(plan: _Plan, task: Task, instructions: InstructionSet, schedule: Unsc
 
         f.loop(0, plan.count, 1, written, rolled=True)
 
-    serial = count * plan.extent <= SERIAL_ELEMENTS
+    serial = 4 * count * plan.extent <= SERIAL_WORK
     f.loop(*run_of(f, count, share, serial), 1, line, rolled=True)
     f.give_back()
     return module.text()

@@ -1,7 +1,7 @@
 """Numbers that were found by timing: what schedules go by, beside what a machine says of itself.
 
-A figure stands here alone, with what was measured, and names what it was tried on: models of the zoo, or operators with a row in
-`benchmarks/operators`. The command
+A figure stands here alone, with what was measured, and names what it was tried on: models of the zoo, of one sample or as
+`resnet50*16` says, or operators with a row in `benchmarks/operators`. The command
 
     python -m benchmarks.figures tile.load
 
@@ -61,15 +61,15 @@ class TileFigures:
     write the rest of the row. Measured, of 16 to 96 channels, as twice that on a machine of one multiply-add in a cycle; half of
     it for two is a guess, and so is why: that memory is fetched ahead of writing only along a row."""
 
-    narrow: float = figure(1.08, "resnet50")
+    narrow: float = figure(1.08, "resnet18")
     """How much longer a tile is taken to last with vectors of half the width, where they multiply as fast: it has more
     instructions. Measured without columns to save: 10 to 17 % for tiles of one whole vector, up to 2 % for wider ones."""
 
-    slim: float = figure(1.02, "resnet50")
+    slim: float = figure(1.02, "resnet18")
     """How many times as long as its multiply-adds a step of a slim tile takes, whatever its rows: 420 x 128 x 256 in halves of
     210 rows by tiles of 5, 6, 7 and 10 took 229 to 233 us."""
 
-    near_rows: tuple[int, ...] = figure((7, 8), "resnet50")
+    near_rows: tuple[int, ...] = figure((7, 8), "resnet18")
     """Rows of slim tiles of products in general that do better by them: of whole tiles, with operands and results that stay in
     the second level. In ten models such steps took 1.02 to 1.06 times less; with tiles of 5 rows 1.02 times more, of 9 and 10
     that do not divide a row of pixels 1.1 to 1.4, from beyond the second level 1.01 to 1.03. Not of attention's, which write
@@ -100,16 +100,13 @@ class OverheadFigures:
 class SharingFigures:
     """How work is cut and dealt out to workers."""
 
-    units: int = figure(32, "resnet50")
+    units: int = figure(32, "Conv", "resnet50")
     """Pieces of work to aim for, so that any usual number of workers is balanced."""
-
-    serial: int = figure(16384, "CumSum")
-    """Operations on elements below which one worker does all: about a microsecond."""
 
     piece_cycles: int = figure(4000, "resnet50")
     """Cycles that a piece of a worker's run takes at least: to claim one and to begin with it takes 100 to 500."""
 
-    columns: int = figure(2, "bert_base")
+    columns: int = figure(2, "resnet18")
     """How many times the bytes of rows and results those of the right operand are for workers to share out columns. They then
     read rows that others have written, and the next operator results that others have; a right operand only has to be read by
     more of them. It matters most among cores without a common third level."""
@@ -126,7 +123,7 @@ class SharingFigures:
     most_tiles: int = figure(64, "resnet50")
     """And the most of them: with more, the first one's wait is lost among the others."""
 
-    chunked_pieces: int = figure(8, "vgg16")
+    chunked_pieces: int = figure(8, "resnet18")
     """Pieces of a worker's share of a product that is done in chunks."""
 
     @property
@@ -141,23 +138,23 @@ class SharingFigures:
 class CacheFigures:
     """What stays in a cache level beside other things."""
 
-    part: int = figure(4, "bert_base")
+    part: int = figure(4, "resnet18")
     """One over the part of the second level that fills while as much is read and written beside it: a strip of two steps, the
     inputs' products of a recurrence, weights that a step has fetched for it. Where every step fetched the next one's, BERT-base,
     with 2.3 MB of weights or more to a step, was 1 % slower."""
 
-    panel: int = figure(2, "vgg16")
+    panel: int = figure(2, "resnet18")
     """One over the part of the second level that a panel must exceed for a reduction to be done in chunks."""
 
-    rows: int = figure(8, "bert_base")
+    rows: int = figure(8, "resnet18")
     """One over the part of the second level from which on a left operand is large: a tile's rows are fetched by the tile before."""
 
-    near_bytes: int = figure(512 * 1024, "resnet50")
+    near_bytes: int = figure(512 * 1024, "resnet18")
     """Bytes of a panel from which on a reduction is done in chunks however large the second level is; and up to which a tensor
     is taken to be there still when a later step reads it: of the steps that add a residual those gain by fetching it whose
     residual has 0.6 MB or more."""
 
-    far_row: int = figure(1024, "gpt2")
+    far_row: int = figure(1024, "MatMul")
     """Rows of an operand used in place that lie farther apart than this, in bytes, soon crowd each other out of the first level."""
 
 
@@ -165,18 +162,18 @@ class CacheFigures:
 class PrefetchFigures:
     """Weights that are fetched for later steps (`codegen.steps.prefetch`)."""
 
-    rate: int = figure(4, "mobilenet_v3_small")
+    rate: int = figure(4, "resnet18")
     """Bytes of weights that memory gives a core in a cycle: on a Zen 4, 3 measured beside products, 4 to 5 with nothing else to
     do."""
 
-    horizon: int = figure(2_000_000, "vgg16")
+    horizon: int = figure(2_000_000, "resnet50")
     """Cycles of one core, as estimated, from a step to what it fetches: on a shared machine others empty the third cache level
     within a millisecond."""
 
     least_bytes: int = figure(256 * 1024, "mobilenet_v3_small")
     """Fewer are not worth a kernel of its own: with 64 KB, MobileNetV3-Small had twenty more and nothing from it."""
 
-    wait: float = figure(1.5, "mobilenet_v3_small")
+    wait: float = figure(1.5, "resnet50")
     """How many times as long as multiplying a step takes to read its weights for it to wait for them; chosen."""
 
 
@@ -184,24 +181,24 @@ class PrefetchFigures:
 class SampleFigures:
     """Which steps run sample by sample (`codegen.steps.samples`): cycles of a core, or of all workers, by the byte."""
 
-    near: float = figure(0.05, "resnet50")
+    near: float = figure(0.05, "resnet50*16")
     """Of a map, where it fills more than half of the second cache levels."""
 
-    middle: float = figure(0.2, "resnet50")
+    middle: float = figure(0.2, "resnet50*16")
     """Where the maps of all samples fill an eighth of the third level, or that of one a quarter, since other maps are in
     between."""
 
-    far: float = figure(0.3, "resnet50")
+    far: float = figure(0.3, "resnet50*16")
     """Where they fill half of it, or three quarters: not beside dense convolutions of several taps, which have enough to compute
     meanwhile. Also of filters that may be transformed anew."""
 
-    weight: float = figure(0.17, "resnet50")
+    weight: float = figure(0.17, "resnet50*16")
     """Of weights that are read once more."""
 
-    apart: float = figure(0.04, "resnet50")
+    apart: float = figure(0.04, "resnet50*16")
     """Of the time of a direct convolution, a tenth of one by Winograd's algorithm: what is lost where shares are smaller."""
 
-    step: int = figure(14_000, "resnet50")
+    step: int = figure(14_000, "resnet50*16")
     """Cycles of all workers to begin a step and to wait for the last of them."""
 
 
@@ -209,10 +206,10 @@ class SampleFigures:
 class IntegerFigures:
     """Convolutions of 8-bit integers (`codegen.families.convolution.dot_products`)."""
 
-    tile: int = figure(40, "ConvInteger")
+    tile: int = figure(40, "mobilenet_v2:int8")
     """Cycles that a tile takes besides its steps and its ends."""
 
-    finish: int = figure(12, "ConvInteger")
+    finish: int = figure(12, "mobilenet_v2:int8")
     """Cycles that requantising one vector of sums takes, or two or four that are neighbours."""
 
 
@@ -226,13 +223,13 @@ class WinogradFigures:
     product: float = figure(0.85, "resnet50")
     """Share of them that the products here reach."""
 
-    taps: float = figure(0.7, "resnet50")
+    taps: float = figure(0.7, "deeplabv3_mobilenet_v3_large")
     """What of its share the direct form keeps where it goes tap by tap."""
 
     inputs: float = figure(4.8, "resnet50")
     """To transform a vector of channels, per position: mostly stores beyond the first level."""
 
-    outputs: float = figure(4.4, "resnet50")
+    outputs: float = figure(4.4, "resnet18")
     """The same of outputs."""
 
     filters: float = figure(3.0, "resnet50")
@@ -252,7 +249,7 @@ class WinogradFigures:
     that other steps have used since. Of 128 channels at 28 x 28 two strips for one take 1.06 to 1.2 times less on a Zen 3 with
     512 KB, in ResNet-18 and 50, and by themselves nothing."""
 
-    again: tuple[float, float] = figure((0.5, 2.0), "resnet50")
+    again: tuple[float, float] = figure((0.5, 2.0), "resnet18")
     """Lost for a cache line of filters that another strip reads again from the third cache level, and from memory: derived from
     one convolution each on a Zen 4, of 512 channels and of 1024."""
 
@@ -284,11 +281,8 @@ class WinogradFigures:
     depth: int = figure(32, "resnet50")
     """Input channels of a block, at most: more, and the transformed filters crowd the second cache level."""
 
-    least_tiles: int = figure(16, "resnet50")
-    """Tiles of a strip, at least: with fewer, filters are transformed too often."""
-
     most_tiles: int = figure(112, "resnet50")
-    """And at most: with more, its transformed inputs leave the caches."""
+    """Tiles of a strip, at most: with more, its transformed inputs leave the caches."""
 
     together: int = figure(4, "vgg16")
     """How many times the second cache level filters in registers are for several register tiles to make a strip, and how many:
@@ -312,50 +306,50 @@ class StrassenSums:
 class StrassenFigures:
     """Which products are done by Strassen's algorithm, and how they are cut (`codegen.families.strassen.plan`)."""
 
-    once: StrassenSums = figure(StrassenSums(16, 250, 16, 10, 10), "bert_base")
+    once: StrassenSums = figure(StrassenSums(16, 250, 16, 10, 10), "resnet50")
     """Additions, on a core of one multiply-add in a cycle."""
 
-    twice: StrassenSums = figure(StrassenSums(14, 150, 150, 3, 16), "bert_base")
+    twice: StrassenSums = figure(StrassenSums(14, 150, 150, 3, 16), "resnet50")
     """On one of two."""
 
-    apart: float = figure(2.0, "bert_base")
+    apart: float = figure(2.0, "resnet50")
     """How many times as long sums of the left operand take where halves of the depth are not whole vectors, which then lie
     across cache lines: chosen. 528 channels to 88 at 14 x 14 and 264 to 88 at 28 x 28, which stay whole by it, took 0.98 to 1.01
     times as fast, in busy spells 0.90. Where registers are few as many times as long when a worker's part of it does not fit the
     second level (512 channels at 28 x 28 to 256 then took 1.03 to 1.07 times as long as whole, and 0.97 to 0.99 at 14 x 14); and
     as much is lost by what others make too."""
 
-    computed: float = figure(1.25, "bert_base")
+    computed: float = figure(1.25, "efficientnet_b0")
     """How many times as long they take where a worker writes rows of the left operand, too: chosen. 576 channels to 96 at 19 x
     19, which stay whole by it, were 1.06 times as fast, in busy spells 0.83 to 0.95."""
 
-    worth: float = figure(1.5, "bert_base")
+    worth: float = figure(1.5, "resnet50")
     """How many times the cycles of all sums those saved of the products must be: inside a model, operands are further away."""
 
-    few_worth: float = figure(1.7, "bert_base")
+    few_worth: float = figure(1.7, "resnet50")
     """And where registers are few: what was estimated at 1.6 times, 768 to 192 channels at 17 x 17, took 1.03 to 1.11 times as
     long as whole there."""
 
-    rows: int = figure(24, "bert_base")
+    rows: int = figure(24, "resnet50")
     """Rows of a half from which on a tile fills the registers."""
 
-    sharing: int = figure(7, "bert_base")
+    sharing: int = figure(7, "resnet50")
     """Tiles that share a right factor: so many do best; of low ones as many as have the rows of so many of 8."""
 
-    store: int = figure(3, "bert_base")
+    store: int = figure(3, "resnet50")
     """Cycles that a vector of a product takes to be written at the end of its tile."""
 
-    chunk: tuple[float, float, float] = figure((1.3, 0.6, 1.0), "bert_base")
+    chunk: tuple[float, float, float] = figure((1.3, 0.6, 1.0), "resnet50")
     """Of the first cache level, what a chunk of a right factor takes at most: it is written there once and read by every tile. A
     core of one multiply-add in a cycle, the first of the three, has the time to read it from the second level, which one of two
     has not. More, too, where registers are few, the last: a tile's steps are soon done, and a chunk begins and ends with all of
     its sums in memory."""
 
-    shortest: int = figure(48, "bert_base")
+    shortest: int = figure(48, "resnet50")
     """Fewest steps of the depth that are added up in one go, if it has them. Where registers are few four times as many, whether
     it has them or not: products of a depth of 256 took up to 7 % longer than plain ones, those of 512 up to 6 % less."""
 
-    finished: int = figure(512, "bert_base")
+    finished: int = figure(512, "resnet50")
     """The largest depth of a product whose tiles are finished beside others: of deeper ones it is a hundredth of the time or
     less."""
 

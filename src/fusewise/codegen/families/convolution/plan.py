@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import product as pairs
 
+from fusewise.codegen.cost import step_cycles
 from fusewise.codegen.families.convolution.shape import Convolution
 from fusewise.codegen.families.convolution.strip import BlockCopy, strip_of
 from fusewise.codegen.families.product.dealing import TileBlocks
@@ -216,8 +217,8 @@ def _sliding_tile(d: Direct, plain: Tile, target: Target) -> Tile | None:
     def cycles(tile: Tile, taps: int, reads: int) -> float:
         """Of a tap and a channel of all tiles, where a step does `taps` of them."""
         adds, loads = taps * tile.rows * tile.vectors, reads + taps * tile.vectors
-        busy = (adds + (reads if d.side_by_side > 1 else 0)) / target.multiplies(lanes * 32)
-        step = max(busy, loads * target.figures.tile.load, taps * FMA_LATENCY) + target.figures.overhead.load * loads
+        shuffles = reads if d.side_by_side > 1 else 0
+        step = step_cycles(target, adds + shuffles, loads, lanes * 32, taps * FMA_LATENCY)
         panels = -(-product.columns // tile.width)
         return step * panels * -(-product.height // tile.rows) / taps
 

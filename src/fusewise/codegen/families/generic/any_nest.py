@@ -21,7 +21,7 @@ from fusewise.codegen.llvm.plain import plain_task
 from fusewise.codegen.llvm.point import Point
 from fusewise.codegen.llvm.reduction import lanes_for
 from fusewise.codegen.llvm.registers import is_representable
-from fusewise.codegen.llvm.share import Share
+from fusewise.codegen.llvm.share import SERIAL_WORK, Share
 from fusewise.codegen.llvm.tables import tabulated
 from fusewise.codegen.nest.build import Function, Module
 from fusewise.codegen.nest.tree import Int, Value
@@ -43,9 +43,6 @@ __all__ = [
 
 _LONG = ("exp", "expm1", "log", "log1p", "pow", "erf", "tanh", "sigmoid")
 """Functions that take tens of instructions, which LLVM leaves where they stand."""
-
-_SERIAL_WORK = 16384
-"""Element operations below which one worker does all: about a microsecond."""
 
 _LINE = 64
 """Bytes of a cache line."""
@@ -231,7 +228,7 @@ def _plan(task: Task, instructions: InstructionSet, schedule: NestSchedule) -> _
         wanted = -(-lane[1] // -(-128 // units))
         block = lanes * unroll
         piece = min(lane[1], -(-max(wanted, least) // block) * block)
-    return _Nest(task, outer, lane, inner, split, lanes, unroll, piece, work < _SERIAL_WORK)
+    return _Nest(task, outer, lane, inner, split, lanes, unroll, piece, work < SERIAL_WORK)
 
 
 def _wider(lanes: int, extent: int, reductions: Sequence[Expr], lane: str) -> int:

@@ -13,6 +13,7 @@ from fusewise.codegen.families.generic.any_nest import run_of, unsupported
 from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled
 from fusewise.codegen.llvm.entry import enter, operand_arguments
 from fusewise.codegen.llvm.loops import simplified
+from fusewise.codegen.llvm.share import SERIAL_WORK
 from fusewise.codegen.llvm.square import turn
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet
@@ -25,9 +26,6 @@ __all__ = ["TURNED"]
 
 _LEAST = 8
 """Rows and columns below which elements are moved one by one as fast."""
-
-_SERIAL_ELEMENTS = 8192
-"""Below so many one worker does all: about a microsecond."""
 
 
 @record(frozen=True)
@@ -96,7 +94,7 @@ def _build(found: _Turned, task: Task, instructions: InstructionSet, schedule: U
     lanes = min(instructions.lanes, 1 << (min(rows, columns).bit_length() - 1))
     blocks = -(-columns // lanes)
     units = math.prod(extent for extent, _, _ in found.outer) * blocks
-    serial = math.prod(task.extents) < _SERIAL_ELEMENTS
+    serial = 2 * math.prod(task.extents) < SERIAL_WORK
     low, high = run_of(f, units, share, serial)
 
     def unit(u: Int, _: tuple[Value, ...]) -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from fusewise.codegen.cost import finish_cycles, line_cycles, slim_cycles, step_cycles
 from fusewise.codegen.families.product.tile import Tile
 from fusewise.codegen.instructions.table import FUSED, Instruction
-from fusewise.codegen.target import LINE_BYTES, InstructionSet, Target
+from fusewise.codegen.target import InstructionSet, Target
 from fusewise.records import record
 
 __all__ = [
@@ -79,23 +80,20 @@ def favourite_tiles(
 
     def cycles(tile: Tile) -> float:
         r, v, each = tile.rows, tile.vectors, tile.lanes
-        vectors, pace = -(-product.columns // each), 2 / target.multiplies(each * element_bits)
-        multiplying = r * v * pace / 2 + (figures.odd * (r * v % 2) if pace == 1 else 0)
-        step = max(multiplying, (r + v) * figures.load, product.instruction.latency)
-        # a tile that needs (nearly) every register is scheduled worse
-        tight = _registers(target, product.instruction, r, v) > target.registers - target.registers // 16
-        step = step * (figures.tight if tight else 1.0) + target.figures.overhead.load * (r + v)
+        vectors, bits = -(-product.columns // each), each * element_bits
         crossing = product.row_extent is not None and (product.row_extent % r != 0 or product.rows % r != 0)
-        if is_near and is_slim(target, tile) and r in figures.near_rows and product.rows % r == 0 and not crossing:
-            step = r * figures.slim
+        is_whole = r in figures.near_rows and product.rows % r == 0 and not crossing
+        if is_near and is_whole and is_slim(target, tile):
+            step = slim_cycles(target, r * v, bits)
+        else:
+            tight = _is_tight(target, product.instruction, tile)
+            step = step_cycles(target, r * v, r + v, bits, product.instruction.latency, tight)
         if each < lanes[0]:
             step *= figures.narrow
         if product.depth * tile.width * 4 > target.l1_bytes // 2:
-            lines = tile.width * 4 / LINE_BYTES  # panels come from the second cache level
-            step += target.figures.overhead.line * lines + target.figures.overhead.fourth * max(0.0, lines - 3)
-        # small tiles finish while the next one has begun
-        once = 4 + target.figures.overhead.finish * max(0, r * v - target.registers // 2) + (2 * r if crossing else 0)
-        run = figures.run * pace * r if is_far and v < vectors else 0
+            step += line_cycles(target, tile.width * 4)
+        once = finish_cycles(target, r * v) + (2 * r if crossing else 0)
+        run = figures.run * 2 / target.multiplies(bits) * r if is_far and v < vectors else 0
         return max(step * product.depth + once, run) * -(-product.rows // r) * -(-vectors // v) * waiting(tile)
 
     useful = [
@@ -111,6 +109,11 @@ def is_slim(target: Target, tile: Tile) -> bool:
     """Is it one of `SLIM_ROWS`, where they pay?"""
     is_widest = tile.lanes * 32 == target.vector_bits
     return target.multiplies_once and is_widest and tile.vectors == 1 and tile.rows in SLIM_ROWS
+
+
+def _is_tight(target: Target, instruction: Instruction, tile: Tile) -> bool:
+    """Does a tile need nearly every register, and is scheduled worse?"""
+    return _registers(target, instruction, tile.rows, tile.vectors) > target.registers - target.registers // 16
 
 
 def _registers(instructions: InstructionSet, instruction: Instruction, r: int, v: int) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from fusewise.codegen.cost import bound
 from fusewise.codegen.families.product.tiles import lanes_for
 from fusewise.codegen.instructions.table import FMA_LATENCY
 from fusewise.codegen.machine.figures import TileFigures
@@ -202,11 +203,11 @@ def _parts(s: RecurrentShape, rows: int, chunk: int, width: int) -> Iterator[tup
 
 def _stage(instructions: InstructionSet, gates: tuple[int, ...], depth: int, rows: int, blocks: int) -> GateProduct:
     """The tile that takes the fewest cycles, by what its multiply-adds, its loads and their latency take."""
-    room, load = instructions.registers - (0 if instructions.fma else 4), TileFigures().load
+    room, figures = instructions.registers - (0 if instructions.fma else 4), TileFigures()
 
     def cycles(stage: GateProduct) -> float:
         sums = stage.rows * stage.vectors
-        step = max(sums / 2, (stage.rows + stage.vectors) * load, FMA_LATENCY / stage.chains)
+        step = bound(sums / 2, stage.rows + stage.vectors, figures, FMA_LATENCY / stage.chains)
         return step * -(-rows // stage.rows) * (blocks // stage.together)
 
     def stages() -> Iterator[GateProduct]:

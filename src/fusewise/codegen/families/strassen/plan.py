@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 
+from fusewise.codegen.cost import slim_cycles, step_cycles
 from fusewise.codegen.families.product.plan import SAME_SET_BYTES, Product, RowAxis, merged
 from fusewise.codegen.families.product.tile import CHAIN, Tile
 from fusewise.codegen.families.product.tiles import (
@@ -253,11 +254,11 @@ def _is_wide(target: Target, tile: Tile) -> bool:
 
 def _reduced(target: Target, tile: Tile, height: int, depth: int, columns: int) -> float:
     """Cycles of all tiles of a product."""
-    (r, v), multiplies = (tile.rows, tile.vectors), target.multiplies(tile.lanes * 32)
-    figures = target.figures.tile
-    step = max(r * v / multiplies, (r + v) * figures.load, FMA_LATENCY) + target.figures.overhead.load * (r + v)
+    r, v, bits = tile.rows, tile.vectors, tile.lanes * 32
     if is_slim(target, tile):
-        step = r / multiplies * figures.slim
+        step = slim_cycles(target, r * v, bits)
+    else:
+        step = step_cycles(target, r * v, r + v, bits, is_filled=True)
     return (step * depth + target.figures.strassen.store * r * v) * -(-height // r) * -(-columns // tile.width)
 
 

@@ -14,11 +14,12 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
+from fusewise.codegen.cost import bound
 from fusewise.codegen.families.product.tile import Tile
 from fusewise.codegen.families.product.tiles import SLIM_ROWS, TiledProduct, favourite_tiles
 from fusewise.codegen.families.winograd.plan import Planes, WinogradPlan, WinogradSchedule, plan_of
 from fusewise.codegen.families.winograd.transform import LONG_FORM, PlaneForm
-from fusewise.codegen.instructions.table import DPBF16, FMA_LATENCY
+from fusewise.codegen.instructions.table import DPBF16
 from fusewise.codegen.llvm.stores import far_of
 from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.ir.dtypes import BFLOAT16
@@ -220,7 +221,7 @@ def _in_strips(
 def _depth(planes: Planes, form: PlaneForm, target: Target, widened: int = 1) -> int:
     """Input channels of a block. Where registers are few twice as many are one block: it has no sums to add to."""
     usual = target.figures.winograd.depth
-    most = usual * widened
+    most = max(target.lanes, usual * widened)
     if planes.is_phased:  # a block belongs to one phase
         fitting = range(target.lanes, most + 1, target.lanes)
         return max(depth for depth in fitting if planes.shape.inputs % depth == 0)
@@ -288,8 +289,8 @@ def _tried(planes: Planes, form: PlaneForm, target: Target) -> list[Tile]:
 
 def _paced(tile: Tile, target: Target) -> float:
     """How many times as long as its multiply-adds a step of a register tile takes."""
-    sums = tile.rows * tile.vectors / _multiplies(target)
-    return max(sums, FMA_LATENCY, (tile.rows + tile.vectors) * target.figures.tile.load) / sums
+    adding = tile.rows * tile.vectors / _multiplies(target)
+    return bound(adding, tile.rows + tile.vectors, target.figures.tile) / adding
 
 
 def _few_cycles(planes: Planes, form: PlaneForm, rows: int, target: Target) -> tuple[float, bool]:
@@ -438,8 +439,5 @@ def _spilled_cycles(planes: Planes, form: PlaneForm, strips: int, tiles: int, ta
 def _strips(planes: Planes, form: PlaneForm, target: Target) -> int:
     """As few strips as the caches allow: in each, all filters are transformed."""
     each, products = form.positions * planes.channels * 4, form.positions * 2 * target.lanes * 4
-    figures = target.figures.winograd
-    most = max(
-        figures.least_tiles, min(figures.most_tiles, target.l3_bytes // 4 // each, target.l2_bytes // 2 // products)
-    )
-    return -(-planes.grid(form).tiles // most)
+    most = min(target.figures.winograd.most_tiles, target.l3_bytes // 4 // each, target.l2_bytes // 2 // products)
+    return -(-planes.grid(form).tiles // max(1, most))
