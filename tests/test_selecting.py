@@ -184,7 +184,10 @@ def test_a_search_teaches_the_next(graph: Graph, tmp_path: Path) -> None:
     assert database.moves("estimate") == now, "going on from what was found before teaches nothing twice"
 
 
-def test_a_measured_search_keeps_the_default_unless_another_is_better(small: Graph) -> None:
+def test_a_measured_search_keeps_the_default_unless_another_is_better(
+    small: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fusewise.selecting._FINAL", QUICK)
     outcome, record = searched(small, selection(small), OrderSearch(budget=5, threads=1))
     if record["chosen"] == "default":
         assert outcome.key == run_pipeline(DEFAULT, small).key

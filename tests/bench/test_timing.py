@@ -75,6 +75,18 @@ def test_race_runs_in_blocks_that_no_other_runtime_disturbs():
     assert uncounted >= 2 * TimingBudget().warmup
 
 
+def test_short_runs_take_no_longer_to_time_than_they_and_their_blocks_last():
+    """A process is watched for 5 ms before each block: blocks of a few short runs would be waiting and little else."""
+    machine = Machine()
+    (short,) = race([machine.call("a", 2e-6)], TimingBudget(runs=5, seconds=0.2, limit_seconds=60), machine.clock())
+    assert sum(short.samples_ms) >= 200
+    assert machine.now < 2.5 * 0.2
+    capped = TimingBudget(runs=5, seconds=0.001, limit_seconds=60, longest_block=3)
+    machine = Machine()
+    race([machine.call("a", 2e-6)], capped, machine.clock())
+    assert machine.now > 0.5, "who says how long a block may be gets that"
+
+
 def test_race_stops_at_its_limit():
     machine = Machine()
     (slow,) = race([machine.call("a", 5.0)], TimingBudget(runs=1000, seconds=1000, limit_seconds=20), machine.clock())

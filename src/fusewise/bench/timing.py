@@ -21,14 +21,18 @@ __all__ = ["Clock", "Timing", "TimingBudget", "race", "settle"]
 
 @dataclass(frozen=True, slots=True)
 class TimingBudget:
-    """How long to measure: at least `runs` and `seconds` for each runtime, but no round begins after `limit_seconds`."""
+    """How long to measure: at least `runs` and `seconds` for each runtime, but no round begins after `limit_seconds`.
+
+    Runs are taken in blocks of `block_seconds`, and of at most `longest_block` runs; None is 20, or more of runs so short that
+    waiting between blocks would take longer than they do.
+    """
 
     runs: int = 50
     seconds: float = 3.0
     limit_seconds: float = 60.0
     warmup: int = 3
     block_seconds: float = 0.1
-    longest_block: int = 20
+    longest_block: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,16 @@ class Timing:
         return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
-def settle(clock: Clock, quiet: float = 0.2, step: float = 0.005, limit: float = 0.3) -> None:
+_STEP = 0.005
+"""Seconds that are looked at to see whether a process is at rest."""
+
+_LONGEST_BLOCK = 20
+
+_MOST_WARMUPS = 1000
+"""The first run of all is slow, and says little of how long a short one is."""
+
+
+def settle(clock: Clock, quiet: float = 0.2, step: float = _STEP, limit: float = 0.3) -> None:
     """Wait until this process uses less than `quiet` of one core over a step, at most `limit` seconds."""
     begin = clock.wall()
     while clock.wall() - begin < limit:
@@ -90,6 +103,7 @@ def race(
     clock = clock or Clock()
     lengths = [_block_length(call, budget, clock) for call in calls]
     samples: list[list[float]] = [[] for _ in calls]
+    taken = [0.0] * len(calls)
     begin = clock.wall()
     backwards = False
     with _without_collection():
@@ -98,9 +112,11 @@ def race(
             for k in reversed(order) if backwards else order:
                 settle(clock)
                 calls[k]()
-                samples[k].extend(_block(calls[k], lengths[k], clock))
+                block = list(_block(calls[k], lengths[k], clock))
+                samples[k] += block
+                taken[k] += sum(block) / 1e3
             backwards = not backwards
-            share = _share(samples, budget, clock.wall() - begin)
+            share = _share(min(map(len, samples)), min(taken), budget, clock.wall() - begin)
             if progress is not None:
                 progress(share)
             if share >= 1:
@@ -109,14 +125,16 @@ def race(
 
 
 def _block_length(call: Callable[[], object], budget: TimingBudget, clock: Clock) -> int:
-    """Warm up, and choose how many runs make a block of the budgeted length."""
+    """Warm up, short runs for as long as a step, and choose how many runs make a block of the budgeted length."""
     settle(clock)
-    shortest = float("inf")
-    for _ in range(max(1, budget.warmup)):
+    shortest, runs, first = float("inf"), 0, clock.wall()
+    while runs < max(1, budget.warmup) or (runs < _MOST_WARMUPS and clock.wall() - first < _STEP):
         begin = clock.wall()
         call()
-        shortest = min(shortest, clock.wall() - begin)
-    return max(2, min(budget.longest_block, round(budget.block_seconds / max(shortest, 1e-6))))
+        shortest, runs = min(shortest, clock.wall() - begin), runs + 1
+    shortest = max(shortest, 1e-6)
+    longest = budget.longest_block or max(_LONGEST_BLOCK, round(_STEP / shortest))
+    return max(2, min(longest, round(budget.block_seconds / shortest)))
 
 
 def _block(call: Callable[[], object], length: int, clock: Clock) -> Iterator[float]:
@@ -126,11 +144,11 @@ def _block(call: Callable[[], object], length: int, clock: Clock) -> Iterator[fl
         yield (clock.wall() - begin) * 1e3
 
 
-def _share(samples: Sequence[Sequence[float]], budget: TimingBudget, elapsed: float) -> float:
+def _share(runs: int, seconds: float, budget: TimingBudget, elapsed: float) -> float:
     """How much of the budget is spent: the runtime that is furthest behind decides, unless time is up."""
-    runs = min(len(found) / budget.runs for found in samples) if budget.runs else 1.0
-    seconds = min(sum(found) / 1e3 / budget.seconds for found in samples) if budget.seconds else 1.0
-    return min(1.0, max(min(runs, seconds), elapsed / budget.limit_seconds))
+    taken = runs / budget.runs if budget.runs else 1.0
+    measured = seconds / budget.seconds if budget.seconds else 1.0
+    return min(1.0, max(min(taken, measured), elapsed / budget.limit_seconds))
 
 
 @contextmanager
