@@ -70,6 +70,12 @@ def sources() -> list[Path]:
     return sorted(PACKAGE.rglob("*.py"))
 
 
+@pytest.fixture(scope="module")
+def trees() -> dict[Path, ast.Module]:
+    """Every file of the package, parsed once for all tests here."""
+    return {path: ast.parse(path.read_text()) for path in sources()}
+
+
 def room_of(path: Path) -> str:
     return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
@@ -107,9 +113,9 @@ def upward_arrows(path: Path, tree: ast.AST, rooms: set[str]) -> list[str]:
     return found
 
 
-def test_imports_go_only_downwards() -> None:
+def test_imports_go_only_downwards(trees: dict[Path, ast.Module]) -> None:
     rooms = known_rooms()
-    arrows = [arrow for path in sources() for arrow in upward_arrows(path, ast.parse(path.read_text()), rooms)]
+    arrows = [arrow for path, tree in trees.items() for arrow in upward_arrows(path, tree, rooms)]
     assert not arrows, "\n".join(sorted(set(arrows)))
 
 
@@ -158,13 +164,13 @@ def circle_in(arrows: Mapping[str, set[str]]) -> list[str]:
     return []
 
 
-def test_no_circle_of_files() -> None:
+def test_no_circle_of_files(trees: dict[Path, ast.Module]) -> None:
     known = {name_of(path): path for path in sources()}
-    circle = circle_in({name: needed(ast.parse(path.read_text()), known) for name, path in known.items()})
+    circle = circle_in({name: needed(trees[path], known) for name, path in known.items()})
     assert not circle, " imports ".join(circle)
 
 
-def test_imports_within_code_generation_go_only_downwards() -> None:
+def test_imports_within_code_generation_go_only_downwards(trees: dict[Path, ast.Module]) -> None:
     lines = {f"fusewise.codegen.{room}": number for number, rooms in enumerate(CODEGEN) for room in rooms}
     known = {name_of(path): path for path in sources()}
     found = []
@@ -172,7 +178,7 @@ def test_imports_within_code_generation_go_only_downwards() -> None:
         here = ".".join(name.split(".")[:3])
         if name.startswith("fusewise.codegen."):
             assert here in lines, f"{here} is not in CODEGEN: say what it may import"
-            others = {".".join(needs.split(".")[:3]) for needs in needed(ast.parse(path.read_text()), known)} - {here}
+            others = {".".join(needs.split(".")[:3]) for needs in needed(trees[path], known)} - {here}
             found += [f"{name} imports {room}" for room in others if lines.get(room, 99) <= lines[here]]
     assert not found, "\n".join(found)
 
@@ -195,10 +201,10 @@ def test_files_are_short() -> None:
     assert not long, "\n".join(long)
 
 
-def test_functions_are_short() -> None:
+def test_functions_are_short(trees: dict[Path, ast.Module]) -> None:
     long = []
-    for path in sources():
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 length = (node.end_lineno or node.lineno) - node.lineno + 1
                 if length > LONGEST_FUNCTION:
@@ -206,13 +212,13 @@ def test_functions_are_short() -> None:
     assert not long, "\n".join(long)
 
 
-def test_functions_take_few_parameters() -> None:
+def test_functions_take_few_parameters(trees: dict[Path, ast.Module]) -> None:
     """What goes together is a record. Options of commands, and those that users give by keyword, are as many as there are."""
     many, keywords_of_users = [], {PACKAGE / "api.py"}
-    for path in sources():
+    for path, tree in trees.items():
         if path.is_relative_to(PACKAGE / "cli"):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef):
                 given = [*node.args.posonlyargs, *node.args.args]
                 given += [] if path in keywords_of_users else node.args.kwonlyargs
@@ -222,11 +228,11 @@ def test_functions_take_few_parameters() -> None:
     assert not many, "\n".join(many)
 
 
-def test_a_class_name_has_one_meaning() -> None:
+def test_a_class_name_has_one_meaning(trees: dict[Path, ast.Module]) -> None:
     """No public class name twice in the package, so that a name says what it is wherever it is read."""
     places: dict[str, list[str]] = {}
-    for path in sources():
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(f"{path.relative_to(PACKAGE)}:{node.lineno}")
     assert len(places) > 300
@@ -234,11 +240,10 @@ def test_a_class_name_has_one_meaning() -> None:
     assert not twice, "\n".join(twice)
 
 
-def test_heavy_packages_are_imported_late() -> None:
+def test_heavy_packages_are_imported_late(trees: dict[Path, ast.Module]) -> None:
     """At the top of a module only code generation and the runtime name LLVM, and nobody the others."""
     found = []
-    for path in sources():
-        tree = ast.parse(path.read_text())
+    for path, tree in trees.items():
         for statement in tree.body:
             for module, number in imports(statement) if isinstance(statement, ast.Import | ast.ImportFrom) else ():
                 heavy = next((name for name in HEAVY if module == name or module.startswith(f"{name}.")), None)

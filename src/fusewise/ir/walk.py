@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from fusewise.ir.graph import Graph
 
@@ -23,25 +23,22 @@ def successors(graph: Graph, node: int) -> tuple[int, ...]:
 
 def ancestors(graph: Graph, nodes: Iterable[int]) -> set[int]:
     """Every node from which some node of `nodes` can be reached, `nodes` themselves not included unless reachable."""
-    found: set[int] = set()
-    stack = list(nodes)
-    while stack:
-        for before in predecessors(graph, stack.pop()):
-            if before not in found:
-                found.add(before)
-                stack.append(before)
-    return found
+    return _reached(predecessors, graph, nodes)
 
 
 def descendants(graph: Graph, nodes: Iterable[int]) -> set[int]:
     """Every node that can be reached from some node of `nodes`."""
+    return _reached(successors, graph, nodes)
+
+
+def _reached(step: Callable[[Graph, int], Iterable[int]], graph: Graph, nodes: Iterable[int]) -> set[int]:
     found: set[int] = set()
     stack = list(nodes)
     while stack:
-        for after in successors(graph, stack.pop()):
-            if after not in found:
-                found.add(after)
-                stack.append(after)
+        for node in step(graph, stack.pop()):
+            if node not in found:
+                found.add(node)
+                stack.append(node)
     return found
 
 
