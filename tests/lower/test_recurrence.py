@@ -15,7 +15,7 @@ from tests.recurrences import ROUGHLY_ONE, Case, by_onnx_runtime, case, cases, d
 
 import fusewise
 from fusewise.codegen.assemble import generate
-from fusewise.codegen.families.recurrent import kernel as recurrent
+from fusewise.codegen.machine.figures import MeasuredFigures
 from fusewise.codegen.target import TARGETS
 from fusewise.compiled import Model
 from fusewise.fusion.plan import partition
@@ -45,7 +45,7 @@ def test_native_code_agrees_with_onnx_runtime(one, constants):
     constants=st.sampled_from(((), ("w", "r", "b", "p"))),
 )
 def test_workers_may_share_out_every_step(monkeypatch, one, constants):
-    monkeypatch.setattr(recurrent, "LEAST_WEIGHTS", 0)
+    monkeypatch.setattr(MeasuredFigures().ways, "shared_weights", 0)
     model = fusewise.compile(one.model(constants), strict=True, threads=5, cache=False)
     for _ in range(2):
         assert difference(answers(model, one.feeds), one.defined) < 5e-6 + 10 * one.rounding

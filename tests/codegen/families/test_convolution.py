@@ -16,7 +16,7 @@ from tests.machines import runnable
 from fusewise.codegen.candidates import CONV
 from fusewise.codegen.families.convolution.direct import DIRECT
 from fusewise.codegen.families.convolution.plan import Directs, DirectSchedule
-from fusewise.codegen.families.convolution.scaled import LEAST_PIXELS, SCALED
+from fusewise.codegen.families.convolution.scaled import SCALED
 from fusewise.codegen.families.convolution.transposed import CONV_TRANSPOSE
 from fusewise.codegen.families.product.plan import ProductSchedule, prefetched
 from fusewise.codegen.families.product.tile import Tile
@@ -323,7 +323,7 @@ def test_maps_times_a_number_for_each_channel(
     check(run_kernel, CONV, target, "Conv", x, w, attributes, correlate(attributes), prologue="gate", **options)
     out = (1, outputs, *(-(-extent // step) for extent, step in zip(sides, strides, strict=True)))
     task = convolution("Conv", x, w, out, attributes, prologue="gate")
-    few = np.prod(out[2:]) < LEAST_PIXELS * outputs
+    few = np.prod(out[2:]) < target.figures.ways.scaled_pixels * outputs
     assert (refusal(SCALED, task, target) is not None) == few
     assert refusal(SCALED, replace(task, exact=True), target) is not None
     two = convolution("Conv", (2, *x[1:]), w, (2, *out[1:]), attributes, prologue="gate")

@@ -23,9 +23,6 @@ __all__ = ["LEAST_STRIPS", "joins", "strips_of", "tile_depth_first"]
 LEAST_STRIPS = 4
 """With fewer, the first and the last, which wait for the others, are half of all."""
 
-MOST_STRIPS = 32
-"""More than that, and the pieces that kernels are made of no longer fit a strip."""
-
 
 def tile_depth_first(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
     """The pass that says which steps run strip by strip with the next. Both are then one piece of work."""
@@ -90,7 +87,9 @@ def strips_of(first: Sharing, second: Sharing, workers: int, target: Target) -> 
     each = first.nbytes // workers
     if each <= target.l2_bytes:
         return 0
-    wanted = min(MOST_STRIPS, max(LEAST_STRIPS, -(-each * target.figures.caches.part // target.l2_bytes)))
+    wanted = min(
+        target.figures.sharing.units, max(LEAST_STRIPS, -(-each * target.figures.caches.part // target.l2_bytes))
+    )
     fitting = (
         n
         for n in range(wanted, LEAST_STRIPS - 1, -1)

@@ -24,7 +24,7 @@ from fusewise.records import record
 __all__ = ["FEW_QUERIES"]
 
 MOST_ROWS = 8
-"""Queries of all heads that share keys: with more, packing pays."""
+"""Queries of all heads that share keys, of which this is for: with more, packing pays."""
 
 WHOLE = 16
 """A row of scores is a whole number of so many."""

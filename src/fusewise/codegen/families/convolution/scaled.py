@@ -38,9 +38,6 @@ from fusewise.records import record
 
 __all__ = ["SCALED"]
 
-LEAST_PIXELS = 4
-"""Pixels for each output channel from which on there is less to multiply among the weights, which every worker does for itself."""
-
 
 @record(frozen=True)
 class Scaled:
@@ -66,8 +63,6 @@ def understand(task: Task, instructions: InstructionSet) -> Scaled | RefusalReas
         return RefusalReason("scaling weights may change a rounding")
     if shape.batch > 1 or shape.groups > 1 or shape.taps > 1 or not all(axis.is_inside for axis in shape.spatial):
         return RefusalReason("not a 1x1 convolution of one sample")
-    if shape.out_pixels < LEAST_PIXELS * shape.outputs:
-        return RefusalReason("more weights than map")
     first, second = shape.computed.args
     for given, scale in ((first, second), (second, first)):
         data = _map(task, shape.data, given)
@@ -141,12 +136,19 @@ def _cycles(found: Scaled, target: Target, schedule: DirectSchedule) -> int:
     return cycles_of(found.direct.product, target, schedule.product.tile)
 
 
+def _declines(found: Scaled, task: Task, target: Target) -> RefusalReason | None:
+    shape = found.direct.shape
+    is_small = shape.out_pixels < target.figures.ways.scaled_pixels * shape.outputs
+    return RefusalReason("more weights than map") if is_small else None
+
+
 SCALED = Kernel(
     "scaled-convolution",
     understand,
     _schedules,
     _arguments,
     _build,
+    _declines,
     cycles=_cycles,
     fetching=DirectSchedule.with_prefetch,
     level=lambda schedule: "tidy",

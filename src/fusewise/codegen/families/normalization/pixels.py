@@ -21,6 +21,7 @@ from fusewise.codegen.llvm.memory import access_of
 from fusewise.codegen.llvm.plain import read_operand
 from fusewise.codegen.llvm.point import Point
 from fusewise.codegen.llvm.reduction import across_lanes
+from fusewise.codegen.llvm.share import LEAST_PIECES
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet, Target
@@ -33,12 +34,6 @@ __all__ = ["CHANNEL_NORM"]
 
 LEAST_LANES = 4
 """Fewest channels to a vector."""
-
-UNITS_EACH = 4
-"""From so many units for each worker on, or as many for every one of them, the rows of a unit are not divided."""
-
-PIECES = 16
-"""Parts of the rows of a unit that is divided."""
 
 
 @record(frozen=True)
@@ -119,8 +114,8 @@ def _powers(most: int) -> Iterable[int]:
 
 def _schedules(d: ChannelNorm, task: Task, target: Target) -> Iterable[ChannelNormSchedule]:
     whole = d.samples * d.units
-    is_even = whole >= UNITS_EACH * target.workers or whole % target.workers == 0
-    yield ChannelNormSchedule(1 if is_even or d.rows == 1 else min(PIECES, d.rows))
+    is_even = whole >= LEAST_PIECES * target.workers or whole % target.workers == 0
+    yield ChannelNormSchedule(1 if is_even or d.rows == 1 else min(target.figures.sharing.units // 2, d.rows))
 
 
 def _arguments(d: ChannelNorm, task: Task, schedule: ChannelNormSchedule) -> tuple[Argument, ...]:

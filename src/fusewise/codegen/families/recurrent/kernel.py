@@ -51,12 +51,6 @@ from fusewise.records import record
 
 __all__ = ["RECURRENT", "RecurrentSchedule"]
 
-LEAST_WEIGHTS = 64 * 1024
-"""Bytes of one direction's R for every worker whenever they meet, from which on workers share it out: they meet after every product
-with a state. Two on a Zen 4 took 0.26 ms for 100 steps of an LSTM of 128 hidden numbers where one took 0.41, and 0.16 for an LSTM
-of 64 either way. On a virtual machine to meet took a microsecond more at other times: those 100 steps then took 0.40 ms, and as
-many of a GRU that meets twice in each 0.45, where one worker takes 0.33."""
-
 MOST_SUMS = 64 * 1024 * 1024
 """Bytes of the inputs' products of all steps, which lie in memory where workers meet after every step."""
 
@@ -200,7 +194,7 @@ def _ahead(e: Unit) -> None:
 def _declines_steps(r: RecurrentTask, task: Task, target: Target) -> RefusalReason | None:
     s = r.shape
     plan = r.plan(_by_steps(r))
-    least = LEAST_WEIGHTS * target.workers * len(plan.states)
+    least = target.figures.ways.shared_weights * target.workers * len(plan.states)
     if cut_of(s, target)[0] * s.directions >= target.workers or s.gates * s.hidden**2 * s.nbytes < least:
         return RefusalReason("a loop is as fast")
     if plan.size * s.directions * s.nbytes > MOST_SUMS:
