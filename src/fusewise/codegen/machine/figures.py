@@ -220,13 +220,19 @@ class WayFigures:
 
 @record(frozen=True)
 class IntegerFigures:
-    """Convolutions of 8-bit integers (`codegen.families.convolution.dot_products`)."""
+    """Products and convolutions of 8-bit integers (`codegen.families.product.bytes`)."""
 
     tile: int = figure(40, "mobilenet_v2:int8")
     """Cycles that a tile takes besides its steps and its ends."""
 
     finish: int = figure(12, "mobilenet_v2:int8")
     """Cycles that requantising one vector of sums takes, or two or four that are neighbours."""
+
+    load: float = figure(0.2, "mobilenet_v2:int8")
+    """Cycles that a load takes beside the products."""
+
+    tight: float = figure(1.04, "mobilenet_v2:int8")
+    """How many times as long a step takes of a tile that needs nearly every register."""
 
 
 @record(frozen=True)

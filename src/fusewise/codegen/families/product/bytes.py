@@ -16,6 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fusewise.codegen.cost import bound
 from fusewise.codegen.families.product.loops import Left, Parts, row_pointers
 from fusewise.codegen.families.product.plan import Product, merged
 from fusewise.codegen.families.product.tile import Ahead, Panel, Tile
@@ -63,8 +64,9 @@ def byte_tiles(product: Product, target: Target) -> list[Tile]:
         r, v = tile.rows, tile.vectors
         crossing = len(axes) > 1 and (axes[-1].extent % r != 0 or height % r != 0)
         # loads cost beside products, and so do registers that are all in use and masks for a single vector
-        step = max(r * v, 0.55 * (r + 2 * v)) + 0.2 * (r + v)
-        step *= (1.04 if r * v + 2 * v > target.registers - 3 else 1.0) * (1.08 if v == 1 else 1.0)
+        step = bound(r * v, r + 2 * v, target.figures.tile, latency=0) + figures.load * (r + v)
+        step *= figures.tight if r * v + 2 * v > target.registers - 3 else 1.0
+        step *= target.figures.tile.narrow if v == 1 else 1.0
         once = figures.tile + figures.finish * r * v / (v & -v) + (2 * r if crossing else 0)
         return (step * product.depth + once) * -(-height // r) * -(-vectors // v)
 
