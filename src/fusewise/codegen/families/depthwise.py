@@ -22,12 +22,11 @@ from fusewise.codegen.families.product.loops import unravel
 from fusewise.codegen.families.product.tiles import lanes_for
 from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.kernel import Argument, Kernel, Sharing
-from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.entry import enter, initial, operand_arguments
+from fusewise.codegen.llvm.entry import OpenFunction, initial, operand_arguments, written
 from fusewise.codegen.llvm.plain import zero_point
 from fusewise.codegen.llvm.registers import computed, memory_type, widen
 from fusewise.codegen.llvm.share import pieces_of
-from fusewise.codegen.llvm.stores import Finish, finisher, is_heavy
+from fusewise.codegen.llvm.stores import Finish, is_heavy
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.packing import packed
@@ -162,18 +161,16 @@ def runs(columns: Spatial, span: int) -> list[tuple[int, int, Border]]:
     return found
 
 
-def _build(d: Depthwise, task: Task, instructions: InstructionSet, schedule: DepthwiseSchedule, symbol: str) -> str:
-    shape = d.shape
-    arguments = _arguments(d, task, schedule)
-    module, f, pointers, share = enter(symbol, arguments)
+def _write(o: OpenFunction, d: Depthwise, schedule: DepthwiseSchedule) -> None:
+    f, instructions, pointers, shape = o.f, o.instructions, o.pointers, d.shape
     span, chunks, by_channels = schedule.span, schedule.chunks, schedule.by_channels
     vectors = -(-shape.groups // d.lanes)
     kind = vector(d.element, d.lanes)
-    buffer = f.alloca(d.element, span * d.lanes) if is_heavy(task) else None
-    finish = finisher(f, task, instructions, pointers)
+    buffer = f.alloca(d.element, span * d.lanes) if is_heavy(o.task) else None
+    finish = o.finish
     if shape.dtype.is_integer:
         finish = _whole(f, finish)
-    zero = None if d.zero is None else Elements(f, task, instructions, pointers).at({}).value(cast(d.zero, FLOAT32))
+    zero = None if d.zero is None else o.elements.at({}).value(cast(d.zero, FLOAT32))
     extents = [shape.batch, d.axes[0].out, d.axes[1].out]
     extents = [chunks, *extents] if by_channels else [*extents, chunks]
     units = math.prod(extents)
@@ -212,11 +209,9 @@ def _build(d: Depthwise, task: Task, instructions: InstructionSet, schedule: Dep
 
             f.loop(first, last, 1, run, rolled=True)
 
-    low, high = share.run(f, units)
+    low, high = o.share.run(f, units)
     if units and shape.groups and d.columns.out:
         f.loop(low, high, 1, unit, rolled=True)
-    f.give_back()
-    return module.text()
 
 
 @record(frozen=True)
@@ -341,5 +336,11 @@ def _pieces(d: Depthwise, target: Target, schedule: DepthwiseSchedule) -> int:
 
 
 DEPTHWISE = Kernel(
-    "depthwise-convolution", understand, _schedules, _arguments, _build, sharing=_sharing, pieces=_pieces
+    "depthwise-convolution",
+    understand,
+    _schedules,
+    _arguments,
+    written(_arguments, _write),
+    sharing=_sharing,
+    pieces=_pieces,
 )

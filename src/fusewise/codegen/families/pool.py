@@ -18,20 +18,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fusewise.codegen.families.generic.any_nest import (
-    NestSchedule,
-    by_definition,
-    emit_nest,
-    nest_arguments,
-    nest_schedules,
-)
+from fusewise.codegen.families.generic.any_nest import NestSchedule, defined_in, emit_nest, nest_schedules
 from fusewise.codegen.kernel import Kernel
-from fusewise.codegen.llvm.entry import enter
+from fusewise.codegen.llvm.entry import OpenFunction, operands_alone, written
 from fusewise.codegen.llvm.loops import loop_ranges
 from fusewise.codegen.llvm.plain import anchor_call
-from fusewise.codegen.target import InstructionSet
 from fusewise.lower.index import Simplifier
-from fusewise.lower.task import RefusalReason, Store, Task
+from fusewise.lower.task import Store, Task
 from fusewise.ops.expr import Expr, index, substitute_indices
 from fusewise.ops.pool import pool_window
 from fusewise.ops.window import Window
@@ -43,20 +36,10 @@ _FAMILIES = frozenset("max_pool average_pool lp_pool global_pool".split())
 Box = tuple[tuple[int, int], ...]
 
 
-def _understand(task: Task, instructions: InstructionSet) -> Task | RefusalReason:
-    if task.anchor is None or task.anchor.family not in _FAMILIES:
-        return RefusalReason("the anchor is not a pooling", "" if task.anchor is None else task.anchor.op)
-    return by_definition(task)
-
-
-def _build(plain: Task, task: Task, instructions: InstructionSet, schedule: NestSchedule, symbol: str) -> str:
-    module, f, pointers, share = enter(symbol, nest_arguments(plain, task, schedule))
-    assert task.anchor is not None
-    window = pool_window(anchor_call(task.anchor))
-    for box in boxes(task.extents, window):
-        emit_nest(f, within(plain, box), instructions, schedule, pointers, share)
-    f.give_back()
-    return module.text()
+def _write(o: OpenFunction, plain: Task, schedule: NestSchedule) -> None:
+    assert o.task.anchor is not None
+    for box in boxes(o.task.extents, pool_window(anchor_call(o.task.anchor))):
+        emit_nest(o, within(plain, box), schedule)
 
 
 def boxes(extents: tuple[int, ...], window: Window) -> list[Box]:
@@ -96,4 +79,10 @@ def within(task: Task, box: Box) -> Task:
     return replace(task, extents=extents, stores=stores)
 
 
-POOL = Kernel("pool", _understand, nest_schedules, nest_arguments, _build)
+POOL = Kernel(
+    "pool",
+    defined_in(_FAMILIES, "the anchor is not a pooling"),
+    nest_schedules,
+    operands_alone,
+    written(operands_alone, _write),
+)

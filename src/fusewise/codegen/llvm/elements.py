@@ -31,14 +31,16 @@ from fusewise.codegen.llvm.registers import (
     splat,
     wrapped,
 )
+from fusewise.codegen.nest.build import Module
 from fusewise.codegen.nest.tree import Int, Value
+from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT64, DType
-from fusewise.lower.task import ACC, Store
+from fusewise.lower.task import ACC, Store, Task
 from fusewise.ops.expr import BINARY, COMPARE, UNARY, Expr, walk
 from fusewise.ops.scalar import integer_range
 from fusewise.records import record
 
-__all__ = ["Elements"]
+__all__ = ["Elements", "unwritten"]
 
 
 class Elements(Emission):
@@ -63,6 +65,11 @@ class Elements(Emission):
         if lanes == 1:
             lane, count = None, None
         return _Point(self, dict(indices), lane, lanes, acc, count, [dict(leaves or {})])
+
+
+def unwritten(task: Task, instructions: InstructionSet) -> Elements:
+    """The expressions of a task where nothing is emitted, to see how they would be."""
+    return Elements(Module().function("analysis", ()), task, instructions, {})
 
 
 @record

@@ -7,19 +7,39 @@ without it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 from fusewise.codegen.kernel import Argument
+from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.registers import memory_type, widen
 from fusewise.codegen.llvm.share import PARAMETERS, Share
+from fusewise.codegen.llvm.stores import Finish, finisher
 from fusewise.codegen.nest.build import Function, Module
 from fusewise.codegen.nest.tree import Int, Value, vector
-from fusewise.codegen.target import LINE_BYTES, InstructionSet
+from fusewise.codegen.steps.overwrite import shared_pointers
+from fusewise.codegen.target import LINE_BYTES, InstructionSet, whole_lines
 from fusewise.codegen.view import OperandView
 from fusewise.ir.dtypes import DType
 from fusewise.lower.task import Task
+from fusewise.records import record
 
-__all__ = ["enter", "initial", "operand_arguments", "scratch_of", "tag_of", "widened"]
+__all__ = [
+    "OpenFunction",
+    "areas",
+    "enter",
+    "initial",
+    "operand_arguments",
+    "operands_alone",
+    "scratch_of",
+    "tag_of",
+    "widened",
+    "written",
+]
+
+T = TypeVar("T")
+S = TypeVar("S")
 
 
 def operand_arguments(task: Task, extra: Sequence[Argument]) -> tuple[Argument, ...]:
@@ -28,6 +48,70 @@ def operand_arguments(task: Task, extra: Sequence[Argument]) -> tuple[Argument, 
     named = tuple(given.pop(operand.name, Argument(operand.name)) for operand in task.operands)
     faults = (Argument("fault"),) if task.sites else ()
     return (*named, *faults, *given.values())
+
+
+def operands_alone(understood: object, task: Task, schedule: object) -> tuple[Argument, ...]:
+    """The arguments of a kernel that takes nothing but the operands."""
+    return operand_arguments(task, ())
+
+
+@record(frozen=True)
+class OpenFunction:
+    """The function of a task that is being written: its arguments, where they point, and its share of the work."""
+
+    f: Function
+    task: Task
+    instructions: InstructionSet
+    arguments: Sequence[Argument]
+    pointers: Mapping[str, Value]
+    share: Share
+
+    @property
+    def symbol(self) -> str:
+        """What the function is exported as."""
+        return self.f.module.functions[0].name
+
+    @property
+    def elements(self) -> Elements:
+        """The task's expressions, here."""
+        return Elements(self.f, self.task, self.instructions, self.pointers)
+
+    @property
+    def finish(self) -> Finish:
+        """The task's stores, here."""
+        return finisher(self.f, self.task, self.instructions, self.pointers)
+
+    def alone(self, **pointers: Value) -> OpenFunction:
+        """The same where a worker does all of something by itself, with more pointers."""
+        return replace(self, share=Share.whole(), pointers={**self.pointers, **pointers})
+
+    def scratch(self) -> Value:
+        """This worker's part of the scratch memory."""
+        return scratch_of(self.f, self.pointers, self.arguments, self.share)
+
+    def tag(self) -> Value:
+        """See `tag_of`."""
+        return tag_of(self.f, self.pointers, self.arguments, self.share)
+
+
+def written(
+    arguments: Callable[[T, Task, S], tuple[Argument, ...]],
+    write: Callable[[OpenFunction, T, S], None],
+    hides_counters: bool = False,
+    overwrites: bool = False,
+) -> Callable[[T, Task, InstructionSet, S, str], str]:
+    """The text of a function (`Kernel.build`) whose body is what `write(function, understood, schedule)` writes. Of a kernel that
+    `overwrites`, a result may lie where what is added to it does."""
+
+    def build(understood: T, task: Task, instructions: InstructionSet, schedule: S, symbol: str) -> str:
+        given = arguments(understood, task, schedule)
+        shared = shared_pointers(task) if overwrites else ()
+        module, f, pointers, share = enter(symbol, given, hides_counters, shared)
+        write(OpenFunction(f, task, instructions, given, pointers, share), understood, schedule)
+        f.give_back()
+        return module.text()
+
+    return build
 
 
 def enter(
@@ -50,6 +134,15 @@ def enter(
     outside.give_back()
     named = {argument.name: pointer for argument, pointer in zip(arguments, body.arguments, strict=False)}
     return module, body, named, Share(*body.arguments[-len(PARAMETERS) :])
+
+
+def areas(f: Function, start: Value, sizes: Mapping[str, int]) -> dict[str, Value]:
+    """Where areas of so many bytes lie from `start` on, whole cache lines each."""
+    found, before = {}, 0
+    for name, nbytes in sizes.items():
+        found[name] = f.at(start, before, "i8")
+        before += whole_lines(nbytes)
+    return found
 
 
 def scratch_of(f: Function, pointers: Mapping[str, Value], arguments: Sequence[Argument], share: Share) -> Value:

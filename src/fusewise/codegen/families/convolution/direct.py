@@ -13,7 +13,6 @@ from functools import partial
 import numpy as np
 
 from fusewise.codegen.families.convolution.loops import (
-    OpenFunction,
     direct_arguments,
     emit_direct,
     matrices,
@@ -33,9 +32,7 @@ from fusewise.codegen.families.convolution.shape import convolution_of
 from fusewise.codegen.families.product.plan import cycles_of, product_pieces
 from fusewise.codegen.instructions.table import DPBF16, Instruction, lanes_of
 from fusewise.codegen.kernel import Argument, Kernel
-from fusewise.codegen.llvm.entry import enter
-from fusewise.codegen.llvm.stores import finisher
-from fusewise.codegen.steps.overwrite import shared_pointers
+from fusewise.codegen.llvm.entry import OpenFunction, written
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.lower.task import RefusalReason, Task
 
@@ -80,15 +77,8 @@ def _arranged(weight: np.ndarray, d: Direct) -> np.ndarray:
     return matrices(weight, d.shape, d.side_by_side)
 
 
-def _build(directs: Directs, task: Task, instructions: InstructionSet, schedule: DirectSchedule, symbol: str) -> str:
-    given = _arguments(directs, task, schedule)
-    module, f, pointers, share = enter(symbol, given, shared=shared_pointers(task))
-    finish = finisher(f, task, instructions, pointers)
-    emit_direct(
-        OpenFunction(f, task, instructions, given, pointers, share), scheduled(directs, schedule), schedule, finish
-    )
-    f.give_back()
-    return module.text()
+def _write(o: OpenFunction, directs: Directs, schedule: DirectSchedule) -> None:
+    emit_direct(o, scheduled(directs, schedule), schedule, o.finish)
 
 
 def _cycles(directs: Directs, target: Target, schedule: DirectSchedule) -> int:
@@ -109,7 +99,7 @@ DIRECT = Kernel(
     _direct,
     direct_schedules,
     _arguments,
-    _build,
+    written(_arguments, _write, overwrites=True),
     cycles=_cycles,
     fetching=DirectSchedule.with_prefetch,
     sharing=direct_sharing,

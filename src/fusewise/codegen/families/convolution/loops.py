@@ -19,8 +19,8 @@ from fusewise.codegen.families.product.tile import Panel, ReductionLoop, Tile
 from fusewise.codegen.families.product.tiles import lanes_for
 from fusewise.codegen.kernel import Argument, working_memory
 from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.entry import initial, operand_arguments, scratch_of, tag_of
-from fusewise.codegen.llvm.share import Share, prepared
+from fusewise.codegen.llvm.entry import OpenFunction, initial, operand_arguments
+from fusewise.codegen.llvm.share import prepared
 from fusewise.codegen.llvm.stores import Finish, fetcher, is_heavy
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value
@@ -118,18 +118,6 @@ def matrix_axes(shape: Convolution, together: int) -> MatrixAxes:
 
 
 @record(frozen=True)
-class OpenFunction:
-    """The function of a task that is being written: its arguments, where they point, and its share of the work."""
-
-    f: Function
-    task: Task
-    instructions: InstructionSet
-    arguments: Sequence[Argument]
-    pointers: Mapping[str, Value]
-    share: Share
-
-
-@record(frozen=True)
 class RowFill:
     """What is in the strip: `row` writes its rows, by default what the input or its element says; bytes of it outside the input are
     `pad`, by default 0."""
@@ -157,8 +145,8 @@ def emit_direct(
     element = tile.instruction.panel_element
     weights = pointers[shape.weight.operand.name]
     if fill.row is None and strip is not None and shape.computed is not None:
-        fill = replace(fill, row=_computed_rows(f, shape, strip, Elements(f, task, instructions, pointers)))
-    scratch, tag = (None if strip is None else find(f, pointers, o.arguments, o.share) for find in (scratch_of, tag_of))
+        fill = replace(fill, row=_computed_rows(f, shape, strip, o.elements))
+    scratch, tag = (None, None) if strip is None else (o.scratch(), o.tag())
 
     def left(outer: Sequence[Int], first: Int, last: Int) -> Left:
         if strip is None or scratch is None or tag is None:

@@ -6,11 +6,10 @@ have to be written out first, and each worker multiplies the weights into memory
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from fusewise.codegen.families.convolution.loops import (
-    OpenFunction,
     direct_arguments,
     emit_direct,
     matrices,
@@ -24,9 +23,8 @@ from fusewise.codegen.families.product.repack import repacked_elements
 from fusewise.codegen.families.product.tile import Tile
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.entry import enter, scratch_of, tag_of
+from fusewise.codegen.llvm.entry import OpenFunction, written
 from fusewise.codegen.llvm.share import prepared
-from fusewise.codegen.llvm.stores import finisher
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet, Target
@@ -99,17 +97,10 @@ def _arguments(found: Scaled, task: Task, schedule: DirectSchedule) -> tuple[Arg
     return (*direct_arguments(d, task, schedule, packing), working_memory(nbytes))
 
 
-def _build(found: Scaled, task: Task, instructions: InstructionSet, schedule: DirectSchedule, symbol: str) -> str:
-    given = _arguments(found, task, schedule)
-    module, f, pointers, share = enter(symbol, given)
-    own, tag = (find(f, pointers, given, share) for find in (scratch_of, tag_of))
-    weight, elements = found.direct.shape.weight.operand.name, Elements(f, task, instructions, pointers)
-    prepared(f, tag, 0, lambda: _scale(f, found, elements, schedule.product.tile, pointers[weight], own))
-    finish = finisher(f, task, instructions, pointers)
-    scaled: Mapping[str, Value] = {**pointers, weight: own}
-    emit_direct(OpenFunction(f, task, instructions, given, scaled, share), found.direct, schedule, finish)
-    f.give_back()
-    return module.text()
+def _write(o: OpenFunction, found: Scaled, schedule: DirectSchedule) -> None:
+    own, tag, weight = o.scratch(), o.tag(), found.direct.shape.weight.operand.name
+    prepared(o.f, tag, 0, lambda: _scale(o.f, found, o.elements, schedule.product.tile, o.pointers[weight], own))
+    emit_direct(replace(o, pointers={**o.pointers, weight: own}), found.direct, schedule, o.finish)
 
 
 def _scale(f: Function, found: Scaled, elements: Elements, tile: Tile, packed: Value, own: Value) -> None:
@@ -147,7 +138,7 @@ SCALED = Kernel(
     understand,
     _schedules,
     _arguments,
-    _build,
+    written(_arguments, _write),
     _declines,
     cycles=_cycles,
     fetching=DirectSchedule.with_prefetch,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fusewise.codegen.families.convolution.loops import OpenFunction, direct_arguments, emit_direct, weight_packing
+from fusewise.codegen.families.convolution.loops import direct_arguments, emit_direct, weight_packing
 from fusewise.codegen.families.convolution.plan import (
     Direct,
     Directs,
@@ -25,8 +25,8 @@ from fusewise.codegen.families.convolution.plan import (
 from fusewise.codegen.families.convolution.shape import Transposed, transposed_of
 from fusewise.codegen.families.product.loops import unravel
 from fusewise.codegen.kernel import Argument, Kernel
-from fusewise.codegen.llvm.entry import enter
-from fusewise.codegen.llvm.stores import Finish, finisher
+from fusewise.codegen.llvm.entry import OpenFunction, written
+from fusewise.codegen.llvm.stores import Finish
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet, Target
@@ -87,14 +87,9 @@ def phase_matrices(weight: np.ndarray, t: Transposed, together: int) -> np.ndarr
     return result
 
 
-def _build(u: Understood, task: Task, instructions: InstructionSet, schedule: DirectSchedule, symbol: str) -> str:
+def _write(o: OpenFunction, u: Understood, schedule: DirectSchedule) -> None:
     t, d = u[0], scheduled(u[1], schedule)
-    arguments = _arguments(u, task, schedule)
-    module, f, pointers, share = enter(symbol, arguments)
-    finish = _placed(f, t, d, finisher(f, task, instructions, pointers))
-    emit_direct(OpenFunction(f, task, instructions, arguments, pointers, share), d, schedule, finish)
-    f.give_back()
-    return module.text()
+    emit_direct(o, d, schedule, _placed(o.f, t, d, o.finish))
 
 
 def _placed(f: Function, t: Transposed, d: Direct, finish: Finish) -> Finish:
@@ -126,6 +121,6 @@ def _guarded(f: Function, conditions: Sequence[Value], body: Callable[[], None])
     f.when(all_hold, body)
 
 
-PHASES = Kernel("transposed-convolution", _understand, _schedules, _arguments, _build)
-
-CONV_TRANSPOSE: tuple[Kernel[Any, Any], ...] = (PHASES,)
+CONV_TRANSPOSE: tuple[Kernel[Any, Any], ...] = (
+    Kernel("transposed-convolution", _understand, _schedules, _arguments, written(_arguments, _write)),
+)

@@ -8,13 +8,14 @@ whose extent is not a multiple of the vector ends in one vector that overlaps th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
 from fusewise.codegen.families.generic.pieces import straight_pieces
-from fusewise.codegen.kernel import Argument, Kernel
-from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.entry import enter, operand_arguments
+from fusewise.codegen.families.product.loops import unravel
+from fusewise.codegen.kernel import Kernel
+from fusewise.codegen.llvm.elements import Elements, unwritten
+from fusewise.codegen.llvm.entry import OpenFunction, operands_alone, written
 from fusewise.codegen.llvm.loops import free_axes, simplified
 from fusewise.codegen.llvm.memory import access_of, is_combed
 from fusewise.codegen.llvm.plain import plain_task
@@ -23,7 +24,7 @@ from fusewise.codegen.llvm.reduction import lanes_for
 from fusewise.codegen.llvm.registers import is_representable
 from fusewise.codegen.llvm.share import SERIAL_WORK, Share
 from fusewise.codegen.llvm.tables import tabulated
-from fusewise.codegen.nest.build import Function, Module
+from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.lower.task import ACC, RefusalReason, Store, Task
@@ -34,8 +35,8 @@ __all__ = [
     "ANY_NEST",
     "NestSchedule",
     "by_definition",
+    "defined_in",
     "emit_nest",
-    "nest_arguments",
     "nest_schedules",
     "run_of",
     "unsupported",
@@ -69,14 +70,20 @@ def by_definition(task: Task) -> Task | RefusalReason:
     return unsupported(task) or plain
 
 
+def defined_in(families: Collection[str], otherwise: str) -> Callable[[Task, InstructionSet], Task | RefusalReason]:
+    """What understands tasks with an anchor of some families by its definition (`Kernel.understand`), others not, as is said."""
+
+    def understand(task: Task, instructions: InstructionSet) -> Task | RefusalReason:
+        if task.anchor is None or task.anchor.family not in families:
+            return RefusalReason(otherwise, "" if task.anchor is None else task.anchor.op)
+        return by_definition(task)
+
+    return understand
+
+
 def nest_schedules(understood: object, task: Task, target: Target) -> tuple[NestSchedule]:
     """The schedule of what is one nest, or some."""
     return (NestSchedule(target.l2_bytes // _WAYS),)
-
-
-def nest_arguments(understood: object, task: Task, schedule: object) -> tuple[Argument, ...]:
-    """Nothing but the operands."""
-    return operand_arguments(task, ())
 
 
 def _understand(task: Task, instructions: InstructionSet) -> Task | RefusalReason:
@@ -93,22 +100,7 @@ def unsupported(task: Task) -> RefusalReason | None:
     return None
 
 
-def _build(_: Task, task: Task, instructions: InstructionSet, schedule: NestSchedule, symbol: str) -> str:
-    module, f, pointers, share = enter(symbol, nest_arguments(task, task, schedule))
-    emit_nest(f, task, instructions, schedule, pointers, share)
-    f.give_back()
-    return module.text()
-
-
-def emit_nest(
-    f: Function,
-    task: Task,
-    instructions: InstructionSet,
-    schedule: NestSchedule,
-    pointers: Mapping[str, Value],
-    share: Share,
-    given: Mapping[str, Int] | None = None,
-) -> None:
+def emit_nest(o: OpenFunction, task: Task, schedule: NestSchedule, given: Mapping[str, Int] | None = None) -> None:
     """Write the loops of a task without an anchor into a kernel's body, a share of them.
 
     `given` has the loop variables that are known where the loops stand; they are not named `i0`, `i1`, ...
@@ -116,13 +108,13 @@ def emit_nest(
     if 0 in task.extents:
         return
     for piece in straight_pieces(simplified(task)):
-        nest, tables = _plan(piece, instructions, schedule), tabulated(piece)
-        known = {**pointers, **tables.pointers(f.module)}
-        elements = Elements(f, tables.task, instructions, known)
-        _Emitter(f, replace(nest, task=tables.task), elements, given or {}).run(share)
+        nest, tables = _plan(piece, o.instructions, schedule), tabulated(piece)
+        known = {**o.pointers, **tables.pointers(o.f.module)}
+        elements = Elements(o.f, tables.task, o.instructions, known)
+        _Emitter(o.f, replace(nest, task=tables.task), elements, given or {}).run(o.share)
 
 
-ANY_NEST = Kernel("any-nest", _understand, nest_schedules, nest_arguments, _build)
+ANY_NEST = Kernel("any-nest", _understand, nest_schedules, operands_alone, written(operands_alone, emit_nest))
 
 
 # --- the plan -----------------------------------------------------------------------------------------------------------
@@ -272,10 +264,8 @@ def _cost(
     axes: Sequence[tuple[str, int]],
 ) -> float:
     """Instructions per element of output, roughly, when `lane` is the lane axis."""
-    f = Module().function("cost", ())  # analysis only; nothing is emitted
     lanes = 1 if lane is None else min(instructions.lanes, 1 << (lane[1].bit_length() - 1))
-    elements = Elements(f, task, instructions, {})
-    point = elements.at({name: 0 for name, _ in axes}, None if lane is None else lane[0], lanes)
+    point = unwritten(task, instructions).at({name: 0 for name, _ in axes}, None if lane is None else lane[0], lanes)
     total = 0.0
     for store in task.stores:
         total += _access_cost(point, store.operand, store.index, lanes)
@@ -363,19 +353,16 @@ class _Emitter:
         extents = [e for _, e in nest.outer[: nest.split]]
         pieces = 1 if nest.lane is None else -(-nest.lane[1] // nest.piece)
         units = math.prod(extents) * pieces
-        low, high = run_of(f, units, share, nest.serial)
-        leaves = self._hoisted(self.given, {}, None)
+        run, leaves = run_of(f, units, share, nest.serial), self._hoisted(self.given, {}, None)
 
         def unit(u: Int, _: tuple[Value, ...]) -> None:
             rest = f.udiv(u, pieces)
             piece: Int = f.urem(u, pieces) if pieces > 1 else 0
-            indices = dict(self.given)
-            for k, (name, extent) in reversed(list(enumerate(nest.outer[: nest.split]))):
-                indices[name] = rest if k == 0 else f.urem(rest, extent)
-                rest = f.udiv(rest, extent) if k else rest
+            names = (name for name, _ in nest.outer[: nest.split])
+            indices = {**self.given, **dict(zip(names, unravel(f, rest, extents), strict=True))}
             self._level(nest.split, indices, self._hoisted(indices, leaves, None), piece)
 
-        f.loop(low, high, 1, unit, rolled=True)
+        f.loop(*run, 1, unit, rolled=True)
 
     def _level(self, depth: int, indices: dict[str, Int], leaves: dict[Expr, Value], piece: Int) -> None:
         nest = self.nest

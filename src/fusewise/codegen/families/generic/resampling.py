@@ -22,12 +22,11 @@ import numpy as np
 
 from fusewise.codegen.families.generic.any_nest import NestSchedule, emit_nest, nest_schedules, run_of, unsupported
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
-from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of
+from fusewise.codegen.llvm.elements import unwritten
+from fusewise.codegen.llvm.entry import OpenFunction, operand_arguments, written
 from fusewise.codegen.llvm.loops import free_axes
 from fusewise.codegen.llvm.memory import access_of
-from fusewise.codegen.llvm.share import Share
-from fusewise.codegen.nest.build import Function, Module
+from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet, Target, whole_lines
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, DType
@@ -216,8 +215,7 @@ def _computes(template: Expr) -> bool:
 def _is_contiguous(task: Task, instructions: InstructionSet, template: Expr, axis: int) -> bool:
     """Does every load of a row move with loop `axis` as a vector does? Then computing a row again is cheap."""
     names = {f"i{k}": 0 for k in range(len(task.extents))} | {_ROW: 0}
-    f = Module().function("analysis", ())  # nothing is emitted
-    point = Elements(f, task, instructions, {}).at(names, f"i{axis}", 2)
+    point = unwritten(task, instructions).at(names, f"i{axis}", 2)
     loads = (n for n in walk(template) if n.op == "load")
     return all(access_of(point, task.operand(n.value), n.args).step in (0, 1) for n in loads)
 
@@ -237,19 +235,13 @@ def _slots(places: tuple[Expr, ...], name: str, extent: int, least: float) -> in
 # --- the code -------------------------------------------------------------------------------------------------------------
 
 
-def _build(
-    found: tuple[_Resampling, ...], task: Task, instructions: InstructionSet, schedule: ResamplingSchedule, symbol: str
-) -> str:
-    resampling, nest = found[schedule.number], schedule.nest
-    arguments = _arguments(found, task, schedule)
-    module, f, pointers, share = enter(symbol, arguments)
-    scratch = scratch_of(f, pointers, arguments, share)
+def _write(o: OpenFunction, found: tuple[_Resampling, ...], schedule: ResamplingSchedule) -> None:
+    f, task, resampling, scratch = o.f, o.task, found[schedule.number], o.scratch()
     extent, nbytes = task.extents[resampling.axis], _row_bytes(task, resampling)
     prepared = _row_task(task, resampling)
     interpolated = _interpolated_task(task, resampling)
-    elements = Elements(f, task, instructions, pointers)
-    total = math.prod(task.extents[k] for k in resampling.outer) * extent
-    low, high = run_of(f, total, share, total * nbytes < 1 << 16)
+    elements, total = o.elements, math.prod(task.extents[k] for k in resampling.outer) * extent
+    run = run_of(f, total, o.share, total * nbytes < 1 << 16)
 
     def slot(row: Int) -> Value:
         return f.at(scratch, f.mul(f.urem(row, resampling.slots), nbytes), "i8")
@@ -266,17 +258,14 @@ def _build(
         ready = f.select(f.compare("icmp eq", y, 0), Value("0", "i64"), carried[0])
 
         def prepare(row: Int, _: tuple[Value, ...]) -> None:
-            there = {**pointers, "rows": slot(row)}
-            emit_nest(f, prepared, instructions, nest, there, Share.whole(), given={**given, _ROW: row})
+            emit_nest(o.alone(rows=slot(row)), prepared, schedule.nest, {**given, _ROW: row})
 
         f.loop(f.maximum(ready, first), f.add(last, 1), 1, prepare, rolled=True)
         kept = {f"rows{k}": slot(row) for k, row in enumerate(rows)}
-        emit_nest(f, interpolated, instructions, nest, {**pointers, **kept}, Share.whole(), given=given)
+        emit_nest(o.alone(**kept), interpolated, schedule.nest, given)
         return (f.i64(f.add(last, 1)),)
 
-    f.loop(low, high, 1, output_row, (Value("0", "i64"),), rolled=True)
-    f.give_back()
-    return module.text()
+    f.loop(*run, 1, output_row, (Value("0", "i64"),), rolled=True)
 
 
 def _unraveled(f: Function, number: Int, loops: Sequence[tuple[int, int]]) -> dict[int, Int]:
@@ -332,4 +321,4 @@ def _interpolated_task(task: Task, resampling: _Resampling) -> Task:
     return replace(task, extents=kept[0].shape, operands=(*task.operands, *kept), stores=stores)
 
 
-SEPARABLE_RESAMPLING = Kernel("blend-rows", _understand, _schedules, _arguments, _build, _declines)
+SEPARABLE_RESAMPLING = Kernel("blend-rows", _understand, _schedules, _arguments, written(_arguments, _write), _declines)

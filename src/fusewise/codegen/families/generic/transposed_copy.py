@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 
 from fusewise.codegen.families.generic.any_nest import run_of, unsupported
-from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled
-from fusewise.codegen.llvm.entry import enter, operand_arguments
+from fusewise.codegen.kernel import Kernel, Unscheduled, unscheduled
+from fusewise.codegen.llvm.entry import OpenFunction, operands_alone, written
 from fusewise.codegen.llvm.loops import simplified
 from fusewise.codegen.llvm.share import SERIAL_WORK
 from fusewise.codegen.llvm.square import turn
@@ -84,18 +84,13 @@ def _understand(task: Task, instructions: InstructionSet) -> _Turned | RefusalRe
     return unsupported(task) or _found(task)
 
 
-def _arguments(found: _Turned, task: Task, schedule: Unscheduled) -> tuple[Argument, ...]:
-    return operand_arguments(task, ())
-
-
-def _build(found: _Turned, task: Task, instructions: InstructionSet, schedule: Unscheduled, symbol: str) -> str:
-    module, f, pointers, share = enter(symbol, _arguments(found, task, schedule))
+def _write(o: OpenFunction, found: _Turned, schedule: Unscheduled) -> None:
+    f, pointers = o.f, o.pointers
     rows, columns = found.shape
-    lanes = min(instructions.lanes, 1 << (min(rows, columns).bit_length() - 1))
+    lanes = min(o.instructions.lanes, 1 << (min(rows, columns).bit_length() - 1))
     blocks = -(-columns // lanes)
     units = math.prod(extent for extent, _, _ in found.outer) * blocks
-    serial = 2 * math.prod(task.extents) < SERIAL_WORK
-    low, high = run_of(f, units, share, serial)
+    serial = 2 * math.prod(o.task.extents) < SERIAL_WORK
 
     def unit(u: Int, _: tuple[Value, ...]) -> None:
         block: Int = f.mul(f.urem(u, blocks), lanes)
@@ -110,9 +105,7 @@ def _build(found: _Turned, task: Task, instructions: InstructionSet, schedule: U
         source, written = f.at(pointers[found.here.name], here), f.at(pointers[found.there.name], there)
         turn(f, source, found.row, written, found.column, (rows, lanes), lanes)
 
-    f.loop(low, high, 1, unit, rolled=True)
-    f.give_back()
-    return module.text()
+    f.loop(*run_of(f, units, o.share, serial), 1, unit, rolled=True)
 
 
-TURNED = Kernel("turned-copy", _understand, unscheduled, _arguments, _build)
+TURNED = Kernel("turned-copy", _understand, unscheduled, operands_alone, written(operands_alone, _write))

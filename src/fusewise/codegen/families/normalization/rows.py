@@ -11,24 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from fusewise.codegen.families.generic.any_nest import (
-    NestSchedule,
-    by_definition,
-    emit_nest,
-    nest_arguments,
-    nest_schedules,
-    run_of,
-    unsupported,
-)
+from fusewise.codegen.families.generic.any_nest import defined_in, emit_nest, nest_schedules, run_of, unsupported
+from fusewise.codegen.families.product.loops import unravel
 from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled, working_memory
-from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of
+from fusewise.codegen.llvm.elements import Elements, unwritten
+from fusewise.codegen.llvm.entry import OpenFunction, operand_arguments, operands_alone, written
 from fusewise.codegen.llvm.math import functions as mathfn
 from fusewise.codegen.llvm.memory import access_of
 from fusewise.codegen.llvm.plain import read_operand
 from fusewise.codegen.llvm.reduction import across_lanes
 from fusewise.codegen.llvm.registers import register_type
-from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import FLOAT32, FLOAT64
@@ -42,20 +34,13 @@ _FAMILIES = frozenset(
 )
 
 
-def _understand(task: Task, instructions: InstructionSet) -> Task | RefusalReason:
-    if task.anchor is None or task.anchor.family not in _FAMILIES:
-        return RefusalReason("the anchor is not a normalisation", "" if task.anchor is None else task.anchor.op)
-    return by_definition(task)
-
-
-def _build(plain: Task, task: Task, instructions: InstructionSet, schedule: NestSchedule, symbol: str) -> str:
-    module, f, pointers, share = enter(symbol, nest_arguments(plain, task, schedule))
-    emit_nest(f, plain, instructions, schedule, pointers, share)
-    f.give_back()
-    return module.text()
-
-
-ROWS = Kernel("rows", _understand, nest_schedules, nest_arguments, _build)
+ROWS = Kernel(
+    "rows",
+    defined_in(_FAMILIES, "the anchor is not a normalisation"),
+    nest_schedules,
+    operands_alone,
+    written(operands_alone, emit_nest),
+)
 
 
 # --- softmax along a contiguous axis --------------------------------------------------------------------------------------
@@ -87,11 +72,10 @@ def _understand_softmax(task: Task, instructions: InstructionSet) -> Expr | Refu
     extent = task.extents[_axis(task)]
     if extent < 8 or extent > 1 << 16:
         return RefusalReason("the row is too short or too long", str(extent))
-    f = enter("analysis", operand_arguments(task, ()))[1]
     x = _element(task)
     if any(node.op == "reduce" for node in walk(x)):
         return RefusalReason("what is read is itself a reduction", task.anchor.op)
-    point = Elements(f, task, instructions, {}).at({f"i{k}": 0 for k in range(len(task.extents))} | {_ROW: 0}, _ROW, 2)
+    point = unwritten(task, instructions).at({f"i{k}": 0 for k in range(len(task.extents))} | {_ROW: 0}, _ROW, 2)
     for node in walk(x):
         if node.op == "load" and access_of(point, task.operand(node.value), node.args).step not in (0, 1):
             return RefusalReason("the axis is not contiguous", node.value)
@@ -102,38 +86,21 @@ def _softmax_arguments(x: Expr, task: Task, schedule: Unscheduled) -> tuple[Argu
     return (*operand_arguments(task, ()), working_memory(task.extents[_axis(task)] * x.dtype.itemsize))
 
 
-def _build_softmax(x: Expr, task: Task, instructions: InstructionSet, schedule: Unscheduled, symbol: str) -> str:
-    arguments = _softmax_arguments(x, task, schedule)
-    module, f, pointers, share = enter(symbol, arguments)
-    scratch = scratch_of(f, pointers, arguments, share)
-    axis = _axis(task)
-    outer = [(f"i{k}", extent) for k, extent in enumerate(task.extents) if k != axis]
-    elements = Elements(f, task, instructions, pointers)
-    units = math.prod(extent for _, extent in outer)
-    low, high = run_of(f, units, share, units * task.extents[axis] < 2048)
+def _write_softmax(o: OpenFunction, x: Expr, schedule: Unscheduled) -> None:
+    f, task, axis, scratch, elements = o.f, o.task, _axis(o.task), o.scratch(), o.elements
+    outer = {f"i{k}": extent for k, extent in enumerate(task.extents) if k != axis}
+    units = math.prod(outer.values())
 
     def row(u: Int, _: tuple[Value, ...]) -> None:
-        rest: Int = u
-        indices: dict[str, Int] = {f"i{axis}": 0}
-        for k, (name, extent) in reversed(list(enumerate(outer))):
-            indices[name] = rest if k == 0 else f.urem(rest, extent)
-            rest = f.udiv(rest, extent) if k else rest
-        _softmax_row(f, task, instructions, elements, indices, scratch)
+        indices = dict(zip(outer, unravel(f, u, list(outer.values())), strict=True))
+        _softmax_row(elements, x, {f"i{axis}": 0, **indices}, scratch)
 
-    f.loop(low, high, 1, row, rolled=True)
-    f.give_back()
-    return module.text()
+    f.loop(*run_of(f, units, o.share, units * task.extents[axis] < 2048), 1, row, rolled=True)
 
 
-def _softmax_row(
-    f: Function,
-    task: Task,
-    instructions: InstructionSet,
-    elements: Elements,
-    indices: Mapping[str, Int],
-    scratch: Value,
-) -> None:
-    axis, x = _axis(task), _element(task)
+def _softmax_row(elements: Elements, x: Expr, indices: Mapping[str, Int], scratch: Value) -> None:
+    f, task, instructions = elements.function, elements.task, elements.instructions
+    axis = _axis(task)
     extent, element = task.extents[axis], register_type(x.dtype)
     lanes = min(instructions.vector_bits // 8 // x.dtype.itemsize, 1 << (extent.bit_length() - 1))
     kind = vector(element, lanes)
@@ -164,19 +131,12 @@ def _softmax_row(
     total = sums[0] if unroll == 1 else f.fadd(*sums)
     total = across_lanes(f, instructions, "sum", total, x.dtype)
     inverse = f.binary("fdiv", f.constant(1.0, element), total)
-    _scaled_row(f, task, elements, indices, scratch, inverse, lanes)
+    _scaled_row(elements, indices, scratch, inverse, lanes)
 
 
-def _scaled_row(
-    f: Function,
-    task: Task,
-    elements: Elements,
-    indices: Mapping[str, Int],
-    scratch: Value,
-    inverse: Value,
-    lanes: int,
-) -> None:
+def _scaled_row(elements: Elements, indices: Mapping[str, Int], scratch: Value, inverse: Value, lanes: int) -> None:
     """The kept exponentials times `inverse`, through the stores."""
+    f, task = elements.function, elements.task
     axis = _axis(task)
     extent, name = task.extents[axis], f"i{axis}"
     factor = f.splat(inverse, lanes)
@@ -202,4 +162,10 @@ def _scaled_row(
         finish(extent - lanes)
 
 
-SOFTMAX = Kernel("softmax-rows", _understand_softmax, unscheduled, _softmax_arguments, _build_softmax)
+SOFTMAX = Kernel(
+    "softmax-rows",
+    _understand_softmax,
+    unscheduled,
+    _softmax_arguments,
+    written(_softmax_arguments, _write_softmax),
+)

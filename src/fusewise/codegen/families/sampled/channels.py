@@ -6,20 +6,28 @@ import math
 from collections.abc import Mapping
 
 from fusewise.codegen.families.generic.any_nest import NestSchedule, emit_nest
+from fusewise.codegen.llvm.entry import OpenFunction
 from fusewise.codegen.llvm.plain import read_operand
-from fusewise.codegen.llvm.share import Share
 from fusewise.codegen.llvm.square import turn
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value
-from fusewise.codegen.target import InstructionSet, Target
+from fusewise.codegen.target import Target
 from fusewise.codegen.view import OperandView, view_of
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.index import Simplifier
-from fusewise.lower.task import Operand, Store, Task
-from fusewise.ops.expr import cast, index
+from fusewise.lower.task import ACC, Operand, Store, Task
+from fusewise.ops.expr import Expr, cast, index, load, substitute, substitute_indices
 from fusewise.records import record
 
-__all__ = ["LEAST_CHANNELS", "ChannelSchedule", "copied_channels", "copy_channels", "fitted", "parts_of"]
+__all__ = [
+    "LEAST_CHANNELS",
+    "ChannelSchedule",
+    "copied_channels",
+    "copy_channels",
+    "fitted",
+    "parts_of",
+    "written_from",
+]
 
 LEAST_CHANNELS = 16
 """That are copied at once, if there are so many: a cache line."""
@@ -41,25 +49,18 @@ def copied_channels(target: Target, channels: int, elements: int) -> int:
     return min(channels, max(LEAST_CHANNELS, fitting // LEAST_CHANNELS * LEAST_CHANNELS))
 
 
-def copy_channels(
-    f: Function,
-    instructions: InstructionSet,
-    schedule: ChannelSchedule,
-    pointers: Mapping[str, Value],
-    task: Task,
-    place: tuple[Int, Int],
-    there: Value,
-) -> None:
+def copy_channels(o: OpenFunction, schedule: ChannelSchedule, place: tuple[Int, Int], there: Value) -> None:
     """there[element][c], float32: the channels taken at once, from `place` (sample, channel) on, of the image that is operand 0 of
     the anchor."""
+    f, task = o.f, o.task
     assert task.anchor is not None
     kind, channels = task.anchor.inputs[0], schedule.channels
     assert kind is not None
     extents, view = kind.dims[2:], view_of(task, 0)
     if isinstance(view, OperandView) and view.operand.dtype == FLOAT32 and _is_row_major(view):
         start = f.add(f.mul(place[0], view.strides[0]), f.add(f.mul(place[1], view.strides[1]), view.offset))
-        source = f.at(pointers[view.operand.name], start)
-        turn(f, source, view.strides[1], there, channels, (channels, math.prod(extents)), instructions.lanes)
+        source = f.at(o.pointers[view.operand.name], start)
+        turn(f, source, view.strides[1], there, channels, (channels, math.prod(extents)), o.instructions.lanes)
         return
     shape, at = (channels, *extents), tuple(index(f"i{k}") for k in range(1 + len(extents)))
     element = read_operand(task.anchor, 0, (index(_SAMPLE), index(_CHANNEL) + at[0], *at[1:]))
@@ -68,7 +69,23 @@ def copy_channels(
     value = Simplifier({f"i{k}": extent for k, extent in enumerate(shape)}).simplify(cast(element, FLOAT32))
     copying = Task(shape, (*task.operands, copied), (Store("copied", at, value),), exact=task.exact)
     given = {_SAMPLE: place[0], _CHANNEL: place[1]}
-    emit_nest(f, copying, instructions, schedule.nest, {**pointers, "copied": there}, Share.whole(), given=given)
+    emit_nest(o.alone(copied=there), copying, schedule.nest, given)
+
+
+def written_from(task: Task, results: Operand, places: Mapping[str, Expr]) -> Task:
+    """The stores of a task over `results`, an operand of its own with what they store: its loop variables as `places` in those."""
+    at = tuple(index(f"i{k}") for k in range(len(results.shape)))
+    simplifier = Simplifier({f"i{k}": extent for k, extent in enumerate(results.shape)})
+
+    def result(node: Expr) -> Expr | None:
+        is_result = node.op == "load" and node.value == ACC
+        return cast(load(results.name, results.dtype, at), node.dtype) if is_result else None
+
+    def one(root: Expr) -> Expr:
+        return simplifier.simplify(substitute(substitute_indices(root, places), result))
+
+    stores = tuple(Store(s.operand, tuple(one(i) for i in s.index), one(s.value)) for s in task.stores)
+    return Task(results.shape, (*task.operands, results), stores, exact=task.exact)
 
 
 def _is_row_major(view: OperandView) -> bool:

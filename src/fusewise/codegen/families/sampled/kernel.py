@@ -24,13 +24,15 @@ from fusewise.codegen.families.sampled.channels import (
     copy_channels,
     fitted,
     parts_of,
+    written_from,
 )
+from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.arithmetic import apply_binary
-from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of, tag_of
+from fusewise.codegen.llvm.entry import OpenFunction, areas, operand_arguments, written
 from fusewise.codegen.llvm.loops import free_axes
 from fusewise.codegen.llvm.plain import anchor_call, read_operand
-from fusewise.codegen.llvm.share import Share, prepared
+from fusewise.codegen.llvm.share import prepared
 from fusewise.codegen.llvm.square import turn
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
@@ -38,8 +40,8 @@ from fusewise.codegen.target import InstructionSet, Target, whole_lines
 from fusewise.codegen.view import OperandView, view_of
 from fusewise.ir.dtypes import FLOAT32, INT64
 from fusewise.lower.index import Linear, Simplifier
-from fusewise.lower.task import ACC, Operand, RefusalReason, Store, Task
-from fusewise.ops.expr import Expr, cast, const, index, load, substitute, substitute_indices
+from fusewise.lower.task import Operand, RefusalReason, Store, Task
+from fusewise.ops.expr import Expr, cast, const, index, substitute, substitute_indices
 from fusewise.ops.indexing import compute_type, unlinear
 from fusewise.ops.sampled import TAPS
 from fusewise.ops.spec import NotDefined
@@ -111,20 +113,16 @@ class _Sampled:
     def copied_bytes(self) -> int:
         return 0 if self.view is not None else 4 * math.prod(self.image[2:]) * self.channels
 
-    def memory(self) -> dict[str, tuple[int, int]]:
-        """Where each table lies in a worker's memory, and its bytes."""
-        sizes = {
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes of each table in a worker's memory."""
+        return {
             "offsets": 8 * len(self.taps) * self.block,
             "shares": 4 * len(self.taps) * self.block,
             "taken": 4 * self.channels * self.block,
             "turned": 4 * self.channels * self.block,
             "copied": self.copied_bytes,
         }
-        found, start = {}, 0
-        for name, nbytes in sizes.items():
-            found[name] = start, nbytes
-            start += whole_lines(nbytes)
-        return found
 
 
 def _understand(task: Task, instructions: InstructionSet) -> _Sampled | RefusalReason:
@@ -203,8 +201,8 @@ def _schedules(found: _Sampled, task: Task, target: Target) -> Iterable[ChannelS
 
 
 def _arguments(found: _Sampled, task: Task, schedule: ChannelSchedule) -> tuple[Argument, ...]:
-    parts = replace(found, channels=schedule.channels).memory().values()
-    return operand_arguments(task, (working_memory(sum(whole_lines(n) for _, n in parts)),))
+    sizes = replace(found, channels=schedule.channels).memory.values()
+    return operand_arguments(task, (working_memory(sum(map(whole_lines, sizes))),))
 
 
 # --- the tasks of a block ------------------------------------------------------------------------------------------------
@@ -238,27 +236,9 @@ def _tables(found: _Sampled) -> Task:
 
 def _results(found: _Sampled, turned: bool) -> Task:
     """The stores of a block, over (channel, position)."""
-    task = found.task
-    shape = (found.channels, found.block)
-    taken = Operand("sums", FLOAT32, shape, (found.block, 1) if turned else (1, found.channels))
-    places = {**_place(found, "i1"), "i1": index(_CHANNEL) + index("i0")}
-    simplifier = Simplifier({f"i{k}": extent for k, extent in enumerate(shape)})
-
-    def one(root: Expr) -> Expr:
-        placed = substitute_indices(root, places)
-        return simplifier.simplify(
-            substitute(
-                placed,
-                lambda node: (
-                    cast(load("sums", FLOAT32, (index("i0"), index("i1"))), node.dtype)
-                    if node.op == "load" and node.value == ACC
-                    else None
-                ),
-            )
-        )
-
-    stores = tuple(Store(s.operand, tuple(one(i) for i in s.index), one(s.value)) for s in task.stores)
-    return Task(shape, (*task.operands, taken), stores, exact=task.exact)
+    strides = (found.block, 1) if turned else (1, found.channels)
+    taken = Operand("sums", FLOAT32, (found.channels, found.block), strides)
+    return written_from(found.task, taken, {**_place(found, "i1"), "i1": index(_CHANNEL) + index("i0")})
 
 
 def _is_turned(found: _Sampled) -> bool:
@@ -277,20 +257,21 @@ def _is_turned(found: _Sampled) -> bool:
 
 @record(frozen=True)
 class _Emitter:
-    f: Function
+    o: OpenFunction
     found: _Sampled
-    instructions: InstructionSet
     schedule: ChannelSchedule
-    pointers: Mapping[str, Value]
     tag: Value
 
-    def run(self, share: Share) -> None:
+    @property
+    def f(self) -> Function:
+        return self.o.f
+
+    def run(self) -> None:
         """Units are (sample, block), where channels are copied with their chunk: all that need the same copy follow one another."""
         f, found = self.f, self.found
         chunks = 1 if found.view is not None else found.chunks
         units = found.task.extents[0] * chunks * found.blocks
         work = math.prod(found.task.extents) * len(found.taps)
-        low, high = run_of(f, units, share, work < 1 << 15)
 
         def unit(u: Value, _: object) -> None:
             rest, block = f.udiv(u, found.blocks), f.urem(u, found.blocks)
@@ -302,26 +283,21 @@ class _Emitter:
             given = {_OUTER: outer, _FIRST: fitted(f, block, found.block, found.positions)}
             if found.view is not None:
                 self._tables(given)
-                image = f.at(self.pointers[found.view.operand.name], found.view.offset)
+                image = f.at(self.o.pointers[found.view.operand.name], found.view.offset)
                 f.loop(0, found.chunks, 1, lambda k, _: self._chunk(given, k, image), rolled=True)
                 return
             prepared(f, self.tag, key, lambda: self._copy(outer, chunk))
             self._tables(given)
-            self._chunk(given, chunk, self.pointers["copied"])
+            self._chunk(given, chunk, self.o.pointers["copied"])
 
-        f.loop(low, high, 1, unit, rolled=True)
-
-    def _nest(self, task: Task, given: Mapping[str, Int]) -> None:
-        emit_nest(self.f, task, self.instructions, self.schedule.nest, self.pointers, Share.whole(), given=given)
+        f.loop(*run_of(f, units, self.o.share, work < 1 << 15), 1, unit, rolled=True)
 
     def _tables(self, given: Mapping[str, Int]) -> None:
-        self._nest(_tables(self.found), given)
+        emit_nest(self.o.alone(), _tables(self.found), self.schedule.nest, given)
 
     def _copy(self, outer: Int, chunk: Int) -> None:
-        f, found = self.f, self.found
-        place = (outer if found.image[0] > 1 else 0, self._channel(chunk))
-        there = self.pointers["copied"]
-        copy_channels(f, self.instructions, self.schedule, self.pointers, found.task, place, there)
+        place = (outer if self.found.image[0] > 1 else 0, self._channel(chunk))
+        copy_channels(self.o, self.schedule, place, self.o.pointers["copied"])
 
     def _channel(self, chunk: Int) -> Int:
         return fitted(self.f, chunk, self.found.channels, self.found.task.extents[1])
@@ -331,20 +307,13 @@ class _Emitter:
         f, found = self.f, self.found
         first = self._channel(chunk)
         self._take(image if found.view is None else f.at(image, f.mul(first, self._step)))
-        sums, turned = self.pointers["taken"], _is_turned(found)
+        taken, turned = self.o.pointers["taken"], _is_turned(found)
+        sums = self.o.pointers["turned"] if turned else taken
         if turned:
-            sums = self.pointers["turned"]
             shape = (found.block, found.channels)
-            turn(f, self.pointers["taken"], found.channels, sums, found.block, shape, self.instructions.lanes)
-        emit_nest(
-            f,
-            _results(found, turned),
-            self.instructions,
-            self.schedule.nest,
-            {**self.pointers, "sums": sums},
-            Share.whole(),
-            given={**given, _CHANNEL: first},
-        )
+            turn(f, taken, found.channels, sums, found.block, shape, self.o.instructions.lanes)
+        results = _results(found, turned)
+        emit_nest(self.o.alone(sums=sums), results, self.schedule.nest, {**given, _CHANNEL: first})
 
     @property
     def _step(self) -> int:
@@ -371,18 +340,18 @@ class _Emitter:
     def _combined(self, read: Value, share: Value, total: Value) -> Value:
         f = self.f
         if self._largest:
-            return apply_binary(f, self.instructions, "max", total, f.fmul(read, share), FLOAT32)
-        return f.fma(read, share, total) if self.instructions.fma else f.fadd(f.fmul(read, share), total)
+            return apply_binary(f, self.o.instructions, "max", total, f.fmul(read, share), FLOAT32)
+        return multiply_add(f, self.o.instructions, read, share, total)
 
     def _take(self, image: Value) -> None:
-        f, found = self.f, self.found
-        parts, apart = parts_of(found.channels, self.instructions.lanes), self._step != 1
+        f, found, pointers = self.f, self.found, self.o.pointers
+        parts, apart = parts_of(found.channels, self.o.instructions.lanes), self._step != 1
         zeros = f.module.zeros("nothing", 4 * found.channels)
 
         def tap(t: Int, j: Value, sums: tuple[Value, ...]) -> tuple[Value, ...]:
             number = f.add(f.mul(t, found.block), j)
-            offset = f.load("i64", f.at(self.pointers["offsets"], number, "i64"))
-            share = f.load("float", f.at(self.pointers["shares"], number))
+            offset = f.load("i64", f.at(pointers["offsets"], number, "i64"))
+            share = f.load("float", f.at(pointers["shares"], number))
             nothing = f.compare("fcmp oeq", share, f.constant(0.0, "float"))
             here = f.at(image, offset) if apart else f.select(nothing, zeros, f.at(image, offset))
             added = []
@@ -400,21 +369,17 @@ class _Emitter:
                     sums = tap(t, j, sums)
             else:
                 sums = f.loop(0, len(found.taps), 1, lambda t, carried: tap(t, j, carried), sums, rolled=True)
-            there = f.at(self.pointers["taken"], f.mul(j, found.channels))
+            there = f.at(pointers["taken"], f.mul(j, found.channels))
             for (start, _), total in zip(parts, sums, strict=True):
                 f.store(total, f.at(there, start))
 
         f.loop(0, found.block, 1, position, rolled=True)
 
 
-def _build(known: _Sampled, task: Task, instructions: InstructionSet, schedule: ChannelSchedule, symbol: str) -> str:
-    arguments, found = _arguments(known, task, schedule), replace(known, channels=schedule.channels)
-    _, f, pointers, share = enter(symbol, arguments)
-    scratch, tag = scratch_of(f, pointers, arguments, share), tag_of(f, pointers, arguments, share)
-    memory = {name: f.at(scratch, start, "i8") for name, (start, _) in found.memory().items()}
-    _Emitter(f, found, instructions, schedule, {**pointers, **memory}, tag).run(share)
-    f.give_back()
-    return f.module.text()
+def _write(o: OpenFunction, known: _Sampled, schedule: ChannelSchedule) -> None:
+    found = replace(known, channels=schedule.channels)
+    own, tag = o.scratch(), o.tag()
+    _Emitter(replace(o, pointers={**o.pointers, **areas(o.f, own, found.memory)}), found, schedule, tag).run()
 
 
-SAMPLED = Kernel("sampled", _understand, _schedules, _arguments, _build)
+SAMPLED = Kernel("sampled", _understand, _schedules, _arguments, written(_arguments, _write))

@@ -11,20 +11,25 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from fusewise.codegen.families.generic.any_nest import emit_nest, nest_schedules, run_of, unsupported
-from fusewise.codegen.families.sampled.channels import ChannelSchedule, copied_channels, copy_channels, fitted, parts_of
+from fusewise.codegen.families.sampled.channels import (
+    ChannelSchedule,
+    copied_channels,
+    copy_channels,
+    fitted,
+    parts_of,
+    written_from,
+)
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.arithmetic import apply_binary
-from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of, tag_of
-from fusewise.codegen.llvm.share import Share, prepared
+from fusewise.codegen.llvm.entry import OpenFunction, areas, operand_arguments, written
+from fusewise.codegen.llvm.share import prepared
 from fusewise.codegen.llvm.square import turn
-from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet, Target, whole_lines
 from fusewise.codegen.view import OperandView, view_of
 from fusewise.ir.dtypes import FLOAT32
-from fusewise.lower.task import ACC, Operand, RefusalReason, Store, Task
-from fusewise.ops.expr import Expr, cast, index, load, substitute, substitute_indices
+from fusewise.lower.task import Operand, RefusalReason, Task
+from fusewise.ops.expr import index
 from fusewise.records import record
 
 __all__ = ["ROI_POOL"]
@@ -59,10 +64,11 @@ class _Pool:
         return height * width * self.channels, width * self.channels, self.channels
 
     @property
-    def sizes(self) -> tuple[int, int, int]:
+    def memory(self) -> dict[str, int]:
         """Bytes of the copy, of a box's results, and of these turned."""
         copied = 0 if self.view is not None else 4 * self.image[0] * math.prod(self.image[2:]) * self.channels
-        return whole_lines(copied), *(whole_lines(4 * self.cells * self.channels),) * 2
+        results = 4 * self.cells * self.channels
+        return {"copied": copied, "taken": results, "turned": results}
 
 
 def _understand(task: Task, instructions: InstructionSet) -> _Pool | RefusalReason:
@@ -85,58 +91,47 @@ def _schedules(pool: _Pool, task: Task, target: Target) -> Iterable[ChannelSched
 
 
 def _arguments(pool: _Pool, task: Task, schedule: ChannelSchedule) -> tuple[Argument, ...]:
-    return operand_arguments(task, (working_memory(sum(replace(pool, channels=schedule.channels).sizes)),))
+    sizes = replace(pool, channels=schedule.channels).memory.values()
+    return operand_arguments(task, (working_memory(sum(map(whole_lines, sizes))),))
 
 
-def _build(found: _Pool, task: Task, instructions: InstructionSet, schedule: ChannelSchedule, symbol: str) -> str:
-    arguments = _arguments(found, task, schedule)
-    module, f, pointers, share = enter(symbol, arguments)
+def _write(o: OpenFunction, found: _Pool, schedule: ChannelSchedule) -> None:
     pool = replace(found, channels=schedule.channels)
-    if 0 not in task.extents:
-        scratch, tag = scratch_of(f, pointers, arguments, share), tag_of(f, pointers, arguments, share)
-        copied, taken, _ = pool.sizes
-        memory = {
-            "copied": scratch,
-            "taken": f.at(scratch, copied, "i8"),
-            "turned": f.at(scratch, copied + taken, "i8"),
-        }
-        _Emitter(f, pool, instructions, schedule, {**pointers, **memory}, tag).run(share)
-    f.give_back()
-    return module.text()
+    if 0 not in pool.task.extents:
+        own, tag = o.scratch(), o.tag()
+        _Emitter(replace(o, pointers={**o.pointers, **areas(o.f, own, pool.memory)}), pool, schedule, tag).run()
 
 
 @record(frozen=True)
 class _Emitter:
-    f: Function
+    o: OpenFunction
     pool: _Pool
-    instructions: InstructionSet
     schedule: ChannelSchedule
-    pointers: Mapping[str, Value]
     tag: Value
 
-    def run(self, share: Share) -> None:
-        f, pool = self.f, self.pool
+    def run(self) -> None:
+        f, pool, pointers = self.o.f, self.pool, self.o.pointers
         boxes, channels = pool.task.extents[:2]
-        low, high = run_of(f, pool.chunks * boxes, share, math.prod(pool.task.extents) < 1 << 12)
+        serial = math.prod(pool.task.extents) < 1 << 12
 
         def unit(u: Value, _: object) -> None:
             chunk, box = f.udiv(u, boxes), f.urem(u, boxes)
             first = fitted(f, chunk, pool.channels, channels)
             if pool.view is None:
                 prepared(f, self.tag, chunk, lambda: self._copy(first))
-                self._box(box, self.pointers["copied"])
+                self._box(box, pointers["copied"])
             else:
-                self._box(box, f.at(self.pointers[pool.view.operand.name], f.add(first, pool.view.offset)))
+                self._box(box, f.at(pointers[pool.view.operand.name], f.add(first, pool.view.offset)))
             self._write(box, first)
 
-        f.loop(low, high, 1, unit, rolled=True)
+        f.loop(*run_of(f, pool.chunks * boxes, self.o.share, serial), 1, unit, rolled=True)
 
     def _copy(self, first: Int) -> None:
-        f, pool, pointers = self.f, self.pool, self.pointers
+        f, pool = self.o.f, self.pool
 
         def sample(n: Value, _: object) -> None:
-            there = f.at(pointers["copied"], f.mul(n, pool.strides[0]))
-            copy_channels(f, self.instructions, self.schedule, pointers, pool.task, (n, first), there)
+            there = f.at(self.o.pointers["copied"], f.mul(n, pool.strides[0]))
+            copy_channels(self.o, self.schedule, (n, first), there)
 
         f.loop(0, pool.image[0], 1, sample, rolled=True)
 
@@ -145,16 +140,15 @@ class _Emitter:
         assert anchor is not None
         expr = anchor.prologue[place]
         assert expr is not None
-        elements = Elements(self.f, self.pool.task, self.instructions, self.pointers)
-        return elements.at({f"i{k}": given.get(f"i{k}", 0) for k in range(4)}).integer(expr)
+        return self.o.elements.at({f"i{k}": given.get(f"i{k}", 0) for k in range(4)}).integer(expr)
 
     def _box(self, box: Int, image: Value) -> None:
         """The largest elements of each cell, [cell][channel]."""
-        f, pool = self.f, self.pool
+        f, pool = self.o.f, self.pool
         _, _, rows, columns = pool.task.extents
         per_sample, per_row, per_column = pool.strides
         here = f.at(image, f.mul(self._bound(1, {"i0": box}), per_sample))
-        parts = parts_of(pool.channels, self.instructions.lanes)
+        parts = parts_of(pool.channels, self.o.instructions.lanes)
 
         def row(y: Value, _: object) -> None:
             top, bottom = (self._bound(place, {"i0": box, "i2": y}) for place in (2, 3))
@@ -165,7 +159,7 @@ class _Emitter:
                 def one(v: Value, u: Value, found: tuple[Value, ...]) -> list[Value]:
                     at = f.at(here, f.add(f.mul(v, per_row), f.mul(u, per_column)))
                     return [
-                        apply_binary(f, self.instructions, "max", most, f.load(most.type, f.at(at, start)), FLOAT32)
+                        apply_binary(f, self.o.instructions, "max", most, f.load(most.type, f.at(at, start)), FLOAT32)
                         for (start, _), most in zip(parts, found, strict=True)
                     ]
 
@@ -175,7 +169,7 @@ class _Emitter:
                 least = [f.constant(-math.inf, vector("float", width)) for _, width in parts]
                 found = f.loop(top, bottom, 1, line, least, rolled=True)
                 some = f.binary("and", f.compare("icmp slt", top, bottom), f.compare("icmp slt", left, right))
-                there = f.at(self.pointers["taken"], f.mul(f.add(f.mul(y, columns), x), pool.channels))
+                there = f.at(self.o.pointers["taken"], f.mul(f.add(f.mul(y, columns), x), pool.channels))
                 for (start, _), most in zip(parts, found, strict=True):
                     f.store(f.select(some, most, f.constant(0.0, most.type)), f.at(there, start))
 
@@ -184,43 +178,12 @@ class _Emitter:
         f.loop(0, rows, 1, row, rolled=True)
 
     def _write(self, box: Int, first: Int) -> None:
-        f, pool, task = self.f, self.pool, self.pool.task
-        turn(
-            f,
-            self.pointers["taken"],
-            pool.channels,
-            self.pointers["turned"],
-            pool.cells,
-            (pool.cells, pool.channels),
-            self.instructions.lanes,
-        )
-        shape = (pool.channels, *task.extents[2:])
-        found = Operand("turned", FLOAT32, shape, (pool.cells, task.extents[3], 1))
+        o, pool, task, shape = self.o, self.pool, self.pool.task, (self.pool.cells, self.pool.channels)
+        turn(o.f, o.pointers["taken"], shape[1], o.pointers["turned"], shape[0], shape, o.instructions.lanes)
+        found = Operand("turned", FLOAT32, (pool.channels, *task.extents[2:]), (pool.cells, task.extents[3], 1))
         places = {"i0": index("box"), "i1": index("first") + index("i0"), "i2": index("i1"), "i3": index("i2")}
-        at = tuple(index(f"i{k}") for k in range(3))
-
-        def one(node: Expr) -> Expr | None:
-            is_found = node.op == "load" and node.value == ACC
-            return cast(load("turned", FLOAT32, at), node.dtype) if is_found else None
-
-        stores = tuple(
-            Store(
-                s.operand,
-                tuple(substitute_indices(i, places) for i in s.index),
-                substitute(substitute_indices(s.value, places), one),
-            )
-            for s in task.stores
-        )
-        small = replace(task, extents=shape, operands=(*task.operands, found), stores=stores, anchor=None)
-        emit_nest(
-            f,
-            small,
-            self.instructions,
-            self.schedule.nest,
-            self.pointers,
-            Share.whole(),
-            given={"box": box, "first": first},
-        )
+        results = written_from(task, found, places)
+        emit_nest(o.alone(), results, self.schedule.nest, {"box": box, "first": first})
 
 
-ROI_POOL = Kernel("roi-pool", _understand, _schedules, _arguments, _build)
+ROI_POOL = Kernel("roi-pool", _understand, _schedules, _arguments, written(_arguments, _write))
