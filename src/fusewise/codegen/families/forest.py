@@ -13,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from fusewise.codegen.families.generic.any_nest import run_of, unsupported
-from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled
-from fusewise.codegen.llvm.entry import enter, operand_arguments
+from fusewise.codegen.kernel import Kernel, Unscheduled, unscheduled
+from fusewise.codegen.llvm.entry import OpenFunction, operands_alone, written
 from fusewise.codegen.llvm.share import SERIAL_WORK, Share
 from fusewise.codegen.nest.build import Function, Module
 from fusewise.codegen.nest.tree import Int, Value, vector
@@ -100,10 +100,6 @@ def _plan(task: Task, instructions: InstructionSet) -> _Plan:
 
 def _understand(task: Task, instructions: InstructionSet) -> _Plan | RefusalReason:
     return unsupported(task) or _plan(task, instructions)
-
-
-def _arguments(_: _Plan, task: Task, schedule: Unscheduled) -> tuple[Argument, ...]:
-    return operand_arguments(task, ())
 
 
 @record(frozen=True)
@@ -242,14 +238,13 @@ class _Walks:
                 f.store(f.extract(value, lane), f.at(there, lane * out.strides[1]))
 
 
-def _build(plan: _Plan, task: Task, instructions: InstructionSet, schedule: Unscheduled, symbol: str) -> str:
-    module, f, pointers, share = enter(symbol, _arguments(plan, task, schedule))
-    if 0 not in task.extents:
-        nodes, groups, weights = (_table(module, name, getattr(plan, name)) for name in ("nodes", "groups", "weights"))
-        data, result = pointers[task.operands[0].name], pointers["out0"]
-        _Walks(f, task, plan, data, result, nodes, groups, weights, plan.tables.tracks).run(share)
-    f.give_back()
-    return module.text()
+def _write(o: OpenFunction, plan: _Plan, schedule: Unscheduled) -> None:
+    if 0 not in o.task.extents:
+        nodes, groups, weights = (
+            _table(o.f.module, name, getattr(plan, name)) for name in ("nodes", "groups", "weights")
+        )
+        data, result = o.pointers[o.task.operands[0].name], o.pointers["out0"]
+        _Walks(o.f, o.task, plan, data, result, nodes, groups, weights, plan.tables.tracks).run(o.share)
 
 
 def _table(module: Module, name: str, array: np.ndarray) -> Value:
@@ -260,4 +255,4 @@ def _table(module: Module, name: str, array: np.ndarray) -> Value:
     return Value(f"@{name}", "ptr")
 
 
-FOREST = Kernel("forest", _understand, unscheduled, _arguments, _build)
+FOREST = Kernel("forest", _understand, unscheduled, operands_alone, written(operands_alone, _write))

@@ -16,10 +16,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from fusewise.codegen.families.generic.any_nest import run_of, unsupported
-from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled
+from fusewise.codegen.families.product.loops import unravel
+from fusewise.codegen.kernel import Kernel, Unscheduled, unscheduled
 from fusewise.codegen.llvm.arithmetic import apply_binary
 from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.entry import enter, operand_arguments
+from fusewise.codegen.llvm.entry import OpenFunction, operands_alone, written
 from fusewise.codegen.llvm.reduction import lanes_for
 from fusewise.codegen.llvm.registers import register_type
 from fusewise.codegen.llvm.share import SERIAL_WORK, Share
@@ -41,20 +42,21 @@ def _understand(task: Task, instructions: InstructionSet) -> Task | RefusalReaso
     return unsupported(task) or task
 
 
-def _arguments(_: Task, task: Task, schedule: Unscheduled) -> tuple[Argument, ...]:
-    return operand_arguments(task, ())
-
-
 @record
 class _Scan:
     """One task's code along one of its axes."""
 
-    function: Function
-    task: Task
-    instructions: InstructionSet
     elements: Elements
     share: Share
     axis: int
+
+    @property
+    def function(self) -> Function:
+        return self.elements.function
+
+    @property
+    def task(self) -> Task:
+        return self.elements.task
 
     @property
     def element(self) -> Expr:
@@ -81,11 +83,11 @@ class _Scan:
         across = next((d for d in dense if d != self.axis), -1)
         if across >= 0:
             extent = self.task.extents[across]
-            lanes = lanes_for(self.instructions, widest, extent)
+            lanes = lanes_for(self.elements.instructions, widest, extent)
             vectors = max(n for n in range(1, MOST_VECTORS + 1) if n * lanes <= extent)
             self._lines(across, lanes * vectors, lambda at: self._across(at, across, lanes, vectors))
             return
-        lanes = lanes_for(self.instructions, widest, self.task.extents[self.axis])
+        lanes = lanes_for(self.elements.instructions, widest, self.task.extents[self.axis])
         ordered = self.dtype.is_float and (
             self.task.exact or self.product
         )  # of a product errors grow with every factor
@@ -105,20 +107,20 @@ class _Scan:
         f, extents = self.function, self.task.extents
         others = [d for d in range(len(extents)) if d != self.axis]
         counts = [-(-extents[d] // width) if d == across else extents[d] for d in others]
-        low, high = run_of(f, math.prod(counts), self.share, 2 * math.prod(extents) <= SERIAL_WORK)
+        run = run_of(f, math.prod(counts), self.share, 2 * math.prod(extents) <= SERIAL_WORK)
 
         def line(number: Int, _: Sequence[Value]) -> None:
-            at: dict[str, Int] = {}
-            for k, d in reversed(list(enumerate(others))):
-                place = f.urem(number, counts[k]) if k else number
-                number = f.udiv(number, counts[k]) if k else number
-                at[f"i{d}"] = f.minimum(f.mul(place, width), extents[d] - width) if d == across else place
-            body(at)
+            at = dict(zip(others, unravel(f, number, counts), strict=True))
+            if across in at:
+                at[across] = f.minimum(f.mul(at[across], width), extents[across] - width)
+            body({f"i{d}": place for d, place in at.items()})
 
-        f.loop(low, high, 1, line, rolled=True)
+        f.loop(*run, 1, line, rolled=True)
 
     def _combined(self, a: Value, b: Value) -> Value:
-        return apply_binary(self.function, self.instructions, "mul" if self.product else "add", a, b, self.dtype)
+        return apply_binary(
+            self.function, self.elements.instructions, "mul" if self.product else "add", a, b, self.dtype
+        )
 
     def _neutral(self, lanes: int) -> Value:
         return self.function.constant(int(self.product), vector(register_type(self.dtype), lanes))
@@ -181,22 +183,19 @@ class _Scan:
         return line
 
 
-def _build(_: Task, task: Task, instructions: InstructionSet, schedule: Unscheduled, symbol: str) -> str:
-    module, f, pointers, share = enter(symbol, _arguments(task, task, schedule))
-    elements = Elements(f, task, instructions, pointers)
+def _write(o: OpenFunction, task: Task, schedule: Unscheduled) -> None:
+    f, elements = o.f, o.elements
     assert task.anchor is not None and task.anchor.prologue[1] is not None
     axis = elements.at({}).integer(task.anchor.prologue[1])
 
     def along(known: int) -> None:
-        _Scan(f, task, instructions, elements, share, known).run()
+        _Scan(elements, o.share, known).run()
 
     if isinstance(axis, int):
         along(axis)
     else:
         for known in range(len(task.extents)):
             f.when(f.compare("icmp eq", axis, known), lambda known=known: along(known))  # type: ignore[misc]
-    f.give_back()
-    return module.text()
 
 
-SCAN = Kernel("scan", _understand, unscheduled, _arguments, _build)
+SCAN = Kernel("scan", _understand, unscheduled, operands_alone, written(operands_alone, _write))

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 
 from fusewise.codegen.families.generic.any_nest import unsupported
-from fusewise.codegen.kernel import Argument, Kernel
-from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.entry import enter, operand_arguments
+from fusewise.codegen.kernel import Kernel
+from fusewise.codegen.llvm.elements import Elements, unwritten
+from fusewise.codegen.llvm.entry import OpenFunction, operands_alone, written
 from fusewise.codegen.llvm.loops import free_axes
 from fusewise.codegen.llvm.memory import access_of
 from fusewise.codegen.llvm.reduction import lanes_for
@@ -59,10 +59,6 @@ def _schedules(_: Task, task: Task, target: Target) -> Iterable[ScatterSchedule]
     yield ScatterSchedule(count >= 4 * target.workers or not ordered)
 
 
-def _arguments(_: Task, task: Task, schedule: ScatterSchedule) -> tuple[Argument, ...]:
-    return operand_arguments(task, ())
-
-
 def _first(task: Task) -> int:
     """The first axis that updates are in order along."""
     assert task.anchor is not None
@@ -96,12 +92,11 @@ def _plan(task: Task, instructions: InstructionSet, schedule: ScatterSchedule) -
     slice_, varies = math.prod(task.extents[d] for d in behind), any(f"i{d}" in needs for d in behind)
     is_cut = not by_units and slice_ >= (SHORT_SLICE if varies else LONG_SLICE)
     by_position = not (by_units or is_cut or varies) and slice_ >= SHORT_SLICE
-    f = Elements(enter("analysis", ())[1], task, instructions, {})
     lane, lanes = -1, 1
     if behind and task.extents[rank - 1] > 1:
         operand = task.operand(store.operand)
         found = lanes_for(instructions, [e.dtype for e in _data(store.value)] + [operand.dtype], task.extents[rank - 1])
-        point = f.at({f"i{d}": 0 for d in range(rank)}, f"i{rank - 1}", max(2, found))
+        point = unwritten(task, instructions).at({f"i{d}": 0 for d in range(rank)}, f"i{rank - 1}", max(2, found))
         if found > 1 and access_of(point, operand, store.index).step == 1:
             lane, lanes = rank - 1, found
     return _Plan(
@@ -127,11 +122,17 @@ def _data(value: Expr) -> list[Expr]:
 
 @record
 class _Emitter:
-    function: Function
-    task: Task
-    plan: _Plan
     elements: Elements
+    plan: _Plan
     early: tuple[Expr, ...] = field(default_factory=tuple)
+
+    @property
+    def function(self) -> Function:
+        return self.elements.function
+
+    @property
+    def task(self) -> Task:
+        return self.elements.task
 
     def __post_init__(self) -> None:
         (store,) = self.task.stores
@@ -192,18 +193,15 @@ class _Emitter:
         self.elements.at(indices, lane, lanes, leaves=leaves).store(self.task.stores[0])
 
 
-def _build(_: Task, task: Task, instructions: InstructionSet, schedule: ScatterSchedule, symbol: str) -> str:
-    module, f, pointers, share = enter(symbol, _arguments(task, task, schedule))
+def _write(o: OpenFunction, task: Task, schedule: ScatterSchedule) -> None:
     assert task.anchor is not None
-    plan = _plan(task, instructions, schedule)
+    plan = _plan(task, o.instructions, schedule)
     count = math.prod(task.extents[d] for d in plan.units)
     count = (
         task.anchor.attribute("positions") if plan.by_position else task.extents[plan.cut] if plan.cut >= 0 else count
     )
-    part = share.alone(f, count) if plan.serial else share.run(f, count)
-    _Emitter(f, task, plan, Elements(f, task, instructions, pointers)).run(*part)
-    f.give_back()
-    return module.text()
+    part = o.share.alone(o.f, count) if plan.serial else o.share.run(o.f, count)
+    _Emitter(o.elements, plan).run(*part)
 
 
-SCATTER = Kernel("scatter", _understand, _schedules, _arguments, _build)
+SCATTER = Kernel("scatter", _understand, _schedules, operands_alone, written(operands_alone, _write))

@@ -12,8 +12,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from fusewise.codegen.families.generic.any_nest import run_of, unsupported
+from fusewise.codegen.families.product.loops import unravel
 from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled, working_memory
-from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of
+from fusewise.codegen.llvm.entry import OpenFunction, operand_arguments, written
 from fusewise.codegen.llvm.radix_sort import LEAST_BITS, digit_bytes, key_of, sort_keys
 from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.llvm.share import SERIAL_WORK
@@ -317,30 +318,24 @@ class _Selection:
         sort_keys(self.function, self.plan.bits, (first, second), self.parts["digits"], self.number(self.kept))
 
 
-def _build(plan: _Plan, task: Task, instructions: InstructionSet, schedule: Unscheduled, symbol: str) -> str:
-    arguments = _arguments(plan, task, schedule)
-    module, f, pointers, share = enter(symbol, arguments)
-    at, parts = scratch_of(f, pointers, arguments, share), dict[str, Value]()
+def _write(o: OpenFunction, plan: _Plan, schedule: Unscheduled) -> None:
+    f, task, pointers, at, parts = o.f, o.task, o.pointers, o.scratch(), dict[str, Value]()
     for name, nbytes in plan.parts.items():
         parts[name] = at
         at = f.at(at, nbytes, "i8")
-    one = _Selection(f, plan, parts, f.alloca("i64"), f.alloca("i64"), f.alloca(plan.key))
+    selection = _Selection(f, plan, parts, f.alloca("i64"), f.alloca("i64"), f.alloca(plan.key))
     others = [d for d in range(len(task.extents)) if d != plan.axis]
     count = math.prod(task.extents[d] for d in others)
 
     def line(number: Value, _: Sequence[Value]) -> None:
-        rest: Int = number
-        places: dict[int, Int] = {}
-        for k, d in reversed(list(enumerate(others))):
-            places[d] = f.urem(rest, task.extents[d]) if k else rest
-            rest = f.udiv(rest, task.extents[d]) if k else rest
-        starts = {o.name: _start(f, pointers[o.name], o, places) for o in task.operands}
+        places = dict(zip(others, unravel(f, number, [task.extents[d] for d in others]), strict=True))
+        starts = {one.name: _start(f, pointers[one.name], one, places) for one in task.operands}
         source = task.operands[0]
-        one.stage(starts[source.name], source.strides[plan.axis])
-        one.many() if plan.room else one.a_few()
+        selection.stage(starts[source.name], source.strides[plan.axis])
+        selection.many() if plan.room else selection.a_few()
 
-        def written(j: Value, _: object) -> None:
-            place = f.convert("zext", f.load("i32", one.place_at("places", j)), "i64")
+        def put(j: Value, _: object) -> None:
+            place = f.convert("zext", f.load("i32", selection.place_at("places", j)), "i64")
             for store in task.stores:
                 out = task.operand(store.operand)
                 kind, value = memory_type(out.dtype), place
@@ -348,12 +343,10 @@ def _build(plan: _Plan, task: Task, instructions: InstructionSet, schedule: Unsc
                     value = f.load(kind, f.at(starts[source.name], f.mul(place, source.strides[plan.axis]), kind))
                 f.store(value, f.at(starts[out.name], f.mul(j, out.strides[plan.axis]), kind))
 
-        f.loop(0, plan.count, 1, written, rolled=True)
+        f.loop(0, plan.count, 1, put, rolled=True)
 
     serial = 4 * count * plan.extent <= SERIAL_WORK
-    f.loop(*run_of(f, count, share, serial), 1, line, rolled=True)
-    f.give_back()
-    return module.text()
+    f.loop(*run_of(f, count, o.share, serial), 1, line, rolled=True)
 
 
 def _start(f: Function, pointer: Value, operand: Operand, places: Mapping[int, Int]) -> Value:
@@ -364,4 +357,4 @@ def _start(f: Function, pointer: Value, operand: Operand, places: Mapping[int, I
     return f.at(pointer, offset, memory_type(operand.dtype))
 
 
-TOP_K = Kernel("top_k", _understand, unscheduled, _arguments, _build)
+TOP_K = Kernel("top_k", _understand, unscheduled, _arguments, written(_arguments, _write))

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 
 from fusewise.codegen.families.attention.rows import ScoreRows, exponentials, masked
 from fusewise.codegen.families.attention.shape import AttentionShape, Heads, understand
+from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled, working_memory
-from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of
-from fusewise.codegen.llvm.stores import Finish, finisher
+from fusewise.codegen.llvm.entry import OpenFunction, operand_arguments, written
+from fusewise.codegen.llvm.stores import Finish
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet
@@ -49,17 +50,19 @@ def _understand(task: Task, instructions: InstructionSet) -> AttentionShape | Re
 
 @record(frozen=True)
 class _Emission:
-    f: Function
-    instructions: InstructionSet
+    o: OpenFunction
     s: AttentionShape
-    pointers: dict[str, Value]
     scores: Value
     sums: Value
     finish: Finish
 
     @property
+    def f(self) -> Function:
+        return self.o.f
+
+    @property
     def lanes(self) -> int:
-        return self.instructions.lanes
+        return self.o.instructions.lanes
 
     @property
     def kind(self) -> str:
@@ -75,10 +78,10 @@ class _Emission:
         return _pitch(self.s)
 
     def row_of(self, heads: Heads, batch: Int, head: Int, row: Int) -> Value:
-        return self.f.at(self.pointers[heads.operand], heads.at(self.f, batch, head, row))
+        return self.f.at(self.o.pointers[heads.operand], heads.at(self.f, batch, head, row))
 
     def mad(self, a: Value, b: Value, c: Value) -> Value:
-        return self.f.fma(a, b, c) if self.instructions.fma else self.f.fadd(self.f.fmul(a, b), c)
+        return multiply_add(self.f, self.o.instructions, a, b, c)
 
 
 def _pitch(s: AttentionShape) -> int:
@@ -90,24 +93,17 @@ def _arguments(s: AttentionShape, task: Task, schedule: Unscheduled) -> tuple[Ar
     return operand_arguments(task, [working_memory(nbytes)])
 
 
-def _build(s: AttentionShape, task: Task, instructions: InstructionSet, schedule: Unscheduled, symbol: str) -> str:
-    arguments = _arguments(s, task, schedule)
-    module, f, pointers, share = enter(symbol, arguments)
-    scratch = scratch_of(f, pointers, arguments, share)
-    sums = f.at(scratch, s.sharing * s.queries * _pitch(s))
-    e = _Emission(f, instructions, s, pointers, scratch, sums, finisher(f, task, instructions, pointers))
-    shared = s.heads // s.sharing
-    low, high = share.run(f, s.batch * shared)
+def _write(o: OpenFunction, s: AttentionShape, schedule: Unscheduled) -> None:
+    f, scratch, shared = o.f, o.scratch(), s.heads // s.sharing
+    e = _Emission(o, s, scratch, f.at(scratch, s.sharing * s.queries * _pitch(s)), o.finish)
 
     def unit(number: Value, _: Sequence[Value]) -> None:
         batch, head = f.udiv(number, shared), f.urem(number, shared)
         _scores(e, batch, head)
-        exponentials(f, instructions, ScoreRows(e.scores, e.sums, e.rows, e.pitch, s.keys, s.keys), e.lanes)
+        exponentials(f, o.instructions, ScoreRows(e.scores, e.sums, e.rows, e.pitch, s.keys, s.keys), e.lanes)
         _context(e, batch, head)
 
-    f.loop(low, high, 1, unit, rolled=True)
-    f.give_back()
-    return module.text()
+    f.loop(*o.share.run(f, s.batch * shared), 1, unit, rolled=True)
 
 
 def _each_row(e: _Emission, head: Int, body: Callable[[Int, Int, Int], None]) -> None:
@@ -144,7 +140,7 @@ def _scores(e: _Emission, batch: Int, head: Int) -> None:
             else:
                 sums = f.loop(0, s.size, lanes, more, sums, rolled=True)
             score = f.fmul(_side_by_side(f, sums), f.constant(s.scale, e.kind))
-            score = masked(f, e.instructions, s, e.pointers, (batch, own, query, first), score)
+            score = masked(e.o, s, (batch, own, query, first), score)
             f.store(score, f.at(e.scores, f.add(f.mul(number, e.pitch), first)))
 
         _each_row(e, head, row)
@@ -164,7 +160,7 @@ def _side_by_side(f: Function, vectors: Sequence[Value]) -> Value:
 
 def _together(e: _Emission) -> int:
     """Vectors of a value at a time: as many sums, for all rows, as there are registers for."""
-    whole, most = e.s.width // e.lanes, (24 if e.instructions.vector_bits >= 512 else 12) // e.rows
+    whole, most = e.s.width // e.lanes, (24 if e.o.instructions.vector_bits >= 512 else 12) // e.rows
     return max(n for n in range(1, max(1, min(whole, most)) + 1) if whole % n == 0)
 
 
@@ -199,4 +195,6 @@ def _context(e: _Emission, batch: Int, head: Int) -> None:
     f.loop(0, s.width // (lanes * count), 1, columns, rolled=True)
 
 
-FEW_QUERIES = Kernel("attention-few", _understand, unscheduled, _arguments, _build, level=lambda schedule: "tidy")
+FEW_QUERIES = Kernel(
+    "attention-few", _understand, unscheduled, _arguments, written(_arguments, _write), level=lambda schedule: "tidy"
+)

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled, working_memory
-from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of, widened
+from fusewise.codegen.llvm.entry import OpenFunction, operand_arguments, widened, written
 from fusewise.codegen.llvm.math import functions as mathfn
 from fusewise.codegen.llvm.registers import memory_type, narrow
 from fusewise.codegen.nest.build import Function
@@ -72,14 +73,19 @@ def _arguments(room: _Room, task: Task, schedule: Unscheduled) -> tuple[Argument
 class _Head:
     """One head of one sample. `state` and the four rows behind it are in scratch memory."""
 
-    f: Function
-    instructions: InstructionSet
-    task: Task
+    o: OpenFunction
     room: _Room
-    pointers: dict[str, Value]
     scratch: Value
     sample: Int
     head: Int
+
+    @property
+    def f(self) -> Function:
+        return self.o.f
+
+    @property
+    def task(self) -> Task:
+        return self.o.task
 
     @property
     def s(self) -> LinearAttention:
@@ -92,58 +98,49 @@ class _Head:
     def row(self, number: int) -> Value:
         return self.f.at(self.scratch, self.room.place(number))
 
-    def loaded(self, operand: Operand, at: Sequence[Int], count: int) -> Value:
-        """A vector of `count` numbers along the last axis from an index on, as float, zeros behind them."""
+    def place(self, operand: Operand, at: Sequence[Int]) -> Value:
+        """Where an element of an operand lies."""
         f = self.f
         offset: Int = operand.offset
         for place, stride in zip(at, operand.strides, strict=True):
             offset = f.add(offset, f.mul(place, stride))
-        start = f.at(self.pointers[operand.name], offset, memory_type(operand.dtype))
-        return widened(f, self.instructions, start, operand.strides[-1], operand.dtype, self.room.lanes, count)
+        return f.at(self.o.pointers[operand.name], offset, memory_type(operand.dtype))
+
+    def loaded(self, operand: Operand, at: Sequence[Int], count: int) -> Value:
+        """A vector of `count` numbers along the last axis from an index on, as float, zeros behind them."""
+        start, stride, lanes = self.place(operand, at), operand.strides[-1], self.room.lanes
+        return widened(self.f, self.o.instructions, start, stride, operand.dtype, lanes, count)
 
     def stored(self, operand: Operand, at: Sequence[Int], count: int, value: Value) -> None:
         """The first `count` numbers of a vector, along the last axis from an index on."""
-        f, stride = self.f, operand.strides[-1]
-        offset: Int = operand.offset
-        for place, step in zip(at, operand.strides, strict=True):
-            offset = f.add(offset, f.mul(place, step))
-        element = memory_type(operand.dtype)
-        start, found = (
-            f.at(self.pointers[operand.name], offset, element),
-            narrow(f, self.instructions, value, operand.dtype),
-        )
+        f, stride, start = self.f, operand.strides[-1], self.place(operand, at)
+        found = narrow(f, self.o.instructions, value, operand.dtype)
         if stride == 1 and count == self.room.lanes:
             f.store(found, start)
             return
         for lane in range(count):
             one = found if found.lanes == 1 else f.extract(found, lane)
-            f.store(one, f.at(start, lane * stride, element))
+            f.store(one, f.at(start, lane * stride, memory_type(operand.dtype)))
 
     def mad(self, a: Value, b: Value, c: Value) -> Value:
-        return self.f.fma(a, b, c) if self.instructions.fma else self.f.fadd(self.f.fmul(a, b), c)
+        return multiply_add(self.f, self.o.instructions, a, b, c)
 
     def spread(self, pointer: Value, i: Int) -> Value:
         """Number `i` of a row in every lane."""
         return self.f.splat(self.f.load("float", self.f.at(pointer, i)), self.room.lanes)
 
 
-def _build(room: _Room, task: Task, instructions: InstructionSet, schedule: Unscheduled, symbol: str) -> str:
-    s = room.s
-    arguments = _arguments(room, task, schedule)
-    module, f, pointers, share = enter(symbol, arguments)
-    scratch = scratch_of(f, pointers, arguments, share)
-    low, high = share.run(f, s.samples * s.shared)
+def _write(o: OpenFunction, room: _Room, schedule: Unscheduled) -> None:
+    f, s, scratch = o.f, room.s, o.scratch()
 
     def unit(number: Value, _: Sequence[Value]) -> None:
         sample, head = f.udiv(number, s.shared), f.urem(number, s.shared)
-        one = _Head(f, instructions, task, room, pointers, scratch, sample, head)
+        one = _Head(o, room, scratch, sample, head)
         _begin(one)
         f.loop(0, s.steps, 1, lambda step, _: _step(one, step), rolled=True)
         _end(one)
 
-    f.loop(low, high, 1, unit, rolled=True)
-    f.give_back()
-    return module.text()
+    f.loop(*o.share.run(f, s.samples * s.shared), 1, unit, rolled=True)
 
 
 def _vectors(size: int, lanes: int, f: Function, body: Callable[[Int, int], None]) -> None:
@@ -239,7 +236,7 @@ def _numbers(e: _Head, step: Value) -> None:
     whole: Value | None = None
     if decay is not None and not each:
         at = (e.sample, step, e.head)
-        whole = mathfn.call(f, e.instructions, "exp", f.splat(_first(e, e.loaded(decay, at, 1)), e.room.lanes))
+        whole = mathfn.call(f, e.o.instructions, "exp", f.splat(_first(e, e.loaded(decay, at, 1)), e.room.lanes))
 
     def some(first: Int, count: int) -> None:
         at = (e.sample, step, f.add(f.mul(e.head, s.keys), first))
@@ -247,7 +244,7 @@ def _numbers(e: _Head, step: Value) -> None:
         f.store(found, f.at(e.row(0), first))
         if decay is None:
             return
-        kept = whole if whole is not None else mathfn.call(f, e.instructions, "exp", e.loaded(decay, at, count))
+        kept = whole if whole is not None else mathfn.call(f, e.o.instructions, "exp", e.loaded(decay, at, count))
         f.store(kept, f.at(e.row(1), first))
         f.store(f.fmul(kept, found), f.at(e.row(2), first))
 
@@ -335,5 +332,14 @@ def _given(e: _Head, step: Value, head: Int, first: Int, counts: Sequence[int], 
         e.stored(e.task.operand("out0"), (e.sample, step, place), count, value)
 
 
-LINEAR_ATTENTION = (Kernel("linear-attention", _understand, unscheduled, _arguments, _build, level=lambda _: "tidy"),)
+LINEAR_ATTENTION = (
+    Kernel(
+        "linear-attention",
+        _understand,
+        unscheduled,
+        _arguments,
+        written(_arguments, _write),
+        level=lambda schedule: "tidy",
+    ),
+)
 """The one way; it accepts what `lower.linear` makes."""

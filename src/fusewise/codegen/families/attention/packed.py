@@ -13,7 +13,7 @@ Under a causal mask, keys after the last query of a strip are left out. (The div
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fusewise.codegen.families.attention.few import FEW_QUERIES
@@ -26,9 +26,9 @@ from fusewise.codegen.families.product.repack import repack, repacked_elements
 from fusewise.codegen.families.product.tile import Panel, Reduction, ReductionLoop, Tile, accumulate
 from fusewise.codegen.families.product.tiles import TiledProduct, favourite_tiles, lanes_for
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
-from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of, tag_of
+from fusewise.codegen.llvm.entry import OpenFunction, operand_arguments, written
 from fusewise.codegen.llvm.share import pieces_of, prepared
-from fusewise.codegen.llvm.stores import Finish, finisher
+from fusewise.codegen.llvm.stores import Finish
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet, Target
@@ -113,11 +113,9 @@ def _arguments(s: AttentionShape, task: Task, schedule: AttentionSchedule) -> tu
 
 @record(frozen=True)
 class _Emission:
-    f: Function
-    instructions: InstructionSet
+    o: OpenFunction
     shape: AttentionShape
     plan: _Plan
-    pointers: Mapping[str, Value]
     keys: Value
     values: Value
     scores: Value
@@ -125,30 +123,19 @@ class _Emission:
     finish: Finish
 
     @property
+    def f(self) -> Function:
+        return self.o.f
+
+    @property
     def strips(self) -> int:
         return -(-self.shape.queries // self.plan.strip)
 
 
-def _build(
-    s: AttentionShape, task: Task, instructions: InstructionSet, schedule: AttentionSchedule, symbol: str
-) -> str:
-    arguments, plan = _arguments(s, task, schedule), _plan(s, schedule)
-    module, f, pointers, share = enter(symbol, arguments)
-    scratch, tag = (find(f, pointers, arguments, share) for find in (scratch_of, tag_of))
-    keys, values, scores, _ = plan.parts
-    e = _Emission(
-        f,
-        instructions,
-        s,
-        plan,
-        pointers,
-        keys=scratch,
-        values=f.at(scratch, keys),
-        scores=f.at(scratch, values),
-        sums=f.at(scratch, scores),
-        finish=finisher(f, task, instructions, pointers),
-    )
-    low, high = share.run(f, s.batch * s.heads * e.strips)
+def _write(o: OpenFunction, s: AttentionShape, schedule: AttentionSchedule) -> None:
+    f, plan, scratch, tag = o.f, _plan(s, schedule), o.scratch(), o.tag()
+    values, scores, sums = (f.at(scratch, end) for end in plan.parts[:3])
+    e = _Emission(o, s, plan, scratch, values, scores, sums, o.finish)
+    low, high = o.share.run(f, s.batch * s.heads * e.strips)
 
     def head(number: Value, _: Sequence[Value]) -> None:
         batch, own = f.udiv(number, s.heads), f.urem(number, s.heads)
@@ -159,18 +146,16 @@ def _build(
 
     heads = f.udiv(low, e.strips), ceiling(f, high, e.strips)
     f.when(f.compare("icmp slt", low, high), lambda: f.loop(*heads, 1, head, rolled=True))
-    f.give_back()
-    return module.text()
 
 
 def _pack(e: _Emission, batch: Int, head: Int) -> None:
     """Keys and values of one head as panels."""
     f, s = e.f, e.shape
     shared = f.udiv(head, s.sharing)
-    key = f.at(e.pointers[s.key.operand], s.key.at(f, batch, shared, 0))
-    repack(f, e.instructions, e.plan.scores, e.plan.score_tile, key, (s.key.element, s.key.row), e.keys)
-    value = f.at(e.pointers[s.value.operand], s.value.at(f, batch, shared, 0))
-    repack(f, e.instructions, e.plan.context, e.plan.context_tile, value, (s.value.row, s.value.element), e.values)
+    key = f.at(e.o.pointers[s.key.operand], s.key.at(f, batch, shared, 0))
+    repack(f, e.o.instructions, e.plan.scores, e.plan.score_tile, key, (s.key.element, s.key.row), e.keys)
+    value = f.at(e.o.pointers[s.value.operand], s.value.at(f, batch, shared, 0))
+    repack(f, e.o.instructions, e.plan.context, e.plan.context_tile, value, (s.value.row, s.value.element), e.values)
 
 
 def _strip(e: _Emission, batch: Int, head: Int, number: Int) -> None:
@@ -183,7 +168,7 @@ def _strip(e: _Emission, batch: Int, head: Int, number: Int) -> None:
         seen = f.minimum(last, s.keys)
     _scores(e, batch, head, first, seen)
     lanes = e.plan.score_tile.lanes
-    exponentials(f, e.instructions, ScoreRows(e.scores, e.sums, rows, e.plan.pitch, s.keys, seen), lanes)
+    exponentials(f, e.o.instructions, ScoreRows(e.scores, e.sums, rows, e.plan.pitch, s.keys, seen), lanes)
     _context(e, batch, head, first, seen)
 
 
@@ -209,15 +194,15 @@ def _scores(e: _Emission, batch: Int, head: Int, first: Int, seen: Int) -> None:
 
         def one(row: Int) -> None:
             query = f.add(first, row)
-            origin = f.at(e.pointers[s.query.operand], s.query.at(f, batch, head, query))
+            origin = f.at(e.o.pointers[s.query.operand], s.query.at(f, batch, head, query))
             rows = [f.at(origin, r * s.query.row) for r in range(tile.rows)]
             sums = accumulate(
-                f, e.instructions, tile, Reduction(rows, strip, (ReductionLoop(s.size, s.query.element),)), zero
+                f, e.o.instructions, tile, Reduction(rows, strip, (ReductionLoop(s.size, s.query.element),)), zero
             )
             for r in range(tile.rows):
                 for v, column in enumerate(columns):
                     score = f.fmul(sums[r * tile.vectors + v], f.constant(s.scale, tile.kind))
-                    score = masked(f, e.instructions, s, e.pointers, (batch, head, f.add(query, r), column), score)
+                    score = masked(e.o, s, (batch, head, f.add(query, r), column), score)
                     f.store(score, f.at(e.scores, f.add(f.mul(f.add(row, r), plan.pitch), column)))
 
         _tiles(e, tile, one)
@@ -241,7 +226,7 @@ def _context(e: _Emission, batch: Int, head: Int, first: Int, seen: Int) -> None
 
         def one(row: Int) -> None:
             rows = [f.at(e.scores, f.mul(f.add(row, r), plan.pitch)) for r in range(tile.rows)]
-            sums = accumulate(f, e.instructions, tile, Reduction(rows, strip, levels), zero)
+            sums = accumulate(f, e.o.instructions, tile, Reduction(rows, strip, levels), zero)
             for r in range(tile.rows):
                 factor = f.splat(f.load("float", f.at(e.sums, f.add(row, r))), tile.lanes)
                 for v, column in enumerate(columns):
@@ -258,7 +243,15 @@ def _pieces(s: AttentionShape, target: Target, schedule: AttentionSchedule) -> i
     return pieces_of(s.batch * s.heads, cycles, target, s.batch * s.heads)
 
 
-PACKED = Kernel("attention", _understand, _schedules, _arguments, _build, pieces=_pieces, level=lambda schedule: "tidy")
+PACKED = Kernel(
+    "attention",
+    _understand,
+    _schedules,
+    _arguments,
+    written(_arguments, _write),
+    pieces=_pieces,
+    level=lambda schedule: "tidy",
+)
 
 ATTENTION: tuple[Kernel[AttentionShape, Any], ...] = (FEW_QUERIES, PACKED)
 """Both ways to run attention; what the last refuses runs from the operator's definition."""

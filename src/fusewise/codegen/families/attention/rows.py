@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from fusewise.codegen.families.attention.shape import AttentionShape
-from fusewise.codegen.llvm.entry import widened
+from fusewise.codegen.llvm.entry import OpenFunction, widened
 from fusewise.codegen.llvm.math import functions as mathfn
 from fusewise.codegen.llvm.reduction import across_lanes
 from fusewise.codegen.llvm.registers import memory_type
@@ -39,25 +39,18 @@ class ScoreRows:
     seen: Int
 
 
-def masked(
-    f: Function,
-    instructions: InstructionSet,
-    s: AttentionShape,
-    pointers: Mapping[str, Value],
-    at: tuple[Int, Int, Int, Int],
-    score: Value,
-) -> Value:
+def masked(o: OpenFunction, s: AttentionShape, at: tuple[Int, Int, Int, Int], score: Value) -> Value:
     """Scores of consecutive keys from `at` (batch, head, query, key) on, bent and masked; a key that takes no part has -inf."""
-    batch, head, query, key = at
+    f, (batch, head, query, key) = o.f, at
     lanes, never = score.lanes, f.constant(-math.inf, score.type)
     if s.softcap:
-        bent = mathfn.call(f, instructions, "tanh", f.fmul(score, f.constant(1 / s.softcap, score.type)))
+        bent = mathfn.call(f, o.instructions, "tanh", f.fmul(score, f.constant(1 / s.softcap, score.type)))
         score = f.fmul(bent, f.constant(s.softcap, score.type))
     if s.mask is not None:
         offset = f.add(s.mask.at(f, batch, head, query), f.mul(key, s.mask.element))
         dtype = BOOL if s.mask_is_bool else FLOAT32
-        start = f.at(pointers[s.mask.operand], offset, memory_type(dtype))
-        given = widened(f, instructions, start, s.mask.element, dtype, lanes, min(lanes, s.keys))
+        start = f.at(o.pointers[s.mask.operand], offset, memory_type(dtype))
+        given = widened(f, o.instructions, start, s.mask.element, dtype, lanes, min(lanes, s.keys))
         if s.mask_is_bool:
             score = f.select(f.compare("icmp ne", given, f.constant(0, given.type)), score, never)
         else:

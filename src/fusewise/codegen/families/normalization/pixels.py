@@ -15,8 +15,8 @@ from fusewise.codegen.families.generic.any_nest import unsupported
 from fusewise.codegen.families.product.loops import unravel
 from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
-from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of
+from fusewise.codegen.llvm.elements import Elements, unwritten
+from fusewise.codegen.llvm.entry import OpenFunction, operand_arguments, written
 from fusewise.codegen.llvm.memory import access_of
 from fusewise.codegen.llvm.plain import read_operand
 from fusewise.codegen.llvm.point import Point
@@ -94,8 +94,7 @@ def understand(task: Task, instructions: InstructionSet) -> ChannelNorm | Refusa
     lanes = next((n for n in _powers(instructions.lanes) if channels % math.lcm(size, n) == 0), 0)
     if lanes < LEAST_LANES:
         return RefusalReason("too few channels for a vector", str(channels))
-    f = enter("analysis", operand_arguments(task, ()))[1]
-    point = Elements(f, task, instructions, {}).at({f"i{k}": 0 for k in range(len(task.extents))}, "i1", 2)
+    point = unwritten(task, instructions).at({f"i{k}": 0 for k in range(len(task.extents))}, "i1", 2)
     steps = [access_of(point, task.operand(n.value), n.args).step for n in walk(x) if n.op == "load"]
     if 1 not in steps or any(step not in (0, 1) for step in steps):
         return RefusalReason("channels are not the fastest axis", anchor.op)
@@ -122,14 +121,11 @@ def _arguments(d: ChannelNorm, task: Task, schedule: ChannelNormSchedule) -> tup
     return operand_arguments(task, [working_memory(2 * 4 * d.channels)])
 
 
-def _build(d: ChannelNorm, task: Task, instructions: InstructionSet, schedule: ChannelNormSchedule, symbol: str) -> str:
-    arguments = _arguments(d, task, schedule)
-    module, f, pointers, share = enter(symbol, arguments)
-    means = scratch_of(f, pointers, arguments, share)
-    e = _Emitter(f, d, task, instructions, Elements(f, task, instructions, pointers), means, f.at(means, d.channels))
-    pieces = schedule.pieces
+def _write(o: OpenFunction, d: ChannelNorm, schedule: ChannelNormSchedule) -> None:
+    f, means, pieces = o.f, o.scratch(), schedule.pieces
+    e = _Emitter(f, d, o.elements, means, f.at(means, d.channels))
     each = d.units * pieces
-    low, high = share.run(f, d.samples * each)
+    low, high = o.share.run(f, d.samples * each)
 
     def sample(n: Value, _: Sequence[Value]) -> None:
         first = f.mul(n, each)
@@ -149,8 +145,6 @@ def _build(d: ChannelNorm, task: Task, instructions: InstructionSet, schedule: C
         f.loop(*units, 1, divided, rolled=True)
 
     f.loop(f.udiv(low, each), f.udiv(f.add(high, each - 1), each), 1, sample, rolled=True)
-    f.give_back()
-    return module.text()
 
 
 @record(frozen=True)
@@ -159,8 +153,6 @@ class _Emitter:
 
     f: Function
     d: ChannelNorm
-    task: Task
-    instructions: InstructionSet
     elements: Elements
     means: Value
     spreads: Value
@@ -168,6 +160,9 @@ class _Emitter:
     @property
     def kind(self) -> str:
         return vector("float", self.d.lanes)
+
+    def multiply_add(self, a: Value, b: Value, c: Value) -> Value:
+        return multiply_add(self.f, self.elements.instructions, a, b, c)
 
     def statistics(self, n: Int, low: Int, high: Int) -> None:
         """Of units `low` to `high` of a sample."""
@@ -204,9 +199,9 @@ class _Emitter:
                 bias = self.point(n, c, row, start).value(d.bias)
                 for k in range(width):
                     x = self.point(n, c, row, f.add(start, k)).value(d.x)
-                    found = multiply_add(f, self.instructions, f.fsub(x, mean), slope, bias)
+                    found = self.multiply_add(f.fsub(x, mean), slope, bias)
                     point = self.point(n, c, row, f.add(start, k), found)
-                    for store in self.task.stores:
+                    for store in self.elements.task.stores:
                         point.store(store)
 
             f.loop(f.mul(low, d.unit), f.mul(high, d.unit), d.lanes, channels, rolled=True)
@@ -216,7 +211,7 @@ class _Emitter:
     def blocks(self, top: Int, bottom: Int, block: Callable[[Int, Int, int], None]) -> None:
         """`block(row, first, width)` for blocks of pixels of rows `top` to `bottom`, as even as the registers allow."""
         f, width = self.f, self.d.width
-        most = self.instructions.registers // 2
+        most = self.elements.instructions.registers // 2
         each = -(-width // -(-width // most))
 
         def row(r: Value, _: Sequence[Value]) -> None:
@@ -236,10 +231,10 @@ class _Emitter:
         spread = f.constant(0.0, self.kind)
         for value in values:
             away = f.fsub(value, own)
-            spread = multiply_add(f, self.instructions, away, away, spread)
+            spread = self.multiply_add(away, away, spread)
         mean, before = (f.load(self.kind, f.at(numbers, c)) for numbers in (self.means, self.spreads))
         away = f.fsub(own, mean)
-        f.store(multiply_add(f, self.instructions, away, f.splat(share, lanes), mean), f.at(self.means, c))
+        f.store(self.multiply_add(away, f.splat(share, lanes), mean), f.at(self.means, c))
         between = f.fmul(f.fmul(away, away), f.splat(apart, lanes))
         f.store(f.fadd(before, f.fadd(spread, between)), f.at(self.spreads, c))
 
@@ -260,7 +255,7 @@ class _Emitter:
                 return (f.fadd(carried[0], term(f.add(first, k))),)  # type: ignore[arg-type]
 
             (found,) = f.loop(0, size, lanes, add, (f.constant(0.0, kind),), rolled=True)
-            whole = across_lanes(f, self.instructions, "sum", found, FLOAT32)
+            whole = across_lanes(f, self.elements.instructions, "sum", found, FLOAT32)
             return f.fmul(whole, f.constant(1 / size, "float"))
 
         def spread(c: Value) -> Value:
@@ -293,4 +288,4 @@ class _Emitter:
         return self.elements.at({f"i{k}": i for k, i in enumerate(place)}, "i1", self.d.lanes, acc=acc)
 
 
-CHANNEL_NORM = Kernel("channel-norm", understand, _schedules, _arguments, _build)
+CHANNEL_NORM = Kernel("channel-norm", understand, _schedules, _arguments, written(_arguments, _write))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.llvm.arithmetic import apply_binary, apply_unary
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Value
@@ -52,7 +53,7 @@ class Cell:
 
     def multiply_add(self, a: Value, b: Value, c: Value) -> Value:
         """a * b + c."""
-        return self.f.fma(a, b, c) if self.instructions.fma else self.f.fadd(self.f.fmul(a, b), c)
+        return multiply_add(self.f, self.instructions, a, b, c)
 
     def activate(self, number: int, x: Value) -> Value:
         """f or g of a sum."""

@@ -42,7 +42,7 @@ from fusewise.codegen.families.recurrent.unit import (
     sums_of_step,
 )
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
-from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of
+from fusewise.codegen.llvm.entry import OpenFunction, operand_arguments, written
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.steps.calls import CALL_BYTES
 from fusewise.codegen.target import InstructionSet, Target
@@ -107,13 +107,9 @@ def _arguments(r: RecurrentTask, task: Task, schedule: RecurrentSchedule) -> tup
     return _operands(s, plan, task, [working_memory(plan.size * s.nbytes)])
 
 
-def _build(r: RecurrentTask, task: Task, instructions: InstructionSet, schedule: RecurrentSchedule, symbol: str) -> str:
-    s, plan = r.shape, r.plan(schedule)
-    arguments = _arguments(r, task, schedule)
-    module, f, pointers, share = enter(symbol, arguments)
-    scratch = scratch_of(f, pointers, arguments, share)
-    e = Unit(f, instructions, s, plan, pointers, scratch, outputs_of(f, task, instructions, pointers))
-    low, high = share.run(f, s.directions * plan.units)
+def _write(o: OpenFunction, r: RecurrentTask, schedule: RecurrentSchedule) -> None:
+    f, s, plan = o.f, r.shape, r.plan(schedule)
+    e = Unit(o, s, plan, o.scratch(), outputs_of(o))
 
     def unit(number: Value, _: Sequence[Value]) -> None:
         first = f.minimum(f.mul(f.urem(number, plan.units), plan.rows), s.samples - plan.rows)
@@ -122,9 +118,7 @@ def _build(r: RecurrentTask, task: Task, instructions: InstructionSet, schedule:
         by_direction(one, _ahead if plan.ahead else _through_time)
         last_states(one, one.each_block)
 
-    f.loop(low, high, 1, unit, rolled=True)
-    f.give_back()
-    return module.text()
+    f.loop(*o.share.run(f, s.directions * plan.units), 1, unit, rolled=True)
 
 
 def _through_time(e: Unit) -> None:
@@ -164,7 +158,7 @@ def _ahead(e: Unit) -> None:
 
     def first(number: Value, _: Sequence[Value]) -> None:
         ahead = inputs_ahead(e, 0, 0, number)
-        ahead.keep(reduce(f, e.instructions, ahead.product, 1))
+        ahead.keep(reduce(f, e.o.instructions, ahead.product, 1))
 
     def run(number: Value, _: Sequence[Value]) -> None:
         begin, following = f.mul(number, chunk), f.add(number, 1)
@@ -217,17 +211,14 @@ def _arguments_steps(r: RecurrentTask, task: Task, schedule: RecurrentSchedule) 
     return _operands(s, plan, task, [scratch, Argument("call", nbytes=CALL_BYTES * calls)])
 
 
-def _build_steps(
-    r: RecurrentTask, task: Task, instructions: InstructionSet, schedule: RecurrentSchedule, symbol: str
-) -> str:
-    s, plan = r.shape, r.plan(schedule)
-    module, f, pointers, share = enter(symbol, _arguments_steps(r, task, schedule))
-    e = Unit(f, instructions, s, plan, pointers, pointers["scratch"], outputs_of(f, task, instructions, pointers))
-    call, stages = f.load("i64", pointers["call"]), plan.states
+def _write_steps(o: OpenFunction, r: RecurrentTask, schedule: RecurrentSchedule) -> None:
+    f, s, plan = o.f, r.shape, r.plan(schedule)
+    e = Unit(o, s, plan, o.pointers["scratch"], outputs_of(o))
+    call, stages = f.load("i64", o.pointers["call"]), plan.states
 
     def dealt(count: int, body: Callable[[Unit, Int], None]) -> None:
         """`body(unit, number)` for the numbers up to `count` of every direction, dealt out to the workers."""
-        low, high = share.run(f, s.directions * count)
+        low, high = o.share.run(f, s.directions * count)
         odd, ends = is_odd(e, f.udiv(f.add(call, BEFORE), len(stages))), f.sub(f.add(low, high), 1)
 
         def one(place: Value, _: Sequence[Value]) -> None:
@@ -262,8 +253,6 @@ def _build_steps(
         )
 
     f.when(f.compare("icmp slt", call, BEFORE), before, of_stage)
-    f.give_back()
-    return module.text()
 
 
 def _group(e: Unit, stage: GateProduct, step: Value, group: Int) -> None:
@@ -288,7 +277,14 @@ def _group(e: Unit, stage: GateProduct, step: Value, group: Int) -> None:
 
 
 RECURRENT = (
-    Kernel("recurrence-by-steps", _understand, _schedules_steps, _arguments_steps, _build_steps, _declines_steps),
-    Kernel("recurrence", _understand, _schedules, _arguments, _build),
+    Kernel(
+        "recurrence-by-steps",
+        _understand,
+        _schedules_steps,
+        _arguments_steps,
+        written(_arguments_steps, _write_steps),
+        _declines_steps,
+    ),
+    Kernel("recurrence", _understand, _schedules, _arguments, written(_arguments, _write)),
 )
 """Both ways; the last accepts what `lower.recurrence` makes."""

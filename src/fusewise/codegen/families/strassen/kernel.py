@@ -30,13 +30,12 @@ from fusewise.codegen.families.strassen.plan import (
 from fusewise.codegen.families.strassen.room import Ends, OperandRow, Room, Rows, strassen_bytes
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.entry import enter, initial, operand_arguments, scratch_of, tag_of
+from fusewise.codegen.llvm.entry import OpenFunction, initial, operand_arguments, written
 from fusewise.codegen.llvm.point import Point
 from fusewise.codegen.llvm.share import pieces_of
-from fusewise.codegen.llvm.stores import fetcher, finisher
+from fusewise.codegen.llvm.stores import fetcher
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
-from fusewise.codegen.steps.overwrite import shared_pointers
 from fusewise.codegen.target import SECOND_LEVEL, InstructionSet, Target
 from fusewise.codegen.view import OperandView
 from fusewise.ir.dtypes import FLOAT32
@@ -115,10 +114,8 @@ def _operands(whole: MatrixProduct | Direct, task: Task, schedule: StrassenSched
     return direct_arguments(whole, task, DirectSchedule(product), weights)
 
 
-def _build(u: Understood, task: Task, instructions: InstructionSet, schedule: StrassenSchedule, symbol: str) -> str:
-    given = _arguments(u, task, schedule)
-    module, f, pointers, share = enter(symbol, given, hides_counters=True, shared=shared_pointers(task))
-    lanes = schedule.tile.lanes
+def _write(o: OpenFunction, u: Understood, schedule: StrassenSchedule) -> None:
+    f, task, instructions, pointers, lanes = o.f, o.task, o.instructions, o.pointers, schedule.tile.lanes
 
     def start(columns: Sequence[Int]) -> list[Value]:
         return initial(f, instructions, pointers, u.bias, columns, vector("float", lanes), lanes)
@@ -127,22 +124,20 @@ def _build(u: Understood, task: Task, instructions: InstructionSet, schedule: St
         first = f.at(pointers[u.left.operand.name], u.left.offset)
         left, rows = first, _in_place(f, first, u.halves.rows, lanes)
     else:
-        left, rows = None, _computed(f, u.left, Elements(f, task, instructions, pointers), lanes)
+        left, rows = None, _computed(f, u.left, o.elements, lanes)
     ends = Ends(
         rows=rows,
         left=left,
         right=pointers[u.right],
         start=start,
-        finish=finisher(f, task, instructions, pointers),
+        finish=o.finish,
         fetch=fetcher(f, task, instructions, pointers, SECOND_LEVEL, schedule.far),
-        own=scratch_of(f, pointers, given, share),
-        tag=tag_of(f, pointers, given, share),
+        own=o.scratch(),
+        tag=o.tag(),
         later=pointers.get("later"),
         following=pointers.get("next"),
     )
-    emit_strassen(f, instructions, Room(u.halves, schedule), share, ends)
-    f.give_back()
-    return module.text()
+    emit_strassen(f, instructions, Room(u.halves, schedule), o.share, ends)
 
 
 def _in_place(f: Function, left: Value, axes: Sequence[RowAxis], lanes: int) -> Rows:
@@ -197,7 +192,7 @@ STRASSEN = Kernel(
     _product,
     _schedules,
     _arguments,
-    _build,
+    written(_arguments, _write, hides_counters=True, overwrites=True),
     declines=_declines,
     cycles=_cycles,
     fetching=StrassenSchedule.with_prefetch,

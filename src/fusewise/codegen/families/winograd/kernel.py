@@ -45,12 +45,11 @@ from fusewise.codegen.families.winograd.plan import Block, Planes, WinogradSched
 from fusewise.codegen.families.winograd.stage import emit_staged_tile
 from fusewise.codegen.families.winograd.transform import emit_filter
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
-from fusewise.codegen.llvm.entry import enter, operand_arguments, scratch_of, tag_of
+from fusewise.codegen.llvm.entry import OpenFunction, operand_arguments, written
 from fusewise.codegen.llvm.share import pieces_of, prepared
-from fusewise.codegen.llvm.stores import finisher, is_heavy, output_fetcher
+from fusewise.codegen.llvm.stores import is_heavy, output_fetcher
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.packing import packed, panels, panels_of
-from fusewise.codegen.steps.overwrite import shared_pointers
 from fusewise.codegen.target import FIRST_LEVEL, LINE_BYTES, InstructionSet, Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from fusewise.lower.task import RefusalReason, Task
@@ -160,37 +159,30 @@ def _arguments(planes: Planes, task: Task, schedule: WinogradSchedule) -> tuple[
     )
 
 
-def _build(planes: Planes, task: Task, instructions: InstructionSet, schedule: WinogradSchedule, symbol: str) -> str:
-    plan = plan_of(planes, schedule)
-    arguments = _arguments(planes, task, schedule)
-    module, f, pointers, share = enter(symbol, arguments, hides_counters=True, shared=shared_pointers(task))
-    inputs = scratch_of(f, pointers, arguments, share)
+def _write(o: OpenFunction, planes: Planes, schedule: WinogradSchedule) -> None:
+    f, plan, inputs = o.f, plan_of(planes, schedule), o.scratch()
     filters = f.at(inputs, plan.form.positions * plan.input_pitch)
     products = f.at(filters, plan.filter_elements)
     stage = f.at(products, plan.form.positions * plan.product_pitch)
     longest = planes.columns.extent * planes.strides[2] if planes.is_staged else planes.shape.inputs
-    zeros = module.zeros(f"{symbol}_zeros", longest * 4)
+    zeros = f.module.zeros(f"{o.symbol}_zeros", longest * 4)
     if planes.is_staged:
         f.clear(stage, plan.stage * 4)
     strip = OutputStrip(
-        f,
-        instructions,
+        o,
         plan,
-        pointers,
         inputs,
         filters,
         products,
         stage,
         zeros,
         f.alloca(plan.tile.kind, plan.form.positions * BLOCK // plan.tile.lanes),
-        finisher(f, task, instructions, pointers),
-        is_heavy(task),
-        output_fetcher(f, task, instructions, pointers, OUTPUT_LEVEL, schedule.far),
-        tag_of(f, pointers, arguments, share),
+        o.finish,
+        is_heavy(o.task),
+        output_fetcher(f, o.task, o.instructions, o.pointers, OUTPUT_LEVEL, schedule.far),
+        o.tag(),
     )
-    deal_weighted(f, share, plan.weights, plan.panels, lambda *which: _emit_strip(strip, *which))
-    f.give_back()
-    return module.text()
+    deal_weighted(f, o.share, plan.weights, plan.panels, lambda *which: _emit_strip(strip, *which))
 
 
 def _emit_strip(s: OutputStrip, strip: Int, low: Int, high: Int) -> None:
@@ -208,7 +200,7 @@ def _emit_strip(s: OutputStrip, strip: Int, low: Int, high: Int) -> None:
             return channel
         return f.add(channel, f.mul(f.udiv(channel, plan.depth), plan.depth * (plan.block_step - 1)))
 
-    inputs = Transform(s.arithmetic, plan, s.between, s.pointers[plan.planes.shape.data.operand.name], s.zeros)
+    inputs = Transform(s.arithmetic, plan, s.between, s.o.pointers[plan.planes.shape.data.operand.name], s.zeros)
 
     def transform(t: Value, _: Sequence[Value]) -> None:
         where = f.at(s.inputs, f.mul(t, plan.row_pitch))
@@ -308,7 +300,7 @@ def _taps(s: OutputStrip, panel: Int, channel: Int, phase: int) -> Value:
     each, first = math.prod(planes.taps_of(phase)), planes.channels // planes.phases * phase if planes.is_phased else 0
     before = planes.taps_before(phase) if planes.is_phased else 0
     here = f.add(f.mul(f.sub(channel, first), each), before)
-    return f.at(s.pointers[planes.shape.weight.operand.name], f.mul(f.add(f.mul(panel, planes.taps), here), width))
+    return f.at(s.o.pointers[planes.shape.weight.operand.name], f.mul(f.add(f.mul(panel, planes.taps), here), width))
 
 
 def _fetch(s: OutputStrip, first: Value, lines: int) -> None:
@@ -424,7 +416,7 @@ def _products(
             there = f.at(result, f.add(f.mul(t, plan.group_width), f.mul(p, tile.width)))
             coming = [Ahead(f.at(origin, plan.input_pitch), tile.rows * 4, FIRST_LEVEL)] if fetching else []
             reduction = Reduction(rows, Panel(columns, tile.width), (ReductionLoop(extent // runs, 1),), ahead=coming)
-            sums = accumulate_in_runs(f, s.instructions, tile, reduction, runs)
+            sums = accumulate_in_runs(f, s.o.instructions, tile, reduction, runs)
             places = [
                 f.at(there, r * plan.group_width + v * tile.lanes)
                 for r in range(tile.rows)
@@ -456,7 +448,7 @@ WINOGRAD = Kernel(
     understand,
     schedules,
     _arguments,
-    _build,
+    written(_arguments, _write, hides_counters=True, overwrites=True),
     declines=_declines,
     pieces=_pieces,
     writes_once=lambda planes, schedule: plan_of(planes, schedule).is_written_once,
