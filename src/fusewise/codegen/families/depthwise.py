@@ -28,6 +28,7 @@ from fusewise.codegen.llvm.registers import computed, memory_type, widen
 from fusewise.codegen.llvm.share import pieces_of
 from fusewise.codegen.llvm.stores import Finish, is_heavy
 from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tails import fitted
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.packing import packed
 from fusewise.codegen.target import InstructionSet, Target
@@ -191,16 +192,12 @@ def _write(o: OpenFunction, d: Depthwise, schedule: DepthwiseSchedule) -> None:
         for first, last, border in runs(d.columns, span):
 
             def run(r: Value, _: Sequence[Value], border: Border = border) -> None:
-                start: Int = f.mul(r, span)
-                if d.columns.out % span:
-                    start = f.minimum(start, d.columns.out - span)
+                start = fitted(f, f.mul(r, span), span, d.columns.out)
                 left = f.sub(f.mul(start, d.columns.stride), d.columns.before)
                 pixels = _PixelRun(border, f.add(base, f.mul(left, d.strides[2])), slices, rows, zero)
 
                 def channels(v: Value, _: Sequence[Value]) -> None:
-                    channel: Int = f.mul(v, d.lanes)
-                    if shape.groups % d.lanes:
-                        channel = f.minimum(channel, shape.groups - d.lanes)
+                    channel = fitted(f, f.mul(v, d.lanes), d.lanes, shape.groups)
                     bias = initial(f, instructions, pointers, shape.bias, [channel], kind, d.lanes)[0]
                     sums = _reduce(f, instructions, d, pointers, pixels, channel, [bias] * span)
                     _finish(f, d, finish, {**at, "i1": channel}, start, sums, buffer)

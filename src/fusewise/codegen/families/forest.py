@@ -16,7 +16,7 @@ from fusewise.codegen.families.generic.any_nest import run_of, unsupported
 from fusewise.codegen.kernel import Kernel, Unscheduled, unscheduled
 from fusewise.codegen.llvm.entry import OpenFunction, operands_alone, written
 from fusewise.codegen.llvm.share import SERIAL_WORK, Share
-from fusewise.codegen.nest.build import Function, Module
+from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet
 from fusewise.lower.forest import forest_tables
@@ -241,18 +241,10 @@ class _Walks:
 def _write(o: OpenFunction, plan: _Plan, schedule: Unscheduled) -> None:
     if 0 not in o.task.extents:
         nodes, groups, weights = (
-            _table(o.f.module, name, getattr(plan, name)) for name in ("nodes", "groups", "weights")
+            o.f.module.contents(name, getattr(plan, name).tobytes()) for name in ("nodes", "groups", "weights")
         )
         data, result = o.pointers[o.task.operands[0].name], o.pointers["out0"]
         _Walks(o.f, o.task, plan, data, result, nodes, groups, weights, plan.tables.tracks).run(o.share)
-
-
-def _table(module: Module, name: str, array: np.ndarray) -> Value:
-    """The address of a constant array; LLVM reads bytes many times as fast as numbers."""
-    contents = np.ascontiguousarray(array).tobytes()
-    text = "\\" + contents.hex("\\")
-    module.globals.append(f'@{name} = private unnamed_addr constant [{len(contents)} x i8] c"{text}", align 64')
-    return Value(f"@{name}", "ptr")
 
 
 FOREST = Kernel("forest", _understand, unscheduled, operands_alone, written(operands_alone, _write))

@@ -298,7 +298,7 @@ class _Selection:
         """The first of the line, as many as there is room for."""
         f, plan = self.function, self.plan
         begun = plan.room // plan.lanes * plan.lanes if plan.room < plan.extent else plan.extent
-        iota = Value("<" + ", ".join(f"i32 {k}" for k in range(plan.lanes)) + ">", f"<{plan.lanes} x i32>")
+        iota = f.constants(range(plan.lanes), "i32")
 
         def copied(i: Value, _: object) -> None:
             f.store(f.load(vector(plan.key, plan.lanes), self.key_at("line", i)), self.key_at("keys", i))

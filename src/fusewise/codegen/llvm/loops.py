@@ -16,7 +16,7 @@ from fusewise.lower.index import Linear, Simplifier
 from fusewise.lower.task import ACC, Operand, Store, Task
 from fusewise.ops.expr import Expr, const, index, load, substitute, walk
 
-__all__ = ["free_axes", "loop_ranges", "reduction_ranges", "simplified"]
+__all__ = ["free_axes", "loop_ranges", "offset_of", "reduction_ranges", "simplified"]
 
 Form = Mapping[Expr, int]
 
@@ -30,6 +30,14 @@ def free_axes(root: Expr) -> frozenset[str]:
             names -= {name for name, _ in node.value[1]}
         found[node] = names
     return found[root]
+
+
+def offset_of(simplifier: Simplifier, operand: Operand, indices: tuple[Expr, ...]) -> Linear:
+    """Where an element of an operand lies, in elements from its memory's beginning on."""
+    form = Linear(operand.offset)
+    for expr, stride in zip(indices, operand.strides, strict=True):
+        form = form.plus(simplifier.linear(expr), stride)
+    return form
 
 
 def simplified(task: Task) -> Task:
@@ -88,11 +96,8 @@ def _flat(task: Task) -> Task:
         operands[operand.name] = replace(operand, shape=(high - low + 1,), strides=(1,), offset=low)
 
     def offset(name: str, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        operand = task.operand(name)
-        form = Linear(operand.offset - operands[name].offset)
-        for expr, stride in zip(indices, operand.strides, strict=True):
-            form = form.plus(simplifier.linear(expr), stride)
-        return (simplifier.expression(form),)
+        form = offset_of(simplifier, task.operand(name), indices)
+        return (simplifier.expression(form.plus(Linear(-operands[name].offset))),)
 
     def flat_load(node: Expr) -> Expr | None:
         if node.op != "load" or node.value == ACC:

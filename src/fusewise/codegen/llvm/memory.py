@@ -111,8 +111,7 @@ def _comb(f: Function, start: Value, step: int, lanes: int, element: str) -> Val
 def _gather(point: Point, operand: Operand, access: Access, element: str, exposed: bool) -> Value:
     """One scalar load per lane."""
     f, pointer = point.function, point.elements.pointers[operand.name]
-    kind = vector(element, point.lanes)
-    result = Value("poison", kind)
+    result = f.unset(vector(element, point.lanes))
     for lane, offset in enumerate(_lane_offsets(point, access)):
         address = f.at(pointer, _limited(f, offset, operand) if exposed else offset, element)
         result = f.insert(result, f.load(element, address), lane)

@@ -61,7 +61,7 @@ def _sources(f: Function, at: Pointers, source: Value, chunk: Int) -> list[Value
 
 def _gathered(f: Function, sources: list[Value], offset: Value) -> Value:
     """The elements `offset` after each of `sources`; a mapped file promises no alignment."""
-    found = Value("poison", _FLOATS)
+    found = f.unset(_FLOATS)
     for lane, source in enumerate(sources):
         found = f.insert(found, f.load("float", f.at(source, offset), align=1), lane)
     return found

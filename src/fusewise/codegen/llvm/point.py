@@ -155,7 +155,7 @@ class Point(ABC):
     def lane_indices(self, base: Int) -> Value:
         """base, base+1, ...; lanes past `count` repeat the last one that exists, so that their addresses are good."""
         f = self.function
-        iota = Value("<" + ", ".join(f"i64 {k}" for k in range(self.lanes)) + ">", f"<{self.lanes} x i64>")
+        iota = f.constants(range(self.lanes), "i64")
         if self.count is not None:
             iota = f.intrinsic("smin", iota, f.splat(f.i64(f.sub(self.count, 1)), self.lanes))
         return f.binary("add", f.splat(f.i64(base), self.lanes), iota)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tails import each_part
 from fusewise.codegen.nest.tree import Int, Value, vector
 
 __all__ = ["transposed", "turn"]
@@ -27,23 +28,18 @@ def turn(
     side = min(lanes, 1 << (min(rows, columns).bit_length() - 1))
     kind = vector("float", side)
 
-    def fitted(k: Value, extent: int) -> Int:
-        return k if extent % side == 0 else f.minimum(k, extent - side)
-
-    def across(c: Value, _: object) -> None:
-        column = fitted(c, columns)
+    def across(column: Int) -> None:
         here, line = f.at(source, column), f.at(there, f.mul(column, there_stride))
 
-        def down(r: Value, _: object) -> None:
-            row = fitted(r, rows)
+        def down(row: Int) -> None:
             first, to = f.at(here, f.mul(row, source_stride)), f.at(line, row)
             loaded = [f.load(kind, f.at(first, k * source_stride)) for k in range(side)]
             for k, one in enumerate(transposed(f, loaded) if side > 1 else loaded):
                 f.store(one, f.at(to, k * there_stride))
 
-        f.loop(0, rows, side, down, rolled=True)
+        each_part(f, rows, side, down)
 
-    f.loop(0, columns, side, across, rolled=True)
+    each_part(f, columns, side, across)
 
 
 def transposed(f: Function, rows: Sequence[Value]) -> list[Value]:

@@ -41,6 +41,12 @@ class Module:
         self.globals.append(f"@{name} = private unnamed_addr constant [{len(values)} x {element}] [{items}], align 64")
         return Value(f"@{name}", "ptr")
 
+    def contents(self, name: str, array: bytes) -> Value:
+        """Constant bytes, which LLVM reads many times as fast as numbers; the value is their address."""
+        text = "\\" + array.hex("\\")
+        self.globals.append(f'@{name} = private unnamed_addr constant [{len(array)} x i8] c"{text}", align 64')
+        return Value(f"@{name}", "ptr")
+
     def zeros(self, name: str, nbytes: int) -> Value:
         """Constant memory full of zeros; the value is its address."""
         self.globals.append(f"@{name} = private unnamed_addr constant [{nbytes} x i8] zeroinitializer, align 64")
@@ -142,6 +148,15 @@ class Function:
             return Value(literal(value, kind), kind)
         element = kind.split(" x ", 1)[1][:-1]
         return Value(f"splat ({element} {literal(value, element)})", kind)
+
+    def constants(self, values: Sequence[int | float | bool], element: str) -> Value:
+        """A vector of these numbers."""
+        lanes = ", ".join(f"{element} {literal(value, element)}" for value in values)
+        return Value(f"<{lanes}>", vector(element, len(values)))
+
+    def unset(self, kind: str) -> Value:
+        """A value of which nothing is known, to insert into."""
+        return Value("poison", kind)
 
     # --- i64 arithmetic with folding ------------------------------------------------------------------------------
 
@@ -323,9 +338,7 @@ class Function:
 
     def mask(self, count: Int, lanes: int) -> Value:
         """A lane mask with the first `count` lanes set."""
-        iota = ", ".join(f"i64 {k}" for k in range(lanes))
-        bound = self.splat(self.i64(count), lanes)
-        return self.emit(f"<{lanes} x i1>", f"icmp slt <{lanes} x i64> <{iota}>, {bound.text}")
+        return self.compare("icmp slt", self.constants(range(lanes), "i64"), self.splat(self.i64(count), lanes))
 
     def masked_load(self, kind: str, pointer: Value, mask: Value, fill: Value | None = None) -> Value:
         """Load the lanes that `mask` sets; the others take `fill` (default zero) and memory there is not touched."""

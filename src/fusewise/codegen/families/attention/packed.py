@@ -30,6 +30,7 @@ from fusewise.codegen.llvm.entry import OpenFunction, operand_arguments, written
 from fusewise.codegen.llvm.share import pieces_of, prepared
 from fusewise.codegen.llvm.stores import Finish
 from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tails import fitted
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.lower.task import RefusalReason, Task
@@ -177,7 +178,7 @@ def _tiles(e: _Emission, tile: Tile, body: Callable[[Int], None]) -> None:
     f, rows = e.f, e.plan.strip
 
     def one(t: Value, _: Sequence[Value]) -> None:
-        body(f.mul(t, tile.rows) if rows % tile.rows == 0 else f.minimum(f.mul(t, tile.rows), rows - tile.rows))
+        body(fitted(f, f.mul(t, tile.rows), tile.rows, rows))
 
     f.loop(0, -(-rows // tile.rows), 1, one, rolled=True)
 

@@ -56,8 +56,7 @@ def masked(o: OpenFunction, s: AttentionShape, at: tuple[Int, Int, Int, Int], sc
         else:
             score = f.fadd(score, given)
     if s.causal:
-        lane = Value("<" + ", ".join(f"i64 {k}" for k in range(lanes)) + ">", f"<{lanes} x i64>")
-        own: Value = f.i64(0) if lanes == 1 else lane
+        own = f.i64(0) if lanes == 1 else f.constants(range(lanes), "i64")
         behind = f.splat(f.i64(f.sub(f.i64(query), f.i64(key))), lanes)
         score = f.select(f.compare("icmp sle", own, behind), score, never)
     return score
@@ -116,6 +115,5 @@ def _end_row(f: Function, place: Value, lanes: int, kept: int) -> None:
     if lanes == 1:
         return
     kind = vector("float", lanes)
-    bits = ", ".join("i1 true" if k < kept else "i1 false" for k in range(lanes))
-    known = Value(f"<{bits}>", f"<{lanes} x i1>")
+    known = f.constants([k < kept for k in range(lanes)], "i1")
     f.store(f.select(known, f.load(kind, place), f.constant(-math.inf, kind)), place)

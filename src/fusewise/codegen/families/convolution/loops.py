@@ -23,6 +23,7 @@ from fusewise.codegen.llvm.entry import OpenFunction, initial, operand_arguments
 from fusewise.codegen.llvm.share import prepared
 from fusewise.codegen.llvm.stores import Finish, fetcher, is_heavy
 from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tails import each_part
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.packing import MatrixAxes, packed, panels, panels_of
 from fusewise.codegen.target import FIRST_LEVEL, InstructionSet, whole_lines
@@ -271,12 +272,11 @@ def _computed_rows(f: Function, shape: Convolution, strip: BlockCopy, elements: 
 
     def line(indices: Mapping[str, Int], at: Value, width: int) -> None:
         def pixel(w: Value, _: Sequence[Value]) -> None:
-            def channels(c: Value, _: Sequence[Value]) -> None:
-                channel = c if shape.channels % lanes == 0 else f.minimum(c, shape.channels - lanes)
+            def channels(channel: Int) -> None:
                 value = elements.at({along: w, **indices, "p1": channel}, "p1", lanes).value(element)
                 f.store(value, f.at(at, f.add(f.mul(w, shape.channels), channel)))
 
-            f.loop(0, shape.channels, lanes, channels, rolled=True)
+            each_part(f, shape.channels, lanes, channels)
 
         f.loop(0, width, 1, pixel, rolled=True)
 

@@ -68,7 +68,7 @@ def sliding(f: Function, d: Direct, instructions: InstructionSet) -> Taps:
             assert isinstance(c, int)
             every = f.load(vector("float", tile.lanes), pixel)
             own = [lane // inputs * inputs + c for lane in range(tile.lanes)]
-            return f.shuffle(every, Value("poison", every.type), own)
+            return f.shuffle(every, f.unset(every.type), own)
 
         def height(h: Value, carried: Sequence[Value]) -> Sequence[Value]:
             if together == 1:

@@ -25,6 +25,7 @@ from fusewise.codegen.llvm.registers import is_representable
 from fusewise.codegen.llvm.share import SERIAL_WORK, Share
 from fusewise.codegen.llvm.tables import tabulated
 from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tails import fitted
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.lower.task import ACC, RefusalReason, Store, Task
@@ -402,8 +403,7 @@ class _Emitter:
                 self._inner(0, {**indices, name: f.add(i, u * width)}, leaves, width)
 
         def one(i: Int, _: tuple[Value, ...]) -> None:
-            start = i if extent % width == 0 else f.minimum(i, extent - width)
-            self._inner(0, {**indices, name: start}, leaves, width)
+            self._inner(0, {**indices, name: fitted(f, i, width, extent)}, leaves, width)
 
         if nest.unroll > 1:
             f.loop(low, whole, block, many, rolled=True)

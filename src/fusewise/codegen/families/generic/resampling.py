@@ -24,13 +24,13 @@ from fusewise.codegen.families.generic.any_nest import NestSchedule, emit_nest, 
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.elements import unwritten
 from fusewise.codegen.llvm.entry import OpenFunction, operand_arguments, written
-from fusewise.codegen.llvm.loops import free_axes
+from fusewise.codegen.llvm.loops import free_axes, offset_of
 from fusewise.codegen.llvm.memory import access_of
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet, Target, whole_lines
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, DType
-from fusewise.lower.index import Linear, Simplifier
+from fusewise.lower.index import Simplifier
 from fusewise.lower.task import ACC, Operand, RefusalReason, Store, Task
 from fusewise.ops.expr import Expr, index, load, substitute, substitute_indices, walk
 from fusewise.ops.interpret import evaluate_expression
@@ -134,11 +134,8 @@ def _axes_by_stride(task: Task) -> tuple[int, ...] | None:
     if not task.stores or 0 in task.extents:
         return None
     store = task.stores[0]
-    operand = task.operand(store.operand)
     simplifier = Simplifier({f"i{k}": extent for k, extent in enumerate(task.extents)})
-    form = Linear(0)
-    for expr, stride in zip(store.index, operand.strides, strict=True):
-        form = form.plus(simplifier.linear(expr), stride)
+    form = offset_of(simplifier, task.operand(store.operand), store.index)
     if any(atom.op != "index" for atom, _ in form.terms):
         return None
     steps = {atom.value: abs(step) for atom, step in form.terms}
@@ -255,7 +252,7 @@ def _write(o: OpenFunction, found: tuple[_Resampling, ...], schedule: Resampling
         first, last = rows[0], rows[0]
         for row in rows[1:]:
             first, last = f.minimum(first, row), f.maximum(last, row)
-        ready = f.select(f.compare("icmp eq", y, 0), Value("0", "i64"), carried[0])
+        ready = f.select(f.compare("icmp eq", y, 0), f.i64(0), carried[0])
 
         def prepare(row: Int, _: tuple[Value, ...]) -> None:
             emit_nest(o.alone(rows=slot(row)), prepared, schedule.nest, {**given, _ROW: row})
@@ -265,7 +262,7 @@ def _write(o: OpenFunction, found: tuple[_Resampling, ...], schedule: Resampling
         emit_nest(o.alone(**kept), interpolated, schedule.nest, given)
         return (f.i64(f.add(last, 1)),)
 
-    f.loop(*run, 1, output_row, (Value("0", "i64"),), rolled=True)
+    f.loop(*run, 1, output_row, (f.i64(0),), rolled=True)
 
 
 def _unraveled(f: Function, number: Int, loops: Sequence[tuple[int, int]]) -> dict[int, Int]:

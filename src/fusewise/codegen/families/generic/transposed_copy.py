@@ -15,6 +15,7 @@ from fusewise.codegen.llvm.entry import OpenFunction, operands_alone, written
 from fusewise.codegen.llvm.loops import simplified
 from fusewise.codegen.llvm.share import SERIAL_WORK
 from fusewise.codegen.llvm.square import turn
+from fusewise.codegen.nest.tails import fitted
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet
 from fusewise.lower.index import Linear, Simplifier
@@ -93,8 +94,7 @@ def _write(o: OpenFunction, found: _Turned, schedule: Unscheduled) -> None:
     serial = 2 * math.prod(o.task.extents) < SERIAL_WORK
 
     def unit(u: Int, _: tuple[Value, ...]) -> None:
-        block: Int = f.mul(f.urem(u, blocks), lanes)
-        column = block if columns % lanes == 0 else f.minimum(block, columns - lanes)
+        column = fitted(f, f.mul(f.urem(u, blocks), lanes), lanes, columns)
         here: Int = f.add(column, found.start[0])
         there: Int = f.add(f.mul(column, found.column), found.start[1])
         rest = f.udiv(u, blocks)

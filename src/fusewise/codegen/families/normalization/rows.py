@@ -126,8 +126,7 @@ def _softmax_row(elements: Elements, x: Expr, indices: Mapping[str, Int], scratc
     fresh = extent % lanes
     if fresh:  # one more vector, moved back to end with the row; only its new lanes are counted
         last = power(extent - lanes)
-        bits = ", ".join("i1 true" if k >= lanes - fresh else "i1 false" for k in range(lanes))
-        sums[0] = f.fadd(sums[0], f.select(Value(f"<{bits}>", f"<{lanes} x i1>"), last, zero))
+        sums[0] = f.fadd(sums[0], f.select(f.constants([k >= lanes - fresh for k in range(lanes)], "i1"), last, zero))
     total = sums[0] if unroll == 1 else f.fadd(*sums)
     total = across_lanes(f, instructions, "sum", total, x.dtype)
     inverse = f.binary("fdiv", f.constant(1.0, element), total)

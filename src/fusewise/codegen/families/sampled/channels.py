@@ -9,7 +9,6 @@ from fusewise.codegen.families.generic.any_nest import NestSchedule, emit_nest
 from fusewise.codegen.llvm.entry import OpenFunction
 from fusewise.codegen.llvm.plain import read_operand
 from fusewise.codegen.llvm.square import turn
-from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import Target
 from fusewise.codegen.view import OperandView, view_of
@@ -24,7 +23,6 @@ __all__ = [
     "ChannelSchedule",
     "copied_channels",
     "copy_channels",
-    "fitted",
     "parts_of",
     "written_from",
 ]
@@ -96,12 +94,6 @@ def _is_row_major(view: OperandView) -> bool:
             return False
         size *= extent
     return True
-
-
-def fitted(f: Function, number: Int, width: int, extent: int) -> Int:
-    """Where part `number` of an axis begins, the last one moved back to fit."""
-    start = f.mul(number, width)
-    return start if extent % width == 0 else f.minimum(start, extent - width)
 
 
 def parts_of(channels: int, lanes: int) -> list[tuple[int, int]]:

@@ -22,7 +22,6 @@ from fusewise.codegen.families.sampled.channels import (
     ChannelSchedule,
     copied_channels,
     copy_channels,
-    fitted,
     parts_of,
     written_from,
 )
@@ -30,16 +29,17 @@ from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.arithmetic import apply_binary
 from fusewise.codegen.llvm.entry import OpenFunction, areas, operand_arguments, written
-from fusewise.codegen.llvm.loops import free_axes
+from fusewise.codegen.llvm.loops import free_axes, offset_of
 from fusewise.codegen.llvm.plain import anchor_call, read_operand
 from fusewise.codegen.llvm.share import prepared
 from fusewise.codegen.llvm.square import turn
 from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tails import fitted
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet, Target, whole_lines
 from fusewise.codegen.view import OperandView, view_of
 from fusewise.ir.dtypes import FLOAT32, INT64
-from fusewise.lower.index import Linear, Simplifier
+from fusewise.lower.index import Simplifier
 from fusewise.lower.task import Operand, RefusalReason, Store, Task
 from fusewise.ops.expr import Expr, cast, const, index, substitute, substitute_indices
 from fusewise.ops.indexing import compute_type, unlinear
@@ -244,10 +244,8 @@ def _results(found: _Sampled, turned: bool) -> Task:
 def _is_turned(found: _Sampled) -> bool:
     """Does the first result lie otherwise than with the channels side by side?"""
     task = found.task
-    simplifier, form = Simplifier({f"i{k}": extent for k, extent in enumerate(task.extents)}), Linear(0)
-    store = task.stores[0]
-    for expr, stride in zip(store.index, task.operand(store.operand).strides, strict=True):
-        form = form.plus(simplifier.linear(expr), stride)
+    simplifier, store = Simplifier({f"i{k}": extent for k, extent in enumerate(task.extents)}), task.stores[0]
+    form = offset_of(simplifier, task.operand(store.operand), store.index)
     moving = [step if atom.op == "index" else 0 for atom, step in form.terms if "i1" in free_axes(atom)]
     return task.extents[1] > 1 and moving != [1]
 
@@ -280,7 +278,7 @@ class _Emitter:
             if not found.is_straight:
                 chunk, outer = f.udiv(rest, found.task.extents[0]), f.urem(rest, found.task.extents[0])
                 key = chunk
-            given = {_OUTER: outer, _FIRST: fitted(f, block, found.block, found.positions)}
+            given = {_OUTER: outer, _FIRST: fitted(f, f.mul(block, found.block), found.block, found.positions)}
             if found.view is not None:
                 self._tables(given)
                 image = f.at(self.o.pointers[found.view.operand.name], found.view.offset)
@@ -300,7 +298,7 @@ class _Emitter:
         copy_channels(self.o, self.schedule, place, self.o.pointers["copied"])
 
     def _channel(self, chunk: Int) -> Int:
-        return fitted(self.f, chunk, self.found.channels, self.found.task.extents[1])
+        return fitted(self.f, self.f.mul(chunk, self.found.channels), self.found.channels, self.found.task.extents[1])
 
     def _chunk(self, given: Mapping[str, Int], chunk: Int, image: Value) -> None:
         """Some channels of a block, from tables to results. `image` is the first channel of the first sample, or the copy."""

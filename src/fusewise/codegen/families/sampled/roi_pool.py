@@ -15,7 +15,6 @@ from fusewise.codegen.families.sampled.channels import (
     ChannelSchedule,
     copied_channels,
     copy_channels,
-    fitted,
     parts_of,
     written_from,
 )
@@ -24,6 +23,7 @@ from fusewise.codegen.llvm.arithmetic import apply_binary
 from fusewise.codegen.llvm.entry import OpenFunction, areas, operand_arguments, written
 from fusewise.codegen.llvm.share import prepared
 from fusewise.codegen.llvm.square import turn
+from fusewise.codegen.nest.tails import fitted
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet, Target, whole_lines
 from fusewise.codegen.view import OperandView, view_of
@@ -116,7 +116,7 @@ class _Emitter:
 
         def unit(u: Value, _: object) -> None:
             chunk, box = f.udiv(u, boxes), f.urem(u, boxes)
-            first = fitted(f, chunk, pool.channels, channels)
+            first = fitted(f, f.mul(chunk, pool.channels), pool.channels, channels)
             if pool.view is None:
                 prepared(f, self.tag, chunk, lambda: self._copy(first))
                 self._box(box, pointers["copied"])

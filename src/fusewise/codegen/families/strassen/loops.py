@@ -33,6 +33,7 @@ from fusewise.codegen.families.strassen.plan import PAIR
 from fusewise.codegen.families.strassen.room import Ends, Room, StrassenEmission
 from fusewise.codegen.llvm.share import Share, prepared
 from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tails import fitted
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import LINE_BYTES, SECOND_LEVEL, InstructionSet
 from fusewise.records import record
@@ -113,7 +114,7 @@ def _left_sums(e: StrassenEmission, first: Int, count: Int, panel: Value) -> Non
 
         def step(begin: Value, _: Sequence[Value]) -> None:
             turn = f.add(f.mul(r, steps), f.udiv(begin, tile.lanes))
-            k = f.minimum(begin, h.depth - tile.lanes) if h.depth % tile.lanes else begin
+            k = fitted(f, begin, tile.lanes, h.depth)
             for line in range(lines):
                 for start in needed:
                     f.prefetch(f.at(start, f.mul(f.add(f.mul(turn, lines), line), LINE_BYTES), "i8"), SECOND_LEVEL)

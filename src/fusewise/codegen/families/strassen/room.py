@@ -11,6 +11,7 @@ from fusewise.codegen.families.strassen.form import LEFT_SUMS, PRODUCTS
 from fusewise.codegen.families.strassen.plan import LINE, Halves, StrassenSchedule, panels_of
 from fusewise.codegen.llvm.stores import Fetch, Finish
 from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tails import fitted
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet
 from fusewise.records import record
@@ -154,5 +155,4 @@ class StrassenEmission:
 
     def first_row(self, number: Int) -> Int:
         """The first row of a tile; the last tile is moved back to end at the last row."""
-        first, height = self.f.mul(number, self.tile.rows), self.h.height
-        return first if height % self.tile.rows == 0 else self.f.minimum(first, height - self.tile.rows)
+        return fitted(self.f, self.f.mul(number, self.tile.rows), self.tile.rows, self.h.height)

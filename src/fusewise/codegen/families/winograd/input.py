@@ -12,6 +12,7 @@ from fusewise.codegen.families.winograd.plan import WinogradPlan
 from fusewise.codegen.families.winograd.tiles import Short, for_scheme, unless_missing
 from fusewise.codegen.families.winograd.transform import Arithmetic, WinogradScheme
 from fusewise.codegen.llvm.registers import memory_type, widen
+from fusewise.codegen.nest.tails import each_part
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import SECOND_LEVEL
 from fusewise.ir.dtypes import DType
@@ -52,10 +53,6 @@ class Transform:
         f, form, lanes, pitch = self.a.f, self.plan.form, self.plan.tile.lanes, self.plan.input_pitch
         wide, kind, stored = form.columns.span, vector("float", lanes), memory_type(dtype)
 
-        def channels(each: Callable[[Int], None]) -> None:
-            """The vectors of channels; the last is moved back to end at the last channel."""
-            f.loop(0, count, lanes, lambda c, _: each(f.minimum(c, count - lanes) if count % lanes else c), rolled=True)
-
         def column(j: Value, _: Sequence[Value]) -> None:
             places, begin = lines(j), f.at(self.between, f.mul(j, BLOCK))
 
@@ -71,7 +68,7 @@ class Transform:
                         for position in range(wide):
                             f.prefetch(f.at(place, position * pitch), SECOND_LEVEL)
 
-                channels(each)
+                each_part(f, count, lanes, each)
 
             for_scheme(f, form.rows, short[0], along)
 
@@ -85,7 +82,7 @@ class Transform:
                     for j, value in zip(positions, scheme.inputs(self.a, given), strict=True):
                         f.store(value, f.at(end, j * pitch))
 
-                channels(each)
+                each_part(f, count, lanes, each)
 
             unless_missing(f, form.rows, short[0], i, lambda: for_scheme(f, form.columns, short[1], along))
 

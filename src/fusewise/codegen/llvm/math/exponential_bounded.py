@@ -68,12 +68,8 @@ def _powers(steps: int) -> list[int]:
 def _picked(m: Floats, numbers: list[int], index: Value) -> Value:
     """The numbers that the low bits of each lane of `index` name."""
     kind, lanes = index.type, m.lanes
-    tables = [
-        Value("<" + ", ".join(f"i32 {number}" for number in numbers[at : at + lanes]) + ">", kind)
-        for at in range(0, len(numbers), lanes)
-    ]
+    tables = [m.function.constants(numbers[at : at + lanes], "i32") for at in range(0, len(numbers), lanes)]
     name = {16: "llvm.x86.avx512.permvar.si.512", 8: "llvm.x86.avx2.permd"}[lanes]
     if len(tables) == 2:
         name = "llvm.x86.avx512.vpermi2var.d.256"
-    operands = (tables[0], index, *tables[1:])
-    return m.function.call_intrinsic(name, kind, *operands)
+    return m.function.call_intrinsic(name, kind, tables[0], index, *tables[1:])

@@ -119,13 +119,13 @@ def _reduction(module: Module) -> str:
     def product(a: Value) -> Value:
         return f.binary("mul", f.convert("zext", a, "i128"), f.convert("zext", mantissa, "i128"))
 
-    low = f.binary("lshr", product(bottom), Value("64", "i128"))
-    high = f.binary("shl", product(top), Value("64", "i128"))
+    low = f.binary("lshr", product(bottom), f.constant(64, "i128"))
+    high = f.binary("shl", product(top), f.constant(64, "i128"))
     fixed = f.binary("add", f.binary("add", product(middle), low), high)  # x 2/pi mod 4, 126 bits after the point
-    quarter = f.binary("lshr", f.binary("add", fixed, Value(str(1 << 125), "i128")), Value("126", "i128"))
-    part = f.binary("sub", fixed, f.binary("shl", quarter, Value("126", "i128")))
+    quarter = f.binary("lshr", f.binary("add", fixed, f.constant(1 << 125, "i128")), f.constant(126, "i128"))
+    part = f.binary("sub", fixed, f.binary("shl", quarter, f.constant(126, "i128")))
     # to double in two pieces, so that leading zeros cost no bits
-    upper = f.convert("trunc", f.binary("ashr", part, Value("64", "i128")), "i64")
+    upper = f.convert("trunc", f.binary("ashr", part, f.constant(64, "i128")), "i64")
     first = f.convert("sitofp", upper, "double")
     left = f.binary("sub", upper, f.convert("fptosi", first, "i64"))
     second = f.fadd(
@@ -143,7 +143,7 @@ def _reduction(module: Module) -> str:
     negative = f.compare("fcmp olt", x, f.constant(0.0, "double"))
     r = f.select(negative, f.negated(r), r)
     turns = f.select(negative, f.binary("sub", f.i64(0), turns), turns)
-    pair = f.insert(Value("poison", "<2 x double>"), r, 0)
+    pair = f.insert(f.unset("<2 x double>"), r, 0)
     f.give_back(f.insert(pair, f.convert("bitcast", turns, "double"), 1))
     return symbol
 
