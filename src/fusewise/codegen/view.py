@@ -48,8 +48,7 @@ def strides_along(operand: Operand, indices: tuple[Expr, ...]) -> tuple[dict[str
 
 def view_of(task: Task, position: int) -> OperandView | RefusalReason:
     """Operand `position` of the anchor when it is read directly, or why it is not."""
-    anchor = task.anchor
-    assert anchor is not None
+    anchor = task.anchored
     kind, element = anchor.inputs[position], anchor.prologue[position]
     if not isinstance(kind, TensorType) or element is None:
         return RefusalReason("operand is absent", str(position))

@@ -83,6 +83,18 @@ class Anchor:
     prologue: tuple[Expr | None, ...]
     output: TensorType
 
+    def element(self, position: int) -> Expr:
+        """The element of an operand that is known to be there."""
+        element = self.prologue[position]
+        assert element is not None
+        return element
+
+    def operand_type(self, position: int) -> TensorType:
+        """The type of an operand that is known to be there."""
+        kind = self.inputs[position]
+        assert kind is not None
+        return kind
+
     def attribute(self, name: str, default: Any = None) -> Any:
         for key, value in self.attributes:
             if key == name:
@@ -109,6 +121,12 @@ class Task:
 
     def operand(self, name: str) -> Operand:
         return self._index[name]
+
+    @property
+    def anchored(self) -> Anchor:
+        """The anchor, of a task that is known to have one."""
+        assert self.anchor is not None
+        return self.anchor
 
     @cached_property
     def sites(self) -> int:

@@ -16,7 +16,13 @@ from itertools import groupby
 
 import numpy as np
 
-from fusewise.codegen.families.convolution.shape import Convolution, Spatial, convolution_of, integer_convolution_of
+from fusewise.codegen.families.convolution.shape import (
+    ABSENT,
+    Convolution,
+    Spatial,
+    convolution_of,
+    integer_convolution_of,
+)
 from fusewise.codegen.families.convolution.strip import existing_taps
 from fusewise.codegen.families.product.loops import unravel
 from fusewise.codegen.families.product.tiles import lanes_for
@@ -100,12 +106,11 @@ def understand(task: Task, instructions: InstructionSet) -> Depthwise | RefusalR
     )
     if lanes < LEAST_LANES:
         return RefusalReason("too few channels for a vector")
-    absent = Spatial(1, 1, 1, 1, 1, 0)
     missing = 3 - len(shape.spatial)
-    axes = (*(absent,) * missing, *shape.spatial)
+    axes = (*(ABSENT,) * missing, *shape.spatial)
     names = (*(None,) * missing, *shape.out_axes)
     strides = (*(0,) * missing, *shape.data.strides[2:])
-    zero = zero_point(task.anchor) if integer and task.anchor is not None else None
+    zero = zero_point(task.anchored) if integer else None
     d = Depthwise(shape, (axes[0], axes[1], axes[2]), (names[0], names[1], str(names[2])), strides, lanes, zero)  # type: ignore[arg-type]
     span = _span(d, instructions)
     if len(runs(d.columns, span)) > MAX_BORDERS:
@@ -306,7 +311,7 @@ def _finish(
 def _sharing(d: Depthwise, schedule: DepthwiseSchedule) -> Sharing | None:
     """Rows, as `_build` shares them out."""
     rows, chunks = d.axes[1], schedule.chunks
-    if d.shape.batch > 1 or d.axes[0] != Spatial(1, 1, 1, 1, 1, 0) or schedule.by_channels:
+    if d.shape.batch > 1 or d.axes[0] != ABSENT or schedule.by_channels:
         return None
     units = rows.out * chunks
 

@@ -91,11 +91,10 @@ class _Plan:
 
 
 def _plan(task: Task, instructions: InstructionSet) -> _Plan:
-    assert task.anchor is not None
     rows = min(task.extents[0], WALKS)
     lanes = min(1 << (task.extents[1] - 1).bit_length(), instructions.lanes)
     vectors = min(-(-task.extents[1] // lanes), MOST_VECTORS)
-    return _Plan(forest_tables(task.anchor), rows, WALKS // max(1, rows), lanes, vectors)
+    return _Plan(forest_tables(task.anchored), rows, WALKS // max(1, rows), lanes, vectors)
 
 
 def _understand(task: Task, instructions: InstructionSet) -> _Plan | RefusalReason:

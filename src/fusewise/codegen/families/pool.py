@@ -37,8 +37,7 @@ Box = tuple[tuple[int, int], ...]
 
 
 def _write(o: OpenFunction, plain: Task, schedule: NestSchedule) -> None:
-    assert o.task.anchor is not None
-    for box in boxes(o.task.extents, pool_window(anchor_call(o.task.anchor))):
+    for box in boxes(o.task.extents, pool_window(anchor_call(o.task.anchored))):
         emit_nest(o, within(plain, box), schedule)
 
 

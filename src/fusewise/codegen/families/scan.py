@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from fusewise.codegen.families.generic.any_nest import run_of, unsupported
+from fusewise.codegen.families.generic.any_nest import run_of, supported
 from fusewise.codegen.families.product.loops import unravel
 from fusewise.codegen.kernel import Kernel, Unscheduled, unscheduled
 from fusewise.codegen.llvm.arithmetic import apply_binary
@@ -26,9 +26,8 @@ from fusewise.codegen.llvm.registers import register_type
 from fusewise.codegen.llvm.share import SERIAL_WORK, Share
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
-from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import DType
-from fusewise.lower.task import RefusalReason, Task
+from fusewise.lower.task import Task
 from fusewise.ops.expr import Expr
 from fusewise.records import record
 
@@ -36,10 +35,6 @@ __all__ = ["SCAN"]
 
 MOST_VECTORS = 4
 """That are carried at once, beside each other."""
-
-
-def _understand(task: Task, instructions: InstructionSet) -> Task | RefusalReason:
-    return unsupported(task) or task
 
 
 @record
@@ -60,8 +55,7 @@ class _Scan:
 
     @property
     def element(self) -> Expr:
-        assert self.task.anchor is not None and self.task.anchor.prologue[0] is not None
-        return self.task.anchor.prologue[0]
+        return self.task.anchored.element(0)
 
     @property
     def dtype(self) -> DType:
@@ -70,12 +64,10 @@ class _Scan:
 
     @property
     def product(self) -> bool:
-        assert self.task.anchor is not None
-        return self.task.anchor.op == "CumProd"
+        return self.task.anchored.op == "CumProd"
 
     def setting(self, name: str) -> bool:
-        assert self.task.anchor is not None
-        return bool(self.task.anchor.attribute(name, 0))
+        return bool(self.task.anchored.attribute(name, 0))
 
     def run(self) -> None:
         dense = [d for d in range(len(self.task.extents)) if self.task.extents[d] > 1 and self._lies_side_by_side(d)]
@@ -185,8 +177,7 @@ class _Scan:
 
 def _write(o: OpenFunction, task: Task, schedule: Unscheduled) -> None:
     f, elements = o.f, o.elements
-    assert task.anchor is not None and task.anchor.prologue[1] is not None
-    axis = elements.at({}).integer(task.anchor.prologue[1])
+    axis = elements.at({}).integer(task.anchored.element(1))
 
     def along(known: int) -> None:
         _Scan(elements, o.share, known).run()
@@ -198,4 +189,4 @@ def _write(o: OpenFunction, task: Task, schedule: Unscheduled) -> None:
             f.when(f.compare("icmp eq", axis, known), lambda known=known: along(known))  # type: ignore[misc]
 
 
-SCAN = Kernel("scan", _understand, unscheduled, operands_alone, written(operands_alone, _write))
+SCAN = Kernel("scan", supported, unscheduled, operands_alone, written(operands_alone, _write))

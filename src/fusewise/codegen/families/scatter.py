@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 
-from fusewise.codegen.families.generic.any_nest import unsupported
+from fusewise.codegen.families.generic.any_nest import supported
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.llvm.elements import Elements, unwritten
 from fusewise.codegen.llvm.entry import OpenFunction, operands_alone, written
@@ -28,7 +28,7 @@ from fusewise.codegen.llvm.share import SERIAL_WORK
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet, Target
-from fusewise.lower.task import RefusalReason, Task
+from fusewise.lower.task import Task
 from fusewise.ops.expr import Expr, walk
 from fusewise.records import record
 
@@ -48,21 +48,15 @@ class ScatterSchedule:
     by_units: bool
 
 
-def _understand(task: Task, instructions: InstructionSet) -> Task | RefusalReason:
-    return unsupported(task) or task
-
-
 def _schedules(_: Task, task: Task, target: Target) -> Iterable[ScatterSchedule]:
-    assert task.anchor is not None
-    ordered = task.anchor.attribute("ordered")
+    ordered = task.anchored.attribute("ordered")
     count = math.prod(task.extents[: _first(task)])
     yield ScatterSchedule(count >= 4 * target.workers or not ordered)
 
 
 def _first(task: Task) -> int:
     """The first axis that updates are in order along."""
-    assert task.anchor is not None
-    return min(task.anchor.attribute("ordered"), default=max(0, len(task.extents) - 1))
+    return min(task.anchored.attribute("ordered"), default=max(0, len(task.extents) - 1))
 
 
 @record(frozen=True)
@@ -82,12 +76,11 @@ class _Plan:
 
 
 def _plan(task: Task, instructions: InstructionSet, schedule: ScatterSchedule) -> _Plan:
-    assert task.anchor is not None
-    rank, ordered = len(task.extents), task.anchor.attribute("ordered")
+    rank, ordered = len(task.extents), task.anchored.attribute("ordered")
     first, by_units = _first(task), schedule.by_units
     behind = range(max(ordered, default=first - 1) + 1, rank)
     cut = max(behind, key=lambda d: task.extents[d], default=-1)
-    (store,), (owner,) = task.stores, task.anchor.prologue
+    (store,), (owner,) = task.stores, task.anchored.prologue
     needs = frozenset[str]() if owner is None else free_axes(owner)
     slice_, varies = math.prod(task.extents[d] for d in behind), any(f"i{d}" in needs for d in behind)
     is_cut = not by_units and slice_ >= (SHORT_SLICE if varies else LONG_SLICE)
@@ -158,8 +151,7 @@ class _Emitter:
         if not plan.by_position or depth != plan.known:
             self._inside(depth, indices, leaves, part)
             return
-        assert self.task.anchor is not None and self.task.anchor.prologue[0] is not None
-        at = self.elements.at(indices, leaves=leaves).integer(self.task.anchor.prologue[0])
+        at = self.elements.at(indices, leaves=leaves).integer(self.task.anchored.element(0))
         own = f.compare("icmp ult", f.sub(at, part[0]), f.sub(part[1], part[0]))
         f.when(own, lambda: self._inside(depth, indices, leaves, part))
 
@@ -194,14 +186,12 @@ class _Emitter:
 
 
 def _write(o: OpenFunction, task: Task, schedule: ScatterSchedule) -> None:
-    assert task.anchor is not None
     plan = _plan(task, o.instructions, schedule)
     count = math.prod(task.extents[d] for d in plan.units)
-    count = (
-        task.anchor.attribute("positions") if plan.by_position else task.extents[plan.cut] if plan.cut >= 0 else count
-    )
+    if plan.by_position or plan.cut >= 0:
+        count = task.anchored.attribute("positions") if plan.by_position else task.extents[plan.cut]
     part = o.share.alone(o.f, count) if plan.serial else o.share.run(o.f, count)
     _Emitter(o.elements, plan).run(*part)
 
 
-SCATTER = Kernel("scatter", _understand, _schedules, operands_alone, written(operands_alone, _write))
+SCATTER = Kernel("scatter", supported, _schedules, operands_alone, written(operands_alone, _write))

@@ -84,10 +84,9 @@ class _Plan:
 
 
 def _plan(task: Task, instructions: InstructionSet) -> _Plan:
-    anchor = task.anchor
-    assert anchor is not None and anchor.inputs[0] is not None
+    anchor, given = task.anchored, task.anchored.operand_type(0)
     axis = anchor.attribute("axis", -1) % len(task.extents)
-    extent, count, dtype = anchor.inputs[0].dims[axis], task.extents[axis], anchor.inputs[0].dtype
+    extent, count, dtype = given.dims[axis], task.extents[axis], given.dtype
     bits = max(LEAST_BITS, dtype.bits)
     lanes = instructions.vector_bits // bits
     rank = 0

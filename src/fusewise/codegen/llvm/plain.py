@@ -17,7 +17,7 @@ from fusewise.ops.expr import Expr, const, index, substitute, substitute_indices
 from fusewise.ops.spec import Call, NotDefined
 from fusewise.ops.table import spec_of
 
-__all__ = ["anchor_call", "element_of_anchor", "plain_task", "read_operand", "zero_point"]
+__all__ = ["anchor_call", "element_of_anchor", "over_operands", "plain_task", "read_operand", "zero_point"]
 
 
 def anchor_call(anchor: Anchor) -> Call:
@@ -29,9 +29,18 @@ def anchor_call(anchor: Anchor) -> Call:
 
 def read_operand(anchor: Anchor, position: int, at: tuple[Expr, ...]) -> Expr:
     """The element of one of the anchor's operands at `at`."""
-    element = anchor.prologue[position]
-    assert element is not None
-    return substitute_indices(element, {f"p{k}": place for k, place in enumerate(at)})
+    return substitute_indices(anchor.element(position), {f"p{k}": place for k, place in enumerate(at)})
+
+
+def over_operands(anchor: Anchor, root: Expr) -> Expr:
+    """An expression of the anchor's definition over loads of the task's operands."""
+
+    def bound(node: Expr) -> Expr | None:
+        if node.op != "load" or not str(node.value).startswith("#"):
+            return None
+        return read_operand(anchor, int(node.value[1:]), node.args)
+
+    return substitute(root, bound)
 
 
 def zero_point(anchor: Anchor) -> Expr | None:
@@ -46,23 +55,15 @@ def element_of_anchor(anchor: Anchor, at: tuple[Expr, ...]) -> Expr | None:
     if spec is None:
         return None
     try:
-        body = definition(spec, anchor_call(anchor), 0, at)
+        return over_operands(anchor, definition(spec, anchor_call(anchor), 0, at))
     except NotDefined:
         return None
-
-    def bound(node: Expr) -> Expr | None:
-        if node.op != "load" or not str(node.value).startswith("#"):
-            return None
-        return read_operand(anchor, int(node.value[1:]), node.args)
-
-    return substitute(body, bound)
 
 
 def plain_task(task: Task) -> Task | None:
     """The task with every `acc` replaced by the anchor's definition; None when there is none."""
-    assert task.anchor is not None
     at = tuple(index(f"i{k}") for k in range(len(task.extents)))
-    element = element_of_anchor(task.anchor, at)
+    element = element_of_anchor(task.anchored, at)
     if element is None:
         return None
     ranges = {f"i{k}": extent for k, extent in enumerate(task.extents)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from fusewise.codegen.instructions.table import FUSED, Instruction, fused_of
 from fusewise.codegen.llvm.stores import reads
@@ -23,6 +24,7 @@ from fusewise.ops.window import Window, transposed_window_of, window_of
 from fusewise.records import record
 
 __all__ = [
+    "ABSENT",
     "Convolution",
     "Spatial",
     "Transposed",
@@ -74,6 +76,10 @@ class Spatial:
     def is_inside(self) -> bool:
         """Do all taps of all outputs lie in the input?"""
         return self.before == 0 and self.covered <= self.extent
+
+
+ABSENT = Spatial(1, 1, 1, 1, 1, 0)
+"""An axis that is not there."""
 
 
 @record(frozen=True)
@@ -152,16 +158,9 @@ class Transposed:
         return math.prod(self.strides)
 
 
-@record(frozen=True)
-class _Operands:
-    data: OperandView
-    weight: OperandView
-    bias: OperandView | None
-    computed: Expr | None
-
-
-def _operands(task: Task, op: str) -> _Operands | RefusalReason:
-    """The operands of a convolution-like anchor, or why its kernels cannot take them."""
+def _without_axes(task: Task, op: str) -> Convolution | RefusalReason:
+    """A convolution-like anchor with everything but its spatial axes, as Conv has inputs and outputs; or why its kernels cannot
+    take it."""
     anchor = task.anchor
     if anchor is None or anchor.op != op:
         return RefusalReason(f"no {op} at the anchor")
@@ -170,7 +169,7 @@ def _operands(task: Task, op: str) -> _Operands | RefusalReason:
         kind, computed = anchor.inputs[0], anchor.prologue[0]
         if not isinstance(kind, TensorType) or computed is None or computed.dtype != FLOAT32:
             return data
-        data = OperandView(Operand("computed", kind.dtype, kind.dims, (0,) * kind.rank), kind.dims, (0,) * kind.rank, 0)
+        data = _nowhere(kind)
     weight = view_of(task, 1)
     if isinstance(weight, RefusalReason):
         return weight
@@ -183,33 +182,34 @@ def _operands(task: Task, op: str) -> _Operands | RefusalReason:
         return RefusalReason("the packed operand is also read otherwise", weight.operand.name)
     if data.operand.dtype not in FLOATS or weight.operand.dtype != data.operand.dtype:
         return RefusalReason("element type has no convolution kernel", data.operand.dtype.name)
-    return _Operands(data, weight, bias, computed)
+    groups, (outputs, inputs) = int(anchor.attribute("group", 1)), weight.shape[:2]
+    instruction = fused_of(weight.operand.dtype)
+    return Convolution(
+        anchor.output.dims[0],
+        groups,
+        inputs,
+        outputs // groups,
+        (),
+        data,
+        weight,
+        bias,
+        computed,
+        instruction=instruction,
+    )
+
+
+def _nowhere(kind: TensorType) -> OperandView:
+    """What stands for data that are computed on the way in."""
+    return OperandView(Operand("computed", kind.dtype, kind.dims, (0,) * kind.rank), kind.dims, (0,) * kind.rank, 0)
 
 
 def convolution_of(task: Task) -> Convolution | RefusalReason:
     """The geometry of the task's Conv, or why its kernels cannot take it."""
-    found = _operands(task, "Conv")
+    found = _without_axes(task, "Conv")
     if isinstance(found, RefusalReason):
         return found
-    anchor = task.anchor
-    assert anchor is not None
-    groups = int(anchor.attribute("group", 1))
-    out = anchor.output.dims
-    spatial = geometry_of(anchor)
-    if isinstance(spatial, RefusalReason):
-        return spatial
-    return Convolution(
-        batch=out[0],
-        groups=groups,
-        inputs=found.weight.shape[1],
-        outputs=found.weight.shape[0] // groups,
-        spatial=spatial,
-        data=found.data,
-        weight=found.weight,
-        bias=found.bias,
-        computed=found.computed,
-        instruction=fused_of(found.weight.operand.dtype),
-    )
+    spatial = geometry_of(task.anchored)
+    return spatial if isinstance(spatial, RefusalReason) else replace(found, spatial=spatial)
 
 
 def integer_convolution_of(task: Task) -> Convolution | RefusalReason:
@@ -237,7 +237,7 @@ def integer_convolution_of(task: Task) -> Convolution | RefusalReason:
     computed = None
     if isinstance(data, RefusalReason):
         computed = element
-        data = OperandView(Operand("computed", kind.dtype, kind.dims, (0,) * kind.rank), kind.dims, (0,) * kind.rank, 0)
+        data = _nowhere(kind)
     groups = int(anchor.attribute("group", 1))
     outputs = weight.shape[0] // groups
     return Convolution(anchor.output.dims[0], groups, weight.shape[1], outputs, spatial, data, weight, None, computed)
@@ -248,36 +248,23 @@ def geometry_of(anchor: Anchor) -> tuple[Spatial, ...] | RefusalReason:
     window = _window(anchor, window_of)
     if any(begin < 0 for begin in window.begins):
         return RefusalReason("negative padding")
-    return tuple(
-        Spatial(e, o, k, s, d, b)
-        for e, o, k, s, d, b in zip(
-            window.extents,
-            anchor.output.dims[2:],
-            window.kernel,
-            window.strides,
-            window.dilations,
-            window.begins,
-            strict=True,
-        )
-    )
+    extents, out = window.extents, anchor.output.dims[2:]
+    axes = zip(extents, out, window.kernel, window.strides, window.dilations, window.begins, strict=True)
+    return tuple(Spatial(*axis) for axis in axes)
 
 
 def _window(anchor: Anchor, find: Callable[[Call, tuple[int, ...]], Window]) -> Window:
     """The geometry that the operator's definition uses, so that there is one reading of the attributes."""
     node = Node(anchor.op, tuple(f"x{k}" for k in range(len(anchor.inputs))), ("y",), anchor.attributes)
-    weights = anchor.inputs[1]
-    assert isinstance(weights, TensorType)
-    return find(Call(node, anchor.inputs, (anchor.output,)), weights.dims[2:])
+    return find(Call(node, anchor.inputs, (anchor.output,)), anchor.operand_type(1).dims[2:])
 
 
 def transposed_of(task: Task) -> Transposed | RefusalReason:
     """The geometry of the task's ConvTranspose, or why its kernels cannot take it."""
-    found = _operands(task, "ConvTranspose")
+    found = _without_axes(task, "ConvTranspose")
     if isinstance(found, RefusalReason):
         return found
-    anchor = task.anchor
-    assert anchor is not None
-    groups = int(anchor.attribute("group", 1))
+    anchor, (inputs, outputs) = task.anchored, found.weight.shape[:2]
     window = _window(anchor, transposed_window_of)
     strides, out = window.strides, anchor.output.dims[2:]
     if any(s > 1 and d > 1 and k > 1 for s, d, k in zip(strides, window.dilations, window.kernel, strict=True)):
@@ -293,16 +280,5 @@ def transposed_of(task: Task) -> Transposed | RefusalReason:
             return RefusalReason("transposed convolution with more padding than kernel")
         spatial.append(Spatial(extent, max(0, last - first + 1), taps, 1, d, padding))
         shifts.append(b - first * s)
-    shape = Convolution(
-        batch=anchor.output.dims[0],
-        groups=groups,
-        inputs=found.weight.shape[0] // groups,
-        outputs=found.weight.shape[1],
-        spatial=tuple(spatial),
-        data=found.data,
-        weight=found.weight,
-        bias=found.bias,
-        computed=found.computed,
-        instruction=fused_of(found.weight.operand.dtype),
-    )
+    shape = replace(found, inputs=inputs // found.groups, outputs=outputs, spatial=tuple(spatial))
     return Transposed(shape, strides, tuple(shifts), out)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fusewise.codegen.families.convolution.shape import Convolution, Spatial
+from fusewise.codegen.families.convolution.shape import ABSENT, Convolution, Spatial
 from fusewise.codegen.families.product.plan import RowAxis
 from fusewise.codegen.families.product.tile import ReductionLoop
 from fusewise.codegen.llvm.registers import memory_type
@@ -115,13 +115,12 @@ def strip_of(shape: Convolution, groups: int | None = None) -> BlockCopy:
     """The layout of the strip that suits how the input is stored; by so many groups each, if given."""
     strides = shape.data.strides
     planar = shape.planar
-    absent = Spatial(1, 1, 1, 1, 1, 0)
     axes = list(zip(shape.spatial, shape.out_axes, strides[2:], strict=True))
     if len(axes) == 1 and not planar:
         # a signal with channels last is a column of rows, so that blocks cut it along its length
-        axes.append((absent, "", 0))
+        axes.append((ABSENT, "", 0))
     while len(axes) < 3:
-        axes.insert(0, (absent, "", 0))
+        axes.insert(0, (ABSENT, "", 0))
     (slices, slice_name, s), (rows, row_name, r), (columns, column_name, c) = axes
     return BlockCopy(
         shape.dtype,

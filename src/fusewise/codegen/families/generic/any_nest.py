@@ -40,6 +40,7 @@ __all__ = [
     "emit_nest",
     "nest_schedules",
     "run_of",
+    "supported",
     "unsupported",
 ]
 
@@ -64,10 +65,9 @@ class NestSchedule:
 
 def by_definition(task: Task) -> Task | RefusalReason:
     """A task with an anchor as one without, by the operator's definition, or why it is none that code can be made of."""
-    assert task.anchor is not None
     plain = plain_task(task)
     if plain is None:
-        return RefusalReason("the operator's definition does not cover the case", task.anchor.op)
+        return RefusalReason("the operator's definition does not cover the case", task.anchored.op)
     return unsupported(task) or plain
 
 
@@ -90,6 +90,11 @@ def nest_schedules(understood: object, task: Task, target: Target) -> tuple[Nest
 def _understand(task: Task, instructions: InstructionSet) -> Task | RefusalReason:
     if task.anchor is not None:
         return RefusalReason("the anchor needs a kernel of its own", task.anchor.op)
+    return supported(task, instructions)
+
+
+def supported(task: Task, instructions: InstructionSet) -> Task | RefusalReason:
+    """The task as it is, if generated code can compute on its dtypes."""
     return unsupported(task) or task
 
 

@@ -49,17 +49,14 @@ _ROW = "row"  # the loop variable along the axis, in what is read
 
 
 def _axis(task: Task) -> int:
-    assert task.anchor is not None
-    rank = len(task.extents)
-    return int(task.anchor.attribute("axis", -1)) % rank
+    return int(task.anchored.attribute("axis", -1)) % len(task.extents)
 
 
 def _element(task: Task) -> Expr:
     """The anchor's operand along a row, in the type arithmetic is done in."""
-    assert task.anchor is not None
     axis = _axis(task)
     at = tuple(index(_ROW) if k == axis else index(f"i{k}") for k in range(len(task.extents)))
-    x = read_operand(task.anchor, 0, at)
+    x = read_operand(task.anchored, 0, at)
     return x if x.dtype == FLOAT64 else cast(x, FLOAT32)
 
 

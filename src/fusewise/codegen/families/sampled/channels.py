@@ -50,18 +50,15 @@ def copied_channels(target: Target, channels: int, elements: int) -> int:
 def copy_channels(o: OpenFunction, schedule: ChannelSchedule, place: tuple[Int, Int], there: Value) -> None:
     """there[element][c], float32: the channels taken at once, from `place` (sample, channel) on, of the image that is operand 0 of
     the anchor."""
-    f, task = o.f, o.task
-    assert task.anchor is not None
-    kind, channels = task.anchor.inputs[0], schedule.channels
-    assert kind is not None
-    extents, view = kind.dims[2:], view_of(task, 0)
+    f, task, channels = o.f, o.task, schedule.channels
+    extents, view = task.anchored.operand_type(0).dims[2:], view_of(task, 0)
     if isinstance(view, OperandView) and view.operand.dtype == FLOAT32 and _is_row_major(view):
         start = f.add(f.mul(place[0], view.strides[0]), f.add(f.mul(place[1], view.strides[1]), view.offset))
         source = f.at(o.pointers[view.operand.name], start)
         turn(f, source, view.strides[1], there, channels, (channels, math.prod(extents)), o.instructions.lanes)
         return
     shape, at = (channels, *extents), tuple(index(f"i{k}") for k in range(1 + len(extents)))
-    element = read_operand(task.anchor, 0, (index(_SAMPLE), index(_CHANNEL) + at[0], *at[1:]))
+    element = read_operand(task.anchored, 0, (index(_SAMPLE), index(_CHANNEL) + at[0], *at[1:]))
     steps = (1, *(math.prod(extents[d + 1 :]) * channels for d in range(len(extents))))
     copied = Operand("copied", FLOAT32, shape, steps)
     value = Simplifier({f"i{k}": extent for k, extent in enumerate(shape)}).simplify(cast(element, FLOAT32))

@@ -30,7 +30,7 @@ from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.arithmetic import apply_binary
 from fusewise.codegen.llvm.entry import OpenFunction, areas, operand_arguments, written
 from fusewise.codegen.llvm.loops import free_axes, offset_of
-from fusewise.codegen.llvm.plain import anchor_call, read_operand
+from fusewise.codegen.llvm.plain import anchor_call, over_operands
 from fusewise.codegen.llvm.share import prepared
 from fusewise.codegen.llvm.square import turn
 from fusewise.codegen.nest.build import Function
@@ -41,7 +41,7 @@ from fusewise.codegen.view import OperandView, view_of
 from fusewise.ir.dtypes import FLOAT32, INT64
 from fusewise.lower.index import Simplifier
 from fusewise.lower.task import Operand, RefusalReason, Store, Task
-from fusewise.ops.expr import Expr, cast, const, index, substitute, substitute_indices
+from fusewise.ops.expr import Expr, cast, const, index, substitute_indices
 from fusewise.ops.indexing import compute_type, unlinear
 from fusewise.ops.sampled import TAPS
 from fusewise.ops.spec import NotDefined
@@ -83,10 +83,7 @@ class _Sampled:
     @property
     def image(self) -> tuple[int, ...]:
         """The shape of operand 0."""
-        assert self.task.anchor is not None
-        kind = self.task.anchor.inputs[0]
-        assert kind is not None
-        return kind.dims
+        return self.task.anchored.operand_type(0).dims
 
     @property
     def is_straight(self) -> bool:
@@ -179,17 +176,8 @@ _MOST_COPIED = 1 << 25
 
 def _bound(task: Task, tap: Tap) -> Tap:
     """A tap over loads of the task's operands."""
-    anchor = task.anchor
-    assert anchor is not None
-
-    def one(node: Expr) -> Expr | None:
-        if node.op != "load" or not str(node.value).startswith("#"):
-            return None
-        return read_operand(anchor, int(node.value[1:]), node.args)
-
-    return Tap(
-        substitute(tap.sample, one), tuple(substitute(place, one) for place in tap.places), substitute(tap.share, one)
-    )
+    sample, share, *places = (over_operands(task.anchored, e) for e in (tap.sample, tap.share, *tap.places))
+    return Tap(sample, tuple(places), share)
 
 
 def _schedules(found: _Sampled, task: Task, target: Target) -> Iterable[ChannelSchedule]:

@@ -72,11 +72,9 @@ class _Pool:
 
 
 def _understand(task: Task, instructions: InstructionSet) -> _Pool | RefusalReason:
-    reason = unsupported(task)
-    if reason is not None:
+    if (reason := unsupported(task)) is not None:
         return reason
-    assert task.anchor is not None and task.anchor.inputs[0] is not None
-    image, view = task.anchor.inputs[0].dims, view_of(task, 0)
+    image, view = task.anchored.operand_type(0).dims, view_of(task, 0)
     channels = min(image[1], _MOST_CHANNELS)
     if isinstance(view, OperandView) and view.operand.dtype == FLOAT32 and (view.strides[1] == 1 or image[1] == 1):
         return _Pool(task, image, view, channels)
@@ -136,11 +134,8 @@ class _Emitter:
         f.loop(0, pool.image[0], 1, sample, rolled=True)
 
     def _bound(self, place: int, given: Mapping[str, Int]) -> Int:
-        anchor = self.pool.task.anchor
-        assert anchor is not None
-        expr = anchor.prologue[place]
-        assert expr is not None
-        return self.o.elements.at({f"i{k}": given.get(f"i{k}", 0) for k in range(4)}).integer(expr)
+        point = self.o.elements.at({f"i{k}": given.get(f"i{k}", 0) for k in range(4)})
+        return point.integer(self.pool.task.anchored.element(place))
 
     def _box(self, box: Int, image: Value) -> None:
         """The largest elements of each cell, [cell][channel]."""

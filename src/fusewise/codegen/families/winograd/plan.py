@@ -19,7 +19,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 
-from fusewise.codegen.families.convolution.shape import Convolution, Spatial
+from fusewise.codegen.families.convolution.shape import ABSENT, Convolution, Spatial
 from fusewise.codegen.families.product.tile import Tile
 from fusewise.codegen.families.winograd.tiles import AxisTiling, Grid
 from fusewise.codegen.families.winograd.transform import PlaneForm, forms_of
@@ -133,7 +133,7 @@ def planes_of(shape: Convolution) -> Planes | None:
         order = (1, 0, 2)
     axes, strides = [shape.spatial[k] for k in order], [shape.data.strides[2 + k] for k in order]
     if len(axes) == 2:
-        axes.insert(0, Spatial(1, 1, 1, 1, 1, 0))
+        axes.insert(0, ABSENT)
         strides.insert(0, 0)
     slices, rows, columns = axes
     rows, columns = (replace(axis, dilation=1) if axis.kernel == 1 else axis for axis in (rows, columns))
