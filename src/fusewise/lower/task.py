@@ -10,7 +10,8 @@ the number of its site.
 from __future__ import annotations
 
 import math
-from dataclasses import field
+from collections.abc import Callable
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
@@ -121,6 +122,16 @@ class Task:
 
     def operand(self, name: str) -> Operand:
         return self._index[name]
+
+    @property
+    def ranges(self) -> dict[str, int]:
+        """The extent of every loop variable."""
+        return {f"i{k}": extent for k, extent in enumerate(self.extents)}
+
+    def mapped(self, one: Callable[[Expr], Expr]) -> Task:
+        """With what `one` gives in place of every index and value that is stored."""
+        stores = (Store(s.operand, tuple(one(i) for i in s.index), one(s.value)) for s in self.stores)
+        return replace(self, stores=tuple(stores))
 
     @property
     def anchored(self) -> Anchor:

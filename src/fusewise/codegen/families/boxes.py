@@ -20,10 +20,11 @@ from fusewise.codegen.box_routines import (
     SUPPRESS_BOXES,
     SUPPRESS_HEADER,
 )
-from fusewise.codegen.kernel import Argument
+from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.llvm.checked import checked_code
-from fusewise.codegen.llvm.entry import enter
+from fusewise.codegen.llvm.entry import routine
 from fusewise.codegen.llvm.radix_sort import key_of, sort_keys
+from fusewise.codegen.llvm.share import Share
 from fusewise.codegen.llvm.square import transposed
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
@@ -52,9 +53,7 @@ def routine_for(node: Node, instructions: InstructionSet) -> KernelCode | None:
 def align_boxes(instructions: InstructionSet) -> KernelCode:
     """Every cell's sum over its row taps and column taps of the pixel times both shares."""
 
-    def build() -> str:
-        module, f, at, share = enter(ALIGN_BOXES, [Argument(name) for name in ALIGN_ARGUMENTS])
-        words = _words(f, at["header"], ALIGN_HEADER)
+    def write(f: Function, at: Pointers, words: Pointers, share: Share) -> None:
         cells = f.mul(words["rows"], words["columns"])
         scratch = f.at(at["scratch"], f.mul(share.worker, f.mul(cells, CHUNK)))
         low, high = share.run(f, words["boxes"])
@@ -74,10 +73,9 @@ def align_boxes(instructions: InstructionSet) -> KernelCode:
                 done = end
 
         f.loop(low, high, 1, box, rolled=True)
-        f.give_back()
-        return module.text()
 
-    made = KernelCode(ALIGN_BOXES, f"{ALIGN_BOXES}|{LANES}|{CHUNK}|{instructions.key}", build)
+    recipe = f"{ALIGN_BOXES}|{LANES}|{CHUNK}|{instructions.key}"
+    made = routine(ALIGN_BOXES, ALIGN_ARGUMENTS, ALIGN_HEADER, recipe, write)
     return checked_code(made) if instructions.sanitize else made
 
 
@@ -101,9 +99,7 @@ def _cells(
         pixel = f.at(here, _entry(f, at["column_offsets"], k))
         both = f.splat(f.fmul(share, f.load("float", f.at(at["column_weights"], k))), lanes)
         loaded = [f.load(kind, f.at(pixel, number * lanes)) for number in range(len(sums))]
-        if instructions.fma:
-            return [f.fma(both, value, total) for value, total in zip(loaded, sums, strict=True)]
-        return [f.fadd(f.fmul(both, value), total) for value, total in zip(loaded, sums, strict=True)]
+        return [multiply_add(f, instructions, both, value, total) for value, total in zip(loaded, sums, strict=True)]
 
     def row_tap(first: Int, last: Int, k: Value, sums: tuple[Value, ...]) -> tuple[Value, ...]:
         share = f.load("float", f.at(at["row_weights"], k))
@@ -162,9 +158,7 @@ def suppress_boxes(instructions: InstructionSet) -> KernelCode:
     with. Bounds that are no numbers overlap nothing, since their area is none either.
     """
 
-    def build() -> str:
-        module, f, at, share = enter(SUPPRESS_BOXES, [Argument(name) for name in SUPPRESS_ARGUMENTS])
-        words = _words(f, at["header"], SUPPRESS_HEADER)
+    def write(f: Function, at: Pointers, words: Pointers, share: Share) -> None:
         limits = f.load("float", at["limits"]), f.load("float", f.at(at["limits"], 1))
         sides = (at["keys"], at["places"]), (at["other_keys"], at["other_places"])
         low, high = share.run(f, 1)
@@ -180,10 +174,9 @@ def suppress_boxes(instructions: InstructionSet) -> KernelCode:
             f.store(rows, at["count"])
 
         f.loop(low, high, 1, all_of_them, rolled=True)
-        f.give_back()
-        return module.text()
 
-    made = KernelCode(SUPPRESS_BOXES, f"{SUPPRESS_BOXES}|{LANES}|{instructions.key}", build)
+    recipe = f"{SUPPRESS_BOXES}|{LANES}|{instructions.key}"
+    made = routine(SUPPRESS_BOXES, SUPPRESS_ARGUMENTS, SUPPRESS_HEADER, recipe, write)
     return checked_code(made) if instructions.sanitize else made
 
 
@@ -288,10 +281,6 @@ def _overlap(f: Function, theirs: list[Value], ours: list[Value], limit: Value) 
 
 def _picked(f: Function, predicate: str, a: Value, b: Value) -> Value:
     return f.select(f.compare(predicate, a, b), a, b)
-
-
-def _words(f: Function, header: Value, names: tuple[str, ...]) -> dict[str, Value]:
-    return {name: f.load("i64", f.at(header, k, "i64")) for k, name in enumerate(names)}
 
 
 def _entry(f: Function, table: Value, k: Int) -> Value:

@@ -24,7 +24,7 @@ from fusewise.codegen.llvm.entry import OpenFunction, operands_alone, written
 from fusewise.codegen.llvm.loops import loop_ranges
 from fusewise.codegen.llvm.plain import anchor_call
 from fusewise.lower.index import Simplifier
-from fusewise.lower.task import Store, Task
+from fusewise.lower.task import Task
 from fusewise.ops.expr import Expr, index, substitute_indices
 from fusewise.ops.pool import pool_window
 from fusewise.ops.window import Window
@@ -74,8 +74,7 @@ def within(task: Task, box: Box) -> Task:
     def one(root: Expr) -> Expr:
         return simplifier.simplify(substitute_indices(root, moved))
 
-    stores = tuple(Store(s.operand, tuple(one(i) for i in s.index), one(s.value)) for s in task.stores)
-    return replace(task, extents=extents, stores=stores)
+    return replace(task.mapped(one), extents=extents)
 
 
 POOL = Kernel(

@@ -22,6 +22,7 @@ from fusewise.codegen.steps.overwrite import shared_pointers
 from fusewise.codegen.target import LINE_BYTES, InstructionSet, whole_lines
 from fusewise.codegen.view import OperandView
 from fusewise.ir.dtypes import DType
+from fusewise.lower.program import KernelCode
 from fusewise.lower.task import Task
 from fusewise.records import record
 
@@ -32,6 +33,7 @@ __all__ = [
     "initial",
     "operand_arguments",
     "operands_alone",
+    "routine",
     "scratch_of",
     "tag_of",
     "widened",
@@ -134,6 +136,25 @@ def enter(
     outside.give_back()
     named = {argument.name: pointer for argument, pointer in zip(arguments, body.arguments, strict=False)}
     return module, body, named, Share(*body.arguments[-len(PARAMETERS) :])
+
+
+def routine(
+    symbol: str,
+    arguments: Sequence[str],
+    header: Sequence[str],
+    recipe: str,
+    write: Callable[[Function, dict[str, Value], dict[str, Value], Share], None],
+) -> KernelCode:
+    """A function for all shapes, which takes numbers as data: `write(function, pointers, words, share)` writes its body, where
+    `words` are those of the argument `header`, int64, by name. `recipe` says everything about it."""
+
+    def build() -> str:
+        module, f, at, share = enter(symbol, [Argument(name) for name in arguments])
+        write(f, at, {word: f.load("i64", f.at(at["header"], k, "i64")) for k, word in enumerate(header)}, share)
+        f.give_back()
+        return module.text()
+
+    return KernelCode(symbol, recipe, build)
 
 
 def areas(f: Function, start: Value, sizes: Mapping[str, int]) -> dict[str, Value]:

@@ -64,7 +64,7 @@ def _spans(operand: Operand) -> tuple[int, int]:
 
 def loop_ranges(task: Task) -> dict[str, int]:
     """The extent of every loop variable a task mentions; the largest when a name is used twice."""
-    ranges = {f"i{k}": extent for k, extent in enumerate(task.extents)}
+    ranges = task.ranges
     roots = [root for store in task.stores for root in (*store.index, store.value)]
     if task.anchor is not None:
         roots += [root for root in task.anchor.prologue if root is not None]
@@ -134,11 +134,7 @@ def _cut(task: Task, axis: int, by: int) -> Task:
     values: dict[str, Expr] = {f"i{axis}": index(f"i{axis}") * by + index(f"i{axis + 1}")}
     values |= {f"i{k}": index(f"i{k + 1}") for k in range(axis + 1, len(task.extents))}
     moved = replace(_mapped(task, values), extents=extents)
-    simplifier = Simplifier(loop_ranges(moved))
-    stores = tuple(
-        Store(s.operand, (simplifier.simplify(s.index[0]),), simplifier.simplify(s.value)) for s in moved.stores
-    )
-    return replace(moved, stores=stores)
+    return moved.mapped(Simplifier(loop_ranges(moved)).simplify)
 
 
 def _mapped(task: Task, values: Mapping[str, Expr]) -> Task:
@@ -147,10 +143,7 @@ def _mapped(task: Task, values: Mapping[str, Expr]) -> Task:
     def one(node: Expr) -> Expr | None:
         return values.get(node.value) if node.op == "index" else None
 
-    stores = tuple(
-        Store(s.operand, tuple(substitute(i, one) for i in s.index), substitute(s.value, one)) for s in task.stores
-    )
-    return replace(task, stores=stores)
+    return task.mapped(lambda root: substitute(root, one))
 
 
 def _without_units(task: Task) -> Task:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from fusewise.codegen.kernel import Argument
-from fusewise.codegen.llvm.entry import enter
+from fusewise.codegen.llvm.entry import routine
+from fusewise.codegen.llvm.share import Share
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.lower.program import KernelCode
@@ -38,16 +38,11 @@ Pointers = Mapping[str, Value]
 def _function(name: str, write: Callable[[Function, Pointers, Pointers, Value], None]) -> KernelCode:
     """Deals (outer, panel) pairs to the workers; `write` emits the code of one."""
 
-    def build() -> str:
-        module, f, at, share = enter(name, [Argument(argument) for argument in ARGUMENTS])
-        words = {word: f.load("i64", f.at(at["header"], k, "i64")) for k, word in enumerate(HEADER)}
-        units = f.mul(words["outer"], words["panels"])
-        low, high = share.run(f, units)
-        f.loop(low, high, 1, lambda unit, _: write(f, at, words, unit), rolled=True)
-        f.give_back()
-        return module.text()
+    def dealt(f: Function, at: Pointers, words: Pointers, share: Share) -> None:
+        run = share.run(f, f.mul(words["outer"], words["panels"]))
+        f.loop(*run, 1, lambda unit, _: write(f, at, words, unit), rolled=True)
 
-    return KernelCode(name, f"{name} by {CHUNK}, 2", build)
+    return routine(name, ARGUMENTS, HEADER, f"{name} by {CHUNK}, 2", dealt)
 
 
 def _entry(f: Function, table: Value, k: Int) -> Value:

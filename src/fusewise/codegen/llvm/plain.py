@@ -66,9 +66,7 @@ def plain_task(task: Task) -> Task | None:
     element = element_of_anchor(task.anchored, at)
     if element is None:
         return None
-    ranges = {f"i{k}": extent for k, extent in enumerate(task.extents)}
-    simplifier = Simplifier(ranges | reduction_ranges(element))
-    element = simplifier.simplify(element)
+    element = Simplifier(task.ranges | reduction_ranges(element)).simplify(element)
 
     def whole(node: Expr) -> Expr | None:
         return element if node.op == "load" and node.value == ACC else None

@@ -22,7 +22,7 @@ from fusewise.lower.task import ACC
 from fusewise.ops.expr import Expr, walk
 from fusewise.records import record
 
-__all__ = ["across_lanes", "lanes_for", "reduce_element"]
+__all__ = ["across_lanes", "lanes_for", "pairwise", "reduce_element"]
 
 
 LONGEST_RUN = 128
@@ -152,11 +152,7 @@ class _Reducer:
         return tuple(totals)
 
     def _combined(self, values: Sequence[Value]) -> Value:
-        left = list(values)
-        while len(left) > 1:
-            pairs = [self._join(a, b) for a, b in zip(left[::2], left[1::2], strict=False)]
-            left = pairs + ([left[-1]] if len(left) % 2 else [])
-        return left[0]
+        return pairwise(values, self._join)
 
     def _join(self, a: Value, b: Value) -> Value:
         return combine(self.function, self.point.instructions, self.expr.value[0], a, b, self.expr.dtype)
@@ -252,6 +248,14 @@ class _Reducer:
             return f.fma(a, b, total)
         value = widen(f, point.instructions, f.splat(inner.minimal(body), total.lanes), dtype)
         return combine(f, point.instructions, kind, total, value, dtype)
+
+
+def pairwise(values: Sequence[Value], join: Callable[[Value, Value], Value]) -> Value:
+    """Values joined two by two until one is left."""
+    left = list(values)
+    while len(left) > 1:
+        left = [*(join(a, b) for a, b in zip(left[::2], left[1::2], strict=False)), *left[len(left) & ~1 :]]
+    return left[0]
 
 
 def across_lanes(f: Function, instructions: InstructionSet, kind: str, x: Value, dtype: DType) -> Value:

@@ -196,7 +196,7 @@ def _reads(node: Expr) -> bool:
 
 
 def _plan(task: Task, instructions: InstructionSet, schedule: NestSchedule) -> _Nest:
-    axes = [(f"i{k}", extent) for k, extent in enumerate(task.extents)]
+    axes = list(task.ranges.items())
     dtypes = [n.dtype for n in data_types(s.value for s in task.stores)]
     dtypes += [task.operand(s.operand).dtype for s in task.stores]
     lane = _lane_axis(task, instructions, schedule, axes)

@@ -14,7 +14,7 @@ import numpy as np
 
 from fusewise.codegen.llvm.loops import free_axes, loop_ranges
 from fusewise.lower.index import Simplifier
-from fusewise.lower.task import ACC, Store, Task
+from fusewise.lower.task import ACC, Task
 from fusewise.ops.expr import Expr, const, index, substitute, walk
 from fusewise.ops.interpret import evaluate_expression
 
@@ -80,4 +80,4 @@ def _piece(task: Task, axis: int, begin: int, end: int, instead: dict[Expr, Expr
         shifted = substitute(bare, lambda node: moved if node == index(f"i{axis}") else None) if begin else bare
         return simplifier.simplify(shifted)
 
-    return replace(part, stores=tuple(Store(s.operand, (one(s.index[0]),), one(s.value)) for s in task.stores))
+    return part.mapped(one)

@@ -134,7 +134,7 @@ def _axes_by_stride(task: Task) -> tuple[int, ...] | None:
     if not task.stores or 0 in task.extents:
         return None
     store = task.stores[0]
-    simplifier = Simplifier({f"i{k}": extent for k, extent in enumerate(task.extents)})
+    simplifier = Simplifier(task.ranges)
     form = offset_of(simplifier, task.operand(store.operand), store.index)
     if any(atom.op != "index" for atom, _ in form.terms):
         return None
@@ -211,7 +211,7 @@ def _computes(template: Expr) -> bool:
 
 def _is_contiguous(task: Task, instructions: InstructionSet, template: Expr, axis: int) -> bool:
     """Does every load of a row move with loop `axis` as a vector does? Then computing a row again is cheap."""
-    names = {f"i{k}": 0 for k in range(len(task.extents))} | {_ROW: 0}
+    names = dict.fromkeys((*task.ranges, _ROW), 0)
     point = unwritten(task, instructions).at(names, f"i{axis}", 2)
     loads = (n for n in walk(template) if n.op == "load")
     return all(access_of(point, task.operand(n.value), n.args).step in (0, 1) for n in loads)
@@ -314,8 +314,7 @@ def _interpolated_task(task: Task, resampling: _Resampling) -> Task:
     def one(root: Expr) -> Expr:
         return substitute_indices(substitute(root, loads.get), names)
 
-    stores = tuple(Store(s.operand, tuple(one(i) for i in s.index), one(s.value)) for s in task.stores)
-    return replace(task, extents=kept[0].shape, operands=(*task.operands, *kept), stores=stores)
+    return replace(task.mapped(one), extents=kept[0].shape, operands=(*task.operands, *kept))
 
 
 SEPARABLE_RESAMPLING = Kernel("blend-rows", _understand, _schedules, _arguments, written(_arguments, _write), _declines)

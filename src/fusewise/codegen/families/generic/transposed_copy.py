@@ -56,7 +56,7 @@ def _found(task: Task) -> _Turned | RefusalReason:
     (store,) = small.stores
     if store.value.op != "load" or small.operand(store.operand).dtype != store.value.dtype:
         return no
-    simplifier = Simplifier({f"i{k}": extent for k, extent in enumerate(small.extents)})
+    simplifier = Simplifier(small.ranges)
     here, there = _steps(simplifier, store.value.args[0]), _steps(simplifier, store.index[0])
     if here is None or there is None:
         return no

@@ -20,7 +20,7 @@ from fusewise.codegen.llvm.entry import OpenFunction, operand_arguments, written
 from fusewise.codegen.llvm.memory import access_of
 from fusewise.codegen.llvm.plain import read_operand
 from fusewise.codegen.llvm.point import Point
-from fusewise.codegen.llvm.reduction import across_lanes
+from fusewise.codegen.llvm.reduction import across_lanes, pairwise
 from fusewise.codegen.llvm.share import LEAST_PIECES
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
@@ -94,7 +94,7 @@ def understand(task: Task, instructions: InstructionSet) -> ChannelNorm | Refusa
     lanes = next((n for n in _powers(instructions.lanes) if channels % math.lcm(size, n) == 0), 0)
     if lanes < LEAST_LANES:
         return RefusalReason("too few channels for a vector", str(channels))
-    point = unwritten(task, instructions).at({f"i{k}": 0 for k in range(len(task.extents))}, "i1", 2)
+    point = unwritten(task, instructions).at(dict.fromkeys(task.ranges, 0), "i1", 2)
     steps = [access_of(point, task.operand(n.value), n.args).step for n in walk(x) if n.op == "load"]
     if 1 not in steps or any(step not in (0, 1) for step in steps):
         return RefusalReason("channels are not the fastest axis", anchor.op)
@@ -239,10 +239,7 @@ class _Emitter:
         f.store(f.fadd(before, f.fadd(spread, between)), f.at(self.spreads, c))
 
     def sum(self, values: Sequence[Value]) -> Value:
-        left = list(values)
-        while len(left) > 1:
-            left = [*(self.f.fadd(a, b) for a, b in zip(left[::2], left[1::2], strict=False)), *left[len(left) & ~1 :]]
-        return left[0]
+        return pairwise(values, self.f.fadd)
 
     def group(self, first: Int) -> None:
         """The mean of a group in place of those of its channels, and its sum of squares over its size in place of theirs."""

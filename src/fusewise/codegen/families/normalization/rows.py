@@ -72,7 +72,7 @@ def _understand_softmax(task: Task, instructions: InstructionSet) -> Expr | Refu
     x = _element(task)
     if any(node.op == "reduce" for node in walk(x)):
         return RefusalReason("what is read is itself a reduction", task.anchor.op)
-    point = unwritten(task, instructions).at({f"i{k}": 0 for k in range(len(task.extents))} | {_ROW: 0}, _ROW, 2)
+    point = unwritten(task, instructions).at(dict.fromkeys((*task.ranges, _ROW), 0), _ROW, 2)
     for node in walk(x):
         if node.op == "load" and access_of(point, task.operand(node.value), node.args).step not in (0, 1):
             return RefusalReason("the axis is not contiguous", node.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from fusewise.codegen.families.generic.any_nest import NestSchedule, emit_nest
 from fusewise.codegen.llvm.entry import OpenFunction
@@ -79,8 +80,7 @@ def written_from(task: Task, results: Operand, places: Mapping[str, Expr]) -> Ta
     def one(root: Expr) -> Expr:
         return simplifier.simplify(substitute(substitute_indices(root, places), result))
 
-    stores = tuple(Store(s.operand, tuple(one(i) for i in s.index), one(s.value)) for s in task.stores)
-    return Task(results.shape, (*task.operands, results), stores, exact=task.exact)
+    return replace(task.mapped(one), extents=results.shape, operands=(*task.operands, results), anchor=None)
 
 
 def _is_row_major(view: OperandView) -> bool:

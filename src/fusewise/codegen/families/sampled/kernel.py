@@ -232,7 +232,7 @@ def _results(found: _Sampled, turned: bool) -> Task:
 def _is_turned(found: _Sampled) -> bool:
     """Does the first result lie otherwise than with the channels side by side?"""
     task = found.task
-    simplifier, store = Simplifier({f"i{k}": extent for k, extent in enumerate(task.extents)}), task.stores[0]
+    simplifier, store = Simplifier(task.ranges), task.stores[0]
     form = offset_of(simplifier, task.operand(store.operand), store.index)
     moving = [step if atom.op == "index" else 0 for atom, step in form.terms if "i1" in free_axes(atom)]
     return task.extents[1] > 1 and moving != [1]
