@@ -54,6 +54,12 @@ class Operand:
     alignment: int = 64
 
     @property
+    def span(self) -> tuple[int, int]:
+        """The lowest and the highest offset of its elements, of which there are some."""
+        ends = [stride * (extent - 1) for stride, extent in zip(self.strides, self.shape, strict=True)]
+        return self.offset + sum(min(0, end) for end in ends), self.offset + sum(max(0, end) for end in ends)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all elements."""
         return math.prod(self.shape) * self.dtype.itemsize

@@ -56,12 +56,6 @@ def simplified(task: Task) -> Task:
     return replace(_mapped(flat, names), extents=tuple(extent for _, extent in axes))
 
 
-def _spans(operand: Operand) -> tuple[int, int]:
-    """Lowest and highest offset of an operand's elements."""
-    ends = [stride * (extent - 1) for stride, extent in zip(operand.strides, operand.shape, strict=True)]
-    return operand.offset + sum(min(0, end) for end in ends), operand.offset + sum(max(0, end) for end in ends)
-
-
 def loop_ranges(task: Task) -> dict[str, int]:
     """The extent of every loop variable a task mentions; the largest when a name is used twice."""
     ranges = task.ranges
@@ -91,8 +85,7 @@ def _flat(task: Task) -> Task:
     simplifier = Simplifier(loop_ranges(task))
     operands: dict[str, Operand] = {}
     for operand in task.operands:
-        empty = 0 in operand.shape
-        low, high = (0, -1) if empty else _spans(operand)
+        low, high = (0, -1) if 0 in operand.shape else operand.span
         operands[operand.name] = replace(operand, shape=(high - low + 1,), strides=(1,), offset=low)
 
     def offset(name: str, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fusewise.codegen.llvm.loops import offset_of
 from fusewise.codegen.llvm.point import Point
 from fusewise.codegen.llvm.registers import convert, has_masked_memory, memory_type, register_type
 from fusewise.codegen.nest.build import Function
@@ -29,13 +30,9 @@ class Access:
 def access_of(point: Point, operand: Operand, indices: tuple[Expr, ...]) -> Access:
     """Analyse one access at a point."""
     simplifier = point.elements.facts.simplifier
-    form = Linear(operand.offset)
-    inside = True
-    for expr, stride, extent in zip(indices, operand.strides, operand.shape, strict=True):
-        one = simplifier.linear(expr)
-        low, high = simplifier.range_of(one)
-        inside = inside and low >= 0 and high < extent
-        form = form.plus(one, stride)
+    form = offset_of(simplifier, operand, indices)
+    ranges = (simplifier.range_of(simplifier.linear(expr)) for expr in indices)
+    inside = all(low >= 0 and high < extent for (low, high), extent in zip(ranges, operand.shape, strict=True))
     step: int | None = 0
     for atom, coefficient in form.terms:
         if point.varies(atom):
@@ -157,9 +154,7 @@ def _part(point: Point, form: Linear, varying: bool) -> Linear:
 
 def _limited(f: Function, offset: Int, operand: Operand) -> Int:
     """An offset kept within the operand's memory."""
-    ends = [stride * (extent - 1) for stride, extent in zip(operand.strides, operand.shape, strict=True)]
-    low = operand.offset + sum(min(0, end) for end in ends)
-    high = operand.offset + sum(max(0, end) for end in ends)
+    low, high = operand.span
     return f.maximum(f.minimum(offset, high), low)
 
 

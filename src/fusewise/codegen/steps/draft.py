@@ -7,7 +7,7 @@ it is a `lower.program.Program`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
 
 from fusewise.codegen.kernel import Argument, Implementation
@@ -32,6 +32,7 @@ __all__ = [
     "Upcoming",
     "Visit",
     "first_draft",
+    "in_memory",
 ]
 
 
@@ -169,6 +170,11 @@ class ProgramDraft:
         """Memory of the caller, by root."""
         return {port.root: port.area for port in (*self.inputs, *self.outputs) if port.area is not None}
 
+    def with_tasks(self, one: Callable[[int, TaskDraft], TaskDraft]) -> ProgramDraft:
+        """With what `one(number, step)` makes of every native step."""
+        steps = (step if isinstance(step, HostDraft) else one(number, step) for number, step in enumerate(self.steps))
+        return replace(self, steps=tuple(steps))
+
     def stretch_of(self, number: int) -> SampleRange | None:
         """The stretch that a step belongs to."""
         return next((found for found in self.stretches if number in found), None)
@@ -198,12 +204,15 @@ def first_draft(lowered: Lowered, ways: Mapping[str, int]) -> ProgramDraft:
     )
 
 
+def in_memory(kind: ValueType | None) -> TensorType | None:
+    """A type whose values may lie in native memory, or None."""
+    if not isinstance(kind, TensorType) or not kind.is_static or kind.dtype.kind in ("string", "complex"):
+        return None
+    return kind
+
+
 def _port(graph: Graph, kind: str, value: str, root: str) -> PortDraft:
-    described = graph.types[value]
-    if (
-        not isinstance(described, TensorType)
-        or not described.is_static
-        or described.dtype.kind in ("string", "complex")
-    ):
+    described = in_memory(graph.types[value])
+    if described is None:
         return PortDraft(value, root, None)
     return PortDraft(value, root, Area(("value", root), Buffer(kind, described.nbytes, value=value)))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fusewise.codegen.kernel import Argument
 from fusewise.codegen.steps.calls import CALL_BYTES
-from fusewise.codegen.steps.draft import HostDraft, ProgramDraft, TaskDraft
+from fusewise.codegen.steps.draft import ProgramDraft, TaskDraft
 from fusewise.codegen.steps.pointers import SITE_BYTES
 from fusewise.codegen.target import Target
 from fusewise.lower.program import Extent
@@ -22,13 +22,11 @@ def state_extents(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramD
     if not target.sanitize:
         return draft
 
-    def told(step: TaskDraft | HostDraft) -> TaskDraft | HostDraft:
-        if isinstance(step, HostDraft):
-            return step
+    def told(number: int, step: TaskDraft) -> TaskDraft:
         bound = step.work.bound
         return replace(step, extents=extents_of(bound.task, bound.values, step.arguments, target.workers))
 
-    return replace(draft, steps=tuple(map(told, draft.steps)))
+    return draft.with_tasks(told)
 
 
 def extents_of(
@@ -57,7 +55,5 @@ def _span(operand: Operand) -> tuple[int, int]:
     """The first byte of an operand, and the first behind it."""
     if 0 in operand.shape:
         return 0, 0
-    ends = [stride * (extent - 1) for stride, extent in zip(operand.strides, operand.shape, strict=True)]
-    low = operand.offset + sum(min(0, end) for end in ends)
-    high = operand.offset + sum(max(0, end) for end in ends) + 1
-    return low * operand.dtype.itemsize, high * operand.dtype.itemsize
+    low, high = operand.span
+    return low * operand.dtype.itemsize, (high + 1) * operand.dtype.itemsize

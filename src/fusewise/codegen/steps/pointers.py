@@ -7,10 +7,10 @@ from itertools import accumulate
 
 from fusewise.codegen.kernel import Argument
 from fusewise.codegen.steps.calls import CALL_BYTES, call_numbers
-from fusewise.codegen.steps.draft import Area, HostDraft, Pointer, ProgramDraft, TaskDraft, Upcoming
+from fusewise.codegen.steps.draft import Area, HostDraft, Pointer, ProgramDraft, TaskDraft, Upcoming, in_memory
 from fusewise.codegen.target import Target
 from fusewise.ir.graph import Constant
-from fusewise.ir.types import TensorType, ValueType
+from fusewise.ir.types import ValueType
 from fusewise.lower.program import Buffer, Packing
 from fusewise.lower.work import HostWork, TaskWork
 from fusewise.trace import Trace
@@ -109,10 +109,8 @@ def _host_read(draft: ProgramDraft, work: HostWork, value: str) -> tuple[str, Po
 
 
 def _host_write(draft: ProgramDraft, value: str) -> tuple[str, Pointer | None, ValueType | None]:
-    kind = draft.graph.types.get(value)
-    if not isinstance(kind, TensorType) or not kind.is_static or kind.dtype.kind in ("string", "complex"):
-        return value, None, None
-    if value not in draft.lowered.layout.storage:
+    kind = in_memory(draft.graph.types.get(value))
+    if kind is None or value not in draft.lowered.layout.storage:
         return value, None, None
     storage = draft.lowered.layout.storage[value]
     return value, Pointer(_value(draft, storage.root, value), storage.offset * kind.dtype.itemsize), kind

@@ -64,9 +64,7 @@ def fetch_ahead(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDra
         followers(loads, next_bytes(target)),
     )
 
-    def fetching(number: int, step: TaskDraft | HostDraft) -> TaskDraft | HostDraft:
-        if isinstance(step, HostDraft):
-            return step
+    def fetching(number: int, step: TaskDraft) -> TaskDraft:
         step = replace(step, next=Upcoming(following[number]))
         fetch = ahead.get(number)
         if fetch is None:
@@ -75,7 +73,7 @@ def fetch_ahead(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDra
         later = Upcoming(fetch.step, fetch.offset // target.workers)
         return replace(step, way=way, arguments=way.arguments, later=later)
 
-    return replace(draft, steps=tuple(fetching(*each) for each in enumerate(draft.steps)))
+    return draft.with_tasks(fetching)
 
 
 def _load(step: TaskDraft | HostDraft, draft: ProgramDraft, target: Target) -> Load:
