@@ -165,6 +165,19 @@ def test_operands_that_are_left() -> None:
     assert not places(lambda g, x: g.Concat(x, like="c"), graph)
 
 
+def test_operands_that_are_left_read_no_inner_value() -> None:
+    build = GraphBuilder()
+    x = build.input("x", (2, 2))
+    scaled = build.op("Relu", x)
+
+    def product(g: Any, x: Any, y: Any) -> Any:
+        return g.Gemm(g.Relu(x), y, ..., like="p")
+
+    once = build.finish(build.op("Gemm", scaled, build.input("y", (2, 2)), x))
+    twice = once.replace(nodes=(once.nodes[0], once.nodes[1].with_inputs((scaled, "y", scaled))))
+    assert places(product, once) and not places(product, twice)
+
+
 def test_outputs_that_are_absent_do_not_count() -> None:
     build = GraphBuilder()
     graph = build.finish(build.op("LayerNormalization", build.input("x", (2, 4)), build.input("y", (4,))))

@@ -263,16 +263,24 @@ class _Search:
             outputs = self.graph.nodes[index].outputs
             if output < len(outputs) and outputs[output]:
                 for found in self._made(way, index, state, len(self.roots) == 1):
-                    if not self.pattern.closed or self._is_closed(found):
+                    if not self.pattern.closed or self._is_closed(found, way, index):
                         yield outputs[output], found
 
-    def _is_closed(self, state: _State) -> bool:
+    def _is_closed(self, state: _State, root: Term, index: int) -> bool:
         """Are inner values read by nothing but the nodes that are covered, as what they are there?"""
-        reads = Counter(value for i in state.nodes for value in self.graph.nodes[i].reads)
         inner = {x for term, x in state.bound.items() if isinstance(term, Apply | Monomial) and not term.shared}
-        if not inner.isdisjoint(x for term, x in state.bound.items() if isinstance(term, Variable)):
+        beside = {x for term, x in state.bound.items() if isinstance(term, Variable)}.union(self._left(root, index))
+        for term, value in state.bound.items():
+            if isinstance(term, Apply) and isinstance(value, str):
+                beside.update(self._left(term, self.graph.producer[value]))
+        if not inner.isdisjoint(beside):
             return False
+        reads = Counter(value for i in state.nodes for value in self.graph.nodes[i].reads)
         return all(isinstance(value, str) and self.graph.is_inner(value, reads[value]) for value in inner)
+
+    def _left(self, term: Term, index: int) -> tuple[str, ...]:
+        """The operands that an open term leaves."""
+        return self.graph.nodes[index].inputs[len(term.operands) :] if isinstance(term, Apply) and term.open else ()
 
     def _term(self, term: Term, value: str, state: _State) -> Iterator[_State]:
         known = state.bound.get(term)
