@@ -9,8 +9,7 @@ from typing import Any
 from fusewise.codegen.families.attention.linear import LINEAR_ATTENTION
 from fusewise.codegen.families.attention.packed import ATTENTION
 from fusewise.codegen.families.convolution.direct import DIRECT, DIRECT_PAIRS
-from fusewise.codegen.families.convolution.dot_products import QUAD_CONV
-from fusewise.codegen.families.convolution.integer import INTEGER_CONV
+from fusewise.codegen.families.convolution.integer import INTEGER_CONV, QUAD_CONV
 from fusewise.codegen.families.convolution.scaled import SCALED
 from fusewise.codegen.families.convolution.transposed import CONV_TRANSPOSE
 from fusewise.codegen.families.depthwise import DEPTHWISE

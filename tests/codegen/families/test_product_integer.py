@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
+from tests.codegen.ways import refusal, ways
 from tests.machines import compiled
 
 from fusewise import api
 from fusewise.codegen.assemble import generate
+from fusewise.codegen.candidates import MATMUL_INTEGER
 from fusewise.codegen.instructions.table import for_bytes
+from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.fusion.plan import partition
+from fusewise.ir.dtypes import INT8, INT32, UINT8
+from fusewise.ir.types import TensorType
+from fusewise.lower.layout import row_major
+from fusewise.lower.task import ACC, Anchor, Operand, Store, Task
+from fusewise.ops.expr import index, load
 from fusewise.passes.write_out import write_out
 from fusewise.runtime.jit import compile_assembly
 from fusewise.trace import Trace
@@ -122,6 +131,49 @@ def test_sums_are_exact(target: Target, data: st.DataObject) -> None:
     assert found.dtype == np.int32
     np.testing.assert_array_equal(found, expected)
     assert kernels & {*KERNELS}
+
+
+@pytest.mark.parametrize("kernel", MATMUL_INTEGER, ids=lambda kernel: kernel.name)
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_every_schedule(run_kernel: Any, target: Target, kernel: Kernel[Any, Any], data: st.DataObject) -> None:
+    """Added to numbers that lie where the sums may be put, by several workers and piece by piece."""
+    draw = data.draw
+    rows, depth, columns = draw(st.integers(1, 90)), draw(st.integers(1, 40)), draw(st.integers(4, 90))
+    lead = draw(st.sampled_from(((), (2,), (3, 2))))
+    stacks = kernel.name == "integer-product" and draw(st.booleans())
+    a = numbers(draw, draw(_KIND), (*lead, rows, depth))
+    b = numbers(draw, np.int8, (*(lead if stacks else ()), depth, columns))
+    a_zero = numbers(draw, a.dtype.type, ())
+    constant = kernel.name == "byte-product" or draw(st.booleans())
+    arrays = {"a": a, "b": b, "az": a_zero}
+    added = np.random.default_rng(0).integers(-99, 99, (*lead, rows, columns)).astype(np.int32)
+    task = added_product(arrays, added.shape, constant)
+    if refusal(kernel, task, target) is not None:
+        assert kernel.name == "byte-product" and for_bytes(target) is None
+        return
+    for one in ways(kernel, task, target):
+        buffers = {**arrays, "r": added.copy(), "y": np.full(added.shape, -1, np.int32)}
+        for argument in one.arguments:
+            if argument.packing is not None:
+                buffers[argument.name] = argument.packing.pack(buffers[argument.name])
+        run_kernel(kernel, task, buffers, workers=draw(st.integers(1, 3)), schedule=one.schedule, machine=target)
+        np.testing.assert_array_equal(buffers["y"], defined(a, b, a_zero) + added)
+
+
+def added_product(arrays: dict[str, np.ndarray], out: tuple[int, ...], constant: bool) -> Task:
+    """The sums of `a`, less a zero point, times `b`, and what is added to them."""
+    kinds = {name: TensorType(UINT8 if x.dtype == np.uint8 else INT8, x.shape) for name, x in arrays.items()}
+    operands = [
+        Operand(name, kind.dtype, kind.dims, row_major(kind.dims), constant=constant and name == "b")
+        for name, kind in kinds.items()
+    ]
+    at = tuple(index(f"i{k}") for k in range(len(out)))
+    prologue = tuple(load(n, k.dtype, tuple(index(f"p{d}") for d in range(k.rank))) for n, k in kinds.items())
+    anchor = Anchor("MatMulInteger", "matmul_integer", (), tuple(kinds.values()), prologue, TensorType(INT32, out))
+    results = [Operand(name, INT32, out, row_major(out)) for name in ("r", "y")]
+    value = load(ACC, INT32, at) + load("r", INT32, at)
+    return Task(out, (*operands, *results), (Store("y", at, value),), anchor)
 
 
 @pytest.mark.parametrize("value", [-128, -127, 127, None], ids=str)

@@ -7,12 +7,15 @@ general one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from fusewise.codegen.families.convolution.loops import (
+    Adapt,
+    RowFill,
     direct_arguments,
     emit_direct,
     matrices,
@@ -30,13 +33,16 @@ from fusewise.codegen.families.convolution.plan import (
 )
 from fusewise.codegen.families.convolution.shape import convolution_of
 from fusewise.codegen.families.product.plan import cycles_of, product_pieces
+from fusewise.codegen.families.product.tile import Tile
 from fusewise.codegen.instructions.table import DPBF16, Instruction, lanes_of
 from fusewise.codegen.kernel import Argument, Kernel
+from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.entry import OpenFunction, written
 from fusewise.codegen.target import InstructionSet, Target
+from fusewise.lower.program import Packing
 from fusewise.lower.task import RefusalReason, Task
 
-__all__ = ["DIRECT", "DIRECT_PAIRS", "direct_by"]
+__all__ = ["DIRECT", "DIRECT_PAIRS", "arguments_by", "direct_by", "lanes_of_weights", "write_by"]
 
 
 def _direct(task: Task, instructions: InstructionSet) -> Directs | RefusalReason:
@@ -45,7 +51,11 @@ def _direct(task: Task, instructions: InstructionSet) -> Directs | RefusalReason
     return shape if isinstance(shape, RefusalReason) else directs_of(shape, task, instructions)
 
 
-def _direct_of_terms(instruction: Instruction, task: Task, instructions: InstructionSet) -> Directs | RefusalReason:
+OfTerms = Callable[[Instruction, Task, InstructionSet], Directs | RefusalReason]
+"""`of(instruction, task, instructions)`: the task as products by an instruction."""
+
+
+def of_terms(instruction: Instruction, task: Task, instructions: InstructionSet) -> Directs | RefusalReason:
     """The convolution by an instruction of several terms, which are channels, as a product, or why there are none."""
     shape = convolution_of(task)
     if isinstance(shape, RefusalReason):
@@ -61,24 +71,43 @@ def _direct_of_terms(instruction: Instruction, task: Task, instructions: Instruc
     return directs_of(fewer, task, instructions)
 
 
-def _arguments(directs: Directs, task: Task, schedule: DirectSchedule) -> tuple[Argument, ...]:
-    d = scheduled(directs, schedule)
-    instruction, tile = d.shape.instruction, schedule.product.tile
+Pack = Callable[[Direct, Tile], Packing]
+"""`pack(d, tile)`: how weights are packed."""
+
+Around = Callable[[Direct, Tile, Elements], tuple[RowFill, Adapt]]
+"""`around(d, tile, elements)`: what is in the strip, and what is done otherwise than by the usual loops."""
+
+
+def packing(d: Direct, tile: Tile) -> Packing:
+    """Weights in panels; for an instruction of several terms, as many channels in one element."""
+    instruction = d.shape.instruction
     if instruction.terms > 1:
-        recipe = f"{instruction.layout} of channels"
-        packing = weight_packing(d, tile, lambda w: _arranged(instruction.pack(w, 1), d), recipe)
-    else:
-        axes = matrix_axes(d.shape, d.side_by_side)
-        packing = weight_packing(d, tile, lambda weight: _arranged(weight, d), "convolution", axes)
-    return direct_arguments(d, task, schedule, packing)
+        return weight_packing(d, tile, lambda weight: lanes_of_weights(weight, d), f"{instruction.layout} of channels")
+    axes = matrix_axes(d.shape, d.side_by_side)
+    return weight_packing(d, tile, lambda weight: matrices(weight, d.shape, d.side_by_side), "convolution", axes)
 
 
-def _arranged(weight: np.ndarray, d: Direct) -> np.ndarray:
-    return matrices(weight, d.shape, d.side_by_side)
+def lanes_of_weights(weight: np.ndarray, d: Direct) -> np.ndarray:
+    """Weights with as many input channels in one element as there are terms, as matrices."""
+    joined = d.shape.instruction.pack(weight, 1)
+    joined = joined.reshape(*joined.shape[:2], *(axis.kernel for axis in d.shape.spatial))
+    return matrices(joined, d.shape, d.side_by_side)
 
 
-def _write(o: OpenFunction, directs: Directs, schedule: DirectSchedule) -> None:
-    emit_direct(o, scheduled(directs, schedule), schedule, o.finish)
+def arguments_by(pack: Pack, directs: Directs, task: Task, schedule: DirectSchedule) -> tuple[Argument, ...]:
+    """Operands, packed weights and scratch."""
+    d = scheduled(directs, schedule)
+    return direct_arguments(d, task, schedule, pack(d, schedule.product.tile))
+
+
+def _as_usual(d: Direct, tile: Tile, elements: Elements) -> tuple[RowFill, Adapt]:
+    return RowFill(), lambda parts: parts
+
+
+def write_by(around: Around, o: OpenFunction, directs: Directs, schedule: DirectSchedule) -> None:
+    """The body of a convolution."""
+    d = scheduled(directs, schedule)
+    emit_direct(o, d, schedule, o.finish, *around(d, schedule.product.tile, o.elements))
 
 
 def _cycles(directs: Directs, target: Target, schedule: DirectSchedule) -> int:
@@ -98,8 +127,8 @@ DIRECT = Kernel(
     "direct-convolution",
     _direct,
     direct_schedules,
-    _arguments,
-    written(_arguments, _write, overwrites=True),
+    partial(arguments_by, packing),
+    written(partial(arguments_by, packing), partial(write_by, _as_usual), overwrites=True),
     cycles=_cycles,
     fetching=DirectSchedule.with_prefetch,
     sharing=direct_sharing,
@@ -109,9 +138,9 @@ DIRECT = Kernel(
 )
 
 
-def direct_by(name: str, instruction: Instruction) -> Kernel[Directs, DirectSchedule]:
-    """The same of operands that an instruction of several terms takes."""
-    return replace(DIRECT, name=name, understand=partial(_direct_of_terms, instruction))
+def direct_by(name: str, instruction: Instruction, of: OfTerms = of_terms) -> Kernel[Directs, DirectSchedule]:
+    """The same of operands that an instruction of several terms takes, as `of` understands them."""
+    return replace(DIRECT, name=name, understand=partial(of, instruction))
 
 
 DIRECT_PAIRS = direct_by("bfloat16-convolution", DPBF16)

@@ -5,25 +5,23 @@ A transposed convolution is the same with several `phases`: sets of output chann
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from fusewise.codegen.families.convolution.computed import Fill, computed_rows
 from fusewise.codegen.families.convolution.plan import Direct, DirectSchedule
 from fusewise.codegen.families.convolution.shape import Convolution
 from fusewise.codegen.families.convolution.strip import BlockCopy, CopiedRows, emit_strip, existing_taps, joined_levels
 from fusewise.codegen.families.convolution.taps import sliding, tap_by_tap
 from fusewise.codegen.families.product.loops import Left, Parts, Taps, emit_product, flat_index
 from fusewise.codegen.families.product.tile import Panel, ReductionLoop, Tile
-from fusewise.codegen.families.product.tiles import lanes_for
 from fusewise.codegen.kernel import Argument, working_memory
-from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.entry import OpenFunction, initial, operand_arguments
 from fusewise.codegen.llvm.share import prepared
 from fusewise.codegen.llvm.stores import Finish, fetcher, is_heavy
 from fusewise.codegen.nest.build import Function
-from fusewise.codegen.nest.tails import each_part
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.packing import MatrixAxes, packed, panels, panels_of
 from fusewise.codegen.target import FIRST_LEVEL, InstructionSet, whole_lines
@@ -32,24 +30,16 @@ from fusewise.lower.task import Task
 from fusewise.records import record
 
 __all__ = [
-    "Fill",
-    "Line",
+    "Adapt",
     "OpenFunction",
     "RowFill",
     "direct_arguments",
     "emit_direct",
+    "levels_in_place",
     "matrices",
     "matrix_axes",
-    "padded_rows",
     "weight_packing",
 ]
-
-
-Fill = Callable[[Int], Callable[[Value, Int, Int], None]]
-"""`fill(batch)(target, slice, row)` writes one row of the strip."""
-
-Line = Callable[[Mapping[str, Int], Value, int], None]
-"""`line(indices, target, width)` writes the pixels of a row."""
 
 
 def weight_packing(
@@ -67,7 +57,8 @@ def weight_packing(
     element = np.float64 if tile.element == "double" else np.float32
 
     def pack(weight: np.ndarray) -> np.ndarray:
-        wide = weight if d.shape.instruction.terms > 1 else weight.astype(element, copy=False)
+        kind = d.shape.instruction.right.numpy if d.shape.instruction.terms > 1 else element
+        wide = weight.astype(kind, copy=False)
         return panels(arrange(wide), tile.lanes, tile.vectors, multiple)
 
     order = "planar" if d.shape.planar else "channels last"
@@ -129,6 +120,9 @@ class RowFill:
 
 _AS_IS = RowFill()
 
+Adapt = Callable[[Parts], Parts]
+"""`adapt(parts)` may replace what the loops do, such as the reduction."""
+
 
 def emit_direct(
     o: OpenFunction,
@@ -136,9 +130,9 @@ def emit_direct(
     schedule: DirectSchedule,
     finish: Finish,
     fill: RowFill = _AS_IS,
-    adapt: Callable[[Parts], Parts] = lambda parts: parts,
+    adapt: Adapt = lambda parts: parts,
 ) -> None:
-    """The loops of a direct convolution. `adapt` may replace what the loops do, such as the reduction."""
+    """The loops of a direct convolution."""
     f, task, instructions, pointers = o.f, o.task, o.instructions, o.pointers
     shape, product, strip = d.shape, d.product, d.strip
     tile = schedule.product.tile
@@ -146,7 +140,7 @@ def emit_direct(
     element = tile.instruction.panel_element
     weights = pointers[shape.weight.operand.name]
     if fill.row is None and strip is not None and shape.computed is not None:
-        fill = replace(fill, row=_computed_rows(f, shape, strip, o.elements))
+        fill = replace(fill, row=computed_rows(shape, strip, o.elements, fill.pad))
     scratch, tag = (None, None) if strip is None else (o.scratch(), o.tag())
 
     def left(outer: Sequence[Int], first: Int, last: Int) -> Left:
@@ -158,7 +152,7 @@ def emit_direct(
                 slices, stride = shape.spatial[0], shape.data.strides[2]
                 low, high = existing_taps(f, slices, outer[1])
                 base = f.add(base, f.mul(f.sub(f.mul(outer[1], slices.stride), slices.before), stride))
-            return Left(pointers[shape.data.operand.name], base, _levels_in_place(d, low, high))
+            return Left(pointers[shape.data.operand.name], base, levels_in_place(d, low, high))
         own = _KeptStrip(strip, strip.height(schedule.rows) * strip.row_pitch, scratch, tag, fill)
         return _strip_block(o, d, own, outer, first, last)
 
@@ -203,7 +197,7 @@ def _taps(f: Function, d: Direct, instructions: InstructionSet, slides: bool) ->
     return tap_by_tap(f, d, instructions) if d.by_tap else None
 
 
-def _levels_in_place(d: Direct, low: Int, high: Int | None) -> tuple[ReductionLoop, ...]:
+def levels_in_place(d: Direct, low: Int, high: Int | None) -> tuple[ReductionLoop, ...]:
     """The reduction when taps and channels are read where the input lies."""
     strides = d.shape.data.strides
     taps = [
@@ -259,52 +253,3 @@ def _strip_block(o: OpenFunction, d: Direct, kept: _KeptStrip, outer: Sequence[I
     channel = ReductionLoop(shape.inputs, strip.channel_pitch)
     offset = f.mul(top, -strip.rows.stride * strip.row_pitch)
     return Left(scratch, offset, _kept_inner(levels, channel, d.side_by_side))
-
-
-def _computed_rows(f: Function, shape: Convolution, strip: BlockCopy, elements: Elements) -> Fill:
-    """Writes padded rows of the strip by evaluating what was fused in front of the convolution."""
-    element = shape.computed
-    assert element is not None
-    lanes = lanes_for(elements.instructions, shape.channels)
-    lanes = lanes if shape.channels >= lanes else 1
-
-    along = f"p{len(shape.spatial) + 1}"
-
-    def line(indices: Mapping[str, Int], at: Value, width: int) -> None:
-        def pixel(w: Value, _: Sequence[Value]) -> None:
-            def channels(channel: Int) -> None:
-                value = elements.at({along: w, **indices, "p1": channel}, "p1", lanes).value(element)
-                f.store(value, f.at(at, f.add(f.mul(w, shape.channels), channel)))
-
-            each_part(f, shape.channels, lanes, channels)
-
-        f.loop(0, width, 1, pixel, rolled=True)
-
-    return padded_rows(f, shape, strip, line)
-
-
-def padded_rows(f: Function, shape: Convolution, strip: BlockCopy, line: Line, pad: Value | None = None) -> Fill:
-    """Writes rows of the strip with their padding; `line(indices, at, width)` writes all channels of `width` input pixels.
-
-    The pixels run along the last of p0, p2, ..., which is missing from the indices where it is the width. Padding is bytes of 0
-    or `pad`.
-    """
-    left = min(strip.columns.before, strip.columns.covered)
-    width = max(0, min(strip.columns.extent, strip.columns.covered - left))
-    right = strip.columns.covered - left - width
-    names = [f"p{k + 2}" for k in range(len(shape.spatial))]
-
-    def fill(batch: Int) -> Callable[[Value, Int, Int], None]:
-        def row(at: Value, depth: Int, height: Int) -> None:
-            inner = f.at(at, left * shape.channels)
-            if left:
-                f.clear(at, left * shape.channels * 4, byte=pad)
-            if right:
-                f.clear(f.at(inner, width * shape.channels), right * shape.channels * 4, byte=pad)
-            # a signal lies along the rows of the strip, see `strip_of`
-            known = [height] if strip.row_names[1] is None else [depth, height][3 - len(names) :]
-            line({"p0": batch, **dict(zip(names, known, strict=False))}, inner, width)
-
-        return row
-
-    return fill

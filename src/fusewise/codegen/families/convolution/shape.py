@@ -31,6 +31,7 @@ __all__ = [
     "convolution_of",
     "geometry_of",
     "integer_convolution_of",
+    "nowhere",
     "transposed_of",
 ]
 
@@ -88,7 +89,8 @@ class Convolution:
 
     When something was fused in front of the data, `computed` is its element as an expression in p0, p1, ..., and the
     strides of `data` mean nothing. `names` are the output indices of the spatial axes where they are not i2, i3, ...;
-    `fixed` are output indices that are always 0. Of an `instruction` of several terms, as many channels are one element.
+    `fixed` are output indices that are always 0. Of an `instruction` of several terms, as many channels are one element; where it
+    is computed, `pixels` has for each axis of the input how many positions are used, and the step from one to the next.
     """
 
     batch: int
@@ -103,6 +105,7 @@ class Convolution:
     names: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
     instruction: Instruction = FUSED
+    pixels: tuple[tuple[int, int], ...] = ()
 
     @property
     def dtype(self) -> DType:
@@ -169,7 +172,7 @@ def _without_axes(task: Task, op: str) -> Convolution | RefusalReason:
         kind, computed = anchor.inputs[0], anchor.prologue[0]
         if not isinstance(kind, TensorType) or computed is None or computed.dtype != FLOAT32:
             return data
-        data = _nowhere(kind)
+        data = nowhere(kind)
     weight = view_of(task, 1)
     if isinstance(weight, RefusalReason):
         return weight
@@ -198,7 +201,7 @@ def _without_axes(task: Task, op: str) -> Convolution | RefusalReason:
     )
 
 
-def _nowhere(kind: TensorType) -> OperandView:
+def nowhere(kind: TensorType) -> OperandView:
     """What stands for data that are computed on the way in."""
     return OperandView(Operand("computed", kind.dtype, kind.dims, (0,) * kind.rank), kind.dims, (0,) * kind.rank, 0)
 
@@ -237,7 +240,7 @@ def integer_convolution_of(task: Task) -> Convolution | RefusalReason:
     computed = None
     if isinstance(data, RefusalReason):
         computed = element
-        data = _nowhere(kind)
+        data = nowhere(kind)
     groups = int(anchor.attribute("group", 1))
     outputs = weight.shape[0] // groups
     return Convolution(anchor.output.dims[0], groups, weight.shape[1], outputs, spatial, data, weight, None, computed)

@@ -24,7 +24,7 @@ from fusewise.codegen.families.product.bytes import (
 )
 from fusewise.codegen.families.product.lanes import STEP, ComputedOperands
 from fusewise.codegen.families.product.loops import Parts
-from fusewise.codegen.families.product.matrix import MatrixSchedule, arguments_by, build_by, product_by
+from fusewise.codegen.families.product.matrix import MatrixSchedule, arguments_by, product_by, write_by
 from fusewise.codegen.families.product.plan import RowAxis, plan_product, prefetched
 from fusewise.codegen.families.product.shape import MatrixProduct, in_lanes, matmul_of
 from fusewise.codegen.families.product.tile import Tile
@@ -32,6 +32,7 @@ from fusewise.codegen.families.product.tiles import lanes_for
 from fusewise.codegen.instructions.table import PMADDWD, Instruction, for_bytes
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.llvm.elements import Elements
+from fusewise.codegen.llvm.entry import written
 from fusewise.codegen.llvm.plain import anchor_call, element_of_anchor, read_operand
 from fusewise.codegen.llvm.stores import reads
 from fusewise.codegen.target import InstructionSet, Target
@@ -159,9 +160,7 @@ def _byte_packing(m: MatrixProduct, tile: Tile) -> Packing:
 
 
 def _byte_parts(m: MatrixProduct, tile: Tile, elements: Elements, parts: Parts) -> Parts:
-    anchor = elements.task.anchor
-    assert anchor is not None
-    zero = elements.at({}).value(unsigned_zero(anchor))
+    zero = elements.at({}).value(unsigned_zero(elements.task.anchored))
     return by_bytes(elements, m.product, tile, elements.pointers[m.right.operand.name], zero, parts)
 
 
@@ -170,7 +169,7 @@ BYTE_PRODUCT = Kernel(
     _bytes,
     _byte_schedules,
     partial(arguments_by, _byte_packing),
-    partial(build_by, _byte_packing, _byte_parts),
+    written(partial(arguments_by, _byte_packing), partial(write_by, _byte_parts)),
 )
 
 INTEGER_PRODUCT = product_by("integer-product", PMADDWD, _pairs)

@@ -16,6 +16,7 @@ from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.registers import memory_type, splat
 from fusewise.codegen.llvm.share import prepared
 from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tails import each_part
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet
 from fusewise.ops.expr import Expr
@@ -119,7 +120,4 @@ def in_runs(f: Function, instructions: InstructionSet, count: int, bits: int, em
     while lanes > count:
         lanes //= 2
 
-    def some(at: Value, _: Sequence[Value]) -> None:
-        emit(at if count % lanes == 0 else f.minimum(at, count - lanes), lanes)
-
-    f.loop(0, count, lanes, some, rolled=True)
+    each_part(f, count, lanes, lambda first: emit(first, lanes))

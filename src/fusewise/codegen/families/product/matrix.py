@@ -32,14 +32,13 @@ from fusewise.codegen.families.product.tiles import widths
 from fusewise.codegen.instructions.table import DPBF16, Instruction, multiply_add
 from fusewise.codegen.kernel import Argument, Kernel, Prefetch, working_memory
 from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.entry import enter, initial, operand_arguments, scratch_of, tag_of, widened
+from fusewise.codegen.llvm.entry import OpenFunction, initial, operand_arguments, widened, written
 from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.llvm.share import prepared
-from fusewise.codegen.llvm.stores import Finish, fetcher, finisher, is_heavy
+from fusewise.codegen.llvm.stores import Finish, fetcher, is_heavy
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.packing import packed, panels, panels_of
-from fusewise.codegen.steps.overwrite import shared_pointers
 from fusewise.codegen.target import FIRST_LEVEL, InstructionSet, Target
 from fusewise.lower.program import Packing, Panels
 from fusewise.lower.task import RefusalReason, Task
@@ -50,9 +49,9 @@ __all__ = [
     "PRODUCT",
     "MatrixSchedule",
     "arguments_by",
-    "build_by",
     "packing",
     "product_by",
+    "write_by",
 ]
 
 LONGEST_CHUNK = 512
@@ -186,25 +185,14 @@ Adapt = Callable[[MatrixProduct, Tile, Elements, Parts], Parts]
 """`adapt(m, tile, elements, parts)` may replace what the loops do, such as the reduction."""
 
 
-def build_by(
-    pack: Pack,
-    adapt: Adapt | None,
-    m: MatrixProduct,
-    task: Task,
-    instructions: InstructionSet,
-    schedule: MatrixSchedule,
-    symbol: str,
-) -> str:
-    """The LLVM IR text of a product."""
-    product, tile = m.product, schedule.product.tile
-    arguments = arguments_by(pack, m, task, schedule)
-    module, f, pointers, share = enter(symbol, arguments, shared=shared_pointers(task))
+def write_by(adapt: Adapt | None, o: OpenFunction, m: MatrixProduct, schedule: MatrixSchedule) -> None:
+    """The body of a product."""
+    f, task, instructions, pointers, share = o.f, o.task, o.instructions, o.pointers, o.share
+    product, tile, elements = m.product, schedule.product.tile, o.elements
     repacks = schedule.right == "repacked"
-    copies = repacks or m.computed is not None
-    scratch, tag = (find(f, pointers, arguments, share) if copies else None for find in (scratch_of, tag_of))
+    scratch, tag = (o.scratch(), o.tag()) if repacks or m.computed is not None else (None, None)
     count = min(tile.lanes, product.columns)
     in_group = -(-product.columns // tile.width)
-    elements = Elements(f, task, instructions, pointers)
     extents = [extent for _, extent in product.outer]
     copy = None
     if scratch is not None and tag is not None and m.computed is not None:
@@ -256,7 +244,7 @@ def build_by(
         left,
         right,
         start,
-        _scaled(f, instructions, m, pointers, finisher(f, task, instructions, pointers), schedule.right),
+        _scaled(f, instructions, m, pointers, o.finish, schedule.right),
         rolled_finish=is_heavy(task),
         reading=fetcher(f, task, instructions, pointers, FIRST_LEVEL, schedule.product.far),
         kept=pointers["scratch"] if schedule.product.chunk else None,
@@ -264,8 +252,6 @@ def build_by(
     )
     parts = parts if adapt is None else adapt(m, tile, elements, parts)
     emit_product(f, instructions, product, schedule.product, share, parts)
-    f.give_back()
-    return module.text()
 
 
 def _scaled(
@@ -307,7 +293,7 @@ PRODUCT = Kernel(
     understand,
     _schedules,
     partial(arguments_by, packing),
-    partial(build_by, packing, None),
+    written(partial(arguments_by, packing), partial(write_by, None), overwrites=True),
     cycles=_cycles,
     fetching=MatrixSchedule.with_prefetch,
     pieces=lambda m, target, schedule: product_pieces(m.product, target, schedule.product),
