@@ -28,6 +28,7 @@ from fusewise.records import record
 
 __all__ = [
     "OpenFunction",
+    "Writer",
     "areas",
     "enter",
     "initial",
@@ -94,6 +95,25 @@ class OpenFunction:
     def tag(self) -> Value:
         """See `tag_of`."""
         return tag_of(self.f, self.pointers, self.arguments, self.share)
+
+
+@record(frozen=True)
+class Writer:
+    """What writes a part of a task's function."""
+
+    o: OpenFunction
+
+    @property
+    def f(self) -> Function:
+        return self.o.f
+
+    @property
+    def instructions(self) -> InstructionSet:
+        return self.o.instructions
+
+    @property
+    def pointers(self) -> Mapping[str, Value]:
+        return self.o.pointers
 
 
 def written(

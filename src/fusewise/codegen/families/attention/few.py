@@ -14,7 +14,7 @@ from fusewise.codegen.families.attention.rows import ScoreRows, exponentials, ma
 from fusewise.codegen.families.attention.shape import AttentionShape, Heads, understand
 from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled, working_memory
-from fusewise.codegen.llvm.entry import OpenFunction, operand_arguments, written
+from fusewise.codegen.llvm.entry import OpenFunction, Writer, operand_arguments, written
 from fusewise.codegen.llvm.stores import Finish
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
@@ -49,20 +49,15 @@ def _understand(task: Task, instructions: InstructionSet) -> AttentionShape | Re
 
 
 @record(frozen=True)
-class _Emission:
-    o: OpenFunction
+class _Emission(Writer):
     s: AttentionShape
     scores: Value
     sums: Value
     finish: Finish
 
     @property
-    def f(self) -> Function:
-        return self.o.f
-
-    @property
     def lanes(self) -> int:
-        return self.o.instructions.lanes
+        return self.instructions.lanes
 
     @property
     def kind(self) -> str:
@@ -78,10 +73,10 @@ class _Emission:
         return _pitch(self.s)
 
     def row_of(self, heads: Heads, batch: Int, head: Int, row: Int) -> Value:
-        return self.f.at(self.o.pointers[heads.operand], heads.at(self.f, batch, head, row))
+        return self.f.at(self.pointers[heads.operand], heads.at(self.f, batch, head, row))
 
     def mad(self, a: Value, b: Value, c: Value) -> Value:
-        return multiply_add(self.f, self.o.instructions, a, b, c)
+        return multiply_add(self.f, self.instructions, a, b, c)
 
 
 def _pitch(s: AttentionShape) -> int:
@@ -160,7 +155,7 @@ def _side_by_side(f: Function, vectors: Sequence[Value]) -> Value:
 
 def _together(e: _Emission) -> int:
     """Vectors of a value at a time: as many sums, for all rows, as there are registers for."""
-    whole, most = e.s.width // e.lanes, (24 if e.o.instructions.vector_bits >= 512 else 12) // e.rows
+    whole, most = e.s.width // e.lanes, (24 if e.instructions.vector_bits >= 512 else 12) // e.rows
     return max(n for n in range(1, max(1, min(whole, most)) + 1) if whole % n == 0)
 
 

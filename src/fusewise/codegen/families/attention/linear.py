@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled, working_memory
-from fusewise.codegen.llvm.entry import OpenFunction, operand_arguments, widened, written
+from fusewise.codegen.llvm.entry import OpenFunction, Writer, operand_arguments, widened, written
 from fusewise.codegen.llvm.math import functions as mathfn
 from fusewise.codegen.llvm.registers import memory_type, narrow
 from fusewise.codegen.nest.build import Function
@@ -70,18 +70,13 @@ def _arguments(room: _Room, task: Task, schedule: Unscheduled) -> tuple[Argument
 
 
 @record(frozen=True)
-class _Head:
+class _Head(Writer):
     """One head of one sample. `state` and the four rows behind it are in scratch memory."""
 
-    o: OpenFunction
     room: _Room
     scratch: Value
     sample: Int
     head: Int
-
-    @property
-    def f(self) -> Function:
-        return self.o.f
 
     @property
     def task(self) -> Task:
@@ -104,17 +99,17 @@ class _Head:
         offset: Int = operand.offset
         for place, stride in zip(at, operand.strides, strict=True):
             offset = f.add(offset, f.mul(place, stride))
-        return f.at(self.o.pointers[operand.name], offset, memory_type(operand.dtype))
+        return f.at(self.pointers[operand.name], offset, memory_type(operand.dtype))
 
     def loaded(self, operand: Operand, at: Sequence[Int], count: int) -> Value:
         """A vector of `count` numbers along the last axis from an index on, as float, zeros behind them."""
         start, stride, lanes = self.place(operand, at), operand.strides[-1], self.room.lanes
-        return widened(self.f, self.o.instructions, start, stride, operand.dtype, lanes, count)
+        return widened(self.f, self.instructions, start, stride, operand.dtype, lanes, count)
 
     def stored(self, operand: Operand, at: Sequence[Int], count: int, value: Value) -> None:
         """The first `count` numbers of a vector, along the last axis from an index on."""
         f, stride, start = self.f, operand.strides[-1], self.place(operand, at)
-        found = narrow(f, self.o.instructions, value, operand.dtype)
+        found = narrow(f, self.instructions, value, operand.dtype)
         if stride == 1 and count == self.room.lanes:
             f.store(found, start)
             return
@@ -123,7 +118,7 @@ class _Head:
             f.store(one, f.at(start, lane * stride, memory_type(operand.dtype)))
 
     def mad(self, a: Value, b: Value, c: Value) -> Value:
-        return multiply_add(self.f, self.o.instructions, a, b, c)
+        return multiply_add(self.f, self.instructions, a, b, c)
 
     def spread(self, pointer: Value, i: Int) -> Value:
         """Number `i` of a row in every lane."""
@@ -236,7 +231,7 @@ def _numbers(e: _Head, step: Value) -> None:
     whole: Value | None = None
     if decay is not None and not each:
         at = (e.sample, step, e.head)
-        whole = mathfn.call(f, e.o.instructions, "exp", f.splat(_first(e, e.loaded(decay, at, 1)), e.room.lanes))
+        whole = mathfn.call(f, e.instructions, "exp", f.splat(_first(e, e.loaded(decay, at, 1)), e.room.lanes))
 
     def some(first: Int, count: int) -> None:
         at = (e.sample, step, f.add(f.mul(e.head, s.keys), first))
@@ -244,7 +239,7 @@ def _numbers(e: _Head, step: Value) -> None:
         f.store(found, f.at(e.row(0), first))
         if decay is None:
             return
-        kept = whole if whole is not None else mathfn.call(f, e.o.instructions, "exp", e.loaded(decay, at, count))
+        kept = whole if whole is not None else mathfn.call(f, e.instructions, "exp", e.loaded(decay, at, count))
         f.store(kept, f.at(e.row(1), first))
         f.store(f.fmul(kept, found), f.at(e.row(2), first))
 

@@ -26,10 +26,9 @@ from fusewise.codegen.families.product.repack import repack, repacked_elements
 from fusewise.codegen.families.product.tile import Panel, Reduction, ReductionLoop, Tile, accumulate
 from fusewise.codegen.families.product.tiles import TiledProduct, favourite_tiles, lanes_for
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
-from fusewise.codegen.llvm.entry import OpenFunction, operand_arguments, written
+from fusewise.codegen.llvm.entry import OpenFunction, Writer, operand_arguments, written
 from fusewise.codegen.llvm.share import pieces_of, prepared
 from fusewise.codegen.llvm.stores import Finish
-from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tails import fitted
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet, Target
@@ -113,8 +112,7 @@ def _arguments(s: AttentionShape, task: Task, schedule: AttentionSchedule) -> tu
 
 
 @record(frozen=True)
-class _Emission:
-    o: OpenFunction
+class _Emission(Writer):
     shape: AttentionShape
     plan: _Plan
     keys: Value
@@ -122,10 +120,6 @@ class _Emission:
     scores: Value
     sums: Value
     finish: Finish
-
-    @property
-    def f(self) -> Function:
-        return self.o.f
 
     @property
     def strips(self) -> int:
@@ -153,10 +147,10 @@ def _pack(e: _Emission, batch: Int, head: Int) -> None:
     """Keys and values of one head as panels."""
     f, s = e.f, e.shape
     shared = f.udiv(head, s.sharing)
-    key = f.at(e.o.pointers[s.key.operand], s.key.at(f, batch, shared, 0))
-    repack(f, e.o.instructions, e.plan.scores, e.plan.score_tile, key, (s.key.element, s.key.row), e.keys)
-    value = f.at(e.o.pointers[s.value.operand], s.value.at(f, batch, shared, 0))
-    repack(f, e.o.instructions, e.plan.context, e.plan.context_tile, value, (s.value.row, s.value.element), e.values)
+    key = f.at(e.pointers[s.key.operand], s.key.at(f, batch, shared, 0))
+    repack(f, e.instructions, e.plan.scores, e.plan.score_tile, key, (s.key.element, s.key.row), e.keys)
+    value = f.at(e.pointers[s.value.operand], s.value.at(f, batch, shared, 0))
+    repack(f, e.instructions, e.plan.context, e.plan.context_tile, value, (s.value.row, s.value.element), e.values)
 
 
 def _strip(e: _Emission, batch: Int, head: Int, number: Int) -> None:
@@ -169,7 +163,7 @@ def _strip(e: _Emission, batch: Int, head: Int, number: Int) -> None:
         seen = f.minimum(last, s.keys)
     _scores(e, batch, head, first, seen)
     lanes = e.plan.score_tile.lanes
-    exponentials(f, e.o.instructions, ScoreRows(e.scores, e.sums, rows, e.plan.pitch, s.keys, seen), lanes)
+    exponentials(f, e.instructions, ScoreRows(e.scores, e.sums, rows, e.plan.pitch, s.keys, seen), lanes)
     _context(e, batch, head, first, seen)
 
 
@@ -195,10 +189,10 @@ def _scores(e: _Emission, batch: Int, head: Int, first: Int, seen: Int) -> None:
 
         def one(row: Int) -> None:
             query = f.add(first, row)
-            origin = f.at(e.o.pointers[s.query.operand], s.query.at(f, batch, head, query))
+            origin = f.at(e.pointers[s.query.operand], s.query.at(f, batch, head, query))
             rows = [f.at(origin, r * s.query.row) for r in range(tile.rows)]
             sums = accumulate(
-                f, e.o.instructions, tile, Reduction(rows, strip, (ReductionLoop(s.size, s.query.element),)), zero
+                f, e.instructions, tile, Reduction(rows, strip, (ReductionLoop(s.size, s.query.element),)), zero
             )
             for r in range(tile.rows):
                 for v, column in enumerate(columns):
@@ -227,7 +221,7 @@ def _context(e: _Emission, batch: Int, head: Int, first: Int, seen: Int) -> None
 
         def one(row: Int) -> None:
             rows = [f.at(e.scores, f.mul(f.add(row, r), plan.pitch)) for r in range(tile.rows)]
-            sums = accumulate(f, e.o.instructions, tile, Reduction(rows, strip, levels), zero)
+            sums = accumulate(f, e.instructions, tile, Reduction(rows, strip, levels), zero)
             for r in range(tile.rows):
                 factor = f.splat(f.load("float", f.at(e.sums, f.add(row, r))), tile.lanes)
                 for v, column in enumerate(columns):

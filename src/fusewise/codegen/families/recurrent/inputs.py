@@ -34,7 +34,7 @@ def inputs_of_group(e: Unit, origin: Int, number: Int) -> None:
         start = [e.load(e.part("bias"), f.add(column, v * plan.lanes)) for v in range(stage.vectors)]
         rows = [source(place) for place in places]
         product = product_of(f, stage, rows, x.strides[2], panel, start * stage.rows)
-        found = reduce(f, e.o.instructions, product, stage.chains)
+        found = reduce(f, e.instructions, product, stage.chains)
         for k, place in enumerate(places):
             line = e.part("sums", f.add(f.mul(place, kept), column))
             for v in range(stage.vectors):

@@ -158,7 +158,7 @@ def _ahead(e: Unit) -> None:
 
     def first(number: Value, _: Sequence[Value]) -> None:
         ahead = inputs_ahead(e, 0, 0, number)
-        ahead.keep(reduce(f, e.o.instructions, ahead.product, 1))
+        ahead.keep(reduce(f, e.instructions, ahead.product, 1))
 
     def run(number: Value, _: Sequence[Value]) -> None:
         begin, following = f.mul(number, chunk), f.add(number, 1)

@@ -15,10 +15,9 @@ from dataclasses import replace
 from fusewise.codegen.families.recurrent.cell import Cell
 from fusewise.codegen.families.recurrent.product import TileProduct, product_of, reduce, repack
 from fusewise.codegen.families.recurrent.shape import GateProduct, RecurrentPlan, RecurrentShape
-from fusewise.codegen.llvm.entry import OpenFunction, widened
+from fusewise.codegen.llvm.entry import OpenFunction, Writer, widened
 from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.llvm.stores import Finish
-from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.records import record
 
@@ -46,10 +45,9 @@ def outputs_of(o: OpenFunction) -> Mapping[str, Finish]:
 
 
 @record(frozen=True)
-class Unit:
+class Unit(Writer):
     """`number` is the direction whose activations are meant, `direction` the one that is run, `first` the unit's first row."""
 
-    o: OpenFunction
     shape: RecurrentShape
     plan: RecurrentPlan
     scratch: Value
@@ -57,14 +55,6 @@ class Unit:
     number: int = 0
     direction: Int = 0
     first: Int = 0
-
-    @property
-    def f(self) -> Function:
-        return self.o.f
-
-    @property
-    def pointers(self) -> Mapping[str, Value]:
-        return self.o.pointers
 
     @property
     def kind(self) -> str:
@@ -75,7 +65,7 @@ class Unit:
     def cell(self) -> Cell:
         settings = self.shape.settings
         activations = settings.activations[self.number]
-        return Cell(self.f, self.o.instructions, activations, settings.clip, settings.coupled)
+        return Cell(self.f, self.instructions, activations, settings.clip, settings.coupled)
 
     def at(self, pointer: Value, offset: Int) -> Value:
         return self.f.at(pointer, offset, self.shape.element)
@@ -104,7 +94,7 @@ class Unit:
             offset = f.add(offset, f.mul(index, stride))
         dtype = view.operand.dtype
         start = f.at(self.pointers[view.operand.name], offset, memory_type(dtype))
-        return widened(f, self.o.instructions, start, view.strides[-1], dtype, self.plan.lanes, count)
+        return widened(f, self.instructions, start, view.strides[-1], dtype, self.plan.lanes, count)
 
     def time(self, step: Int) -> Int:
         """Where in the sequence a step is."""
@@ -281,7 +271,7 @@ def gates_of_group(
         start = [_start(e, line(row, block), block, g) for row in rows for block in blocks for g in stage.gates]
         left = [e.part("reset", f.mul(row, plan.width)) if is_second else e.state("hidden", step, row) for row in rows]
         product, other = product_of(f, stage, left, 1, panel, start), None if beside is None else beside.product
-        found = iter(reduce(f, e.o.instructions, product, stage.chains, none, is_odd(e, step), other))
+        found = iter(reduce(f, e.instructions, product, stage.chains, none, is_odd(e, step), other))
         for row in rows:
             for block in blocks:
                 own = {g: next(found) for g in stage.gates}

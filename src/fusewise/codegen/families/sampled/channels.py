@@ -22,6 +22,7 @@ from fusewise.records import record
 __all__ = [
     "LEAST_CHANNELS",
     "ChannelSchedule",
+    "SampledImage",
     "copied_channels",
     "copy_channels",
     "parts_of",
@@ -32,6 +33,33 @@ LEAST_CHANNELS = 16
 """That are copied at once, if there are so many: a cache line."""
 
 _SAMPLE, _CHANNEL = "sample", "channel"
+
+
+@record(frozen=True)
+class SampledImage:
+    """The image that is operand 0 of a task's anchor, of which `channels` are taken at once. It is `view` where it is read in
+    place, else that is None, and each worker copies channels."""
+
+    task: Task
+    view: OperandView | None
+    channels: int
+
+    @property
+    def image(self) -> tuple[int, ...]:
+        """The shape of operand 0."""
+        return self.task.anchored.operand_type(0).dims
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Of the image as it is read, channels aside: along the samples, then the spatial axes."""
+        if self.view is not None:
+            return (self.view.strides[0], *self.view.strides[2:])
+        extents = self.image[2:]
+        return tuple(math.prod(extents[d:]) * self.channels for d in range(len(extents) + 1))
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.task.extents[1] // self.channels)
 
 
 @record(frozen=True)

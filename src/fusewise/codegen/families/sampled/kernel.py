@@ -20,6 +20,7 @@ from fusewise.codegen.families.generic.any_nest import emit_nest, nest_schedules
 from fusewise.codegen.families.sampled.channels import (
     LEAST_CHANNELS,
     ChannelSchedule,
+    SampledImage,
     copied_channels,
     copy_channels,
     parts_of,
@@ -28,12 +29,11 @@ from fusewise.codegen.families.sampled.channels import (
 from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.arithmetic import apply_binary
-from fusewise.codegen.llvm.entry import OpenFunction, areas, operand_arguments, written
+from fusewise.codegen.llvm.entry import OpenFunction, Writer, areas, operand_arguments, written
 from fusewise.codegen.llvm.loops import free_axes, offset_of
 from fusewise.codegen.llvm.plain import anchor_call, over_operands
 from fusewise.codegen.llvm.share import prepared
 from fusewise.codegen.llvm.square import turn
-from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tails import fitted
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet, Target, whole_lines
@@ -64,16 +64,10 @@ _OUTER, _FIRST, _CHANNEL = "outer", "first", "channel"
 
 
 @record(frozen=True)
-class _Sampled:
-    """`channels` of the image are taken at once, for `block` positions of `positions`, which are axes 2 and on of the result.
+class _Sampled(SampledImage):
+    """Channels of one sample are taken for `block` positions of `positions`, which are axes 2 and on of the result."""
 
-    `view` is the image where it is read in place, else None, and each worker copies `channels` of one sample.
-    """
-
-    task: Task
     taps: tuple[Tap, ...]
-    view: OperandView | None
-    channels: int
     block: int
 
     @property
@@ -81,34 +75,13 @@ class _Sampled:
         return math.prod(self.task.extents[2:])
 
     @property
-    def image(self) -> tuple[int, ...]:
-        """The shape of operand 0."""
-        return self.task.anchored.operand_type(0).dims
-
-    @property
     def is_straight(self) -> bool:
         """Is each sample of the result read from the same one of the image?"""
         return all(tap.sample == index("i0") for tap in self.taps)
 
     @property
-    def strides(self) -> tuple[int, ...]:
-        """Of the image as it is read, channels aside: along the samples, then the spatial axes."""
-        if self.view is not None:
-            return (self.view.strides[0], *self.view.strides[2:])
-        extents = self.image[2:]
-        return tuple(math.prod(extents[d:]) * self.channels for d in range(len(extents) + 1))
-
-    @property
-    def chunks(self) -> int:
-        return -(-self.task.extents[1] // self.channels)
-
-    @property
     def blocks(self) -> int:
         return -(-self.positions // self.block)
-
-    @property
-    def copied_bytes(self) -> int:
-        return 0 if self.view is not None else 4 * math.prod(self.image[2:]) * self.channels
 
     @property
     def memory(self) -> dict[str, int]:
@@ -118,7 +91,7 @@ class _Sampled:
             "shares": 4 * len(self.taps) * self.block,
             "taken": 4 * self.channels * self.block,
             "turned": 4 * self.channels * self.block,
-            "copied": self.copied_bytes,
+            "copied": 0 if self.view is not None else 4 * self.strides[0],
         }
 
 
@@ -134,8 +107,8 @@ def _understand(task: Task, instructions: InstructionSet) -> _Sampled | RefusalR
         taps = tuple(_bound(task, tap) for tap in TAPS[task.anchor.op](anchor_call(task.anchor), at))
     except NotDefined as uncovered:
         return RefusalReason("the operator's definition does not cover the case", str(uncovered))
-    found = _Sampled(task, taps, None, min(task.extents[1], _MOST_CHANNELS), 1)
-    found = replace(found, block=min(found.positions, _BLOCK))
+    block = min(math.prod(task.extents[2:]), _BLOCK)
+    found = _Sampled(task, None, min(task.extents[1], _MOST_CHANNELS), taps, block)
     if 0 in found.image:
         return RefusalReason("nothing is read")
     view = _in_place(task)
@@ -242,15 +215,10 @@ def _is_turned(found: _Sampled) -> bool:
 
 
 @record(frozen=True)
-class _Emitter:
-    o: OpenFunction
+class _Emitter(Writer):
     found: _Sampled
     schedule: ChannelSchedule
     tag: Value
-
-    @property
-    def f(self) -> Function:
-        return self.o.f
 
     def run(self) -> None:
         """Units are (sample, block), where channels are copied with their chunk: all that need the same copy follow one another."""
@@ -269,12 +237,12 @@ class _Emitter:
             given = {_OUTER: outer, _FIRST: fitted(f, f.mul(block, found.block), found.block, found.positions)}
             if found.view is not None:
                 self._tables(given)
-                image = f.at(self.o.pointers[found.view.operand.name], found.view.offset)
+                image = f.at(self.pointers[found.view.operand.name], found.view.offset)
                 f.loop(0, found.chunks, 1, lambda k, _: self._chunk(given, k, image), rolled=True)
                 return
             prepared(f, self.tag, key, lambda: self._copy(outer, chunk))
             self._tables(given)
-            self._chunk(given, chunk, self.o.pointers["copied"])
+            self._chunk(given, chunk, self.pointers["copied"])
 
         f.loop(*run_of(f, units, self.o.share, work < 1 << 15), 1, unit, rolled=True)
 
@@ -283,7 +251,7 @@ class _Emitter:
 
     def _copy(self, outer: Int, chunk: Int) -> None:
         place = (outer if self.found.image[0] > 1 else 0, self._channel(chunk))
-        copy_channels(self.o, self.schedule, place, self.o.pointers["copied"])
+        copy_channels(self.o, self.schedule, place, self.pointers["copied"])
 
     def _channel(self, chunk: Int) -> Int:
         return fitted(self.f, self.f.mul(chunk, self.found.channels), self.found.channels, self.found.task.extents[1])
@@ -293,11 +261,11 @@ class _Emitter:
         f, found = self.f, self.found
         first = self._channel(chunk)
         self._take(image if found.view is None else f.at(image, f.mul(first, self._step)))
-        taken, turned = self.o.pointers["taken"], _is_turned(found)
-        sums = self.o.pointers["turned"] if turned else taken
+        taken, turned = self.pointers["taken"], _is_turned(found)
+        sums = self.pointers["turned"] if turned else taken
         if turned:
             shape = (found.block, found.channels)
-            turn(f, taken, found.channels, sums, found.block, shape, self.o.instructions.lanes)
+            turn(f, taken, found.channels, sums, found.block, shape, self.instructions.lanes)
         results = _results(found, turned)
         emit_nest(self.o.alone(sums=sums), results, self.schedule.nest, {**given, _CHANNEL: first})
 
@@ -326,12 +294,12 @@ class _Emitter:
     def _combined(self, read: Value, share: Value, total: Value) -> Value:
         f = self.f
         if self._largest:
-            return apply_binary(f, self.o.instructions, "max", total, f.fmul(read, share), FLOAT32)
-        return multiply_add(f, self.o.instructions, read, share, total)
+            return apply_binary(f, self.instructions, "max", total, f.fmul(read, share), FLOAT32)
+        return multiply_add(f, self.instructions, read, share, total)
 
     def _take(self, image: Value) -> None:
-        f, found, pointers = self.f, self.found, self.o.pointers
-        parts, apart = parts_of(found.channels, self.o.instructions.lanes), self._step != 1
+        f, found, pointers = self.f, self.found, self.pointers
+        parts, apart = parts_of(found.channels, self.instructions.lanes), self._step != 1
         zeros = f.module.zeros("nothing", 4 * found.channels)
 
         def tap(t: Int, j: Value, sums: tuple[Value, ...]) -> tuple[Value, ...]:

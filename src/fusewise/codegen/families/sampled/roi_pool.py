@@ -13,6 +13,7 @@ from dataclasses import replace
 from fusewise.codegen.families.generic.any_nest import emit_nest, nest_schedules, run_of, unsupported
 from fusewise.codegen.families.sampled.channels import (
     ChannelSchedule,
+    SampledImage,
     copied_channels,
     copy_channels,
     parts_of,
@@ -20,7 +21,7 @@ from fusewise.codegen.families.sampled.channels import (
 )
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.arithmetic import apply_binary
-from fusewise.codegen.llvm.entry import OpenFunction, areas, operand_arguments, written
+from fusewise.codegen.llvm.entry import OpenFunction, Writer, areas, operand_arguments, written
 from fusewise.codegen.llvm.share import prepared
 from fusewise.codegen.llvm.square import turn
 from fusewise.codegen.nest.tails import fitted
@@ -39,34 +40,17 @@ _MOST_CHANNELS = 64
 
 
 @record(frozen=True)
-class _Pool:
-    """`channels` at once of the images [n, channels, height, width]; `view` is these where they are read in place."""
-
-    task: Task
-    image: tuple[int, ...]
-    view: OperandView | None
-    channels: int
+class _Pool(SampledImage):
+    """Channels of all images [n, channels, height, width]."""
 
     @property
     def cells(self) -> int:
         return math.prod(self.task.extents[2:])
 
     @property
-    def chunks(self) -> int:
-        return -(-self.task.extents[1] // self.channels)
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """Of the images as they are read, channels aside."""
-        if self.view is not None:
-            return (self.view.strides[0], *self.view.strides[2:])
-        _, _, height, width = self.image
-        return height * width * self.channels, width * self.channels, self.channels
-
-    @property
     def memory(self) -> dict[str, int]:
         """Bytes of the copy, of a box's results, and of these turned."""
-        copied = 0 if self.view is not None else 4 * self.image[0] * math.prod(self.image[2:]) * self.channels
+        copied = 0 if self.view is not None else 4 * self.image[0] * self.strides[0]
         results = 4 * self.cells * self.channels
         return {"copied": copied, "taken": results, "turned": results}
 
@@ -77,8 +61,8 @@ def _understand(task: Task, instructions: InstructionSet) -> _Pool | RefusalReas
     image, view = task.anchored.operand_type(0).dims, view_of(task, 0)
     channels = min(image[1], _MOST_CHANNELS)
     if isinstance(view, OperandView) and view.operand.dtype == FLOAT32 and (view.strides[1] == 1 or image[1] == 1):
-        return _Pool(task, image, view, channels)
-    return _Pool(task, image, None, channels)
+        return _Pool(task, view, channels)
+    return _Pool(task, None, channels)
 
 
 def _schedules(pool: _Pool, task: Task, target: Target) -> Iterable[ChannelSchedule]:
@@ -101,14 +85,13 @@ def _write(o: OpenFunction, found: _Pool, schedule: ChannelSchedule) -> None:
 
 
 @record(frozen=True)
-class _Emitter:
-    o: OpenFunction
+class _Emitter(Writer):
     pool: _Pool
     schedule: ChannelSchedule
     tag: Value
 
     def run(self) -> None:
-        f, pool, pointers = self.o.f, self.pool, self.o.pointers
+        f, pool, pointers = self.f, self.pool, self.pointers
         boxes, channels = pool.task.extents[:2]
         serial = math.prod(pool.task.extents) < 1 << 12
 
@@ -125,10 +108,10 @@ class _Emitter:
         f.loop(*run_of(f, pool.chunks * boxes, self.o.share, serial), 1, unit, rolled=True)
 
     def _copy(self, first: Int) -> None:
-        f, pool = self.o.f, self.pool
+        f, pool = self.f, self.pool
 
         def sample(n: Value, _: object) -> None:
-            there = f.at(self.o.pointers["copied"], f.mul(n, pool.strides[0]))
+            there = f.at(self.pointers["copied"], f.mul(n, pool.strides[0]))
             copy_channels(self.o, self.schedule, (n, first), there)
 
         f.loop(0, pool.image[0], 1, sample, rolled=True)
@@ -139,11 +122,11 @@ class _Emitter:
 
     def _box(self, box: Int, image: Value) -> None:
         """The largest elements of each cell, [cell][channel]."""
-        f, pool = self.o.f, self.pool
+        f, pool = self.f, self.pool
         _, _, rows, columns = pool.task.extents
         per_sample, per_row, per_column = pool.strides
         here = f.at(image, f.mul(self._bound(1, {"i0": box}), per_sample))
-        parts = parts_of(pool.channels, self.o.instructions.lanes)
+        parts = parts_of(pool.channels, self.instructions.lanes)
 
         def row(y: Value, _: object) -> None:
             top, bottom = (self._bound(place, {"i0": box, "i2": y}) for place in (2, 3))
@@ -154,7 +137,7 @@ class _Emitter:
                 def one(v: Value, u: Value, found: tuple[Value, ...]) -> list[Value]:
                     at = f.at(here, f.add(f.mul(v, per_row), f.mul(u, per_column)))
                     return [
-                        apply_binary(f, self.o.instructions, "max", most, f.load(most.type, f.at(at, start)), FLOAT32)
+                        apply_binary(f, self.instructions, "max", most, f.load(most.type, f.at(at, start)), FLOAT32)
                         for (start, _), most in zip(parts, found, strict=True)
                     ]
 
@@ -164,7 +147,7 @@ class _Emitter:
                 least = [f.constant(-math.inf, vector("float", width)) for _, width in parts]
                 found = f.loop(top, bottom, 1, line, least, rolled=True)
                 some = f.binary("and", f.compare("icmp slt", top, bottom), f.compare("icmp slt", left, right))
-                there = f.at(self.o.pointers["taken"], f.mul(f.add(f.mul(y, columns), x), pool.channels))
+                there = f.at(self.pointers["taken"], f.mul(f.add(f.mul(y, columns), x), pool.channels))
                 for (start, _), most in zip(parts, found, strict=True):
                     f.store(f.select(some, most, f.constant(0.0, most.type)), f.at(there, start))
 

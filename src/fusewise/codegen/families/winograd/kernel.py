@@ -200,7 +200,7 @@ def _emit_strip(s: OutputStrip, strip: Int, low: Int, high: Int) -> None:
             return channel
         return f.add(channel, f.mul(f.udiv(channel, plan.depth), plan.depth * (plan.block_step - 1)))
 
-    inputs = Transform(s.arithmetic, plan, s.between, s.o.pointers[plan.planes.shape.data.operand.name], s.zeros)
+    inputs = Transform(s.arithmetic, plan, s.between, s.pointers[plan.planes.shape.data.operand.name], s.zeros)
 
     def transform(t: Value, _: Sequence[Value]) -> None:
         where = f.at(s.inputs, f.mul(t, plan.row_pitch))
@@ -300,7 +300,7 @@ def _taps(s: OutputStrip, panel: Int, channel: Int, phase: int) -> Value:
     each, first = math.prod(planes.taps_of(phase)), planes.channels // planes.phases * phase if planes.is_phased else 0
     before = planes.taps_before(phase) if planes.is_phased else 0
     here = f.add(f.mul(f.sub(channel, first), each), before)
-    return f.at(s.o.pointers[planes.shape.weight.operand.name], f.mul(f.add(f.mul(panel, planes.taps), here), width))
+    return f.at(s.pointers[planes.shape.weight.operand.name], f.mul(f.add(f.mul(panel, planes.taps), here), width))
 
 
 def _fetch(s: OutputStrip, first: Value, lines: int) -> None:
@@ -416,7 +416,7 @@ def _products(
             there = f.at(result, f.add(f.mul(t, plan.group_width), f.mul(p, tile.width)))
             coming = [Ahead(f.at(origin, plan.input_pitch), tile.rows * 4, FIRST_LEVEL)] if fetching else []
             reduction = Reduction(rows, Panel(columns, tile.width), (ReductionLoop(extent // runs, 1),), ahead=coming)
-            sums = accumulate_in_runs(f, s.o.instructions, tile, reduction, runs)
+            sums = accumulate_in_runs(f, s.instructions, tile, reduction, runs)
             places = [
                 f.at(there, r * plan.group_width + v * tile.lanes)
                 for r in range(tile.rows)

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from fusewise.codegen.families.winograd.plan import WinogradPlan
 from fusewise.codegen.families.winograd.tiles import TilePlace, for_scheme, unless_missing
 from fusewise.codegen.families.winograd.transform import Arithmetic, WinogradScheme
-from fusewise.codegen.llvm.entry import OpenFunction, initial
+from fusewise.codegen.llvm.entry import Writer, initial
 from fusewise.codegen.llvm.stores import Fetch, Finish
-from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.records import record
 
@@ -20,11 +19,10 @@ AHEAD, OUTPUT_LEVEL = 4, 2
 
 
 @record(frozen=True)
-class OutputStrip:
+class OutputStrip(Writer):
     """The code of one strip being written. Outputs are fetched before they are written if there is a `fetch`; `tag` says
     whose inputs lie there."""
 
-    o: OpenFunction
     plan: WinogradPlan
     inputs: Value
     filters: Value
@@ -38,12 +36,8 @@ class OutputStrip:
     tag: Value
 
     @property
-    def f(self) -> Function:
-        return self.o.f
-
-    @property
     def arithmetic(self) -> Arithmetic:
-        return Arithmetic(self.o.f, self.o.instructions)
+        return Arithmetic(self.f, self.instructions)
 
 
 def emit_outputs(s: OutputStrip, first: Int, count: Int, low: Int, high: Int) -> None:
@@ -70,7 +64,7 @@ def emit_outputs(s: OutputStrip, first: Int, count: Int, low: Int, high: Int) ->
             bias = plan.planes.shape.bias
             given = None
             if bias is not None:
-                given = initial(f, s.o.instructions, s.o.pointers, bias, [column], tile.kind, tile.lanes)[0]
+                given = initial(f, s.instructions, s.pointers, bias, [column], tile.kind, tile.lanes)[0]
             if s.fetch is not None:
                 _Tile(s, coming, begin, column, None, start, None).fetch(s.fetch)
             _Tile(s, place, corner, column, given, f.at(start, f.mul(v, tile.lanes)), kept).emit()
