@@ -130,6 +130,11 @@ class Task:
         return self._index[name]
 
     @property
+    def prologue(self) -> list[Expr]:
+        """What the anchor reads, if there is one."""
+        return [] if self.anchor is None else [e for e in self.anchor.prologue if e is not None]
+
+    @property
     def ranges(self) -> dict[str, int]:
         """The extent of every loop variable."""
         return {f"i{k}": extent for k, extent in enumerate(self.extents)}
@@ -148,18 +153,15 @@ class Task:
     @cached_property
     def sites(self) -> int:
         """How many places of definitions read positions from data: their numbers in `bounded`, and one more."""
-        roots = [e for store in self.stores for e in (*store.index, store.value)]
-        if self.anchor is not None:
-            roots.extend(e for e in self.anchor.prologue if e is not None)
+        roots = [*(e for store in self.stores for e in (*store.index, store.value)), *self.prologue]
         return max((e.value[2] + 1 for root in roots for e in walk(root) if e.op == "bounded"), default=0)
 
     @cached_property
     def key(self) -> str:
         """A text that says everything about the task: equal texts, equal code."""
-        roots = [e for store in self.stores for e in (*store.index, store.value)]
+        roots = [*(e for store in self.stores for e in (*store.index, store.value)), *self.prologue]
         anchor: tuple[Any, ...] = ()
         if self.anchor is not None:
-            roots.extend(e for e in self.anchor.prologue if e is not None)
             given = tuple(e is not None for e in self.anchor.prologue)
             anchor = (self.anchor.op, self.anchor.attributes, self.anchor.inputs, given, self.anchor.output)
         targets = tuple(store.operand for store in self.stores)

@@ -20,7 +20,7 @@ from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet
 from fusewise.lower.forest import forest_tables
-from fusewise.lower.task import RefusalReason, Task
+from fusewise.lower.task import Task
 from fusewise.ops.forests import MISSING_BIT, MODE_BIT, MOST_FEATURES, ForestTables
 from fusewise.records import record
 
@@ -95,10 +95,6 @@ def _plan(task: Task, instructions: InstructionSet) -> _Plan:
     lanes = min(1 << (task.extents[1] - 1).bit_length(), instructions.lanes)
     vectors = min(-(-task.extents[1] // lanes), MOST_VECTORS)
     return _Plan(forest_tables(task.anchored), rows, WALKS // max(1, rows), lanes, vectors)
-
-
-def _understand(task: Task, instructions: InstructionSet) -> _Plan | RefusalReason:
-    return unsupported(task) or _plan(task, instructions)
 
 
 @record(frozen=True)
@@ -246,4 +242,10 @@ def _write(o: OpenFunction, plan: _Plan, schedule: Unscheduled) -> None:
         _Walks(o.f, o.task, plan, data, result, nodes, groups, weights, plan.tables.tracks).run(o.share)
 
 
-FOREST = Kernel("forest", _understand, unscheduled, operands_alone, written(operands_alone, _write))
+FOREST = Kernel(
+    "forest",
+    lambda task, instructions: unsupported(task) or _plan(task, instructions),
+    unscheduled,
+    operands_alone,
+    written(operands_alone, _write),
+)

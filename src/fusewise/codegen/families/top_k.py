@@ -22,7 +22,7 @@ from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet, whole_lines
 from fusewise.ir.dtypes import DType
-from fusewise.lower.task import Operand, RefusalReason, Task
+from fusewise.lower.task import Operand, Task
 from fusewise.records import record
 
 __all__ = ["TOP_K"]
@@ -95,10 +95,6 @@ def _plan(task: Task, instructions: InstructionSet) -> _Plan:
         rank = math.ceil(expected + 3 * math.sqrt(expected)) + 2
     room = 0 if count <= FEW else min(extent, max(GATHERED * count, LEAST_GATHERED, 2 * rank * extent // SAMPLED))
     return _Plan(axis, extent, count, bool(anchor.attribute("largest", 1)), dtype, bits, lanes, room, rank)
-
-
-def _understand(task: Task, instructions: InstructionSet) -> _Plan | RefusalReason:
-    return unsupported(task) or _plan(task, instructions)
 
 
 def _arguments(plan: _Plan, task: Task, schedule: Unscheduled) -> tuple[Argument, ...]:
@@ -356,4 +352,10 @@ def _start(f: Function, pointer: Value, operand: Operand, places: Mapping[int, I
     return f.at(pointer, offset, memory_type(operand.dtype))
 
 
-TOP_K = Kernel("top_k", _understand, unscheduled, _arguments, written(_arguments, _write))
+TOP_K = Kernel(
+    "top_k",
+    lambda task, instructions: unsupported(task) or _plan(task, instructions),
+    unscheduled,
+    _arguments,
+    written(_arguments, _write),
+)

@@ -59,9 +59,8 @@ def simplified(task: Task) -> Task:
 def loop_ranges(task: Task) -> dict[str, int]:
     """The extent of every loop variable a task mentions; the largest when a name is used twice."""
     ranges = task.ranges
-    roots = [root for store in task.stores for root in (*store.index, store.value)]
+    roots = [*(root for store in task.stores for root in (*store.index, store.value)), *task.prologue]
     if task.anchor is not None:
-        roots += [root for root in task.anchor.prologue if root is not None]
         for kind in task.anchor.inputs:
             for k, extent in enumerate(kind.dims if kind is not None else ()):
                 ranges[f"p{k}"] = max(extent, ranges.get(f"p{k}", 0))

@@ -56,7 +56,7 @@ def overwritable(task: Task) -> tuple[str, ...]:
     if len(task.stores) != 1:
         return ()
     (store,) = task.stores
-    elsewhere = {str(e.value) for e in _loads(_before(task))}
+    elsewhere = {str(e.value) for e in _loads(task.prologue)}
     found = dict.fromkeys(str(e.value) for e in _loads([store.value]) if e.value != ACC)
     return tuple(name for name in found if name not in elsewhere and _lies_alike(task, store, name))
 
@@ -65,11 +65,6 @@ def shared_pointers(task: Task) -> tuple[str, ...]:
     """The operands whose memory may be another's as well."""
     found = overwritable(task)
     return (*found, task.stores[0].operand) if found else ()
-
-
-def _before(task: Task) -> list[Expr]:
-    """What the anchor reads."""
-    return [] if task.anchor is None else [e for e in task.anchor.prologue if e is not None]
 
 
 def _loads(roots: list[Expr]) -> Iterator[Expr]:

@@ -120,6 +120,11 @@ class _Head(Writer):
     def mad(self, a: Value, b: Value, c: Value) -> Value:
         return multiply_add(self.f, self.instructions, a, b, c)
 
+    def first(self, operand: Operand, at: Sequence[Int]) -> Value:
+        """A number in every lane."""
+        value = self.loaded(operand, at, 1)
+        return self.f.splat(value if value.lanes == 1 else self.f.extract(value, 0), self.room.lanes)
+
     def spread(self, pointer: Value, i: Int) -> Value:
         """Number `i` of a row in every lane."""
         return self.f.splat(self.f.load("float", self.f.at(pointer, i)), self.room.lanes)
@@ -194,7 +199,7 @@ def _step(e: _Head, step: Value) -> None:
         beta = linear_operand(e.task, 5)
         assert beta is not None
         at = (e.sample, step, e.head if s.rates > 1 else 0)
-        rate = f.splat(f.extract(e.loaded(beta, at, 1), 0) if e.room.lanes > 1 else e.loaded(beta, at, 1), e.room.lanes)
+        rate = e.first(beta, at)
     group = s.heads // s.shared
     full, rest = divmod(s.values, e.room.lanes)
     query = e.row(3)
@@ -231,7 +236,7 @@ def _numbers(e: _Head, step: Value) -> None:
     whole: Value | None = None
     if decay is not None and not each:
         at = (e.sample, step, e.head)
-        whole = mathfn.call(f, e.instructions, "exp", f.splat(_first(e, e.loaded(decay, at, 1)), e.room.lanes))
+        whole = mathfn.call(f, e.instructions, "exp", e.first(decay, at))
 
     def some(first: Int, count: int) -> None:
         at = (e.sample, step, f.add(f.mul(e.head, s.keys), first))
@@ -244,10 +249,6 @@ def _numbers(e: _Head, step: Value) -> None:
         f.store(f.fmul(kept, found), f.at(e.row(2), first))
 
     _vectors(s.keys, e.room.lanes, f, some)
-
-
-def _first(e: _Head, value: Value) -> Value:
-    return value if value.lanes == 1 else e.f.extract(value, 0)
 
 
 def _query(e: _Head, step: Value, head: Int) -> None:

@@ -31,8 +31,8 @@ from fusewise.codegen.llvm.share import pieces_of, prepared
 from fusewise.codegen.llvm.stores import Finish
 from fusewise.codegen.nest.tails import fitted
 from fusewise.codegen.nest.tree import Int, Value
-from fusewise.codegen.target import InstructionSet, Target
-from fusewise.lower.task import RefusalReason, Task
+from fusewise.codegen.target import Target
+from fusewise.lower.task import Task
 from fusewise.records import record
 
 __all__ = ["ATTENTION"]
@@ -48,10 +48,6 @@ class AttentionSchedule:
     strip: int
     scores: Tile
     context: Tile
-
-
-def _understand(task: Task, instructions: InstructionSet) -> AttentionShape | RefusalReason:
-    return understand(task)
 
 
 def _schedules(s: AttentionShape, task: Task, target: Target) -> Iterable[AttentionSchedule]:
@@ -240,7 +236,7 @@ def _pieces(s: AttentionShape, target: Target, schedule: AttentionSchedule) -> i
 
 PACKED = Kernel(
     "attention",
-    _understand,
+    lambda task, instructions: understand(task),
     _schedules,
     _arguments,
     written(_arguments, _write),

@@ -115,10 +115,6 @@ def _cycles(directs: Directs, target: Target, schedule: DirectSchedule) -> int:
     return 0 if d.by_tap or schedule.product.chunk else cycles_of(d.product, target, schedule.product.tile)
 
 
-def _pieces(directs: Directs, target: Target, schedule: DirectSchedule) -> int:
-    return product_pieces(scheduled(directs, schedule).product, target, schedule.product)
-
-
 def _writes_once(directs: Directs, schedule: DirectSchedule) -> bool:
     return schedule.side_by_side == 1 and directs[0].product.is_written_once(schedule.product.tile)
 
@@ -132,7 +128,7 @@ DIRECT = Kernel(
     cycles=_cycles,
     fetching=DirectSchedule.with_prefetch,
     sharing=direct_sharing,
-    pieces=_pieces,
+    pieces=lambda directs, target, by: product_pieces(scheduled(directs, by).product, target, by.product),
     writes_once=_writes_once,
     level=lambda schedule: "tidy",
 )

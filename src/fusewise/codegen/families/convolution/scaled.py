@@ -6,7 +6,7 @@ have to be written out first, and each worker multiplies the weights into memory
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from fusewise.codegen.families.convolution.loops import (
@@ -84,10 +84,6 @@ def _is_per_channel(scale: Expr) -> bool:
     return scale.op == "load" and all(e.value in ("p0", "p1") for e in walk(scale) if e.op == "index")
 
 
-def _schedules(found: Scaled, task: Task, target: Target) -> Iterable[DirectSchedule]:
-    return direct_schedules(found.directs, task, target)
-
-
 def _arguments(found: Scaled, task: Task, schedule: DirectSchedule) -> tuple[Argument, ...]:
     d = found.direct
     axes = matrix_axes(d.shape, d.side_by_side)
@@ -123,10 +119,6 @@ def _scale(f: Function, found: Scaled, elements: Elements, tile: Tile, packed: V
     f.loop(0, product.depth, 1, channel, rolled=True)
 
 
-def _cycles(found: Scaled, target: Target, schedule: DirectSchedule) -> int:
-    return cycles_of(found.direct.product, target, schedule.product.tile)
-
-
 def _declines(found: Scaled, task: Task, target: Target) -> RefusalReason | None:
     shape = found.direct.shape
     is_small = shape.out_pixels < target.figures.ways.scaled_pixels * shape.outputs
@@ -136,11 +128,11 @@ def _declines(found: Scaled, task: Task, target: Target) -> RefusalReason | None
 SCALED = Kernel(
     "scaled-convolution",
     understand,
-    _schedules,
+    lambda found, task, target: direct_schedules(found.directs, task, target),
     _arguments,
     written(_arguments, _write),
     _declines,
-    cycles=_cycles,
+    cycles=lambda found, target, schedule: cycles_of(found.direct.product, target, schedule.product.tile),
     fetching=DirectSchedule.with_prefetch,
     level=lambda schedule: "tidy",
 )

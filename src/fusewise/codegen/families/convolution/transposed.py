@@ -8,7 +8,7 @@ stride-th tap; all phases read the same input rows, so they are computed togethe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from fusewise.codegen.llvm.entry import OpenFunction, written
 from fusewise.codegen.llvm.stores import Finish
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value
-from fusewise.codegen.target import InstructionSet, Target
+from fusewise.codegen.target import InstructionSet
 from fusewise.lower.task import RefusalReason, Task
 
 __all__ = ["CONV_TRANSPOSE"]
@@ -48,10 +48,6 @@ def _understand(task: Task, instructions: InstructionSet) -> Understood | Refusa
     if found.phases > MAX_PHASES:
         return RefusalReason("transposed convolution with a very long stride")
     return found, directs_of(found.shape, task, instructions, found.phases)
-
-
-def _schedules(u: Understood, task: Task, target: Target) -> Iterable[DirectSchedule]:
-    return direct_schedules(u[1], task, target)
 
 
 def _arguments(u: Understood, task: Task, schedule: DirectSchedule) -> tuple[Argument, ...]:
@@ -122,5 +118,11 @@ def _guarded(f: Function, conditions: Sequence[Value], body: Callable[[], None])
 
 
 CONV_TRANSPOSE: tuple[Kernel[Any, Any], ...] = (
-    Kernel("transposed-convolution", _understand, _schedules, _arguments, written(_arguments, _write)),
+    Kernel(
+        "transposed-convolution",
+        _understand,
+        lambda u, task, target: direct_schedules(u[1], task, target),
+        _arguments,
+        written(_arguments, _write),
+    ),
 )

@@ -188,11 +188,8 @@ def data_types(roots: Iterable[Expr]) -> list[Expr]:
         found[node] = None
         if node.op != "load":
             stack.extend(node.args)
-    return [n for n in found if n.op not in ("const", "index") and not (n.dtype.name == "int64" and not _reads(n))]
-
-
-def _reads(node: Expr) -> bool:
-    return any(n.op == "load" for n in walk(node))
+    data = (n for n in found if n.op not in ("const", "index"))
+    return [n for n in data if n.dtype.name != "int64" or any(e.op == "load" for e in walk(n))]
 
 
 def _plan(task: Task, instructions: InstructionSet, schedule: NestSchedule) -> _Nest:

@@ -88,11 +88,8 @@ def _schedules(found: tuple[_Resampling, ...], task: Task, target: Target) -> It
 
 
 def _declines(found: tuple[_Resampling, ...], task: Task, target: Target) -> RefusalReason | None:
-    return (
-        None
-        if any(True for _ in _schedules(found, task, target))
-        else RefusalReason("prepared rows do not fit the cache")
-    )
+    fits = any(True for _ in _schedules(found, task, target))
+    return None if fits else RefusalReason("prepared rows do not fit the cache")
 
 
 def _arguments(found: tuple[_Resampling, ...], task: Task, schedule: ResamplingSchedule) -> tuple[Argument, ...]:

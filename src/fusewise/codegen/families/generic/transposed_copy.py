@@ -17,7 +17,6 @@ from fusewise.codegen.llvm.share import SERIAL_WORK
 from fusewise.codegen.llvm.square import turn
 from fusewise.codegen.nest.tails import fitted
 from fusewise.codegen.nest.tree import Int, Value
-from fusewise.codegen.target import InstructionSet
 from fusewise.lower.index import Linear, Simplifier
 from fusewise.lower.task import ACC, Operand, RefusalReason, Task
 from fusewise.ops.expr import Expr
@@ -81,10 +80,6 @@ def _steps(simplifier: Simplifier, offset: Expr) -> tuple[int, dict[str, int]] |
     return form.constant, {atom.value: step for atom, step in form.terms}
 
 
-def _understand(task: Task, instructions: InstructionSet) -> _Turned | RefusalReason:
-    return unsupported(task) or _found(task)
-
-
 def _write(o: OpenFunction, found: _Turned, schedule: Unscheduled) -> None:
     f, pointers = o.f, o.pointers
     rows, columns = found.shape
@@ -108,4 +103,10 @@ def _write(o: OpenFunction, found: _Turned, schedule: Unscheduled) -> None:
     f.loop(*run_of(f, units, o.share, serial), 1, unit, rolled=True)
 
 
-TURNED = Kernel("turned-copy", _understand, unscheduled, operands_alone, written(operands_alone, _write))
+TURNED = Kernel(
+    "turned-copy",
+    lambda task, instructions: unsupported(task) or _found(task),
+    unscheduled,
+    operands_alone,
+    written(operands_alone, _write),
+)

@@ -133,11 +133,8 @@ def _not_copied(found: _Sampled) -> RefusalReason | None:
     if math.prod(found.image[2:]) > _COPIED_PER_POSITION * reads:
         return RefusalReason("few positions are read of a large image")
     least = min(found.task.extents[1], LEAST_CHANNELS)
-    return (
-        RefusalReason("the image is too large to copy")
-        if 4 * math.prod(found.image[2:]) * least > _MOST_COPIED
-        else None
-    )
+    is_large = 4 * math.prod(found.image[2:]) * least > _MOST_COPIED
+    return RefusalReason("the image is too large to copy") if is_large else None
 
 
 _COPIED_PER_POSITION = 8

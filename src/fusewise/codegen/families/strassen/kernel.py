@@ -87,10 +87,6 @@ def _convolution(task: Task, instructions: InstructionSet) -> Understood | Refus
     return Understood(halves, d, shape if is_computed else shape.data, shape.weight.operand.name, shape.bias)
 
 
-def _declines(u: Understood, task: Task, target: Target) -> RefusalReason | None:
-    return declined(u.halves, target)
-
-
 def _schedules(u: Understood, task: Task, target: Target) -> Iterable[StrassenSchedule]:
     return (completed(schedule, u.halves, task, target) for schedule in strassen_space(u.halves, target))
 
@@ -193,7 +189,7 @@ STRASSEN = Kernel(
     _schedules,
     _arguments,
     written(_arguments, _write, hides_counters=True, overwrites=True),
-    declines=_declines,
+    declines=lambda u, task, target: declined(u.halves, target),
     cycles=_cycles,
     fetching=StrassenSchedule.with_prefetch,
     pieces=_pieces,
