@@ -48,7 +48,7 @@ def target(request: pytest.FixtureRequest) -> Target:
 def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every product that can be halved is."""
     strassen_space.cache_clear()
-    for name, value in {"worth": -math.inf, "few_worth": -math.inf, "rows": 1, "shortest": 0}.items():
+    for name, value in {"worth": -math.inf, "few_worth": -math.inf, "shortest": 0}.items():
         monkeypatch.setattr(MeasuredFigures().strassen, name, value)
     monkeypatch.setattr(strassen_plan, "LEAST_SUMS", 1)
     yield

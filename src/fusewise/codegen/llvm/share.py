@@ -14,7 +14,7 @@ from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import Target
 from fusewise.records import record
 
-__all__ = ["PARAMETERS", "SERIAL_WORK", "Share", "pieces_of", "prepared"]
+__all__ = ["LEAST_PIECES", "MOST_PIECES", "PARAMETERS", "SERIAL_WORK", "Share", "pieces_of", "prepared"]
 
 PARAMETERS = ("i64", "i64", "i64", "i64", "i64")
 """Of the function, after its pointers: the values of `Share`, in order."""
@@ -23,7 +23,7 @@ SERIAL_WORK = 16384
 """Operations on elements up to which one worker does all: about a microsecond."""
 
 MOST_PIECES = 64
-"""Of a worker's run: one is then less than two percent of it."""
+"""Of a worker's run: one of so many is less than two percent of it."""
 
 LEAST_PIECES = 4
 """With fewer, little is left to deal out once a worker has begun."""

@@ -121,12 +121,6 @@ class SharingFigures:
     """Tiles that share a panel for it to be worth fetching ahead, or its reduction to be done in chunks: with fewer, memory is
     the limit and the processor's own fetching does as well."""
 
-    most_tiles: int = figure(64, "resnet50")
-    """And the most of them: with more, the first one's wait is lost among the others."""
-
-    chunked_pieces: int = figure(8, "resnet18")
-    """Pieces of a worker's share of a product that is done in chunks."""
-
     @property
     def shared_by_rows(self) -> int:
         """Most channels to a pixel of a map for its rows, not its channels, to be shared out among workers: a 1x1 convolution
@@ -143,9 +137,6 @@ class CacheFigures:
     """One over the part of the second level that fills while as much is read and written beside it: a strip of two steps, the
     inputs' products of a recurrence, weights that a step has fetched for it. Where every step fetched the next one's, BERT-base,
     with 2.3 MB of weights or more to a step, was 1 % slower."""
-
-    panel: int = figure(2, "resnet18")
-    """One over the part of the second level that a panel must exceed for a reduction to be done in chunks."""
 
     rows: int = figure(8, "resnet18")
     """One over the part of the second level from which on a left operand is large: a tile's rows are fetched by the tile before."""
@@ -213,9 +204,9 @@ class WayFigures:
 
     shared_weights: int = figure(64 * 1024, "LSTM")
     """Bytes of one direction's R for every worker whenever they meet, from which on workers share it out: they meet after every
-    product with a state. Two on a Zen 4 took 0.26 ms for 100 steps of an LSTM of 128 hidden numbers where one took 0.41, and 0.16
-    for an LSTM of 64 either way. On a virtual machine to meet took a microsecond more at other times: those 100 steps then took
-    0.40 ms, and as many of a GRU that meets twice in each 0.45, where one worker takes 0.33."""
+    product with a state. Two on a Zen 4 took 0.26 ms for 100 steps of an LSTM of 128 hidden numbers where one took 0.41, and
+    0.16 for an LSTM of 64 either way. On a virtual machine to meet took a microsecond more at other times: those 100 steps then
+    took 0.40 ms, and as many of a GRU that meets twice in each 0.45, where one worker takes 0.33."""
 
 
 @record(frozen=True)
@@ -296,10 +287,6 @@ class WinogradFigures:
     """By what F(5, 2) has to be estimated better than F(4, 2): estimated the same, 128 channels at 56 x 56 took a tenth longer
     in ResNet-50 on two threads, and 1 to 3 % less time by themselves on one."""
 
-    dear: float = figure(0.1, "resnet50")
-    """Cycles that a load costs beside the multiply-adds from which on panels may be four vectors wide, whose tiles load less;
-    that they pay was measured there alone."""
-
     depth: int = figure(32, "resnet50")
     """Input channels of a block, at most: more, and the transformed filters crowd the second cache level."""
 
@@ -352,9 +339,6 @@ class StrassenFigures:
     """And where registers are few: what was estimated at 1.6 times, 768 to 192 channels at 17 x 17, took 1.03 to 1.11 times as
     long as whole there."""
 
-    rows: int = figure(24, "resnet50")
-    """Rows of a half from which on a tile fills the registers."""
-
     sharing: int = figure(7, "resnet50")
     """Tiles that share a right factor: so many do best; of low ones as many as have the rows of so many of 8."""
 
@@ -368,12 +352,9 @@ class StrassenFigures:
     its sums in memory."""
 
     shortest: int = figure(48, "resnet50")
-    """Fewest steps of the depth that are added up in one go, if it has them. Where registers are few four times as many, whether
-    it has them or not: products of a depth of 256 took up to 7 % longer than plain ones, those of 512 up to 6 % less."""
-
-    finished: int = figure(512, "resnet50")
-    """The largest depth of a product whose tiles are finished beside others: of deeper ones it is a hundredth of the time or
-    less."""
+    """Fewest rows, and steps of the depth that are added up in one go, if it has them: fewer rows do not fill the registers.
+    Where registers are few four times as many, whether it has them or not: products of a depth of 256 took up to 7 % longer than
+    plain ones, those of 512 up to 6 % less."""
 
 
 @record(frozen=True)

@@ -11,7 +11,7 @@ from fusewise.codegen.families.product.tile import Tile
 from fusewise.codegen.families.product.tiles import TiledProduct, favourite_tiles
 from fusewise.codegen.instructions.table import FUSED, Instruction
 from fusewise.codegen.kernel import Prefetch
-from fusewise.codegen.llvm.share import pieces_of
+from fusewise.codegen.llvm.share import LEAST_PIECES, pieces_of
 from fusewise.codegen.llvm.stores import Far, far_of
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32, DType
@@ -150,8 +150,9 @@ def prefetched(schedule: ProductSchedule, product: Product, task: Task, target: 
 
 
 def is_long(panel_bytes: int, target: Target) -> bool:
-    """Is a panel too long for the caches, so that tiles that share it had better be reduced in chunks?"""
-    return panel_bytes > min(target.l2_bytes // target.figures.caches.panel, target.figures.caches.near_bytes)
+    """Is a panel, with the next one that is fetched beside it, too long for the caches, so that tiles that share it had better be
+    reduced in chunks?"""
+    return panel_bytes > min(target.l2_bytes // 2, target.figures.caches.near_bytes)
 
 
 def cycles_of(product: Product, target: Target, tile: Tile) -> int:
@@ -169,7 +170,7 @@ def product_pieces(product: Product, target: Target, schedule: ProductSchedule) 
     panels = product.groups * -(-product.columns // tile.width)
     units = product.tiles(tile)
     if schedule.chunk:
-        units = min(units, target.figures.sharing.chunked_pieces * target.workers)
+        units = min(units, 2 * LEAST_PIECES * target.workers)
     blocks = 1 if schedule.by_columns else product.repeats * -(-tiles // schedule.per_block)
     return pieces_of(units, cycles_of(product, target, tile), target, blocks * panels)
 

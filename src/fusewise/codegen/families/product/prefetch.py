@@ -6,7 +6,7 @@ import math
 
 from fusewise.codegen.families.product.tile import Ahead, Tile
 from fusewise.codegen.kernel import Prefetch
-from fusewise.codegen.llvm.share import Share
+from fusewise.codegen.llvm.share import MOST_PIECES, Share
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import FIRST_LEVEL, LINE_BYTES, SECOND_LEVEL, Target
@@ -16,9 +16,10 @@ __all__ = ["StepPrefetch", "later_of", "next_panel", "panel_level"]
 
 
 def panel_level(target: Target, tile: Tile, depth: int, tiles: int) -> int:
-    """The cache level that a panel of so many steps is fetched to ahead of its use, where so many tiles share one; 0: it is not."""
-    nbytes, figures = _width(tile) * depth, target.figures.sharing
-    if not figures.least_tiles <= tiles <= figures.most_tiles or nbytes > target.l2_bytes:
+    """The cache level that a panel of so many steps is fetched to ahead of its use, where so many tiles share one; 0: it is not. Of
+    very many the first one's wait is lost among the others."""
+    nbytes = _width(tile) * depth
+    if not target.figures.sharing.least_tiles <= tiles <= MOST_PIECES or nbytes > target.l2_bytes:
         return 0
     return FIRST_LEVEL if nbytes <= target.l1_bytes // 2 else SECOND_LEVEL
 

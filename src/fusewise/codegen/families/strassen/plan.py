@@ -172,7 +172,7 @@ def declined(h: Halves, target: Target) -> RefusalReason | None:
         return RefusalReason("additions take the units that multiply, as long as what they save")
     if _chunk(h, target, Tile(1, 1, lanes_for(target, h.product.columns))) < _shortest(h, target):
         return RefusalReason("the depth is short, or has no divisor of a good length")
-    if h.height < target.figures.strassen.rows:
+    if 2 * h.height < target.figures.strassen.shortest:
         return RefusalReason("too few rows to halve")
     return None if strassen_space(h, target) else RefusalReason("no tile saves more than it costs")
 
@@ -202,11 +202,12 @@ def completed(schedule: StrassenSchedule, h: Halves, task: Task, target: Target)
 
 
 def _parts(h: Halves, schedule: StrassenSchedule, target: Target) -> int:
-    """In how many parts a chunk is done, see `StrassenSchedule`. Of stores that are simple: long ones have multiply-adds enough of
+    """In how many parts a chunk is done, see `StrassenSchedule`. Of stores that are simple, and where a tile's end is not a
+    hundredth of its time: long ones have multiply-adds enough of
     their own."""
     tile = schedule.tile
     free = target.registers - (tile.rows + 1) * tile.vectors
-    if h.product.depth > target.figures.strassen.finished or _is_wide(target, tile) or free < FREE_REGISTERS:
+    if h.product.depth > CHAIN or _is_wide(target, tile) or free < FREE_REGISTERS:
         return 0
     return next((n for n in range(tile.rows, schedule.chunk + 1) if schedule.chunk % n == 0), 0)
 

@@ -21,6 +21,7 @@ from fusewise.codegen.families.winograd.plan import Planes, WinogradPlan, Winogr
 from fusewise.codegen.families.winograd.transform import LONG_FORM, PlaneForm
 from fusewise.codegen.instructions.table import DPBF16
 from fusewise.codegen.llvm.stores import far_of
+from fusewise.codegen.machine.figures import OverheadFigures
 from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.ir.dtypes import BFLOAT16
 from fusewise.lower.task import Task
@@ -88,7 +89,7 @@ def choices(planes: Planes, target: Target) -> tuple[WinogradChoice, ...]:
         found.append(WinogradChoice(form, "memory", _cycles(planes, form, target)))
         if tiles and _has_lines(planes, form, target):
             found.append(_in_lines(planes, form, target))
-    odd, even = (1.0 if target.figures.overhead.load > figures.dear else figures.margin), 1.0
+    odd, even = (1.0 if _loads_dear(target) else figures.margin), 1.0
     if planes.is_phased:
         odd, even = 1.0, figures.phased
 
@@ -186,7 +187,7 @@ def _tiles(planes: Planes, form: PlaneForm, depth: int, target: Target) -> list[
 
     found = favourite_tiles(target, TiledProduct(tiles, outputs, depth), (target.lanes,), waiting)
     # an even number of vectors fills whole cache lines, so that transformed filters are written line by line
-    widest = 4 if target.figures.overhead.load > target.figures.winograd.dear else 2
+    widest = 4 if _loads_dear(target) else 2
     even = [tile for tile in found if tile.vectors in (2, widest)] or found
     return [(tile, _in_memory(planes, form, tile, target).each) for tile in even]
 
@@ -229,6 +230,12 @@ def _depth(planes: Planes, form: PlaneForm, target: Target, widened: int = 1) ->
         return planes.channels
     depth = -(-planes.channels // -(-planes.channels // most))
     return min(planes.channels, -(-depth // target.lanes) * target.lanes)
+
+
+def _loads_dear(target: Target) -> bool:
+    """Does a load cost more beside the multiply-adds than usual? Panels of four vectors, whose tiles load less, were measured there
+    alone."""
+    return target.figures.overhead.load > 2 * OverheadFigures().load
 
 
 def _multiplies(target: Target) -> int:
