@@ -21,9 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fusewise.codegen.choose import alternatives
-from fusewise.codegen.families.product.tile import multiply_add
 from fusewise.codegen.kernel import Implementation
 from fusewise.codegen.nest.build import Module
+from fusewise.codegen.nest.instruction import multiply_add
 from fusewise.codegen.nest.tree import vector
 from fusewise.codegen.steps.prefetch import next_bytes
 from fusewise.codegen.target import Target

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.codegen.ways import scheduled, way
+from tests.codegen.nest.interpreted import agrees
+from tests.codegen.ways import scheduled, text_of, way
 from tests.guarded import Guarded, guarded, within
 from tests.machines import runnable
 
@@ -90,7 +91,7 @@ def run(way: Implementation, target: Target, arrays: Mapping[str, np.ndarray], w
     """Compile a way to run a task and call it once per worker, one after the other; again piece by piece, and where it may with its
     result on top of what it adds, which all must be the same. All that it is given lies between guard pages: flush with the one
     behind the first time, with the one before the second."""
-    task, text, arguments = way.task, way.build(target.instructions, "kernel"), way.arguments
+    task, text, arguments = way.task, text_of(way, target.instructions, "kernel"), way.arguments
     names = {operand.name: "" for operand in task.operands}
     extents = extents_of(task, names, arguments, workers) if host_target().sanitize else ()
     text = checked(text, "kernel") if extents else text
@@ -98,10 +99,12 @@ def run(way: Implementation, target: Target, arrays: Mapping[str, np.ndarray], w
     writes = frozenset(store.operand for store in task.stores)
     loaded = Loaded(library, arguments, writes, workers, task.sites, extents)
     copies = {name: array.copy() for name, array in arrays.items()}
+    before = {name: array.copy() for name, array in arrays.items()}
     loaded.call(arrays, at_once(workers), "behind")
     loaded.call(copies, in_pieces(workers), "before")
     for name, array in arrays.items():
         assert array.tobytes() == copies[name].tobytes(), f"{name} is another when work is dealt out in pieces"
+    agrees(way, target.instructions, before, arrays, workers)
     for read in overwritable(task) if way.writes_once else ():
         written = task.stores[0].operand
         for shares, flush in ((at_once(workers), "behind"), (in_pieces(workers), "before")):

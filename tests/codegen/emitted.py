@@ -21,6 +21,7 @@ from pathlib import Path
 
 from benchmarks.operators.row import model_of
 from benchmarks.operators.table import ROWS
+from tests.codegen.ways import text_of
 
 from fusewise import api
 from fusewise.codegen.assemble import generate
@@ -99,7 +100,7 @@ def _others(groups: Partition, target: Target) -> Iterator[str]:
     tasks = {one.bound.task.key: one.bound.task for one in work if 0 not in one.bound.task.extents}
     for _, task in sorted(tasks.items()):
         for way in islice(alternatives(task, machine), 1, _WAYS):
-            yield way.build(machine.instructions, "k")
+            yield text_of(way, machine.instructions, "k")
 
 
 @cache

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from benchmarks.operators.row import model_of
 from benchmarks.operators.table import ROWS
+from tests.codegen.ways import text_of
 
 from fusewise import api
 from fusewise.codegen.assemble import generate
@@ -109,7 +110,7 @@ def ways(groups: Partition, machine: Target) -> dict[str, str]:
     work = (one for one in lower_partition(groups, Trace()).work if isinstance(one, TaskWork))
     tasks = {one.bound.task.key: one.bound.task for one in work if 0 not in one.bound.task.extents}
     found = (one for task in tasks.values() for one in islice(alternatives(task, machine), WAYS))
-    return {one.key: one.build(machine.instructions, "k") for one in found}
+    return {one.key: text_of(one, machine.instructions, "k") for one in found}
 
 
 @cache

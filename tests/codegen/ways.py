@@ -7,10 +7,11 @@ from itertools import islice
 from typing import Any
 
 from fusewise.codegen.kernel import Implementation, Kernel
-from fusewise.codegen.target import Target
+from fusewise.codegen.llvm.write import llvm_text
+from fusewise.codegen.target import InstructionSet, Target
 from fusewise.lower.task import RefusalReason, Task
 
-__all__ = ["refusal", "scheduled", "way", "ways"]
+__all__ = ["refusal", "scheduled", "text_of", "way", "ways"]
 
 
 def refusal(kernel: Kernel[Any, Any], task: Task, target: Target) -> RefusalReason | None:
@@ -36,3 +37,8 @@ def scheduled(kernel: Kernel[Any, Any], task: Task, target: Target, schedule: An
     understood = kernel.understand(task, target.instructions)
     assert not isinstance(understood, RefusalReason), understood
     return Implementation(kernel, task, understood, schedule)
+
+
+def text_of(found: Implementation, instructions: InstructionSet, symbol: str) -> str:
+    """The LLVM IR of a way to run a task."""
+    return llvm_text(found.build(instructions, symbol), instructions)

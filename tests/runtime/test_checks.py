@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 
 import fusewise
 from fusewise.codegen.llvm.checked import checked
+from fusewise.codegen.llvm.write import llvm_text
 from fusewise.codegen.nest.build import Module
 from fusewise.codegen.nest.tree import Value
 from fusewise.errors import AccessOutside
@@ -41,7 +42,7 @@ def program(body):
         outside.give_back()
         body(f, *f.arguments[:2])
         f.give_back()
-        return checked(module.text(), "k")
+        return checked(llvm_text(module), "k")
 
     kind = TensorType(FLOAT32, (ELEMENTS,))
     extents = (Extent("out0", "y", 0, NBYTES, True), Extent("in0", "x", 0, NBYTES, False))

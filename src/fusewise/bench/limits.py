@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fusewise.codegen.instructions.table import multiply_add
+from fusewise.codegen.llvm.write import llvm_text
 from fusewise.codegen.nest.build import Module
+from fusewise.codegen.nest.instruction import multiply_add
 from fusewise.codegen.nest.tree import vector
 from fusewise.codegen.target import Target
 from fusewise.runtime.arena import address_of, aligned_block
@@ -70,7 +71,7 @@ def meeting_ns(workers: int) -> float:
     target = host_target()
     module = Module()
     module.function("nothing", ("ptr", "i64", "i64")).give_back()
-    library = load([compile_object(module.text(), target)], ["nothing"])
+    library = load([compile_object(llvm_text(module, target), target)], ["nothing"])
     table = step_table([(library.addresses["nothing"], 0, True)] * _MEETINGS)
     taken = []
     for _ in range(_MEETING_CALLS):
@@ -104,7 +105,7 @@ def _fused_multiply_adds(symbol: str, target: Target) -> str:
     for k, value in enumerate(sums):
         f.store(value, f.at(memory, k * target.lanes))
     f.give_back()
-    return module.text()
+    return llvm_text(module, target)
 
 
 def _copy(symbol: str, target: Target) -> str:
@@ -122,4 +123,4 @@ def _copy(symbol: str, target: Target) -> str:
 
     f.loop(low, high, 1, one)
     f.give_back()
-    return module.text()
+    return llvm_text(module, target)

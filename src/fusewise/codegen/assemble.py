@@ -13,6 +13,7 @@ from fusewise.codegen.choose import choose_kernels, task_digest
 from fusewise.codegen.families.boxes import routine_for
 from fusewise.codegen.kernel import Implementation
 from fusewise.codegen.llvm.checked import checked
+from fusewise.codegen.llvm.write import llvm_text
 from fusewise.codegen.steps.calls import repeat_calls
 from fusewise.codegen.steps.depth_first import tile_depth_first
 from fusewise.codegen.steps.draft import (
@@ -153,8 +154,8 @@ def _code(way: Implementation, target: Target) -> KernelCode:
 def _builder(way: Implementation, target: Target, symbol: str) -> Callable[[], str]:
     instructions = target.instructions
     if target.sanitize:
-        return lambda: checked(way.build(instructions, symbol), symbol)
-    return lambda: way.build(instructions, symbol)
+        return lambda: checked(llvm_text(way.build(instructions, symbol), instructions), symbol)
+    return lambda: llvm_text(way.build(instructions, symbol), instructions)
 
 
 def _native(step: TaskDraft, kernel: int, number: Mapping[Area, int]) -> NativeStep:

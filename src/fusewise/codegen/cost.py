@@ -7,8 +7,8 @@ target's.
 
 from __future__ import annotations
 
-from fusewise.codegen.instructions.table import FMA_LATENCY
 from fusewise.codegen.machine.figures import TileFigures
+from fusewise.codegen.nest.instruction import FMA_LATENCY
 from fusewise.codegen.target import LINE_BYTES, Target
 
 __all__ = ["bound", "finish_cycles", "line_cycles", "slim_cycles", "step_cycles"]

@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
+from fusewise.codegen.nest.build import Module
 from fusewise.codegen.target import LINE_BYTES, InstructionSet, Target, whole_lines
 from fusewise.lower.program import Packing
 from fusewise.lower.task import RefusalReason, Task
@@ -48,7 +49,7 @@ class Argument:
 
 
 def working_memory(nbytes: int) -> Argument:
-    """Scratch memory for each worker, in whole cache lines of its own, behind one that says what it holds (`share.prepared`)."""
+    """Scratch memory for each worker, in whole cache lines of its own, behind one that says what it holds (`Function.stage`)."""
     return Argument("scratch", nbytes=LINE_BYTES + whole_lines(max(1, nbytes)), per_worker=True)
 
 
@@ -105,7 +106,7 @@ class Kernel(Generic[T, S]):
     understand: Callable[[Task, InstructionSet], T | RefusalReason]
     schedules: Callable[[T, Task, Target], Iterable[S]]
     arguments: Callable[[T, Task, S], tuple[Argument, ...]]
-    build: Callable[[T, Task, InstructionSet, S, str], str]
+    build: Callable[[T, Task, InstructionSet, S, str], Module]
     declines: Callable[[T, Task, Target], RefusalReason | None] = lambda understood, task, target: None
     cycles: Callable[[T, Target, S], int] = lambda understood, target, schedule: 0
     fetching: Callable[[S, Prefetch], S] = lambda schedule, prefetch: schedule
@@ -167,8 +168,8 @@ class Implementation:
     def pieces(self, target: Target) -> int:
         return self.kernel.pieces(self.understood, target, self.schedule)
 
-    def build(self, instructions: InstructionSet, symbol: str) -> str:
-        """The LLVM IR text of a function of that name."""
+    def build(self, instructions: InstructionSet, symbol: str) -> Module:
+        """The code, with a function of that name."""
         return self.kernel.build(self.understood, self.task, instructions, self.schedule, symbol)
 
     def fetching(self, prefetch: Prefetch) -> Implementation:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.codegen.ways import refusal, way
+from tests.codegen.ways import refusal, text_of, way
 
 from fusewise.codegen.families.generic import any_nest as nest_module
 from fusewise.codegen.families.generic.any_nest import ANY_NEST
@@ -329,7 +329,7 @@ def test_stores_are_not_scattered_over_a_few_sets_of_the_cache(run_kernel, pixel
     task = Task(
         (64, pixels), (first, second, Operand("out0", FLOAT32, (64, pixels), (pixels, 1))), (Store("out0", at, value),)
     )
-    text = way(ANY_NEST, task, TARGETS[0]).build(TARGETS[0].instructions, "kernel")
+    text = text_of(way(ANY_NEST, task, TARGETS[0]), TARGETS[0].instructions, "kernel")
     assert ("store <16 x float>" not in text) == scattered
     rng = np.random.default_rng(0)
     arrays = {name: samples(rng, FLOAT32, 64 * pixels) for name in ("in0", "in1", "out0")}
@@ -348,7 +348,7 @@ def test_every_target_gets_valid_code_without_library_calls(generic, name):
     padded = select(compare("ge", at[1], 2), load("in0", dtype, (at[0], at[1] - 2)), value)
     operands = (Operand("in0", dtype, (5, 21), (21, 1)), Operand("out0", dtype, (5, 21), (21, 1)))
     task = Task((5, 21), operands, (Store("out0", at, padded),))
-    text = way(ANY_NEST, task, generic).build(generic.instructions, "kernel")
+    text = text_of(way(ANY_NEST, task, generic), generic.instructions, "kernel")
     assembly = compile_assembly(text, generic)
     calls = [line for line in assembly.splitlines() if line.split()[:1] in (["callq"], ["bl"], ["call"])]
     assert not [line for line in calls if "kernel_body" not in line and "fusewise" not in line], calls

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.codegen.ways import refusal, way
+from tests.codegen.ways import refusal, text_of, way
 
 from fusewise.codegen.families.attention.packed import ATTENTION
 from fusewise.codegen.kernel import Kernel
@@ -209,11 +209,11 @@ def test_not_a_number_passes_through(run_kernel: Any) -> None:
 def test_code_for_every_machine(other: Target) -> None:
     shape = (1, 2, 40, 24)
     task = attention([shape] * 3, shape, {"is_causal": 1})
-    text = way(PACKED, task, other).build(other.instructions, "kernel")
+    text = text_of(way(PACKED, task, other), other.instructions, "kernel")
     assert "kernel" in compile_assembly(text, other)
     few = attention([(1, 8, 1, 64), (1, 8, 40, 64), (1, 8, 40, 64)], (1, 8, 1, 64), {})
     if refusal(FEW, few, other) is None:
-        assert "kernel" in compile_assembly(way(FEW, few, other).build(other.instructions, "kernel"), other)
+        assert "kernel" in compile_assembly(text_of(way(FEW, few, other), other.instructions, "kernel"), other)
 
 
 def test_what_is_left_out_is_refused(target: Target) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import helper
-from tests.codegen.ways import way
+from tests.codegen.ways import text_of, way
 
 import fusewise
 from fusewise.codegen.families.attention.linear import LINEAR_ATTENTION
@@ -127,7 +127,7 @@ def code(steps: int, target: Target, kind: str = "float32") -> str:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 27)], ir_version=13)
     (work,) = lower_partition(partition(fusewise.load(model), Trace()), Trace()).work
     assert isinstance(work, TaskWork)
-    return way(LINEAR_ATTENTION[0], work.bound.task, target).build(target.instructions, "kernel")
+    return text_of(way(LINEAR_ATTENTION[0], work.bound.task, target), target.instructions, "kernel")
 
 
 def test_the_code_does_not_grow_with_the_steps() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from tests.codegen.ways import refusal, scheduled, way, ways
+from tests.codegen.ways import refusal, scheduled, text_of, way, ways
 from tests.machines import runnable
 
 from fusewise.codegen.candidates import CONV
@@ -19,9 +19,9 @@ from fusewise.codegen.families.convolution.plan import Directs, DirectSchedule
 from fusewise.codegen.families.convolution.scaled import SCALED
 from fusewise.codegen.families.convolution.transposed import CONV_TRANSPOSE
 from fusewise.codegen.families.product.plan import ProductSchedule, prefetched
-from fusewise.codegen.families.product.tile import Tile
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.machine.figures import OverheadFigures
+from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.ir.dtypes import FLOAT16, FLOAT32, FLOAT64, INT64, DType
 from fusewise.ir.types import TensorType
@@ -269,7 +269,7 @@ def test_residuals_beyond_the_second_level_are_fetched(target: Target) -> None:
 
     def fetches(task: Task, l2_bytes: int) -> int:
         machine = replace(target, l2_bytes=l2_bytes)
-        text = way(DIRECT, task, machine).build(machine.instructions, "k")
+        text = text_of(way(DIRECT, task, machine), machine.instructions, "k")
         return text.count("call void @llvm.prefetch")
 
     assert fetches(task, 4096) > fetches(plain, 4096)
@@ -293,7 +293,7 @@ def test_pixels_of_a_large_map_are_fetched_by_the_tile_before(target: Target) ->
         task = mapped(stride)
         one = scheduled(DIRECT, task, target, cut)
         product = prefetched(cut.product, one.understood[0].product, task, machine(l2_bytes))
-        text = replace(one, schedule=replace(cut, product=product)).build(target.instructions, "k")
+        text = text_of(replace(one, schedule=replace(cut, product=product)), target.instructions, "k")
         return text.count("call void @llvm.prefetch")
 
     nbytes = 32 * 8 * 8 * 4
@@ -639,7 +639,7 @@ def test_code_for_every_machine_is_valid(other: Target) -> None:
         attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1), "group": groups}
         task = convolution("Conv", x, w, (1, w[0], 9, 9), attributes, epilogue="residual")
         one = way(next(kernel for kernel in CONV if refusal(kernel, task, other) is None), task, other)
-        text = compile_assembly(one.build(other.instructions, "kernel"), other, one.level)
+        text = compile_assembly(text_of(one, other.instructions, "kernel"), other, one.level)
         fused = "fmla" if other.name == "neon" else "vfmadd"
         assert (fused in text) == other.fma
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.codegen.ways import refusal, way
+from tests.codegen.ways import refusal, text_of, way
 
 from fusewise.codegen.families.generic.any_nest import ANY_NEST
 from fusewise.codegen.families.normalization.rows import ROWS, SOFTMAX
@@ -239,7 +239,7 @@ def test_every_target_gets_valid_code(generic):
         call, _ = call_of_sample(spec, Sample((("float32", shape),), attributes), np.random.default_rng(0))
         task = anchored(spec, call, True, False, True)
         kernel = SOFTMAX if name == "Softmax" else POOL_KERNEL
-        text = way(kernel, task, generic).build(generic.instructions, "kernel")
+        text = text_of(way(kernel, task, generic), generic.instructions, "kernel")
         assert "kernel" in compile_assembly(text, generic)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from tests.codegen.ways import refusal, way
+from tests.codegen.ways import refusal, text_of, way
 
 from fusewise.codegen.families.normalization.pixels import CHANNEL_NORM
 from fusewise.codegen.target import TARGETS, Target
@@ -122,5 +122,5 @@ def test_refused(target: Target) -> None:
 @pytest.mark.parametrize("machine", TARGETS, ids=lambda target: target.name)
 def test_every_target_gets_valid_code(machine: Target) -> None:
     task = normalisation((1, 64, 7, 9), 32)
-    text = way(CHANNEL_NORM, task, machine).build(machine.instructions, "kernel")
+    text = text_of(way(CHANNEL_NORM, task, machine), machine.instructions, "kernel")
     assert "kernel" in compile_assembly(text, machine)

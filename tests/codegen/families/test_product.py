@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from tests.codegen.ways import refusal, scheduled, way, ways
+from tests.codegen.ways import refusal, scheduled, text_of, way, ways
 
 from fusewise.codegen.candidates import PRODUCTS
 from fusewise.codegen.families.product.loops import column_at
 from fusewise.codegen.families.product.matrix import MatrixSchedule
 from fusewise.codegen.families.product.plan import Product, ProductSchedule, RowAxis, prefetched
 from fusewise.codegen.families.product.shape import MatrixProduct
-from fusewise.codegen.families.product.tile import Tile
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.machine.figures import OverheadFigures
 from fusewise.codegen.nest.build import Module
+from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.packing import column_starts, panels
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, DType
@@ -358,7 +358,7 @@ def test_code_for_every_machine_keeps_the_tile_in_registers(other: Target, shape
     arrays = [numbers(1, (rows, depth)), numbers(2, (depth, columns))]
     orders = ((0, 1), (0, 1))
     task = product("MatMul", arrays, (rows, columns), {}, orders=orders, constant=True)
-    text = compile_assembly(way(PRODUCTS[-1], task, other).build(other.instructions, "kernel"), other)
+    text = compile_assembly(text_of(way(PRODUCTS[-1], task, other), other.instructions, "kernel"), other)
     vectors = [line for line in text.splitlines() if any(r in line for r in ("%zmm", "%ymm", "%xmm", "q0", "q1", "q2"))]
     assert vectors, "the product is computed in vectors"
     assert not [line for line in vectors if "(%rsp" in line or "[sp" in line]

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from fusewise.codegen.families.product.plan import Product, RowAxis, plan_product, tiles_for
-from fusewise.codegen.families.product.tile import Tile
 from fusewise.codegen.families.product.tiles import SLIM_ROWS, TiledProduct, favourite_tiles, is_slim, widths
 from fusewise.codegen.machine.figures import OverheadFigures
+from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.target import TARGETS, Target
 
 AVX512 = next(target for target in TARGETS if target.name == "avx512")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from tests.codegen.ways import refusal, scheduled, way
+from tests.codegen.ways import refusal, scheduled, text_of, way
 from tests.recurrences import OPERANDS, Case, case, cases, difference
 
 import fusewise
@@ -141,6 +141,6 @@ def test_code_does_not_grow_with_the_steps(machine: Target, samples: int, hidden
         rng = np.random.default_rng(3)
         task = task_of(case("LSTM", rng, hidden=hidden, samples=samples, inputs=5, steps=steps), WEIGHTS)
         one = next(kernel for kernel in RECURRENT if refusal(kernel, task, machine) is None)
-        return len(way(one, task, machine).build(machine.instructions, "kernel"))
+        return len(text_of(way(one, task, machine), machine.instructions, "kernel"))
 
     assert size(5000) < 1.02 * size(100)

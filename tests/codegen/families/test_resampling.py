@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
-from tests.codegen.ways import refusal, way
+from tests.codegen.ways import refusal, text_of, way
 
 from fusewise.codegen.candidates import candidates
 from fusewise.codegen.families.generic.resampling import SEPARABLE_RESAMPLING
@@ -187,5 +187,5 @@ def test_refuses_what_is_not_its_own(target):
 def test_every_target_gets_valid_code(generic):
     for last in ((False, False), (True, False), (True, True)):
         task = resize_task((1, 5, 9, 9), (1, 5, 41, 65), {"mode": "linear"}, last, fused=True)
-        text = way(SEPARABLE_RESAMPLING, task, generic).build(generic.instructions, "kernel")
+        text = text_of(way(SEPARABLE_RESAMPLING, task, generic), generic.instructions, "kernel")
         assert "kernel" in compile_assembly(text, generic)

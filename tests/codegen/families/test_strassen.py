@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from tests.codegen.families.test_convolution import check as check_convolution
 from tests.codegen.families.test_convolution import convolution, correlate
 from tests.codegen.families.test_product import FEW, check, numbers, product
-from tests.codegen.ways import refusal, scheduled, way, ways
+from tests.codegen.ways import refusal, scheduled, text_of, way, ways
 from tests.machines import runnable
 
 from fusewise.codegen.candidates import PRODUCTS
-from fusewise.codegen.families.product.tile import Tile
 from fusewise.codegen.families.strassen import plan as strassen_plan
 from fusewise.codegen.families.strassen.form import LEFT, LEFT_STEPS, MADE, RESULT_STEPS, RIGHT, extend
 from fusewise.codegen.families.strassen.kernel import STRASSEN, STRASSEN_CONV
@@ -27,6 +26,7 @@ from fusewise.codegen.families.strassen.plan import StrassenSchedule, strassen_s
 from fusewise.codegen.kernel import Implementation
 from fusewise.codegen.llvm.stores import far_of
 from fusewise.codegen.machine.figures import MeasuredFigures
+from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.ir.dtypes import FLOAT64
 from fusewise.lower.task import Task
@@ -309,7 +309,7 @@ def test_short_products_with_simple_stores_are_finished_beside_others() -> None:
 
     def is_beside(target: Target, depth: int, epilogue: str) -> bool:
         found = way(STRASSEN, matmul(128, depth, 3072, epilogue=epilogue), target)
-        return "!prof" in found.build(target.instructions, "kernel")
+        return "!prof" in text_of(found, target.instructions, "kernel")
 
     assert all(is_beside(ONE_A_CYCLE, depth, "residual") for depth in (256, 512))
     assert not is_beside(ONE_A_CYCLE, 768, "residual"), "of a deep one it is little of the time"
@@ -318,7 +318,7 @@ def test_short_products_with_simple_stores_are_finished_beside_others() -> None:
 
 
 def fetches(found: Implementation) -> int:
-    return found.build(ONE_A_CYCLE.instructions, "kernel").count("call void @llvm.prefetch")
+    return text_of(found, ONE_A_CYCLE.instructions, "kernel").count("call void @llvm.prefetch")
 
 
 def test_residuals_and_results_that_are_far_are_fetched() -> None:
@@ -422,7 +422,7 @@ def test_code_for_every_machine_multiplies_in_vectors(other: Target, always: Non
     found = ways(STRASSEN, task, other)
     assert found
     for one in found:
-        text = compile_assembly(one.build(other.instructions, "kernel"), other)
+        text = compile_assembly(text_of(one, other.instructions, "kernel"), other)
         wanted = "vfmadd" if other.fma and other.triple.startswith("x86") else "fmla" if other.fma else "mulps"
         assert wanted in text
 

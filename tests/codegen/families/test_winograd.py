@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.codegen.ways import refusal, scheduled, way, ways
+from tests.codegen.ways import refusal, scheduled, text_of, way, ways
 
 from fusewise.codegen.families.convolution.shape import convolution_of
-from fusewise.codegen.families.product.tile import Tile
 from fusewise.codegen.families.product.tiles import SLIM_ROWS
 from fusewise.codegen.families.winograd import choice as winograd_choice
 from fusewise.codegen.families.winograd.kernel import WINOGRAD
@@ -22,6 +21,7 @@ from fusewise.codegen.families.winograd.plan import Planes, WinogradSchedule, pl
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.llvm.stores import Far
 from fusewise.codegen.machine.figures import OverheadFigures
+from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
 from fusewise.ir.types import TensorType
@@ -58,9 +58,9 @@ def schedules_of(task: Task, target: Target) -> list[WinogradSchedule]:
     return [found.schedule for found in ways(EVERYWHERE, task, target)]
 
 
-def text_of(task: Task, target: Target, schedule: WinogradSchedule) -> str:
+def by_schedule(task: Task, target: Target, schedule: WinogradSchedule) -> str:
     """The code by a schedule."""
-    return scheduled(EVERYWHERE, task, target, schedule).build(target.instructions, "kernel")
+    return text_of(scheduled(EVERYWHERE, task, target, schedule), target.instructions, "kernel")
 
 
 def by(schedule: WinogradSchedule) -> Winograd:
@@ -690,7 +690,7 @@ def test_few_registers_have_the_next_inputs_fetched_and_filters_of_two_rows_at_a
         assert not first.ahead
         assert any(one.filters == "pairs" and one.ahead for one in others)  # for who measures
         fetching, plain = (
-            text_of(task, few, replace(schedule, ahead=ahead)).count("@llvm.prefetch") for ahead in (True, False)
+            by_schedule(task, few, replace(schedule, ahead=ahead)).count("@llvm.prefetch") for ahead in (True, False)
         )
         assert fetching > plain
 
@@ -832,7 +832,7 @@ def test_few_registers_have_wide_tiles_where_rows_would_be_wasted() -> None:
         task = convolution((1, 256, extent, extent), 256)
         chosen = schedules_of(task, narrow)[0]
         assert (chosen.tile.rows, chosen.tile.vectors) == (rows, vectors)
-        code = compile_assembly(text_of(task, narrow, chosen), narrow)
+        code = compile_assembly(by_schedule(task, narrow, chosen), narrow)
         blocks = [block for block in re.split(r"^\.L\w+:", code, flags=re.MULTILINE) if "prefetch" in block]
         sums = [
             block for block in blocks if block.count("vfmadd231ps") % (rows * vectors) == 0 and "vfmadd231ps" in block
@@ -860,7 +860,7 @@ def test_refuses_weights_that_vary(target: Target) -> None:
 @pytest.mark.parametrize("other", TARGETS, ids=lambda t: t.name)
 def test_code_for_every_machine_is_valid(other: Target, stride: int) -> None:
     task = convolution((1, 64, 15, 15), 72, epilogue="residual", stride=stride)
-    text = compile_assembly(way(EVERYWHERE, task, other).build(other.instructions, "kernel"), other)
+    text = compile_assembly(text_of(way(EVERYWHERE, task, other), other.instructions, "kernel"), other)
     fused = "fmla" if other.name == "neon" else "vfmadd"
     assert (fused in text) == other.fma
 
@@ -879,7 +879,7 @@ def test_places_of_inputs_that_a_worker_transforms_once_are_fetched() -> None:
     assert not any(one.fetches_inputs for one in schedules_of(large, replace(narrow, workers=1)))
     for schedule in (one for one in every if one.filters in IN_MEMORY):
         fetching, plain = (
-            text_of(task, narrow, replace(schedule, fetches_inputs=fetches)).count("call void @llvm.prefetch")
+            by_schedule(task, narrow, replace(schedule, fetches_inputs=fetches)).count("call void @llvm.prefetch")
             for fetches in (True, False)
         )
         assert fetching > plain
@@ -897,7 +897,7 @@ def test_outputs_that_leave_the_caches_are_fetched_before_they_are_written(
     assert schedule.far.results
     assert not any(one.far.results for one in schedules_of(task, roomy))
     fetching, plain = (
-        text_of(task, target, replace(schedule, far=far)).count("call void @llvm.prefetch")
+        by_schedule(task, target, replace(schedule, far=far)).count("call void @llvm.prefetch")
         for far in (schedule.far, Far())
     )
     assert fetching > plain

@@ -17,6 +17,7 @@ from fusewise.codegen.instructions.byte_products import (
     stream,
 )
 from fusewise.codegen.instructions.table import MADDUBS, VPDPBUSD, for_bytes
+from fusewise.codegen.llvm.write import llvm_text
 from fusewise.codegen.nest.build import Module
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.runtime.jit import compile_assembly
@@ -93,7 +94,7 @@ def test_the_instruction(target: Target, name: str) -> None:
     assert row is not None
     f.store(row.add(f, target, a, w, a), f.arguments[0])
     f.give_back()
-    code = compile_assembly(module.text(), target)
+    code = compile_assembly(llvm_text(module), target)
     assert name in code and (row == VPDPBUSD) == ("vpmaddubsw" not in code)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.machines import compiled
 
 from fusewise.codegen.assemble import generate
-from fusewise.codegen.instructions.table import neighbours
+from fusewise.codegen.nest.instruction import neighbours
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.fusion.plan import partition
 from fusewise.ir.dtypes import BFLOAT16, FLOAT32

@@ -14,18 +14,13 @@ from tests.codegen.families import test_convolution, test_product
 
 from fusewise.codegen.families.convolution.direct import direct_by
 from fusewise.codegen.families.product.matrix import product_by
-from fusewise.codegen.instructions.table import (
-    INSTRUCTIONS,
-    LAYOUTS,
-    MADDUBS,
-    Instruction,
-    fused_of,
-    multiply_add,
-    neighbours,
-)
-from fusewise.codegen.llvm.registers import memory_type, splat, widen
+from fusewise.codegen.instructions.table import INSTRUCTIONS, MADDUBS
+from fusewise.codegen.llvm.registers import splat, widen
+from fusewise.codegen.llvm.write import llvm_text
 from fusewise.codegen.nest.build import Function, Module
+from fusewise.codegen.nest.instruction import LAYOUTS, Instruction, fused_of, multiply_add, neighbours
 from fusewise.codegen.nest.tree import Value, vector
+from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.target import TARGETS, InstructionSet, Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
 from fusewise.runtime.jit import compile_object, load
@@ -90,7 +85,7 @@ def test_every_row_adds_the_products_of_its_terms(target: Target, row: Instructi
     total = f.load(vector(row.element, lanes), f.arguments[2])
     f.store(one.add(f, target, a, b, total), f.arguments[2])
     f.give_back()
-    library = load([compile_object(module.text(), target, "full")], ["f"])
+    library = load([compile_object(llvm_text(module), target, "full")], ["f"])
     call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(library.addresses["f"])
     call(left.ctypes.data, right.ctypes.data, sums.ctypes.data)
     np.testing.assert_array_equal(sums.astype(np.int64), expected)

@@ -9,8 +9,9 @@ import pytest
 from tests.guarded import within
 
 from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.registers import memory_type, register_type
+from fusewise.codegen.llvm.write import llvm_text
 from fusewise.codegen.nest.build import Module
+from fusewise.codegen.nest.types import memory_type, register_type
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32, dtype_named
 from fusewise.lower.task import ACC, Operand, Store, Task
@@ -56,7 +57,7 @@ def test_partial_vector_with_accumulator(target, name, lane, count, known):
     data = rng.integers(0, 9, (rows, columns)).astype(dtype.numpy)
     result = np.full((rows + 8, columns), 7, dtype.numpy)
     added = rng.integers(0, 9, 8).astype(dtype.numpy)
-    call(module.text(), target, data, result, added, np.array([count], np.int64))
+    call(llvm_text(module), target, data, result, added, np.array([count], np.int64))
     expected = np.full_like(result, 7)
     if lane == "i0":
         expected[:count, 1] = data[:, 1] + added[:count]
@@ -76,7 +77,7 @@ def test_a_wide_accumulator_is_rounded_to_its_type(target):
     f.give_back()
     x = np.array([0.1, 65519, 65520, -1e9, 6e-8, np.nan, 2049, -0.0], np.float32)
     result = np.zeros(8, np.float16)
-    call(module.text(), target, result, x)
+    call(llvm_text(module), target, result, x)
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(result, x.astype(np.float16))
 
@@ -93,7 +94,7 @@ def test_leaves_stand_for_expressions_and_each_is_computed_once(target):
     known = f.constant(5.0, "<8 x float>")
     elements.at({"i0": 0, "i1": 0}, "i1", 8, leaves={heavy: known}).store(task.stores[0])
     f.give_back()
-    text = module.text()
+    text = llvm_text(module)
     assert "exp" not in text
     assert text.count("load <8 x float>") == 1
     a, result = np.array([1, -1] * 4, np.float32), np.zeros(8, np.float32)
@@ -110,10 +111,10 @@ def test_what_does_not_vary_along_the_lane_stays_scalar(target):
     elements = Elements(f, task, target, {"in0": f.arguments[0], "out0": f.arguments[1]})
     elements.at({"i0": 2, "i1": 0}, "i1", 8).store(task.stores[0])
     f.give_back()
-    assert "@llvm.sqrt.f32" in module.text()
+    assert "@llvm.sqrt.f32" in llvm_text(module)
     assert memory_type(FLOAT32) == "float"
     a, result = np.array([1, 4, 9, 16], np.float32), np.zeros((4, 8), np.float32)
-    call(module.text(), target, a, result)
+    call(llvm_text(module), target, a, result)
     np.testing.assert_array_equal(result[2], 3 + np.arange(8))
 
 
@@ -129,10 +130,10 @@ def test_a_product_with_its_own_sigmoid_is_one_division(target, own, exact, gate
     pointers = dict(zip(("in0", "in1", "out0"), f.arguments, strict=True))
     Elements(f, task, target, pointers).at({"i0": 0}, "i0", 8).store(task.stores[0])
     f.give_back()
-    assert ("fusewise.gated" in module.text()) == gated
+    assert ("fusewise.gated" in llvm_text(module)) == gated
     data = np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32) * 4
     result = np.zeros(8, np.float32)
-    call(module.text(), target, data[0], data[1], result)
+    call(llvm_text(module), target, data[0], data[1], result)
     gate = data[0 if own else 1].astype(np.float64) * 1.5
     np.testing.assert_allclose(result, data[0] / (1 + np.exp(-gate)), rtol=1e-6)
 
@@ -153,5 +154,5 @@ def test_elements_some_apart(target, name, lanes, step):
     f.give_back()
     data = np.arange(reach).astype(dtype.numpy)
     result = np.zeros(lanes, dtype.numpy)
-    call(module.text(), target, data, result)
+    call(llvm_text(module), target, data, result)
     np.testing.assert_array_equal(result, data[::step])

@@ -13,6 +13,7 @@ from tests.guarded import within
 from tests.machines import runnable
 
 from fusewise.codegen.llvm.math import functions as mathfn
+from fusewise.codegen.llvm.write import llvm_text
 from fusewise.codegen.nest.build import Module
 from fusewise.codegen.nest.tree import vector
 from fusewise.codegen.target import TARGETS, Target
@@ -43,7 +44,7 @@ def module_text(op: str, element: str, lanes: int, target: Target) -> str:
 
     f.loop(0, n, lanes, body)
     f.give_back()
-    return module.text()
+    return llvm_text(module)
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fusewise.codegen.llvm.tables import tabulated
+from fusewise.codegen.llvm.write import llvm_text
 from fusewise.codegen.nest.build import Module
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.task import Operand, Store, Task
@@ -72,4 +73,4 @@ def test_tables_of_several_nests_stand_side_by_side():
     tables = tabulated(task_of(read(I1 // 3)))
     first, second = tables.pointers(module)["table0"], tables.pointers(module)["table0"]
     assert first != second and len(module.globals) == 2
-    assert "[i64 0, i64 0, i64 0, i64 1, i64 1, i64 1, i64 2]" in module.text()
+    assert "[i64 0, i64 0, i64 0, i64 1, i64 1, i64 1, i64 2]" in llvm_text(module)

@@ -9,6 +9,7 @@ import pytest
 
 from fusewise.bench.caches import CacheLevel, Caches, Counts
 from fusewise.codegen.llvm.traced import traced
+from fusewise.codegen.llvm.write import llvm_text
 from fusewise.codegen.nest.build import Module
 from fusewise.errors import UnsupportedModel
 from fusewise.runtime.arena import address_of, aligned_block
@@ -36,7 +37,7 @@ def written(body) -> str:
     f = module.function("k", ("ptr", "ptr"))
     body(f, *f.arguments)
     f.give_back()
-    return module.text()
+    return llvm_text(module)
 
 
 def each(f, out, source):

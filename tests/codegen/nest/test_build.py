@@ -5,6 +5,7 @@ import ctypes
 import numpy as np
 import pytest
 
+from fusewise.codegen.llvm.write import llvm_text
 from fusewise.codegen.nest.build import Module
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import Target
@@ -27,7 +28,7 @@ def _table(hides: bool, tight: bool) -> str:
 
     f.loop(0, 5, 1, row, rolled=True)
     f.give_back()
-    return module.text()
+    return llvm_text(module)
 
 
 @pytest.mark.parametrize(("hides", "tight", "hidden"), [(False, False, 0), (True, True, 1), (True, False, 2)])
@@ -46,6 +47,6 @@ def test_loops_that_carry_values_show_their_counter(target: Target) -> None:
     f.hides_counters = True
     (total,) = f.loop(0, 9, 1, lambda i, sums: [f.i64(f.add(sums[0], i))], [f.i64(0)])
     f.give_back(total)
-    assert "asm" not in module.text()
-    library = load([compile_object(module.text(), target)], ["total"])
+    assert "asm" not in llvm_text(module)
+    library = load([compile_object(llvm_text(module), target)], ["total"])
     assert ctypes.CFUNCTYPE(ctypes.c_int64)(library.addresses["total"])() == 36

@@ -20,13 +20,13 @@ from fusewise.codegen.box_routines import (
     SUPPRESS_BOXES,
     SUPPRESS_HEADER,
 )
-from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.llvm.checked import checked_code
 from fusewise.codegen.llvm.entry import routine
 from fusewise.codegen.llvm.radix_sort import key_of, sort_keys
 from fusewise.codegen.llvm.share import Share
 from fusewise.codegen.llvm.square import transposed
 from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.instruction import multiply_add
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import FLOAT32

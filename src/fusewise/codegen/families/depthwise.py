@@ -26,16 +26,17 @@ from fusewise.codegen.families.convolution.shape import (
 from fusewise.codegen.families.convolution.strip import existing_taps
 from fusewise.codegen.families.product.loops import unravel
 from fusewise.codegen.families.product.tiles import lanes_for
-from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.kernel import Argument, Kernel, Sharing
 from fusewise.codegen.llvm.entry import OpenFunction, initial, operand_arguments, written
 from fusewise.codegen.llvm.plain import zero_point
-from fusewise.codegen.llvm.registers import computed, memory_type, widen
+from fusewise.codegen.llvm.registers import widen
 from fusewise.codegen.llvm.share import pieces_of
 from fusewise.codegen.llvm.stores import Finish, is_heavy
 from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.instruction import multiply_add
 from fusewise.codegen.nest.tails import fitted
 from fusewise.codegen.nest.tree import Int, Value, vector
+from fusewise.codegen.nest.types import computed, memory_type
 from fusewise.codegen.packing import packed
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT8

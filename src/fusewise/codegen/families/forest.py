@@ -236,7 +236,7 @@ class _Walks:
 def _write(o: OpenFunction, plan: _Plan, schedule: Unscheduled) -> None:
     if 0 not in o.task.extents:
         nodes, groups, weights = (
-            o.f.module.contents(name, getattr(plan, name).tobytes()) for name in ("nodes", "groups", "weights")
+            o.f.module.table(name, "i8", getattr(plan, name).tobytes()) for name in ("nodes", "groups", "weights")
         )
         data, result = o.pointers[o.task.operands[0].name], o.pointers["out0"]
         _Walks(o.f, o.task, plan, data, result, nodes, groups, weights, plan.tables.tracks).run(o.share)

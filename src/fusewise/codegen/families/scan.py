@@ -22,10 +22,10 @@ from fusewise.codegen.llvm.arithmetic import apply_binary
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.entry import OpenFunction, operands_alone, written
 from fusewise.codegen.llvm.reduction import lanes_for
-from fusewise.codegen.llvm.registers import register_type
 from fusewise.codegen.llvm.share import SERIAL_WORK, Share
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
+from fusewise.codegen.nest.types import register_type
 from fusewise.ir.dtypes import DType
 from fusewise.lower.task import Task
 from fusewise.ops.expr import Expr

@@ -16,10 +16,10 @@ from fusewise.codegen.families.product.loops import unravel
 from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled, working_memory
 from fusewise.codegen.llvm.entry import OpenFunction, operand_arguments, written
 from fusewise.codegen.llvm.radix_sort import LEAST_BITS, digit_bytes, key_of, sort_keys
-from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.llvm.share import SERIAL_WORK
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
+from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.target import InstructionSet, whole_lines
 from fusewise.ir.dtypes import DType
 from fusewise.lower.task import Operand, Task

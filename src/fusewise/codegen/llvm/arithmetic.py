@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 
 from fusewise.codegen.llvm.math import functions as mathfn
-from fusewise.codegen.llvm.registers import computed, narrow, register_type, splat, widen, wrapped
+from fusewise.codegen.llvm.registers import narrow, splat, widen, wrapped
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Value
+from fusewise.codegen.nest.types import computed, register_type
 from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import DType
 

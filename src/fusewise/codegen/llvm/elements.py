@@ -19,20 +19,10 @@ from fusewise.codegen.llvm.math import functions as mathfn
 from fusewise.codegen.llvm.memory import fetch_element, load_element, store_element
 from fusewise.codegen.llvm.point import Emission, Point
 from fusewise.codegen.llvm.reduction import reduce_element
-from fusewise.codegen.llvm.registers import (
-    clamped,
-    computed,
-    convert,
-    narrow,
-    register_type,
-    reinterpreted,
-    resized,
-    rounded,
-    splat,
-    wrapped,
-)
+from fusewise.codegen.llvm.registers import clamped, convert, narrow, reinterpreted, resized, rounded, splat, wrapped
 from fusewise.codegen.nest.build import Module
 from fusewise.codegen.nest.tree import Int, Value
+from fusewise.codegen.nest.types import computed, register_type
 from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT64, DType
 from fusewise.lower.task import ACC, Store, Task

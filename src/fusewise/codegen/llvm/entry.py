@@ -13,11 +13,13 @@ from typing import TypeVar
 
 from fusewise.codegen.kernel import Argument
 from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.registers import memory_type, widen
+from fusewise.codegen.llvm.registers import widen
 from fusewise.codegen.llvm.share import PARAMETERS, Share
 from fusewise.codegen.llvm.stores import Finish, finisher
+from fusewise.codegen.llvm.write import llvm_text
 from fusewise.codegen.nest.build import Function, Module
 from fusewise.codegen.nest.tree import Int, Value, vector
+from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.steps.overwrite import shared_pointers
 from fusewise.codegen.target import LINE_BYTES, InstructionSet, whole_lines
 from fusewise.codegen.view import OperandView
@@ -82,7 +84,7 @@ class OpenFunction:
     @property
     def finish(self) -> Finish:
         """The task's stores, here."""
-        return finisher(self.f, self.task, self.instructions, self.pointers)
+        return finisher(self.f, self.task, self.pointers)
 
     def alone(self, **pointers: Value) -> OpenFunction:
         """The same where a worker does all of something by itself, with more pointers."""
@@ -121,17 +123,17 @@ def written(
     write: Callable[[OpenFunction, T, S], None],
     hides_counters: bool = False,
     overwrites: bool = False,
-) -> Callable[[T, Task, InstructionSet, S, str], str]:
-    """The text of a function (`Kernel.build`) whose body is what `write(function, understood, schedule)` writes. Of a kernel that
+) -> Callable[[T, Task, InstructionSet, S, str], Module]:
+    """A function (`Kernel.build`) whose body is what `write(function, understood, schedule)` writes. Of a kernel that
     `overwrites`, a result may lie where what is added to it does."""
 
-    def build(understood: T, task: Task, instructions: InstructionSet, schedule: S, symbol: str) -> str:
+    def build(understood: T, task: Task, instructions: InstructionSet, schedule: S, symbol: str) -> Module:
         given = arguments(understood, task, schedule)
         shared = shared_pointers(task) if overwrites else ()
         module, f, pointers, share = enter(symbol, given, hides_counters, shared)
         write(OpenFunction(f, task, instructions, given, pointers, share), understood, schedule)
         f.give_back()
-        return module.text()
+        return module
 
     return build
 
@@ -172,7 +174,7 @@ def routine(
         module, f, at, share = enter(symbol, [Argument(name) for name in arguments])
         write(f, at, {word: f.load("i64", f.at(at["header"], k, "i64")) for k, word in enumerate(header)}, share)
         f.give_back()
-        return module.text()
+        return llvm_text(module)
 
     return KernelCode(symbol, recipe, build)
 
@@ -192,7 +194,7 @@ def scratch_of(f: Function, pointers: Mapping[str, Value], arguments: Sequence[A
 
 
 def tag_of(f: Function, pointers: Mapping[str, Value], arguments: Sequence[Argument], share: Share) -> Value:
-    """Where the number of what this worker's scratch memory holds is kept, for `prepared`; to be asked for when a call begins."""
+    """Where the number of what this worker's scratch memory holds is kept, for `Stage`; to be asked for when a call begins."""
     return share.tag(f, _own(f, pointers, arguments, share))
 
 

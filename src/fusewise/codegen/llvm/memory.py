@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from fusewise.codegen.llvm.loops import offset_of
 from fusewise.codegen.llvm.point import Point
-from fusewise.codegen.llvm.registers import convert, has_masked_memory, memory_type, register_type
+from fusewise.codegen.llvm.registers import convert, has_masked_memory
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
+from fusewise.codegen.nest.types import memory_type, register_type
 from fusewise.codegen.target import LINE_BYTES
 from fusewise.ir.dtypes import BOOL
 from fusewise.lower.index import Linear

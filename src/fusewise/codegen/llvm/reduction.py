@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from fusewise.codegen.llvm.arithmetic import combine, identity
 from fusewise.codegen.llvm.memory import access_of
 from fusewise.codegen.llvm.point import Point
-from fusewise.codegen.llvm.registers import computed, narrow, widen
+from fusewise.codegen.llvm.registers import narrow, widen
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
+from fusewise.codegen.nest.types import computed
 from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import DType
 from fusewise.lower.task import ACC

@@ -1,28 +1,20 @@
-"""How element types live in LLVM registers, and conversion between them, for scalars and vectors alike.
-
-bool is i1 in a register and one byte in memory. float16 and bfloat16 travel as i16 bit patterns and are computed as float:
-that way no conversion ever becomes a library call, whatever the machine has. Floats of a byte or less are i8 bit patterns, which
-expressions take apart (`ops.narrow`).
-"""
+"""Conversion between element types in registers (`nest.types`), for scalars and vectors alike."""
 
 from __future__ import annotations
 
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Value, vector
+from fusewise.codegen.nest.types import computed, register_type
 from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import BOOL, FLOAT16, FLOAT32, FLOAT64, DType
 
 __all__ = [
     "clamped",
-    "computed",
     "convert",
     "has_half_conversion",
     "has_masked_memory",
     "has_rounding",
-    "is_representable",
-    "memory_type",
     "narrow",
-    "register_type",
     "reinterpreted",
     "resized",
     "rounded",
@@ -30,29 +22,6 @@ __all__ = [
     "widen",
     "wrapped",
 ]
-
-_REGISTER = {"float32": "float", "float64": "double", "float16": "i16", "bfloat16": "i16", "bool": "i1"}
-
-
-def is_representable(dtype: DType) -> bool:
-    """Can generated code compute on `dtype`, or move it and read its bits?"""
-    return dtype.name in _REGISTER or dtype.is_integer or (dtype.is_float and dtype.bits <= 8)
-
-
-def register_type(dtype: DType) -> str:
-    """The LLVM type of one element in a register."""
-    return _REGISTER.get(dtype.name) or f"i{max(8, dtype.bits)}"
-
-
-def memory_type(dtype: DType) -> str:
-    """The LLVM type of one element in memory."""
-    return "i8" if dtype == BOOL else register_type(dtype)
-
-
-def computed(dtype: DType) -> str:
-    """The LLVM type that arithmetic on `dtype` is done in: float for floats that travel as bits, the narrow ones and pairs."""
-    kind = register_type(dtype)
-    return "float" if dtype.is_float and kind.startswith("i") else kind
 
 
 def has_rounding(instructions: InstructionSet) -> bool:

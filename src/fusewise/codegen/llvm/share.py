@@ -7,14 +7,12 @@ have not begun (`runtime/pool_code.py`); how much a call does is then known at r
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import Target
 from fusewise.records import record
 
-__all__ = ["LEAST_PIECES", "MOST_PIECES", "PARAMETERS", "SERIAL_WORK", "Share", "pieces_of", "prepared"]
+__all__ = ["LEAST_PIECES", "MOST_PIECES", "PARAMETERS", "SERIAL_WORK", "Share", "pieces_of"]
 
 PARAMETERS = ("i64", "i64", "i64", "i64", "i64")
 """Of the function, after its pointers: the values of `Share`, in order."""
@@ -64,16 +62,6 @@ class Share:
         is_first = f.compare("icmp eq", self.again, 0)
         f.store(f.select(is_first, f.i64(-1), f.load("i64", at)), at)
         return at
-
-
-def prepared(f: Function, tag: Value, unit: Int, prepare: Callable[[], object]) -> None:
-    """Run `prepare` for a unit, unless it is the one that lies there."""
-
-    def afresh() -> None:
-        prepare()
-        f.store(f.i64(unit), tag)
-
-    f.when(f.compare("icmp ne", f.load("i64", tag), unit), afresh)
 
 
 def pieces_of(units: float, cycles: float, target: Target, whole: int = 0) -> int:

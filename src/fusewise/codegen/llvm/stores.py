@@ -44,17 +44,11 @@ SIMPLE = frozenset("const index load cast select neg abs add sub mul min max".sp
 """What stores are made of that one instruction each does, or none."""
 
 
-def finisher(f: Function, task: Task, instructions: InstructionSet, pointers: Mapping[str, Value]) -> Finish:
+def finisher(f: Function, task: Task, pointers: Mapping[str, Value]) -> Finish:
     """The task's stores as a function of one accumulator."""
-    elements = Elements(f, task, instructions, pointers)
 
     def finish(indices: Mapping[str, Int], lane: str, value: Value, count: int) -> None:
-        lanes = value.lanes
-        at = elements.at(
-            dict(indices), lane=lane, lanes=lanes, acc=value, count=None if count == lanes else f.i64(count)
-        )
-        for store in task.stores:
-            at.store(store)
+        f.results((task, pointers), indices, lane, value, count)
 
     return finish
 

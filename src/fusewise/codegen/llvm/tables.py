@@ -12,9 +12,9 @@ from dataclasses import replace
 import numpy as np
 
 from fusewise.codegen.llvm.loops import free_axes
-from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.nest.build import Module
 from fusewise.codegen.nest.tree import Value
+from fusewise.codegen.nest.types import memory_type
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT64
 from fusewise.lower.task import Operand, Store, Task
 from fusewise.ops.expr import Expr, index, load, substitute, walk
@@ -37,9 +37,7 @@ class Tables:
     def pointers(self, module: Module) -> dict[str, Value]:
         """Write the tables into a module: their addresses by operand name."""
         return {
-            name: module.table(
-                f"table{len(module.globals)}", memory_type(self.task.operand(name).dtype), array.tolist()
-            )
+            name: module.table(f"table{len(module.tables)}", memory_type(self.task.operand(name).dtype), array.tolist())
             for name, array in self.arrays
         }
 

@@ -14,7 +14,7 @@ from dataclasses import field
 
 from fusewise.records import record
 
-__all__ = ["BrokenRule", "Operation", "WrittenRule", "written_rules"]
+__all__ = ["BrokenRule", "WrittenOperation", "WrittenRule", "written_rules"]
 
 
 class BrokenRule(Exception):
@@ -22,7 +22,7 @@ class BrokenRule(Exception):
 
 
 @record(frozen=True, slots=True)
-class Operation:
+class WrittenOperation:
     """An operator by number; operands as (operation, output), operations below zero being operands of the rule."""
 
     type: int
@@ -34,8 +34,8 @@ class Operation:
 class WrittenRule:
     """`outputs` pairs what is found with what takes its place, each as (operation, output)."""
 
-    source: tuple[Operation, ...]
-    target: tuple[Operation, ...]
+    source: tuple[WrittenOperation, ...]
+    target: tuple[WrittenOperation, ...]
     outputs: tuple[tuple[tuple[int, int], tuple[int, int]], ...]
 
 
@@ -72,7 +72,7 @@ def _rule(data: bytes) -> WrittenRule:
     return WrittenRule(tuple(map(_operation, parts[1])), tuple(map(_operation, parts[2])), tuple(outputs))
 
 
-def _operation(data: bytes) -> Operation:
+def _operation(data: bytes) -> WrittenOperation:
     kind: int | None = None
     inputs, parameters = [], {}
     for number, value in _fields(data):
@@ -86,7 +86,7 @@ def _operation(data: bytes) -> Operation:
             parameters[parameter[1]] = parameter[2]
     if kind is None:
         raise BrokenRule("an operator without a type")
-    return Operation(kind, tuple(inputs), parameters)
+    return WrittenOperation(kind, tuple(inputs), parameters)
 
 
 def _message(value: int | bytes) -> bytes:

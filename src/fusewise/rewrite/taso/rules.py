@@ -22,7 +22,7 @@ from fusewise.rewrite.match import Match
 from fusewise.rewrite.pattern import Apply, Computed, Pattern, Term, Variable
 from fusewise.rewrite.rule import Rule, RuleSample
 from fusewise.rewrite.rules.table import SUBSTITUTIONS
-from fusewise.rewrite.taso.file import BrokenRule, Operation, WrittenRule, written_rules
+from fusewise.rewrite.taso.file import BrokenRule, WrittenOperation, WrittenRule, written_rules
 
 __all__ = ["ImportedRules", "imported_rules", "rule_from", "rules_in"]
 
@@ -155,7 +155,7 @@ class _Reading:
             raise _Refused(f"there is no activation {activation}")
         return Apply(_ACTIVATIONS[activation], (made,)) if activation else made
 
-    def _split(self, side: str, index: int, output: int, op: Operation, operands: tuple[Term, ...]) -> Term:
+    def _split(self, side: str, index: int, output: int, op: WrittenOperation, operands: tuple[Term, ...]) -> Term:
         count, axis = op.parameters.get(2, 2), op.parameters[_AXIS]
         places = [self.outputs.get((index, k)) for k in range(count)]
         roots = [root for root in places if root is not None]
@@ -166,7 +166,7 @@ class _Reading:
         return Apply("Split", (*operands, shared), (("axis", axis),), outputs=count, index=output)
 
 
-def _named(op: Operation) -> str:
+def _named(op: WrittenOperation) -> str:
     name = _NAMES.get(op.type)
     if name is None:
         raise _Refused(f"there is no operator of number {op.type} here")
@@ -236,7 +236,7 @@ def _examples(written: WrittenRule, reading: _Reading) -> Iterator[RuleSample]:
             yield RuleSample(dict(zip(reading.variables, shapes, strict=True)), {}, attributes)
 
 
-def _fits(operations: Sequence[Operation], given: Mapping[int, Shape]) -> bool:
+def _fits(operations: Sequence[WrittenOperation], given: Mapping[int, Shape]) -> bool:
     known: dict[tuple[int, int], Shape] = {}
     for index, op in enumerate(operations):
         operands = [given[k] if k < 0 else known.get((k, output), ()) for k, output in op.inputs]
@@ -249,7 +249,7 @@ def _fits(operations: Sequence[Operation], given: Mapping[int, Shape]) -> bool:
     return True
 
 
-def _shape(name: str, op: Operation, operands: list[Shape]) -> Shape | None:
+def _shape(name: str, op: WrittenOperation, operands: list[Shape]) -> Shape | None:
     """The shape of the result; None when the operands do not fit."""
     first = operands[0]
     if name == "MatMul":

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 
 from fusewise.codegen.families.attention.rows import ScoreRows, exponentials, masked
 from fusewise.codegen.families.attention.shape import AttentionShape, Heads, understand
-from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled, working_memory
 from fusewise.codegen.llvm.entry import OpenFunction, Writer, operand_arguments, written
 from fusewise.codegen.llvm.stores import Finish
 from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.instruction import multiply_add
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet
 from fusewise.lower.task import RefusalReason, Task

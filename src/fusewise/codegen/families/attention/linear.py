@@ -15,13 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled, working_memory
 from fusewise.codegen.llvm.entry import OpenFunction, Writer, operand_arguments, widened, written
 from fusewise.codegen.llvm.math import functions as mathfn
-from fusewise.codegen.llvm.registers import memory_type, narrow
+from fusewise.codegen.llvm.registers import narrow
 from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.instruction import multiply_add
 from fusewise.codegen.nest.tree import Int, Value, vector
+from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.target import InstructionSet
 from fusewise.lower.linear import LINEAR, linear_operand, linear_sizes
 from fusewise.lower.task import Operand, RefusalReason, Task

@@ -23,13 +23,13 @@ from fusewise.codegen.families.product.dealing import ceiling
 from fusewise.codegen.families.product.loops import column_at
 from fusewise.codegen.families.product.plan import Product, RowAxis
 from fusewise.codegen.families.product.repack import repack, repacked_elements
-from fusewise.codegen.families.product.tile import Panel, Reduction, ReductionLoop, Tile, accumulate
 from fusewise.codegen.families.product.tiles import TiledProduct, favourite_tiles, lanes_for
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.entry import OpenFunction, Writer, operand_arguments, written
-from fusewise.codegen.llvm.share import pieces_of, prepared
+from fusewise.codegen.llvm.share import pieces_of
 from fusewise.codegen.llvm.stores import Finish
 from fusewise.codegen.nest.tails import fitted
+from fusewise.codegen.nest.tile import Panel, Reduction, ReductionLoop, Tile, accumulate
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import Target
 from fusewise.lower.task import Task
@@ -130,7 +130,7 @@ def _write(o: OpenFunction, s: AttentionShape, schedule: AttentionSchedule) -> N
 
     def head(number: Value, _: Sequence[Value]) -> None:
         batch, own = f.udiv(number, s.heads), f.urem(number, s.heads)
-        prepared(f, tag, number, lambda: _pack(e, batch, own))
+        f.stage(tag, number, lambda: _pack(e, batch, own))
         before = f.mul(number, e.strips)
         first, last = f.maximum(f.sub(low, before), 0), f.minimum(f.sub(high, before), e.strips)
         f.loop(first, last, 1, lambda strip, _: _strip(e, batch, own, strip), rolled=True)
@@ -186,10 +186,8 @@ def _scores(e: _Emission, batch: Int, head: Int, first: Int, seen: Int) -> None:
         def one(row: Int) -> None:
             query = f.add(first, row)
             origin = f.at(e.pointers[s.query.operand], s.query.at(f, batch, head, query))
-            rows = [f.at(origin, r * s.query.row) for r in range(tile.rows)]
-            sums = accumulate(
-                f, e.instructions, tile, Reduction(rows, strip, (ReductionLoop(s.size, s.query.element),)), zero
-            )
+            rows = tuple(f.at(origin, r * s.query.row) for r in range(tile.rows))
+            sums = accumulate(f, tile, Reduction(rows, strip, (ReductionLoop(s.size, s.query.element),)), zero)
             for r in range(tile.rows):
                 for v, column in enumerate(columns):
                     score = f.fmul(sums[r * tile.vectors + v], f.constant(s.scale, tile.kind))
@@ -216,8 +214,8 @@ def _context(e: _Emission, batch: Int, head: Int, first: Int, seen: Int) -> None
         strip = Panel(tuple(f.at(start, v * tile.lanes) for v in range(tile.vectors)), tile.width)
 
         def one(row: Int) -> None:
-            rows = [f.at(e.scores, f.mul(f.add(row, r), plan.pitch)) for r in range(tile.rows)]
-            sums = accumulate(f, e.instructions, tile, Reduction(rows, strip, levels), zero)
+            rows = tuple(f.at(e.scores, f.mul(f.add(row, r), plan.pitch)) for r in range(tile.rows))
+            sums = accumulate(f, tile, Reduction(rows, strip, levels), zero)
             for r in range(tile.rows):
                 factor = f.splat(f.load("float", f.at(e.sums, f.add(row, r))), tile.lanes)
                 for v, column in enumerate(columns):

@@ -9,9 +9,9 @@ from fusewise.codegen.families.attention.shape import AttentionShape
 from fusewise.codegen.llvm.entry import OpenFunction, widened
 from fusewise.codegen.llvm.math import functions as mathfn
 from fusewise.codegen.llvm.reduction import across_lanes
-from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
+from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import BOOL, FLOAT32
 from fusewise.records import record

@@ -13,10 +13,10 @@ from fusewise.codegen.families.product.lanes import in_runs
 from fusewise.codegen.families.product.loops import unravel
 from fusewise.codegen.families.product.tiles import lanes_for
 from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tails import each_part
 from fusewise.codegen.nest.tree import Int, Value, vector
+from fusewise.codegen.nest.types import memory_type
 
 __all__ = ["Fill", "computed_rows"]
 

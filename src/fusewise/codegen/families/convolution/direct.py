@@ -33,11 +33,12 @@ from fusewise.codegen.families.convolution.plan import (
 )
 from fusewise.codegen.families.convolution.shape import convolution_of
 from fusewise.codegen.families.product.plan import cycles_of, product_pieces
-from fusewise.codegen.families.product.tile import Tile
-from fusewise.codegen.instructions.table import DPBF16, Instruction, lanes_of
+from fusewise.codegen.instructions.table import DPBF16, lanes_of
 from fusewise.codegen.kernel import Argument, Kernel
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.entry import OpenFunction, written
+from fusewise.codegen.nest.instruction import Instruction
+from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.lower.program import Packing
 from fusewise.lower.task import RefusalReason, Task

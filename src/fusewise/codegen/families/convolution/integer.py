@@ -36,14 +36,15 @@ from fusewise.codegen.families.product.bytes import (
     unsigned_zero,
 )
 from fusewise.codegen.families.product.plan import plan_product, prefetched
-from fusewise.codegen.families.product.tile import Tile
 from fusewise.codegen.families.product.tiles import lanes_for
-from fusewise.codegen.instructions.table import PMADDWD, Instruction, for_bytes, lanes_of
+from fusewise.codegen.instructions.table import PMADDWD, for_bytes, lanes_of
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.entry import written
 from fusewise.codegen.llvm.plain import zero_point
 from fusewise.codegen.llvm.stores import joined_axis
+from fusewise.codegen.nest.instruction import Instruction
+from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.ir.dtypes import INT8, INT16
 from fusewise.ir.types import TensorType

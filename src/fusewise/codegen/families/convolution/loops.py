@@ -16,12 +16,11 @@ from fusewise.codegen.families.convolution.shape import Convolution
 from fusewise.codegen.families.convolution.strip import BlockCopy, CopiedRows, emit_strip, existing_taps, joined_levels
 from fusewise.codegen.families.convolution.taps import sliding, tap_by_tap
 from fusewise.codegen.families.product.loops import Left, Parts, Taps, emit_product, flat_index
-from fusewise.codegen.families.product.tile import Panel, ReductionLoop, Tile
 from fusewise.codegen.kernel import Argument, working_memory
 from fusewise.codegen.llvm.entry import OpenFunction, initial, operand_arguments
-from fusewise.codegen.llvm.share import prepared
 from fusewise.codegen.llvm.stores import Finish, fetcher, is_heavy
 from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tile import Panel, ReductionLoop, Tile
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.packing import MatrixAxes, packed, panels, panels_of
 from fusewise.codegen.target import FIRST_LEVEL, InstructionSet, whole_lines
@@ -222,7 +221,7 @@ def _kept_inner(levels: tuple[ReductionLoop, ...], channel: ReductionLoop, toget
 
 @record(frozen=True)
 class _KeptStrip:
-    """The strip of a worker, whose tap slices lie `slice_pitch` apart; `tag` says which rows it holds (`share.prepared`)."""
+    """The strip of a worker, whose tap slices lie `slice_pitch` apart; `tag` says which rows it holds (`Function.stage`)."""
 
     strip: BlockCopy
     slice_pitch: int
@@ -246,7 +245,7 @@ def _strip_block(o: OpenFunction, d: Direct, kept: _KeptStrip, outer: Sequence[I
         emit_strip(f, strip, copied, slice_at, top, bottom)
 
     before = flat_index(f, outer, [extent for _, extent in d.product.outer])
-    prepared(f, kept.tag, f.add(f.mul(before, d.product.height), first), copy)
+    f.stage(kept.tag, f.add(f.mul(before, d.product.height), first), copy)
     low, high = existing_taps(f, strip.slices, slice_at)
     whole = strip.slices.kernel == 1 and strip.slices.is_inside
     levels = strip.levels(shape.inputs, slice_pitch, 0 if whole else low, None if whole else high)

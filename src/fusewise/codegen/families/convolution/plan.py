@@ -25,11 +25,12 @@ from fusewise.codegen.families.product.plan import (
     prefetched,
     tiles_for,
 )
-from fusewise.codegen.families.product.tile import CHAIN, Tile
 from fusewise.codegen.families.product.tiles import widths
-from fusewise.codegen.instructions.table import FMA_LATENCY
 from fusewise.codegen.kernel import Prefetch, Sharing
+from fusewise.codegen.llvm.accumulate import CHAIN
 from fusewise.codegen.llvm.stores import joined_axis
+from fusewise.codegen.nest.instruction import FMA_LATENCY
+from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.target import LINE_BYTES, InstructionSet, Target
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.lower.task import Task

@@ -20,12 +20,11 @@ from fusewise.codegen.families.convolution.plan import Direct, Directs, DirectSc
 from fusewise.codegen.families.convolution.shape import convolution_of
 from fusewise.codegen.families.product.plan import cycles_of
 from fusewise.codegen.families.product.repack import repacked_elements
-from fusewise.codegen.families.product.tile import Tile
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.entry import OpenFunction, written
-from fusewise.codegen.llvm.share import prepared
 from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.codegen.view import OperandView, strides_along
@@ -95,7 +94,7 @@ def _arguments(found: Scaled, task: Task, schedule: DirectSchedule) -> tuple[Arg
 
 def _write(o: OpenFunction, found: Scaled, schedule: DirectSchedule) -> None:
     own, tag, weight = o.scratch(), o.tag(), found.direct.shape.weight.operand.name
-    prepared(o.f, tag, 0, lambda: _scale(o.f, found, o.elements, schedule.product.tile, o.pointers[weight], own))
+    o.f.stage(tag, 0, lambda: _scale(o.f, found, o.elements, schedule.product.tile, o.pointers[weight], own))
     emit_direct(replace(o, pointers={**o.pointers, weight: own}), found.direct, schedule, o.finish)
 
 

@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from fusewise.codegen.instructions.table import FUSED, Instruction, fused_of
 from fusewise.codegen.llvm.stores import reads
+from fusewise.codegen.nest.instruction import FUSED, Instruction, fused_of
 from fusewise.codegen.view import OperandView, view_of
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT8, UINT8, DType
 from fusewise.ir.graph import Node

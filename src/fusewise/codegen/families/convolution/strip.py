@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 
 from fusewise.codegen.families.convolution.shape import ABSENT, Convolution, Spatial
 from fusewise.codegen.families.product.plan import RowAxis
-from fusewise.codegen.families.product.tile import ReductionLoop
-from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tile import ReductionLoop
 from fusewise.codegen.nest.tree import Int, Value
+from fusewise.codegen.nest.types import memory_type
 from fusewise.ir.dtypes import DType
 from fusewise.records import record
 

@@ -16,11 +16,12 @@ from collections.abc import Sequence
 
 from fusewise.codegen.families.convolution.plan import Direct, readers
 from fusewise.codegen.families.product.loops import Left, Taps, unravel
-from fusewise.codegen.families.product.tile import Ahead, Panel, Reduction, ReductionLoop, Tile, accumulate, fetch
-from fusewise.codegen.instructions.table import multiply_add
-from fusewise.codegen.llvm.registers import memory_type
+from fusewise.codegen.llvm.accumulate import fetch
 from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.instruction import multiply_add
+from fusewise.codegen.nest.tile import Ahead, Panel, Reduction, ReductionLoop, Tile, accumulate
 from fusewise.codegen.nest.tree import Int, Value, vector
+from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.target import InstructionSet
 
 __all__ = ["sliding", "tap_by_tap"]
@@ -89,7 +90,7 @@ def tap_by_tap(f: Function, d: Direct, instructions: InstructionSet) -> Taps:
     """
     shape, together = d.shape, d.side_by_side
     stored = memory_type(shape.dtype)
-    zeros = f.module.zeros(f"{f.name}_zeros", shape.inputs * together * shape.dtype.itemsize)
+    zeros = f.module.table(f"{f.name}_zeros", "i8", bytes(shape.inputs * together * shape.dtype.itemsize))
     channel = ReductionLoop(shape.inputs, shape.data.strides[1])
     extents = [axis.kernel for axis in shape.spatial]
 
@@ -120,10 +121,10 @@ def tap_by_tap(f: Function, d: Direct, instructions: InstructionSet) -> Taps:
             skip = f.mul(f.mul(tap, shape.inputs), panel.pitch)
             columns = tuple(f.at(column, skip, tile.instruction.panel_element) for column in panel.columns)
             here_panel = Panel(columns, panel.pitch, panel.dtype)
-            reduction = Reduction(rows, here_panel, (channel,), shape.dtype, together)
+            reduction = Reduction(tuple(rows), here_panel, (channel,), shape.dtype, together)
             return f.when(
                 some,
-                lambda: accumulate(f, instructions, tile, reduction, carried),
+                lambda: accumulate(f, tile, reduction, carried),
                 lambda: carried,
             )
 

@@ -21,12 +21,12 @@ from fusewise.codegen.llvm.memory import access_of, is_combed
 from fusewise.codegen.llvm.plain import plain_task
 from fusewise.codegen.llvm.point import Point
 from fusewise.codegen.llvm.reduction import lanes_for
-from fusewise.codegen.llvm.registers import is_representable
 from fusewise.codegen.llvm.share import SERIAL_WORK, Share
 from fusewise.codegen.llvm.tables import tabulated
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tails import fitted
 from fusewise.codegen.nest.tree import Int, Value
+from fusewise.codegen.nest.types import is_representable
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.lower.task import ACC, RefusalReason, Store, Task
 from fusewise.ops.expr import Expr, walk

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from fusewise.codegen.families.generic.any_nest import unsupported
 from fusewise.codegen.families.product.loops import unravel
-from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.elements import Elements, unwritten
 from fusewise.codegen.llvm.entry import OpenFunction, operand_arguments, written
@@ -23,6 +22,7 @@ from fusewise.codegen.llvm.point import Point
 from fusewise.codegen.llvm.reduction import across_lanes, pairwise
 from fusewise.codegen.llvm.share import LEAST_PIECES
 from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.instruction import multiply_add
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.ir.dtypes import FLOAT32

@@ -20,8 +20,8 @@ from fusewise.codegen.llvm.math import functions as mathfn
 from fusewise.codegen.llvm.memory import access_of
 from fusewise.codegen.llvm.plain import read_operand
 from fusewise.codegen.llvm.reduction import across_lanes
-from fusewise.codegen.llvm.registers import register_type
 from fusewise.codegen.nest.tree import Int, Value, vector
+from fusewise.codegen.nest.types import register_type
 from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import FLOAT32, FLOAT64
 from fusewise.lower.task import RefusalReason, Task

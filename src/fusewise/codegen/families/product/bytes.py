@@ -19,12 +19,12 @@ import numpy as np
 from fusewise.codegen.cost import bound
 from fusewise.codegen.families.product.loops import Left, Parts, row_pointers
 from fusewise.codegen.families.product.plan import Product, merged
-from fusewise.codegen.families.product.tile import Ahead, Panel, Tile
 from fusewise.codegen.families.product.tiles import lanes_for
 from fusewise.codegen.instructions.byte_products import HEADER, bytes_of, stream
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.plain import zero_point
 from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tile import Ahead, Panel, Tile
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.packing import packed, panels
 from fusewise.codegen.target import InstructionSet, Target

@@ -27,14 +27,15 @@ from fusewise.codegen.families.product.loops import Parts
 from fusewise.codegen.families.product.matrix import MatrixSchedule, arguments_by, product_by, write_by
 from fusewise.codegen.families.product.plan import RowAxis, plan_product, prefetched
 from fusewise.codegen.families.product.shape import MatrixProduct, in_lanes, matmul_of
-from fusewise.codegen.families.product.tile import Tile
 from fusewise.codegen.families.product.tiles import lanes_for
-from fusewise.codegen.instructions.table import PMADDWD, Instruction, for_bytes
+from fusewise.codegen.instructions.table import PMADDWD, for_bytes
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.entry import written
 from fusewise.codegen.llvm.plain import anchor_call, element_of_anchor, read_operand
 from fusewise.codegen.llvm.stores import reads
+from fusewise.codegen.nest.instruction import Instruction
+from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.codegen.view import OperandView, view_of
 from fusewise.ir.dtypes import INT8, INT16, UINT8

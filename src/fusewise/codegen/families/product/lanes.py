@@ -11,13 +11,13 @@ from functools import partial
 
 from fusewise.codegen.families.product.loops import Left, column_at, flat_index, unravel
 from fusewise.codegen.families.product.plan import Product
-from fusewise.codegen.families.product.tile import ReductionLoop, Tile
 from fusewise.codegen.llvm.elements import Elements
-from fusewise.codegen.llvm.registers import memory_type, splat
-from fusewise.codegen.llvm.share import prepared
+from fusewise.codegen.llvm.registers import splat
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tails import each_part
+from fusewise.codegen.nest.tile import ReductionLoop, Tile
 from fusewise.codegen.nest.tree import Int, Value
+from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.target import InstructionSet
 from fusewise.ops.expr import Expr
 from fusewise.records import record
@@ -57,7 +57,7 @@ class LaneCopy:
         def copy() -> None:
             f.loop(first, f.add(last, 1), 1, lambda r, _: self._row(outer, r, f.sub(r, first)), rolled=True)
 
-        prepared(f, self.tag, number, copy)
+        f.stage(self.tag, number, copy)
         return Left(self.kept, f.mul(first, -product.depth), (ReductionLoop(product.depth, 1),))
 
     def _row(self, outer: Sequence[Int], row: Int, turn: Int) -> None:

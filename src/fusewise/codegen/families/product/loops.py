@@ -22,12 +22,12 @@ from dataclasses import replace
 from fusewise.codegen.families.product.dealing import TileBlocks, ceiling, deal, deal_tiles
 from fusewise.codegen.families.product.plan import Product, ProductSchedule, RowAxis, merged
 from fusewise.codegen.families.product.prefetch import StepPrefetch, later_of, next_panel
-from fusewise.codegen.families.product.tile import Ahead, Panel, Reduction, ReductionLoop, Tile, accumulate
-from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.llvm.share import Share
 from fusewise.codegen.llvm.stores import Fetch, Finish
 from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tile import Ahead, Panel, Reduction, ReductionLoop, Tile, accumulate
 from fusewise.codegen.nest.tree import Int, Value
+from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.target import SECOND_LEVEL, InstructionSet
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.records import record
@@ -278,8 +278,8 @@ def _panel(e: _Emission, block: _BlockOf, low: Int, high: Int, p: Int) -> None:
         else:
             rows = row_pointers(f, product, tile, origin, row)
             begun = sums if e.chunks == 1 else [f.constant(0.0, tile.kind)] * len(sums)
-            reduction = Reduction(rows, strip, origin.levels, product.dtype, parts.together, ahead)
-            found = accumulate(f, e.instructions, tile, reduction, begun)
+            reduction = Reduction(tuple(rows), strip, origin.levels, product.dtype, parts.together, tuple(ahead))
+            found = accumulate(f, tile, reduction, begun)
             sums = found if e.chunks == 1 else _with_kept(e, chunk, f.add(f.mul(p, e.tiles), t), sums, found)
 
         def finish() -> None:

@@ -27,17 +27,17 @@ from fusewise.codegen.families.product.plan import (
 )
 from fusewise.codegen.families.product.repack import repack, repacked_elements
 from fusewise.codegen.families.product.shape import MatrixProduct, in_lanes, understand
-from fusewise.codegen.families.product.tile import Panel, ReductionLoop, Tile
 from fusewise.codegen.families.product.tiles import widths
-from fusewise.codegen.instructions.table import DPBF16, Instruction, multiply_add
+from fusewise.codegen.instructions.table import DPBF16
 from fusewise.codegen.kernel import Argument, Kernel, Prefetch, working_memory
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.llvm.entry import OpenFunction, initial, operand_arguments, widened, written
-from fusewise.codegen.llvm.registers import memory_type
-from fusewise.codegen.llvm.share import prepared
 from fusewise.codegen.llvm.stores import Finish, fetcher, is_heavy
 from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.instruction import Instruction, multiply_add
+from fusewise.codegen.nest.tile import Panel, ReductionLoop, Tile
 from fusewise.codegen.nest.tree import Int, Value
+from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.packing import packed, panels, panels_of
 from fusewise.codegen.target import FIRST_LEVEL, InstructionSet, Target
 from fusewise.lower.program import Packing, Panels
@@ -211,7 +211,7 @@ def write_by(adapt: Adapt | None, o: OpenFunction, m: MatrixProduct, schedule: M
             offset = f.add(offset, f.mul(index, stride))
         if repacks and scratch is not None and tag is not None:
             copied = column_copy(outer, scratch)
-            prepared(f, tag, flat_index(f, outer, extents), copied)
+            f.stage(tag, flat_index(f, outer, extents), copied)
         if copy is not None:
             return copy.rows(outer, first, last)
         return Left(pointers[m.left.operand.name], offset, (ReductionLoop(product.depth, m.depth_stride),))

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fusewise.codegen.families.product.prefetch import panel_level
-from fusewise.codegen.families.product.tile import Tile
 from fusewise.codegen.families.product.tiles import TiledProduct, favourite_tiles
-from fusewise.codegen.instructions.table import FUSED, Instruction
 from fusewise.codegen.kernel import Prefetch
 from fusewise.codegen.llvm.share import LEAST_PIECES, pieces_of
 from fusewise.codegen.llvm.stores import Far, far_of
+from fusewise.codegen.nest.instruction import FUSED, Instruction
+from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.target import Target
 from fusewise.ir.dtypes import FLOAT32, DType
 from fusewise.lower.task import Task

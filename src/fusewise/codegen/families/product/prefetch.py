@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from fusewise.codegen.families.product.tile import Ahead, Tile
 from fusewise.codegen.kernel import Prefetch
 from fusewise.codegen.llvm.share import MOST_PIECES, Share
 from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tile import Ahead, Tile
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import FIRST_LEVEL, LINE_BYTES, SECOND_LEVEL, Target
 from fusewise.records import record

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 
 from fusewise.codegen.families.product.loops import column_at
 from fusewise.codegen.families.product.plan import Product
-from fusewise.codegen.families.product.tile import Tile
-from fusewise.codegen.llvm.registers import memory_type, widen
+from fusewise.codegen.llvm.registers import widen
 from fusewise.codegen.llvm.square import transposed
 from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.nest.tree import Int, Value, vector
+from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.target import InstructionSet
 
 __all__ = ["repack", "repacked_elements"]

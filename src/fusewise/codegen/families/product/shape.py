@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from fusewise.codegen.families.product.lanes import ComputedOperands
 from fusewise.codegen.families.product.plan import Product, RowAxis
-from fusewise.codegen.instructions.table import Instruction, fused_of
 from fusewise.codegen.llvm.stores import joined_axis, reads
+from fusewise.codegen.nest.instruction import Instruction, fused_of
 from fusewise.codegen.target import InstructionSet
 from fusewise.codegen.view import OperandView, view_of
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from fusewise.codegen.cost import finish_cycles, line_cycles, slim_cycles, step_cycles
-from fusewise.codegen.families.product.tile import Tile
-from fusewise.codegen.instructions.table import FUSED, Instruction
+from fusewise.codegen.nest.instruction import FUSED, Instruction
+from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.records import record
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.llvm.arithmetic import apply_binary, apply_unary
 from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.instruction import multiply_add
 from fusewise.codegen.nest.tree import Value
 from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, DType

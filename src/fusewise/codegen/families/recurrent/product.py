@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fusewise.codegen.families.recurrent.shape import GateProduct, RecurrentPlan, RecurrentShape
-from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.instruction import multiply_add
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.packing import packed
 from fusewise.codegen.target import InstructionSet

@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 from fusewise.codegen.cost import bound
 from fusewise.codegen.families.product.tiles import lanes_for
-from fusewise.codegen.instructions.table import FMA_LATENCY
 from fusewise.codegen.machine.figures import TileFigures
+from fusewise.codegen.nest.instruction import FMA_LATENCY
 from fusewise.codegen.target import InstructionSet, Target, whole_lines
 from fusewise.codegen.view import OperandView, view_of
 from fusewise.ir.dtypes import FLOAT64

@@ -16,9 +16,9 @@ from fusewise.codegen.families.recurrent.cell import Cell
 from fusewise.codegen.families.recurrent.product import TileProduct, product_of, reduce, repack
 from fusewise.codegen.families.recurrent.shape import GateProduct, RecurrentPlan, RecurrentShape
 from fusewise.codegen.llvm.entry import OpenFunction, Writer, widened
-from fusewise.codegen.llvm.registers import memory_type
 from fusewise.codegen.llvm.stores import Finish
 from fusewise.codegen.nest.tree import Int, Value, vector
+from fusewise.codegen.nest.types import memory_type
 from fusewise.records import record
 
 __all__ = [

@@ -26,14 +26,13 @@ from fusewise.codegen.families.sampled.channels import (
     parts_of,
     written_from,
 )
-from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.arithmetic import apply_binary
 from fusewise.codegen.llvm.entry import OpenFunction, Writer, areas, operand_arguments, written
 from fusewise.codegen.llvm.loops import free_axes, offset_of
 from fusewise.codegen.llvm.plain import anchor_call, over_operands
-from fusewise.codegen.llvm.share import prepared
 from fusewise.codegen.llvm.square import turn
+from fusewise.codegen.nest.instruction import multiply_add
 from fusewise.codegen.nest.tails import fitted
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.target import InstructionSet, Target, whole_lines
@@ -237,7 +236,7 @@ class _Emitter(Writer):
                 image = f.at(self.pointers[found.view.operand.name], found.view.offset)
                 f.loop(0, found.chunks, 1, lambda k, _: self._chunk(given, k, image), rolled=True)
                 return
-            prepared(f, self.tag, key, lambda: self._copy(outer, chunk))
+            f.stage(self.tag, key, lambda: self._copy(outer, chunk))
             self._tables(given)
             self._chunk(given, chunk, self.pointers["copied"])
 
@@ -297,7 +296,7 @@ class _Emitter(Writer):
     def _take(self, image: Value) -> None:
         f, found, pointers = self.f, self.found, self.pointers
         parts, apart = parts_of(found.channels, self.instructions.lanes), self._step != 1
-        zeros = f.module.zeros("nothing", 4 * found.channels)
+        zeros = f.module.table("nothing", "i8", bytes(4 * found.channels))
 
         def tap(t: Int, j: Value, sums: tuple[Value, ...]) -> tuple[Value, ...]:
             number = f.add(f.mul(t, found.block), j)

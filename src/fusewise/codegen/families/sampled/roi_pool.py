@@ -22,7 +22,6 @@ from fusewise.codegen.families.sampled.channels import (
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.arithmetic import apply_binary
 from fusewise.codegen.llvm.entry import OpenFunction, Writer, areas, operand_arguments, written
-from fusewise.codegen.llvm.share import prepared
 from fusewise.codegen.llvm.square import turn
 from fusewise.codegen.nest.tails import fitted
 from fusewise.codegen.nest.tree import Int, Value, vector
@@ -99,7 +98,7 @@ class _Emitter(Writer):
             chunk, box = f.udiv(u, boxes), f.urem(u, boxes)
             first = fitted(f, f.mul(chunk, pool.channels), pool.channels, channels)
             if pool.view is None:
-                prepared(f, self.tag, chunk, lambda: self._copy(first))
+                f.stage(self.tag, chunk, lambda: self._copy(first))
                 self._box(box, pointers["copied"])
             else:
                 self._box(box, f.at(pointers[pool.view.operand.name], f.add(first, pool.view.offset)))

@@ -18,7 +18,6 @@ from dataclasses import replace
 from fusewise.codegen.families.product.dealing import ceiling, deal, deal_tiles
 from fusewise.codegen.families.product.loops import ResultPlace, column_at, fetch_row, finish_row, row_address
 from fusewise.codegen.families.product.prefetch import later_of, next_panel
-from fusewise.codegen.families.product.tile import Difference, Meanwhile, Panel, Reduction, ReductionLoop, accumulate
 from fusewise.codegen.families.strassen.form import (
     LEFT,
     LEFT_STEPS,
@@ -31,9 +30,10 @@ from fusewise.codegen.families.strassen.form import (
 )
 from fusewise.codegen.families.strassen.plan import PAIR
 from fusewise.codegen.families.strassen.room import Ends, Room, StrassenEmission
-from fusewise.codegen.llvm.share import Share, prepared
+from fusewise.codegen.llvm.share import Share
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tails import fitted
+from fusewise.codegen.nest.tile import Difference, Meanwhile, Panel, Reduction, ReductionLoop, accumulate, meanwhile
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import LINE_BYTES, SECOND_LEVEL, InstructionSet
 from fusewise.records import record
@@ -77,7 +77,7 @@ def _block(e: StrassenEmission, unit: Int, pair_low: Int, pair_high: Int) -> Non
     first = e.first_row(low)
     coming = f.at(e.ends.right, f.mul(f.udiv(pair_low, per_block), e.room.pair))
     count = f.sub(f.add(e.first_row(f.sub(end, 1)), e.tile.rows), first)
-    prepared(f, e.ends.tag, unit, lambda: _left_sums(e, first, count, coming))
+    f.stage(e.ends.tag, unit, lambda: _left_sums(e, first, count, coming))
 
     panels = f.udiv(pair_low, per_block), ceiling(f, pair_high, per_block)
 
@@ -301,7 +301,7 @@ def _tile(
     numbers = [f.add(first, r) for r in range(tile.rows)]
     if h.product.height % 2:
         numbers = [f.minimum(number, given.last) for number in numbers]
-    rows = [f.at(given.left, _row(e, given, number)) for number in numbers]
+    rows = tuple(f.at(given.left, _row(e, given, number)) for number in numbers)
     minus = Difference(given.y, given.made) if makes else None
     panel = Panel(tuple(f.at(given.x, v * tile.lanes) for v in range(tile.vectors)), tile.width, minus=minus)
     start = [f.constant(0.0, tile.kind)] * (tile.rows * tile.vectors)
@@ -310,8 +310,8 @@ def _tile(
     ahead = [next_panel(f, tile, schedule.chunk, schedule.per_block, given.following, turn, SECOND_LEVEL)]
     if e.later is not None:
         ahead.append(e.later.ahead(f, f.add(given.turn, turn), schedule.chunk))
-    reduction = Reduction(rows, panel, (ReductionLoop(schedule.chunk, 1),), ahead=ahead, meanwhile=meanwhile)
-    found = accumulate(f, e.instructions, tile, reduction, start)
+    reduction = Reduction(rows, panel, (ReductionLoop(schedule.chunk, 1),), ahead=tuple(ahead), meanwhile=meanwhile)
+    found = accumulate(f, tile, reduction, start)
 
     def keep() -> None:
         values = found
@@ -374,11 +374,12 @@ def _finished_beside(
         tile = f.select(crosses, f.i64(f.sub(run.end, 1)), f.i64(f.sub(t, 1)))
         row = _finish(e, sums, run.block, tile, f.select(crosses, f.i64(f.sub(run.p, 1)), f.i64(run.p)))
 
-        def part(k: Int) -> None:
+        def part(k: Value) -> None:
             has_row = waits if parts == e.tile.rows else f.binary("and", waits, f.compare("icmp slt", k, e.tile.rows))
             f.when(has_row, lambda: row(k), rarely=True)
 
-        reduce(t, Meanwhile(parts, part, f.compare("icmp slt", t, run.high)))
+        reduces = f.compare("icmp slt", t, run.high)
+        reduce(t, meanwhile(f, parts, part, reduces))
 
     f.loop(first, f.select(is_over, f.i64(f.add(run.high, 1)), f.i64(run.high)), 1, one, rolled=True)
 

@@ -13,7 +13,6 @@ from functools import lru_cache
 
 from fusewise.codegen.cost import slim_cycles, step_cycles
 from fusewise.codegen.families.product.plan import SAME_SET_BYTES, Product, RowAxis, merged
-from fusewise.codegen.families.product.tile import CHAIN, Tile
 from fusewise.codegen.families.product.tiles import (
     TiledProduct,
     favourite_tiles,
@@ -22,9 +21,11 @@ from fusewise.codegen.families.product.tiles import (
     widths,
 )
 from fusewise.codegen.families.strassen.form import PRODUCTS
-from fusewise.codegen.instructions.table import FMA_LATENCY
 from fusewise.codegen.kernel import Prefetch
+from fusewise.codegen.llvm.accumulate import CHAIN
 from fusewise.codegen.llvm.stores import Far, far_of, is_simple
+from fusewise.codegen.nest.instruction import FMA_LATENCY
+from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.steps.prefetch import next_bytes
 from fusewise.codegen.target import LINE_BYTES, InstructionSet, Target
 from fusewise.ir.dtypes import FLOAT32

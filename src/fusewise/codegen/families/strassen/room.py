@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 from fusewise.codegen.families.product.dealing import TileBlocks
 from fusewise.codegen.families.product.prefetch import StepPrefetch
-from fusewise.codegen.families.product.tile import Tile
 from fusewise.codegen.families.strassen.form import LEFT_SUMS, PRODUCTS
 from fusewise.codegen.families.strassen.plan import LINE, Halves, StrassenSchedule, panels_of
 from fusewise.codegen.llvm.stores import Fetch, Finish
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tails import fitted
+from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet
 from fusewise.records import record
@@ -91,7 +91,7 @@ def strassen_bytes(h: Halves, schedule: StrassenSchedule) -> int:
 @record(frozen=True)
 class Ends:
     """What a kernel gives: the left operand's rows, and its first element unless it is computed; the packed right operand, initial
-    values, the stores and what fetches their memory, if that pays; memory, a tag that says whose left sums lie there (`prepared`),
+    values, the stores and what fetches their memory, if that pays; memory, a tag that says whose left sums lie there (`Stage`),
     what is to be fetched for a later step, see `Kernel.cycles`, and weights of the next step, see `steps.prefetch.followers`."""
 
     rows: Rows

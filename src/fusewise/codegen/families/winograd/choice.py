@@ -15,13 +15,13 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from fusewise.codegen.cost import bound
-from fusewise.codegen.families.product.tile import Tile
 from fusewise.codegen.families.product.tiles import SLIM_ROWS, TiledProduct, favourite_tiles
 from fusewise.codegen.families.winograd.plan import Planes, WinogradPlan, WinogradSchedule, plan_of
 from fusewise.codegen.families.winograd.transform import LONG_FORM, PlaneForm
 from fusewise.codegen.instructions.table import DPBF16
 from fusewise.codegen.llvm.stores import far_of
 from fusewise.codegen.machine.figures import OverheadFigures
+from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.target import LINE_BYTES, Target
 from fusewise.ir.dtypes import BFLOAT16
 from fusewise.lower.task import Task

@@ -20,8 +20,8 @@ from functools import partial
 
 from fusewise.codegen.families.winograd.plan import Block, WinogradPlan
 from fusewise.codegen.families.winograd.transform import Arithmetic
-from fusewise.codegen.instructions.table import multiply_add
 from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.instruction import multiply_add
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import SECOND_LEVEL
 

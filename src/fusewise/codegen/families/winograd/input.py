@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from fusewise.codegen.families.winograd.plan import WinogradPlan
 from fusewise.codegen.families.winograd.tiles import Short, for_scheme, unless_missing
 from fusewise.codegen.families.winograd.transform import Arithmetic, WinogradScheme
-from fusewise.codegen.llvm.registers import memory_type, widen
+from fusewise.codegen.llvm.registers import widen
 from fusewise.codegen.nest.tails import each_part
 from fusewise.codegen.nest.tree import Int, Value, vector
+from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.target import SECOND_LEVEL
 from fusewise.ir.dtypes import DType
 from fusewise.records import record

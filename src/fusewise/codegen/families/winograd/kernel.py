@@ -35,7 +35,6 @@ import numpy as np
 
 from fusewise.codegen.families.convolution.shape import convolution_of
 from fusewise.codegen.families.product.dealing import deal_weighted
-from fusewise.codegen.families.product.tile import Ahead, Panel, Reduction, ReductionLoop, accumulate_in_runs
 from fusewise.codegen.families.winograd.choice import choices, direct_cycles, schedules
 from fusewise.codegen.families.winograd.few import emit_few_products, keep_products
 from fusewise.codegen.families.winograd.input import BLOCK, Transform, emit_input_tile
@@ -45,9 +44,11 @@ from fusewise.codegen.families.winograd.plan import Block, Planes, WinogradSched
 from fusewise.codegen.families.winograd.stage import emit_staged_tile
 from fusewise.codegen.families.winograd.transform import emit_filter
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
+from fusewise.codegen.llvm.accumulate import accumulate_in_runs
 from fusewise.codegen.llvm.entry import OpenFunction, operand_arguments, written
-from fusewise.codegen.llvm.share import pieces_of, prepared
+from fusewise.codegen.llvm.share import pieces_of
 from fusewise.codegen.llvm.stores import is_heavy, output_fetcher
+from fusewise.codegen.nest.tile import Ahead, Panel, Reduction, ReductionLoop
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.packing import packed, panels, panels_of
 from fusewise.codegen.target import FIRST_LEVEL, LINE_BYTES, InstructionSet, Target
@@ -165,7 +166,7 @@ def _write(o: OpenFunction, planes: Planes, schedule: WinogradSchedule) -> None:
     products = f.at(filters, plan.filter_elements)
     stage = f.at(products, plan.form.positions * plan.product_pitch)
     longest = planes.columns.extent * planes.strides[2] if planes.is_staged else planes.shape.inputs
-    zeros = f.module.zeros(f"{o.symbol}_zeros", longest * 4)
+    zeros = f.module.table(f"{o.symbol}_zeros", "i8", bytes(longest * 4))
     if planes.is_staged:
         f.clear(stage, plan.stage * 4)
     strip = OutputStrip(
@@ -210,7 +211,7 @@ def _emit_strip(s: OutputStrip, strip: Int, low: Int, high: Int) -> None:
         else:
             emit_input_tile(inputs, tile, where, place)
 
-    prepared(f, s.tag, strip, lambda: f.loop(0, covered, 1, transform, rolled=True))
+    f.stage(s.tag, strip, lambda: f.loop(0, covered, 1, transform, rolled=True))
 
     def group(panel: Value, _: Sequence[Value]) -> None:
         beyond: Int = f.minimum(f.add(panel, together), high) if together > 1 else f.add(panel, 1)
@@ -412,11 +413,11 @@ def _products(
 
         def one(t: Value, _: Sequence[Value]) -> None:
             origin = f.at(left, f.mul(t, plan.row_pitch))
-            rows = [f.at(origin, r * plan.row_pitch) for r in range(tile.rows)]
+            rows = tuple(f.at(origin, r * plan.row_pitch) for r in range(tile.rows))
             there = f.at(result, f.add(f.mul(t, plan.group_width), f.mul(p, tile.width)))
-            coming = [Ahead(f.at(origin, plan.input_pitch), tile.rows * 4, FIRST_LEVEL)] if fetching else []
+            coming = (Ahead(f.at(origin, plan.input_pitch), tile.rows * 4, FIRST_LEVEL),) if fetching else ()
             reduction = Reduction(rows, Panel(columns, tile.width), (ReductionLoop(extent // runs, 1),), ahead=coming)
-            sums = accumulate_in_runs(f, s.instructions, tile, reduction, runs)
+            sums = accumulate_in_runs(f, tile, reduction, runs)
             places = [
                 f.at(there, r * plan.group_width + v * tile.lanes)
                 for r in range(tile.rows)

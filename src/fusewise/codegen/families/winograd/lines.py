@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from fusewise.codegen.families.winograd.few import keep_products
 from fusewise.codegen.families.winograd.plan import Block, WinogradPlan
 from fusewise.codegen.families.winograd.transform import Arithmetic
-from fusewise.codegen.instructions.table import multiply_add
+from fusewise.codegen.nest.instruction import multiply_add
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import LINE_BYTES, SECOND_LEVEL
 from fusewise.records import record

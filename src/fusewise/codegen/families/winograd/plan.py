@@ -20,10 +20,10 @@ from itertools import groupby
 from typing import NamedTuple
 
 from fusewise.codegen.families.convolution.shape import ABSENT, Convolution, Spatial
-from fusewise.codegen.families.product.tile import Tile
 from fusewise.codegen.families.winograd.tiles import AxisTiling, Grid
 from fusewise.codegen.families.winograd.transform import PlaneForm, forms_of
 from fusewise.codegen.llvm.stores import Far
+from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.nest.tree import Int
 from fusewise.codegen.target import LINE_BYTES
 from fusewise.records import record

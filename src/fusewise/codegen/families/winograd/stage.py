@@ -12,8 +12,9 @@ from itertools import product
 
 from fusewise.codegen.families.winograd.input import Transform
 from fusewise.codegen.families.winograd.plan import WinogradPlan
-from fusewise.codegen.llvm.registers import memory_type, widen
+from fusewise.codegen.llvm.registers import widen
 from fusewise.codegen.nest.tree import Int, Value
+from fusewise.codegen.nest.types import memory_type
 from fusewise.ir.dtypes import FLOAT32
 
 __all__ = ["emit_staged_tile"]

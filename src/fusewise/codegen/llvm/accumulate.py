@@ -1,151 +1,30 @@
-"""The register tile: `rows` x `vectors` accumulators that live in registers over the whole reduction.
-
-Every product-like kernel (matrix products, convolutions, transposed convolutions) is this tile under different addresses.
-Per step of the reduction a panel gives `vectors` vectors of columns, each row gives one scalar that is broadcast, and every
-accumulator takes one fused multiply-add, or another instruction (`instructions.table`). The reduction may be a nest of loops, for
-example over kernel rows and over the channels of a kernel row; only the row addresses know, the panel is always read forwards.
-"""
+"""The reduction of a register tile as operations: its loops, unrolled steps, and sums that are kept apart where it is long."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from fusewise.codegen.instructions.table import FUSED, Instruction
-from fusewise.codegen.llvm.registers import memory_type, widen
+from fusewise.codegen.llvm.registers import widen
 from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tile import Ahead, Difference, Reduction, ReductionLoop, Tile, accumulate
 from fusewise.codegen.nest.tree import Int, Value, vector
+from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.target import LINE_BYTES, InstructionSet
-from fusewise.ir.dtypes import FLOAT32, DType
 from fusewise.records import record
 
-__all__ = [
-    "Ahead",
-    "Difference",
-    "Meanwhile",
-    "Panel",
-    "Reduction",
-    "Tile",
-    "accumulate",
-    "accumulate_in_runs",
-    "fetch",
-]
-
+__all__ = ["CHAIN", "accumulate_in_runs", "fetch", "reduced"]
 
 CHAIN = 512
 """Longest run of additions into one accumulator. Rounding grows with the length of the chain, so a longer reduction is cut
 into runs of about this many steps whose results are added up in memory, which costs about one part in a hundred."""
 
 
-@record(frozen=True)
-class ReductionLoop:
-    """One loop of the reduction: `extent` steps, `stride` elements apart in the left operand.
-
-    `low` and `high` narrow it at run time; the panel is still counted from 0.
-    """
-
-    extent: int
-    stride: int
-    low: Int = 0
-    high: Int | None = None
-
-
-@record(frozen=True)
-class Tile:
-    """`rows` x (`vectors` * `lanes`) accumulators, and the instruction that adds to them."""
-
-    rows: int
-    vectors: int
-    lanes: int
-    instruction: Instruction = FUSED
-
-    @property
-    def element(self) -> str:
-        """The LLVM type of an accumulator's lane."""
-        return self.instruction.element
-
-    @property
-    def width(self) -> int:
-        """Columns of the tile."""
-        return self.vectors * self.lanes
-
-    @property
-    def kind(self) -> str:
-        """The LLVM type of one accumulator."""
-        return vector(self.element, self.lanes)
-
-
-@record(frozen=True)
-class Difference:
-    """What is taken from a panel of float32 on the way in: the panel at `other`; the difference is written at `made`.
-
-    Where additions have units of their own, it costs a product nothing.
-    """
-
-    other: Value
-    made: Value
-
-
-@record(frozen=True)
-class Panel:
-    """Where the columns lie: a pointer per vector of the tile, `pitch` elements between steps of the reduction.
-
-    `dtype` is given when they are stored otherwise than the accumulators. `following` points to the panel that comes next,
-    when it is worth fetching ahead of its use.
-    """
-
-    columns: tuple[Value, ...]
-    pitch: int
-    dtype: DType | None = None
-    following: Value | None = None
-    minus: Difference | None = None
-
-
-@record(frozen=True)
-class Ahead:
-    """Memory that is needed soon, fetched while a tile is reduced: `step` bytes for every step, from `start` on.
-
-    `locality` is how near the processor it should come: 3 the first cache level, 2 the second.
-    """
-
-    start: Value
-    step: int
-    locality: int
-
-
-@record(frozen=True)
-class Meanwhile:
-    """What else is done while a tile is reduced, so that it takes instructions which multiply-adds leave free: `emit(k)` after
-    each of so many `parts` of the steps, which they divide. Where `reduces` is not set nothing else is."""
-
-    parts: int
-    emit: Callable[[Int], None]
-    reduces: Value
-
-
-@record(frozen=True)
-class Reduction:
-    """What one tile is reduced over: `rows[r]` points to the first element of row r, a `dtype`, `panel` to the columns.
-
-    Normally a row gives one scalar per step, to all lanes. With `together` > 1, the lanes of the one vector belong to that many
-    groups side by side, and each group's lanes take its own channel: one load brings the innermost level of all groups, and
-    every step shuffles it. What `ahead` names is fetched along the way, and what `meanwhile` says done.
-    """
-
-    rows: Sequence[Value]
-    panel: Panel
-    levels: tuple[ReductionLoop, ...]
-    dtype: DType = FLOAT32
-    together: int = 1
-    ahead: Sequence[Ahead] = ()
-    meanwhile: Meanwhile | None = None
-
-
-def accumulate(
+def reduced(
     f: Function, instructions: InstructionSet, tile: Tile, reduction: Reduction, start: Sequence[Value]
 ) -> tuple[Value, ...]:
-    """Emit the reduction of one tile; accumulators are row-major."""
+    """The accumulators of a tile, row by row."""
     levels, panel, meanwhile = reduction.levels, reduction.panel, reduction.meanwhile
     if meanwhile is not None:
         (level,) = levels
@@ -171,26 +50,6 @@ def accumulate(
         f.store(value, place)
     _nest(replace(written, places=tuple(places)), 0, 0, 0, ())
     return tuple(f.load(tile.kind, place) for place in places)
-
-
-def accumulate_in_runs(
-    f: Function, instructions: InstructionSet, tile: Tile, reduction: Reduction, runs: int
-) -> Sequence[Value]:
-    """The same of so many runs of adjacent steps, from nothing on: the sums of all of them, which round less than one run would.
-    What is reduced is one run, the first."""
-    found: Sequence[Value] = ()
-    panel, (level,) = reduction.panel, reduction.levels
-    for skip in range(0, level.extent * runs, level.extent):
-        one = replace(
-            reduction,
-            rows=[f.at(row, skip) for row in reduction.rows],
-            panel=replace(panel, columns=tuple(f.at(column, skip * panel.pitch) for column in panel.columns)),
-            ahead=[replace(each, start=f.at(each.start, skip * each.step, "i8")) for each in reduction.ahead],
-        )
-        begin = [f.constant(0.0, tile.kind)] * (tile.rows * tile.vectors)
-        sums = accumulate(f, instructions, tile, one, begin)
-        found = [f.fadd(a, b) for a, b in zip(found, sums, strict=True)] if found else sums
-    return found
 
 
 def _cut(levels: Sequence[ReductionLoop]) -> tuple[tuple[ReductionLoop, ...], int]:
@@ -260,7 +119,8 @@ def _nest(n: _Written, depth: int, at: Int, position: Int, sums: Sequence[Value]
             return _run(n, depth + 1, inside, here)
         if n.of.meanwhile is not None and depth == 0:
             found = f.when(n.of.meanwhile.reduces, lambda: _nest(n, 1, inside, here, carried), lambda: carried)
-            n.of.meanwhile.emit(i)
+            f.same(n.of.meanwhile.index, f.i64(i))
+            f.include(n.of.meanwhile.body)
             return found
         if not innermost:
             return _nest(n, depth + 1, inside, here, carried)
@@ -343,3 +203,21 @@ def _unroll(n: _Written, level: ReductionLoop, accumulators: int) -> int:
         return level.extent
     most = level.extent if n.of.meanwhile is None else level.extent // 2
     return next(u for u in (4, 3, 2, 1) if level.extent % u == 0 and ((u * accumulators <= 56 and u <= most) or u == 1))
+
+
+def accumulate_in_runs(f: Function, tile: Tile, reduction: Reduction, runs: int) -> Sequence[Value]:
+    """The same of so many runs of adjacent steps, from nothing on: the sums of all of them, which round less than one run would.
+    What is reduced is one run, the first."""
+    found: Sequence[Value] = ()
+    panel, (level,) = reduction.panel, reduction.levels
+    for skip in range(0, level.extent * runs, level.extent):
+        one = replace(
+            reduction,
+            rows=tuple(f.at(row, skip) for row in reduction.rows),
+            panel=replace(panel, columns=tuple(f.at(column, skip * panel.pitch) for column in panel.columns)),
+            ahead=tuple(replace(each, start=f.at(each.start, skip * each.step, "i8")) for each in reduction.ahead),
+        )
+        begin = [f.constant(0.0, tile.kind)] * (tile.rows * tile.vectors)
+        sums = accumulate(f, tile, one, begin)
+        found = [f.fadd(a, b) for a, b in zip(found, sums, strict=True)] if found else sums
+    return found

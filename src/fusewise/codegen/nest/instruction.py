@@ -1,0 +1,177 @@
+"""An instruction that a reduction is made of, as a row: what it multiplies and adds, and how it is written.
+
+One instruction takes a vector of the left operand, one of the right, and a vector of sums. A lane of an operand holds one, two or
+four neighbours of the reduction, its terms; to the sum in that lane is added what their products add up to:
+
+    sum[lane]  +=  sum over terms k of  left[lane][k] * right[lane][k]
+
+Here are the rows that every machine has, others in `instructions.table`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.tree import Value
+from fusewise.codegen.nest.types import computed, memory_type
+from fusewise.codegen.target import InstructionSet
+from fusewise.ir.dtypes import FLOAT32, FLOAT64, DType
+from fusewise.records import record
+
+__all__ = [
+    "FMA_LATENCY",
+    "FUSED",
+    "FUSED_DOUBLE",
+    "Emit",
+    "Instruction",
+    "fused_of",
+    "in_flight",
+    "multiply_add",
+    "neighbours",
+]
+
+FMA_LATENCY = 4.3
+"""Cycles until a fused multiply-add can be added to again, on current x86-64 and AArch64 cores: 4, and a little, since no
+schedule hits it exactly. What takes several terms is priced as if it were one."""
+
+LAYOUTS = {1: "single", 2: "pairs", 4: "quads"}
+"""What the neighbours of a reduction that share a lane are called, by how many there are."""
+
+Emit = Callable[[Function, InstructionSet, Value, Value, Value], Value]
+"""`emit(f, instructions, a, b, total)`: total + the products of `a` and `b`, lane by lane."""
+
+Some = TypeVar("Some", bound=InstructionSet)
+
+
+def in_flight(instructions: InstructionSet) -> int:
+    """Registers for products on their way to be added, where a machine does not fuse."""
+    return 0 if instructions.fma else 4
+
+
+def _none(instructions: InstructionSet) -> int:
+    return 0
+
+
+@record(frozen=True)
+class Instruction:
+    """One row.
+
+    - `left`, `right`: the types of what is multiplied, `sum` of what is added up in a lane.
+    - `lane`: the neighbours of a reduction in one lane of an operand as one element, the first in the lowest bits; `terms` is how
+      many there are.
+    - `has(instructions, lanes)`: does a machine have it, for so many?
+    - `emit` writes it; `emulate` writes it with other instructions, where there is a way.
+    - `in_flight(instructions)`: registers beside the tile that products take on their way to the sums; `apart(instructions)`:
+      those that operands take which are taken apart.
+    - `latency`: cycles until a sum can be added to again.
+    - `saturates`: sums of two products have 16 bits, so weights are split (`byte_products.split`).
+    """
+
+    name: str
+    left: DType
+    right: DType
+    sum: DType
+    has: Callable[[InstructionSet, int], bool]
+    emit: Emit
+    emulate: Emit | None = None
+    lane: DType = FLOAT32
+    terms: int = 1
+    in_flight: Callable[[InstructionSet], int] = in_flight
+    apart: Callable[[InstructionSet], int] = _none
+    latency: float = FMA_LATENCY
+    saturates: bool = False
+
+    def __repr__(self) -> str:
+        """Its name, which is what keys of code say of it."""
+        return self.name
+
+    @property
+    def element(self) -> str:
+        """The LLVM type of a sum."""
+        return computed(self.sum)
+
+    @property
+    def stored(self) -> DType | None:
+        """What constant panels hold, where that is not of the type of the sums."""
+        return self.lane if self.terms > 1 else None
+
+    @property
+    def panel_bytes(self) -> int:
+        """What a lane of the right operand takes in a panel."""
+        return self.sum.itemsize if self.stored is None else self.stored.itemsize
+
+    @property
+    def panel_element(self) -> str:
+        """An LLVM type of that size, which panels are addressed by."""
+        return self.element if self.panel_bytes == self.sum.itemsize else memory_type(self.lane)
+
+    @property
+    def is_exact(self) -> bool:
+        """Are sums the same in every order?"""
+        return self.sum.is_integer
+
+    @property
+    def layout(self) -> str:
+        """What the terms of a lane are called."""
+        return LAYOUTS[self.terms]
+
+    def is_native(self, instructions: InstructionSet) -> bool:
+        """Does a machine have it, for its widest vectors?"""
+        return self.has(instructions, instructions.lanes)
+
+    def add(self, f: Function, instructions: InstructionSet, a: Value, b: Value, total: Value) -> Value:
+        """total + the products of `a` and `b` in every lane, by the instruction or by what stands for it."""
+        write = self.emit if self.emulate is None or self.has(instructions, a.lanes) else self.emulate
+        return write(f, instructions, a, b, total)
+
+    def pack(self, array: np.ndarray, axis: int) -> np.ndarray:
+        """A constant with as many neighbours along an axis in one element as there are terms; what is missing is zeros."""
+        return array if self.terms == 1 else neighbours(array, axis, self.terms)
+
+    def room(self, target: Some) -> Some:
+        """A machine with the registers that are left for tiles."""
+        apart = self.apart(target)
+        return replace(target, registers=target.registers - apart) if apart else target
+
+
+def neighbours(array: np.ndarray, axis: int, terms: int) -> np.ndarray:
+    """So many neighbours along an axis as one integer, the first in its lowest bits; those that are missing are zeros."""
+    moved = np.moveaxis(array, axis, -1)
+    missing = -moved.shape[-1] % terms
+    if missing:
+        moved = np.pad(moved, ((0, 0),) * (moved.ndim - 1) + ((0, missing),))
+    joined = np.ascontiguousarray(moved).view(np.dtype(f"i{terms * array.itemsize}"))
+    return np.moveaxis(joined, -1, axis)
+
+
+def _has_fused(instructions: InstructionSet, lanes: int) -> bool:
+    return instructions.fma
+
+
+def _fused(f: Function, instructions: InstructionSet, a: Value, b: Value, total: Value) -> Value:
+    return f.fma(a, b, total)
+
+
+def _apart(f: Function, instructions: InstructionSet, a: Value, b: Value, total: Value) -> Value:
+    return f.fadd(f.fmul(a, b), total)
+
+
+def multiply_add(f: Function, instructions: InstructionSet, a: Value, b: Value, c: Value) -> Value:
+    """a * b + c of floats, fused where the machine can."""
+    return FUSED.add(f, instructions, a, b, c)
+
+
+FUSED = Instruction("fma", FLOAT32, FLOAT32, FLOAT32, _has_fused, _fused, _apart)
+"""Of what travels as float32, the narrow floats included."""
+
+FUSED_DOUBLE = replace(FUSED, name="fma64", left=FLOAT64, right=FLOAT64, sum=FLOAT64, lane=FLOAT64)
+
+
+def fused_of(dtype: DType) -> Instruction:
+    """The multiply-add that floats of a type are reduced with."""
+    return FUSED_DOUBLE if dtype == FLOAT64 else FUSED

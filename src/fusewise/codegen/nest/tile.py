@@ -1,0 +1,158 @@
+"""The register tile as data: `rows` x `vectors` accumulators that live in registers over a whole reduction.
+
+Every product-like kernel (matrix products, convolutions, transposed convolutions) is this tile under different addresses.
+Per step of the reduction a panel gives `vectors` vectors of columns, each row gives one scalar that is broadcast, and every
+accumulator takes one fused multiply-add, or another instruction (`instructions.table`). The reduction may be a nest of loops, for
+example over kernel rows and over the channels of a kernel row; only the row addresses know, the panel is always read forwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fusewise.codegen.nest.build import Function
+from fusewise.codegen.nest.instruction import FUSED, Instruction
+from fusewise.codegen.nest.tree import Block, Composite, Int, Value, vector
+from fusewise.ir.dtypes import FLOAT32, DType
+from fusewise.records import record
+
+__all__ = [
+    "Accumulate",
+    "Ahead",
+    "Difference",
+    "Meanwhile",
+    "Panel",
+    "Reduction",
+    "ReductionLoop",
+    "Tile",
+    "accumulate",
+    "meanwhile",
+]
+
+
+@record(frozen=True)
+class ReductionLoop:
+    """One loop of the reduction: `extent` steps, `stride` elements apart in the left operand.
+
+    `low` and `high` narrow it at run time; the panel is still counted from 0.
+    """
+
+    extent: int
+    stride: int
+    low: Int = 0
+    high: Int | None = None
+
+
+@record(frozen=True)
+class Tile:
+    """`rows` x (`vectors` * `lanes`) accumulators, and the instruction that adds to them."""
+
+    rows: int
+    vectors: int
+    lanes: int
+    instruction: Instruction = FUSED
+
+    @property
+    def element(self) -> str:
+        """The LLVM type of an accumulator's lane."""
+        return self.instruction.element
+
+    @property
+    def width(self) -> int:
+        """Columns of the tile."""
+        return self.vectors * self.lanes
+
+    @property
+    def kind(self) -> str:
+        """The LLVM type of one accumulator."""
+        return vector(self.element, self.lanes)
+
+
+@record(frozen=True)
+class Difference:
+    """What is taken from a panel of float32 on the way in: the panel at `other`; the difference is written at `made`.
+
+    Where additions have units of their own, it costs a product nothing.
+    """
+
+    other: Value
+    made: Value
+
+
+@record(frozen=True)
+class Panel:
+    """Where the columns lie: a pointer per vector of the tile, `pitch` elements between steps of the reduction.
+
+    `dtype` is given when they are stored otherwise than the accumulators. `following` points to the panel that comes next,
+    when it is worth fetching ahead of its use.
+    """
+
+    columns: tuple[Value, ...]
+    pitch: int
+    dtype: DType | None = None
+    following: Value | None = None
+    minus: Difference | None = None
+
+
+@record(frozen=True)
+class Ahead:
+    """Memory that is needed soon, fetched while a tile is reduced: `step` bytes for every step, from `start` on.
+
+    `locality` is how near the processor it should come: 3 the first cache level, 2 the second.
+    """
+
+    start: Value
+    step: int
+    locality: int
+
+
+@record(frozen=True)
+class Meanwhile:
+    """What else is done while a tile is reduced, so that it takes instructions which multiply-adds leave free: `body`, for `index`,
+    after each of so many `parts` of the steps, which they divide. Where `reduces` is not set nothing else is."""
+
+    parts: int
+    index: Value
+    body: Block
+    reduces: Value
+
+
+@record(frozen=True)
+class Reduction:
+    """What one tile is reduced over: `rows[r]` points to the first element of row r, a `dtype`, `panel` to the columns.
+
+    Normally a row gives one scalar per step, to all lanes. With `together` > 1, the lanes of the one vector belong to that many
+    groups side by side, and each group's lanes take its own channel: one load brings the innermost level of all groups, and
+    every step shuffles it. What `ahead` names is fetched along the way, and what `meanwhile` says done.
+    """
+
+    rows: tuple[Value, ...]
+    panel: Panel
+    levels: tuple[ReductionLoop, ...]
+    dtype: DType = FLOAT32
+    together: int = 1
+    ahead: tuple[Ahead, ...] = ()
+    meanwhile: Meanwhile | None = None
+
+
+@record(frozen=True)
+class Accumulate(Composite):
+    """The reduction of a register tile from `start` on: `results` are its accumulators, row by row."""
+
+    tile: Tile
+    reduction: Reduction
+    start: tuple[Value, ...]
+    results: tuple[Value, ...]
+
+
+def accumulate(f: Function, tile: Tile, reduction: Reduction, start: Sequence[Value]) -> tuple[Value, ...]:
+    """The accumulators of a tile after its reduction, row by row."""
+    results = tuple(f.named(tile.kind) for _ in start)
+    f.append(Accumulate(tile, reduction, tuple(start), results))
+    return results
+
+
+def meanwhile(f: Function, parts: int, body: Callable[[Value], None], reduces: Value) -> Meanwhile:
+    """What is done while a tile is reduced, where `reduces` says that it is: `body` for the number of each part of the steps."""
+    index = f.named("i64")
+    return Meanwhile(parts, index, f.block(lambda: body(index))[0], reduces)

@@ -1,0 +1,59 @@
+"""A way to run a task, interpreted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from tests.codegen.ways import text_of
+
+from fusewise.codegen.kernel import Implementation
+from fusewise.codegen.nest.interpret import Address, Memory, TooLong, interpret
+from fusewise.codegen.target import InstructionSet
+
+__all__ = ["agrees", "interpreted"]
+
+MOST = 100_000
+"""Operations after which a kernel is too long to be interpreted."""
+
+
+def interpreted(
+    way: Implementation, instructions: InstructionSet, given: Mapping[str, np.ndarray], workers: int = 1
+) -> None:
+    """Run the body of a kernel on arrays by the names of its arguments, each worker's share after the other; constants are packed
+    already. Working memory begins with other numbers than zero."""
+    module = text_of(way, instructions, "kernel")
+    pointers = []
+    for argument in way.arguments:
+        array = given.get(argument.name)
+        if array is None:
+            nbytes = 16 * way.task.sites if argument.name == "fault" else argument.nbytes
+            array = np.full(max(64, nbytes * (workers if argument.per_worker else 1)), 85, np.uint8)
+            if argument.name == "fault":
+                array[:] = 0
+        pointers.append(Address(Memory(argument.name, array.reshape(-1).view(np.uint8)), 0))
+    for worker in range(workers):
+        interpret(module, "kernel_body", [*pointers, worker, worker + 1, workers, worker, 0], MOST)
+
+
+def agrees(
+    way: Implementation,
+    instructions: InstructionSet,
+    before: Mapping[str, np.ndarray],
+    after: Mapping[str, np.ndarray],
+    workers: int,
+) -> None:
+    """The nest, interpreted on arrays as they were before, gives what code has made of them, if it is not too long for that."""
+    try:
+        interpreted(way, instructions, before, workers)
+    except TooLong:
+        return
+    for name, array in before.items():
+        other = after[name]
+        if array.dtype.kind in "biu" or array.tobytes() == other.tobytes():
+            np.testing.assert_array_equal(array, other, err_msg=name)
+            continue
+        precision = max(np.finfo(array.dtype).eps, 2.0**-23) if array.dtype.kind == "f" else 2.0**-7
+        found, expected = array.astype(np.float64), other.astype(np.float64)
+        scale = np.abs(expected[np.isfinite(expected)]).max(initial=1.0)
+        np.testing.assert_allclose(found, expected, rtol=64 * precision, atol=64 * precision * scale, err_msg=name)
