@@ -204,7 +204,7 @@ def _write(o: OpenFunction, d: Depthwise, schedule: DepthwiseSchedule) -> None:
 
                 def channels(v: Value, _: Sequence[Value]) -> None:
                     channel = fitted(f, f.mul(v, d.lanes), d.lanes, shape.groups)
-                    bias = initial(f, instructions, pointers, shape.bias, [channel], kind, d.lanes)[0]
+                    bias = initial(o, shape.bias, [channel], kind, d.lanes)[0]
                     sums = _reduce(f, instructions, d, pointers, pixels, channel, [bias] * span)
                     _finish(f, d, finish, {**at, "i1": channel}, start, sums, buffer)
 

@@ -32,13 +32,10 @@ __all__ = [
     "OpenFunction",
     "Writer",
     "areas",
-    "enter",
     "initial",
     "operand_arguments",
     "operands_alone",
     "routine",
-    "scratch_of",
-    "tag_of",
     "widened",
     "written",
 ]
@@ -92,11 +89,15 @@ class OpenFunction:
 
     def scratch(self) -> Value:
         """This worker's part of the scratch memory."""
-        return scratch_of(self.f, self.pointers, self.arguments, self.share)
+        return self.f.at(self._own(), LINE_BYTES, "i8")
 
     def tag(self) -> Value:
-        """See `tag_of`."""
-        return tag_of(self.f, self.pointers, self.arguments, self.share)
+        """Where the number of what this worker's scratch memory holds is kept, for `Stage`; to be asked for when a call begins."""
+        return self.share.tag(self.f, self._own())
+
+    def _own(self) -> Value:
+        nbytes = next(argument.nbytes for argument in self.arguments if argument.name == "scratch")
+        return self.f.at(self.pointers["scratch"], self.f.mul(self.share.worker, nbytes), "i8")
 
 
 @record(frozen=True)
@@ -130,18 +131,18 @@ def written(
     def build(understood: T, task: Task, instructions: InstructionSet, schedule: S, symbol: str) -> Module:
         given = arguments(understood, task, schedule)
         shared = shared_pointers(task) if overwrites else ()
-        module, f, pointers, share = enter(symbol, given, hides_counters, shared)
+        f, pointers, share = _entered(symbol, given, hides_counters, shared)
         write(OpenFunction(f, task, instructions, given, pointers, share), understood, schedule)
         f.give_back()
-        return module
+        return f.module
 
     return build
 
 
-def enter(
+def _entered(
     symbol: str, arguments: Sequence[Argument], hides_counters: bool = False, shared: Collection[str] = ()
-) -> tuple[Module, Function, dict[str, Value], Share]:
-    """Write the exported function; gives module, body, pointers by name, and the part of the work that a call does.
+) -> tuple[Function, dict[str, Value], Share]:
+    """Write the exported function; gives the body, pointers by name, and the part of the work that a call does.
 
     `hides_counters` is for kernels whose loops have many addresses each: loop strength reduction, which tries every way to
     share out their terms, is then done with them at once, and LLVM with the kernel in three quarters of the time. Pointers that
@@ -157,7 +158,7 @@ def enter(
     outside.call(body.name, "void", *pointers, *share)
     outside.give_back()
     named = {argument.name: pointer for argument, pointer in zip(arguments, body.arguments, strict=False)}
-    return module, body, named, Share(*body.arguments[-len(PARAMETERS) :])
+    return body, named, Share(*body.arguments[-len(PARAMETERS) :])
 
 
 def routine(
@@ -171,10 +172,10 @@ def routine(
     `words` are those of the argument `header`, int64, by name. `recipe` says everything about it."""
 
     def build() -> str:
-        module, f, at, share = enter(symbol, [Argument(name) for name in arguments])
+        f, at, share = _entered(symbol, [Argument(name) for name in arguments])
         write(f, at, {word: f.load("i64", f.at(at["header"], k, "i64")) for k, word in enumerate(header)}, share)
         f.give_back()
-        return llvm_text(module)
+        return llvm_text(f.module)
 
     return KernelCode(symbol, recipe, build)
 
@@ -188,31 +189,9 @@ def areas(f: Function, start: Value, sizes: Mapping[str, int]) -> dict[str, Valu
     return found
 
 
-def scratch_of(f: Function, pointers: Mapping[str, Value], arguments: Sequence[Argument], share: Share) -> Value:
-    """This worker's part of the scratch memory."""
-    return f.at(_own(f, pointers, arguments, share), LINE_BYTES, "i8")
-
-
-def tag_of(f: Function, pointers: Mapping[str, Value], arguments: Sequence[Argument], share: Share) -> Value:
-    """Where the number of what this worker's scratch memory holds is kept, for `Stage`; to be asked for when a call begins."""
-    return share.tag(f, _own(f, pointers, arguments, share))
-
-
-def _own(f: Function, pointers: Mapping[str, Value], arguments: Sequence[Argument], share: Share) -> Value:
-    nbytes = next(argument.nbytes for argument in arguments if argument.name == "scratch")
-    return f.at(pointers["scratch"], f.mul(share.worker, nbytes), "i8")
-
-
-def initial(
-    f: Function,
-    instructions: InstructionSet,
-    pointers: Mapping[str, Value],
-    bias: OperandView | None,
-    columns: Sequence[Int],
-    kind: str,
-    count: int,
-) -> list[Value]:
+def initial(o: OpenFunction, bias: OperandView | None, columns: Sequence[Int], kind: str, count: int) -> list[Value]:
     """Start values of the accumulators, a vector of the type `kind` per column position: the bias along its last axis, or zero."""
+    f = o.f
     zero = f.constant(0.0, kind)
     if bias is None:
         return [zero for _ in columns]
@@ -220,8 +199,8 @@ def initial(
     dtype, found = bias.operand.dtype, []
     for column in columns:
         offset = f.add(f.mul(column, stride), bias.offset)
-        start = f.at(pointers[bias.operand.name], offset, memory_type(dtype))
-        found.append(widened(f, instructions, start, stride, dtype, zero.lanes, count))
+        start = f.at(o.pointers[bias.operand.name], offset, memory_type(dtype))
+        found.append(widened(f, o.instructions, start, stride, dtype, zero.lanes, count))
     return found
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fusewise.codegen.llvm.elements import Elements
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value
-from fusewise.codegen.target import InstructionSet, Target
+from fusewise.codegen.target import Target
 from fusewise.codegen.view import strides_along
 from fusewise.lower.task import ACC, Task
 from fusewise.ops.expr import COMPARE, Expr, walk
@@ -67,38 +67,25 @@ def far_of(task: Task, target: Target) -> Far:
     return Far(_leaves_caches(task, target), tuple(reads))
 
 
-def output_fetcher(
-    f: Function, task: Task, instructions: InstructionSet, pointers: Mapping[str, Value], locality: int, far: Far
-) -> Fetch | None:
+def output_fetcher(elements: Elements, locality: int, far: Far) -> Fetch | None:
     """What fetches the results of one accumulator before they are written, to a cache level: a core reads a line before it writes a
     part of it. None where they are likely to be near."""
-    return _fetch(f, task, instructions, pointers, locality, ()) if far.results else None
+    return _fetch(elements, locality, ()) if far.results else None
 
 
-def fetcher(
-    f: Function, task: Task, instructions: InstructionSet, pointers: Mapping[str, Value], locality: int, far: Far
-) -> Fetch | None:
+def fetcher(elements: Elements, locality: int, far: Far) -> Fetch | None:
     """The same, and of what the stores read beside the accumulator, such as a residual, where that is likely to be far."""
-    every = _loads(task) if far.reads else []
+    every = _loads(elements.task) if far.reads else []
     loads = [every[number] for number in far.reads]
-    return _fetch(f, task, instructions, pointers, locality, loads) if loads or far.results else None
+    return _fetch(elements, locality, loads) if loads or far.results else None
 
 
-def _fetch(
-    f: Function,
-    task: Task,
-    instructions: InstructionSet,
-    pointers: Mapping[str, Value],
-    locality: int,
-    loads: Sequence[Expr],
-) -> Fetch:
-    elements = Elements(f, task, instructions, pointers)
-
+def _fetch(elements: Elements, locality: int, loads: Sequence[Expr]) -> Fetch:
     def fetch(indices: Mapping[str, Int], lane: str, lanes: int) -> None:
         at = elements.at(dict(indices), lane=lane, lanes=lanes)
         for e in loads:
             at.fetch(str(e.value), e.args, locality)
-        for store in task.stores:
+        for store in elements.task.stores:
             at.fetch(store.operand, store.index, locality)
 
     return fetch

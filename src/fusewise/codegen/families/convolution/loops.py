@@ -30,7 +30,6 @@ from fusewise.records import record
 
 __all__ = [
     "Adapt",
-    "OpenFunction",
     "RowFill",
     "direct_arguments",
     "emit_direct",
@@ -164,7 +163,7 @@ def emit_direct(
 
     def start(outer: Sequence[Int], columns: Sequence[Int]) -> list[Value]:
         count = min(tile.lanes, product.columns)
-        return initial(f, instructions, pointers, shape.bias, columns, tile.kind, count)
+        return initial(o, shape.bias, columns, tile.kind, count)
 
     def group_at(group: Int) -> tuple[Int, Int]:
         turn = 0 if d.turns == 1 else f.urem(group, d.turns) if d.turns < product.groups else group
@@ -179,7 +178,7 @@ def emit_direct(
         start,
         finish,
         rolled_finish=is_heavy(task),
-        reading=fetcher(f, task, instructions, pointers, FIRST_LEVEL, schedule.product.far),
+        reading=fetcher(o.elements, FIRST_LEVEL, schedule.product.far),
         group_at=group_at,
         taps=_taps(f, d, instructions, schedule.sliding),
         together=d.side_by_side,

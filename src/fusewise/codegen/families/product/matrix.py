@@ -238,7 +238,7 @@ def write_by(adapt: Adapt | None, o: OpenFunction, m: MatrixProduct, schedule: M
         return Panel(columns_at, tile.width, tile.instruction.stored, following)
 
     def start(outer: Sequence[Int], columns: Sequence[Int]) -> list[Value]:
-        return initial(f, instructions, pointers, m.bias, columns, tile.kind, count)
+        return initial(o, m.bias, columns, tile.kind, count)
 
     parts = Parts(
         left,
@@ -246,7 +246,7 @@ def write_by(adapt: Adapt | None, o: OpenFunction, m: MatrixProduct, schedule: M
         start,
         _scaled(f, instructions, m, pointers, o.finish, schedule.right),
         rolled_finish=is_heavy(task),
-        reading=fetcher(f, task, instructions, pointers, FIRST_LEVEL, schedule.product.far),
+        reading=fetcher(o.elements, FIRST_LEVEL, schedule.product.far),
         kept=pointers["scratch"] if schedule.product.chunk else None,
         later=pointers.get("later"),
     )

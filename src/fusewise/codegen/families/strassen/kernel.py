@@ -111,10 +111,10 @@ def _operands(whole: MatrixProduct | Direct, task: Task, schedule: StrassenSched
 
 
 def _write(o: OpenFunction, u: Understood, schedule: StrassenSchedule) -> None:
-    f, task, instructions, pointers, lanes = o.f, o.task, o.instructions, o.pointers, schedule.tile.lanes
+    f, instructions, pointers, lanes = o.f, o.instructions, o.pointers, schedule.tile.lanes
 
     def start(columns: Sequence[Int]) -> list[Value]:
-        return initial(f, instructions, pointers, u.bias, columns, vector("float", lanes), lanes)
+        return initial(o, u.bias, columns, vector("float", lanes), lanes)
 
     if isinstance(u.left, OperandView):
         first = f.at(pointers[u.left.operand.name], u.left.offset)
@@ -127,7 +127,7 @@ def _write(o: OpenFunction, u: Understood, schedule: StrassenSchedule) -> None:
         right=pointers[u.right],
         start=start,
         finish=o.finish,
-        fetch=fetcher(f, task, instructions, pointers, SECOND_LEVEL, schedule.far),
+        fetch=fetcher(o.elements, SECOND_LEVEL, schedule.far),
         own=o.scratch(),
         tag=o.tag(),
         later=pointers.get("later"),

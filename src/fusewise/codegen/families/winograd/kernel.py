@@ -180,7 +180,7 @@ def _write(o: OpenFunction, planes: Planes, schedule: WinogradSchedule) -> None:
         f.alloca(plan.tile.kind, plan.form.positions * BLOCK // plan.tile.lanes),
         o.finish,
         is_heavy(o.task),
-        output_fetcher(f, o.task, o.instructions, o.pointers, OUTPUT_LEVEL, schedule.far),
+        output_fetcher(o.elements, OUTPUT_LEVEL, schedule.far),
         o.tag(),
     )
     deal_weighted(f, o.share, plan.weights, plan.panels, lambda *which: _emit_strip(strip, *which))

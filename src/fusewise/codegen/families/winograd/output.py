@@ -64,7 +64,7 @@ def emit_outputs(s: OutputStrip, first: Int, count: Int, low: Int, high: Int) ->
             bias = plan.planes.shape.bias
             given = None
             if bias is not None:
-                given = initial(f, s.instructions, s.pointers, bias, [column], tile.kind, tile.lanes)[0]
+                given = initial(s.o, bias, [column], tile.kind, tile.lanes)[0]
             if s.fetch is not None:
                 _Tile(s, coming, begin, column, None, start, None).fetch(s.fetch)
             _Tile(s, place, corner, column, given, f.at(start, f.mul(v, tile.lanes)), kept).emit()
