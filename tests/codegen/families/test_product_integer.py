@@ -17,6 +17,7 @@ from tests.machines import compiled
 from fusewise import api
 from fusewise.codegen.assemble import generate
 from fusewise.codegen.candidates import MATMUL_INTEGER
+from fusewise.codegen.families.product.integer import LEAST_ROWS
 from fusewise.codegen.instructions.table import for_bytes
 from fusewise.codegen.kernel import Kernel
 from fusewise.codegen.target import TARGETS, Target
@@ -130,7 +131,18 @@ def test_sums_are_exact(target: Target, data: st.DataObject) -> None:
     expected = defined(a, b, a_zero, b_zero)
     assert found.dtype == np.int32
     np.testing.assert_array_equal(found, expected)
-    assert kernels & {*KERNELS}
+    around_zero = b_zero is None or ("bz" in constant and "b" not in vectors)
+    packed = "b" in constant and perm[1] is None and around_zero
+    assert kernels & {*KERNELS} or not (packed or (rows >= LEAST_ROWS and "a" not in vectors))
+
+
+def test_few_rows_are_no_reason_to_copy_a_matrix(target: Target) -> None:
+    b = np.ones((64, 48), np.int8)
+    for rows in (LEAST_ROWS - 1, LEAST_ROWS):
+        feeds = {"a": np.full((rows, 64), 3, np.uint8), "b": b}
+        found, kernels = answered(model(feeds, {}, ["a", "b"]), feeds, target)
+        np.testing.assert_array_equal(found, defined(feeds["a"], b))
+        assert kernels == {"any-nest" if rows < LEAST_ROWS else "integer-product"}
 
 
 @pytest.mark.parametrize("kernel", MATMUL_INTEGER, ids=lambda kernel: kernel.name)
@@ -139,7 +151,7 @@ def test_sums_are_exact(target: Target, data: st.DataObject) -> None:
 def test_every_schedule(run_kernel: Any, target: Target, kernel: Kernel[Any, Any], data: st.DataObject) -> None:
     """Added to numbers that lie where the sums may be put, by several workers and piece by piece."""
     draw = data.draw
-    rows, depth, columns = draw(st.integers(1, 90)), draw(st.integers(1, 40)), draw(st.integers(4, 90))
+    rows, depth, columns = draw(st.integers(LEAST_ROWS, 90)), draw(st.integers(1, 40)), draw(st.integers(4, 90))
     lead = draw(st.sampled_from(((), (2,), (3, 2))))
     stacks = kernel.name == "integer-product" and draw(st.booleans())
     a = numbers(draw, draw(_KIND), (*lead, rows, depth))

@@ -47,6 +47,10 @@ from fusewise.ops.expr import Expr, cast, index, walk
 
 __all__ = ["BYTE_PRODUCT", "INTEGER_PRODUCT"]
 
+LEAST_ROWS = 5
+"""Rows from which on a right operand is copied: of what the definition reads for each row, a byte, a copy reads one, writes two and
+reads them again."""
+
 
 def _anchor(task: Task) -> Anchor | RefusalReason:
     anchor = task.anchor
@@ -173,4 +177,10 @@ BYTE_PRODUCT = Kernel(
     written(partial(arguments_by, _byte_packing), partial(write_by, _byte_parts)),
 )
 
-INTEGER_PRODUCT = product_by("integer-product", PMADDWD, _pairs)
+
+def _declines(m: MatrixProduct, task: Task, target: Target) -> RefusalReason | None:
+    is_copied = not m.right.operand.constant and m.product.height < LEAST_ROWS
+    return RefusalReason("too few rows for a copy of the right operand") if is_copied else None
+
+
+INTEGER_PRODUCT = replace(product_by("integer-product", PMADDWD, _pairs), declines=_declines)
