@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fusewise.ir.graph import Graph, Node
-from fusewise.passes.edit import Change, Edit, LocalRule, sweep
+from fusewise.passes.edit import Change, Edit, LocalRule, looking_for, sweep
+from fusewise.rewrite.match import Occurrence
 from fusewise.trace import Trace
 
 __all__ = ["absorb_padding"]
@@ -22,14 +25,17 @@ def absorb_padding(graph: Graph, trace: Trace) -> Graph:
     chooses its own padding (`auto_pad`). A maximum ignores padding, so the image padded for it has no negative numbers, or is
     padded with the lowest; and some of the image must be in every window.
     """
-    rules = (LocalRule("absorb_padding", ("Conv",), _absorb), LocalRule("padding-into-pool", tuple(_POOLS), _into_pool))
-    return sweep(graph, trace, rules)
+    return sweep(graph, trace, _RULES)
 
 
-def _absorb(edit: Edit, node: Node) -> Change | None:
-    pad = edit.sole(node.inputs[0], "Pad")
-    kind = None if pad is None else edit.static(pad.inputs[0])
-    if pad is None or kind is None or node.inputs.count(node.inputs[0]) != 1:
+def _padded(g: Any) -> Any:
+    return g.Conv(g.Pad(..., like="pad"), ..., like="conv")
+
+
+def _absorb(edit: Edit, node: Node, found: Occurrence) -> Change | None:
+    pad = found.like["pad"]
+    kind = edit.static(pad.inputs[0])
+    if kind is None:
         return None
     if node.attribute("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         return None
@@ -105,3 +111,9 @@ def _low(edit: Edit, clip: Node) -> float:
     """The lower bound of a Clip, minus infinity when it has none or it is not known."""
     low = edit.scalar(clip.inputs[1]) if len(clip.inputs) > 1 and clip.inputs[1] else None
     return float("-inf") if low is None else low
+
+
+_RULES = (
+    looking_for("absorb_padding", _padded, _absorb),
+    LocalRule("padding-into-pool", _POOLS, _into_pool),
+)

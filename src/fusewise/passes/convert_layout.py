@@ -8,14 +8,16 @@ taken over other axes in another order.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.types import TensorType
 from fusewise.ops.table import spec_of
-from fusewise.passes.edit import Change, Edit, LocalRule, sweep
+from fusewise.passes.edit import Change, Edit, LocalRule, looking_for, sweep
 from fusewise.passes.simplify_movement import RULES as MOVEMENT
+from fusewise.rewrite.match import Occurrence
 from fusewise.trace import Trace
 
 __all__ = ["convert_layout"]
@@ -113,11 +115,14 @@ def _concat(edit: Edit, node: Node) -> Change | None:
     return _behind(edit, node, known, earlier, perm)
 
 
-def _pad(edit: Edit, node: Node) -> Change | None:
-    turn = edit.sole(node.inputs[0], "Transpose")
-    perm = None if turn is None else _perm(turn)
-    pads = edit.operand(node, 1)
-    if turn is None or perm is None or pads is None or (len(node.inputs) > 3 and node.inputs[3]):
+def _padded(g: Any) -> Any:
+    return g.Pad(g.Transpose(..., like="turn"), ..., like="pad")
+
+
+def _pad(edit: Edit, node: Node, found: Occurrence) -> Change | None:
+    turn, pads = found.like["turn"], edit.operand(node, 1)
+    perm = _perm(turn)
+    if perm is None or pads is None or (len(node.inputs) > 3 and node.inputs[3]):
         return None
     before = pads.reshape(2, -1)[:, np.argsort(perm)]
     amounts = edit.constant(np.ascontiguousarray(before.reshape(-1)), f"{node.inputs[1]}_turned")
@@ -125,11 +130,14 @@ def _pad(edit: Edit, node: Node) -> Change | None:
     return _behind(edit, node, (turn,), earlier, perm)
 
 
-def _reduction(edit: Edit, node: Node) -> Change | None:
-    turn = edit.sole(node.inputs[0], "Transpose")
-    perm = None if turn is None else _perm(turn)
-    axes = edit.operand(node, 1)
-    if turn is None or perm is None or axes is None or not axes.size:
+def _reduced(g: Any) -> Any:
+    return g.one_of(_REDUCTIONS, g.Transpose(..., like="turn"), ..., like="reduction")
+
+
+def _reduction(edit: Edit, node: Node, found: Occurrence) -> Change | None:
+    turn, axes = found.like["turn"], edit.operand(node, 1)
+    perm = _perm(turn)
+    if perm is None or axes is None or not axes.size:
         return None
     places = {int(axis) % len(perm) for axis in axes.reshape(-1)}
     before = edit.constant(np.array(sorted(perm[k] for k in places), np.int64), f"{node.inputs[1]}_turned")
@@ -146,7 +154,7 @@ def _reduction(edit: Edit, node: Node) -> Change | None:
 _RULES: tuple[LocalRule, ...] = (
     *(rule for rule in MOVEMENT if rule.name == "merge-transposes"),
     LocalRule("transpose-behind-concat", ("Concat",), _concat),
-    LocalRule("transpose-behind-pad", ("Pad",), _pad),
-    LocalRule("transpose-behind-reduction", _REDUCTIONS, _reduction),
+    looking_for("transpose-behind-pad", _padded, _pad),
+    looking_for("transpose-behind-reduction", _reduced, _reduction),
     LocalRule("transpose-behind-elementwise", (), _elementwise),
 )

@@ -6,10 +6,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import reduce
+from operator import or_
+from typing import Any
+
 import numpy as np
 
 from fusewise.ir.graph import Graph, Node
-from fusewise.passes.edit import Change, Edit, LocalRule, rebuilt, sweep
+from fusewise.passes.edit import Change, Edit, LocalRule, looking_for, rebuilt, sweep
+from fusewise.rewrite.match import Occurrence
 from fusewise.trace import Trace
 
 __all__ = ["RULES", "simplify_arithmetic"]
@@ -57,20 +63,23 @@ def _neutral(edit: Edit, node: Node) -> Change | None:
     return None
 
 
-def _undone(edit: Edit, node: Node) -> Change | None:
+def _twice(*operators: str) -> Callable[..., Any]:
+    """One of these operators after itself."""
+
+    def before(g: Any, x: Any) -> Any:
+        return reduce(or_, (getattr(g, op)(getattr(g, op)(x, shared=True)) for op in operators))
+
+    return before
+
+
+def _undone(edit: Edit, node: Node, found: Occurrence) -> Change | None:
     """Not(Not(x)), Neg(Neg(x)) and BitwiseNot(BitwiseNot(x))."""
-    before = edit.made_by(node.inputs[0], node.op)
-    if before is None:
-        return None
-    return Change((before, node), "the second undoes the first", same={node.outputs[0]: before.inputs[0]})
+    return Change(edit.covered(found, node), "the second undoes the first", same={node.outputs[0]: found.value("x")})
 
 
-def _repeated(edit: Edit, node: Node) -> Change | None:
+def _repeated(edit: Edit, node: Node, found: Occurrence) -> Change | None:
     """An operator that changes nothing the second time."""
-    before = edit.made_by(node.inputs[0], node.op)
-    if before is None:
-        return None
-    return Change((before, node), "the second changes nothing", same={node.outputs[0]: node.inputs[0]})
+    return Change(edit.covered(found, node), "the second changes nothing", same={node.outputs[0]: node.inputs[0]})
 
 
 def _single_operand(edit: Edit, node: Node) -> Change | None:
@@ -140,13 +149,18 @@ def _clip(edit: Edit, node: Node, value: str, low: float | None, high: float | N
     return rebuilt(node, "Clip", (value, *names) if names[1] else (value, names[0]))
 
 
-def _bounds_twice(edit: Edit, node: Node) -> Change | None:
+def _bounded_twice(g: Any) -> Any:
+    bounds = ("Relu", "Clip")
+    return g.one_of(bounds, g.one_of(bounds, ..., like="inner"), ..., like="outer")
+
+
+def _bounds_twice(edit: Edit, node: Node, found: Occurrence) -> Change | None:
     """Clip or Relu after Clip or Relu.
 
     min(max(min(max(x, a), b), c), d) is min(max(x, max(a, c)), min(b, d)) whenever c <= b.
     """
-    before = edit.sole(node.inputs[0], "Relu", "Clip")
-    if before is None or not _float(edit, node):
+    before = found.like["inner"]
+    if not _float(edit, node):
         return None
     inner, outer = _bounds(edit, before), _bounds(edit, node)
     if inner is None or outer is None:
@@ -175,11 +189,11 @@ def _clip_as_relu(edit: Edit, node: Node) -> Change | None:
 
 RULES: tuple[LocalRule, ...] = (
     LocalRule("drop-neutral", tuple(_NEUTRAL), _neutral),
-    LocalRule("drop-double-negation", ("Not", "Neg", "BitwiseNot"), _undone),
-    LocalRule("drop-repeated", ("Relu", "Abs", "Floor", "Ceil", "Round", "Sign"), _repeated),
+    looking_for("drop-double-negation", _twice("Not", "Neg", "BitwiseNot"), _undone),
+    looking_for("drop-repeated", _twice("Relu", "Abs", "Floor", "Ceil", "Round", "Sign"), _repeated),
     LocalRule("drop-single-operand", ("Max", "Min", "Sum", "Mean"), _single_operand),
     LocalRule("sum-to-add", ("Sum",), _sum_of_two),
     LocalRule("clip-to-relu", ("Clip",), _clip_as_relu),
     LocalRule("bound-to-clip", ("Max", "Min"), _max_to_clip),
-    LocalRule("merge-bounds", ("Relu", "Clip"), _bounds_twice),
+    looking_for("merge-bounds", _bounded_twice, _bounds_twice),
 )
