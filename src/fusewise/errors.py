@@ -9,6 +9,7 @@ __all__ = [
     "AccessOutside",
     "AnswersDiffer",
     "BrokenGraph",
+    "BrokenKernel",
     "BrokenPlan",
     "FusewiseError",
     "InvalidData",
@@ -35,6 +36,10 @@ class AccessOutside(FusewiseError):
 
 class BrokenGraph(FusewiseError):
     """A graph inside the program breaks its own rules: a fault of ours, found between two passes."""
+
+
+class BrokenKernel(FusewiseError):
+    """The program of a kernel breaks its own rules: a fault of ours, found by a checked build."""
 
 
 class BrokenPlan(FusewiseError):

@@ -12,8 +12,9 @@ from fusewise.fusion.plan import Plan, plan
 from fusewise.fusion.tree import data_flow_tree, group_named
 from fusewise.hosting import described
 from fusewise.ir.graph import Graph
+from fusewise.lower.program import NativeStep, Program
 from fusewise.lower.task import Task
-from fusewise.lower.work import HostWork, Lowered, TaskWork, lower_partition
+from fusewise.lower.work import HostWork, TaskWork, lower_partition
 from fusewise.ops.expr import assignments
 from fusewise.passes.pipeline import DEFINED, run
 from fusewise.runtime.host import host_target
@@ -28,9 +29,10 @@ def inspected(graph: Graph, fusion: str, groups: bool, why: str | None, tree: st
     clean = run(run(graph, passes_for(host_target()), trace), DEFINED, trace)
     fused = plan(clean, trace, fusion)
     told: dict[str, Any] = {} if why is None else {"why": describe.why(fused, why)}
+    program = generate(fused.partition, host_target(), trace)
     if tree is not None:
-        told["tree"] = described_tree(fused, tree)
-    host = described(clean, generate(fused.partition, host_target(), trace))
+        told["tree"] = described_tree(fused, tree, program)
+    host = described(clean, program)
     if groups:
         told |= {"groups": describe.described_groups(fused), "verdicts": describe.described_edges(fused)}
     return {
@@ -44,8 +46,9 @@ def inspected(graph: Graph, fusion: str, groups: bool, why: str | None, tree: st
     }
 
 
-def described_tree(fused: Plan, name: str | int) -> dict[str, Any]:
-    """The data-flow tree of the group called `name`, and under `code` the tasks that are generated from it."""
+def described_tree(fused: Plan, name: str | int, program: Program) -> dict[str, Any]:
+    """The data-flow tree of the group called `name`, and under `code` the tasks that are generated from it, and how the program
+    runs them."""
     position = group_named(fused, name)
     nodes = set(fused.partition.groups[position].nodes)
     lowered = lower_partition(fused.partition, Trace())
@@ -54,17 +57,19 @@ def described_tree(fused: Plan, name: str | int) -> dict[str, Any]:
         for one in lowered.work
         if one.group < len(lowered.groups) and nodes.issuperset(lowered.groups[one.group].nodes)
     ]
-    return {**data_flow_tree(fused, position), "code": [_described(one, lowered) for one in work]}
+    return {**data_flow_tree(fused, position), "code": [_described(one, program) for one in work]}
 
 
-def _described(work: TaskWork | HostWork, lowered: Lowered) -> dict[str, Any]:
+def _described(work: TaskWork | HostWork, program: Program) -> dict[str, Any]:
     """One piece of work: what a task computes, over which operands, or why nodes run on the host."""
     if isinstance(work, HostWork):
         rows = zip(work.nodes, work.reasons, strict=True)
         return {"host": [{"node": node.label, "op": node.op, "reason": reason} for node, reason in rows]}
-    task = work.bound.task
+    task, step = work.bound.task, _step_of(work, program)
     return {
         "label": work.label,
+        "way": "" if step is None else step.way,
+        "nest": "" if step is None else program.kernels[step.kernel].nest(),
         "extents": list(task.extents),
         "anchor": None if task.anchor is None else task.anchor.op,
         "operands": [
@@ -78,6 +83,12 @@ def _described(work: TaskWork | HostWork, lowered: Lowered) -> dict[str, Any]:
         ],
         "elements": [{"element": name, "is": text} for name, text in _elements(task)],
     }
+
+
+def _step_of(work: TaskWork, program: Program) -> NativeStep | None:
+    """The first step that runs a task; none where it has no elements."""
+    steps = (step for step in program.steps if isinstance(step, NativeStep))
+    return next((step for step in steps if (step.label, step.group) == (work.label, work.group)), None)
 
 
 def _elements(task: Task) -> list[tuple[str, str]]:

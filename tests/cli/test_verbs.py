@@ -81,6 +81,11 @@ def test_inspect_draws_the_tree_of_a_group(fusewise, tiny_path):
     assert [(work["label"], work["anchor"], work["extents"]) for work in found["code"]] == [
         ("MatMul+Relu", "MatMul", [2, 4])
     ]
+    shown = fusewise("inspect", tiny_path, "--tree", "0", "--nest").out
+    assert shown.startswith(ended.out)
+    (work,) = found["code"]
+    assert shown.removeprefix(ended.out) == f"\nkernel {work['way']}\n\n{work['nest']}"
+    assert "= accumulate fma " in work["nest"] and "store results of #" in work["nest"]
     drawn = fusewise("inspect", tiny_path, "--tree", "0", "--dot")
     assert (drawn.status, drawn.out.splitlines()[0]) == (0, "digraph group_0 {")
     for words, sentence in (
@@ -88,6 +93,8 @@ def test_inspect_draws_the_tree_of_a_group(fusewise, tiny_path):
         (("--tree", "nobody"), "no group or node is called 'nobody'"),
         (("--dot",), "--dot prints the tree of a group: give --tree GROUP"),
         (("--tree", "0", "--dot", "--json"), "--dot prints the tree of a group"),
+        (("--nest",), "--nest prints the loops of a group's kernels: give --tree GROUP"),
+        (("--tree", "0", "--nest", "--dot"), "--nest prints the loops of a group's kernels"),
     ):
         refused = fusewise("inspect", tiny_path, *words)
         assert (refused.status, refused.out) == (2, "")

@@ -21,12 +21,13 @@ from pathlib import Path
 
 from benchmarks.operators.row import model_of
 from benchmarks.operators.table import ROWS
-from tests.codegen.ways import text_of
+from tests.codegen.ways import program_of
 
 from fusewise import api
 from fusewise.codegen.assemble import generate
 from fusewise.codegen.choose import alternatives
 from fusewise.codegen.legalize import legalized
+from fusewise.codegen.llvm.write import llvm_text
 from fusewise.codegen.target import TARGETS, Target
 from fusewise.fusion.plan import partition
 from fusewise.ir.graph import Graph
@@ -99,8 +100,10 @@ def _others(groups: Partition, target: Target) -> Iterator[str]:
     work = (one for one in lower_partition(groups, Trace()).work if isinstance(one, TaskWork))
     tasks = {one.bound.task.key: one.bound.task for one in work if 0 not in one.bound.task.extents}
     for _, task in sorted(tasks.items()):
-        for way in islice(alternatives(task, machine), 1, _WAYS):
-            yield text_of(way, machine.instructions, "k")
+        for number, way in enumerate(islice(alternatives(task, machine), _WAYS)):
+            module = program_of(way, machine.instructions, "k")
+            if number:
+                yield llvm_text(module, machine.instructions)
 
 
 @cache

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.codegen.steps.drafts import MACHINE, chain, draft_before, native
 
-from fusewise.codegen.choose import alternatives, choose_kernels, task_digest
+from fusewise.codegen.choose import alternatives, choose_kernels
 from fusewise.trace import Trace
 
 
@@ -38,7 +38,7 @@ def test_a_way_that_is_asked_for(number: int) -> None:
     draft = draft_before(choose_kernels, chain(1))
     task = native(choose_kernels(draft, MACHINE, Trace()))[0].work.bound.task
     trace = Trace()
-    asked = replace(draft, ways={task_digest(task): number})
+    asked = replace(draft, ways={task.digest: number})
     (step,) = native(choose_kernels(asked, MACHINE, trace))
     assert step.way.key == list(alternatives(task, MACHINE))[number].key
     assert [event.reason for event in trace.events] == ["measured"]

@@ -8,10 +8,12 @@ from typing import Any
 
 from fusewise.codegen.kernel import Implementation, Kernel
 from fusewise.codegen.llvm.write import llvm_text
+from fusewise.codegen.nest.build import Module
+from fusewise.codegen.nest.verify import verify
 from fusewise.codegen.target import InstructionSet, Target
 from fusewise.lower.task import RefusalReason, Task
 
-__all__ = ["refusal", "scheduled", "text_of", "way", "ways"]
+__all__ = ["program_of", "refusal", "scheduled", "text_of", "way", "ways"]
 
 
 def refusal(kernel: Kernel[Any, Any], task: Task, target: Target) -> RefusalReason | None:
@@ -39,6 +41,13 @@ def scheduled(kernel: Kernel[Any, Any], task: Task, target: Target, schedule: An
     return Implementation(kernel, task, understood, schedule)
 
 
+def program_of(found: Implementation, instructions: InstructionSet, symbol: str) -> Module:
+    """The program of a way to run a task, which keeps the rules."""
+    module = found.build(instructions, symbol)
+    verify(module)
+    return module
+
+
 def text_of(found: Implementation, instructions: InstructionSet, symbol: str) -> str:
     """The LLVM IR of a way to run a task."""
-    return llvm_text(found.build(instructions, symbol), instructions)
+    return llvm_text(program_of(found, instructions, symbol), instructions)

@@ -37,6 +37,9 @@ Tree = Annotated[
         "--tree", metavar="GROUP", help="The data-flow tree of a group, by its number or a node in it, and its code."
     ),
 ]
+Nest = Annotated[
+    bool, typer.Option("--nest", help="Print the loops and tiles of the group's kernels, too: ... --tree GROUP --nest.")
+]
 Dot = Annotated[bool, typer.Option("--dot", help="Print the tree for Graphviz: ... --tree GROUP --dot | dot -Tsvg.")]
 
 
@@ -63,6 +66,7 @@ def inspect(
     groups: Groups = False,
     why: Why = None,
     tree: Tree = None,
+    nest: Nest = False,
     dot: Dot = False,
     regions: Regions = None,
     form: Form = None,
@@ -74,6 +78,8 @@ def inspect(
 
     if dot and (tree is None or json):
         raise UsageError("--dot prints the tree of a group: give --tree GROUP, and no --json")
+    if nest and (tree is None or dot):
+        raise UsageError("--nest prints the loops of a group's kernels: give --tree GROUP, and no --dot")
     model = model_of(model, exported)
     if regions is not None or form is not None:
         graph = api.load(model, shapes=shapes_of(shape), symbols=symbols_of(symbol), values=values_of(value))
@@ -92,7 +98,7 @@ def inspect(
     if json:
         print_json(found)
     elif tree is not None:
-        _tree(found["tree"], dot)
+        _tree(found["tree"], dot, nest)
     elif why is not None:
         _neighbours(found["why"])
     elif groups:
@@ -176,8 +182,8 @@ def _groups(groups: Sequence[Mapping[str, Any]]) -> None:
     )
 
 
-def _tree(tree: Mapping[str, Any], dot: bool) -> None:
-    """The tree, and under it what each task computes of it; or the tree alone for Graphviz."""
+def _tree(tree: Mapping[str, Any], dot: bool, nest: bool) -> None:
+    """The tree, and under it what each task computes of it, and how; or the tree alone for Graphviz."""
     from fusewise.cli.show import facts
     from fusewise.report.data_flow import tree_dot, tree_lines
 
@@ -198,6 +204,8 @@ def _tree(tree: Mapping[str, Any], dot: bool) -> None:
         typer.echo(f"\ncode of {work['label']}, for every element of {extents}")
         facts([(f"  {row['name']}", f"{row['type']}  {row['value']}") for row in work["operands"]])
         facts([(f"  {row['element']}", f"= {row['is']}") for row in work["elements"]])
+        if nest and work["nest"]:
+            typer.echo(f"\nkernel {work['way']}\n\n{work['nest']}", nl=False)
 
 
 def _neighbours(found: Mapping[str, Any]) -> None:

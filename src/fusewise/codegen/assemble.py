@@ -9,11 +9,12 @@ from types import MappingProxyType
 
 import numpy as np
 
-from fusewise.codegen.choose import choose_kernels, task_digest
+from fusewise.codegen.choose import choose_kernels
 from fusewise.codegen.families.boxes import routine_for
 from fusewise.codegen.kernel import Implementation
 from fusewise.codegen.llvm.checked import checked
 from fusewise.codegen.llvm.write import llvm_text
+from fusewise.codegen.nest.text import printed
 from fusewise.codegen.steps.calls import repeat_calls
 from fusewise.codegen.steps.depth_first import tile_depth_first
 from fusewise.codegen.steps.draft import (
@@ -57,6 +58,9 @@ PASSES: tuple[DraftPass, ...] = (
     state_extents,
 )
 """What is decided about a program, in order. Each pass reads what those before it have decided."""
+
+_LONGEST_TABLE = 16
+"""Elements of a table that people are shown."""
 
 _FIRST: Mapping[str, int] = MappingProxyType({})
 
@@ -148,7 +152,8 @@ def _codes(step: TaskDraft | HostDraft, target: Target) -> list[KernelCode]:
 def _code(way: Implementation, target: Target) -> KernelCode:
     key = f"{way.key}|{target.key}"
     symbol = "k" + hashlib.blake2b(key.encode(), digest_size=10).hexdigest()
-    return KernelCode(symbol, key, _builder(way, target, symbol), task_digest(way.task), way.kernel.effort, way.level)
+    build, nest = _builder(way, target, symbol), lambda: printed(way.build(target.instructions, symbol), _LONGEST_TABLE)
+    return KernelCode(symbol, key, build, way.task.digest, way.kernel.effort, way.level, nest)
 
 
 def _builder(way: Implementation, target: Target, symbol: str) -> Callable[[], str]:

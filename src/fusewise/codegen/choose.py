@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice, zip_longest
@@ -18,7 +17,7 @@ from fusewise.lower.work import HostWork, TaskWork
 from fusewise.records import record
 from fusewise.trace import Trace
 
-__all__ = ["alternatives", "choose_kernels", "task_digest"]
+__all__ = ["alternatives", "choose_kernels"]
 
 
 def choose_kernels(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
@@ -36,11 +35,6 @@ def alternatives(task: Task, target: Target) -> Iterator[Implementation]:
     found = (kernel.implementations(task, target) for kernel in candidates(task))
     for row in zip_longest(*(ways for ways in found if not isinstance(ways, RefusalReason))):
         yield from (way for way in row if way is not None)
-
-
-def task_digest(task: Task) -> str:
-    """A short name of a task: equal for equal tasks."""
-    return hashlib.blake2b(task.key.encode(), digest_size=10).hexdigest()
 
 
 _Judge = Callable[[Kernel[Any, Any], Task], Implementation | RefusalReason]
@@ -73,7 +67,7 @@ class _Choice:
 def _measured(work: TaskWork, draft: ProgramDraft, choice: _Choice) -> TaskDraft | None:
     """The way that is asked for instead of the first, if there is such a one."""
     task = work.bound.task
-    number = draft.ways.get(task_digest(task), 0) if draft.ways else 0
+    number = draft.ways.get(task.digest, 0) if draft.ways else 0
     found = next(islice(alternatives(task, choice.target), number, None), None) if number else None
     if found is None or not choice.trace.allows("kernel", found.kernel.name, (work.label,), "measured"):
         return None

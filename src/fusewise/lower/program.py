@@ -100,7 +100,7 @@ class KernelCode:
 
     `key` describes the kernel completely (equal keys: equal code), `build` gives its LLVM IR text on demand: a cached
     kernel is loaded by key and never built again. `task` is a digest of the task. What takes more `effort` is compiled first,
-    with the passes of its `level` (`runtime.jit.LEVELS`).
+    with the passes of its `level` (`runtime.jit.LEVELS`). `nest` gives its loops and tiles as text, for people.
     """
 
     symbol: str
@@ -109,6 +109,7 @@ class KernelCode:
     task: str = ""
     effort: int = 1
     level: str = "full"
+    nest: Callable[[], str] = str
 
 
 @record(frozen=True, slots=True)

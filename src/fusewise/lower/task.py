@@ -9,6 +9,7 @@ the number of its site.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import field, replace
@@ -166,3 +167,8 @@ class Task:
             anchor = (self.anchor.op, self.anchor.attributes, self.anchor.inputs, given, self.anchor.output)
         targets = tuple(store.operand for store in self.stores)
         return repr((self.extents, self.operands, targets, anchor, self.exact)) + listing(tuple(roots))
+
+    @cached_property
+    def digest(self) -> str:
+        """A short name of the task: equal for equal tasks."""
+        return hashlib.blake2b(self.key.encode(), digest_size=10).hexdigest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from tests.codegen.ways import text_of
+from tests.codegen.ways import program_of
 
 from fusewise.codegen.kernel import Implementation
 from fusewise.codegen.nest.interpret import Address, Memory, TooLong, interpret
@@ -22,7 +22,7 @@ def interpreted(
 ) -> None:
     """Run the body of a kernel on arrays by the names of its arguments, each worker's share after the other; constants are packed
     already. Working memory begins with other numbers than zero."""
-    module = text_of(way, instructions, "kernel")
+    module = program_of(way, instructions, "kernel")
     pointers = []
     for argument in way.arguments:
         array = given.get(argument.name)

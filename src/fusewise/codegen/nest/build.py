@@ -7,6 +7,7 @@ arithmetic with constant strides never becomes part of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from fusewise.codegen.nest.spelling import bare, element_bytes, literal
 from fusewise.codegen.nest.tree import (
@@ -43,6 +44,11 @@ class Module:
         self.functions.append(function)
         return function
 
+    @property
+    def contents(self) -> tuple[tuple[Table, ...], tuple[Any, ...]]:
+        """Tables and functions as plain data: equal for equal programs."""
+        return tuple(self.tables), tuple(function.contents for function in self.functions)
+
     def table(self, name: str, element: str, values: Sequence[int | float] | bytes) -> Value:
         """A constant array; the value is its address."""
         self.tables.append(Table(name, element, values if isinstance(values, bytes) else tuple(values)))
@@ -74,6 +80,12 @@ class Function:
     def body(self) -> Block:
         """What has been built."""
         return tuple(self._nodes)
+
+    @property
+    def contents(self) -> tuple[str | bool | Block | tuple[str, ...], ...]:
+        """All that makes it what it is as plain data: equal for equal functions."""
+        how = self.result, self.attributes, self.linkage, self.hides_counters
+        return self.name, self.kinds, *how, self.body
 
     # --- plumbing -------------------------------------------------------------------------------------------------
 
@@ -356,7 +368,7 @@ class Function:
     def hidden(self, value: Value) -> Value:
         """The same number or pointer, but LLVM cannot see how it was computed.
 
-        For strength reduction otherwise tries every way to share out the terms of all addresses over a loop's registers, which
+        Loop strength reduction otherwise tries every way to share out the terms of all addresses over a loop's registers, which
         takes longer than all other passes together.
         """
         return self._made("hidden", value.type, value)

@@ -18,7 +18,7 @@ def literal(value: int | float | bool, element: str) -> str:
         bits = int(element[1:])
         wrapped = int(value) & ((1 << bits) - 1)
         return str(wrapped - (1 << bits) if wrapped >> (bits - 1) else wrapped)
-    if element == "float":
+    if element in ("float", "bfloat"):
         try:
             value = struct.unpack("f", struct.pack("f", value))[0]
         except OverflowError:

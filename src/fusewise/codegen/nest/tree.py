@@ -2,12 +2,13 @@
 
 A node is an operation on scalars and vectors in registers, or one of what holds other blocks:
 
-    For     counted, may carry values          When       one of two blocks, by a condition
-    Repeat   as long as a condition holds       Stage      what is made once for a unit of work, and kept
-    StoreAccumulator  the stores of a task, of one accumulator        Accumulate (`nest.tile`)   the reduction of a register tile
+    For       counted, may carry values         When    one of two blocks, by a condition
+    Repeat    as long as a condition holds      Stage   what is made once for a unit of work, and kept
+    Accumulate (`nest.tile`)    the reduction of a register tile
+    StoreAccumulator            the stores of a task, of one accumulator
 
-Everything is immutable but `Function` while it is built (`nest.build`). It is printed and read back (`nest.text`), checked
-(`nest.verify`), run on arrays (`nest.interpret`) and written as LLVM IR (`llvm.write`).
+Everything is immutable but `Function` while it is built (`nest.build`). It is printed (`nest.text`) and read back (`nest.parse`),
+checked (`nest.verify`), run on arrays (`nest.interpret`) and written as LLVM IR (`llvm.write`).
 """
 
 from __future__ import annotations
