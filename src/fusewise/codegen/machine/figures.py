@@ -165,7 +165,7 @@ class PrefetchFigures:
     least_bytes: int = figure(256 * 1024, "mobilenet_v3_small")
     """Fewer are not worth a kernel of its own: with 64 KB, MobileNetV3-Small had twenty more and nothing from it."""
 
-    wait: float = figure(1.5, "resnet50")
+    wait: float = figure(1.5, "resnet50", "mobilenet_v1_ssd")
     """How many times as long as multiplying a step takes to read its weights for it to wait for them; chosen."""
 
 
@@ -174,7 +174,8 @@ class SampleFigures:
     """Which steps run sample by sample (`codegen.steps.samples`): cycles of a core, or of all workers, by the byte."""
 
     near: float = figure(0.05, "resnet50*16")
-    """Of a map, where it fills more than half of the second cache levels."""
+    """Of a map, where it fills more than half of the second cache levels. Also what part of its time a direct convolution loses
+    where shares are smaller, a tenth of one by Winograd's algorithm."""
 
     middle: float = figure(0.2, "resnet50*16")
     """Where the maps of all samples fill an eighth of the third level, or that of one a quarter, since other maps are in
@@ -186,9 +187,6 @@ class SampleFigures:
 
     weight: float = figure(0.17, "resnet50*16")
     """Of weights that are read once more."""
-
-    apart: float = figure(0.04, "resnet50*16")
-    """Of the time of a direct convolution, a tenth of one by Winograd's algorithm: what is lost where shares are smaller."""
 
     step: int = figure(14_000, "resnet50*16")
     """Cycles of all workers to begin a step and to wait for the last of them."""

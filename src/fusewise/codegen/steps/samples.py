@@ -177,7 +177,7 @@ class _Run:
         anchor = one.bound.task.anchor
         assert anchor is not None and anchor.inputs[1] is not None
         multiplies = anchor.output.size * math.prod(anchor.inputs[1].dims[1:])
-        return self.target.figures.samples.apart * multiplies / (2 * self.target.lanes)
+        return self.target.figures.samples.near * multiplies / (2 * self.target.lanes)
 
     def _gains(self, one: TaskWork, writers: Mapping[str, int]) -> list[tuple[int, float]]:
         """Of each root that a work reads, the work of this run that writes it last (`writers`), and cycles saved by having it

@@ -219,7 +219,7 @@ def _sliding_tile(d: Direct, plain: Tile, target: Target) -> Tile | None:
         """Of a tap and a channel of all tiles, where a step does `taps` of them."""
         adds, loads = taps * tile.rows * tile.vectors, reads + taps * tile.vectors
         shuffles = reads if d.side_by_side > 1 else 0
-        step = step_cycles(target, adds + shuffles, loads, lanes * 32, taps * FMA_LATENCY)
+        step = step_cycles(target, adds + shuffles, loads, lanes * 32, taps * FMA_LATENCY, is_filled=True)
         panels = -(-product.columns // tile.width)
         return step * panels * -(-product.height // tile.rows) / taps
 
