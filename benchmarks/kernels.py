@@ -22,6 +22,7 @@ import numpy as np
 
 from fusewise.codegen.choose import alternatives
 from fusewise.codegen.kernel import Implementation
+from fusewise.codegen.llvm.write import llvm_text
 from fusewise.codegen.nest.build import Module
 from fusewise.codegen.nest.instruction import multiply_add
 from fusewise.codegen.nest.tree import vector
@@ -198,7 +199,7 @@ def peak_gflops(target: Target) -> float:
     for k, value in enumerate(sums):
         f.store(value, f.at(memory, k * target.lanes))
     f.give_back()
-    library = link([compile_object(module.text(), target)], ["peak"])
+    library = link([compile_object(llvm_text(module, target.instructions), target)], ["peak"])
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(library.addresses["peak"])
     room = np.zeros((chains + 2) * target.lanes, np.float32)
     times = []
@@ -234,7 +235,7 @@ def measure(case: Case, target: Target, seconds: float) -> dict[str, object]:
     """Compile a case and time it."""
     way = next(alternatives(case.task, target))
     began = time.process_time()
-    text = way.build(target.instructions, "kernel")
+    text = llvm_text(way.build(target.instructions, "kernel"), target.instructions)
     written = time.process_time()
     library = link([compile_object(text, target, way.level)], ["kernel"])
     compiled = time.process_time()
