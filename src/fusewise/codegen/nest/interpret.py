@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fusewise.codegen.nest.build import Function, Module
-from fusewise.codegen.nest.opcodes import INTRINSICS, constant, converted, numpy_type, operation
+from fusewise.codegen.nest.opcodes import INTRINSICS, bits_of, constant, converted, from_bits, numpy_type, operation
 from fusewise.codegen.nest.spelling import element_bytes
 from fusewise.codegen.nest.tile import Accumulate, Reduction, Tile
 from fusewise.codegen.nest.tree import Block, For, Int, Node, Operation, Repeat, Stage, StoreAccumulator, Value, When
@@ -174,17 +174,20 @@ def _read(pointer: Address, kind: Value) -> Any:
     data = pointer.bytes(lanes * element_bytes(element))
     if element == "ptr":
         raise OutOfBounds(f"an address is read from {pointer.memory.name!r}")
+    if element.startswith("i") and element != "i1" and not kind.type.startswith("<"):
+        return from_bits(data.tobytes(), kind)
     found = np.frombuffer(data.tobytes(), np.uint8 if element == "i1" else numpy_type(element))
     if kind.type.startswith("<"):
         return found.astype(bool) if element == "i1" else found.copy()
-    if element.startswith("i"):
-        return bool(found[0]) if element == "i1" else int(found[0])
-    return found[0]
+    return bool(found[0]) if element == "i1" else found[0]
 
 
 def _write(pointer: Address, value: Any, kind: Value) -> None:
-    array = np.asarray(value, numpy_type(kind.element)).reshape(-1)
-    pointer.bytes(array.nbytes)[:] = array.view(np.uint8)
+    if isinstance(value, int):
+        data = np.frombuffer(bits_of(value, kind.element), np.uint8)
+    else:
+        data = np.asarray(value, numpy_type(kind.element)).reshape(-1).view(np.uint8)
+    pointer.bytes(data.nbytes)[:] = data
 
 
 def _lanes(pointer: Address, kind: Value) -> list[Address]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from fusewise.codegen.nest.tree import Value
 
-__all__ = ["INTRINSICS", "constant", "converted", "numpy_type", "operation", "signed"]
+__all__ = ["INTRINSICS", "bits_of", "constant", "converted", "from_bits", "numpy_type", "operation", "signed"]
 
 _NUMPY = {"float": "f4", "double": "f8", "half": "f2", "bfloat": "u2", "i1": "?", "ptr": "i8"}
 
@@ -161,7 +161,8 @@ def operation(opcode: str, a: Any, b: Any, operand: Value) -> Any:
     return signed(_INTEGERS[stem](a, b, bits), bits)
 
 
-def _bits_of(x: Any, element: str) -> bytes:
+def bits_of(x: Any, element: str) -> bytes:
+    """What lies in memory for a value; a number of less than a byte is the low bits of one."""
     if isinstance(x, np.ndarray) and x.dtype == bool:
         return int("".join("1" if lane else "0" for lane in reversed(x)), 2).to_bytes(-(-len(x) // 8), "little")
     if isinstance(x, int):
@@ -170,7 +171,8 @@ def _bits_of(x: Any, element: str) -> bytes:
     return np.ascontiguousarray(x).tobytes()
 
 
-def _from_bits(data: bytes, to: Value) -> Any:
+def from_bits(data: bytes, to: Value) -> Any:
+    """The value of a type that these bytes are."""
     if to.element.startswith("i") and not to.type.startswith("<"):
         return signed(int.from_bytes(data, "little"), int(to.element[1:]))
     found = np.frombuffer(data, numpy_type(to.element))
@@ -185,7 +187,7 @@ def _widened(x: Any, to: Value) -> Any:
 def converted(opcode: str, x: Any, source: Value, to: Value) -> Any:
     """A conversion, lane by lane; `bitcast` of all lanes together."""
     if opcode == "bitcast":
-        return _from_bits(_bits_of(x, source.element), to)
+        return from_bits(bits_of(x, source.element), to)
     kind, vector = numpy_type(to.element), to.type.startswith("<")
     if opcode in ("zext", "uitofp") and source.element != "i1":
         bits = int(source.element[1:])
