@@ -1,8 +1,9 @@
-"""The rows of the table of instructions, and that a new one is all that products and convolutions need."""
+"""The rows of the table of instructions, and that a new one is all that products, convolutions and attention need."""
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -10,15 +11,18 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.codegen.families import test_convolution, test_product
+from tests.codegen.families import test_attention, test_convolution, test_product
+from tests.codegen.ways import refusal
 
-from fusewise.codegen.families.convolution.direct import direct_by
-from fusewise.codegen.families.product.matrix import product_by
-from fusewise.codegen.instructions.table import INSTRUCTIONS, MADDUBS
+from fusewise.codegen.families.attention.packed import ATTENTION, attention_by
+from fusewise.codegen.families.convolution.direct import DIRECT, direct_by
+from fusewise.codegen.families.product.matrix import PRODUCT, product_by
+from fusewise.codegen.families.product.tiles import TiledProduct, favourite_tiles, widths
+from fusewise.codegen.instructions.table import DPBF16, INSTRUCTIONS, MADDUBS
 from fusewise.codegen.llvm.registers import splat, widen
 from fusewise.codegen.llvm.write import llvm_text
 from fusewise.codegen.nest.build import Function, Module
-from fusewise.codegen.nest.instruction import LAYOUTS, Instruction, fused_of, multiply_add, neighbours
+from fusewise.codegen.nest.instruction import FUSED, LAYOUTS, Instruction, fused_of, multiply_add, neighbours
 from fusewise.codegen.nest.tree import Value, vector
 from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.target import TARGETS, InstructionSet, Target
@@ -58,31 +62,48 @@ def toy(terms: int) -> Instruction:
     )
 
 
-TOYS = [toy(terms) for terms in (2, 4)]
+def outer(row: Instruction) -> Instruction:
+    """An outer product of four rows and four columns, which are spread over the lanes of another instruction."""
+
+    def spread(f: Function, instructions: InstructionSet, a: Value, b: Value, total: Value) -> Value:
+        rows, columns = zip(*np.ndindex(a.lanes, b.lanes), strict=True)
+        return row.add(f, instructions, f.shuffle(a, a, rows), f.shuffle(b, b, columns), total)
+
+    return replace(row, name=f"outer-{row.name}", has=nowhere, emit=spread, emulate=None, rows=4, lanes=4)
+
+
+OUTER = [outer(FUSED), outer(DPBF16)]
+
+TOYS = [*(toy(terms) for terms in (2, 4)), *OUTER]
+
+TOLERANCES = {FLOAT32: test_product.TOLERANCE, FLOAT16: 2e-3, BFLOAT16: 1.6e-2}
+"""Those of the families' own instructions."""
 
 FEW = settings(
     max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
 
-@pytest.mark.parametrize("row", INSTRUCTIONS, ids=repr)
+@pytest.mark.parametrize("row", [*INSTRUCTIONS, *OUTER], ids=repr)
 @pytest.mark.parametrize("native", [True, False], ids=["", "emulated"])
 @pytest.mark.parametrize("part", [1, 2])
 def test_every_row_adds_the_products_of_its_terms(target: Target, row: Instruction, native: bool, part: int) -> None:
     one = row if native else replace(row, has=nowhere)
-    lanes = max(1, target.lanes // part)
-    if not row.has(target, lanes) and row.emulate is None:
+    lanes = row.lanes or max(1, target.lanes // part)
+    if not row.lanes and not row.has(target, lanes) and row.emulate is None:
         pytest.skip("the machine does not have it, and nothing stands for it")
     rng = np.random.default_rng(0)
     least = 0 if row.left.kind == "uint" else -8
-    left = rng.integers(least, 8, (lanes, row.terms)).astype(row.left.numpy)
+    left = rng.integers(least, 8, (row.rows if row.lanes else lanes, row.terms)).astype(row.left.numpy)
     right = rng.integers(-8, 8, (lanes, row.terms)).astype(row.right.numpy)
-    sums = rng.integers(-99, 99, lanes).astype(row.sum.numpy)
-    expected = sums.astype(np.int64) + (left.astype(np.int64) * right.astype(np.int64)).sum(1)
+    products = np.einsum("rk,lk->rl" if row.lanes else "lk,lk->l", left.astype(np.int64), right.astype(np.int64))
+    sums = rng.integers(-99, 99, products.shape).astype(row.sum.numpy)
+    expected = sums.astype(np.int64) + products
     module = Module()
     f = module.function("f", ("ptr", "ptr", "ptr"))
-    a, b = (f.load(vector(memory_type(row.lane), lanes), pointer) for pointer in f.arguments[:2])
-    total = f.load(vector(row.element, lanes), f.arguments[2])
+    a = f.load(vector(memory_type(row.lane), len(left)), f.arguments[0])
+    b = f.load(vector(memory_type(row.lane), lanes), f.arguments[1])
+    total = f.load(vector(row.element, sums.size), f.arguments[2])
     f.store(one.add(f, target, a, b, total), f.arguments[2])
     f.give_back()
     library = load([compile_object(llvm_text(module), target, "full")], ["f"])
@@ -111,15 +132,16 @@ def test_products_by_a_new_instruction(
     op: str,
     **options: Any,
 ) -> None:
-    depth = instruction.terms * steps
-    arrays = [test_product.numbers(1, (rows, depth), FLOAT16), test_product.numbers(2, (depth, columns), FLOAT16)]
+    depth, dtype = instruction.terms * steps, instruction.left
+    shapes = (max(rows, instruction.rows), depth), (depth, columns)
+    arrays = [test_product.numbers(seed, shape, dtype) for seed, shape in enumerate(shapes)]
     expected = arrays[0].astype(np.float64) @ arrays[1].astype(np.float64)
     if op == "Gemm":
-        arrays.append(test_product.numbers(3, (columns,), FLOAT16))
+        arrays.append(test_product.numbers(3, (columns,), dtype))
         expected = expected + arrays[2]
     kernel = product_by("toy-product", instruction)
     test_product.check(
-        run_kernel, (kernel,), target, op, arrays, expected, {}, dtype=FLOAT16, tolerance=2e-3, **options
+        run_kernel, (kernel,), target, op, arrays, expected, {}, dtype=dtype, tolerance=TOLERANCES[dtype], **options
     )
 
 
@@ -131,8 +153,10 @@ def test_products_by_a_new_instruction(
     inputs=st.integers(1, 5),
     outputs=st.sampled_from((1, 3, 8, 17)),
     stride=st.integers(1, 2),
-    pads=st.tuples(*[st.integers(0, 2)] * 4),
+    pads=st.one_of(st.just((0,) * 4), st.tuples(*[st.integers(0, 2)] * 4)),
+    dilation=st.sampled_from((1, 1, 5)),
     groups=st.sampled_from((1, 1, 2)),
+    layout=st.sampled_from(("last", "planar")),
 )
 def test_convolutions_by_a_new_instruction(
     run_kernel: Any,
@@ -144,13 +168,18 @@ def test_convolutions_by_a_new_instruction(
     outputs: int,
     stride: int,
     pads: tuple[int, ...],
+    dilation: int,
     groups: int,
+    layout: str,
 ) -> None:
-    """Against PyTorch; groups of fewer outputs than fill a vector are refused."""
-    outputs = outputs if groups == 1 else target.lanes + outputs
+    """Against PyTorch; of several terms, groups of fewer outputs than fill a vector are refused, and so are planes."""
+    if instruction.terms > 1:
+        outputs, layout = outputs if groups == 1 else target.lanes + outputs, "last"
     inputs *= instruction.terms
-    shape = (x[0], groups * inputs, *(extent + kernel for extent, kernel in zip(x[1:], taps, strict=True)))
-    attributes = {"strides": (stride, stride), "dilations": (1, 1), "pads": pads, "group": groups}
+    least = 2 if instruction.rows > 1 else 0
+    sides = (least + extent + dilation * kernel for extent, kernel in zip(x[1:], taps, strict=True))
+    shape = (x[0], groups * inputs, *sides)
+    attributes = {"strides": (stride, stride), "dilations": (dilation, dilation), "pads": pads, "group": groups}
     test_convolution.check(
         run_kernel,
         (direct_by("toy-convolution", instruction),),
@@ -160,10 +189,67 @@ def test_convolutions_by_a_new_instruction(
         (groups * outputs, inputs, *taps),
         attributes,
         test_convolution.correlate(attributes),
-        dtype=FLOAT16,
-        tolerance=2e-3,
+        dtype=instruction.left,
+        tolerance=TOLERANCES[instruction.left],
         most=2,
+        layout=layout,
     )
+
+
+@FEW
+@given(
+    heads=st.tuples(*[st.integers(1, 2)] * 3),
+    queries=st.integers(4, 40),
+    keys=st.sampled_from((1, 3, 7, 16, 33, 48, 700)),
+    size=st.integers(1, 20),
+    width=st.sampled_from((1, 3, 4, 9, 24)),
+    masked=st.sampled_from(("none", "keys", "full", "column", "bool")),
+    causal=st.booleans(),
+    interleaved=st.booleans(),
+    workers=st.integers(1, 3),
+)
+def test_attention_by_a_new_instruction(
+    run_kernel: Any, heads: tuple[int, int, int], queries: int, keys: int, size: int, width: int, **options: Any
+) -> None:
+    kernel = attention_by("toy-attention", OUTER[0])
+    test_attention.check(run_kernel, (*heads, queries, keys, size, width), kernel=kernel, **options)
+
+
+def test_fewer_rows_than_an_instruction_takes_are_left_to_the_next_kernel(target: Target) -> None:
+    for row in OUTER:
+        arrays = [test_product.numbers(k, shape, row.left) for k, shape in enumerate(((3, 8), (8, 8)))]
+        task = test_product.product("MatMul", arrays, (3, 8), {}, orders=((0, 1),) * 2, constant=True, dtype=row.left)
+        assert str(refusal(product_by("toy-product", row), task, target)) == f"{row.name} takes more rows (3)"
+        assert refusal(PRODUCT, task, target) is None
+        attributes = {"strides": (1, 1), "dilations": (1, 1), "pads": (0,) * 4, "group": 1}
+        task = test_convolution.convolution(
+            "Conv", (1, 8, 1, 3), (8, 8, 1, 1), (1, 8, 1, 3), attributes, dtype=row.left
+        )
+        assert str(refusal(direct_by("toy-convolution", row), task, target)) == f"{row.name} takes more rows (3)"
+        assert refusal(DIRECT, task, target) is None
+    for row, queries, reason in (
+        (OUTER[0], 3, "outer-fma takes more rows (3)"),
+        (OUTER[1], 4, "outer-dpbf16 takes no float32 one by one"),
+    ):
+        shape = (1, 1, queries, 8)
+        task = test_attention.attention([shape] * 3, shape, {})
+        assert str(refusal(attention_by("toy-attention", row), task, target)) == reason
+        assert refusal(ATTENTION[-1], task, target) is None
+
+
+@pytest.mark.parametrize("machine", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("row", OUTER, ids=repr)
+def test_tiles_of_outer_products(machine: Target, row: Instruction) -> None:
+    """Whole instructions high, as wide as the instruction, and no more of their sums than there are registers."""
+    room = row.room(machine)
+    for rows, columns in itertools.product((4, 5, 40), (1, 4, 50)):
+        lanes = widths(room, columns, row)
+        tiles = favourite_tiles(room, TiledProduct(rows, columns, 64, instruction=row), lanes)
+        assert tiles and {tile.instruction for tile in tiles} == {row}
+        for tile in tiles:
+            assert tile.rows % row.rows == 0 and tile.rows <= rows and tile.lanes == 4
+            sums = tile.rows * tile.vectors * tile.lanes * 32 // machine.vector_bits
+            assert sums + tile.vectors < room.registers
 
 
 @given(st.integers(1, 3), st.integers(0, 9), st.integers(1, 3), st.integers(0, 2), st.sampled_from((2, 4)))

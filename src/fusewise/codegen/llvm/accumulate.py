@@ -25,13 +25,16 @@ def reduced(
     f: Function, instructions: InstructionSet, tile: Tile, reduction: Reduction, start: Sequence[Value]
 ) -> tuple[Value, ...]:
     """The accumulators of a tile, row by row."""
+    assert tile.rows % tile.instruction.rows == 0, "an instruction takes whole rows of its tile"
     levels, panel, meanwhile = reduction.levels, reduction.panel, reduction.meanwhile
     if meanwhile is not None:
         (level,) = levels
         part = level.extent // meanwhile.parts
         levels = (ReductionLoop(meanwhile.parts, part * level.stride), ReductionLoop(part, level.stride))
     if reduction.together > 1:
-        assert len(panel.columns) == 1, "groups side by side are one vector wide"
+        assert len(panel.columns) == tile.instruction.rows == 1, (
+            "groups side by side are one vector wide, each row on its own"
+        )
     columns = tuple(f.hidden(column) for column in panel.columns)
     cut, fresh = (levels, -1) if reduction.together > 1 or tile.instruction.is_exact else _cut(levels)
     hidden = replace(
@@ -42,14 +45,35 @@ def reduced(
         ahead=tuple(replace(one, start=f.hidden(one.start)) for one in reduction.ahead),
     )
     written = _Written(f, instructions, tile, hidden, fresh)
+    sums = _joined(f, tile, start)
     if fresh < 0:
-        return tuple(_nest(written, 0, 0, 0, start))
-    kept = f.alloca(tile.kind, len(start))
-    places = [f.at(kept, k, tile.kind) for k in range(len(start))]
-    for place, value in zip(places, start, strict=True):
+        return _by_rows(f, tile, _nest(written, 0, 0, 0, sums))
+    kept = f.alloca(tile.joined, len(sums))
+    places = [f.at(kept, k, tile.joined) for k in range(len(sums))]
+    for place, value in zip(places, sums, strict=True):
         f.store(value, place)
     _nest(replace(written, places=tuple(places)), 0, 0, 0, ())
-    return tuple(f.load(tile.kind, place) for place in places)
+    return _by_rows(f, tile, [f.load(tile.joined, place) for place in places])
+
+
+def _joined(f: Function, tile: Tile, sums: Sequence[Value]) -> Sequence[Value]:
+    """Accumulators row by row as the registers that instructions add to: those of as many rows as one takes side by side."""
+    rows, vectors = tile.instruction.rows, tile.vectors
+    firsts = [first + v for first in range(0, len(sums), rows * vectors) for v in range(vectors)]
+    return [f.joined(sums[first : first + rows * vectors : vectors]) for first in firsts]
+
+
+def _by_rows(f: Function, tile: Tile, registers: Sequence[Value]) -> tuple[Value, ...]:
+    """The other way of `_joined`."""
+    rows, vectors = tile.instruction.rows, tile.vectors
+    if rows == 1:
+        return tuple(registers)
+    return tuple(
+        f.part(registers[first + v], r * tile.lanes, tile.lanes)
+        for first in range(0, len(registers), vectors)
+        for r in range(rows)
+        for v in range(vectors)
+    )
 
 
 def _cut(levels: Sequence[ReductionLoop]) -> tuple[tuple[ReductionLoop, ...], int]:
@@ -87,6 +111,13 @@ class _Written:
         stored = memory_type(self.of.dtype)
         raw = self.f.load(vector(stored, lanes), self.f.at(self.of.rows[r], at, stored))
         return widen(self.f, self.instructions, raw, self.of.dtype)
+
+    def left(self, number: int, at: Int) -> Value:
+        """What an instruction takes of the left operand: the scalar of a row, in all lanes, or those of its rows."""
+        taken = self.tile.instruction.rows
+        if taken == 1:
+            return self.f.splat(self.row(number, at), self.tile.lanes)
+        return self.f.joined([self.row(r, at) for r in range(number * taken, (number + 1) * taken)])
 
     def columns(self, position: Int) -> list[Value]:
         """The columns at one step."""
@@ -140,9 +171,9 @@ def _nest(n: _Written, depth: int, at: Int, position: Int, sums: Sequence[Value]
 def _run(n: _Written, depth: int, at: Int, position: Int) -> tuple[Value, ...]:
     """The levels from `depth` inwards into accumulators of their own, added to the sums in memory."""
     f = n.f
-    zero = f.constant(0.0, n.tile.kind)
+    zero = f.constant(0.0, n.tile.joined)
     for place, value in zip(n.places, _nest(n, depth, at, position, [zero] * len(n.places)), strict=True):
-        f.store(f.fadd(f.load(n.tile.kind, place), value), place)
+        f.store(f.fadd(f.load(n.tile.joined, place), value), place)
     return ()
 
 
@@ -156,24 +187,23 @@ def fetch(f: Function, ahead: Sequence[Ahead], position: Int, steps: int) -> Non
 
 def _step(n: _Written, at: Int, position: Int, sums: Sequence[Value]) -> list[Value]:
     """One step: every row's scalar times every column."""
-    columns, rows, result = n.columns(position), range(len(n.of.rows)), list(sums)
-
-    def scalar(r: int) -> Value:
-        return n.f.splat(n.row(r, at), n.tile.lanes)
+    instruction, columns, result = n.tile.instruction, n.columns(position), list(sums)
+    rows = range(len(n.of.rows) // instruction.rows)
+    held = len(sums) * instruction.registers(n.instructions, n.tile.lanes)
 
     def add(r: int, value: Value, v: int) -> None:
         index = r * len(columns) + v
-        result[index] = n.tile.instruction.add(n.f, n.instructions, value, columns[v], result[index])
+        result[index] = instruction.add(n.f, n.instructions, value, columns[v], result[index])
 
-    if len(rows) * len(columns) + len(columns) >= n.instructions.registers:
+    if held + len(columns) >= n.instructions.registers:
         # all columns beside the sums leave no register for a row: the rows stay, and columns come one by one
-        values = [scalar(r) for r in rows]
+        values = [n.left(r, at) for r in rows]
         for v in range(len(columns)):
             for r in rows:
                 add(r, values[r], v)
         return result
     for r in rows:
-        value = scalar(r)
+        value = n.left(r, at)
         for v in range(len(columns)):
             add(r, value, v)
     return result

@@ -273,10 +273,20 @@ class Function:
 
     def joined(self, parts: Sequence[Value]) -> Value:
         """Equal vectors or scalars, two to a power of them, side by side in one vector."""
+        if len(parts) > 1 and parts[0].lanes == 1:
+            kind = vector(parts[0].type, len(parts))
+            found = Value("poison", kind)
+            for lane, part in enumerate(parts):
+                found = self.insert(found, part, lane)
+            return found
         while len(parts) > 1:
             lanes = range(2 * parts[0].lanes)
             parts = [self.shuffle(a, b, lanes) for a, b in zip(parts[::2], parts[1::2], strict=True)]
         return parts[0]
+
+    def part(self, value: Value, first: int, lanes: int) -> Value:
+        """So many lanes of a vector, from the first on."""
+        return self.extract(value, first) if lanes == 1 else self.shuffle(value, value, range(first, first + lanes))
 
     # --- memory ---------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,11 @@ four neighbours of the reduction, its terms; to the sum in that lane is added wh
 
     sum[lane]  +=  sum over terms k of  left[lane][k] * right[lane][k]
 
+An outer product takes several rows of the left operand at a time, a lane for each, and adds to the sums of all of them, which lie
+row behind row in one register:
+
+    sum[row][lane]  +=  sum over terms k of  left[row][k] * right[lane][k]
+
 Here are the rows that every machine has, others in `instructions.table`.
 """
 
@@ -43,7 +48,8 @@ LAYOUTS = {1: "single", 2: "pairs", 4: "quads"}
 """What the neighbours of a reduction that share a lane are called, by how many there are."""
 
 Emit = Callable[[Function, InstructionSet, Value, Value, Value], Value]
-"""`emit(f, instructions, a, b, total)`: total + the products of `a` and `b`, lane by lane."""
+"""`emit(f, instructions, a, b, total)`: total + the products of `a` and `b`, lane by lane; of an outer product, of each lane of `a`
+with all of `b`."""
 
 Some = TypeVar("Some", bound=InstructionSet)
 
@@ -64,6 +70,7 @@ class Instruction:
     - `left`, `right`: the types of what is multiplied, `sum` of what is added up in a lane.
     - `lane`: the neighbours of a reduction in one lane of an operand as one element, the first in the lowest bits; `terms` is how
       many there are.
+    - `rows`: of an outer product, how many it takes, two to a power; `lanes`: of the right operand, where only so many will do.
     - `has(instructions, lanes)`: does a machine have it, for so many?
     - `emit` writes it; `emulate` writes it with other instructions, where there is a way.
     - `in_flight(instructions)`: registers beside the tile that products take on their way to the sums; `apart(instructions)`:
@@ -81,6 +88,8 @@ class Instruction:
     emulate: Emit | None = None
     lane: DType = FLOAT32
     terms: int = 1
+    rows: int = 1
+    lanes: int = 0
     in_flight: Callable[[InstructionSet], int] = in_flight
     apart: Callable[[InstructionSet], int] = _none
     latency: float = FMA_LATENCY
@@ -125,9 +134,13 @@ class Instruction:
         return self.has(instructions, instructions.lanes)
 
     def add(self, f: Function, instructions: InstructionSet, a: Value, b: Value, total: Value) -> Value:
-        """total + the products of `a` and `b` in every lane, by the instruction or by what stands for it."""
-        write = self.emit if self.emulate is None or self.has(instructions, a.lanes) else self.emulate
+        """total + the products of `a` and `b`, by the instruction or by what stands for it, see `Emit`."""
+        write = self.emit if self.emulate is None or self.has(instructions, b.lanes) else self.emulate
         return write(f, instructions, a, b, total)
+
+    def registers(self, instructions: InstructionSet, lanes: int) -> int:
+        """Registers that the sums of one take, of so many lanes of the right operand."""
+        return max(1, -(-self.rows * lanes * self.sum.bits // instructions.vector_bits))
 
     def pack(self, array: np.ndarray, axis: int) -> np.ndarray:
         """A constant with as many neighbours along an axis in one element as there are terms; what is missing is zeros."""

@@ -2,8 +2,9 @@
 
 Every product-like kernel (matrix products, convolutions, transposed convolutions) is this tile under different addresses.
 Per step of the reduction a panel gives `vectors` vectors of columns, each row gives one scalar that is broadcast, and every
-accumulator takes one fused multiply-add, or another instruction (`instructions.table`). The reduction may be a nest of loops, for
-example over kernel rows and over the channels of a kernel row; only the row addresses know, the panel is always read forwards.
+accumulator takes one fused multiply-add, or another instruction (`instructions.table`). An outer product takes the scalars of
+several rows, whose accumulators are meanwhile one register. The reduction may be a nest of loops, for example over kernel rows and
+over the channels of a kernel row; only the row addresses know, the panel is always read forwards.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class ReductionLoop:
 
 @record(frozen=True)
 class Tile:
-    """`rows` x (`vectors` * `lanes`) accumulators, and the instruction that adds to them."""
+    """`rows` x (`vectors` * `lanes`) accumulators, and the instruction that adds to them, which divides the rows."""
 
     rows: int
     vectors: int
@@ -66,6 +67,11 @@ class Tile:
     def kind(self) -> str:
         """The LLVM type of one accumulator."""
         return vector(self.element, self.lanes)
+
+    @property
+    def joined(self) -> str:
+        """The LLVM type of what one instruction adds to: the accumulators of its rows side by side."""
+        return vector(self.element, self.instruction.rows * self.lanes)
 
 
 @record(frozen=True)

@@ -14,6 +14,7 @@ Under a causal mask, keys after the last query of a strip are left out. (The div
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from fusewise.codegen.families.attention.few import FEW_QUERIES
@@ -23,19 +24,21 @@ from fusewise.codegen.families.product.dealing import ceiling
 from fusewise.codegen.families.product.loops import column_at
 from fusewise.codegen.families.product.plan import Product, RowAxis
 from fusewise.codegen.families.product.repack import repack, repacked_elements
-from fusewise.codegen.families.product.tiles import TiledProduct, favourite_tiles, lanes_for
+from fusewise.codegen.families.product.tiles import TiledProduct, favourite_tiles, too_few_rows, widths
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.entry import OpenFunction, Writer, operand_arguments, written
 from fusewise.codegen.llvm.share import pieces_of
 from fusewise.codegen.llvm.stores import Finish
+from fusewise.codegen.nest.instruction import FUSED, Instruction
 from fusewise.codegen.nest.tails import fitted
 from fusewise.codegen.nest.tile import Panel, Reduction, ReductionLoop, Tile, accumulate
 from fusewise.codegen.nest.tree import Int, Value
-from fusewise.codegen.target import Target
-from fusewise.lower.task import Task
+from fusewise.codegen.target import InstructionSet, Target
+from fusewise.ir.dtypes import FLOAT32
+from fusewise.lower.task import RefusalReason, Task
 from fusewise.records import record
 
-__all__ = ["ATTENTION"]
+__all__ = ["ATTENTION", "attention_by"]
 
 TRIM = 16
 """Keys are left out under a causal mask in runs of this many."""
@@ -50,14 +53,27 @@ class AttentionSchedule:
     context: Tile
 
 
-def _schedules(s: AttentionShape, task: Task, target: Target) -> Iterable[AttentionSchedule]:
+def _understand(instruction: Instruction, task: Task, instructions: InstructionSet) -> AttentionShape | RefusalReason:
+    s = understand(task)
+    if isinstance(s, RefusalReason):
+        return s
+    if instruction.lane != FLOAT32:
+        return RefusalReason(f"{instruction.name} takes no float32 one by one")
+    return too_few_rows(instruction, s.queries) or s
+
+
+def _schedules(instruction: Instruction, s: AttentionShape, task: Task, target: Target) -> Iterable[AttentionSchedule]:
+    target = instruction.room(target)
     fitting = max(1, target.l2_bytes // target.figures.caches.part // (4 * s.keys))
     strips = max(-(-s.queries // fitting), -(-target.figures.sharing.units // max(1, s.batch * s.heads)))
     rows = -(-s.queries // max(1, min(strips, -(-s.queries // 16))))
-    wanted = min(s.queries, -(-rows // 4) * 4)
-    scores = favourite_tiles(target, TiledProduct(wanted, s.keys, s.size), (lanes_for(target, s.keys),))
-    context = favourite_tiles(target, TiledProduct(wanted, s.width, s.keys), (lanes_for(target, s.width),))
-    for pair in zip(scores[:3], context[:3], strict=False):
+    wanted = min(s.queries, max(instruction.rows, -(-rows // 4) * 4))
+
+    def tiles(columns: int, depth: int) -> list[Tile]:
+        product = TiledProduct(wanted, columns, depth, instruction=instruction)
+        return favourite_tiles(target, product, widths(target, columns, instruction)[:1])[:3]
+
+    for pair in zip(tiles(s.keys, s.size), tiles(s.width, s.keys), strict=False):
         yield AttentionSchedule(wanted, *pair)
 
 
@@ -232,15 +248,20 @@ def _pieces(s: AttentionShape, target: Target, schedule: AttentionSchedule) -> i
     return pieces_of(s.batch * s.heads, cycles, target, s.batch * s.heads)
 
 
-PACKED = Kernel(
-    "attention",
-    lambda task, instructions: understand(task),
-    _schedules,
-    _arguments,
-    written(_arguments, _write),
-    pieces=_pieces,
-    level=lambda schedule: "tidy",
-)
+def attention_by(name: str, instruction: Instruction) -> Kernel[AttentionShape, AttentionSchedule]:
+    """The kernel whose products are made of an instruction that takes float32 one by one."""
+    return Kernel(
+        name,
+        partial(_understand, instruction),
+        partial(_schedules, instruction),
+        _arguments,
+        written(_arguments, _write),
+        pieces=_pieces,
+        level=lambda schedule: "tidy",
+    )
+
+
+PACKED = attention_by("attention", FUSED)
 
 ATTENTION: tuple[Kernel[AttentionShape, Any], ...] = (FEW_QUERIES, PACKED)
 """Both ways to run attention; what the last refuses runs from the operator's definition."""

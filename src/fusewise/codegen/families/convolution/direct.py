@@ -31,8 +31,9 @@ from fusewise.codegen.families.convolution.plan import (
     directs_of,
     scheduled,
 )
-from fusewise.codegen.families.convolution.shape import convolution_of
+from fusewise.codegen.families.convolution.shape import Convolution, convolution_of
 from fusewise.codegen.families.product.plan import cycles_of, product_pieces
+from fusewise.codegen.families.product.tiles import too_few_rows
 from fusewise.codegen.instructions.table import DPBF16, lanes_of
 from fusewise.codegen.kernel import Argument, Kernel
 from fusewise.codegen.llvm.elements import Elements
@@ -57,10 +58,25 @@ OfTerms = Callable[[Instruction, Task, InstructionSet], Directs | RefusalReason]
 
 
 def of_terms(instruction: Instruction, task: Task, instructions: InstructionSet) -> Directs | RefusalReason:
-    """The convolution by an instruction of several terms, which are channels, as a product, or why there are none."""
+    """The convolution by an instruction, whose terms are channels, as a product, or why it is none."""
     shape = convolution_of(task)
     if isinstance(shape, RefusalReason):
         return shape
+    if instruction.terms > 1:
+        taken = _in_lanes(shape, instruction, instructions)
+    elif shape.weight.operand.dtype != instruction.left:
+        taken = RefusalReason(f"not a product of {instruction.left.name}", shape.weight.operand.dtype.name)
+    else:
+        taken = replace(shape, instruction=instruction)
+    if isinstance(taken, RefusalReason):
+        return taken
+    return directs_of(taken, task, instructions)
+
+
+def _in_lanes(
+    shape: Convolution, instruction: Instruction, instructions: InstructionSet
+) -> Convolution | RefusalReason:
+    """A convolution of lanes of several terms, which are channels, or why there are none."""
     if shape.computed is not None or shape.inputs % instruction.terms:
         return RefusalReason(f"channels do not come in {instruction.layout}")
     if shape.groups > 1 and shape.outputs < instructions.lanes:
@@ -68,8 +84,7 @@ def of_terms(instruction: Instruction, task: Task, instructions: InstructionSet)
     data = lanes_of(shape.data, 1, instruction)
     if isinstance(data, RefusalReason):
         return data
-    fewer = replace(shape, inputs=shape.inputs // instruction.terms, data=data, instruction=instruction)
-    return directs_of(fewer, task, instructions)
+    return replace(shape, inputs=shape.inputs // instruction.terms, data=data, instruction=instruction)
 
 
 Pack = Callable[[Direct, Tile], Packing]
@@ -136,8 +151,15 @@ DIRECT = Kernel(
 
 
 def direct_by(name: str, instruction: Instruction, of: OfTerms = of_terms) -> Kernel[Directs, DirectSchedule]:
-    """The same of operands that an instruction of several terms takes, as `of` understands them."""
-    return replace(DIRECT, name=name, understand=partial(of, instruction))
+    """The same of operands that an instruction takes, as `of` understands them."""
+    return replace(DIRECT, name=name, understand=partial(_by, of, instruction))
+
+
+def _by(of: OfTerms, instruction: Instruction, task: Task, instructions: InstructionSet) -> Directs | RefusalReason:
+    directs = of(instruction, task, instructions)
+    if isinstance(directs, RefusalReason):
+        return directs
+    return too_few_rows(instruction, directs[0].product.height) or directs
 
 
 DIRECT_PAIRS = direct_by("bfloat16-convolution", DPBF16)

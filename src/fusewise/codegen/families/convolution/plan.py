@@ -29,7 +29,7 @@ from fusewise.codegen.families.product.tiles import widths
 from fusewise.codegen.kernel import Prefetch, Sharing
 from fusewise.codegen.llvm.accumulate import CHAIN
 from fusewise.codegen.llvm.stores import joined_axis
-from fusewise.codegen.nest.instruction import FMA_LATENCY
+from fusewise.codegen.nest.instruction import FMA_LATENCY, FUSED
 from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.target import LINE_BYTES, InstructionSet, Target
 from fusewise.ir.dtypes import FLOAT32
@@ -176,6 +176,8 @@ def _side_by_side(shape: Convolution, lanes: int) -> int:
     """How many narrow groups share a vector: their outputs fill it exactly, and so do their inputs, side by side."""
     if shape.groups == 1 or shape.planar or shape.inputs != shape.outputs or shape.outputs >= lanes:
         return 1
+    if shape.instruction.rows > 1:  # each row has a scalar for all lanes
+        return 1
     together = lanes // shape.outputs
     return together if lanes % shape.outputs == 0 and shape.groups % together == 0 else 1
 
@@ -184,7 +186,11 @@ def direct_schedules(directs: Directs, task: Task, target: Target) -> Iterable[D
     """Schedules worth trying, the analytic favourite first."""
     d, target = favourite(directs, target), directs[0].shape.instruction.room(target)
     size, bits = d.shape.dtype.itemsize, _bits(d.shape)
-    lanes = widths(target, d.shape.outputs, bits) if d.side_by_side == 1 else (max(1, target.vector_bits // bits),)
+    lanes = (
+        widths(target, d.shape.outputs, d.shape.instruction)
+        if d.side_by_side == 1
+        else (max(1, target.vector_bits // bits),)
+    )
     right_bytes = d.product.groups * d.product.depth * d.product.columns * max(4, size)
     if d.strip is None:
         # taps read the same inputs again, a stride apart
@@ -211,7 +217,7 @@ def _sliding_tile(d: Direct, plain: Tile, target: Target) -> Tile | None:
         return None
     if not strip.slices.is_inside:  # a slice of padding has no taps
         return None
-    if product.dtype != FLOAT32 or product.depth > CHAIN or strip.columns.stride > 1:
+    if product.instruction != FUSED or product.dtype != FLOAT32 or product.depth > CHAIN or strip.columns.stride > 1:
         return None
     lanes, out, kernel = plain.lanes, strip.columns.out, strip.columns.kernel
 

@@ -27,7 +27,7 @@ from fusewise.codegen.families.product.plan import (
 )
 from fusewise.codegen.families.product.repack import repack, repacked_elements
 from fusewise.codegen.families.product.shape import MatrixProduct, in_lanes, understand
-from fusewise.codegen.families.product.tiles import widths
+from fusewise.codegen.families.product.tiles import too_few_rows, widths
 from fusewise.codegen.instructions.table import DPBF16
 from fusewise.codegen.kernel import Argument, Kernel, Prefetch, working_memory
 from fusewise.codegen.llvm.elements import Elements
@@ -63,7 +63,7 @@ OfTerms = Callable[[Instruction, Task, InstructionSet], MatrixProduct | RefusalR
 
 
 def of_terms(instruction: Instruction, task: Task, instructions: InstructionSet) -> MatrixProduct | RefusalReason:
-    """The product by an instruction of several terms, neighbours along the depth, or why there are none."""
+    """The product by an instruction, whose terms are neighbours along the depth, or why it is none."""
     m = understand(task, instructions)
     return m if isinstance(m, RefusalReason) else in_lanes(m, instruction)
 
@@ -104,7 +104,7 @@ class MatrixSchedule:
 
 def _schedules(m: MatrixProduct, task: Task, target: Target) -> Iterable[MatrixSchedule]:
     instruction = m.product.instruction
-    size, lanes = instruction.panel_bytes, widths(target, m.product.columns, instruction.sum.bits)
+    size, lanes = instruction.panel_bytes, widths(target, m.product.columns, instruction)
     how = _how_right(m, target, lanes[0])
     for tile in tiles_for(m.product, instruction.room(target), lanes)[:6]:
         chunk = _chunk(m, target, tile.rows, tile.width * size) if how == "packed" else m.product.depth
@@ -302,8 +302,15 @@ PRODUCT = Kernel(
 
 
 def product_by(name: str, instruction: Instruction, of: OfTerms = of_terms) -> Kernel[MatrixProduct, MatrixSchedule]:
-    """The same of operands that an instruction of several terms takes, as `of` understands them."""
-    return replace(PRODUCT, name=name, understand=partial(of, instruction))
+    """The same of operands that an instruction takes, as `of` understands them."""
+    return replace(PRODUCT, name=name, understand=partial(_by, of, instruction))
+
+
+def _by(
+    of: OfTerms, instruction: Instruction, task: Task, instructions: InstructionSet
+) -> MatrixProduct | RefusalReason:
+    m = of(instruction, task, instructions)
+    return m if isinstance(m, RefusalReason) else too_few_rows(instruction, m.product.height) or m
 
 
 PAIRS = product_by("bfloat16-product", DPBF16)

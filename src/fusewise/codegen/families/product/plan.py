@@ -139,7 +139,7 @@ def plan_product(product: Product, target: Target, tile: Tile, row_bytes: int, r
         if target.workers <= tiles:  # else one block for all, of which each worker takes some panels
             blocks = -(-blocks // target.workers) * target.workers
     per_block = max(1, -(-tiles // blocks))
-    return ProductSchedule(replace(tile, instruction=product.instruction), per_block, by_columns)
+    return ProductSchedule(tile, per_block, by_columns)
 
 
 def prefetched(schedule: ProductSchedule, product: Product, task: Task, target: Target) -> ProductSchedule:

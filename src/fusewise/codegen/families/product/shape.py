@@ -170,8 +170,10 @@ def _gemm(task: Task, left: OperandView, right: OperandView) -> MatrixProduct | 
 
 
 def in_lanes(m: MatrixProduct, instruction: Instruction) -> MatrixProduct | RefusalReason:
-    """A product with a constant whose left operand is read in place as lanes of an instruction, or why it is not."""
+    """A product whose left operand is read in place as lanes of an instruction, of several terms with a constant, or why it is not."""
     terms = instruction.terms
+    if terms == 1 and m.dtype == instruction.left:
+        return replace(m, product=replace(m.product, instruction=instruction))
     if not m.right.operand.constant or m.alpha != 1.0 or m.left.operand.dtype != instruction.left:
         return RefusalReason(f"not a product of {instruction.left.name} with a constant matrix")
     steps = (m.left.offset, *m.left_outer, *(axis.stride for axis in m.product.rows))

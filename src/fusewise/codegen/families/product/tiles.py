@@ -12,6 +12,7 @@ from fusewise.codegen.cost import finish_cycles, line_cycles, slim_cycles, step_
 from fusewise.codegen.nest.instruction import FUSED, Instruction
 from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.target import InstructionSet, Target
+from fusewise.lower.task import RefusalReason
 from fusewise.records import record
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "favourite_tiles",
     "is_slim",
     "lanes_for",
+    "too_few_rows",
     "widths",
 ]
 
@@ -39,8 +41,12 @@ def lanes_for(instructions: InstructionSet, columns: int, element_bits: int = 32
     return lanes
 
 
-def widths(target: Target, columns: int, element_bits: int = 32) -> tuple[int, ...]:
-    """Lanes worth trying for this many columns: those that suit, and half as many where they multiply as fast."""
+def widths(target: Target, columns: int, instruction: Instruction = FUSED) -> tuple[int, ...]:
+    """Lanes worth trying for this many columns: those that suit, and half as many where they multiply as fast; or those that an
+    instruction is made for."""
+    if instruction.lanes:
+        return (instruction.lanes,)
+    element_bits = instruction.sum.bits
     lanes = lanes_for(target, columns, element_bits)
     half = lanes // 2
     is_free = half and target.multiplies(half * element_bits) > target.multiplies(lanes * element_bits)
@@ -86,7 +92,7 @@ def favourite_tiles(
         if is_near and is_whole and is_slim(target, tile):
             step = slim_cycles(target, r * v, bits)
         else:
-            tight = _is_tight(target, product.instruction, tile)
+            tight = _is_tight(target, tile)
             step = step_cycles(target, r * v, r + v, bits, product.instruction.latency, tight)
         if each < lanes[0]:
             step *= figures.narrow
@@ -96,13 +102,19 @@ def favourite_tiles(
         run = figures.run * 2 / target.multiplies(bits) * r if is_far and v < vectors else 0
         return max(step * product.depth + once, run) * -(-product.rows // r) * -(-vectors // v) * waiting(tile)
 
+    taken = product.instruction.rows
     useful = [
-        Tile(r, v, each)
+        Tile(r, v, each, product.instruction)
         for each in lanes
-        for r, v in _fitting(target, product.instruction)
-        if r <= min(product.rows, product.max_rows) and v <= min(MAX_VECTORS, -(-product.columns // each))
+        for r, v in _fitting(target, product.instruction, each)
+        if r <= max(taken, min(product.rows, product.max_rows)) and v <= min(MAX_VECTORS, -(-product.columns // each))
     ]
-    return sorted(useful or [Tile(1, 1, lanes[0])], key=cycles)
+    return sorted(useful or [Tile(taken, 1, lanes[0], product.instruction)], key=cycles)
+
+
+def too_few_rows(instruction: Instruction, rows: int) -> RefusalReason | None:
+    """Why an instruction is none for a product of so many rows, if it takes more: the last tile ends at the last of them."""
+    return RefusalReason(f"{instruction.name} takes more rows", f"{rows}") if rows < instruction.rows else None
 
 
 def is_slim(target: Target, tile: Tile) -> bool:
@@ -111,20 +123,23 @@ def is_slim(target: Target, tile: Tile) -> bool:
     return target.multiplies_once and is_widest and tile.vectors == 1 and tile.rows in SLIM_ROWS
 
 
-def _is_tight(target: Target, instruction: Instruction, tile: Tile) -> bool:
+def _is_tight(target: Target, tile: Tile) -> bool:
     """Does a tile need nearly every register, and is scheduled worse?"""
-    return _registers(target, instruction, tile.rows, tile.vectors) > target.registers - target.registers // 16
+    needed = _registers(target, tile.instruction, tile.rows, tile.vectors, tile.lanes)
+    return needed > target.registers - target.registers // 16
 
 
-def _registers(instructions: InstructionSet, instruction: Instruction, r: int, v: int) -> int:
+def _registers(instructions: InstructionSet, instruction: Instruction, r: int, v: int, lanes: int) -> int:
     """Vector registers of a tile: accumulators, a step's columns, a broadcast, and what products take on their way to be added.
     One row takes its columns from memory."""
-    return (v + 2 if r == 1 else r * v + v + 1) + instruction.in_flight(instructions)
+    sums = r // instruction.rows * v * instruction.registers(instructions, lanes)
+    return (sums + 2 if r == 1 else sums + v + 1) + instruction.in_flight(instructions)
 
 
-def _fitting(instructions: InstructionSet, instruction: Instruction) -> Iterator[tuple[int, int]]:
+def _fitting(instructions: InstructionSet, instruction: Instruction, lanes: int) -> Iterator[tuple[int, int]]:
     """Tiles that fit the registers."""
-    for r in range(1, instructions.registers):
+    for r in range(instruction.rows, instructions.registers, instruction.rows):
         for v in range(1, instructions.registers):
-            if _registers(instructions, instruction, r, v) <= instructions.registers:
-                yield r, v
+            if _registers(instructions, instruction, r, v, lanes) > instructions.registers:
+                break
+            yield r, v
