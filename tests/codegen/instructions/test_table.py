@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.codegen.ways import refusal
 
 from fusewise.codegen.families.attention.packed import ATTENTION, attention_by
 from fusewise.codegen.families.convolution.direct import DIRECT, direct_by
-from fusewise.codegen.families.product.matrix import PRODUCT, product_by
+from fusewise.codegen.families.product.matrix import PRODUCT, MatrixProduct, MatrixSchedule, product_by
 from fusewise.codegen.families.product.tiles import TiledProduct, favourite_tiles, widths
 from fusewise.codegen.instructions.table import DPBF16, INSTRUCTIONS, MADDUBS
 from fusewise.codegen.llvm.registers import splat, widen
@@ -27,6 +28,7 @@ from fusewise.codegen.nest.tree import Value, vector
 from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.target import TARGETS, InstructionSet, Target
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
+from fusewise.lower.task import Task
 from fusewise.runtime.jit import compile_object, load
 
 
@@ -116,8 +118,11 @@ def test_every_row_adds_the_products_of_its_terms(target: Target, row: Instructi
 @FEW
 @given(
     rows=st.integers(1, 40),
-    steps=st.sampled_from((1, 2, 5, 9, 150)),
+    steps=st.sampled_from((1, 2, 5, 9, 150, 1024)),
+    chunks=st.sampled_from((1, 1, 3)),
     columns=st.sampled_from((1, 3, 7, 8, 17, 33, 50)),
+    constant=st.booleans(),
+    turned=st.booleans(),
     op=st.sampled_from(("MatMul", "Gemm")),
     epilogue=st.sampled_from(("none", "residual")),
     workers=st.integers(1, 3),
@@ -128,11 +133,15 @@ def test_products_by_a_new_instruction(
     instruction: Instruction,
     rows: int,
     steps: int,
+    chunks: int,
     columns: int,
+    constant: bool,
+    turned: bool,
     op: str,
     **options: Any,
 ) -> None:
-    depth, dtype = instruction.terms * steps, instruction.left
+    """Of several terms with constants only; the reduction may be done in chunks, and the right operand lie either way."""
+    depth, dtype = instruction.terms * steps * chunks, instruction.left
     shapes = (max(rows, instruction.rows), depth), (depth, columns)
     arrays = [test_product.numbers(seed, shape, dtype) for seed, shape in enumerate(shapes)]
     expected = arrays[0].astype(np.float64) @ arrays[1].astype(np.float64)
@@ -140,8 +149,25 @@ def test_products_by_a_new_instruction(
         arrays.append(test_product.numbers(3, (columns,), dtype))
         expected = expected + arrays[2]
     kernel = product_by("toy-product", instruction)
+
+    def schedules(m: MatrixProduct, task: Task, target: Target) -> Iterator[MatrixSchedule]:
+        for schedule in kernel.schedules(m, task, target):
+            cut = chunks > 1 and schedule.right == "packed"
+            yield replace(schedule, product=replace(schedule.product, chunk=steps)) if cut else schedule
+
     test_product.check(
-        run_kernel, (kernel,), target, op, arrays, expected, {}, dtype=dtype, tolerance=TOLERANCES[dtype], **options
+        run_kernel,
+        (replace(kernel, schedules=schedules),),
+        target,
+        op,
+        arrays,
+        expected,
+        {},
+        orders=((0, 1), (1, 0) if turned else (0, 1), (0,))[: len(arrays)],
+        constant=constant or instruction.terms > 1,
+        dtype=dtype,
+        tolerance=TOLERANCES[dtype],
+        **options,
     )
 
 
