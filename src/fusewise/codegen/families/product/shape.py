@@ -170,7 +170,7 @@ def _gemm(task: Task, left: OperandView, right: OperandView) -> MatrixProduct | 
 
 
 def in_lanes(m: MatrixProduct, instruction: Instruction) -> MatrixProduct | RefusalReason:
-    """A product whose left operand is read in place as lanes of an instruction, of several terms with a constant, or why it is not."""
+    """A product whose left operand is read in place as lanes of an instruction, or why it is not: several terms take a constant."""
     terms = instruction.terms
     if terms == 1 and m.dtype == instruction.left:
         return replace(m, product=replace(m.product, instruction=instruction))
