@@ -14,9 +14,10 @@ from fusewise.codegen.llvm import entry
 from fusewise.codegen.llvm.pack import PACK_PANELS
 from fusewise.codegen.llvm.write import llvm_text
 from fusewise.codegen.nest.build import Function, Module
+from fusewise.codegen.nest.instruction import FUSED
 from fusewise.codegen.nest.parse import parsed
 from fusewise.codegen.nest.rules import SIGNATURES
-from fusewise.codegen.nest.tile import Accumulate, Meanwhile
+from fusewise.codegen.nest.tile import Accumulate, Meanwhile, Tile
 from fusewise.codegen.nest.tree import For, Node, Operation, Repeat, StoreAccumulator, Value, When
 from fusewise.codegen.nest.verify import verify
 from fusewise.codegen.target import TARGETS, Target
@@ -33,14 +34,14 @@ def body(lines: str, arguments: str = "ptr %a0, i64 %a1, float %a2, <4 x float> 
     return read(f"table @t: i8 = 1, 2\nfunction k({arguments}) -> {result} {{\n{lines}\n{end}}}\n")
 
 
-def changed(kind: type[Node], **changes: Any) -> Module:
-    """The good program with other fields in its nodes of a kind."""
+def changed(kind: type[Node], given: Module | None = None, **changes: Any) -> Module:
+    """The good program, or another, with other fields in its nodes of a kind."""
 
     def other(node: Any) -> Node:
         found: Node = node._replace(**changes) if isinstance(node, tuple) else replace(node, **changes)
         return found
 
-    module = read()
+    module = read() if given is None else given
     (function,) = module.functions
     function.include(tuple(other(node) if isinstance(node, kind) else node for node in function.taken()))
     return module
@@ -55,6 +56,11 @@ def tile(**changes: Any) -> Module:
 def panel(**changes: Any) -> Module:
     (node,) = (node for node in read().functions[0].body if isinstance(node, Accumulate))
     return tile(panel=replace(node.reduction.panel, **changes))
+
+
+def by(module: Module | None = None, **changes: Any) -> Module:
+    """The good program, or another, with its reduction by a row of its own."""
+    return changed(Accumulate, module, tile=Tile(2, 1, 4, replace(FUSED, name="outer", **changes)))
 
 
 POINTER, NUMBER, ONE = Value("%a0", "ptr"), Value("%a1", "i64"), Value("1", "i64")
@@ -158,6 +164,9 @@ def test_faults_of_operations_and_blocks_are_found(lines: str, complaint: str) -
         (lambda: changed(Accumulate, results=()), "ends with what are not its accumulators"),
         (lambda: tile(rows=(POINTER,)), "has 1 rows"),
         (lambda: tile(rows=(POINTER, NUMBER)), "a row of type i64"),
+        (lambda: by(rows=4), "is not made of outer, which takes 4 x 4"),
+        (lambda: by(lanes=8), "is not made of outer, which takes 1 x 8"),
+        (lambda: by(tile(together=2), rows=2), "does not fall into 2 groups"),
         (lambda: panel(columns=(POINTER, POINTER)), "has 2 vectors of columns"),
         (lambda: panel(columns=(NUMBER,)), "columns of type i64"),
         (lambda: panel(following=NUMBER), "a place of type i64"),

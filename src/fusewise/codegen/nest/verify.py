@@ -255,7 +255,7 @@ class _Checked:
     # --- the register tile ----------------------------------------------------------------------------------------
 
     def _accumulate(self, node: Accumulate) -> None:
-        tile, reduction = node.tile, node.reduction
+        tile, reduction, instruction = node.tile, node.reduction, node.tile.instruction
         where = f"accumulate {tile.rows} x {tile.vectors} x {tile.lanes}"
         for value in node.start:
             self._use(value, where)
@@ -264,12 +264,16 @@ class _Checked:
         self._alike(node.results, wanted, where, "ends with what are not its accumulators")
         if len(reduction.rows) != tile.rows:
             raise self._fault(where, f"has {len(reduction.rows)} rows")
+        if tile.rows % instruction.rows or (instruction.lanes and tile.lanes != instruction.lanes):
+            takes = f"{instruction.rows} x {instruction.lanes or tile.lanes}"
+            raise self._fault(where, f"is not made of {instruction.name}, which takes {takes}")
         if len(reduction.panel.columns) != tile.vectors:
             raise self._fault(where, f"has {len(reduction.panel.columns)} vectors of columns")
         self._addresses(reduction, where)
         if not reduction.levels or any(level.extent < 1 for level in reduction.levels):
             raise self._fault(where, "reduces nothing")
-        if reduction.together > 1 and (tile.vectors > 1 or tile.lanes % reduction.together):
+        is_single = tile.vectors == instruction.rows == 1
+        if reduction.together > 1 and (not is_single or tile.lanes % reduction.together):
             raise self._fault(where, f"does not fall into {reduction.together} groups")
         if reduction.meanwhile is not None:
             self._meanwhile(reduction, reduction.meanwhile, where)
