@@ -15,7 +15,6 @@ import fusewise
 from fusewise.codegen.llvm.checked import checked
 from fusewise.codegen.llvm.write import llvm_text
 from fusewise.codegen.nest.build import Module
-from fusewise.codegen.nest.tree import Value
 from fusewise.errors import AccessOutside
 from fusewise.ir.dtypes import FLOAT32
 from fusewise.ir.types import TensorType
@@ -114,8 +113,8 @@ def test_what_nobody_wrote_is_no_number():
 
 def test_a_pointer_may_be_a_table_of_the_module():
     def body(f, out, source):
-        zeros = f.module.zeros("zeros", 64)
-        f.store(f.load("float", Value(f"{f.emit('ptr', f'select i1 true, {zeros}, {source}').text}", "ptr")), out)
+        zeros = f.module.table("zeros", "i8", bytes(64))
+        f.store(f.load("float", f.select(f.constant(True, "i1"), zeros, source)), out)
 
     assert run(body)[1][0] == 0
 

@@ -14,7 +14,7 @@ from fusewise.codegen.families.boxes import routine_for
 from fusewise.codegen.kernel import Implementation
 from fusewise.codegen.llvm.checked import checked
 from fusewise.codegen.llvm.write import llvm_text
-from fusewise.codegen.nest.text import printed
+from fusewise.codegen.nest.build import Module
 from fusewise.codegen.steps.calls import repeat_calls
 from fusewise.codegen.steps.depth_first import tile_depth_first
 from fusewise.codegen.steps.draft import (
@@ -152,8 +152,14 @@ def _codes(step: TaskDraft | HostDraft, target: Target) -> list[KernelCode]:
 def _code(way: Implementation, target: Target) -> KernelCode:
     key = f"{way.key}|{target.key}"
     symbol = "k" + hashlib.blake2b(key.encode(), digest_size=10).hexdigest()
-    build, nest = _builder(way, target, symbol), lambda: printed(way.build(target.instructions, symbol), _LONGEST_TABLE)
+    build, nest = _builder(way, target, symbol), lambda: _shown(way.build(target.instructions, symbol))
     return KernelCode(symbol, key, build, way.task.digest, way.kernel.effort, way.level, nest)
+
+
+def _shown(module: Module) -> str:
+    from fusewise.codegen.nest.text import printed  # which only people ask for
+
+    return printed(module, _LONGEST_TABLE)
 
 
 def _builder(way: Implementation, target: Target, symbol: str) -> Callable[[], str]:

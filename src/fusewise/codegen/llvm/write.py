@@ -24,7 +24,6 @@ from fusewise.codegen.nest.tree import (
     Value,
     When,
 )
-from fusewise.codegen.nest.verify import verify
 from fusewise.codegen.target import InstructionSet
 
 __all__ = ["llvm_text"]
@@ -43,6 +42,8 @@ def llvm_text(module: Module, instructions: InstructionSet | None = None) -> str
     """The whole module as LLVM assembly. The instructions are needed where reductions or stores are to be written. A checked build
     looks at the program before."""
     if instructions is not None and instructions.sanitize:
+        from fusewise.codegen.nest.verify import verify  # which other builds do without
+
         verify(module)
     whole = _Text(Expansion(module, instructions))
     functions = [whole.function(function) for function in whole.expansion.functions()]
