@@ -13,7 +13,7 @@ from fusewise.codegen.target import InstructionSet
 
 __all__ = ["agrees", "interpreted"]
 
-MOST = 100_000
+MOST = 20_000
 """Operations after which a kernel is too long to be interpreted."""
 
 
