@@ -170,7 +170,7 @@ def test_faults_of_operations_and_blocks_are_found(lines: str, complaint: str) -
         (lambda: panel(columns=(POINTER, POINTER)), "has 2 vectors of columns"),
         (lambda: panel(columns=(NUMBER,)), "columns of type i64"),
         (lambda: panel(following=NUMBER), "a place of type i64"),
-        (lambda: tile(levels=()), "reduces nothing"),
+        (lambda: tile(levels=()), "has no loops"),
         (lambda: tile(together=3), "does not fall into 3 groups"),
         (lambda: tile(meanwhile=Meanwhile(2, Value("%v50", "i64"), (), Value("true", "i1"))), "into 2 parts"),
         (lambda: changed(Operation, result=Value("v1", "i64")), "name 'v1'"),

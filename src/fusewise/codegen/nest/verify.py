@@ -270,8 +270,8 @@ class _Checked:
         if len(reduction.panel.columns) != tile.vectors:
             raise self._fault(where, f"has {len(reduction.panel.columns)} vectors of columns")
         self._addresses(reduction, where)
-        if not reduction.levels or any(level.extent < 1 for level in reduction.levels):
-            raise self._fault(where, "reduces nothing")
+        if not reduction.levels or any(level.extent < 0 for level in reduction.levels):
+            raise self._fault(where, "has no loops")
         is_single = tile.vectors == instruction.rows == 1
         if reduction.together > 1 and (not is_single or tile.lanes % reduction.together):
             raise self._fault(where, f"does not fall into {reduction.together} groups")
