@@ -13,7 +13,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fusewise.codegen.nest.build import Function, Module
-from fusewise.codegen.nest.opcodes import INTRINSICS, bits_of, constant, converted, from_bits, numpy_type, operation
+from fusewise.codegen.nest.opcodes import (
+    INTRINSICS,
+    bits_of,
+    constant,
+    converted,
+    from_bits,
+    numpy_type,
+    operation,
+    saturated,
+    signed,
+)
 from fusewise.codegen.nest.spelling import element_bytes
 from fusewise.codegen.nest.tile import Accumulate, Reduction, Tile
 from fusewise.codegen.nest.tree import Block, For, Int, Node, Operation, Repeat, Stage, StoreAccumulator, Value, When
@@ -66,7 +76,10 @@ def interpret(module: Module, name: str, arguments: Sequence[Any], most: int | N
     tables = {}
     for table in module.tables:
         values, kind = table.values, numpy_type(table.element)
-        data = np.frombuffer(values, np.uint8) if isinstance(values, bytes) else np.array(values, kind)
+        if isinstance(values, bytes):
+            data = np.frombuffer(values, np.uint8)
+        else:
+            data = np.array([signed(int(v), 64) if kind.kind == "i" else v for v in values]).astype(kind)
         tables[f"@{table.name}"] = Address(Memory(table.name, data.view(np.uint8)), 0)
     functions = {function.name: function for function in module.functions}
     given = [_pointer(one, f"argument {k}") if isinstance(one, np.ndarray) else one for k, one in enumerate(arguments)]
@@ -235,7 +248,8 @@ def _fill(frame: _Frame, node: Operation) -> None:
 
 def _address(frame: _Frame, node: Operation) -> Address:
     pointer, offset = (frame.of(one) for one in node.operands)
-    found: Address = pointer.after(offset * element_bytes(str(node.detail[0])))
+    kind = Value("", str(node.detail[0]))
+    found: Address = pointer.after(offset * kind.lanes * element_bytes(kind.element))
     return found
 
 
@@ -282,10 +296,12 @@ def _called(frame: _Frame, node: Operation) -> Any:
 
 
 def _intrinsic(name: str, given: Sequence[Any], node: Operation) -> Any:
+    assert node.result is not None
+    if name.startswith(("llvm.fptosi.sat", "llvm.fptoui.sat")):
+        return saturated(given[0], node.result.element, "fptosi" in name)
     for pattern, run in INTRINSICS:
         if pattern.match(name):
             found = run(*given)
-            assert node.result is not None
             if node.result.type.startswith("<") or not node.result.element.startswith("i"):
                 return np.asarray(found, numpy_type(node.result.element))[()]
             return found if isinstance(found, int) else found.item()

@@ -14,7 +14,17 @@ import numpy as np
 
 from fusewise.codegen.nest.tree import Value
 
-__all__ = ["INTRINSICS", "bits_of", "constant", "converted", "from_bits", "numpy_type", "operation", "signed"]
+__all__ = [
+    "INTRINSICS",
+    "bits_of",
+    "constant",
+    "converted",
+    "from_bits",
+    "numpy_type",
+    "operation",
+    "saturated",
+    "signed",
+]
 
 _NUMPY = {"float": "f4", "double": "f8", "half": "f2", "bfloat": "u2", "i1": "?", "ptr": "i8"}
 
@@ -236,12 +246,20 @@ def _trailing_zeros(x: Any) -> Any:
     return np.array([one(int(lane), 8 * x.dtype.itemsize) for lane in x], x.dtype)
 
 
-def _saturated(low: int, high: int) -> Callable[..., Any]:
-    def found(x: Any) -> Any:
-        whole = np.clip(np.trunc(np.nan_to_num(np.asarray(x, np.float64), nan=0.0)), low, high)
-        return whole.astype(np.int64)
+def saturated(x: Any, element: str, has_sign: bool) -> Any:
+    """Floats as integers of a type, the nearest that it has, and 0 for what is no number."""
+    bits = int(element[1:])
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if has_sign else (0, (1 << bits) - 1)
+    lanes = [0 if np.isnan(one) else int(min(max(float(one), low), high)) for one in np.atleast_1d(x)]
+    whole = [signed(min(max(lane, low), high), bits) for lane in lanes]
+    return np.array(whole, numpy_type(element)) if np.ndim(x) else whole[0]
 
-    return found
+
+def _nearest(x: Any) -> Any:
+    """Floats as i32, to the nearest, halves to even; the least number for what i32 does not have."""
+    found = np.rint(np.asarray(x, np.float64))
+    outside = ~((found >= -(1 << 31)) & (found < 1 << 31))
+    return np.where(outside, -(1 << 31), np.where(outside, 0, found)).astype(np.int32)
 
 
 def _quads(total: Any, a: Any, w: Any) -> Any:
@@ -284,6 +302,7 @@ INTRINSICS: tuple[tuple[re.Pattern[str], Callable[..., Any]], ...] = tuple(
         (r"llvm\.ceil", np.ceil),
         (r"llvm\.trunc", np.trunc),
         (r"llvm\.(roundeven|rint|nearbyint)", np.rint),
+        (r"llvm\.lrint", _nearest),
         (r"llvm\.copysign", np.copysign),
         (r"llvm\.cttz", lambda x, *_: _trailing_zeros(x)),
         (r"llvm\.vector\.reduce\.or", np.bitwise_or.reduce),
@@ -292,6 +311,7 @@ INTRINSICS: tuple[tuple[re.Pattern[str], Callable[..., Any]], ...] = tuple(
         (r"llvm\.x86\..*pmadd\.?ub", _byte_pairs),
         (r"llvm\.x86\..*pmadd", _pairs),
         (r"llvm\.x86\.avx512bf16\.dpbf16ps", _bfloat_pairs),
+        (r"llvm\.x86\.avx512\.vpermi2var", lambda a, lanes, b: np.concatenate([a, b])[lanes % (2 * len(a))]),
         (r"llvm\.x86\.avx.*perm(d|var)", lambda x, lanes: x[lanes % len(x)]),
         (r"llvm\.launder", lambda x: x),
     )
