@@ -87,10 +87,16 @@ def _range(extent: Extent, place: Guarded) -> Range:
     return Range(extent.argument, place.address + extent.low, place.address + end, extent.writes)
 
 
-def run(way: Implementation, target: Target, arrays: Mapping[str, np.ndarray], workers: int = 1) -> None:
+def run(
+    way: Implementation,
+    target: Target,
+    arrays: Mapping[str, np.ndarray],
+    workers: int = 1,
+    most: int | None = None,
+) -> None:
     """Compile a way to run a task and call it once per worker, one after the other; again piece by piece, and where it may with its
     result on top of what it adds, which all must be the same. All that it is given lies between guard pages: flush with the one
-    behind the first time, with the one before the second."""
+    behind the first time, with the one before the second. It is also interpreted: without `most`, unless it is long."""
     task, text, arguments = way.task, text_of(way, target.instructions, "kernel"), way.arguments
     names = {operand.name: "" for operand in task.operands}
     extents = extents_of(task, names, arguments, workers) if host_target().sanitize else ()
@@ -104,7 +110,7 @@ def run(way: Implementation, target: Target, arrays: Mapping[str, np.ndarray], w
     loaded.call(copies, in_pieces(workers), "before")
     for name, array in arrays.items():
         assert array.tobytes() == copies[name].tobytes(), f"{name} is another when work is dealt out in pieces"
-    agrees(way, target.instructions, before, arrays, workers)
+    agrees(way, target.instructions, before, arrays, workers, most)
     for read in overwritable(task) if way.writes_once else ():
         written = task.stores[0].operand
         for shares, flush in ((at_once(workers), "behind"), (in_pieces(workers), "before")):
