@@ -49,7 +49,10 @@ def agrees(
     most: int | None = None,
 ) -> None:
     """The nest, interpreted on arrays as they were before, gives what code has made of them. Without `most` operations that it may
-    take, one that is too long is given up."""
+    take, one that is too long is given up, and of the generic kernel, which tests of operators run by thousands, every fourth task
+    is looked at."""
+    if most is None and way.kernel.name == "any-nest" and int(way.task.digest, 16) % 4:
+        return
     try:
         interpreted(way, instructions, before, workers, MOST if most is None else most)
     except TooLong:
