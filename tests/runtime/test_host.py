@@ -33,8 +33,8 @@ def test_what_is_known_of_a_processor_by_its_name():
     )
     assert [target.multiplies(512) for target in (zen, rapids, other)] == [1, 2, 2]
     assert [target.adds_apart for target in (zen, rapids, other)] == [True, False, True]
-    assert rapids.beside.load > zen.beside.load == other.beside.load
-    assert later.beside.fourth > zen.beside.fourth == other.beside.fourth == 0
+    assert rapids.figures.overhead.load > zen.figures.overhead.load == other.figures.overhead.load
+    assert later.figures.overhead.fourth > zen.figures.overhead.fourth == other.figures.overhead.fourth == 0
 
 
 def test_this_machine():

@@ -72,5 +72,5 @@ def test_tables_of_several_nests_stand_side_by_side():
     module = Module()
     tables = tabulated(task_of(read(I1 // 3)))
     first, second = tables.pointers(module)["table0"], tables.pointers(module)["table0"]
-    assert first != second and len(module.globals) == 2
+    assert first != second and len(module.tables) == 2
     assert "[i64 0, i64 0, i64 0, i64 1, i64 1, i64 1, i64 2]" in llvm_text(module)
