@@ -124,7 +124,7 @@ def ways_of(task: Task, target: Target) -> Iterator[Implementation]:
     """The first schedule of every kernel that understands a task, also where it leaves that to another."""
     for kernel in candidates(task):
         understood = kernel.understand(task, target.instructions)
-        if not isinstance(understood, RefusalReason):
+        if kernel.name not in NOWHERE and not isinstance(understood, RefusalReason):
             for schedule in islice(kernel.schedules(understood, task, target), 1):
                 yield Implementation(kernel, task, understood, schedule)
 
