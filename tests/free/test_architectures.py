@@ -1,0 +1,59 @@
+"""One compilation for every size: architectures of `transformers`, exported with free dimensions, at ten sizes each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.free.architectures import ARCHITECTURES, export, feeds, sizes_of
+
+from fusewise import api, making
+from fusewise.ir.partition import Partition
+from fusewise.lower.program import Program
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+onnxruntime = pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.slow
+
+TOLERANCE = 1e-5
+"""Largest difference over largest magnitude, float32 (both sides reassociate)."""
+
+
+@pytest.fixture
+def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the graphs that code was generated for."""
+    names: list[str] = []
+    inner = making.generated
+
+    def counted(groups: Partition, *arguments: Any) -> Program:
+        names.append(groups.graph.name)
+        return inner(groups, *arguments)
+
+    monkeypatch.setattr(making, "generated", counted)
+    return names
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("free")
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_one_compilation_gives_the_same_answers_at_every_size(name: str, folder: Path, compilations: list[str]) -> None:
+    row, path = ARCHITECTURES[name], export(name, folder)
+    static = api.compile(path, symbols=dict(row.example), cache=False)
+    compilations.clear()
+    model = api.compile(path, cache=False)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    wanted = [port.name for port in session.get_inputs()]
+    for sizes in sizes_of(row):
+        given = {key: value for key, value in feeds(row.inputs, sizes).items() if key in wanted}
+        for expected, found in zip(session.run(None, given), model.run(None, given), strict=True):
+            assert found.shape == expected.shape, sizes
+            error = np.abs(found.astype(np.float64) - expected).max(initial=0) / np.abs(expected).max(initial=1e-30)
+            assert error <= TOLERANCE, sizes
+    assert len(compilations) == 1
+    assert model.summary["host_steps"] <= static.summary["host_steps"]
