@@ -1,0 +1,155 @@
+"""Comparisons of sizes: what follows from ranges is answered; the rest at a hint, and what was answered is a condition.
+
+    with deciding({"sequence": 128}) as conditions:
+        if sequence >= 6: ...                  # yes, and `conditions` now has sequence - 6 >= 0
+
+Whatever is made meanwhile is right for all sizes that meet the conditions. Where nobody decides, sizes that are not known to be
+equal are taken to be different, and which one is larger cannot be asked. The decider is a context variable, since comparisons
+take no argument for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import field
+from typing import Any, TypeVar
+
+from fusewise.ir.size import DECIDER, Size, evaluate, symbols_of
+from fusewise.records import record
+
+__all__ = [
+    "Condition",
+    "Conditions",
+    "at_hint",
+    "deciding",
+    "hint",
+    "known_below",
+    "known_equal",
+    "known_one",
+]
+
+T = TypeVar("T")
+
+DEFAULT_HINT = 64
+"""A size that nobody said anything about."""
+
+
+@record(frozen=True)
+class Condition:
+    """What must hold of a size: it is `zero`, `nonzero` or `nonnegative`."""
+
+    relation: str
+    size: int
+
+    def holds(self, values: Mapping[str, int]) -> bool:
+        """Does it, for these values of symbols?"""
+        return _MEANING[self.relation](evaluate(self.size, values))
+
+    def __str__(self) -> str:
+        return f"{self.size} {_SIGNS[self.relation]}"
+
+
+_MEANING: Mapping[str, Callable[[int], bool]] = {"zero": lambda n: n == 0, "nonzero": lambda n: n != 0, "nonnegative": lambda n: n >= 0}
+_SIGNS = {"zero": "== 0", "nonzero": "!= 0", "nonnegative": ">= 0"}
+
+
+@record
+class Conditions:
+    """Conditions as they are found, each once; comparisons are answered at `hints`."""
+
+    hints: Mapping[str, int]
+    found: dict[tuple[str, str], Condition] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Condition]:
+        return iter(self.found.values())
+
+    def add(self, condition: Condition) -> None:
+        """Note a condition, unless it is there."""
+        self.found.setdefault((condition.relation, str(condition.size)), condition)
+
+    def is_zero(self, size: int) -> bool:
+        """Is it 0 at the hints?"""
+        answer = hint(size) == 0
+        self.add(Condition("zero" if answer else "nonzero", _positive(size)))
+        return answer
+
+    def is_nonnegative(self, size: int) -> bool:
+        """Is it 0 or more at the hints?"""
+        answer = hint(size) >= 0
+        self.add(Condition("nonnegative", size if answer else -size - 1))
+        return answer
+
+
+@contextmanager
+def deciding(hints: Mapping[str, int]) -> Iterator[Conditions]:
+    """Have comparisons answered at these values of symbols, by name; others are at their own hints."""
+    conditions = Conditions(hints)
+    token = DECIDER.set(conditions)
+    try:
+        yield conditions
+    finally:
+        DECIDER.reset(token)
+
+
+def hint(size: int) -> int:
+    """The number to plan for: of a size what it is at the hints. For what is faster, never for what is right."""
+    if not isinstance(size, Size):
+        return size
+    decider = DECIDER.get()
+    given = decider.hints if isinstance(decider, Conditions) else {}
+    return evaluate(size, {s.name: given.get(s.name, s.hint or _usual(s.low, s.high)) for s in symbols_of(size)})
+
+
+def _usual(low: int, high: int) -> int:
+    return min(max(low, DEFAULT_HINT), high)
+
+
+def at_hint(found: T) -> T:
+    """The same data with numbers for sizes: tuples, mappings and records of sizes, at any depth."""
+    mapped: T = _mapped(found)
+    return mapped
+
+
+def _mapped(found: Any) -> Any:
+    if isinstance(found, Size):
+        return hint(found)
+    if isinstance(found, tuple) and found:
+        parts = [_mapped(part) for part in found]
+        if all(a is b for a, b in zip(parts, found, strict=True)):
+            return found
+        return type(found)(*parts) if hasattr(found, "_fields") else tuple(parts)
+    if isinstance(found, Mapping) and found:
+        return {key: _mapped(value) for key, value in found.items()}
+    if dataclasses.is_dataclass(found) and not isinstance(found, type):
+        changes = {}
+        for one in dataclasses.fields(found):
+            before = getattr(found, one.name)
+            after = _mapped(before) if one.init else before
+            if after is not before and not (isinstance(before, Mapping) and after == before):
+                changes[one.name] = after
+        return dataclasses.replace(found, **changes) if changes else found
+    expression = getattr(found, "at_hint", None)
+    return found if expression is None else expression(_mapped)
+
+
+def known_equal(a: int, b: int) -> bool:
+    """Are both equal, whatever symbols are? What is not known is no."""
+    return not isinstance(a - b, Size) and a - b == 0
+
+
+def known_one(size: int) -> bool:
+    """Is it 1, whatever symbols are?"""
+    return not isinstance(size, Size) and size == 1
+
+
+def known_below(a: int, b: int) -> bool:
+    """Is the first smaller, whatever symbols are?"""
+    difference = b - a - 1
+    return difference.bounds[0] >= 0 if isinstance(difference, Size) else difference >= 0
+
+
+def _positive(size: int) -> int:
+    """The size or its negative, whichever begins without a minus: both are 0 at once."""
+    return -size if isinstance(size, Size) and size.terms[0][1] < 0 else size
