@@ -197,7 +197,12 @@ ARCHITECTURES: dict[str, Architecture] = {
             {"texts": BATCH, "images": (1, 1, 2, 7, 3, 1, 5, 2, 1, 4), "sequence": (2, 7, 16, 13, 2, 31, 32, 8, 3, 29)},
             {"texts": 2, "images": 3, "sequence": 12},
         ),
-        Architecture("mamba", (TOKENS,), TEXT_SIZES, TEXT_EXAMPLE),
+        Architecture(
+            "mamba",
+            (Given("input_ids", ("batch", 12), "ids"),),
+            {"batch": (1, 2, 3, 5, 7, 8, 11, 13, 1, 4)},
+            {"batch": 2},
+        ),
         Architecture(
             "vae_decoder",
             (Given("latent", ("batch", 4, "height", "width")),),
@@ -215,7 +220,7 @@ ARCHITECTURES: dict[str, Architecture] = {
             },
             {"batch": 2, "height": 12, "width": 16, "encoded": 7},
         ),
-        _text("vits"),
+        Architecture("vits", (TOKENS, MASK), TEXT_SIZES, TEXT_EXAMPLE, dynamo=False),
     )
 }
 

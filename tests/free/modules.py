@@ -218,6 +218,7 @@ def _sam() -> Any:
                 "patch_size": 8,
                 "mlp_dim": 128,
                 "window_size": 3,
+                "num_pos_feats": 16,
                 "global_attn_indexes": [1],
             },
             prompt_encoder_config={
