@@ -51,7 +51,11 @@ class Condition:
         return f"{self.size} {_SIGNS[self.relation]}"
 
 
-_MEANING: Mapping[str, Callable[[int], bool]] = {"zero": lambda n: n == 0, "nonzero": lambda n: n != 0, "nonnegative": lambda n: n >= 0}
+_MEANING: Mapping[str, Callable[[int], bool]] = {
+    "zero": lambda n: n == 0,
+    "nonzero": lambda n: n != 0,
+    "nonnegative": lambda n: n >= 0,
+}
 _SIGNS = {"zero": "== 0", "nonzero": "!= 0", "nonnegative": ">= 0"}
 
 

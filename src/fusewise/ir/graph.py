@@ -16,10 +16,22 @@ from typing import Any
 
 import numpy as np
 
-from fusewise.ir.dtypes import DType, dtype_of
-from fusewise.ir.types import TensorType, ValueType
+from fusewise.ir.deciding import Condition
+from fusewise.ir.dtypes import INT64, DType, dtype_of
+from fusewise.ir.size import Size, Symbol, symbols_of
+from fusewise.ir.types import OptionalType, SequenceType, TensorType, ValueType
 
-__all__ = ["Attribute", "Constant", "Graph", "LazyConstant", "Node", "Subgraph", "attributes_of"]
+__all__ = [
+    "Attribute",
+    "Check",
+    "Constant",
+    "Graph",
+    "LazyConstant",
+    "Node",
+    "SizesConstant",
+    "Subgraph",
+    "attributes_of",
+]
 
 
 class Constant:
@@ -136,6 +148,34 @@ class LazyConstant(Constant):
         return Constant, (self.array,)
 
 
+class SizesConstant(Constant):
+    """A tensor of integers that is known in terms of sizes: its array has objects, numbers and `Size`s."""
+
+    __slots__ = ("_kind",)
+
+    def __init__(self, array: np.ndarray, dtype: DType = INT64) -> None:
+        super().__init__(array.astype(object))
+        self._kind = TensorType(dtype, tuple(array.shape))
+
+    @property
+    def dtype(self) -> DType:
+        return self._kind.dtype
+
+    @property
+    def type(self) -> TensorType:
+        return self._kind
+
+    __hash__ = Constant.__hash__
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What must hold of sizes for a graph to be right, and a sentence to a user for whom it does not."""
+
+    condition: Condition
+    sentence: str
+
+
 @dataclass(frozen=True, slots=True)
 class Subgraph:
     """The body of an If, Loop or Scan, kept whole as ONNX bytes.
@@ -209,7 +249,8 @@ class Node:
 class Graph:
     """A whole model. `types` has every value; `constants` those known before it runs; `opset` is the ai.onnx version.
 
-    `inputs` never include constants. `opsets` lists the versions of the other operator domains in use.
+    `inputs` never include constants. `opsets` lists the versions of the other operator domains in use. `checks` must hold of the
+    sizes that symbols stand for, beside their ranges.
     """
 
     inputs: tuple[str, ...]
@@ -221,6 +262,7 @@ class Graph:
     opset: int = 23
     opsets: tuple[tuple[str, int], ...] = ()
     metadata: tuple[tuple[str, str], ...] = ()
+    checks: tuple[Check, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "types", MappingProxyType(dict(self.types)))
@@ -253,6 +295,12 @@ class Graph:
     def read_counts(self) -> Mapping[str, int]:
         """How many operands of nodes each value is that any node reads."""
         return Counter(chain.from_iterable(node.reads for node in self.nodes))
+
+    @cached_property
+    def symbols(self) -> tuple[Symbol, ...]:
+        """The free dimensions of the inputs, each once, in the order of these."""
+        found = (sorted(symbols_of(dim), key=str) for name in self.inputs for dim in _dims(self.types[name]))
+        return tuple(dict.fromkeys(chain.from_iterable(found)))
 
     @cached_property
     def output_set(self) -> frozenset[str]:
@@ -298,3 +346,11 @@ class Graph:
             types={name: kind for name, kind in self.types.items() if name in live},
             constants={name: data for name, data in self.constants.items() if name in live},
         )
+
+
+def _dims(kind: ValueType) -> tuple[int, ...]:
+    """The sizes in a type, those of elements included."""
+    if isinstance(kind, SequenceType | OptionalType):
+        return _dims(kind.element)
+    found = kind.shape or () if isinstance(kind, TensorType) else ()
+    return tuple(dim for dim in found if isinstance(dim, Size))

@@ -47,6 +47,7 @@ __all__ = [
     "symbols_of",
 ]
 
+
 class SizeNeeded(TypeError):
     """A number is needed where only a size in terms of symbols is known."""
 
@@ -344,8 +345,6 @@ def _number(value: object) -> Any:
         return None
 
 
-
-
 def _made(constant: int, terms: list[tuple[Monomial, int]]) -> Any:
     """The sum, equal monomials joined: a size, or a number."""
     found: dict[tuple[tuple[str, int], ...], tuple[Monomial, int]] = {}
@@ -372,10 +371,8 @@ def _sum(terms: list[tuple[Monomial, int]]) -> Any:
     return _made(sum(c for m, c in terms if not m), [term for term in terms if term[0]])
 
 
-
 def _product(left: int, right: int) -> Any:
     return _sum([(times(m, n), c * d) for m, c in _all_terms(left) for n, d in _all_terms(right)])
-
 
 
 def _divided(whole: int, by: int) -> tuple[Any, Any]:
@@ -488,8 +485,9 @@ def _atom(op: str, args: tuple[int, ...]) -> Size:
     return Size(0, ((((Compound(op, args), 1),), 1),))
 
 
-COMPOUNDS: Mapping[str, Callable[..., Any]] = MappingProxyType({
-    "floordiv": quotient, "mod": remainder, "min": least, "max": greatest})
+COMPOUNDS: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {"floordiv": quotient, "mod": remainder, "min": least, "max": greatest}
+)
 """What makes a compound, by its name."""
 
 

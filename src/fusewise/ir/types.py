@@ -6,13 +6,15 @@ import math
 from dataclasses import dataclass
 
 from fusewise.ir.dtypes import DType
+from fusewise.ir.size import Size
 
 __all__ = ["Dim", "MapType", "OptionalType", "SequenceType", "TensorType", "ValueType"]
 
 Dim = int | str | None
-"""A dimension: a size, a symbol's name, or None when nothing is known."""
+"""A dimension: a number or a `Size`; before a graph is bound also a symbol's name, or None when nothing is known."""
 
 _NUMBERS = frozenset({int})
+_KNOWN = frozenset({int, Size})
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +26,20 @@ class TensorType:
 
     @property
     def is_static(self) -> bool:
+        """Is every dimension a number, or known in terms of symbols?"""
+        return self.shape is not None and _KNOWN.issuperset(map(type, self.shape))
+
+    @property
+    def is_fixed(self) -> bool:
         """Is every dimension a number?"""
         return self.shape is not None and _NUMBERS.issuperset(map(type, self.shape))
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """The shape as numbers; `ValueError` when it is not static."""
+        """The shape as numbers and sizes; `ValueError` when it is not static."""
         if self.shape is None or not self.is_static:
             raise ValueError(f"shape {self} is not static")
-        return self.shape  # type: ignore[return-value]  # all numbers
+        return self.shape  # type: ignore[return-value]  # all known
 
     @property
     def rank(self) -> int:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from fusewise.ops.shapes.case import Case, Row, Shape, Unknown, share
+from fusewise.ops.shapes.operands import Operands, Row, Shape, Unknown, share
 
 __all__ = ["CONTRACT"]
 
 
-def _product(case: Case) -> tuple[Shape, ...]:
+def _product(case: Operands) -> tuple[Shape, ...]:
     return (_product_of(case, case.shape(0), case.shape(1)),)
 
 
-def _quantized_product(case: Case) -> tuple[Shape, ...]:
+def _quantized_product(case: Operands) -> tuple[Shape, ...]:
     return (_product_of(case, case.shape(0), case.shape(3)),)
 
 
-def _product_of(case: Case, a: Shape, b: Shape) -> Shape:
+def _product_of(case: Operands, a: Shape, b: Shape) -> Shape:
     if not a or not b:
         raise Unknown
     left, right = a if len(a) > 1 else (1, *a), b if len(b) > 1 else (*b, 1)
@@ -27,7 +27,7 @@ def _product_of(case: Case, a: Shape, b: Shape) -> Shape:
     return (*case.broadcast(left[:-2], right[:-2]), *rows, *columns)
 
 
-def _gemm(case: Case) -> tuple[Shape, ...]:
+def _gemm(case: Operands) -> tuple[Shape, ...]:
     a, b = case.shape(0), case.shape(1)
     (rows, depth), (other, columns) = (
         a[:: -1 if case.attribute("transA", 0) else 1],
@@ -37,7 +37,7 @@ def _gemm(case: Case) -> tuple[Shape, ...]:
     return ((rows, columns),)
 
 
-def _einsum(case: Case) -> tuple[Shape, ...]:
+def _einsum(case: Operands) -> tuple[Shape, ...]:
     """Letters by operand; an ellipsis stands for leading axes that are broadcast."""
     equation = case.attribute("equation").replace(" ", "")
     terms, arrow, result = equation.partition("->")
@@ -63,13 +63,13 @@ def _einsum(case: Case) -> tuple[Shape, ...]:
     return ((*map(sizes.__getitem__, before), *(wide if ellipsis else ()), *map(sizes.__getitem__, after)),)
 
 
-def _determinant(case: Case) -> tuple[Shape, ...]:
+def _determinant(case: Operands) -> tuple[Shape, ...]:
     data = case.shape()
     case.equal(data[-1], data[-2], "the sizes of a square matrix")
     return (data[:-2],)
 
 
-def _attention(case: Case) -> tuple[Shape, ...]:
+def _attention(case: Operands) -> tuple[Shape, ...]:
     """Y, the present keys and values, and the scores (ONNX, Attention)."""
     q, k, v = case.shape(0), case.shape(1), case.shape(2)
     case.equal(q[0], k[0], "the batch sizes of queries and keys")
@@ -90,24 +90,24 @@ def _attention(case: Case) -> tuple[Shape, ...]:
     return (result, (q[0], shared, total, key), (q[0], shared, total, value), (q[0], heads, q[-2], total))
 
 
-def _flexible_attention(case: Case) -> tuple[Shape, ...]:
+def _flexible_attention(case: Operands) -> tuple[Shape, ...]:
     q, v = case.shape(0), case.shape(2)
     return ((*q[:3], v[3]),)
 
 
-def _linear_attention(case: Case) -> tuple[Shape, ...]:
+def _linear_attention(case: Operands) -> tuple[Shape, ...]:
     q, k, v = case.shape(0), case.shape(1), case.shape(2)
     heads, shared = case.attribute("q_num_heads"), case.attribute("kv_num_heads")
     key, value = share(case, (k[2],), (shared,)), share(case, (v[2],), (shared,))
     return ((*q[:2], heads * value), (q[0], shared, key, value))
 
 
-def _causal_convolution(case: Case) -> tuple[Shape, ...]:
+def _causal_convolution(case: Operands) -> tuple[Shape, ...]:
     data, weights = case.shape(), case.shape(1)
     return (data, (*data[:2], weights[2] - 1))
 
 
-def _recurrence(case: Case) -> tuple[Shape, ...]:
+def _recurrence(case: Operands) -> tuple[Shape, ...]:
     """Y, Y_h and, of an LSTM, Y_c."""
     data, weights = case.shape(), case.shape(2)
     (steps, batch), directions, hidden = data[:2], weights[0], weights[2]

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from fusewise.ops.shapes.case import Case, Row, Shape, Unknown, ceiling, nonnegative
+from fusewise.ops.shapes.operands import Operands, Row, Shape, Unknown, ceiling, nonnegative
 
 __all__ = ["GENERATE"]
 
 
-def _filled(case: Case) -> tuple[Shape, ...]:
+def _filled(case: Operands) -> tuple[Shape, ...]:
     return (tuple(case.ints(0)),)
 
 
-def _counted(case: Case) -> tuple[Shape, ...]:
+def _counted(case: Operands) -> tuple[Shape, ...]:
     """Range: as many as from the start by steps lie in front of the limit."""
     (start,), (limit,), (step,) = case.ints(0), case.ints(1), case.numbers(2)
     if step == 0:
@@ -22,16 +22,16 @@ def _counted(case: Case) -> tuple[Shape, ...]:
     return ((nonnegative(ceiling(limit - start, step) if step > 0 else ceiling(start - limit, -step)),),)
 
 
-def _dimensions(case: Case) -> tuple[Shape, ...]:
+def _dimensions(case: Operands) -> tuple[Shape, ...]:
     data = case.shape()
     return ((len(data[case.attribute("start", 0) : case.attribute("end", len(data))]),),)
 
 
-def _scalar(case: Case) -> tuple[Shape, ...]:
+def _scalar(case: Operands) -> tuple[Shape, ...]:
     return ((),)
 
 
-def _window(case: Case) -> tuple[Shape, ...]:
+def _window(case: Operands) -> tuple[Shape, ...]:
     return ((case.ints(0)[0],),)
 
 

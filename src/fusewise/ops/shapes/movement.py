@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from fusewise.ir.deciding import known_below, known_equal
 from fusewise.ir.size import Size, greatest, least
-from fusewise.ops.shapes.case import Case, Row, Shape, Unknown, ceiling, keep, nonnegative, position, share
+from fusewise.ops.shapes.operands import Operands, Row, Shape, Unknown, ceiling, keep, nonnegative, position, share
 from fusewise.ops.slices import slice_along
 
 __all__ = ["MOVEMENT"]
@@ -17,7 +17,7 @@ _TO_THE_END = 2**31 - 1
 """Bounds of a slice from here on are the end, however long the axis is."""
 
 
-def _reshaped(case: Case) -> tuple[Shape, ...]:
+def _reshaped(case: Operands) -> tuple[Shape, ...]:
     wanted = case.ints(1)
     source = case.shapes[0]
     zero = case.attribute("allowzero", 0)
@@ -39,14 +39,14 @@ def _reshaped(case: Case) -> tuple[Shape, ...]:
     return (tuple(dims),)
 
 
-def _flattened(case: Case) -> tuple[Shape, ...]:
+def _flattened(case: Operands) -> tuple[Shape, ...]:
     data = case.shape()
     axis = case.attribute("axis", 1)
     at = axis + len(data) if axis < 0 else axis
     return ((math.prod(data[:at]), math.prod(data[at:])),)
 
 
-def _squeezed(case: Case) -> tuple[Shape, ...]:
+def _squeezed(case: Operands) -> tuple[Shape, ...]:
     data = case.shape()
     axes = case.axes(1, len(data))
     if axes is None:
@@ -58,7 +58,7 @@ def _squeezed(case: Case) -> tuple[Shape, ...]:
     return (tuple(dim for d, dim in enumerate(data) if d not in axes),)
 
 
-def _unsqueezed(case: Case) -> tuple[Shape, ...]:
+def _unsqueezed(case: Operands) -> tuple[Shape, ...]:
     data = list(case.shape())
     given = case.numbers(1)
     for axis in sorted(position(axis, len(data) + len(given)) for axis in given):
@@ -66,24 +66,24 @@ def _unsqueezed(case: Case) -> tuple[Shape, ...]:
     return (tuple(data),)
 
 
-def _transposed(case: Case) -> tuple[Shape, ...]:
+def _transposed(case: Operands) -> tuple[Shape, ...]:
     data = case.shape()
     return (tuple(data[d] for d in case.attribute("perm") or reversed(range(len(data)))),)
 
 
-def _depth_to_space(case: Case) -> tuple[Shape, ...]:
+def _depth_to_space(case: Operands) -> tuple[Shape, ...]:
     samples, channels, *spatial = case.shape()
     block = case.attribute("blocksize")
     return ((samples, share(case, (channels,), (block,) * 2), *(dim * block for dim in spatial)),)
 
 
-def _space_to_depth(case: Case) -> tuple[Shape, ...]:
+def _space_to_depth(case: Operands) -> tuple[Shape, ...]:
     samples, channels, *spatial = case.shape()
     block = case.attribute("blocksize")
     return ((samples, channels * block**2, *(share(case, (dim,), (block,)) for dim in spatial)),)
 
 
-def _sliced(case: Case) -> tuple[Shape, ...]:
+def _sliced(case: Operands) -> tuple[Shape, ...]:
     dims = list(case.shape())
     starts, ends = case.ints(1), case.ints(2)
     axes = case.axes(3, len(dims), "") or tuple(range(len(starts)))
@@ -93,7 +93,7 @@ def _sliced(case: Case) -> tuple[Shape, ...]:
     return (tuple(dims),)
 
 
-def sliced_extent(case: Case, extent: int, start: int, end: int, step: int) -> int:
+def sliced_extent(case: Operands, extent: int, start: int, end: int, step: int) -> int:
     """How many elements a slice of an axis has (ONNX, Slice)."""
     if not any(isinstance(one, Size) for one in (extent, start, end)):
         return len(range(extent)[slice_along(start, end, step, extent)])
@@ -106,7 +106,7 @@ def sliced_extent(case: Case, extent: int, start: int, end: int, step: int) -> i
     return nonnegative(ceiling(last - greatest(end, -1), -step))
 
 
-def _from_front(case: Case, bound: int, extent: int) -> int:
+def _from_front(case: Operands, bound: int, extent: int) -> int:
     if known_below(bound, 0):
         return bound if bound <= -_TO_THE_END else bound + extent
     if not known_below(-1, bound):
@@ -121,7 +121,7 @@ def _at_most(bound: int, extent: int) -> int:
     return found
 
 
-def _concatenated(case: Case) -> tuple[Shape, ...]:
+def _concatenated(case: Operands) -> tuple[Shape, ...]:
     shapes = [case.shape(i) for i in range(len(case.node.inputs))]
     first = list(shapes[0])
     axis = case.axis("axis", 0, len(first))
@@ -134,7 +134,7 @@ def _concatenated(case: Case) -> tuple[Shape, ...]:
     return (keep(first, axis, sum(shape[axis] for shape in shapes)),)
 
 
-def _split(case: Case) -> tuple[Shape, ...]:
+def _split(case: Operands) -> tuple[Shape, ...]:
     data = case.shape()
     axis = case.axis("axis", 0, len(data))
     count = len(case.node.outputs)
@@ -149,7 +149,7 @@ def _split(case: Case) -> tuple[Shape, ...]:
     return tuple(keep(data, axis, size) for size in sizes)
 
 
-def _padded(case: Case) -> tuple[Shape, ...]:
+def _padded(case: Operands) -> tuple[Shape, ...]:
     dims = list(case.shape())
     pads = case.ints(1)
     axes = case.axes(3, len(dims), "")
@@ -161,7 +161,7 @@ def _padded(case: Case) -> tuple[Shape, ...]:
     return (tuple(dims),)
 
 
-def _cropped(case: Case) -> tuple[Shape, ...]:
+def _cropped(case: Operands) -> tuple[Shape, ...]:
     dims = list(case.shape())
     wanted = case.ints(1)
     axes = case.attribute("axes")
@@ -170,25 +170,25 @@ def _cropped(case: Case) -> tuple[Shape, ...]:
     return (tuple(dims),)
 
 
-def _expanded(case: Case) -> tuple[Shape, ...]:
+def _expanded(case: Operands) -> tuple[Shape, ...]:
     return (case.broadcast(case.shape(), tuple(case.ints(1))),)
 
 
-def _tiled(case: Case) -> tuple[Shape, ...]:
+def _tiled(case: Operands) -> tuple[Shape, ...]:
     return (tuple(dim * times for dim, times in zip(case.shape(), case.ints(1), strict=True)),)
 
 
-def _gathered(case: Case) -> tuple[Shape, ...]:
+def _gathered(case: Operands) -> tuple[Shape, ...]:
     data, indices = case.shape(), case.shape(1)
     axis = case.axis("axis", 0, len(data))
     return ((*data[:axis], *indices, *data[axis + 1 :]),)
 
 
-def _like_indices(case: Case) -> tuple[Shape, ...]:
+def _like_indices(case: Operands) -> tuple[Shape, ...]:
     return (case.shape(1),)
 
 
-def _gathered_nd(case: Case) -> tuple[Shape, ...]:
+def _gathered_nd(case: Operands) -> tuple[Shape, ...]:
     data, indices = case.shape(), case.shape(1)
     depth = indices[-1]
     if isinstance(depth, Size):
@@ -196,7 +196,7 @@ def _gathered_nd(case: Case) -> tuple[Shape, ...]:
     return ((*indices[:-1], *data[case.attribute("batch_dims", 0) + depth :]),)
 
 
-def _one_hot(case: Case) -> tuple[Shape, ...]:
+def _one_hot(case: Operands) -> tuple[Shape, ...]:
     indices, depth = list(case.shape()), case.ints(1)
     axis = case.axis("axis", -1, len(indices) + 1)
     return ((*indices[:axis], depth[0], *indices[axis:]),)

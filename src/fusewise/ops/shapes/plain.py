@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from fusewise.ops.shapes.case import Case, Row, Shape, keep
+from fusewise.ops.shapes.operands import Operands, Row, Shape, keep
 
 __all__ = ["PLAIN"]
 
 
-def same(case: Case) -> tuple[Shape, ...]:
+def same(case: Operands) -> tuple[Shape, ...]:
     """Every output has the shape of the first operand."""
     return (case.shape(),) * len(case.node.outputs)
 
 
-def broadcast(case: Case) -> tuple[Shape, ...]:
+def broadcast(case: Operands) -> tuple[Shape, ...]:
     """All operands are broadcast to one shape."""
     return (case.broadcast(*map(case.shape, range(len(case.node.inputs)))),)
 
 
-def _alike(case: Case) -> tuple[Shape, ...]:
+def _alike(case: Operands) -> tuple[Shape, ...]:
     """All operands are of one shape."""
     first = case.shape()
     for i in range(1, len(case.node.inputs)):
@@ -30,7 +30,7 @@ def _alike(case: Case) -> tuple[Shape, ...]:
     return (first,)
 
 
-def _normalized(case: Case) -> tuple[Shape, ...]:
+def _normalized(case: Operands) -> tuple[Shape, ...]:
     """LayerNormalization: mean and inverse deviation have ones from the axis on."""
     data = case.shape()
     axis = case.axis("axis", -1, len(data))
@@ -38,15 +38,15 @@ def _normalized(case: Case) -> tuple[Shape, ...]:
     return (data, few, few)
 
 
-def _batch_normalized(case: Case) -> tuple[Shape, ...]:
+def _batch_normalized(case: Operands) -> tuple[Shape, ...]:
     return (case.shape(), *(case.shape(3),) * 2)
 
 
-def _quantized(case: Case) -> tuple[Shape, ...]:
+def _quantized(case: Operands) -> tuple[Shape, ...]:
     return (case.shape(), (), ())
 
 
-def _reduced(case: Case) -> tuple[Shape, ...]:
+def _reduced(case: Operands) -> tuple[Shape, ...]:
     data = case.shape()
     axes = case.axes(1, len(data))
     if not axes and case.attribute("noop_with_empty_axes", 0):
@@ -54,18 +54,18 @@ def _reduced(case: Case) -> tuple[Shape, ...]:
     return (_without(case, data, axes or tuple(range(len(data)))),)
 
 
-def _best(case: Case) -> tuple[Shape, ...]:
+def _best(case: Operands) -> tuple[Shape, ...]:
     data = case.shape()
     return (_without(case, data, (case.axis("axis", 0, len(data)),)),)
 
 
-def _without(case: Case, data: Shape, axes: tuple[int, ...]) -> Shape:
+def _without(case: Operands, data: Shape, axes: tuple[int, ...]) -> Shape:
     if case.attribute("keepdims", 1):
         return tuple(1 if d in axes else size for d, size in enumerate(data))
     return tuple(size for d, size in enumerate(data) if d not in axes)
 
 
-def _top(case: Case) -> tuple[Shape, ...]:
+def _top(case: Operands) -> tuple[Shape, ...]:
     data = case.shape()
     axis = case.axis("axis", -1, len(data))
     (count,) = case.ints(1)

@@ -15,10 +15,10 @@ from fusewise.ir.graph import Node
 from fusewise.ir.size import Size, Symbol, size_of
 from fusewise.ir.types import Dim, OptionalType, SequenceType, TensorType, ValueType
 from fusewise.ops.infer import infer_outputs
-from fusewise.ops.shapes.case import Case, Relations, Row, Shape, Unknown, is_unknown
 from fusewise.ops.shapes.contract import CONTRACT
 from fusewise.ops.shapes.generate import GENERATE
 from fusewise.ops.shapes.movement import MOVEMENT
+from fusewise.ops.shapes.operands import Operands, Relations, Row, Shape, Unknown, is_unknown
 from fusewise.ops.shapes.plain import PLAIN
 from fusewise.ops.shapes.windows import WINDOWS
 
@@ -60,7 +60,7 @@ def _by_row(node: Node, types: Types, values: Arrays, relations: Relations) -> S
     if row is None:
         return ()
     try:
-        return row(Case(node, tuple(map(_dims, range(len(types)), types)), values, relations))
+        return row(Operands(node, tuple(map(_dims, range(len(types)), types)), values, relations))
     except (Unknown, IndexError, ValueError, TypeError, ZeroDivisionError, KeyError):
         return ()  # what does not fit is said by ONNX's inference, or at run time
 

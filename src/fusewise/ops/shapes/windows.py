@@ -10,12 +10,12 @@ from types import MappingProxyType
 import numpy as np
 
 from fusewise.ir.size import Size, least
-from fusewise.ops.shapes.case import Case, Row, Shape, Unknown, ceiling, nonnegative, position, share
+from fusewise.ops.shapes.operands import Operands, Row, Shape, Unknown, ceiling, nonnegative, position, share
 
 __all__ = ["WINDOWS"]
 
 
-def _spatial(case: Case, dims: Shape, kernel: Sequence[int]) -> Shape:
+def _spatial(case: Operands, dims: Shape, kernel: Sequence[int]) -> Shape:
     """The spatial sizes of what a window of `kernel` taps gives."""
     rank = len(dims)
     strides = case.attribute("strides") or (1,) * rank
@@ -33,18 +33,19 @@ def _spatial(case: Case, dims: Shape, kernel: Sequence[int]) -> Shape:
     return tuple(found)
 
 
-def _places(case: Case, extent: int, pads: tuple[int, int], reach: int, stride: int) -> int:
+def _places(case: Operands, extent: int, pads: tuple[int, int], reach: int, stride: int) -> int:
     """At how many places a window of `reach` elements fits."""
     room: int = extent + sum(pads)
     case.at_least(room, reach, f"the size {extent} with its padding, {room}, that a window of {reach} has to fit into")
     if not case.attribute("ceil_mode", 0):
-        return (room - reach) // stride + 1
+        return ceiling(room - reach + 1, stride)
     wide = ceiling(room - reach, stride) + 1  # a window that begins in the padding behind is left out
-    return least(wide, ceiling(extent + pads[0], stride))
+    found: int = least(wide, ceiling(extent + pads[0], stride))
+    return found
 
 
 def _convolved(weights: int) -> Row:
-    def row(case: Case) -> tuple[Shape, ...]:
+    def row(case: Operands) -> tuple[Shape, ...]:
         data, taps = case.shape(), case.shape(weights)
         if any(isinstance(dim, Size) for dim in taps[2:]):
             raise Unknown
@@ -54,18 +55,18 @@ def _convolved(weights: int) -> Row:
     return row
 
 
-def _pooled(case: Case) -> tuple[Shape, ...]:
+def _pooled(case: Operands) -> tuple[Shape, ...]:
     data = case.shape()
     shape = (*data[:2], *_spatial(case, data[2:], case.attribute("kernel_shape")))
     return (shape, shape)
 
 
-def _pooled_whole(case: Case) -> tuple[Shape, ...]:
+def _pooled_whole(case: Operands) -> tuple[Shape, ...]:
     data = case.shape()
     return ((*data[:2], *(1,) * (len(data) - 2)),)
 
 
-def _unpooled(case: Case) -> tuple[Shape, ...]:
+def _unpooled(case: Operands) -> tuple[Shape, ...]:
     if case.has(2):
         return (tuple(case.ints(2)),)
     data, rank = case.shape(), len(case.shape()) - 2
@@ -75,7 +76,7 @@ def _unpooled(case: Case) -> tuple[Shape, ...]:
     return ((*data[:2], *sizes),)
 
 
-def _transposed(case: Case) -> tuple[Shape, ...]:
+def _transposed(case: Operands) -> tuple[Shape, ...]:
     """ConvTranspose: see `infer_corrected` for what padding by SAME_* gives."""
     data, taps = case.shape(), case.shape(1)
     rank = len(data) - 2
@@ -99,13 +100,13 @@ def _transposed(case: Case) -> tuple[Shape, ...]:
     return ((*first, *sizes),)
 
 
-def _from_columns(case: Case) -> tuple[Shape, ...]:
+def _from_columns(case: Operands) -> tuple[Shape, ...]:
     data = case.shape()
     image, block = case.ints(1), case.numbers(2)
     return ((data[0], share(case, (data[1],), (math.prod(block),)), *image),)
 
 
-def _resized(case: Case) -> tuple[Shape, ...]:
+def _resized(case: Operands) -> tuple[Shape, ...]:
     dims = list(case.shape())
     axes = case.attribute("axes")
     where = range(len(dims)) if axes is None else [position(axis, len(dims)) for axis in axes]
@@ -134,30 +135,31 @@ def scaled(size: int, scale: float) -> int:
     tried = np.arange(_TRIED)
     if not np.array_equal(np.floor(tried.astype(np.float32) * np.float32(scale)).astype(np.int64), tried * up // by):
         raise Unknown
-    return size * up // by
+    found: int = size * up // by
+    return found
 
 
-def _on_grid(case: Case) -> tuple[Shape, ...]:
+def _on_grid(case: Operands) -> tuple[Shape, ...]:
     data, grid = case.shape(), case.shape(1)
     case.equal(data[0], grid[0], "the numbers of samples of data and grid")
     return ((*data[:2], *grid[1:-1]),)
 
 
-def _affine_grid(case: Case) -> tuple[Shape, ...]:
+def _affine_grid(case: Operands) -> tuple[Shape, ...]:
     sizes = case.ints(1)
     return ((sizes[0], *sizes[2:], len(sizes) - 2),)
 
 
-def _boxes(case: Case) -> tuple[Shape, ...]:
+def _boxes(case: Operands) -> tuple[Shape, ...]:
     size = case.attribute("output_height", 1), case.attribute("output_width", 1)
     return ((case.shape(1)[0], case.shape()[1], *size),)
 
 
-def _pooled_boxes(case: Case) -> tuple[Shape, ...]:
+def _pooled_boxes(case: Operands) -> tuple[Shape, ...]:
     return ((case.shape(1)[0], case.shape()[1], *case.attribute("pooled_shape")),)
 
 
-def _transform(case: Case) -> tuple[Shape, ...]:
+def _transform(case: Operands) -> tuple[Shape, ...]:
     """DFT: the axis as long as asked for, or half of it, and real and imaginary parts."""
     data = case.shape()
     (at,) = case.numbers(2) if case.has(2) else (case.attribute("axis", -2),)
@@ -170,7 +172,7 @@ def _transform(case: Case) -> tuple[Shape, ...]:
     return ((*data[:axis], bins, *data[axis + 1 : -1], 2),)
 
 
-def _short_transform(case: Case) -> tuple[Shape, ...]:
+def _short_transform(case: Operands) -> tuple[Shape, ...]:
     """STFT: frames as long as given, or as the window; half of the bins, and one, of a real signal's."""
     signal, (step,) = case.shape(), case.numbers(1)
     (frame,) = case.numbers(3) if case.has(3) else case.shape(2)

@@ -14,7 +14,7 @@ from fusewise.ir.size import Size, greatest, symbols_of
 from fusewise.records import record
 
 __all__ = [
-    "Case",
+    "Operands",
     "Relations",
     "Row",
     "Shape",
@@ -46,8 +46,8 @@ class Relations(Protocol):
 
 
 @record
-class Case:
-    """A node, the shape of each operand (None: absent, or not even its rank is known), and contents: arrays of numbers, or
+class Operands:
+    """What a row is given: the node, the shape of each operand (None: absent, or not even its rank is known), and contents: arrays of numbers, or
     of sizes, with None where an element is not known."""
 
     node: Node
@@ -142,7 +142,7 @@ class Case:
         return self.equal(a, b, f"the sizes along axis {axis} of the operands")
 
 
-Row = Callable[[Case], Sequence[Shape | None]]
+Row = Callable[[Operands], Sequence[Shape | None]]
 """The shape of each output, the first ones where there are fewer; None for one that is not known. Raises `Unknown`."""
 
 
@@ -174,7 +174,7 @@ def divides(by: int, whole: int) -> bool:
     return known_equal(whole % by, 0)
 
 
-def share(case: Case, whole: Sequence[int], parts: Sequence[int]) -> int:
+def share(case: Operands, whole: Sequence[int], parts: Sequence[int]) -> int:
     """The missing factor of `parts` that makes as many elements as `whole`; factors of both are left out first."""
     left, over = list(whole), list(parts)
     for dim in parts:
