@@ -39,7 +39,8 @@ class Argument:
     The name `scratch` with `nbytes` asks for working memory shared by all workers (private parts are carved by worker
     number; `per_worker` says that `nbytes` is for each worker). The name `later` is memory that a later step reads, `next` the
     weights of the next step (`steps.prefetch`), `fault` where the task says which of its `sites` found what, `call` the number of
-    the call, an int64, of a kernel that all workers call `nbytes` / 8 times, one time after the other.
+    the call, an int64, of a kernel that all workers call `nbytes` / 8 times, one time after the other, `sizes` the numbers that the
+    sizes of its module are, int64.
     """
 
     name: str

@@ -28,6 +28,8 @@ __all__ = [
     "known_below",
     "known_equal",
     "known_one",
+    "known_zero",
+    "mapped",
 ]
 
 T = TypeVar("T")
@@ -112,35 +114,43 @@ def _usual(low: int, high: int) -> int:
 
 def at_hint(found: T) -> T:
     """The same data with numbers for sizes: tuples, mappings and records of sizes, at any depth."""
-    mapped: T = _mapped(found)
-    return mapped
+    return mapped(found, hint)
 
 
-def _mapped(found: Any) -> Any:
+def mapped(found: T, one: Callable[[Size], int]) -> T:
+    """The same data with what `one` gives for every size in it: tuples, mappings and records, at any depth."""
+    changed: T = _mapped(found, one)
+    return changed
+
+
+def _mapped(found: Any, one: Callable[[Size], int]) -> Any:
     if isinstance(found, Size):
-        return hint(found)
+        return one(found)
     if isinstance(found, tuple) and found:
-        parts = [_mapped(part) for part in found]
+        parts = [_mapped(part, one) for part in found]
         if all(a is b for a, b in zip(parts, found, strict=True)):
             return found
         return type(found)(*parts) if hasattr(found, "_fields") else tuple(parts)
     if isinstance(found, Mapping) and found:
-        return {key: _mapped(value) for key, value in found.items()}
+        values = {key: _mapped(value, one) for key, value in found.items()}
+        return values if any(values[key] is not found[key] for key in values) else found
     if dataclasses.is_dataclass(found) and not isinstance(found, type):
-        changes = {}
-        for one in dataclasses.fields(found):
-            before = getattr(found, one.name)
-            after = _mapped(before) if one.init else before
-            if after is not before and not (isinstance(before, Mapping) and after == before):
-                changes[one.name] = after
+        fields = [(f.name, getattr(found, f.name)) for f in dataclasses.fields(found) if f.init]
+        values = {name: _mapped(value, one) for name, value in fields}
+        changes = {name: values[name] for name, value in fields if values[name] is not value}
         return dataclasses.replace(found, **changes) if changes else found
-    expression = getattr(found, "at_hint", None)
-    return found if expression is None else expression(_mapped)
+    has_own = getattr(found, "with_sizes", None)  # an expression, whose parts are shared
+    return found if has_own is None else has_own(one)
 
 
 def known_equal(a: int, b: int) -> bool:
     """Are both equal, whatever symbols are? What is not known is no."""
     return not isinstance(a - b, Size) and a - b == 0
+
+
+def known_zero(size: int) -> bool:
+    """Is it 0, whatever symbols are? What is not known is no."""
+    return not isinstance(size, Size) and size == 0
 
 
 def known_one(size: int) -> bool:

@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import Any
 
 from fusewise.ir.dtypes import DType
+from fusewise.ir.size import Size
 from fusewise.ir.types import TensorType
 from fusewise.ops.expr import Expr, listing, walk
 from fusewise.records import record
@@ -57,8 +58,13 @@ class Operand:
     @property
     def span(self) -> tuple[int, int]:
         """The lowest and the highest offset of its elements, of which there are some."""
-        ends = [stride * (extent - 1) for stride, extent in zip(self.strides, self.shape, strict=True)]
-        return self.offset + sum(min(0, end) for end in ends), self.offset + sum(max(0, end) for end in ends)
+        low = high = self.offset
+        for stride, extent in zip(self.strides, self.shape, strict=True):
+            if stride >= 0:
+                high += stride * (extent - 1)
+            else:
+                low += stride * (extent - 1)
+        return low, high
 
     @property
     def nbytes(self) -> int:
@@ -150,6 +156,18 @@ class Task:
         """The anchor, of a task that is known to have one."""
         assert self.anchor is not None
         return self.anchor
+
+    @cached_property
+    def is_fixed(self) -> bool:
+        """Does it know all sizes as numbers?"""
+        shapes = [self.extents, *((*o.shape, *o.strides, o.offset) for o in self.operands)]
+        if self.anchor is not None:
+            kinds = (self.anchor.output, *(kind for kind in self.anchor.inputs if kind is not None))
+            shapes += [kind.dims for kind in kinds]
+        if any(isinstance(size, Size) for shape in shapes for size in shape):
+            return False
+        roots = [*(e for store in self.stores for e in (*store.index, store.value)), *self.prologue]
+        return not any(e.op == "const" and isinstance(e.value, Size) for root in roots for e in walk(root))
 
     @cached_property
     def sites(self) -> int:

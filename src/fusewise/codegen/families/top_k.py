@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from fusewise.codegen.families.generic.any_nest import run_of, unsupported
+from fusewise.codegen.families.generic.any_nest import is_below, run_of, unsupported
 from fusewise.codegen.families.product.loops import unravel
 from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled, working_memory
 from fusewise.codegen.llvm.entry import OpenFunction, operand_arguments, written
@@ -340,7 +340,7 @@ def _write(o: OpenFunction, plan: _Plan, schedule: Unscheduled) -> None:
 
         f.loop(0, plan.count, 1, put, rolled=True)
 
-    serial = 4 * count * plan.extent <= SERIAL_WORK
+    serial = is_below(f, 4 * count * plan.extent, SERIAL_WORK + 1)
     f.loop(*run_of(f, count, o.share, serial), 1, line, rolled=True)
 
 

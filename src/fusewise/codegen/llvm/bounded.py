@@ -8,6 +8,8 @@ from __future__ import annotations
 from fusewise.codegen.llvm.point import Point
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Value
+from fusewise.ir.deciding import known_below, known_zero
+from fusewise.ir.size import Size
 from fusewise.ops.expr import Expr
 
 __all__ = ["bounded_element"]
@@ -21,12 +23,16 @@ def bounded_element(point: Point, expr: Expr) -> Value:
     f = point.function
     low, high, site = expr.value
     position = point.minimal(expr.args[0])
-    least = f.constant(low, position.type)
-    if high < low:
+    least = f.splat(f.i64(low), position.lanes) if isinstance(low, Size) else f.constant(low, position.type)
+    if known_below(high, low):
         outside = f.constant(True, f"<{position.lanes} x i1>" if position.lanes > 1 else "i1")
     else:
-        above = f.binary("sub", position, least) if low else position
-        outside = f.compare("icmp ugt", above, f.constant(high - low, position.type))
+        above = position if known_zero(low) else f.binary("sub", position, least)
+        if isinstance(high - low, Size):
+            there = f.splat(f.i64(f.maximum(high - low + 1, 0)), position.lanes)
+            outside = f.compare("icmp uge", above, there)
+        else:
+            outside = f.compare("icmp ugt", above, f.constant(high - low, position.type))
     wrong = outside
     if position.lanes > 1:
         for present in (point.mask, None if point.count is None else f.mask(point.count, point.lanes)):

@@ -20,11 +20,12 @@ from fusewise.codegen.llvm.memory import fetch_element, load_element, store_elem
 from fusewise.codegen.llvm.point import Emission, Point
 from fusewise.codegen.llvm.reduction import reduce_element
 from fusewise.codegen.llvm.registers import clamped, convert, narrow, reinterpreted, resized, rounded, splat, wrapped
-from fusewise.codegen.nest.build import Module
+from fusewise.codegen.nest.build import Function, Module
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.nest.types import computed, register_type
 from fusewise.codegen.target import InstructionSet
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT64, DType
+from fusewise.ir.size import Size
 from fusewise.lower.task import ACC, Store, Task
 from fusewise.ops.expr import BINARY, COMPARE, UNARY, Expr, walk
 from fusewise.ops.scalar import integer_range
@@ -76,6 +77,8 @@ class _Point(Point):
 
     def emit(self, expr: Expr) -> Value:
         op, f = expr.op, self.function
+        if op == "const" and isinstance(expr.value, Size):
+            return _size_of(f, expr.value, expr.dtype)
         if op == "const":
             return f.constant(_bits(expr.value, expr.dtype), register_type(expr.dtype))
         if op == "index":
@@ -191,6 +194,12 @@ class _Point(Point):
         else:
             first, second = self._aligned(first, second)
         return f.select(chosen, first, second)
+
+
+def _size_of(f: Function, size: Size, dtype: DType) -> Value:
+    """A size as a number of an integer type."""
+    kind, value = register_type(dtype), f.size(size)
+    return value if kind == "i64" else f.convert("trunc", value, kind)
 
 
 def _is_clamped(expr: Expr, dtype: DType) -> bool:

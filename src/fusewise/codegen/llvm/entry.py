@@ -45,11 +45,13 @@ S = TypeVar("S")
 
 
 def operand_arguments(task: Task, extra: Sequence[Argument]) -> tuple[Argument, ...]:
-    """A pointer per operand of the task, those in `extra` repacked, one for faults if there may be any, and then the others."""
+    """A pointer per operand of the task, those in `extra` repacked, one for faults if there may be any, then the others, and last
+    one to the numbers that sizes are, if there are any."""
     given = {argument.name: argument for argument in extra}
     named = tuple(given.pop(operand.name, Argument(operand.name)) for operand in task.operands)
     faults = (Argument("fault"),) if task.sites else ()
-    return (*named, *faults, *given.values())
+    sizes = () if task.is_fixed else (Argument("sizes"),)
+    return (*named, *faults, *given.values(), *sizes)
 
 
 def operands_alone(understood: object, task: Task, schedule: object) -> tuple[Argument, ...]:
@@ -158,6 +160,7 @@ def _entered(
     outside.call(body.name, "void", *pointers, *share)
     outside.give_back()
     named = {argument.name: pointer for argument, pointer in zip(arguments, body.arguments, strict=False)}
+    body.sizes_at = named.get("sizes")
     return body, named, Share(*body.arguments[-len(PARAMETERS) :])
 
 

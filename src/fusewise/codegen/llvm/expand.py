@@ -22,6 +22,7 @@ class Expansion:
         self._module = Module()
         self._module.functions.extend(module.functions)
         self._module.tables.extend(module.tables)
+        self._module.sizes = module.sizes
         self._inside: dict[str, Function] = {}
         self._elements: dict[tuple[str, int], Elements] = {}
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from fusewise.ir.deciding import hint, known_below, known_equal, known_one, known_zero
+from fusewise.ir.size import greatest
 from fusewise.lower.index import Linear, Simplifier
 from fusewise.lower.task import ACC, Operand, Store, Task
 from fusewise.ops.expr import Expr, const, index, load, substitute, walk
@@ -48,7 +50,7 @@ def simplified(task: Task) -> Task:
         if cut is None:
             break
         flat = _cut(flat, *cut)
-    axes = [(f"i{k}", extent) for k, extent in enumerate(flat.extents) if extent != 1]
+    axes = [(f"i{k}", extent) for k, extent in enumerate(flat.extents) if not known_one(extent)]
     flat = _without_units(flat)
     axes = _ordered(flat, axes)
     flat, axes = _joined(flat, axes)
@@ -63,10 +65,10 @@ def loop_ranges(task: Task) -> dict[str, int]:
     if task.anchor is not None:
         for kind in task.anchor.inputs:
             for k, extent in enumerate(kind.dims if kind is not None else ()):
-                ranges[f"p{k}"] = max(extent, ranges.get(f"p{k}", 0))
+                ranges[f"p{k}"] = greatest(extent, ranges.get(f"p{k}", 0))
     for root in roots:
         for name, extent in reduction_ranges(root).items():
-            ranges[name] = max(extent, ranges.get(name, 0))
+            ranges[name] = greatest(extent, ranges.get(name, 0))
     return ranges
 
 
@@ -75,7 +77,7 @@ def reduction_ranges(root: Expr) -> dict[str, int]:
     ranges: dict[str, int] = {}
     for node in walk(root):
         for name, extent in node.value[1] if node.op == "reduce" else ():
-            ranges[name] = max(extent, ranges.get(name, 0))
+            ranges[name] = greatest(extent, ranges.get(name, 0))
     return ranges
 
 
@@ -84,7 +86,7 @@ def _flat(task: Task) -> Task:
     simplifier = Simplifier(loop_ranges(task))
     operands: dict[str, Operand] = {}
     for operand in task.operands:
-        low, high = (0, -1) if 0 in operand.shape else operand.span
+        low, high = (0, -1) if any(map(known_zero, operand.shape)) else operand.span
         operands[operand.name] = replace(operand, shape=(high - low + 1,), strides=(1,), offset=low)
 
     def offset(name: str, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -112,7 +114,7 @@ def _divided_axis(task: Task) -> tuple[int, int] | None:
             name, by = node.args[0].value, node.args[1].value
             if name[0] == "i" and name[1:].isdigit() and int(name[1:]) < len(task.extents):
                 extent = task.extents[int(name[1:])]
-                if 1 < by < extent and extent % by == 0:
+                if known_below(1, by) and known_below(by, extent) and known_equal(extent % by, 0):
                     return int(name[1:]), by
     return None
 
@@ -139,7 +141,7 @@ def _mapped(task: Task, values: Mapping[str, Expr]) -> Task:
 
 
 def _without_units(task: Task) -> Task:
-    return _mapped(task, {f"i{k}": const(0) for k, extent in enumerate(task.extents) if extent == 1})
+    return _mapped(task, {f"i{k}": const(0) for k, extent in enumerate(task.extents) if known_one(extent)})
 
 
 def _forms(task: Task) -> list[Form]:
@@ -158,7 +160,7 @@ def _ordered(task: Task, axes: list[tuple[str, int]]) -> list[tuple[str, int]]:
     if not task.stores:
         return axes
     first = Simplifier(loop_ranges(task)).linear(task.stores[0].index[0])
-    steps = {atom.value: abs(c) for atom, c in first.terms if atom.op == "index"}
+    steps = {atom.value: abs(hint(c)) for atom, c in first.terms if atom.op == "index"}
     if any(atom.op != "index" for atom, _ in first.terms):
         return axes
     return sorted(axes, key=lambda axis: -steps.get(axis[0], 2**62))
@@ -189,7 +191,7 @@ def _used_as_values(task: Task) -> set[str]:
 
 def _joinable(forms: list[Form], outer: str, inner: str, extent: int) -> bool:
     first, second = index(outer), index(inner)
-    return all(form.get(first, 0) == extent * form.get(second, 0) for form in forms)
+    return all(known_equal(form.get(first, 0), extent * form.get(second, 0)) for form in forms)
 
 
 def _joined(task: Task, axes: list[tuple[str, int]]) -> tuple[Task, list[tuple[str, int]]]:
@@ -219,7 +221,7 @@ def _joined_reductions(
     for loops in found:
         kept: list[tuple[str, int]] = []
         for name, extent in reversed(loops):
-            free = named.count(name) == 1 and extent > 0
+            free = named.count(name) == 1 and not known_zero(extent)
             if kept and free and not {name, kept[-1][0]} & values and _joinable(forms, name, *kept[-1]):
                 kept[-1] = (kept[-1][0], kept[-1][1] * extent)
                 gone[name] = const(0)

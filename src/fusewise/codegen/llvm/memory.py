@@ -9,7 +9,9 @@ from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.nest.types import memory_type, register_type
 from fusewise.codegen.target import LINE_BYTES
+from fusewise.ir.deciding import known_below, known_one, known_zero
 from fusewise.ir.dtypes import BOOL
+from fusewise.ir.size import Size
 from fusewise.lower.index import Linear
 from fusewise.lower.task import Operand, Store
 from fusewise.ops.expr import Expr, walk
@@ -27,13 +29,26 @@ class Access:
     step: int | None
     inside: bool
 
+    @property
+    def is_uniform(self) -> bool:
+        """Is it one element for all lanes?"""
+        return self.step is not None and known_zero(self.step)
+
+    @property
+    def pace(self) -> int | None:
+        """The step, where it is a number."""
+        return None if isinstance(self.step, Size) else self.step
+
 
 def access_of(point: Point, operand: Operand, indices: tuple[Expr, ...]) -> Access:
     """Analyse one access at a point."""
     simplifier = point.elements.facts.simplifier
     form = offset_of(simplifier, operand, indices)
     ranges = (simplifier.range_of(simplifier.linear(expr)) for expr in indices)
-    inside = all(low >= 0 and high < extent for (low, high), extent in zip(ranges, operand.shape, strict=True))
+    inside = all(
+        known_below(-1, low) and known_below(high, extent)
+        for (low, high), extent in zip(ranges, operand.shape, strict=True)
+    )
     step: int | None = 0
     for atom, coefficient in form.terms:
         if point.varies(atom):
@@ -48,10 +63,10 @@ def load_element(point: Point, expr: Expr) -> Value:
     f, operand = point.function, point.elements.task.operand(expr.value)
     element = memory_type(operand.dtype)
     access = access_of(point, operand, expr.args)
-    if 0 in operand.shape:  # nothing is read, but positions from data are looked at
+    if any(map(known_zero, operand.shape)):  # nothing is read, but positions from data are looked at
         for at in (node for index in expr.args for node in walk(index) if node.op == "bounded"):
             point.minimal(at)
-        raw = f.constant(0, vector(element, point.lanes if access.step != 0 else 1))
+        raw = f.constant(0, vector(element, 1 if access.is_uniform else point.lanes))
     else:
         raw = _load(point, operand, access, element)
     if operand.dtype == BOOL:
@@ -65,22 +80,22 @@ def load_element(point: Point, expr: Expr) -> Value:
 def _load(point: Point, operand: Operand, access: Access, element: str) -> Value:
     f, pointer = point.function, point.elements.pointers[operand.name]
     exposed = point.guarded and not access.inside
-    if access.step == 0:
+    if access.is_uniform:
         offset = _uniform(point, access.form)
         return f.load(element, f.at(pointer, _limited(f, offset, operand) if exposed else offset, element))
-    if access.step == 1 and not exposed and point.count is None:
+    if access.pace == 1 and not exposed and point.count is None:
         return f.load(vector(element, point.lanes), f.at(pointer, _uniform(point, access.form), element))
-    if access.step == 1 and has_masked_memory(point.instructions, operand.dtype.itemsize):
+    if access.pace == 1 and has_masked_memory(point.instructions, operand.dtype.itemsize):
         mask = point.mask if exposed else None
         if mask is not None or not exposed:
             start = f.at(pointer, _uniform(point, access.form), element)
             return f.masked_load(vector(element, point.lanes), start, _mask(point, mask))
-    if access.step == -1 and not exposed and point.count is None:
+    if access.pace == -1 and not exposed and point.count is None:
         start = f.at(pointer, f.add(_uniform(point, access.form), 1 - point.lanes), element)
         forward = f.load(vector(element, point.lanes), start)
         return f.shuffle(forward, forward, range(point.lanes - 1, -1, -1))
-    if access.step is not None and is_combed(access.step, point.lanes) and not exposed and point.count is None:
-        return _comb(f, f.at(pointer, _uniform(point, access.form), element), access.step, point.lanes, element)
+    if access.pace is not None and is_combed(access.pace, point.lanes) and not exposed and point.count is None:
+        return _comb(f, f.at(pointer, _uniform(point, access.form), element), access.pace, point.lanes, element)
     return _gather(point, operand, access, element, exposed or (point.count is not None and access.step is None))
 
 
@@ -142,8 +157,8 @@ def _varying(point: Point, form: Linear) -> Value:
     total = f.splat(f.i64(_uniform(point, _part(point, form, varying=False))), point.lanes)
     for atom, coefficient in _part(point, form, varying=True).terms:
         term = point.value(atom)
-        if coefficient != 1:
-            term = f.binary("mul", term, f.constant(coefficient, term.type))
+        if not known_one(coefficient):
+            term = f.binary("mul", term, f.splat(f.i64(coefficient), term.lanes))
         total = f.binary("add", total, term)
     return total
 
@@ -171,7 +186,7 @@ def _mask(point: Point, path: Value | None) -> Value:
 def store_element(point: Point, store: Store) -> None:
     """Compute a store's value at a point and write it, lanes past `count` excepted."""
     f, operand = point.function, point.elements.task.operand(store.operand)
-    if 0 in operand.shape:
+    if any(map(known_zero, operand.shape)):
         return
     element, pointer = memory_type(operand.dtype), point.elements.pointers[operand.name]
     value = convert(f, point.instructions, point.minimal(store.value), store.value.dtype, operand.dtype)
@@ -179,12 +194,12 @@ def store_element(point: Point, store: Store) -> None:
     if operand.dtype == BOOL:
         value = f.convert("zext", value, "i8")
     access = access_of(point, operand, store.index)
-    if access.step == 0:
+    if access.is_uniform:
         single = f.extract(value, 0) if value.lanes > 1 else value
         f.store(single, f.at(pointer, _uniform(point, access.form), element))
         return
     value = f.splat(value, point.lanes)
-    if access.step == 1:
+    if access.pace == 1:
         start = f.at(pointer, _uniform(point, access.form), element)
         if point.count is None:
             f.store(value, start)
@@ -199,7 +214,7 @@ def fetch_element(point: Point, name: str, index: tuple[Expr, ...], locality: in
     """Fetch what lies in an operand at a point, if it lies side by side."""
     f, operand = point.function, point.elements.task.operand(name)
     access = access_of(point, operand, index)
-    if access.step == 1:
+    if access.pace == 1:
         start = f.at(point.elements.pointers[operand.name], _uniform(point, access.form), memory_type(operand.dtype))
         for byte in range(0, point.lanes * operand.dtype.itemsize, LINE_BYTES):
             f.prefetch(f.at(start, byte, "i8"), locality)

@@ -15,7 +15,9 @@ from fusewise.codegen.llvm.loops import loop_ranges
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import InstructionSet
+from fusewise.ir.deciding import known_below
 from fusewise.ir.dtypes import INT64
+from fusewise.ir.size import Size
 from fusewise.lower.index import Simplifier
 from fusewise.lower.task import ACC, Store, Task
 from fusewise.ops.expr import Expr, walk
@@ -126,7 +128,8 @@ class Point(ABC):
         """An int64 expression that is the same in all lanes; folded where it is known now."""
         if self.known(expr) is None:
             if expr.op == "const":
-                return int(expr.value)
+                number: int = expr.value
+                return number if isinstance(number, Size) else int(number)
             if expr.op == "index":
                 return self.indices[expr.value]
             folded = self.folded(expr)
@@ -178,9 +181,9 @@ class Point(ABC):
             return None
         if expr.op in ("floordiv", "floormod"):
             by = expr.args[1]
-            if by.op != "const" or by.value <= 0:
+            if by.op != "const" or not known_below(0, by.value):
                 return None
-            if facts.simplifier.range_of(facts.simplifier.linear(expr.args[0]))[0] < 0:
+            if not known_below(-1, facts.simplifier.range_of(facts.simplifier.linear(expr.args[0]))[0]):
                 return None
         a, b = (self.integer(x) for x in expr.args)
         if expr.op in ("floordiv", "floormod"):

@@ -18,6 +18,7 @@ from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.nest.types import computed
 from fusewise.codegen.target import InstructionSet
+from fusewise.ir.deciding import hint, known_equal, known_one, known_zero
 from fusewise.ir.dtypes import DType
 from fusewise.lower.task import ACC
 from fusewise.ops.expr import Expr, walk
@@ -58,7 +59,7 @@ def reduce_element(point: Point, expr: Expr) -> Value:
     axes = tuple((name, extent) for name, extent in axes)
     element = computed(expr.dtype)
     varying = point.varies(expr)
-    if math.prod(extent for _, extent in axes) == 0:
+    if any(known_zero(extent) for _, extent in axes):
         empty = f.constant(identity(kind, expr.dtype), element)
         return narrow(f, target, empty, expr.dtype)
     plan = _plan(point, expr, varying, axes)
@@ -77,14 +78,14 @@ def _plan(point: Point, expr: Expr, varying: bool, axes: tuple[tuple[str, int], 
         if chosen is not None:
             axes = (*(a for a in axes if a is not chosen), chosen)
             floats = [n.dtype for n in nodes if n.op != "index" and not _is_address(n)]
-            lanes = lanes_for(point.instructions, floats, chosen[1])
-            return _Plan(axes, lanes, max(1, min(wide, chosen[1] // lanes)))
-    longest = max(axes, key=lambda a: a[1]) if axes[-1][1] < 4 else axes[-1]
+            lanes = lanes_for(point.instructions, floats, hint(chosen[1]))
+            return _Plan(axes, lanes, max(1, min(wide, hint(chosen[1]) // lanes)))
+    longest = max(axes, key=lambda a: hint(a[1])) if hint(axes[-1][1]) < 4 else axes[-1]
     axes = (*(a for a in axes if a is not longest), longest)
     steps = math.prod(extent for _, extent in axes)
-    if steps <= 16 and len(nodes) <= 24 and not any(n.op == "select" for n in nodes):
+    if isinstance(steps, int) and steps <= 16 and len(nodes) <= 24 and not any(n.op == "select" for n in nodes):
         return _Plan(axes, 1, min(2, steps), flat=True)
-    return _Plan(axes, 1, max(1, min(wide, longest[1])))
+    return _Plan(axes, 1, max(1, min(wide, hint(longest[1]))))
 
 
 def _is_address(node: Expr) -> bool:
@@ -105,7 +106,7 @@ def _contiguous_axis(point: Point, nodes: Sequence[Expr], axes: tuple[tuple[str,
     best, best_score = None, 0
     loads = [n for n in nodes if n.op == "load" and n.value != ACC]
     for axis in axes:
-        if axis[1] < 4:
+        if hint(axis[1]) < 4:
             continue
         view = point.inner({axis[0]: 0}, axis[0], 2)
         score = 0
@@ -133,8 +134,7 @@ class _Reducer:
     def run(self, start: Value) -> Value:
         accumulators = (start,) * self.plan.unroll
         extent = self.plan.loops[-1][1]
-        tail = extent % self.plan.lanes
-        if tail:
+        if not known_zero(extent % self.plan.lanes):
             first = start.element
             accumulators += (self.function.constant(identity(self.expr.value[0], self.expr.dtype), first),)
         done = self._written_out(accumulators) if self.plan.flat else self._nest(0, {}, accumulators)
@@ -162,7 +162,7 @@ class _Reducer:
         name, extent = self.plan.loops[depth]
         if depth + 1 == len(self.plan.loops):
             return self._innermost(indices, carried)
-        if extent == 1:
+        if known_one(extent):
             return self._nest(depth + 1, {**indices, name: 0}, carried)
         apart = self._apart(extent, math.prod(e for _, e in self.plan.loops[depth + 1 :]))
 
@@ -178,7 +178,7 @@ class _Reducer:
         """Is each of `turns` turns of a loop, of `below` steps, summed alone? Rounding grows with the length of a sum."""
         if self.expr.value[0] != "sum" or not self.expr.dtype.is_float:
             return False
-        steps = below // (self.plan.lanes * self.plan.unroll)
+        steps, turns = hint(below // (self.plan.lanes * self.plan.unroll)), hint(turns)
         return steps >= LEAST_RUN and turns * steps > LONGEST_RUN
 
     def _added(
@@ -220,15 +220,16 @@ class _Reducer:
         body: Callable[[Int, tuple[Value, ...]], tuple[Value, ...]],
         carried: tuple[Value, ...],
     ) -> tuple[Value, ...]:
-        if high - low == step:
+        if known_equal(high - low, step):
             return body(low, carried)
-        f, steps = self.function, (high - low) // step
+        f, steps = self.function, hint((high - low) // step)
         if steps <= LONGEST_RUN or self.expr.value[0] != "sum" or not self.expr.dtype.is_float:
             return f.loop(low, high, step, body, carried, rolled=True)
         length = -(-steps // -(-steps // LONGEST_RUN)) * step
 
         def run(start: Int, totals: tuple[Value, ...]) -> tuple[Value, ...]:
-            end = f.add(start, length) if (high - low) % length == 0 else f.minimum(f.add(start, length), high)
+            is_whole = known_zero((high - low) % length)
+            end = f.add(start, length) if is_whole else f.minimum(f.add(start, length), high)
             return self._added(totals, lambda fresh: f.loop(start, end, step, body, fresh, rolled=True))
 
         return f.loop(low, high, length, run, carried, rolled=True)

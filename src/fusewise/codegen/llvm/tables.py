@@ -16,6 +16,7 @@ from fusewise.codegen.nest.build import Module
 from fusewise.codegen.nest.tree import Value
 from fusewise.codegen.nest.types import memory_type
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT64
+from fusewise.ir.size import Size
 from fusewise.lower.task import Operand, Store, Task
 from fusewise.ops.expr import Expr, index, load, substitute, walk
 from fusewise.ops.interpret import evaluate_expression
@@ -44,7 +45,8 @@ class Tables:
 
 def tabulated(task: Task) -> Tables:
     """The task with every largest divided value of one of its own loop variables `i0`, `i1`, ... read from a table."""
-    extents = {f"i{k}": extent for k, extent in enumerate(task.extents) if 1 < extent <= _LONGEST}
+    numbers = ((k, extent) for k, extent in enumerate(task.extents) if not isinstance(extent, Size))
+    extents = {f"i{k}": extent for k, extent in numbers if 1 < extent <= _LONGEST}
     names: dict[Expr, str] = {}
     for store in task.stores:
         for node in _largest(store.value, extents):
@@ -89,5 +91,8 @@ def _is_worth(node: Expr, extents: dict[str, int]) -> bool:
     axes = free_axes(node)
     if len(axes) != 1 or not axes <= extents.keys():
         return False
-    below = {n.op for n in walk(node)}
+    parts = walk(node)
+    if any(isinstance(n.value, Size) for n in parts):
+        return False
+    below = {n.op for n in parts}
     return not below & {"load", "reduce"} and bool(below & {"floordiv", "floormod"})

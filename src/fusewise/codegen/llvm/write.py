@@ -6,11 +6,11 @@ are expanded on the way (`llvm.expand`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from fusewise.codegen.llvm.expand import Expansion
 from fusewise.codegen.nest.build import Function, Module
-from fusewise.codegen.nest.spelling import element_bytes, literal, overload
+from fusewise.codegen.nest.spelling import element_bytes, literal, overload, size_name
 from fusewise.codegen.nest.tree import (
     Block,
     Composite,
@@ -62,6 +62,14 @@ def _table(table: Table) -> str:
     return f"{start} {contents}, align 64"
 
 
+def _loaded(at: Value, count: int) -> Iterator[str]:
+    """The sizes that a function is given as numbers, which lie side by side."""
+    for number in range(count):
+        name = size_name(number)
+        yield f"  {name}.at = getelementptr inbounds i64, {at}, i64 {number}"
+        yield f"  {name} = load i64, ptr {name}.at, align 8"
+
+
 class _Text:
     """A module being written."""
 
@@ -75,7 +83,8 @@ class _Text:
         body.block(function.body)
         signature = ", ".join(f"{kind} %a{k}" for k, kind in enumerate(function.kinds))
         linkage = f"{function.linkage} " if function.linkage else ""
-        lines = "\n".join(("entry:", *body.entry, *body.lines))
+        sizes = () if function.sizes_at is None else _loaded(function.sizes_at, len(function.module.sizes))
+        lines = "\n".join(("entry:", *sizes, *body.entry, *body.lines))
         return f"define {linkage}{function.result} @{function.name}({signature}) {function.attributes} {{\n{lines}\n}}"
 
     def declare(self, name: str, result: str, arguments: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fusewise.codegen.nest.spelling import bare, element_bytes, literal
+from fusewise.codegen.nest.spelling import bare, element_bytes, literal, size_name
 from fusewise.codegen.nest.tree import (
     Block,
     For,
@@ -24,17 +24,20 @@ from fusewise.codegen.nest.tree import (
     When,
     vector,
 )
+from fusewise.ir.size import Size, SizeNeeded, greatest, least
 from fusewise.lower.task import Task
 
 __all__ = ["Function", "Module"]
 
 
 class Module:
-    """The functions and constant tables of a kernel."""
+    """The functions and constant tables of a kernel, and the sizes that it takes as numbers when it is called, each with its place
+    among them."""
 
     def __init__(self) -> None:
         self.functions: list[Function] = []
         self.tables: list[Table] = []
+        self.sizes: dict[Size, int] = {}
 
     def function(
         self, name: str, arguments: Sequence[str], result: str = "void", attributes: str = "", linkage: str = ""
@@ -55,6 +58,9 @@ class Module:
         return Value(f"@{name}", "ptr")
 
 
+_KNOWN = (int, Size)
+"""What is no value of the program: the type checker takes a size for an int, which it is not."""
+
 _operation = tuple.__new__
 """Makes a named tuple in a third of the time that calling it takes."""
 
@@ -73,6 +79,7 @@ class Function:
         self.kinds = arguments
         self.arguments = tuple(Value(f"%a{k}", bare(kind)) for k, kind in enumerate(arguments))
         self.hides_counters = False
+        self.sizes_at: Value | None = None
         self.values = 0
         self._nodes: list[Node] = []
 
@@ -119,7 +126,15 @@ class Function:
     # --- constants ------------------------------------------------------------------------------------------------
 
     def i64(self, value: Int) -> Value:
-        return value if isinstance(value, Value) else Value(str(value), "i64")
+        if isinstance(value, Value):
+            return value
+        return self.size(value) if isinstance(value, Size) else Value(str(value), "i64")
+
+    def size(self, size: Size) -> Value:
+        """A size as a number: functions that are given where the numbers lie (`sizes_at`) load it when they are called."""
+        if self.sizes_at is None:
+            raise SizeNeeded(f"{self.name} is not told what {size} is")
+        return Value(size_name(self.module.sizes.setdefault(size, len(self.module.sizes))), "i64")
 
     def constant(self, value: int | float | bool, kind: str) -> Value:
         """A number of scalar or vector type `kind`."""
@@ -140,34 +155,37 @@ class Function:
     # --- i64 arithmetic with folding ------------------------------------------------------------------------------
 
     def add(self, a: Int, b: Int) -> Int:
-        if isinstance(a, int) and isinstance(b, int):
+        if isinstance(a, _KNOWN) and isinstance(b, _KNOWN):
             return a + b
-        if a == 0 and isinstance(a, int):
+        if isinstance(a, int) and a == 0:
             return b
-        if b == 0 and isinstance(b, int):
+        if isinstance(b, int) and b == 0:
             return a
         return self._made("add nsw", "i64", self.i64(a), self.i64(b))
 
     def sub(self, a: Int, b: Int) -> Int:
-        if isinstance(b, int):
-            return self.add(a, -b)
-        return self._made("sub nsw", "i64", self.i64(a), b)
+        if isinstance(b, _KNOWN):
+            if isinstance(a, _KNOWN):
+                return a - b
+            if isinstance(b, int):
+                return self.add(a, -b)
+        return self._made("sub nsw", "i64", self.i64(a), self.i64(b))
 
     def mul(self, a: Int, b: Int) -> Int:
-        if isinstance(a, int):
+        if isinstance(a, _KNOWN):
             a, b = b, a
-        if isinstance(b, int):
-            if isinstance(a, int):
+        if isinstance(b, _KNOWN):
+            if isinstance(a, _KNOWN):
                 return a * b
-            if b == 0:
+            if isinstance(b, int) and b == 0:
                 return 0
-            if b == 1:
+            if isinstance(b, int) and b == 1:
                 return a
         return self._made("mul nsw", "i64", self.i64(a), self.i64(b))
 
     def udiv(self, a: Int, b: Int) -> Int:
         """Division of numbers known to be non-negative."""
-        if isinstance(a, int) and isinstance(b, int):
+        if isinstance(a, _KNOWN) and isinstance(b, _KNOWN):
             return a // b
         if isinstance(b, int) and b == 1:
             return a
@@ -175,7 +193,7 @@ class Function:
 
     def urem(self, a: Int, b: Int) -> Int:
         """Remainder of numbers known to be non-negative."""
-        if isinstance(a, int) and isinstance(b, int):
+        if isinstance(a, _KNOWN) and isinstance(b, _KNOWN):
             return a % b
         if isinstance(b, int) and b == 1:
             return 0
@@ -183,14 +201,16 @@ class Function:
 
     def minimum(self, a: Int, b: Int) -> Int:
         """The smaller of two signed i64."""
-        if isinstance(a, int) and isinstance(b, int):
-            return min(a, b)
+        if isinstance(a, _KNOWN) and isinstance(b, _KNOWN):
+            found: int = least(a, b)
+            return found
         return self.intrinsic("smin", self.i64(a), self.i64(b))
 
     def maximum(self, a: Int, b: Int) -> Int:
         """The larger of two signed i64."""
-        if isinstance(a, int) and isinstance(b, int):
-            return max(a, b)
+        if isinstance(a, _KNOWN) and isinstance(b, _KNOWN):
+            found: int = greatest(a, b)
+            return found
         return self.intrinsic("smax", self.i64(a), self.i64(b))
 
     # --- instructions on any type ---------------------------------------------------------------------------------
@@ -350,6 +370,7 @@ class Function:
         """
         if isinstance(low, int) and isinstance(high, int) and low >= high:
             return tuple(carried)
+        low, high = (self.i64(end) if isinstance(end, Size) else end for end in (low, high))
         index, inside = self.named("i64"), tuple(self.named(value.type) for value in carried)
 
         def build() -> Sequence[Value] | None:
@@ -405,7 +426,8 @@ class Function:
         def build() -> None:
             make()
 
-        self._nodes.append(Stage(tag, unit, self.block(build)[0]))
+        at = self.i64(unit) if isinstance(unit, Size) else unit
+        self._nodes.append(Stage(tag, at, self.block(build)[0]))
 
     def results(
         self,
@@ -417,7 +439,8 @@ class Function:
     ) -> None:
         """The stores of a task, with a pointer for each of its operands, of one accumulator."""
         task, pointers = stores
-        self._nodes.append(StoreAccumulator(task, pointers, tuple(indices.items()), lane, value, count))
+        at = tuple((name, self.i64(i) if isinstance(i, Size) else i) for name, i in indices.items())
+        self._nodes.append(StoreAccumulator(task, pointers, at, lane, value, count))
 
     # --- blocks ---------------------------------------------------------------------------------------------------
 
@@ -437,7 +460,7 @@ class Function:
         """A function to build nodes in that will be part of this one's: with other names for values, and functions and tables
         added to `module`."""
         other = Function(module, self.name, self.kinds, self.result, self.attributes, self.linkage)
-        other.hides_counters = self.hides_counters
+        other.hides_counters, other.sizes_at = self.hides_counters, self.sizes_at
         other.values = self.values
         return other
 

@@ -7,7 +7,7 @@ import struct
 
 from fusewise.codegen.nest.tree import Value
 
-__all__ = ["bare", "element_bytes", "literal", "overload"]
+__all__ = ["bare", "element_bytes", "literal", "overload", "size_name"]
 
 
 def literal(value: int | float | bool, element: str) -> str:
@@ -53,3 +53,8 @@ def element_bytes(kind: str) -> int:
     if element.startswith("i"):
         return max(1, int(element[1:]) // 8)
     return {"float": 4, "double": 8, "half": 2, "bfloat": 2, "ptr": 8}[element]
+
+
+def size_name(number: int) -> str:
+    """The value that a kernel is given as one of its sizes, by number."""
+    return f"%size{number}"

@@ -9,13 +9,14 @@ from collections.abc import Callable
 
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int
+from fusewise.ir.deciding import known_zero
 
 __all__ = ["each_part", "fitted"]
 
 
 def fitted(f: Function, start: Int, width: int, extent: int) -> Int:
     """Where the part that would begin at `start`, a multiple of its width, begins."""
-    return start if extent % width == 0 else f.minimum(start, extent - width)
+    return start if known_zero(extent % width) else f.minimum(start, extent - width)
 
 
 def each_part(f: Function, extent: int, width: int, body: Callable[[Int], None]) -> None:

@@ -28,6 +28,8 @@ from fusewise.codegen.nest.tails import fitted
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.nest.types import is_representable
 from fusewise.codegen.target import InstructionSet, Target
+from fusewise.ir.deciding import hint, known_below, known_equal, known_zero
+from fusewise.ir.size import Size, least
 from fusewise.lower.task import ACC, RefusalReason, Store, Task
 from fusewise.ops.expr import Expr, walk
 from fusewise.records import record
@@ -38,6 +40,7 @@ __all__ = [
     "by_definition",
     "defined_in",
     "emit_nest",
+    "is_below",
     "nest_schedules",
     "run_of",
     "supported",
@@ -111,7 +114,7 @@ def emit_nest(o: OpenFunction, task: Task, schedule: NestSchedule, given: Mappin
 
     `given` has the loop variables that are known where the loops stand; they are not named `i0`, `i1`, ...
     """
-    if 0 in task.extents:
+    if any(map(known_zero, task.extents)):
         return
     for piece in straight_pieces(simplified(task)):
         nest, tables = _plan(piece, o.instructions, schedule), tabulated(piece)
@@ -131,7 +134,8 @@ class _Nest:
     """Loops from the outside in.
 
     The first `split` of `outer` are run as one, shared among workers, together with the lane axis in pieces of `piece`. Inside
-    the lane loop run the loops `inner`, on which reductions that vary along the lane axis do not depend.
+    the lane loop run the loops `inner`, on which reductions that vary along the lane axis do not depend. `work`: operations on
+    elements.
     """
 
     task: Task
@@ -142,7 +146,7 @@ class _Nest:
     lanes: int
     unroll: int
     piece: int
-    serial: bool
+    work: int
 
 
 def _certain(task: Task, *words: str) -> list[Expr]:
@@ -197,7 +201,9 @@ def _plan(task: Task, instructions: InstructionSet, schedule: NestSchedule) -> _
     dtypes = [n.dtype for n in data_types(s.value for s in task.stores)]
     dtypes += [task.operand(s.operand).dtype for s in task.stores]
     lane = _lane_axis(task, instructions, schedule, axes)
-    lanes = lanes_for(instructions, dtypes, lane[1]) if lane is not None else 1
+    lanes = lanes_for(instructions, dtypes, hint(lane[1])) if lane is not None else 1
+    if lane is not None and lane[1] < lanes:  # the last vector is moved back
+        lanes = 1
     reductions = _certain(task, "reduce")
     needs = [free_axes(r) for r in reductions]
     inner: tuple[tuple[str, int], ...] = ()
@@ -205,30 +211,36 @@ def _plan(task: Task, instructions: InstructionSet, schedule: NestSchedule) -> _
         varying = [n for n in needs if lane[0] in n]
         inner = tuple(a for a in axes if a is not lane and any(a[0] not in n for n in varying))
         if varying and not inner:
-            lanes *= _wider(lanes, lane[1], reductions, lane[0])
+            wider = _wider(lanes, hint(lane[1]), reductions, lane[0])
+            lanes *= wider if lane[1] >= wider * lanes else 1
     # what reductions depend on goes outside, so that they are not repeated
     outer = tuple(a for a in axes if a is not lane and a not in inner)
     outer = tuple(sorted(outer, key=lambda a: -sum(a[0] in n for n in needs)))
     nodes = sum(len(walk(s.value)) for s in task.stores)
-    work = nodes * math.prod(task.extents) * max([1, *(math.prod(e for _, e in r.value[1]) for r in reductions)])
+    longest = max((_steps(r) for r in reductions), key=hint, default=1)
     unroll = 1 if inner or reductions else 4 if nodes <= 24 else 2 if nodes <= 80 else 1
     split = _split(outer, needs)
-    units = math.prod(e for _, e in outer[:split])
+    units = hint(math.prod(e for _, e in outer[:split]))
     piece = lane[1] if lane is not None else 1
     if lane is not None and units < 64 and split == len(outer):
         # a reduction of the row that the axis lies in is repeated for each piece: that is worth as many elements at least
         sums = zip(reductions, needs, strict=True)
-        repeated = [math.prod(e for _, e in r.value[1]) for r, names in sums if names and lane[0] not in names]
-        least = max([lanes, *repeated]) if reductions else 1024
-        wanted = -(-lane[1] // -(-128 // units))
+        repeated = [hint(_steps(r)) for r, names in sums if names and lane[0] not in names]
+        shortest = max([lanes, *repeated]) if reductions else 1024
+        wanted = -(-hint(lane[1]) // -(-128 // max(1, units)))
         block = lanes * unroll
-        piece = min(lane[1], -(-max(wanted, least) // block) * block)
-    return _Nest(task, outer, lane, inner, split, lanes, unroll, piece, work < SERIAL_WORK)
+        piece = least(lane[1], -(-max(wanted, shortest) // block) * block)
+    return _Nest(task, outer, lane, inner, split, lanes, unroll, piece, nodes * math.prod(task.extents) * longest)
+
+
+def _steps(reduction: Expr) -> int:
+    """How many elements are reduced."""
+    return math.prod(extent for _, extent in reduction.value[1])
 
 
 def _wider(lanes: int, extent: int, reductions: Sequence[Expr], lane: str) -> int:
     """How many vectors one long reduction should carry: whole cache lines, and enough work for each step."""
-    long = all(math.prod(e for _, e in r.value[1]) >= 32 for r in reductions if lane in free_axes(r))
+    long = all(hint(_steps(r)) >= 32 for r in reductions if lane in free_axes(r))
     short = all(len(walk(r)) <= 24 for r in reductions)
     return 4 if long and short and extent >= 4 * lanes else 2 if long and short and extent >= 2 * lanes else 1
 
@@ -242,7 +254,7 @@ def _split(outer: Sequence[tuple[str, int]], needs: Sequence[frozenset[str]]) ->
             limit = min(limit, deepest)
     count, units = 0, 1
     while count < limit and units < 256:
-        units *= outer[count][1]
+        units *= hint(outer[count][1])
         count += 1
     return count
 
@@ -267,18 +279,20 @@ def _cost(
     axes: Sequence[tuple[str, int]],
 ) -> float:
     """Instructions per element of output, roughly, when `lane` is the lane axis."""
-    lanes = 1 if lane is None else min(instructions.lanes, 1 << (lane[1].bit_length() - 1))
+    lanes = 1 if lane is None else min(instructions.lanes, 1 << (hint(lane[1]).bit_length() - 1))
     point = unwritten(task, instructions).at({name: 0 for name, _ in axes}, None if lane is None else lane[0], lanes)
     total = 0.0
     for store in task.stores:
         total += _access_cost(point, store.operand, store.index, lanes)
-        total += 0.0 if lane is None else _eviction_cost(point, store, lane[1], schedule.same_set_bytes)
+        total += 0.0 if lane is None else _eviction_cost(point, store, hint(lane[1]), schedule.same_set_bytes)
         total += _value_cost(point, store.value, lanes, axes, {})
     return total
 
 
 def _access_cost(point: Point, operand: str, indices: tuple[Expr, ...], lanes: int) -> float:
     step = access_of(point, point.elements.task.operand(operand), indices).step
+    if isinstance(step, Size):
+        return 1.5 if lanes > 1 else 1.0
     if step == 0:
         return 0.5 if lanes > 1 else 1.0
     return 1.0 / lanes if step == 1 else 1.25 / lanes if step == -1 else 1.5 if step is not None else 4.0
@@ -286,7 +300,7 @@ def _access_cost(point: Point, operand: str, indices: tuple[Expr, ...], lanes: i
 
 def _load_cost(point: Point, load: Expr, lanes: int) -> float:
     step = access_of(point, point.elements.task.operand(load.value), load.args).step
-    if step is not None and is_combed(step, lanes):
+    if step is not None and not isinstance(step, Size) and is_combed(step, lanes):
         return (2.0 * step - 1.0) / lanes
     return _access_cost(point, load.value, load.args, lanes)
 
@@ -295,7 +309,8 @@ def _eviction_cost(point: Point, store: Store, extent: int, period: int) -> floa
     """What a store along the lane axis costs more when the cache lines it goes to cannot all stay in the second-level cache until
     their next elements are written: strides by a large power of two share a few of its sets."""
     operand = point.elements.task.operand(store.operand)
-    stride = abs(access_of(point, operand, store.index).step or 0) * operand.dtype.itemsize
+    step = access_of(point, operand, store.index).step
+    stride = 0 if step is None else abs(hint(step)) * operand.dtype.itemsize
     if stride < _LINE:
         return 0.0
     lines = period // math.gcd(period, stride) * _WAYS
@@ -317,15 +332,15 @@ def _value_cost(
         own = (1.0 / lanes) if point.lanes == 1 or point.varies(root) else 0.1
         return own + sum(_value_cost(point, a, lanes, axes, done) for a in root.args)
     loops = root.value[1]
-    size = float(math.prod(extent for _, extent in loops))
+    size = float(hint(_steps(root)))
     names = free_axes(root)
-    repeats = float(math.prod(extent for name, extent in axes if name not in names))
+    repeats = float(hint(math.prod(extent for name, extent in axes if name not in names)))
     inside = point.inner({name: 0 for name, _ in loops}, point.lane, point.lanes)
     if point.lanes > 1 and point.varies(root):
         return size * _value_cost(inside, root.args[0], lanes, axes, dict(done)) / repeats
     along = [size * _value_cost(inside, root.args[0], 1, axes, dict(done))]
     for name, extent in loops:
-        width = min(point.instructions.lanes, 1 << (max(1, extent).bit_length() - 1))
+        width = min(point.instructions.lanes, 1 << (max(1, hint(extent)).bit_length() - 1))
         if width >= 4:
             view = point.inner({name: 0 for name, _ in loops}, name, width)
             along.append(size * _value_cost(view, root.args[0], width, axes, dict(done)))
@@ -335,9 +350,18 @@ def _value_cost(
 # --- the code -----------------------------------------------------------------------------------------------------------
 
 
-def run_of(f: Function, units: int, share: Share, serial: bool) -> tuple[Int, Int]:
+def is_below(f: Function, a: int, b: int) -> bool | Value:
+    """Is a size less than a number? Known now, or in the code."""
+    return f.compare("icmp slt", a, b) if isinstance(a, Size) else a < b
+
+
+def run_of(f: Function, units: int, share: Share, serial: bool | Value) -> tuple[Int, Int]:
     """The share's run of `units`; all of them for the first share when `serial`."""
-    return share.alone(f, units) if serial or units <= 1 else share.run(f, units)
+    if isinstance(serial, Value):
+        alone, run = share.alone(f, units), share.run(f, units)
+        first, end = (f.select(serial, f.i64(a), f.i64(b)) for a, b in zip(alone, run, strict=True))
+        return first, end
+    return share.alone(f, units) if serial or known_below(units, 2) else share.run(f, units)
 
 
 @record
@@ -356,11 +380,11 @@ class _Emitter:
         extents = [e for _, e in nest.outer[: nest.split]]
         pieces = 1 if nest.lane is None else -(-nest.lane[1] // nest.piece)
         units = math.prod(extents) * pieces
-        run, leaves = run_of(f, units, share, nest.serial), self._hoisted(self.given, {}, None)
+        run, leaves = run_of(f, units, share, is_below(f, nest.work, SERIAL_WORK)), self._hoisted(self.given, {}, None)
 
         def unit(u: Int, _: tuple[Value, ...]) -> None:
             rest = f.udiv(u, pieces)
-            piece: Int = f.urem(u, pieces) if pieces > 1 else 0
+            piece: Int = 0 if known_equal(pieces, 1) else f.urem(u, pieces)
             names = (name for name, _ in nest.outer[: nest.split])
             indices = {**self.given, **dict(zip(names, unravel(f, rest, extents), strict=True))}
             self._level(nest.split, indices, self._hoisted(indices, leaves, None), piece)
@@ -397,7 +421,7 @@ class _Emitter:
         name, extent = nest.lane
         width, block = nest.lanes, nest.lanes * nest.unroll
         low: Int = f.mul(piece, nest.piece)
-        high: Int = extent if nest.piece == extent else f.minimum(f.add(low, nest.piece), extent)
+        high: Int = extent if known_equal(nest.piece, extent) else f.minimum(f.add(low, nest.piece), extent)
         whole = f.add(low, f.mul(f.udiv(f.sub(high, low), block), block)) if nest.unroll > 1 else low
 
         def many(i: Int, _: tuple[Value, ...]) -> None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from fusewise.codegen.llvm.loops import free_axes, loop_ranges
+from fusewise.ir.size import Size
 from fusewise.lower.index import Simplifier
 from fusewise.lower.task import ACC, Task
 from fusewise.ops.expr import Expr, const, index, substitute, walk
@@ -30,6 +31,8 @@ def straight_pieces(task: Task) -> tuple[Task, ...]:
         return (task,)
     axis = len(task.extents) - 1
     name, extent = f"i{axis}", task.extents[axis]
+    if isinstance(extent, Size):
+        return (task,)
     bent = _bent(task, name) if extent >= 2 * _LEAST else []
     if not bent:
         return (task,)
@@ -52,12 +55,16 @@ def _bent(task: Task, name: str) -> list[Expr]:
     for store in task.stores:
         addresses += [node.args[0] for node in walk(store.value) if node.op == "load" and node.value != ACC]
     atoms = dict.fromkeys(atom for root in addresses for atom, _ in simplifier.linear(root).terms)
-    pure = ("load", "reduce")
     return [
         atom
         for atom in atoms
-        if atom.op != "index" and free_axes(atom) == {name} and not any(node.op in pure for node in walk(atom))
+        if atom.op != "index" and free_axes(atom) == {name} and not any(_is_open(node) for node in walk(atom))
     ]
+
+
+def _is_open(node: Expr) -> bool:
+    """Is its value not known from the loop alone?"""
+    return node.op in ("load", "reduce") or isinstance(node.value, Size)
 
 
 def _longest(values: list[np.ndarray]) -> tuple[int, int]:

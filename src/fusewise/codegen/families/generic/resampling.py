@@ -20,7 +20,14 @@ from itertools import islice
 
 import numpy as np
 
-from fusewise.codegen.families.generic.any_nest import NestSchedule, emit_nest, nest_schedules, run_of, unsupported
+from fusewise.codegen.families.generic.any_nest import (
+    NestSchedule,
+    emit_nest,
+    is_below,
+    nest_schedules,
+    run_of,
+    unsupported,
+)
 from fusewise.codegen.kernel import Argument, Kernel, working_memory
 from fusewise.codegen.llvm.elements import unwritten
 from fusewise.codegen.llvm.entry import OpenFunction, operand_arguments, written
@@ -235,7 +242,7 @@ def _write(o: OpenFunction, found: tuple[_Resampling, ...], schedule: Resampling
     prepared = _row_task(task, resampling)
     interpolated = _interpolated_task(task, resampling)
     elements, total = o.elements, math.prod(task.extents[k] for k in resampling.outer) * extent
-    run = run_of(f, total, o.share, total * nbytes < 1 << 16)
+    run = run_of(f, total, o.share, is_below(f, total * nbytes, 1 << 16))
 
     def slot(row: Int) -> Value:
         return f.at(scratch, f.mul(f.urem(row, resampling.slots), nbytes), "i8")

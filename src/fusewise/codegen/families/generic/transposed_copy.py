@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from fusewise.codegen.families.generic.any_nest import run_of, unsupported
+from fusewise.codegen.families.generic.any_nest import is_below, run_of, unsupported
 from fusewise.codegen.kernel import Kernel, Unscheduled, unscheduled
 from fusewise.codegen.llvm.entry import OpenFunction, operands_alone, written
 from fusewise.codegen.llvm.loops import simplified
@@ -86,7 +86,7 @@ def _write(o: OpenFunction, found: _Turned, schedule: Unscheduled) -> None:
     lanes = min(o.instructions.lanes, 1 << (min(rows, columns).bit_length() - 1))
     blocks = -(-columns // lanes)
     units = math.prod(extent for extent, _, _ in found.outer) * blocks
-    serial = 2 * math.prod(o.task.extents) < SERIAL_WORK
+    serial = is_below(f, 2 * math.prod(o.task.extents), SERIAL_WORK)
 
     def unit(u: Int, _: tuple[Value, ...]) -> None:
         column = fitted(f, f.mul(f.urem(u, blocks), lanes), lanes, columns)

@@ -11,7 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from fusewise.codegen.families.generic.any_nest import defined_in, emit_nest, nest_schedules, run_of, unsupported
+from fusewise.codegen.families.generic.any_nest import (
+    defined_in,
+    emit_nest,
+    is_below,
+    nest_schedules,
+    run_of,
+    unsupported,
+)
 from fusewise.codegen.families.product.loops import unravel
 from fusewise.codegen.kernel import Argument, Kernel, Unscheduled, unscheduled, working_memory
 from fusewise.codegen.llvm.elements import Elements, unwritten
@@ -92,7 +99,7 @@ def _write_softmax(o: OpenFunction, x: Expr, schedule: Unscheduled) -> None:
         indices = dict(zip(outer, unravel(f, u, list(outer.values())), strict=True))
         _softmax_row(elements, x, {f"i{axis}": 0, **indices}, scratch)
 
-    f.loop(*run_of(f, units, o.share, units * task.extents[axis] < 2048), 1, row, rolled=True)
+    f.loop(*run_of(f, units, o.share, is_below(f, units * task.extents[axis], 2048)), 1, row, rolled=True)
 
 
 def _softmax_row(elements: Elements, x: Expr, indices: Mapping[str, Int], scratch: Value) -> None:
