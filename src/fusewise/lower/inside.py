@@ -10,10 +10,13 @@ from __future__ import annotations
 from dataclasses import field
 
 from fusewise.errors import InvalidModel
+from fusewise.ir.deciding import known_below
 from fusewise.ir.dtypes import INT64
 from fusewise.ir.graph import Graph, Node
+from fusewise.ir.size import greatest, least
 from fusewise.ir.types import TensorType
-from fusewise.lower.index import Linear, Simplifier
+from fusewise.lower.extents import Positive, exact
+from fusewise.lower.index import Linear, Simplifier, is_divisor
 from fusewise.ops.expr import Expr, walk
 from fusewise.records import record
 
@@ -36,21 +39,26 @@ class Proofs:
 
     _good: set[tuple[Expr, tuple[int, ...], tuple[tuple[int, ...] | None, ...]]] = field(default_factory=set)
 
-    def require(self, graph: Graph, node: Node, value: str, body: Expr) -> None:
-        """Raise `InvalidModel`, with node and operand, unless `body`, over i0, i1, ..., is made of elements that there are."""
+    def require(self, graph: Graph, node: Node, value: str, body: Expr) -> str:
+        """Raise `InvalidModel`, with node and operand, unless `body`, over i0, i1, ..., is made of elements that there are.
+
+        Where that depends on sizes that are not known yet, a phrase says what is not proved; it is empty where all is well."""
         extents = graph.tensor(value).dims
         shapes = tuple(_shape(graph, name) for name in node.inputs)
         key = body, extents, shapes
         if 0 in extents or key in self._good:
-            return
+            return ""
         found = _outside(body, extents, shapes)
         if found is not None:
             operand, what = found
+            if not all(type(n) is int for shape in (extents, *shapes) for n in shape or ()):
+                return f"{what} of its operand {node.inputs[operand]!r} of shape {list(shapes[operand] or ())}"
             raise InvalidModel(
                 f"node {node.label!r} ({node.op}) {what} of its operand {node.inputs[operand]!r}, whose shape is "
                 f"{list(shapes[operand] or ())}, to make its result {value!r} of shape {list(extents)}"
             )
         self._good.add(key)
+        return ""
 
 
 def _shape(graph: Graph, name: str) -> tuple[int, ...] | None:
@@ -65,7 +73,7 @@ def _outside(
     ranges = {f"i{d}": extent for d, extent in enumerate(extents)}
     for node in walk(body):
         ranges.update(node.value[1] if node.op == "reduce" else ())
-    simplifier = Simplifier(ranges)
+    simplifier = Simplifier(ranges, extents)
     root, nothing = simplifier.simplify(body), Facts()
     doubtful: set[Expr] = set()  # what is not within bounds whatever conditions say, and what it is a part of
     for node in walk(root):  # children first
@@ -107,13 +115,22 @@ def _found(
         return None
     for axis, (index, extent) in enumerate(zip(node.args, shape, strict=True)):
         low, high = _range(simplifier, facts, simplifier.linear(index))
-        if low < 0 or high >= extent:
+        inside = simplifier.at_most(0, low) and simplifier.at_most(high, extent - 1)
+        if not inside and not _inside_if_read(simplifier, shape, low, high, extent):
             return operand, f"reads {_places(low, high)} along axis {axis}"
     return None
 
 
+def _inside_if_read(simplifier: Simplifier, shape: tuple[int, ...], low: int, high: int, extent: int) -> bool:
+    """Of sizes: do places lie within an axis of what has elements at all?"""
+    if all(type(n) is int for n in (low, high, extent)):
+        return False
+    positive = Positive((*(simplifier.space or ()), *shape))
+    return positive.at_most(0, low) and positive.at_most(high, extent - 1)
+
+
 def _places(low: int, high: int) -> str:
-    return "anywhere" if low <= -_FAR or high >= _FAR else f"elements {low} to {high}"
+    return "anywhere" if known_below(low, 1 - _FAR) or known_below(_FAR - 1, high) else f"elements {low} to {high}"
 
 
 def _range(simplifier: Simplifier, facts: Facts, form: Linear) -> tuple[int, int]:
@@ -124,29 +141,36 @@ def _range(simplifier: Simplifier, facts: Facts, form: Linear) -> tuple[int, int
     least = most = form.constant
     for atom, coefficient in form.terms:
         first, last = _bounds(simplifier, facts, atom)
-        least += min(first * coefficient, last * coefficient)
-        most += max(first * coefficient, last * coefficient)
-    low, high = max(low, least), min(high, most)
+        ends = first * coefficient, last * coefficient
+        least, most = least + simplifier.least(*ends), most + simplifier.greatest(*ends)
+    low, high = simplifier.greatest(low, least), simplifier.least(high, most)
     if (known := facts.get(frozenset(form.terms))) is not None:
-        low, high = max(low, known[0] + form.constant), min(high, known[1] + form.constant)
+        low = simplifier.greatest(low, known[0] + form.constant)
+        high = simplifier.least(high, known[1] + form.constant)
     for terms, (first, last) in facts.items():  # a multiple of what is known, and what is left
-        times = dict(form.terms).get(next(iter(terms))[0], 0) // next(iter(terms))[1] if len(terms) > 1 else 0
+        times = _times(dict(form.terms).get(next(iter(terms))[0], 0), next(iter(terms))[1]) if len(terms) > 1 else 0
         part = Linear(0, tuple(terms))
         if times and len(terms) < len(form.terms) and form.contains(part, times):
             least, most = _range(simplifier, facts, form.plus(part, -times))
-            low = max(low, least + min(first * times, last * times))
-            high = min(high, most + max(first * times, last * times))
+            low = simplifier.greatest(low, least + simplifier.least(first * times, last * times))
+            high = simplifier.least(high, most + simplifier.greatest(first * times, last * times))
     return low, high
+
+
+def _times(whole: int, by: int) -> int:
+    """How often a coefficient holds another; of sizes only what is known to be divided."""
+    return whole // by if type(whole) is type(by) is int else exact(whole, by) or 0
 
 
 def _bounds(simplifier: Simplifier, facts: Facts, atom: Expr) -> tuple[int, int]:
     """The same of what is no linear form."""
     first, last = simplifier.bounds(atom)
     if (known := facts.get(frozenset(((atom, 1),)))) is not None:
-        first, last = max(first, known[0]), min(last, known[1])
-    if atom.op == "floordiv" and atom.args[1].op == "const" and atom.args[1].value > 0:
+        first, last = simplifier.greatest(first, known[0]), simplifier.least(last, known[1])
+    if atom.op == "floordiv" and is_divisor(atom.args[1]):
         low, high = _range(simplifier, facts, simplifier.linear(atom.args[0]))
-        first, last = max(first, low // atom.args[1].value), min(last, high // atom.args[1].value)
+        first = simplifier.greatest(first, low // atom.args[1].value)
+        last = simplifier.least(last, high // atom.args[1].value)
     return first, last
 
 
@@ -182,4 +206,4 @@ _SIGNS = {
 def _note(facts: Facts, form: Linear, low: int, high: int) -> None:
     terms = frozenset(form.terms)
     before = facts.get(terms, (-_FAR, _FAR))
-    facts[terms] = max(before[0], low - form.constant), min(before[1], high - form.constant)
+    facts[terms] = greatest(before[0], low - form.constant), least(before[1], high - form.constant)

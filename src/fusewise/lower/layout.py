@@ -14,8 +14,10 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
+from fusewise.ir.deciding import hint, known_below
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.partition import Group, Partition
+from fusewise.ir.size import Size
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.lower.compose import OUTSIDE, NodeElements
 from fusewise.lower.index import Simplifier
@@ -44,7 +46,9 @@ class Storage:
 
     def order(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Dimensions from the slowest to the fastest; ties (unit or broadcast dimensions) keep ONNX's order."""
-        return tuple(sorted(range(len(shape)), key=lambda d: (-self.strides[d] if shape[d] > 1 else 0, d)))
+        return tuple(
+            sorted(range(len(shape)), key=lambda d: (0 if known_below(shape[d], 2) else -hint(self.strides[d]), d))
+        )
 
 
 @record(frozen=True)
@@ -65,7 +69,7 @@ def strides_in_order(shape: Sequence[int], order: Sequence[int]) -> tuple[int, .
     step = 1
     for d in reversed(order):
         strides[d] = step
-        step *= max(1, shape[d])
+        step *= shape[d] if isinstance(shape[d], Size) else max(1, shape[d])
     return tuple(strides)
 
 
@@ -230,7 +234,10 @@ class _Planner:
     def _worth_writing(self, group: Group, source: str, part: str) -> bool:
         """Is a value to be written whole when only views of it are read outside? Yes, unless a part alone can be computed."""
         whole = self.graph.tensor(source).size
-        if self.graph.tensor(part).size >= whole or self.graph.nodes[self.graph.producer[part]].op == "Split":
+        if (
+            hint(self.graph.tensor(part).size) >= hint(whole)
+            or self.graph.nodes[self.graph.producer[part]].op == "Split"
+        ):
             return True
         families = [spec_of(node.op, node.domain) for node in group.members(self.graph)]
         return any(spec is not None and spec.family in ANCHOR_FAMILIES for spec in families)
@@ -382,20 +389,19 @@ def _reshaped(order: tuple[int, ...] | None, before: ValueType, after: TensorTyp
     (1, 768, 14, 14) laid out N H W C  ->  (1, 768, 196) laid out N HW C
     """
     plain = tuple(range(after.rank))
-    if order is None or not isinstance(before, TensorType) or not before.is_static or after.size <= 1:
+    if order is None or not isinstance(before, TensorType) or not before.is_static or known_below(after.size, 2):
         return plain
-    ends = set(itertools.accumulate(before.dims, operator.mul)) & set(itertools.accumulate(after.dims, operator.mul))
+    starts, ends = (list(itertools.accumulate(shape, operator.mul)) for shape in (before.dims, after.dims))
+    common = (set(starts) & set(ends)) - {1}
     # dimensions that are made of each other have the same number of common ends before them
-    source, result = (
-        [sum(1 < end <= math.prod(shape[:d]) for end in ends) for d in range(len(shape))]
-        for shape in (before.dims, after.dims)
-    )
-    kept = [d for d in order if before.dims[d] > 1]
+    source = [len(common.intersection(starts[:d])) for d in range(before.rank)]
+    result = [len(common.intersection(ends[:d])) for d in range(after.rank)]
+    kept = [d for d in order if before.dims[d] != 1]
     runs = [list(run) for _, run in itertools.groupby(kept, key=lambda d: source[d])]
     turns = [source[run[0]] for run in runs]
     if len(set(turns)) < len(turns) or any(run != sorted(run) for run in runs):
         return plain
-    wide = sorted((d for d in plain if after.dims[d] > 1), key=lambda d: (turns.index(result[d]), d))
+    wide = sorted((d for d in plain if after.dims[d] != 1), key=lambda d: (turns.index(result[d]), d))
     return plain if wide == sorted(wide) else (*(d for d in plain if after.dims[d] == 1), *wide)
 
 
@@ -427,5 +433,5 @@ def plan_layout(
 def is_dense(storage: Storage, shape: Sequence[int]) -> bool:
     """Is the value exactly row-major, apart from unit dimensions?"""
     return math.prod(shape) == 0 or all(
-        s == r for s, r, n in zip(storage.strides, row_major(shape), shape, strict=True) if n > 1
+        s == r for s, r, n in zip(storage.strides, row_major(shape), shape, strict=True) if n != 1
     )

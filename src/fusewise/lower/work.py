@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from functools import partial
 
+from fusewise.ir.deciding import hint
 from fusewise.ir.dtypes import UINT8
 from fusewise.ir.graph import Graph, Node
 from fusewise.ir.partition import Group, Partition
@@ -73,7 +74,8 @@ class Lowered:
 def host_reason(graph: Graph, node: Node, proofs: Proofs | None = None) -> str:
     """Why a node cannot run natively; empty when it can.
 
-    With `proofs`, one that can is required to read nothing but elements that its operands have: else `InvalidModel`."""
+    With `proofs`, one that can is required to read nothing but elements that its operands have: else `InvalidModel`, or a reason
+    where sizes that are not known decide that."""
     if family := whole_family(node):
         return FAMILIES[family].reason(graph, node)
     spec = spec_of(node.op, node.domain)
@@ -90,8 +92,8 @@ def host_reason(graph: Graph, node: Node, proofs: Proofs | None = None) -> str:
             body = definition(spec, call, k, tuple(index(f"i{d}") for d in range(kind.rank)))
         except NotDefined as reason:
             return str(reason)
-        if proofs is not None:
-            proofs.require(graph, node, value, body)
+        if proofs is not None and (doubt := proofs.require(graph, node, value, body)):
+            return doubt
     return ""
 
 
@@ -234,7 +236,7 @@ class _Lowering:
         kind, storage = self.graph.tensor(value), self.storage.get(value)
         if storage is None or kind.rank != 4 or kind.dtype.itemsize != 4 or storage.strides != row_major(kind.dims):
             return False
-        return kind.dims[1] >= _SQUARE and kind.dims[2] * kind.dims[3] >= _SQUARE
+        return hint(kind.dims[1]) >= _SQUARE and hint(kind.dims[2] * kind.dims[3]) >= _SQUARE
 
     def _turned(self, value: str, position: int) -> Storage:
         dims = self.graph.tensor(value).dims

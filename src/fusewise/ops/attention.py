@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from fusewise.ir.deciding import known_equal, known_one
 from fusewise.ir.dtypes import BOOL, FLOAT32
 from fusewise.ops.cost import per_output
 from fusewise.ops.edges import every, per_operand
@@ -91,7 +92,8 @@ def _attention(call: Call, output: int, at: Index) -> Expr:
         result = reduce("sum", ((axis, size),), term) * scale
         result = result if softcap == 0 else unary("tanh", result / softcap) * softcap
         if call.has(3):
-            place = spread((at[0], head, query, key), dims(call, 3))
+            whole = (dims(call)[0], heads, dims(call)[-2], keys)
+            place = spread((at[0], head, query, key), dims(call, 3), whole)
             given = call.at(3, *place)
             result = select(given, result, _NEVER) if call.input(3).dtype == BOOL else result + given
         return select(compare("le", key, query), result, _NEVER) if call.attribute("is_causal", 0) else result
@@ -123,7 +125,7 @@ def _check_attention(call: Call, output: int) -> None:
         whole = (dims(call)[0], heads, dims(call)[-2], dims(call, 1)[-2])
         if call.input(3).dtype not in (FLOAT32, BOOL):
             raise NotDefined("Attention with a mask of another type")
-        if any(n not in (1, m) for n, m in zip(dims(call, 3)[::-1], whole[::-1], strict=False)):
+        if not all(known_one(n) or known_equal(n, m) for n, m in zip(dims(call, 3)[::-1], whole[::-1], strict=False)):
             raise NotDefined("Attention with a mask for a part of the keys")
 
 

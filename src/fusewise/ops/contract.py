@@ -7,6 +7,7 @@ from itertools import combinations
 
 import numpy as np
 
+from fusewise.ir.deciding import known_below, known_one
 from fusewise.ir.dtypes import FLOAT32, FLOAT64, INT32, DType
 from fusewise.ops.edges import per_operand
 from fusewise.ops.expr import Expr, cast, const, index, reduce
@@ -31,8 +32,9 @@ def matmul_indices(call: Call, at: Index, a: int = 0, b: int = 1) -> tuple[Index
         inner, column = inner[:-1], inner[-1:]
     if len(left) > 1:
         inner, line = inner[:-1], inner[-1:]
-    into_a = (*spread(inner, left[:-2]), *line, k) if len(left) > 1 else (k,)
-    into_b = (*spread(inner, right[:-2]), k, *column) if len(right) > 1 else (k,)
+    space = output_dims(call)[: len(inner)]
+    into_a = (*spread(inner, left[:-2], space), *line, k) if len(left) > 1 else (k,)
+    into_b = (*spread(inner, right[:-2], space), k, *column) if len(right) > 1 else (k,)
     return into_a, into_b, left[-1]
 
 
@@ -64,7 +66,7 @@ def _gemm(call: Call, output: int, at: Index) -> Expr:
     beta = float(call.attribute("beta", 1.0))
     if not call.has(2) or beta == 0.0:
         return product
-    return product + _scaled(value(call, 2, *spread(at, dims(call, 2))), beta)
+    return product + _scaled(value(call, 2, *spread(at, dims(call, 2), output_dims(call))), beta)
 
 
 def _gemm_flops(call: Call) -> int:
@@ -113,7 +115,7 @@ def equation_of(call: Call) -> EinsumEquation:
         labels = _labels(term, len(shape))
         hidden = max(hidden, sum(label.startswith(".") for label in labels))
         for label, size in zip(labels, shape, strict=True):
-            if extents.get(label, 1) == 1:
+            if known_one(extents.get(label, 1)):
                 extents[label] = size
         operands.append(labels)
     ellipsis = tuple(f".{d}" for d in reversed(range(hidden)))
@@ -144,7 +146,7 @@ def _einsum(call: Call, output: int, at: Index) -> Expr:
     product: Expr | None = None
     for i, labels in enumerate(equation.operands):
         shape = dims(call, i)
-        position = (const(0) if size == 1 else place[c] for c, size in zip(labels, shape, strict=True))
+        position = spread([place[c] for c in labels], shape, [equation.extents[c] for c in labels])
         factor = value(call, i, *position)
         product = factor if product is None else product * factor
     assert product is not None
@@ -166,7 +168,7 @@ def _einsum_mapping(call: Call) -> tuple[Mapping, ...]:
     def along(labels: tuple[str, ...]) -> Mapping:
         if any(c not in equation.output for c in labels):
             return _MANY
-        if any(c not in labels and equation.extents[c] > 1 for c in equation.output):
+        if any(c not in labels and not known_one(equation.extents[c]) for c in equation.output):
             return _ONE_TO_MANY
         if labels == equation.output:
             return Mapping.ONE_TO_ONE
@@ -183,7 +185,7 @@ def _zero_point(call: Call, i: int, vector_axis: int, at: Index) -> Expr | None:
     if not call.has(i):
         return None
     shape = dims(call, i)
-    if call.input(i).size == 1:
+    if known_one(call.input(i).size):
         return cast(call.at(i, *(0,) * len(shape)), INT32)
     if len(shape) == 1:
         return cast(call.at(i, at[vector_axis]), INT32)
@@ -208,7 +210,7 @@ def _matmul_integer(call: Call, output: int, at: Index) -> Expr:
 
 def _scale(call: Call, i: int, axis: int, at: Index) -> Expr:
     shape = dims(call, i)
-    if call.input(i).size == 1:
+    if known_one(call.input(i).size):
         return value(call, i, *(0,) * len(shape))
     return value(call, i, at[axis]) if len(shape) == 1 else value(call, i, *spread(at, shape))
 
@@ -230,7 +232,7 @@ LARGEST_DETERMINANT = 4
 def _determinant(call: Call, output: int, at: Index) -> Expr:
     """By minors of the last rows, in float64: Laplace's rule."""
     n = dims(call)[-1]
-    if n > LARGEST_DETERMINANT:
+    if not known_below(n, LARGEST_DETERMINANT + 1) or not isinstance(n, int):
         raise NotDefined(f"a determinant of {n} rows")
     minors: dict[tuple[int, ...], Expr] = {(): const(1.0, FLOAT64)}
     for row in reversed(range(n)):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from fusewise.ir.deciding import known_one
 from fusewise.ir.dtypes import FLOAT32, INT32
 from fusewise.ops.edges import per_operand
 from fusewise.ops.expr import Expr, binary, cast, compare, const, index, reduce, select
@@ -90,7 +91,7 @@ def _centred(call: Call, i: int, zero: int, position: Index) -> Expr:
     if not call.has(zero):
         return x
     shape = dims(call, zero)
-    if call.input(zero).size == 1:
+    if known_one(call.input(zero).size):
         return x - cast(call.at(zero, *(0,) * len(shape)), INT32)
     return x - cast(call.at(zero, position[0]), INT32)
 
@@ -107,7 +108,7 @@ def _qlinear_conv(call: Call, output: int, at: Index) -> Expr:
     total = _correlation(call, at, lambda i: _centred(call, 0, 2, i), lambda i: _centred(call, 3, 5, i), dims(call, 3))
     if call.has(8):
         total = total + call.at(8, at[1])
-    per_channel = call.input(4).size > 1
+    per_channel = not known_one(call.input(4).size)
     weight_scale = call.at(4, at[1]) if per_channel else _scalar_of(call, 4)
     factor = _scalar_of(call, 1) * weight_scale / _scalar_of(call, 6)
     zero = cast(_scalar_of(call, 7), FLOAT32) if call.has(7) else None

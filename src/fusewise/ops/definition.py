@@ -6,6 +6,7 @@ expression. Loads are named `#i` by operand position.
 
 from __future__ import annotations
 
+from fusewise.ir.deciding import known_equal, known_one
 from fusewise.ir.dtypes import FLOAT32, DType
 from fusewise.ir.graph import Graph, Node
 from fusewise.ops.expr import Expr, cast, const
@@ -45,7 +46,7 @@ def definition(spec: OpSpec, call: Call, output: int, index: tuple[Expr, ...]) -
             for i in range(len(call.inputs))
         )  # only the second operand of CastLike, which states a type, may have more dimensions than the output
         body = spec.scalar(call, *operands)
-    elif spec.define is not None and not call.output(output).size:
+    elif spec.define is not None and known_equal(call.output(output).size, 0):
         return const(0, call.output(output).dtype)  # of nothing
     elif spec.define is not None:
         body = spec.define(call, output, index)
@@ -85,7 +86,7 @@ def mapping_of(spec: OpSpec, call: Call) -> Mapping:
     if Mapping.OPAQUE in kinds:
         return Mapping.OPAQUE
     data = [i for i, kind in enumerate(call.inputs) if kind is not None and not call.is_known(i)]
-    wide = [i for i in data if call.input(i).size != 1]
+    wide = [i for i in data if not known_one(call.input(i).size)]
     return max((kinds[i] for i in (wide or data)), default=Mapping.ONE_TO_ONE)
 
 

@@ -24,7 +24,7 @@ def same_extent(operand: ValueType | None, output: ValueType | None) -> bool:
         return False
 
     def extents(shape: tuple[object, ...]) -> tuple[object, ...]:
-        return tuple(d for d in shape if d != 1)
+        return tuple(d for d in shape if type(d) is not int or d != 1)
 
     return extents(operand.shape) == extents(output.shape)
 

@@ -15,7 +15,9 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
+from fusewise.ir.deciding import known_below
 from fusewise.ir.dtypes import BOOL, INT64, DType
+from fusewise.ir.size import Size, greatest, least
 
 __all__ = [
     "BINARY",
@@ -129,6 +131,15 @@ class Expr:
             return f"{'' if self.op == 'cast' else 'bits as '}{self.dtype.name}({inside})"
         return f"{self.op}({inside})"
 
+    def at_hint(self, number: Callable[[Any], Any]) -> Expr:
+        """The same with what `number` gives for constants, extents and bounds."""
+
+        def one(e: Expr) -> Expr | None:
+            value = number(e.value) if e.op in ("const", "reduce", "bounded") else e.value
+            return None if value is e.value else Expr(e.op, e.dtype, e.args, value)
+
+        return substitute(self, one)
+
     # arithmetic reads as algebra in the op rows; a Python number takes the dtype of its partner
     def __add__(self, other: IndexLike) -> Expr:
         return binary("add", self, other)
@@ -168,7 +179,9 @@ IndexLike = Expr | int | float
 
 
 def const(value: int | float | bool, dtype: DType = INT64) -> Expr:
-    """A number of the given dtype."""
+    """A number of the given dtype; of a size that is none yet, an int64 that is converted to it."""
+    if isinstance(value, Size):
+        return cast(Expr("const", INT64, (), value), dtype)
     if dtype.kind == "bool":
         value = bool(value)
     elif dtype.is_integer:
@@ -223,33 +236,41 @@ _INDEX_FOLD: Mapping[str, Callable[[int, int], int]] = {
     "mul": lambda a, b: a * b,
     "floordiv": lambda a, b: a // b,
     "floormod": lambda a, b: a % b,
-    "min": min,
-    "max": max,
+    "min": least,
+    "max": greatest,
 }
 
 
 def _fold_index(op: str, a: Expr, b: Expr) -> Expr | None:
-    if a.op == "const" and b.op == "const" and op in _INDEX_FOLD and (b.value or op not in ("floordiv", "floormod")):
+    if a.op != "const" and b.op != "const":
+        return None
+    known = a.op == "const" and b.op == "const" and op in _INDEX_FOLD
+    if known and (op not in ("floordiv", "floormod") or not _is_number(b, 0)):
         result = _INDEX_FOLD[op](a.value, b.value)
-        return const(result) if -(2**63) <= result < 2**63 else None
+        return const(result) if isinstance(result, Size) or -(2**63) <= result < 2**63 else None
     if op == "add":
-        if a.op == "const" and a.value == 0:
+        if _is_number(a, 0):
             return b
-        if b.op == "const" and b.value == 0:
+        if _is_number(b, 0):
             return a
-    if op == "sub" and b.op == "const" and b.value == 0:
+    if op == "sub" and _is_number(b, 0):
         return a
     if op == "mul":
         for x, y in ((a, b), (b, a)):
-            if x.op == "const" and x.value == 1:
+            if _is_number(x, 1):
                 return y
-            if x.op == "const" and x.value == 0:
+            if _is_number(x, 0):
                 return x
-    if op == "floordiv" and b.op == "const" and b.value == 1:
+    if op == "floordiv" and _is_number(b, 1):
         return a
-    if op == "floormod" and b.op == "const" and b.value == 1:
+    if op == "floormod" and _is_number(b, 1):
         return const(0)
     return None
+
+
+def _is_number(e: Expr, number: int) -> bool:
+    """Is it this very number, and no size that may be it?"""
+    return e.op == "const" and type(e.value) is int and e.value == number
 
 
 def compare(op: str, a: IndexLike, b: IndexLike) -> Expr:
@@ -271,7 +292,7 @@ def bounded(position: Expr, low: int, high: int, operand: int, wraps: bool = Fal
     One that lies elsewhere is read as `low`, and reported as found in that operand of the row's call; where it `wraps`, negative
     ones there were counted from the end, which is `high`.
     """
-    if position.op == "const" and low <= position.value <= high:
+    if position.op == "const" and known_below(low - 1, position.value) and known_below(position.value, high + 1):
         return position
     return Expr("bounded", INT64, (position,), (low, high, (operand, wraps)))
 

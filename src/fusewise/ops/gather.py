@@ -9,11 +9,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from fusewise.ir.deciding import known_below
 from fusewise.ir.dtypes import INT64
 from fusewise.ops.cost import free
 from fusewise.ops.expr import Expr, cast, compare, const, select
 from fusewise.ops.indexing import chosen, data_axis, dims, output_dims, wrapped
-from fusewise.ops.spec import Call, Mapping, OpSpec, Sample
+from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
 
 __all__ = ["GATHER"]
 
@@ -37,6 +38,8 @@ def _gather_nd(call: Call, output: int, at: Index) -> Expr:
     batch, shape = int(call.attribute("batch_dims", 0)), dims(call)
     outer, depth = dims(call, 1)[:-1], dims(call, 1)[-1]
     lead = at[: len(outer)]
+    if not isinstance(depth, int):
+        raise NotDefined("GatherND by positions of so many numbers as a size tells")
     places = [chosen(call, 1, (*lead, const(d)), shape[batch + d]) for d in range(depth)]
     return call.at(0, *at[:batch], *places, *at[len(outer) :])
 
@@ -52,13 +55,13 @@ def _one_hot(call: Call, output: int, at: Index) -> Expr:
 
 def _data_mapping(call: Call) -> tuple[Mapping, ...]:
     """An element of the data may be read any number of times, an index selects a whole slice."""
-    slices = call.output().size > call.input(1).size
+    slices = not known_below(call.output().size, call.input(1).size + 1)
     return Mapping.ONE_TO_MANY, Mapping.ONE_TO_MANY if slices else Mapping.ONE_TO_ONE
 
 
 def _nd_mapping(call: Call) -> tuple[Mapping, ...]:
     """Several numbers make one address."""
-    several = dims(call, 1)[-1] > 1
+    several = not known_below(dims(call, 1)[-1], 2)
     return Mapping.ONE_TO_MANY, Mapping.MANY_TO_MANY if several else _data_mapping(call)[1]
 
 

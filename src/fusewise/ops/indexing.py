@@ -11,8 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fusewise.ir.deciding import hint, known_below, known_equal, known_one
 from fusewise.ir.dtypes import FLOAT32, INT64, DType
 from fusewise.ir.graph import Constant
+from fusewise.ir.size import Size
+from fusewise.ir.types import TensorType
 from fusewise.ops.expr import Expr, binary, bounded, cast, compare, const, select
 from fusewise.ops.spec import Call, NotDefined
 
@@ -56,15 +59,28 @@ def value(call: Call, i: int, *index: Expr | int) -> Expr:
     return cast(call.at(i, *index), compute_type(call.input(i).dtype))
 
 
-def spread(index: Sequence[Expr], shape: Sequence[int]) -> tuple[Expr, ...]:
-    """The index into a tensor of `shape` that is broadcast, NumPy style, to the space `index` runs over."""
+def spread(index: Sequence[Expr], shape: Sequence[int], space: Sequence[int] | None = None) -> tuple[Expr, ...]:
+    """The index into a tensor of `shape` that is broadcast, NumPy style, to the space `index` runs over.
+
+    With the extents of that `space`, a dimension of which it is not known whether it is 1 or as large is read no further than
+    it goes.
+    """
     tail = index[len(index) - len(shape) :] if shape else ()
-    return tuple(const(0) if size == 1 else at for at, size in zip(tail, shape, strict=True))
+    found = tuple(const(0) if known_one(size) else at for at, size in zip(tail, shape, strict=True))
+    if space is None or all(type(size) is int for size in shape):
+        return found
+    wide = space[len(space) - len(shape) :]
+    return tuple(
+        at if type(size) is int or known_equal(size, whole) else binary("min", at, size - 1)
+        for at, size, whole in zip(found, shape, wide, strict=True)
+    )
 
 
 def aligned(call: Call, i: int, index: Sequence[Expr]) -> tuple[Expr, ...]:
     """The index into operand `i` of an elementwise operator, given the output index."""
-    return spread(index, dims(call, i))
+    whole = call.outputs[0]
+    space = whole.dims if isinstance(whole, TensorType) and whole.rank == len(index) else None
+    return spread(index, dims(call, i), space)
 
 
 def data_axis(call: Call, default: int, operand: int = 0, name: str = "axis") -> int:
@@ -75,12 +91,12 @@ def data_axis(call: Call, default: int, operand: int = 0, name: str = "axis") ->
 
 
 def integers(call: Call, operand: int, name: str) -> tuple[int, ...] | None:
-    """Integers given by a constant operand (newer opsets) or by an attribute (older ones); None when absent.
+    """Integers, sizes among them, given by a constant operand (newer opsets) or by an attribute (older ones); None when absent.
 
     Raises `NotDefined` when the operand is there but not constant.
     """
     if call.has(operand):
-        return tuple(int(v) for v in np.asarray(call.known(operand)).reshape(-1).tolist())
+        return tuple(v if isinstance(v, Size) else int(v) for v in np.asarray(call.known(operand)).reshape(-1).tolist())
     found = call.attribute(name)
     if isinstance(found, Constant):
         return tuple(int(v) for v in found.array.reshape(-1).tolist())
@@ -101,21 +117,19 @@ def linear(index: Sequence[Expr], shape: Sequence[int]) -> Expr:
     """Row-major position of `index` in a tensor of `shape`."""
     position: Expr = const(0)
     for at, size in zip(index, shape, strict=True):
-        position = position * size + (const(0) if size == 1 else at)
+        position = position * size + (const(0) if known_one(size) else at)
     return position
 
 
 def unlinear(position: Expr, shape: Sequence[int]) -> tuple[Expr, ...]:
-    """The index whose row-major position in a tensor of `shape` is `position`."""
+    """The index whose row-major position in a tensor of `shape`, which has elements, is `position`."""
     found: list[Expr] = []
-    stride = math.prod(shape)
     for depth, size in enumerate(shape):
-        stride = stride // size if size else 0
-        if size <= 1:
+        if known_one(size):
             found.append(const(0))
             continue
-        quotient = position // stride if stride > 1 else position
-        outermost = math.prod(shape[:depth]) == 1
+        quotient = position // math.prod(shape[depth + 1 :])
+        outermost = known_one(math.prod(shape[:depth]))
         found.append(quotient if outermost else quotient % size)
     return tuple(found)
 
@@ -126,9 +140,9 @@ def reshaped(index: Sequence[Expr], shape: Sequence[int], source: Sequence[int])
     Dimensions are matched in the shortest runs of equal product, so only what is really split or joined is divided:
     (2, 3, 4) read as (2, 12) at (a, b) is (a, b // 4, b % 4).
     """
-    if math.prod(source) != math.prod(shape):
+    if not known_equal(math.prod(source), math.prod(shape)):
         raise NotDefined(f"{list(source)} elements cannot be shaped as {list(shape)}")
-    if math.prod(source) == 0:
+    if known_equal(math.prod(source), 0):
         return tuple(const(0) for _ in source)
     found: list[Expr] = []
     i = j = 0
@@ -136,26 +150,35 @@ def reshaped(index: Sequence[Expr], shape: Sequence[int], source: Sequence[int])
         start_i, start_j = i, j
         have, want = 1, source[j]
         j += 1
-        while have != want:
-            if have < want:
+        while not known_equal(have, want):
+            if i < len(shape) and (j == len(source) or _is_less(have, want)):
                 have *= shape[i]
                 i += 1
             else:
                 want *= source[j]
                 j += 1
         run, target = shape[start_i:i], source[start_j:j]
-        if tuple(run) == tuple(target):
-            found.extend(const(0) if n == 1 else at for at, n in zip(index[start_i:i], run, strict=True))
+        if len(run) == len(target) and all(map(known_equal, run, target)):
+            found.extend(const(0) if known_one(n) else at for at, n in zip(index[start_i:i], run, strict=True))
         else:
             found.extend(unlinear(linear(index[start_i:i], run), target))
     return tuple(found)
 
 
+def _is_less(have: int, want: int) -> bool:
+    """Is a product of leading dimensions less than another? Of sizes, does it divide the other, or fit better at a glance?"""
+    if type(have) is int and type(want) is int:
+        return have < want
+    if known_equal(want % have, 0):
+        return True
+    return not known_equal(have % want, 0) and hint(have) < hint(want)
+
+
 def wrapped(position: Expr, size: int) -> Expr:
     """An index read from data: cast to int64, negative ones counted from the end."""
     at = cast(position, INT64)
-    if at.op == "const":
-        return const(at.value + size if at.value < 0 else at.value)
+    if at.op == "const" and (known_below(at.value, 0) or known_below(-1, at.value)):
+        return const(at.value + size if known_below(at.value, 0) else at.value)
     return select(compare("lt", at, 0), at + size, at)
 
 
@@ -163,8 +186,8 @@ def chosen(call: Call, i: int, at: Sequence[Expr | int], size: int, *, wraps: bo
     """Element `at` of the index operand `i` as a position in 0 .. size - 1.
 
     Negative ones count from the end if it `wraps`. What lies outside is reported when it is met while a model runs."""
-    known = call.constant(i) if call.input(i).size == 1 else None
-    given = call.at(i, *at) if known is None else const(int(known.reshape(-1)[0]))
+    known = call.constant(i) if known_one(call.input(i).size) else None
+    given = call.at(i, *at) if known is None else const(known.reshape(-1).tolist()[0])
     return bounded(wrapped(given, size) if wraps else cast(given, INT64), 0, size - 1, i, wraps)
 
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from fusewise.ir.deciding import known_below, known_equal, known_one
 from fusewise.ir.dtypes import INT64
+from fusewise.ir.size import greatest, least
 from fusewise.ops.cost import free
 from fusewise.ops.edges import data_then, every
 from fusewise.ops.expr import Expr, binary, bounded, cast, compare, const, select
@@ -22,7 +24,7 @@ from fusewise.ops.indexing import (
     output_dims,
     reshaped,
 )
-from fusewise.ops.slices import slice_along
+from fusewise.ops.slices import slice_start
 from fusewise.ops.spec import Call, Mapping, NotDefined, OpSpec, Sample
 from fusewise.ops.window import inside
 
@@ -113,7 +115,7 @@ def _trilu(call: Call, output: int, at: Index) -> Expr:
     x = call.at(0, *at)
     k = cast(call.at(1, *(0,) * call.input(1).rank), INT64) if call.has(1) else const(0)
     if call.is_known(1):
-        k = const(int(call.known(1).reshape(-1)[0]))
+        k = const(call.known(1).reshape(-1).tolist()[0])
     keep = compare("ge" if call.attribute("upper", 1) else "le", at[-1] - at[-2], k)
     return select(keep, x, const(0, x.dtype))
 
@@ -124,14 +126,14 @@ def _trilu(call: Call, output: int, at: Index) -> Expr:
 def slice_bounds(call: Call) -> tuple[tuple[int, int], ...]:
     """Start and step along every axis of a Slice; operands (or, in old models, attributes) must be known."""
     shape = dims(call)
-    starts, ends = known_integers(call, 1, "starts"), known_integers(call, 2, "ends")
+    starts = known_integers(call, 1, "starts")
     axes = integers(call, 3, "axes")
     steps = integers(call, 4, "steps")
     bounds = [(0, 1)] * len(shape)
     places = range(len(starts)) if axes is None else axes
     for n, axis in enumerate(places):
         step = 1 if steps is None else steps[n]
-        start: int = slice_along(starts[n], ends[n], step, shape[axis]).start
+        start = slice_start(starts[n], step, shape[axis])
         bounds[axis % len(shape)] = (start, step)
     return tuple(bounds)
 
@@ -144,7 +146,9 @@ def _slice_kind(call: Call) -> Mapping:
     """Turning whole axes around keeps every element: a shuffle. Any other slice reads a part in order."""
     if call.input(0).shape != call.output().shape:
         return _ONE
-    turned = any(step < 0 and size > 1 for (_, step), size in zip(slice_bounds(call), dims(call), strict=True))
+    turned = any(
+        step < 0 and not known_below(size, 2) for (_, step), size in zip(slice_bounds(call), dims(call), strict=True)
+    )
     return Mapping.SHUFFLE if turned else _ONE
 
 
@@ -152,12 +156,13 @@ def split_offset(call: Call, output: int) -> int:
     """Where an output of a Split begins along its axis."""
     given = call.constant(1)
     if given is not None:
-        return int(given[:output].sum())
+        return sum(given.tolist()[:output])
     sizes = integers(call, 1, "split")
     if sizes is not None:
         return sum(sizes[:output])
     size = dims(call)[data_axis(call, 0)]
-    return min(size, output * -(-size // int(call.attribute("num_outputs", len(call.outputs)))))
+    begin: int = least(size, output * -(-size // int(call.attribute("num_outputs", len(call.outputs)))))
+    return begin
 
 
 def _split(call: Call, output: int, at: Index) -> Expr:
@@ -172,7 +177,7 @@ def _concat(call: Call, output: int, at: Index) -> Expr:
     found: Expr | None = None
     for i in reversed(range(len(call.inputs))):
         size = dims(call, i)[axis]
-        if size == 0:
+        if known_equal(size, 0):
             continue
         begin = ends[i] - size
         part = call.at(i, *(place - begin if d == axis else place for d, place in enumerate(at)))
@@ -186,7 +191,9 @@ def _crop_or_pad(call: Call, output: int, at: Index) -> Expr:
     condition: Expr | None = None
     position: list[Expr] = []
     for place, have, want in zip(at, shape, target, strict=True):
-        if want <= have:
+        if not known_below(have, want) and not known_below(want, have + 1):
+            raise NotDefined("CenterCropPad of sizes that may be larger or smaller")
+        if known_below(want, have + 1):
             position.append(place + (have - want) // 2)
             continue
         shifted = place - (want - have) // 2
@@ -209,7 +216,9 @@ def _expand_kind(call: Call) -> Mapping:
 
 
 def _tile(call: Call, output: int, at: Index) -> Expr:
-    position = (place if n == m else place % n for place, n, m in zip(at, dims(call), output_dims(call), strict=True))
+    position = (
+        place if known_equal(n, m) else place % n for place, n, m in zip(at, dims(call), output_dims(call), strict=True)
+    )
     return call.at(0, *position)
 
 
@@ -238,7 +247,8 @@ def _pad(call: Call, output: int, at: Index) -> Expr:
         return call.at(0, *inner)
     condition: Expr | None = None
     for place, size, (before, after) in zip(shifted, shape, pads, strict=True):
-        tests = [compare("ge", place, 0)] * (before > 0) + [compare("lt", place, size)] * (after > 0)
+        tests = [compare("ge", place, 0)] * (not known_below(before, 1))
+        tests += [compare("lt", place, size)] * (not known_below(after, 1))
         for test in tests:
             condition = test if condition is None else binary("and", condition, test)
     x = call.at(0, *shifted)
@@ -251,16 +261,18 @@ def _fill(call: Call) -> Expr:
         return const(call.attribute("value", 0), dtype)
     known = call.constant(2)
     if known is not None:
-        return const(known.reshape(-1)[0].item(), dtype)
+        return const(known.reshape(-1).tolist()[0], dtype)
     return call.at(2, *(0,) * call.input(2).rank)
 
 
 def _repeated(mode: str, place: Expr, size: int, pads: tuple[int, int]) -> Expr:
     """The element at `place` of an axis padded by itself: negative pads cut off first, and what is left repeats."""
-    if pads == (0, 0):
+    if all(known_equal(pad, 0) for pad in pads):
         return place
-    before, after = (max(-pad, 0) for pad in pads)
-    return _mirrored(mode, place - max(pads[0], 0), max(size - before - after, 1)) + before
+    before: int = greatest(-pads[0], 0)
+    after: int = greatest(-pads[1], 0)
+    added: int = greatest(pads[0], 0)
+    return _mirrored(mode, place - added, greatest(size - before - after, 1)) + before
 
 
 def _mirrored(mode: str, place: Expr, size: int) -> Expr:
@@ -270,15 +282,15 @@ def _mirrored(mode: str, place: Expr, size: int) -> Expr:
         return place % size
     if mode != "reflect":
         raise NotDefined(f"Pad in mode {mode!r}")
-    if size == 1:
+    if known_one(size):
         return const(0)
-    period = 2 * (size - 1)
+    period = 2 * (size - 1) if known_below(1, size) else greatest(2 * (size - 1), 1)
     folded = place % period
     return binary("min", folded, const(period) - folded)
 
 
 def _pad_kind(call: Call) -> Mapping:
-    padded = any(before > 0 or after > 0 for before, after in _pads(call))
+    padded = not all(known_below(pad, 1) for both in _pads(call) for pad in both)
     repeats = padded and call.attribute("mode", "constant") != "constant"
     return Mapping.ONE_TO_MANY if repeats else _ONE
 

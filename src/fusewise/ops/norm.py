@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from fusewise.ir.deciding import known_equal
+from fusewise.ir.size import least
 from fusewise.ops.edges import per_operand
 from fusewise.ops.expr import Expr, binary, compare, const, index, reduce, select, unary
 from fusewise.ops.indexing import data_axis, dims, spread, value
@@ -87,8 +89,8 @@ def _layer_norm(call: Call, output: int, at: Index) -> Expr:
     inverse = 1 / unary("sqrt", variance + _float(call, "epsilon", 1e-5))
     if output == 2:
         return inverse
-    y = (value(call, 0, *at) - mean) * inverse * value(call, 1, *spread(at, dims(call, 1)))
-    return y + value(call, 2, *spread(at, dims(call, 2))) if call.has(2) else y
+    y = (value(call, 0, *at) - mean) * inverse * value(call, 1, *spread(at, dims(call, 1), shape))
+    return y + value(call, 2, *spread(at, dims(call, 2), shape)) if call.has(2) else y
 
 
 def _rms_norm(call: Call, output: int, at: Index) -> Expr:
@@ -96,7 +98,7 @@ def _rms_norm(call: Call, output: int, at: Index) -> Expr:
     axes = tuple(range(data_axis(call, -1), len(shape)))
     mean = _mean_over(lambda i: square(value(call, 0, *i)), at, shape, axes, "v")
     inverse = 1 / unary("sqrt", mean + _float(call, "epsilon", 1e-5))
-    return value(call, 0, *at) * inverse * value(call, 1, *spread(at, dims(call, 1)))
+    return value(call, 0, *at) * inverse * value(call, 1, *spread(at, dims(call, 1), shape))
 
 
 def _instance_norm(call: Call, output: int, at: Index) -> Expr:
@@ -118,7 +120,7 @@ def _group_norm(call: Call, output: int, at: Index) -> Expr:
         return value(call, 0, i[0], group * size + i[1], *i[2:])
 
     mean, variance = _moments(read, (at[0], at[1] % size, *at[2:]), inner, axes)
-    channel = at[1] if dims(call, 1)[0] == shape[1] else group
+    channel = at[1] if known_equal(dims(call, 1)[0], shape[1]) else group
     y = (value(call, 0, *at) - mean) / unary("sqrt", variance + _float(call, "epsilon", 1e-5))
     return y * value(call, 1, channel) + value(call, 2, channel)
 
@@ -158,7 +160,7 @@ def _mean_variance(call: Call, output: int, at: Index) -> Expr:
 def _lrn(call: Call, output: int, at: Index) -> Expr:
     """Divides by a power of the mean square over a window of channels (Krizhevsky et al., 2012)."""
     size, channels = int(call.attribute("size")), dims(call)[1]
-    before, after = min((size - 1) // 2, channels), min(size // 2, channels)  # a wider window finds no more
+    before, after = least((size - 1) // 2, channels), least(size // 2, channels)  # a wider window finds no more
     place = at[1] + index("s") - before
     x = value(call, 0, *at)
     inside = binary("and", compare("ge", place, 0), compare("lt", place, channels))

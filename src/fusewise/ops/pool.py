@@ -8,9 +8,10 @@ from functools import reduce as fold
 
 import numpy as np
 
+from fusewise.ir.deciding import known_below, known_equal
 from fusewise.ops.edges import per_operand
 from fusewise.ops.expr import Expr, binary, cast, compare, const, index, reduce, select, unary
-from fusewise.ops.indexing import dims, linear, output_dims, value
+from fusewise.ops.indexing import dims, known_integers, linear, output_dims, value
 from fusewise.ops.scalar import identity
 from fusewise.ops.spec import Call, Mapping, OpSpec, Sample
 from fusewise.ops.window import Window, window_of
@@ -93,8 +94,9 @@ def _average_pool(call: Call, output: int, at: Index) -> Expr:
         (outputs[d] - 1) * window.strides[d] + (window.kernel[d] - 1) * window.dilations[d] - window.begins[d]
         for d in range(window.rank)
     ]
-    overhang = any(r >= e + p for r, e, p in zip(reach, window.extents, window.ends, strict=True))
-    leaves = any(r >= e for r, e in zip(reach, window.extents, strict=True)) or any(window.begins)
+    overhang = not all(known_below(r, e + p) for r, e, p in zip(reach, window.extents, window.ends, strict=True))
+    leaves = not all(known_below(r, e) for r, e in zip(reach, window.extents, strict=True))
+    leaves = leaves or not all(known_equal(begin, 0) for begin in window.begins)
     if overhang or (leaves and not padded):
         return total / cast(_counted(window, at[2:], padded), total.dtype)
     return total / const(math.prod(window.kernel), total.dtype)
@@ -138,8 +140,7 @@ def row(
 
 def _col2im(call: Call, output: int, at: Index) -> Expr:
     """Each image element is the sum of the block elements that were taken from it."""
-    image = tuple(int(v) for v in call.known(1).tolist())
-    block = tuple(int(v) for v in call.known(2).tolist())
+    image, block = known_integers(call, 1, "image shape"), known_integers(call, 2, "block shape")
     n = len(image)
     strides = call.attribute("strides") or (1,) * n
     dilations = call.attribute("dilations") or (1,) * n

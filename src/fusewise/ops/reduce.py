@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from fusewise.ir.deciding import known_equal
 from fusewise.ir.dtypes import BOOL, FLOAT64
+from fusewise.ir.size import greatest
 from fusewise.ops.edges import per_operand
 from fusewise.ops.expr import Expr, binary, cast, compare, const, index, reduce, select, unary
 from fusewise.ops.indexing import data_axis, dims, integers, known_integers, value
@@ -82,8 +84,8 @@ def _log_sum_exp(call: Call, output: int, at: tuple[Expr, ...]) -> Expr:
 
 def _mean(total: Expr, count: int) -> Expr:
     if total.dtype.is_float:
-        return total / const(count, total.dtype) if count else total * math.nan
-    return binary("div", total, const(max(count, 1), total.dtype))
+        return total * math.nan if known_equal(count, 0) else total / const(count, total.dtype)
+    return binary("div", total, const(greatest(count, 1), total.dtype))
 
 
 def _finished(function: str) -> Callable[[Expr, int], Expr]:

@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["slice_along", "sliced"]
+from fusewise.ir.deciding import known_below
+from fusewise.ir.size import greatest, least
+
+__all__ = ["slice_along", "slice_start", "sliced"]
 
 
 def slice_along(start: int, end: int, step: int, extent: int) -> slice:
@@ -23,6 +26,21 @@ def slice_along(start: int, end: int, step: int, extent: int) -> slice:
     least, most = (0, extent) if step > 0 else (-1, extent - 1)
     start, end = max(0, min(start, most)), max(least, min(end, most))
     return slice(start, None if end < 0 else end, step)
+
+
+def slice_start(start: int, step: int, extent: int) -> int:
+    """Where a slice begins that reads something; bounds and extent may be sizes. Raises `ValueError` for a step of 0."""
+    if type(start) is type(extent) is int:
+        first: int = slice_along(start, 0, step, extent).start
+        return first
+    if step == 0:
+        raise ValueError("a slice has a step of 0")
+    if known_below(start, 0):
+        start = start + extent
+    elif not known_below(-1, start):  # either way: the position modulo the extent, as long as it is no further away
+        start = start + extent * (1 - least(greatest(start + 1, 0), 1))
+    place: int = greatest(0, least(start, extent if step > 0 else extent - 1))
+    return place
 
 
 def sliced(data: np.ndarray, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:

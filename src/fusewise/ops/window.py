@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fusewise.ir.deciding import known_below, known_equal
+from fusewise.ir.size import greatest
 from fusewise.ops.expr import Expr, binary, compare, index
 from fusewise.ops.indexing import dims, output_dims
 from fusewise.ops.spec import Call, NotDefined
@@ -37,7 +39,7 @@ class Window:
     @property
     def is_padded(self) -> bool:
         """Can a tap fall outside the input on the leading or declared trailing side?"""
-        return any(self.begins) or any(self.ends)
+        return not all(known_equal(pad, 0) for pad in (*self.begins, *self.ends))
 
     def taps(self, prefix: str = "k") -> tuple[tuple[str, int], ...]:
         """Loop variables over the kernel, with their extents."""
@@ -58,9 +60,9 @@ class Window:
         for d, position in enumerate(positions):
             reach = (outputs[d] - 1) * self.strides[d] + (self.kernel[d] - 1) * self.dilations[d] - self.begins[d]
             tests = []
-            if self.begins[d] > 0:
+            if not known_below(self.begins[d], 1):
                 tests.append(compare("ge", position, 0))
-            if reach >= self.extents[d]:
+            if not known_below(reach, self.extents[d]):
                 tests.append(compare("lt", position, self.extents[d]))
             for test in tests:
                 condition = test if condition is None else binary("and", condition, test)
@@ -88,7 +90,7 @@ def window_of(call: Call, kernel: Sequence[int]) -> Window:
     mode = call.attribute("auto_pad", "NOTSET")
     if mode in ("SAME_UPPER", "SAME_LOWER"):
         totals = [
-            max((out - 1) * stride + (k - 1) * dilation + 1 - size, 0)
+            greatest((out - 1) * stride + (k - 1) * dilation + 1 - size, 0)
             for out, stride, k, dilation, size in zip(outputs, strides, kernel, dilations, extents, strict=True)
         ]
         small, large = tuple(t // 2 for t in totals), tuple(t - t // 2 for t in totals)
@@ -119,7 +121,7 @@ def transposed_window_of(call: Call, kernel: Sequence[int]) -> Window:
         begins = ends = (0,) * rank
     else:
         totals = [
-            max(stride * (size - 1) + pad + (k - 1) * dilation + 1 - out, 0)
+            greatest(stride * (size - 1) + pad + (k - 1) * dilation + 1 - out, 0)
             for stride, size, pad, k, dilation, out in zip(
                 strides, extents, extra, kernel, dilations, outputs, strict=True
             )
