@@ -10,7 +10,7 @@ import pytest
 
 from fusewise import api
 from fusewise.runtime.crew import Crew
-from fusewise.runtime.executable import _Stretch
+from fusewise.runtime.run_plan import Stretch
 
 MS = 1_000_000
 
@@ -96,7 +96,7 @@ def test_a_model_answers_the_same_whoever_works() -> None:
     model = api.compile("zoo:squeezenet1_1", cache=False, threads=3)
     feeds = model.random_inputs()
     (expected,) = model.run(None, feeds)
-    stretches = [part for part in model.executable._machine.parts if isinstance(part, _Stretch)]
+    stretches = [part for part in model.executable._plan.parts if isinstance(part, Stretch)]
     for size in (2, 1):
         for stretch in stretches:
             stretch.crew.size = size

@@ -5,17 +5,21 @@ By *places* every buffer shares the memory of larger ones that are never alive w
 whose lines are near. It lies in their middle: workers split a buffer's elements in equal runs, so one half of a place is always
 written by the same workers, and no cache line has to come from another core only to be overwritten. By *gaps* each takes the lowest
 gap among those alive with it, which is smaller; that is taken where places would need half as much again.
+
+Where sizes are not known, only who shares a place is decided (`plan_places`), from sizes at a hint; how large places are and where
+they begin follows when sizes are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 import numpy as np
 
 from fusewise.records import record
 
-__all__ = ["ALIGNMENT", "Lifetime", "plan_arena"]
+__all__ = ["ALIGNMENT", "Lifetime", "plan_arena", "plan_places"]
 
 ALIGNMENT = 64
 
@@ -49,16 +53,31 @@ def plan_arena(
     `overwrites` are pairs of buffers of one size, in the order of steps: the second, which nobody else overwrites, is written first
     in the step that reads the first one last, and takes its place.
     """
+    owner, joined = _joined(lifetimes, overwrites)
+    offsets, total = _plan(list(joined.values()))
+    where = dict(zip(joined, offsets, strict=True))
+    return tuple(where[whose] for whose in owner), total
+
+
+def plan_places(lifetimes: Sequence[Lifetime], overwrites: Iterable[tuple[int, int]] = ()) -> tuple[int, ...]:
+    """The place of each buffer, counted from 0: buffers of one place are never alive together. Sizes are those to plan for, and
+    `overwrites` as in `plan_arena`: those share a place."""
+    owner, joined = _joined(lifetimes, overwrites)
+    where = dict(zip(joined, _places(list(joined.values()))[0], strict=True))
+    return tuple(where[whose] for whose in owner)
+
+
+def _joined(
+    lifetimes: Sequence[Lifetime], overwrites: Iterable[tuple[int, int]]
+) -> tuple[list[int], dict[int, Lifetime]]:
+    """Of each buffer the first of those whose memory it takes over, and by that the time for which all of them are alive."""
     owner, joined = list(range(len(lifetimes))), list(lifetimes)
     for old, new in overwrites:
         before, after = joined[owner[old]], lifetimes[new]
         assert before.nbytes == after.nbytes and before.last == after.first and owner[new] == new
         owner[new] = owner[old]
         joined[owner[old]] = Lifetime(before.nbytes, before.first, after.last)
-    own = [k for k, whose in enumerate(owner) if whose == k]
-    offsets, total = _plan([joined[k] for k in own])
-    where = dict(zip(own, offsets, strict=True))
-    return tuple(where[whose] for whose in owner), total
+    return owner, {k: joined[k] for k, whose in enumerate(owner) if whose == k}
 
 
 def _plan(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
@@ -72,27 +91,34 @@ def _by_size(lifetimes: Sequence[Lifetime]) -> list[int]:
 
 
 def _by_places(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
-    count, total = len(lifetimes), 0
-    offsets = [0] * count
-    places: list[tuple[int, int]] = []  # start and size: that of the first tenant, the largest
+    place, sizes = _places(lifetimes)
+    starts = [0, *accumulate(sizes)]
+    offsets = (
+        starts[where] + (sizes[where] - one.size) // 2 // ALIGNMENT * ALIGNMENT
+        for where, one in zip(place, lifetimes, strict=True)
+    )
+    return tuple(offsets), starts[-1]
+
+
+def _places(lifetimes: Sequence[Lifetime]) -> tuple[list[int], list[int]]:
+    """The place of each buffer, and how large places are: as the first tenant, the largest."""
+    count, sizes = len(lifetimes), list[int]()
     first, last, place = (np.zeros(count, np.int64) for _ in range(3))  # of the tenants so far
+    found = [0] * count
     steps = max((one.last for one in lifetimes), default=0) + 1
     for tenants, k in enumerate(_by_size(lifetimes)):
         wanted = lifetimes[k]
         before = slice(tenants)
-        taken = np.zeros(len(places) + 1, bool)
+        taken = np.zeros(len(sizes) + 1, bool)
         taken[place[before][(first[before] <= wanted.last) & (wanted.first <= last[before])]] = True
         since = np.where(taken[place[before]], steps, (wanted.first - last[before]) % steps)
         if since.size and since.min() < steps:
-            found = int(place[before][since == since.min()].min())
+            found[k] = int(place[before][since == since.min()].min())
         else:
-            found = len(places)
-            places.append((total, wanted.size))
-            total += wanted.size
-        first[tenants], last[tenants], place[tenants] = wanted.first, wanted.last, found
-        start, size = places[found]
-        offsets[k] = start + (size - wanted.size) // 2 // ALIGNMENT * ALIGNMENT
-    return tuple(offsets), total
+            found[k] = len(sizes)
+            sizes.append(wanted.size)
+        first[tenants], last[tenants], place[tenants] = wanted.first, wanted.last, found[k]
+    return found, sizes
 
 
 def _by_gaps(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:

@@ -3,6 +3,10 @@
 A native step is one kernel called by every worker on its share of the work. A host step runs the nodes of one group
 by NumPy, through the reference evaluator, or through a kernel that takes shapes as data. Buffers are flat bytes; where they lie is
 decided here, so the runtime only allocates.
+
+A program with `symbols` is one for all sizes. Numbers of bytes, offsets, contents and ports' dimensions may then be sizes
+(`ir.size`), several versions of a step are picked from by conditions, and arena buffers share places instead of having offsets:
+the runtime makes numbers of all of these once for each new tuple of sizes (`runtime.plans`).
 """
 
 from __future__ import annotations
@@ -12,12 +16,17 @@ from typing import Any
 
 import numpy as np
 
+from fusewise.ir.deciding import Condition
 from fusewise.ir.graph import Constant, Node
+from fusewise.ir.size import Symbol
 from fusewise.ir.types import ValueType
 from fusewise.records import record
 
 __all__ = [
+    "SIZES",
+    "Account",
     "Buffer",
+    "Check",
     "DataPosition",
     "Extent",
     "HostStep",
@@ -28,7 +37,11 @@ __all__ = [
     "Place",
     "Port",
     "Program",
+    "StepVersions",
 ]
+
+SIZES = -1
+"""In place of a buffer's number: the int64 array of a step's own `sizes`."""
 
 
 @record(frozen=True, slots=True)
@@ -70,7 +83,11 @@ class Buffer:
     `kind`: `arena` (planned, `offset` bytes into the one arena), `input` and `output` (the caller's arrays, `value`
     names the port), `constant` (filled once when the program is loaded, from `data`, which is forgotten then, by `packing`),
     `host` (a NumPy array produced or read by host steps, named `value`, static type, allocated once), `fault` (zeros, where
-    kernels say what is wrong with their data).
+    kernels say what is wrong with their data), `sizes` (`contents`, integers of `nbytes // len(contents)` bytes, 8 or 4: a constant
+    that is known in terms of sizes).
+
+    In a program with symbols an arena buffer has no offset: buffers of one `place`, counted from 0 without gaps, are never alive
+    together, and a place is as large as the largest of them.
     """
 
     kind: str
@@ -79,11 +96,13 @@ class Buffer:
     value: str = ""
     data: Constant | None = None
     packing: Packing | None = None
+    contents: tuple[int, ...] = ()
+    place: int = -1
 
 
 @record(frozen=True, slots=True)
 class Place:
-    """Where a kernel argument points: `offset` bytes into a buffer.
+    """Where a kernel argument points: `offset` bytes into a buffer, or into the step's own sizes where that is `SIZES`.
 
     `strides`, in elements, are those of a host step's operand that does not lie in ONNX's own order.
     """
@@ -157,6 +176,9 @@ class NativeStep:
     that are done early take pieces of the others' shares. `way` names the kernel and its parameters, for people. Of a task that
     reads positions from data, `sites` says where, by number; its argument `fault`, of two int64 to a site, then is 1 and the
     position where one was out of bounds. In a checked build `extents` has what it may touch of each argument.
+
+    `sizes` are the numbers that its kernel reads from its last argument, an array of int64 at `Place(SIZES)`; it has that argument
+    only if there are any.
     """
 
     kernel: int
@@ -169,6 +191,29 @@ class NativeStep:
     pieces: int = 1
     sites: tuple[DataPosition, ...] = ()
     extents: tuple[Extent, ...] = ()
+    sizes: tuple[int, ...] = ()
+
+
+@record(frozen=True, slots=True)
+class StepVersions:
+    """A native step of which there are several: the first is run whose conditions all hold, so the last has none. Nothing is run
+    where `extent`, the number of elements of its index space, is 0. No version is tiled with another step (`strips`)."""
+
+    extent: int
+    versions: tuple[tuple[tuple[Condition, ...], NativeStep], ...]
+
+    @property
+    def first(self) -> NativeStep:
+        """The version that is tried first; all of them have its label and group."""
+        return self.versions[0][1]
+
+    @property
+    def label(self) -> str:
+        return self.first.label
+
+    @property
+    def group(self) -> int:
+        return self.first.group
 
 
 @record(frozen=True, slots=True)
@@ -211,6 +256,14 @@ class Account:
     nbytes: int
 
 
+@record(frozen=True, slots=True)
+class Check:
+    """What must hold of sizes for a program to be right, and a sentence to a user for whom it does not."""
+
+    condition: Condition
+    sentence: str
+
+
 @record(frozen=True)
 class Program:
     """Everything the runtime needs.
@@ -219,13 +272,16 @@ class Program:
     for. `accounts` has what each group amounts to, by the number that steps call `group`. In a checked build
     all code looks at what it touches (`codegen.llvm.checked`). `exact` and `disabled` say how it was compiled, and hold for
     what is compiled while it runs.
+
+    Each of `symbols` is a dimension of some input by itself. `checks` are asked of every new tuple of sizes, and `arena_bytes` is
+    that at the hint.
     """
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     buffers: tuple[Buffer, ...]
     kernels: tuple[KernelCode, ...]
-    steps: tuple[NativeStep | HostStep, ...]
+    steps: tuple[NativeStep | StepVersions | HostStep, ...]
     arena_bytes: int
     groups: int
     opsets: tuple[tuple[str, int], ...] = ()
@@ -235,6 +291,8 @@ class Program:
     is_checked: bool = False
     exact: bool = False
     disabled: tuple[str, ...] = ()
+    symbols: tuple[Symbol, ...] = ()
+    checks: tuple[Check, ...] = ()
 
     @property
     def host_nodes(self) -> list[dict[str, str]]:

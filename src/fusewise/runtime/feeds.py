@@ -5,7 +5,7 @@ The names of types are those of ONNX Runtime, so that code written for its sessi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,11 +61,15 @@ class Inputs:
     """Checks what is fed to a model. What is looked at of arrays that fit is gathered here once: between two runs everything else
     has left the caches."""
 
-    def __init__(self, ports: Sequence[Port]) -> None:
+    def __init__(self, ports: Sequence[Port], open_shapes: Collection[int] = ()) -> None:
+        """Of the ports with the numbers `open_shapes`, whoever plans for sizes looks at the shapes."""
         self._ports = tuple(ports)
         self._names = {port.name for port in ports}
         self._order = tuple(port.name for port in ports)
-        self._plain = [(port.name, *_plain(port.type), port) for port in ports]
+        self._plain = [
+            (port.name, *_plain(port.type, number in open_shapes), _opened(port) if number in open_shapes else port)
+            for number, port in enumerate(ports)
+        ]
 
     def accepted(self, feeds: Mapping[str, Any]) -> list[Any]:
         """The feeds in the order of the ports, tensors as C-contiguous arrays of exactly the type the port states.
@@ -93,9 +97,30 @@ class Inputs:
         return self.accepted(dict(zip(self._order, values, strict=True)))
 
 
-def _plain(kind: ValueType) -> tuple[Any, tuple[Dim, ...] | None]:
-    """Element type and shape of most arrays for a port; nothing has those given for a port that leaves its shape open."""
-    return (kind.dtype.numpy, kind.shape) if isinstance(kind, TensorType) else (None, None)
+class _AnyShape:
+    """Equal to every shape."""
+
+    __hash__ = None  # type: ignore[assignment]  # equal to too much
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
+_ANY_SHAPE = _AnyShape()
+
+
+def _plain(kind: ValueType, is_open: bool) -> tuple[Any, Any]:
+    """Element type and shape of most arrays for a port; nothing has those given for a port that states no shape."""
+    if not isinstance(kind, TensorType):
+        return None, None
+    return kind.dtype.numpy, _ANY_SHAPE if is_open else kind.shape
+
+
+def _opened(port: Port) -> Port:
+    """A port that takes arrays of any shape."""
+    return Port(
+        port.name, TensorType(port.type.dtype, None) if isinstance(port.type, TensorType) else port.type, port.buffer
+    )
 
 
 def chosen_outputs(ports: Sequence[Port], names: Sequence[str] | None) -> list[int]:

@@ -97,6 +97,7 @@ class HostCall:
 
     def __init__(self, step: HostStep, members: tuple[_Member, ...], writer: Writer | None = None) -> None:
         self.label, self.group, self.members = step.label, step.group, members
+        self._writer = writer
         maker = {name: member for member in members for name in member.outputs}
         self.makers = {value[0]: str(maker[value[0]]) for value in step.writes}
         names = [value[0] for value in step.reads]
@@ -106,8 +107,11 @@ class HostCall:
         self._calls = Calls(members, names, [value[0] for value in step.writes], {})
         self._warns = any((node.domain, node.op) not in QUIET for node in step.nodes)
         self._into = lies_in(step.writes[0]) if writer is not None else None
-        self._writer = writer
         self._operands = [names.index(name) for name in members[0].reads] if writer is not None else []
+
+    def moved(self, step: HostStep) -> HostCall:
+        """The same nodes where their operands have other types and places, which `step` states."""
+        return HostCall(step, self.members, self._writer)
 
     @property
     def stands_alone(self) -> bool:

@@ -1,18 +1,36 @@
 """A lowered program as JSON and back: ports, buffers, steps, and the nodes of host steps.
 
-Machine code and constants lie elsewhere; steps name kernels by number. A program without host steps is read without ONNX, whose
-import would take longer than all else.
+Machine code and constants lie elsewhere; steps name kernels by number. Where a program with symbols has sizes, these are written as
+`ir.size_json` has them. A program without host steps is read without ONNX, whose import would take longer than all else.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from fusewise.ir.deciding import Condition
 from fusewise.ir.dtypes import dtype_named
-from fusewise.ir.types import MapType, OptionalType, SequenceType, TensorType, ValueType
-from fusewise.lower.program import Account, Buffer, DataPosition, Extent, HostStep, NativeStep, Place, Port, Program
+from fusewise.ir.size import Symbol
+from fusewise.ir.size_json import from_json, to_json
+from fusewise.ir.types import Dim, MapType, OptionalType, SequenceType, TensorType, ValueType
+from fusewise.lower.program import (
+    Account,
+    Buffer,
+    Check,
+    DataPosition,
+    Extent,
+    HostStep,
+    NativeStep,
+    Place,
+    Port,
+    Program,
+    StepVersions,
+)
+from fusewise.records import record
 
 __all__ = ["program_from_json", "program_to_json", "type_from_json", "type_to_json"]
 
@@ -24,8 +42,8 @@ def program_to_json(program: Program) -> Json:
     return {
         "inputs": [_port(port) for port in program.inputs],
         "outputs": [_port(port) for port in program.outputs],
-        "buffers": [[buffer.kind, buffer.nbytes, buffer.offset, buffer.value] for buffer in program.buffers],
-        "steps": [_native(step) if isinstance(step, NativeStep) else _host(step) for step in program.steps],
+        "buffers": [_buffer(buffer) for buffer in program.buffers],
+        "steps": [_step(step) for step in program.steps],
         "arena_bytes": program.arena_bytes,
         "groups": program.groups,
         "opsets": [list(pair) for pair in program.opsets],
@@ -34,18 +52,22 @@ def program_to_json(program: Program) -> Json:
         "is_checked": program.is_checked,
         "exact": program.exact,
         "disabled": list(program.disabled),
-        "accounts": [[a.operators, list(a.nodes), a.flops, a.nbytes] for a in program.accounts],
+        "accounts": [[a.operators, list(a.nodes), to_json(a.flops), to_json(a.nbytes)] for a in program.accounts],
+        "symbols": [[s.name, s.low, s.high, s.hint] for s in program.symbols],
+        "checks": [[*_condition(check.condition), check.sentence] for check in program.checks],
     }
 
 
 def program_from_json(found: Json) -> Program:
     """The program without kernels. `KeyError`, `TypeError` or `ValueError` when `found` is not one."""
+    symbols = tuple(_symbol_from(*symbol) for symbol in found["symbols"])
+    read = _Reader({symbol.name: symbol for symbol in symbols})
     return Program(
-        inputs=tuple(_port_from(port) for port in found["inputs"]),
-        outputs=tuple(_port_from(port) for port in found["outputs"]),
-        buffers=tuple(Buffer(kind, nbytes, offset, value) for kind, nbytes, offset, value in found["buffers"]),
+        inputs=tuple(read.port(port) for port in found["inputs"]),
+        outputs=tuple(read.port(port) for port in found["outputs"]),
+        buffers=tuple(read.buffer(*buffer) for buffer in found["buffers"]),
         kernels=(),
-        steps=tuple(_native_from(step) if "kernel" in step else _host_from(step) for step in found["steps"]),
+        steps=tuple(read.step(step) for step in found["steps"]),
         arena_bytes=found["arena_bytes"],
         groups=found["groups"],
         opsets=tuple((domain, version) for domain, version in found["opsets"]),
@@ -54,7 +76,12 @@ def program_from_json(found: Json) -> Program:
         is_checked=found["is_checked"],
         exact=found["exact"],
         disabled=tuple(found["disabled"]),
-        accounts=tuple(Account(what, tuple(nodes), flops, nbytes) for what, nodes, flops, nbytes in found["accounts"]),
+        accounts=tuple(
+            Account(what, tuple(nodes), read.size(flops), read.size(nbytes))
+            for what, nodes, flops, nbytes in found["accounts"]
+        ),
+        symbols=symbols,
+        checks=tuple(Check(read.condition(relation, size), sentence) for relation, size, sentence in found["checks"]),
     )
 
 
@@ -81,49 +108,73 @@ def type_to_json(kind: ValueType) -> Json:
         return {"optional": type_to_json(kind.element)}
     if isinstance(kind, MapType):
         return {"key": kind.key.name, "map": type_to_json(kind.element)}
-    return {"dtype": kind.dtype.name, "shape": None if kind.shape is None else list(kind.shape)}
+    return {"dtype": kind.dtype.name, "shape": None if kind.shape is None else [_dim(dim) for dim in kind.shape]}
 
 
-def type_from_json(found: Json) -> ValueType:
+def type_from_json(found: Json, symbols: Mapping[str, Symbol] = MappingProxyType({})) -> ValueType:
     if "sequence" in found:
-        return SequenceType(type_from_json(found["sequence"]))
+        return SequenceType(type_from_json(found["sequence"], symbols))
     if "optional" in found:
-        return OptionalType(type_from_json(found["optional"]))
+        return OptionalType(type_from_json(found["optional"], symbols))
     if "map" in found:
-        return MapType(dtype_named(found["key"]), type_from_json(found["map"]))
+        return MapType(dtype_named(found["key"]), type_from_json(found["map"], symbols))
     shape = found["shape"]
-    return TensorType(dtype_named(found["dtype"]), None if shape is None else tuple(shape))
+    return TensorType(dtype_named(found["dtype"]), None if shape is None else tuple(_size(d, symbols) for d in shape))
+
+
+def _dim(dim: Dim) -> Any:
+    return dim if dim is None or isinstance(dim, str) else to_json(dim)
+
+
+def _size(found: Any, symbols: Mapping[str, Symbol]) -> Any:
+    """A size; anything but a list is left as it is, to be checked."""
+    return from_json(found, symbols) if type(found) is list else found
+
+
+def _condition(condition: Condition) -> list[Any]:
+    return [condition.relation, to_json(condition.size)]
+
+
+def _symbol_from(name: str, low: int, high: int, hint: int) -> Symbol:
+    if type(name) is not str or not name or not all(type(number) is int for number in (low, high, hint)):
+        raise ValueError(f"a dimension {name!r} from {low!r} to {high!r} cannot be")
+    return Symbol(name, low, high, hint)
 
 
 def _port(port: Port) -> Json:
     return {"name": port.name, "type": type_to_json(port.type), "buffer": port.buffer}
 
 
-def _port_from(found: Json) -> Port:
-    return Port(found["name"], type_from_json(found["type"]), found["buffer"])
+def _buffer(buffer: Buffer) -> list[Any]:
+    plain = [buffer.kind, to_json(buffer.nbytes), buffer.offset, buffer.value]
+    return (
+        plain if buffer.place < 0 and not buffer.contents else [*plain, [*map(to_json, buffer.contents)], buffer.place]
+    )
+
+
+def _step(step: NativeStep | StepVersions | HostStep) -> Json:
+    if isinstance(step, HostStep):
+        return _host(step)
+    if isinstance(step, NativeStep):
+        return _native(step)
+    versions = [[[_condition(each) for each in conditions], _native(one)] for conditions, one in step.versions]
+    return {"extent": to_json(step.extent), "versions": versions}
 
 
 def _native(step: NativeStep) -> Json:
-    places = [[place.buffer, place.offset] for place in step.arguments]
     return {
         "kernel": step.kernel,
-        "arguments": places,
+        "arguments": [[place.buffer, to_json(place.offset)] for place in step.arguments],
         "label": step.label,
         "group": step.group,
         "barrier": step.barrier,
         "way": step.way,
         "strips": step.strips,
         "pieces": step.pieces,
-        "sites": [[s.node, s.op, s.operand, s.low, s.high, s.wraps] for s in step.sites],
-        "extents": [[e.argument, e.value, e.low, e.high, e.writes] for e in step.extents],
+        "sites": [[s.node, s.op, s.operand, to_json(s.low), to_json(s.high), s.wraps] for s in step.sites],
+        "extents": [[e.argument, e.value, to_json(e.low), to_json(e.high), e.writes] for e in step.extents],
+        "sizes": [to_json(size) for size in step.sizes],
     }
-
-
-def _native_from(found: Json) -> NativeStep:
-    places = tuple(Place(buffer, offset) for buffer, offset in found["arguments"])
-    named = {name: found[name] for name in ("label", "group", "barrier", "way", "strips", "pieces")}
-    sites, extents = (DataPosition(*site) for site in found["sites"]), (Extent(*extent) for extent in found["extents"])
-    return NativeStep(found["kernel"], places, sites=tuple(sites), extents=tuple(extents), **named)
 
 
 Operand = tuple[str, Place | None, ValueType | None]
@@ -142,28 +193,71 @@ def _host(step: HostStep) -> Json:
     }
 
 
-def _host_from(found: Json) -> HostStep:
-    from fusewise.runtime.node_json import node_from_json
-
-    nodes = tuple(node_from_json(node) for node in found["nodes"])
-    reads = tuple(_operand_from(read) for read in found["reads"])
-    writes = tuple(_operand_from(write) for write in found["writes"])
-    return HostStep(nodes, found["opset"], reads, writes, tuple(found["reasons"]), found["group"])
-
-
 def _operand(operand: Operand) -> list[Any]:
     name, place, kind = operand
-    return [
-        name,
-        None if place is None else [place.buffer, place.offset, place.strides],
-        None if kind is None else type_to_json(kind),
-    ]
+    return [name, None if place is None else _place(place), None if kind is None else type_to_json(kind)]
 
 
-def _operand_from(found: list[Any]) -> Operand:
-    name, place, kind = found
-    return name, None if place is None else _place_from(*place), None if kind is None else type_from_json(kind)
+def _place(place: Place) -> list[Any]:
+    strides = None if place.strides is None else [to_json(stride) for stride in place.strides]
+    return [place.buffer, to_json(place.offset), strides]
 
 
-def _place_from(buffer: int, offset: int, strides: list[int] | None = None) -> Place:
-    return Place(buffer, offset, None if strides is None else tuple(strides))
+@record(frozen=True, slots=True)
+class _Reader:
+    """Reads parts of a program that has these symbols, by name."""
+
+    symbols: Mapping[str, Symbol]
+
+    def size(self, found: Any) -> Any:
+        return from_json(found, self.symbols) if type(found) is list else found
+
+    def sizes(self, found: list[Any]) -> tuple[Any, ...]:
+        return tuple(self.size(one) for one in found)
+
+    def condition(self, relation: Any, size: Any) -> Condition:
+        return Condition(relation, self.size(size))
+
+    def port(self, found: Json) -> Port:
+        return Port(found["name"], type_from_json(found["type"], self.symbols), found["buffer"])
+
+    def buffer(self, kind: str, nbytes: Any, offset: int, value: str, contents: Any = (), place: int = -1) -> Buffer:
+        return Buffer(kind, self.size(nbytes), offset, value, contents=self.sizes(contents), place=place)
+
+    def step(self, found: Json) -> NativeStep | StepVersions | HostStep:
+        if "versions" not in found:
+            return self.native(found) if "kernel" in found else self.host(found)
+        versions = [
+            (tuple(self.condition(*each) for each in conditions), self.native(one))
+            for conditions, one in found["versions"]
+        ]
+        return StepVersions(self.size(found["extent"]), tuple(versions))
+
+    def native(self, found: Json) -> NativeStep:
+        size = self.size
+        return NativeStep(
+            found["kernel"],
+            tuple(Place(buffer, size(offset)) for buffer, offset in found["arguments"]),
+            sites=tuple(
+                DataPosition(node, op, operand, size(low), size(high), wraps)
+                for node, op, operand, low, high, wraps in found["sites"]
+            ),
+            extents=tuple(Extent(a, v, size(low), size(high), writes) for a, v, low, high, writes in found["extents"]),
+            sizes=self.sizes(found["sizes"]),
+            **{name: found[name] for name in ("label", "group", "barrier", "way", "strips", "pieces")},
+        )
+
+    def host(self, found: Json) -> HostStep:
+        from fusewise.runtime.node_json import node_from_json
+
+        nodes = tuple(node_from_json(node) for node in found["nodes"])
+        reads = tuple(self.operand(*read) for read in found["reads"])
+        writes = tuple(self.operand(*write) for write in found["writes"])
+        return HostStep(nodes, found["opset"], reads, writes, tuple(found["reasons"]), found["group"])
+
+    def operand(self, name: str, place: Any, kind: Json | None) -> Operand:
+        found = None if place is None else self.place(*place)
+        return name, found, None if kind is None else type_from_json(kind, self.symbols)
+
+    def place(self, buffer: int, offset: Any, strides: list[Any] | None = None) -> Place:
+        return Place(buffer, self.size(offset), None if strides is None else self.sizes(strides))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fusewise.ir.types import TensorType
-from fusewise.lower.program import Place, Program
+from fusewise.lower.program import Buffer, Place, Port
 from fusewise.runtime.arena import RunMemory, counts_are_exact
 
 __all__ = ["Results"]
@@ -23,11 +23,9 @@ __all__ = ["Results"]
 class Results:
     """The outputs of a program, in the order of its ports."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, outputs: Sequence[Port], buffers: Sequence[Buffer]) -> None:
         self._exact = counts_are_exact()
-        self._ports = [
-            (port, port.buffer >= 0 and program.buffers[port.buffer].kind == "output") for port in program.outputs
-        ]
+        self._ports = [(port, port.buffer >= 0 and buffers[port.buffer].kind == "output") for port in outputs]
 
     def taken(self, wanted: Sequence[int], memory: RunMemory, objects: Mapping[str, Any]) -> list[Any]:
         """The `wanted` outputs after a run: of `memory` made for the caller as they are, everything else copied."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from fusewise.codegen.target import LINE_BYTES
 from fusewise.ir.types import TensorType, ValueType
-from fusewise.lower.program import Buffer, HostStep, NativeStep, Place, Port, Program
+from fusewise.lower.program import Buffer, HostStep, NativeStep, Place, Port, Program, StepVersions
 from fusewise.runtime.host import MAXIMUM_WORKERS
 
 __all__ = ["check_notes", "check_program"]
@@ -119,7 +119,10 @@ def _of_steps(program: Program, kernels: int) -> Iterator[str]:
         where = f"step {number}"
         if not isinstance(step.group, int) or step.group < -1:
             yield f"{where} belongs to no group"
-        if isinstance(step, NativeStep):
+        if isinstance(step, StepVersions):
+            for _, one in step.versions:
+                yield from _of_native(where, one, program, number, kernels)
+        elif isinstance(step, NativeStep):
             yield from _of_native(where, step, program, number, kernels)
         else:
             yield from _of_host(where, step, program.buffers, known)

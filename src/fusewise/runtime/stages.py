@@ -6,19 +6,20 @@ What has no native code at all stands between stages, by itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fusewise.ir.graph import Constant, Graph
-from fusewise.ir.types import ValueType
+from fusewise.ir.types import TensorType, ValueType
 from fusewise.lower.program import HostStep, Program
 from fusewise.runtime.arena import RunMemory
-from fusewise.runtime.hoststep import HostCall, manner_of
-from fusewise.runtime.nested import Build, Manner, Nested
+from fusewise.runtime.hoststep import HostCall, host_call, manner_of
+from fusewise.runtime.nested import Build, Nested
 from fusewise.runtime.operands import Value, lies_in, reader, writing
 
-__all__ = ["NEVER_NATIVE", "HostStage", "staged"]
+__all__ = ["NEVER_NATIVE", "HostParts", "HostStage"]
 
 NEVER_NATIVE = frozenset({"no element definition", "refused"})
 """Why a node is on the host that no shape would make native."""
@@ -50,21 +51,71 @@ class HostStage:
             write(memory, objects, value, views)
 
 
-def staged(
-    steps: Sequence[tuple[int, HostStep, HostCall]], program: Program, workers: int, build: Build
-) -> Iterator[tuple[int, HostCall | HostStage]]:
-    """Consecutive host steps with their numbers, those whose shapes data decide put together."""
-    constants = dict(program.objects)
-    wanted, manner = _read_by(program), manner_of(program, workers, build)
-    waiting: list[tuple[int, HostStep, HostCall]] = []
-    for number, step, call in steps:
-        if _is_part(step) and not call.stands_alone:
-            waiting.append((number, step, call))
-            continue
-        yield from _stages(waiting, program, constants, wanted, manner)
-        waiting = []
-        yield number, call
-    yield from _stages(waiting, program, constants, wanted, manner)
+class HostParts:
+    """The host steps of a program, ready to run.
+
+    Where the program has symbols they are asked for again, with other types: evaluators, and graphs that are compiled for shapes
+    that come back, are made once.
+    """
+
+    def __init__(self, program: Program, addresses: Mapping[str, int], workers: int, build: Build) -> None:
+        self._make = partial(host_call, program=program, addresses=addresses, workers=workers, build=build)
+        self._program, self._manner = program, manner_of(program, workers, build)
+        self._constants, self._wanted = dict(program.objects), _read_by(program)
+        self._calls: dict[int, HostCall] = {}
+        self._graphs: dict[int, Nested] = {}
+
+    def __call__(self, steps: Sequence[tuple[int, HostStep]]) -> list[tuple[int, HostCall | HostStage]]:
+        """Consecutive host steps with their numbers, those whose shapes data decide put together."""
+        found: list[tuple[int, HostCall | HostStage]] = []
+        waiting: list[tuple[int, HostStep, HostCall]] = []
+        for number, step in steps:
+            known = self._calls.get(number)
+            call = self._calls.setdefault(number, self._make(step)) if known is None else known.moved(step)
+            if _is_part(step) and not call.stands_alone:
+                waiting.append((number, step, call))
+                continue
+            found += [*self._stage(waiting), (number, call)]
+            waiting = []
+        return [*found, *self._stage(waiting)]
+
+    def _stage(self, steps: Sequence[tuple[int, HostStep, HostCall]]) -> Iterator[tuple[int, HostStage]]:
+        if not steps:
+            return
+        numbers = {number for number, _, _ in steps}
+        made = {name for _, step, _ in steps for node in step.nodes for name in node.writes}
+        reads: dict[str, Value] = {}
+        for value in (read for _, step, _ in steps for read in step.reads):
+            if value[0] not in made and value[0] not in self._constants:
+                reads.setdefault(value[0], value)
+        writes = [
+            value
+            for _, step, _ in steps
+            for value in step.writes
+            if value[1] is not None or self._wanted.get(value[0], set()) - numbers
+        ]
+        number, first, _ = steps[0]
+        if number not in self._graphs:
+            self._graphs[number] = self._graph(steps, tuple(reads), tuple(name for name, _, _ in writes))
+        makers = {name: maker for _, _, call in steps for name, maker in call.makers.items()}
+        yield number, HostStage(first, self._graphs[number], tuple(reads.values()), writes, makers)
+
+    def _graph(
+        self, steps: Sequence[tuple[int, HostStep, HostCall]], inputs: tuple[str, ...], outputs: tuple[str, ...]
+    ) -> Nested:
+        read = {name for _, step, _ in steps for name, _, _ in step.reads}
+        graph = Graph(
+            inputs=inputs,
+            outputs=outputs,
+            nodes=tuple(node for _, step, _ in steps for node in step.nodes),
+            types=_types((v for _, step, _ in steps for v in (*step.reads, *step.writes)), bool(self._program.symbols)),
+            constants={name: Constant(array) for name, array in self._constants.items() if name in read},
+            name="stage",
+            opset=steps[0][1].opset,
+            opsets=tuple((domain, version) for domain, version in self._program.opsets if domain),
+        )
+        members = {member.outputs: member for _, _, call in steps for member in call.members}
+        return Nested(graph, lambda node: members[node.outputs], self._manner)
 
 
 def _is_part(step: HostStep) -> bool:
@@ -82,44 +133,13 @@ def _read_by(program: Program) -> Mapping[str, set[int]]:
     return found
 
 
-def _stages(
-    steps: Sequence[tuple[int, HostStep, HostCall]],
-    program: Program,
-    constants: Mapping[str, np.ndarray],
-    wanted: Mapping[str, set[int]],
-    manner: Manner,
-) -> Iterator[tuple[int, HostCall | HostStage]]:
-    if not steps:
-        return
-    numbers = {number for number, _, _ in steps}
-    made = {name for _, step, _ in steps for node in step.nodes for name in node.writes}
-    reads: dict[str, Value] = {}
-    for value in (read for _, step, _ in steps for read in step.reads):
-        if value[0] not in made and value[0] not in constants:
-            reads.setdefault(value[0], value)
-    writes = [
-        value
-        for _, step, _ in steps
-        for value in step.writes
-        if value[1] is not None or wanted.get(value[0], set()) - numbers
-    ]
-    read = {name for _, step, _ in steps for name, _, _ in step.reads}
-    graph = Graph(
-        inputs=tuple(reads),
-        outputs=tuple(name for name, _, _ in writes),
-        nodes=tuple(node for _, step, _ in steps for node in step.nodes),
-        types=_types(value for _, step, _ in steps for value in (*step.reads, *step.writes)),
-        constants={name: Constant(array) for name, array in constants.items() if name in read},
-        name="stage",
-        opset=steps[0][1].opset,
-        opsets=tuple((domain, version) for domain, version in program.opsets if domain),
-    )
-    members = {member.outputs: member for _, _, call in steps for member in call.members}
-    number, first, _ = steps[0]
-    makers = {name: maker for _, _, call in steps for name, maker in call.makers.items()}
-    nested = Nested(graph, lambda node: members[node.outputs], manner)
-    yield number, HostStage(first, nested, tuple(reads.values()), writes, makers)
+def _types(values: Iterable[Value], are_free: bool) -> dict[str, ValueType]:
+    """By name, of tensors whose sizes are free no more than the rank."""
+    found = {name: kind for name, _, kind in values if kind is not None}
+    return {name: _without_sizes(kind) for name, kind in found.items()} if are_free else found
 
 
-def _types(values: Iterable[Value]) -> dict[str, ValueType]:
-    return {name: kind for name, _, kind in values if kind is not None}
+def _without_sizes(kind: ValueType) -> ValueType:
+    if not isinstance(kind, TensorType) or kind.shape is None:
+        return kind
+    return TensorType(kind.dtype, (None,) * len(kind.shape))

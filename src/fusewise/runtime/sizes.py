@@ -1,0 +1,118 @@
+"""What the shapes of inputs say about a program's symbols, and what is wrong with shapes that do not fit each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fusewise.errors import UsageError
+from fusewise.ir.size import Size, Symbol, evaluate, symbols_of
+from fusewise.ir.types import Dim, TensorType
+from fusewise.lower.program import Check, Port
+from fusewise.records import record
+
+__all__ = ["SymbolReader", "named", "symbol_of", "told"]
+
+Shape = tuple[int, ...]
+
+
+def symbol_of(dim: Dim) -> Symbol | None:
+    """The symbol that a dimension is, if it is one alone."""
+    return dim.symbol if isinstance(dim, Size) else None
+
+
+def named(port: Port) -> Port:
+    """A port as users see it: with the names of its symbols for dimensions that are free, and other sizes written out."""
+    kind = port.type
+    if not isinstance(kind, TensorType) or kind.shape is None:
+        return port
+    return Port(
+        port.name, TensorType(kind.dtype, tuple(str(d) if isinstance(d, Size) else d for d in kind.shape)), port.buffer
+    )
+
+
+def told(values: Mapping[str, int], size: int | None = None) -> str:
+    """The values of symbols, of those in a size if one is given: `batch=2, sequence=128`."""
+    names = values if size is None else sorted(symbol.name for symbol in symbols_of(size))
+    return ", ".join(f"{name}={values[name]}" for name in names)
+
+
+@record(frozen=True, slots=True)
+class _Axis:
+    """A dimension of an input: the number of the port among those that have shapes, and the axis."""
+
+    port: int
+    axis: int
+
+
+class SymbolReader:
+    """Reads the values of symbols from the shapes of inputs: each from the first dimension that is just it.
+
+    `ValueError` for a symbol that no input has by itself.
+    """
+
+    def __init__(self, symbols: Sequence[Symbol], inputs: Sequence[Port], checks: Sequence[Check]) -> None:
+        self.symbols = tuple(symbols)
+        self.shaped = tuple(k for k, port in enumerate(inputs) if _shape_of(port) is not None)
+        self._names = tuple(inputs[k].name for k in self.shaped)
+        self._shapes = tuple(_shape_of(inputs[k]) or () for k in self.shaped)
+        self._checks = tuple(checks)
+        found: dict[str, _Axis] = {}
+        for number, shape in enumerate(self._shapes):
+            for axis, dim in enumerate(shape):
+                symbol = symbol_of(dim)
+                if symbol is not None:
+                    found.setdefault(symbol.name, _Axis(number, axis))
+        missing = [symbol.name for symbol in symbols if symbol.name not in found]
+        if missing:
+            raise ValueError(f"dimension {missing[0]!r} is that of no input")
+        self._where = tuple((symbol.name, found[symbol.name]) for symbol in symbols)
+
+    def values(self, shapes: Sequence[Shape]) -> dict[str, int]:
+        """The symbols' values by name, given the shapes of the inputs at `shaped`. `UsageError` for shapes that do not fit."""
+        for number, (wanted, shape) in enumerate(zip(self._shapes, shapes, strict=True)):
+            numbers = all(isinstance(want, Size) or want == have for want, have in zip(wanted, shape, strict=False))
+            if len(wanted) != len(shape) or not numbers:
+                expected, found = ("x".join(map(str, dims)) if dims else "() (a scalar)" for dims in (wanted, shape))
+                raise UsageError(f"input {self._names[number]!r}: expected shape {expected}, found {found}")
+        values = {name: shapes[at.port][at.axis] for name, at in self._where}
+        for symbol, (_, at) in zip(self.symbols, self._where, strict=True):
+            if not symbol.low <= values[symbol.name] <= symbol.high:
+                raise UsageError(
+                    f"dimension {symbol.name!r} is {values[symbol.name]} in {self._place(at)}, and the model was compiled for "
+                    f"{symbol.low} to {symbol.high}"
+                )
+        for number, (wanted, shape) in enumerate(zip(self._shapes, shapes, strict=True)):
+            for axis, (want, have) in enumerate(zip(wanted, shape, strict=True)):
+                if isinstance(want, Size):
+                    self._compare(_Axis(number, axis), want, have, values)
+        return values
+
+    def check(self, values: Mapping[str, int]) -> None:
+        """Raise `UsageError` for the first check of the program that these values fail."""
+        for check in self._checks:
+            if not check.condition.holds(values):
+                size = check.condition.size
+                raise UsageError(f"{check.sentence} ({size} is {evaluate(size, values)} for {told(values, size)})")
+
+    def _compare(self, at: _Axis, want: Size, have: int, values: Mapping[str, int]) -> None:
+        wanted = evaluate(want, values)
+        if wanted == have:
+            return
+        origin = dict(self._where)
+        if want.symbol is not None:
+            first = self._place(origin[want.symbol.name])
+            raise UsageError(f"dimension {want.symbol.name!r} is {wanted} in {first} and {have} in {self._place(at)}")
+        parts = ", ".join(
+            f"{s.name}={values[s.name]} ({self._place(origin[s.name])})"
+            for s in sorted(symbols_of(want), key=lambda s: s.name)
+        )
+        raise UsageError(f"{self._place(at)} is {have}, where {want} is {wanted} for {parts}")
+
+    def _place(self, at: _Axis) -> str:
+        return f"axis {at.axis} of input {self._names[at.port]!r}"
+
+
+def _shape_of(port: Port) -> tuple[Dim, ...] | None:
+    """The shape of a tensor of known rank that is known in terms of symbols."""
+    shape = port.type.shape if isinstance(port.type, TensorType) else None
+    return None if shape is None or any(dim is None or isinstance(dim, str) for dim in shape) else shape
