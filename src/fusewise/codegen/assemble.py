@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -24,6 +26,7 @@ from fusewise.codegen.steps.draft import (
     Pointer,
     PortDraft,
     ProgramDraft,
+    SizedCode,
     TaskDraft,
     Visit,
     first_draft,
@@ -31,16 +34,17 @@ from fusewise.codegen.steps.draft import (
 from fusewise.codegen.steps.extents import state_extents
 from fusewise.codegen.steps.lifetimes import find_lifetimes
 from fusewise.codegen.steps.overwrite import overwrite_results
-from fusewise.codegen.steps.pointers import place_arguments
+from fusewise.codegen.steps.pointers import STEP_SIZES, place_arguments
 from fusewise.codegen.steps.prefetch import fetch_ahead
 from fusewise.codegen.steps.samples import run_by_samples
 from fusewise.codegen.target import Target
 from fusewise.errors import UnsupportedModel
+from fusewise.ir.deciding import at_hint
 from fusewise.ir.partition import Partition
 from fusewise.ir.types import ValueType
 from fusewise.lower.account import accounts
-from fusewise.lower.memory import plan_arena
-from fusewise.lower.program import HostStep, KernelCode, NativeStep, Place, Port, Program
+from fusewise.lower.memory import Lifetime, plan_arena, plan_places
+from fusewise.lower.program import SIZES, Buffer, HostStep, KernelCode, NativeStep, Place, Port, Program, StepVersions
 from fusewise.lower.work import HostWork, lower_partition
 from fusewise.trace import Trace
 
@@ -97,13 +101,15 @@ def generate(
 def _program(draft: ProgramDraft, target: Target, groups: int) -> Program:
     """Numbers in place of names: of areas in the order in which ports and steps name them, of kernels in that of steps."""
     number = {area: k for k, area in enumerate(dict.fromkeys((*draft.ports.values(), *draft.lifetimes)))}
-    offsets, arena_bytes = _plan(draft)
-    buffers = tuple(replace(area.buffer, offset=offsets[area]) if area in offsets else area.buffer for area in number)
+    planned, arena_bytes = _plan(draft)
+    buffers = tuple(planned.get(area, area.buffer) for area in number)
     codes = [_codes(step, target) for step in draft.steps]
     kernels = {code.symbol: code for found in codes for code in found}
     at = {symbol: k for k, symbol in enumerate(kernels)}
     steps = [
-        _native(step, at[code[0].symbol], number) if isinstance(step, TaskDraft) else _host(step, draft, number)
+        _step(step, [at[one.symbol] for one in code], number)
+        if isinstance(step, TaskDraft)
+        else _host(step, draft, number)
         for step, code in zip(draft.steps, codes, strict=True)
     ]
     return Program(
@@ -119,16 +125,30 @@ def _program(draft: ProgramDraft, target: Target, groups: int) -> Program:
         target.workers,
         accounts(draft.graph, draft.lowered.groups),
         target.sanitize,
+        symbols=draft.symbols,
+        checks=draft.graph.checks,
     )
 
 
-def _plan(draft: ProgramDraft) -> tuple[Mapping[Area, int], int]:
-    """Where each area in the arena begins, and how large that is."""
-    lifetimes = {area: used for area, used in draft.lifetimes.items() if area.buffer.kind == "arena"}
+def _plan(draft: ProgramDraft) -> tuple[Mapping[Area, Buffer], int]:
+    """Each area in the arena where it lies, and how large that is: at the hint, where sizes are not known."""
+    lifetimes = {area: at_hint(used) for area, used in draft.lifetimes.items() if area.buffer.kind == "arena"}
     number = {area: k for k, area in enumerate(lifetimes)}
     pairs = [(number[old], number[new]) for old, new in draft.overwrites]
+    if draft.symbols:
+        places = plan_places(list(lifetimes.values()), pairs)
+        found = zip(lifetimes, places, strict=True)
+        return {area: replace(area.buffer, place=place) for area, place in found}, _needed(lifetimes.values(), places)
     offsets, total = plan_arena(list(lifetimes.values()), pairs)
-    return dict(zip(lifetimes, offsets, strict=True)), total
+    return {area: replace(area.buffer, offset=at) for area, at in zip(lifetimes, offsets, strict=True)}, total
+
+
+def _needed(lifetimes: Iterable[Lifetime], places: Sequence[int]) -> int:
+    """Bytes of all places, each as large as the largest that it is for."""
+    largest: dict[int, int] = {}
+    for one, place in zip(lifetimes, places, strict=True):
+        largest[place] = max(one.size, largest.get(place, 0))
+    return sum(largest.values())
 
 
 def _port(port: PortDraft, draft: ProgramDraft, number: Mapping[Area, int]) -> Port:
@@ -145,7 +165,9 @@ def _objects(draft: ProgramDraft) -> dict[str, np.ndarray]:
 def _codes(step: TaskDraft | HostDraft, target: Target) -> list[KernelCode]:
     """The kernel of a native step, or those that help with the nodes of a host step."""
     if isinstance(step, TaskDraft):
-        return [_code(step.way, target)]
+        return [
+            _code(one.way, target) if one.code is None else _sized(one.way, one.code, target) for one in step.versions
+        ]
     return [code for node in step.work.nodes if (code := routine_for(node, target.instructions)) is not None]
 
 
@@ -154,6 +176,16 @@ def _code(way: Implementation, target: Target) -> KernelCode:
     symbol = "k" + hashlib.blake2b(key.encode(), digest_size=10).hexdigest()
     build, nest = _builder(way, target, symbol), lambda: _shown(way.build(target.instructions, symbol))
     return KernelCode(symbol, key, build, way.task.digest, way.kernel.effort, way.level, nest)
+
+
+def _sized(way: Implementation, code: SizedCode, target: Target) -> KernelCode:
+    """A kernel that was built when it was chosen, by another name than all others."""
+    key = f"{code.key}|{target.key}"
+    symbol = "k" + hashlib.blake2b(key.encode(), digest_size=10).hexdigest()
+    text, instructions = re.sub(r"@kernel\b", f"@{symbol}", code.text), target.instructions
+    text = re.sub(r"@kernel_body\b", f"@{symbol}_body", text)
+    nest = lambda: _shown(way.build(instructions, symbol))  # noqa: E731
+    return KernelCode(symbol, key, lambda: text, way.task.digest, way.kernel.effort, way.level, nest)
 
 
 def _shown(module: Module) -> str:
@@ -169,8 +201,19 @@ def _builder(way: Implementation, target: Target, symbol: str) -> Callable[[], s
     return lambda: llvm_text(way.build(instructions, symbol), instructions)
 
 
+def _step(step: TaskDraft, kernels: Sequence[int], number: Mapping[Area, int]) -> NativeStep | StepVersions:
+    """A step, or its versions."""
+    if step.code is None:
+        return _native(step, kernels[0], number)
+    made = [_native(one, kernel, number) for one, kernel in zip(step.versions, kernels, strict=True)]
+    conditions = [one.code.conditions for one in step.versions if one.code is not None]
+    return StepVersions(math.prod(step.work.bound.task.extents), tuple(zip(conditions, made, strict=True)))
+
+
 def _native(step: TaskDraft, kernel: int, number: Mapping[Area, int]) -> NativeStep:
-    work, places = step.work, tuple(Place(number[pointer.area], pointer.offset) for pointer in step.pointers)
+    sizes = () if step.code is None else step.code.sizes
+    pointers = step.pointers if sizes else [one for one in step.pointers if one.area != STEP_SIZES]
+    work, places = step.work, tuple(Place(number.get(pointer.area, SIZES), pointer.offset) for pointer in pointers)
     return NativeStep(
         kernel,
         places,
@@ -181,6 +224,7 @@ def _native(step: TaskDraft, kernel: int, number: Mapping[Area, int]) -> NativeS
         pieces=step.pieces,
         sites=work.bound.sites,
         extents=step.extents,
+        sizes=sizes,
     )
 
 
@@ -195,9 +239,11 @@ def _host(step: HostDraft, draft: ProgramDraft, number: Mapping[Area, int]) -> H
     return HostStep(work.nodes, draft.graph.opset, reads, writes, work.reasons, work.group)
 
 
-def _visited(step: NativeStep | HostStep, made: TaskDraft | HostDraft, visit: Visit) -> NativeStep | HostStep:
+def _visited(
+    step: NativeStep | StepVersions | HostStep, made: TaskDraft | HostDraft, visit: Visit
+) -> NativeStep | StepVersions | HostStep:
     """A step, with its arguments moved on for a sample and a call."""
-    if isinstance(step, HostStep) or not (visit.sample or visit.call):
+    if not isinstance(step, NativeStep) or not (visit.sample or visit.call):
         return step
     moved = zip(step.arguments, made.pointers, strict=True)
     return replace(step, arguments=tuple(replace(place, offset=pointer.at(visit)) for place, pointer in moved))

@@ -11,6 +11,7 @@ from fusewise.codegen.candidates import candidates
 from fusewise.codegen.kernel import Implementation, Kernel
 from fusewise.codegen.steps.draft import HostDraft, ProgramDraft, TaskDraft
 from fusewise.codegen.target import Target
+from fusewise.codegen.versions import Versions, hints_for
 from fusewise.errors import UnsupportedModel
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.lower.work import HostWork, TaskWork
@@ -23,9 +24,14 @@ __all__ = ["alternatives", "choose_kernels"]
 def choose_kernels(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDraft:
     """The pass that makes steps of work."""
     choice = _Choice(target, trace, _first_ways(target))
-    steps = [
-        one if isinstance(one, HostWork) else _measured(one, draft, choice) or choice.of(one) for one in draft.work
-    ]
+    versions = Versions(target, trace, hints_for(draft.symbols), {})
+
+    def chosen(one: TaskWork) -> TaskDraft:
+        if not one.bound.task.is_fixed:
+            return versions.of(one)
+        return _measured(one, draft, choice) or choice.of(one)
+
+    steps = [one if isinstance(one, HostWork) else chosen(one) for one in draft.work]
     return replace(draft, steps=tuple(HostDraft(one) if isinstance(one, HostWork) else one for one in steps))
 
 

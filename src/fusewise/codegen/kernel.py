@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from fusewise.codegen.nest.build import Module
 from fusewise.codegen.target import LINE_BYTES, InstructionSet, Target, whole_lines
+from fusewise.ir.deciding import at_hint
 from fusewise.lower.program import Packing
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.records import record
@@ -90,6 +91,7 @@ class Kernel(Generic[T, S]):
     - `understand(task, instructions)`: the task in the kernel's terms, or the reason why it does not accept it.
     - `schedules(understood, task, target)`: schedules worth trying, the analytic favourite first; their `repr` is part of the key
       of the code.
+    - `every(understood, task, target)`: all schedules that `schedules` would choose from, for what has to fit others (`versions`).
     - `arguments(understood, task, schedule)`: the pointers it takes, in order; cheap, needs no code.
     - `build(understood, task, instructions, schedule, symbol)`: the LLVM IR text.
     - `declines(understood, task, target)`: the reason why another kernel does better, if one does.
@@ -116,6 +118,7 @@ class Kernel(Generic[T, S]):
     writes_once: Callable[[T, S], bool] = lambda understood, schedule: False
     effort: int = 1
     level: Callable[[S], str] = lambda schedule: "full"
+    every: Callable[[T, Task, Target], Iterable[S]] = lambda understood, task, target: ()
 
     def implementations(self, task: Task, target: Target) -> Iterable[Implementation] | RefusalReason:
         """Ways to run a task, the favourite first, or why this kernel does not."""
@@ -161,13 +164,13 @@ class Implementation:
 
     @property
     def sharing(self) -> Sharing | None:
-        return self.kernel.sharing(self.understood, self.schedule)
+        return None if not self.task.is_fixed else self.kernel.sharing(self.understood, self.schedule)
 
     def cycles(self, target: Target) -> int:
-        return self.kernel.cycles(self.understood, target, self.schedule)
+        return self.kernel.cycles(self.understood, target, self.schedule) if self.task.is_fixed else 0
 
     def pieces(self, target: Target) -> int:
-        return self.kernel.pieces(self.understood, target, self.schedule)
+        return self.kernel.pieces(at_hint(self.understood), target, self.schedule)
 
     def build(self, instructions: InstructionSet, symbol: str) -> Module:
         """The code, with a function of that name."""

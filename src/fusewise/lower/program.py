@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fusewise.ir.deciding import Condition
-from fusewise.ir.graph import Constant, Node
+from fusewise.ir.graph import Check, Constant, Node
 from fusewise.ir.size import Symbol
 from fusewise.ir.types import ValueType
 from fusewise.records import record
@@ -26,7 +26,6 @@ __all__ = [
     "SIZES",
     "Account",
     "Buffer",
-    "Check",
     "DataPosition",
     "Extent",
     "HostStep",
@@ -254,14 +253,6 @@ class Account:
     nodes: tuple[str, ...]
     flops: int
     nbytes: int
-
-
-@record(frozen=True, slots=True)
-class Check:
-    """What must hold of sizes for a program to be right, and a sentence to a user for whom it does not."""
-
-    condition: Condition
-    sentence: str
 
 
 @record(frozen=True)

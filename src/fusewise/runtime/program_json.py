@@ -14,13 +14,13 @@ import numpy as np
 
 from fusewise.ir.deciding import Condition
 from fusewise.ir.dtypes import dtype_named
+from fusewise.ir.graph import Check
 from fusewise.ir.size import Symbol
 from fusewise.ir.size_json import from_json, to_json
 from fusewise.ir.types import Dim, MapType, OptionalType, SequenceType, TensorType, ValueType
 from fusewise.lower.program import (
     Account,
     Buffer,
-    Check,
     DataPosition,
     Extent,
     HostStep,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fusewise.errors import UsageError
+from fusewise.ir.graph import Check
 from fusewise.ir.size import Size, Symbol, evaluate, symbols_of
 from fusewise.ir.types import Dim, TensorType
-from fusewise.lower.program import Check, Port
+from fusewise.lower.program import Port
 from fusewise.records import record
 
 __all__ = ["SymbolReader", "named", "symbol_of", "told"]

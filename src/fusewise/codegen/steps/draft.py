@@ -12,7 +12,9 @@ from functools import cached_property
 
 from fusewise.codegen.kernel import Argument, Implementation
 from fusewise.codegen.target import Target
+from fusewise.ir.deciding import Condition, known_zero
 from fusewise.ir.graph import Graph
+from fusewise.ir.size import Size, Symbol, symbols_of
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.lower.memory import Lifetime
 from fusewise.lower.program import Buffer, Extent
@@ -28,6 +30,7 @@ __all__ = [
     "PortDraft",
     "ProgramDraft",
     "SampleRange",
+    "SizedCode",
     "TaskDraft",
     "Upcoming",
     "Visit",
@@ -83,10 +86,22 @@ class Upcoming:
     offset: int = 0
 
 
+@record(frozen=True, slots=True)
+class SizedCode:
+    """The code of a kernel of a task with sizes: its LLVM IR, a function `kernel`, what it depends on, the sizes that it takes as
+    numbers, and the conditions where it is right."""
+
+    text: str
+    key: str
+    sizes: tuple[int, ...]
+    conditions: tuple[Condition, ...]
+
+
 @record(frozen=True)
 class TaskDraft:
     """A task as a native step: by which kernel and schedule (`way`), and its `arguments`. `next` and `later` are what the arguments
-    of these names point to, `pointers` where each argument lies; the others as in `lower.program.NativeStep`."""
+    of these names point to, `pointers` where each argument lies; the others as in `lower.program.NativeStep`. Of a task with sizes
+    there is the `code`, and other versions, each of the same work, that are tried after it."""
 
     work: TaskWork
     way: Implementation
@@ -97,6 +112,13 @@ class TaskDraft:
     strips: int = 0
     pieces: int = 1
     extents: tuple[Extent, ...] = ()
+    code: SizedCode | None = None
+    others: tuple[TaskDraft, ...] = ()
+
+    @property
+    def versions(self) -> tuple[TaskDraft, ...]:
+        """This and the others, in the order in which they are tried."""
+        return (self, *self.others)
 
     @property
     def weights(self) -> tuple[Argument, ...]:
@@ -165,6 +187,13 @@ class ProgramDraft:
     def graph(self) -> Graph:
         return self.lowered.graph
 
+    @property
+    def symbols(self) -> tuple[Symbol, ...]:
+        """The symbols of inputs' sizes, each once."""
+        kinds = (kind for value in self.graph.inputs if isinstance(kind := self.graph.types[value], TensorType))
+        found = (symbol for kind in kinds for dim in kind.shape or () for symbol in _symbols(dim))
+        return tuple(dict.fromkeys(found))
+
     @cached_property
     def ports(self) -> Mapping[str, Area]:
         """Memory of the caller, by root."""
@@ -185,6 +214,10 @@ class ProgramDraft:
         return self.graph.tensor(root if root in self.graph.types else value).nbytes // samples
 
 
+def _symbols(dim: object) -> list[Symbol]:
+    return sorted(symbols_of(dim), key=lambda one: one.name) if isinstance(dim, Size) else []
+
+
 DraftPass = Callable[[ProgramDraft, Target, Trace], ProgramDraft]
 """Decides something about a program in the making. Decisions that may be refused are asked for in the order of steps."""
 
@@ -193,7 +226,9 @@ def first_draft(lowered: Lowered, ways: Mapping[str, int]) -> ProgramDraft:
     """All work, in order; what has no elements to compute is none."""
     graph = lowered.graph
     produced = {value for node in graph.nodes for value in node.writes}
-    work = tuple(one for one in lowered.work if isinstance(one, HostWork) or 0 not in one.bound.task.extents)
+    work = tuple(
+        one for one in lowered.work if isinstance(one, HostWork) or not any(map(known_zero, one.bound.task.extents))
+    )
     return ProgramDraft(
         lowered,
         tuple(_port(graph, "input", value, value) for value in graph.inputs),

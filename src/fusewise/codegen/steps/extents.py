@@ -10,6 +10,7 @@ from fusewise.codegen.steps.calls import CALL_BYTES
 from fusewise.codegen.steps.draft import ProgramDraft, TaskDraft
 from fusewise.codegen.steps.pointers import SITE_BYTES
 from fusewise.codegen.target import Target
+from fusewise.ir.deciding import known_zero
 from fusewise.lower.program import Extent
 from fusewise.lower.task import Operand, Task
 from fusewise.trace import Trace
@@ -24,7 +25,11 @@ def state_extents(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramD
 
     def told(number: int, step: TaskDraft) -> TaskDraft:
         bound = step.work.bound
-        return replace(step, extents=extents_of(bound.task, bound.values, step.arguments, target.workers))
+
+        def one(version: TaskDraft) -> TaskDraft:
+            return replace(version, extents=extents_of(bound.task, bound.values, version.arguments, target.workers))
+
+        return replace(one(step), others=tuple(map(one, step.others)))
 
     return draft.with_tasks(told)
 
@@ -41,6 +46,8 @@ def extents_of(
             return Extent(name, "", 0, argument.nbytes * (workers if argument.per_worker else 1), True)
         if name == "fault":
             return Extent(name, "", 0, SITE_BYTES * task.sites, True)
+        if name == "sizes":
+            return Extent(name, "", 0, -1, False)
         if name == "call":
             return Extent(name, "", 0, CALL_BYTES, False)
         if name in ("later", "next"):  # which is fetched only
@@ -53,7 +60,7 @@ def extents_of(
 
 def _span(operand: Operand) -> tuple[int, int]:
     """The first byte of an operand, and the first behind it."""
-    if 0 in operand.shape:
+    if any(map(known_zero, operand.shape)):
         return 0, 0
     low, high = operand.span
     return low * operand.dtype.itemsize, (high + 1) * operand.dtype.itemsize

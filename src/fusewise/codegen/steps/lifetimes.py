@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
-from fusewise.codegen.steps.draft import Area, ProgramDraft, TaskDraft
+from fusewise.codegen.steps.draft import Area, HostDraft, Pointer, ProgramDraft, TaskDraft
+from fusewise.codegen.steps.pointers import STEP_SIZES
 from fusewise.codegen.target import Target
 from fusewise.lower.memory import Lifetime
 from fusewise.trace import Trace
@@ -18,7 +20,10 @@ def find_lifetimes(draft: ProgramDraft, target: Target, trace: Trace) -> Program
     found: dict[Area, Lifetime] = {}
     for number, step in enumerate(draft.steps):
         strips, stretch = _strips(draft, number), draft.stretch_of(number)
-        for pointer in step.pointers:
+        pointers = step.pointers if isinstance(step, HostDraft) else _pointers(step)
+        for pointer in pointers:
+            if pointer.area == STEP_SIZES:
+                continue
             area, (first, last) = pointer.area, strips
             if stretch is not None and area.root and area.root not in stretch.single:
                 first, last = stretch.first, stretch.end - 1
@@ -27,6 +32,11 @@ def find_lifetimes(draft: ProgramDraft, target: Target, trace: Trace) -> Program
                 first, last = min(first, before.first), max(last, before.last)
             found[area] = Lifetime(area.buffer.nbytes, first, last)
     return replace(draft, lifetimes=found)
+
+
+def _pointers(step: TaskDraft) -> Iterator[Pointer]:
+    """Those of all versions."""
+    return (pointer for one in step.versions for pointer in one.pointers)
 
 
 def _strips(draft: ProgramDraft, number: int) -> tuple[int, int]:

@@ -23,7 +23,7 @@ def overwrite_results(draft: ProgramDraft, target: Target, trace: Trace) -> Prog
     """The pass that lets the result of a step have the memory of something that it reads, if that is read no more later."""
     found: dict[Area, Area] = {}  # by what takes over
     for step in draft.steps:
-        if isinstance(step, TaskDraft) and step.way.writes_once:
+        if isinstance(step, TaskDraft) and step.way.writes_once and not step.others:
             for old, new in _alike(step):
                 before, after = draft.lifetimes[old], draft.lifetimes[new]
                 reason = f"{old.buffer.nbytes:,} bytes that nobody reads later"

@@ -9,13 +9,16 @@ from fusewise.codegen.kernel import Argument
 from fusewise.codegen.steps.calls import CALL_BYTES, call_numbers
 from fusewise.codegen.steps.draft import Area, HostDraft, Pointer, ProgramDraft, TaskDraft, Upcoming, in_memory
 from fusewise.codegen.target import Target
-from fusewise.ir.graph import Constant
+from fusewise.ir.graph import Constant, SizesConstant
 from fusewise.ir.types import ValueType
 from fusewise.lower.program import Buffer, Packing
 from fusewise.lower.work import HostWork, TaskWork
 from fusewise.trace import Trace
 
-__all__ = ["SITE_BYTES", "place_arguments"]
+__all__ = ["SITE_BYTES", "STEP_SIZES", "place_arguments"]
+
+STEP_SIZES = Area(("sizes",), Buffer("sizes", 0))
+"""The numbers of a step's own sizes, which are no buffer of the program."""
 
 SITE_BYTES = 16
 """Of what a kernel says of a site: two int64."""
@@ -31,11 +34,17 @@ def place_arguments(draft: ProgramDraft, target: Target, trace: Trace) -> Progra
         if isinstance(step, HostDraft):
             reads = tuple(_host_read(draft, step.work, value) for value in step.work.reads)
             return replace(step, reads=reads, writes=tuple(_host_write(draft, value) for value in step.work.writes))
-        pointers = tuple(
-            Pointer(faults, fault) if argument.name == "fault" else _pointer(draft, number, argument, target.workers)
-            for argument in step.arguments
-        )
-        return replace(step, pointers=pointers, pieces=step.way.pieces(target))
+
+        def found(one: TaskDraft) -> TaskDraft:
+            pointers = tuple(
+                Pointer(faults, fault)
+                if argument.name == "fault"
+                else _pointer(draft, number, argument, target.workers)
+                for argument in one.arguments
+            )
+            return replace(one, pointers=pointers, pieces=one.way.pieces(target))
+
+        return replace(found(step), others=tuple(found(other) for other in step.others))
 
     steps = (placed(number, fault, step) for number, (fault, step) in enumerate(zip(before, draft.steps, strict=False)))
     return replace(draft, steps=tuple(steps))
@@ -58,6 +67,8 @@ def _pointer(draft: ProgramDraft, number: int, argument: Argument, workers: int)
     if argument.name == "call":
         numbers = Buffer("constant", argument.nbytes, data=Constant(call_numbers(argument.nbytes)))
         return Pointer(Area(("calls", argument.nbytes), numbers), per_call=CALL_BYTES)
+    if argument.name == "sizes":
+        return Pointer(STEP_SIZES)
     if argument.name == "scratch":
         nbytes = argument.nbytes * (workers if argument.per_worker else 1)
         return Pointer(Area(("scratch", number), Buffer("arena", nbytes)))
@@ -95,6 +106,9 @@ def _value(draft: ProgramDraft, root: str, value: str) -> Area:
 
 def _constant(draft: ProgramDraft, value: str, packing: Packing | None) -> Area:
     constant = draft.graph.constants[value]
+    if isinstance(constant, SizesConstant):
+        contents = tuple(constant.array.reshape(-1).tolist())
+        return Area(("sizes", value), Buffer("sizes", constant.type.nbytes, value=value, contents=contents))
     name = ("constant", value, packing.recipe if packing is not None else "")
     return Area(name, Buffer("constant", constant.type.nbytes, 0, value, constant, packing))
 

@@ -1,0 +1,185 @@
+"""Versions of a step whose sizes are not all known: kernels that are right where their conditions hold, tried in order.
+
+A kernel of such a task is built at once, for one hint after another: large sizes, few, one. Comparisons that ranges do not answer
+are answered at the hint, and are the conditions of that version; schedules are made for the hint. The first version without
+conditions is the last. Versions read weights packed alike, if the kernel knows a schedule for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from fusewise.codegen.candidates import candidates
+from fusewise.codegen.kernel import Argument, Implementation, Kernel
+from fusewise.codegen.llvm.checked import checked
+from fusewise.codegen.llvm.write import llvm_text
+from fusewise.codegen.steps.draft import SizedCode, TaskDraft
+from fusewise.codegen.target import Target
+from fusewise.errors import UnsupportedModel
+from fusewise.ir.deciding import at_hint, deciding, hint, mapped
+from fusewise.ir.size import Size, SizeNeeded, Symbol, Undecided, size_of, substitute, symbols_of
+from fusewise.lower.program import Packing
+from fusewise.lower.task import RefusalReason, Task
+from fusewise.lower.work import TaskWork
+from fusewise.records import record
+from fusewise.trace import Trace
+
+__all__ = ["Versions", "hints_for"]
+
+FEW = 4
+"""A small size that versions are made for, beside one."""
+
+MOST_SCHEDULES = 60
+"""Schedules looked at for one that reads weights as other versions do."""
+
+Hints = tuple[Mapping[str, int], ...]
+
+
+def hints_for(symbols: Sequence[Symbol]) -> Hints:
+    """Values of symbols to make versions for: those to plan for, few, and one."""
+    usual = {one.name: hint(size_of(one)) for one in symbols}
+
+    def near(count: int) -> dict[str, int]:
+        return {one.name: min(max(one.low, count), one.high) for one in symbols}
+
+    return tuple({str(each): each for each in (usual, near(FEW), near(1))}.values())
+
+
+@record(frozen=True)
+class _Version:
+    """One way to run a task and its code."""
+
+    way: Implementation
+    arguments: tuple[Argument, ...]
+    code: SizedCode
+
+    @property
+    def packings(self) -> frozenset[str]:
+        return _packings(self.arguments)
+
+
+def _packings(arguments: Sequence[Argument]) -> frozenset[str]:
+    """How constants are packed."""
+    return frozenset(f"{a.name} {a.packing.recipe}" for a in arguments if isinstance(a.packing, Packing))
+
+
+@record
+class Versions:
+    """The versions of tasks, found once for all tasks alike."""
+
+    target: Target
+    trace: Trace
+    hints: Hints
+    _known: dict[str, tuple[_Version, ...] | str]
+
+    def of(self, work: TaskWork) -> TaskDraft:
+        """A step and its versions; without its anchor where no kernel for that does for all sizes."""
+        task = _nonempty(work.bound.task)
+        if task.key not in self._known:
+            self._known[task.key] = self._found(task, work)
+        found = self._known[task.key]
+        if isinstance(found, str):
+            if work.plain is not None:
+                return self.of(work.plain())
+            raise UnsupportedModel(f"group {work.label}: no kernel accepts it for all sizes ({found})")
+        first, *others = (
+            TaskDraft(replace(work, bound=replace(work.bound, task=task)), one.way, one.arguments, code=one.code)
+            for one in found
+        )
+        return replace(first, others=tuple(others))
+
+    def _found(self, task: Task, work: TaskWork) -> tuple[_Version, ...] | str:
+        made: list[_Version] = []
+        refused: list[str] = []
+        for hints in self.hints:
+            version = self._version(task, work, hints, made, refused)
+            if version is None:
+                continue
+            made.append(version)
+            if not version.code.conditions:
+                return tuple(made)
+        if made:
+            refused.append(f"only where {' and '.join(map(str, made[-1].code.conditions))}")
+        return "; ".join(dict.fromkeys(refused))
+
+    def _version(
+        self, task: Task, work: TaskWork, hints: Mapping[str, int], made: Sequence[_Version], refused: list[str]
+    ) -> _Version | None:
+        """By the first kernel that accepts the task at these hints; one that reads weights as the versions before, if there is."""
+        known = frozenset[str]().union(*(one.packings for one in made))
+        for kernel in candidates(task):
+            if not self.trace.allows("kernel", kernel.name, (work.label,), "for sizes"):
+                continue
+            try:
+                found = self._by(kernel, task, hints, known)
+            except (SizeNeeded, Undecided) as reason:
+                found = RefusalReason(str(reason))
+            if isinstance(found, _Version):
+                return found
+            refused.append(f"{kernel.name}: {found}")
+        return None
+
+    def _by(
+        self, kernel: Kernel[Any, Any], task: Task, hints: Mapping[str, int], known: frozenset[str]
+    ) -> _Version | RefusalReason:
+        instructions = self.target.instructions
+        with deciding(hints) as conditions:
+            understood = kernel.understand(task, instructions)
+            if isinstance(understood, RefusalReason):
+                return understood
+            declined = kernel.declines(at_hint(understood), at_hint(task), self.target)
+            if declined is not None:
+                return declined
+            schedule = self._schedule(kernel, understood, task, known)
+            arguments = kernel.arguments(understood, task, schedule)
+            way = Implementation(kernel, task, understood, schedule)
+            key = f"{way.key}|{_ranges(task)}|{sorted(hints.items())}"
+            module = way.build(instructions, "kernel")
+            text = llvm_text(module, instructions)
+            text = checked(text, "kernel") if self.target.sanitize else text
+        return _Version(way, arguments, SizedCode(text, key, tuple(module.sizes), tuple(conditions)))
+
+    def _schedule(self, kernel: Kernel[Any, Any], understood: Any, task: Task, known: frozenset[str]) -> Any:
+        """The favourite at the hint that packs as is known, else the favourite."""
+        at, small = at_hint(understood), at_hint(task)
+        ways = kernel.schedules(at, small, self.target)
+        first = next(iter(ways))
+        if not known or _packings(kernel.arguments(at, small, first)) <= known:
+            return first
+        every = self._every(kernel, at, small)
+        return next((one for one in every if _packings(kernel.arguments(at, small, one)) <= known), first)
+
+    def _every(self, kernel: Kernel[Any, Any], understood: Any, task: Task) -> Iterator[Any]:
+        return islice(kernel.every(understood, task, self.target), MOST_SCHEDULES)
+
+
+def _ranges(task: Task) -> str:
+    """What is known of a task's symbols."""
+    found = {symbol for extent in _sizes_of(task) for symbol in symbols_of(extent)}
+    return ",".join(f"{one.name}:{one.low}:{one.high}" for one in sorted(found, key=lambda one: one.name))
+
+
+def _sizes_of(task: Task) -> list[int]:
+    found: list[int] = []
+
+    def seen(size: Size) -> int:
+        found.append(size)
+        return size
+
+    mapped(task, seen)
+    return found
+
+
+def _nonempty(task: Task) -> Task:
+    """The task, whose index space is known to have elements: steps without any are not run."""
+    symbols: dict[str, int] = {}
+    for extent in task.extents:
+        if not isinstance(extent, Size) or extent.constant or len(extent.terms) != 1:
+            continue
+        for atom, _ in extent.terms[0][0]:
+            if isinstance(atom, Symbol):
+                symbols[atom.name] = size_of(replace(atom, low=max(1, atom.low)))
+    return mapped(task, lambda size: substitute(size, symbols)) if symbols else task
