@@ -40,6 +40,7 @@ from fusewise.codegen.steps.samples import run_by_samples
 from fusewise.codegen.target import Target
 from fusewise.errors import UnsupportedModel
 from fusewise.ir.deciding import at_hint
+from fusewise.ir.graph import Graph
 from fusewise.ir.partition import Partition
 from fusewise.ir.types import ValueType
 from fusewise.lower.account import accounts
@@ -123,7 +124,7 @@ def _program(draft: ProgramDraft, target: Target, groups: int) -> Program:
         (("", draft.graph.opset), *draft.graph.opsets),
         tuple(_objects(draft).items()),
         target.workers,
-        accounts(draft.graph, draft.lowered.groups),
+        accounts(draft.graph if not draft.symbols else _planned_for(draft.graph), draft.lowered.groups),
         target.sanitize,
         symbols=draft.symbols,
         checks=draft.graph.checks,
@@ -141,6 +142,11 @@ def _plan(draft: ProgramDraft) -> tuple[Mapping[Area, Buffer], int]:
         return {area: replace(area.buffer, place=place) for area, place in found}, _needed(lifetimes.values(), places)
     offsets, total = plan_arena(list(lifetimes.values()), pairs)
     return {area: replace(area.buffer, offset=at) for area, at in zip(lifetimes, offsets, strict=True)}, total
+
+
+def _planned_for(graph: Graph) -> Graph:
+    """The graph with the numbers that sizes are at the hint."""
+    return graph.replace(types={value: at_hint(kind) for value, kind in graph.types.items()})
 
 
 def _needed(lifetimes: Iterable[Lifetime], places: Sequence[int]) -> int:

@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 from fusewise.codegen.nest.build import Module
 from fusewise.codegen.target import LINE_BYTES, InstructionSet, Target, whole_lines
 from fusewise.ir.deciding import at_hint
+from fusewise.ir.size import greatest
 from fusewise.lower.program import Packing
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.records import record
@@ -52,7 +53,7 @@ class Argument:
 
 def working_memory(nbytes: int) -> Argument:
     """Scratch memory for each worker, in whole cache lines of its own, behind one that says what it holds (`Function.stage`)."""
-    return Argument("scratch", nbytes=LINE_BYTES + whole_lines(max(1, nbytes)), per_worker=True)
+    return Argument("scratch", nbytes=LINE_BYTES + whole_lines(greatest(1, nbytes)), per_worker=True)
 
 
 @record(frozen=True)

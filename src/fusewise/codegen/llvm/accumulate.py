@@ -12,6 +12,8 @@ from fusewise.codegen.nest.tile import Ahead, Difference, Reduction, ReductionLo
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.target import LINE_BYTES, InstructionSet
+from fusewise.ir.deciding import known_equal, known_zero
+from fusewise.ir.size import Size
 from fusewise.records import record
 
 __all__ = ["CHAIN", "accumulate_in_runs", "fetch", "reduced"]
@@ -78,6 +80,8 @@ def _by_rows(f: Function, tile: Tile, registers: Sequence[Value]) -> tuple[Value
 
 def _cut(levels: Sequence[ReductionLoop]) -> tuple[tuple[ReductionLoop, ...], int]:
     """The levels with a long one split in two, and the depth below which a run starts anew (-1: one run does it all)."""
+    if any(isinstance(level.extent, Size) for level in levels):
+        return tuple(levels), -1
     if math.prod(level.extent for level in levels) <= CHAIN * 3 // 2:
         return tuple(levels), -1
     below = 1
@@ -162,10 +166,15 @@ def _nest(n: _Written, depth: int, at: Int, position: Int, sums: Sequence[Value]
             carried = _step(n, f.add(inside, number * level.stride), f.add(here, number), carried)
         return carried
 
-    if level.extent == unroll and level.high is None:
+    if known_equal(level.extent, unroll) and level.high is None:
         return body(0, sums)
     high = level.extent if level.high is None else level.high
-    return f.loop(level.low, high, unroll, body, tuple(sums), rolled=True)
+    if known_zero(level.extent % unroll):
+        return f.loop(level.low, high, unroll, body, tuple(sums), rolled=True)
+    whole, unrolled = level.extent // unroll * unroll, unroll
+    sums = f.loop(0, whole, unrolled, body, tuple(sums), rolled=True)
+    unroll = 1
+    return f.loop(whole, level.extent, 1, body, tuple(sums), rolled=True)
 
 
 def _run(n: _Written, depth: int, at: Int, position: Int) -> tuple[Value, ...]:
@@ -227,6 +236,8 @@ def _unroll(n: _Written, level: ReductionLoop, accumulators: int) -> int:
     parts there are two iterations at least: LLVM spills accumulators in the middle of steps that are not a loop of their own."""
     if n.of.together > 1:
         return level.extent
+    if isinstance(level.extent, Size):
+        return 4 if level.high is None and n.of.meanwhile is None and not n.tile.instruction.is_exact else 1
     if n.tile.instruction.is_exact or level.high is not None:
         return 1
     if n.of.meanwhile is None and level.extent * accumulators <= 96:

@@ -13,6 +13,7 @@ from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.target import Target
 from fusewise.codegen.view import strides_along
+from fusewise.ir.deciding import known_below, known_equal
 from fusewise.lower.task import ACC, Task
 from fusewise.ops.expr import COMPARE, Expr, walk
 from fusewise.records import record
@@ -132,7 +133,7 @@ def joined_axis(task: Task, axes: Sequence[tuple[str, int]]) -> str | None:
     There is one when each operand is read and written with strides that continue each other along all axes, and no index is
     used for anything else. Axes of extent 1 are never it: what reads them reads at 0.
     """
-    wide = [axis for axis in axes if axis[1] > 1]
+    wide = [axis for axis in axes if not known_below(axis[1], 2)]
     if not wide:
         return None
     inner, extent = wide[-1]
@@ -153,7 +154,7 @@ def _continues(task: Task, outer: str, inner: str, inner_extent: int) -> bool:
             if found is None:
                 return False
             strides = found[0]
-            if strides.get(outer, 0) != strides.get(inner, 0) * inner_extent:
+            if not known_equal(strides.get(outer, 0), strides.get(inner, 0) * inner_extent):
                 return False
         if _used_as_number(store.value, (outer, inner)):
             return False

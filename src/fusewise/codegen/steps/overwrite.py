@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from fusewise.codegen.steps.draft import Area, Pointer, ProgramDraft, TaskDraft
 from fusewise.codegen.target import Target
+from fusewise.ir.deciding import known_equal, known_one, known_zero
 from fusewise.lower.task import ACC, Operand, Store, Task
 from fusewise.ops.expr import Expr, walk
 from fusewise.trace import Trace
@@ -47,8 +48,8 @@ def _alike(step: TaskDraft) -> Iterator[tuple[Area, Area]]:
 def _whole(pointer: Pointer, operand: Operand) -> Area | None:
     """The planned memory that an operand fills."""
     buffer = pointer.area.buffer
-    fills = buffer.kind == "arena" and pointer.offset == operand.offset == 0 and buffer.nbytes == operand.nbytes
-    return pointer.area if fills else None
+    fills = buffer.kind == "arena" and known_zero(pointer.offset) and known_zero(operand.offset)
+    return pointer.area if fills and known_equal(buffer.nbytes, operand.nbytes) else None
 
 
 def overwritable(task: Task) -> tuple[str, ...]:
@@ -74,13 +75,17 @@ def _loads(roots: list[Expr]) -> Iterator[Expr]:
 def _lies_alike(task: Task, store: Store, name: str) -> bool:
     """Is every element of the operand read where one of the result is written that lies at the same place?"""
     read, written = task.operand(name), task.operand(store.operand)
-    if _layout(read) != _layout(written):
+    if not _is_alike(read, written):
         return False
-    wide = [k for k, extent in enumerate(read.shape) if extent > 1]  # an axis of one is read at 0
+    wide = [k for k, extent in enumerate(read.shape) if not known_one(extent)]  # an axis of one is read at 0
     indices = [e.args for e in _loads([store.value]) if e.value == name]
     there = all(at[k] == store.index[k] for at in indices for k in wide)
     return there and not read.constant
 
 
-def _layout(operand: Operand) -> tuple[object, ...]:
-    return operand.dtype, operand.shape, operand.strides, operand.offset
+def _is_alike(a: Operand, b: Operand) -> bool:
+    """Do both lie alike?"""
+    if a.dtype != b.dtype or len(a.shape) != len(b.shape):
+        return False
+    pairs = zip((*a.shape, *a.strides, a.offset), (*b.shape, *b.strides, b.offset), strict=True)
+    return all(known_equal(x, y) for x, y in pairs)

@@ -67,7 +67,7 @@ def fetch_ahead(draft: ProgramDraft, target: Target, trace: Trace) -> ProgramDra
     def fetching(number: int, step: TaskDraft) -> TaskDraft:
         step = replace(step, next=Upcoming(following[number]))
         fetch = ahead.get(number)
-        if fetch is None:
+        if fetch is None or step.code is not None:
             return step
         way = step.way.fetching(Prefetch(fetch.nbytes, fetch.of))
         later = Upcoming(fetch.step, fetch.offset // target.workers)

@@ -86,7 +86,9 @@ def stretches(
 def _samples(one: TaskWork | HostWork) -> int:
     """How many samples there may be; 0 where there are none or too many."""
     extents = one.bound.task.extents if isinstance(one, TaskWork) else ()
-    return extents[0] if extents and 1 < extents[0] <= MOST_SAMPLES else 0
+    if not extents or not isinstance(one, TaskWork) or not one.bound.task.is_fixed:
+        return 0
+    return extents[0] if 1 < extents[0] <= MOST_SAMPLES else 0
 
 
 def _apart(

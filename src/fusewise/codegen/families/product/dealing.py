@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from fusewise.codegen.llvm.share import Share
 from fusewise.codegen.nest.build import Function
 from fusewise.codegen.nest.tree import Int, Value
+from fusewise.ir.deciding import known_zero
 from fusewise.records import record
 
 __all__ = ["TileBlocks", "ceiling", "deal", "deal_tiles", "deal_weighted"]
@@ -33,11 +34,11 @@ class TileBlocks:
 
     def first(self, block: int) -> int:
         """The first tile of a block, as `begin` has it."""
-        return block * self.most if self.tiles % self.most == 0 else block * self.tiles // self.blocks
+        return block * self.most if known_zero(self.tiles % self.most) else block * self.tiles // self.blocks
 
     def begin(self, f: Function, block: Int) -> Int:
         """The first tile of a block."""
-        if self.tiles % self.most == 0:
+        if known_zero(self.tiles % self.most):
             return f.mul(block, self.most)
         return f.udiv(f.mul(block, self.tiles), self.blocks)
 

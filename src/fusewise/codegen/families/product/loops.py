@@ -29,7 +29,9 @@ from fusewise.codegen.nest.tile import Ahead, Panel, Reduction, ReductionLoop, T
 from fusewise.codegen.nest.tree import Int, Value
 from fusewise.codegen.nest.types import memory_type
 from fusewise.codegen.target import SECOND_LEVEL, InstructionSet
+from fusewise.ir.deciding import known_below, known_equal, known_one, known_zero
 from fusewise.ir.dtypes import FLOAT32
+from fusewise.ir.size import SizeNeeded, greatest
 from fusewise.records import record
 
 __all__ = [
@@ -64,11 +66,11 @@ def column_at(product: Product, tile: Tile, panel: Int, slot: int, f: Function, 
     `packing.column_starts` says of it."""
     first, columns = f.mul(panel, tile.width), product.columns
     panels = -(-columns // (tile.width * multiple)) * multiple
-    if columns % tile.width == 0 and panels * tile.width > columns:
+    if known_zero(columns % tile.width) and known_below(columns, panels * tile.width):
         return f.add(f.minimum(first, columns - tile.width), slot * tile.lanes)
-    last = max(0, columns - tile.lanes)
-    here = f.add(first, slot * tile.lanes)
-    return here if (panels - 1) * tile.width + slot * tile.lanes <= last else f.minimum(here, last)
+    last = greatest(0, columns - tile.lanes)
+    here, farthest = f.add(first, slot * tile.lanes), (panels - 1) * tile.width + slot * tile.lanes
+    return here if known_below(farthest, last + 1) else f.minimum(here, last)
 
 
 def unravel(f: Function, flat: Int, extents: Sequence[int]) -> list[Int]:
@@ -148,7 +150,7 @@ class _Emission:
     @property
     def chunks(self) -> int:
         """Pieces that the reduction is done in; of one without steps, one."""
-        return self.product.depth // self.chunk if self.product.depth else 1
+        return 1 if not self.schedule.chunk or known_zero(self.product.depth) else self.product.depth // self.chunk
 
     @property
     def tiles(self) -> int:
@@ -171,15 +173,19 @@ class _Emission:
         """The first row of a tile; the last tile is moved back to end at the last row."""
         first = self.f.mul(number, self.tile.rows)
         height = self.product.height
-        return first if height % self.tile.rows == 0 else self.f.minimum(first, height - self.tile.rows)
+        return first if known_zero(height % self.tile.rows) else self.f.minimum(first, height - self.tile.rows)
 
 
 def emit_product(
     f: Function, instructions: InstructionSet, product: Product, schedule: ProductSchedule, share: Share, parts: Parts
 ) -> None:
     """Emit the loops."""
-    if product.height == 0 or product.repeats == 0 or product.columns == 0:
+    if any(map(known_zero, (product.height, product.repeats, product.columns))):
         return
+    if product.height < schedule.tile.rows:  # the last tile ends at the last row
+        raise SizeNeeded(f"a tile of {schedule.tile.rows} rows is none for {product.height}")
+    if schedule.chunk and product.depth % schedule.chunk:
+        raise SizeNeeded(f"chunks of {schedule.chunk} steps do not make {product.depth}")
     tile, by_columns = schedule.tile, schedule.by_columns
     scratch = f.alloca(tile.element, tile.rows * tile.width) if parts.rolled_finish else None
     e = _Emission(f, instructions, product, parts, schedule, scratch)
@@ -189,7 +195,7 @@ def emit_product(
 
     def chunk(number: Int) -> None:
         # every worker has the same pairs in each chunk, so that nobody waits for another's sums
-        if by_columns or e.per_block == 1 or e.cut.blocks == 1:
+        if by_columns or e.per_block == 1 or known_one(e.cut.blocks):
             deal(f, share, units, panels, by_columns, lambda *which: _block(e, number, *which), e.per_block)
         else:
             deal_tiles(f, share, product.repeats, e.cut, panels, lambda *which: _block(e, number, *which))
@@ -197,7 +203,7 @@ def emit_product(
     if e.chunks == 1:
         chunk(0)
     else:
-        if units == 1:  # rows are prepared once, not for every chunk
+        if known_one(units):  # rows are prepared once, not for every chunk
             e = replace(e, whole=parts.left([0] * len(product.outer), 0, product.height - 1))
         f.loop(0, e.chunks, 1, lambda number, _: chunk(number), rolled=True)
 
@@ -216,7 +222,7 @@ def _block(e: _Emission, chunk: Int, unit: Int, pair_low: Int, pair_high: Int) -
         before = f.mul(p, e.per_block)
         first = f.add(low, f.maximum(f.sub(pair_low, before), 0))
         high = f.add(low, f.minimum(f.sub(pair_high, before), e.per_block))
-        if e.tiles % e.per_block:
+        if not known_zero(e.tiles % e.per_block):
             high = f.minimum(high, end)
         _panel(e, block, first, high, p)
 
@@ -335,7 +341,7 @@ def _next_rows(e: _Emission, left: Left, row: Int) -> list[Ahead]:
     """The rows after those of a tile, where they lie side by side in a large operand: the first panel would wait for them."""
     f, product, axes, size = e.f, e.product, merged(e.product.rows), FLOAT32.itemsize
     is_plain = e.parts.taps is None and e.chunks == 1 and product.groups == 1 and len(left.levels) == 1
-    is_dense = len(axes) == 1 and axes[0].stride == product.depth and product.dtype == FLOAT32
+    is_dense = len(axes) == 1 and known_equal(axes[0].stride, product.depth) and product.dtype == FLOAT32
     if not (is_plain and is_dense and e.schedule.next_rows):
         return []
     start = f.at(left.pointer, f.add(left.offset, f.mul(f.add(row, e.tile.rows), product.depth)))
@@ -349,7 +355,7 @@ def row_pointers(f: Function, product: Product, tile: Tile, left: Left, row: Int
         first = f.at(left.pointer, f.add(left.offset, f.mul(row, axes[0].stride)), stored)
         return [f.at(first, r * axes[0].stride, stored) for r in range(tile.rows)]
     inner = axes[-1]
-    if inner.extent % tile.rows == 0 and product.height % tile.rows == 0:
+    if known_zero(inner.extent % tile.rows) and known_zero(product.height % tile.rows):
         first = f.at(left.pointer, f.add(left.offset, row_address(f, axes, row)), stored)
         return [f.at(first, r * inner.stride, stored) for r in range(tile.rows)]
     if len(axes) == 2 and inner.extent >= tile.rows:
@@ -420,7 +426,7 @@ def fetch_row(f: Function, product: Product, tile: Tile, results: ResultPlace, r
 
 def _together(product: Product, tile: Tile) -> int:
     """Vectors of a row that are finished at once: they lie side by side in every panel, see `column_at`."""
-    return tile.vectors & -tile.vectors if product.columns % tile.width == 0 else 1
+    return tile.vectors & -tile.vectors if known_zero(product.columns % tile.width) else 1
 
 
 def _indices(f: Function, product: Product, results: ResultPlace, row: Int) -> dict[str, Int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 
 import numpy as np
 
@@ -102,11 +103,11 @@ class MatrixSchedule:
         return replace(self, product=replace(self.product, prefetch=prefetch))
 
 
-def _schedules(m: MatrixProduct, task: Task, target: Target) -> Iterable[MatrixSchedule]:
+def _schedules(m: MatrixProduct, task: Task, target: Target, most: int | None = 6) -> Iterable[MatrixSchedule]:
     instruction = m.product.instruction
     size, lanes = instruction.panel_bytes, widths(target, m.product.columns, instruction)
     how = _how_right(m, target, lanes[0])
-    for tile in tiles_for(m.product, instruction.room(target), lanes)[:6]:
+    for tile in islice(tiles_for(m.product, instruction.room(target), lanes), most):
         chunk = _chunk(m, target, tile.rows, tile.width * size) if how == "packed" else m.product.depth
         row, right = chunk * m.dtype.itemsize, chunk * m.product.columns * size
         schedule = plan_product(m.product, target, tile, row, right)
@@ -298,6 +299,7 @@ PRODUCT = Kernel(
     fetching=MatrixSchedule.with_prefetch,
     pieces=lambda m, target, schedule: product_pieces(m.product, target, schedule.product),
     writes_once=lambda m, schedule: m.product.is_written_once(schedule.product.tile),
+    every=partial(_schedules, most=None),
 )
 
 

@@ -14,6 +14,7 @@ from fusewise.codegen.llvm.stores import Far, far_of
 from fusewise.codegen.nest.instruction import FUSED, Instruction
 from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.target import Target
+from fusewise.ir.deciding import known_below, known_equal, known_one, known_zero
 from fusewise.ir.dtypes import FLOAT32, DType
 from fusewise.lower.task import Task
 from fusewise.records import record
@@ -86,8 +87,8 @@ class Product:
 
     def is_written_once(self, tile: Tile) -> bool:
         """Do tiles fit, so that none is moved back over its neighbour and computes some results a second time?"""
-        fits = self.columns % tile.width == 0 or (tile.vectors == 1 and self.columns < tile.lanes)
-        return fits and self.height % tile.rows == 0
+        fits = known_zero(self.columns % tile.width) or (tile.vectors == 1 and known_below(self.columns, tile.lanes))
+        return fits and known_zero(self.height % tile.rows)
 
     def kept(self, tile: Tile) -> int:
         """Elements of memory for the sums of all tiles, between the chunks of a reduction."""
@@ -200,9 +201,9 @@ def merged(axes: Sequence[RowAxis]) -> list[RowAxis]:
     """Row axes with neighbours joined where the left operand's strides continue each other."""
     found: list[RowAxis] = []
     for axis in axes:
-        if axis.extent == 1 and len(axes) > 1:
+        if known_one(axis.extent) and len(axes) > 1:
             continue
-        if found and found[-1].stride == axis.extent * axis.stride:
+        if found and known_equal(found[-1].stride, axis.extent * axis.stride):
             found[-1] = RowAxis(axis.name, found[-1].extent * axis.extent, axis.stride)
         else:
             found.append(axis)

@@ -11,6 +11,7 @@ from fusewise.codegen.llvm.stores import joined_axis, reads
 from fusewise.codegen.nest.instruction import Instruction, fused_of
 from fusewise.codegen.target import InstructionSet
 from fusewise.codegen.view import OperandView, view_of
+from fusewise.ir.deciding import known_one
 from fusewise.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.records import record
@@ -88,7 +89,7 @@ def matmul_of(task: Task, left: OperandView, right: OperandView) -> MatrixProduc
     lead = len(shape) - has_rows - has_columns
     left_strides = _leading(left, 2 if has_rows else 1, lead)
     right_strides = _leading(right, 2 if has_columns else 1, lead)
-    shared = [k for k in range(lead) if right_strides[k] == 0 or shape[k] == 1]
+    shared = [k for k in range(lead) if right_strides[k] == 0 or known_one(shape[k])]
     apart = [k for k in range(lead) if k not in shared]
     rows = [RowAxis(f"i{k}", shape[k], left_strides[k]) for k in shared]
     if has_rows:
@@ -119,7 +120,9 @@ def matmul_of(task: Task, left: OperandView, right: OperandView) -> MatrixProduc
 
 def _leading(view: OperandView, own: int, lead: int) -> list[int]:
     """Strides along the broadcast leading axes; 0 where the operand is broadcast."""
-    strides = [0 if extent == 1 else stride for extent, stride in zip(view.shape[:-own], view.strides, strict=False)]
+    strides = [
+        0 if known_one(extent) else stride for extent, stride in zip(view.shape[:-own], view.strides, strict=False)
+    ]
     return [0] * (lead - len(strides)) + strides
 
 
@@ -134,13 +137,13 @@ def _gemm(task: Task, left: OperandView, right: OperandView) -> MatrixProduct | 
         third = view_of(task, 2)
         if isinstance(third, RefusalReason):
             return third
-        by_row = len(third.shape) > 1 and third.shape[-2] != 1
+        by_row = len(third.shape) > 1 and not known_one(third.shape[-2])
         if not by_row and beta == 1.0 and (alpha == 1.0 or right.operand.constant):
             bias = third
         else:
             names = ("i0", "i1")[2 - len(third.shape) :]
             strides = {
-                name: 0 if extent == 1 else stride
+                name: 0 if known_one(extent) else stride
                 for name, extent, stride in zip(names, third.shape, third.strides, strict=True)
             }
             addend = (third, strides)

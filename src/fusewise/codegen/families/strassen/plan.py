@@ -29,6 +29,7 @@ from fusewise.codegen.nest.tile import Tile
 from fusewise.codegen.steps.prefetch import next_bytes
 from fusewise.codegen.target import LINE_BYTES, InstructionSet, Target
 from fusewise.ir.dtypes import FLOAT32
+from fusewise.ir.size import Size
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.records import record
 
@@ -160,6 +161,8 @@ def halves_of(
     product: Product, instructions: InstructionSet, convolves: bool = False, computed: bool = False
 ) -> Halves | RefusalReason:
     """A product in halves, or why it has none; it may be what a convolution comes to, and its left operand `computed`."""
+    if any(isinstance(size, Size) for size in (product.height, product.depth, product.columns, product.repeats)):
+        return RefusalReason("halves of sizes that are not known")
     if product.depth % 2 or product.depth < 2 * lanes_for(instructions, product.columns):
         return RefusalReason("the depth has no halves, or they fill no vector")
     if product.depth > LONGEST_SUM:
