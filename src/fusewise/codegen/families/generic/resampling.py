@@ -135,7 +135,7 @@ def _certain(task: Task) -> Iterator[Expr]:
 
 def _axes_by_stride(task: Task) -> tuple[int, ...] | None:
     """Loops as they lie in the first output, slowest first; None when it is not written plainly."""
-    if not task.stores or 0 in task.extents:
+    if not task.stores or not task.is_fixed or 0 in task.extents:
         return None
     store = task.stores[0]
     simplifier = Simplifier(task.ranges)

@@ -46,7 +46,7 @@ class _Turned:
 
 def _found(task: Task) -> _Turned | RefusalReason:
     no = RefusalReason("no copy that exchanges the innermost axes")
-    if task.anchor is not None or task.sites or len(task.stores) != 1 or 0 in task.extents:
+    if task.anchor is not None or task.sites or len(task.stores) != 1 or not task.is_fixed or 0 in task.extents:
         return no
     value = task.stores[0].value
     if value.op != "load" or value.value == ACC or value.dtype.itemsize != 4:

@@ -80,7 +80,7 @@ def understand(task: Task, instructions: InstructionSet) -> ChannelNorm | Refusa
         return RefusalReason(
             "the anchor is not an instance or group normalisation", "" if anchor is None else anchor.op
         )
-    if len(task.extents) < 3 or 0 in task.extents or anchor.output.dtype != FLOAT32:
+    if len(task.extents) < 3 or not task.is_fixed or 0 in task.extents or anchor.output.dtype != FLOAT32:
         return RefusalReason("not float32 of three or more axes", anchor.op)
     (samples, channels), pixels = task.extents[:2], task.extents[2:]
     scales = anchor.inputs[1]

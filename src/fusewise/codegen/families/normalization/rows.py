@@ -30,7 +30,9 @@ from fusewise.codegen.llvm.reduction import across_lanes
 from fusewise.codegen.nest.tree import Int, Value, vector
 from fusewise.codegen.nest.types import register_type
 from fusewise.codegen.target import InstructionSet
+from fusewise.ir.deciding import hint, known_zero
 from fusewise.ir.dtypes import FLOAT32, FLOAT64
+from fusewise.ir.size import Size, SizeNeeded
 from fusewise.lower.task import RefusalReason, Task
 from fusewise.ops.expr import Expr, cast, index, reduce, walk
 
@@ -71,7 +73,7 @@ def _understand_softmax(task: Task, instructions: InstructionSet) -> Expr | Refu
     """What is read, see `_element`."""
     if task.anchor is None or task.anchor.family != "softmax":
         return RefusalReason("the anchor is not a softmax", "" if task.anchor is None else task.anchor.op)
-    if not task.extents or 0 in task.extents:
+    if not task.extents or any(map(known_zero, task.extents)):
         return RefusalReason("there is nothing to compute", task.anchor.op)
     extent = task.extents[_axis(task)]
     if extent < 8 or extent > 1 << 16:
@@ -81,7 +83,7 @@ def _understand_softmax(task: Task, instructions: InstructionSet) -> Expr | Refu
         return RefusalReason("what is read is itself a reduction", task.anchor.op)
     point = unwritten(task, instructions).at(dict.fromkeys((*task.ranges, _ROW), 0), _ROW, 2)
     for node in walk(x):
-        if node.op == "load" and access_of(point, task.operand(node.value), node.args).step not in (0, 1):
+        if node.op == "load" and access_of(point, task.operand(node.value), node.args).pace not in (0, 1):
             return RefusalReason("the axis is not contiguous", node.value)
     return unsupported(task) or x
 
@@ -106,7 +108,9 @@ def _softmax_row(elements: Elements, x: Expr, indices: Mapping[str, Int], scratc
     f, task, instructions = elements.function, elements.task, elements.instructions
     axis = _axis(task)
     extent, element = task.extents[axis], register_type(x.dtype)
-    lanes = min(instructions.vector_bits // 8 // x.dtype.itemsize, 1 << (extent.bit_length() - 1))
+    lanes = min(instructions.vector_bits // 8 // x.dtype.itemsize, 1 << (hint(extent).bit_length() - 1))
+    if extent < lanes:  # the last vector is moved back
+        raise SizeNeeded(f"a row of {extent} has no {lanes} elements")
     kind = vector(element, lanes)
     peak = elements.at(indices).value(reduce("max", ((_ROW, extent),), x))
 
@@ -117,7 +121,7 @@ def _softmax_row(elements: Elements, x: Expr, indices: Mapping[str, Int], scratc
         f.store(result, f.at(scratch, start, element))
         return result
 
-    unroll = 2 if extent >= 2 * lanes else 1
+    unroll = 2 if hint(extent) >= 2 * lanes else 1
 
     def block(i: Int, carried: tuple[Value, ...]) -> tuple[Value, ...]:
         return tuple(f.fadd(sum_, power(f.add(i, u * lanes))) for u, sum_ in enumerate(carried))
@@ -125,12 +129,18 @@ def _softmax_row(elements: Elements, x: Expr, indices: Mapping[str, Int], scratc
     zero = f.constant(0.0, kind)
     blocks = extent // (lanes * unroll) * lanes * unroll
     sums = list(f.loop(0, blocks, lanes * unroll, block, (zero,) * unroll, rolled=True))
-    if extent - blocks >= lanes:
+    if isinstance(extent, Size):
+        sums[0] = f.loop(blocks, extent // lanes * lanes, lanes, lambda i, s: (f.fadd(s[0], power(i)),), sums[:1])[0]
+    elif extent - blocks >= lanes:
         sums[0] = f.fadd(sums[0], power(blocks))
     fresh = extent % lanes
-    if fresh:  # one more vector, moved back to end with the row; only its new lanes are counted
+    if not known_zero(fresh):  # one more vector, moved back to end with the row; only its new lanes are counted
         last = power(extent - lanes)
-        sums[0] = f.fadd(sums[0], f.select(f.constants([k >= lanes - fresh for k in range(lanes)], "i1"), last, zero))
+        if isinstance(fresh, Size):
+            new = f.compare("icmp sge", f.constants(range(lanes), "i64"), f.splat(f.i64(lanes - fresh), lanes))
+        else:
+            new = f.constants([k >= lanes - fresh for k in range(lanes)], "i1")
+        sums[0] = f.fadd(sums[0], f.select(new, last, zero))
     total = sums[0] if unroll == 1 else f.fadd(*sums)
     total = across_lanes(f, instructions, "sum", total, x.dtype)
     inverse = f.binary("fdiv", f.constant(1.0, element), total)
@@ -151,7 +161,7 @@ def _scaled_row(elements: Elements, indices: Mapping[str, Int], scratch: Value, 
         for store in task.stores:
             point.store(store)
 
-    unroll = 2 if extent >= 2 * lanes else 1
+    unroll = 2 if hint(extent) >= 2 * lanes else 1
     blocks = extent // (lanes * unroll) * lanes * unroll
 
     def block(i: Int, _: tuple[Value, ...]) -> None:
@@ -159,9 +169,11 @@ def _scaled_row(elements: Elements, indices: Mapping[str, Int], scratch: Value, 
             finish(f.add(i, u * lanes))
 
     f.loop(0, blocks, lanes * unroll, block, rolled=True)
-    if extent - blocks >= lanes:
+    if isinstance(extent, Size):
+        f.loop(blocks, extent // lanes * lanes, lanes, lambda i, _: finish(i), rolled=True)
+    elif extent - blocks >= lanes:
         finish(blocks)
-    if extent % lanes:
+    if not known_zero(extent % lanes):
         finish(extent - lanes)
 
 

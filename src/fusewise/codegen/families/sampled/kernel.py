@@ -99,7 +99,7 @@ def _understand(task: Task, instructions: InstructionSet) -> _Sampled | RefusalR
         return RefusalReason("the anchor reads no places from data", "" if task.anchor is None else task.anchor.op)
     if (reason := unsupported(task)) is not None:
         return reason
-    if compute_type(task.anchor.output.dtype) != FLOAT32 or 0 in task.extents:
+    if compute_type(task.anchor.output.dtype) != FLOAT32 or not task.is_fixed or 0 in task.extents:
         return RefusalReason("only floats of 32 bits and less are read by vectors")
     at = (index("i0"), const(0), *(index(f"i{k}") for k in range(2, len(task.extents))))
     try:
