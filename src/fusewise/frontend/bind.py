@@ -1,5 +1,7 @@
 """Gives symbolic dimensions of inputs their sizes, inputs contents that are known, and all values their shapes.
 
+What nobody gives a size stays free, a symbol (`frontend.free`), or is 1 where it is a batch, as is asked for.
+
 A dimension is known by its symbol (`batch`, `N`), which may occur in several inputs and then has one size everywhere, or
 by its input and position when it has no name. Sizes come from whole shapes, from symbols, or, for a batch, from the
 default of 1.
@@ -15,8 +17,10 @@ import numpy as np
 
 from fusewise.errors import InvalidModel, UsageError
 from fusewise.frontend.declared import contradicts
+from fusewise.frontend.free import in_symbols, ranges_of, with_names
 from fusewise.frontend.infer_types import infer_graph
 from fusewise.ir.graph import Constant, Graph
+from fusewise.ir.size import Symbol
 from fusewise.ir.types import Dim, MapType, OptionalType, SequenceType, TensorType, ValueType
 
 __all__ = ["Slot", "bind"]
@@ -30,42 +34,53 @@ Slot = str | tuple[str, int]
 def bind(
     graph: Graph,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    symbols: Mapping[str, int] | None = None,
+    symbols: Mapping[str, int | Symbol] | None = None,
     values: Mapping[str, Any] | None = None,
+    *,
+    free: bool = False,
 ) -> Graph:
-    """The graph with every dimension of its tensor inputs a number, and all types inferred from them.
+    """The graph with every dimension of its tensor inputs a number or a symbol, and all types inferred from them.
 
-    `shapes` gives whole shapes by input, `symbols` sizes by symbol. Free dimensions that neither gives are 1 when they are a
-    batch: the first dimension of an input, or one named like it. Raises `UsageError` that lists every dimension still free,
-    or says what does not fit. Inputs that `values` gives contents are constants of the result, and none of its inputs.
+    `shapes` gives whole shapes by input, `symbols` sizes by symbol, or a `Symbol` with the range and the hint of one that stays
+    free. Dimensions that neither gives stay free with `free`; without, they are 1 when they are a batch (the first dimension of
+    an input, or one named like it), and there is a `UsageError` that lists every other. It also says what does not fit. Inputs
+    that `values` gives contents are constants of the result, and none of its inputs.
     """
+    if free:
+        graph = with_names(graph)
+    ranges = {name: size for name, size in (symbols or {}).items() if isinstance(size, Symbol)}
     contents = {name: _contents(graph, name, given) for name, given in (values or {}).items()}
     stated = {name: array.shape for name, array in contents.items()}
     for name in sorted(stated.keys() & (shapes or {}).keys()):
         if tuple((shapes or {})[name]) != stated[name]:
             raise UsageError(f"the shape given for input {name!r} is not that of the value given, {list(stated[name])}")
     shapes = {**(shapes or {}), **stated}
-    sizes = _sizes(graph, shapes, symbols or {})
+    sizes = _sizes(graph, shapes, symbols or {}, free or frozenset(ranges))
     if contents:
         graph = _with_contents(graph, contents)
         shapes = {name: shape for name, shape in shapes.items() if name not in contents}
-    free: list[str] = []
-    inputs: dict[str, ValueType] = {}
+    open_dims: list[str] = []
+    inputs: dict[str, TensorType] = {}
     for name in graph.inputs:
         kind = graph.types[name]
         if isinstance(kind, TensorType):
             shape = kind.shape if name not in shapes else tuple(shapes[name])
             if shape is None:
-                free.append(f"the whole shape of {name!r}")
+                open_dims.append(f"the whole shape of {name!r}")
                 continue
             bound = tuple(_bound(name, i, dim, sizes) for i, dim in enumerate(shape))
-            free += [_describe(name, i, dim) for i, dim in enumerate(bound) if not isinstance(dim, int)]
+            named = ranges if not free else {dim: dim for dim in bound}
+            open_dims += [
+                _describe(name, i, dim) for i, dim in enumerate(bound) if not isinstance(dim, int) and dim not in named
+            ]
             inputs[name] = TensorType(kind.dtype, bound)
-    if free:
-        raise UsageError(f"give a size to {'; '.join(free)}; for example {_example(graph, sizes)}")
+    if open_dims:
+        raise UsageError(f"give a size to {'; '.join(open_dims)}; for example {_example(graph, sizes)}")
     known = {slot: size for slot, size in sizes.items() if not _is_doubtful(graph, shapes, slot, size)}
     declared = {name: _substituted(kind, known) for name, kind in graph.types.items()}
     try:
+        if not all(kind.is_fixed for kind in inputs.values()):
+            return in_symbols(graph, inputs, declared, ranges_of(graph) | ranges)
         return graph.replace(types=infer_graph(graph, inputs, declared).types)
     except InvalidModel as error:
         for name, given in shapes.items():
@@ -80,8 +95,10 @@ def bind(
         raise
 
 
-def _sizes(graph: Graph, shapes: Mapping[str, Sequence[int]], symbols: Mapping[str, int]) -> dict[Slot, int]:
-    """The size of every dimension that is given or that has a default."""
+def _sizes(
+    graph: Graph, shapes: Mapping[str, Sequence[int]], symbols: Mapping[str, int | Symbol], free: bool | frozenset[str]
+) -> dict[Slot, int]:
+    """The size of every dimension that is given or that has a default; those that are `free` have none."""
     tensors = {name: kind for name in graph.inputs if isinstance(kind := graph.types[name], TensorType)}
     known = {dim for kind in tensors.values() for dim in kind.shape or () if isinstance(dim, str)}
     for name in shapes:
@@ -92,18 +109,19 @@ def _sizes(graph: Graph, shapes: Mapping[str, Sequence[int]], symbols: Mapping[s
             raise UsageError(
                 f"a size is given for dimension {name!r}, but the model's free dimensions are {_listed(sorted(known))}"
             )
-        if size < 0:
+        if not isinstance(size, Symbol) and size < 0:
             raise UsageError(f"dimension {name!r} cannot have the size {size}")
+    stated = {name: size for name, size in symbols.items() if not isinstance(size, Symbol)}
     sizes: dict[Slot, int] = {}
-    sizes.update(symbols)
+    sizes.update(stated)
     for name, shape in shapes.items():
-        _take_shape(name, tuple(shape), tensors[name], sizes, symbols)
+        _take_shape(name, tuple(shape), tensors[name], sizes, stated)
     for name, kind in tensors.items():
-        if name in shapes:
+        if name in shapes or free is True:
             continue
         for i, dim in enumerate(kind.shape or ()):
             slot = dim if isinstance(dim, str) else (name, i)
-            if not isinstance(dim, int) and _is_batch(i, dim):
+            if not isinstance(dim, int) and _is_batch(i, dim) and not (free and dim in free):
                 sizes.setdefault(slot, 1)
     return sizes
 

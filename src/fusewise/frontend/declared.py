@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from fusewise.ir.graph import Node
+from fusewise.ir.size import Size
 from fusewise.ir.types import Dim, OptionalType, SequenceType, TensorType, ValueType
 
 __all__ = ["contradicts", "refine", "settled", "without_shape"]
@@ -71,9 +72,9 @@ def refine(inferred: ValueType, declared: ValueType | None) -> ValueType:
 
 def _better(inferred: Dim, declared: Dim) -> Dim:
     """A number beats a symbol, a symbol beats nothing; inference beats the declaration."""
-    if isinstance(inferred, int) or declared is None:
+    if isinstance(inferred, int | Size) or declared is None:
         return inferred
-    return declared if isinstance(declared, int) or inferred is None else inferred
+    return declared if isinstance(declared, int | Size) or inferred is None else inferred
 
 
 def _same_elements(source: Shape | None, result: Shape) -> bool:

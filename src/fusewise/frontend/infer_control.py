@@ -15,6 +15,7 @@ from fusewise.errors import InvalidModel
 from fusewise.frontend.bodies import bodies_of
 from fusewise.ir.dtypes import BOOL, INT64
 from fusewise.ir.graph import Node, Subgraph
+from fusewise.ir.size import Size, greatest
 from fusewise.ir.types import Dim, OptionalType, SequenceType, TensorType, ValueType
 
 __all__ = ["CONTROL_FLOW", "Walk", "body_inputs", "control_outputs", "known_branch", "widen"]
@@ -143,7 +144,7 @@ def _scan_length(node: Node, walk: Walk) -> Dim:
         kind = walk.type_of(name)
         if isinstance(kind, TensorType) and kind.shape:
             dim: Dim = kind.shape[axis % len(kind.shape)]
-            if isinstance(dim, int):
+            if isinstance(dim, int | Size):
                 return dim
     return None
 
@@ -155,9 +156,13 @@ def _rounds(node: Node, body: Subgraph, walk: Walk) -> Dim:
         return None
     if len(node.inputs) > 1 and node.inputs[1]:
         begins = walk.value_of(node.inputs[1])
-        if begins is None or begins.size != 1 or not begins.item():
+        if begins is None or begins.dtype == object or begins.size != 1 or not begins.item():
             return None
-    return max(0, int(count.item()))
+    found = count.item()
+    if isinstance(found, Size):
+        rounds: int = greatest(0, found)
+        return rounds
+    return None if found is None else max(0, int(found))
 
 
 def _check_count(node: Node, kinds: Kinds) -> None:

@@ -2,7 +2,8 @@
 
 `Inference` takes nodes in topological order. Beside the types it keeps the small values it knows (shape arithmetic), so
 that the targets of Reshape, Expand and the like resolve as soon as the inputs they depend on are static. The rules are
-ONNX's own (`ops.infer`), except for control flow (`infer_control`) and partly known shapes.
+ONNX's own (`ops.infer`), except for control flow (`infer_control`), partly known shapes, and sizes in terms of symbols
+(`ops.shapes`), of which what must hold is told to `frontend.equations`.
 """
 
 from __future__ import annotations
@@ -17,16 +18,20 @@ import numpy as np
 from fusewise.errors import InvalidModel, UnsupportedModel
 from fusewise.frontend.bodies import goes_on, graph_of_body
 from fusewise.frontend.declared import contradicts, settled, without_shape
+from fusewise.frontend.equations import Equations, Unasked
 from fusewise.frontend.infer_control import CONTROL_FLOW, control_outputs, known_branch
 from fusewise.frontend.limits import DEFAULT_LIMITS, ModelLimits
 from fusewise.frontend.partial_shapes import partial_type
 from fusewise.frontend.shape_values import VALUE_LIMIT, is_complete, known_outputs
+from fusewise.ir.deciding import known_below
 from fusewise.ir.dtypes import FLOAT32
-from fusewise.ir.graph import Constant, Graph, Node, Subgraph
+from fusewise.ir.graph import Constant, Graph, Node, SizesConstant, Subgraph
+from fusewise.ir.size import Size
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.infer import check_use, infer_outputs
+from fusewise.ops.shapes.table import has_sizes, infer_sizes
 
-__all__ = ["Inference", "Inferred", "infer_graph", "infer_types", "without_declared"]
+__all__ = ["Inference", "Inferred", "equations_of", "infer_graph", "infer_types", "without_declared"]
 
 _READS_FLOATS = frozenset({"Range", "Resize", "Upsample"})  # operators whose output shape depends on float operands
 
@@ -43,7 +48,8 @@ class Inference:
     """A walk over a graph under construction: declare the inputs and constants, then add nodes in order.
 
     `outer` is the walk over the graph that a body lies in, `declared` what the model itself says of its values. Where an operator
-    says otherwise, it is right, and a sentence is added to `contradicted`.
+    says otherwise, it is right, and a sentence is added to `contradicted`. `equations` are asked where dimensions are sizes; None
+    for a graph without any.
     """
 
     def __init__(
@@ -53,6 +59,7 @@ class Inference:
         declared: Mapping[str, ValueType] | None = None,
         outer: Inference | None = None,
         limits: ModelLimits = DEFAULT_LIMITS,
+        equations: Equations | Unasked | None = None,
     ) -> None:
         self.opset = opset
         self.opsets = opsets
@@ -62,6 +69,7 @@ class Inference:
         self.contradicted: list[str] = []
         self.outer = outer
         self.limits = limits
+        self.equations = equations
         self._of_body: tuple[
             np.ndarray | None, ...
         ] = ()  # what is known of the outputs of the body that was walked last
@@ -83,7 +91,9 @@ class Inference:
 
     def add_constant(self, name: str, constant: Constant) -> None:
         self.types[name] = constant.type
-        if constant.type.size <= VALUE_LIMIT and constant.array.dtype.kind in "iufb":
+        if constant.type.size > VALUE_LIMIT:
+            return
+        if isinstance(constant, SizesConstant) or constant.array.dtype.kind in "iufb":
             self.values[name] = constant.array
 
     def add(self, node: Node) -> None:
@@ -99,8 +109,18 @@ class Inference:
         for name, value in zip(node.outputs, known, strict=True):
             kind = self.types.get(name)
             if name and value is not None and isinstance(kind, TensorType):
-                self.values[name] = value
+                self.values[name] = self._value(value, kind)
                 self.types[name] = TensorType(kind.dtype, value.shape)
+
+    def _value(self, value: np.ndarray, kind: TensorType) -> np.ndarray:
+        """Known contents as they are kept: of the value's type where they are numbers, sizes in terms of what is known by now."""
+        if self.equations is None:
+            return value
+        if value.dtype != object:
+            return value.astype(kind.dtype.numpy) if value.dtype.kind in "iub" else value
+        found = np.empty(value.size, dtype=object)
+        found[:] = [self.equations.known(item) for item in value.reshape(-1).tolist()]
+        return found.reshape(value.shape)
 
     def _found(
         self, node: Node, kinds: tuple[ValueType | None, ...], values: tuple[np.ndarray | None, ...]
@@ -114,6 +134,8 @@ class Inference:
             if node.op in CONTROL_FLOW and not node.domain:
                 check_use(node, kinds, values, self.opset)
                 return control_outputs(node, self)
+            if self.equations is not None and has_sizes(kinds, values):
+                return infer_sizes(node, kinds, values, self.version(node.domain), self.equations)
             known = tuple(v if v is not None and _matters(node, v) else None for v in values)
             found = infer_outputs(node, kinds, known, self.version(node.domain))
         except InvalidModel:
@@ -142,7 +164,8 @@ class Inference:
         """
         graph = graph_of_body(body, self.opset, self.opsets)
         declared = {name: without_shape(kind) for name, kind in graph.types.items()}
-        inner = Inference(self.opset, self.opsets, declared, self, self.limits)
+        equations = None if self.equations is None else Unasked()
+        inner = Inference(self.opset, self.opsets, declared, self, self.limits, equations)
         for name, outer in zip(body.captures, captured, strict=True):
             kind, value = self.type_of(outer), self.value_of(outer)
             if kind is not None:
@@ -171,6 +194,8 @@ class Inference:
             raise UnsupportedModel(
                 f"node {node.label!r} ({node.op}): the type of its output {name!r} can neither be inferred nor is declared"
             )
+        if self.equations is not None and isinstance(best, TensorType) and best.shape is not None and not best.is_fixed:
+            return self._in_sizes(node, best)
         if isinstance(best, TensorType) and best.is_static:
             if any(dim < 0 for dim in best.dims):
                 if self.outer is not None:  # see `_found`
@@ -185,6 +210,18 @@ class Inference:
                 gaps = (*node.attribute("strides", ()), *node.attribute("dilations", ()))
                 self.limits.check_gap(f"node {node.label!r} ({node.op})", max(gaps, default=1))
         return best
+
+    def _in_sizes(self, node: Node, kind: TensorType) -> TensorType:
+        """A type that is not all numbers, in terms of what is known by now."""
+        assert self.equations is not None and kind.shape is not None
+        if len(kind.shape) > self.limits.rank:
+            self.limits.check_shape(f"the output of node {node.label!r} ({node.op})", (0,) * len(kind.shape), 1)
+        dims = tuple(self.equations.known(dim) if isinstance(dim, Size) else dim for dim in kind.shape)
+        if any(isinstance(dim, int | Size) and known_below(dim, 0) for dim in dims):
+            if self.outer is not None:
+                return TensorType(kind.dtype, None)
+            raise InvalidModel(f"node {node.label!r} ({node.op}): its output would have the shape {list(dims)}")
+        return TensorType(kind.dtype, tuple(None if isinstance(dim, str) else dim for dim in dims))
 
     def _window(self, node: Node) -> int:
         """From how many elements each element of the output of a convolution or pooling is made."""
@@ -215,12 +252,14 @@ def infer_graph(
     inputs: Mapping[str, ValueType] | None = None,
     declared: Mapping[str, ValueType] | None = None,
     outer: Inference | None = None,
+    equations: Equations | None = None,
 ) -> Inferred:
     """Types and small known values of every value of `graph`.
 
-    `inputs` overrides the types of graph inputs; `declared` is what to fall back on where inference cannot tell.
+    `inputs` overrides the types of graph inputs; `declared` is what to fall back on where inference cannot tell; `equations` are
+    told what must hold of sizes.
     """
-    walk = Inference(graph.opset, graph.opsets, declared, outer)
+    walk = Inference(graph.opset, graph.opsets, declared, outer, equations=equations)
     for name in graph.inputs:
         walk.types[name] = (inputs or {}).get(name) or graph.types[name]
     for name, constant in graph.constants.items():
@@ -232,10 +271,15 @@ def infer_graph(
 
 def infer_types(graph: Graph) -> Graph:
     """The graph with the type of every value inferred anew; present types fill what cannot be inferred."""
-    return graph.replace(types=infer_graph(graph, declared=graph.types).types)
+    return graph.replace(types=infer_graph(graph, declared=graph.types, equations=equations_of(graph)).types)
+
+
+def equations_of(graph: Graph) -> Equations | None:
+    """What is known of the symbols of a graph; None for one that has none."""
+    return Equations(graph.symbols) if graph.symbols else None
 
 
 def without_declared(graph: Graph) -> Graph:
     """The graph with no shapes but those that follow from its inputs: what the model states of other values is not believed."""
     declared = {name: without_shape(kind) for name, kind in graph.types.items()}
-    return graph.replace(types=infer_graph(graph, declared=declared).types)
+    return graph.replace(types=infer_graph(graph, declared=declared, equations=equations_of(graph)).types)

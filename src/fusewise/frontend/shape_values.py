@@ -1,24 +1,25 @@
 """Arithmetic on small known values: the Shape, Gather, Concat, ... chains that compute the targets of Reshape and Expand.
 
-A known value is a small NumPy array. A partly known one (the shape of a tensor with a symbolic dimension) is an object
-array of integers, symbol names and None; operators that only move elements pass it on, arithmetic turns its unknown
-elements into None.
+A known value is a small NumPy array. One that is known in terms of symbols, or in part, is an object array of numbers, sizes
+(before a graph is bound: names of symbols) and None; operators that only move elements pass it on, arithmetic is done on sizes
+(`size_arithmetic`), and what it cannot tell is None.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from fusewise.frontend.size_arithmetic import is_known_size, on_sizes
 from fusewise.ir.dtypes import INT64, dtype_of_onnx
 from fusewise.ir.graph import Constant, Node
 from fusewise.ir.types import TensorType, ValueType
 from fusewise.ops.slices import sliced
 
-__all__ = ["VALUE_LIMIT", "is_complete", "is_followed", "known_outputs"]
+__all__ = ["VALUE_LIMIT", "is_complete", "is_followed", "is_of_sizes", "known_outputs"]
 
 VALUE_LIMIT = 2048  # elements; shape arithmetic is smaller, and larger values are data
 
@@ -28,6 +29,11 @@ Arrays = tuple[np.ndarray | None, ...]
 def is_complete(value: np.ndarray | None) -> bool:
     """Is every element of the value known?"""
     return value is not None and value.dtype != object
+
+
+def is_of_sizes(value: np.ndarray | None) -> bool:
+    """Is every element an integer, or known in terms of symbols?"""
+    return value is not None and value.dtype == object and all(map(is_known_size, value.reshape(-1).tolist()))
 
 
 def is_followed(node: Node) -> bool:
@@ -46,7 +52,7 @@ def known_outputs(node: Node, types: tuple[ValueType | None, ...], values: Array
         return nothing
     if sum(value.size for value in values if value is not None) > VALUE_LIMIT:
         return nothing
-    function = _function(node, values)
+    function = _function(node, types, values)
     if function is None:
         return nothing
     try:
@@ -60,13 +66,16 @@ def known_outputs(node: Node, types: tuple[ValueType | None, ...], values: Array
     return tuple(_normal(out) for out in outputs)
 
 
-def _function(node: Node, values: Arrays) -> Callable[..., Any] | None:
+def _function(node: Node, types: tuple[ValueType | None, ...], values: Arrays) -> Callable[..., Any] | None:
     partly = [value is not None and value.dtype == object for value in values]
     if not any(partly):
         return _MOVES.get(node.op, _ARITHMETIC.get(node.op))
-    if node.op in _MOVES and (node.op == "Concat" or not any(partly[1:])):
+    if node.op in _MOVES and node.op != "Cast" and (node.op == "Concat" or not any(partly[1:])):
         return _MOVES[node.op]
-    return _partial_arithmetic(node)
+    if node.op in _OF_SIZES and is_of_sizes(values[0]) and not any(partly[1:]):
+        return _ARITHMETIC[node.op]
+    first = types[-1] if node.op == "Where" else types[0]
+    return _partial_arithmetic(node, not isinstance(first, TensorType) or not first.dtype.is_float)
 
 
 def _normal(value: Any) -> np.ndarray | None:
@@ -76,8 +85,10 @@ def _normal(value: Any) -> np.ndarray | None:
     array = np.asarray(value)
     if array.size > VALUE_LIMIT:
         return None
-    if array.dtype == object and all(isinstance(item, int) for item in array.reshape(-1).tolist()):
-        return array.astype(np.int64)
+    if array.dtype == object:
+        kinds = set(map(type, array.reshape(-1).tolist()))
+        if kinds <= {bool, int}:
+            return array.astype(bool if kinds == {bool} else np.int64)
     return array
 
 
@@ -85,12 +96,17 @@ def _shape(node: Node, kind: ValueType | None) -> np.ndarray | None:
     if not isinstance(kind, TensorType) or kind.shape is None:
         return None
     if node.op == "Size":
-        return np.array(kind.size, dtype=np.int64) if kind.is_static else None
+        return _array([kind.size]).reshape(()) if kind.is_static else None
     dims = kind.shape[node.attribute("start", 0) : node.attribute("end", len(kind.shape))]
-    if all(isinstance(dim, int) for dim in dims):
-        return np.array(dims, dtype=np.int64)
-    value = np.empty(len(dims), dtype=object)
-    value[:] = dims
+    return _array(dims)
+
+
+def _array(items: Sequence[Any]) -> np.ndarray:
+    """A row of integers, of objects where some are none."""
+    if all(isinstance(item, int) for item in items):
+        return np.array(items, dtype=np.int64)
+    value = np.empty(len(items), dtype=object)
+    value[:] = items
     return value
 
 
@@ -135,10 +151,6 @@ def _expand(node: Node, data: np.ndarray, shape: np.ndarray) -> np.ndarray | Non
 
 def _cast(node: Node, data: np.ndarray) -> np.ndarray:
     target = dtype_of_onnx(node.attribute("to"))
-    if data.dtype == object:
-        if target != INT64 and target.name != "int32":
-            raise TypeError("only integers may be partly known")
-        return data
     if not (target.is_integer or target.is_float or target.kind == "bool") or target.bits < (
         16 if target.is_float else 8
     ):
@@ -214,21 +226,25 @@ def _where(node: Node, condition: np.ndarray, a: np.ndarray, b: np.ndarray) -> n
     return np.where(condition, a, b)
 
 
-def _partial_arithmetic(node: Node) -> Callable[..., Any] | None:
+def _partial_arithmetic(node: Node, is_whole: bool) -> Callable[..., Any] | None:
     """The operator element by element; an element that needs an unknown one is None."""
-    function = _ARITHMETIC.get(node.op)
-    if function is None or node.op not in _ELEMENTWISE:
+    function: Callable[..., Any] = _ARITHMETIC.get(node.op, _cast)
+    if node.op not in _ELEMENTWISE:
         return None
+    if node.op == "Cast":
+        target = dtype_of_onnx(node.attribute("to"))
+        if target.name not in ("int64", "int32") and (not target.is_float or target.bits < 32):
+            return None
 
     def element(*operands: Any) -> Any:
         if node.op == "Mul" and 1 in operands:  # keeps the symbol
             return operands[0] if operands[1] == 1 else operands[1]
         if node.op in ("Add", "Sub") and operands[1] == 0:
             return operands[0]
-        if node.op == "Where":
-            return operands[0 if operands[0] is None else 1 if operands[0] else 2]
+        if node.op != "Where" and any(isinstance(operand, str) for operand in operands):
+            return operands[0] if node.op == "Cast" and target == INT64 else None
         if any(not isinstance(operand, int | float) for operand in operands):
-            return None
+            return on_sizes(node.op, operands, is_whole)
         return function(node, *(np.array(operand) for operand in operands)).item()
 
     def run(node: Node, *operands: np.ndarray) -> np.ndarray:
@@ -290,4 +306,11 @@ _ARITHMETIC: dict[str, Callable[..., Any]] = {
     "CumSum": lambda node, x, axis: None if node.attributes else np.cumsum(x, int(axis)).astype(x.dtype),
 }
 
-_ELEMENTWISE = frozenset({"Add", "Sub", "Mul", "Div", "Mod", "Neg", "Max", "Min", "Equal", "Less", "Greater", "Where"})
+_ELEMENTWISE = frozenset(
+    (
+        "Abs Add And Cast Ceil Div Equal Floor Greater GreaterOrEqual Less LessOrEqual Max Min Mod Mul Neg Not Or Sub Where"
+    ).split()
+)
+
+_OF_SIZES = frozenset({"CumSum", "ReduceProd", "ReduceSum", "Tile"})
+"""What NumPy does with sizes as with numbers."""

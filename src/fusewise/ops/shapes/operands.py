@@ -47,8 +47,9 @@ class Relations(Protocol):
 
 @record
 class Operands:
-    """What a row is given: the node, the shape of each operand (None: absent, or not even its rank is known), and contents: arrays of numbers, or
-    of sizes, with None where an element is not known."""
+    """What a row is given: the node, the shape of each operand (None: absent, or not even its rank is known), and contents:
+    arrays of numbers, or of sizes, with None where an element is not known.
+    """
 
     node: Node
     shapes: tuple[Shape | None, ...]

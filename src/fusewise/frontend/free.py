@@ -1,0 +1,180 @@
+"""Free dimensions: inputs' dimensions as symbols, all types in terms of them, and shape arithmetic replaced by what it comes to.
+
+A dimension that nobody gave a size is a symbol, by the name it has in the model, or `INPUT_AXIS` where it has none. A name such as
+`past + sequence` is the sum where its parts are dimensions by themselves. What is found on the way - symbols that must be equal,
+ranges, checks - is in the types and the checks of the result.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from fusewise.errors import InvalidModel
+from fusewise.frontend.equations import Equations
+from fusewise.frontend.infer_types import Inferred, infer_graph
+from fusewise.frontend.shape_values import is_complete, is_of_sizes
+from fusewise.ir.graph import Constant, Graph, SizesConstant
+from fusewise.ir.size import LARGEST, Size, Symbol, size_of
+from fusewise.ir.types import Dim, TensorType, ValueType
+
+__all__ = ["RANGES", "in_symbols", "ranges_of", "with_names"]
+
+RANGES = "symbol_ranges"
+"""The key, among a graph's metadata, of ranges that its maker states of symbols: `sequence=1..2048,batch=1..64`."""
+
+
+def with_names(graph: Graph) -> Graph:
+    """The graph with a name for every free dimension of its inputs."""
+    taken = {dim for name in graph.inputs for dim in _shape(graph, name) if isinstance(dim, str)}
+    types = dict(graph.types)
+    for name in graph.inputs:
+        kind = graph.types[name]
+        if not isinstance(kind, TensorType) or kind.shape is None or None not in kind.shape:
+            continue
+        dims: list[Dim] = []
+        for axis, dim in enumerate(kind.shape):
+            while dim is None or (dim in taken and kind.shape[axis] is None):
+                dim = f"{name}_{axis}" if dim is None else f"{dim}_"
+            dims.append(dim)
+        taken.update(dim for dim in dims if isinstance(dim, str))
+        types[name] = TensorType(kind.dtype, tuple(dims))
+    return graph.replace(types=types)
+
+
+def ranges_of(graph: Graph) -> dict[str, Symbol]:
+    """The ranges that the graph's maker states of its symbols."""
+    found = {}
+    for part in dict(graph.metadata).get(RANGES, "").split(","):
+        name, _, bounds = part.rpartition("=")
+        low, dots, high = bounds.partition("..")
+        if name and dots and low.isdigit() and (high.isdigit() or not high):
+            found[name] = Symbol(name, int(low), max(int(low), min(int(high or LARGEST), LARGEST)))
+    return found
+
+
+def in_symbols(
+    graph: Graph, inputs: Mapping[str, TensorType], declared: Mapping[str, ValueType], given: Mapping[str, Symbol]
+) -> Graph:
+    """The graph with sizes in terms of symbols in all types, `inputs` having names for dimensions that are free.
+
+    `given` are ranges and hints by name. Raises `InvalidModel` where operands cannot fit, whatever the sizes are.
+    """
+    names = dict.fromkeys(dim for kind in inputs.values() for dim in kind.shape or () if isinstance(dim, str))
+    symbols = [given.get(name, Symbol(name)) for name in names if _parts(name, names) is None]
+    equations = Equations(symbols)
+    of_name = {name: _size(name, names, equations.symbols) for name in names}
+    typed = {name: TensorType(kind.dtype, _dims(kind, of_name)) for name, kind in inputs.items()}
+    stated = {name: _stated(kind, of_name) for name, kind in declared.items()}
+    for _ in range(8 + 2 * len(symbols)):
+        equations.is_new = False
+        known = {name: TensorType(kind.dtype, tuple(map(equations.known, kind.dims))) for name, kind in typed.items()}
+        found = infer_graph(graph, known, stated, equations=equations)
+        if not equations.is_new:
+            return _simplified(graph.replace(types=found.types, checks=equations.settled_checks()), found)
+    raise InvalidModel("what the sizes of inputs have to be does not come to an end")
+
+
+def _shape(graph: Graph, name: str) -> tuple[Dim, ...]:
+    kind = graph.types[name]
+    return kind.shape or () if isinstance(kind, TensorType) else ()
+
+
+def _dims(kind: TensorType, sizes: Mapping[str, int]) -> tuple[Dim, ...]:
+    return tuple(sizes[dim] if isinstance(dim, str) else dim for dim in kind.shape or ())
+
+
+def _stated(kind: ValueType, sizes: Mapping[str, int]) -> ValueType:
+    """A type that the model states, with sizes for the names of its inputs' dimensions and nothing for others."""
+    if not isinstance(kind, TensorType) or kind.shape is None:
+        return kind
+    return TensorType(kind.dtype, tuple(sizes.get(dim) if isinstance(dim, str) else dim for dim in kind.shape))
+
+
+# --- names that are sums ------------------------------------------------------------------------------------------------
+
+_OPERATIONS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = MappingProxyType(
+    {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
+)
+
+
+def _parts(name: str, names: Mapping[str, None]) -> ast.expr | None:
+    """A name that is arithmetic on others, parsed; None for one that is only a name."""
+    try:
+        tree = ast.parse(name.strip(), mode="eval").body if len(name) < 256 else None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return tree if isinstance(tree, ast.BinOp) and _is_arithmetic(tree, names) else None
+
+
+def _is_arithmetic(tree: ast.expr, names: Mapping[str, None]) -> bool:
+    if isinstance(tree, ast.BinOp):
+        whole = isinstance(tree.op, ast.FloorDiv)
+        number = isinstance(tree.right, ast.Constant) and tree.right.value != 0
+        return (
+            type(tree.op) in _OPERATIONS
+            and _is_arithmetic(tree.left, names)
+            and _is_arithmetic(tree.right, names)
+            and (number or not whole)
+        )
+    return (isinstance(tree, ast.Name) and tree.id in names) or (
+        isinstance(tree, ast.Constant) and type(tree.value) is int
+    )
+
+
+def _size(name: str, names: Mapping[str, None], symbols: Mapping[str, Symbol]) -> int:
+    def of(tree: ast.expr) -> int:
+        if isinstance(tree, ast.BinOp):
+            found: int = _OPERATIONS[type(tree.op)](of(tree.left), of(tree.right))
+            return found
+        if isinstance(tree, ast.Constant):
+            assert isinstance(tree.value, int)
+            return tree.value
+        assert isinstance(tree, ast.Name)
+        return size_of(symbols[tree.id])
+
+    tree = _parts(name, names)
+    return size_of(symbols[name]) if tree is None else of(tree)
+
+
+# --- shape arithmetic ---------------------------------------------------------------------------------------------------
+
+
+def _simplified(graph: Graph, found: Inferred) -> Graph:
+    """The graph with constants for what is known of its values, and without the nodes that computed only them."""
+    constants: dict[str, Constant] = {}
+    kept = []
+    for node in graph.nodes:
+        known = {name: _constant(found.values.get(name), graph.types.get(name)) for name in node.writes}
+        if node.writes and all(constant is not None for constant in known.values()) and not _is_shown(graph, known):
+            constants.update({name: constant for name, constant in known.items() if constant is not None})
+        else:
+            kept.append(node)
+    needed = set(graph.outputs)
+    nodes = []
+    for node in reversed(kept):
+        if needed.intersection(node.writes):
+            needed.update(node.reads)
+            nodes.append(node)
+    return graph.replace(nodes=tuple(reversed(nodes)), constants={**graph.constants, **constants}).pruned()
+
+
+def _is_shown(graph: Graph, known: Mapping[str, Constant | None]) -> bool:
+    """Is one in terms of sizes an output of the graph? Those are computed."""
+    return any(name in graph.output_set and isinstance(constant, SizesConstant) for name, constant in known.items())
+
+
+def _constant(value: np.ndarray | None, kind: object) -> Constant | None:
+    """Contents that are known as a constant; None where they are not, or not in terms of integers."""
+    if value is None or not isinstance(kind, TensorType):
+        return None
+    if is_complete(value):
+        return Constant(value) if value.dtype == kind.dtype.numpy else None
+    if not is_of_sizes(value) or kind.dtype.name not in ("int64", "int32"):
+        return None
+    return SizesConstant(value, kind.dtype) if any(isinstance(item, Size) for item in value.reshape(-1)) else None
