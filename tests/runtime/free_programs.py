@@ -6,13 +6,12 @@ import numpy as np
 
 from fusewise.ir.deciding import Condition
 from fusewise.ir.dtypes import FLOAT32, INT64
-from fusewise.ir.graph import Constant
+from fusewise.ir.graph import Check, Constant
 from fusewise.ir.size import Symbol, size_of
 from fusewise.ir.types import TensorType
 from fusewise.lower.program import (
     SIZES,
     Buffer,
-    Check,
     KernelCode,
     NativeStep,
     Place,

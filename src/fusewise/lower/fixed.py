@@ -14,7 +14,7 @@ from fusewise.ir.types import TensorType, ValueType
 from fusewise.lower.memory import ALIGNMENT
 from fusewise.lower.program import SIZES, Buffer, HostStep, NativeStep, Place, Port, Program, StepVersions
 
-__all__ = ["chosen", "fixed", "fixed_type", "place_offsets"]
+__all__ = ["chosen", "fixed", "fixed_host", "fixed_type", "place_offsets"]
 
 Number = Callable[[int], int]
 
@@ -34,7 +34,7 @@ def fixed(program: Program, values: Mapping[str, int]) -> Program:
     steps: list[NativeStep | HostStep] = []
     for step in program.steps:
         if isinstance(step, HostStep):
-            steps.append(_host(step, number))
+            steps.append(fixed_host(step, number))
             continue
         one = chosen(step, values)
         if one is not None:
@@ -113,7 +113,9 @@ def _native(step: NativeStep, number: Number, own: int) -> NativeStep:
     )
 
 
-def _host(step: HostStep, number: Number) -> HostStep:
+def fixed_host(step: HostStep, number: Number) -> HostStep:
+    """A host step with numbers for the sizes of its operands."""
+
     def operand(one: tuple[str, Place | None, ValueType | None]) -> tuple[str, Place | None, ValueType | None]:
         name, place, kind = one
         return name, _place(place, number), None if kind is None else fixed_type(kind, number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import sys
 from collections.abc import Mapping
 
@@ -15,8 +16,10 @@ from fusewise.records import record
 __all__ = [
     "ALIGNMENT_BYTES",
     "LEAST_KEPT_BYTES",
+    "OutputBlocks",
     "Outputs",
     "RunMemory",
+    "SizedOutputs",
     "address_of",
     "aligned_block",
     "counts_are_exact",
@@ -52,6 +55,40 @@ class Outputs:
             return made
         self._made = [*self._made[-1:], made]
         return made.view()
+
+
+class OutputBlocks:
+    """Arrays of one dtype and any shape for a caller to keep, as `Outputs` are: of large ones the memory is given out again, to
+    arrays that it is large enough for."""
+
+    def __init__(self, dtype: np.dtype) -> None:
+        self._dtype = dtype
+        self._made: list[np.ndarray] = []
+
+    def array(self, shape: tuple[int, ...]) -> np.ndarray:
+        """An array that nobody else has; contents undefined."""
+        nbytes = math.prod(shape) * self._dtype.itemsize
+        if nbytes < LEAST_KEPT_BYTES or not counts_are_exact():
+            return np.empty(shape, self._dtype)
+        for known in self._made:
+            if known.nbytes >= nbytes and sys.getrefcount(known) == 3:  # as in `Outputs`
+                return known[:nbytes].view(self._dtype).reshape(shape)
+        made = np.empty(nbytes, np.uint8)
+        self._made = [*self._made[-1:], made]
+        return made.view(self._dtype).reshape(shape)
+
+
+class SizedOutputs:
+    """Those of one shape."""
+
+    __slots__ = ("_blocks", "_shape")
+
+    def __init__(self, blocks: OutputBlocks, shape: tuple[int, ...]) -> None:
+        self._blocks, self._shape = blocks, shape
+
+    def array(self) -> np.ndarray:
+        """An array that nobody else has; contents undefined."""
+        return self._blocks.array(self._shape)
 
 
 @record(frozen=True, slots=True)

@@ -103,11 +103,12 @@ def build(
     store = KernelCache(cache) if isinstance(cache, Path) else cache
     begin = time.perf_counter()
     packers = packers_for(program.buffers, program.is_checked)
-    kernels = (*program.kernels, *packers)
+    own_kernels = (*program.kernels, *_plan_kernels(program))
+    kernels = (*own_kernels, *packers)
     with Aside(partial(arranged, program.buffers)) as rest:  # a core is idle while the last kernel is compiled
         images, known = _images(kernels, machine_target, store, helpers, progress)
     compiled = time.perf_counter()
-    library = load(images, [kernel.symbol for kernel in kernels])
+    library = load(images, [*(kernel.symbol for kernel in kernels), *_plan_symbols(program)])
     linked = time.perf_counter()
     made = filled(program.buffers, library.addresses, workers, resident, program.is_checked)
     constants = {**rest.result(), **made}
@@ -123,7 +124,7 @@ def build(
         host_bytes=sum(buffer.nbytes for buffer in program.buffers if buffer.kind == "host"),
         workers=workers,
     )
-    symbols = tuple(kernel.symbol for kernel in program.kernels)
+    symbols = tuple(kernel.symbol for kernel in own_kernels)
     # Let go of the original constants and of whatever the kernels' builders hold.
     kept = replace(
         program, buffers=tuple(_bare(one, constants.get(k)) for k, one in enumerate(program.buffers)), kernels=()
@@ -149,7 +150,7 @@ def restored(contents: Contents, threads: int | None = None, resident: Resident 
     own = sum(buffer.nbytes for buffer in program.buffers if buffer.kind in ("host", "output"))
     check_memory(program.arena_bytes + own, "the model's intermediate results")
     begin = time.perf_counter()
-    library = load(list(contents.images), list(contents.symbols))
+    library = load(list(contents.images), [*contents.symbols, *_plan_symbols(program)])
     figures = BuildFigures(
         kernels=len(contents.symbols),
         cached=len(contents.symbols),
@@ -185,6 +186,24 @@ def _images(
         store.store({key: known[key] for key in keys}, {keys[k] for k in missing}, target)
     new = set(missing)
     return [known[key] for key in keys], [number not in new for number in range(len(keys))]
+
+
+def _plan_kernels(program: Program) -> tuple[KernelCode, ...]:
+    """The code of a program's plans, behind its kernels."""
+    if not program.symbols:
+        return ()
+    from fusewise.runtime.plan_tables import plan_kernel
+
+    return plan_kernel(program)
+
+
+def _plan_symbols(program: Program) -> tuple[str, ...]:
+    """What that has beside its own symbol."""
+    if not program.symbols:
+        return ()
+    from fusewise.runtime.plan_code import IDLE
+
+    return (IDLE,)
 
 
 def _executable(

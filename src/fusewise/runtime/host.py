@@ -25,6 +25,7 @@ __all__ = [
     "check_memory",
     "host_target",
     "memory_limit",
+    "planned_limit",
     "processor",
     "target_of",
     "worker_count",
@@ -186,6 +187,12 @@ def _sysconf(name: str) -> int:
         return os.sysconf(name)
     except (AttributeError, OSError, ValueError):
         return 0
+
+
+def planned_limit(limit_bytes: int | None = None) -> int:
+    """The most bytes that a program may plan for: the share of the memory limit, or what a user allows where that is less."""
+    share = int(memory_limit() * MEMORY_SHARE)
+    return share if limit_bytes is None else min(share, limit_bytes)
 
 
 def check_memory(nbytes: float, what: str, limit_bytes: int | None = None) -> None:

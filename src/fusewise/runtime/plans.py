@@ -1,17 +1,25 @@
-"""One program for all sizes, made ready for those of a run: a plan for each new tuple of shapes, kept while it comes back."""
+"""One program for all sizes, made ready for those of a run: a plan for each new tuple of shapes, kept while it comes back.
+
+All plans share one arena, which grows to what the largest needs; plans for a smaller one are then forgotten. A checked build has
+memory of its own for each plan, between guards, so it keeps one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
-from fusewise.errors import ResourceLimit, UsageError
+from fusewise.errors import FusewiseError, ResourceLimit, UsageError
+from fusewise.ir.size import evaluate
 from fusewise.ir.types import TensorType
 from fusewise.lower.fixed import fixed
 from fusewise.lower.program import Program
-from fusewise.runtime.host import check_memory
+from fusewise.runtime.arena import aligned_block
+from fusewise.runtime.host import planned_limit
 from fusewise.runtime.jit import Library
+from fusewise.runtime.plan_maker import PlanMaker
 from fusewise.runtime.run_plan import Contents, HostMaker, RunPlan, run_plan_of
 from fusewise.runtime.sizes import SymbolReader, told
 
@@ -20,11 +28,15 @@ __all__ = ["Plans"]
 _KEPT = 16
 """Plans that are kept, those used last."""
 
-_MOST_BYTES = 1 << 62
+_GROWTH = 8
+"""When the arena grows it is by an eighth at least, so that sizes which grow step by step seldom have it grow."""
+
+Shapes = tuple[tuple[int, ...], ...]
 
 
 class Plans:
-    """The plans of a program with symbols. Used by one thread at a time."""
+    """The plans of a program with symbols. Used by one thread at a time. `limit`: bytes that constants, intermediate results and
+    outputs may take together, where that is less than what the process may use."""
 
     def __init__(
         self,
@@ -34,16 +46,26 @@ class Plans:
         host: Callable[[], HostMaker],
         limit: int | None = None,
     ) -> None:
-        self._contents, self._library, self._workers, self._host, self._limit = contents, library, workers, host, limit
-        program = contents.program
+        program = self._program = contents.program
+        self._contents, self._library, self._workers, self._host = contents, library, workers, host
         self._reader = SymbolReader(program.symbols, program.inputs, program.checks)
-        self._known: dict[tuple[tuple[int, ...], ...], RunPlan] = {}
+        self._maker = PlanMaker(contents, library, workers, host)
+        self._limit = planned_limit(limit)
+        self._constants = sum(block.nbytes for block in contents.constants.values()) if limit is not None else 0
+        self._arena = aligned_block(0)
+        self._known: dict[Shapes, RunPlan] = {}
+        self._kept = 1 if program.is_checked else _KEPT
         self.made = 0
 
     @property
     def shaped(self) -> tuple[int, ...]:
         """The numbers of the inputs whose shapes plans are for."""
         return self._reader.shaped
+
+    @property
+    def arena_bytes(self) -> int:
+        """How large the arena is now."""
+        return self._arena.nbytes
 
     def plan(self, values: Sequence[Any]) -> RunPlan:
         """What a run on these inputs goes by. `UsageError` for shapes that do not fit, `ResourceLimit` for what is too large."""
@@ -52,31 +74,71 @@ class Plans:
         if found is None:
             found = self._planned(shapes)
             self.made += 1
-            if len(self._known) >= _KEPT:
+            if len(self._known) >= self._kept:
                 del self._known[next(iter(self._known))]
         self._known[shapes] = found
         return found
 
-    def _planned(self, shapes: tuple[tuple[int, ...], ...]) -> RunPlan:
-        values = self._reader.values(shapes)
-        self._reader.check(values)
-        program = fixed(self._contents.program, values)
-        require_sound(program, told(values))
-        own = sum(buffer.nbytes for buffer in program.buffers if buffer.kind in ("host", "output"))
-        check_memory(program.arena_bytes + own, f"the model's intermediate results for {told(values)}")
-        contents = replace(self._contents, program=program)
+    def _planned(self, shapes: Shapes) -> RunPlan:
+        if tuple(map(len, shapes)) != self._reader.ranks:
+            self._reader.values(shapes)
+        maker = self._maker
+        numbers = maker.numbers(chain.from_iterable(shapes))
+        if numbers[0]:
+            raise self._fault(shapes)
+        total = int(numbers[maker.layout.total])
+        wanted = total + maker.output_bytes(numbers) + self._constants
+        if wanted > self._limit:
+            raise self._too_large(self._reader.values(shapes), wanted)
+        if self._program.is_checked:
+            return self._guarded(shapes)
+        if total > self._arena.nbytes:
+            larger = min(self._arena.nbytes + self._arena.nbytes // _GROWTH, self._limit - wanted + total)
+            self._known.clear()
+            self._arena = aligned_block(0)
+            self._arena = aligned_block(max(total, larger))
+        try:
+            return maker.plan(numbers, self._arena)
+        except ValueError as error:
+            raise UsageError(
+                f"the program does not fit itself for {told(self._reader.values(shapes))}: {error}"
+            ) from error
+
+    def _guarded(self, shapes: Shapes) -> RunPlan:
+        """A plan of a checked build: of the program as it is for these sizes."""
+        self._known.clear()
+        contents = replace(self._contents, program=fixed(self._program, self._reader.values(shapes)))
         return run_plan_of(contents, self._library, self._workers, None, self._host)
 
+    def _too_large(self, values: Mapping[str, int], wanted: float) -> ResourceLimit:
+        what = "weights, intermediate results and outputs" if self._constants else "intermediate results and outputs"
+        return ResourceLimit(
+            f"the model's {what} would take {wanted / 1e6:,.0f} MB for {told(values)}, more than the {self._limit / 1e6:,.0f} MB "
+            "that it may use: use smaller input shapes, or a higher limit"
+        )
 
-def require_sound(program: Program, sizes: str) -> None:
-    """Raise `UsageError` for dimensions below 0, and `ResourceLimit` for sizes that nothing has, of a program for these `sizes`."""
+    def _fault(self, shapes: Shapes) -> FusewiseError:
+        """What is wrong with shapes for which the numbers are not sound."""
+        try:
+            values = self._reader.values(shapes)
+            self._reader.check(values)
+            return _unsound(self._program, values) or self._too_large(values, float(1 << 63))
+        except FusewiseError as error:
+            return error
+
+
+def _unsound(program: Program, values: Mapping[str, int]) -> FusewiseError | None:
+    """What has less than no elements for these values of symbols."""
     for port in program.outputs:
-        shape = port.type.shape if isinstance(port.type, TensorType) else None
-        for axis, dim in enumerate(shape or ()):
-            if isinstance(dim, int) and dim < 0:
-                raise UsageError(f"output {port.name!r} would have {dim} elements along axis {axis} for {sizes}")
+        for axis, dim in enumerate(port.type.dims if isinstance(port.type, TensorType) and port.type.is_static else ()):
+            number = evaluate(dim, values)
+            if number < 0:
+                return UsageError(
+                    f"output {port.name!r} would have {number} elements along axis {axis} for {told(values)}"
+                )
     for buffer in program.buffers:
-        if buffer.nbytes < 0:
-            raise UsageError(f"a value between the model's nodes would have a negative size for {sizes}")
-        if buffer.nbytes > _MOST_BYTES:
-            raise ResourceLimit(f"the model's values are larger than any memory for {sizes}: use smaller input shapes")
+        number = evaluate(buffer.nbytes, values)
+        if number < 0:
+            what = f"{buffer.value!r}" if buffer.value else "a value between the model's nodes"
+            return UsageError(f"{what} would have less than no elements for {told(values)}: use larger input shapes")
+    return None

@@ -12,7 +12,7 @@ from fusewise.codegen.target import Target
 from fusewise.ir.types import TensorType
 from fusewise.lower.program import Buffer, HostStep, NativeStep, Program
 from fusewise.records import record
-from fusewise.runtime.arena import Outputs, address_of, aligned_block
+from fusewise.runtime.arena import Outputs, SizedOutputs, address_of, aligned_block
 from fusewise.runtime.crew import Crew
 from fusewise.runtime.faults import Faults, faults_of
 from fusewise.runtime.jit import Library
@@ -25,7 +25,17 @@ if TYPE_CHECKING:  # a compiled model is opened without these
     from fusewise.runtime.resident import Resident
     from fusewise.runtime.stages import HostStage
 
-__all__ = ["Contents", "HostMaker", "HostPart", "RunPlan", "Stretch", "contents_in_sizes", "run_plan_of", "words_of"]
+__all__ = [
+    "Contents",
+    "HostMaker",
+    "HostPart",
+    "RunPlan",
+    "Stretch",
+    "contents_in_sizes",
+    "run_plan_of",
+    "stretch_rows",
+    "words_of",
+]
 
 HostPart = tuple[int, Union["HostCall", "HostStage"]]
 """A host step ready to run, with its number; of a stage, that of its first step."""
@@ -47,7 +57,8 @@ class RunPlan:
     """Everything a run goes by, for one tuple of sizes where the program has symbols.
 
     `words` are the kernels' arguments, into which a run writes where the caller's arrays are: `patches` has by buffer the numbers
-    of words, and byte offsets. `fresh` makes the arrays of the outputs that have memory of their own.
+    of words, and byte offsets. `fresh` makes the arrays of the outputs that have memory of their own. Words may point into
+    `numbers`.
     """
 
     program: Program
@@ -55,11 +66,12 @@ class RunPlan:
     memory: tuple[np.ndarray | None, ...]
     words: memoryview
     patches: tuple[tuple[int, Sequence[tuple[int, int]]], ...]
-    fresh: tuple[tuple[int, Outputs], ...]
+    fresh: tuple[tuple[int, Outputs | SizedOutputs], ...]
     parts: tuple[Stretch | HostPart, ...]
     results: Results
     faults: Faults | None = None
     checks: Checks | None = None
+    numbers: np.ndarray | None = None
 
 
 @record(frozen=True)
@@ -130,7 +142,9 @@ def run_plan_of(
             for number, s in group
             if isinstance(s, NativeStep)
         ]
-        parts.append(_stretch(program, rows, workers))
+        found = stretch_rows(program, rows)
+        table = step_table([row for _, row in found])
+        parts.append(Stretch(table, tuple(number for number, _ in found), Crew(workers)))
     fresh = {
         port.buffer: (port.buffer, Outputs(port.type.dims, port.type.dtype.numpy))
         for port in program.outputs
@@ -187,12 +201,10 @@ def _pointers(
     return arguments, (end + 8 * len(first) for end, first in zip(ends, before, strict=False))
 
 
-def _stretch(program: Program, rows: Sequence[tuple[int, CallRow]], workers: int) -> Stretch:
-    """Consecutive calls; those of two steps that are tiled depth-first as `NativeStep.strips` says."""
+def stretch_rows(program: Program, rows: Sequence[tuple[int, CallRow]]) -> list[tuple[int, CallRow]]:
+    """Consecutive calls with the numbers of their steps; of two that are tiled depth-first as `NativeStep.strips` says."""
     found: list[tuple[int, CallRow]] = []
     for number, row in rows:
-        step = program.steps[number]
-        assert isinstance(step, NativeStep)
         before = program.steps[number - 1] if found else None
         if isinstance(before, NativeStep) and before.strips:
             strips, (first, above) = before.strips, found.pop()
@@ -205,4 +217,4 @@ def _stretch(program: Program, rows: Sequence[tuple[int, CallRow]], workers: int
             found.append((number, row._replace(part=strips - 1, parts=strips)))
         else:
             found.append((number, row))
-    return Stretch(step_table([row for _, row in found]), tuple(number for number, _ in found), Crew(workers))
+    return found

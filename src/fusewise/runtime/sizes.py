@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, chain
 
 from fusewise.errors import UsageError
+from fusewise.ir.deciding import Condition
 from fusewise.ir.graph import Check
-from fusewise.ir.size import Size, Symbol, evaluate, symbols_of
+from fusewise.ir.size import Size, Symbol, evaluate, size_of, symbols_of
 from fusewise.ir.types import Dim, TensorType
 from fusewise.lower.program import Port
 from fusewise.records import record
@@ -55,7 +57,8 @@ class SymbolReader:
         self.symbols = tuple(symbols)
         self.shaped = tuple(k for k, port in enumerate(inputs) if _shape_of(port) is not None)
         self._names = tuple(inputs[k].name for k in self.shaped)
-        self._shapes = tuple(_shape_of(inputs[k]) or () for k in self.shaped)
+        self._shapes: tuple[Shape, ...] = tuple(_shape_of(inputs[k]) or () for k in self.shaped)
+        self.ranks = tuple(map(len, self._shapes))
         self._checks = tuple(checks)
         found: dict[str, _Axis] = {}
         for number, shape in enumerate(self._shapes):
@@ -67,6 +70,28 @@ class SymbolReader:
         if missing:
             raise ValueError(f"dimension {missing[0]!r} is that of no input")
         self._where = tuple((symbol.name, found[symbol.name]) for symbol in symbols)
+
+    @property
+    def positions(self) -> dict[str, int]:
+        """Of each symbol the position of its dimension among those of all inputs at `shaped`, one behind the other."""
+        starts = list(accumulate(map(len, self._shapes), initial=0))
+        return {name: starts[at.port] + at.axis for name, at in self._where}
+
+    @property
+    def dimensions(self) -> list[tuple[int, int]]:
+        """Positions and sizes of all dimensions that are not just read."""
+        read = set(self.positions.values())
+        return [(k, dim) for k, dim in enumerate(chain.from_iterable(self._shapes)) if k not in read]
+
+    @property
+    def conditions(self) -> list[Condition]:
+        """What must hold of symbols: their ranges, and the program's checks."""
+        ranges = [
+            Condition("nonnegative", difference)
+            for symbol in self.symbols
+            for difference in (size_of(symbol) - symbol.low, symbol.high - size_of(symbol))
+        ]
+        return [*ranges, *(check.condition for check in self._checks)]
 
     def values(self, shapes: Sequence[Shape]) -> dict[str, int]:
         """The symbols' values by name, given the shapes of the inputs at `shaped`. `UsageError` for shapes that do not fit."""
@@ -113,7 +138,6 @@ class SymbolReader:
         return f"axis {at.axis} of input {self._names[at.port]!r}"
 
 
-def _shape_of(port: Port) -> tuple[Dim, ...] | None:
+def _shape_of(port: Port) -> Shape | None:
     """The shape of a tensor of known rank that is known in terms of symbols."""
-    shape = port.type.shape if isinstance(port.type, TensorType) else None
-    return None if shape is None or any(dim is None or isinstance(dim, str) for dim in shape) else shape
+    return port.type.dims if isinstance(port.type, TensorType) and port.type.is_static else None

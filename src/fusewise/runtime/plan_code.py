@@ -1,0 +1,228 @@
+"""The native part of plans, as LLVM IR text: every size of a program from the dimensions of its inputs.
+
+`void symbol(ptr dims, ptr values)` reads the dimensions of all inputs, int64, one behind the other, and writes the numbers of a
+plan (`runtime.plan_tables` says which) where they are not the same in all plans. Equal parts of sizes are computed once. The first
+number is 0 if all is well; it is another where inputs contradict each other, a check fails, a size is below 0 or 64 bits do not
+hold it: what it was is found out again, with words. A quotient by 0 is 0: whoever divides has a check that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fusewise.ir.deciding import Condition
+from fusewise.ir.monomial import Atom, Symbol
+from fusewise.ir.size import Size
+from fusewise.lower.memory import ALIGNMENT
+
+__all__ = ["IDLE", "PLAN", "PlanWriter"]
+
+PLAN, IDLE = "plan_sizes", "plan_idle"
+"""The function, and a kernel that does nothing, for steps that have nothing to do."""
+
+
+class PlanWriter:
+    """Writes the function. `places` has the position of each symbol among the dimensions of inputs."""
+
+    def __init__(self, places: Mapping[str, int]) -> None:
+        self._places = places
+        self._lines: list[str] = []
+        self._known: dict[str, str] = {}
+        self._count = 0
+
+    def text(self) -> str:
+        """The module."""
+        return _HELPERS.replace("$BODY", "\n".join(f"  {line}" for line in self._lines))
+
+    # --- numbers ------------------------------------------------------------------------------------------------------
+
+    def number(self, size: int) -> str:
+        """A size as an operand of the instructions that follow."""
+        if not isinstance(size, Size):
+            return str(size)
+        found: list[str] = []
+        for monomial, coefficient in size.terms:
+            factors = [self._atom(atom) for atom, power in monomial for _ in range(power)]
+            if coefficient != 1:
+                factors.append(str(coefficient))
+            product = factors[0]
+            for factor in factors[1:]:
+                product = self.call("mul", product, factor)
+            found.append(product)
+        total = found[0]
+        for term in [*found[1:], *([str(size.constant)] if size.constant else [])]:
+            total = self.call("add", total, term)
+        return total
+
+    def call(self, name: str, *operands: str) -> str:
+        """One of the operations below, done once for equal operands."""
+        return self._once(f"call i64 @plan_{name}({', '.join(f'i64 {one}' for one in operands)}, ptr %values)")
+
+    def dimension(self, position: int) -> str:
+        """A dimension of an input."""
+        at = self._once(f"getelementptr i64, ptr %dims, i64 {position}")
+        return self._once(f"load i64, ptr {at}")
+
+    # --- what is done with them -----------------------------------------------------------------------------------------
+
+    def store(self, position: int, number: str) -> None:
+        """Write a number into the plan."""
+        at = self._named(f"getelementptr i64, ptr %values, i64 {position}")
+        self._lines.append(f"store i64 {number}, ptr {at}")
+
+    def require(self, condition: Condition) -> None:
+        """Tell if a condition does not hold."""
+        self._lines.append(f"call void @plan_require(i1 {self._holds(condition)}, ptr %values)")
+
+    def require_equal(self, a: str, b: str) -> None:
+        """Tell if two numbers differ."""
+        self._lines.append(f"call void @plan_require(i1 {self._once(f'icmp eq i64 {a}, {b}')}, ptr %values)")
+
+    def choose(
+        self, position: int, extent: int, versions: Sequence[tuple[Sequence[Condition], int]], idle: int
+    ) -> None:
+        """Write the number of the first version whose conditions hold, `idle` where the extent is 0."""
+        *others, (_, last) = versions
+        chosen = str(last)
+        for conditions, number in reversed(others):
+            holds = "1"
+            for condition in conditions:
+                holds = self._once(f"and i1 {holds}, {self._holds(condition)}")
+            chosen = self._once(f"select i1 {holds}, i64 {number}, i64 {chosen}")
+        if isinstance(extent, Size) or extent == 0:
+            empty = self._once(f"icmp eq i64 {self.number(extent)}, 0")
+            chosen = self._once(f"select i1 {empty}, i64 {idle}, i64 {chosen}")
+        self.store(position, chosen)
+
+    def lay_out(self, offsets: Sequence[int], total: int, buffers: Sequence[tuple[str, int]]) -> None:
+        """Write where buffers, of so many bytes and a place each, begin, and what all take (`lower.fixed.place_offsets`)."""
+        lines = [self.call("lines", nbytes) for nbytes, _ in buffers]
+        largest: dict[int, str] = {}
+        for line, (_, place) in zip(lines, buffers, strict=True):
+            largest[place] = line if place not in largest else self.call("max", largest[place], line)
+        start, starts = "0", {}
+        for place in sorted(largest):
+            starts[place] = start
+            start = self.call("add", start, largest[place])
+        for position, line, (_, place) in zip(offsets, lines, buffers, strict=True):
+            self.store(position, self.call("middle", starts[place], largest[place], line))
+        self.store(total, start)
+
+    def _holds(self, condition: Condition) -> str:
+        comparison = {"zero": "eq", "nonzero": "ne", "nonnegative": "sge"}[condition.relation]
+        return self._once(f"icmp {comparison} i64 {self.number(condition.size)}, 0")
+
+    def _atom(self, atom: Atom) -> str:
+        if isinstance(atom, Symbol):
+            return self.dimension(self._places[atom.name])
+        found, *others = [self.number(argument) for argument in atom.args]
+        for other in others:
+            found = self.call(atom.op, found, other)
+        return found
+
+    def _once(self, instruction: str) -> str:
+        name = self._known.get(instruction)
+        if name is None:
+            name = self._known[instruction] = self._named(instruction)
+        return name
+
+    def _named(self, instruction: str) -> str:
+        self._count += 1
+        self._lines.append(f"%v{self._count} = {instruction}")
+        return f"%v{self._count}"
+
+
+_HELPERS = f"""
+declare {{i64, i1}} @llvm.sadd.with.overflow.i64(i64, i64)
+declare {{i64, i1}} @llvm.smul.with.overflow.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)
+declare i64 @llvm.smin.i64(i64, i64)
+
+define internal void @plan_require(i1 %holds, ptr %values) noinline {{
+  br i1 %holds, label %done, label %tell
+tell:
+  store i64 1, ptr %values
+  br label %done
+done:
+  ret void
+}}
+
+define internal i64 @plan_add(i64 %a, i64 %b, ptr %values) noinline {{
+  %both = call {{i64, i1}} @llvm.sadd.with.overflow.i64(i64 %a, i64 %b)
+  %over = extractvalue {{i64, i1}} %both, 1
+  %fits = xor i1 %over, 1
+  call void @plan_require(i1 %fits, ptr %values)
+  %sum = extractvalue {{i64, i1}} %both, 0
+  ret i64 %sum
+}}
+
+define internal i64 @plan_mul(i64 %a, i64 %b, ptr %values) noinline {{
+  %both = call {{i64, i1}} @llvm.smul.with.overflow.i64(i64 %a, i64 %b)
+  %over = extractvalue {{i64, i1}} %both, 1
+  %fits = xor i1 %over, 1
+  call void @plan_require(i1 %fits, ptr %values)
+  %product = extractvalue {{i64, i1}} %both, 0
+  ret i64 %product
+}}
+
+define internal i64 @plan_floordiv(i64 %a, i64 %b, ptr %values) noinline {{
+  %some = icmp sgt i64 %b, 0
+  %by = select i1 %some, i64 %b, i64 1
+  %quotient = sdiv i64 %a, %by
+  %back = mul i64 %quotient, %by
+  %above = icmp sgt i64 %back, %a
+  %one = zext i1 %above to i64
+  %floor = sub i64 %quotient, %one
+  %found = select i1 %some, i64 %floor, i64 0
+  ret i64 %found
+}}
+
+define internal i64 @plan_mod(i64 %a, i64 %b, ptr %values) noinline {{
+  %quotient = call i64 @plan_floordiv(i64 %a, i64 %b, ptr %values)
+  %back = mul i64 %quotient, %b
+  %rest = sub i64 %a, %back
+  %some = icmp sgt i64 %b, 0
+  %found = select i1 %some, i64 %rest, i64 0
+  ret i64 %found
+}}
+
+define internal i64 @plan_min(i64 %a, i64 %b, ptr %values) noinline {{
+  %found = call i64 @llvm.smin.i64(i64 %a, i64 %b)
+  ret i64 %found
+}}
+
+define internal i64 @plan_max(i64 %a, i64 %b, ptr %values) noinline {{
+  %found = call i64 @llvm.smax.i64(i64 %a, i64 %b)
+  ret i64 %found
+}}
+
+define internal i64 @plan_nonnegative(i64 %a, ptr %values) noinline {{
+  %fits = icmp sge i64 %a, 0
+  call void @plan_require(i1 %fits, ptr %values)
+  ret i64 %a
+}}
+
+define internal i64 @plan_lines(i64 %nbytes, ptr %values) noinline {{
+  %least = call i64 @llvm.smax.i64(i64 %nbytes, i64 1)
+  %more = call i64 @plan_add(i64 %least, i64 {ALIGNMENT - 1}, ptr %values)
+  %lines = and i64 %more, -{ALIGNMENT}
+  ret i64 %lines
+}}
+
+define internal i64 @plan_middle(i64 %start, i64 %place, i64 %lines, ptr %values) noinline {{
+  %rest = sub i64 %place, %lines
+  %half = lshr i64 %rest, 1
+  %before = and i64 %half, -{ALIGNMENT}
+  %found = add i64 %start, %before
+  ret i64 %found
+}}
+
+define void @{IDLE}(ptr %arguments, i64 %low, i64 %high, i64 %of, i64 %worker, i64 %again) {{
+  ret void
+}}
+
+define void @{PLAN}(ptr %dims, ptr %values) {{
+$BODY
+  ret void
+}}
+"""
